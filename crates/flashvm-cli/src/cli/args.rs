@@ -1,0 +1,271 @@
+//! The command line: its options, their help, and how a mistake in it becomes one line.
+
+use super::refusal::Refusal;
+use super::units::{Micros, Size, Switch};
+use clap::builder::PossibleValuesParser;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{Args, Parser, Subcommand};
+use flashvm_core::{PolicyKind, Preset};
+use serde::Deserialize;
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+/// Gives unmodified programs more memory than they may use of RAM, by paging to flash.
+#[derive(Debug, Parser)]
+#[command(
+    name = "flashvm",
+    version,
+    arg_required_else_help = true,
+    disable_help_subcommand = true
+)]
+struct Line {
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run a program with its memory on flash, within a budget of RAM
+    #[command(after_help = RUN_EXAMPLES, override_usage = "flashvm run [OPTIONS] -- PROGRAM [ARGS]...")]
+    Run(Box<RunArgs>),
+    /// Show what this machine allows, and how to allow the rest
+    #[command(after_help = DOCTOR_EXAMPLES)]
+    Doctor(DoctorArgs),
+}
+
+const RUN_EXAMPLES: &str = "\
+Examples:
+  flashvm run --ram 128M -- sort --buffer-size=2G -o sorted.txt words.txt
+  flashvm run --ram 2G --flash /mnt/nvme -- python3 train.py
+  flashvm run --ram 1G --flash /dev/nvme1n1 --stats run.json -- java -Xmx8g -jar app.jar
+  flashvm run --config flashvm.toml --preset flashvm -- ./simulate
+
+The exit code is the program's; 2 if nothing was run, 127 or 126 if there is no such program or
+it cannot be executed. A folder is left as it was found; an empty file given as --flash is removed
+at once and lives on as the store until the run ends; a block device is overwritten.
+
+A configuration file holds the same keys:
+  ram = \"512M\"
+  flash = \"/mnt/nvme\"
+  zero-sharing = \"on\"";
+
+const DOCTOR_EXAMPLES: &str = "\
+Examples:
+  flashvm doctor
+  flashvm doctor --flash /mnt/nvme --json
+
+The exit code is 0 if programs can be run, else 1.";
+
+/// `flashvm run`.
+#[derive(Debug, Args)]
+pub(crate) struct RunArgs {
+    #[command(flatten)]
+    pub(crate) options: RunOptions,
+    /// Read options from a TOML file; the command line wins
+    #[arg(long, value_name = "FILE.toml")]
+    pub(crate) config: Option<PathBuf>,
+    /// The program to run, and its arguments
+    #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM")]
+    pub(crate) program: Vec<OsString>,
+}
+
+/// The options of a run: one table for the command line and the configuration file.
+#[derive(Args, Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
+pub(crate) struct RunOptions {
+    /// RAM that the program and all its children may use [default: half of what is available]
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) ram: Option<Size>,
+    /// Where the flash store lies: a folder, an empty file or a block device [default: the
+    /// temporary folder]
+    #[arg(long, value_name = "PATH")]
+    pub(crate) flash: Option<PathBuf>,
+    /// Most that may be stored on flash [default: 8 x ram]
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) flash_size: Option<Size>,
+    /// Settings to start from: today's best, the paper's, or Linux 2.6.28's [default: modern]
+    #[arg(long, value_name = "NAME", value_parser = presets())]
+    pub(crate) preset: Option<String>,
+    /// Page replacement
+    #[arg(long, value_name = "NAME", value_parser = policies())]
+    pub(crate) policy: Option<String>,
+    /// Most pages that are read ahead at once
+    #[arg(long, value_name = "N")]
+    pub(crate) readahead: Option<u32>,
+    /// Most pages that are read ahead by stride
+    #[arg(long, value_name = "N")]
+    pub(crate) stride: Option<u32>,
+    /// Pages that are cleaned in one batch
+    #[arg(long, value_name = "N")]
+    pub(crate) preclean: Option<u32>,
+    /// Size of a cluster: 8K to 4M
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) cluster: Option<Size>,
+    /// Size of the device's erase blocks, to which clusters are aligned
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) erase_block: Option<Size>,
+    /// Keep pages that hold only zeros off the flash
+    #[arg(long, value_name = "on|off")]
+    pub(crate) zero_sharing: Option<Switch>,
+    /// How long to wait for a congested device before looking again
+    #[arg(long, value_name = "DURATION")]
+    pub(crate) congestion_timeout: Option<Micros>,
+    /// How page faults are delivered: auto or handler [default: auto]
+    #[arg(long, value_name = "MODE")]
+    pub(crate) fault: Option<String>,
+    /// Write counters and latencies to a file at the end, as JSON
+    #[arg(long, value_name = "FILE")]
+    pub(crate) stats: Option<PathBuf>,
+    /// Show a live line on standard error
+    #[arg(long)]
+    pub(crate) progress: bool,
+    /// No summary at the end
+    #[arg(long)]
+    pub(crate) quiet: bool,
+    #[command(flatten)]
+    #[serde(skip)]
+    pub(crate) test: TestOptions,
+}
+
+/// Options for tests and studies; not shown in the help.
+#[derive(Args, Clone, Debug, Default)]
+pub(crate) struct TestOptions {
+    /// Prefetcher, apart from the preset's
+    #[arg(long, hide = true)]
+    pub(crate) prefetcher: Option<String>,
+    /// Faults to make in the store: JSON with read_error_ppm, write_error_ppm, flip_ppm, seed
+    #[arg(long, hide = true)]
+    pub(crate) inject: Option<String>,
+    /// Record the engine's events into files that begin like this
+    #[arg(long, hide = true)]
+    pub(crate) record: Option<PathBuf>,
+    /// Do as on a kernel without UFFDIO_MOVE
+    #[arg(long, hide = true)]
+    pub(crate) no_move: bool,
+    /// Do as on a kernel without io_uring
+    #[arg(long, hide = true)]
+    pub(crate) no_uring: bool,
+}
+
+/// `flashvm doctor`.
+#[derive(Debug, Args)]
+pub(crate) struct DoctorArgs {
+    /// Write one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// The flash path to look at [default: as for run]
+    #[arg(long, value_name = "PATH")]
+    pub(crate) flash: Option<PathBuf>,
+}
+
+impl RunOptions {
+    /// These options, and those of `file` where they say nothing.
+    pub(crate) fn or(self, file: Self) -> Self {
+        Self {
+            ram: self.ram.or(file.ram),
+            flash: self.flash.or(file.flash),
+            flash_size: self.flash_size.or(file.flash_size),
+            preset: self.preset.or(file.preset),
+            policy: self.policy.or(file.policy),
+            readahead: self.readahead.or(file.readahead),
+            stride: self.stride.or(file.stride),
+            preclean: self.preclean.or(file.preclean),
+            cluster: self.cluster.or(file.cluster),
+            erase_block: self.erase_block.or(file.erase_block),
+            zero_sharing: self.zero_sharing.or(file.zero_sharing),
+            congestion_timeout: self.congestion_timeout.or(file.congestion_timeout),
+            fault: self.fault.or(file.fault),
+            stats: self.stats.or(file.stats),
+            progress: self.progress || file.progress,
+            quiet: self.quiet || file.quiet,
+            test: self.test,
+        }
+    }
+}
+
+fn presets() -> PossibleValuesParser {
+    PossibleValuesParser::new(Preset::ALL.map(|(_, name)| name))
+}
+
+fn policies() -> PossibleValuesParser {
+    PossibleValuesParser::new(PolicyKind::ALL.iter().map(|policy| policy.name))
+}
+
+/// Parses a command line. `None`: help or version were asked for, and have been shown.
+pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Option<Command>, Refusal> {
+    match Line::try_parse_from(args) {
+        Ok(line) => Ok(Some(line.command)),
+        Err(error) => match error.kind() {
+            ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
+                // A reader that has gone away does not need the help any more.
+                let _ = error.print();
+                Ok(None)
+            }
+            _ => Err(Refusal::new(one_line(&error))),
+        },
+    }
+}
+
+/// What is wrong with the command line, in one line.
+fn one_line(error: &clap::Error) -> String {
+    let context = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => Some(text.as_str()),
+        _ => None,
+    };
+    let list = |kind| match error.get(kind) {
+        Some(ContextValue::Strings(texts)) => texts.join(", "),
+        Some(ContextValue::String(text)) => text.clone(),
+        _ => String::new(),
+    };
+    let arg = context(ContextKind::InvalidArg).unwrap_or_default();
+    let option = arg.split_ascii_whitespace().next().unwrap_or(arg);
+    match error.kind() {
+        ErrorKind::UnknownArgument => match list(ContextKind::SuggestedArg) {
+            similar if similar.is_empty() => {
+                format!("unknown option '{arg}': see flashvm run --help")
+            }
+            similar => format!("unknown option '{arg}': is '{similar}' meant?"),
+        },
+        ErrorKind::InvalidSubcommand => {
+            let command = context(ContextKind::InvalidSubcommand).unwrap_or_default();
+            format!("unknown command '{command}': known are run, doctor")
+        }
+        ErrorKind::MissingSubcommand | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            "no command: write flashvm run [OPTIONS] -- PROGRAM [ARGS]..., or see flashvm --help"
+                .to_owned()
+        }
+        ErrorKind::MissingRequiredArgument => {
+            "no program: write flashvm run [OPTIONS] -- PROGRAM [ARGS]...".to_owned()
+        }
+        ErrorKind::InvalidValue => {
+            let value = context(ContextKind::InvalidValue).unwrap_or_default();
+            match list(ContextKind::ValidValue) {
+                _ if value.is_empty() => format!("{option} needs a value: see flashvm run --help"),
+                known if known.is_empty() => format!("{option}: '{value}' cannot be used"),
+                known => format!(
+                    "unknown {} '{value}': known are {known}",
+                    option.trim_start_matches('-')
+                ),
+            }
+        }
+        ErrorKind::ValueValidation => {
+            let value = context(ContextKind::InvalidValue).unwrap_or_default();
+            let why = std::error::Error::source(error).map(ToString::to_string);
+            match why {
+                Some(why) if why.contains(value) => format!("{option}: {why}"),
+                Some(why) => format!("{option}: '{value}': {why}"),
+                None => format!("{option}: '{value}' cannot be used"),
+            }
+        }
+        ErrorKind::ArgumentConflict => format!("{option} is given more than once"),
+        _ => {
+            let text = error.to_string();
+            let line = text.lines().next().unwrap_or("bad command line");
+            format!(
+                "{}: see flashvm run --help",
+                line.trim_start_matches("error: ")
+            )
+        }
+    }
+}

@@ -1,0 +1,459 @@
+//! `flashvm doctor`: what this machine allows, and how to allow the rest.
+//!
+//! One list of checks feeds the lines for people, the JSON and the exit code.
+
+use super::args::DoctorArgs;
+use super::machine::{self, file_system_name, free_bytes, in_ram};
+use super::refusal::Refusal;
+use super::units::Size;
+use flashvm::{Features, probe_userfaultfd};
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use serde::Serialize;
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// `vm.max_map_count` that leaves room for large programs: the kernel's default.
+const MAPS_MIN: u64 = 65530;
+/// `UFFD_FEATURE_THREAD_ID`: faults tell the thread. Not used yet.
+const THREAD_ID: u64 = 1 << 8;
+/// What paging needs of userfaultfd.
+const NEEDED: u64 = Features::WRITE_PROTECT | Features::EVENT_FORK;
+/// How to get the system call.
+const BUILD: &str =
+    "run a kernel with CONFIG_USERFAULTFD, and allow the call in the container's seccomp profile";
+/// How to get a userfaultfd at all.
+const ALLOW: &str = "set sysctl vm.unprivileged_userfaultfd=1, or allow access to /dev/userfaultfd, or grant CAP_SYS_PTRACE";
+/// How to get its fork events.
+const ALLOW_FORK: &str =
+    "run as root, or grant CAP_SYS_PTRACE (in a container: --cap-add SYS_PTRACE)";
+
+/// How a check came out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Verdict {
+    /// As it should be.
+    Good,
+    /// Works, but slower or only for some programs.
+    Limited,
+    /// Not allowed or not there; whether that matters, the fault modes tell.
+    Missing,
+}
+
+/// One line of the report.
+#[derive(Debug, Serialize)]
+struct Check {
+    name: &'static str,
+    verdict: Verdict,
+    value: String,
+    /// What to do about it.
+    remedy: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct Modes {
+    handler: bool,
+    inline: bool,
+}
+
+#[derive(Debug, Serialize)]
+struct Report {
+    checks: Vec<Check>,
+    fault_modes: Modes,
+    works: bool,
+}
+
+fn good(name: &'static str, value: impl Into<String>) -> Check {
+    Check {
+        name,
+        verdict: Verdict::Good,
+        value: value.into(),
+        remedy: None,
+    }
+}
+
+fn bad(
+    name: &'static str,
+    verdict: Verdict,
+    value: impl Into<String>,
+    remedy: impl Into<String>,
+) -> Check {
+    Check {
+        name,
+        verdict,
+        value: value.into(),
+        remedy: Some(remedy.into()),
+    }
+}
+
+/// Refuses a run where handler mode cannot work.
+pub(crate) fn require_handler_mode() -> Result<(), Refusal> {
+    match probe_userfaultfd() {
+        Ok(features) if !features.has(NEEDED) => Err(Refusal::new(
+            "this kernel's userfaultfd has no write-protection: run Linux 5.7 or later",
+        )),
+        Ok(_) if !machine::may_trace() => Err(Refusal::new(format!(
+            "userfaultfd gives no fork events without CAP_SYS_PTRACE: {ALLOW_FORK}"
+        ))),
+        Ok(_) => Ok(()),
+        Err(Errno::PERM | Errno::ACCESS) => Err(Refusal::new(format!(
+            "userfaultfd is not permitted: {ALLOW}"
+        ))),
+        Err(e) => Err(Refusal::new(format!(
+            "userfaultfd is not there ({e}): {BUILD}"
+        ))),
+    }
+}
+
+/// Shows the report.
+pub(crate) fn doctor(args: &DoctorArgs) -> Result<ExitCode, Refusal> {
+    let report = report(args.flash.as_deref());
+    if args.json {
+        let json = serde_json::to_string(&report)
+            .map_err(|e| Refusal::new(format!("the report cannot be written: {e}")))?;
+        println!("{json}");
+    } else {
+        print_lines(&report);
+    }
+    Ok(if report.works {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(1)
+    })
+}
+
+fn report(flash: Option<&Path>) -> Report {
+    let features = probe_userfaultfd();
+    let open = features.is_ok();
+    let handler = features.is_ok_and(|features| features.has(NEEDED)) && machine::may_trace();
+    let mut checks = vec![kernel()];
+    checks.extend(userfaultfd(&features));
+    checks.extend([device(open), sysctl(open), capability(), seccomp(open)]);
+    checks.extend([io_uring(), maps(), overcommit(), address_space()]);
+    let mut flash = flash_path(flash);
+    let store = flash.iter().all(|check| check.verdict != Verdict::Missing);
+    checks.append(&mut flash);
+    Report {
+        checks,
+        fault_modes: Modes {
+            handler,
+            inline: false,
+        },
+        works: handler && store,
+    }
+}
+
+fn kernel() -> Check {
+    let name = rustix::system::uname();
+    let release = name.release().to_string_lossy().into_owned();
+    let mut numbers = release
+        .split(|c: char| !c.is_ascii_digit())
+        .map(str::parse::<u32>);
+    match (numbers.next(), numbers.next()) {
+        (Some(Ok(major)), Some(Ok(minor))) if (major, minor) < (5, 7) => bad(
+            "kernel",
+            Verdict::Missing,
+            release,
+            "run Linux 5.7 or later: write-protection by userfaultfd begins there",
+        ),
+        (Some(Ok(major)), Some(Ok(minor))) if (major, minor) < (6, 8) => bad(
+            "kernel",
+            Verdict::Limited,
+            release,
+            "Linux 6.8 or later evicts without copying (UFFDIO_MOVE)",
+        ),
+        _ => good("kernel", release),
+    }
+}
+
+fn userfaultfd(features: &Result<Features, Errno>) -> Vec<Check> {
+    let features = match features {
+        Ok(features) => *features,
+        Err(Errno::PERM | Errno::ACCESS) => {
+            return vec![bad("userfaultfd", Verdict::Missing, "not permitted", ALLOW)];
+        }
+        Err(e) => return vec![bad("userfaultfd", Verdict::Missing, e.to_string(), BUILD)],
+    };
+    // Not each of these is used today; all say what a later version could do here.
+    let table = [
+        (
+            "MOVE",
+            Features::MOVE,
+            Verdict::Limited,
+            "6.8: pages are evicted by copying",
+        ),
+        (
+            "WP",
+            Features::WRITE_PROTECT,
+            Verdict::Missing,
+            "5.7: dirty pages cannot be told",
+        ),
+        (
+            "POISON",
+            Features::POISON,
+            Verdict::Limited,
+            "6.6: a page that is lost ends the process",
+        ),
+        (
+            "SIGBUS",
+            Features::SIGBUS,
+            Verdict::Limited,
+            "4.14: needed for inline mode",
+        ),
+        (
+            "THREAD_ID",
+            THREAD_ID,
+            Verdict::Limited,
+            "4.14: threads are not told apart",
+        ),
+        (
+            "events",
+            Features::EVENTS,
+            Verdict::Limited,
+            "4.11: changed mappings go unnoticed",
+        ),
+    ];
+    let there: Vec<&str> = table
+        .iter()
+        .filter(|(_, bit, _, _)| features.has(*bit))
+        .map(|(name, ..)| *name)
+        .collect();
+    let lacking = table.iter().filter(|(_, bit, _, _)| !features.has(*bit));
+    std::iter::once(good(
+        "userfaultfd",
+        format!("permitted, with {}", there.join(", ")),
+    ))
+    .chain(lacking.map(|(name, _, verdict, since)| {
+        bad(
+            "userfaultfd",
+            *verdict,
+            format!("{name} is lacking"),
+            format!("since Linux {since}"),
+        )
+    }))
+    .collect()
+}
+
+/// One of several ways to a userfaultfd that is closed: that matters only if all are.
+fn closed(name: &'static str, open: bool, value: &str, remedy: &str) -> Check {
+    if open {
+        good(name, format!("{value} (not needed here)"))
+    } else {
+        bad(name, Verdict::Missing, value, remedy)
+    }
+}
+
+fn device(open: bool) -> Check {
+    let path = "/dev/userfaultfd";
+    match rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()) {
+        Ok(_) => good(path, "accessible"),
+        Err(Errno::NOENT) => closed(
+            path,
+            open,
+            "not there",
+            "since Linux 6.1; or use the sysctl",
+        ),
+        Err(e) => {
+            let remedy = "as root: setfacl -m u:USER:rw /dev/userfaultfd";
+            closed(path, open, &e.to_string(), remedy)
+        }
+    }
+}
+
+fn sysctl(open: bool) -> Check {
+    let name = "vm.unprivileged_userfaultfd";
+    match machine::number(Path::new("/proc/sys/vm/unprivileged_userfaultfd")) {
+        Some(1) => good(name, "1"),
+        Some(value) => {
+            let remedy = "as root: sysctl -w vm.unprivileged_userfaultfd=1, for all users";
+            closed(name, open, &value.to_string(), remedy)
+        }
+        None => closed(name, open, "not there", "since Linux 5.2"),
+    }
+}
+
+fn capability() -> Check {
+    if machine::may_trace() {
+        good("CAP_SYS_PTRACE", "held")
+    } else {
+        bad(
+            "CAP_SYS_PTRACE",
+            Verdict::Missing,
+            "not held: no fork events",
+            ALLOW_FORK,
+        )
+    }
+}
+
+fn seccomp(open: bool) -> Check {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mode = status
+        .lines()
+        .find_map(|line| line.strip_prefix("Seccomp:"))
+        .map_or("unknown", str::trim);
+    match mode {
+        "0" => good("seccomp", "off"),
+        _ if open => good("seccomp", "a filter is active, and lets userfaultfd pass"),
+        _ => bad(
+            "seccomp",
+            Verdict::Missing,
+            "a filter is active",
+            "allow userfaultfd and io_uring_* in the container's profile",
+        ),
+    }
+}
+
+fn io_uring() -> Check {
+    let slower = "without it, reads and writes take a thread each";
+    match io_uring::IoUring::new(4) {
+        Ok(_) => good("io_uring", "works"),
+        Err(e) => {
+            let disabled = machine::number(Path::new("/proc/sys/kernel/io_uring_disabled"));
+            let remedy = match disabled {
+                Some(1 | 2) => format!("as root: sysctl -w kernel.io_uring_disabled=0 ({slower})"),
+                _ => format!("allow io_uring_* in the container's seccomp profile ({slower})"),
+            };
+            bad("io_uring", Verdict::Limited, e.to_string(), remedy)
+        }
+    }
+}
+
+fn maps() -> Check {
+    match machine::number(Path::new("/proc/sys/vm/max_map_count")) {
+        Some(count) if count >= MAPS_MIN => good("vm.max_map_count", count.to_string()),
+        Some(count) => bad(
+            "vm.max_map_count",
+            Verdict::Limited,
+            count.to_string(),
+            format!("as root: sysctl -w vm.max_map_count={MAPS_MIN}"),
+        ),
+        None => good("vm.max_map_count", "unknown"),
+    }
+}
+
+fn overcommit() -> Check {
+    match machine::number(Path::new("/proc/sys/vm/overcommit_memory")) {
+        Some(2) => bad(
+            "vm.overcommit_memory",
+            Verdict::Limited,
+            "2",
+            "as root: sysctl -w vm.overcommit_memory=0, or the address range for paged memory may be refused",
+        ),
+        Some(value) => good("vm.overcommit_memory", value.to_string()),
+        None => good("vm.overcommit_memory", "unknown"),
+    }
+}
+
+fn address_space() -> Check {
+    match rustix::process::getrlimit(rustix::process::Resource::As).current {
+        None => good("RLIMIT_AS", "unlimited"),
+        Some(bytes) => bad(
+            "RLIMIT_AS",
+            Verdict::Limited,
+            Size(bytes).to_string(),
+            "ulimit -v unlimited: paged memory is reserved as one large address range",
+        ),
+    }
+}
+
+fn flash_path(given: Option<&Path>) -> Vec<Check> {
+    let path = match given.map_or_else(machine::temporary_folder, |path| Ok(PathBuf::from(path))) {
+        Ok(path) => path,
+        Err(refusal) => {
+            return vec![bad(
+                "flash path",
+                Verdict::Missing,
+                "none",
+                refusal.to_string(),
+            )];
+        }
+    };
+    let shown = path.display();
+    let statfs = match rustix::fs::statfs(&path) {
+        Ok(statfs) => statfs,
+        Err(e) => {
+            let remedy = "name a folder, an empty file or a block device with --flash";
+            return vec![bad(
+                "flash path",
+                Verdict::Missing,
+                format!("{shown}: {e}"),
+                remedy,
+            )];
+        }
+    };
+    if !path.is_dir() {
+        return vec![good(
+            "flash path",
+            format!("{shown}: checked when a run opens it"),
+        )];
+    }
+    let value = format!("{shown} on {}", file_system_name(&statfs));
+    if in_ram(&statfs) {
+        let remedy = "tmpfs is RAM: name a folder on a disk with --flash";
+        return vec![bad("flash path", Verdict::Missing, value, remedy)];
+    }
+    vec![
+        good("flash path", value),
+        good(
+            "free space",
+            format!("{} at {shown}", Size(free_bytes(&statfs))),
+        ),
+        match super::store::open(&path, 0, Some(Size(4096))) {
+            Ok(_) => good("direct I/O", format!("works at {shown}")),
+            Err(refusal) => bad(
+                "direct I/O",
+                Verdict::Missing,
+                refusal.to_string(),
+                "name a folder on a local disk with --flash",
+            ),
+        },
+    ]
+}
+
+fn print_lines(report: &Report) {
+    let colours = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    let paint = |verdict: Verdict| {
+        let (text, colour) = match verdict {
+            Verdict::Good => ("ok", 32),
+            Verdict::Limited => ("limited", 33),
+            Verdict::Missing => ("missing", 31),
+        };
+        if colours {
+            format!("\x1b[{colour}m{text:<8}\x1b[0m")
+        } else {
+            format!("{text:<8}")
+        }
+    };
+    for check in &report.checks {
+        println!(
+            "{} {:<28} {}",
+            paint(check.verdict),
+            check.name,
+            check.value
+        );
+        if let Some(remedy) = &check.remedy {
+            println!("{:9}{:<28} -> {remedy}", "", "");
+        }
+    }
+    let handler = if report.fault_modes.handler {
+        Verdict::Good
+    } else {
+        Verdict::Missing
+    };
+    println!(
+        "{} {:<28} faults are delivered to a thread",
+        paint(handler),
+        "fault mode handler"
+    );
+    println!(
+        "{} {:<28} not in this version",
+        paint(Verdict::Missing),
+        "fault mode inline"
+    );
+    if report.works {
+        println!("\nPrograms can be run: flashvm run --ram SIZE -- PROGRAM [ARGS]...");
+    } else {
+        println!("\nPrograms cannot be run here until what is missing above is allowed.");
+    }
+}

@@ -1,0 +1,71 @@
+//! The live line of `--progress`: what the run has done so far.
+
+use super::supervise::Records;
+use super::units::{Size, count};
+use flashvm::control::{Control, ProcessRecord, StatsSnapshot};
+use std::io::{IsTerminal, Write};
+use std::time::Duration;
+
+const EVERY: Duration = Duration::from_millis(500);
+
+/// Shows the live line.
+#[derive(Debug)]
+pub(crate) struct Progress {
+    control: Control,
+    next: Duration,
+    terminal: bool,
+    shown: usize,
+}
+
+impl Progress {
+    /// Shows what `control` counts, on standard error.
+    pub(crate) fn new(control: Control) -> Self {
+        let terminal = std::io::stderr().is_terminal();
+        Self {
+            control,
+            next: EVERY,
+            terminal,
+            shown: 0,
+        }
+    }
+
+    /// Shows the line if it is time.
+    pub(crate) fn show(&mut self, elapsed: Duration, gone: &Records, alive: &[ProcessRecord]) {
+        if elapsed < self.next {
+            return;
+        }
+        self.next = elapsed + EVERY;
+        let mut sum = StatsSnapshot::default();
+        for record in gone.iter().chain(alive) {
+            sum.add(&record.stats);
+        }
+        let (used, budget) = (self.control.used_frames(), self.control.budget_frames());
+        let bytes = |pages: u64| Size(pages * 4096);
+        let line = format!(
+            "{:6.1} s  faults {} ({} from flash)  in {}  out {}  resident {} of {}",
+            elapsed.as_secs_f64(),
+            count(sum.faults_total),
+            count(sum.faults_major),
+            bytes(sum.pages_in),
+            bytes(sum.pages_out),
+            bytes(used.into()),
+            bytes(budget.into()),
+        );
+        // A reader that has gone away is not the program's concern.
+        let _ = if self.terminal {
+            let pad = self.shown.saturating_sub(line.len());
+            self.shown = line.len();
+            write!(std::io::stderr(), "\r{line}{:pad$}", "")
+        } else {
+            writeln!(std::io::stderr(), "{line}")
+        };
+    }
+
+    /// Clears the line.
+    pub(crate) fn finish(&mut self) {
+        if self.terminal && self.shown > 0 {
+            let _ = write!(std::io::stderr(), "\r{:1$}\r", "", self.shown);
+            self.shown = 0;
+        }
+    }
+}

@@ -1,0 +1,364 @@
+//! The flash store of a run: a nameless file in a folder, a file whose name is taken away, or a
+//! block device. Chosen and checked here, before anything is started; whatever way the run
+//! ends, nothing is left of it, because nothing has a name.
+
+use super::machine::{file_system_name, free_bytes, in_ram};
+use super::refusal::Refusal;
+use super::units::Size;
+use rustix::fd::OwnedFd;
+use rustix::fs::{FallocateFlags, FileType, FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// How names begin that are given for a moment where the file system knows no nameless files.
+const PREFIX: &str = "flashvm-store-";
+/// Stores are this many times the budget unless asked otherwise, and at least twice.
+const RAM_MULTIPLE: u64 = 8;
+const RAM_MULTIPLE_MIN: u64 = 2;
+const PAGE: u64 = 4096;
+/// The most that an engine can manage.
+const STORE_BYTES_MAX: u64 = 4 << 40;
+
+/// Bytes in which the signatures of [`holds`] lie.
+const HEAD_BYTES: usize = 128 << 10;
+
+/// A page where direct I/O wants it.
+#[repr(C, align(4096))]
+struct Page([u8; PAGE as usize]);
+
+/// An open store.
+#[derive(Debug)]
+pub(crate) struct Store {
+    /// Opened for reading and writing with direct I/O.
+    pub(crate) fd: OwnedFd,
+    /// Bytes that may be used.
+    pub(crate) bytes: u64,
+}
+
+/// Opens the store at `path`, of `asked` bytes or what suits a budget of `ram` bytes.
+pub(crate) fn open(path: &Path, ram: u64, asked: Option<Size>) -> Result<Store, Refusal> {
+    let shown = path.display();
+    let stat = rustix::fs::stat(path).map_err(|e| match e {
+        Errno::NOENT | Errno::NOTDIR => Refusal::new(format!(
+            "--flash {shown}: no such folder, file or device: create it, or name another"
+        )),
+        e => Refusal::new(format!(
+            "--flash {shown}: {e}: name a path that can be reached"
+        )),
+    })?;
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::Directory => in_folder(path, ram, asked),
+        FileType::RegularFile if stat.st_size == 0 && stat.st_nlink == 1 => {
+            in_file(path, ram, asked)
+        }
+        FileType::RegularFile => Err(Refusal::new(format!(
+            "--flash {shown}: a file that is not empty or has a second name: name an empty file or a folder"
+        ))),
+        FileType::BlockDevice => on_device(path, ram, asked),
+        _ => Err(Refusal::new(format!(
+            "--flash {shown}: neither folder, file nor block device: name one of these"
+        ))),
+    }
+}
+
+fn in_folder(folder: &Path, ram: u64, asked: Option<Size>) -> Result<Store, Refusal> {
+    let size = file_bytes(folder, ram, asked)?;
+    sweep(folder);
+    let flags = OFlags::RDWR | OFlags::DIRECT | OFlags::CLOEXEC;
+    let mode = Mode::RUSR | Mode::WUSR;
+    let fd = match rustix::fs::open(folder, flags | OFlags::TMPFILE, mode) {
+        Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::NOENT) => named_for_a_moment(folder),
+        other => other,
+    }
+    .map_err(|e| cannot_open(folder, e))?;
+    sized(fd, folder, size)
+}
+
+/// Creates a file and takes its name away: for file systems that know no nameless files.
+fn named_for_a_moment(folder: &Path) -> Result<OwnedFd, Errno> {
+    let path = folder.join(format!("{PREFIX}{}-{:016x}", std::process::id(), random()));
+    let flags = OFlags::RDWR | OFlags::DIRECT | OFlags::CLOEXEC | OFlags::CREATE | OFlags::EXCL;
+    let fd = rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR)?;
+    // Held until the name is gone, so that another run's sweep leaves it alone.
+    let locked = rustix::fs::flock(&fd, FlockOperation::NonBlockingLockExclusive);
+    match rustix::fs::unlink(&path) {
+        Ok(()) | Err(Errno::NOENT) => locked.map(|()| fd),
+        Err(e) => Err(e),
+    }
+}
+
+fn in_file(path: &Path, ram: u64, asked: Option<Size>) -> Result<Store, Refusal> {
+    let path = &std::fs::canonicalize(path).map_err(|e| {
+        Refusal::new(format!(
+            "--flash {}: {e}: name a path that can be reached",
+            path.display()
+        ))
+    })?;
+    let size = file_bytes(path, ram, asked)?;
+    let flags = OFlags::RDWR | OFlags::DIRECT | OFlags::CLOEXEC;
+    let fd = rustix::fs::open(path, flags, Mode::empty()).map_err(|e| cannot_open(path, e))?;
+    rustix::fs::flock(&fd, FlockOperation::NonBlockingLockExclusive).map_err(|_| {
+        Refusal::new(format!(
+            "--flash {}: in use by another run: name another",
+            path.display()
+        ))
+    })?;
+    let store = sized(fd, path, size)?;
+    rustix::fs::fchmod(&store.fd, Mode::RUSR | Mode::WUSR)
+        .and_then(|()| rustix::fs::unlink(path))
+        .map_err(|e| {
+            // Opened by name again, it must be as empty as it was found.
+            let _ = rustix::fs::ftruncate(&store.fd, 0);
+            Refusal::new(format!(
+                "--flash {}: its name cannot be removed ({e}): name a file in a folder of your own",
+                path.display()
+            ))
+        })?;
+    Ok(store)
+}
+
+fn on_device(path: &Path, ram: u64, asked: Option<Size>) -> Result<Store, Refusal> {
+    let shown = path.display();
+    let flags = OFlags::RDWR | OFlags::DIRECT | OFlags::EXCL | OFlags::CLOEXEC;
+    let fd = rustix::fs::open(path, flags, Mode::empty()).map_err(|e| match e {
+        Errno::BUSY => Refusal::new(format!(
+            "--flash {shown}: the device is mounted or in use: unmount it, or name another"
+        )),
+        e => cannot_open(path, e),
+    })?;
+    let there =
+        rustix::fs::seek(&fd, rustix::fs::SeekFrom::End(0)).map_err(|e| cannot_open(path, e))?;
+    if let Some(held) = holds(&head(&fd)) {
+        return Err(Refusal::new(format!(
+            "--flash {shown}: the device holds {held}: name another, or erase it with 'wipefs -a {shown}'"
+        )));
+    }
+    let bytes = match asked {
+        Some(Size(asked)) if asked > there => {
+            return Err(Refusal::new(format!(
+                "--flash-size {}: {shown} has only {}: ask for less",
+                Size(asked),
+                Size(there)
+            )));
+        }
+        Some(Size(asked)) => asked,
+        None => there.min(ram.saturating_mul(RAM_MULTIPLE)),
+    };
+    let bytes = bytes.min(STORE_BYTES_MAX) / PAGE * PAGE;
+    if asked.is_none() && bytes < ram.saturating_mul(RAM_MULTIPLE_MIN) {
+        return Err(Refusal::new(format!(
+            "--flash {shown}: {} is less than twice the budget of {}: name a larger device or a smaller --ram",
+            Size(bytes),
+            Size(ram)
+        )));
+    }
+    direct(&fd, path)?;
+    Ok(Store { fd, bytes })
+}
+
+/// How large a store file may be, given what is free where `path` lies, and how much of it to
+/// reserve: all that was asked for, but no more than half of what is free on our own account.
+fn file_bytes(path: &Path, ram: u64, asked: Option<Size>) -> Result<(u64, u64), Refusal> {
+    let shown = path.display();
+    let statfs = rustix::fs::statfs(path).map_err(|e| cannot_open(path, e))?;
+    if in_ram(&statfs) {
+        return Err(Refusal::new(format!(
+            "--flash {shown}: on {}, which is RAM: name a folder on a disk, such as /var/tmp",
+            file_system_name(&statfs)
+        )));
+    }
+    let free = free_bytes(&statfs);
+    let bytes = match asked {
+        Some(Size(asked)) if asked > free => {
+            return Err(Refusal::new(format!(
+                "--flash-size {}: only {} are free at {shown}: ask for less, or name another --flash",
+                Size(asked),
+                Size(free)
+            )));
+        }
+        Some(Size(asked)) => asked,
+        None => {
+            let bytes = ram.saturating_mul(RAM_MULTIPLE).min(free / 20 * 19);
+            if bytes < ram.saturating_mul(RAM_MULTIPLE_MIN) {
+                return Err(Refusal::new(format!(
+                    "--flash {shown}: {} free, less than twice the budget of {}: make room, or name another --flash",
+                    Size(free),
+                    Size(ram)
+                )));
+            }
+            bytes
+        }
+    };
+    let bytes = bytes.min(STORE_BYTES_MAX) / PAGE * PAGE;
+    let reserve = if asked.is_some() {
+        bytes
+    } else {
+        bytes.min(free / 2)
+    };
+    Ok((bytes, reserve))
+}
+
+/// Gives a fresh store file its size, with space reserved from its start where the file system
+/// can: no write into that part may fail for lack of space later, and it is used first.
+fn sized(fd: OwnedFd, path: &Path, (bytes, reserve): (u64, u64)) -> Result<Store, Refusal> {
+    let reserved = match rustix::fs::fallocate(&fd, FallocateFlags::empty(), 0, reserve) {
+        Ok(()) | Err(Errno::OPNOTSUPP) => rustix::fs::ftruncate(&fd, bytes),
+        Err(e) => Err(e),
+    };
+    let ready = reserved
+        .map_err(|e| {
+            Refusal::new(format!(
+                "--flash {}: cannot hold {} ({e}): make room, or ask for less with --flash-size",
+                path.display(),
+                Size(bytes)
+            ))
+        })
+        .and_then(|()| direct(&fd, path));
+    match ready {
+        Ok(()) => Ok(Store { fd, bytes }),
+        Err(refusal) => {
+            // A named file must be as empty as it was found.
+            let _ = rustix::fs::ftruncate(&fd, 0);
+            Err(refusal)
+        }
+    }
+}
+
+/// Tries direct I/O of one page.
+fn direct(fd: &OwnedFd, path: &Path) -> Result<(), Refusal> {
+    let page = Box::new(Page([0; PAGE as usize]));
+    let written = match rustix::io::pwrite(fd, &page.0, 0) {
+        Ok(bytes) if bytes == page.0.len() => Ok(()),
+        Ok(_) => Err(Errno::NOSPC),
+        Err(e) => Err(e),
+    };
+    written.map_err(|e| {
+        Refusal::new(format!(
+            "--flash {}: direct I/O in pages of 4 KiB fails ({e}): name a folder on ext4, xfs or btrfs",
+            path.display()
+        ))
+    })
+}
+
+fn cannot_open(path: &Path, e: Errno) -> Refusal {
+    let shown = path.display();
+    Refusal::new(match e {
+        Errno::INVAL => format!(
+            "--flash {shown}: no direct I/O there: name a folder on a local disk (ext4, xfs, btrfs)"
+        ),
+        Errno::ACCESS | Errno::PERM | Errno::ROFS => {
+            format!("--flash {shown}: not writable ({e}): name a path that you may write to")
+        }
+        Errno::NOSPC | Errno::DQUOT => {
+            format!("--flash {shown}: no space ({e}): make room, or name another path")
+        }
+        e => format!("--flash {shown}: {e}: name another path"),
+    })
+}
+
+/// Removes what a run left that was killed between creating its store and unlinking it.
+fn sweep(folder: &Path) {
+    let Ok(entries) = std::fs::read_dir(folder) else {
+        return;
+    };
+    let left: Vec<PathBuf> = entries
+        .flatten()
+        .filter(|entry| entry.file_name().as_bytes().starts_with(PREFIX.as_bytes()))
+        .map(|entry| entry.path())
+        .collect();
+    for path in left {
+        let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let Ok(fd) = rustix::fs::open(&path, flags, Mode::empty()) else {
+            continue;
+        };
+        let ours = rustix::fs::fstat(&fd).is_ok_and(|stat| {
+            stat.st_uid == rustix::process::geteuid().as_raw()
+                && FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
+        });
+        if ours && rustix::fs::flock(&fd, FlockOperation::NonBlockingLockExclusive).is_ok() {
+            // If it is gone meanwhile, somebody else has swept it.
+            let _ = rustix::fs::unlink(&path);
+        }
+    }
+}
+
+fn random() -> u64 {
+    let mut bytes = [0_u8; 8];
+    // Without randomness the name is still ours alone: it is created exclusively.
+    let _ = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
+    u64::from_ne_bytes(bytes)
+}
+
+/// The first bytes of a device, as far as they can be read.
+fn head(fd: &OwnedFd) -> Vec<u8> {
+    let mut head = Vec::new();
+    let mut page = Box::new(Page([0; PAGE as usize]));
+    while head.len() < HEAD_BYTES
+        && rustix::io::pread(fd, &mut page.0[..], head.len() as u64) == Ok(PAGE as usize)
+    {
+        head.extend_from_slice(&page.0);
+    }
+    head
+}
+
+/// What a device's first bytes say that it holds.
+fn holds(head: &[u8]) -> Option<&'static str> {
+    let signatures: [(usize, &[u8], &str); 10] = [
+        (0x438, b"\x53\xef", "an ext2, ext3 or ext4 file system"),
+        (0, b"XFSB", "an XFS file system"),
+        (0x1_0040, b"_BHRfS_M", "a btrfs file system"),
+        (0x400, b"\x10\x20\xf5\xf2", "an F2FS file system"),
+        (4086, b"SWAPSPACE2", "swap space"),
+        (0, b"LUKS\xba\xbe", "a LUKS volume"),
+        (512, b"LABELONE", "an LVM volume"),
+        (4096, b"\xfc\x4e\x2b\xa9", "a RAID member"),
+        (512, b"EFI PART", "a partition table"),
+        (510, b"\x55\xaa", "a partition table or a boot sector"),
+    ];
+    signatures
+        .iter()
+        .find(|(at, magic, _)| head.get(*at..).is_some_and(|head| head.starts_with(magic)))
+        .map(|(_, _, name)| *name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    #[test]
+    fn file_systems_are_recognised() {
+        let mut head = vec![0_u8; 128 << 10];
+        assert_eq!(holds(&head), None);
+        head[4086..4096].copy_from_slice(b"SWAPSPACE2");
+        assert_eq!(holds(&head), Some("swap space"));
+        assert_eq!(holds(&[]), None);
+    }
+
+    #[test]
+    fn a_store_has_no_name() {
+        let folder = tempfile::tempdir_in("/var/tmp").unwrap();
+        let fd = named_for_a_moment(folder.path()).unwrap();
+        let stat = rustix::fs::fstat(&fd).unwrap();
+        assert_eq!((stat.st_nlink, stat.st_mode & 0o777), (0, 0o600));
+        let store = open(folder.path(), 1 << 20, None).unwrap();
+        assert_eq!(store.bytes, 8 << 20);
+        assert_eq!(rustix::fs::fstat(&store.fd).unwrap().st_nlink, 0);
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn only_abandoned_names_are_swept() {
+        let folder = tempfile::tempdir().unwrap();
+        let [left, held, other] =
+            ["flashvm-store-1-a", "flashvm-store-2-b", "other"].map(|n| folder.path().join(n));
+        for path in [&left, &held, &other] {
+            fs::write(path, "x").unwrap();
+        }
+        let lock = fs::File::open(&held).unwrap();
+        rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).unwrap();
+        sweep(folder.path());
+        assert!(!left.exists() && held.exists() && other.exists());
+    }
+}

@@ -1,0 +1,354 @@
+//! What a run tells at its end: some lines for people, one JSON object for programs.
+
+use super::refusal::Refusal;
+use super::supervise::{End, Outcome};
+use super::units::{Size, count, latency};
+use flashvm::control::{Control, Histogram, StatsSnapshot};
+use serde::Serialize;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+const PAGE: u64 = 4096;
+
+/// `--stats`.
+#[derive(Debug, Serialize)]
+struct Stats<'a> {
+    ram_budget_pages: u64,
+    processes: Vec<Process<'a>>,
+    totals: Totals<'a>,
+}
+
+#[derive(Debug, Serialize)]
+struct Process<'a> {
+    pid: u32,
+    command: &'a str,
+    #[serde(flatten)]
+    figures: Figures<'a>,
+}
+
+#[derive(Debug, Serialize)]
+struct Totals<'a> {
+    processes: u64,
+    elapsed_s: f64,
+    #[serde(flatten)]
+    figures: Figures<'a>,
+}
+
+/// The figures of one process, or their sums.
+#[derive(Debug, Serialize)]
+struct Figures<'a> {
+    fault_mode: &'static str,
+    preset: &'a str,
+    policy: &'a str,
+    faults: Faults,
+    pages_in: u64,
+    pages_out: u64,
+    bytes_read: u64,
+    bytes_written: u64,
+    zero_pages_skipped: u64,
+    evicted: Evicted,
+    prefetch: Prefetch,
+    resident_pages_max: u64,
+    fault_latency_us: Latency,
+    discard: Discard,
+    overlays_max: u64,
+    read_errors: u64,
+    write_errors: u64,
+    slots_bad: u64,
+    budget_overruns: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct Faults {
+    total: u64,
+    major: u64,
+    rescued: u64,
+    zero: u64,
+    write_protect: u64,
+    waited: u64,
+    stalled: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct Evicted {
+    clean: u64,
+    dirty: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct Prefetch {
+    issued: u64,
+    used: u64,
+    wasted: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct Latency {
+    p50: f64,
+    p99: f64,
+    p999: f64,
+    max: f64,
+}
+
+/// Discard commands to the device: none are sent.
+#[derive(Debug, Default, Serialize)]
+struct Discard {
+    commands: u64,
+    bytes: u64,
+}
+
+/// What the settings were called.
+#[derive(Clone, Debug)]
+pub(crate) struct Names {
+    /// The program, for people.
+    pub(crate) program: String,
+    /// The preset.
+    pub(crate) preset: String,
+    /// The policy.
+    pub(crate) policy: String,
+}
+
+fn figures<'a>(stats: &StatsSnapshot, names: &'a Names) -> Figures<'a> {
+    Figures {
+        fault_mode: stats.fault_mode_name(),
+        preset: &names.preset,
+        policy: &names.policy,
+        faults: Faults {
+            total: stats.faults_total,
+            major: stats.faults_major,
+            rescued: stats.faults_rescued,
+            zero: stats.faults_zero,
+            write_protect: stats.faults_write_protect,
+            waited: stats.faults_waited,
+            stalled: stats.faults_stalled,
+        },
+        pages_in: stats.pages_in,
+        pages_out: stats.pages_out,
+        bytes_read: stats.bytes_read,
+        bytes_written: stats.bytes_written,
+        zero_pages_skipped: stats.zero_pages_skipped,
+        evicted: Evicted {
+            clean: stats.evicted_clean,
+            dirty: stats.evicted_dirty,
+        },
+        prefetch: Prefetch {
+            issued: stats.prefetch_issued,
+            used: stats.prefetch_used,
+            wasted: stats.prefetch_wasted,
+        },
+        resident_pages_max: stats.resident_pages_max,
+        fault_latency_us: latencies(&stats.latency),
+        discard: Discard::default(),
+        overlays_max: 0,
+        read_errors: stats.read_errors,
+        write_errors: stats.write_errors,
+        slots_bad: stats.slots_bad,
+        budget_overruns: stats.budget_overruns,
+    }
+}
+
+fn latencies(histogram: &Histogram) -> Latency {
+    let us = |ns: u64| ns as f64 / 1e3;
+    Latency {
+        p50: us(histogram.quantile(0.5)),
+        p99: us(histogram.quantile(0.99)),
+        p999: us(histogram.quantile(0.999)),
+        max: us(histogram.max()),
+    }
+}
+
+/// The sums over all processes; the most resident pages are those of all at one time.
+fn totals(outcome: &Outcome, control: Control) -> StatsSnapshot {
+    let mut sum = StatsSnapshot::default();
+    let mut resident_pages_max = u64::from(control.used_frames_max());
+    for record in outcome.records.iter() {
+        resident_pages_max = resident_pages_max.max(record.stats.resident_pages_max);
+        sum.add(&record.stats);
+    }
+    StatsSnapshot {
+        resident_pages_max,
+        ..sum
+    }
+}
+
+/// Where `--stats` goes, checked before the run.
+#[derive(Debug)]
+pub(crate) struct StatsFile {
+    path: PathBuf,
+    /// The folder for the new file, or `None` if something that is no file is written to.
+    folder: Option<PathBuf>,
+}
+
+impl StatsFile {
+    /// Checks that a file can be written at `path`.
+    pub(crate) fn check(path: &Path) -> Result<Self, Refusal> {
+        let refuse = |why: &dyn std::fmt::Display| {
+            Refusal::new(format!(
+                "--stats {}: {why}: name a file that can be written",
+                path.display()
+            ))
+        };
+        let special = std::fs::metadata(path).is_ok_and(|there| !there.is_file());
+        if special {
+            if path.is_dir() {
+                return Err(refuse(&"a folder"));
+            }
+            return Ok(Self {
+                path: path.to_owned(),
+                folder: None,
+            });
+        }
+        // A link keeps pointing to what it points to.
+        let path_real = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+        let folder = match path_real.parent() {
+            Some(folder) if folder.as_os_str().is_empty() => Path::new("."),
+            Some(folder) => folder,
+            None => return Err(refuse(&"not a file")),
+        };
+        // The program may change the working folder of nobody but itself; but be sure.
+        let folder = std::fs::canonicalize(folder).map_err(|e| refuse(&e))?;
+        rustix::fs::access(&folder, rustix::fs::Access::WRITE_OK).map_err(|e| refuse(&e))?;
+        Ok(Self {
+            path: path_real,
+            folder: Some(folder),
+        })
+    }
+
+    /// Writes the object: another reader sees the whole of it or nothing.
+    pub(crate) fn write(
+        &self,
+        outcome: &Outcome,
+        control: Control,
+        names: &Names,
+    ) -> std::io::Result<()> {
+        let stats = Stats {
+            ram_budget_pages: control.budget_frames().into(),
+            processes: outcome
+                .records
+                .iter()
+                .map(|record| Process {
+                    pid: record.pid,
+                    command: &record.command,
+                    figures: figures(&record.stats, names),
+                })
+                .collect(),
+            totals: Totals {
+                processes: outcome.records.processes(),
+                elapsed_s: outcome.elapsed.as_secs_f64(),
+                figures: figures(&totals(outcome, control), names),
+            },
+        };
+        let mut json = serde_json::to_vec(&stats)?;
+        json.push(b'\n');
+        let Some(folder) = &self.folder else {
+            return std::fs::OpenOptions::new()
+                .write(true)
+                .open(&self.path)?
+                .write_all(&json);
+        };
+        let permissions = std::os::unix::fs::PermissionsExt::from_mode(0o666);
+        let mut file = tempfile::Builder::new()
+            .prefix(".flashvm-stats-")
+            .permissions(permissions)
+            .tempfile_in(folder)?;
+        file.write_all(&json)?;
+        file.persist(&self.path)?;
+        Ok(())
+    }
+}
+
+/// The lines for people.
+pub(crate) fn lines(outcome: &Outcome, control: Control, names: &Names) -> String {
+    let sum = totals(outcome, control);
+    let end = match outcome.end {
+        End::Exited(code) => format!("exit code {code}"),
+        End::Signalled(signal) => format!("ended by signal {signal}"),
+    };
+    let budget_pages = u64::from(control.budget_frames());
+    let mut lines = format!(
+        "flashvm: {}: {end} after {:.1} s in {} of RAM ({} mode, preset {}, policy {})\n",
+        names.program,
+        outcome.elapsed.as_secs_f64(),
+        Size(budget_pages * PAGE),
+        sum.fault_mode_name(),
+        names.preset,
+        names.policy,
+    );
+    let mut line = |name: &str, text: String| {
+        lines.push_str(&format!("  {name:<10}{text}\n"));
+    };
+    if outcome.records.processes() == 0 {
+        line("processes", "none was paged".to_owned());
+        return lines;
+    }
+    line(
+        "faults",
+        format!(
+            "{}: {} from flash, {} rescued, {} zero, {} first writes",
+            count(sum.faults_total),
+            count(sum.faults_major),
+            count(sum.faults_rescued),
+            count(sum.faults_zero),
+            count(sum.faults_write_protect)
+        ),
+    );
+    line(
+        "latency",
+        format!(
+            "p50 {}, p99 {}, max {}",
+            latency(sum.latency.quantile(0.5)),
+            latency(sum.latency.quantile(0.99)),
+            latency(sum.latency.max())
+        ),
+    );
+    line(
+        "in",
+        format!("{} pages, {}", count(sum.pages_in), Size(sum.bytes_read)),
+    );
+    line(
+        "out",
+        format!(
+            "{} pages, {}; {} pages of zeros not written",
+            count(sum.pages_out),
+            Size(sum.bytes_written),
+            count(sum.zero_pages_skipped)
+        ),
+    );
+    let share = match sum.prefetch_issued {
+        0 => String::new(),
+        issued => format!(
+            " ({:.1} %)",
+            sum.prefetch_used as f64 * 100.0 / issued as f64
+        ),
+    };
+    line(
+        "prefetch",
+        format!(
+            "{} pages, {} used{share}, {} wasted",
+            count(sum.prefetch_issued),
+            count(sum.prefetch_used),
+            count(sum.prefetch_wasted)
+        ),
+    );
+    line(
+        "resident",
+        format!(
+            "{} of {} pages at most",
+            count(sum.resident_pages_max),
+            count(budget_pages)
+        ),
+    );
+    if sum.read_errors + sum.write_errors > 0 {
+        line(
+            "errors",
+            format!(
+                "{} pages not read, {} writes repeated",
+                sum.read_errors, sum.write_errors
+            ),
+        );
+    }
+    if outcome.records.processes() > 1 {
+        line("processes", count(outcome.records.processes()));
+    }
+    lines
+}

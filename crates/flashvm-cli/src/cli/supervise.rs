@@ -1,0 +1,263 @@
+//! The life of a run: starts the program, passes signals on, stops and goes on with it, reaps
+//! what it leaves behind, and ends as it ended.
+//!
+//! The program stays in the terminal's foreground group beside us, so that job control works as
+//! without us: what the terminal sends reaches the program without our help. We pass on what
+//! was sent to us alone. Processes that outlive the program keep their memory: the store and the
+//! control region live until the last of them has gone.
+
+use super::progress::Progress;
+use super::sys::{self, Received, Signals};
+use flashvm::control::{Control, ProcessRecord, StatsSnapshot, Warden};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, WaitOptions};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// How often the seats are looked at.
+const LOOK: Duration = Duration::from_millis(250);
+/// Processes whose record is kept by itself; the others are summed.
+const RECORDS_MAX: usize = 1000;
+
+/// How the program ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// With this exit code.
+    Exited(u8),
+    /// By this signal.
+    Signalled(i32),
+}
+
+/// What a run came to.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    /// How the program ended.
+    pub(crate) end: End,
+    /// What its processes did, in the order of their ends.
+    pub(crate) records: Records,
+    /// Wall time.
+    pub(crate) elapsed: Duration,
+}
+
+/// The records of all processes, of which there may be very many.
+#[derive(Debug, Default)]
+pub(crate) struct Records {
+    /// Each by itself.
+    pub(crate) single: Vec<ProcessRecord>,
+    /// The sum of all that came after, and their number.
+    pub(crate) others: Option<(ProcessRecord, u64)>,
+}
+
+impl Records {
+    fn extend(&mut self, records: Vec<ProcessRecord>) {
+        for record in records {
+            self.push(record);
+        }
+    }
+
+    /// Adds a record. A process that has become another program by `exec` is still the same.
+    fn push(&mut self, record: ProcessRecord) {
+        if let Some(before) = self
+            .single
+            .iter_mut()
+            .rfind(|before| before.pid == record.pid)
+        {
+            before.command = record.command;
+            merge(&mut before.stats, &record.stats);
+        } else if self.single.len() < RECORDS_MAX {
+            self.single.push(record);
+        } else if let Some((sum, number)) = &mut self.others {
+            merge(&mut sum.stats, &record.stats);
+            *number += 1;
+        } else {
+            let command = "(others)".to_owned();
+            self.others = Some((
+                ProcessRecord {
+                    pid: 0,
+                    command,
+                    ..record
+                },
+                1,
+            ));
+        }
+    }
+
+    /// All entries, the sum last.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &ProcessRecord> {
+        self.single
+            .iter()
+            .chain(self.others.iter().map(|(record, _)| record))
+    }
+
+    /// How many processes there were.
+    pub(crate) fn processes(&self) -> u64 {
+        self.single.len() as u64 + self.others.as_ref().map_or(0, |(_, number)| *number)
+    }
+}
+
+/// Sums the counters; the most resident pages are those of the one that had most.
+fn merge(sum: &mut StatsSnapshot, stats: &StatsSnapshot) {
+    let resident_pages_max = sum.resident_pages_max.max(stats.resident_pages_max);
+    sum.add(stats);
+    sum.resident_pages_max = resident_pages_max;
+}
+
+/// Starts `command` and stays until all processes of the run have gone.
+///
+/// # Errors
+/// The program could not be started.
+pub(crate) fn supervise(
+    mut command: Command,
+    control: Control,
+    mut progress: Option<Progress>,
+) -> std::io::Result<Outcome> {
+    let signals = Signals::take()?;
+    rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
+    signals.prepare(&mut command);
+    let started = Instant::now();
+    let child = command.spawn()?;
+    let program = Pid::from_child(&child);
+
+    let mut warden = Warden::new(control);
+    let mut records = Records::default();
+    let mut end = None;
+    let mut looked: Option<Instant> = None;
+    loop {
+        while let Some(received) = signals.next() {
+            pass_on(received, program, end.is_none(), &warden);
+        }
+        if !reap(program, &mut end) {
+            break;
+        }
+        let now = Instant::now();
+        if looked.is_none_or(|looked| now.duration_since(looked) >= LOOK / 2) {
+            records.extend(warden.look(now));
+            looked = Some(now);
+        }
+        if let Some(progress) = &mut progress {
+            progress.show(now.duration_since(started), &records, &warden.alive());
+        }
+        wait(&signals, &warden);
+    }
+    records.extend(warden.finish());
+    if let Some(progress) = &mut progress {
+        progress.finish();
+    }
+    Ok(Outcome {
+        end: end.unwrap_or(End::Exited(1)),
+        records,
+        elapsed: started.elapsed(),
+    })
+}
+
+/// Sleeps until there may be something to do.
+fn wait(signals: &Signals, warden: &Warden) {
+    let signal_fd = signals.fd();
+    let mut fds = vec![PollFd::from_borrowed_fd(signal_fd, PollFlags::IN)];
+    fds.extend(
+        warden
+            .pidfds()
+            .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)),
+    );
+    let timeout = Timespec {
+        tv_sec: 0,
+        tv_nsec: LOOK.as_nanos() as _,
+    };
+    // Interrupted or failed: the next round finds out what there is to do.
+    let _ = poll(&mut fds, Some(&timeout));
+}
+
+/// Passes a signal on that was sent to us alone.
+fn pass_on(received: Received, program: Pid, running: bool, warden: &Warden) {
+    match received.number {
+        libc::SIGCHLD => {}
+        libc::SIGCONT => go_on(program, running),
+        _ if received.from_terminal => {}
+        signal if running => sys::send(program, signal),
+        // The program has gone: whoever it left behind is meant.
+        signal => {
+            for record in warden.alive() {
+                if let Some(pid) = i32::try_from(record.pid).ok().and_then(Pid::from_raw) {
+                    sys::send(pid, signal);
+                }
+            }
+        }
+    }
+}
+
+/// Lets the program go on if it is still stopped: the shell's signal goes to the whole group.
+fn go_on(program: Pid, running: bool) {
+    let stat =
+        std::fs::read(format!("/proc/{}/stat", program.as_raw_nonzero())).unwrap_or_default();
+    let state = stat
+        .iter()
+        .rposition(|b| *b == b')')
+        .and_then(|at| stat.get(at + 2));
+    if running && state == Some(&b'T') {
+        sys::send(program, libc::SIGCONT);
+    }
+}
+
+/// Reaps whoever has ended and stops with the program. False: no child is left.
+fn reap(program: Pid, end: &mut Option<End>) -> bool {
+    loop {
+        match rustix::process::wait(WaitOptions::NOHANG | WaitOptions::UNTRACED) {
+            Ok(Some((pid, status))) if pid == program => {
+                if status.stopped() {
+                    sys::send(rustix::process::getpid(), libc::SIGSTOP);
+                    go_on(program, true);
+                } else if let Some(signal) = status.terminating_signal() {
+                    *end = Some(End::Signalled(signal));
+                } else if let Some(code) = status.exit_status() {
+                    *end = Some(End::Exited(code as u8));
+                }
+            }
+            Ok(Some(_)) | Err(rustix::io::Errno::INTR) => {}
+            Ok(None) => return true,
+            Err(_) => return false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(pid: u32, command: &str, resident_pages_max: u64) -> ProcessRecord {
+        let stats = StatsSnapshot {
+            faults_total: 1,
+            resident_pages_max,
+            ..StatsSnapshot::default()
+        };
+        ProcessRecord {
+            pid,
+            command: command.to_owned(),
+            stats,
+        }
+    }
+
+    #[test]
+    fn a_process_is_one_record_across_exec() {
+        let mut records = Records::default();
+        records.extend(vec![
+            record(7, "sh", 5),
+            record(8, "sh", 1),
+            record(7, "sort", 3),
+        ]);
+        assert_eq!(records.processes(), 2);
+        let first = records.iter().next().expect("a record");
+        assert_eq!((&*first.command, first.stats.faults_total), ("sort", 2));
+        assert_eq!(first.stats.resident_pages_max, 5);
+    }
+
+    #[test]
+    fn very_many_processes_are_summed() {
+        let mut records = Records::default();
+        let pids = 1..=RECORDS_MAX as u32 + 10;
+        records.extend(pids.map(|pid| record(pid, "sh", 1)).collect());
+        assert_eq!(records.processes(), RECORDS_MAX as u64 + 10);
+        assert_eq!(records.iter().count(), RECORDS_MAX + 1);
+        let last = records.iter().last().expect("a record");
+        assert_eq!((&*last.command, last.stats.faults_total), ("(others)", 10));
+    }
+}

@@ -1,0 +1,17 @@
+//! The `flashvm` command: runs a program with its memory on flash, and says what a machine
+//! allows. Everything that can be wrong with the input ends in one line and an exit code.
+#![deny(unsafe_code)]
+
+mod cli;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    match cli::main() {
+        Ok(code) => code,
+        Err(refusal) => {
+            eprintln!("flashvm: {refusal}");
+            ExitCode::from(refusal.code())
+        }
+    }
+}

@@ -1,0 +1,327 @@
+//! `malloc` and its kin: mimalloc over one managed arena; very large blocks are mappings.
+//!
+//! mimalloc asks for memory through a callback, which counts it against budget and store: when
+//! there is no room the program's `malloc` fails with `ENOMEM`, long before data is at risk.
+
+use super::{for_pager, internal, keeping_errno, pager, set_errno};
+use libmimalloc_sys as mi;
+use rustix::io::Errno;
+use rustix::mm::ProtFlags;
+use std::ffi::{c_int, c_void};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Blocks of this size and more are mappings of their own, given back when they are freed.
+const MAPPED_BYTES: usize = 32 << 20;
+/// Address space of all arenas; what is committed of it is bounded by budget and store.
+const ARENAS_BYTES: usize = 64 << 30;
+/// Largest and smallest arena: mimalloc's own tables take a part of each, and it cannot place
+/// those of more than 15 GiB.
+const ARENA_BYTES_MAX: usize = 8 << 30;
+const ARENA_BYTES_MIN: usize = 256 << 20;
+/// Mappings start at multiples of this.
+const MAPPED_ALIGN: usize = 64 << 10;
+/// Alignment of `malloc`.
+const MALLOC_ALIGN: usize = 16;
+const PAGE: usize = 4096;
+
+static ARENAS: AtomicUsize = AtomicUsize::new(0);
+
+unsafe extern "C" {
+    /// mimalloc's arena with a callback for commits (not among the generated bindings).
+    fn mi_manage_memory(
+        start: *mut c_void,
+        size: usize,
+        is_committed: bool,
+        is_pinned: bool,
+        is_zero: bool,
+        numa_node: c_int,
+        exclusive: bool,
+        commit: extern "C" fn(bool, *mut c_void, usize, *mut bool, *mut c_void) -> bool,
+        argument: *mut c_void,
+        arena: *mut *mut c_void,
+    ) -> bool;
+    fn __libc_free(block: *mut c_void);
+}
+
+/// `mi_option_disallow_os_alloc`.
+const DISALLOW_OS_ALLOC: mi::mi_option_t = 17;
+/// `mi_option_purge_delay`, in milliseconds.
+const PURGE_DELAY: mi::mi_option_t = 15;
+
+/// Gives mimalloc its arenas: address space for twice of what budget and store can hold, so that
+/// holes between blocks do not matter.
+pub(super) fn start(pager: &'static flashvm::Pager) -> Result<(), String> {
+    let base = pager
+        .map(ARENAS_BYTES, ProtFlags::READ | ProtFlags::WRITE, false)
+        .map_err(|error| format!("no address space for the heap: {error}"))?;
+    let wanted = (2 * pager.capacity_bytes()).min(ARENAS_BYTES);
+    let size = wanted
+        .next_power_of_two()
+        .clamp(ARENA_BYTES_MIN, ARENA_BYTES_MAX);
+    ARENAS.store(base, Ordering::Relaxed);
+    // SAFETY: before any other use of mimalloc.
+    unsafe {
+        mi::mi_option_set(DISALLOW_OS_ALLOC, 1);
+        mi::mi_option_set(mi::mi_option_show_errors, 0);
+        // A purge costs a message to the handler; very frequent ones are not worth it.
+        mi::mi_option_set(PURGE_DELAY, 50);
+    }
+    for start in (base..base + wanted).step_by(size) {
+        // SAFETY: each part is given once; it is ours and stays mapped.
+        let managed = unsafe {
+            mi_manage_memory(
+                start as *mut c_void,
+                size,
+                false,
+                false,
+                true,
+                -1,
+                false,
+                commit,
+                std::ptr::null_mut(),
+                std::ptr::null_mut(),
+            )
+        };
+        if !managed {
+            return Err("budget and flash store are too small for a heap".to_owned());
+        }
+    }
+    Ok(())
+}
+
+/// mimalloc wants memory committed or gives it back.
+extern "C" fn commit(
+    on: bool,
+    start: *mut c_void,
+    size: usize,
+    is_zero: *mut bool,
+    _argument: *mut c_void,
+) -> bool {
+    let pager = flashvm::pager().expect("the pager runs before its allocator");
+    if on {
+        if !is_zero.is_null() {
+            // SAFETY: mimalloc's out parameter.
+            unsafe { *is_zero = false };
+        }
+        pager.commit_range(start as usize, size).is_ok()
+    } else {
+        pager.decommit_range(start as usize, size).is_ok()
+    }
+}
+
+/// Whose a block is.
+enum Owner {
+    Internal,
+    Arena,
+    Mapping,
+    Foreign,
+}
+
+fn owner(block: *mut c_void) -> Owner {
+    let address = block as usize;
+    if address.wrapping_sub(ARENAS.load(Ordering::Relaxed)) < ARENAS_BYTES {
+        Owner::Arena
+    } else if internal::owns(address) {
+        Owner::Internal
+    } else if flashvm::pager().is_some_and(|pager| pager.manages(address, 1)) {
+        Owner::Mapping
+    } else {
+        Owner::Foreign
+    }
+}
+
+fn checked(block: *mut c_void) -> *mut c_void {
+    if block.is_null() {
+        set_errno(Errno::NOMEM);
+    }
+    block
+}
+
+fn map_block(size: usize) -> *mut c_void {
+    match pager().map(size, ProtFlags::READ | ProtFlags::WRITE, true) {
+        Ok(address) => address as *mut c_void,
+        Err(_) => checked(std::ptr::null_mut()),
+    }
+}
+
+/// Allocates; `zero` says whether the block has to be zeroed.
+#[inline]
+fn allocate(size: usize, align: usize, zero: bool) -> *mut c_void {
+    if for_pager() {
+        return checked(internal::allocate(size, align).cast());
+    }
+    if size >= MAPPED_BYTES && align <= MAPPED_ALIGN {
+        return map_block(size);
+    }
+    retrying(|| {
+        // SAFETY: mimalloc has its arenas since `start`.
+        unsafe {
+            match (align <= MALLOC_ALIGN, zero) {
+                (true, false) => mi::mi_malloc(size),
+                (true, true) => mi::mi_zalloc(size),
+                (false, false) => mi::mi_malloc_aligned(size, align),
+                (false, true) => mi::mi_zalloc_aligned(size, align),
+            }
+        }
+    })
+}
+
+/// Tries again after mimalloc has given back what it keeps of freed memory.
+#[inline]
+fn retrying(allocate: impl Fn() -> *mut c_void) -> *mut c_void {
+    let block = allocate();
+    if !block.is_null() {
+        return block;
+    }
+    // SAFETY: no argument to get wrong; the caller holds no lock of mimalloc's.
+    unsafe { mi::mi_collect(true) };
+    checked(allocate())
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn malloc(size: usize) -> *mut c_void {
+    allocate(size, MALLOC_ALIGN, false)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn calloc(count: usize, size: usize) -> *mut c_void {
+    match count.checked_mul(size) {
+        Some(bytes) => allocate(bytes, MALLOC_ALIGN, true),
+        None => checked(std::ptr::null_mut()),
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn free(block: *mut c_void) {
+    if block.is_null() {
+        return;
+    }
+    // SAFETY: the program gives a block up that it got from here; each goes where it came from.
+    unsafe {
+        match owner(block) {
+            Owner::Arena => mi::mi_free(block),
+            Owner::Internal => internal::release(block.cast()),
+            Owner::Mapping => free_mapping(block),
+            Owner::Foreign => __libc_free(block),
+        }
+    }
+}
+
+fn free_mapping(block: *mut c_void) {
+    let unmapped = keeping_errno(|| {
+        let len = pager().mapping_len(block as usize).ok_or(Errno::INVAL)?;
+        pager().unmap(block as usize, len)
+    });
+    if unmapped.is_err() {
+        eprintln!("flashvm: free(): {block:p} is not an allocated block");
+        std::process::abort();
+    }
+}
+
+/// Bytes that a block has room for.
+unsafe fn room(block: *mut c_void) -> usize {
+    // SAFETY: the caller vouches for a block that is in use.
+    unsafe {
+        match owner(block) {
+            Owner::Arena => mi::mi_usable_size(block),
+            Owner::Internal => internal::size_of_block(block.cast()),
+            Owner::Mapping => pager().mapping_len(block as usize).unwrap_or(0),
+            Owner::Foreign => 0,
+        }
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn realloc(block: *mut c_void, size: usize) -> *mut c_void {
+    if block.is_null() {
+        return malloc(size);
+    }
+    // SAFETY: the program's block; contents are copied within both blocks' room.
+    unsafe {
+        match owner(block) {
+            Owner::Arena if size < MAPPED_BYTES => {
+                return retrying(|| mi::mi_realloc(block, size));
+            }
+            Owner::Mapping if size >= MAPPED_BYTES => {
+                let Some(len) = pager().mapping_len(block as usize) else {
+                    free_mapping(block);
+                    return std::ptr::null_mut();
+                };
+                return match pager().remap(block as usize, len, size, true, None) {
+                    Ok(address) => address as *mut c_void,
+                    Err(_) => checked(std::ptr::null_mut()),
+                };
+            }
+            _ => {}
+        }
+        let new = malloc(size);
+        if !new.is_null() {
+            std::ptr::copy_nonoverlapping(
+                block.cast::<u8>(),
+                new.cast::<u8>(),
+                room(block).min(size),
+            );
+            free(block);
+        }
+        new
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn reallocarray(block: *mut c_void, count: usize, size: usize) -> *mut c_void {
+    match count.checked_mul(size) {
+        // SAFETY: as `realloc`.
+        Some(bytes) => unsafe { realloc(block, bytes) },
+        None => checked(std::ptr::null_mut()),
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn malloc_usable_size(block: *mut c_void) -> usize {
+    if block.is_null() {
+        return 0;
+    }
+    // SAFETY: the program's block.
+    unsafe { room(block) }
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn memalign(align: usize, size: usize) -> *mut c_void {
+    if !align.is_power_of_two() {
+        set_errno(Errno::INVAL);
+        return std::ptr::null_mut();
+    }
+    allocate(size, align, false)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn aligned_alloc(align: usize, size: usize) -> *mut c_void {
+    memalign(align, size)
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn posix_memalign(out: *mut *mut c_void, align: usize, size: usize) -> c_int {
+    if !align.is_power_of_two() || !align.is_multiple_of(size_of::<usize>()) {
+        return libc::EINVAL;
+    }
+    let block = keeping_errno(|| allocate(size, align, false));
+    if block.is_null() {
+        return libc::ENOMEM;
+    }
+    // SAFETY: the program's out parameter.
+    unsafe { *out = block };
+    0
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn valloc(size: usize) -> *mut c_void {
+    allocate(size, PAGE, false)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn pvalloc(size: usize) -> *mut c_void {
+    match size.checked_next_multiple_of(PAGE) {
+        Some(size) => allocate(size, PAGE, false),
+        None => checked(std::ptr::null_mut()),
+    }
+}

@@ -1,0 +1,215 @@
+//! The pager's own allocator: memory in one range that is never managed.
+//!
+//! dlmalloc over pieces of a reserved range. One range, so that `free` can tell the pager's
+//! memory from the program's by its address; reserved once, so that nothing else ever lies there.
+
+use dlmalloc::{Allocator, Dlmalloc};
+use rustix::mm::{MapFlags, ProtFlags};
+use std::alloc::{GlobalAlloc, Layout};
+use std::cell::UnsafeCell;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+/// Address space of the range: mostly page tables, which are sparse.
+const RANGE_BYTES: usize = 64 << 30;
+/// Requests from this size on bypass dlmalloc, so that zeroed ones stay untouched.
+const LARGE_BYTES: usize = 1 << 20;
+const PAGE: usize = 4096;
+
+static BASE: AtomicUsize = AtomicUsize::new(0);
+static USED: AtomicUsize = AtomicUsize::new(0);
+
+/// Whether an address was allocated here.
+#[inline]
+pub(super) fn owns(address: usize) -> bool {
+    let base = BASE.load(Ordering::Relaxed);
+    base != 0 && address.wrapping_sub(base) < RANGE_BYTES
+}
+
+/// Fresh zeroed memory from the range; null when it is used up.
+fn fresh(bytes: usize) -> *mut u8 {
+    let bytes = bytes.next_multiple_of(PAGE);
+    let mut base = BASE.load(Ordering::Acquire);
+    if base == 0 {
+        // SAFETY: the kernel chooses a free place; no existing mapping changes.
+        let reserved = unsafe {
+            rustix::mm::mmap_anonymous(
+                std::ptr::null_mut(),
+                RANGE_BYTES,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::PRIVATE | MapFlags::NORESERVE,
+            )
+        };
+        let Ok(reserved) = reserved else {
+            return std::ptr::null_mut();
+        };
+        base = reserved as usize;
+        // SAFETY: only a flag of the mapping changes.
+        let _ = unsafe {
+            rustix::mm::madvise(reserved, RANGE_BYTES, rustix::mm::Advice::LinuxDontDump)
+        };
+        BASE.store(base, Ordering::Release);
+    }
+    let offset = USED.fetch_add(bytes, Ordering::Relaxed);
+    if offset + bytes > RANGE_BYTES {
+        return std::ptr::null_mut();
+    }
+    (base + offset) as *mut u8
+}
+
+/// Gives the frames of a piece back; its addresses are not used again.
+fn retire(address: *mut u8, bytes: usize) {
+    // SAFETY: the piece was handed out by `fresh` and is not referred to any more.
+    let _ =
+        unsafe { rustix::mm::madvise(address.cast(), bytes, rustix::mm::Advice::LinuxDontNeed) };
+}
+
+struct Range;
+
+// SAFETY: `alloc` returns memory that nobody else has; nothing is ever moved or unmapped.
+unsafe impl Allocator for Range {
+    fn alloc(&self, size: usize) -> (*mut u8, usize, u32) {
+        (fresh(size), size.next_multiple_of(PAGE), 0)
+    }
+    fn remap(&self, _: *mut u8, _: usize, _: usize, _: bool) -> *mut u8 {
+        std::ptr::null_mut()
+    }
+    fn free_part(&self, _: *mut u8, _: usize, _: usize) -> bool {
+        false
+    }
+    fn free(&self, _: *mut u8, _: usize) -> bool {
+        false
+    }
+    fn can_release_part(&self, _: u32) -> bool {
+        false
+    }
+    fn allocates_zeros(&self) -> bool {
+        true
+    }
+    fn page_size(&self) -> usize {
+        PAGE
+    }
+}
+
+/// dlmalloc behind a lock that a fork can hold across.
+pub(crate) struct Internal {
+    locked: AtomicBool,
+    heap: UnsafeCell<Dlmalloc<Range>>,
+}
+
+// SAFETY: the heap is only used with the lock held.
+unsafe impl Sync for Internal {}
+
+#[global_allocator]
+static INTERNAL: Internal = Internal {
+    locked: AtomicBool::new(false),
+    heap: UnsafeCell::new(Dlmalloc::new_with_allocator(Range)),
+};
+
+impl Internal {
+    fn acquire(&self) {
+        while self.locked.swap(true, Ordering::Acquire) {
+            while self.locked.load(Ordering::Relaxed) {
+                rustix::thread::sched_yield();
+            }
+        }
+    }
+
+    fn release(&self) {
+        self.locked.store(false, Ordering::Release);
+    }
+
+    fn with<T>(&self, work: impl FnOnce(&mut Dlmalloc<Range>) -> T) -> T {
+        // The pager's threads have all signals blocked for good.
+        let _uninterrupted = (!flashvm::on_pager_stack()).then(flashvm::Uninterrupted::begin);
+        self.acquire();
+        // SAFETY: the lock is held.
+        let result = work(unsafe { &mut *self.heap.get() });
+        self.release();
+        result
+    }
+}
+
+// SAFETY: dlmalloc's own contract, with large requests served by fresh pieces of the range.
+unsafe impl GlobalAlloc for Internal {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        if layout.size() >= LARGE_BYTES && layout.align() <= PAGE {
+            return fresh(layout.size());
+        }
+        // SAFETY: as the caller vouches for the layout.
+        self.with(|heap| unsafe { heap.malloc(layout.size(), layout.align()) })
+    }
+
+    unsafe fn dealloc(&self, address: *mut u8, layout: Layout) {
+        if layout.size() >= LARGE_BYTES && layout.align() <= PAGE {
+            return retire(address, layout.size());
+        }
+        // SAFETY: as the caller vouches for address and layout.
+        self.with(|heap| unsafe { heap.free(address, layout.size(), layout.align()) });
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        if layout.size() >= LARGE_BYTES && layout.align() <= PAGE {
+            return fresh(layout.size());
+        }
+        // SAFETY: as the caller vouches for the layout.
+        self.with(|heap| unsafe { heap.calloc(layout.size(), layout.align()) })
+    }
+}
+
+/// Holds the allocator's lock across a fork, so that the child's copy is whole.
+pub(super) fn lock_for_fork() {
+    INTERNAL.acquire();
+}
+
+/// Lets the allocator go on after a fork, in parent and child.
+pub(super) fn unlock_after_fork() {
+    INTERNAL.release();
+}
+
+/// Bytes before each block that is handed out through C symbols: its size and padding.
+const HEADER: usize = 16;
+
+/// `malloc` on behalf of the pager's threads.
+pub(super) fn allocate(size: usize, align: usize) -> *mut u8 {
+    let align = align.max(HEADER);
+    let Some(total) = size.checked_add(align) else {
+        return std::ptr::null_mut();
+    };
+    let Ok(layout) = Layout::from_size_align(total, align) else {
+        return std::ptr::null_mut();
+    };
+    // SAFETY: the size is not zero. Header and block lie within the allocation.
+    unsafe {
+        let start = INTERNAL.alloc_zeroed(layout);
+        if start.is_null() {
+            return start;
+        }
+        let block = start.add(align);
+        block.sub(HEADER).cast::<usize>().write(size);
+        block.sub(HEADER / 2).cast::<usize>().write(align);
+        block
+    }
+}
+
+/// The size that a block of [`allocate`] was asked for with.
+///
+/// # Safety
+/// The block must come from [`allocate`] and not be freed.
+pub(super) unsafe fn size_of_block(block: *mut u8) -> usize {
+    // SAFETY: the header lies before the block.
+    unsafe { block.sub(HEADER).cast::<usize>().read() }
+}
+
+/// `free` of a block of [`allocate`].
+///
+/// # Safety
+/// As [`size_of_block`]; the block is not used afterwards.
+pub(super) unsafe fn release(block: *mut u8) {
+    // SAFETY: header and layout are those that `allocate` wrote and used.
+    unsafe {
+        let size = size_of_block(block);
+        let align = block.sub(HEADER / 2).cast::<usize>().read();
+        let layout = Layout::from_size_align_unchecked(size + align, align);
+        INTERNAL.dealloc(block.sub(align), layout);
+    }
+}

@@ -1,0 +1,88 @@
+//! Symbols that replace the C library's, and the constructor that starts the pager.
+//!
+//! - `internal`: the pager's own allocator, never managed memory;
+//! - `allocator`: `malloc` and its kin, on mimalloc over managed memory;
+//! - `mapping`: `mmap` and its kin;
+//! - `process`: joining the run, fork, and descriptors;
+//! - `exec`: child programs.
+
+mod allocator;
+mod exec;
+mod internal;
+mod mapping;
+mod process;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// The pager runs, and the program's memory is managed.
+static READY: AtomicBool = AtomicBool::new(false);
+/// The pager is starting, or a forked child's is: what is allocated now is the pager's own.
+static STARTING: AtomicBool = AtomicBool::new(false);
+
+/// Whether memory that is asked for now belongs to the pager and not to the program.
+#[inline]
+fn for_pager() -> bool {
+    !READY.load(Ordering::Relaxed) || STARTING.load(Ordering::Relaxed) || flashvm::on_pager_stack()
+}
+
+/// The pager; there is one whenever [`for_pager`] is false.
+fn pager() -> &'static flashvm::Pager {
+    flashvm::pager().expect("ready means that there is a pager")
+}
+
+/// Sets the calling thread's `errno`.
+fn set_errno(error: rustix::io::Errno) {
+    // SAFETY: the location is this thread's own.
+    unsafe { *libc::__errno_location() = error.raw_os_error() };
+}
+
+/// Runs `work` and leaves `errno` as it was.
+fn keeping_errno<T>(work: impl FnOnce() -> T) -> T {
+    // SAFETY: the location is this thread's own.
+    let errno = unsafe { *libc::__errno_location() };
+    let result = work();
+    // SAFETY: as above.
+    unsafe { *libc::__errno_location() = errno };
+    result
+}
+
+/// A C result: 0, or -1 with `errno` set.
+fn status(result: Result<(), rustix::io::Errno>) -> std::ffi::c_int {
+    match result {
+        Ok(()) => 0,
+        Err(error) => {
+            set_errno(error);
+            -1
+        }
+    }
+}
+
+#[used]
+#[unsafe(link_section = ".init_array")]
+static CONSTRUCTOR: extern "C" fn() = constructor;
+
+/// Runs before the program's `main`. Without a run to belong to, the object does nothing: it is
+/// also linked into tests and into the supervisor.
+extern "C" fn constructor() {
+    let Some(control) = std::env::var_os(flashvm::control::VARIABLE) else {
+        return;
+    };
+    // A pager that unwinds has lost track of the program's pages: the process must end with it.
+    let report = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        report(panic);
+        std::process::abort()
+    }));
+    STARTING.store(true, Ordering::Relaxed);
+    let started = process::inherit(&control)
+        .and_then(|inheritance| flashvm::start(inheritance).map_err(|e| e.to_string()))
+        .and_then(allocator::start);
+    if let Err(reason) = started {
+        eprintln!("flashvm: {}: {reason}", process::command());
+        std::process::exit(2);
+    }
+    exec::remember_run();
+    process::watch_forks();
+    READY.store(true, Ordering::Release);
+    STARTING.store(false, Ordering::Relaxed);
+}

@@ -1,0 +1,245 @@
+//! What processes do: find their run, fork, and close descriptors that are not theirs.
+
+use super::{READY, STARTING, for_pager, internal, pager, set_errno};
+use flashvm::control::Control;
+use flashvm::{Inheritance, Pager};
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use std::ffi::{OsStr, c_int, c_long, c_uint, c_void};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::Ordering;
+
+/// Stack around the current frame that a forked child writes to before it has its pager.
+const STACK_BYTES: usize = 32 << 10;
+/// Open files whose structures the C library touches in a forked child; more than any program has.
+const FILES_MAX: usize = 65_536;
+
+/// The name of this program, for messages.
+pub(super) fn command() -> String {
+    std::env::args_os().next().map_or_else(
+        || "?".to_owned(),
+        |name| name.to_string_lossy().into_owned(),
+    )
+}
+
+/// Opens what the supervisor holds for this run.
+pub(super) fn inherit(control: &OsStr) -> Result<Inheritance, String> {
+    let text = control.to_str().unwrap_or_default();
+    let mut parts = text.split(':').map(str::parse::<i32>);
+    let (Some(Ok(supervisor)), Some(Ok(region)), Some(Ok(store)), None) =
+        (parts.next(), parts.next(), parts.next(), parts.next())
+    else {
+        return Err(format!(
+            "{}={text:?} is not of this version",
+            flashvm::control::VARIABLE
+        ));
+    };
+    let open = |fd: i32, flags: OFlags| -> Result<OwnedFd, String> {
+        let path = format!("/proc/{supervisor}/fd/{fd}");
+        rustix::fs::open(&path, flags | OFlags::CLOEXEC, Mode::empty()).map_err(|error| {
+            format!(
+                "cannot join the run of process {supervisor} ({error}): a program that changes \
+                 its user, or outlives `flashvm run`, cannot start paged programs"
+            )
+        })
+    };
+    let region = open(region, OFlags::RDWR)?;
+    let store = open(store, OFlags::RDWR | OFlags::DIRECT)?;
+    let pid = rustix::process::Pid::from_raw(supervisor).ok_or("no supervisor")?;
+    let pidfd = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty())
+        .map_err(|error| format!("the supervisor, process {supervisor}, is gone: {error}"))?;
+    let control = Control::attach(region.as_fd()).map_err(|error| error.to_string())?;
+    Ok(Inheritance {
+        control,
+        store,
+        supervisor: pidfd,
+        command: command(),
+    })
+}
+
+/// Has the C library tell us of every fork.
+pub(super) fn watch_forks() {
+    // SAFETY: the handlers are functions of this object, which is never unloaded.
+    unsafe { libc::pthread_atfork(Some(before_fork), Some(in_parent), Some(in_child)) };
+}
+
+extern "C" fn before_fork() {
+    if !READY.load(Ordering::Relaxed) {
+        return;
+    }
+    let mut touched = Vec::new();
+    let here = std::ptr::from_ref(&touched) as usize;
+    // The stack grows down: this frame is below those of the program.
+    for address in (here - STACK_BYTES..here + STACK_BYTES).step_by(4096) {
+        if pager().manages(address, 1) {
+            touched.push(address);
+        }
+    }
+    open_files(&mut touched);
+    pager().prepare_fork(&touched);
+    // From here on nothing may be allocated or freed before the fork is over.
+    drop(touched);
+    internal::lock_for_fork();
+}
+
+extern "C" fn in_parent() {
+    if READY.load(Ordering::Relaxed) {
+        internal::unlock_after_fork();
+        pager().resume_parent();
+    }
+}
+
+extern "C" fn in_child() {
+    if READY.load(Ordering::Relaxed) {
+        internal::unlock_after_fork();
+        STARTING.store(true, Ordering::Relaxed);
+        Pager::resume_child();
+        STARTING.store(false, Ordering::Relaxed);
+    }
+}
+
+unsafe extern "C" {
+    /// The C library's list of open files, in the layout that its ABI fixes.
+    static _IO_list_all: *mut u8;
+}
+
+/// Offsets in the C library's `FILE` on 64-bit machines: next file, and lock.
+const FILE_CHAIN: usize = 0x68;
+const FILE_LOCK: usize = 0x88;
+
+/// Appends the addresses that the C library resets in a forked child: each open file's lock.
+fn open_files(touched: &mut Vec<usize>) {
+    // SAFETY: the list is only changed under a lock that glibc takes at fork; a file that is
+    // closed at this very moment by another thread would be as dangerous to the fork itself.
+    unsafe {
+        let mut file = std::ptr::read_volatile(&raw const _IO_list_all);
+        for _ in 0..FILES_MAX {
+            if file.is_null() {
+                break;
+            }
+            touched.push(file as usize);
+            touched.push(file as usize + FILE_LOCK);
+            let lock = file.add(FILE_LOCK).cast::<*mut u8>().read();
+            if !lock.is_null() {
+                touched.push(lock as usize);
+            }
+            file = file.add(FILE_CHAIN).cast::<*mut u8>().read();
+        }
+    }
+}
+
+type Fork = extern "C" fn() -> c_int;
+
+fn real_fork() -> Fork {
+    // SAFETY: the next `fork` in the search order is the C library's, of this signature.
+    unsafe {
+        let symbol = libc::dlsym(libc::RTLD_NEXT, c"fork".as_ptr());
+        assert!(!symbol.is_null(), "the C library has fork");
+        std::mem::transmute::<*mut c_void, Fork>(symbol)
+    }
+}
+
+/// Fails early where budget and store cannot hold a copy of the process.
+#[unsafe(no_mangle)]
+extern "C" fn fork() -> c_int {
+    if !for_pager() && !pager().can_fork() {
+        set_errno(Errno::NOMEM);
+        return -1;
+    }
+    real_fork()()
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn close(fd: c_int) -> c_int {
+    if flashvm::is_pager_descriptor(fd) {
+        set_errno(Errno::BADF);
+        return -1;
+    }
+    // SAFETY: passes on what the program asked for.
+    unsafe { libc::syscall(libc::SYS_close, c_long::from(fd)) as c_int }
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
+    // With CLOSE_RANGE_CLOEXEC nothing is closed now, and ours are close-on-exec anyway.
+    if for_pager() || flags != 0 {
+        return raw_close_range(first, last, flags);
+    }
+    let mut from = first;
+    for fd in flashvm::pager_descriptors() {
+        let fd = fd as c_uint;
+        if fd < from || fd > last {
+            continue;
+        }
+        if fd > from && raw_close_range(from, fd - 1, flags) != 0 {
+            return -1;
+        }
+        from = fd + 1;
+    }
+    if from <= last {
+        raw_close_range(from, last, flags)
+    } else {
+        0
+    }
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn closefrom(first: c_int) {
+    close_range(first.max(0) as c_uint, c_uint::MAX, 0);
+}
+
+fn raw_close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
+    // SAFETY: passes on what the program asked for.
+    unsafe {
+        libc::syscall(
+            libc::SYS_close_range,
+            c_long::from(first),
+            c_long::from(last),
+            c_long::from(flags),
+        ) as c_int
+    }
+}
+
+/// Whether a program tries to put a descriptor of its own where one of the pager's is.
+fn taken(new: c_int) -> bool {
+    let taken = flashvm::is_pager_descriptor(new);
+    if taken {
+        set_errno(Errno::BUSY);
+    }
+    taken
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn dup2(old: c_int, new: c_int) -> c_int {
+    if taken(new) {
+        return -1;
+    }
+    // SAFETY: passes on what the program asked for.
+    unsafe {
+        if old == new {
+            // dup3 refuses equal numbers; dup2 only checks that the descriptor is open.
+            return if libc::fcntl(old, libc::F_GETFD) < 0 {
+                -1
+            } else {
+                new
+            };
+        }
+        libc::syscall(libc::SYS_dup3, c_long::from(old), c_long::from(new), 0) as c_int
+    }
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn dup3(old: c_int, new: c_int, flags: c_int) -> c_int {
+    if taken(new) {
+        return -1;
+    }
+    // SAFETY: passes on what the program asked for.
+    unsafe {
+        libc::syscall(
+            libc::SYS_dup3,
+            c_long::from(old),
+            c_long::from(new),
+            c_long::from(flags),
+        ) as c_int
+    }
+}

@@ -1,0 +1,274 @@
+//! Bad input at the door: each case ends with its exit code and exactly one line that names the
+//! value and the remedy, and leaves the flash folder as it was.
+
+mod flash;
+mod programs;
+
+use std::fs;
+use std::io::Write as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::process::{Command, Output};
+
+const FLASHVM: &str = env!("CARGO_BIN_EXE_flashvm");
+
+fn folder() -> tempfile::TempDir {
+    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder for the test")
+}
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// Names a test, or a part of it, that this machine cannot run. Past the test harness, which
+/// keeps what a test prints to itself.
+fn skipped(what: &str, lacking: &str) {
+    let _ = writeln!(std::io::stderr(), "SKIPPED: {what}: {lacking}");
+}
+
+/// Runs the command with `args`; an empty folder is the working and the default flash folder.
+fn flashvm(args: &[&str]) -> Output {
+    let folder = folder();
+    let output = Command::new(FLASHVM)
+        .args(args)
+        .current_dir(&folder)
+        .env("TMPDIR", folder.path())
+        .output()
+        .expect("the command under test");
+    let left: Vec<_> = fs::read_dir(&folder).expect("the folder").collect();
+    assert!(left.is_empty(), "{args:?} left {left:?}");
+    output
+}
+
+/// Checks one refusal: exit code, one line, and that it names all of `named`.
+#[track_caller]
+fn refused(output: &Output, code: i32, named: &[&str]) {
+    let line = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(code), "{line}");
+    assert!(output.stdout.is_empty());
+    assert!(
+        line.starts_with("flashvm: ") && line.ends_with('\n'),
+        "{line:?}"
+    );
+    assert_eq!(line.matches('\n').count(), 1, "{line:?}");
+    for name in named {
+        assert!(line.contains(name), "{line:?} does not name {name:?}");
+    }
+}
+
+#[test]
+fn options() {
+    for (args, named) in [
+        (
+            &["run", "--sampling", "off", "--", "true"][..],
+            &["'--sampling'", "--help"][..],
+        ),
+        (&["run", "--discard=auto", "--", "true"], &["'--discard'"]),
+        (
+            &["run", "--granularity", "512", "--", "true"],
+            &["'--granularity'"],
+        ),
+        (
+            &["run", "--presett", "64M", "--", "true"],
+            &["'--presett'", "'--preset'"],
+        ),
+        (
+            &["run", "--ram", "12X", "--", "true"],
+            &["--ram", "'12X'", "512M"],
+        ),
+        (&["run", "--ram", "-5M", "--", "true"], &["-5"]),
+        (&["run", "--ram", "", "--", "true"], &["--ram"]),
+        (
+            &["run", "--ram", "1M", "--", "true"],
+            &["--ram 1 MiB", "4M"],
+        ),
+        (&["run", "--ram", "99T", "--", "true"], &["too large"]),
+        (&["run", "--ram"], &["--ram"]),
+        (
+            &["run", "--ram", "8M", "--ram", "9M", "--", "true"],
+            &["--ram", "more than once"],
+        ),
+        (
+            &["run", "--preset", "fast", "--", "true"],
+            &["preset", "'fast'", "modern", "native"],
+        ),
+        (
+            &["run", "--policy", "lru2", "--", "true"],
+            &["policy", "'lru2'", "clock", "fifo"],
+        ),
+        (
+            &["run", "--readahead", "many", "--", "true"],
+            &["--readahead", "'many'"],
+        ),
+        (
+            &["run", "--readahead", "5000", "--", "true"],
+            &["readahead", "5000", "1024"],
+        ),
+        (
+            &["run", "--preclean", "0", "--", "true"],
+            &["preclean", "0"],
+        ),
+        (
+            &["run", "--cluster", "12K", "--", "true"],
+            &["power of two"],
+        ),
+        (
+            &["run", "--cluster", "8M", "--", "true"],
+            &["cluster", "2048"],
+        ),
+        (
+            &["run", "--erase-block", "100000", "--", "true"],
+            &["erase block", "power of two"],
+        ),
+        (
+            &["run", "--zero-sharing", "maybe", "--", "true"],
+            &["--zero-sharing", "'maybe'"],
+        ),
+        (
+            &["run", "--congestion-timeout", "1", "--", "true"],
+            &["'1'", "1ms"],
+        ),
+        (
+            &["run", "--fault", "inline", "--", "true"],
+            &["inline", "handler"],
+        ),
+        (
+            &["run", "--fault", "magic", "--", "true"],
+            &["'magic'", "handler"],
+        ),
+        (&["run", "--inject", "{", "--", "true"], &["--inject"]),
+        (
+            &["run", "--stats", "/nowhere/s.json", "--", "true"],
+            &["/nowhere/s.json"],
+        ),
+        (
+            &["run", "--stats", "/", "--", "true"],
+            &["--stats /", "folder"],
+        ),
+        (
+            &[
+                "run",
+                "--flash-size",
+                "8K",
+                "--cluster",
+                "64K",
+                "--",
+                "true",
+            ],
+            &["cluster"],
+        ),
+        (&["run"], &["no program"]),
+        (&["run", "--"], &["no program"]),
+        (&["fly"], &["'fly'", "run"]),
+        (&[], &["no command", "--help"]),
+        (&["doctor", "--flush"], &["'--flush'"]),
+        (&["run", "--ram", "1\n2", "--", "true"], &["--ram"]),
+    ] {
+        refused(&flashvm(args), 2, named);
+    }
+}
+
+#[test]
+fn help_and_version_are_no_mistakes() {
+    for args in [
+        &["--help"][..],
+        &["run", "--help"],
+        &["doctor", "--help"],
+        &["--version"],
+    ] {
+        let output = flashvm(args);
+        assert!(output.status.success() && output.stderr.is_empty());
+        assert!(output.stdout.starts_with(b"") && !output.stdout.is_empty());
+    }
+    let help = String::from_utf8(flashvm(&["run", "--help"]).stdout).expect("text");
+    assert!(help.contains("Examples:") && !help.contains("--inject"));
+}
+
+#[test]
+fn configuration_files() {
+    let folder = folder();
+    let path = folder.path().join("flashvm.toml");
+    let shown = path.to_str().expect("a path in UTF-8");
+    for (text, named) in [
+        (
+            "ram = \"64M\"\nrma = 3\n",
+            &["line 2", "`rma`", "`ram`"][..],
+        ),
+        ("ram = \"lots\"\n", &["line 1", "'lots'"]),
+        ("\n\nzero-sharing = 3\n", &["line 3", "'3'"]),
+        ("ram = \n", &["line 1"]),
+        ("preset = \"fast\"\n", &["'fast'", "modern"]),
+        ("ram = 4096\n", &["--ram 4 KiB"]),
+        ("inject = \"{}\"\n", &["`inject`"]),
+    ] {
+        fs::write(&path, text).expect("the configuration");
+        refused(
+            &flashvm(&["run", "--config", shown, "--", "true"]),
+            2,
+            named,
+        );
+    }
+    refused(
+        &flashvm(&["run", "--config", "none.toml", "--", "true"]),
+        2,
+        &["none.toml"],
+    );
+    // The command line wins: what is refused is its value.
+    fs::write(&path, "ram = \"64M\"\npolicy = \"clock\"\n").expect("the configuration");
+    let args = ["run", "--config", shown, "--ram", "2M", "--", "true"];
+    refused(&flashvm(&args), 2, &["--ram 2 MiB"]);
+}
+
+#[test]
+fn the_doctor_reports() {
+    let folder = folder();
+    let path = folder.path().to_str().expect("a path in UTF-8");
+    let output = flashvm(&["doctor", "--json", "--flash", path]);
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let works = report["works"].as_bool().expect("a verdict");
+    assert_eq!(output.status.code(), Some(i32::from(!works)));
+    let names: Vec<&str> = report["checks"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .filter_map(|c| c["name"].as_str())
+        .collect();
+    for name in [
+        "kernel",
+        "userfaultfd",
+        "CAP_SYS_PTRACE",
+        "seccomp",
+        "io_uring",
+        "direct I/O",
+    ] {
+        assert!(names.contains(&name), "{names:?}");
+    }
+    for check in report["checks"].as_array().expect("a list") {
+        assert_eq!(
+            check["verdict"] == "good",
+            check["remedy"].is_null(),
+            "{check}"
+        );
+    }
+    let lines = String::from_utf8(flashvm(&["doctor"]).stdout).expect("text");
+    assert!(lines.contains("fault mode handler") && !lines.contains('\x1b'));
+    assert_eq!(fs::read_dir(&folder).expect("the folder").count(), 0);
+}
+
+#[test]
+fn names_that_are_no_text() {
+    let odd = std::ffi::OsStr::from_bytes(b"\xff\xfe");
+    let output = Command::new(FLASHVM)
+        .arg("run")
+        .arg("--")
+        .arg(odd)
+        .output()
+        .expect("the command");
+    refused(&output, 127, &["$PATH"]);
+    let output = Command::new(FLASHVM)
+        .args(["run", "--ram"])
+        .arg(odd)
+        .args(["--", "true"])
+        .output()
+        .expect("it");
+    refused(&output, 2, &["UTF-8", "--help"]);
+}

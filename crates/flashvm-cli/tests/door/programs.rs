@@ -1,0 +1,191 @@
+//! Refusals of programs: not found, not executable, or not to be preloaded into.
+
+use super::{FLASHVM, flashvm, folder, is_root, refused, skipped};
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The user "nobody": without any privilege.
+const NOBODY: u32 = 65534;
+
+/// The smallest file that passes for an ELF program with this class and interpreter.
+fn elf(class: u8, machine: u16, interpreter: Option<&[u8]>) -> Vec<u8> {
+    let mut elf = vec![0_u8; 120];
+    elf[..6].copy_from_slice(&[0x7f, b'E', b'L', b'F', class, 1]);
+    elf[18..20].copy_from_slice(&machine.to_le_bytes());
+    elf[32] = 64;
+    elf[54] = 56;
+    elf[56] = 1;
+    if let Some(name) = interpreter {
+        elf[64] = 3;
+        elf[72] = 120;
+        elf[96] = u8::try_from(name.len()).expect("a short name");
+        elf.extend_from_slice(name);
+    }
+    elf
+}
+
+fn put(path: &Path, bytes: &[u8], mode: u32) {
+    fs::write(path, bytes).expect("a program");
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("its mode");
+}
+
+#[test]
+fn programs() {
+    let here = if cfg!(target_arch = "x86_64") {
+        62
+    } else {
+        183
+    };
+    let folder = folder();
+    let path = |name: &str| folder.path().join(name);
+    let glibc: &[u8] = b"/lib64/ld-linux-x86-64.so.2\0";
+    put(&path("static"), &elf(2, here, None), 0o755);
+    put(
+        &path("musl"),
+        &elf(2, here, Some(b"/lib/ld-musl-x86_64.so.1\0")),
+        0o755,
+    );
+    put(&path("narrow"), &elf(1, 3, Some(glibc)), 0o755);
+    put(&path("foreign"), &elf(2, 0xf3, Some(glibc)), 0o755);
+    put(&path("short"), &elf(2, here, None)[..40], 0o755);
+    put(&path("data"), b"just text", 0o755);
+    put(&path("plain"), b"#!/bin/sh\n", 0o644);
+    put(
+        &path("script"),
+        format!("#! {} -x\n", path("static").display()).as_bytes(),
+        0o755,
+    );
+    put(&path("orphan"), b"#!/no/such/interpreter\n", 0o755);
+    put(
+        &path("loop"),
+        format!("#!{}\n", path("loop").display()).as_bytes(),
+        0o755,
+    );
+    for (name, code, named) in [
+        ("static", 2, &["statically linked"][..]),
+        ("musl", 2, &["ld-musl", "glibc"]),
+        ("narrow", 2, &["32-bit"]),
+        ("foreign", 2, &["architecture"]),
+        ("short", 2, &["truncated"]),
+        ("script", 2, &["statically linked"]),
+        ("data", 126, &["ELF"]),
+        ("plain", 126, &["executed"]),
+        ("orphan", 126, &["/no/such/interpreter"]),
+        ("loop", 126, &["interpreter"]),
+        ("absent", 127, &["no such program"]),
+    ] {
+        let program = path(name);
+        let program = program.to_str().expect("a path in UTF-8");
+        refused(&flashvm(&["run", "--", program]), code, named);
+    }
+    let own_folder = folder.path().to_str().expect("a path in UTF-8");
+    refused(
+        &flashvm(&["run", "--", own_folder]),
+        126,
+        &["not a regular file"],
+    );
+    refused(
+        &flashvm(&["run", "--", "no-such-program"]),
+        127,
+        &["no-such-program", "$PATH"],
+    );
+    refused(&flashvm(&["run", "--", ""]), 127, &["''"]);
+}
+
+#[test]
+fn programs_with_rights_of_their_own() {
+    if !is_root() {
+        skipped(
+            "programs_with_rights_of_their_own",
+            "needs root to make such programs",
+        );
+        return;
+    }
+    let folder = folder();
+    let program = folder.path().join("other");
+    copy("/bin/true", &program);
+    std::os::unix::fs::chown(&program, Some(NOBODY), Some(NOBODY)).expect("another owner");
+    for (mode, named) in [(0o4755, "setuid"), (0o2755, "setgid")] {
+        fs::set_permissions(&program, fs::Permissions::from_mode(mode)).expect("its mode");
+        let program = program.to_str().expect("a path in UTF-8");
+        refused(&flashvm(&["run", "--", program]), 2, &[named, program]);
+    }
+}
+
+/// Copies a program, in a process of its own: a descriptor of ours that is open for writing could
+/// be inherited by a program that another test starts, and the copy be "busy".
+fn copy(from: &str, to: &Path) {
+    let status = Command::new("cp").arg(from).arg(to).status();
+    assert!(status.is_ok_and(|status| status.success()), "cp {from}");
+}
+
+/// A copy of the command that everybody can reach, and a folder that is nobody's.
+fn for_nobody() -> (tempfile::TempDir, PathBuf) {
+    let folder = tempfile::tempdir_in("/var/tmp").expect("a folder for the test");
+    let command = folder.path().join("flashvm");
+    copy(FLASHVM, &command);
+    fs::write(folder.path().join("libflashvm_preload.so"), "").expect("what it looks for");
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).expect("its mode");
+    (folder, command)
+}
+
+#[test]
+fn without_privilege() {
+    if !is_root() {
+        skipped("without_privilege", "needs root to become another user");
+        return;
+    }
+    let (_folder, command) = for_nobody();
+    let run = |args: &[&str]| {
+        Command::new(&command)
+            .args(args)
+            .uid(NOBODY)
+            .gid(NOBODY)
+            .output()
+            .expect("the command")
+    };
+    let output = run(&["run", "--ram", "64M", "--", "true"]);
+    refused(&output, 2, &["userfaultfd", "CAP_SYS_PTRACE"]);
+    let report = run(&["doctor", "--json"]);
+    assert_eq!(report.status.code(), Some(1));
+    let report: serde_json::Value = serde_json::from_slice(&report.stdout).expect("JSON");
+    assert_eq!(report["fault_modes"]["handler"], false);
+
+    // File capabilities change rights for everybody but root.
+    let program = command.with_file_name("capable");
+    copy("/bin/true", &program);
+    let set = Command::new("setcap")
+        .arg("cap_net_raw+ep")
+        .arg(&program)
+        .status();
+    if set.is_ok_and(|status| status.success()) {
+        let program = program.to_str().expect("a path in UTF-8");
+        refused(&run(&["run", "--", program]), 2, &["file capabilities"]);
+    } else {
+        skipped("without_privilege, file capabilities", "needs setcap");
+    }
+}
+
+#[test]
+fn nothing_is_preloaded_from_nowhere() {
+    let folder = folder();
+    let command = folder.path().join("flashvm");
+    copy(FLASHVM, &command);
+    let output = Command::new(&command)
+        .args(["run", "--", "true"])
+        .output()
+        .expect("the command");
+    refused(&output, 2, &["libflashvm_preload.so", "build or install"]);
+    let spaced = folder.path().join("a b");
+    fs::create_dir(&spaced).expect("a folder");
+    copy(FLASHVM, &spaced.join("flashvm"));
+    fs::write(spaced.join("libflashvm_preload.so"), "").expect("what it looks for");
+    let output = Command::new(spaced.join("flashvm"))
+        .args(["run", "--", "true"])
+        .output()
+        .expect("the command");
+    refused(&output, 2, &["space", "a b"]);
+}

@@ -1,0 +1,254 @@
+//! The life of a run: exit codes, signals and job control are the program's, the statistics are
+//! complete, and nothing is left behind however it ends.
+
+mod signals;
+mod stats;
+mod stores;
+
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+const FLASHVM: &str = env!("CARGO_BIN_EXE_flashvm");
+/// Longest that any of these programs may take.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Names a test that this machine cannot run. Past the test harness, which keeps what a test
+/// prints to itself.
+fn skipped(test: &str, lacking: &str) {
+    let _ = writeln!(std::io::stderr(), "SKIPPED: {test}: {lacking}");
+}
+
+/// A folder that holds the store, and must be empty at the end.
+struct Bench {
+    flash: tempfile::TempDir,
+    other: tempfile::TempDir,
+}
+
+impl Bench {
+    /// `None`, with a word on it, where the machine cannot page.
+    fn new(test: &str) -> Option<Self> {
+        static WORKS: OnceLock<bool> = OnceLock::new();
+        let works = *WORKS.get_or_init(|| {
+            let doctor = Command::new(FLASHVM)
+                .arg("doctor")
+                .output()
+                .expect("the command");
+            doctor.status.success()
+        });
+        if !works {
+            skipped(
+                test,
+                "`flashvm doctor` says that programs cannot be run here",
+            );
+            return None;
+        }
+        let folder = || tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
+        Some(Self {
+            flash: folder(),
+            other: folder(),
+        })
+    }
+
+    /// A file of the test's own.
+    fn file(&self, name: &str) -> PathBuf {
+        self.other.path().join(name)
+    }
+
+    fn command(&self, options: &[&str], program: &[&str]) -> Command {
+        let mut command = Command::new(FLASHVM);
+        command
+            .args(["run", "--ram", "64M", "--flash-size", "256M", "--flash"])
+            .arg(self.flash.path())
+            .args(options)
+            .arg("--")
+            .args(program)
+            .current_dir(&self.other)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        command
+    }
+
+    fn run(&self, options: &[&str], program: &[&str]) -> Output {
+        finish(self.command(options, program).spawn().expect("the command"))
+    }
+
+    /// Starts a shell script and waits until it has written the file `ready`.
+    fn start(&self, script: &str) -> Child {
+        let child = self
+            .command(&["--quiet"], &["/bin/sh", "-c", script])
+            .spawn();
+        let child = child.expect("the command");
+        wait_until("the script is ready", || self.file("ready").exists());
+        child
+    }
+
+    /// The number in a file.
+    fn number(&self, name: &str) -> u32 {
+        let text = fs::read_to_string(self.file(name)).expect("a file of the script");
+        text.trim().parse().expect("a number")
+    }
+}
+
+impl Drop for Bench {
+    fn drop(&mut self) {
+        let left: Vec<_> = fs::read_dir(&self.flash).expect("the folder").collect();
+        if !std::thread::panicking() {
+            assert!(left.is_empty(), "left behind: {left:?}");
+        }
+    }
+}
+
+fn wait_until(what: &str, done: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !done() {
+        assert!(start.elapsed() < PATIENCE, "waited in vain until {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Waits for a run, which is ended if it takes too long.
+fn finish(mut child: Child) -> Output {
+    let read = |pipe: Option<Box<dyn std::io::Read + Send>>| {
+        std::thread::spawn(move || {
+            let mut bytes = Vec::new();
+            if let Some(mut pipe) = pipe {
+                pipe.read_to_end(&mut bytes)
+                    .expect("to read what it prints");
+            }
+            bytes
+        })
+    };
+    let stdout = read(child.stdout.take().map(|pipe| Box::new(pipe) as _));
+    let stderr = read(child.stderr.take().map(|pipe| Box::new(pipe) as _));
+    let start = Instant::now();
+    let status = loop {
+        if let Some(status) = child.try_wait().expect("to wait") {
+            break status;
+        }
+        if start.elapsed() > PATIENCE {
+            child.kill().expect("to end it");
+            panic!("a run hangs");
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    };
+    Output {
+        status,
+        stdout: stdout.join().expect("its output"),
+        stderr: stderr.join().expect("its messages"),
+    }
+}
+
+fn kill(pid: u32, signal: rustix::process::Signal) {
+    let pid = rustix::process::Pid::from_raw(pid.cast_signed()).expect("a process id");
+    rustix::process::kill_process(pid, signal).expect("to send a signal");
+}
+
+/// The state of a process, `None` if there is none.
+fn state(pid: u32) -> Option<char> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit_once(") ")
+        .and_then(|(_, rest)| rest.chars().next())
+}
+
+#[test]
+fn exit_codes_pass() {
+    let Some(bench) = Bench::new("exit_codes_pass") else {
+        return;
+    };
+    for code in [0, 1, 7, 255] {
+        let output = bench.run(&["--quiet"], &["/bin/sh", "-c", &format!("exit {code}")]);
+        assert_eq!(output.status.code(), Some(code));
+        assert!(
+            output.stderr.is_empty(),
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+    }
+}
+
+#[test]
+fn what_is_left_running_keeps_its_memory() {
+    let Some(bench) = Bench::new("what_is_left_running_keeps_its_memory") else {
+        return;
+    };
+    let script = "(/bin/sleep 0.5; echo late) & exit 3";
+    let output = bench.run(&["--quiet"], &["/bin/sh", "-c", script]);
+    assert_eq!(output.status.code(), Some(3));
+    assert_eq!(output.stdout, b"late\n");
+}
+
+#[test]
+fn nothing_outlives_a_killed_supervisor() {
+    let Some(bench) = Bench::new("nothing_outlives_a_killed_supervisor") else {
+        return;
+    };
+    let script =
+        "(echo $$ >pid; exec /bin/sh -c 'echo $$ >inner; touch ready; /bin/sleep 1000; :'); :";
+    let child = bench.start(script);
+    let (outer, inner) = (bench.number("pid"), bench.number("inner"));
+    kill(child.id(), rustix::process::Signal::KILL);
+    assert_eq!(finish(child).status.signal(), Some(9));
+    let gone = |pid| matches!(state(pid), None | Some('Z'));
+    wait_until("all have ended", || gone(outer) && gone(inner));
+}
+
+#[test]
+fn a_configuration_file_is_as_good() {
+    let Some(bench) = Bench::new("a_configuration_file_is_as_good") else {
+        return;
+    };
+    fs::write(
+        bench.file("run.toml"),
+        "preset = \"flashvm\"\nstats = \"s.json\"\nquiet = true\n",
+    )
+    .expect("the configuration");
+    let output = bench.run(
+        &["--config", "run.toml", "--policy", "fifo"],
+        &["/bin/true"],
+    );
+    assert!(output.status.success() && output.stderr.is_empty());
+    let stats = fs::read_to_string(bench.file("s.json")).expect("the statistics");
+    assert!(
+        stats.contains("\"preset\":\"flashvm\",\"policy\":\"fifo\""),
+        "{stats}"
+    );
+}
+
+#[test]
+fn what_was_preloaded_stays_preloaded() {
+    let Some(bench) = Bench::new("what_was_preloaded_stays_preloaded") else {
+        return;
+    };
+    let mut command = bench.command(&["--quiet"], &["/bin/sh", "-c", "echo $LD_PRELOAD"]);
+    command.env("LD_PRELOAD", "/lib/x86_64-linux-gnu/libm.so.6");
+    let mut text = String::new();
+    let mut child = command.spawn().expect("the command");
+    child
+        .stdout
+        .take()
+        .expect("a pipe")
+        .read_to_string(&mut text)
+        .expect("its output");
+    assert!(finish(child).status.success());
+    assert!(
+        text.contains("libflashvm_preload.so:/lib/x86_64-linux-gnu/libm.so.6"),
+        "{text}"
+    );
+}
+
+#[test]
+fn progress_is_shown() {
+    let Some(bench) = Bench::new("progress_is_shown") else {
+        return;
+    };
+    let output = bench.run(&["--progress", "--quiet"], &["/bin/sleep", "1.3"]);
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!((1..=3).contains(&text.lines().count()), "{text}");
+    assert!(text.contains("faults") && text.contains("64 MiB"), "{text}");
+}

@@ -1,0 +1,94 @@
+//! Signals and job control.
+
+use super::{Bench, finish, kill, state, wait_until};
+use rustix::process::Signal;
+use std::fs;
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::Command;
+
+#[test]
+fn deadly_signals_pass() {
+    let Some(bench) = Bench::new("deadly_signals_pass") else {
+        return;
+    };
+    for signal in ["HUP", "INT", "KILL", "USR1", "PIPE", "TERM"] {
+        let script = format!("kill -{signal} $$");
+        let number = bench
+            .command(&["--quiet"], &["/bin/sh", "-c", &script])
+            .spawn()
+            .map(finish)
+            .expect("the command")
+            .status
+            .signal();
+        let plain = Command::new("/bin/sh")
+            .args(["-c", &script])
+            .status()
+            .expect("a shell")
+            .signal();
+        assert!(plain.is_some());
+        assert_eq!(number, plain, "{signal}");
+    }
+    let crash = bench.run(
+        &["--quiet"],
+        &["/bin/sh", "-c", "ulimit -c 0; kill -SEGV $$"],
+    );
+    assert_eq!(crash.status.signal(), Some(11));
+    assert!(!crash.status.core_dumped());
+}
+
+#[test]
+fn signals_to_the_supervisor_reach_the_program() {
+    let Some(bench) = Bench::new("signals_to_the_supervisor_reach_the_program") else {
+        return;
+    };
+    for (signal, name) in [(Signal::USR2, "USR2"), (Signal::TERM, "TERM")] {
+        let script =
+            format!("trap 'exit 5' {name}; touch ready; while :; do /bin/sleep 0.05; done");
+        let child = bench.start(&script);
+        kill(child.id(), signal);
+        assert_eq!(finish(child).status.code(), Some(5), "{name}");
+        fs::remove_file(bench.file("ready")).expect("to remove it");
+    }
+    // Without a handler it ends both.
+    let child = bench.start("touch ready; exec /bin/sleep 1000");
+    kill(child.id(), Signal::TERM);
+    assert_eq!(finish(child).status.signal(), Some(15));
+}
+
+#[test]
+fn stopping_and_going_on() {
+    let Some(bench) = Bench::new("stopping_and_going_on") else {
+        return;
+    };
+    let child = bench.start("echo $$ >pid; touch ready; kill -STOP $$; exit 6");
+    let (supervisor, program) = (child.id(), bench.number("pid"));
+    wait_until("both have stopped", || {
+        state(supervisor) == Some('T') && state(program) == Some('T')
+    });
+    kill(supervisor, Signal::CONT);
+    assert_eq!(finish(child).status.code(), Some(6));
+}
+
+#[test]
+fn the_program_starts_with_the_signals_of_its_starter() {
+    let Some(bench) = Bench::new("the_program_starts_with_the_signals_of_its_starter") else {
+        return;
+    };
+    let program = ["/bin/grep", "-E", "^Sig(Blk|Ign|Cgt)", "/proc/self/status"];
+    let bare = Command::new(program[0])
+        .args(&program[1..])
+        .output()
+        .expect("grep")
+        .stdout;
+    let paged = bench.run(&["--quiet"], &program).stdout;
+    // The C library's own two signals, 32 and 33, change with the number of threads.
+    let sets = |status: &[u8]| -> Vec<u64> {
+        let status = String::from_utf8_lossy(status);
+        let masks = status.lines().filter_map(|line| line.split_once(":\t"));
+        masks
+            .map(|(_, mask)| u64::from_str_radix(mask, 16).expect("a mask") & !(3 << 31))
+            .collect()
+    };
+    assert_eq!(sets(&bare).len(), 3);
+    assert_eq!(sets(&paged), sets(&bare));
+}

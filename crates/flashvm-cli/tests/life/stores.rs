@@ -1,0 +1,100 @@
+//! Stores other than a folder.
+
+use super::{Bench, FLASHVM, finish, skipped};
+use std::fs;
+use std::process::{Command, Stdio};
+
+#[test]
+fn an_empty_file_is_a_store_without_a_name() {
+    let Some(bench) = Bench::new("an_empty_file_is_a_store_without_a_name") else {
+        return;
+    };
+    let file = bench.flash.path().join("store");
+    fs::write(&file, "").expect("a file");
+    let file = file.to_str().expect("a path in UTF-8");
+    let mut command = Command::new(FLASHVM);
+    command.args([
+        "run",
+        "--ram",
+        "64M",
+        "--flash-size",
+        "256M",
+        "--quiet",
+        "--flash",
+        file,
+    ]);
+    command.args(["--", "/bin/ls"]).arg(bench.flash.path());
+    let output = command
+        .stdout(Stdio::piped())
+        .spawn()
+        .map(finish)
+        .expect("the command");
+    assert!(output.status.success() && output.stdout.is_empty());
+}
+
+/// A loop device, detached when dropped.
+struct Loop(String);
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        let _ = Command::new("losetup").args(["--detach", &self.0]).status();
+    }
+}
+
+#[test]
+fn a_device_is_a_store() {
+    let Some(bench) = Bench::new("a_device_is_a_store") else {
+        return;
+    };
+    let image = bench.file("image");
+    fs::File::create(&image)
+        .and_then(|file| file.set_len(256 << 20))
+        .expect("a file");
+    let losetup = Command::new("losetup")
+        .args(["--find", "--show"])
+        .arg(&image)
+        .output();
+    let device = match losetup {
+        Ok(output) if output.status.success() => {
+            Loop(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+        }
+        _ => {
+            skipped("a_device_is_a_store", "needs root and loop devices");
+            return;
+        }
+    };
+    let run = || {
+        let mut command = Command::new(FLASHVM);
+        command.args([
+            "run",
+            "--ram",
+            "8M",
+            "--flash-size",
+            "256M",
+            "--stats",
+            "/dev/stdout",
+            "--quiet",
+            "--flash",
+            &device.0,
+        ]);
+        // Lines and their index take several times the budget.
+        let script = "seq 1000000 | /usr/bin/sort --buffer-size=200M --parallel=1 -o /dev/null";
+        command
+            .args(["--", "/bin/sh", "-c", script])
+            .current_dir(&bench.other);
+        command
+            .stdout(Stdio::piped())
+            .spawn()
+            .map(finish)
+            .expect("the command")
+    };
+    for _ in 0..2 {
+        let output = run();
+        assert!(output.status.success());
+        let stats: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        assert!(
+            stats["totals"]["pages_out"].as_u64() > Some(1000),
+            "{stats}"
+        );
+    }
+}

@@ -1,0 +1,116 @@
+//! The invariants, checked in full: for tests, as it walks every column.
+
+use super::Engine;
+use crate::clusters::ClusterSource;
+use crate::ids::PageId;
+use crate::io::IoKind;
+use crate::page::{Flag, PageState};
+use std::collections::HashMap;
+
+impl<C: ClusterSource> Engine<C> {
+    /// Checks every invariant of pages, slots, frames and requests against each other.
+    ///
+    /// # Panics
+    /// If one does not hold: a bug in the engine.
+    pub fn check(&self) {
+        self.swap.check();
+        let flights = self.flights();
+        let mut slots = HashMap::new();
+        let (mut frames, mut standby, mut condemned, mut parked) = (0, 0, 0, 0);
+        for page in (0..self.table.pages()).map(PageId) {
+            let state = self.table.state(page);
+            let flight = flights.get(&page).copied();
+            match state {
+                PageState::Reading => assert_eq!(flight, Some(IoKind::Read), "{page:?}"),
+                PageState::Scanning => assert_eq!(flight, Some(IoKind::Scan), "{page:?}"),
+                PageState::Writing => assert_eq!(flight, Some(IoKind::Write), "{page:?}"),
+                PageState::Doomed => assert!(flight.is_some(), "{page:?}"),
+                PageState::Overtaken => {
+                    assert!(flight.is_some_and(|kind| kind != IoKind::Read), "{page:?}");
+                }
+                _ => assert_eq!(flight, None, "{page:?} is {state:?}"),
+            }
+            frames += self.frames_of(state, flight);
+            standby += u32::from(state == PageState::Standby);
+            condemned += u32::from(state == PageState::Condemned);
+            parked += usize::from(self.table.has(page, Flag::Parked));
+            self.check_contents(page, state);
+            if let Some(slot) = self.table.slot(page) {
+                assert_eq!(self.swap.owner(slot), Some(page), "{slot:?}");
+                assert_eq!(slots.insert(slot, page), None, "{slot:?} used twice");
+            }
+        }
+        for io in self.ios.iter().filter(|io| io.kind == Some(IoKind::Write)) {
+            for (index, &page) in (0..).zip(io.pages()) {
+                let slot = io.slot.plus(index);
+                assert_eq!(slots.insert(slot, page), None, "{slot:?} used twice");
+            }
+        }
+        assert_eq!(slots.len(), self.swap.slots_used() as usize, "slots lost");
+        assert_eq!(frames, self.frames, "frames miscounted");
+        assert_eq!(standby, self.standby.len(), "standby miscounted");
+        assert_eq!(condemned, self.condemned.len(), "condemned miscounted");
+        assert_eq!(parked, self.pending.len(), "parked miscounted");
+    }
+
+    fn flights(&self) -> HashMap<PageId, IoKind> {
+        let mut flights = HashMap::new();
+        let (mut requests, mut pages) = (0, 0);
+        for io in self.ios.iter() {
+            let kind = io.kind.expect("only requests in flight are listed");
+            for &page in io.pages() {
+                assert_eq!(
+                    flights.insert(page, kind),
+                    None,
+                    "{page:?} is in two requests"
+                );
+            }
+            if kind != IoKind::Read {
+                requests += 1;
+                pages += io.pages().len();
+            }
+        }
+        assert_eq!(requests, self.cleaning_requests);
+        assert_eq!(pages, self.cleaning_pages as usize);
+        flights
+    }
+
+    fn frames_of(&self, state: PageState, flight: Option<IoKind>) -> u32 {
+        match state {
+            PageState::Absent | PageState::Stored | PageState::Poisoned => 0,
+            PageState::Overtaken if self.shadow => 2,
+            PageState::Doomed => u32::from(self.shadow || flight == Some(IoKind::Read)),
+            _ => 1,
+        }
+    }
+
+    fn check_contents(&self, page: PageId, state: PageState) {
+        let dirty = self.table.has(page, Flag::Dirty);
+        let slot = self.table.slot(page);
+        assert!(!dirty || slot.is_none(), "{page:?} is dirty and has a slot");
+        match state {
+            PageState::Absent | PageState::Doomed | PageState::Poisoned => {
+                assert!(
+                    !dirty && slot.is_none(),
+                    "{page:?} is {state:?} but has contents"
+                );
+            }
+            PageState::Stored | PageState::Reading => {
+                assert!(
+                    !dirty && slot.is_some(),
+                    "{page:?} is {state:?} without a slot"
+                );
+            }
+            PageState::Condemned | PageState::Scanning | PageState::Writing => {
+                assert!(dirty, "{page:?} is {state:?} but clean");
+            }
+            PageState::Overtaken => assert!(dirty, "{page:?} is clean during its request"),
+            PageState::Standby => assert!(!dirty, "{page:?} stands by but is dirty"),
+            PageState::Mapped => {
+                let protected = self.table.has(page, Flag::Protected);
+                assert!(dirty || protected, "{page:?} is clean but can be stored to");
+            }
+            PageState::Shadowed | PageState::Leaving => {}
+        }
+    }
+}

@@ -1,0 +1,257 @@
+//! Cleaning: dirty pages in the shadow are looked at for zeros and written in batches.
+//!
+//! Nothing in the shadow can be stored to, so what was looked at is what is written. A page that
+//! is wanted back meanwhile is copied out, and what was written of it counts only if the copy was
+//! not stored to (see `PageState::Overtaken`).
+
+use super::Engine;
+use crate::clusters::ClusterSource;
+use crate::event::{Access, Action};
+use crate::ids::{IoId, PageId, RUN_PAGES_MAX, SlotId};
+use crate::io::IoKind;
+use crate::page::{Flag, PageState};
+
+/// Part of the cleaning requests that is used while frames are not short.
+const LEISURE_SHARE: u32 = 16;
+
+impl<C: ClusterSource> Engine<C> {
+    /// Cleans whole batches while requests may be issued; part of one only if nothing else is
+    /// being cleaned, or a fault waits.
+    pub(super) fn start_cleaning(&mut self, actions: &mut Vec<Action>) {
+        if self.swap.is_full() {
+            self.spare_condemned();
+            return;
+        }
+        while self.condemned.len() > 0 {
+            let whole = self.condemned.len() >= self.settings.preclean;
+            if !whole && self.cleaning_requests > 0 && !self.starved && !self.flush {
+                break;
+            }
+            if self.cleaning_requests >= self.requests_allowed() {
+                if self.cleaning_requests >= self.settings.write_requests_max {
+                    let at = self.now.plus(self.settings.congestion_cleaner);
+                    self.cleaner_retry.get_or_insert(at);
+                }
+                break;
+            }
+            self.clean_batch(actions);
+            if self.swap.is_full() {
+                break;
+            }
+        }
+    }
+
+    /// Requests that may be in flight: all of them when frames are short; fewer as long as the
+    /// reserve lasts, so that reads do not queue behind bursts of writes.
+    pub(super) fn requests_allowed(&self) -> u32 {
+        let most = self.settings.write_requests_max;
+        if self.is_pressed() {
+            most
+        } else {
+            most.div_ceil(LEISURE_SHARE)
+        }
+    }
+
+    /// The cleaner has waited long enough for a request to end: it issues another batch, as far
+    /// as twice its requests.
+    pub(super) fn clean_once_more(&mut self, actions: &mut Vec<Action>) {
+        let most = self.settings.write_requests_max.saturating_mul(2);
+        if self.condemned.len() > 0 && self.cleaning_requests < most && !self.swap.is_full() {
+            self.clean_batch(actions);
+            if self.cleaning_requests < most {
+                self.cleaner_retry = Some(self.now.plus(self.settings.congestion_cleaner));
+            }
+        }
+    }
+
+    /// Without a slot nothing can be cleaned: the pages go back to the policy, so that clean
+    /// ones are proposed in their stead.
+    fn spare_condemned(&mut self) {
+        while let Some(page) = self.condemned.pop(&self.table) {
+            self.spare(page);
+        }
+    }
+
+    fn spare(&mut self, page: PageId) {
+        self.table.set_state(page, PageState::Shadowed);
+        self.policy.touched(page, Access::Read);
+    }
+
+    fn clean_batch(&mut self, actions: &mut Vec<Action>) {
+        let mut batch = std::mem::take(&mut self.batch);
+        for _ in 0..self.settings.preclean {
+            let Some(page) = self.condemned.pop(&self.table) else {
+                break;
+            };
+            self.table.set_state(page, PageState::Scanning);
+            batch.push(page);
+        }
+        // Neighbours in the address space become neighbours on flash.
+        batch.sort_unstable();
+        if self.settings.zero_sharing {
+            for piece in batch.chunks(RUN_PAGES_MAX as usize) {
+                let io = self.ios.begin(IoKind::Scan, SlotId(0), piece);
+                let count = self.request_begun(piece);
+                actions.push(Action::Scan { io, count });
+            }
+        } else {
+            self.write_out(&batch, actions);
+        }
+        batch.clear();
+        self.batch = batch;
+    }
+
+    fn request_begun(&mut self, pages: &[PageId]) -> u32 {
+        let count = u32::try_from(pages.len()).expect("at most RUN_PAGES_MAX");
+        self.cleaning_requests += 1;
+        self.cleaning_pages += count;
+        count
+    }
+
+    fn request_ended(&mut self, pages: &[PageId]) {
+        self.cleaning_requests -= 1;
+        self.cleaning_pages -= u32::try_from(pages.len()).expect("at most RUN_PAGES_MAX");
+        if self.cleaning_requests < self.settings.write_requests_max {
+            self.cleaner_retry = None;
+        }
+    }
+
+    /// Gives each page the next slot and writes contiguous ones together.
+    fn write_out(&mut self, pages: &[PageId], actions: &mut Vec<Action>) {
+        let mut start = 0;
+        let mut first = SlotId(0);
+        for (i, &page) in pages.iter().enumerate() {
+            let slot = self.swap.allocate(page, false, &mut self.clusters);
+            let Some(slot) = slot else {
+                self.write_run(first, &pages[start..i], actions);
+                for &homeless in &pages[i..] {
+                    self.spare(homeless);
+                }
+                return;
+            };
+            let length = u32::try_from(i - start).expect("a count of pages");
+            if i > start && (slot != first.plus(length) || length == RUN_PAGES_MAX) {
+                self.write_run(first, &pages[start..i], actions);
+                start = i;
+            }
+            if i == start {
+                first = slot;
+            }
+        }
+        self.write_run(first, &pages[start..], actions);
+    }
+
+    fn write_run(&mut self, slot: SlotId, pages: &[PageId], actions: &mut Vec<Action>) {
+        if pages.is_empty() {
+            return;
+        }
+        for &page in pages {
+            self.table.set_state(page, PageState::Writing);
+        }
+        let io = self.ios.begin(IoKind::Write, slot, pages);
+        let count = self.request_begun(pages);
+        self.counters.writes += 1;
+        actions.push(Action::Write { io, slot, count });
+    }
+
+    /// Pages of zeros get a slot with the zero flag and are clean; the rest is written.
+    pub(super) fn scanned(&mut self, id: IoId, zero: u64, actions: &mut Vec<Action>) {
+        let io = self.ios.end(id, IoKind::Scan);
+        self.request_ended(io.pages());
+        let mut to_write = std::mem::take(&mut self.batch);
+        for (index, &page) in io.pages().iter().enumerate() {
+            match self.table.state(page) {
+                PageState::Scanning if zero >> index & 1 != 0 && self.settings.zero_sharing => {
+                    // When the store is full it does without: what has no slot reads as zeros.
+                    let slot = self.swap.allocate(page, true, &mut self.clusters);
+                    self.table.set_slot(page, slot);
+                    self.table.clear(page, Flag::Dirty);
+                    self.policy.cleaned(page);
+                    self.counters.zero_pages_skipped += 1;
+                    self.stand_by(page);
+                }
+                PageState::Scanning => to_write.push(page),
+                _ => self.release_copy(page),
+            }
+        }
+        self.emit_drops(actions);
+        self.write_out(&to_write, actions);
+        to_write.clear();
+        self.batch = to_write;
+        self.serve_or_relieve(actions);
+    }
+
+    /// A request on a page that left it behind has ended: its shadow copy is of no use now.
+    fn release_copy(&mut self, page: PageId) {
+        let to = match self.table.state(page) {
+            PageState::Overtaken => PageState::Mapped,
+            PageState::Doomed => {
+                self.table.reset_flags(page);
+                PageState::Absent
+            }
+            state => panic!("page {} is {state:?} at the end of its request", page.0),
+        };
+        self.table.set_state(page, to);
+        if self.shadow {
+            self.drops.push(page);
+            self.frames -= 1;
+        }
+    }
+
+    pub(super) fn write_done(&mut self, id: IoId, failed: u64, actions: &mut Vec<Action>) {
+        let io = self.ios.end(id, IoKind::Write);
+        self.request_ended(io.pages());
+        for (index, &page) in (0..).zip(io.pages()) {
+            let slot = io.slot.plus(index);
+            if failed >> index & 1 != 0 {
+                self.write_failed(page, slot, actions);
+            } else {
+                self.counters.pages_out += 1;
+                self.written(page, slot);
+            }
+        }
+        self.emit_drops(actions);
+        self.counters.slots_bad = u64::from(self.swap.slots_bad());
+        self.serve_or_relieve(actions);
+    }
+
+    fn written(&mut self, page: PageId, slot: SlotId) {
+        let state = self.table.state(page);
+        let still_the_contents = match state {
+            PageState::Writing => true,
+            // Still write-protected: not stored to since the write began.
+            PageState::Overtaken => self.table.has(page, Flag::Protected),
+            _ => false,
+        };
+        if still_the_contents {
+            self.table.set_slot(page, Some(slot));
+            self.table.clear(page, Flag::Dirty);
+            self.policy.cleaned(page);
+        } else {
+            self.swap.free(slot, &mut self.clusters);
+        }
+        if state == PageState::Writing {
+            self.stand_by(page);
+        } else {
+            self.release_copy(page);
+        }
+    }
+
+    fn write_failed(&mut self, page: PageId, slot: SlotId, actions: &mut Vec<Action>) {
+        self.counters.write_errors += 1;
+        self.swap.mark_bad(slot, &mut self.clusters);
+        match self.table.state(page) {
+            PageState::Writing => {
+                self.table.set_state(page, PageState::Condemned);
+                self.condemned.push(page, &self.table);
+            }
+            PageState::Overtaken => {
+                if self.table.take(page, Flag::Protected) {
+                    actions.push(Action::Unprotect { page });
+                }
+                self.release_copy(page);
+            }
+            _ => self.release_copy(page),
+        }
+    }
+}

@@ -1,0 +1,318 @@
+//! Faults: serving them from zeros, flash or the shadow, and parking those that have to wait.
+
+use super::{Engine, Parked};
+use crate::clusters::ClusterSource;
+use crate::event::{Access, Action};
+use crate::ids::PageId;
+use crate::page::{Flag, PageState};
+use crate::prefetch::Whereabouts;
+
+/// What became of a fault.
+enum Outcome {
+    Served,
+    /// It needs a frame and there is none.
+    NoFrame,
+    /// A request on the page, which was given up meanwhile, is in flight.
+    Busy,
+}
+
+impl<C: ClusterSource> Engine<C> {
+    pub(super) fn fault(&mut self, page: PageId, access: Access, actions: &mut Vec<Action>) {
+        self.counters.faults_total += 1;
+        if self.table.has(page, Flag::Parked) {
+            return;
+        }
+        match self.serve(page, access, actions) {
+            Outcome::Served => {}
+            Outcome::Busy => self.park(page, access),
+            Outcome::NoFrame => {
+                self.counters.faults_stalled += 1;
+                self.park(page, access);
+                if !self.starved {
+                    self.starved = true;
+                    self.relieve(actions);
+                }
+            }
+        }
+    }
+
+    fn park(&mut self, page: PageId, access: Access) {
+        self.table.set(page, Flag::Parked);
+        self.pending.push_back(Parked { page, access });
+    }
+
+    /// Serves what can be served of the faults that wait.
+    pub(super) fn serve_pending(&mut self, actions: &mut Vec<Action>) {
+        self.starved = false;
+        for _ in 0..self.pending.len() {
+            let Some(parked) = self.pending.pop_front() else {
+                break;
+            };
+            self.table.clear(parked.page, Flag::Parked);
+            match self.serve(parked.page, parked.access, actions) {
+                Outcome::Served => {}
+                Outcome::Busy => self.park(parked.page, parked.access),
+                Outcome::NoFrame => {
+                    self.table.set(parked.page, Flag::Parked);
+                    self.pending.push_front(parked);
+                    self.starved = true;
+                    break;
+                }
+            }
+        }
+        if !self.starved {
+            self.allocator_retry = None;
+        }
+    }
+
+    /// Serves what waits; if a fault still needs a frame, looks for victims at once.
+    pub(super) fn serve_or_relieve(&mut self, actions: &mut Vec<Action>) {
+        if self.pending.is_empty() {
+            return;
+        }
+        self.serve_pending(actions);
+        if self.starved && self.fresh.is_empty() {
+            self.relieve(actions);
+        }
+    }
+
+    /// Reclaims for a starved fault, and sets the time at which it looks again if no request
+    /// ends before (FlashVM, 4.1.2).
+    pub(super) fn relieve(&mut self, actions: &mut Vec<Action>) {
+        self.start_cleaning(actions);
+        self.reclaim_batch(self.settings.preclean, actions);
+        self.allocator_retry = Some(self.now.plus(self.settings.congestion_allocator));
+    }
+
+    pub(super) fn tick(&mut self, actions: &mut Vec<Action>) {
+        if self.cleaner_retry.is_some_and(|at| at <= self.now) {
+            self.cleaner_retry = None;
+            self.clean_once_more(actions);
+        }
+        if self.starved {
+            let due = self.allocator_retry.is_none_or(|at| at <= self.now);
+            if due {
+                self.swap.retry();
+            }
+            let progress = self.round_moved > 0;
+            self.serve_pending(actions);
+            if self.starved && (due || progress) {
+                self.relieve(actions);
+            }
+        }
+    }
+
+    fn serve(&mut self, page: PageId, access: Access, actions: &mut Vec<Action>) -> Outcome {
+        match self.table.state(page) {
+            PageState::Absent => self.serve_zero(page, access, Whereabouts::Absent, actions),
+            PageState::Stored => self.serve_stored(page, access, actions),
+            PageState::Poisoned => {
+                actions.push(Action::Poison { page });
+                Outcome::Served
+            }
+            PageState::Reading => {
+                self.join_read(page, access, actions);
+                Outcome::Served
+            }
+            PageState::Mapped | PageState::Overtaken => {
+                self.counters.faults_spurious += 1;
+                actions.push(Action::Wake { page });
+                Outcome::Served
+            }
+            PageState::Doomed => Outcome::Busy,
+            PageState::Leaving => unreachable!("settled before any fault is served"),
+            _ if !self.shadow => {
+                // Still in its region: only stores to it are stopped.
+                self.counters.faults_spurious += 1;
+                actions.push(Action::Wake { page });
+                Outcome::Served
+            }
+            PageState::Shadowed | PageState::Condemned | PageState::Standby => {
+                self.rescue(page, access, actions);
+                Outcome::Served
+            }
+            PageState::Scanning | PageState::Writing => self.overtake(page, access, actions),
+        }
+    }
+
+    fn serve_zero(
+        &mut self,
+        page: PageId,
+        access: Access,
+        from: Whereabouts,
+        actions: &mut Vec<Action>,
+    ) -> Outcome {
+        if !self.take_frame(actions) {
+            return Outcome::NoFrame;
+        }
+        self.counters.faults_zero += 1;
+        self.map_zero(page, access, Some(access));
+        self.zeros.push(page);
+        self.propose_ahead(page, access, from, false);
+        self.bring_in_candidates(None, actions);
+        Outcome::Served
+    }
+
+    fn serve_stored(&mut self, page: PageId, access: Access, actions: &mut Vec<Action>) -> Outcome {
+        let slot = self.table.slot(page).expect("stored pages have a slot");
+        if self.swap.is_zero(slot) {
+            return self.serve_zero(page, access, Whereabouts::Zero, actions);
+        }
+        if !self.take_frame(actions) {
+            return Outcome::NoFrame;
+        }
+        self.counters.faults_major += 1;
+        self.begin_read(page, slot);
+        self.table.set(page, Flag::Demanded);
+        self.table.put(page, Flag::ToStore, access == Access::Write);
+        self.propose_ahead(page, access, Whereabouts::Flash(slot), false);
+        self.bring_in_candidates(Some(page), actions);
+        Outcome::Served
+    }
+
+    /// A page that is being read is wanted: it goes into its region.
+    fn join_read(&mut self, page: PageId, access: Access, actions: &mut Vec<Action>) {
+        let hit = self.use_prefetched(page);
+        if !self.table.has(page, Flag::Demanded) {
+            // What was expected of it gives way to what is known.
+            self.table.clear(page, Flag::ToShadow);
+            self.table.clear(page, Flag::ToStore);
+            self.table.set(page, Flag::Demanded);
+        }
+        if access == Access::Write {
+            self.table.set(page, Flag::ToStore);
+        }
+        if hit {
+            self.counters.faults_waited += 1;
+            self.propose_ahead(page, access, Whereabouts::Resident, true);
+            self.bring_in_candidates(None, actions);
+        }
+    }
+
+    /// The second chance: a page in the shadow goes back to its region.
+    fn rescue(&mut self, page: PageId, access: Access, actions: &mut Vec<Action>) {
+        self.counters.faults_rescued += 1;
+        let hit = self.use_prefetched(page);
+        match self.table.state(page) {
+            PageState::Condemned => self.condemned.forget(),
+            PageState::Standby => self.standby.forget(),
+            _ => {}
+        }
+        self.table.set_state(page, PageState::Mapped);
+        self.policy.touched(page, access);
+        let clean = !self.table.has(page, Flag::Dirty);
+        if clean && access == Access::Read {
+            // A move would make it writable, and so no longer known to be clean.
+            self.table.set(page, Flag::Protected);
+            actions.push(Action::RestoreCopy {
+                page,
+                protect: true,
+            });
+            actions.push(Action::Drop {
+                first: page,
+                count: 1,
+            });
+        } else {
+            self.table.clear(page, Flag::Protected);
+            actions.push(Action::Restore { page });
+            if clean {
+                self.make_dirty(page);
+            }
+        }
+        if hit {
+            self.propose_ahead(page, access, Whereabouts::Resident, true);
+            self.bring_in_candidates(None, actions);
+        }
+    }
+
+    /// A page with a scan or a write on its shadow is mapped from a copy, in a frame of its own.
+    fn overtake(&mut self, page: PageId, access: Access, actions: &mut Vec<Action>) -> Outcome {
+        if !self.take_frame(actions) {
+            return Outcome::NoFrame;
+        }
+        self.counters.faults_rescued += 1;
+        // What is being written may become its clean copy; what is only looked at is dirty anyway.
+        let protect = self.table.state(page) == PageState::Writing && access == Access::Read;
+        self.use_prefetched(page);
+        self.table.put(page, Flag::Protected, protect);
+        self.table.set_state(page, PageState::Overtaken);
+        self.policy.touched(page, access);
+        actions.push(Action::RestoreCopy { page, protect });
+        Outcome::Served
+    }
+
+    pub(super) fn write_protect_fault(&mut self, page: PageId, actions: &mut Vec<Action>) {
+        self.counters.faults_write_protect += 1;
+        let state = self.table.state(page);
+        match state {
+            PageState::Mapped | PageState::Overtaken => {
+                if !self.table.take(page, Flag::Protected) {
+                    actions.push(Action::Wake { page });
+                    return;
+                }
+                self.policy.touched(page, Access::Write);
+            }
+            PageState::Shadowed | PageState::Condemned | PageState::Standby if !self.shadow => {
+                match state {
+                    PageState::Condemned => self.condemned.forget(),
+                    PageState::Standby => self.standby.forget(),
+                    _ => {}
+                }
+                self.counters.faults_rescued += 1;
+                self.table.clear(page, Flag::Protected);
+                self.table.set_state(page, PageState::Mapped);
+                self.policy.touched(page, Access::Write);
+            }
+            PageState::Scanning | PageState::Writing if !self.shadow => {
+                self.counters.faults_rescued += 1;
+                self.table.clear(page, Flag::Protected);
+                self.table.set_state(page, PageState::Overtaken);
+                self.policy.touched(page, Access::Write);
+            }
+            _ => {
+                // It left its region after the store was stopped: the store is tried again.
+                actions.push(Action::Wake { page });
+                return;
+            }
+        }
+        self.use_prefetched(page);
+        self.make_dirty(page);
+        if let Some(prefetcher) = &mut self.prefetcher {
+            prefetcher.stored(page);
+        }
+        actions.push(Action::Unprotect { page });
+    }
+
+    pub(super) fn referenced(&mut self, page: PageId, access: Access) {
+        if self.table.state(page).is_mapped() {
+            self.use_prefetched(page);
+            self.policy.touched(page, access);
+        }
+    }
+
+    /// Counts a prefetched page as used at its first use, and says whether this was that.
+    pub(super) fn use_prefetched(&mut self, page: PageId) -> bool {
+        let first_use = self.table.take(page, Flag::Prefetched);
+        self.counters.prefetch_used += u64::from(first_use);
+        first_use
+    }
+
+    /// From now on RAM holds what flash does not; a slot that it had is stale.
+    pub(super) fn make_dirty(&mut self, page: PageId) {
+        self.table.set(page, Flag::WasDirtied);
+        if self.table.has(page, Flag::Dirty) {
+            return;
+        }
+        self.table.set(page, Flag::Dirty);
+        self.free_slot(page);
+        self.policy.dirtied(page);
+    }
+
+    /// Frees the slot of a page, if it has one.
+    pub(super) fn free_slot(&mut self, page: PageId) {
+        if let Some(slot) = self.table.slot(page) {
+            self.table.set_slot(page, None);
+            self.swap.free(slot, &mut self.clusters);
+        }
+    }
+}

@@ -1,0 +1,328 @@
+//! The state machine: what it knows, how events reach its parts, what can be asked of it.
+//!
+//! The parts are methods in the files beside this one: `fault` serves faults, `pagein` reads and
+//! prefetches, `reclaim` moves victims out and frees frames, `clean` writes dirty pages,
+//! `range` handles what a program says of ranges, `check` holds the invariants.
+//!
+//! A frame is in use for every page that is mapped, in the shadow or being read, and for every
+//! shadow copy of a page that was mapped again while a request works on the copy. The copy of a
+//! clean page that is restored and dropped within one event is not counted twice.
+
+mod check;
+mod clean;
+mod fault;
+mod pagein;
+mod range;
+mod reclaim;
+
+use crate::clusters::ClusterSource;
+use crate::counters::Counters;
+use crate::event::{Access, Action, Event};
+use crate::ids::{IoId, Nanos, PageId, RUN_PAGES_MAX, SlotId};
+use crate::io::IoTable;
+use crate::page::{Flag, PageState, PageTable};
+use crate::policy::Policy;
+use crate::prefetch::{Candidate, Prefetcher};
+use crate::queue::PageQueue;
+use crate::settings::{ConfigError, EngineConfig, Settings};
+use crate::swap::SwapMap;
+use std::collections::VecDeque;
+
+/// Room reserved in queues so that the fault path does not allocate.
+const QUEUE_RESERVE: usize = 1024;
+
+/// A fault that waits: for a frame, or for a request on a page that was given up.
+#[derive(Clone, Copy)]
+struct Parked {
+    page: PageId,
+    access: Access,
+}
+
+/// The engine of one process. See the crate documentation.
+pub struct Engine<C> {
+    settings: Settings,
+    shadow: bool,
+    limit: u32,
+    table: PageTable,
+    swap: SwapMap,
+    clusters: C,
+    policy: Box<dyn Policy>,
+    prefetcher: Option<Box<dyn Prefetcher>>,
+    ios: IoTable,
+    counters: Counters,
+    now: Nanos,
+
+    /// Frames in use.
+    frames: u32,
+    /// Clean pages in the shadow, to be dropped when frames are needed.
+    standby: PageQueue,
+    /// Dirty pages in the shadow, to be cleaned.
+    condemned: PageQueue,
+    /// Pages that the last event sent on their way out; they move on with the next event, when
+    /// all moves that were refused are known.
+    fresh: Vec<PageId>,
+    /// Moves into the shadow that the last round asked for and that were not refused.
+    round_moved: u32,
+
+    /// Faults that wait, oldest first.
+    pending: VecDeque<Parked>,
+    /// The oldest of them waits for a frame.
+    starved: bool,
+    /// When a starved fault looks for a frame by itself.
+    allocator_retry: Option<Nanos>,
+    /// Scans and writes in flight.
+    cleaning_requests: u32,
+    /// Pages in those.
+    cleaning_pages: u32,
+    /// When the cleaner, all its requests in flight, issues one more.
+    cleaner_retry: Option<Nanos>,
+    /// Reclaiming ahead of need goes on until the upper mark is reached.
+    reclaiming: bool,
+    /// The last reclaim achieved nothing; another makes sense only after some other event.
+    fruitless: bool,
+    /// Pages are to be cleaned although frames are not short.
+    flush: bool,
+
+    // Scratch, empty between events.
+    candidates: Vec<Candidate>,
+    reads: Vec<(SlotId, PageId)>,
+    zeros: Vec<PageId>,
+    moves: Vec<PageId>,
+    drops: Vec<PageId>,
+    batch: Vec<PageId>,
+}
+
+impl<C: ClusterSource> Engine<C> {
+    /// An engine whose pages are all absent.
+    ///
+    /// # Errors
+    /// If the configuration has a value out of range.
+    pub fn new(config: EngineConfig, clusters: C) -> Result<Self, ConfigError> {
+        config.check()?;
+        let EngineConfig {
+            pages,
+            slots,
+            frames,
+            shadow,
+            settings,
+        } = config;
+        let run = RUN_PAGES_MAX as usize;
+        Ok(Self {
+            shadow,
+            limit: frames,
+            table: PageTable::new(pages),
+            swap: SwapMap::new(slots, settings.cluster_pages),
+            clusters,
+            policy: settings.policy.build(pages),
+            prefetcher: settings.prefetcher.build(&settings),
+            ios: IoTable::default(),
+            counters: Counters::default(),
+            now: Nanos(0),
+            frames: 0,
+            standby: PageQueue::new(PageState::Standby, QUEUE_RESERVE),
+            condemned: PageQueue::new(PageState::Condemned, QUEUE_RESERVE),
+            fresh: Vec::with_capacity(QUEUE_RESERVE),
+            round_moved: 0,
+            pending: VecDeque::with_capacity(QUEUE_RESERVE),
+            starved: false,
+            allocator_retry: None,
+            cleaning_requests: 0,
+            cleaning_pages: 0,
+            cleaner_retry: None,
+            reclaiming: false,
+            fruitless: false,
+            flush: false,
+            candidates: Vec::with_capacity(QUEUE_RESERVE),
+            reads: Vec::with_capacity(QUEUE_RESERVE),
+            zeros: Vec::with_capacity(QUEUE_RESERVE),
+            moves: Vec::with_capacity(QUEUE_RESERVE),
+            drops: Vec::with_capacity(QUEUE_RESERVE),
+            batch: Vec::with_capacity(run),
+            settings,
+        })
+    }
+
+    /// Takes in what happened and appends what is to be done about it.
+    ///
+    /// # Panics
+    /// If the event contradicts what the engine was told before: a bug in the executor.
+    pub fn handle(&mut self, now: Nanos, event: &Event, actions: &mut Vec<Action>) {
+        if let Event::Refused { page } = *event {
+            // Comes between the actions of the event before: nothing is to be settled yet.
+            self.refused(page);
+            return;
+        }
+        self.now = now;
+        self.ios.recycle();
+        self.settle();
+        match *event {
+            Event::Fault { page, access } => self.fault(page, access, actions),
+            Event::WriteProtectFault { page } => self.write_protect_fault(page, actions),
+            Event::Touched { page, access } => self.referenced(page, access),
+            Event::ReadDone { io, failed } => self.read_done(io, failed, actions),
+            Event::Scanned { io, zero } => self.scanned(io, zero, actions),
+            Event::WriteDone { io, failed } => self.write_done(io, failed, actions),
+            Event::Refused { .. } => unreachable!("handled above"),
+            Event::Discard { first, count } => self.discard(first, count, actions),
+            Event::Relocate { from, to, count } => self.relocate(from, to, count, actions),
+            Event::Advise {
+                first,
+                count,
+                advice,
+            } => self.advise(first, count, advice, actions),
+            Event::Limit { frames } => self.set_limit(frames, actions),
+            Event::Reclaim => self.reclaim(actions),
+            Event::Forked => self.swap.seal(&mut self.clusters),
+            Event::Tick => self.tick(actions),
+        }
+        self.keep_limit(actions);
+        self.fruitless &= matches!(event, Event::Reclaim);
+        self.watch_marks();
+        let most = u64::from(self.frames);
+        self.counters.resident_pages_max = self.counters.resident_pages_max.max(most);
+    }
+
+    /// The pages of a request, in order, until its answer has been handled.
+    #[must_use]
+    pub fn io_pages(&self, io: IoId) -> &[PageId] {
+        self.ios.get(io).pages()
+    }
+
+    /// When a `Tick` is due, if time matters at all. May lie in the past: then it is due now.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Nanos> {
+        let allocator = if !self.starved {
+            None
+        } else if self.round_moved > 0 || !self.fresh.is_empty() {
+            Some(self.now)
+        } else {
+            self.allocator_retry
+        };
+        match (allocator, self.cleaner_retry) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        }
+    }
+
+    /// Frames are short, or pages wait to be cleaned, and `Reclaim` can do something about it.
+    #[must_use]
+    pub fn wants_reclaim(&self) -> bool {
+        if self.fruitless {
+            return false;
+        }
+        let can_clean = self.condemned.len() > 0
+            && !self.swap.is_full()
+            && self.cleaning_requests < self.requests_allowed();
+        if self.reclaiming {
+            !self.fresh.is_empty() || can_clean || self.headed_for() < self.mark_high()
+        } else {
+            self.flush && (!self.fresh.is_empty() || can_clean)
+        }
+    }
+
+    /// Whether a fault waits for a frame.
+    #[must_use]
+    pub fn stalled(&self) -> bool {
+        self.starved
+    }
+
+    /// Faults that wait: for a frame, or for a request on a page that was given up.
+    #[must_use]
+    pub fn pending_faults(&self) -> usize {
+        self.pending.len()
+    }
+
+    /// Whether the last page to be written found no slot, and none has been freed since.
+    #[must_use]
+    pub fn store_full(&self) -> bool {
+        self.swap.is_full()
+    }
+
+    /// Whether a request on any of these pages is in flight.
+    #[must_use]
+    pub fn in_flight(&self, first: PageId, count: u32) -> bool {
+        let end = first.0.saturating_add(count).min(self.table.pages());
+        let mut at = first.0;
+        while let Some(page) = self.table.next_present(at, end) {
+            if self.table.state(page).is_in_flight() {
+                return true;
+            }
+            at = page.0 + 1;
+        }
+        false
+    }
+
+    /// Where a page is.
+    #[must_use]
+    pub fn page_state(&self, page: PageId) -> PageState {
+        self.table.state(page)
+    }
+
+    /// The slot that holds what a page holds, if there is one. A page in a write in flight has
+    /// none yet.
+    #[must_use]
+    pub fn slot_of(&self, page: PageId) -> Option<SlotId> {
+        self.table.slot(page)
+    }
+
+    /// Whether a used slot has only its zero flag: nothing was written to it.
+    #[must_use]
+    pub fn is_zero_slot(&self, slot: SlotId) -> bool {
+        self.swap.is_zero(slot)
+    }
+
+    /// Whether the program's next store to this mapped page is to be reported.
+    #[must_use]
+    pub fn is_protected(&self, page: PageId) -> bool {
+        self.table.has(page, Flag::Protected)
+    }
+
+    /// Frames in use now; more than the limit only after the limit was lowered.
+    #[must_use]
+    pub fn frames_in_use(&self) -> u32 {
+        self.frames
+    }
+
+    /// Frames that may be in use.
+    #[must_use]
+    pub fn frames_limit(&self) -> u32 {
+        self.limit
+    }
+
+    /// Slots in use, those of zero pages among them.
+    #[must_use]
+    pub fn slots_used(&self) -> u32 {
+        self.swap.slots_used()
+    }
+
+    /// Slots there are.
+    #[must_use]
+    pub fn slots(&self) -> u32 {
+        self.swap.slots()
+    }
+
+    /// What has been counted.
+    #[must_use]
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// Starts counting anew: a forked child has done nothing yet.
+    pub fn reset_counters(&mut self) {
+        self.counters = Counters::default();
+    }
+
+    /// The settings.
+    #[must_use]
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// The source of clusters.
+    pub fn clusters_mut(&mut self) -> &mut C {
+        &mut self.clusters
+    }
+}
+
+#[cfg(test)]
+mod tests;

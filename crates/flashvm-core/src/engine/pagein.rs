@@ -1,0 +1,329 @@
+//! Page-in: which pages come in at a fault, in which requests, and where they are put.
+
+use super::Engine;
+use crate::clusters::ClusterSource;
+use crate::event::{Access, Action, Place};
+use crate::ids::{IoId, PageId, RUN_PAGES_MAX, SlotId};
+use crate::io::IoKind;
+use crate::page::{Flag, PageState, PageTable};
+use crate::prefetch::{Candidate, Demand, SlotView, View, Whereabouts};
+use crate::swap::SwapMap;
+
+/// Most pages in the request that a thread waits for: more would delay it.
+const DEMAND_RUN_MAX: usize = 8;
+
+/// What the prefetcher sees.
+struct EngineView<'a> {
+    table: &'a PageTable,
+    swap: &'a SwapMap,
+    room: u32,
+}
+
+impl View for EngineView<'_> {
+    fn page(&self, page: PageId) -> Whereabouts {
+        if page.0 >= self.table.pages() {
+            return Whereabouts::Outside;
+        }
+        match self.table.state(page) {
+            PageState::Absent => Whereabouts::Absent,
+            PageState::Stored => {
+                let slot = self.table.slot(page).expect("stored pages have a slot");
+                if self.swap.is_zero(slot) {
+                    Whereabouts::Zero
+                } else {
+                    Whereabouts::Flash(slot)
+                }
+            }
+            _ => Whereabouts::Resident,
+        }
+    }
+
+    fn slot(&self, slot: SlotId) -> SlotView {
+        self.swap.view(slot)
+    }
+
+    fn room(&self) -> u32 {
+        self.room
+    }
+}
+
+/// Whether the region's copy of a page that was read is write-protected, and where it goes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Placing {
+    place: Place,
+    protect: bool,
+}
+
+impl<C: ClusterSource> Engine<C> {
+    /// Asks the prefetcher what to bring in beside this page.
+    pub(super) fn propose_ahead(
+        &mut self,
+        page: PageId,
+        access: Access,
+        from: Whereabouts,
+        hit: bool,
+    ) {
+        let room = self.room();
+        let Some(prefetcher) = &mut self.prefetcher else {
+            return;
+        };
+        let view = EngineView {
+            table: &self.table,
+            swap: &self.swap,
+            room,
+        };
+        let demand = Demand {
+            page,
+            access,
+            from,
+            hit,
+        };
+        prefetcher.demand(&demand, &view, &mut self.candidates);
+        let passed = prefetcher.passed();
+        self.candidates.truncate(view.room as usize);
+        if let Some(passed) = passed {
+            let mut at = i64::from(passed.first.0);
+            for _ in 0..passed.count {
+                if let Ok(page) = u32::try_from(at)
+                    && page < self.table.pages()
+                    && self.table.state(PageId(page)) == PageState::Mapped
+                {
+                    self.use_prefetched(PageId(page));
+                }
+                at += i64::from(passed.stride);
+            }
+        }
+    }
+
+    /// Brings in the candidates for which there are frames, with the demanded page if it has to
+    /// be read, and maps the zero pages collected so far.
+    pub(super) fn bring_in_candidates(
+        &mut self,
+        demanded: Option<PageId>,
+        actions: &mut Vec<Action>,
+    ) {
+        let mut candidates = std::mem::take(&mut self.candidates);
+        for Candidate { page, place, store } in candidates.drain(..) {
+            if page.0 >= self.table.pages() || self.table.has(page, Flag::Parked) {
+                continue;
+            }
+            let slot = match (self.table.state(page), self.table.slot(page)) {
+                (PageState::Absent, _) => None,
+                (PageState::Stored, Some(slot)) if self.swap.is_zero(slot) => None,
+                (PageState::Stored, slot) => slot,
+                _ => continue,
+            };
+            if !self.take_frame(actions) {
+                break;
+            }
+            match slot {
+                None => {
+                    self.counters.zero_ahead += 1;
+                    let access = if store { Access::Write } else { Access::Read };
+                    self.map_zero(page, access, None);
+                    self.zeros.push(page);
+                }
+                Some(slot) => {
+                    self.counters.prefetch_issued += 1;
+                    self.begin_read(page, slot);
+                    self.table.set(page, Flag::Prefetched);
+                    let to_shadow = place == Place::Shadow && self.shadow;
+                    self.table.put(page, Flag::ToShadow, to_shadow);
+                    self.table.put(page, Flag::ToStore, store && !to_shadow);
+                }
+            }
+        }
+        candidates.clear();
+        self.candidates = candidates;
+        self.emit_zeros(actions);
+        self.emit_reads(demanded, actions);
+    }
+
+    /// Notes a page whose frame is taken as being read.
+    pub(super) fn begin_read(&mut self, page: PageId, slot: SlotId) {
+        self.table.reset_flags(page);
+        self.table.set_state(page, PageState::Reading);
+        self.reads.push((slot, page));
+    }
+
+    /// Notes a page whose frame is taken as mapped and full of zeros.
+    pub(super) fn map_zero(&mut self, page: PageId, access: Access, by: Option<Access>) {
+        self.table.reset_flags(page);
+        self.table.set_state(page, PageState::Mapped);
+        self.policy.inserted(page, by);
+        match access {
+            Access::Read => self.table.set(page, Flag::Protected),
+            Access::Write => self.make_dirty(page),
+        }
+    }
+
+    fn emit_zeros(&mut self, actions: &mut Vec<Action>) {
+        self.zeros.sort_unstable();
+        let protected = |page: PageId| self.table.has(page, Flag::Protected);
+        let together = |a: &PageId, b: &PageId| a.0 + 1 == b.0 && protected(*a) == protected(*b);
+        for run in self.zeros.chunk_by(together) {
+            actions.push(Action::Zero {
+                first: run[0],
+                count: u32::try_from(run.len()).expect("a count of pages"),
+                protect: protected(run[0]),
+            });
+        }
+        self.zeros.clear();
+    }
+
+    /// Issues what was collected, contiguous slots in one request, the demanded page first.
+    fn emit_reads(&mut self, demanded: Option<PageId>, actions: &mut Vec<Action>) {
+        if self.reads.is_empty() {
+            return;
+        }
+        let mut reads = std::mem::take(&mut self.reads);
+        reads.sort_unstable();
+        let at = demanded.map(|page| {
+            let found = reads.iter().position(|&(_, p)| p == page);
+            found.expect("the demanded page is among those to read")
+        });
+        let mut demand_range = 0..0;
+        if let Some(at) = at {
+            let adjoins = |i: usize| reads[i].0.0 + 1 == reads[i + 1].0.0;
+            let (mut start, mut end) = (at, at + 1);
+            while end < reads.len() && end - start < DEMAND_RUN_MAX && adjoins(end - 1) {
+                end += 1;
+            }
+            while start > 0 && end - start < DEMAND_RUN_MAX && adjoins(start - 1) {
+                start -= 1;
+            }
+            self.emit_read(&reads[start..end], true, actions);
+            demand_range = start..end;
+        }
+        for part in [&reads[..demand_range.start], &reads[demand_range.end..]] {
+            for run in part.chunk_by(|a, b| a.0.0 + 1 == b.0.0) {
+                for piece in run.chunks(RUN_PAGES_MAX as usize) {
+                    self.emit_read(piece, false, actions);
+                }
+            }
+        }
+        reads.clear();
+        self.reads = reads;
+    }
+
+    fn emit_read(&mut self, run: &[(SlotId, PageId)], demand: bool, actions: &mut Vec<Action>) {
+        let slot = run[0].0;
+        self.batch.extend(run.iter().map(|&(_, page)| page));
+        let io = self.ios.begin(IoKind::Read, slot, &self.batch);
+        self.batch.clear();
+        self.counters.reads += 1;
+        actions.push(Action::Read {
+            io,
+            slot,
+            count: u32::try_from(run.len()).expect("at most RUN_PAGES_MAX"),
+            demand,
+        });
+    }
+
+    pub(super) fn read_done(&mut self, id: IoId, failed: u64, actions: &mut Vec<Action>) {
+        let io = self.ios.end(id, IoKind::Read);
+        let mut run: Option<(u32, PageId, u32, Placing)> = None;
+        for (index, &page) in (0..).zip(io.pages()) {
+            let placing = self.read_page_done(page, failed >> index & 1 != 0, actions);
+            run = match (run, placing) {
+                (Some((start, first, count, p)), Some(placing))
+                    if p == placing && first.0 + count == page.0 && start + count == index =>
+                {
+                    Some((start, first, count + 1, p))
+                }
+                (run, placing) => {
+                    push_map(id, run, actions);
+                    placing.map(|p| (index, page, 1, p))
+                }
+            };
+        }
+        push_map(id, run, actions);
+        self.serve_or_relieve(actions);
+    }
+
+    /// Takes one page of a read in, and says how it is to be mapped, if at all.
+    fn read_page_done(
+        &mut self,
+        page: PageId,
+        failed: bool,
+        actions: &mut Vec<Action>,
+    ) -> Option<Placing> {
+        if self.table.state(page) == PageState::Doomed {
+            self.table.set_state(page, PageState::Absent);
+            self.frames -= 1;
+            return None;
+        }
+        let demanded = self.table.take(page, Flag::Demanded);
+        let write = self.table.take(page, Flag::ToStore);
+        let to_shadow = self.table.take(page, Flag::ToShadow);
+        if failed {
+            self.counters.read_errors += 1;
+            self.frames -= 1;
+            if self.table.take(page, Flag::Prefetched) {
+                self.counters.prefetch_wasted += 1;
+            }
+            if demanded {
+                self.lose(page, actions);
+            } else {
+                self.table.set_state(page, PageState::Stored);
+            }
+            return None;
+        }
+        self.counters.pages_in += 1;
+        let access = if write { Access::Write } else { Access::Read };
+        if to_shadow {
+            self.table.set_state(page, PageState::Shadowed);
+            self.policy.inserted(page, None);
+            return Some(Placing {
+                place: Place::Shadow,
+                protect: false,
+            });
+        }
+        self.table.set_state(page, PageState::Mapped);
+        self.policy.inserted(page, demanded.then_some(access));
+        if write {
+            self.make_dirty(page);
+        } else {
+            self.table.set(page, Flag::Protected);
+        }
+        Some(Placing {
+            place: Place::Region,
+            protect: !write,
+        })
+    }
+
+    /// The contents of a page that a thread waits for cannot be had.
+    fn lose(&mut self, page: PageId, actions: &mut Vec<Action>) {
+        let slot = self.table.slot(page).expect("it was read from its slot");
+        self.table.set_slot(page, None);
+        self.swap.mark_bad(slot, &mut self.clusters);
+        self.counters.slots_bad = u64::from(self.swap.slots_bad());
+        self.table.set_state(page, PageState::Poisoned);
+        actions.push(Action::Poison { page });
+    }
+}
+
+fn push_map(io: IoId, run: Option<(u32, PageId, u32, Placing)>, actions: &mut Vec<Action>) {
+    if let Some((index, first, count, Placing { place, protect })) = run {
+        actions.push(Action::Map {
+            io,
+            index,
+            first,
+            count,
+            place,
+            protect,
+        });
+    }
+}
+
+/// Calls `f` with each run of adjacent pages in a sorted list, none longer than `most`.
+pub(super) fn for_runs(pages: &[PageId], most: u32, mut f: impl FnMut(PageId, u32)) {
+    for run in pages.chunk_by(|a, b| a.0 + 1 == b.0) {
+        for piece in run.chunks(most as usize) {
+            f(
+                piece[0],
+                u32::try_from(piece.len()).expect("a count of pages"),
+            );
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! What a program says of ranges: giving them up, moving them, advice. Ranges may span the whole
+//! table; what was never touched is passed over by the block.
+
+use super::Engine;
+use crate::clusters::ClusterSource;
+use crate::event::{Action, Advice, Place};
+use crate::ids::PageId;
+use crate::page::{Flag, PageState};
+use crate::prefetch::Candidate;
+
+/// Pages that are read ahead on advice before their requests are issued.
+const WILL_NEED_BATCH: usize = 512;
+
+impl<C: ClusterSource> Engine<C> {
+    fn range_end(&self, first: PageId, count: u32) -> u32 {
+        first.0.saturating_add(count).min(self.table.pages())
+    }
+
+    pub(super) fn discard(&mut self, first: PageId, count: u32, actions: &mut Vec<Action>) {
+        let end = self.range_end(first, count);
+        self.unpark(first, end, actions);
+        let mut at = first.0;
+        while let Some(page) = self.table.next_present(at, end) {
+            self.discard_page(page, actions);
+            at = page.0 + 1;
+        }
+        self.emit_drops(actions);
+        self.serve_or_relieve(actions);
+    }
+
+    /// Faults that wait for pages of the range are sent back to be tried anew.
+    fn unpark(&mut self, first: PageId, end: u32, actions: &mut Vec<Action>) {
+        let table = &mut self.table;
+        self.pending.retain(|parked| {
+            let outside = parked.page < first || parked.page.0 >= end;
+            if !outside {
+                table.clear(parked.page, Flag::Parked);
+                actions.push(Action::Wake { page: parked.page });
+            }
+            outside
+        });
+        self.starved &= !self.pending.is_empty();
+    }
+
+    fn discard_page(&mut self, page: PageId, actions: &mut Vec<Action>) {
+        let state = self.table.state(page);
+        if state == PageState::Doomed {
+            return;
+        }
+        self.counters.discarded += 1;
+        if self.table.has(page, Flag::Prefetched) {
+            self.counters.prefetch_wasted += 1;
+        }
+        match state {
+            PageState::Condemned => self.condemned.forget(),
+            PageState::Standby => self.standby.forget(),
+            PageState::Reading if self.table.has(page, Flag::Demanded) => {
+                actions.push(Action::Wake { page });
+            }
+            _ => {}
+        }
+        let to = match state {
+            PageState::Absent | PageState::Doomed | PageState::Leaving => {
+                unreachable!("not come by, or settled before")
+            }
+            PageState::Stored | PageState::Poisoned => PageState::Absent,
+            PageState::Mapped => {
+                self.frames -= 1;
+                PageState::Absent
+            }
+            PageState::Shadowed | PageState::Condemned | PageState::Standby => {
+                self.frames -= 1;
+                if self.shadow {
+                    self.drops.push(page);
+                }
+                PageState::Absent
+            }
+            PageState::Reading => PageState::Doomed,
+            PageState::Scanning | PageState::Writing => {
+                // In the shadow the frame stays until the request has ended.
+                if !self.shadow {
+                    self.frames -= 1;
+                }
+                PageState::Doomed
+            }
+            PageState::Overtaken => {
+                self.frames -= 1;
+                PageState::Doomed
+            }
+        };
+        self.policy.removed(page);
+        self.free_slot(page);
+        self.table.reset_flags(page);
+        self.table.set_state(page, to);
+    }
+
+    pub(super) fn relocate(
+        &mut self,
+        from: PageId,
+        to: PageId,
+        count: u32,
+        actions: &mut Vec<Action>,
+    ) {
+        let end = self.range_end(from, count);
+        self.unpark(from, end, actions);
+        let to_end = self.range_end(to, count);
+        self.unpark(to, to_end, actions);
+        let mut at = to.0;
+        while let Some(page) = self.table.next_present(at, to_end) {
+            // Zero-filled ahead of a fault since it was given up.
+            assert_eq!(
+                self.table.state(page),
+                PageState::Mapped,
+                "{page:?} is in the way"
+            );
+            self.discard_page(page, actions);
+            at = page.0 + 1;
+        }
+        let mut at = from.0;
+        while let Some(page) = self.table.next_present(at, end) {
+            self.relocate_page(page, PageId(to.0 + (page.0 - from.0)));
+            at = page.0 + 1;
+        }
+    }
+
+    fn relocate_page(&mut self, from: PageId, to: PageId) {
+        let state = self.table.state(from);
+        assert!(
+            !state.is_in_flight(),
+            "page {} relocated while it is {state:?}",
+            from.0
+        );
+        self.table.relocate(from, to);
+        if let Some(slot) = self.table.slot(to) {
+            self.swap.reassign(slot, to);
+        }
+        match state {
+            PageState::Condemned => {
+                self.condemned.forget();
+                self.condemned.push(to, &self.table);
+            }
+            PageState::Standby => {
+                self.standby.forget();
+                self.standby.push(to, &self.table);
+            }
+            state if state.is_ordered() => self.policy.relocated(from, to),
+            _ => {}
+        }
+    }
+
+    pub(super) fn advise(
+        &mut self,
+        first: PageId,
+        count: u32,
+        advice: Advice,
+        actions: &mut Vec<Action>,
+    ) {
+        let end = self.range_end(first, count);
+        match advice {
+            Advice::WillNeed => self.read_ahead(first, end, actions),
+            Advice::Cold => self.for_ordered(first, end, |engine, page| {
+                engine.policy.cooled(page);
+            }),
+            Advice::PageOut => {
+                self.round_moved = 0;
+                self.flush = true;
+                self.for_ordered(first, end, |engine, page| {
+                    engine.policy.removed(page);
+                    engine.condemn(page);
+                });
+                self.emit_moves(actions);
+            }
+        }
+    }
+
+    fn for_ordered(&mut self, first: PageId, end: u32, mut f: impl FnMut(&mut Self, PageId)) {
+        let mut at = first.0;
+        while let Some(page) = self.table.next_present(at, end) {
+            if self.table.state(page).is_ordered() {
+                f(self, page);
+            }
+            at = page.0 + 1;
+        }
+    }
+
+    /// Reads in what is on flash, as far as there are frames to spare.
+    fn read_ahead(&mut self, first: PageId, end: u32, actions: &mut Vec<Action>) {
+        let mut room = self.room();
+        let mut at = first.0;
+        while room > 0
+            && let Some(page) = self.table.next_present(at, end)
+        {
+            if self.table.state(page) == PageState::Stored {
+                room -= 1;
+                self.candidates.push(Candidate {
+                    page,
+                    place: Place::Region,
+                    store: false,
+                });
+                if self.candidates.len() == WILL_NEED_BATCH {
+                    self.bring_in_candidates(None, actions);
+                }
+            }
+            at = page.0 + 1;
+        }
+        self.bring_in_candidates(None, actions);
+    }
+}

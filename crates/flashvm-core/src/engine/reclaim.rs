@@ -1,0 +1,239 @@
+//! Reclaim: from the policy's proposals to free frames.
+//!
+//! The pipeline is that of VMS and NT: unreferenced pages stay with the policy, in the shadow;
+//! proposed ones are condemned, cleaned if they are dirty, and stand by, clean, until a frame is
+//! needed. A touch takes a page back from anywhere in it.
+
+use super::Engine;
+use super::pagein::for_runs;
+use crate::clusters::ClusterSource;
+use crate::event::{Access, Action};
+use crate::ids::PageId;
+use crate::page::{Flag, PageState};
+use crate::policy::Proposal;
+
+/// Frames freed together when one is needed, so that drops come in runs: at most so many, and
+/// at most the limit divided by `DROP_SHARE`.
+const DROP_BATCH: u32 = 32;
+const DROP_SHARE: u32 = 256;
+/// Proposals that one round takes for each page it wants to evict.
+const TRIES_PER_VICTIM: u32 = 4;
+/// Prefetch leaves one in so many of the available frames to faults.
+const PREFETCH_KEEPS: u32 = 8;
+/// Most frames kept free or on standby ahead of need.
+const RESERVE_MAX: u32 = 8192;
+
+impl<C: ClusterSource> Engine<C> {
+    /// Accounts for one more frame, freeing some from standby if need be.
+    pub(super) fn take_frame(&mut self, actions: &mut Vec<Action>) -> bool {
+        if self.frames >= self.limit {
+            let batch = (self.limit / DROP_SHARE).clamp(1, DROP_BATCH);
+            self.drop_standby(self.frames + 1 - self.limit, batch, actions);
+            if self.frames >= self.limit {
+                return false;
+            }
+        }
+        self.frames += 1;
+        true
+    }
+
+    /// Frees `need` frames of pages on standby, if there are as many, and up to `batch`.
+    fn drop_standby(&mut self, need: u32, batch: u32, actions: &mut Vec<Action>) {
+        for _ in 0..need.max(batch) {
+            let Some(page) = self.standby.pop(&self.table) else {
+                break;
+            };
+            self.evict(page);
+        }
+        self.emit_drops(actions);
+    }
+
+    fn evict(&mut self, page: PageId) {
+        if self.table.has(page, Flag::WasDirtied) {
+            self.counters.evicted_dirty += 1;
+        } else {
+            self.counters.evicted_clean += 1;
+        }
+        if self.table.has(page, Flag::Prefetched) {
+            self.counters.prefetch_wasted += 1;
+            if let Some(prefetcher) = &mut self.prefetcher {
+                prefetcher.wasted(page);
+            }
+        }
+        self.table.reset_flags(page);
+        let to = match self.table.slot(page) {
+            Some(_) => PageState::Stored,
+            None => PageState::Absent,
+        };
+        self.table.set_state(page, to);
+        self.policy.removed(page);
+        self.frames -= 1;
+        self.drops.push(page);
+    }
+
+    /// Drops the collected pages, adjacent ones together.
+    pub(super) fn emit_drops(&mut self, actions: &mut Vec<Action>) {
+        self.drops.sort_unstable();
+        for_runs(&self.drops, u32::MAX, |first, count| {
+            actions.push(Action::Drop { first, count });
+        });
+        self.drops.clear();
+    }
+
+    /// Reclaims one batch ahead of need.
+    pub(super) fn reclaim(&mut self, actions: &mut Vec<Action>) {
+        let before = (self.condemned.len(), self.cleaning_requests);
+        self.start_cleaning(actions);
+        let mut fruitful = before != (self.condemned.len(), self.cleaning_requests);
+        let short = self.mark_high().saturating_sub(self.headed_for());
+        if short > 0 {
+            self.reclaim_batch(short.min(self.settings.preclean), actions);
+            fruitful |= self.round_moved > 0 || !self.fresh.is_empty();
+        }
+        self.flush &= self.condemned.len() > 0 || !self.fresh.is_empty();
+        self.fruitless = !fruitful;
+        if !self.pending.is_empty() {
+            self.serve_pending(actions);
+        }
+    }
+
+    /// Takes proposals until `goal` pages are on their way out, or tries run out.
+    pub(super) fn reclaim_batch(&mut self, goal: u32, actions: &mut Vec<Action>) {
+        let mut evicted = 0;
+        self.round_moved = 0;
+        for _ in 0..goal.saturating_mul(TRIES_PER_VICTIM) {
+            if evicted >= goal {
+                break;
+            }
+            match self.policy.propose() {
+                None => break,
+                Some(Proposal::Unreference(page)) => {
+                    if self.table.state(page) == PageState::Mapped {
+                        self.table.set_state(page, PageState::Shadowed);
+                        self.moves.push(page);
+                        self.counters.unreferenced += 1;
+                    }
+                }
+                Some(Proposal::Evict(page)) => evicted += u32::from(self.condemn(page)),
+            }
+        }
+        self.emit_moves(actions);
+    }
+
+    /// Sends a page on its way out, unless it has to stay. It must not be in the policy's order.
+    pub(super) fn condemn(&mut self, page: PageId) -> bool {
+        let state = self.table.state(page);
+        let homeless = self.table.has(page, Flag::Dirty) && self.swap.is_full();
+        if state == PageState::Overtaken || homeless {
+            self.policy.touched(page, Access::Read);
+            return false;
+        }
+        if state == PageState::Mapped {
+            self.moves.push(page);
+        }
+        self.table.set_state(page, PageState::Leaving);
+        self.fresh.push(page);
+        true
+    }
+
+    /// Moves the collected pages into the shadow, adjacent ones together.
+    pub(super) fn emit_moves(&mut self, actions: &mut Vec<Action>) {
+        self.moves.sort_unstable();
+        self.round_moved += u32::try_from(self.moves.len()).expect("a count of pages");
+        for_runs(&self.moves, u32::MAX, |first, count| {
+            actions.push(Action::Shadow { first, count });
+        });
+        self.moves.clear();
+    }
+
+    /// A page that was to be moved into the shadow cannot be moved now.
+    pub(super) fn refused(&mut self, page: PageId) {
+        let state = self.table.state(page);
+        assert!(
+            matches!(state, PageState::Shadowed | PageState::Leaving),
+            "page {} refused a move, but it is {state:?}",
+            page.0
+        );
+        self.counters.refused += 1;
+        self.round_moved = self.round_moved.saturating_sub(1);
+        self.table.set_state(page, PageState::Mapped);
+        self.policy.touched(page, Access::Read);
+    }
+
+    /// The moves of the last round have been carried out: its pages go on to be cleaned, or
+    /// stand by.
+    pub(super) fn settle(&mut self) {
+        for i in 0..self.fresh.len() {
+            let page = self.fresh[i];
+            if self.table.state(page) != PageState::Leaving {
+                continue;
+            }
+            if self.table.has(page, Flag::Dirty) {
+                self.table.set_state(page, PageState::Condemned);
+                self.condemned.push(page, &self.table);
+            } else {
+                self.stand_by(page);
+            }
+        }
+        self.fresh.clear();
+    }
+
+    pub(super) fn stand_by(&mut self, page: PageId) {
+        self.table.set_state(page, PageState::Standby);
+        self.standby.push(page, &self.table);
+    }
+
+    pub(super) fn set_limit(&mut self, frames: u32, actions: &mut Vec<Action>) {
+        self.limit = frames;
+        self.keep_limit(actions);
+        self.serve_or_relieve(actions);
+    }
+
+    /// After the limit was lowered, frames are given back as soon as pages stand by.
+    pub(super) fn keep_limit(&mut self, actions: &mut Vec<Action>) {
+        if self.frames > self.limit && self.standby.len() > 0 {
+            self.drop_standby(self.frames - self.limit, 0, actions);
+        }
+    }
+
+    /// Frames that are free or can be had at once.
+    fn available(&self) -> u32 {
+        (self.limit + self.standby.len()).saturating_sub(self.frames)
+    }
+
+    /// Frames that may be used for what is only expected: a few are left to faults.
+    pub(super) fn room(&self) -> u32 {
+        let kept = (self.mark_high() / PREFETCH_KEEPS).max(1);
+        self.available().saturating_sub(kept)
+    }
+
+    /// Frames that will be available when everything on its way out has got there.
+    pub(super) fn headed_for(&self) -> u32 {
+        let leaving = u32::try_from(self.fresh.len()).expect("a count of pages");
+        let coming = self.standby.len() + self.condemned.len() + self.cleaning_pages + leaving;
+        (self.limit + coming).saturating_sub(self.frames)
+    }
+
+    /// Reclaim ahead of need stops here.
+    pub(super) fn mark_high(&self) -> u32 {
+        (self.limit / self.settings.reserve_share).clamp(1, RESERVE_MAX)
+    }
+
+    /// Reclaim ahead of need starts once so few frames are available.
+    fn mark_low(&self) -> u32 {
+        self.mark_high() / 2 + 1
+    }
+
+    /// Most of the reserve is gone.
+    pub(super) fn is_pressed(&self) -> bool {
+        self.starved || self.available() < self.mark_high() / 4
+    }
+
+    pub(super) fn watch_marks(&mut self) {
+        if self.available() < self.mark_low() {
+            self.reclaiming = true;
+        } else if self.available() >= self.mark_high() {
+            self.reclaiming = false;
+        }
+    }
+}

@@ -1,0 +1,412 @@
+//! Single steps in a page's life, as sequences of events and the exact actions that answer them.
+
+use super::*;
+use crate::clusters::LocalClusters;
+use crate::event::{Access::*, Place};
+use crate::page::PageState::*;
+use crate::policy::PolicyKind;
+use crate::prefetch::PrefetcherKind;
+use crate::settings::Preset;
+
+const SLOTS: u32 = 64;
+
+struct Rig {
+    engine: Engine<LocalClusters>,
+    now: u64,
+}
+
+/// First in first out, nothing read ahead, every dirty page on its own.
+fn settings() -> Settings {
+    Settings {
+        policy: PolicyKind::Fifo,
+        prefetcher: PrefetcherKind::Off,
+        preclean: 1,
+        zero_sharing: false,
+        reserve_share: 2,
+        ..Preset::Flashvm.settings()
+    }
+}
+
+fn rig(frames: u32, settings: Settings, shadow: bool) -> Rig {
+    let config = EngineConfig {
+        pages: 100,
+        slots: SLOTS,
+        frames,
+        shadow,
+        settings,
+    };
+    let clusters = LocalClusters::new(SLOTS / config.settings.cluster_pages);
+    let engine = Engine::new(config, clusters).expect("a valid configuration");
+    Rig { engine, now: 0 }
+}
+
+impl Rig {
+    fn tell(&mut self, event: Event) -> Vec<Action> {
+        self.now += 1;
+        let mut actions = Vec::new();
+        self.engine.handle(Nanos(self.now), &event, &mut actions);
+        self.engine.check();
+        actions
+    }
+
+    fn fault(&mut self, page: u32, access: Access) -> Vec<Action> {
+        self.tell(Event::Fault {
+            page: PageId(page),
+            access,
+        })
+    }
+
+    fn state(&self, page: u32) -> PageState {
+        self.engine.page_state(PageId(page))
+    }
+
+    /// Fills pages and gets the first of them as far as a write in flight.
+    fn writing(frames: u32, shadow: bool) -> (Self, IoId) {
+        let mut rig = rig(frames, settings(), shadow);
+        for page in 0..frames {
+            rig.fault(page, Write);
+        }
+        let moved = rig.tell(Event::Reclaim);
+        assert_eq!(moved, [shadow_of(0)]);
+        let io = IoId(0);
+        let write = Action::Write {
+            io,
+            slot: SlotId(0),
+            count: 1,
+        };
+        assert!(rig.tell(Event::Reclaim).contains(&write));
+        assert_eq!(rig.state(0), Writing);
+        (rig, io)
+    }
+
+    /// Page 0 stands by, clean; page 1 is on its way out.
+    fn standby() -> Self {
+        let (mut rig, io) = Self::writing(4, true);
+        rig.tell(Event::WriteDone { io, failed: 0 });
+        assert_eq!(rig.state(0), Standby);
+        rig
+    }
+}
+
+fn shadow_of(page: u32) -> Action {
+    Action::Shadow {
+        first: PageId(page),
+        count: 1,
+    }
+}
+
+fn drop_of(page: u32) -> Action {
+    Action::Drop {
+        first: PageId(page),
+        count: 1,
+    }
+}
+
+fn copy_of(page: u32, protect: bool) -> Action {
+    Action::RestoreCopy {
+        page: PageId(page),
+        protect,
+    }
+}
+
+#[test]
+fn a_read_maps_zeros_protected_and_the_first_store_is_reported() {
+    let mut rig = rig(4, settings(), true);
+    let page = PageId(7);
+    let zero = Action::Zero {
+        first: page,
+        count: 1,
+        protect: true,
+    };
+    assert_eq!(rig.fault(7, Read), [zero]);
+    let unprotect = Action::Unprotect { page };
+    assert_eq!(rig.tell(Event::WriteProtectFault { page }), [unprotect]);
+    // A second thread met the same protection.
+    let wake = Action::Wake { page };
+    assert_eq!(rig.tell(Event::WriteProtectFault { page }), [wake]);
+    assert_eq!(rig.engine.counters().faults_zero, 1);
+}
+
+#[test]
+fn a_page_on_standby_is_copied_back_for_a_load_and_keeps_its_slot() {
+    let mut rig = Rig::standby();
+    assert_eq!(rig.fault(0, Read), [copy_of(0, true), drop_of(0)]);
+    assert_eq!(rig.engine.slot_of(PageId(0)), Some(SlotId(0)));
+}
+
+#[test]
+fn a_page_on_standby_is_moved_back_for_a_store_and_loses_its_slot() {
+    let mut rig = Rig::standby();
+    let restore = Action::Restore { page: PageId(0) };
+    assert_eq!(rig.fault(0, Write), [restore]);
+    assert_eq!(rig.engine.slot_of(PageId(0)), None);
+}
+
+#[test]
+fn frames_come_from_standby_and_what_was_evicted_is_read_back() {
+    let mut rig = Rig::standby();
+    let zero = Action::Zero {
+        first: PageId(9),
+        count: 1,
+        protect: false,
+    };
+    assert_eq!(rig.fault(9, Write), [drop_of(0), zero]);
+    assert_eq!(rig.state(0), Stored);
+    // Page 1 is written, and makes room for page 0.
+    rig.tell(Event::Reclaim);
+    let io = IoId(0);
+    rig.tell(Event::WriteDone { io, failed: 0 });
+    let read = rig.fault(0, Read);
+    let Some(&Action::Read {
+        io,
+        slot,
+        count,
+        demand,
+    }) = read.last()
+    else {
+        panic!("{read:?} does not end with a read");
+    };
+    assert_eq!((slot, count, demand), (SlotId(0), 1, true));
+    let map = Action::Map {
+        io,
+        index: 0,
+        first: PageId(0),
+        count: 1,
+        place: Place::Region,
+        protect: true,
+    };
+    assert_eq!(rig.tell(Event::ReadDone { io, failed: 0 })[0], map);
+}
+
+#[test]
+fn a_copy_taken_during_a_write_is_clean_unless_it_was_stored_to() {
+    for stored in [false, true] {
+        let (mut rig, io) = Rig::writing(4, true);
+        rig.tell(Event::Limit { frames: 8 });
+        assert_eq!(rig.fault(0, Read), [copy_of(0, true)]);
+        assert_eq!(rig.state(0), Overtaken);
+        if stored {
+            rig.tell(Event::WriteProtectFault { page: PageId(0) });
+        }
+        assert_eq!(rig.tell(Event::WriteDone { io, failed: 0 }), [drop_of(0)]);
+        assert_eq!(rig.state(0), Mapped);
+        assert_eq!(rig.engine.slot_of(PageId(0)).is_none(), stored);
+    }
+}
+
+#[test]
+fn a_failed_write_leaves_the_page_dirty_and_its_slot_bad() {
+    let (mut rig, io) = Rig::writing(4, true);
+    rig.tell(Event::Limit { frames: 8 });
+    rig.fault(0, Read);
+    let unprotect = Action::Unprotect { page: PageId(0) };
+    let done = rig.tell(Event::WriteDone { io, failed: 1 });
+    assert_eq!(done, [unprotect, drop_of(0)]);
+    assert_eq!(rig.engine.counters().slots_bad, 1);
+
+    let (mut rig, io) = Rig::writing(4, true);
+    rig.tell(Event::WriteDone { io, failed: 1 });
+    assert_eq!(rig.state(0), Condemned);
+    // Page 1 is ahead of it by now.
+    let write = |slot| Action::Write {
+        io: IoId(0),
+        slot: SlotId(slot),
+        count: 1,
+    };
+    assert!(rig.tell(Event::Reclaim).contains(&write(1)));
+    rig.tell(Event::WriteDone { io, failed: 0 });
+    assert!(rig.tell(Event::Reclaim).contains(&write(2)));
+    assert_eq!(rig.state(0), Writing, "it is tried elsewhere");
+}
+
+#[test]
+fn a_page_of_zeros_is_not_written_and_comes_back_without_a_read() {
+    let settings = Settings {
+        zero_sharing: true,
+        ..settings()
+    };
+    let mut rig = rig(4, settings, true);
+    for page in 0..4 {
+        rig.fault(page, Write);
+    }
+    rig.tell(Event::Reclaim);
+    let scan = Action::Scan {
+        io: IoId(0),
+        count: 1,
+    };
+    assert!(rig.tell(Event::Reclaim).contains(&scan));
+    let io = IoId(0);
+    assert_eq!(rig.tell(Event::Scanned { io, zero: 1 }), []);
+    rig.fault(9, Read);
+    let slot = rig.engine.slot_of(PageId(0)).expect("a zero slot");
+    assert!(rig.engine.is_zero_slot(slot));
+    rig.tell(Event::Limit { frames: 8 });
+    let zero = Action::Zero {
+        first: PageId(0),
+        count: 1,
+        protect: true,
+    };
+    assert_eq!(rig.fault(0, Read), [zero]);
+    assert_eq!(rig.engine.counters().pages_out, 0);
+}
+
+#[test]
+fn what_is_given_up_during_a_read_reads_as_zeros() {
+    let mut rig = Rig::standby();
+    rig.fault(9, Write);
+    rig.tell(Event::Limit { frames: 8 });
+    rig.fault(0, Read);
+    let discarded = rig.tell(Event::Discard {
+        first: PageId(0),
+        count: 1,
+    });
+    assert_eq!(discarded, [Action::Wake { page: PageId(0) }]);
+    assert_eq!(rig.state(0), Doomed);
+    assert_eq!(rig.fault(0, Read), [], "it waits for the request to end");
+    let io = IoId(0);
+    let zero = Action::Zero {
+        first: PageId(0),
+        count: 1,
+        protect: true,
+    };
+    assert_eq!(rig.tell(Event::ReadDone { io, failed: 0 }), [zero]);
+}
+
+#[test]
+fn a_page_that_cannot_be_read_is_poisoned_until_it_is_given_up() {
+    let mut rig = Rig::standby();
+    rig.fault(9, Write);
+    rig.tell(Event::Limit { frames: 8 });
+    rig.fault(0, Read);
+    let poison = Action::Poison { page: PageId(0) };
+    let io = IoId(0);
+    assert_eq!(rig.tell(Event::ReadDone { io, failed: 1 }), [poison]);
+    assert_eq!(rig.fault(0, Write), [poison]);
+    rig.tell(Event::Discard {
+        first: PageId(0),
+        count: 1,
+    });
+    assert!(matches!(rig.fault(0, Write)[..], [Action::Zero { .. }]));
+}
+
+#[test]
+fn without_a_shadow_stores_are_stopped_in_place_and_nothing_is_moved_back() {
+    let (mut rig, io) = Rig::writing(4, false);
+    let page = PageId(0);
+    let unprotect = Action::Unprotect { page };
+    assert_eq!(rig.tell(Event::WriteProtectFault { page }), [unprotect]);
+    assert_eq!(rig.tell(Event::WriteDone { io, failed: 0 }), []);
+    assert_eq!(rig.state(0), Mapped);
+    assert_eq!(rig.engine.slot_of(page), None, "what was written is stale");
+}
+
+#[test]
+fn a_refused_page_stays_as_it_was() {
+    let mut rig = rig(4, settings(), true);
+    for page in 0..4 {
+        rig.fault(page, Read);
+    }
+    assert_eq!(rig.tell(Event::Reclaim), [shadow_of(0)]);
+    rig.tell(Event::Refused { page: PageId(0) });
+    assert_eq!(rig.state(0), Mapped);
+    assert!(rig.engine.is_protected(PageId(0)));
+    assert_eq!(
+        rig.tell(Event::Reclaim),
+        [shadow_of(1)],
+        "others come first"
+    );
+}
+
+#[test]
+fn a_starved_fault_waits_for_a_write_or_the_congestion_timeout() {
+    for preset in [Preset::Native, Preset::Flashvm] {
+        let timeout = preset.settings().congestion_allocator;
+        let settings = Settings {
+            congestion_allocator: timeout,
+            ..settings()
+        };
+        let mut rig = rig(4, settings, true);
+        for page in 0..4 {
+            rig.fault(page, Write);
+        }
+        assert_eq!(rig.fault(9, Write), [shadow_of(0)]);
+        assert_eq!(
+            rig.engine.deadline(),
+            Some(Nanos(rig.now)),
+            "at once: pages have moved"
+        );
+        rig.tell(Event::Tick);
+        let mut ticks = 0;
+        while rig.engine.deadline().is_some_and(|at| at.0 <= rig.now) {
+            rig.tell(Event::Tick);
+            ticks += 1;
+            assert!(ticks < 20, "it spins");
+        }
+        let deadline = rig.engine.deadline().expect("a fault waits");
+        assert!(
+            deadline.since(Nanos(rig.now)).0 + 20 > timeout.0,
+            "{preset}"
+        );
+        let served = rig.tell(Event::WriteDone {
+            io: IoId(0),
+            failed: 0,
+        });
+        assert!(
+            served.iter().any(|a| matches!(a, Action::Zero { .. })),
+            "{served:?}"
+        );
+        assert_eq!(rig.engine.deadline(), None);
+    }
+}
+
+#[test]
+fn the_cleaner_issues_another_request_when_its_wait_has_been_long_enough() {
+    let settings = Settings {
+        write_requests_max: 1,
+        reserve_share: 2,
+        ..settings()
+    };
+    let timeout = settings.congestion_cleaner.0;
+    let mut rig = rig(8, settings, true);
+    for page in 0..8 {
+        rig.fault(page, Write);
+    }
+    for _ in 0..4 {
+        rig.tell(Event::Reclaim);
+    }
+    let deadline = rig
+        .engine
+        .deadline()
+        .expect("its only request is in flight");
+    assert!(deadline.0 <= rig.now + timeout);
+    rig.now += timeout;
+    let actions = rig.tell(Event::Tick);
+    assert!(matches!(actions[..], [Action::Write { .. }]), "{actions:?}");
+}
+
+#[test]
+fn a_full_store_keeps_dirty_pages_and_says_so() {
+    let mut settings = settings();
+    settings.preclean = 8;
+    let mut rig = rig(80, settings, true);
+    for page in 0..80 {
+        rig.fault(page, Write);
+    }
+    rig.tell(Event::Limit { frames: 4 });
+    let mut in_flight = Vec::new();
+    for _ in 0..200 {
+        if !rig.engine.wants_reclaim() {
+            break;
+        }
+        in_flight.extend(rig.tell(Event::Reclaim));
+        while let Some(action) = in_flight.pop() {
+            if let Action::Write { io, .. } = action {
+                in_flight.extend(rig.tell(Event::WriteDone { io, failed: 0 }));
+            }
+        }
+    }
+    assert!(rig.engine.store_full());
+    assert!(!rig.engine.wants_reclaim(), "it spins");
+    assert_eq!(rig.engine.deadline(), None, "nothing to wait for");
+    assert_eq!(rig.engine.frames_in_use(), 80 - SLOTS);
+}

@@ -1,0 +1,69 @@
+//! The newtypes for pages, slots, clusters and requests, so that none is taken for another.
+
+use serde::{Deserialize, Serialize};
+
+/// Bytes in a page, a frame and a slot.
+pub const PAGE_SIZE: usize = 4096;
+
+/// Most pages that one read or write request carries; request bitmasks are `u64`.
+pub const RUN_PAGES_MAX: u32 = 64;
+
+/// A page of managed memory: its index in the managed address range, in pages.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize,
+)]
+pub struct PageId(pub u32);
+
+/// A page-sized place on flash: its index in the store, in pages.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize,
+)]
+pub struct SlotId(pub u32);
+
+/// A cluster: contiguous slots that are allocated one after the other (FlashVM, 4.1.1).
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize,
+)]
+pub struct ClusterId(pub u32);
+
+/// One read or write request in flight between engine and executor.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize,
+)]
+pub struct IoId(pub u32);
+
+/// A time that the executor reads from its clock, in nanoseconds from any fixed start.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize,
+)]
+pub struct Nanos(pub u64);
+
+impl PageId {
+    /// The page `n` pages further on.
+    #[must_use]
+    pub fn plus(self, n: u32) -> Self {
+        Self(self.0 + n)
+    }
+}
+
+impl SlotId {
+    /// The slot `n` slots further on.
+    #[must_use]
+    pub fn plus(self, n: u32) -> Self {
+        Self(self.0 + n)
+    }
+}
+
+impl Nanos {
+    /// This time and `n` nanoseconds.
+    #[must_use]
+    pub fn plus(self, n: Nanos) -> Self {
+        Self(self.0.saturating_add(n.0))
+    }
+
+    /// Nanoseconds from `earlier` to this time, zero if it lies later.
+    #[must_use]
+    pub fn since(self, earlier: Nanos) -> Self {
+        Self(self.0.saturating_sub(earlier.0))
+    }
+}

@@ -1,0 +1,83 @@
+//! The requests in flight: which pages each one carries, in order.
+
+use crate::ids::{IoId, PageId, RUN_PAGES_MAX, SlotId};
+
+/// What a request does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum IoKind {
+    Read,
+    Scan,
+    Write,
+}
+
+/// One request.
+#[derive(Clone, Copy)]
+pub(crate) struct Io {
+    /// `None`: this entry is not in use.
+    pub(crate) kind: Option<IoKind>,
+    /// First slot; not used by scans.
+    pub(crate) slot: SlotId,
+    pages: [PageId; RUN_PAGES_MAX as usize],
+    count: u32,
+}
+
+impl Io {
+    pub(crate) fn pages(&self) -> &[PageId] {
+        &self.pages[..self.count as usize]
+    }
+}
+
+/// All requests, indexed by their id. Ids are reused, but not before the event that ended the
+/// request has been handled: its actions still name the request's buffer.
+#[derive(Default)]
+pub(crate) struct IoTable {
+    ios: Vec<Io>,
+    free: Vec<IoId>,
+    ended: Vec<IoId>,
+}
+
+impl IoTable {
+    pub(crate) fn begin(&mut self, kind: IoKind, slot: SlotId, pages: &[PageId]) -> IoId {
+        assert!(pages.len() <= RUN_PAGES_MAX as usize, "request too long");
+        let mut io = Io {
+            kind: Some(kind),
+            slot,
+            pages: [PageId(0); RUN_PAGES_MAX as usize],
+            count: u32::try_from(pages.len()).expect("at most RUN_PAGES_MAX"),
+        };
+        io.pages[..pages.len()].copy_from_slice(pages);
+        if let Some(id) = self.free.pop() {
+            self.ios[id.0 as usize] = io;
+            return id;
+        }
+        let id = IoId(u32::try_from(self.ios.len()).expect("fewer requests than pages"));
+        self.ios.push(io);
+        id
+    }
+
+    /// Ends a request and says what it was.
+    ///
+    /// # Panics
+    /// If no such request is in flight: a bug in the executor.
+    pub(crate) fn end(&mut self, id: IoId, kind: IoKind) -> Io {
+        let io = self.ios[id.0 as usize];
+        assert_eq!(io.kind, Some(kind), "request {} is not in flight", id.0);
+        self.ios[id.0 as usize].kind = None;
+        self.ended.push(id);
+        io
+    }
+
+    /// The ids that the last event freed may be used again.
+    pub(crate) fn recycle(&mut self) {
+        self.free.append(&mut self.ended);
+    }
+
+    pub(crate) fn get(&self, id: IoId) -> &Io {
+        &self.ios[id.0 as usize]
+    }
+
+    /// The requests in flight.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Io> {
+        self.ios.iter().filter(|io| io.kind.is_some())
+    }
+}

@@ -1,0 +1,71 @@
+//! Every decision of FlashVM and no I/O: page states, swap map, replacement, prefetching,
+//! write-back, counters.
+//!
+//! The engine is one state machine, [`Engine::handle`]: events go in, actions come out. It has
+//! no clock, no thread and no randomness of its own, so that the live pager and the simulator
+//! run the very same code and a recorded run can be replayed ([`record`]).
+//!
+//! # The life of a page
+//!
+//! ```text
+//!               first touch                    proposed by the policy
+//!    Absent ────────────────► Mapped ───────────────────────────────► Leaving
+//!       ▲                      ▲  │ unreferenced                      │    │
+//!       │ given up             │  └────────► Shadowed ──── proposed ──┘    │
+//!       │                      │ touched          │                        │
+//!    (any state)               ◄──────────────────┘      dirty ◄───────────┤
+//!                              │                           │               │ clean
+//!    Stored ──► Reading ───────┘                       Condemned           │
+//!       ▲  fault                                           │ scan for zeros│
+//!       │                                              Scanning ── zero ──►│
+//!       │                                                  │ write         ▼
+//!       │                                              Writing ────────► Standby
+//!       │                    a frame is needed                             │
+//!       └──────────────────────────────────────────────────────────────────┘
+//! ```
+//!
+//! From `Shadowed` to `Standby` a page is in the shadow: a touch is a fault without I/O that takes
+//! it back. While a scan or a write works on the shadow it is taken back as a copy
+//! ([`PageState::Overtaken`]); if it is given up then, it is [`PageState::Doomed`] until the
+//! request has ended. [`PageState::may_become`] holds every legal move; any other is a panic.
+//!
+//! # Where the mechanisms of the FlashVM paper are
+//!
+//! | paper | here |
+//! | --- | --- |
+//! | page pre-cleaning (4.1.1) | `engine::clean`, [`Settings::preclean`] |
+//! | clustering, erase blocks (4.1.1) | `swap`, [`Settings::cluster_pages`] |
+//! | page scanning, fine throttling (4.1.2) | `engine::reclaim`, [`Settings::congestion_allocator`] |
+//! | prefetching over free and bad slots (4.1.3) | `prefetch::contiguous` |
+//! | stride prefetching (4.1.3) | `prefetch::stride` |
+//! | page sharing, zero pages (4.2.2) | `engine::clean`, zero flags in `swap` |
+//!
+//! # Memory
+//!
+//! Per page: state, flags, slot, and at most nine bytes of the policy; per slot its owner; per
+//! cluster seven bytes. All in zero-initialised columns, so what was never touched takes none.
+#![forbid(unsafe_code)]
+
+pub mod clusters;
+pub mod counters;
+pub mod engine;
+pub mod event;
+pub mod ids;
+mod io;
+pub mod page;
+pub mod policy;
+pub mod prefetch;
+mod queue;
+pub mod record;
+pub mod settings;
+mod swap;
+
+pub use clusters::{ClusterSource, LocalClusters};
+pub use counters::Counters;
+pub use engine::Engine;
+pub use event::{Access, Action, Advice, Event, Place};
+pub use ids::{ClusterId, IoId, Nanos, PAGE_SIZE, PageId, RUN_PAGES_MAX, SlotId};
+pub use page::PageState;
+pub use policy::PolicyKind;
+pub use prefetch::PrefetcherKind;
+pub use settings::{ConfigError, EngineConfig, Preset, Settings, UnknownName};

@@ -1,0 +1,302 @@
+//! The page table: where each managed page is, and which moves between those places are legal.
+//!
+//! Flat columns, zero-initialised so that the untouched part of a huge span takes no RAM. Zero
+//! is therefore `Absent`, no flags, no slot. A count of present pages a block lets range
+//! operations skip what was never touched.
+
+use crate::ids::{PageId, SlotId};
+
+/// Where a page is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum PageState {
+    /// Nowhere: never touched, or given up. Reads as zeros.
+    Absent,
+    /// On flash only, in its slot.
+    Stored,
+    /// Its contents are lost: every touch fails until the program gives the page up.
+    Poisoned,
+    /// On its way in from flash; its frame is accounted.
+    Reading,
+    /// In its region.
+    Mapped,
+    /// In the shadow with its reference bit cleared (or prefetched and not touched yet); still
+    /// in the policy's order.
+    Shadowed,
+    /// Proposed for eviction; the move into the shadow may still be refused.
+    Leaving,
+    /// In the shadow, dirty, waiting to be cleaned.
+    Condemned,
+    /// In the shadow, being looked at for zeros.
+    Scanning,
+    /// In the shadow, being written.
+    Writing,
+    /// In the shadow, clean: its frame is free for the taking.
+    Standby,
+    /// Mapped again while its shadow copy is still being looked at or written.
+    Overtaken,
+    /// Given up by the program while a request on it was in flight.
+    Doomed,
+}
+
+impl PageState {
+    const ALL: [Self; 13] = [
+        Self::Absent,
+        Self::Stored,
+        Self::Poisoned,
+        Self::Reading,
+        Self::Mapped,
+        Self::Shadowed,
+        Self::Leaving,
+        Self::Condemned,
+        Self::Scanning,
+        Self::Writing,
+        Self::Standby,
+        Self::Overtaken,
+        Self::Doomed,
+    ];
+
+    /// Is `self -> to` a legal move?
+    #[must_use]
+    pub fn may_become(self, to: Self) -> bool {
+        use PageState::*;
+        match self {
+            Absent => matches!(to, Mapped),
+            Stored => matches!(to, Reading | Mapped | Absent),
+            Poisoned => matches!(to, Absent),
+            Reading => matches!(to, Mapped | Shadowed | Stored | Poisoned | Doomed),
+            Mapped => matches!(to, Shadowed | Leaving | Absent),
+            Shadowed => matches!(to, Mapped | Leaving | Absent),
+            Leaving => matches!(to, Mapped | Condemned | Standby | Absent),
+            Condemned => matches!(to, Mapped | Scanning | Writing | Shadowed | Absent),
+            Scanning => {
+                matches!(to, Writing | Standby | Shadowed | Overtaken | Doomed)
+            }
+            Writing => matches!(to, Standby | Condemned | Overtaken | Doomed),
+            Standby => matches!(to, Mapped | Stored | Absent),
+            Overtaken => matches!(to, Mapped | Doomed),
+            Doomed => matches!(to, Absent),
+        }
+    }
+
+    /// Is the page in the region, so that the program sees it without a fault?
+    #[must_use]
+    pub fn is_mapped(self) -> bool {
+        matches!(self, Self::Mapped | Self::Overtaken)
+    }
+
+    /// Is the page in the shadow, and only there, once the actions so far are carried out?
+    #[must_use]
+    pub fn is_in_shadow(self) -> bool {
+        matches!(
+            self,
+            Self::Shadowed
+                | Self::Leaving
+                | Self::Condemned
+                | Self::Scanning
+                | Self::Writing
+                | Self::Standby
+        )
+    }
+
+    /// Is a request on this page in flight?
+    #[must_use]
+    pub fn is_in_flight(self) -> bool {
+        matches!(
+            self,
+            Self::Reading | Self::Scanning | Self::Writing | Self::Overtaken | Self::Doomed
+        )
+    }
+
+    /// Is the page in the policy's order?
+    #[must_use]
+    pub fn is_ordered(self) -> bool {
+        matches!(self, Self::Mapped | Self::Shadowed | Self::Overtaken)
+    }
+}
+
+/// One bit a page: what is true of it beside its state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Flag {
+    /// In RAM, and what is on flash (if anything) is not its contents.
+    Dirty = 1,
+    /// Mapped write-protected.
+    Protected = 1 << 1,
+    /// Brought in by prefetch and not known to have been used.
+    Prefetched = 1 << 2,
+    /// Became dirty at some time in this stay in RAM.
+    WasDirtied = 1 << 3,
+    /// Being read, and a thread waits for it.
+    Demanded = 1 << 4,
+    /// Being read, and to be mapped writable: the waiting thread is about to store, or a stream
+    /// that stores is expected.
+    ToStore = 1 << 5,
+    /// Being read, and to be put into the shadow.
+    ToShadow = 1 << 6,
+    /// A fault on it waits in the engine.
+    Parked = 1 << 7,
+}
+
+const BLOCK_SHIFT: u32 = 10;
+
+/// The columns.
+pub(crate) struct PageTable {
+    states: Vec<u8>,
+    flags: Vec<u8>,
+    /// Slot + 1; 0 is none.
+    slots: Vec<u32>,
+    /// Pages that are not absent, by block of `1 << BLOCK_SHIFT`.
+    present: Vec<u16>,
+}
+
+impl PageTable {
+    pub(crate) fn new(pages: u32) -> Self {
+        let n = pages as usize;
+        Self {
+            states: vec![0; n],
+            flags: vec![0; n],
+            slots: vec![0; n],
+            present: vec![0; (n >> BLOCK_SHIFT) + 1],
+        }
+    }
+
+    pub(crate) fn pages(&self) -> u32 {
+        u32::try_from(self.states.len()).expect("built from a u32")
+    }
+
+    pub(crate) fn state(&self, page: PageId) -> PageState {
+        PageState::ALL[usize::from(self.states[page.0 as usize])]
+    }
+
+    /// Moves a page to another state.
+    ///
+    /// # Panics
+    /// If the move is not legal: a bug in the engine.
+    pub(crate) fn set_state(&mut self, page: PageId, to: PageState) {
+        let from = self.state(page);
+        assert!(
+            from.may_become(to),
+            "page {}: illegal transition {from:?} -> {to:?}",
+            page.0
+        );
+        self.put_state(page, from, to);
+    }
+
+    fn put_state(&mut self, page: PageId, from: PageState, to: PageState) {
+        let block = &mut self.present[(page.0 >> BLOCK_SHIFT) as usize];
+        match (from, to) {
+            (PageState::Absent, PageState::Absent) => {}
+            (PageState::Absent, _) => *block += 1,
+            (_, PageState::Absent) => *block -= 1,
+            _ => {}
+        }
+        self.states[page.0 as usize] = to as u8;
+    }
+
+    pub(crate) fn has(&self, page: PageId, flag: Flag) -> bool {
+        self.flags[page.0 as usize] & flag as u8 != 0
+    }
+
+    pub(crate) fn set(&mut self, page: PageId, flag: Flag) {
+        self.flags[page.0 as usize] |= flag as u8;
+    }
+
+    pub(crate) fn put(&mut self, page: PageId, flag: Flag, on: bool) {
+        if on {
+            self.set(page, flag);
+        } else {
+            self.clear(page, flag);
+        }
+    }
+
+    pub(crate) fn clear(&mut self, page: PageId, flag: Flag) {
+        self.flags[page.0 as usize] &= !(flag as u8);
+    }
+
+    /// Clears a flag and says whether it was set.
+    pub(crate) fn take(&mut self, page: PageId, flag: Flag) -> bool {
+        let had = self.has(page, flag);
+        self.clear(page, flag);
+        had
+    }
+
+    /// Forgets everything said of a page's stay in RAM, except that a fault on it is parked.
+    pub(crate) fn reset_flags(&mut self, page: PageId) {
+        self.flags[page.0 as usize] &= Flag::Parked as u8;
+    }
+
+    pub(crate) fn slot(&self, page: PageId) -> Option<SlotId> {
+        self.slots[page.0 as usize].checked_sub(1).map(SlotId)
+    }
+
+    pub(crate) fn set_slot(&mut self, page: PageId, slot: Option<SlotId>) {
+        self.slots[page.0 as usize] = slot.map_or(0, |s| s.0 + 1);
+    }
+
+    /// Moves all that is known of a page to another, absent one.
+    pub(crate) fn relocate(&mut self, from: PageId, to: PageId) {
+        let state = self.state(from);
+        assert_eq!(
+            self.state(to),
+            PageState::Absent,
+            "page {}: relocation onto a page that is not absent",
+            to.0
+        );
+        self.put_state(to, PageState::Absent, state);
+        self.put_state(from, state, PageState::Absent);
+        let (f, t) = (from.0 as usize, to.0 as usize);
+        self.flags[t] = self.flags[f];
+        self.slots[t] = self.slots[f];
+        self.flags[f] = 0;
+        self.slots[f] = 0;
+    }
+
+    /// The first page that is not absent in `from..end`; skips untouched blocks.
+    pub(crate) fn next_present(&self, from: u32, end: u32) -> Option<PageId> {
+        let mut at = from;
+        while at < end {
+            if self.present[(at >> BLOCK_SHIFT) as usize] == 0 {
+                at = ((at >> BLOCK_SHIFT) + 1) << BLOCK_SHIFT;
+            } else if self.states[at as usize] == PageState::Absent as u8 {
+                at += 1;
+            } else {
+                return Some(PageId(at));
+            }
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn next_present_skips_blocks_and_finds_edges() {
+        let mut table = PageTable::new(5000);
+        assert_eq!(table.next_present(0, 5000), None);
+        for page in [0, 1023, 1024, 4999] {
+            table.set_state(PageId(page), PageState::Mapped);
+        }
+        assert_eq!(table.next_present(0, 5000), Some(PageId(0)));
+        assert_eq!(table.next_present(1, 5000), Some(PageId(1023)));
+        assert_eq!(table.next_present(1025, 5000), Some(PageId(4999)));
+        assert_eq!(table.next_present(1025, 4999), None);
+        table.set_state(PageId(4999), PageState::Absent);
+        assert_eq!(table.next_present(1025, 5000), None);
+    }
+
+    #[test]
+    #[should_panic(expected = "illegal transition Absent -> Writing")]
+    fn illegal_transitions_panic_with_both_states() {
+        PageTable::new(1).set_state(PageId(0), PageState::Writing);
+    }
+
+    #[test]
+    fn states_are_their_own_index() {
+        for (i, state) in PageState::ALL.iter().enumerate() {
+            assert_eq!(*state as usize, i);
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! Prefetching: which pages to bring in beside the one that a program waits for.
+//!
+//! A prefetcher proposes candidates, best first; the engine takes those that are on flash (or,
+//! for zero-fill ahead, nowhere yet) and for which there are frames, and joins those with
+//! contiguous slots into single reads.
+
+use crate::event::{Access, Place};
+use crate::ids::{PageId, SlotId};
+
+mod contiguous;
+mod modern;
+mod native;
+mod streams;
+mod stride;
+#[cfg(test)]
+mod testing;
+
+pub use registry::{PrefetcherInfo, PrefetcherKind};
+
+mod registry;
+
+/// Where the contents of a page are, as far as a prefetcher needs to know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Whereabouts {
+    /// In RAM or on its way there.
+    Resident,
+    /// On flash in this slot.
+    Flash(SlotId),
+    /// On flash by its zero flag: no I/O.
+    Zero,
+    /// Nowhere: never touched, or given up; reads as zeros if it is managed at all.
+    Absent,
+    /// Not a page of managed memory.
+    Outside,
+}
+
+/// What lies in a slot, as far as a prefetcher needs to know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SlotView {
+    /// Free.
+    Free,
+    /// Bad: a write to it failed.
+    Bad,
+    /// In use by this page (which may be resident as well).
+    Page(PageId),
+    /// Beyond the end of the store, or in a cluster of another process.
+    Outside,
+}
+
+/// What a prefetcher may look at.
+pub trait View {
+    /// Where a page is.
+    fn page(&self, page: PageId) -> Whereabouts;
+    /// What is in a slot.
+    fn slot(&self, slot: SlotId) -> SlotView;
+    /// Pages that prefetch may bring in now without pushing out what is in use.
+    fn room(&self) -> u32;
+}
+
+/// The fault that gives occasion to prefetch.
+#[derive(Clone, Copy, Debug)]
+pub struct Demand {
+    /// The page that was touched.
+    pub page: PageId,
+    /// Load or store.
+    pub access: Access,
+    /// Where it was found.
+    pub from: Whereabouts,
+    /// The touch hit a page that had been prefetched into the shadow: no I/O was needed.
+    pub hit: bool,
+}
+
+/// A page to bring in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Candidate {
+    /// The page.
+    pub page: PageId,
+    /// Into the region (trusted: no fault when it is touched) or into the shadow (its first
+    /// touch is reported, as `Demand::hit`).
+    pub place: Place,
+    /// Expected to be stored to: in the region it is mapped writable and taken as dirty at once,
+    /// which saves the fault that would report the store.
+    pub store: bool,
+}
+
+/// Pages that a stream has moved past: `count` of them, from `first` on, `stride` pages apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Passed {
+    /// The earliest of them in the stream's direction.
+    pub first: PageId,
+    /// Distance in pages; negative for a stream that runs downwards.
+    pub stride: i32,
+    /// How many.
+    pub count: u32,
+}
+
+/// A prefetcher.
+pub trait Prefetcher: Send {
+    /// Appends candidates for this demand to `out`, best first. Candidates that are resident or
+    /// outside are skipped by the engine; those that are `Absent` or `Zero` are zero-filled.
+    fn demand(&mut self, demand: &Demand, view: &dyn View, out: &mut Vec<Candidate>);
+
+    /// After a `demand`: pages that the stream it belongs to is now known to have moved past.
+    fn passed(&mut self) -> Option<Passed> {
+        None
+    }
+
+    /// A write-protected page was stored to.
+    fn stored(&mut self, page: PageId) {
+        let _ = page;
+    }
+
+    /// A prefetched page was evicted untouched.
+    fn wasted(&mut self, page: PageId) {
+        let _ = page;
+    }
+}

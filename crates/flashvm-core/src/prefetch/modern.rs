@@ -1,0 +1,430 @@
+//! Streams: several at once, of any stride and direction, with windows that grow while they hit.
+//!
+//! Faults that follow each other at a constant distance make a stream. Its first window goes into
+//! the shadow, where every use is seen; later ones go into the region, where use costs nothing,
+//! except for a *marker*: the first page of the window waits in the shadow, and its touch, a fault
+//! without I/O, has the next window read while the program still has this one before it (as
+//! Linux does with `PG_readahead`). A stream that skips pages gets several markers in a row.
+//! A stream through absent pages maps zeros ahead and needs no marker: its next fault comes by
+//! itself.
+//!
+//! A program that loads from a page and then stores to it pays a second fault, for the store. Of a
+//! stream that does so, windows are mapped writable. Each page that was waited for, or marked, is
+//! still mapped as it is used, and serves as a sample: once one is not stored to, the next windows
+//! are write-protected again.
+//!
+//! A fault that belongs to no stream may have its neighbours, in the address space and on flash,
+//! read along: as many as such guesses have earned. On random access they soon earn none, and are
+//! only tried now and then.
+
+use super::streams::{Stream, Streams};
+use super::{Candidate, Demand, Passed, Prefetcher, View, Whereabouts};
+use crate::event::{Access, Place};
+use crate::ids::PageId;
+
+/// Pages of a stream's first window.
+const WINDOW_FIRST: u32 = 8;
+/// Pages of the smallest window.
+const WINDOW_MIN: u32 = 4;
+/// Longest window of a stream whose pages are not adjacent: each page is a request.
+const WINDOW_STRIDED_MAX: u32 = 128;
+/// Most pages zero-filled ahead.
+const FILL_MAX: u32 = 64;
+/// Absent pages in a row at which a stream over stored pages ends.
+const ABSENT_RUN_MAX: u32 = 16;
+
+/// What guesses can save up; a guess costs one, a used one earns `GUESS_REWARD`.
+const GUESS_CREDIT_MAX: i32 = 64;
+const GUESS_CREDIT_FIRST: i32 = 16;
+const GUESS_REWARD: i32 = 3;
+/// Credit that buys one page a fault.
+const GUESS_CREDIT_PER_PAGE: i32 = 8;
+/// Faults outside of streams between two trials when there is no credit.
+const GUESS_TRIAL_INTERVAL: u32 = 256;
+
+/// The prefetcher.
+pub(super) struct Modern {
+    streams: Streams,
+    window_max: u32,
+    guess_credit: i32,
+    faults_without_guess: u32,
+    passed: Option<Passed>,
+}
+
+impl Modern {
+    pub(super) fn new(window_max: u32) -> Self {
+        Self {
+            streams: Streams::new(),
+            window_max,
+            guess_credit: GUESS_CREDIT_FIRST,
+            faults_without_guess: 0,
+            passed: None,
+        }
+    }
+
+    /// A page that had been brought in ahead is used.
+    fn hit(&mut self, page: i64, demand: &Demand, view: &dyn View, out: &mut Vec<Candidate>) {
+        let Some(stream) = self.streams.ahead_of(page) else {
+            self.guess_credit = (self.guess_credit + GUESS_REWARD).min(GUESS_CREDIT_MAX);
+            self.learn(page, demand, view, out);
+            return;
+        };
+        let at_marker = stream.marker.is_some_and(|m| stream.steps(m, page) >= 0);
+        stream.advance(page);
+        stream.sample(page, demand.access);
+        if stream.steps(stream.next, page) >= 0 {
+            stream.next = page + stream.stride;
+        }
+        if at_marker {
+            self.passed = stream.pass(page);
+            stream.window = (stream.window * 2).min(longest(stream, self.window_max));
+            issue(stream, demand, view, out);
+        }
+    }
+
+    /// Takes a page as the next of a stream that is not regular yet, if there is such a one.
+    fn learn(
+        &mut self,
+        page: i64,
+        demand: &Demand,
+        view: &dyn View,
+        out: &mut Vec<Candidate>,
+    ) -> bool {
+        let resident = |page| is_resident(view, page);
+        let Some(stream) = self.streams.learn(page, resident) else {
+            return false;
+        };
+        stream.sample(page, demand.access);
+        if stream.is_regular() {
+            stream.window = WINDOW_FIRST.min(self.window_max);
+            issue(stream, demand, view, out);
+        }
+        true
+    }
+
+    /// A page that is not in RAM is wanted.
+    fn miss(&mut self, page: i64, demand: &Demand, view: &dyn View, out: &mut Vec<Candidate>) {
+        let stream = self.streams.ahead_of(page);
+        if let Some(stream) = stream.filter(|stream| is_on_its_way(stream, page, view)) {
+            stream.sample(page, demand.access);
+            if page == stream.next {
+                stream.window = (stream.window * 2).min(longest(stream, self.window_max));
+            } else if stream.steps(page, stream.next) > 0 {
+                // It had been asked for, but is not here: too much at once, or too early.
+                stream.window = (stream.window / 2).max(WINDOW_MIN);
+                stream.trusted &= stream.window > WINDOW_FIRST;
+            }
+            self.passed = stream.pass(page);
+            stream.advance(page);
+            stream.next = page + stream.stride;
+            issue(stream, demand, view, out);
+            return;
+        }
+        if self.learn(page, demand, view, out) {
+            return;
+        }
+        self.streams.begin(page, demand.access);
+        if let Whereabouts::Flash(slot) = demand.from {
+            self.guess(demand.page, slot.0, view, out);
+        }
+    }
+
+    /// Neighbours in the address space that are neighbours on flash as well.
+    fn guess(&mut self, page: PageId, slot: u32, view: &dyn View, out: &mut Vec<Candidate>) {
+        let mut pages = self.guess_credit / GUESS_CREDIT_PER_PAGE;
+        if pages <= 0 {
+            self.faults_without_guess += 1;
+            if self.faults_without_guess < GUESS_TRIAL_INTERVAL {
+                return;
+            }
+            self.faults_without_guess = 0;
+            pages = 1;
+        }
+        let room = i32::try_from(view.room()).unwrap_or(i32::MAX);
+        for i in 1..=pages.min(room).unsigned_abs() {
+            let (Some(page), Some(slot)) = (page.0.checked_add(i), slot.checked_add(i)) else {
+                return;
+            };
+            let page = PageId(page);
+            if !matches!(view.page(page), Whereabouts::Flash(at) if at.0 == slot) {
+                return;
+            }
+            self.guess_credit = (self.guess_credit - 1).max(0);
+            out.push(Candidate {
+                page,
+                place: Place::Shadow,
+                store: false,
+            });
+        }
+    }
+}
+
+impl Prefetcher for Modern {
+    fn demand(&mut self, demand: &Demand, view: &dyn View, out: &mut Vec<Candidate>) {
+        self.passed = None;
+        if self.window_max == 0 {
+            return;
+        }
+        let page = i64::from(demand.page.0);
+        if demand.hit {
+            self.hit(page, demand, view, out);
+        } else {
+            self.miss(page, demand, view, out);
+        }
+    }
+
+    fn passed(&mut self) -> Option<Passed> {
+        self.passed.take()
+    }
+
+    fn stored(&mut self, page: PageId) {
+        self.streams.stored(page.0.into());
+    }
+
+    fn wasted(&mut self, page: PageId) {
+        if let Some(stream) = self.streams.ahead_of(page.0.into()) {
+            stream.window = (stream.window / 2).max(WINDOW_MIN);
+        }
+    }
+}
+
+/// How long the windows of this stream may get.
+fn longest(stream: &Stream, window_max: u32) -> u32 {
+    if stream.stride.abs() == 1 {
+        window_max
+    } else {
+        window_max.min(WINDOW_STRIDED_MAX)
+    }
+}
+
+fn is_resident(view: &dyn View, page: i64) -> bool {
+    u32::try_from(page).is_ok_and(|page| view.page(PageId(page)) == Whereabouts::Resident)
+}
+
+/// Whether a stream can have come to a page without another fault: what it has not asked for in
+/// between must have been in RAM.
+fn is_on_its_way(stream: &Stream, page: i64, view: &dyn View) -> bool {
+    let mut at = stream.next;
+    while stream.steps(at, page) > 0 {
+        if !is_resident(view, at) {
+            return false;
+        }
+        at += stream.stride;
+    }
+    true
+}
+
+/// Asks for the next window of a stream.
+fn issue(stream: &mut Stream, demand: &Demand, view: &dyn View, out: &mut Vec<Candidate>) {
+    let fill = demand.from == Whereabouts::Absent;
+    let store = stream.stores() || (fill && demand.access == Access::Write);
+    let window = stream.window.min(view.room());
+    let window = if fill { window.min(FILL_MAX) } else { window };
+    let looks = window * 4 + 64;
+    let mut markers = if stream.trusted { stream.gap } else { u32::MAX };
+    let (mut issued, mut absent) = (0, 0);
+    stream.marker = None;
+    for _ in 0..looks {
+        if issued >= window || absent >= ABSENT_RUN_MAX {
+            break;
+        }
+        let Ok(page) = u32::try_from(stream.next).map(PageId) else {
+            break;
+        };
+        let place = match view.page(page) {
+            Whereabouts::Outside => break,
+            Whereabouts::Resident => None,
+            Whereabouts::Zero => Some(Place::Region),
+            Whereabouts::Absent if fill => Some(Place::Region),
+            Whereabouts::Absent => {
+                absent += 1;
+                None
+            }
+            Whereabouts::Flash(_) if markers > 0 => {
+                markers -= 1;
+                stream.marker.get_or_insert(stream.next);
+                Some(Place::Shadow)
+            }
+            Whereabouts::Flash(_) => Some(Place::Region),
+        };
+        if let Some(place) = place {
+            issued += 1;
+            absent = 0;
+            out.push(Candidate { page, place, store });
+        }
+        stream.next += stream.stride;
+    }
+    stream.trusted = true;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{FakeView, flash_fault};
+    use super::*;
+    use crate::ids::SlotId;
+    use std::collections::HashMap;
+
+    /// Touches pages in turn, bringing in at once what is asked for. Returns the pages that had
+    /// to be waited for, and those asked for.
+    fn run(
+        modern: &mut Modern,
+        view: &mut FakeView,
+        pages: impl Iterator<Item = u32>,
+    ) -> (u32, u32) {
+        let mut here: HashMap<u32, Place> = HashMap::new();
+        let (mut waits, mut asked) = (0, 0);
+        let mut out = Vec::new();
+        for page in pages {
+            let mut demand = flash_fault(page);
+            match here.insert(page, Place::Region) {
+                Some(Place::Region) => continue,
+                Some(Place::Shadow) => {
+                    demand.hit = true;
+                    demand.from = Whereabouts::Resident;
+                }
+                None => waits += 1,
+            }
+            view.set(page, Whereabouts::Resident);
+            modern.demand(&demand, &*view, &mut out);
+            for candidate in out.drain(..) {
+                asked += 1;
+                view.set(candidate.page.0, Whereabouts::Resident);
+                here.insert(candidate.page.0, candidate.place);
+            }
+        }
+        (waits, asked)
+    }
+
+    #[test]
+    fn a_stream_of_any_stride_and_direction_waits_only_at_its_start() {
+        let n = 40_000;
+        for stride in [1_u32, 2, 4, 5, 37] {
+            let mut view = FakeView::identity(n);
+            let mut modern = Modern::new(256);
+            let up = (0..n).step_by(stride as usize);
+            let (waits, asked) = run(&mut modern, &mut view, up);
+            assert!(waits <= 3, "stride {stride}: {waits} waits");
+            assert!(asked <= n / stride, "stride {stride}: {asked} asked for");
+
+            let mut view = FakeView::identity(n);
+            let mut modern = Modern::new(256);
+            let down = (0..n).rev().step_by(stride as usize);
+            let (waits, _) = run(&mut modern, &mut view, down);
+            assert!(waits <= 3, "stride -{stride}: {waits} waits");
+        }
+    }
+
+    #[test]
+    fn eight_streams_run_side_by_side() {
+        let n = 80_000;
+        let mut view = FakeView::identity(n);
+        let pages = (0..10_000).flat_map(|i| (0..8).map(move |s| s * 10_000 + i));
+        let (waits, _) = run(&mut Modern::new(256), &mut view, pages);
+        assert!(waits <= 8 * 3, "{waits} waits");
+    }
+
+    #[test]
+    fn pages_that_are_here_already_do_not_end_a_stream() {
+        let n = 20_000;
+        let mut view = FakeView::identity(n);
+        for page in (0..n).filter(|page| page / 100 % 3 == 0) {
+            view.set(page, Whereabouts::Resident);
+        }
+        let absent = (0..n).filter(|page| page / 100 % 3 != 0);
+        let (waits, _) = run(&mut Modern::new(256), &mut view, absent);
+        assert!(waits <= 6, "{waits} waits");
+    }
+
+    #[test]
+    fn a_stream_over_pages_half_of_which_are_here_is_followed_page_by_page() {
+        let n = 20_000;
+        let mut view = FakeView::identity(n);
+        let mut state = 1_u64;
+        let mut absent = Vec::new();
+        for page in 0..n {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            if state >> 63 == 0 {
+                absent.push(page);
+            } else {
+                view.set(page, Whereabouts::Resident);
+            }
+        }
+        let (waits, _) = run(&mut Modern::new(256), &mut view, absent.into_iter());
+        assert!(waits <= 20, "{waits} waits");
+    }
+
+    #[test]
+    fn random_access_costs_next_to_nothing() {
+        let n = 1 << 20;
+        let mut view = FakeView::identity(n);
+        let mut state = 1_u64;
+        let pages = (0..20_000).map(|_| {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            u32::try_from(state >> 40).expect("24 bits") % n
+        });
+        let (_, asked) = run(&mut Modern::new(256), &mut view, pages);
+        assert!(asked <= 20_000 / 50, "{asked} pages asked for");
+    }
+
+    #[test]
+    fn pages_in_pairs_earn_guesses() {
+        let n = 1 << 20;
+        let mut view = FakeView::identity(n);
+        let mut state = 1_u64;
+        let pages = (0..4_000).flat_map(|_| {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            let page = u32::try_from(state >> 40).expect("24 bits") % (n - 1);
+            [page, page + 1]
+        });
+        let (waits, _) = run(&mut Modern::new(256), &mut view, pages);
+        assert!(waits <= 4_000 * 11 / 10, "{waits} waits");
+    }
+
+    #[test]
+    fn a_fill_maps_zeros_ahead_in_growing_windows() {
+        let mut view = FakeView::identity(0);
+        let mut modern = Modern::new(256);
+        let mut out = Vec::new();
+        let mut demand = Demand {
+            page: PageId(0),
+            access: Access::Write,
+            from: Whereabouts::Absent,
+            hit: false,
+        };
+        view.grow_absent(4096);
+        let mut faults = 0;
+        for page in 0..4096 {
+            if view.page(PageId(page)) == Whereabouts::Resident {
+                continue;
+            }
+            faults += 1;
+            demand.page = PageId(page);
+            view.set(page, Whereabouts::Resident);
+            modern.demand(&demand, &view, &mut out);
+            for candidate in out.drain(..) {
+                assert_eq!(candidate.place, Place::Region);
+                view.set(candidate.page.0, Whereabouts::Resident);
+            }
+        }
+        assert!(faults < 4096 / 50, "{faults} faults");
+    }
+
+    #[test]
+    fn a_shrunk_window_and_no_room_are_respected() {
+        let mut view = FakeView::identity(1000);
+        let mut modern = Modern::new(256);
+        let mut out = Vec::new();
+        modern.demand(&flash_fault(0), &view, &mut out);
+        out.clear();
+        view.room = 3;
+        modern.demand(&flash_fault(1), &view, &mut out);
+        assert_eq!(out.len(), 3);
+        assert_eq!(view.page(PageId(2)), Whereabouts::Flash(SlotId(2)));
+    }
+}

@@ -1,0 +1,102 @@
+//! The one list of prefetchers: names, constructors, one line of help each. The command line, the
+//! documentation and the conformance tests walk it.
+
+use super::Prefetcher;
+use super::contiguous::Contiguous;
+use super::modern::Modern;
+use super::native::Native;
+use crate::settings::{Settings, UnknownName};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::str::FromStr;
+
+/// A prefetcher.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PrefetcherKind {
+    /// None.
+    Off,
+    /// The aligned window of Linux 2.6.28.
+    Native,
+    /// Contiguous over free and bad slots, and by stride: FlashVM.
+    Contiguous,
+    /// Several streams with growing windows.
+    Modern,
+}
+
+/// A line of the list.
+#[derive(Clone, Copy)]
+pub struct PrefetcherInfo {
+    /// The prefetcher.
+    pub kind: PrefetcherKind,
+    /// Its name on the command line.
+    pub name: &'static str,
+    /// What it does, in a line.
+    pub help: &'static str,
+    build: fn(&Settings) -> Option<Box<dyn Prefetcher>>,
+}
+
+impl PrefetcherKind {
+    /// Every prefetcher there is.
+    pub const ALL: &[PrefetcherInfo] = &[
+        PrefetcherInfo {
+            kind: Self::Off,
+            name: "off",
+            help: "nothing is read ahead",
+            build: |_| None,
+        },
+        PrefetcherInfo {
+            kind: Self::Native,
+            name: "native",
+            help: "the aligned window around the target, ended by free or bad slots (Linux 2.6.28)",
+            build: |s| Some(Box::new(Native::new(s.readahead))),
+        },
+        PrefetcherInfo {
+            kind: Self::Contiguous,
+            name: "contiguous",
+            help: "contiguous on flash over free and bad slots, then two stride pages (FlashVM)",
+            build: |s| Some(Box::new(Contiguous::new(s.readahead, s.stride))),
+        },
+        PrefetcherInfo {
+            kind: Self::Modern,
+            name: "modern",
+            help: "several streams of any stride, with windows that grow while they hit",
+            build: |s| Some(Box::new(Modern::new(s.readahead))),
+        },
+    ];
+
+    /// Its line in the list.
+    ///
+    /// # Panics
+    /// If a prefetcher is missing from the list: a bug.
+    #[must_use]
+    pub fn info(self) -> &'static PrefetcherInfo {
+        let info = Self::ALL.iter().find(|info| info.kind == self);
+        info.expect("every prefetcher is in the list")
+    }
+
+    /// A prefetcher with these settings; `None` for [`PrefetcherKind::Off`].
+    #[must_use]
+    pub fn build(self, settings: &Settings) -> Option<Box<dyn Prefetcher>> {
+        (self.info().build)(settings)
+    }
+}
+
+impl fmt::Display for PrefetcherKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.info().name)
+    }
+}
+
+impl FromStr for PrefetcherKind {
+    type Err = UnknownName;
+
+    fn from_str(name: &str) -> Result<Self, UnknownName> {
+        let names = || Self::ALL.iter().map(|info| info.name);
+        Self::ALL
+            .iter()
+            .find(|info| info.name == name)
+            .map(|info| info.kind)
+            .ok_or_else(|| UnknownName::new("prefetcher", name, names()))
+    }
+}

@@ -1,0 +1,224 @@
+//! The streams that the modern prefetcher follows: recognising them in the faults.
+
+use super::Passed;
+use crate::event::Access;
+use crate::ids::PageId;
+
+/// Streams followed at the same time; the one not heard of for longest gives way.
+const STREAMS: usize = 16;
+/// Greatest stride that is recognised, in pages.
+const STRIDE_MAX: i64 = 64;
+/// Steps past what has been asked for at which a fault still belongs to its stream: what lies
+/// between may have been in RAM.
+const SLACK: i64 = 1024;
+/// Streams side by side are merged when they use one page in so many.
+const DENSITY_MIN: i64 = 4;
+/// Samples in a row that are stored to before a stream is taken to store.
+const STORES_MIN: u32 = 2;
+/// Most markers in a row.
+const GAP_MAX: i64 = 8;
+
+/// Pages at a constant distance.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Stream {
+    /// The latest page known to have been used.
+    last: i64,
+    /// Distance in pages; 0: not known yet.
+    pub(super) stride: i64,
+    /// How often in a row this distance was seen.
+    repeats: u32,
+    /// The distance was not seen but inferred.
+    inferred: bool,
+    /// The first page that has not been asked for.
+    pub(super) next: i64,
+    /// Pages asked for together; 0 until the stream is regular.
+    pub(super) window: u32,
+    /// The page whose use has the next window asked for.
+    pub(super) marker: Option<i64>,
+    /// Pages before this one are known to have been passed.
+    passed: i64,
+    /// Steps between uses: more than one for a stream that skips pages.
+    pub(super) gap: u32,
+    /// Its first window has been asked for.
+    pub(super) trusted: bool,
+    /// The page whose use, load or store, was seen last, and whether it was stored to.
+    sample: i64,
+    sample_stored: bool,
+    /// Samples in a row that were stored to.
+    stores: u32,
+    /// When it was last heard of; 0 for an entry not in use.
+    stamp: u64,
+}
+
+impl Stream {
+    /// Steps from one page to another in the direction of the stream.
+    pub(super) fn steps(&self, from: i64, to: i64) -> i64 {
+        (to - from) / self.stride
+    }
+
+    /// The distance has been seen often enough to build on it.
+    pub(super) fn is_regular(&self) -> bool {
+        self.repeats >= 2 || (self.repeats == 1 && self.stride.abs() == 1 && !self.inferred)
+    }
+
+    /// How far it has come from one page to the next, and whether that is inferred: when all
+    /// between the two is in RAM, every page of it may have been used without a fault.
+    fn distance(&self, page: i64, resident: impl Fn(i64) -> bool) -> (i64, bool) {
+        let stride = page - self.last;
+        let step = stride.signum();
+        let silent = stride.abs() > 1 && (1..stride.abs()).all(|i| resident(self.last + i * step));
+        if silent {
+            (step, true)
+        } else {
+            (stride, false)
+        }
+    }
+
+    /// Whether a page lies on the way of this stream, not too far ahead.
+    fn expects(&self, page: i64) -> bool {
+        self.window > 0
+            && (page - self.last) % self.stride == 0
+            && self.steps(self.last, page) > 0
+            && self.steps(self.next, page) < SLACK
+    }
+
+    /// The stream has come to this page.
+    pub(super) fn advance(&mut self, page: i64) {
+        let steps = self.steps(self.last, page).clamp(1, GAP_MAX);
+        let steps = u32::try_from(steps).expect("at most GAP_MAX");
+        if !self.trusted || self.gap > 1 {
+            // Only where every use is seen do steps tell of pages that were skipped.
+            self.gap = steps.max(self.gap);
+        }
+        self.last = page;
+    }
+
+    /// A use was seen; what became of the last one is known by now.
+    pub(super) fn sample(&mut self, page: i64, access: Access) {
+        self.stores = if self.sample_stored {
+            self.stores + 1
+        } else {
+            0
+        };
+        self.sample = page;
+        self.sample_stored = access == Access::Write;
+    }
+
+    /// Its pages are stored to, as far as is known.
+    pub(super) fn stores(&self) -> bool {
+        self.stores >= STORES_MIN
+    }
+
+    /// What was passed since this was asked last.
+    pub(super) fn pass(&mut self, page: i64) -> Option<Passed> {
+        let count = self.steps(self.passed, page).clamp(0, SLACK);
+        let passed = Passed {
+            first: PageId(u32::try_from(self.passed).ok()?),
+            stride: i32::try_from(self.stride).ok()?,
+            count: u32::try_from(count).ok()?,
+        };
+        self.passed = page;
+        (count > 0).then_some(passed)
+    }
+}
+
+/// All streams.
+pub(super) struct Streams {
+    streams: [Stream; STREAMS],
+    stamp: u64,
+}
+
+impl Streams {
+    pub(super) fn new() -> Self {
+        Self {
+            streams: [Stream::default(); STREAMS],
+            stamp: 0,
+        }
+    }
+
+    /// The stream on whose way a page lies: the one that is nearest to it.
+    pub(super) fn ahead_of(&mut self, page: i64) -> Option<&mut Stream> {
+        self.stamp += 1;
+        let expecting = self.streams.iter_mut().filter(|s| s.expects(page));
+        let nearest = expecting.min_by_key(|s| s.steps(s.next, page).abs())?;
+        nearest.stamp = self.stamp;
+        Some(nearest)
+    }
+
+    /// Takes a fault near a stream that is not regular yet as its next one.
+    pub(super) fn learn(
+        &mut self,
+        page: i64,
+        resident: impl Fn(i64) -> bool,
+    ) -> Option<&mut Stream> {
+        let near = |s: &Stream| {
+            let distance = (page - s.last).abs();
+            s.stamp > 0 && s.window == 0 && distance > 0 && distance <= STRIDE_MAX
+        };
+        let candidates = (0..STREAMS).filter(|&i| near(&self.streams[i]));
+        let at = candidates.min_by_key(|&i| {
+            let distance = page - self.streams[i].last;
+            (distance != self.streams[i].stride, distance.abs())
+        })?;
+        let stream = &mut self.streams[at];
+        let (stride, inferred) = stream.distance(page, resident);
+        stream.repeats = if stride == stream.stride {
+            stream.repeats + 1
+        } else {
+            1
+        };
+        stream.stride = stride;
+        stream.inferred = inferred;
+        stream.last = page;
+        stream.passed = page;
+        stream.next = page + stride;
+        stream.gap = 1;
+        stream.stamp = self.stamp;
+        if stream.is_regular() && stride.abs() > 1 {
+            self.merge(at);
+        }
+        Some(&mut self.streams[at])
+    }
+
+    /// Streams of one stride that run side by side, close together, are one stream that uses
+    /// much of what lies between: it is followed page by page.
+    fn merge(&mut self, at: usize) {
+        let new = self.streams[at];
+        let beside = |s: &Stream| {
+            s.window > 0 && s.stride == new.stride && (s.last - new.last).abs() < new.stride.abs()
+        };
+        let count = self.streams.iter().filter(|s| beside(s)).count() + 1;
+        let count = i64::try_from(count).expect("at most STREAMS");
+        if count == 1 || count * DENSITY_MIN < new.stride.abs() {
+            return;
+        }
+        for stream in &mut self.streams {
+            if beside(stream) {
+                *stream = Stream::default();
+            }
+        }
+        let merged = &mut self.streams[at];
+        merged.gap = u32::try_from(new.stride.abs().min(GAP_MAX)).expect("at most GAP_MAX");
+        merged.stride = new.stride.signum();
+        merged.next = merged.last + merged.stride;
+    }
+
+    /// A page was stored to after it had been loaded from.
+    pub(super) fn stored(&mut self, page: i64) {
+        for stream in &mut self.streams {
+            stream.sample_stored |= stream.sample == page;
+        }
+    }
+
+    /// A fault that belongs nowhere may be the first of a stream.
+    pub(super) fn begin(&mut self, page: i64, access: Access) {
+        let oldest = self.streams.iter_mut().min_by_key(|s| s.stamp);
+        *oldest.expect("there are streams") = Stream {
+            last: page,
+            sample: page,
+            sample_stored: access == Access::Write,
+            stamp: self.stamp,
+            ..Stream::default()
+        };
+    }
+}

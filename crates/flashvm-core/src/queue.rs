@@ -1,0 +1,113 @@
+//! A first-in first-out queue of pages that may leave it from the middle.
+//!
+//! Leaving costs nothing: an entry is stale as soon as its page has another state, and is passed
+//! over when it comes up. That saves eight bytes of links a page. The queue is swept once stale
+//! entries outnumber live ones, so its length stays within twice that of the live ones and its
+//! cost per entry constant.
+
+use crate::ids::PageId;
+use crate::page::{PageState, PageTable};
+use std::cmp::Reverse;
+use std::collections::VecDeque;
+
+const SLACK: usize = 64;
+
+/// Pages in one state, oldest first.
+pub(crate) struct PageQueue {
+    state: PageState,
+    entries: VecDeque<PageId>,
+    live: u32,
+}
+
+impl PageQueue {
+    /// A queue for the pages that are in `state`.
+    pub(crate) fn new(state: PageState, capacity: usize) -> Self {
+        Self {
+            state,
+            entries: VecDeque::with_capacity(capacity),
+            live: 0,
+        }
+    }
+
+    /// Pages in the queue.
+    pub(crate) fn len(&self) -> u32 {
+        self.live
+    }
+
+    /// A page has come into the state.
+    pub(crate) fn push(&mut self, page: PageId, table: &PageTable) {
+        debug_assert_eq!(table.state(page), self.state);
+        if self.entries.len() == self.entries.capacity()
+            && self.entries.len() >= 2 * self.live as usize + SLACK
+        {
+            self.sweep(table);
+        }
+        self.entries.push_back(page);
+        self.live += 1;
+    }
+
+    /// A page of the queue has left the state (or is about to).
+    pub(crate) fn forget(&mut self) {
+        self.live -= 1;
+        if self.live == 0 {
+            self.entries.clear();
+        }
+    }
+
+    /// Takes the oldest page; the caller moves it to another state.
+    pub(crate) fn pop(&mut self, table: &PageTable) -> Option<PageId> {
+        while let Some(page) = self.entries.pop_front() {
+            if table.state(page) == self.state {
+                self.forget();
+                return Some(page);
+            }
+        }
+        assert_eq!(self.live, 0, "{:?} pages lost from their queue", self.state);
+        None
+    }
+
+    /// Drops stale entries, and all but the youngest of several entries for one page.
+    fn sweep(&mut self, table: &PageTable) {
+        let live = |(_, page): &(usize, PageId)| table.state(*page) == self.state;
+        let entries = self.entries.drain(..).enumerate();
+        let mut kept: Vec<(usize, PageId)> = entries.filter(live).collect();
+        kept.sort_unstable_by_key(|&(age, page)| (page, Reverse(age)));
+        kept.dedup_by_key(|&mut (_, page)| page);
+        kept.sort_unstable();
+        self.entries.extend(kept.into_iter().map(|(_, page)| page));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stale_entries_are_passed_over_and_swept() {
+        let mut table = PageTable::new(100);
+        let mut queue = PageQueue::new(PageState::Mapped, 0);
+        for page in (0..100).map(PageId) {
+            table.set_state(page, PageState::Mapped);
+            queue.push(page, &table);
+        }
+        // Each page leaves and comes back many times: the queue stays short.
+        for _ in 0..50 {
+            for page in (0..99).map(PageId) {
+                table.set_state(page, PageState::Absent);
+                queue.forget();
+                table.set_state(page, PageState::Mapped);
+                queue.push(page, &table);
+            }
+        }
+        assert!(queue.entries.len() <= 2 * (2 * 100 + SLACK));
+        let order = std::iter::from_fn(|| {
+            let page = queue.pop(&table)?;
+            table.set_state(page, PageState::Absent);
+            Some(page.0)
+        });
+        let mut order = order.collect::<Vec<_>>();
+        assert_eq!(order[0], 99, "the one that never left is the oldest");
+        order.sort_unstable();
+        assert_eq!(order, Vec::from_iter(0..100));
+    }
+}

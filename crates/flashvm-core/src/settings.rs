@@ -1,0 +1,252 @@
+//! What can be set: the presets, their settings, and what an engine needs to know of its
+//! surroundings.
+
+use crate::ids::Nanos;
+use crate::policy::PolicyKind;
+use crate::prefetch::PrefetcherKind;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::str::FromStr;
+
+/// Most pages that can be managed; the top bit of a slot's owner is its zero flag.
+pub const PAGES_MAX: u32 = (1 << 30) - 1;
+/// Fewest frames an engine works with.
+pub const FRAMES_MIN: u32 = 4;
+
+/// How the engine decides.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Settings {
+    /// Page replacement.
+    pub policy: PolicyKind,
+    /// Prefetching.
+    pub prefetcher: PrefetcherKind,
+    /// Pages read around a fault (native, flashvm), or the longest window (modern).
+    pub readahead: u32,
+    /// Stride pages read at a fault (flashvm).
+    pub stride: u32,
+    /// Pages that are cleaned in one batch.
+    pub preclean: u32,
+    /// Slots in a cluster: a power of two, 2 to 1024 (8 KiB to 4 MiB).
+    pub cluster_pages: u32,
+    /// Slots in an erase block: a power of two.
+    pub erase_block_pages: u32,
+    /// Whether pages of zeros are found and not written.
+    pub zero_sharing: bool,
+    /// How long a fault that found no frame waits for a write to end before it looks again.
+    pub congestion_allocator: Nanos,
+    /// How long the cleaner with all its requests in flight waits for one to end before it
+    /// issues one more.
+    pub congestion_cleaner: Nanos,
+    /// Cleaning requests (scans and writes) in flight before the cleaner waits.
+    pub write_requests_max: u32,
+    /// Frames kept free or on standby ahead of need: the limit divided by this.
+    pub reserve_share: u32,
+}
+
+/// A set of settings with a name.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Preset {
+    /// Linux 2.6.28, as the FlashVM paper describes it.
+    Native,
+    /// The paper's system.
+    Flashvm,
+    /// What is best on flash of today.
+    #[default]
+    Modern,
+}
+
+impl Preset {
+    /// All presets with their names.
+    pub const ALL: [(Self, &'static str); 3] = [
+        (Self::Native, "native"),
+        (Self::Flashvm, "flashvm"),
+        (Self::Modern, "modern"),
+    ];
+
+    /// The settings of this preset.
+    #[must_use]
+    pub fn settings(self) -> Settings {
+        let native = Settings {
+            policy: PolicyKind::TwoList,
+            prefetcher: PrefetcherKind::Native,
+            readahead: 8,
+            stride: 0,
+            preclean: 32,
+            cluster_pages: 256,
+            erase_block_pages: 32,
+            zero_sharing: false,
+            congestion_allocator: Nanos(20_000_000),
+            congestion_cleaner: Nanos(100_000_000),
+            write_requests_max: 4,
+            reserve_share: 64,
+        };
+        match self {
+            Self::Native => native,
+            Self::Flashvm => Settings {
+                prefetcher: PrefetcherKind::Contiguous,
+                stride: 2,
+                cluster_pages: 32,
+                zero_sharing: true,
+                congestion_allocator: Nanos(1_000_000),
+                congestion_cleaner: Nanos(1_000_000),
+                ..native
+            },
+            Self::Modern => Settings {
+                policy: PolicyKind::SegmentedFifo,
+                prefetcher: PrefetcherKind::Modern,
+                readahead: 256,
+                stride: 2,
+                preclean: 64,
+                cluster_pages: 256,
+                zero_sharing: true,
+                congestion_allocator: Nanos(1_000_000),
+                congestion_cleaner: Nanos(1_000_000),
+                write_requests_max: 16,
+                reserve_share: 16,
+                ..native
+            },
+        }
+    }
+}
+
+impl fmt::Display for Preset {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = Self::ALL.iter().find(|(preset, _)| preset == self);
+        f.write_str(name.expect("every preset has a name").1)
+    }
+}
+
+/// A name that is not in its table.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("unknown {what} '{name}': known are {known}")]
+pub struct UnknownName {
+    /// What was to be named.
+    pub what: &'static str,
+    /// The name given.
+    pub name: String,
+    /// The names there are.
+    pub known: String,
+}
+
+impl UnknownName {
+    pub(crate) fn new<'a>(
+        what: &'static str,
+        name: &str,
+        known: impl Iterator<Item = &'a str>,
+    ) -> Self {
+        Self {
+            what,
+            name: name.to_owned(),
+            known: known.collect::<Vec<_>>().join(", "),
+        }
+    }
+}
+
+impl FromStr for Preset {
+    type Err = UnknownName;
+
+    fn from_str(name: &str) -> Result<Self, UnknownName> {
+        Self::ALL
+            .iter()
+            .find(|(_, n)| *n == name)
+            .map(|(preset, _)| *preset)
+            .ok_or_else(|| UnknownName::new("preset", name, Self::ALL.iter().map(|(_, n)| *n)))
+    }
+}
+
+/// What an engine is made from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EngineConfig {
+    /// Pages of the managed address range.
+    pub pages: u32,
+    /// Slots of the store. A last cluster that is not whole is not used.
+    pub slots: u32,
+    /// Frames that may be in use.
+    pub frames: u32,
+    /// Whether the executor has a shadow region to move pages to (`UFFDIO_MOVE`). Without one,
+    /// `Shadow` write-protects in place: reads of such pages are not reported, stores are, as
+    /// write-protect faults.
+    pub shadow: bool,
+    /// How to decide.
+    pub settings: Settings,
+}
+
+/// Why an engine cannot be made.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ConfigError {
+    /// A number lies outside of its range.
+    #[error("{name} is {value}: it must lie between {min} and {max}")]
+    Range {
+        /// The setting.
+        name: &'static str,
+        /// Its value.
+        value: u64,
+        /// Least value.
+        min: u64,
+        /// Greatest value.
+        max: u64,
+    },
+    /// A number has to be a power of two and is not.
+    #[error("{name} is {value}: it must be a power of two")]
+    PowerOfTwo {
+        /// The setting.
+        name: &'static str,
+        /// Its value.
+        value: u32,
+    },
+    /// The store has not one whole cluster.
+    #[error("the store has {slots} pages: it must have at least one cluster of {cluster}")]
+    StoreTooSmall {
+        /// Slots of the store.
+        slots: u32,
+        /// Slots of a cluster.
+        cluster: u32,
+    },
+}
+
+impl EngineConfig {
+    /// Checks every value against its range.
+    ///
+    /// # Errors
+    /// The first value that is out of range.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        let s = &self.settings;
+        let ranges: [(&'static str, u32, u32, u32); 9] = [
+            ("pages", self.pages, 1, PAGES_MAX),
+            ("slots", self.slots, 1, PAGES_MAX),
+            ("frames", self.frames, FRAMES_MIN, PAGES_MAX),
+            ("readahead", s.readahead, 0, 1024),
+            ("stride", s.stride, 0, 64),
+            ("preclean", s.preclean, 1, 1024),
+            ("cluster pages", s.cluster_pages, 2, 1024),
+            ("write requests", s.write_requests_max, 1, 1024),
+            ("reserve share", s.reserve_share, 2, 65536),
+        ];
+        for (name, value, min, max) in ranges {
+            if !(min..=max).contains(&value) {
+                return Err(ConfigError::Range {
+                    name,
+                    value: value.into(),
+                    min: min.into(),
+                    max: max.into(),
+                });
+            }
+        }
+        for (name, value) in [
+            ("cluster pages", s.cluster_pages),
+            ("erase block pages", s.erase_block_pages),
+        ] {
+            if !value.is_power_of_two() {
+                return Err(ConfigError::PowerOfTwo { name, value });
+            }
+        }
+        if self.slots < s.cluster_pages {
+            return Err(ConfigError::StoreTooSmall {
+                slots: self.slots,
+                cluster: s.cluster_pages,
+            });
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,381 @@
+//! The swap map: what lies in each slot on flash, and where the next page goes.
+//!
+//! Slots are allocated one after the other through an open cluster; when it is full, through a
+//! wholly free cluster, and when there is none, through clusters that are partly free. Clusters
+//! are powers of two, so that one of at least an erase block is aligned with erase blocks
+//! (FlashVM, 4.1.1). After a fork, clusters with used slots are sealed: their free slots may
+//! hold pages of the other process.
+
+use crate::clusters::ClusterSource;
+use crate::ids::{ClusterId, PageId, SlotId};
+use crate::prefetch::SlotView;
+
+const FREE: u32 = 0;
+const BAD: u32 = u32::MAX;
+/// Set beside the owner: the page holds only zeros and nothing was written (FlashVM, 4.2.2).
+const ZERO: u32 = 1 << 31;
+/// Sealed clusters that one allocation looks at in search of one no longer shared.
+const SEALED_CHECKS_MAX: usize = 64;
+
+/// Beside the tenure of a cluster: it stands in the list of partly free clusters. A cluster that
+/// stops being partly free stays in that list until it comes up there.
+const LINKED: u8 = 1 << 7;
+
+/// What this engine may do with a cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+enum Tenure {
+    /// Not ours.
+    Foreign,
+    /// Being filled.
+    Open,
+    /// Ours, no free slot known.
+    Full,
+    /// Ours, with free slots, in the list of such clusters.
+    Partial,
+    /// Shared with another process since a fork: read only.
+    Sealed,
+}
+
+const TENURES: [Tenure; 5] = [
+    Tenure::Foreign,
+    Tenure::Open,
+    Tenure::Full,
+    Tenure::Partial,
+    Tenure::Sealed,
+];
+
+/// The swap map.
+pub(crate) struct SwapMap {
+    /// Owner page + 1, `FREE` or `BAD`; with `ZERO` set: no contents on flash.
+    owners: Vec<u32>,
+    /// Used slots by cluster; bad ones are not counted.
+    used: Vec<u16>,
+    tenure: Vec<u8>,
+    /// Next in the list of partly free clusters (cluster + 1).
+    next_partial: Vec<u32>,
+    partial: u32,
+    sealed: Vec<ClusterId>,
+    sealed_at: usize,
+    open: Option<ClusterId>,
+    cursor: u32,
+    /// All clusters from here on were never leased.
+    leased_end: u32,
+    cluster_pages: u32,
+    slots_used: u32,
+    slots_bad: u32,
+    full: bool,
+}
+
+impl SwapMap {
+    pub(crate) fn new(slots: u32, cluster_pages: u32) -> Self {
+        let clusters = slots / cluster_pages;
+        Self {
+            owners: vec![FREE; (clusters * cluster_pages) as usize],
+            used: vec![0; clusters as usize],
+            tenure: vec![Tenure::Foreign as u8; clusters as usize],
+            next_partial: vec![0; clusters as usize],
+            partial: 0,
+            sealed: Vec::new(),
+            sealed_at: 0,
+            open: None,
+            cursor: 0,
+            leased_end: 0,
+            cluster_pages,
+            slots_used: 0,
+            slots_bad: 0,
+            full: false,
+        }
+    }
+
+    /// The last allocation found no slot, and none has been freed since.
+    pub(crate) fn is_full(&self) -> bool {
+        self.full
+    }
+
+    /// Lets the next allocation try again: another process may have freed something.
+    pub(crate) fn retry(&mut self) {
+        self.full = false;
+    }
+
+    pub(crate) fn slots_used(&self) -> u32 {
+        self.slots_used
+    }
+
+    pub(crate) fn slots_bad(&self) -> u32 {
+        self.slots_bad
+    }
+
+    pub(crate) fn slots(&self) -> u32 {
+        u32::try_from(self.owners.len()).expect("built from a u32")
+    }
+
+    pub(crate) fn owner(&self, slot: SlotId) -> Option<PageId> {
+        match self.owners[slot.0 as usize] {
+            FREE | BAD => None,
+            owner => Some(PageId((owner & !ZERO) - 1)),
+        }
+    }
+
+    pub(crate) fn is_zero(&self, slot: SlotId) -> bool {
+        let owner = self.owners[slot.0 as usize];
+        owner != BAD && owner & ZERO != 0
+    }
+
+    pub(crate) fn view(&self, slot: SlotId) -> SlotView {
+        match self.owners.get(slot.0 as usize) {
+            None => SlotView::Outside,
+            Some(&BAD) => SlotView::Bad,
+            Some(&FREE) => {
+                if self.tenure(self.cluster_of(slot)) == Tenure::Foreign {
+                    SlotView::Outside
+                } else {
+                    SlotView::Free
+                }
+            }
+            Some(&owner) => SlotView::Page(PageId((owner & !ZERO) - 1)),
+        }
+    }
+
+    fn tenure(&self, cluster: ClusterId) -> Tenure {
+        TENURES[usize::from(self.tenure[cluster.0 as usize] & !LINKED)]
+    }
+
+    fn set_tenure(&mut self, cluster: ClusterId, tenure: Tenure) {
+        let byte = &mut self.tenure[cluster.0 as usize];
+        *byte = (*byte & LINKED) | tenure as u8;
+    }
+
+    fn cluster_of(&self, slot: SlotId) -> ClusterId {
+        ClusterId(slot.0 / self.cluster_pages)
+    }
+
+    fn has_free(&self, cluster: ClusterId) -> bool {
+        let start = (cluster.0 * self.cluster_pages) as usize;
+        self.owners[start..start + self.cluster_pages as usize].contains(&FREE)
+    }
+
+    fn cluster_end(&self, cluster: ClusterId) -> u32 {
+        (cluster.0 + 1) * self.cluster_pages
+    }
+
+    /// Takes the next free slot for a page. `None`: the store is full.
+    pub(crate) fn allocate(
+        &mut self,
+        page: PageId,
+        zero: bool,
+        clusters: &mut impl ClusterSource,
+    ) -> Option<SlotId> {
+        loop {
+            if let Some(cluster) = self.open {
+                let end = self.cluster_end(cluster);
+                while self.cursor < end {
+                    let slot = SlotId(self.cursor);
+                    self.cursor += 1;
+                    if self.owners[slot.0 as usize] == FREE {
+                        self.owners[slot.0 as usize] = (page.0 + 1) | if zero { ZERO } else { 0 };
+                        self.used[cluster.0 as usize] += 1;
+                        self.slots_used += 1;
+                        return Some(slot);
+                    }
+                }
+                self.close(cluster, clusters);
+            }
+            let Some(next) = self.next_cluster(clusters) else {
+                self.full = true;
+                return None;
+            };
+            self.set_tenure(next, Tenure::Open);
+            self.open = Some(next);
+            self.cursor = next.0 * self.cluster_pages;
+        }
+    }
+
+    /// The open cluster has been gone through. What was freed behind the cursor meanwhile is
+    /// found again through the list of partly free clusters.
+    fn close(&mut self, cluster: ClusterId, clusters: &mut impl ClusterSource) {
+        self.open = None;
+        if !self.has_free(cluster) {
+            self.set_tenure(cluster, Tenure::Full);
+        } else if self.used[cluster.0 as usize] == 0 {
+            self.set_tenure(cluster, Tenure::Foreign);
+            clusters.release(cluster);
+        } else {
+            self.push_partial(cluster);
+        }
+    }
+
+    fn push_partial(&mut self, cluster: ClusterId) {
+        self.set_tenure(cluster, Tenure::Partial);
+        if self.tenure[cluster.0 as usize] & LINKED == 0 {
+            self.tenure[cluster.0 as usize] |= LINKED;
+            self.next_partial[cluster.0 as usize] = self.partial;
+            self.partial = cluster.0 + 1;
+        }
+    }
+
+    fn next_cluster(&mut self, clusters: &mut impl ClusterSource) -> Option<ClusterId> {
+        if let Some(cluster) = clusters.lease() {
+            assert_eq!(
+                self.tenure(cluster),
+                Tenure::Foreign,
+                "cluster {} leased twice",
+                cluster.0
+            );
+            self.leased_end = self.leased_end.max(cluster.0 + 1);
+            return Some(cluster);
+        }
+        self.pop_partial().or_else(|| {
+            self.unseal_some(clusters);
+            self.pop_partial()
+        })
+    }
+
+    fn pop_partial(&mut self) -> Option<ClusterId> {
+        while let Some(cluster) = self.partial.checked_sub(1).map(ClusterId) {
+            self.partial = self.next_partial[cluster.0 as usize];
+            self.tenure[cluster.0 as usize] &= !LINKED;
+            if self.tenure(cluster) == Tenure::Partial {
+                return Some(cluster);
+            }
+        }
+        None
+    }
+
+    /// Looks for sealed clusters that nobody else holds any more.
+    fn unseal_some(&mut self, clusters: &impl ClusterSource) {
+        for _ in 0..SEALED_CHECKS_MAX.min(self.sealed.len()) {
+            if self.sealed.is_empty() {
+                return;
+            }
+            self.sealed_at %= self.sealed.len();
+            let cluster = self.sealed[self.sealed_at];
+            if self.tenure(cluster) != Tenure::Sealed {
+                self.sealed.swap_remove(self.sealed_at);
+            } else if clusters.shared(cluster) {
+                self.sealed_at += 1;
+            } else {
+                self.sealed.swap_remove(self.sealed_at);
+                if self.has_free(cluster) {
+                    self.push_partial(cluster);
+                } else {
+                    self.set_tenure(cluster, Tenure::Full);
+                }
+            }
+        }
+    }
+
+    /// Gives a slot back.
+    pub(crate) fn free(&mut self, slot: SlotId, clusters: &mut impl ClusterSource) {
+        assert!(
+            self.owner(slot).is_some(),
+            "slot {} freed but not used",
+            slot.0
+        );
+        self.owners[slot.0 as usize] = FREE;
+        self.vacate(slot, clusters);
+    }
+
+    /// Takes a used slot out of use for good.
+    pub(crate) fn mark_bad(&mut self, slot: SlotId, clusters: &mut impl ClusterSource) {
+        assert!(
+            self.owner(slot).is_some(),
+            "slot {} turned bad but not used",
+            slot.0
+        );
+        self.owners[slot.0 as usize] = BAD;
+        self.slots_bad += 1;
+        self.vacate(slot, clusters);
+    }
+
+    fn vacate(&mut self, slot: SlotId, clusters: &mut impl ClusterSource) {
+        let cluster = self.cluster_of(slot);
+        let used = &mut self.used[cluster.0 as usize];
+        *used -= 1;
+        let empty = *used == 0;
+        self.slots_used -= 1;
+        let usable = self.owners[slot.0 as usize] == FREE;
+        match self.tenure(cluster) {
+            Tenure::Foreign => panic!("slot {} in use in a cluster that is not ours", slot.0),
+            Tenure::Open => {}
+            Tenure::Sealed if empty => {
+                self.set_tenure(cluster, Tenure::Foreign);
+                clusters.release(cluster);
+            }
+            Tenure::Sealed => {}
+            Tenure::Full | Tenure::Partial if empty => self.empty_cluster(cluster, clusters),
+            Tenure::Full if usable => self.push_partial(cluster),
+            Tenure::Full | Tenure::Partial => {}
+        }
+        if usable {
+            self.full = false;
+        }
+    }
+
+    /// A cluster without used slots goes back, unless all of it is bad.
+    fn empty_cluster(&mut self, cluster: ClusterId, clusters: &mut impl ClusterSource) {
+        if self.has_free(cluster) {
+            self.set_tenure(cluster, Tenure::Foreign);
+            clusters.release(cluster);
+        } else {
+            self.set_tenure(cluster, Tenure::Full);
+        }
+    }
+
+    /// The process forked: what is used now may be read by the other process as well. Clusters
+    /// without a used slot go back, from either side.
+    pub(crate) fn seal(&mut self, clusters: &mut impl ClusterSource) {
+        self.sealed.clear();
+        self.sealed_at = 0;
+        self.open = None;
+        for cluster in (0..self.leased_end).map(ClusterId) {
+            if self.tenure(cluster) == Tenure::Foreign {
+                continue;
+            }
+            if self.used[cluster.0 as usize] == 0 {
+                self.empty_cluster(cluster, clusters);
+            } else {
+                self.set_tenure(cluster, Tenure::Sealed);
+                self.sealed.push(cluster);
+            }
+        }
+    }
+
+    /// Tells a used slot that its page has another address now.
+    pub(crate) fn reassign(&mut self, slot: SlotId, page: PageId) {
+        assert!(self.owner(slot).is_some(), "slot {} is not used", slot.0);
+        let owner = &mut self.owners[slot.0 as usize];
+        *owner = (*owner & ZERO) | (page.0 + 1);
+    }
+
+    /// Checks the sums against the columns.
+    ///
+    /// # Panics
+    /// If they differ: a bug in this file.
+    pub(crate) fn check(&self) {
+        let (mut used_sum, mut bad_sum) = (0, 0);
+        for (cluster, &used) in self.used.iter().enumerate() {
+            let cluster = ClusterId(u32::try_from(cluster).expect("fits"));
+            let start = (cluster.0 * self.cluster_pages) as usize;
+            let slots = &self.owners[start..start + self.cluster_pages as usize];
+            let bad = slots.iter().filter(|&&o| o == BAD).count();
+            let free = slots.iter().filter(|&&o| o == FREE).count();
+            assert_eq!(slots.len() - bad - free, usize::from(used), "{cluster:?}");
+            let linked = self.tenure[cluster.0 as usize] & LINKED != 0;
+            match self.tenure(cluster) {
+                Tenure::Foreign => assert_eq!(used, 0, "{cluster:?} is not ours"),
+                Tenure::Partial => assert!(linked && used > 0, "{cluster:?} cannot be found"),
+                Tenure::Full => assert_eq!(free, 0, "{cluster:?} is not full"),
+                Tenure::Open => assert_eq!(self.open, Some(cluster)),
+                Tenure::Sealed => assert!(self.sealed.contains(&cluster)),
+            }
+            used_sum += u32::from(used);
+            bad_sum += bad;
+        }
+        assert_eq!(used_sum, self.slots_used);
+        assert_eq!(bad_sum, self.slots_bad as usize);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,215 @@
+//! What every registered policy and prefetcher promises, whatever it decides.
+
+use flashvm_core::policy::{Policy, Proposal};
+use flashvm_core::prefetch::{Candidate, Demand, SlotView, View, Whereabouts};
+use flashvm_core::{Access, PageId, PolicyKind, PrefetcherKind, Preset, SlotId};
+use proptest::prelude::*;
+use std::collections::BTreeSet;
+
+const PAGES: u32 = 64;
+
+/// One thing that happens to a policy.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Insert(u32, Option<Access>),
+    Touch(u32, Access),
+    Dirty(u32),
+    Clean(u32),
+    Remove(u32),
+    Cool(u32),
+    Propose,
+    Relocate(u32, u32),
+}
+
+fn access() -> impl Strategy<Value = Access> {
+    prop_oneof![Just(Access::Read), Just(Access::Write)]
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let page = 0..PAGES;
+    prop_oneof![
+        4 => (page.clone(), prop::option::of(access())).prop_map(|(p, by)| Step::Insert(p, by)),
+        4 => (page.clone(), access()).prop_map(|(p, a)| Step::Touch(p, a)),
+        1 => page.clone().prop_map(Step::Dirty),
+        1 => page.clone().prop_map(Step::Clean),
+        1 => page.clone().prop_map(Step::Remove),
+        1 => page.clone().prop_map(Step::Cool),
+        6 => Just(Step::Propose),
+        1 => (page.clone(), page).prop_map(|(a, b)| Step::Relocate(a, b)),
+    ]
+}
+
+/// Proposals up to the next eviction; a policy must not go round for ever.
+fn next_victim(policy: &mut dyn Policy, resident: &BTreeSet<u32>) -> Option<u32> {
+    for _ in 0..=4 * PAGES {
+        match policy.propose() {
+            None => return None,
+            Some(Proposal::Unreference(page)) => {
+                assert!(resident.contains(&page.0), "{page:?} is not in RAM");
+            }
+            Some(Proposal::Evict(page)) => return Some(page.0),
+        }
+    }
+    panic!("no eviction in {} proposals", 4 * PAGES);
+}
+
+fn run_policy(kind: PolicyKind, steps: &[Step]) {
+    let mut policy = kind.build(PAGES);
+    // Pages in the policy's order, and pages it has proposed and not heard of since.
+    let (mut ordered, mut proposed) = (BTreeSet::new(), BTreeSet::new());
+    for &step in steps {
+        match step {
+            Step::Insert(page, by) if !ordered.contains(&page) && !proposed.contains(&page) => {
+                policy.inserted(PageId(page), by);
+                ordered.insert(page);
+            }
+            Step::Touch(page, access) if ordered.contains(&page) || proposed.contains(&page) => {
+                policy.touched(PageId(page), access);
+                proposed.remove(&page);
+                ordered.insert(page);
+            }
+            Step::Dirty(page) if ordered.contains(&page) => policy.dirtied(PageId(page)),
+            Step::Clean(page) if ordered.contains(&page) => policy.cleaned(PageId(page)),
+            Step::Remove(page) => {
+                policy.removed(PageId(page));
+                ordered.remove(&page);
+                proposed.remove(&page);
+            }
+            Step::Cool(page) if ordered.contains(&page) => policy.cooled(PageId(page)),
+            Step::Propose => {
+                let victim = next_victim(&mut *policy, &ordered);
+                assert_eq!(victim.is_none(), ordered.is_empty(), "{kind}");
+                if let Some(page) = victim {
+                    assert!(
+                        ordered.remove(&page),
+                        "{kind} proposed {page}, not in its order"
+                    );
+                    proposed.insert(page);
+                }
+            }
+            Step::Relocate(from, to)
+                if ordered.contains(&from) && !ordered.contains(&to) && !proposed.contains(&to) =>
+            {
+                policy.relocated(PageId(from), PageId(to));
+                ordered.remove(&from);
+                ordered.insert(to);
+            }
+            _ => {}
+        }
+    }
+    while let Some(page) = next_victim(&mut *policy, &ordered) {
+        assert!(ordered.remove(&page), "{kind} proposed {page} twice");
+    }
+    assert!(ordered.is_empty(), "{kind} lost {ordered:?}");
+}
+
+/// Pages and slots in any state.
+struct AnyView {
+    pages: Vec<Whereabouts>,
+    slots: Vec<SlotView>,
+    room: u32,
+}
+
+impl View for AnyView {
+    fn page(&self, page: PageId) -> Whereabouts {
+        let found = self.pages.get(page.0 as usize);
+        found.copied().unwrap_or(Whereabouts::Outside)
+    }
+
+    fn slot(&self, slot: SlotId) -> SlotView {
+        let found = self.slots.get(slot.0 as usize);
+        found.copied().unwrap_or(SlotView::Outside)
+    }
+
+    fn room(&self) -> u32 {
+        self.room
+    }
+}
+
+/// A page of a store: resident, on flash, of zeros or absent; and what is in the slot of the
+/// same number if it is not the page's.
+fn any_view(kinds: &[u8], room: u32) -> AnyView {
+    let numbered = || (0..).zip(kinds);
+    AnyView {
+        pages: numbered()
+            .map(|(i, kind)| match kind {
+                0 => Whereabouts::Resident,
+                1 => Whereabouts::Zero,
+                2 => Whereabouts::Absent,
+                _ => Whereabouts::Flash(SlotId(i)),
+            })
+            .collect(),
+        slots: numbered()
+            .map(|(i, kind)| match kind {
+                1 => SlotView::Bad,
+                2 => SlotView::Free,
+                _ => SlotView::Page(PageId(i)),
+            })
+            .collect(),
+        room,
+    }
+}
+
+proptest! {
+    #[test]
+    fn policies_lose_no_page_and_propose_none_twice(
+        steps in prop::collection::vec(step(), 0..300)
+    ) {
+        for info in PolicyKind::ALL {
+            run_policy(info.kind, &steps);
+        }
+    }
+
+    #[test]
+    fn prefetchers_stay_within_bounds(
+        kinds in prop::collection::vec(0..6_u8, 1..300),
+        faults in prop::collection::vec((0..300_u32, any::<bool>(), access()), 1..100),
+        room in 0..100_u32,
+    ) {
+        for info in PrefetcherKind::ALL {
+            let mut settings = Preset::Modern.settings();
+            settings.prefetcher = info.kind;
+            let Some(mut prefetcher) = info.kind.build(&settings) else {
+                continue;
+            };
+            let view = any_view(&kinds, room);
+            for &(page, hit, access) in &faults {
+                let page = PageId(page % view.pages.len() as u32);
+                let from = if hit { Whereabouts::Resident } else { view.page(page) };
+                let mut out: Vec<Candidate> = Vec::new();
+                prefetcher.demand(&Demand { page, access, from, hit }, &view, &mut out);
+                let _ = prefetcher.passed();
+                let most = settings.readahead.max(room) + settings.stride;
+                prop_assert!(out.len() <= most as usize, "{}: {}", info.name, out.len());
+                prop_assert!(out.iter().all(|c| c.page != page), "{}", info.name);
+                if let Some(candidate) = out.first() {
+                    prefetcher.wasted(candidate.page);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn names_are_unique_and_parse_and_unknown_ones_are_told_the_known() {
+    for info in PolicyKind::ALL {
+        assert_eq!(info.name.parse(), Ok(info.kind));
+        assert_eq!(info.kind.to_string(), info.name);
+        assert!(!info.help.is_empty());
+    }
+    for info in PrefetcherKind::ALL {
+        assert_eq!(info.name.parse(), Ok(info.kind));
+        assert_eq!(info.kind.to_string(), info.name);
+        assert!(!info.help.is_empty());
+    }
+    for (preset, name) in Preset::ALL {
+        assert_eq!(name.parse(), Ok(preset));
+        assert_eq!(preset.to_string(), name);
+    }
+    let error = "lru".parse::<PolicyKind>().expect_err("there is none");
+    let text = error.to_string();
+    assert!(
+        text.contains("'lru'") && text.contains("two-list"),
+        "{text}"
+    );
+}

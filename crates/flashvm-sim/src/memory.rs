@@ -1,0 +1,163 @@
+//! Model memory: what is in the region and the shadow, by page, as one number each.
+//!
+//! Every action is checked against what a kernel would allow, more strictly: to map over a page
+//! that is there, to move one that is not, to drop what does not exist is a panic.
+
+use flashvm_core::PageId;
+use std::collections::HashMap;
+
+/// The contents of a page; 0 is a page of zeros.
+pub type Version = u64;
+
+/// A page in the region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mapped {
+    /// Its contents.
+    pub version: Version,
+    /// Write-protected.
+    pub protected: bool,
+}
+
+/// The memory of the model.
+#[derive(Clone, Default)]
+pub struct Memory {
+    region: HashMap<PageId, Mapped>,
+    shadow: HashMap<PageId, Version>,
+    poisoned: HashMap<PageId, ()>,
+}
+
+impl Memory {
+    /// What the program sees at a page without a fault.
+    #[must_use]
+    pub fn mapped(&self, page: PageId) -> Option<Mapped> {
+        self.region.get(&page).copied()
+    }
+
+    /// Whether every touch of the page fails.
+    #[must_use]
+    pub fn is_poisoned(&self, page: PageId) -> bool {
+        self.poisoned.contains_key(&page)
+    }
+
+    /// Frames in use.
+    #[must_use]
+    pub fn frames(&self) -> usize {
+        self.region.len() + self.shadow.len()
+    }
+
+    /// The program stores into a mapped page.
+    pub fn store(&mut self, page: PageId, version: Version) {
+        let mapped = self
+            .region
+            .get_mut(&page)
+            .expect("stores need a mapped page");
+        assert!(!mapped.protected, "{page:?} is protected");
+        mapped.version = version;
+    }
+
+    /// Maps a page that is nowhere in RAM into the region.
+    pub fn map(&mut self, page: PageId, version: Version, protected: bool) {
+        assert!(
+            !self.shadow.contains_key(&page),
+            "{page:?} is in the shadow"
+        );
+        assert!(!self.is_poisoned(page), "{page:?} is poisoned");
+        let old = self.region.insert(page, Mapped { version, protected });
+        assert_eq!(old, None, "{page:?} mapped over a page");
+    }
+
+    /// Maps a page that is nowhere in RAM into the shadow.
+    pub fn map_shadow(&mut self, page: PageId, version: Version) {
+        assert!(!self.region.contains_key(&page), "{page:?} is mapped");
+        let old = self.shadow.insert(page, version);
+        assert_eq!(old, None, "{page:?} put over a page in the shadow");
+    }
+
+    /// Moves a page into the shadow.
+    pub fn shadow(&mut self, page: PageId) {
+        let mapped = self.region.remove(&page);
+        let mapped = mapped.unwrap_or_else(|| panic!("{page:?} moved but not mapped"));
+        let old = self.shadow.insert(page, mapped.version);
+        assert_eq!(old, None, "{page:?} moved over a page in the shadow");
+    }
+
+    /// Write-protects a page in place: what stands for the move where there is no shadow.
+    pub fn protect(&mut self, page: PageId) {
+        let mapped = self.region.get_mut(&page);
+        mapped
+            .unwrap_or_else(|| panic!("{page:?} protected but not mapped"))
+            .protected = true;
+    }
+
+    /// Moves a page back.
+    pub fn restore(&mut self, page: PageId) {
+        let version = self.shadow.remove(&page);
+        let version = version.unwrap_or_else(|| panic!("{page:?} is not in the shadow"));
+        self.map(page, version, false);
+    }
+
+    /// Copies a page back.
+    pub fn restore_copy(&mut self, page: PageId, protected: bool) {
+        let version = self.in_shadow(page);
+        let old = self.region.insert(page, Mapped { version, protected });
+        assert_eq!(old, None, "{page:?} restored over a page");
+    }
+
+    /// What is in the shadow.
+    #[must_use]
+    pub fn in_shadow(&self, page: PageId) -> Version {
+        let version = self.shadow.get(&page);
+        *version.unwrap_or_else(|| panic!("{page:?} is not in the shadow"))
+    }
+
+    /// Drops a page in the shadow.
+    pub fn drop_shadow(&mut self, page: PageId) {
+        let old = self.shadow.remove(&page);
+        assert!(old.is_some(), "{page:?} dropped but not in the shadow");
+    }
+
+    /// Drops a page in the region: what stands for `drop_shadow` where there is no shadow.
+    pub fn drop_mapped(&mut self, page: PageId) {
+        let old = self.region.remove(&page);
+        assert!(old.is_some(), "{page:?} dropped but not mapped");
+    }
+
+    /// The program gives a page up.
+    pub fn give_up(&mut self, page: PageId) {
+        self.region.remove(&page);
+        self.poisoned.remove(&page);
+    }
+
+    /// The program moves a page; what was at `to` has been given up.
+    pub fn relocate(&mut self, from: PageId, to: PageId) {
+        assert!(!self.shadow.contains_key(&to), "{to:?} is in the way");
+        self.give_up(to);
+        if let Some(mapped) = self.region.remove(&from) {
+            self.region.insert(to, mapped);
+        }
+        if let Some(version) = self.shadow.remove(&from) {
+            self.shadow.insert(to, version);
+        }
+        if self.poisoned.remove(&from).is_some() {
+            self.poisoned.insert(to, ());
+        }
+    }
+
+    /// Makes a mapped page writable.
+    pub fn unprotect(&mut self, page: PageId) {
+        let mapped = self.region.get_mut(&page);
+        mapped
+            .unwrap_or_else(|| panic!("{page:?} unprotected but not mapped"))
+            .protected = false;
+    }
+
+    /// Makes every touch of a page fail.
+    pub fn poison(&mut self, page: PageId) {
+        assert!(!self.region.contains_key(&page), "{page:?} is mapped");
+        assert!(
+            !self.shadow.contains_key(&page),
+            "{page:?} is in the shadow"
+        );
+        self.poisoned.insert(page, ());
+    }
+}

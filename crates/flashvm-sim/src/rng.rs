@@ -1,0 +1,37 @@
+//! Chance from a seed (SplitMix64): the same seed gives the same run on every machine.
+
+/// A stream of numbers.
+#[derive(Clone, Debug)]
+pub struct Rng(u64);
+
+impl Rng {
+    /// The stream of a seed.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// The next number.
+    pub fn next_u64(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+
+    /// A number below `bound`, which is not zero.
+    pub fn below(&mut self, bound: u64) -> u64 {
+        self.next_u64() % bound
+    }
+
+    /// A number below `bound`, which is not zero.
+    pub fn below_u32(&mut self, bound: u32) -> u32 {
+        u32::try_from(self.below(bound.into())).expect("below a u32")
+    }
+
+    /// True this many times in a million.
+    pub fn chance(&mut self, per_million: u32) -> bool {
+        per_million > 0 && self.below(1_000_000) < per_million.into()
+    }
+}

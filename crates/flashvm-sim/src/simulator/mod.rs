@@ -1,0 +1,475 @@
+//! The executor in miniature: threads that touch pages, a device that takes its time, a
+//! background that reclaims, and a memory in which every page's contents are known.
+//!
+//! What a thread loads is compared with what was last stored there, and after every event the
+//! engine's page states are compared with the model memory; a lost, stale or doubly mapped page,
+//! or a frame above the budget, is a panic.
+
+mod check;
+mod executor;
+
+use crate::device::{Channels, Device, Faults};
+use crate::memory::{Memory, Version};
+use crate::rng::Rng;
+use crate::store::{Store, StoreClusters};
+use executor::Flight;
+use flashvm_core::record::{Recording, RecordingClusters, Step};
+use flashvm_core::{
+    Access, Action, Advice, ConfigError, Engine, EngineConfig, Event, IoId, Nanos, PageId,
+};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, HashMap, HashSet};
+
+/// Events without any access getting on before the run counts as stuck.
+const STEPS_MAX: u32 = 1_000_000;
+/// Longest time until the background gets round to reclaiming.
+const BACKGROUND_DELAY: u64 = 20_000;
+
+/// What came of an access.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It saw the right contents.
+    Done,
+    /// The page's contents are lost: the program gets SIGBUS.
+    Lost,
+    /// It waits for a frame, and there is none to be had because the store is full.
+    StoreFull,
+}
+
+/// A thread in the middle of an access.
+#[derive(Clone, Copy)]
+struct Thread {
+    page: PageId,
+    access: Access,
+    waiting: bool,
+}
+
+/// An engine with all that surrounds it.
+pub struct Simulator {
+    config: EngineConfig,
+    engine: Engine<RecordingClusters<StoreClusters>>,
+    memory: Memory,
+    store: Store,
+    process: u32,
+    device: Device,
+    /// What was last stored; absent is zeros.
+    truth: HashMap<PageId, Version>,
+    lost: HashSet<PageId>,
+    faults: Faults,
+    channels: Channels,
+    rng: Rng,
+    now: Nanos,
+    flights: HashMap<u64, Flight>,
+    ends: BinaryHeap<Reverse<(Nanos, u64)>>,
+    flights_begun: u64,
+    /// What the read that has just ended saw.
+    just_read: Option<(IoId, Vec<Option<Version>>)>,
+    background_at: Option<Nanos>,
+    threads: BTreeMap<u64, Thread>,
+    finished: HashMap<u64, Outcome>,
+    threads_begun: u64,
+    versions: Version,
+    /// Frames above the limit that are excused because the limit was lowered.
+    frames_excused: u32,
+    checking: bool,
+    recorded: Option<Vec<Step>>,
+    actions: Vec<Action>,
+    waited: Nanos,
+}
+
+impl Simulator {
+    /// An engine over a device, with everything that is left to chance taken from `seed`.
+    ///
+    /// # Errors
+    /// If the configuration has a value out of range.
+    pub fn new(config: EngineConfig, device: Device, seed: u64) -> Result<Self, ConfigError> {
+        let clusters = config.slots / config.settings.cluster_pages.max(1);
+        Self::on(Store::new(clusters), None, config, device, seed)
+    }
+
+    /// A process on a store.
+    fn on(
+        store: Store,
+        parent: Option<u32>,
+        config: EngineConfig,
+        device: Device,
+        seed: u64,
+    ) -> Result<Self, ConfigError> {
+        let process = store.process(parent);
+        let clusters = RecordingClusters::new(StoreClusters::new(store.clone(), process));
+        Ok(Self {
+            engine: Engine::new(config.clone(), clusters)?,
+            store,
+            process,
+            device,
+            config,
+            memory: Memory::default(),
+            truth: HashMap::new(),
+            lost: HashSet::new(),
+            faults: Faults::default(),
+            channels: Channels::new(device),
+            rng: Rng::new(seed),
+            now: Nanos(0),
+            flights: HashMap::new(),
+            ends: BinaryHeap::new(),
+            flights_begun: 0,
+            just_read: None,
+            background_at: None,
+            threads: BTreeMap::new(),
+            finished: HashMap::new(),
+            threads_begun: 0,
+            versions: 0,
+            frames_excused: 0,
+            checking: false,
+            recorded: None,
+            actions: Vec::new(),
+            waited: Nanos(0),
+        })
+    }
+
+    /// Injects faults from now on.
+    #[must_use]
+    pub fn with_faults(mut self, faults: Faults) -> Self {
+        self.faults = faults;
+        self
+    }
+
+    /// Checks everything after every event: slow, for small runs.
+    #[must_use]
+    pub fn checked(mut self) -> Self {
+        self.checking = true;
+        self
+    }
+
+    /// Records every step from the start.
+    #[must_use]
+    pub fn recorded(mut self) -> Self {
+        self.recorded = Some(Vec::new());
+        self
+    }
+
+    /// What was recorded.
+    #[must_use]
+    pub fn into_recording(self) -> Option<Recording> {
+        Some(Recording {
+            config: self.config,
+            steps: self.recorded?,
+        })
+    }
+
+    /// The engine.
+    #[must_use]
+    pub fn engine(&self) -> &Engine<RecordingClusters<StoreClusters>> {
+        &self.engine
+    }
+
+    /// The virtual time.
+    #[must_use]
+    pub fn now(&self) -> Nanos {
+        self.now
+    }
+
+    /// Virtual time that threads of [`Simulator::access`] spent waiting.
+    #[must_use]
+    pub fn waited(&self) -> Nanos {
+        self.waited
+    }
+
+    /// The program computes for a while.
+    pub fn compute(&mut self, time: Nanos) {
+        let until = self.now.plus(time);
+        while self.next_time().is_some_and(|at| at <= until) {
+            self.advance();
+        }
+        self.now = Nanos(self.now.0.max(until.0));
+    }
+
+    /// One thread touches a page; returns when it has.
+    pub fn access(&mut self, page: PageId, access: Access) -> Outcome {
+        let begun = self.now;
+        let thread = self.begin(page, access);
+        let outcome = self.finish(thread);
+        self.waited = self.waited.plus(self.now.since(begun));
+        outcome
+    }
+
+    /// A thread begins to touch a page; others go on beside it.
+    pub fn begin(&mut self, page: PageId, access: Access) -> u64 {
+        let id = self.threads_begun;
+        self.threads_begun += 1;
+        self.threads.insert(
+            id,
+            Thread {
+                page,
+                access,
+                waiting: false,
+            },
+        );
+        self.poll_threads();
+        id
+    }
+
+    /// Runs until a thread has done its access.
+    ///
+    /// # Panics
+    /// If it never does although the store is not full: a bug in the engine.
+    pub fn finish(&mut self, thread: u64) -> Outcome {
+        for _ in 0..STEPS_MAX {
+            if let Some(outcome) = self.finished.remove(&thread) {
+                return outcome;
+            }
+            if self.is_starved_by_store() {
+                self.threads.remove(&thread);
+                return Outcome::StoreFull;
+            }
+            assert!(
+                self.advance(),
+                "thread {thread} waits for {:?} and nothing will wake it",
+                self.threads[&thread].page
+            );
+        }
+        panic!("thread {thread} is stuck");
+    }
+
+    /// The store is full, a fault waits, and nothing is under way that could help.
+    fn is_starved_by_store(&self) -> bool {
+        self.engine.store_full() && self.engine.stalled() && self.flights.is_empty()
+    }
+
+    /// Lets things happen until nothing is under way.
+    ///
+    /// # Panics
+    /// If that takes for ever: a bug in the engine.
+    pub fn settle(&mut self) {
+        for _ in 0..STEPS_MAX {
+            if self.is_starved_by_store() || !self.advance() {
+                return;
+            }
+        }
+        panic!("the engine does not come to rest");
+    }
+
+    /// The program gives a range up.
+    pub fn discard(&mut self, first: PageId, count: u32) {
+        self.give_up(first, count);
+        self.poll_threads();
+    }
+
+    /// Gives a range up; no thread gets in before whatever comes next.
+    fn give_up(&mut self, first: PageId, count: u32) {
+        for page in (first.0..first.0 + count).map(PageId) {
+            self.truth.remove(&page);
+            self.lost.remove(&page);
+            self.memory.give_up(page);
+        }
+        self.tell(Event::Discard { first, count });
+    }
+
+    /// The program moves a range onto one that it gives up; the two do not overlap.
+    pub fn relocate(&mut self, from: PageId, to: PageId, count: u32) {
+        self.give_up(to, count);
+        while self.engine.in_flight(from, count) || self.engine.in_flight(to, count) {
+            assert!(self.advance(), "a request in flight never ends");
+            // Something may have come in ahead of use meanwhile.
+            self.give_up(to, count);
+        }
+        for i in 0..count {
+            let (from, to) = (from.plus(i), to.plus(i));
+            self.memory.relocate(from, to);
+            if let Some(version) = self.truth.remove(&from) {
+                self.truth.insert(to, version);
+            }
+            if self.lost.remove(&from) {
+                self.lost.insert(to);
+            }
+        }
+        self.tell(Event::Relocate { from, to, count });
+        self.poll_threads();
+    }
+
+    /// The program gives advice.
+    pub fn advise(&mut self, first: PageId, count: u32, advice: Advice) {
+        self.tell(Event::Advise {
+            first,
+            count,
+            advice,
+        });
+        self.poll_threads();
+    }
+
+    /// The budget changes.
+    pub fn limit(&mut self, frames: u32) {
+        self.frames_excused = self.engine.frames_in_use();
+        self.tell(Event::Limit { frames });
+        self.poll_threads();
+    }
+
+    /// The process forks, once nothing is in flight. The child's engine is a copy of this one: a
+    /// fresh one that has been told the same.
+    ///
+    /// # Panics
+    /// If this run is not recorded.
+    pub fn fork(&mut self) -> Self {
+        self.quiesce();
+        let seed = self.rng.next_u64();
+        let store = self.store.clone();
+        let config = self.config.clone();
+        let mut child = Self::on(store, Some(self.process), config, self.device, seed)
+            .expect("the configuration was valid for the parent");
+        let steps = self
+            .recorded
+            .as_ref()
+            .expect("only a recorded run can fork");
+        for step in steps {
+            child
+                .engine
+                .clusters_mut()
+                .inner_mut()
+                .remember(&step.clusters);
+            child
+                .engine
+                .handle(step.now, &step.event, &mut child.actions);
+            assert_eq!(child.actions, step.actions, "the copy differs");
+            child.actions.clear();
+        }
+        child.engine_log();
+        child.memory = self.memory.clone();
+        child.truth.clone_from(&self.truth);
+        child.lost.clone_from(&self.lost);
+        child.faults = self.faults;
+        child.now = self.now;
+        child.versions = u64::from(child.process) << 32;
+        child.frames_excused = self.frames_excused;
+        child.checking = self.checking;
+        child.recorded.clone_from(&self.recorded);
+        self.tell(Event::Forked);
+        child.tell(Event::Forked);
+        self.poll_threads();
+        child
+    }
+
+    fn quiesce(&mut self) {
+        for _ in 0..STEPS_MAX {
+            if self.flights.is_empty() {
+                return;
+            }
+            self.advance();
+        }
+        panic!("requests in flight never end");
+    }
+
+    /// The process ends, once nothing is in flight.
+    pub fn exit(mut self) {
+        self.quiesce();
+        self.store.exit(self.process);
+    }
+
+    fn next_time(&self) -> Option<Nanos> {
+        let end = self.ends.peek().map(|Reverse((at, _))| *at);
+        let tick = self.engine.deadline().map(|at| Nanos(at.0.max(self.now.0)));
+        [end, tick, self.background_at].into_iter().flatten().min()
+    }
+
+    /// Goes to the next thing that happens. False: nothing will.
+    pub fn advance(&mut self) -> bool {
+        let Some(at) = self.next_time() else {
+            return false;
+        };
+        self.now = Nanos(self.now.0.max(at.0));
+        if self.ends.peek().is_some_and(|Reverse((end, _))| *end == at) {
+            let Reverse((_, id)) = self.ends.pop().expect("just seen");
+            let flight = self.flights.remove(&id).expect("flights end once");
+            self.end_flight(flight);
+        } else if self.background_at == Some(at) {
+            self.background_at = None;
+            if self.engine.wants_reclaim() {
+                self.tell(Event::Reclaim);
+            }
+        } else {
+            self.tell(Event::Tick);
+        }
+        self.poll_threads();
+        true
+    }
+
+    fn poll_threads(&mut self) {
+        loop {
+            let ready = self.threads.iter().find(|(_, thread)| !thread.waiting);
+            let Some((&id, &thread)) = ready else {
+                break;
+            };
+            let outcome = self.attempt(thread);
+            if let Some(outcome) = outcome {
+                self.threads.remove(&id);
+                self.finished.insert(id, outcome);
+                continue;
+            }
+            let entry = self.threads.get_mut(&id).expect("it waits");
+            entry.waiting = true;
+            let Thread { page, access, .. } = thread;
+            if self.memory.mapped(page).is_some() {
+                self.tell(Event::WriteProtectFault { page });
+            } else {
+                self.tell(Event::Fault { page, access });
+            }
+        }
+    }
+
+    /// What the processor does: the access, or a fault (`None`).
+    fn attempt(&mut self, thread: Thread) -> Option<Outcome> {
+        let Thread { page, access, .. } = thread;
+        if self.memory.is_poisoned(page) {
+            assert!(self.lost.contains(&page));
+            return Some(Outcome::Lost);
+        }
+        let mapped = self.memory.mapped(page)?;
+        let truth = self.truth.get(&page).copied().unwrap_or(0);
+        assert_eq!(mapped.version, truth, "{page:?} is stale or lost");
+        if access == Access::Write {
+            if mapped.protected {
+                return None;
+            }
+            self.versions += 1;
+            // Now and then zeros are stored, for the scan to find.
+            let version = if self.rng.below(4) == 0 {
+                0
+            } else {
+                self.versions
+            };
+            self.memory.store(page, version);
+            self.truth.insert(page, version);
+        }
+        Some(Outcome::Done)
+    }
+
+    fn tell(&mut self, event: Event) {
+        let mut next = Some(event);
+        let mut refused = Vec::new();
+        while let Some(event) = next {
+            let mut actions = std::mem::take(&mut self.actions);
+            self.engine.handle(self.now, &event, &mut actions);
+            let clusters = self.engine_log();
+            for &action in &actions {
+                self.perform(action, &mut refused);
+            }
+            if let Some(steps) = &mut self.recorded {
+                steps.push(Step {
+                    now: self.now,
+                    event,
+                    clusters,
+                    actions: actions.clone(),
+                });
+            }
+            actions.clear();
+            self.actions = actions;
+            next = refused.pop().map(|page| Event::Refused { page });
+        }
+        if self.checking {
+            self.check();
+        }
+        if self.engine.wants_reclaim() && self.background_at.is_none() {
+            let delay = Nanos(self.rng.below(BACKGROUND_DELAY));
+            self.background_at = Some(self.now.plus(delay));
+        }
+    }
+}

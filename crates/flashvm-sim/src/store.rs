@@ -1,0 +1,162 @@
+//! The flash store of a run: what its slots hold, and which processes hold its clusters.
+
+use crate::memory::Version;
+use flashvm_core::record::ClusterAnswer;
+use flashvm_core::{ClusterId, ClusterSource, LocalClusters, SlotId};
+use std::cell::RefCell;
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::rc::Rc;
+
+/// A store that several simulated processes share.
+#[derive(Clone)]
+pub struct Store(Rc<RefCell<Shared>>);
+
+struct Shared {
+    slots: HashMap<SlotId, Version>,
+    writing: HashSet<SlotId>,
+    clusters: LocalClusters,
+    /// The processes that hold each leased cluster.
+    holders: HashMap<ClusterId, BTreeSet<u32>>,
+    processes: u32,
+}
+
+impl Store {
+    /// A store of so many clusters.
+    #[must_use]
+    pub fn new(clusters: u32) -> Self {
+        Self(Rc::new(RefCell::new(Shared {
+            slots: HashMap::new(),
+            writing: HashSet::new(),
+            clusters: LocalClusters::new(clusters),
+            holders: HashMap::new(),
+            processes: 0,
+        })))
+    }
+
+    /// What a slot holds; nothing while it is being written.
+    #[must_use]
+    pub fn slot(&self, slot: SlotId) -> Option<Version> {
+        self.0.borrow().slots.get(&slot).copied()
+    }
+
+    /// A write to a slot begins.
+    pub(crate) fn begin_write(&self, slot: SlotId) {
+        let mut shared = self.0.borrow_mut();
+        shared.slots.remove(&slot);
+        assert!(shared.writing.insert(slot), "two writes to {slot:?}");
+    }
+
+    /// A write to a slot ends, with what it now holds if it succeeded.
+    pub(crate) fn end_write(&self, slot: SlotId, version: Option<Version>) {
+        let mut shared = self.0.borrow_mut();
+        assert!(
+            shared.writing.remove(&slot),
+            "{slot:?} is not being written"
+        );
+        if let Some(version) = version {
+            shared.slots.insert(slot, version);
+        }
+    }
+
+    /// A new process; it holds what its parent holds.
+    pub(crate) fn process(&self, parent: Option<u32>) -> u32 {
+        let mut shared = self.0.borrow_mut();
+        let process = shared.processes;
+        shared.processes += 1;
+        for holders in shared.holders.values_mut() {
+            if parent.is_some_and(|parent| holders.contains(&parent)) {
+                holders.insert(process);
+            }
+        }
+        process
+    }
+
+    /// A process ends, and holds nothing any more.
+    pub(crate) fn exit(&self, process: u32) {
+        let mut shared = self.0.borrow_mut();
+        let mut held: Vec<_> = shared
+            .holders
+            .iter()
+            .filter(|h| h.1.contains(&process))
+            .collect();
+        held.sort_unstable();
+        let held: Vec<_> = held.into_iter().map(|(&cluster, _)| cluster).collect();
+        for cluster in held {
+            shared.release(cluster, process);
+        }
+    }
+}
+
+impl Shared {
+    fn release(&mut self, cluster: ClusterId, process: u32) {
+        let holders = self.holders.get_mut(&cluster).expect("a leased cluster");
+        assert!(
+            holders.remove(&process),
+            "{cluster:?} is not held by {process}"
+        );
+        if holders.is_empty() {
+            self.holders.remove(&cluster);
+            self.clusters.release(cluster);
+        }
+    }
+}
+
+/// The clusters of one process.
+pub struct StoreClusters {
+    store: Store,
+    process: u32,
+    /// Answers that were given to the parent, and are given again while its engine is copied.
+    remembered: RefCell<VecDeque<ClusterAnswer>>,
+}
+
+impl StoreClusters {
+    pub(crate) fn new(store: Store, process: u32) -> Self {
+        Self {
+            store,
+            process,
+            remembered: RefCell::default(),
+        }
+    }
+
+    pub(crate) fn remember(&mut self, answers: &[ClusterAnswer]) {
+        self.remembered.get_mut().extend(answers);
+    }
+}
+
+impl ClusterSource for StoreClusters {
+    fn lease(&mut self) -> Option<ClusterId> {
+        if let Some(answer) = self.remembered.get_mut().pop_front() {
+            let ClusterAnswer::Leased(cluster) = answer else {
+                panic!("{answer:?} was remembered, not a lease");
+            };
+            return cluster;
+        }
+        let mut shared = self.store.0.borrow_mut();
+        let cluster = shared.clusters.lease()?;
+        shared
+            .holders
+            .insert(cluster, BTreeSet::from([self.process]));
+        Some(cluster)
+    }
+
+    fn release(&mut self, cluster: ClusterId) {
+        if let Some(answer) = self.remembered.get_mut().pop_front() {
+            assert_eq!(answer, ClusterAnswer::Released(cluster));
+            return;
+        }
+        self.store.0.borrow_mut().release(cluster, self.process);
+    }
+
+    fn shared(&self, cluster: ClusterId) -> bool {
+        if let Some(answer) = self.remembered.borrow_mut().pop_front() {
+            let ClusterAnswer::Shared(of, shared) = answer else {
+                panic!("{answer:?} was remembered, not whether a cluster is shared");
+            };
+            assert_eq!(of, cluster);
+            return shared;
+        }
+        let shared = self.store.0.borrow();
+        let holders = shared.holders.get(&cluster);
+        holders.is_some_and(|holders| holders.iter().any(|&p| p != self.process))
+    }
+}

@@ -1,0 +1,280 @@
+//! The engine against a naive model: thousands of short random runs, each under its own seed,
+//! with every policy, prefetcher and preset, with and without a shadow, and with faults injected.
+//!
+//! A failing run names its seed; `FLASHVM_SEED=n` runs that one alone, `FLASHVM_RUNS=n` sets how
+//! many are run.
+
+use flashvm_core::record::{Difference, Recording, replay};
+use flashvm_core::{
+    Access, Advice, EngineConfig, Nanos, PageId, PolicyKind, PrefetcherKind, Preset,
+};
+use flashvm_sim::{Device, Faults, Outcome, Rng, Simulator};
+use proptest::prelude::*;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+const PAGES_MAX: u32 = 200;
+const RUNS: u64 = 1500;
+
+fn config(rng: &mut Rng) -> EngineConfig {
+    let preset = Preset::ALL[rng.below(3) as usize].0;
+    let mut settings = preset.settings();
+    if rng.below(2) == 0 {
+        let policies = PolicyKind::ALL;
+        settings.policy = policies[rng.below(policies.len() as u64) as usize].kind;
+        let prefetchers = PrefetcherKind::ALL;
+        settings.prefetcher = prefetchers[rng.below(prefetchers.len() as u64) as usize].kind;
+        settings.preclean = 1 + rng.below_u32(80);
+        settings.write_requests_max = 1 + rng.below_u32(4);
+        settings.zero_sharing = rng.below(2) == 0;
+        settings.reserve_share = 2 + rng.below_u32(20);
+    }
+    settings.cluster_pages = 2 << rng.below(5);
+    let pages = 20 + rng.below_u32(PAGES_MAX - 20);
+    EngineConfig {
+        pages,
+        slots: pages + 32 + rng.below_u32(pages),
+        frames: 4 + rng.below_u32(40),
+        shadow: rng.below(4) != 0,
+        settings,
+    }
+}
+
+fn faults(rng: &mut Rng) -> Faults {
+    let mut chance = |most| {
+        if rng.below(3) == 0 {
+            rng.below_u32(most)
+        } else {
+            0
+        }
+    };
+    Faults {
+        reads: chance(50_000),
+        writes: chance(50_000),
+        refusals: chance(300_000),
+    }
+}
+
+/// Where the next access goes: runs, strides and random ones take turns.
+struct Walk {
+    at: u32,
+    stride: u32,
+    left: u32,
+}
+
+impl Walk {
+    fn next(&mut self, rng: &mut Rng, pages: u32) -> PageId {
+        if self.left == 0 {
+            self.left = 1 + rng.below_u32(30);
+            self.at = rng.below_u32(pages);
+            self.stride = [1, 1, 5, pages - 1, 0][rng.below(5) as usize];
+        }
+        self.left -= 1;
+        self.at = match self.stride {
+            0 => rng.below_u32(pages),
+            stride => (self.at + stride) % pages,
+        };
+        PageId(self.at)
+    }
+}
+
+/// A run: an engine, its surroundings, and what the program does.
+fn run(config: EngineConfig, faults: Faults, seed: u64, choices: impl Iterator<Item = u64>) {
+    let pages = config.pages;
+    let limit = config.frames;
+    let mut sim = Simulator::new(config, Device::default(), seed)
+        .expect("a valid configuration")
+        .with_faults(faults)
+        .checked()
+        .recorded();
+    let mut walk = Walk {
+        at: 0,
+        stride: 1,
+        left: 0,
+    };
+    let mut threads = Vec::new();
+    for choice in choices {
+        step(&mut sim, &mut walk, &mut threads, pages, choice);
+    }
+    for thread in threads {
+        sim.finish(thread);
+    }
+    sim.limit(limit);
+    sim.settle();
+    if faults.refusals == 0 && !sim.engine().store_full() {
+        let frames = sim.engine().frames_in_use();
+        assert!(frames <= limit, "{frames} frames at rest, of {limit}");
+    }
+    for page in (0..pages).map(PageId) {
+        let outcome = sim.access(page, Access::Read);
+        let excused = faults.writes > 0 || outcome != Outcome::StoreFull;
+        assert!(excused, "the store has room for every page");
+    }
+    let recording = sim.into_recording().expect("it was recorded");
+    if let Err(difference) = replay(&recording) {
+        panic!("replay: {difference}");
+    }
+}
+
+/// One thing that a program does, decoded from a number.
+fn step(sim: &mut Simulator, walk: &mut Walk, threads: &mut Vec<u64>, pages: u32, choice: u64) {
+    let mut rng = Rng::new(choice);
+    let access = if rng.below(2) == 0 {
+        Access::Read
+    } else {
+        Access::Write
+    };
+    let first = PageId(rng.below_u32(pages));
+    let count = 1 + rng.below_u32((pages - first.0).min(20));
+    match rng.below(100) {
+        0..60 => {
+            sim.access(walk.next(&mut rng, pages), access);
+        }
+        60..80 => threads.push(sim.begin(walk.next(&mut rng, pages), access)),
+        80..86 => {
+            sim.advance();
+        }
+        86..90 => sim.discard(first, count),
+        90..92 => {
+            let advice = [Advice::WillNeed, Advice::Cold, Advice::PageOut];
+            sim.advise(first, count, advice[rng.below(3) as usize]);
+        }
+        92..94 => sim.limit(4 + rng.below_u32(40)),
+        94 => sim.fork().exit(),
+        95 => {
+            let half = pages / 2;
+            let from = PageId(rng.below_u32(half));
+            let count = 1 + rng.below_u32((half - from.0).min(20));
+            let to = PageId(half + rng.below_u32(half - count + 1));
+            sim.relocate(from, to, count);
+        }
+        _ => sim.compute(Nanos(rng.below(200_000))),
+    }
+}
+
+fn run_seed(seed: u64) {
+    let mut rng = Rng::new(seed);
+    let config = config(&mut rng);
+    let faults = faults(&mut rng);
+    let steps = 50 + rng.below(250);
+    let sim_seed = rng.next_u64();
+    run(config, faults, sim_seed, (0..steps).map(|_| rng.next_u64()));
+}
+
+#[test]
+fn no_page_is_lost_stale_or_mapped_twice_and_the_budget_is_kept() {
+    if let Ok(seed) = std::env::var("FLASHVM_SEED") {
+        run_seed(seed.parse().expect("FLASHVM_SEED is a number"));
+        return;
+    }
+    let runs = std::env::var("FLASHVM_RUNS").ok();
+    let runs = runs.map_or(RUNS, |n| n.parse().expect("FLASHVM_RUNS is a number"));
+    for seed in 0..runs {
+        if catch_unwind(AssertUnwindSafe(|| run_seed(seed))).is_err() {
+            panic!("run failed: repeat it with FLASHVM_SEED={seed}");
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// The same, in a form that shrinks to the few steps that matter.
+    #[test]
+    fn short_runs_keep_every_page(
+        setup in any::<u64>(),
+        choices in prop::collection::vec(any::<u64>(), 0..120),
+    ) {
+        let mut rng = Rng::new(setup);
+        let config = config(&mut rng);
+        let faults = faults(&mut rng);
+        run(config, faults, setup, choices.into_iter());
+    }
+}
+
+/// Processes that fork from each other share a store: what one does, none of the others sees.
+fn run_family(seed: u64) {
+    let mut rng = Rng::new(seed);
+    let mut config = config(&mut rng);
+    config.pages = config.pages.min(60);
+    // Sealed clusters may keep their free slots from everybody.
+    config.slots = 20 * config.pages;
+    let pages = config.pages;
+    let root = Simulator::new(config, Device::default(), rng.next_u64())
+        .expect("a valid configuration")
+        .checked()
+        .recorded();
+    let mut family = vec![root];
+    let mut walk = Walk {
+        at: 0,
+        stride: 1,
+        left: 0,
+    };
+    for _ in 0..50 + rng.below(150) {
+        let at = rng.below(family.len() as u64) as usize;
+        match rng.below(40) {
+            0 if family.len() < 4 => {
+                let child = family[at].fork();
+                family.push(child);
+            }
+            1 if family.len() > 1 => family.swap_remove(at).exit(),
+            2 => family[at].discard(PageId(0), pages),
+            _ => {
+                let access = if rng.below(2) == 0 {
+                    Access::Read
+                } else {
+                    Access::Write
+                };
+                let page = walk.next(&mut rng, pages);
+                assert_eq!(family[at].access(page, access), Outcome::Done);
+            }
+        }
+    }
+    for mut sim in family {
+        for page in (0..pages).map(PageId) {
+            assert_eq!(sim.access(page, Access::Read), Outcome::Done);
+        }
+        sim.exit();
+    }
+}
+
+#[test]
+fn processes_that_share_a_store_do_not_see_each_other() {
+    for seed in 0..RUNS / 5 {
+        if catch_unwind(AssertUnwindSafe(|| run_family(seed))).is_err() {
+            panic!("run failed with seed {seed}");
+        }
+    }
+}
+
+#[test]
+fn a_recording_survives_json_and_a_changed_one_is_found_out() {
+    let mut rng = Rng::new(7);
+    let mut config = config(&mut rng);
+    config.settings = Preset::Modern.settings();
+    config.slots = 2048;
+    let mut sim = Simulator::new(config, Device::default(), 7)
+        .expect("a valid configuration")
+        .recorded();
+    for i in 0..200 {
+        sim.access(
+            PageId(i % 20),
+            if i % 3 == 0 {
+                Access::Write
+            } else {
+                Access::Read
+            },
+        );
+    }
+    let recording = sim.into_recording().expect("it was recorded");
+    let text = serde_json::to_string(&recording).expect("all of it can be written");
+    let mut read: Recording = serde_json::from_str(&text).expect("what was written can be read");
+    assert_eq!(read, recording);
+    assert_eq!(replay(&read), Ok(()));
+    let at = read
+        .steps
+        .iter()
+        .rposition(|step| !step.actions.is_empty())
+        .expect("some acted");
+    read.steps[at].actions.clear();
+    assert!(matches!(replay(&read), Err(Difference::Actions { step, .. }) if step == at));
+}

@@ -1,0 +1,356 @@
+//! Where everything lies in the control region, and the only code that turns offsets into
+//! references.
+//!
+//! Header page, settings as JSON, seats, records (counters and command of each seat), holder
+//! count of each cluster, one lease bitmap for each seat. The memfd is sparse: the tail that
+//! nobody has touched takes no memory, so the bitmaps of unused seats are free.
+//!
+//! Safety argument of the module: the file is sealed against shrinking, so no access inside its
+//! size can fault; the mapping is never removed, so references are `'static`; and all that is
+//! ever referenced in it consists of atomics, for which any bytes are a valid value and which
+//! other processes may change at any time.
+#![allow(unsafe_code, reason = "maps the shared region; the argument is above")]
+
+use super::stats::ProcessStats;
+use super::{Error, SEATS, os};
+use rustix::fd::BorrowedFd;
+use rustix::mm::{MapFlags, ProtFlags};
+use std::mem::offset_of;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+const MAGIC: u64 = u64::from_le_bytes(*b"flashvmC");
+const VERSION: u32 = 1;
+
+/// Bytes for the settings.
+const SETTINGS_BYTES: usize = 16 << 10;
+const SETTINGS_AT: usize = 4096;
+const SEATS_AT: usize = SETTINGS_AT + SETTINGS_BYTES;
+const RECORDS_AT: usize = page_up(SEATS_AT + SEATS as usize * size_of::<Seat>());
+const HOLDERS_AT: usize = page_up(RECORDS_AT + SEATS as usize * size_of::<Record>());
+
+/// Bytes of a command line that are kept for the summary.
+pub(super) const COMMAND_BYTES: usize = 256;
+
+const fn page_up(bytes: usize) -> usize {
+    bytes.next_multiple_of(4096)
+}
+
+/// The first page of the region.
+#[repr(C)]
+pub(super) struct Header {
+    magic: AtomicU64,
+    version: AtomicU32,
+    budget_frames: AtomicU32,
+    cluster_pages: AtomicU32,
+    clusters: AtomicU32,
+    settings_len: AtomicU32,
+    /// Futex word: changes whenever limits may have.
+    pub(super) pressure: AtomicU32,
+    /// Pages committed by all seats.
+    pub(super) committed: AtomicU64,
+    /// Seats beyond this one have never been taken.
+    pub(super) seats_high: AtomicU32,
+    /// Where the search for a free cluster starts: the first that may be free.
+    pub(super) cluster_hint: AtomicU32,
+    /// Clusters that nobody holds and nobody is about to take.
+    pub(super) clusters_free: AtomicU32,
+    /// Most frames seen in use at one time.
+    pub(super) used_max: AtomicU32,
+    /// Frames of the budget that seats hold, used or not.
+    pub(super) granted: AtomicU32,
+}
+
+/// What other processes need to know of a process, on cache lines of its own.
+#[repr(C, align(128))]
+pub(super) struct Seat {
+    /// Generation and [`super::process::State`].
+    pub(super) state: AtomicU32,
+    pub(super) pid: AtomicU32,
+    /// Who prepares this seat: the process itself or, before a fork, its parent.
+    pub(super) preparer: AtomicU32,
+    /// Frames in use.
+    pub(super) used: AtomicU32,
+    /// Frames of the budget that this seat holds, used or not.
+    pub(super) granted: AtomicU32,
+    /// Nonzero: it could use more frames than it has.
+    pub(super) wanting: AtomicU32,
+    /// No cluster from here on is leased by this seat.
+    pub(super) leases_high: AtomicU32,
+    /// Nonzero: it leased a cluster itself, so that a write of its own may be in flight.
+    pub(super) wrote: AtomicU32,
+    /// Pages committed by this process.
+    pub(super) committed: AtomicU64,
+}
+
+/// What only the process itself and the supervisor look at.
+#[repr(C, align(64))]
+pub(super) struct Record {
+    pub(super) stats: ProcessStats,
+    command_len: AtomicU32,
+    command: [AtomicU8; COMMAND_BYTES],
+}
+
+impl Record {
+    /// Notes the command, cut to [`COMMAND_BYTES`].
+    pub(super) fn set_command(&self, command: &[u8]) {
+        let command = &command[..command.len().min(COMMAND_BYTES)];
+        for (to, from) in self.command.iter().zip(command) {
+            to.store(*from, Ordering::Relaxed);
+        }
+        self.command_len
+            .store(command.len() as u32, Ordering::Release);
+    }
+
+    /// Notes the same command as `other`.
+    pub(super) fn copy_command(&self, other: &Self) {
+        for (to, from) in self.command.iter().zip(&other.command) {
+            to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+        self.command_len
+            .store(other.command_len.load(Ordering::Acquire), Ordering::Release);
+    }
+
+    /// The command. Allocates.
+    pub(super) fn command(&self) -> String {
+        let len = (self.command_len.load(Ordering::Acquire) as usize).min(COMMAND_BYTES);
+        let bytes: Vec<u8> = self.command[..len]
+            .iter()
+            .map(|b| b.load(Ordering::Relaxed))
+            .collect();
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+}
+
+/// The sizes of a region, fixed when it is created.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Geometry {
+    pub(super) budget_frames: u32,
+    pub(super) cluster_pages: u32,
+    pub(super) clusters: u32,
+    pub(super) size: usize,
+}
+
+impl Geometry {
+    /// The geometry for a budget and a store, or `None` if it cannot be laid out.
+    pub(super) fn new(budget_frames: u32, cluster_pages: u32, clusters: u32) -> Option<Self> {
+        clusters.checked_mul(cluster_pages)?;
+        let mut geometry = Self {
+            budget_frames,
+            cluster_pages,
+            clusters,
+            size: 0,
+        };
+        let bitmaps = (SEATS as usize)
+            .checked_mul(geometry.bitmap_words())?
+            .checked_mul(8)?;
+        geometry.size = page_up(geometry.bitmaps_at().checked_add(bitmaps)?);
+        Some(geometry)
+    }
+
+    pub(super) fn slots(&self) -> u32 {
+        self.clusters * self.cluster_pages
+    }
+
+    /// Budget and store together, less two in a hundred of the store: clusters that are partly
+    /// free and belong to another process are no room.
+    pub(super) fn commit_pages_max(&self) -> u64 {
+        let slots = u64::from(self.slots());
+        u64::from(self.budget_frames) + slots - slots / 50
+    }
+
+    /// Words of one lease bitmap, in whole cache lines.
+    fn bitmap_words(&self) -> usize {
+        (self.clusters as usize).div_ceil(64).next_multiple_of(8)
+    }
+
+    fn bitmaps_at(&self) -> usize {
+        page_up(HOLDERS_AT + self.clusters as usize * 4)
+    }
+}
+
+/// The mapped region.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Region {
+    base: NonNull<u8>,
+    geometry: Geometry,
+}
+
+// SAFETY: the pointer is to a shared mapping that is never removed and holds atomics only.
+unsafe impl Send for Region {}
+// SAFETY: as above; all access through it is atomic.
+unsafe impl Sync for Region {}
+
+impl Region {
+    /// Maps `fd`, which is at least `geometry.size` long and sealed against shrinking.
+    pub(super) fn map(fd: BorrowedFd<'_>, geometry: Geometry) -> Result<Self, Error> {
+        // SAFETY: a new mapping at an address of the kernel's choice overlays nothing.
+        let base = unsafe {
+            rustix::mm::mmap(
+                std::ptr::null_mut(),
+                geometry.size,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::SHARED,
+                fd,
+                0,
+            )
+        }
+        .map_err(os("mapping the control region"))?;
+        let base = NonNull::new(base.cast()).ok_or(Error::Foreign)?;
+        Ok(Self { base, geometry })
+    }
+
+    /// Maps a region that another process has created, after checking that it is one.
+    pub(super) fn attach(fd: BorrowedFd<'_>) -> Result<Self, Error> {
+        let seals = rustix::fs::fcntl_get_seals(fd).map_err(|_| Error::Foreign)?;
+        let size = rustix::fs::fstat(fd)
+            .map_err(os("fstat of the control region"))?
+            .st_size;
+        if !seals.contains(rustix::fs::SealFlags::SHRINK) || size < HOLDERS_AT as i64 {
+            return Err(Error::Foreign);
+        }
+        let mut head = [0_u8; 24];
+        if rustix::io::pread(fd, &mut head, 0) != Ok(head.len()) {
+            return Err(Error::Foreign);
+        }
+        let word =
+            |at: usize| u32::from_ne_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+        let known =
+            head[..8] == MAGIC.to_ne_bytes() && word(offset_of!(Header, version)) == VERSION;
+        let geometry = Geometry::new(
+            word(offset_of!(Header, budget_frames)),
+            word(offset_of!(Header, cluster_pages)),
+            word(offset_of!(Header, clusters)),
+        );
+        match geometry {
+            Some(geometry) if known && geometry.size as i64 == size => Self::map(fd, geometry),
+            _ => Err(Error::Foreign),
+        }
+    }
+
+    /// Writes header and settings into a fresh, zeroed region.
+    pub(super) fn initialise(&self, settings: &[u8]) -> Result<(), Error> {
+        if settings.len() > SETTINGS_BYTES {
+            return Err(Error::Settings(format!(
+                "the settings take {} bytes, of {SETTINGS_BYTES} at most",
+                settings.len()
+            )));
+        }
+        for (to, from) in self.settings_area().iter().zip(settings) {
+            to.store(*from, Ordering::Relaxed);
+        }
+        let header = self.header();
+        header
+            .settings_len
+            .store(settings.len() as u32, Ordering::Relaxed);
+        header.version.store(VERSION, Ordering::Relaxed);
+        header
+            .budget_frames
+            .store(self.geometry.budget_frames, Ordering::Relaxed);
+        header
+            .cluster_pages
+            .store(self.geometry.cluster_pages, Ordering::Relaxed);
+        header
+            .clusters
+            .store(self.geometry.clusters, Ordering::Relaxed);
+        header
+            .clusters_free
+            .store(self.geometry.clusters, Ordering::Relaxed);
+        header.magic.store(MAGIC, Ordering::Release);
+        Ok(())
+    }
+
+    pub(super) fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    pub(super) fn header(&self) -> &'static Header {
+        // SAFETY: the first page of the mapping; see the module's argument.
+        unsafe { self.base.cast::<Header>().as_ref() }
+    }
+
+    /// The settings as they were written. Allocates.
+    pub(super) fn settings_json(&self) -> Vec<u8> {
+        let len = self.header().settings_len.load(Ordering::Relaxed) as usize;
+        let area = self.settings_area();
+        area[..len.min(area.len())]
+            .iter()
+            .map(|b| b.load(Ordering::Relaxed))
+            .collect()
+    }
+
+    pub(super) fn seats(&self) -> &'static [Seat] {
+        self.slice(SEATS_AT, SEATS as usize)
+    }
+
+    pub(super) fn records(&self) -> &'static [Record] {
+        self.slice(RECORDS_AT, SEATS as usize)
+    }
+
+    /// How many seats hold each cluster.
+    pub(super) fn holders(&self) -> &'static [AtomicU32] {
+        self.slice(HOLDERS_AT, self.geometry.clusters as usize)
+    }
+
+    /// The clusters that one seat holds, a bit each.
+    pub(super) fn leases(&self, seat: u32) -> &'static [AtomicU64] {
+        assert!(seat < SEATS, "seat {seat}");
+        let words = self.geometry.bitmap_words();
+        self.slice(
+            self.geometry.bitmaps_at() + seat as usize * words * 8,
+            words,
+        )
+    }
+
+    /// Sleeps while the pressure word is `seen`, at most `timeout`; may return early.
+    pub(super) fn wait_pressure(&self, seen: u32, timeout: Duration) {
+        let timeout = libc::timespec {
+            tv_sec: timeout.as_secs().try_into().unwrap_or(libc::time_t::MAX),
+            tv_nsec: timeout.subsec_nanos().into(),
+        };
+        // SAFETY: the word is an aligned futex word in a mapping that is never removed, and
+        // `timeout` outlives the call; FUTEX_WAIT reads both and writes neither. Shared, not
+        // FUTEX_PRIVATE, because the waker may be another process. Every result (woken, EAGAIN,
+        // EINTR, ETIMEDOUT) means the same to the caller: look at the word again.
+        unsafe {
+            libc::syscall(
+                libc::SYS_futex,
+                self.header().pressure.as_ptr(),
+                libc::FUTEX_WAIT,
+                seen,
+                &raw const timeout,
+                std::ptr::null::<u32>(),
+                0,
+            );
+        }
+    }
+
+    /// Wakes all who sleep on the pressure word.
+    pub(super) fn wake_pressure(&self) {
+        // SAFETY: FUTEX_WAKE only uses the address of this futex word, which stays mapped.
+        unsafe {
+            libc::syscall(
+                libc::SYS_futex,
+                self.header().pressure.as_ptr(),
+                libc::FUTEX_WAKE,
+                i32::MAX,
+            );
+        }
+    }
+
+    fn settings_area(&self) -> &'static [AtomicU8] {
+        self.slice(SETTINGS_AT, SETTINGS_BYTES)
+    }
+
+    fn slice<T>(&self, at: usize, count: usize) -> &'static [T] {
+        assert!(
+            at + count * size_of::<T>() <= self.geometry.size,
+            "past the control region"
+        );
+        assert!(at.is_multiple_of(align_of::<T>()));
+        // SAFETY: the asserted range lies within the mapping, whose base is page-aligned, so
+        // `at` decides the alignment; `T` is made of atomics only (all callers are above).
+        unsafe { std::slice::from_raw_parts(self.base.as_ptr().add(at).cast::<T>(), count) }
+    }
+}

@@ -1,0 +1,446 @@
+//! A process's seat in the control region: what it may use, what it has committed, and how the
+//! seat passes through fork, exec and death.
+//!
+//! A seat is free, being prepared (by a parent about to fork), live, dying (the supervisor has
+//! seen the death; its writes may still be in flight), or retired (everything given back, the
+//! counters still to be harvested). Only compare-and-swaps on the state word, which carries a
+//! generation, change it. All that is given back is given back by a swap or by the clearing of
+//! a bit, so that a second attempt, after a first that was killed, gives back only the rest.
+
+use super::clusters::SharedClusters;
+use super::layout::{Record, Region, Seat};
+use super::stats::ProcessStats;
+use super::{Control, Error, LIMIT_FRAMES_MIN, SEATS};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// How often, and how long apart, a free seat is looked for while the supervisor clears up.
+const SEAT_TRIES: u32 = 100;
+const SEAT_WAIT: Duration = Duration::from_millis(20);
+
+/// What a seat is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub(super) enum State {
+    Free = 0,
+    Preparing = 1,
+    Live = 2,
+    Dying = 3,
+    Retired = 4,
+}
+
+const STATE_BITS: u32 = 3;
+
+impl State {
+    pub(super) fn of(word: u32) -> Self {
+        match word & ((1 << STATE_BITS) - 1) {
+            1 => Self::Preparing,
+            2 => Self::Live,
+            3 => Self::Dying,
+            4 => Self::Retired,
+            _ => Self::Free,
+        }
+    }
+
+    /// The state word that follows `word` within the same generation.
+    pub(super) fn within(self, word: u32) -> u32 {
+        (word & !((1 << STATE_BITS) - 1)) | self as u32
+    }
+}
+
+/// The id of this process as the supervisor sees it, also from within a pid namespace. Does
+/// not allocate.
+///
+/// # Errors
+/// `/proc` is not there, or not the supervisor's.
+pub fn own_pid() -> Result<u32, Error> {
+    let mut buffer = [std::mem::MaybeUninit::uninit(); 16];
+    let (target, _) = rustix::fs::readlinkat_raw(rustix::fs::CWD, c"/proc/self", &mut buffer)
+        .map_err(super::os("readlink of /proc/self"))?;
+    let pid = target.iter().try_fold(0_u32, |pid, digit| {
+        let digit = char::from(*digit).to_digit(10)?;
+        pid.checked_mul(10)?.checked_add(digit)
+    });
+    pid.filter(|pid| *pid != 0).ok_or(Error::Foreign)
+}
+
+/// One process of the run.
+#[derive(Clone, Copy, Debug)]
+pub struct Process {
+    control: Control,
+    index: u32,
+    /// The state word of this seat while it is live.
+    live: u32,
+}
+
+impl Control {
+    /// Takes a seat for this process. A seat that the same process had before an `exec` is
+    /// retired. `pid` is as [`own_pid`] says. Waits up to two seconds for a free seat.
+    ///
+    /// # Errors
+    /// [`Error::Full`] if all seats are taken.
+    pub fn register(&self, pid: u32, command: &str) -> Result<Process, Error> {
+        for (index, seat) in self.seats_taken() {
+            let word = seat.state.load(Ordering::Acquire);
+            if State::of(word) == State::Live && seat.pid.load(Ordering::Relaxed) == pid {
+                Process {
+                    control: *self,
+                    index,
+                    live: word,
+                }
+                .retire();
+            }
+        }
+        let process = self.take_seat(pid)?;
+        process.record().set_command(command.as_bytes());
+        process.adopt(pid)?;
+        Ok(process)
+    }
+
+    /// The seats that have ever been taken.
+    pub(super) fn seats_taken(&self) -> impl Iterator<Item = (u32, &'static Seat)> {
+        let high = self
+            .region
+            .header()
+            .seats_high
+            .load(Ordering::Acquire)
+            .min(SEATS);
+        (0_u32..).zip(&self.region.seats()[..high as usize])
+    }
+
+    pub(super) fn region(&self) -> &Region {
+        &self.region
+    }
+
+    /// The process on a seat whose state word is `word`, for the supervisor.
+    pub(super) fn process_at(&self, index: u32, word: u32) -> Process {
+        Process {
+            control: *self,
+            index,
+            live: State::Live.within(word),
+        }
+    }
+
+    /// A seat in preparation by `preparer`, with nothing on it.
+    fn take_seat(&self, preparer: u32) -> Result<Process, Error> {
+        for _ in 0..SEAT_TRIES {
+            for (index, seat) in (0..SEATS).zip(self.region.seats()) {
+                let word = seat.state.load(Ordering::Relaxed);
+                if State::of(word) != State::Free {
+                    continue;
+                }
+                let next = State::Preparing.within(word.wrapping_add(1 << STATE_BITS));
+                let taken =
+                    seat.state
+                        .compare_exchange(word, next, Ordering::Acquire, Ordering::Relaxed);
+                if taken.is_err() {
+                    continue;
+                }
+                self.region
+                    .header()
+                    .seats_high
+                    .fetch_max(index + 1, Ordering::Release);
+                seat.preparer.store(preparer, Ordering::Release);
+                seat.pid.store(0, Ordering::Relaxed);
+                seat.wrote.store(0, Ordering::Relaxed);
+                self.region.records()[index as usize].stats.clear();
+                return Ok(self.process_at(index, next));
+            }
+            std::thread::sleep(SEAT_WAIT);
+        }
+        Err(Error::Full)
+    }
+}
+
+impl Process {
+    /// The clusters of the store as this process sees them.
+    #[must_use]
+    pub fn clusters(&self) -> SharedClusters {
+        SharedClusters::new(*self)
+    }
+
+    /// Tells the others how many frames this process uses.
+    pub fn set_used(&self, frames: u32) {
+        self.seat().used.store(frames, Ordering::Relaxed);
+        self.stats()
+            .resident_pages_max
+            .fetch_max(frames.into(), Ordering::Relaxed);
+    }
+
+    /// Tells the others whether this process could use more frames than it has.
+    pub fn set_wanting(&self, wanting: bool) {
+        self.seat().wanting.store(wanting.into(), Ordering::Relaxed);
+    }
+
+    /// Frames that this process may use now: an equal share of the budget, or all that the
+    /// others leave, whichever is more; never fewer than [`LIMIT_FRAMES_MIN`]. Another process
+    /// lays claim to what it uses and, if it wants more, at least to an equal share.
+    #[must_use]
+    pub fn limit(&self) -> u32 {
+        let others = || {
+            self.control
+                .seats_taken()
+                .filter(|(index, _)| *index != self.index)
+                .filter(|(_, seat)| State::of(seat.state.load(Ordering::Relaxed)) == State::Live)
+                .map(|(_, seat)| {
+                    (
+                        seat.used.load(Ordering::Relaxed),
+                        seat.wanting.load(Ordering::Relaxed) != 0,
+                    )
+                })
+                .filter(|(used, wanting)| *used > 0 || *wanting)
+        };
+        let budget = self.control.budget_frames();
+        let share = budget / (others().count() as u32 + 1);
+        let (mut used, mut claimed) = (self.seat().used.load(Ordering::Relaxed), 0_u32);
+        for (theirs, wanting) in others() {
+            used = used.saturating_add(theirs);
+            claimed = claimed.saturating_add(if wanting { theirs.max(share) } else { theirs });
+        }
+        self.region()
+            .header()
+            .used_max
+            .fetch_max(used, Ordering::Relaxed);
+        share
+            .max(budget.saturating_sub(claimed))
+            .max(LIMIT_FRAMES_MIN)
+    }
+
+    /// Frames of the budget that this process holds.
+    #[must_use]
+    pub fn granted(&self) -> u32 {
+        self.seat().granted.load(Ordering::Relaxed)
+    }
+
+    /// Takes frames from the budget until this process holds `frames`, or none are left; always
+    /// at least [`LIMIT_FRAMES_MIN`], so that every process can go on. What it holds then.
+    pub fn grow(&self, frames: u32) -> u32 {
+        let held = self.granted();
+        let budget = self.control.budget_frames();
+        let mut taken = 0;
+        let take = |granted: u32| {
+            let free = budget
+                .saturating_sub(granted)
+                .max(LIMIT_FRAMES_MIN.saturating_sub(held));
+            taken = frames.saturating_sub(held).min(free);
+            (taken > 0).then(|| granted + taken)
+        };
+        let granted = &self.region().header().granted;
+        if granted
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, take)
+            .is_err()
+        {
+            return held;
+        }
+        self.seat().granted.fetch_add(taken, Ordering::Relaxed) + taken
+    }
+
+    /// Gives frames back until this process holds no more than `frames`.
+    pub fn shrink(&self, frames: u32) {
+        let given = self.granted().saturating_sub(frames);
+        self.seat().granted.fetch_sub(given, Ordering::Relaxed);
+        self.region()
+            .header()
+            .granted
+            .fetch_sub(given, Ordering::Relaxed);
+    }
+
+    /// Takes frames that are in use already, whether the budget has them or not: a forked
+    /// child's, which it shares with its parent until one of them stores to them.
+    pub fn overdraw(&self, frames: u32) {
+        let taken = frames.saturating_sub(self.granted());
+        self.seat().granted.fetch_add(taken, Ordering::Relaxed);
+        self.region()
+            .header()
+            .granted
+            .fetch_add(taken, Ordering::Relaxed);
+    }
+
+    /// Promises `pages` more of memory to the program. False if budget and store together
+    /// cannot hold what the run has promised already and these.
+    #[must_use]
+    pub fn commit(&self, pages: u64) -> bool {
+        let max = self.region().geometry().commit_pages_max();
+        let more = |now: u64| now.checked_add(pages).filter(|sum| *sum <= max);
+        let header = self.region().header();
+        let fits = header
+            .committed
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, more)
+            .is_ok();
+        if fits {
+            self.seat().committed.fetch_add(pages, Ordering::Relaxed);
+        }
+        fits
+    }
+
+    /// Takes back a promise of [`Self::commit`].
+    pub fn uncommit(&self, pages: u64) {
+        let before = self.seat().committed.fetch_sub(pages, Ordering::Relaxed);
+        assert!(before >= pages, "{pages} pages uncommitted of {before}");
+        self.region()
+            .header()
+            .committed
+            .fetch_sub(pages, Ordering::Relaxed);
+    }
+
+    /// Pages that this process has committed.
+    #[must_use]
+    pub fn committed(&self) -> u64 {
+        self.seat().committed.load(Ordering::Relaxed)
+    }
+
+    /// Prepares a seat for a child, before the fork: it commits as much and holds the same
+    /// clusters. Until the child calls [`Self::adopt`] the seat belongs to the parent, which
+    /// retires it if the fork fails. No lease or release of this process may run meanwhile.
+    ///
+    /// # Errors
+    /// [`Error::Commit`] if the copy does not fit, [`Error::Full`] if no seat is free.
+    pub fn fork(&self) -> Result<Self, Error> {
+        let child = self
+            .control
+            .take_seat(self.seat().pid.load(Ordering::Relaxed))?;
+        if !child.commit(self.committed()) {
+            child.retire();
+            return Err(Error::Commit);
+        }
+        child.record().copy_command(self.record());
+        let fault_mode = self.stats().fault_mode.load(Ordering::Relaxed);
+        child
+            .stats()
+            .fault_mode
+            .store(fault_mode, Ordering::Relaxed);
+        let holders = self.region().holders();
+        for cluster in self.held() {
+            holders[cluster as usize].fetch_add(1, Ordering::Relaxed);
+            child.mark(cluster);
+        }
+        Ok(child)
+    }
+
+    /// In the child: takes the prepared seat. `pid` is as [`own_pid`] says in the child.
+    ///
+    /// # Errors
+    /// [`Error::Stale`] if the supervisor has given the seat back (the parent was killed and
+    /// the child did not run for a long time): the child's memory is lost, it must end.
+    pub fn adopt(&self, pid: u32) -> Result<(), Error> {
+        let prepared = State::Preparing.within(self.live);
+        self.seat()
+            .state
+            .compare_exchange(prepared, self.live, Ordering::AcqRel, Ordering::Relaxed)
+            .map_err(|_| Error::Stale)?;
+        // Only now is the seat surely ours; the supervisor is patient with a live seat without an id.
+        self.seat().pid.store(pid, Ordering::Release);
+        Ok(())
+    }
+
+    /// Gives leases, frames and commitments back and keeps the counters for the supervisor:
+    /// after a fork that failed, or at a clean exit. No write to the store may be in flight.
+    pub fn retire(&self) {
+        self.give_back_memory();
+        self.give_back_leases();
+        self.set_state(State::Retired);
+        self.control.raise_pressure();
+    }
+
+    /// The counters of this process.
+    #[must_use]
+    pub fn stats(&self) -> &'static ProcessStats {
+        &self.record().stats
+    }
+
+    /// Frames and commitments go back to the run.
+    pub(super) fn give_back_memory(&self) {
+        self.seat().used.store(0, Ordering::Relaxed);
+        self.seat().wanting.store(0, Ordering::Relaxed);
+        let granted = self.seat().granted.swap(0, Ordering::Relaxed);
+        self.region()
+            .header()
+            .granted
+            .fetch_sub(granted, Ordering::Relaxed);
+        let pages = self.seat().committed.swap(0, Ordering::Relaxed);
+        self.region()
+            .header()
+            .committed
+            .fetch_sub(pages, Ordering::Relaxed);
+    }
+
+    /// All clusters go back to the run.
+    pub(super) fn give_back_leases(&self) {
+        for cluster in self.held() {
+            self.give_back(cluster);
+        }
+        self.seat().leases_high.store(0, Ordering::Relaxed);
+    }
+
+    /// Moves the seat on, whatever it was in this generation.
+    pub(super) fn set_state(&self, state: State) {
+        self.seat()
+            .state
+            .store(state.within(self.live), Ordering::Release);
+    }
+
+    /// Moves the seat on from the state word `from`; false if it has moved meanwhile.
+    pub(super) fn advance(&self, from: u32, to: State) -> bool {
+        let to = to.within(from);
+        self.seat()
+            .state
+            .compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed)
+            .is_ok()
+    }
+
+    /// Notes a cluster, whose count of holders includes this process already, as held.
+    pub(super) fn mark(&self, cluster: u32) {
+        self.seat()
+            .leases_high
+            .fetch_max(cluster + 1, Ordering::Relaxed);
+        let word = &self.region().leases(self.index)[cluster as usize / 64];
+        let before = word.fetch_or(1 << (cluster % 64), Ordering::Relaxed);
+        assert!(
+            before & (1 << (cluster % 64)) == 0,
+            "cluster {cluster} leased twice"
+        );
+    }
+
+    /// Gives one cluster back; false if it was not held.
+    pub(super) fn give_back(&self, cluster: u32) -> bool {
+        let word = &self.region().leases(self.index)[cluster as usize / 64];
+        let bit = 1 << (cluster % 64);
+        if word.fetch_and(!bit, Ordering::Relaxed) & bit == 0 {
+            return false;
+        }
+        let header = self.region().header();
+        if self.region().holders()[cluster as usize].fetch_sub(1, Ordering::Release) == 1 {
+            header.clusters_free.fetch_add(1, Ordering::Relaxed);
+            header.cluster_hint.fetch_min(cluster, Ordering::Relaxed);
+        }
+        true
+    }
+
+    /// The clusters that this seat holds.
+    fn held(&self) -> impl Iterator<Item = u32> {
+        let high = self.seat().leases_high.load(Ordering::Relaxed);
+        let words = &self.region().leases(self.index)[..high.div_ceil(64) as usize];
+        (0_u32..).zip(words).flat_map(|(at, word)| {
+            let mut word = word.load(Ordering::Relaxed);
+            std::iter::from_fn(move || {
+                let bit = word.trailing_zeros();
+                (bit < 64).then(|| {
+                    word &= word - 1;
+                    at * 64 + bit
+                })
+            })
+        })
+    }
+
+    pub(super) fn region(&self) -> &Region {
+        self.control.region()
+    }
+
+    pub(super) fn seat(&self) -> &'static Seat {
+        &self.region().seats()[self.index as usize]
+    }
+
+    pub(super) fn record(&self) -> &'static Record {
+        &self.region().records()[self.index as usize]
+    }
+}

@@ -1,0 +1,320 @@
+//! Counters of one process in the control region, and what becomes of them in the summary.
+//!
+//! The process writes, the supervisor reads, also after the process has been killed: so they
+//! are plain atomics, stored without order among each other. The fault latency is a log-linear
+//! histogram (32 buckets an octave, so a quantile is at most 3 % too high) of fixed size.
+
+use flashvm_core::Counters;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Linear buckets of one octave, as a power of two.
+const SUB_BITS: u32 = 5;
+const SUB: usize = 1 << SUB_BITS;
+/// Latencies of 2^41 ns (36 minutes) and more share the last bucket.
+const EXPONENT_MAX: u32 = 40;
+const BUCKETS: usize = (EXPONENT_MAX - SUB_BITS + 2) as usize * SUB;
+
+/// The bucket for a latency in nanoseconds.
+fn bucket(ns: u64) -> usize {
+    if ns < SUB as u64 {
+        return ns as usize;
+    }
+    let shift = ns.ilog2() - SUB_BITS;
+    ((shift as usize + 1) * SUB + (ns >> shift) as usize - SUB).min(BUCKETS - 1)
+}
+
+/// The highest latency that falls into a bucket.
+fn bucket_end(index: usize) -> u64 {
+    if index < SUB {
+        return index as u64;
+    }
+    let shift = (index / SUB - 1) as u32;
+    (((index % SUB + SUB + 1) as u64) << shift) - 1
+}
+
+fn quantile_of(counts: impl Iterator<Item = u64> + Clone, max: u64, q: f64) -> u64 {
+    let total: u64 = counts.clone().sum();
+    let rank = ((total as f64 * q).ceil() as u64).clamp(1, total.max(1));
+    let mut seen = 0;
+    for (index, count) in counts.enumerate() {
+        seen += count;
+        if seen >= rank {
+            return bucket_end(index).min(max);
+        }
+    }
+    max
+}
+
+/// Fault latencies of one process: from the fault's arrival until its thread may go on.
+#[repr(C)]
+pub struct LatencyHistogram {
+    max: AtomicU64,
+    counts: [AtomicU64; BUCKETS],
+}
+
+impl LatencyHistogram {
+    /// Counts one latency in nanoseconds.
+    pub fn record(&self, ns: u64) {
+        self.counts[bucket(ns)].fetch_add(1, Ordering::Relaxed);
+        self.max.fetch_max(ns, Ordering::Relaxed);
+    }
+
+    /// The latency in nanoseconds that a share `q` (0 to 1) of all stays within; 0 if none.
+    #[must_use]
+    pub fn quantile(&self, q: f64) -> u64 {
+        quantile_of(
+            self.counts.iter().map(|c| c.load(Ordering::Relaxed)),
+            self.max(),
+            q,
+        )
+    }
+
+    /// The highest latency in nanoseconds.
+    #[must_use]
+    pub fn max(&self) -> u64 {
+        self.max.load(Ordering::Relaxed)
+    }
+
+    /// A copy that stays as it is. Allocates.
+    #[must_use]
+    pub fn snapshot(&self) -> Histogram {
+        Histogram {
+            max: self.max(),
+            counts: self
+                .counts
+                .iter()
+                .map(|c| c.load(Ordering::Relaxed))
+                .collect(),
+        }
+    }
+
+    fn clear(&self) {
+        self.max.store(0, Ordering::Relaxed);
+        for count in self
+            .counts
+            .iter()
+            .filter(|c| c.load(Ordering::Relaxed) != 0)
+        {
+            count.store(0, Ordering::Relaxed);
+        }
+    }
+}
+
+/// A histogram of latencies that nobody writes to any more.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Histogram {
+    max: u64,
+    counts: Vec<u64>,
+}
+
+impl Histogram {
+    /// The latency in nanoseconds that a share `q` (0 to 1) of all stays within; 0 if none.
+    #[must_use]
+    pub fn quantile(&self, q: f64) -> u64 {
+        quantile_of(self.counts.iter().copied(), self.max, q)
+    }
+
+    /// The highest latency in nanoseconds.
+    #[must_use]
+    pub fn max(&self) -> u64 {
+        self.max
+    }
+
+    /// Counts what `other` counted as well.
+    pub fn add(&mut self, other: &Self) {
+        self.max = self.max.max(other.max);
+        self.counts
+            .resize(self.counts.len().max(other.counts.len()), 0);
+        for (to, from) in self.counts.iter_mut().zip(&other.counts) {
+            *to += from;
+        }
+    }
+}
+
+/// One table of counters feeds the shared atomics, the snapshot and the sums. The first part
+/// is copied from the engine's own counters.
+macro_rules! counters {
+    (
+        engine { $($(#[$engine_doc:meta])* $engine:ident,)* }
+        pager { $($(#[$pager_doc:meta])* $pager:ident,)* }
+    ) => {
+        /// The counters of one process, in the control region.
+        #[repr(C)]
+        pub struct ProcessStats {
+            $($(#[$engine_doc])* pub $engine: AtomicU64,)*
+            $($(#[$pager_doc])* pub $pager: AtomicU64,)*
+            /// How faults are delivered: 0 not known yet, 1 inline, 2 handler.
+            pub fault_mode: AtomicU64,
+            /// Fault latencies.
+            pub latency: LatencyHistogram,
+        }
+
+        impl ProcessStats {
+            /// Publishes what the engine has counted.
+            pub fn publish(&self, counters: &Counters) {
+                $(self.$engine.store(counters.$engine, Ordering::Relaxed);)*
+            }
+
+            /// A copy that stays as it is. Allocates.
+            #[must_use]
+            pub fn snapshot(&self) -> StatsSnapshot {
+                StatsSnapshot {
+                    $($engine: self.$engine.load(Ordering::Relaxed),)*
+                    $($pager: self.$pager.load(Ordering::Relaxed),)*
+                    fault_mode: self.fault_mode.load(Ordering::Relaxed),
+                    latency: self.latency.snapshot(),
+                }
+            }
+
+            pub(super) fn clear(&self) {
+                self.publish(&Counters::default());
+                $(self.$pager.store(0, Ordering::Relaxed);)*
+                self.fault_mode.store(0, Ordering::Relaxed);
+                self.latency.clear();
+            }
+        }
+
+        /// The counters of a process, or the sums over several.
+        #[derive(Clone, Debug, Default, PartialEq, Eq)]
+        pub struct StatsSnapshot {
+            $($(#[$engine_doc])* pub $engine: u64,)*
+            $($(#[$pager_doc])* pub $pager: u64,)*
+            /// How faults are delivered: 0 not known, 1 inline, 2 handler, 3 not all the same.
+            pub fault_mode: u64,
+            /// Fault latencies.
+            pub latency: Histogram,
+        }
+
+        impl StatsSnapshot {
+            /// Adds the counters of another process.
+            pub fn add(&mut self, other: &Self) {
+                $(self.$engine += other.$engine;)*
+                $(self.$pager += other.$pager;)*
+                self.fault_mode = match (self.fault_mode, other.fault_mode) {
+                    (0, mode) | (mode, 0) => mode,
+                    (one, two) if one == two => one,
+                    _ => 3,
+                };
+                self.latency.add(&other.latency);
+            }
+        }
+    };
+}
+
+counters! {
+    engine {
+        /// Faults on absent, stored, shadow or incoming pages.
+        faults_total,
+        /// Faults that needed a read from flash, issued for them.
+        faults_major,
+        /// Faults that met a read already under way.
+        faults_waited,
+        /// Faults on pages that were still in the shadow.
+        faults_rescued,
+        /// Faults that were given a frame of zeros.
+        faults_zero,
+        /// First stores to write-protected pages.
+        faults_write_protect,
+        /// Faults that had to wait for a frame.
+        faults_stalled,
+        /// Pages read from flash without error.
+        pages_in,
+        /// Pages written to flash without error.
+        pages_out,
+        /// Dirty pages that held only zeros and were not written.
+        zero_pages_skipped,
+        /// Frames taken from pages that were not stored to since they came in.
+        evicted_clean,
+        /// Frames taken from pages that were stored to since they came in.
+        evicted_dirty,
+        /// Pages brought in that nobody had asked for yet.
+        prefetch_issued,
+        /// Of these, pages that were then wanted.
+        prefetch_used,
+        /// Of these, pages that left RAM without being known to have been used.
+        prefetch_wasted,
+        /// Most frames in use at one time.
+        resident_pages_max,
+        /// Pages that could not be read, or whose checksum differed.
+        read_errors,
+        /// Pages whose write failed and was tried elsewhere.
+        write_errors,
+        /// Slots given up after a failed write.
+        slots_bad,
+        /// Pages that could not be moved, as they were pinned or shared.
+        refused,
+        /// Pages that the program gave up.
+        discarded,
+    }
+    pager {
+        /// Bytes read from the store.
+        bytes_read,
+        /// Bytes written to the store.
+        bytes_written,
+        /// Times that frames in use exceeded the limit, by a lowered limit or by another process.
+        budget_overruns,
+    }
+}
+
+impl StatsSnapshot {
+    /// The name of the fault mode.
+    #[must_use]
+    pub fn fault_mode_name(&self) -> &'static str {
+        match self.fault_mode {
+            1 => "inline",
+            2 => "handler",
+            3 => "mixed",
+            _ => "none",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn histogram() -> Box<LatencyHistogram> {
+        Box::new(LatencyHistogram {
+            max: AtomicU64::new(0),
+            counts: [const { AtomicU64::new(0) }; BUCKETS],
+        })
+    }
+
+    #[test]
+    fn buckets_are_contiguous() {
+        for index in 0..BUCKETS - 1 {
+            assert_eq!(bucket(bucket_end(index)), index);
+            assert_eq!(bucket(bucket_end(index) + 1), index + 1);
+        }
+        assert_eq!(bucket(u64::MAX), BUCKETS - 1);
+    }
+
+    #[test]
+    fn empty_is_zero() {
+        assert_eq!(histogram().quantile(0.5), 0);
+        assert_eq!(Histogram::default().quantile(0.99), 0);
+    }
+
+    proptest! {
+        #[test]
+        fn quantiles_are_within_three_percent(
+            mut values in prop::collection::vec(0_u64..1 << 38, 1..300),
+            q in 0.0_f64..=1.0,
+        ) {
+            let histogram = histogram();
+            for value in &values {
+                histogram.record(*value);
+            }
+            values.sort_unstable();
+            let rank = ((values.len() as f64 * q).ceil() as usize).clamp(1, values.len());
+            let exact = values[rank - 1];
+            let told = histogram.quantile(q);
+            prop_assert!(told >= exact && told as f64 <= exact as f64 * 1.032 + 1.0);
+            prop_assert_eq!(histogram.snapshot().quantile(q), told);
+            let mut twice = histogram.snapshot();
+            twice.add(&histogram.snapshot());
+            prop_assert_eq!(twice.quantile(q), told);
+        }
+    }
+}

@@ -1,0 +1,343 @@
+//! The control region against a naive model, under two threads, and with processes that die.
+
+use super::process::State;
+use super::*;
+use flashvm_core::{ClusterId, ClusterSource};
+use proptest::prelude::*;
+use std::collections::BTreeSet;
+use std::sync::atomic::AtomicBool;
+use std::time::Instant;
+
+const MIB: u64 = 1 << 20;
+
+fn settings(ram_bytes: u64, flash_bytes: u64) -> RunSettings {
+    RunSettings {
+        ram_bytes,
+        flash_bytes,
+        preset: "flashvm".to_owned(),
+        fault: "auto".to_owned(),
+        ..RunSettings::default()
+    }
+}
+
+fn control(ram_bytes: u64, flash_bytes: u64) -> Control {
+    Control::create(&settings(ram_bytes, flash_bytes))
+        .unwrap()
+        .0
+}
+
+/// What a process should hold, kept the simplest way.
+#[derive(Clone, Default)]
+struct Model {
+    clusters: BTreeSet<u32>,
+    committed: u64,
+    used: u32,
+    wanting: bool,
+}
+
+#[derive(Clone, Debug)]
+enum Op {
+    Register,
+    Lease(usize),
+    Release(usize, usize),
+    Fork(usize, bool),
+    Retire(usize),
+    Commit(usize, u64),
+    Uncommit(usize, u64),
+    Use(usize, u32, bool),
+    Exec(usize),
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let who = 0_usize..8;
+    prop_oneof![
+        1 => Just(Op::Register),
+        8 => who.clone().prop_map(Op::Lease),
+        4 => (who.clone(), 0_usize..100).prop_map(|(p, n)| Op::Release(p, n)),
+        2 => (who.clone(), any::<bool>()).prop_map(|(p, ok)| Op::Fork(p, ok)),
+        1 => who.clone().prop_map(Op::Retire),
+        4 => (who.clone(), 0_u64..1500).prop_map(|(p, n)| Op::Commit(p, n)),
+        2 => (who.clone(), 0_u64..1500).prop_map(|(p, n)| Op::Uncommit(p, n)),
+        4 => (who.clone(), 0_u32..600, any::<bool>()).prop_map(|(p, n, w)| Op::Use(p, n, w)),
+        1 => who.prop_map(Op::Exec),
+    ]
+}
+
+/// The documented limit, computed from the model.
+fn limit(budget: u32, models: &[(Process, u32, Model)], me: usize) -> u32 {
+    let others: Vec<&Model> = models
+        .iter()
+        .enumerate()
+        .filter(|(at, (_, _, model))| *at != me && (model.used > 0 || model.wanting))
+        .map(|(_, (_, _, model))| model)
+        .collect();
+    let share = budget / (others.len() as u32 + 1);
+    let claims: u32 = others
+        .iter()
+        .map(|m| if m.wanting { m.used.max(share) } else { m.used })
+        .sum();
+    share
+        .max(budget.saturating_sub(claims))
+        .max(LIMIT_FRAMES_MIN)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+    #[test]
+    fn agrees_with_the_model(ops in prop::collection::vec(op(), 1..120)) {
+        const CLUSTERS: u32 = 70;
+        let control = control(4 * MIB, u64::from(CLUSTERS) * 128 * 1024);
+        let commit_max = 1024 + u64::from(CLUSTERS) * 32 - u64::from(CLUSTERS) * 32 / 50;
+        let mut live: Vec<(Process, u32, Model)> = Vec::new();
+        let mut next_pid = 1_000_000;
+        for op in ops {
+            let count = live.len();
+            let committed: u64 = live.iter().map(|(_, _, m)| m.committed).sum();
+            match op {
+                Op::Register => {
+                    next_pid += 1;
+                    let process = control.register(next_pid, "test").unwrap();
+                    live.push((process, next_pid, Model::default()));
+                }
+                _ if count == 0 => {}
+                Op::Lease(p) => {
+                    let held: BTreeSet<u32> =
+                        live.iter().flat_map(|(_, _, m)| m.clusters.iter().copied()).collect();
+                    let (process, _, model) = &mut live[p % count];
+                    match process.clusters().lease() {
+                        Some(ClusterId(cluster)) => {
+                            prop_assert!(!held.contains(&cluster) && cluster < CLUSTERS);
+                            model.clusters.insert(cluster);
+                        }
+                        None => prop_assert_eq!(held.len() as u32, CLUSTERS),
+                    }
+                }
+                Op::Release(p, n) => {
+                    let (process, _, model) = &mut live[p % count];
+                    if !model.clusters.is_empty() {
+                        let nth = n % model.clusters.len();
+                        let cluster = *model.clusters.iter().nth(nth).unwrap();
+                        model.clusters.remove(&cluster);
+                        process.clusters().release(ClusterId(cluster));
+                    }
+                }
+                Op::Fork(p, succeeds) => {
+                    let (process, _, model) = &live[p % count];
+                    let mut model = Model { used: 0, wanting: false, ..model.clone() };
+                    match process.fork() {
+                        Ok(child) => {
+                            prop_assert!(committed + model.committed <= commit_max);
+                            if succeeds {
+                                next_pid += 1;
+                                child.adopt(next_pid).unwrap();
+                                model.committed = child.committed();
+                                live.push((child, next_pid, model));
+                            } else {
+                                child.retire();
+                            }
+                        }
+                        Err(Error::Commit) => {
+                            prop_assert!(committed + model.committed > commit_max);
+                        }
+                        Err(other) => prop_assert!(false, "{other}"),
+                    }
+                }
+                Op::Retire(p) => live.swap_remove(p % count).0.retire(),
+                Op::Commit(p, n) => {
+                    let (process, _, model) = &mut live[p % count];
+                    let fits = process.commit(n);
+                    prop_assert_eq!(fits, committed + n <= commit_max);
+                    model.committed += if fits { n } else { 0 };
+                }
+                Op::Uncommit(p, n) => {
+                    let (process, _, model) = &mut live[p % count];
+                    let n = n.min(model.committed);
+                    process.uncommit(n);
+                    model.committed -= n;
+                }
+                Op::Use(p, used, wanting) => {
+                    let (process, _, model) = &mut live[p % count];
+                    (model.used, model.wanting) = (used, wanting);
+                    process.set_used(used);
+                    process.set_wanting(wanting);
+                }
+                Op::Exec(p) => {
+                    let (process, pid, model) = &mut live[p % count];
+                    *process = control.register(*pid, "after exec").unwrap();
+                    *model = Model::default();
+                }
+            }
+            let committed: u64 = live.iter().map(|(_, _, m)| m.committed).sum();
+            prop_assert_eq!(control.committed_pages(), (committed, commit_max));
+            for (at, (process, _, model)) in live.iter().enumerate() {
+                prop_assert_eq!(process.limit(), limit(1024, &live, at));
+                for cluster in &model.clusters {
+                    let holders =
+                        live.iter().filter(|(_, _, m)| m.clusters.contains(cluster)).count();
+                    prop_assert_eq!(process.clusters().shared(ClusterId(*cluster)), holders > 1);
+                }
+            }
+        }
+        for (process, _, _) in live {
+            process.retire();
+        }
+        let process = control.register(1, "last").unwrap();
+        let all: BTreeSet<u32> =
+            std::iter::from_fn(|| process.clusters().lease()).map(|c| c.0).collect();
+        prop_assert_eq!(all.len() as u32, CLUSTERS);
+    }
+}
+
+#[test]
+fn two_threads_never_lease_the_same() {
+    const CLUSTERS: usize = 40;
+    let control = control(4 * MIB, CLUSTERS as u64 * 128 * 1024);
+    let taken: [AtomicBool; CLUSTERS] = [const { AtomicBool::new(false) }; CLUSTERS];
+    std::thread::scope(|scope| {
+        for pid in [11, 12] {
+            let taken = &taken;
+            scope.spawn(move || {
+                let mut process = control.register(pid, "stress").unwrap();
+                let mut held = Vec::new();
+                let mut random = pid;
+                for round in 0..100_000_u32 {
+                    random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                    if random >> 31 == 0 {
+                        if let Some(cluster) = process.clusters().lease() {
+                            assert!(!taken[cluster.0 as usize].swap(true, Ordering::SeqCst));
+                            held.push(cluster);
+                        }
+                    } else if !held.is_empty() {
+                        let cluster = held.swap_remove(random as usize % held.len());
+                        taken[cluster.0 as usize].store(false, Ordering::SeqCst);
+                        process.clusters().release(cluster);
+                    }
+                    if round % 64 == 0 && process.commit(10) {
+                        process.uncommit(10);
+                    }
+                    if round % 5000 == 0 {
+                        let child = process.fork().unwrap();
+                        child.retire();
+                        for cluster in held.drain(..) {
+                            taken[cluster.0 as usize].store(false, Ordering::SeqCst);
+                            process.clusters().release(cluster);
+                        }
+                        process = control.register(pid, "stress").unwrap();
+                    }
+                }
+                for cluster in held {
+                    taken[cluster.0 as usize].store(false, Ordering::SeqCst);
+                }
+                process.retire();
+            });
+        }
+    });
+    let process = control.register(13, "last").unwrap();
+    assert_eq!(
+        std::iter::from_fn(|| process.clusters().lease()).count(),
+        CLUSTERS
+    );
+    assert_eq!(control.committed_pages().0, 0);
+}
+
+#[test]
+fn settings_survive_the_region() {
+    let mut settings = settings(64 * MIB, 1 << 30);
+    settings.policy = Some("clock".to_owned());
+    settings.inject = Some(Inject {
+        flip_ppm: 3,
+        ..Inject::default()
+    });
+    let (_, fd) = Control::create(&settings).unwrap();
+    let other = Control::attach(fd.as_fd()).unwrap();
+    assert_eq!(other.settings().unwrap(), settings);
+    assert_eq!(other.budget_frames(), 16 << 10);
+    assert_eq!(other.store_slots(), 256 << 10);
+    assert!(
+        rustix::fs::ftruncate(&fd, 4096).is_err(),
+        "the region is sealed"
+    );
+}
+
+#[test]
+fn foreign_memory_is_refused() {
+    let fd = rustix::fs::memfd_create("other", MemfdFlags::ALLOW_SEALING).unwrap();
+    rustix::fs::ftruncate(&fd, 64 << 20).unwrap();
+    assert!(matches!(Control::attach(fd.as_fd()), Err(Error::Foreign)));
+    rustix::fs::fcntl_add_seals(&fd, SealFlags::SHRINK).unwrap();
+    assert!(matches!(Control::attach(fd.as_fd()), Err(Error::Foreign)));
+    let file = tempfile::tempfile().unwrap();
+    assert!(matches!(Control::attach(file.as_fd()), Err(Error::Foreign)));
+}
+
+#[test]
+fn the_dead_give_back_what_they_held() {
+    let control = control(64 * MIB, 64 * MIB);
+    let mut warden = Warden::new(control);
+    let mut program = std::process::Command::new("sleep")
+        .arg("1000")
+        .spawn()
+        .unwrap();
+    let other = control.register(own_pid().unwrap(), "other").unwrap();
+    let process = control.register(program.id(), "sleep 1000").unwrap();
+    process.clusters().lease().unwrap();
+    process.set_used(16 << 10);
+    assert!(process.commit(500));
+    process.stats().faults_major.store(7, Ordering::Relaxed);
+    let orphan = process.fork().unwrap();
+    let start = Instant::now();
+    assert!(warden.look(start).is_empty());
+    assert_eq!(warden.alive().len(), 2);
+    assert_eq!(other.limit(), 8 << 10);
+
+    program.kill().unwrap();
+    // Not reaped yet: a zombie is dead.
+    while warden.pidfds().count() > 2 || control.committed_pages().0 == 1000 {
+        assert!(warden.look(start).is_empty());
+    }
+    assert_eq!(other.limit(), 16 << 10);
+    let records = warden.look(start + Duration::from_secs(2));
+    assert_eq!(records.len(), 1);
+    assert_eq!(
+        (records[0].pid, &*records[0].command),
+        (program.id(), "sleep 1000")
+    );
+    assert_eq!(records[0].stats.faults_major, 7);
+    program.wait().unwrap();
+    assert!(other.clusters().shared(ClusterId(0)) || control.committed_pages().0 == 500);
+
+    // The seat for a fork that never came about goes back later, and cannot be adopted then.
+    assert!(warden.look(start + Duration::from_secs(20)).is_empty());
+    assert_eq!(control.committed_pages().0, 0);
+    assert!(matches!(orphan.adopt(1), Err(Error::Stale)));
+    assert_eq!(std::iter::from_fn(|| other.clusters().lease()).count(), 512);
+    assert_eq!(warden.finish().len(), 1);
+}
+
+#[test]
+fn pressure_wakes_the_waiting() {
+    let control = control(4 * MIB, 4 * MIB);
+    let seen = control.pressure();
+    assert_eq!(control.wait_pressure(seen, Duration::from_millis(5)), seen);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut now = seen;
+            while now == seen {
+                now = control.wait_pressure(seen, Duration::from_secs(10));
+            }
+        });
+        control.raise_pressure();
+    });
+}
+
+#[test]
+fn own_pid_is_ours() {
+    assert_eq!(own_pid().unwrap(), std::process::id());
+}
+
+#[test]
+fn states_keep_their_generation() {
+    let word = State::Live.within(0b101_000);
+    assert_eq!(State::of(word), State::Live);
+    assert_eq!(State::Retired.within(word) >> 3, word >> 3);
+}

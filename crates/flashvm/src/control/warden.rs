@@ -1,0 +1,233 @@
+//! The supervisor's look at the seats: notices deaths, gives back what the dead held, and
+//! collects the counters of all who have been.
+//!
+//! Frames and commitments of a dead process go back at once. Its clusters wait a second if it
+//! had leased any itself: the kernel may still be carrying out writes that it had queued, and
+//! they must not land in a cluster that has a new owner by then.
+
+use super::Control;
+use super::layout::Seat;
+use super::process::State;
+use super::stats::StatsSnapshot;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fd::{BorrowedFd, OwnedFd};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+/// How long the clusters of a process that was killed stay unused.
+const WRITES_SETTLE: Duration = Duration::from_secs(1);
+/// How long a seat may be in preparation, by a process that is dead, until it is given back.
+const PREPARATION_MAX: Duration = Duration::from_secs(5);
+
+/// What a process of the run did, told after its end or while it runs.
+#[derive(Clone, Debug)]
+pub struct ProcessRecord {
+    /// Its process id, as the supervisor sees it.
+    pub pid: u32,
+    /// Its command, possibly cut.
+    pub command: String,
+    /// Its counters.
+    pub stats: StatsSnapshot,
+}
+
+/// What the warden knows of the process on a seat.
+struct Watched {
+    word: u32,
+    pid: u32,
+    /// Start time in clock ticks since boot: tells a process from a later one of the same id.
+    started: Option<u64>,
+    pidfd: Option<OwnedFd>,
+    /// When the death, or an orphaned preparation, was first seen.
+    dead_since: Option<Instant>,
+}
+
+/// Watches all seats of a run.
+pub struct Warden {
+    control: Control,
+    watched: Vec<Option<Watched>>,
+}
+
+impl Warden {
+    /// A warden for the run; there must be only one.
+    #[must_use]
+    pub fn new(control: Control) -> Self {
+        Self {
+            control,
+            watched: Vec::new(),
+        }
+    }
+
+    /// Looks at every seat once: returns the records of processes that have gone. `now` is the
+    /// time of the look. To be called some times a second.
+    pub fn look(&mut self, now: Instant) -> Vec<ProcessRecord> {
+        let mut records = Vec::new();
+        let mut freed = false;
+        for (index, seat) in self.control.seats_taken() {
+            let at = index as usize;
+            self.watched
+                .resize_with(self.watched.len().max(at + 1), || None);
+            let word = seat.state.load(Ordering::Acquire);
+            let state = State::of(word);
+            let process = self.control.process_at(index, word);
+            match state {
+                State::Free => self.watched[at] = None,
+                State::Retired => {
+                    self.watched[at] = None;
+                    records.extend(self.harvest(index, seat, word));
+                }
+                State::Preparing | State::Live | State::Dying => {
+                    let pid = match seat.pid.load(Ordering::Acquire) {
+                        0 => seat.preparer.load(Ordering::Acquire),
+                        pid => pid,
+                    };
+                    let watched = match &mut self.watched[at] {
+                        Some(watched) if watched.is(word, pid) => watched,
+                        other => other.insert(Watched::new(word, pid)),
+                    };
+                    if watched.dead_since.is_none() && watched.dead() {
+                        watched.dead_since = Some(now);
+                    }
+                    let Some(since) = watched.dead_since else {
+                        continue;
+                    };
+                    let dead_for = now.duration_since(since);
+                    let unsettled = seat.pid.load(Ordering::Relaxed) == 0;
+                    if unsettled && dead_for < PREPARATION_MAX {
+                        continue;
+                    }
+                    if state != State::Dying {
+                        if !process.advance(word, State::Dying) {
+                            continue;
+                        }
+                        process.give_back_memory();
+                        freed = true;
+                    }
+                    let wrote = seat.wrote.load(Ordering::Relaxed) != 0;
+                    if !wrote || dead_for >= WRITES_SETTLE {
+                        self.watched[at] = None;
+                        process.retire();
+                        records.extend(self.harvest(index, seat, word));
+                    }
+                }
+            }
+        }
+        if freed {
+            self.control.raise_pressure();
+        }
+        records
+    }
+
+    /// The records of the processes that are alive.
+    #[must_use]
+    pub fn alive(&self) -> Vec<ProcessRecord> {
+        self.control
+            .seats_taken()
+            .filter(|(_, seat)| {
+                matches!(
+                    State::of(seat.state.load(Ordering::Acquire)),
+                    State::Live | State::Dying | State::Retired
+                )
+            })
+            .filter_map(|(index, seat)| self.record(index, seat))
+            .collect()
+    }
+
+    /// The records of all that are left, when no process of the run is alive any more.
+    #[must_use]
+    pub fn finish(self) -> Vec<ProcessRecord> {
+        self.alive()
+    }
+
+    /// Descriptors that become readable when a watched process dies.
+    pub fn pidfds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        use rustix::fd::AsFd;
+        self.watched
+            .iter()
+            .flatten()
+            .filter(|watched| watched.dead_since.is_none())
+            .filter_map(|watched| watched.pidfd.as_ref().map(AsFd::as_fd))
+    }
+
+    fn record(&self, index: u32, seat: &Seat) -> Option<ProcessRecord> {
+        let pid = seat.pid.load(Ordering::Relaxed);
+        let record = &self.control.region().records()[index as usize];
+        (pid != 0).then(|| ProcessRecord {
+            pid,
+            command: record.command(),
+            stats: record.stats.snapshot(),
+        })
+    }
+
+    /// Takes the record of a retired seat and frees it.
+    fn harvest(&self, index: u32, seat: &Seat, word: u32) -> Option<ProcessRecord> {
+        let record = self.record(index, seat);
+        seat.pid.store(0, Ordering::Relaxed);
+        seat.preparer.store(0, Ordering::Relaxed);
+        self.control.process_at(index, word).set_state(State::Free);
+        record
+    }
+}
+
+impl Watched {
+    fn new(word: u32, pid: u32) -> Self {
+        Self {
+            word,
+            pid,
+            started: ProcessState::of(pid).map(|state| state.started),
+            pidfd: i32::try_from(pid)
+                .ok()
+                .and_then(Pid::from_raw)
+                .and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok()),
+            dead_since: None,
+        }
+    }
+
+    /// Whether this is still the process on the seat: `Live` follows `Preparing` and `Dying`
+    /// follows `Live` without a change of the process.
+    fn is(&self, word: u32, pid: u32) -> bool {
+        self.pid == pid
+            && (self.word == word
+                || State::Dying.within(self.word) == word && State::of(self.word) == State::Live)
+    }
+
+    fn dead(&mut self) -> bool {
+        if let Some(pidfd) = &self.pidfd {
+            let mut fds = [PollFd::new(pidfd, PollFlags::IN)];
+            if poll(&mut fds, Some(&Timespec::default())) == Ok(0) {
+                return false;
+            }
+        }
+        let alive = ProcessState::of(self.pid).is_some_and(|state| {
+            Some(state.started) == self.started && !(state.zombie && state.threads < 2)
+        });
+        if alive {
+            // Older kernels tell too early when a thread execs: do without this descriptor.
+            self.pidfd = None;
+        }
+        !alive
+    }
+}
+
+/// The fields of `/proc/PID/stat` that tell whether a process is still the one it was.
+struct ProcessState {
+    zombie: bool,
+    threads: u64,
+    started: u64,
+}
+
+impl ProcessState {
+    fn of(pid: u32) -> Option<Self> {
+        let stat = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
+        // The command, in parentheses, may itself hold spaces and parentheses.
+        let rest = &stat[stat.iter().rposition(|b| *b == b')')? + 1..];
+        let rest = str::from_utf8(rest).ok()?;
+        let mut fields = rest.split_ascii_whitespace();
+        let state = fields.next()?;
+        Some(Self {
+            zombie: matches!(state, "Z" | "X" | "x"),
+            threads: fields.nth(16)?.parse().ok()?,
+            started: fields.nth(1)?.parse().ok()?,
+        })
+    }
+}

@@ -1,0 +1,70 @@
+//! The live system: memory on flash for the process that this library is loaded into.
+//!
+//! [`start`] reserves one range of addresses, registers it with userfaultfd and resolves the
+//! faults there from flash; [`Pager`] then hands out parts of it. The preloaded object of
+//! `flashvm-cli` puts a program's `malloc` and `mmap` there.
+#![deny(unsafe_code)]
+
+pub mod control;
+#[allow(
+    unsafe_code,
+    reason = "the pager passes addresses of memory that only the program refers to; each use \
+              argues why nothing else refers to it"
+)]
+mod pager;
+pub mod program;
+mod regions;
+mod store;
+mod sys;
+
+pub use pager::{Inheritance, Pager, pager, start};
+pub use sys::signals::Uninterrupted;
+pub use sys::thread::on_pager_stack;
+pub use sys::uffd::{Features, probe as probe_userfaultfd};
+pub use sys::{all as pager_descriptors, is_ours as is_pager_descriptor};
+
+/// Why the pager of a process could not start.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The control region could not be used.
+    #[error(transparent)]
+    Control(#[from] control::Error),
+    /// The kernel does not give this process a userfaultfd.
+    #[error(
+        "userfaultfd: {0}; handler mode needs CAP_SYS_PTRACE, see `flashvm doctor` for what to change"
+    )]
+    Userfaultfd(#[source] rustix::io::Errno),
+    /// The kernel's userfaultfd lacks what paging needs.
+    #[error(
+        "this kernel's userfaultfd has no write-protection or no fork events: Linux 5.7 is needed"
+    )]
+    KernelTooOld,
+    /// The settings of the run make no sense.
+    #[error("{0}")]
+    Settings(String),
+    /// The kernel did not give memory or a descriptor.
+    #[error("{what}: {source}")]
+    Memory {
+        /// What for.
+        what: &'static str,
+        /// What the kernel answered.
+        source: rustix::io::Errno,
+    },
+    /// A thread could not be started.
+    #[error("starting the pager's threads: {0}")]
+    Threads(#[source] rustix::io::Errno),
+    /// The recording could not be written.
+    #[error("the recording {path}: {source}")]
+    Recording {
+        /// Its file.
+        path: std::path::PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+}
+
+impl Error {
+    fn memory(what: &'static str) -> impl Fn(rustix::io::Errno) -> Self {
+        move |source| Self::Memory { what, source }
+    }
+}

@@ -1,0 +1,315 @@
+//! The cleaner: reclaims ahead of need, so that a fault seldom waits for a write.
+//!
+//! Its requests are scans (which pages hold only zeros) and writes. Both work on pages in the
+//! shadow, which the program cannot change, so the engine is not locked meanwhile. Where pages
+//! cannot be moved they are copied out of the region first; if the program changes one in the
+//! meantime the engine knows, and what was written is void.
+
+use super::{Core, Freeze, Pager};
+use crate::store::FlashStore;
+use crate::sys::flash_io::{Completion, FlashIo, Request};
+use crate::sys::map;
+use flashvm_core::{Action, Event, IoId, PAGE_SIZE, PageId, RUN_PAGES_MAX, SlotId};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::collections::HashMap;
+use std::os::fd::OwnedFd;
+
+/// Writes that may be in flight.
+const WRITES_MAX: usize = 8;
+
+/// What the cleaner has in flight and how it gets at the contents.
+struct Writes {
+    io: FlashIo,
+    in_flight: HashMap<IoId, Write>,
+    bounce: Option<Bounce>,
+}
+
+struct Write {
+    slot: SlotId,
+    pages: Vec<PageId>,
+    buffer: Option<usize>,
+}
+
+/// Buffers for the contents of pages that stay where the program can change them.
+struct Bounce {
+    memory: OwnedFd,
+    base: usize,
+    free: Vec<usize>,
+}
+
+impl Pager {
+    /// The cleaner's thread.
+    pub(super) fn clean(&self) {
+        let mut writes: Option<Writes> = None;
+        let mut completions: Vec<Completion> = Vec::with_capacity(WRITES_MAX);
+        let mut work: Vec<(Action, Vec<PageId>)> = Vec::new();
+        loop {
+            self.cleaner_called
+                .store(false, std::sync::atomic::Ordering::Relaxed);
+            if let Some(writes) = &mut writes {
+                writes.io.reap(&mut completions);
+            }
+            let mut busy = !completions.is_empty();
+
+            let mut core = self.lock();
+            for completion in completions.drain(..) {
+                self.write_ended(&mut core, writes.as_mut().expect("a queue"), completion);
+            }
+            if core.freeze == Freeze::No {
+                busy |= self.reclaim(&mut core);
+            }
+            let in_flight = writes.as_ref().map_or(0, |writes| writes.in_flight.len());
+            while in_flight + work.len() < WRITES_MAX {
+                let Some(action) = core.to_clean.pop_front() else {
+                    break;
+                };
+                let (Action::Scan { io, .. } | Action::Write { io, .. }) = action else {
+                    unreachable!("only scans and writes are queued here")
+                };
+                work.push((action, core.engine.io_pages(io).to_vec()));
+            }
+            if !core.unshare.is_empty() {
+                self.unshare_soon(&mut core);
+            }
+            self.hand_over(&mut core, false);
+            if core.freeze == Freeze::Quiescing && core.is_quiet() {
+                self.changed.notify_all();
+            }
+            let deadline = core.engine.deadline();
+            drop(core);
+
+            busy |= !work.is_empty();
+            for (action, pages) in work.drain(..) {
+                let writes = writes.get_or_insert_with(|| self.open_writes());
+                match action {
+                    Action::Scan { io, .. } => {
+                        let zero = self.scan(writes, &pages);
+                        let mut core = self.lock();
+                        self.apply(&mut core, Event::Scanned { io, zero });
+                    }
+                    Action::Write { io, slot, .. } => self.write(writes, io, slot, pages),
+                    _ => unreachable!("only scans and writes are queued here"),
+                }
+            }
+            if let Some(writes) = &mut writes {
+                writes.io.submit();
+            }
+            if !busy {
+                self.rest(writes.as_ref(), deadline.is_some());
+            }
+        }
+    }
+
+    /// Reclaims batches until there is enough, or nothing more can be done now.
+    fn reclaim(&self, core: &mut Core) -> bool {
+        let mut any = false;
+        // The handler gets its turn between batches; what is left is done in the next round.
+        for _ in 0..4 {
+            if !core.engine.wants_reclaim() {
+                break;
+            }
+            self.look_at_limit(core);
+            let progress = core.progress;
+            self.apply(core, Event::Reclaim);
+            if core.progress == progress {
+                break;
+            }
+            any = true;
+        }
+        any
+    }
+
+    fn open_writes(&self) -> Writes {
+        let io = FlashIo::new(self.store.file(), None, self.settings.no_uring)
+            .unwrap_or_else(|e| self.die(&format!("no queue for writes: {e}")));
+        let bounce = (!self.can_move).then(|| {
+            let run = RUN_PAGES_MAX as usize * PAGE_SIZE;
+            let open = || {
+                let base = map::own(run * WRITES_MAX)?;
+                Ok(Bounce {
+                    memory: map::own_memory()?,
+                    base,
+                    free: (0..WRITES_MAX).map(|i| base + i * run).collect(),
+                })
+            };
+            open().unwrap_or_else(|e: rustix::io::Errno| self.die(&format!("bounce buffers: {e}")))
+        });
+        Writes {
+            io,
+            in_flight: HashMap::with_capacity(WRITES_MAX),
+            bounce,
+        }
+    }
+
+    /// Which of these pages hold only zeros.
+    fn scan(&self, writes: &Writes, pages: &[PageId]) -> u64 {
+        let mut copy = [0u8; PAGE_SIZE];
+        let mut zero = 0;
+        for (index, &page) in pages.iter().enumerate() {
+            let contents: &[u8] = match &writes.bounce {
+                None => {
+                    // SAFETY: the page is in the shadow and stays there until this scan is
+                    // answered; nobody writes to the shadow.
+                    unsafe { map::bytes(self.shadow_address(page), PAGE_SIZE) }
+                }
+                Some(bounce) => {
+                    let address = self.address(page) as u64;
+                    match rustix::io::pread(&bounce.memory, &mut copy, address) {
+                        Ok(PAGE_SIZE) => &copy,
+                        _ => continue,
+                    }
+                }
+            };
+            if is_zero(contents) {
+                zero |= 1 << index;
+            }
+        }
+        zero
+    }
+
+    fn write(&self, writes: &mut Writes, io: IoId, slot: SlotId, pages: Vec<PageId>) {
+        let mut parts: Vec<(usize, u32)> = Vec::with_capacity(pages.len());
+        let buffer = match &mut writes.bounce {
+            None => {
+                for &page in &pages {
+                    let address = self.shadow_address(page);
+                    match parts.last_mut() {
+                        Some((start, len)) if *start + *len as usize == address => {
+                            *len += PAGE_SIZE as u32;
+                        }
+                        _ => parts.push((address, PAGE_SIZE as u32)),
+                    }
+                }
+                None
+            }
+            Some(bounce) => {
+                let buffer = bounce
+                    .free
+                    .pop()
+                    .expect("one buffer for each write in flight");
+                for (index, &page) in pages.iter().enumerate() {
+                    let at = buffer + index * PAGE_SIZE;
+                    // SAFETY: this buffer belongs to this write alone.
+                    let copy = unsafe { std::slice::from_raw_parts_mut(at as *mut u8, PAGE_SIZE) };
+                    let address = self.address(page) as u64;
+                    // A page that cannot be read is gone, and its slot will be given up.
+                    let _ = rustix::io::pread(&bounce.memory, copy, address);
+                }
+                parts.push((buffer, (pages.len() * PAGE_SIZE) as u32));
+                Some(buffer)
+            }
+        };
+        let mut index = 0;
+        for &(start, len) in &parts {
+            for at in (start..start + len as usize).step_by(PAGE_SIZE) {
+                // SAFETY: shadow or bounce buffer; neither changes while the write is in flight.
+                let contents = unsafe { map::bytes(at, PAGE_SIZE) };
+                self.store
+                    .set_checksum(slot.plus(index), FlashStore::checksum(contents));
+                index += 1;
+            }
+        }
+        writes.in_flight.insert(
+            io,
+            Write {
+                slot,
+                pages,
+                buffer,
+            },
+        );
+        writes.io.push(Request::Write {
+            tag: u64::from(io.0),
+            offset: FlashStore::offset(slot),
+            parts,
+        });
+    }
+
+    fn write_ended(&self, core: &mut Core, writes: &mut Writes, completion: Completion) {
+        let io = IoId(completion.tag as u32);
+        let write = writes.in_flight.remove(&io).expect("a write in flight");
+        debug_assert!(self.store.file() >= 0 && write.slot.0 < u32::MAX);
+        if let (Some(buffer), Some(bounce)) = (write.buffer, &mut writes.bounce) {
+            debug_assert!(buffer >= bounce.base);
+            bounce.free.push(buffer);
+        }
+        let mut failed = 0;
+        for page in 0..write.pages.len() {
+            if !completion.whole || self.store.fail_write() {
+                failed |= 1 << page;
+            }
+        }
+        self.apply(core, Event::WriteDone { io, failed });
+    }
+
+    /// Hands pages that are shared after a fork to a thread that makes copies of them. It touches
+    /// them, and so may have to wait for a frame, which the cleaner must not.
+    fn unshare_soon(&self, core: &mut Core) {
+        let mut shared = self
+            .shared_pages
+            .lock()
+            .expect("the pager aborts on a panic");
+        shared.append(&mut core.unshare);
+        self.shared_wanted.notify_one();
+    }
+
+    /// Takes pages out of sharing, so that they can be moved.
+    pub(super) fn unshare(&self) {
+        let mut shared = self
+            .shared_pages
+            .lock()
+            .expect("the pager aborts on a panic");
+        loop {
+            let Some(page) = shared.pop() else {
+                // What was refused can be moved now.
+                self.call_cleaner();
+                shared = self
+                    .shared_wanted
+                    .wait(shared)
+                    .expect("the pager aborts on a panic");
+                continue;
+            };
+            drop(shared);
+            // One that has left the region since is not brought back: that could take a frame, and
+            // there may be none before others are taken out of sharing.
+            let mapped = self.lock().engine.page_state(page).is_mapped();
+            if mapped {
+                // Refused where the range is gone or read-only: then the page just stays.
+                let _ = map::unshare(self.address(page), PAGE_SIZE);
+            }
+            shared = self
+                .shared_pages
+                .lock()
+                .expect("the pager aborts on a panic");
+        }
+    }
+
+    /// Sleeps until there is something to do.
+    fn rest(&self, writes: Option<&Writes>, soon: bool) {
+        let mut fds = vec![PollFd::new(&self.cleaner_event, PollFlags::IN)];
+        if let Some(writes) = writes {
+            fds.push(PollFd::from_borrowed_fd(
+                writes.io.readiness(),
+                PollFlags::IN,
+            ));
+        }
+        // With faults stalled the limit may have changed in favour of this process.
+        let millisecond = Timespec {
+            tv_sec: 0,
+            tv_nsec: 1_000_000,
+        };
+        let _ = poll(&mut fds, soon.then_some(&millisecond));
+        if !fds[0].revents().is_empty() {
+            let mut count = [0u8; 8];
+            let _ = rustix::io::read(&self.cleaner_event, &mut count);
+        }
+    }
+}
+
+/// Whether all bytes are zero.
+fn is_zero(bytes: &[u8]) -> bool {
+    let (chunks, rest) = bytes.as_chunks::<64>();
+    chunks
+        .iter()
+        .all(|chunk| chunk.iter().fold(0, |all, byte| all | byte) == 0)
+        && rest.iter().all(|&byte| byte == 0)
+}

@@ -1,0 +1,289 @@
+//! The handler: reads what userfaultfd reports and what flash returns, and starts reads.
+//!
+//! Messages are read with the engine locked. A thread that gives memory up goes on as soon as
+//! its message is read; as the engine is told before anybody else can lock it, no page of that
+//! memory can be put back by mistake. While requests are in flight the handler polls, because a
+//! sleeping thread wakes up later than flash answers; when none is, it sleeps.
+
+use super::{Core, Freeze, Pager, Read, now};
+use crate::store::FlashStore;
+use crate::sys::flash_io::{Completion, FlashIo, Request, read_now};
+use crate::sys::map;
+use crate::sys::uffd::Message;
+use flashvm_core::{Access, Action, Event, IoId, Nanos, PAGE_SIZE};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::os::fd::{AsFd, FromRawFd, OwnedFd};
+use std::sync::atomic::Ordering;
+
+/// Room for messages that arrive during a fork: one for each thread that faults.
+const MESSAGES: usize = 8192;
+/// How long to poll for a page that a thread waits for: a little longer than flash takes. Beyond
+/// that the processor is of more use to others.
+const SPIN: Nanos = Nanos(150_000);
+/// Tries of a read before its pages count as lost.
+const READ_TRIES: u32 = 3;
+/// How long parked actions wait for the program's system call to go on, in nanoseconds.
+const PARKED_WAIT_NS: i64 = 20_000;
+
+/// A read that has ended, and which of its pages are not what was written.
+struct Ended {
+    io: IoId,
+    failed: u64,
+}
+
+impl Pager {
+    /// The handler's thread.
+    pub(super) fn handle_faults(&self) {
+        let mut io: Option<FlashIo> = None;
+        let mut messages = Vec::with_capacity(MESSAGES);
+        let mut completions: Vec<Completion> = Vec::with_capacity(256);
+        // Kept over the rounds: in a fork nothing may be freed either.
+        let mut ended: Vec<Ended> = Vec::with_capacity(256);
+        let mut active = now();
+        self.handling.store(true, Ordering::Release);
+        loop {
+            if let Some(io) = &mut io {
+                io.reap(&mut completions);
+            }
+            ended.clear();
+            ended.extend(completions.drain(..).map(|c| self.verify(c)));
+
+            let mut core = self.core.lock().expect("the pager aborts on a panic");
+            core.handling = true;
+            for read in &ended {
+                self.read_ended(&mut core, read);
+            }
+            let mut busy = !ended.is_empty();
+            match core.freeze {
+                Freeze::No => {
+                    self.region
+                        .read(&mut messages)
+                        .unwrap_or_else(|e| self.die(&format!("userfaultfd: {e}")));
+                    busy |= !messages.is_empty();
+                    for message in messages.drain(..) {
+                        self.receive(&mut core, message);
+                    }
+                    let due = core.engine.deadline().is_some_and(|at| at <= now());
+                    if due {
+                        self.apply(&mut core, Event::Tick);
+                        busy = true;
+                    }
+                    self.retry_parked(&mut core);
+                    self.handle_events(&mut core);
+                    self.start_reads(&mut core, &mut io);
+                    self.hand_over(&mut core, true);
+                }
+                Freeze::Quiescing => {
+                    self.retry_parked(&mut core);
+                    self.handle_events(&mut core);
+                    // Reads that the engine has asked for have to end, and so to start.
+                    self.start_reads(&mut core, &mut io);
+                    if core.is_quiet() {
+                        self.changed.notify_all();
+                    }
+                }
+                Freeze::Frozen => {
+                    // Only the fork may go on: its event is the one that we wait for.
+                    self.region
+                        .read(&mut messages)
+                        .unwrap_or_else(|e| self.die(&format!("userfaultfd: {e}")));
+                    self.take_fork(&core, &mut messages);
+                }
+            }
+            let parked = !core.parked.is_empty();
+            let awaited = !core.reads.is_empty() && !core.waiting.is_empty();
+            let quiescing = core.freeze == Freeze::Quiescing;
+            let deadline = core.engine.deadline();
+            drop(core);
+
+            if let Some(io) = &mut io {
+                io.submit();
+            }
+            if busy {
+                active = now();
+                continue;
+            }
+            let timeout = if parked {
+                Some(Timespec {
+                    tv_sec: 0,
+                    tv_nsec: PARKED_WAIT_NS,
+                })
+            } else if awaited && now().since(active) < SPIN {
+                Some(Timespec {
+                    tv_sec: 0,
+                    tv_nsec: 0,
+                })
+            } else {
+                deadline.map(|at| {
+                    let left = at.since(now()).0;
+                    Timespec {
+                        tv_sec: (left / 1_000_000_000) as i64,
+                        tv_nsec: (left % 1_000_000_000) as i64,
+                    }
+                })
+            };
+            // In a fork the messages stay unread: they would make every poll return at once.
+            let listen = if quiescing {
+                PollFlags::empty()
+            } else {
+                PollFlags::IN
+            };
+            // Nothing is allocated on this way: during a fork the allocator is locked.
+            let ready = io
+                .as_ref()
+                .map_or(self.handler_event.as_fd(), FlashIo::readiness);
+            let mut fds = [
+                PollFd::new(&self.region, listen),
+                PollFd::new(&self.handler_event, PollFlags::IN),
+                PollFd::new(&self.supervisor, PollFlags::IN),
+                PollFd::from_borrowed_fd(ready, PollFlags::IN),
+            ];
+            let _ = poll(&mut fds, timeout.as_ref());
+            let woken = !fds[1].revents().is_empty();
+            if !fds[2].revents().is_empty() {
+                // The supervisor holds store and budget; without it nothing is accounted for.
+                self.die("the supervisor (flashvm run) has died");
+            }
+            if woken {
+                let mut count = [0u8; 8];
+                let _ = rustix::io::read(&self.handler_event, &mut count);
+            }
+        }
+    }
+
+    /// One message of userfaultfd.
+    fn receive(&self, core: &mut Core, message: Message) {
+        match message {
+            Message::Fault {
+                address,
+                write,
+                protected,
+            } => {
+                let page = self.page_at(address).expect("a fault in the managed range");
+                core.waiting.push((page, now()));
+                if protected {
+                    self.apply(core, Event::WriteProtectFault { page });
+                } else if self.resolve_spurious(core, page) {
+                    self.handle_events(core);
+                } else {
+                    let access = if write { Access::Write } else { Access::Read };
+                    self.apply(core, Event::Fault { page, access });
+                }
+            }
+            Message::Remove { start, end } | Message::Unmap { start, end } => {
+                self.discard(core, start, end);
+            }
+            Message::Remap { from, to, len } => self.die(&format!(
+                "mremap of {len} bytes at {from:#x} to {to:#x} went past the C library; \
+                 this version cannot follow it"
+            )),
+            Message::Fork(fd) => {
+                // SAFETY: the kernel has just installed this descriptor for us.
+                drop(unsafe { OwnedFd::from_raw_fd(fd) });
+                self.die(
+                    "a fork went past the C library; its child would have no pager and is \
+                     not allowed to run on",
+                );
+            }
+        }
+    }
+
+    /// The program gave up what lies between two addresses.
+    pub(super) fn discard(&self, core: &mut Core, start: usize, end: usize) {
+        let first = self.page_at(start).expect("an event in the managed range");
+        let count = ((end - start) / PAGE_SIZE) as u32;
+        self.forget_parked(core, first, count);
+        self.apply(core, Event::Discard { first, count });
+    }
+
+    /// Gives buffers to reads that wait to be started, as far as there are any.
+    fn start_reads(&self, core: &mut Core, io: &mut Option<FlashIo>) {
+        while let Some(&Action::Read {
+            io: id,
+            slot,
+            count,
+            ..
+        }) = core.to_read.front()
+        {
+            let Some(buffer) = self.buffers(core).take(count) else {
+                break;
+            };
+            core.to_read.pop_front();
+            core.reads.insert(
+                id,
+                Read {
+                    slot,
+                    count,
+                    buffer,
+                },
+            );
+            let queue = io.get_or_insert_with(|| {
+                let range = core.buffers.as_ref().map(crate::store::ReadBuffers::range);
+                FlashIo::new(self.store.file(), range, self.settings.no_uring)
+                    .unwrap_or_else(|e| self.die(&format!("no queue for reads: {e}")))
+            });
+            queue.push(Request::Read {
+                tag: u64::from(id.0) | u64::from(count) << 32,
+                offset: FlashStore::offset(slot),
+                address: buffer,
+                len: count * PAGE_SIZE as u32,
+            });
+        }
+    }
+
+    /// Compares what was read with what was written, and tries again where it differs.
+    fn verify(&self, completion: Completion) -> Ended {
+        let io = IoId(completion.tag as u32);
+        let read = self.core.lock().expect("the pager aborts on a panic").reads[&io];
+        let mut failed = 0;
+        for page in 0..read.count {
+            let slot = read.slot.plus(page);
+            let address = read.buffer + page as usize * PAGE_SIZE;
+            let mut arrived = completion.whole && !self.store.fail_read();
+            let mut good = false;
+            for attempt in 0..READ_TRIES {
+                if attempt > 0 {
+                    arrived = !self.store.fail_read()
+                        && read_now(
+                            self.store.file(),
+                            FlashStore::offset(slot),
+                            address,
+                            PAGE_SIZE as u32,
+                        );
+                }
+                if self.store.flip_read() {
+                    // SAFETY: this buffer is ours until the read is answered.
+                    unsafe { *(address as *mut u8) ^= 1 };
+                }
+                // SAFETY: as above; nobody writes to it now.
+                good = arrived
+                    && self
+                        .store
+                        .verify(slot, unsafe { map::bytes(address, PAGE_SIZE) });
+                if good {
+                    break;
+                }
+            }
+            if !good {
+                failed |= 1 << page;
+            }
+        }
+        Ended { io, failed }
+    }
+
+    /// Tells the engine, and takes the buffer back.
+    fn read_ended(&self, core: &mut Core, ended: &Ended) {
+        self.apply(
+            core,
+            Event::ReadDone {
+                io: ended.io,
+                failed: ended.failed,
+            },
+        );
+        let read = core.reads.remove(&ended.io).expect("a read in flight");
+        core.buffers
+            .as_mut()
+            .expect("there are buffers")
+            .give(read.buffer, read.count);
+    }
+}

@@ -1,0 +1,486 @@
+//! Carrying out memory actions: how pages get into the region, into the shadow, and away.
+//!
+//! Everything here happens with the engine locked, so that its page states are the truth about
+//! the address space whenever somebody else looks. What cannot be done yet, because the program
+//! is changing its mappings at this moment (`EAGAIN`), is parked in order and retried.
+
+use super::{Core, Pager};
+use crate::sys::map;
+use flashvm_core::{Action, Event, PAGE_SIZE, PageId, PageState, Place, RUN_PAGES_MAX};
+use rustix::io::Errno;
+
+/// Tries of a move that the kernel calls busy for the moment.
+const MOVE_TRIES: u32 = 8;
+
+/// An action that waits until the program's change of its mappings is through.
+#[derive(Debug)]
+pub(super) struct Parked {
+    action: Action,
+    /// The contents of a `Map`, whose read buffer is long in use again.
+    contents: Option<Vec<u8>>,
+}
+
+impl Parked {
+    /// The same for some of its pages.
+    fn part(&self, from: PageId, pages: u32) -> Self {
+        let mut action = self.action;
+        let mut skipped = 0;
+        if let Action::Zero { first, count, .. } | Action::Map { first, count, .. } = &mut action {
+            skipped = (from.0 - first.0) as usize * PAGE_SIZE;
+            (*first, *count) = (from, pages);
+        }
+        let bytes = skipped..skipped + pages as usize * PAGE_SIZE;
+        Self {
+            action,
+            contents: self.contents.as_ref().map(|all| all[bytes].to_vec()),
+        }
+    }
+}
+
+/// The pages that a memory action is about.
+fn pages(action: &Action) -> Option<(PageId, u32)> {
+    match *action {
+        Action::Zero { first, count, .. }
+        | Action::Map { first, count, .. }
+        | Action::Shadow { first, count }
+        | Action::Drop { first, count } => Some((first, count)),
+        Action::Restore { page }
+        | Action::RestoreCopy { page, .. }
+        | Action::Unprotect { page }
+        | Action::Poison { page }
+        | Action::Wake { page } => Some((page, 1)),
+        Action::Read { .. } | Action::Scan { .. } | Action::Write { .. } => None,
+    }
+}
+
+impl Pager {
+    /// Carries out one memory action, or parks it.
+    pub(super) fn carry_out(&self, core: &mut Core, action: &Action) {
+        let behind = !core.parked.is_empty() && {
+            let (first, count) = pages(action).expect("a memory action");
+            core.parked.iter().any(|parked| {
+                let (other, others) = pages(&parked.action).expect("a memory action");
+                first.0 < other.0 + others && other.0 < first.0 + count
+            })
+        };
+        if behind {
+            if let Action::Shadow { first, count } = *action {
+                // Not there yet, so it cannot be moved away.
+                for page in 0..count {
+                    core.events.push_front(Event::Refused {
+                        page: first.plus(page),
+                    });
+                }
+            } else {
+                let contents = self.contents_of(core, action);
+                core.parked.push_back(Parked {
+                    action: *action,
+                    contents,
+                });
+            }
+        } else if let Some(rest) = self.try_memory(core, action, None) {
+            let contents = self.contents_of(core, &rest);
+            core.parked.push_back(Parked {
+                action: rest,
+                contents,
+            });
+        }
+    }
+
+    /// Retries what is parked. True if nothing is left.
+    pub(super) fn retry_parked(&self, core: &mut Core) -> bool {
+        while let Some(parked) = core.parked.pop_front() {
+            let contents = parked
+                .contents
+                .as_ref()
+                .map(|bytes| bytes.as_ptr() as usize);
+            if let Some(rest) = self.try_memory(core, &parked.action, contents) {
+                let contents = parked.contents.map(|mut bytes| {
+                    let (_, left) = pages(&rest).expect("a memory action");
+                    bytes.split_off(bytes.len() - left as usize * PAGE_SIZE)
+                });
+                core.parked.push_front(Parked {
+                    action: rest,
+                    contents,
+                });
+                return false;
+            }
+        }
+        true
+    }
+
+    /// The program gave a range up: what is parked for it has become moot.
+    pub(super) fn forget_parked(&self, core: &mut Core, first: PageId, count: u32) {
+        let parked = std::mem::take(&mut core.parked);
+        for parked in parked {
+            let (at, pages) = pages(&parked.action).expect("a memory action");
+            let start = at.0.max(first.0);
+            let end = (at.0 + pages).min(first.0 + count);
+            if start >= end || matches!(parked.action, Action::Drop { .. }) {
+                core.parked.push_back(parked);
+                continue;
+            }
+            if let Action::Restore { page } = parked.action {
+                self.drop_shadow(page);
+            }
+            let _ = self.region.wake(
+                self.address(PageId(start)),
+                (end - start) as usize * PAGE_SIZE,
+            );
+            for part in [at.0..start, end..at.0 + pages] {
+                if !part.is_empty() {
+                    core.parked
+                        .push_back(parked.part(PageId(part.start), part.end - part.start));
+                }
+            }
+        }
+    }
+
+    pub(super) fn drop_shadow(&self, page: PageId) {
+        map::drop_pages(self.shadow_address(page), PAGE_SIZE)
+            .unwrap_or_else(|error| self.die(&format!("dropping a page failed: {error}")));
+    }
+
+    /// A page that was to be filled in is not to be there after all; whoever waits for it tries
+    /// again.
+    fn give_up_page(&self, core: &mut Core, page: PageId) {
+        core.events.push_back(Event::Discard {
+            first: page,
+            count: 1,
+        });
+        let _ = self.region.wake(self.address(page), PAGE_SIZE);
+    }
+
+    /// The bytes that a `Map` is to place, copied out of its read buffer.
+    fn contents_of(&self, core: &Core, action: &Action) -> Option<Vec<u8>> {
+        let Action::Map {
+            io, index, count, ..
+        } = *action
+        else {
+            return None;
+        };
+        let source = core.read_buffer(io) + index as usize * PAGE_SIZE;
+        // SAFETY: the read into this buffer has ended, and the buffer is not given back before
+        // the actions of that event are done.
+        Some(unsafe { map::bytes(source, count as usize * PAGE_SIZE) }.to_vec())
+    }
+
+    /// Tries a memory action; what is left of it to be retried.
+    fn try_memory(
+        &self,
+        core: &mut Core,
+        action: &Action,
+        source: Option<usize>,
+    ) -> Option<Action> {
+        match *action {
+            Action::Zero {
+                first,
+                count,
+                protect,
+            } if core.changes.touch(first, count) => {
+                for done in 0..count {
+                    let page = first.plus(done);
+                    if core.is_rash(page) {
+                        self.give_up_page(core, page);
+                        continue;
+                    }
+                    let zeros = |_| self.zeros;
+                    if self.place(core, Place::Region, page, 1, protect, zeros) == 0 {
+                        return Some(Action::Zero {
+                            first: page,
+                            count: count - done,
+                            protect,
+                        });
+                    }
+                }
+                None
+            }
+            Action::Zero {
+                first,
+                count,
+                protect,
+            } => {
+                let zeros = |_| self.zeros;
+                let done = self.place(core, Place::Region, first, count, protect, zeros);
+                (done < count).then(|| Action::Zero {
+                    first: first.plus(done),
+                    count: count - done,
+                    protect,
+                })
+            }
+            Action::Map {
+                io,
+                index,
+                first,
+                count,
+                place,
+                protect,
+            } => {
+                let start =
+                    source.unwrap_or_else(|| core.read_buffer(io) + index as usize * PAGE_SIZE);
+                let at = |done: u32| start + done as usize * PAGE_SIZE;
+                let done = self.place(core, place, first, count, protect, at);
+                (done < count).then(|| Action::Map {
+                    io,
+                    index: index + done,
+                    first: first.plus(done),
+                    count: count - done,
+                    place,
+                    protect,
+                })
+            }
+            Action::Shadow { first, count } => {
+                self.shadow_run(core, first, count);
+                None
+            }
+            Action::Restore { page } => self.restore(core, page).then_some(*action),
+            Action::RestoreCopy { page, protect } => {
+                let from = self.shadow_address(page);
+                (self.place(core, Place::Region, page, 1, protect, |_| from) == 0)
+                    .then_some(*action)
+            }
+            Action::Drop { first, count } => {
+                let start = if self.can_move {
+                    self.shadow_address(first)
+                } else {
+                    self.address(first)
+                };
+                map::drop_pages(start, count as usize * PAGE_SIZE)
+                    .unwrap_or_else(|error| self.die(&format!("dropping pages failed: {error}")));
+                None
+            }
+            Action::Unprotect { page } => {
+                match self
+                    .region
+                    .write_protect(self.address(page), PAGE_SIZE, false)
+                {
+                    Err(Errno::AGAIN) => Some(*action),
+                    Ok(()) => None,
+                    // A mapping that is gone needs no protection lifted.
+                    Err(_) => {
+                        let _ = self.region.wake(self.address(page), PAGE_SIZE);
+                        None
+                    }
+                }
+            }
+            Action::Poison { page } => {
+                eprint_line(&format!(
+                    "flashvm: process {}: the contents of the page at {:#x} are lost: it could not \
+                     be read back from flash as it was written (SIGBUS)",
+                    std::process::id(),
+                    self.address(page)
+                ));
+                match self.region.poison(self.address(page), PAGE_SIZE) {
+                    Err(Errno::AGAIN) => Some(*action),
+                    Err(Errno::EXIST) | Ok(()) => None,
+                    Err(Errno::NOENT) => None,
+                    Err(error) => self.die(&format!(
+                        "a page is lost, and the kernel cannot deliver that as SIGBUS: {error}"
+                    )),
+                }
+            }
+            Action::Wake { page } => {
+                let _ = self.region.wake(self.address(page), PAGE_SIZE);
+                None
+            }
+            Action::Read { .. } | Action::Scan { .. } | Action::Write { .. } => {
+                unreachable!("a flash action")
+            }
+        }
+    }
+
+    /// Copies pages to where they are absent, and wakes. How many pages are dealt with.
+    fn place(
+        &self,
+        core: &mut Core,
+        place: Place,
+        first: PageId,
+        count: u32,
+        protect: bool,
+        source: impl Fn(u32) -> usize,
+    ) -> u32 {
+        let (uffd, base, protect) = match place {
+            Place::Region => (&self.region, self.address(first), protect),
+            Place::Shadow => (self.shadow_descriptor(), self.shadow_address(first), false),
+        };
+        let mut done = 0;
+        // At most what the zeros to copy from are. And the kernel refuses a run that reaches
+        // beyond a mapping as a whole.
+        let mut run = count.min(RUN_PAGES_MAX);
+        while done < count {
+            let at = base + done as usize * PAGE_SIZE;
+            let len = run.min(count - done) as usize * PAGE_SIZE;
+            let (placed, result) = uffd.copy(at, source(done), len, protect);
+            done += (placed / PAGE_SIZE) as u32;
+            match result {
+                Ok(()) => {}
+                Err(Errno::AGAIN) if placed > 0 => {}
+                Err(Errno::AGAIN) => break,
+                Err(Errno::EXIST) => {
+                    // Somebody else's fault on the same page, resolved already.
+                    let _ = uffd.wake(base + done as usize * PAGE_SIZE, PAGE_SIZE);
+                    done += 1;
+                }
+                Err(Errno::NOENT | Errno::INVAL) if run > 1 => run = 1,
+                // No mapping: what was brought in ahead lies beyond its end, or it is gone.
+                Err(Errno::NOENT | Errno::INVAL) => {
+                    self.give_up_page(core, first.plus(done));
+                    done += 1;
+                }
+                // The process is exiting.
+                Err(Errno::SRCH) => return count,
+                Err(error) => self.die(&format!("placing a page failed: {error}")),
+            }
+        }
+        done
+    }
+
+    /// Moves a run into the shadow; refusals become events.
+    fn shadow_run(&self, core: &mut Core, first: PageId, count: u32) {
+        if !self.can_move {
+            let len = count as usize * PAGE_SIZE;
+            if self
+                .region
+                .write_protect(self.address(first), len, true)
+                .is_ok()
+            {
+                core.progress += 1;
+            } else {
+                for page in 0..count {
+                    core.events.push_front(Event::Refused {
+                        page: first.plus(page),
+                    });
+                }
+            }
+            return;
+        }
+        let mut done = 0;
+        let mut tries = 0;
+        // The kernel refuses a run that reaches beyond a mapping as a whole.
+        let mut run = count;
+        while done < count {
+            let page = first.plus(done);
+            let (dst, src) = (self.shadow_address(page), self.address(page));
+            let len = run.min(count - done) as usize * PAGE_SIZE;
+            let shadow = self.shadow_descriptor();
+            let (moved, result) = shadow.relocate(dst, src, len);
+            done += (moved / PAGE_SIZE) as u32;
+            core.progress += moved as u64;
+            if moved > 0 {
+                tries = 0;
+            }
+            let page = first.plus(done);
+            match result {
+                Ok(()) => {}
+                Err(_) if moved > 0 => {}
+                Err(Errno::AGAIN) if tries < MOVE_TRIES => tries += 1,
+                // A page that is just being copied by the kernel is absent for an instant.
+                Err(Errno::NOENT) if map::is_present(self.address(page)) => {
+                    core.events.push_front(Event::Refused { page });
+                    done += 1;
+                }
+                Err(Errno::NOENT) => {
+                    // Dropped behind our back (MADV_FREE does that late): it reads as zeros.
+                    let (_, result) = self.shadow_descriptor().copy(
+                        self.shadow_address(page),
+                        self.zeros,
+                        PAGE_SIZE,
+                        false,
+                    );
+                    if result.is_err() {
+                        core.events.push_front(Event::Refused { page });
+                    }
+                    done += 1;
+                }
+                Err(Errno::SRCH) => return,
+                Err(Errno::INVAL) if run > 1 => run = 1,
+                Err(Errno::EXIST) if tries < MOVE_TRIES => {
+                    // Seen while another thread takes the page out of sharing. It was mapped
+                    // until now: if it still is, the region holds the truth.
+                    tries += 1;
+                    if map::is_present(self.address(page)) {
+                        self.drop_shadow(page);
+                    } else {
+                        done += 1;
+                    }
+                }
+                Err(Errno::EXIST) => self.contradiction(page, Place::Shadow),
+                Err(error) => {
+                    if error == Errno::BUSY {
+                        core.unshare.push(page);
+                    }
+                    core.events.push_front(Event::Refused { page });
+                    done += 1;
+                    tries = 0;
+                }
+            }
+        }
+    }
+
+    /// Moves a page back from the shadow. True if it has to be retried.
+    fn restore(&self, core: &mut Core, page: PageId) -> bool {
+        let (dst, src) = (self.address(page), self.shadow_address(page));
+        for _ in 0..MOVE_TRIES {
+            match self.region.relocate(dst, src, PAGE_SIZE).1 {
+                Ok(()) => {
+                    let _ = self.region.wake(dst, PAGE_SIZE);
+                    return false;
+                }
+                Err(Errno::AGAIN) => {}
+                Err(Errno::SRCH) => return false,
+                Err(Errno::EXIST) => self.contradiction(page, Place::Region),
+                // Shared after a fork, pinned, or the program made its range read-only: a copy
+                // does as well.
+                Err(_) => {
+                    if self.place(core, Place::Region, page, 1, false, |_| src) == 0 {
+                        return true;
+                    }
+                    self.drop_shadow(page);
+                    return false;
+                }
+            }
+        }
+        true
+    }
+
+    /// A page is where the engine does not have it: which of two copies holds the program's data
+    /// is anyone's guess.
+    fn contradiction(&self, page: PageId, unexpected: Place) -> ! {
+        self.die(&format!(
+            "the page at {:#x} is not only where it should be, but also in the {}",
+            self.address(page),
+            match unexpected {
+                Place::Region => "region",
+                Place::Shadow => "shadow",
+            }
+        ))
+    }
+
+    /// A missing page was touched that the engine has as mapped. If it is really not there, the
+    /// program dropped it in a way that is not reported, and it reads as zeros.
+    pub(super) fn resolve_spurious(&self, core: &mut Core, page: PageId) -> bool {
+        if core.engine.page_state(page) != PageState::Mapped {
+            return false;
+        }
+        let protect = core.engine.is_protected(page);
+        self.carry_out(
+            core,
+            &Action::Zero {
+                first: page,
+                count: 1,
+                protect,
+            },
+        );
+        true
+    }
+}
+
+/// Writes one line to standard error without allocating or buffering.
+pub(super) fn eprint_line(line: &str) {
+    let mut bytes = [0u8; 512];
+    let len = line.len().min(bytes.len() - 1);
+    bytes[..len].copy_from_slice(&line.as_bytes()[..len]);
+    bytes[len] = b'\n';
+    // Standard error may be closed; then there is nobody to tell.
+    let _ = rustix::io::write(rustix::stdio::stderr(), &bytes[..=len]);
+}

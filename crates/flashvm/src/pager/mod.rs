@@ -1,0 +1,548 @@
+//! The live pager: carries out, on this process, what the engine decides.
+//!
+//! Two threads do its work. The *handler* reads faults and events from userfaultfd, hands them
+//! to the engine, places pages and reads from flash. The *cleaner* reclaims ahead of need: it
+//! moves pages to the shadow, looks at them, writes them. Both, and the program's own threads
+//! when they change mappings, go through [`Pager::apply`] with the engine locked; no lock is held
+//! over a request to flash.
+//!
+//! - `memory`: memory actions, by userfaultfd;
+//! - `handler`: faults, events and reads;
+//! - `cleaner`: reclaim, scans and writes;
+//! - `managed`: what the program does to its memory: map, unmap, advise; `remap`: move;
+//! - `change`: what must not happen while it does;
+//! - `fork`: how a child comes by a pager of its own.
+
+mod change;
+mod cleaner;
+mod fork;
+mod handler;
+mod managed;
+mod memory;
+mod record;
+mod remap;
+
+use crate::Error;
+use crate::control::{Control, Process, RunSettings, SharedClusters};
+use crate::regions::Regions;
+use crate::store::{FlashStore, ReadBuffers};
+use crate::sys::uffd::{Features, Uffd, probe};
+use crate::sys::{descriptors, map, thread};
+use flashvm_core::record::RecordingClusters;
+use flashvm_core::{
+    Action, Engine, EngineConfig, Event, IoId, Nanos, PAGE_SIZE, PageId, RUN_PAGES_MAX, SlotId,
+};
+use memory::{Parked, eprint_line};
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::mm::ProtFlags;
+use std::collections::{HashMap, VecDeque};
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard};
+
+/// Pages of the managed range: 512 GiB of address space.
+pub(crate) const SPAN_PAGES: u32 = 1 << 27;
+/// Alignment of the managed range: no allocator asks for more.
+const BASE_ALIGN: usize = 1 << 30;
+/// The share of the budget that goes to read buffers, and their bounds in words of 64 pages.
+const BUFFER_SHARE: u32 = 32;
+const BUFFER_WORDS_MAX: u32 = 64;
+
+/// Frames that a process asks for at least when it asks for more.
+const GRANT_STEP: u32 = 64;
+/// Frames beyond those in use that a process keeps when others ask for some.
+const GRANT_SPARE: u32 = 32;
+/// How often other processes are asked for frames while there are too few.
+const PRESS_INTERVAL: Nanos = Nanos(2_000_000);
+
+/// The engine of a live process.
+pub(crate) type LiveEngine = Engine<RecordingClusters<SharedClusters>>;
+
+/// The pager of this process.
+pub struct Pager {
+    /// Address of the managed range; its shadow follows it.
+    base: usize,
+    can_move: bool,
+    region: Uffd,
+    /// Absent where the kernel cannot move pages.
+    shadow: Option<Uffd>,
+    /// 64 pages of zeros to copy from.
+    zeros: usize,
+    store: FlashStore,
+    settings: RunSettings,
+    control: Control,
+    process: Process,
+    supervisor: OwnedFd,
+    core: Mutex<Core>,
+    /// Signalled when the engine thaws after a fork, or a quiescing request has ended.
+    changed: Condvar,
+    regions: Mutex<Regions>,
+    /// Parts of the managed range that hold memory of the kernel's: the program put it there.
+    foreign: Mutex<Regions>,
+    committed: Mutex<managed::Committed>,
+    handler_event: OwnedFd,
+    cleaner_event: OwnedFd,
+    cleaner_called: AtomicBool,
+    /// The handler has started: from here on it allocates nothing while the engine is frozen.
+    handling: AtomicBool,
+    pressure_seen: AtomicU32,
+    /// Pages shared with another process after a fork, to be made this one's own.
+    shared_pages: Mutex<Vec<PageId>>,
+    shared_wanted: Condvar,
+}
+
+/// What only one thread at a time may touch.
+struct Core {
+    engine: LiveEngine,
+    events: VecDeque<Event>,
+    actions: Vec<Action>,
+    parked: VecDeque<Parked>,
+    /// Pages to be made this process' own before they can be moved.
+    unshare: Vec<PageId>,
+    changes: change::Changes,
+    /// Reads for the handler to start.
+    to_read: VecDeque<Action>,
+    /// Scans and writes for the cleaner to start.
+    to_clean: VecDeque<Action>,
+    reads: HashMap<IoId, Read>,
+    buffers: Option<ReadBuffers>,
+    /// Faults that are not resolved yet, and when they came.
+    waiting: Vec<(PageId, Nanos)>,
+    /// A fork is about to happen: start nothing.
+    freeze: Freeze,
+    fork: Option<fork::Fork>,
+    recorder: Option<record::Recorder>,
+    limit: u32,
+    /// When the other processes were last asked for frames.
+    pressed: Nanos,
+    /// The handler has all the memory that it needs to see a fork through.
+    handling: bool,
+    /// Flash actions that the engine has not had its answer to.
+    open: u32,
+    /// Counts what has come of actions; a move that was refused does not count.
+    progress: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Freeze {
+    No,
+    /// Requests in flight may end, none may start.
+    Quiescing,
+    /// Nothing may change.
+    Frozen,
+}
+
+/// A read in flight.
+#[derive(Clone, Copy)]
+struct Read {
+    slot: SlotId,
+    count: u32,
+    /// Address of its buffer.
+    buffer: usize,
+}
+
+static PAGER: AtomicPtr<Pager> = AtomicPtr::new(std::ptr::null_mut());
+
+/// The pager of this process, once it runs.
+#[must_use]
+pub fn pager() -> Option<&'static Pager> {
+    let pager = PAGER.load(Ordering::Acquire);
+    // SAFETY: set once the pager is complete, and never freed or changed afterwards.
+    (!pager.is_null()).then(|| unsafe { &*pager })
+}
+
+/// What this process has inherited from `flashvm run`.
+#[derive(Debug)]
+pub struct Inheritance {
+    /// The shared control region.
+    pub control: Control,
+    /// The flash store, open for direct I/O.
+    pub store: OwnedFd,
+    /// The supervisor, as a pidfd: when it dies, so does this process.
+    pub supervisor: OwnedFd,
+    /// The program, for the summary.
+    pub command: String,
+}
+
+/// Starts the pager of this process.
+///
+/// # Errors
+/// What the kernel lacks or refuses, what the settings get wrong.
+pub fn start(inheritance: Inheritance) -> Result<&'static Pager, Error> {
+    let Inheritance {
+        control,
+        store,
+        supervisor,
+        command,
+    } = inheritance;
+    let store = descriptors::keep(store).map_err(Error::memory("descriptor"))?;
+    let supervisor = descriptors::keep(supervisor).map_err(Error::memory("descriptor"))?;
+    let settings = control.settings()?;
+    let pid = crate::control::own_pid()?;
+    let features = probe().map_err(Error::Userfaultfd)?;
+    let wanted = Features::WRITE_PROTECT | Features::EVENT_FORK;
+    if !features.has(wanted) {
+        return Err(Error::KernelTooOld);
+    }
+    let can_move = features.has(Features::MOVE) && !settings.no_move;
+    // Without MOVE pages are dropped from the region by the pager itself, which must not wait
+    // for itself: then the preloaded wrappers alone tell what the program gives up.
+    let region_features = wanted
+        | (features.0 & (Features::POISON | Features::MOVE))
+        | if can_move { Features::EVENTS } else { 0 };
+    let region = Uffd::open(region_features).map_err(Error::Userfaultfd)?;
+
+    let span = SPAN_PAGES as usize * PAGE_SIZE;
+    let base = map::reserve(2 * span, BASE_ALIGN).map_err(Error::memory("address space"))?;
+    map::keep_from_dumps(base, 2 * span);
+    let shadow = if can_move {
+        Some(open_shadow(base + span, span)?)
+    } else {
+        None
+    };
+
+    let process = control.register(pid, &command)?;
+    let engine_settings = settings.engine_settings().map_err(Error::Settings)?;
+    let config = EngineConfig {
+        pages: SPAN_PAGES,
+        slots: control.store_slots(),
+        frames: crate::control::LIMIT_FRAMES_MIN,
+        shadow: can_move,
+        settings: engine_settings,
+    };
+    let recorder = match &settings.record {
+        Some(path) => Some(record::Recorder::create(path, pid, &config)?),
+        None => None,
+    };
+    let clusters = RecordingClusters::new(process.clusters());
+    let engine =
+        Engine::new(config, clusters).map_err(|error| Error::Settings(error.to_string()))?;
+    let store = FlashStore::new(store, control.store_slots(), settings.inject)
+        .map_err(Error::memory("checksums"))?;
+    let zeros = map::own(RUN_PAGES_MAX as usize * PAGE_SIZE).map_err(Error::memory("zeros"))?;
+    process.stats().fault_mode.store(2, Ordering::Relaxed);
+
+    let core = Core {
+        engine,
+        events: VecDeque::with_capacity(64),
+        actions: Vec::with_capacity(1024),
+        parked: VecDeque::new(),
+        unshare: Vec::new(),
+        changes: change::Changes::default(),
+        to_read: VecDeque::with_capacity(256),
+        to_clean: VecDeque::with_capacity(64),
+        reads: HashMap::with_capacity(256),
+        buffers: None,
+        waiting: Vec::with_capacity(64),
+        freeze: Freeze::No,
+        fork: None,
+        recorder,
+        limit: 0,
+        pressed: Nanos(0),
+        handling: false,
+        open: 0,
+        progress: 0,
+    };
+    let pager = Pager {
+        base,
+        can_move,
+        region,
+        shadow,
+        zeros,
+        store,
+        settings,
+        control,
+        process,
+        supervisor,
+        core: Mutex::new(core),
+        changed: Condvar::new(),
+        regions: Mutex::new(Regions::new(SPAN_PAGES)),
+        foreign: Mutex::new(Regions::new(SPAN_PAGES)),
+        committed: Mutex::new(managed::Committed::new(SPAN_PAGES)),
+        handler_event: new_event()?,
+        cleaner_event: new_event()?,
+        cleaner_called: AtomicBool::new(false),
+        handling: AtomicBool::new(false),
+        pressure_seen: AtomicU32::new(control.pressure()),
+        shared_pages: Mutex::default(),
+        shared_wanted: Condvar::new(),
+    };
+    publish(pager)
+}
+
+/// Makes a pager the one of this process and starts its threads.
+fn publish(pager: Pager) -> Result<&'static Pager, Error> {
+    let pager: &'static Pager = Box::leak(Box::new(pager));
+    pager.look_at_limit(&mut pager.lock());
+    PAGER.store(std::ptr::from_ref(pager).cast_mut(), Ordering::Release);
+    let threads = || {
+        thread::spawn("flashvm-fault", || pager.handle_faults())?;
+        thread::spawn("flashvm-clean", || pager.clean())?;
+        thread::spawn("flashvm-limit", || pager.watch_pressure())?;
+        thread::spawn("flashvm-unshare", || pager.unshare())
+    };
+    threads().map_err(Error::Threads)?;
+    Ok(pager)
+}
+
+fn open_shadow(start: usize, len: usize) -> Result<Uffd, Error> {
+    map::map_fixed(start, len, ProtFlags::READ | ProtFlags::WRITE)
+        .map_err(Error::memory("shadow"))?;
+    map::keep_from_dumps(start, len);
+    let shadow = Uffd::open(Features::MOVE).map_err(Error::Userfaultfd)?;
+    shadow
+        .register(start, len, false)
+        .map_err(Error::Userfaultfd)?;
+    Ok(shadow)
+}
+
+fn new_event() -> Result<OwnedFd, Error> {
+    eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+        .and_then(descriptors::keep)
+        .map_err(Error::memory("eventfd"))
+}
+
+impl Core {
+    /// Where the buffer of a read starts.
+    fn read_buffer(&self, io: IoId) -> usize {
+        self.reads[&io].buffer
+    }
+
+    /// Nothing is in flight, nothing waits to be started, and the handler is up.
+    fn is_quiet(&self) -> bool {
+        self.handling && self.open == 0 && self.parked.is_empty()
+    }
+}
+
+impl Pager {
+    /// Address of a page in its region.
+    fn address(&self, page: PageId) -> usize {
+        self.base + page.0 as usize * PAGE_SIZE
+    }
+
+    /// Address of a page in the shadow.
+    fn shadow_address(&self, page: PageId) -> usize {
+        self.address(page) + SPAN_PAGES as usize * PAGE_SIZE
+    }
+
+    fn shadow_descriptor(&self) -> &Uffd {
+        self.shadow.as_ref().expect("the kernel can move pages")
+    }
+
+    /// The page of a managed address.
+    fn page_at(&self, address: usize) -> Option<PageId> {
+        let offset = address.wrapping_sub(self.base) / PAGE_SIZE;
+        (offset < SPAN_PAGES as usize).then_some(PageId(offset as u32))
+    }
+
+    /// Locks the engine; waits while a fork is under way.
+    fn lock(&self) -> MutexGuard<'_, Core> {
+        let mut core = self.core.lock().expect("the pager aborts on a panic");
+        while core.freeze == Freeze::Frozen {
+            core = self
+                .changed
+                .wait(core)
+                .expect("the pager aborts on a panic");
+        }
+        core
+    }
+
+    /// The one way into the engine: handles an event and all that follows from it.
+    fn apply(&self, core: &mut Core, event: Event) {
+        core.events.push_back(event);
+        self.handle_events(core);
+    }
+
+    /// Handles what has come of actions that were carried out outside of an event.
+    fn handle_events(&self, core: &mut Core) {
+        while let Some(event) = core.events.pop_front() {
+            let now = now();
+            if let Event::ReadDone { .. } | Event::Scanned { .. } | Event::WriteDone { .. } = event
+            {
+                core.open -= 1;
+            }
+            let mut actions = std::mem::take(&mut core.actions);
+            actions.clear();
+            core.engine.handle(now, &event, &mut actions);
+            let clusters = core.engine.clusters_mut().take_log();
+            if let Some(recorder) = &mut core.recorder {
+                recorder
+                    .step(now, &event, &actions, clusters)
+                    .unwrap_or_else(|error| self.die(&error.to_string()));
+            }
+            for action in &actions {
+                core.progress += u64::from(!matches!(action, Action::Shadow { .. }));
+                match action {
+                    Action::Read { .. } => {
+                        core.open += 1;
+                        core.to_read.push_back(*action);
+                    }
+                    Action::Scan { .. } | Action::Write { .. } => {
+                        core.open += 1;
+                        core.to_clean.push_back(*action);
+                    }
+                    _ => {
+                        self.carry_out(core, action);
+                        self.note_resolved(core, action);
+                    }
+                }
+            }
+            core.actions = actions;
+        }
+    }
+
+    /// Counts the latency of faults that an action has resolved.
+    fn note_resolved(&self, core: &mut Core, action: &Action) {
+        if core.waiting.is_empty() {
+            return;
+        }
+        let (first, count) = match *action {
+            Action::Zero { first, count, .. } | Action::Map { first, count, .. } => (first, count),
+            Action::Restore { page }
+            | Action::RestoreCopy { page, .. }
+            | Action::Unprotect { page }
+            | Action::Poison { page }
+            | Action::Wake { page } => (page, 1),
+            _ => return,
+        };
+        let now = now();
+        let stats = self.process.stats();
+        core.waiting.retain(|&(page, since)| {
+            let resolved = page.0.wrapping_sub(first.0) < count;
+            if resolved {
+                stats.latency.record(now.since(since).0);
+            }
+            !resolved
+        });
+    }
+
+    /// Calls the other thread for what it has to do now, and publishes counters.
+    fn hand_over(&self, core: &mut Core, from_handler: bool) {
+        self.look_at_limit(core);
+        if !from_handler && (!core.to_read.is_empty() || !core.parked.is_empty()) {
+            self.wake_handler();
+        }
+        if !core.to_clean.is_empty() || !core.unshare.is_empty() || core.engine.wants_reclaim() {
+            self.call_cleaner();
+        }
+        self.process
+            .set_used(core.engine.frames_in_use() + self.buffer_pages(core));
+        let (stats, counters) = (self.process.stats(), core.engine.counters());
+        stats.publish(counters);
+        let bytes = |pages: u64| pages * PAGE_SIZE as u64;
+        stats
+            .bytes_read
+            .store(bytes(counters.pages_in), Ordering::Relaxed);
+        stats
+            .bytes_written
+            .store(bytes(counters.pages_out), Ordering::Relaxed);
+    }
+
+    fn buffer_pages(&self, core: &Core) -> u32 {
+        core.buffers.as_ref().map_or(0, ReadBuffers::pages)
+    }
+
+    /// Words of read buffers that this process has once a page comes back from flash.
+    fn buffer_words(&self) -> u32 {
+        let share = self.control.budget_frames() / BUFFER_SHARE / ReadBuffers::RUN;
+        share.clamp(1, BUFFER_WORDS_MAX)
+    }
+
+    fn wake_handler(&self) {
+        let _ = rustix::io::write(&self.handler_event, &1u64.to_ne_bytes());
+    }
+
+    fn call_cleaner(&self) {
+        if !self.cleaner_called.swap(true, Ordering::Relaxed) {
+            let _ = rustix::io::write(&self.cleaner_event, &1u64.to_ne_bytes());
+        }
+    }
+
+    /// Applies an event that a thread of the program reports.
+    fn report(&self, event: Event) {
+        let mut core = self.lock();
+        self.apply(&mut core, event);
+        self.hand_over(&mut core, false);
+    }
+
+    /// Takes more of the budget if it is needed and this process' share allows it, gives back what
+    /// is beyond its share, and tells the engine what it has.
+    fn look_at_limit(&self, core: &mut Core) {
+        // Counted before there are any: a page is never refused for want of a buffer.
+        let buffers = self.buffer_words() * ReadBuffers::RUN;
+        let in_use = core.engine.frames_in_use() + buffers;
+        let share = self.process.limit();
+        let held = self.process.granted();
+        let limit = if held > share {
+            // Frames that are in use go back as they come free.
+            self.process.shrink(share.max(in_use));
+            share
+        } else {
+            let step = (held / 2).max(GRANT_STEP);
+            let wanted = (held + step).min(share);
+            if in_use + step / 2 <= held || wanted == held {
+                self.process.set_wanting(false);
+                held
+            } else {
+                let got = self.process.grow(wanted);
+                self.process.set_wanting(got < wanted);
+                let now = now();
+                if got < wanted && now.since(core.pressed) >= PRESS_INTERVAL {
+                    core.pressed = now;
+                    self.control.raise_pressure();
+                }
+                got
+            }
+        };
+        let frames = limit
+            .saturating_sub(buffers)
+            .max(crate::control::LIMIT_FRAMES_MIN / 2);
+        if frames != core.limit {
+            core.limit = frames;
+            self.apply(core, Event::Limit { frames });
+        }
+    }
+
+    /// Follows the shared pressure word: other processes want frames, or have given some back.
+    fn watch_pressure(&self) {
+        let mut seen = self.pressure_seen.load(Ordering::Relaxed);
+        loop {
+            let word = self
+                .control
+                .wait_pressure(seen, std::time::Duration::from_secs(3600));
+            if word != seen {
+                seen = word;
+                let mut core = self.lock();
+                let in_use = core.engine.frames_in_use() + self.buffer_words() * ReadBuffers::RUN;
+                self.process.shrink(in_use + GRANT_SPARE);
+                self.look_at_limit(&mut core);
+                self.hand_over(&mut core, false);
+            }
+        }
+    }
+
+    /// Read buffers, made when the first page comes back from flash.
+    fn buffers<'a>(&self, core: &'a mut Core) -> &'a mut ReadBuffers {
+        if core.buffers.is_none() {
+            let buffers = ReadBuffers::new(self.buffer_words() as usize)
+                .unwrap_or_else(|error| self.die(&format!("no memory for read buffers: {error}")));
+            core.buffers = Some(buffers);
+        }
+        core.buffers.as_mut().expect("just made")
+    }
+
+    /// Ends the process: the pager cannot go on, and the program must not read wrong data.
+    fn die(&self, reason: &str) -> ! {
+        eprint_line(&format!(
+            "flashvm: process {}: {reason}",
+            std::process::id()
+        ));
+        std::process::abort()
+    }
+}
+
+/// Time on the clock that the engine is told.
+fn now() -> Nanos {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    Nanos(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
+}

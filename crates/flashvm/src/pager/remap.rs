@@ -1,0 +1,306 @@
+//! `mremap`: contents change their addresses, wherever they are.
+//!
+//! Pages in RAM are moved, in the region or in the shadow; for those on flash only the page
+//! table changes. The target is fresh managed memory, and the source is unmapped at the end.
+//! What a program has put over part of the managed range (a file, say) the kernel moves.
+
+use super::Pager;
+use super::managed::{LARGE_PAGES, UNIT_PAGES};
+use crate::regions::pages_of;
+use crate::sys::map;
+use crate::sys::uffd::Uffd;
+use flashvm_core::{Event, PAGE_SIZE, PageId};
+use rustix::io::Errno;
+use rustix::mm::{MprotectFlags, ProtFlags};
+
+/// A relocation moves at most so many pages with the engine locked.
+const RELOCATE_RUN: u32 = 64;
+/// How long a relocation waits for a request on its pages.
+const IN_FLIGHT_WAIT: std::time::Duration = std::time::Duration::from_micros(50);
+
+impl Pager {
+    /// `mremap`. `to` is the address that the program insists on.
+    ///
+    /// # Errors
+    /// `ENOMEM` if it cannot grow, or not where it is and may not move; `EINVAL` for ranges that
+    /// are not managed or overlap.
+    pub fn remap(
+        &self,
+        address: usize,
+        len: usize,
+        new_len: usize,
+        may_move: bool,
+        to: Option<usize>,
+    ) -> Result<usize, Errno> {
+        let _change = self.begin_change([None, None]);
+        let (first, count) = self.range(address, len)?;
+        let new_count = pages_of(new_len)
+            .filter(|&count| count > 0)
+            .ok_or(Errno::INVAL)?;
+        if self.is_foreign(first, count)? {
+            return self.remap_foreign(address, len, new_len, may_move, to);
+        }
+        let prot = protection_of(address).ok_or(Errno::FAULT)?;
+        if to.is_none() {
+            if new_count <= count {
+                if new_count < count {
+                    let tail = (count - new_count) as usize * PAGE_SIZE;
+                    self.unmap(self.address(first.plus(new_count)), tail)?;
+                }
+                return Ok(address);
+            }
+            let grown = new_count - count;
+            let extended = {
+                let mut regions = self.regions.lock().expect("the pager aborts on a panic");
+                regions.extend(first.plus(count), grown)
+            };
+            if extended {
+                let tail = first.plus(count);
+                let result = self.map_pages(tail, grown, prot, true);
+                if result.is_err() {
+                    self.regions
+                        .lock()
+                        .expect("the pager aborts on a panic")
+                        .give(tail, grown);
+                }
+                return result.map(|()| address);
+            }
+            if !may_move {
+                return Err(Errno::NOMEM);
+            }
+        }
+        let rw = ProtFlags::READ | ProtFlags::WRITE;
+        let target = match to {
+            Some(to) => {
+                let (target, _) = self.range(to, new_len)?;
+                let apart = target.0 + new_count <= first.0 || first.0 + count <= target.0;
+                if !apart {
+                    return Err(Errno::INVAL);
+                }
+                target
+            }
+            None => {
+                let align = if new_count >= LARGE_PAGES {
+                    LARGE_PAGES
+                } else {
+                    UNIT_PAGES
+                };
+                let mut regions = self.regions.lock().expect("the pager aborts on a panic");
+                regions.take(new_count, align).ok_or(Errno::NOMEM)?
+            }
+        };
+        let new = self.address(target);
+        let moving = self.begin_change([Some((first, count)), Some((target, new_count))]);
+        let moved = self.map_over(new, new_len, rw, true).and_then(|()| {
+            if prot != rw {
+                let flags = MprotectFlags::READ | MprotectFlags::WRITE;
+                map::protect(address, count as usize * PAGE_SIZE, flags)?;
+            }
+            self.relocate(first, target, count.min(new_count));
+            Ok(())
+        });
+        if moved.is_err() && to.is_none() {
+            self.regions
+                .lock()
+                .expect("the pager aborts on a panic")
+                .give(target, new_count);
+        }
+        moved?;
+        self.unmap(address, count as usize * PAGE_SIZE)?;
+        drop(moving);
+        if prot != rw {
+            let flags = MprotectFlags::from_bits_retain(prot.bits());
+            map::protect(new, new_count as usize * PAGE_SIZE, flags)?;
+        }
+        Ok(new)
+    }
+
+    /// `mremap` with `MREMAP_FIXED` to an address outside of the managed range: the contents
+    /// become memory of the kernel's, as the mapping that they replace there was.
+    ///
+    /// # Errors
+    /// `EINVAL` for ranges that are not managed; what the mapping of the new range says.
+    pub fn move_out(
+        &self,
+        address: usize,
+        len: usize,
+        to: usize,
+        new_len: usize,
+    ) -> Result<usize, Errno> {
+        let _change = self.begin_change([None, None]);
+        let (first, count) = self.range(address, len)?;
+        if self.is_foreign(first, count)? {
+            return self.remap_foreign(address, len, new_len, true, Some(to));
+        }
+        let prot = protection_of(address).ok_or(Errno::FAULT)?;
+        let new_len = new_len.next_multiple_of(PAGE_SIZE);
+        if !to.is_multiple_of(PAGE_SIZE) || new_len == 0 {
+            return Err(Errno::INVAL);
+        }
+        map::map_fixed(to, new_len, ProtFlags::READ | ProtFlags::WRITE)?;
+        let old_len = count as usize * PAGE_SIZE;
+        map::protect(address, old_len, MprotectFlags::READ | MprotectFlags::WRITE)?;
+        // SAFETY: both ranges are mapped and apart (one is managed, the other not); the program
+        // has given their contents into this call. Absent pages fault in as they are read.
+        unsafe {
+            std::ptr::copy_nonoverlapping(
+                address as *const u8,
+                to as *mut u8,
+                old_len.min(new_len),
+            );
+        }
+        map::protect(to, new_len, MprotectFlags::from_bits_retain(prot.bits()))?;
+        self.unmap(address, old_len)?;
+        Ok(to)
+    }
+
+    /// Whether a range is memory of the kernel's in the managed range.
+    ///
+    /// # Errors
+    /// `EFAULT` if it is so in part: these are several mappings.
+    fn is_foreign(&self, first: PageId, count: u32) -> Result<bool, Errno> {
+        let foreign = self.foreign.lock().expect("the pager aborts on a panic");
+        match foreign.overlap(first, count) {
+            0 => Ok(false),
+            pages if pages == count => Ok(true),
+            _ => Err(Errno::FAULT),
+        }
+    }
+
+    /// `mremap` of memory that is the kernel's.
+    fn remap_foreign(
+        &self,
+        address: usize,
+        len: usize,
+        new_len: usize,
+        may_move: bool,
+        to: Option<usize>,
+    ) -> Result<usize, Errno> {
+        let (first, count) = self.range(address, len)?;
+        let new_count = pages_of(new_len)
+            .filter(|&count| count > 0)
+            .ok_or(Errno::INVAL)?;
+        if to.is_none() && new_count <= count {
+            if new_count < count {
+                let tail = (count - new_count) as usize * PAGE_SIZE;
+                self.unmap(self.address(first.plus(new_count)), tail)?;
+            }
+            return Ok(address);
+        }
+        if !may_move {
+            return Err(Errno::NOMEM);
+        }
+        let new = match to {
+            Some(to) => to,
+            None => {
+                let mut regions = self.regions.lock().expect("the pager aborts on a panic");
+                self.address(regions.take(new_count, UNIT_PAGES).ok_or(Errno::NOMEM)?)
+            }
+        };
+        let move_it = || map::move_mapping(address, len, new, new_len);
+        if self.manages(new, new_len) {
+            self.map_foreign(new, new_len, move_it)?;
+        } else {
+            move_it()?;
+        }
+        // Where it was there is a hole now: it becomes part of the reservation again.
+        self.unmap(address, len)?;
+        Ok(new)
+    }
+
+    /// Moves contents, wherever they are, page by page or in runs.
+    fn relocate(&self, from: PageId, to: PageId, count: u32) {
+        let mut done = 0;
+        while done < count {
+            let mut core = self.lock();
+            let (page, target) = (from.plus(done), to.plus(done));
+            let state = core.engine.page_state(page);
+            let same = |n: &u32| core.engine.page_state(page.plus(*n)) == state;
+            let run = (1..RELOCATE_RUN.min(count - done)).take_while(same).count() as u32 + 1;
+            // A page of the target's past may still be in a write.
+            let in_flight = core.engine.in_flight(page, run) || core.engine.in_flight(target, run);
+            if in_flight || !core.parked.is_empty() {
+                drop(core);
+                std::thread::sleep(IN_FLIGHT_WAIT);
+                continue;
+            }
+            let moved = if state.is_in_shadow() && self.can_move {
+                let (dst, src) = (self.shadow_address(target), self.shadow_address(page));
+                let moved = self.move_or_copy(self.shadow_descriptor(), dst, src, false);
+                if moved.is_ok() {
+                    // If it was copied, what it was copied from is in the way.
+                    self.drop_shadow(page);
+                }
+                moved.map(|()| 1)
+            } else if state.is_mapped() || state.is_in_shadow() {
+                // Without a shadow a page that is being cleaned is protected.
+                let protected = state.is_in_shadow() || core.engine.is_protected(page);
+                let (dst, src) = (self.address(target), self.address(page));
+                self.move_or_copy(&self.region, dst, src, protected)
+                    .map(|()| 1)
+            } else {
+                Ok(run)
+            };
+            match moved {
+                Ok(count) => {
+                    self.apply(
+                        &mut core,
+                        Event::Relocate {
+                            from: page,
+                            to: target,
+                            count,
+                        },
+                    );
+                    done += count;
+                }
+                // The handler has to read an event first.
+                Err(()) => {
+                    drop(core);
+                    std::thread::sleep(IN_FLIGHT_WAIT);
+                }
+            }
+        }
+    }
+
+    /// Moves one page, or copies it where it cannot be moved. `Err`: try again later.
+    fn move_or_copy(&self, uffd: &Uffd, dst: usize, src: usize, protect: bool) -> Result<(), ()> {
+        // A move makes a page writable: one that is protected is copied.
+        if self.can_move && !protect {
+            match uffd.relocate(dst, src, PAGE_SIZE).1 {
+                Ok(()) => return Ok(()),
+                Err(Errno::AGAIN) => return Err(()),
+                Err(_) => {}
+            }
+        }
+        // The kernel would wait for a fault on an absent page to be resolved: never with the
+        // engine locked. Such a page was dropped in a way that is not reported.
+        let from = if map::is_present(src) {
+            src
+        } else {
+            self.zeros
+        };
+        match uffd.copy(dst, from, PAGE_SIZE, protect).1 {
+            Ok(()) => Ok(()),
+            Err(Errno::AGAIN) => Err(()),
+            Err(error) => self.die(&format!("moving a page failed: {error}")),
+        }
+    }
+}
+
+/// The protection that `/proc/self/maps` gives for an address.
+fn protection_of(address: usize) -> Option<ProtFlags> {
+    let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
+    maps.lines().find_map(|line| {
+        let (range, rest) = line.split_once(' ')?;
+        let (start, end) = range.split_once('-')?;
+        let start = usize::from_str_radix(start, 16).ok()?;
+        let end = usize::from_str_radix(end, 16).ok()?;
+        (start..end).contains(&address).then(|| {
+            let mut prot = ProtFlags::empty();
+            prot.set(ProtFlags::READ, rest.starts_with('r'));
+            prot.set(ProtFlags::WRITE, rest[1..].starts_with('w'));
+            prot.set(ProtFlags::EXEC, rest[2..].starts_with('x'));
+            prot
+        })
+    })
+}

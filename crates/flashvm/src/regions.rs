@@ -1,0 +1,165 @@
+//! Where managed memory lies: the address ranges in use within the one managed range.
+//!
+//! All managed memory of a process lies in one reservation, so that page number and address,
+//! region and shadow differ by constants. This file hands out parts of it, first fit.
+
+use flashvm_core::{PAGE_SIZE, PageId};
+use std::collections::BTreeMap;
+
+/// Parts of the managed range that are in use, by first page.
+#[derive(Debug, Default)]
+pub(crate) struct Regions {
+    /// First page to end page (exclusive); touching neighbours stay separate entries.
+    used: BTreeMap<u32, u32>,
+    /// Pages of the whole range.
+    pages: u32,
+}
+
+impl Regions {
+    pub(crate) fn new(pages: u32) -> Self {
+        Self {
+            used: BTreeMap::new(),
+            pages,
+        }
+    }
+
+    /// Takes `count` pages that start at a multiple of `align` pages.
+    pub(crate) fn take(&mut self, count: u32, align: u32) -> Option<PageId> {
+        let mut start = 0u32;
+        for (&first, &end) in &self.used {
+            if first >= start && first - start >= count {
+                break;
+            }
+            start = end.max(start).checked_next_multiple_of(align)?;
+        }
+        let end = start.checked_add(count)?;
+        if end > self.pages {
+            return None;
+        }
+        self.used.insert(start, end);
+        Some(PageId(start))
+    }
+
+    /// Gives pages back, also parts of what was taken, also what is free already.
+    pub(crate) fn give(&mut self, first: PageId, count: u32) {
+        let (start, end) = (first.0, first.0 + count);
+        let touched: Vec<(u32, u32)> = self
+            .used
+            .range(..end)
+            .rev()
+            .map(|(&first, &last)| (first, last))
+            .take_while(|&(_, last)| last > start)
+            .collect();
+        for (first, last) in touched {
+            self.used.remove(&first);
+            if first < start {
+                self.used.insert(first, start);
+            }
+            if last > end {
+                self.used.insert(end, last);
+            }
+        }
+    }
+
+    /// Takes exactly these pages, whatever of them was in use before.
+    pub(crate) fn claim(&mut self, first: PageId, count: u32) {
+        self.give(first, count);
+        self.used.insert(first.0, first.0 + count);
+    }
+
+    /// The part that holds a page: first page and pages.
+    pub(crate) fn find(&self, page: PageId) -> Option<(PageId, u32)> {
+        let (&first, &end) = self.used.range(..=page.0).next_back()?;
+        (page.0 < end).then_some((PageId(first), end - first))
+    }
+
+    /// How many of these pages are in use.
+    pub(crate) fn overlap(&self, first: PageId, count: u32) -> u32 {
+        let (start, end) = (first.0, first.0 + count);
+        self.used
+            .range(..end)
+            .rev()
+            .take_while(|&(_, &last)| last > start)
+            .map(|(&first, &last)| last.min(end) - first.max(start))
+            .sum()
+    }
+
+    /// Extends the part that ends at `end` by `count` pages, if they are free.
+    pub(crate) fn extend(&mut self, end: PageId, count: u32) -> bool {
+        let Some(new_end) = end.0.checked_add(count).filter(|&e| e <= self.pages) else {
+            return false;
+        };
+        if end.0 == 0 || self.used.range(end.0..new_end).next().is_some() {
+            return false;
+        }
+        match self.used.range_mut(..end.0).next_back() {
+            Some((_, last)) if *last == end.0 => {
+                *last = new_end;
+                true
+            }
+            _ => false,
+        }
+    }
+}
+
+/// Bytes to whole pages, rounding up.
+pub(crate) fn pages_of(bytes: usize) -> Option<u32> {
+    u32::try_from(bytes.div_ceil(PAGE_SIZE)).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn like_a_bitmap(steps in prop::collection::vec((0u8..3, 0u32..64, 1u32..16), 1..100)) {
+            let mut regions = Regions::new(64);
+            let mut naive = [false; 64];
+            for (kind, at, count) in steps {
+                let align = 1 << (at % 4);
+                match kind {
+                    0 => match regions.take(count, align) {
+                        Some(first) => {
+                            prop_assert_eq!(first.0 % align, 0);
+                            for page in &mut naive[first.0 as usize..(first.0 + count) as usize] {
+                                prop_assert!(!*page);
+                                *page = true;
+                            }
+                        }
+                        None => {
+                            let fits = (0..64u32).step_by(align as usize).any(|start| {
+                                start + count <= 64
+                                    && naive[start as usize..(start + count) as usize]
+                                        .iter()
+                                        .all(|used| !used)
+                            });
+                            prop_assert!(!fits);
+                        }
+                    },
+                    1 => {
+                        let count = count.min(64 - at);
+                        regions.give(PageId(at), count);
+                        naive[at as usize..(at + count) as usize].fill(false);
+                    }
+                    _ => {
+                        let free = at + count <= 64
+                            && naive[at as usize..(at + count) as usize].iter().all(|used| !used);
+                        let before = at > 0 && naive[at as usize - 1];
+                        let extended = regions.extend(PageId(at), count);
+                        prop_assert_eq!(extended, free && before);
+                        if extended {
+                            naive[at as usize..(at + count) as usize].fill(true);
+                        }
+                    }
+                }
+                let used = naive[5..38].iter().filter(|&&used| used).count();
+                prop_assert_eq!(regions.overlap(PageId(5), 33) as usize, used);
+                for page in 0..64 {
+                    prop_assert_eq!(regions.find(PageId(page)).is_some(), naive[page as usize]);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! The pager's file descriptors: out of the program's way, and not its to close.
+//!
+//! Programs close descriptors that they do not know (daemons all of them, shells those below
+//! ten) and expect the lowest free numbers. So ours lie high, and the preloaded wrappers of
+//! `close` and its kin ask [`is_ours`].
+
+use rustix::io::Errno;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicI32, Ordering};
+
+const OURS_MAX: usize = 32;
+/// Where ours start, if the limit on open files is at its usual 1024 or higher.
+const FROM: RawFd = 900;
+
+static OURS: [AtomicI32; OURS_MAX] = [const { AtomicI32::new(-1) }; OURS_MAX];
+
+/// Whether a descriptor belongs to the pager.
+#[must_use]
+pub fn is_ours(fd: RawFd) -> bool {
+    fd >= 0 && OURS.iter().any(|ours| ours.load(Ordering::Relaxed) == fd)
+}
+
+/// The pager's descriptors in ascending order.
+pub fn all() -> impl Iterator<Item = RawFd> {
+    let mut fds = [RawFd::MAX; OURS_MAX];
+    for (fd, ours) in fds.iter_mut().zip(&OURS) {
+        let open = ours.load(Ordering::Relaxed);
+        if open >= 0 {
+            *fd = open;
+        }
+    }
+    fds.sort_unstable();
+    fds.into_iter().take_while(|&fd| fd != RawFd::MAX)
+}
+
+/// Notes a descriptor as the pager's, where it is.
+pub(crate) fn note(fd: RawFd) {
+    for ours in &OURS {
+        if ours
+            .compare_exchange(-1, fd, Ordering::Relaxed, Ordering::Relaxed)
+            .is_ok()
+        {
+            return;
+        }
+    }
+    panic!("more than {OURS_MAX} descriptors of the pager's own");
+}
+
+/// Moves a descriptor out of the program's way, close-on-exec, and notes it as the pager's.
+pub(crate) fn keep(fd: OwnedFd) -> Result<OwnedFd, Errno> {
+    let high = rustix::io::fcntl_dupfd_cloexec(&fd, FROM)
+        .or_else(|_| rustix::io::fcntl_dupfd_cloexec(&fd, 3))?;
+    note(high.as_raw_fd());
+    Ok(high)
+}
+
+/// In a forked child: closes the copies of the parent's descriptors, except those in `kept`.
+pub(crate) fn close_inherited(kept: &[RawFd]) {
+    for ours in &OURS {
+        let fd = ours.load(Ordering::Relaxed);
+        if fd >= 0 && !kept.contains(&fd) {
+            ours.store(-1, Ordering::Relaxed);
+            // SAFETY: the owner of this number is a thread or a structure that only exists in
+            // the parent; what is left of it here is never dropped.
+            drop(unsafe { OwnedFd::from_raw_fd(fd) });
+        }
+    }
+}

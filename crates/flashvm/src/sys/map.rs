@@ -1,0 +1,134 @@
+//! Mappings: the pager's own memory, the reservation of the managed range, and giving pages back.
+
+use rustix::io::Errno;
+use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags};
+use std::os::fd::OwnedFd;
+use std::sync::atomic::AtomicU64;
+
+/// Maps `len` bytes of address space that nobody can touch yet, at a multiple of `align`.
+pub(crate) fn reserve(len: usize, align: usize) -> Result<usize, Errno> {
+    let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+    // SAFETY: the kernel chooses a free place; no existing mapping changes.
+    let address = unsafe {
+        rustix::mm::mmap_anonymous(std::ptr::null_mut(), len + align, ProtFlags::empty(), flags)?
+    };
+    // What lies before and after stays reserved: address space is all that it costs.
+    Ok((address as usize).next_multiple_of(align))
+}
+
+/// Puts fresh anonymous memory over part of a range that the caller owns.
+pub(crate) fn map_fixed(start: usize, len: usize, prot: ProtFlags) -> Result<(), Errno> {
+    let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
+    // SAFETY: the caller owns the range: it lies in the managed range or its shadow.
+    unsafe { rustix::mm::mmap_anonymous(start as *mut _, len, prot, flags)? };
+    Ok(())
+}
+
+/// Moves a mapping of the kernel's to `new`, whatever lies there (`mremap`).
+pub(crate) fn move_mapping(
+    old: usize,
+    len: usize,
+    new: usize,
+    new_len: usize,
+) -> Result<(), Errno> {
+    let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+    // SAFETY: the program asked for this, of ranges that are its own.
+    let result = unsafe { libc::syscall(libc::SYS_mremap, old, len, new_len, flags, new) };
+    if result == -1 {
+        let code = std::io::Error::last_os_error().raw_os_error();
+        return Err(Errno::from_raw_os_error(code.unwrap_or(libc::EIO)));
+    }
+    Ok(())
+}
+
+/// Keeps a range out of core dumps: it is far larger than what it holds.
+pub(crate) fn keep_from_dumps(start: usize, len: usize) {
+    // SAFETY: only a flag of the mapping changes. Where the kernel refuses, dumps are larger.
+    let _ = unsafe { rustix::mm::madvise(start as *mut _, len, Advice::LinuxDontDump) };
+}
+
+/// Anonymous zeroed memory of the pager's own, page-aligned.
+pub(crate) fn own(len: usize) -> Result<usize, Errno> {
+    let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+    let prot = ProtFlags::READ | ProtFlags::WRITE;
+    // SAFETY: the kernel chooses a free place; no existing mapping changes.
+    let address = unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), len, prot, flags)? };
+    Ok(address as usize)
+}
+
+/// Zeroed counters of the pager's own, in memory that is not taken before it is touched.
+pub(crate) fn own_counters(count: usize) -> Result<&'static [AtomicU64], Errno> {
+    let address = own(count.max(1) * size_of::<AtomicU64>())?;
+    // SAFETY: fresh, zeroed, page-aligned memory of that length that is never unmapped; any bit
+    // pattern is an `AtomicU64`.
+    Ok(unsafe { std::slice::from_raw_parts(address as *const AtomicU64, count) })
+}
+
+/// Gives the frames of a range back; it reads as zeros, or faults again where registered.
+pub(crate) fn drop_pages(start: usize, len: usize) -> Result<(), Errno> {
+    // SAFETY: the caller owns the contents: they are on flash, or given up.
+    unsafe { rustix::mm::madvise(start as *mut _, len, Advice::LinuxDontNeed) }
+}
+
+/// Makes the kernel give this process private, writable copies of pages that it shares after a
+/// fork. Touches them: never with the engine locked.
+pub(crate) fn unshare(start: usize, len: usize) -> Result<(), Errno> {
+    const MADV_POPULATE_WRITE: libc::c_int = 23;
+    // SAFETY: contents do not change; a fault on the way is resolved by the fault handler.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_madvise,
+            start as *mut libc::c_void,
+            len,
+            MADV_POPULATE_WRITE,
+        )
+    };
+    if result < 0 {
+        let code = std::io::Error::last_os_error().raw_os_error();
+        return Err(Errno::from_raw_os_error(code.unwrap_or(libc::EIO)));
+    }
+    Ok(())
+}
+
+/// Changes the protection of a range.
+pub(crate) fn protect(start: usize, len: usize, prot: MprotectFlags) -> Result<(), Errno> {
+    // SAFETY: the caller owns the range, and no Rust reference points into it.
+    unsafe { rustix::mm::mprotect(start as *mut _, len, prot) }
+}
+
+/// This process' memory as a file: reads also what the program may not.
+pub(crate) fn own_memory() -> Result<OwnedFd, Errno> {
+    rustix::fs::open(
+        "/proc/self/mem",
+        rustix::fs::OFlags::RDWR | rustix::fs::OFlags::CLOEXEC,
+        rustix::fs::Mode::empty(),
+    )
+    .and_then(super::descriptors::keep)
+}
+
+/// Whether a page has contents, in RAM or in the kernel's own swap. Does not touch it.
+pub(crate) fn is_present(address: usize) -> bool {
+    const PRESENT_OR_SWAPPED: u64 = 3 << 62;
+    let entry = rustix::fs::open(
+        "/proc/self/pagemap",
+        rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC,
+        rustix::fs::Mode::empty(),
+    )
+    .and_then(|file| {
+        let mut entry = [0; size_of::<u64>()];
+        let at = address / flashvm_core::PAGE_SIZE * size_of::<u64>();
+        rustix::io::pread(&file, &mut entry, at as u64)?;
+        Ok(u64::from_ne_bytes(entry))
+    });
+    // Where the kernel does not tell, a page is taken to be where it should be.
+    entry.map_or(true, |entry| entry & PRESENT_OR_SWAPPED != 0)
+}
+
+/// Reads pager-owned or shadow memory as bytes.
+///
+/// # Safety
+/// The range must be mapped and readable, and nobody may write to it while the slice lives.
+pub(crate) unsafe fn bytes<'a>(start: usize, len: usize) -> &'a [u8] {
+    // SAFETY: by this function's own contract.
+    unsafe { std::slice::from_raw_parts(start as *const u8, len) }
+}

@@ -1,0 +1,21 @@
+//! The kernel's interfaces behind small safe-to-read contracts: userfaultfd, mappings, flash I/O.
+//!
+//! Safety argument of this folder: every call names its memory by address and length, and the
+//! callers ([`crate::pager`]) own all three ranges that are named here: the managed range, its
+//! shadow, and the pager's own buffers. The first two are never referenced by Rust code, only by
+//! the program, so that no Rust reference is invalidated when the kernel changes what lies there.
+//! System calls are made directly (rustix, `libc::syscall`), never through library symbols that
+//! the preloaded object replaces.
+#![allow(
+    unsafe_code,
+    reason = "this folder is where the kernel is called; see the argument above"
+)]
+
+pub(crate) mod descriptors;
+pub(crate) mod flash_io;
+pub(crate) mod map;
+pub(crate) mod signals;
+pub(crate) mod thread;
+pub(crate) mod uffd;
+
+pub use descriptors::{all, is_ours};

@@ -1,0 +1,90 @@
+//! The pager's threads: on stacks in one known place, with every signal blocked.
+//!
+//! The place matters: memory that the C library allocates on behalf of such a thread must not be
+//! managed memory (the thread that resolves faults cannot wait for its own fault). The
+//! allocator asks [`on_pager_stack`] instead of keeping a thread-local flag.
+
+use super::map;
+use rustix::io::Errno;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+const STACK_BYTES: usize = 256 << 10;
+const STACKS: usize = 16;
+
+static STACKS_BASE: AtomicUsize = AtomicUsize::new(0);
+static TAKEN: [AtomicBool; STACKS] = [const { AtomicBool::new(false) }; STACKS];
+
+/// Whether the calling thread is one of the pager's.
+#[must_use]
+#[inline]
+pub fn on_pager_stack() -> bool {
+    let base = STACKS_BASE.load(Ordering::Relaxed);
+    let here = std::ptr::from_ref(&base) as usize;
+    base != 0 && here.wrapping_sub(base) < STACKS * STACK_BYTES
+}
+
+/// Forgets all threads: after a fork none of them exists in the child.
+pub(crate) fn forget_all() {
+    for taken in &TAKEN {
+        taken.store(false, Ordering::Relaxed);
+    }
+}
+
+struct Start {
+    run: Box<dyn FnOnce() + Send>,
+    stack: usize,
+}
+
+/// Starts a thread of the pager's. Must be called where the C library's allocations are not
+/// managed (while the pager starts, or from another of its threads).
+pub(crate) fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), Errno> {
+    if STACKS_BASE.load(Ordering::Relaxed) == 0 {
+        let base = map::own(STACKS * STACK_BYTES)?;
+        STACKS_BASE.store(base, Ordering::Relaxed);
+    }
+    let stack = (0..STACKS)
+        .find(|&i| !TAKEN[i].swap(true, Ordering::Relaxed))
+        .ok_or(Errno::AGAIN)?;
+    let address = STACKS_BASE.load(Ordering::Relaxed) + stack * STACK_BYTES;
+    let start = Box::into_raw(Box::new(Start {
+        run: Box::new(run),
+        stack,
+    }));
+    let mut name_bytes = [0u8; 16];
+    let len = name.len().min(15);
+    name_bytes[..len].copy_from_slice(&name.as_bytes()[..len]);
+
+    // SAFETY: the attribute object is initialised before use; the stack is ours and given to no
+    // other thread; signals are blocked over the creation so that the new thread inherits that,
+    // and the caller's mask is put back; `start` is taken over by `enter` on success only.
+    unsafe {
+        let mut attr = std::mem::MaybeUninit::<libc::pthread_attr_t>::uninit();
+        libc::pthread_attr_init(attr.as_mut_ptr());
+        libc::pthread_attr_setstack(attr.as_mut_ptr(), address as *mut _, STACK_BYTES);
+        libc::pthread_attr_setdetachstate(attr.as_mut_ptr(), libc::PTHREAD_CREATE_DETACHED);
+        let mut all = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
+        let mut old = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
+        libc::sigfillset(all.as_mut_ptr());
+        libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), old.as_mut_ptr());
+        let mut thread = std::mem::MaybeUninit::<libc::pthread_t>::uninit();
+        let code = libc::pthread_create(thread.as_mut_ptr(), attr.as_ptr(), enter, start.cast());
+        libc::pthread_sigmask(libc::SIG_SETMASK, old.as_ptr(), std::ptr::null_mut());
+        libc::pthread_attr_destroy(attr.as_mut_ptr());
+        if code != 0 {
+            drop(Box::from_raw(start));
+            TAKEN[stack].store(false, Ordering::Relaxed);
+            return Err(Errno::from_raw_os_error(code));
+        }
+        libc::pthread_setname_np(thread.assume_init(), name_bytes.as_ptr().cast());
+    }
+    Ok(())
+}
+
+extern "C" fn enter(start: *mut libc::c_void) -> *mut libc::c_void {
+    // SAFETY: `spawn` made this box and gave it to this thread alone.
+    let start = unsafe { Box::from_raw(start.cast::<Start>()) };
+    (start.run)();
+    // The stack stays taken: a thread of the pager ends only with its process.
+    debug_assert!(TAKEN[start.stack].load(Ordering::Relaxed));
+    std::ptr::null_mut()
+}

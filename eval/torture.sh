@@ -1,0 +1,50 @@
+#!/usr/bin/env bash
+# A long torture campaign of the live pager: other seeds, budgets, thread counts and modes in
+# every round, until the time is over. Each round prints the command that repeats it; the first
+# failure ends the campaign with status 1.
+#
+# usage: eval/torture.sh [MINUTES]        (default 60)
+#
+# FLASHVM names the command (default target/release/flashvm), PART_SECONDS the time of a part (20).
+set -euo pipefail
+cd "$(dirname "$0")/.."
+minutes=${1:-60}
+flashvm=${FLASHVM:-target/release/flashvm}
+part_seconds=${PART_SECONDS:-20}
+[ -x "$flashvm" ] || { echo "torture.sh: $flashvm does not exist; run cargo build --release" >&2; exit 2; }
+
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+sources=tests/torture
+cc -O2 -g -pthread -o "$folder/torture" $sources/{torture,rewrite,fork,syscalls,remap,signals,alloc,exit}.c
+cc -O2 -g -o "$folder/sigbus" $sources/sigbus.c
+c++ -O2 -g -pthread -o "$folder/torture_cxx" $sources/torture_cxx.cc
+
+modes=("" "" "--no-move" "--no-uring" "--preset flashvm" "--preset native" "--inject write=2000"
+	"--no-move --no-uring --inject write=5000")
+end=$((SECONDS + minutes * 60))
+round=0
+while [ $SECONDS -lt $end ]; do
+	seed=$((RANDOM * 32768 + RANDOM))
+	mode=${modes[$((round % ${#modes[@]}))]}
+	mode=${mode/write=/seed=$seed,write=}
+	ram=$((8 + RANDOM % 48))
+	mib=$((ram * (2 + RANDOM % 6)))
+	threads=$((1 + RANDOM % 8))
+	mkdir "$folder/store"
+	# shellcheck disable=SC2206 # a mode is several words
+	words=("$flashvm" run --ram "${ram}M" --flash "$folder/store" $mode -- "$folder/torture"
+		--mib "$mib" --seconds "$part_seconds" --threads "$threads" --seed "$seed")
+	echo "round $round: ${words[*]}"
+	timeout --kill-after=10 $((part_seconds * 40 + 600)) "${words[@]}" || {
+		echo "torture.sh: FAILED with status $? in round $round (124: it hung)" >&2
+		exit 1
+	}
+	timeout 600 "$flashvm" run --ram "${ram}M" --flash "$folder/store" \
+		--inject "read=2000,flip=2000,write=1000,seed=$seed" -- "$folder/sigbus" "$mib" 3
+	timeout 600 "$flashvm" run --ram "${ram}M" --flash "$folder/store" -- \
+		"$folder/torture_cxx" "$((mib / 2))" "$seed"
+	rmdir "$folder/store" # not empty: something was left behind
+	round=$((round + 1))
+done
+echo "torture.sh: $round rounds held"

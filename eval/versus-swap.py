@@ -1,0 +1,296 @@
+#!/usr/bin/python3
+"""Kernel swap and flashvm side by side: same disk, same RAM, alternating runs, medians.
+
+usage (as root): eval/versus-swap.py [--pairs 5] [--json FILE] [--only kernel|flashvm]
+Exit status: 0 every target met, 3 one was missed, 1 something went wrong.
+
+For the kernel's side a swap file is made beside the flash store and the program runs in a memory
+cgroup (v1 or v2) whose limit is the RAM; for flashvm's side the same program runs under
+`flashvm run --ram` with the same figure, in a cgroup without a limit. The peak of both cgroups is
+reported: it includes what flashvm itself needs beside the budget (its code, page table, the
+program's unmanaged memory). With --headroom MIB flashvm's cgroup is limited to RAM + MIB.
+Sizes follow the targets: pagebench with 2 GiB in 512 MiB at 10 % and at 90 % writes, column
+sums over 1 GiB in 256 MiB. The swap file and the cgroups are removed however the script ends.
+"""
+
+import argparse
+import atexit
+import json
+import os
+import re
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+MIB = 1 << 20
+
+# metric -> (unit, higher is better, least ratio flashvm/kernel in the metric's good direction)
+METRICS = {
+    "fill": ("MB/s", True, 0.8),
+    "random": ("us/op", False, 1 / 1.6),
+    "sequential": ("MB/s", True, 3.0),
+    "stride5": ("pages/s", True, 3.0),
+    "colsum_fill": ("s", False, None),
+    "column_sums": ("s", False, 5.0),
+    "row_sum": ("s", False, None),
+    "random_rows": ("s", False, None),
+}
+
+PATTERNS = {
+    "fill": r"^fill [\d.]+s ([\d.]+) MB/s",
+    "random": r"^rand .* ([\d.]+) us/op",
+    "sequential": r"^seqread [\d.]+s ([\d.]+) MB/s",
+    "stride5": r"^stride5 [\d.]+s ([\d.]+) pages/s",
+    "colsum_fill": r"^fill ([\d.]+) s",
+    "column_sums": r"^4 column sums ([\d.]+) s",
+    "row_sum": r"^row-major sum ([\d.]+) s",
+    "random_rows": r"^100k random rows ([\d.]+) s",
+}
+
+
+def fail(message):
+    sys.exit(f"versus-swap: {message}")
+
+
+class Cgroup:
+    """A memory cgroup of one name, v1 or v2, removed at exit."""
+
+    def __init__(self, name):
+        v1 = Path("/sys/fs/cgroup/memory")
+        v2 = Path("/sys/fs/cgroup")
+        if (v1 / "memory.limit_in_bytes").exists():
+            self.version, base = 1, v1
+        elif "memory" in (v2 / "cgroup.controllers").read_text().split():
+            self.version, base = 2, v2
+            (base / "cgroup.subtree_control").write_text("+memory")
+        else:
+            fail("no memory controller under /sys/fs/cgroup; mount one")
+        self.path = base / f"{name}-{os.getpid()}"
+        self.path.mkdir()
+        atexit.register(self.remove)
+
+    def limit(self, limit_bytes):
+        if self.version == 1:
+            (self.path / "memory.limit_in_bytes").write_text(str(limit_bytes))
+        else:
+            (self.path / "memory.max").write_text(str(limit_bytes))
+
+    def reset_peak(self):
+        try:
+            if self.version == 1:
+                (self.path / "memory.max_usage_in_bytes").write_text("0")
+                (self.path / "memory.force_empty").write_text("0")
+            else:
+                (self.path / "memory.peak").write_text("0")
+        except OSError:
+            pass  # the peak of an older v2 kernel cannot be reset: it covers all runs
+
+    def peak_mib(self):
+        name = "memory.max_usage_in_bytes" if self.version == 1 else "memory.peak"
+        try:
+            return int((self.path / name).read_text()) / MIB
+        except OSError:
+            return None
+
+    def join(self):
+        (self.path / "cgroup.procs").write_text(str(os.getpid()))
+
+    def remove(self):
+        for _ in range(50):
+            try:
+                self.path.rmdir()
+                return
+            except FileNotFoundError:
+                return
+            except OSError:
+                time.sleep(0.1)
+        print(f"versus-swap: could not remove {self.path}", file=sys.stderr)
+
+
+class SwapFile:
+    """A swap file of our own with the highest priority, off and removed at exit."""
+
+    def __init__(self, folder, mib):
+        self.path = Path(folder) / f"versus-swap-{os.getpid()}.swap"
+        self.active = False
+        atexit.register(self.remove)
+        with open(self.path, "wb", opener=lambda p, f: os.open(p, f, 0o600)) as file:
+            block = bytes(MIB)
+            for _ in range(mib):
+                file.write(block)
+            os.fsync(file.fileno())
+        subprocess.run(["mkswap", self.path], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run(["swapon", "--priority", "32767", self.path], check=True)
+        self.active = True
+
+    def remove(self):
+        if self.active:
+            subprocess.run(["swapoff", self.path], check=False)
+            self.active = False
+        self.path.unlink(missing_ok=True)
+
+
+def run(command, cgroup, timeout_s, env=None):
+    cgroup.reset_peak()
+    start = time.monotonic()
+    done = subprocess.run(
+        [str(word) for word in command],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=timeout_s,
+        preexec_fn=cgroup.join,
+        env=env,
+        check=False,
+    )
+    wall = time.monotonic() - start
+    if done.returncode != 0:
+        fail(f"{' '.join(map(str, command))} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
+    return done.stdout, wall, cgroup.peak_mib()
+
+
+def parse(text, names):
+    found = {}
+    for name in names:
+        match = re.search(PATTERNS[name], text, re.M)
+        if not match:
+            fail(f"no line for {name} in:\n{text}")
+        found[name] = float(match.group(1))
+    return found
+
+
+def python_with_numpy():
+    for candidate in ("/usr/bin/python3", sys.executable, shutil.which("python3")):
+        if candidate and subprocess.run(
+            [candidate, "-c", "import numpy"], stderr=subprocess.DEVNULL, check=False
+        ).returncode == 0:
+            return candidate
+    fail("no python3 with numpy; install python3-numpy")
+
+
+def workloads(args, folder):
+    bench = folder / "pagebench"
+    subprocess.run(["cc", "-O2", "-Wall", "-o", bench, ROOT / "eval/pagebench.c"], check=True)
+    page_parts = ["fill", "random", "sequential", "stride5"]
+    for write_percent in (10, 90):
+        yield (
+            f"pagebench {write_percent}% writes",
+            [bench, args.data, write_percent, args.ops],
+            args.ram,
+            page_parts,
+        )
+    yield (
+        "numpy column sums",
+        [python_with_numpy(), ROOT / "eval/colsum.py", args.rows],
+        args.colsum_ram,
+        ["colsum_fill", "column_sums", "row_sum", "random_rows"],
+    )
+
+
+def table(results, args):
+    print(f"\n{'workload':22} {'part':12} {'unit':8} {'kernel':>10} {'flashvm':>10} {'ratio':>7} {'target':>7}")
+    rows = []
+    for workload, sides in results.items():
+        names = next(iter(sides.values()))[0]["parts"].keys()
+        for name in names:
+            unit, higher, target = METRICS[name]
+            median = {
+                side: statistics.median(sample["parts"][name] for sample in samples)
+                for side, samples in sides.items()
+            }
+            ratio = None
+            if len(median) == 2 and all(median.values()):
+                ratio = median["flashvm"] / median["kernel"]
+                ratio = ratio if higher else 1 / ratio
+            met = None if ratio is None or target is None else ratio >= target
+            rows.append(
+                {"workload": workload, "part": name, "unit": unit, "medians": median,
+                 "speedup": ratio, "target": target, "met": met}
+            )
+            cell = [f"{median[s]:.2f}" if s in median else "-" for s in ("kernel", "flashvm")]
+            print(
+                f"{workload:22} {name:12} {unit:8} {cell[0]:>10} {cell[1]:>10} "
+                f"{'-' if ratio is None else format(ratio, '.2f'):>7} "
+                f"{'-' if target is None else format(target, '.2f'):>7}"
+                f"{'' if met is None else '  met' if met else '  MISSED'}"
+            )
+        for side, samples in sides.items():
+            peaks = [s["peak_mib"] for s in samples if s["peak_mib"] is not None]
+            if peaks:
+                print(f"{workload:22} peak RAM of the cgroup, {side}: {max(peaks):.0f} MiB")
+    print("ratio: how many times faster flashvm is (above 1 is faster), medians of "
+          f"{args.pairs} alternating runs")
+    return rows
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--pairs", type=int, default=5)
+    parser.add_argument("--data", type=int, default=2048, help="MiB of pagebench")
+    parser.add_argument("--ram", type=int, default=512, help="MiB of RAM for pagebench")
+    parser.add_argument("--ops", type=int, default=100000, help="random accesses of pagebench")
+    parser.add_argument("--rows", type=int, default=65536, help="rows of the matrix, 16 KiB each")
+    parser.add_argument("--colsum-ram", type=int, default=256, help="MiB of RAM for column sums")
+    parser.add_argument("--short", action="store_true", help="small sizes, two pairs")
+    parser.add_argument("--folder", default=tempfile.gettempdir(), help="where swap file and store lie")
+    parser.add_argument("--flashvm", default=ROOT / "target/release/flashvm")
+    parser.add_argument("--flashvm-option", action="append", default=[], help="a word more for flashvm run")
+    parser.add_argument("--headroom", type=int, help="limit flashvm's cgroup to RAM and these MiB")
+    parser.add_argument("--only", choices=["kernel", "flashvm"])
+    parser.add_argument("--workload", help="only workloads whose name contains this")
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--timeout", type=int, default=900, help="seconds for one run")
+    args = parser.parse_args()
+    if args.short:
+        args.pairs, args.data, args.ram, args.ops = 2, 256, 64, 20000
+        args.rows, args.colsum_ram = 24576, 96
+    if os.geteuid() != 0:
+        fail("needs root for swapon and cgroups; run it with sudo")
+    if args.only != "kernel" and not Path(args.flashvm).exists():
+        fail(f"{args.flashvm} does not exist; run cargo build --release")
+    for name in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(name, lambda number, _: sys.exit(128 + number))
+
+    sides = [args.only] if args.only else ["kernel", "flashvm"]
+    folder = Path(tempfile.mkdtemp(prefix="versus-swap-", dir=args.folder))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    kernel_group, flash_group = Cgroup("versus-swap-kernel"), Cgroup("versus-swap-flashvm")
+    if "kernel" in sides:
+        SwapFile(args.folder, 2 * max(args.data, args.rows * 16 // 1024))
+
+    results = {}
+    for workload, command, ram, parts in workloads(args, folder):
+        if args.workload and args.workload not in workload:
+            continue
+        results[workload] = {side: [] for side in sides}
+        for pair in range(args.pairs):
+            for side in sides:
+                if side == "kernel":
+                    kernel_group.limit(ram * MIB)
+                    text, wall, peak = run(command, kernel_group, args.timeout)
+                else:
+                    if args.headroom is not None:
+                        flash_group.limit((ram + args.headroom) * MIB)
+                    text, wall, peak = run(
+                        [args.flashvm, "run", "--ram", f"{ram}M", "--flash", args.folder,
+                         *args.flashvm_option, "--", *command],
+                        flash_group, args.timeout)
+                sample = {"parts": parse(text, parts), "wall_s": wall, "peak_mib": peak}
+                results[workload][side].append(sample)
+                figures = "  ".join(f"{k} {v:g}" for k, v in sample["parts"].items())
+                print(f"{workload}, pair {pair + 1}, {side}: {figures}  ({wall:.1f} s)", flush=True)
+    rows = table(results, args)
+    if args.json:
+        config = {k: str(v) for k, v in vars(args).items()}
+        args.json.write_text(json.dumps({"config": config, "table": rows, "samples": results}, indent=1) + "\n")
+    if any(row["met"] is False for row in rows):
+        sys.exit(3)
+
+
+main()
