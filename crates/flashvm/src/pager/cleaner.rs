@@ -68,9 +68,6 @@ impl Pager {
                 };
                 work.push((action, core.engine.io_pages(io).to_vec()));
             }
-            if !core.unshare.is_empty() {
-                self.unshare_soon(&mut core);
-            }
             self.hand_over(&mut core, false);
             if core.freeze == Freeze::Quiescing && core.is_quiet() {
                 self.changed.notify_all();
@@ -239,48 +236,6 @@ impl Pager {
             }
         }
         self.apply(core, Event::WriteDone { io, failed });
-    }
-
-    /// Hands pages that are shared after a fork to a thread that makes copies of them. It touches
-    /// them, and so may have to wait for a frame, which the cleaner must not.
-    fn unshare_soon(&self, core: &mut Core) {
-        let mut shared = self
-            .shared_pages
-            .lock()
-            .expect("the pager aborts on a panic");
-        shared.append(&mut core.unshare);
-        self.shared_wanted.notify_one();
-    }
-
-    /// Takes pages out of sharing, so that they can be moved.
-    pub(super) fn unshare(&self) {
-        let mut shared = self
-            .shared_pages
-            .lock()
-            .expect("the pager aborts on a panic");
-        loop {
-            let Some(page) = shared.pop() else {
-                // What was refused can be moved now.
-                self.call_cleaner();
-                shared = self
-                    .shared_wanted
-                    .wait(shared)
-                    .expect("the pager aborts on a panic");
-                continue;
-            };
-            drop(shared);
-            // One that has left the region since is not brought back: that could take a frame, and
-            // there may be none before others are taken out of sharing.
-            let mapped = self.lock().engine.page_state(page).is_mapped();
-            if mapped {
-                // Refused where the range is gone or read-only: then the page just stays.
-                let _ = map::unshare(self.address(page), PAGE_SIZE);
-            }
-            shared = self
-                .shared_pages
-                .lock()
-                .expect("the pager aborts on a panic");
-        }
     }
 
     /// Sleeps until there is something to do.

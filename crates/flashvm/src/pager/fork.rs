@@ -190,7 +190,6 @@ impl Pager {
         core.engine.reset_counters();
         core.recorder = None;
         core.waiting.clear();
-        core.unshare.clear();
         core.handling = false;
         core.limit = 0;
         core.buffers = None;
@@ -220,8 +219,6 @@ impl Pager {
             cleaner_called: AtomicBool::new(false),
             handling: AtomicBool::new(false),
             pressure_seen: AtomicU32::new(self.control.pressure()),
-            shared_pages: Mutex::default(),
-            shared_wanted: std::sync::Condvar::new(),
             base: self.base,
             can_move: self.can_move,
             zeros: self.zeros,

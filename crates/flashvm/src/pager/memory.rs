@@ -356,6 +356,7 @@ impl Pager {
         }
         let mut done = 0;
         let mut tries = 0;
+        let mut unshared = None;
         // The kernel refuses a run that reaches beyond a mapping as a whole.
         let mut run = count;
         while done < count {
@@ -405,10 +406,16 @@ impl Pager {
                     }
                 }
                 Err(Errno::EXIST) => self.contradiction(page, Place::Shadow),
-                Err(error) => {
-                    if error == Errno::BUSY {
-                        core.unshare.push(page);
-                    }
+                // Shared with another process after a fork, or pinned. It is there, and nobody is
+                // taking it away, so that looking at it cannot fault.
+                Err(Errno::BUSY)
+                    if unshared != Some(page)
+                        && !core.changes.touch(page, 1)
+                        && map::unshare(self.address(page)).is_ok() =>
+                {
+                    unshared = Some(page);
+                }
+                Err(_) => {
                     core.events.push_front(Event::Refused { page });
                     done += 1;
                     tries = 0;

@@ -86,9 +86,6 @@ pub struct Pager {
     /// The handler has started: from here on it allocates nothing while the engine is frozen.
     handling: AtomicBool,
     pressure_seen: AtomicU32,
-    /// Pages shared with another process after a fork, to be made this one's own.
-    shared_pages: Mutex<Vec<PageId>>,
-    shared_wanted: Condvar,
 }
 
 /// What only one thread at a time may touch.
@@ -97,8 +94,6 @@ struct Core {
     events: VecDeque<Event>,
     actions: Vec<Action>,
     parked: VecDeque<Parked>,
-    /// Pages to be made this process' own before they can be moved.
-    unshare: Vec<PageId>,
     changes: change::Changes,
     /// Reads for the handler to start.
     to_read: VecDeque<Action>,
@@ -227,7 +222,6 @@ pub fn start(inheritance: Inheritance) -> Result<&'static Pager, Error> {
         events: VecDeque::with_capacity(64),
         actions: Vec::with_capacity(1024),
         parked: VecDeque::new(),
-        unshare: Vec::new(),
         changes: change::Changes::default(),
         to_read: VecDeque::with_capacity(256),
         to_clean: VecDeque::with_capacity(64),
@@ -264,8 +258,6 @@ pub fn start(inheritance: Inheritance) -> Result<&'static Pager, Error> {
         cleaner_called: AtomicBool::new(false),
         handling: AtomicBool::new(false),
         pressure_seen: AtomicU32::new(control.pressure()),
-        shared_pages: Mutex::default(),
-        shared_wanted: Condvar::new(),
     };
     publish(pager)
 }
@@ -278,8 +270,7 @@ fn publish(pager: Pager) -> Result<&'static Pager, Error> {
     let threads = || {
         thread::spawn("flashvm-fault", || pager.handle_faults())?;
         thread::spawn("flashvm-clean", || pager.clean())?;
-        thread::spawn("flashvm-limit", || pager.watch_pressure())?;
-        thread::spawn("flashvm-unshare", || pager.unshare())
+        thread::spawn("flashvm-limit", || pager.watch_pressure())
     };
     threads().map_err(Error::Threads)?;
     Ok(pager)
@@ -422,7 +413,7 @@ impl Pager {
         if !from_handler && (!core.to_read.is_empty() || !core.parked.is_empty()) {
             self.wake_handler();
         }
-        if !core.to_clean.is_empty() || !core.unshare.is_empty() || core.engine.wants_reclaim() {
+        if !core.to_clean.is_empty() || core.engine.wants_reclaim() {
             self.call_cleaner();
         }
         self.process

@@ -70,24 +70,28 @@ pub(crate) fn drop_pages(start: usize, len: usize) -> Result<(), Errno> {
     unsafe { rustix::mm::madvise(start as *mut _, len, Advice::LinuxDontNeed) }
 }
 
-/// Makes the kernel give this process private, writable copies of pages that it shares after a
-/// fork. Touches them: never with the engine locked.
-pub(crate) fn unshare(start: usize, len: usize) -> Result<(), Errno> {
-    const MADV_POPULATE_WRITE: libc::c_int = 23;
-    // SAFETY: contents do not change; a fault on the way is resolved by the fault handler.
-    let result = unsafe {
-        libc::syscall(
-            libc::SYS_madvise,
-            start as *mut libc::c_void,
-            len,
-            MADV_POPULATE_WRITE,
-        )
+/// Takes a page that is present out of sharing after a fork: a copy of this process' own, or the
+/// page itself once nobody else has it. Its write-protection stays.
+///
+/// Reading memory by address, as a debugger does, pins it for a moment, and what is pinned the
+/// kernel first makes exclusive. No store is needed, which could wait for the pager.
+pub(crate) fn unshare(page: usize) -> Result<(), Errno> {
+    let mut byte = 0_u8;
+    let local = libc::iovec {
+        iov_base: (&raw mut byte).cast(),
+        iov_len: 1,
     };
-    if result < 0 {
-        let code = std::io::Error::last_os_error().raw_os_error();
-        return Err(Errno::from_raw_os_error(code.unwrap_or(libc::EIO)));
+    let remote = libc::iovec {
+        iov_base: page as *mut libc::c_void,
+        iov_len: 1,
+    };
+    // SAFETY: `local` is one writable byte; the kernel checks `remote` itself.
+    let read = unsafe { libc::process_vm_readv(libc::gettid(), &local, 1, &remote, 1, 0) };
+    if read == 1 {
+        return Ok(());
     }
-    Ok(())
+    let code = std::io::Error::last_os_error().raw_os_error();
+    Err(Errno::from_raw_os_error(code.unwrap_or(libc::EIO)))
 }
 
 /// Changes the protection of a range.
