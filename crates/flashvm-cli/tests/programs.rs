@@ -92,7 +92,6 @@ print(found, len(blob))
 
 /// Children by spawn and by fork, and threads, out of one budget.
 #[test]
-#[ignore = "not yet seen to pass since its budget was raised"]
 fn python_children_and_threads() {
     same_output(
         "python_children_and_threads",

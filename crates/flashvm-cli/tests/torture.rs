@@ -138,14 +138,12 @@ parts!(
 );
 
 #[test]
-#[ignore = "a family of forked children starves at times, and counts shared pages twice"]
 fn fork() {
     torture("fork", "fork", &[]);
 }
 
 /// Before UFFDIO_MOVE (Linux 6.8) eviction protects, copies, checks and drops.
 #[test]
-#[ignore = "its fork part starves at times"]
 fn without_move() {
     torture(
         "without_move",
@@ -156,7 +154,6 @@ fn without_move() {
 
 /// Where io_uring is blocked, as in most containers.
 #[test]
-#[ignore = "its fork part starves at times"]
 fn without_io_uring() {
     torture(
         "without_io_uring",
@@ -167,7 +164,6 @@ fn without_io_uring() {
 
 /// A failed write keeps the page and goes elsewhere: no program notices.
 #[test]
-#[ignore = "not yet seen to pass with injected faults"]
 fn write_errors_are_hidden() {
     let inject = format!("write=2000,seed={}", seed());
     torture(
@@ -214,7 +210,6 @@ fn a_full_store_loses_nothing() {
 
 /// Read errors and flipped bits give SIGBUS or the right data, never wrong data.
 #[test]
-#[ignore = "not yet seen to pass with injected faults"]
 fn lost_pages_give_sigbus() {
     if !ready("lost_pages_give_sigbus") {
         return;
@@ -236,7 +231,6 @@ fn lost_pages_give_sigbus() {
 
 /// A program without a handler ends with SIGBUS and a message.
 #[test]
-#[ignore = "not yet seen to pass with injected faults"]
 fn a_lost_page_ends_the_program() {
     const TEST: &str = "a_lost_page_ends_the_program";
     if !ready(TEST) {

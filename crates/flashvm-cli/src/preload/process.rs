@@ -9,11 +9,6 @@ use std::ffi::{OsStr, c_int, c_long, c_uint, c_void};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::Ordering;
 
-/// Stack around the current frame that a forked child writes to before it has its pager.
-const STACK_BYTES: usize = 32 << 10;
-/// Open files whose structures the C library touches in a forked child; more than any program has.
-const FILES_MAX: usize = 65_536;
-
 /// The name of this program, for messages.
 pub(super) fn command() -> String {
     std::env::args_os().next().map_or_else(
@@ -67,18 +62,8 @@ extern "C" fn before_fork() {
     if !READY.load(Ordering::Relaxed) {
         return;
     }
-    let mut touched = Vec::new();
-    let here = std::ptr::from_ref(&touched) as usize;
-    // The stack grows down: this frame is below those of the program.
-    for address in (here - STACK_BYTES..here + STACK_BYTES).step_by(4096) {
-        if pager().manages(address, 1) {
-            touched.push(address);
-        }
-    }
-    open_files(&mut touched);
-    pager().prepare_fork(&touched);
+    pager().prepare_fork();
     // From here on nothing may be allocated or freed before the fork is over.
-    drop(touched);
     internal::lock_for_fork();
 }
 
@@ -95,36 +80,6 @@ extern "C" fn in_child() {
         STARTING.store(true, Ordering::Relaxed);
         Pager::resume_child();
         STARTING.store(false, Ordering::Relaxed);
-    }
-}
-
-unsafe extern "C" {
-    /// The C library's list of open files, in the layout that its ABI fixes.
-    static _IO_list_all: *mut u8;
-}
-
-/// Offsets in the C library's `FILE` on 64-bit machines: next file, and lock.
-const FILE_CHAIN: usize = 0x68;
-const FILE_LOCK: usize = 0x88;
-
-/// Appends the addresses that the C library resets in a forked child: each open file's lock.
-fn open_files(touched: &mut Vec<usize>) {
-    // SAFETY: the list is only changed under a lock that glibc takes at fork; a file that is
-    // closed at this very moment by another thread would be as dangerous to the fork itself.
-    unsafe {
-        let mut file = std::ptr::read_volatile(&raw const _IO_list_all);
-        for _ in 0..FILES_MAX {
-            if file.is_null() {
-                break;
-            }
-            touched.push(file as usize);
-            touched.push(file as usize + FILE_LOCK);
-            let lock = file.add(FILE_LOCK).cast::<*mut u8>().read();
-            if !lock.is_null() {
-                touched.push(lock as usize);
-            }
-            file = file.add(FILE_CHAIN).cast::<*mut u8>().read();
-        }
     }
 }
 

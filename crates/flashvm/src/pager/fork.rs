@@ -2,41 +2,93 @@
 //!
 //! Before the fork everything in flight ends and the engine is frozen, so that the child's copy
 //! of it is whole. The kernel hands the child's userfaultfd, with all registrations and
-//! write-protections, to the parent's handler, which passes it on through a socket. Between the
-//! fork and the moment when the child has its pager the C library touches a little memory in the
-//! child (its stack, the list of open files): those pages are made resident and writable before.
+//! write-protections, to the parent's handler, which passes it on through a socket. Until the
+//! child has threads to resolve its own faults the parent's handler does that: the C library
+//! touches memory of the program's in a forked child, and whenever a thread starts. Then the child
+//! asks for what was resolved for it, brings its page table up to that, and both go on.
 //! Slots on flash are shared from then on; clusters know how many processes hold them.
 
-use super::{Core, Freeze, PAGER, Pager, SPAN_PAGES, new_event, publish};
+use super::{Core, Freeze, LiveEngine, PAGER, Pager, SPAN_PAGES, new_event, publish};
 use crate::Error;
 use crate::control::Process;
+use crate::store::FlashStore;
+use crate::sys::flash_io::read_now;
 use crate::sys::signals::Uninterrupted;
 use crate::sys::uffd::{Features, Message, Uffd};
 use crate::sys::{descriptors, thread};
-use flashvm_core::{Event, PAGE_SIZE};
+use flashvm_core::{Access, Event, PAGE_SIZE, PageId, PageState, SlotId};
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
+    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recv, recvmsg, send, sendmsg,
+    socketpair,
 };
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
+/// Resolved faults in one message to the child.
+const REPLY_MAX: usize = 1024;
 /// How long to wait for requests to end before looking again.
 const QUIET_WAIT: Duration = Duration::from_millis(1);
 
-/// What stands ready for the child.
+/// A fork under way: what stands ready for the child, and what was done for it.
 pub(super) struct Fork {
     seat: Result<Process, crate::control::Error>,
-    parent_end: OwnedFd,
-    child_end: OwnedFd,
+    parent_end: Option<OwnedFd>,
+    child_end: Option<OwnedFd>,
+    /// The child's userfaultfd, as long as its faults are resolved here.
+    child: Option<Uffd>,
+    resolved: Vec<Resolved>,
+    /// The child is on its own, or there is none.
+    over: bool,
     /// Until parent and child can resolve faults again.
     _uninterrupted: Uninterrupted,
 }
+
+/// A fault of the child's that the parent's handler resolved, packed for the socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Resolved(u32);
+
+impl Resolved {
+    const STOPPED_STORE: u32 = 1 << 31;
+
+    fn new(page: PageId, stopped_store: bool) -> Self {
+        Self(
+            page.0
+                | if stopped_store {
+                    Self::STOPPED_STORE
+                } else {
+                    0
+                },
+        )
+    }
+
+    fn page(self) -> PageId {
+        PageId(self.0 & !Self::STOPPED_STORE)
+    }
+
+    /// What happened, for the child's engine. The page is writable now, so it counts as stored to.
+    fn event(self) -> Event {
+        let page = self.page();
+        if self.0 & Self::STOPPED_STORE == 0 {
+            Event::Fault {
+                page,
+                access: Access::Write,
+            }
+        } else {
+            Event::WriteProtectFault { page }
+        }
+    }
+}
+
+/// A buffer that direct I/O can read into.
+#[repr(align(4096))]
+struct PageBuffer([u8; PAGE_SIZE]);
 
 impl Pager {
     /// Whether budget and store could hold a copy of this process.
@@ -51,70 +103,62 @@ impl Pager {
         fits
     }
 
-    /// Before a fork: ends what is in flight and freezes the engine. `touched` are addresses that
-    /// will be written to in the child before it has a pager.
-    pub fn prepare_fork(&self, touched: &[usize]) {
+    /// Before a fork: ends what is in flight and freezes the engine.
+    pub fn prepare_fork(&self) {
         let uninterrupted = Uninterrupted::begin();
-        loop {
-            for &address in touched.iter().filter(|&&address| self.manages(address, 1)) {
-                // SAFETY: the caller vouches for mapped, writable memory; adding nothing to a
-                // byte atomically leaves it as it is, whoever else uses it.
-                unsafe { AtomicU8::from_ptr(address as *mut u8) }.fetch_or(0, Ordering::Relaxed);
-            }
-            let mut core = self.core.lock().expect("the pager aborts on a panic");
-            while core.freeze != Freeze::No || !core.changes.none() {
-                core = self
-                    .changed
-                    .wait(core)
-                    .expect("the pager aborts on a panic");
-            }
-            core.freeze = Freeze::Quiescing;
+        let mut core = self.core.lock().expect("the pager aborts on a panic");
+        while core.freeze != Freeze::No || !core.changes.none() {
+            core = self
+                .changed
+                .wait(core)
+                .expect("the pager aborts on a panic");
+        }
+        core.freeze = Freeze::Quiescing;
+        self.wake_handler();
+        self.call_cleaner();
+        while !core.is_quiet() || !self.handling.load(Ordering::Acquire) {
+            let waited = self.changed.wait_timeout(core, QUIET_WAIT);
+            core = waited.expect("the pager aborts on a panic").0;
             self.wake_handler();
             self.call_cleaner();
-            while !core.is_quiet() || !self.handling.load(Ordering::Acquire) {
-                let waited = self.changed.wait_timeout(core, QUIET_WAIT);
-                core = waited.expect("the pager aborts on a panic").0;
-                self.wake_handler();
-                self.call_cleaner();
-            }
-            let there = |&address: &usize| {
-                self.page_at(address).is_none_or(|page| {
-                    core.engine.page_state(page).is_mapped() && !core.engine.is_protected(page)
-                })
-            };
-            if !touched.iter().all(there) {
-                core.freeze = Freeze::No;
-                drop(core);
-                self.changed.notify_all();
-                self.wake_handler();
-                continue;
-            }
-            let sockets = socketpair(
-                AddressFamily::UNIX,
-                SocketType::DGRAM,
-                SocketFlags::CLOEXEC,
-                None,
-            );
-            let (parent_end, child_end) =
-                sockets.unwrap_or_else(|e| self.die(&format!("fork: no sockets: {e}")));
-            core.fork = Some(Fork {
-                seat: self.process.fork(),
-                parent_end,
-                child_end,
-                _uninterrupted: uninterrupted,
-            });
-            core.freeze = Freeze::Frozen;
-            drop(core);
-            self.wake_handler();
-            return;
         }
+        let (parent_end, child_end) = socketpair(
+            AddressFamily::UNIX,
+            SocketType::SEQPACKET,
+            SocketFlags::CLOEXEC,
+            None,
+        )
+        .and_then(|(one, other)| Ok((descriptors::keep(one)?, descriptors::keep(other)?)))
+        .unwrap_or_else(|e| self.die(&format!("fork: no sockets: {e}")));
+        core.fork = Some(Fork {
+            seat: self.process.fork(),
+            parent_end: Some(parent_end),
+            child_end: Some(child_end),
+            child: None,
+            resolved: Vec::with_capacity(REPLY_MAX),
+            over: false,
+            _uninterrupted: uninterrupted,
+        });
+        core.freeze = Freeze::Frozen;
+        drop(core);
+        self.wake_handler();
     }
 
-    /// After a fork, in the parent, whether it succeeded or not.
+    /// After a fork, in the parent, whether it succeeded or not: goes on when the child can
+    /// resolve its own faults.
     pub fn resume_parent(&self) {
         let mut core = self.core.lock().expect("the pager aborts on a panic");
-        core.freeze = Freeze::No;
+        let fork = core.fork.as_mut().expect("prepared");
+        // If there is no child, or it dies, nobody else holds this end.
+        descriptors::release(fork.child_end.take().expect("not closed yet"));
+        while !core.fork.as_ref().is_some_and(|fork| fork.over) {
+            core = self
+                .changed
+                .wait(core)
+                .expect("the pager aborts on a panic");
+        }
         let fork = core.fork.take();
+        core.freeze = Freeze::No;
         self.apply(&mut core, Event::Forked);
         self.hand_over(&mut core, false);
         drop(core);
@@ -123,19 +167,159 @@ impl Pager {
         drop(fork);
     }
 
-    /// The handler's part while the engine is frozen: passes the child's descriptor on.
-    pub(super) fn take_fork(&self, core: &Core, messages: &mut Vec<Message>) {
+    /// The handler's part while the engine is frozen: passes the child's descriptor on, and
+    /// resolves the child's faults until it does so itself.
+    pub(super) fn attend_fork(&self, core: &mut Core, messages: &mut Vec<Message>) {
+        let Core { fork, engine, .. } = core;
+        let fork = fork.as_mut().expect("frozen for a fork");
+        let Some(parent_end) = &fork.parent_end else {
+            return;
+        };
         messages.retain(|message| {
             let Message::Fork(fd) = *message else {
                 return true;
             };
             // SAFETY: the kernel has just installed this descriptor for us.
             let child = unsafe { OwnedFd::from_raw_fd(fd) };
-            let fork = core.fork.as_ref().expect("frozen for a fork");
-            send(&fork.parent_end, &child)
-                .unwrap_or_else(|e| self.die(&format!("fork: the child's descriptor: {e}")));
+            let kept = send_descriptor(parent_end, &child).and_then(|()| Uffd::from_fork(child));
+            let child =
+                kept.unwrap_or_else(|e| self.die(&format!("fork: the child's descriptor: {e}")));
+            fork.child = Some(child);
             false
         });
+        let mut request = [0];
+        let asked = match recv(parent_end, &mut request, RecvFlags::DONTWAIT) {
+            Err(Errno::AGAIN | Errno::INTR) => false,
+            Ok((1.., _)) => true,
+            // No child, or it has died.
+            Ok((0, _)) | Err(_) => {
+                fork.over = true;
+                false
+            }
+        };
+        if let Some(child) = &fork.child {
+            let mut faults = Vec::new();
+            // After the child has gone there is nothing to read.
+            let _ = child.read(&mut faults);
+            for fault in faults {
+                if let Message::Fault {
+                    address, protected, ..
+                } = fault
+                {
+                    let page = self.page_at(address).expect("a fault in the managed range");
+                    self.resolve_for(child, engine, page, protected);
+                    fork.resolved.push(Resolved::new(page, protected));
+                }
+            }
+        }
+        if asked {
+            // If the child dies at this moment it does not matter what it was told.
+            let _ = send_resolved(parent_end, &fork.resolved);
+            fork.over = true;
+        }
+        if fork.over {
+            if let Some(child) = fork.child.take() {
+                child.close();
+            }
+            descriptors::release(fork.parent_end.take().expect("seen above"));
+            self.changed.notify_all();
+        }
+    }
+
+    /// Resolves a fault of the child's with what this process has, which is what the child had
+    /// when it was forked.
+    fn resolve_for(&self, child: &Uffd, engine: &LiveEngine, page: PageId, protected: bool) {
+        let address = self.address(page);
+        if protected {
+            let _ = child.write_protect(address, PAGE_SIZE, false);
+            return;
+        }
+        let mut buffer = PageBuffer([0; PAGE_SIZE]);
+        let source = match engine.page_state(page) {
+            state if state.is_in_shadow() && self.can_move => Some(self.shadow_address(page)),
+            PageState::Stored => {
+                let slot = engine.slot_of(page).expect("stored pages have a slot");
+                let good = engine.is_zero_slot(slot) || self.read_for_fork(slot, &mut buffer);
+                good.then_some(buffer.0.as_ptr() as usize)
+            }
+            PageState::Poisoned => None,
+            _ => Some(self.zeros),
+        };
+        let done = match source {
+            Some(source) => child.copy(address, source, PAGE_SIZE, false).1,
+            None => child.poison(address, PAGE_SIZE),
+        };
+        if done.is_err() {
+            // There already, or the child is gone.
+            let _ = child.wake(address, PAGE_SIZE);
+        }
+    }
+
+    fn read_for_fork(&self, slot: SlotId, buffer: &mut PageBuffer) -> bool {
+        let offset = FlashStore::offset(slot);
+        (0..super::handler::READ_TRIES).any(|_| {
+            let address = buffer.0.as_mut_ptr() as usize;
+            !self.store.fail_read()
+                && read_now(self.store.file(), offset, address, PAGE_SIZE as u32)
+                && self.store.verify(slot, &buffer.0)
+        })
+    }
+
+    /// Where the handler waits while the engine is frozen. Nothing is allocated on this way: the
+    /// allocator is locked meanwhile.
+    pub(super) fn await_fork(&self) {
+        let core = self.core.lock().expect("the pager aborts on a panic");
+        let Some(fork) = &core.fork else { return };
+        let (region, child, parent_end) = match &fork.parent_end {
+            None => (None, None, None),
+            Some(end) => (
+                fork.child.is_none().then(|| self.region.as_fd()),
+                fork.child.as_ref().map(AsFd::as_fd),
+                Some(end.as_fd()),
+            ),
+        };
+        let raw = [region, child, parent_end].map(|fd| fd.map(|fd| fd.as_raw_fd()));
+        drop(core);
+        // SAFETY: only the handler, which is here, closes these.
+        let fds = raw.map(|fd| fd.map(|fd| unsafe { BorrowedFd::borrow_raw(fd) }));
+        let event = self.handler_event.as_fd();
+        let mut fds = [
+            PollFd::from_borrowed_fd(event, PollFlags::IN),
+            PollFd::from_borrowed_fd(self.supervisor.as_fd(), PollFlags::IN),
+            PollFd::from_borrowed_fd(fds[0].unwrap_or(event), PollFlags::IN),
+            PollFd::from_borrowed_fd(fds[1].unwrap_or(event), PollFlags::IN),
+            PollFd::from_borrowed_fd(fds[2].unwrap_or(event), PollFlags::IN),
+        ];
+        let _ = poll(&mut fds, None);
+        if !fds[1].revents().is_empty() {
+            self.die("the supervisor (flashvm run) has died");
+        }
+        if !fds[0].revents().is_empty() {
+            let mut count = [0u8; 8];
+            let _ = rustix::io::read(&self.handler_event, &mut count);
+        }
+    }
+
+    /// The handler's first act in a child: from here on it resolves the faults. What the parent
+    /// resolved before becomes known to the engine.
+    pub(super) fn take_over(&self) {
+        let mut core = self.core.lock().expect("the pager aborts on a panic");
+        let Some(fork) = core.fork.take() else { return };
+        let socket = fork.child_end.as_ref().expect("the child's");
+        let resolved = send(socket, &[0], SendFlags::NOSIGNAL)
+            .and_then(|_| receive_resolved(socket))
+            .unwrap_or_else(|e| self.die(&format!("the parent of a forked child has died: {e}")));
+        self.apply(&mut core, Event::Forked);
+        for fault in resolved {
+            core.resolved_by_parent = Some(fault.page());
+            self.apply(&mut core, fault.event());
+        }
+        core.resolved_by_parent = None;
+        core.freeze = Freeze::No;
+        self.hand_over(&mut core, false);
+        drop(core);
+        self.changed.notify_all();
+        descriptors::release(fork.child_end.expect("the child's"));
     }
 
     /// After a fork, in the child: builds its pager.
@@ -156,16 +340,21 @@ impl Pager {
 
     fn rebuild(self) -> Result<&'static Self, Error> {
         let mut core = self.core.into_inner().expect("the pager aborts on a panic");
-        let fork = core.fork.take().expect("prepared");
-        let socket = Error::memory("the pager's descriptor");
-        let region = receive(&fork.child_end).map_err(socket)?;
-        descriptors::close_inherited(&[self.store.file(), self.supervisor.as_raw_fd()]);
+        let fork = core.fork.as_mut().expect("prepared");
+        let socket = fork.child_end.as_ref().expect("the child's");
+        let region = receive_descriptor(socket).map_err(Error::memory("the pager's descriptor"))?;
+        descriptors::close_inherited(&[
+            self.store.file(),
+            self.supervisor.as_raw_fd(),
+            socket.as_raw_fd(),
+        ]);
         // Closed by number just now.
         std::mem::forget((
             self.region,
             self.shadow,
             self.handler_event,
             self.cleaner_event,
+            fork.parent_end.take(),
         ));
         let shadow = if self.can_move {
             let start = self.base + SPAN_PAGES as usize * PAGE_SIZE;
@@ -177,15 +366,10 @@ impl Pager {
         } else {
             None
         };
-        let Fork {
-            seat,
-            _uninterrupted,
-            ..
-        } = fork;
+        let seat = std::mem::replace(&mut fork.seat, Err(crate::control::Error::Stale));
         let process = seat?;
         process.adopt(crate::control::own_pid()?)?;
         process.overdraw(core.engine.frames_in_use());
-        core.freeze = Freeze::No;
         *core.engine.clusters_mut().inner_mut() = process.clusters();
         core.engine.reset_counters();
         core.recorder = None;
@@ -228,12 +412,46 @@ impl Pager {
             supervisor: self.supervisor,
         };
         let pager = publish(pager)?;
-        pager.report(Event::Forked);
+        // Until its handler has taken over.
+        drop(pager.lock());
         Ok(pager)
     }
 }
 
-fn send(socket: &OwnedFd, fd: &OwnedFd) -> Result<(), Errno> {
+/// Tells the child what was resolved for it: a count, and the faults in messages of bounded size.
+fn send_resolved(socket: &OwnedFd, resolved: &[Resolved]) -> Result<(), Errno> {
+    let count = u32::try_from(resolved.len()).expect("fewer faults than pages");
+    send(socket, &count.to_ne_bytes(), SendFlags::NOSIGNAL)?;
+    let mut bytes = [0; 4 * REPLY_MAX];
+    for part in resolved.chunks(REPLY_MAX) {
+        for (bytes, fault) in bytes.chunks_exact_mut(4).zip(part) {
+            bytes.copy_from_slice(&fault.0.to_ne_bytes());
+        }
+        send(socket, &bytes[..4 * part.len()], SendFlags::NOSIGNAL)?;
+    }
+    Ok(())
+}
+
+fn receive_resolved(socket: &OwnedFd) -> Result<Vec<Resolved>, Errno> {
+    let mut count = [0; 4];
+    if recv(socket, &mut count, RecvFlags::empty())?.0 != count.len() {
+        return Err(Errno::PIPE);
+    }
+    let count = u32::from_ne_bytes(count) as usize;
+    let mut resolved = Vec::with_capacity(count);
+    let mut bytes = [0; 4 * REPLY_MAX];
+    while resolved.len() < count {
+        let (len, _) = recv(socket, &mut bytes, RecvFlags::empty())?;
+        if len == 0 {
+            return Err(Errno::PIPE);
+        }
+        let (words, _) = bytes[..len].as_chunks::<4>();
+        resolved.extend(words.iter().map(|&word| Resolved(u32::from_ne_bytes(word))));
+    }
+    Ok(resolved)
+}
+
+fn send_descriptor(socket: &OwnedFd, fd: &OwnedFd) -> Result<(), Errno> {
     let fds = [fd.as_fd()];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
@@ -250,7 +468,7 @@ fn send(socket: &OwnedFd, fd: &OwnedFd) -> Result<(), Errno> {
     Ok(())
 }
 
-fn receive(socket: &OwnedFd) -> Result<OwnedFd, Errno> {
+fn receive_descriptor(socket: &OwnedFd) -> Result<OwnedFd, Errno> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let mut byte = [0];

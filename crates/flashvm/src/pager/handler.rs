@@ -21,7 +21,7 @@ const MESSAGES: usize = 8192;
 /// that the processor is of more use to others.
 const SPIN: Nanos = Nanos(150_000);
 /// Tries of a read before its pages count as lost.
-const READ_TRIES: u32 = 3;
+pub(super) const READ_TRIES: u32 = 3;
 /// How long parked actions wait for the program's system call to go on, in nanoseconds.
 const PARKED_WAIT_NS: i64 = 20_000;
 
@@ -40,6 +40,7 @@ impl Pager {
         // Kept over the rounds: in a fork nothing may be freed either.
         let mut ended: Vec<Ended> = Vec::with_capacity(256);
         let mut active = now();
+        self.take_over();
         self.handling.store(true, Ordering::Release);
         loop {
             if let Some(io) = &mut io {
@@ -87,13 +88,18 @@ impl Pager {
                     self.region
                         .read(&mut messages)
                         .unwrap_or_else(|e| self.die(&format!("userfaultfd: {e}")));
-                    self.take_fork(&core, &mut messages);
+                    self.attend_fork(&mut core, &mut messages);
                 }
             }
             let parked = !core.parked.is_empty();
             let awaited = !core.reads.is_empty() && !core.waiting.is_empty();
             let quiescing = core.freeze == Freeze::Quiescing;
             let deadline = core.engine.deadline();
+            if core.freeze == Freeze::Frozen {
+                drop(core);
+                self.await_fork();
+                continue;
+            }
             drop(core);
 
             if let Some(io) = &mut io {

@@ -435,6 +435,10 @@ impl Pager {
                 }
                 Err(Errno::AGAIN) => {}
                 Err(Errno::SRCH) => return false,
+                Err(Errno::EXIST) if core.resolved_by_parent == Some(page) => {
+                    self.drop_shadow(page);
+                    return false;
+                }
                 Err(Errno::EXIST) => self.contradiction(page, Place::Region),
                 // Shared after a fork, pinned, or the program made its range read-only: a copy
                 // does as well.

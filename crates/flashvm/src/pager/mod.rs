@@ -106,6 +106,8 @@ struct Core {
     /// A fork is about to happen: start nothing.
     freeze: Freeze,
     fork: Option<fork::Fork>,
+    /// In a child that is taking over: the parent's handler has put this page in the region already.
+    resolved_by_parent: Option<PageId>,
     recorder: Option<record::Recorder>,
     limit: u32,
     /// When the other processes were last asked for frames.
@@ -230,6 +232,7 @@ pub fn start(inheritance: Inheritance) -> Result<&'static Pager, Error> {
         waiting: Vec::with_capacity(64),
         freeze: Freeze::No,
         fork: None,
+        resolved_by_parent: None,
         recorder,
         limit: 0,
         pressed: Nanos(0),
@@ -259,13 +262,14 @@ pub fn start(inheritance: Inheritance) -> Result<&'static Pager, Error> {
         handling: AtomicBool::new(false),
         pressure_seen: AtomicU32::new(control.pressure()),
     };
-    publish(pager)
+    let pager = publish(pager)?;
+    pager.look_at_limit(&mut pager.lock());
+    Ok(pager)
 }
 
 /// Makes a pager the one of this process and starts its threads.
 fn publish(pager: Pager) -> Result<&'static Pager, Error> {
     let pager: &'static Pager = Box::leak(Box::new(pager));
-    pager.look_at_limit(&mut pager.lock());
     PAGER.store(std::ptr::from_ref(pager).cast_mut(), Ordering::Release);
     let threads = || {
         thread::spawn("flashvm-fault", || pager.handle_faults())?;

@@ -54,6 +54,14 @@ pub(crate) fn keep(fd: OwnedFd) -> Result<OwnedFd, Errno> {
     Ok(high)
 }
 
+/// Closes a descriptor that [`keep`] noted.
+pub(crate) fn release(fd: OwnedFd) {
+    for ours in &OURS {
+        let _ = ours.compare_exchange(fd.as_raw_fd(), -1, Ordering::Relaxed, Ordering::Relaxed);
+    }
+    drop(fd);
+}
+
 /// In a forked child: closes the copies of the parent's descriptors, except those in `kept`.
 pub(crate) fn close_inherited(kept: &[RawFd]) {
     for ours in &OURS {

@@ -79,6 +79,11 @@ impl Uffd {
         Ok(Self(keep(fd)?))
     }
 
+    /// Closes the descriptor; registrations end when nobody else has it open either.
+    pub(crate) fn close(self) {
+        super::descriptors::release(self.0);
+    }
+
     /// Takes over the descriptor of a forked child: a copy of ours, registered and configured.
     pub(crate) fn from_fork(fd: OwnedFd) -> Result<Self, Errno> {
         Ok(Self(keep(fd)?))
