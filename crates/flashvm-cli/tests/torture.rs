@@ -12,7 +12,8 @@ use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 use support::{can_page, flashvm_run, has_program};
 
-const BUDGET: [&str; 2] = ["--ram", "16M"];
+/// Families of processes commit what each of them may store to.
+const BUDGET: [&str; 4] = ["--ram", "16M", "--flash-size", "1G"];
 const BUDGET_PAGES: u64 = 16 << 20 >> 12;
 
 fn seconds() -> u64 {
@@ -214,7 +215,11 @@ fn lost_pages_give_sigbus() {
     if !ready("lost_pages_give_sigbus") {
         return;
     }
-    for inject in ["read=3000", "flip=3000", "read=2000,write=2000,flip=2000"] {
+    for inject in [
+        "read=150000",
+        "flip=150000",
+        "read=100000,write=20000,flip=100000",
+    ] {
         let test = format!("lost_pages_give_sigbus, {inject}");
         let inject = format!("{inject},seed={}", seed());
         let options = ["--ram", "16M", "--inject", &inject];
@@ -237,7 +242,7 @@ fn a_lost_page_ends_the_program() {
         return;
     }
     let program = [&compiled("sigbus").display().to_string(), "64", "4", "die"];
-    let options = ["--ram", "16M", "--inject", "flip=20000,seed=3"];
+    let options = ["--ram", "16M", "--inject", "flip=200000,seed=3"];
     let outcome = flashvm_run(TEST, &options, &program, Duration::from_secs(180));
     assert_eq!(outcome.shell_code(), 128 + 7, "{TEST}: {}", outcome.stderr);
     assert!(

@@ -130,7 +130,7 @@ pub(crate) fn supervise(
             break;
         }
         let now = Instant::now();
-        if looked.is_none_or(|looked| now.duration_since(looked) >= LOOK / 2) {
+        if looked.is_none_or(|looked| now.duration_since(looked) >= LOOK / 10) {
             records.extend(warden.look(now));
             looked = Some(now);
         }

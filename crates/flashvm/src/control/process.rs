@@ -11,12 +11,17 @@ use super::clusters::SharedClusters;
 use super::layout::{Record, Region, Seat};
 use super::stats::ProcessStats;
 use super::{Control, Error, LIMIT_FRAMES_MIN, SEATS};
+use rustix::process::{Pid, test_kill_process};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// How often, and how long apart, a free seat is looked for while the supervisor clears up.
 const SEAT_TRIES: u32 = 100;
 const SEAT_WAIT: Duration = Duration::from_millis(20);
+
+/// How often, and how long apart, room for a commitment is looked for meanwhile.
+const COMMIT_TRIES: u32 = 50;
+const COMMIT_WAIT: Duration = Duration::from_millis(20);
 
 /// What a seat is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -257,7 +262,32 @@ impl Process {
     }
 
     /// Promises `pages` more of memory to the program. False if budget and store together
-    /// cannot hold what the run has promised already and these.
+    /// cannot hold what the run has promised already and these, also after a moment's wait for
+    /// what processes that have just ended held.
+    #[must_use]
+    pub fn commit_patiently(&self, pages: u64) -> bool {
+        (0..COMMIT_TRIES).any(|attempt| {
+            if attempt > 0 {
+                if !self.somebody_has_died() {
+                    return false;
+                }
+                std::thread::sleep(COMMIT_WAIT);
+            }
+            self.commit(pages)
+        })
+    }
+
+    /// A process has ended whose seat the supervisor has not looked at since.
+    fn somebody_has_died(&self) -> bool {
+        self.control.seats_taken().any(|(_, seat)| {
+            let pid = i32::try_from(seat.pid.load(Ordering::Relaxed)).unwrap_or(0);
+            State::of(seat.state.load(Ordering::Acquire)) == State::Live
+                && Pid::from_raw(pid)
+                    .is_some_and(|pid| test_kill_process(pid) == Err(rustix::io::Errno::SRCH))
+        })
+    }
+
+    /// As [`Self::commit_patiently`], without a wait.
     #[must_use]
     pub fn commit(&self, pages: u64) -> bool {
         let max = self.region().geometry().commit_pages_max();

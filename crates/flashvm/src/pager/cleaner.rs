@@ -14,6 +14,9 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 
+/// Rounds, of a millisecond each, in which nothing came of a fault that waits for a frame: nothing
+/// will. Not a time: the process may have been stopped.
+const STUCK_ROUNDS: u32 = 20_000;
 /// Writes that may be in flight.
 const WRITES_MAX: usize = 8;
 
@@ -43,6 +46,7 @@ impl Pager {
         let mut writes: Option<Writes> = None;
         let mut completions: Vec<Completion> = Vec::with_capacity(WRITES_MAX);
         let mut work: Vec<(Action, Vec<PageId>)> = Vec::new();
+        let mut stuck = (0, 0);
         loop {
             self.cleaner_called
                 .store(false, std::sync::atomic::Ordering::Relaxed);
@@ -71,6 +75,13 @@ impl Pager {
             self.hand_over(&mut core, false);
             if core.freeze == Freeze::Quiescing && core.is_quiet() {
                 self.changed.notify_all();
+            }
+            stuck = match core.engine.stalled() && core.open == 0 {
+                true if stuck.1 == core.progress => (stuck.0 + 1, stuck.1),
+                _ => (0, core.progress),
+            };
+            if stuck.0 == STUCK_ROUNDS {
+                self.give_up_stalled(&core);
             }
             let deadline = core.engine.deadline();
             drop(core);
@@ -236,6 +247,25 @@ impl Pager {
             }
         }
         self.apply(core, Event::WriteDone { io, failed });
+    }
+
+    /// Ends a process that would hang for ever.
+    fn give_up_stalled(&self, core: &Core) -> ! {
+        let engine = &core.engine;
+        self.die(&if engine.store_full() {
+            format!(
+                "the flash store is full: {} of its slots hold pages of this process, and what is \
+                 free lies between slots that it shares with others after a fork; give the run a \
+                 larger --flash-size",
+                engine.slots_used()
+            )
+        } else {
+            format!(
+                "none of the {} pages in RAM can be paged out (pinned, locked or read-only); give \
+                 the run a larger --ram",
+                engine.frames_in_use()
+            )
+        })
     }
 
     /// Sleeps until there is something to do.

@@ -96,7 +96,7 @@ impl Pager {
     pub fn can_fork(&self) -> bool {
         let _uninterrupted = Uninterrupted::begin();
         let pages = self.process.committed();
-        let fits = self.process.commit(pages);
+        let fits = self.process.commit_patiently(pages);
         if fits {
             self.process.uncommit(pages);
         }

@@ -298,7 +298,7 @@ impl Pager {
         let units = Committed::touched(first, count);
         let pages = committed.pages_to_change(units.clone(), true);
         if pages > 0 {
-            if !self.process.commit(pages) {
+            if !self.process.commit_patiently(pages) {
                 return Err(Errno::NOMEM);
             }
             committed.set(units, true);

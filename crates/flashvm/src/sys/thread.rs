@@ -44,7 +44,7 @@ pub(crate) fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<(
     }
     let stack = (0..STACKS)
         .find(|&i| !TAKEN[i].swap(true, Ordering::Relaxed))
-        .ok_or(Errno::AGAIN)?;
+        .ok_or(Errno::NOBUFS)?;
     let address = STACKS_BASE.load(Ordering::Relaxed) + stack * STACK_BYTES;
     let start = Box::into_raw(Box::new(Start {
         run: Box::new(run),
