@@ -33,15 +33,17 @@ while [ $SECONDS -lt $end ]; do
 	threads=$((1 + RANDOM % 8))
 	mkdir "$folder/store"
 	# shellcheck disable=SC2206 # a mode is several words
-	words=("$flashvm" run --ram "${ram}M" --flash "$folder/store" $mode -- "$folder/torture"
+	words=("$flashvm" run --ram "${ram}M" --flash "$folder/store" --flash-size 8G $mode -- "$folder/torture"
 		--mib "$mib" --seconds "$part_seconds" --threads "$threads" --seed "$seed")
 	echo "round $round: ${words[*]}"
 	timeout --kill-after=10 $((part_seconds * 40 + 600)) "${words[@]}" || {
 		echo "torture.sh: FAILED with status $? in round $round (124: it hung)" >&2
 		exit 1
 	}
+	lost=0
 	timeout 600 "$flashvm" run --ram "${ram}M" --flash "$folder/store" \
-		--inject "read=2000,flip=2000,write=1000,seed=$seed" -- "$folder/sigbus" "$mib" 3
+		--inject "read=400000,flip=400000,write=1000,seed=$seed" -- "$folder/sigbus" "$mib" 3 || lost=$?
+	[ $lost = 0 ] || [ $lost = 3 ] || { echo "torture.sh: FAILED: sigbus ended with $lost" >&2; exit 1; }
 	timeout 600 "$flashvm" run --ram "${ram}M" --flash "$folder/store" -- \
 		"$folder/torture_cxx" "$((mib / 2))" "$seed"
 	rmdir "$folder/store" # not empty: something was left behind

@@ -3,7 +3,7 @@
  * usage: sigbus MIB ROUNDS [die]
  *
  * Exit status: 0 every page was right or gave SIGBUS (or EFAULT and its kind from a system call),
- * 1 wrong data. With "die" no handler is installed: the first lost page must end the program.
+ * 1 wrong data, 3 a page of the heap was lost, without which no program can go on. With "die" no handler is installed: the first lost page must end the program.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -31,8 +31,8 @@ static void on_bus(int number, siginfo_t *info, void *context)
 	(void)context;
 	uint8_t *at = info->si_addr;
 	if (!probing || at < data || at >= data + bytes) {
-		dprintf(2, "sigbus: FAILED: signal %d at %p, outside of the data\n", number, (void *)at);
-		_exit(1);
+		dprintf(2, "sigbus: signal %d at %p, outside of the data\n", number, (void *)at);
+		_exit(3);
 	}
 	siglongjmp(probe, 1);
 }
