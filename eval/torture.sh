@@ -44,7 +44,7 @@ while [ $SECONDS -lt $end ]; do
 	timeout 600 "$flashvm" run --ram "${ram}M" --flash "$folder/store" \
 		--inject "read=400000,flip=400000,write=1000,seed=$seed" -- "$folder/sigbus" "$mib" 3 || lost=$?
 	[ $lost = 0 ] || [ $lost = 3 ] || { echo "torture.sh: FAILED: sigbus ended with $lost" >&2; exit 1; }
-	timeout 600 "$flashvm" run --ram "${ram}M" --flash "$folder/store" -- \
+	timeout 600 "$flashvm" run --ram "${ram}M" --flash "$folder/store" --flash-size 8G -- \
 		"$folder/torture_cxx" "$((mib / 2))" "$seed"
 	rmdir "$folder/store" # not empty: something was left behind
 	round=$((round + 1))

@@ -89,7 +89,7 @@ static void fresh_block(struct block *b, struct rng *r)
 	}
 	if (!at && bytes)
 		fail("alloc", NULL, "%zu bytes; errno: %m", bytes);
-	check_aligned(at, bytes >= 16 ? 16 : 8);
+	check_aligned(at, 16);
 	if (malloc_usable_size(at) < bytes)
 		fail("alloc", at, "a usable size of at least %zu; found %zu", bytes,
 		     malloc_usable_size(at));

@@ -153,6 +153,8 @@ fn allocate(size: usize, align: usize, zero: bool) -> *mut c_void {
     if size >= MAPPED_BYTES && align <= MAPPED_ALIGN {
         return map_block(size);
     }
+    // mimalloc aligns what is smaller to less.
+    let size = size.max(MALLOC_ALIGN);
     retrying(|| {
         // SAFETY: mimalloc has its arenas since `start`.
         unsafe {
@@ -240,7 +242,7 @@ unsafe extern "C" fn realloc(block: *mut c_void, size: usize) -> *mut c_void {
     unsafe {
         match owner(block) {
             Owner::Arena if size < MAPPED_BYTES => {
-                return retrying(|| mi::mi_realloc(block, size));
+                return retrying(|| mi::mi_realloc(block, size.max(MALLOC_ALIGN)));
             }
             Owner::Mapping if size >= MAPPED_BYTES => {
                 let Some(len) = pager().mapping_len(block as usize) else {
