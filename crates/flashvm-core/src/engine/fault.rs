@@ -167,6 +167,12 @@ impl<C: ClusterSource> Engine<C> {
         self.table.put(page, Flag::ToStore, access == Access::Write);
         self.propose_ahead(page, access, Whereabouts::Flash(slot), false);
         self.bring_in_candidates(Some(page), actions);
+        if access == Access::Read
+            && let Some(prefetcher) = &mut self.prefetcher
+            && prefetcher.expects_store(page)
+        {
+            self.table.set(page, Flag::ToStore);
+        }
         Outcome::Served
     }
 

@@ -10,6 +10,7 @@ use crate::ids::{PageId, SlotId};
 mod contiguous;
 mod modern;
 mod native;
+mod odds;
 mod streams;
 mod stride;
 #[cfg(test)]
@@ -103,6 +104,13 @@ pub trait Prefetcher: Send {
     /// After a `demand`: pages that the stream it belongs to is now known to have moved past.
     fn passed(&mut self) -> Option<Passed> {
         None
+    }
+
+    /// After the `demand` of a load from a page on flash: whether to map it writable and take it as
+    /// dirty at once, because a store to it is expected.
+    fn expects_store(&mut self, page: PageId) -> bool {
+        let _ = page;
+        false
     }
 
     /// A write-protected page was stored to.

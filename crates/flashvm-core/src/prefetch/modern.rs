@@ -13,10 +13,13 @@
 //! still mapped as it is used, and serves as a sample: once one is not stored to, the next windows
 //! are write-protected again.
 //!
+//! Of pages outside of streams, too, stores are expected when nearly all are stored to (`odds`).
+//!
 //! A fault that belongs to no stream may have its neighbours, in the address space and on flash,
 //! read along: as many as such guesses have earned. On random access they soon earn none, and are
 //! only tried now and then.
 
+use super::odds::StoreOdds;
 use super::streams::{Stream, Streams};
 use super::{Candidate, Demand, Passed, Prefetcher, View, Whereabouts};
 use crate::event::{Access, Place};
@@ -49,6 +52,9 @@ pub(super) struct Modern {
     guess_credit: i32,
     faults_without_guess: u32,
     passed: Option<Passed>,
+    /// The last miss, if it belongs to no stream.
+    lone: Option<PageId>,
+    odds: StoreOdds,
 }
 
 impl Modern {
@@ -59,6 +65,8 @@ impl Modern {
             guess_credit: GUESS_CREDIT_FIRST,
             faults_without_guess: 0,
             passed: None,
+            lone: None,
+            odds: StoreOdds::default(),
         }
     }
 
@@ -124,6 +132,7 @@ impl Modern {
             return;
         }
         self.streams.begin(page, demand.access);
+        self.lone = Some(demand.page);
         if let Whereabouts::Flash(slot) = demand.from {
             self.guess(demand.page, slot.0, view, out);
         }
@@ -162,6 +171,7 @@ impl Modern {
 impl Prefetcher for Modern {
     fn demand(&mut self, demand: &Demand, view: &dyn View, out: &mut Vec<Candidate>) {
         self.passed = None;
+        self.lone = None;
         if self.window_max == 0 {
             return;
         }
@@ -177,7 +187,12 @@ impl Prefetcher for Modern {
         self.passed.take()
     }
 
+    fn expects_store(&mut self, page: PageId) -> bool {
+        self.lone == Some(page) && self.odds.loaded(page)
+    }
+
     fn stored(&mut self, page: PageId) {
+        self.odds.stored(page);
         self.streams.stored(page.0.into());
     }
 

@@ -20,6 +20,8 @@ const MESSAGES: usize = 8192;
 /// How long to poll for a page that a thread waits for: a little longer than flash takes. Beyond
 /// that the processor is of more use to others.
 const SPIN: Nanos = Nanos(150_000);
+/// How long to look for the next fault before going to sleep: a processor that sleeps is slow to wake.
+const LINGER: Nanos = Nanos(30_000);
 /// Tries of a read before its pages count as lost.
 pub(super) const READ_TRIES: u32 = 3;
 /// How long parked actions wait for the program's system call to go on, in nanoseconds.
@@ -114,7 +116,7 @@ impl Pager {
                     tv_sec: 0,
                     tv_nsec: PARKED_WAIT_NS,
                 })
-            } else if awaited && now().since(active) < SPIN {
+            } else if now().since(active) < if awaited { SPIN } else { LINGER } {
                 Some(Timespec {
                     tv_sec: 0,
                     tv_nsec: 0,

@@ -1,0 +1,98 @@
+//! How likely a page that is loaded from at random is stored to next.
+//!
+//! A page that comes in for a load is mapped write-protected, so its first store is a second
+//! fault, dearer than many a write to flash is worth if nearly every page is stored to. Some pages
+//! are always mapped protected and watched, so that a change is noticed.
+
+use crate::ids::PageId;
+
+/// Loads watched before anything is expected.
+const LOADS_MIN: u32 = 32;
+/// Beyond so many loads older ones count half.
+const LOADS_MAX: u32 = 256;
+/// Stores are expected when at most one load in so many is not followed by one.
+const MISSES_SHARE: u32 = 8;
+/// While stores are expected one load in so many is watched.
+const WATCH_INTERVAL: u32 = 8;
+/// Pages watched at a time: as many threads as may load at once, roughly.
+const WATCHED: usize = 8;
+
+/// The odds, from what was seen.
+#[derive(Debug, Default)]
+pub(super) struct StoreOdds {
+    loads: u32,
+    stores: u32,
+    expected_in_a_row: u32,
+    watched: [Option<PageId>; WATCHED],
+    next: usize,
+}
+
+impl StoreOdds {
+    /// A page is loaded from: whether a store to it is expected.
+    pub(super) fn loaded(&mut self, page: PageId) -> bool {
+        let likely =
+            self.loads >= LOADS_MIN && (self.loads - self.stores) * MISSES_SHARE <= self.loads;
+        if likely && self.expected_in_a_row < WATCH_INTERVAL {
+            self.expected_in_a_row += 1;
+            return true;
+        }
+        self.expected_in_a_row = 0;
+        if self.loads == LOADS_MAX {
+            (self.loads, self.stores) = (self.loads / 2, self.stores / 2);
+        }
+        self.loads += 1;
+        self.watched[self.next] = Some(page);
+        self.next = (self.next + 1) % WATCHED;
+        false
+    }
+
+    /// A write-protected page was stored to.
+    pub(super) fn stored(&mut self, page: PageId) {
+        if let Some(watched) = self.watched.iter_mut().find(|w| **w == Some(page)) {
+            *watched = None;
+            // It may have been watched before older loads came to count half.
+            self.stores = (self.stores + 1).min(self.loads);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Loads `loads` pages, of which one in `one_in` is not stored to; how many stores were
+    /// expected.
+    fn run(odds: &mut StoreOdds, loads: u32, one_in: u32) -> u32 {
+        (0..loads)
+            .filter(|&i| {
+                let expected = odds.loaded(PageId(i));
+                // Without a period, which could fall in with that of the watching.
+                if !expected && (i.wrapping_mul(2_654_435_761) >> 8) % one_in != 0 {
+                    odds.stored(PageId(i));
+                }
+                expected
+            })
+            .count() as u32
+    }
+
+    #[test]
+    fn expects_stores_where_nearly_all_loads_are_followed_by_one() {
+        let expected = run(&mut StoreOdds::default(), 10_000, 16);
+        assert!(expected > 8_000, "{expected}");
+    }
+
+    #[test]
+    fn expects_none_where_many_are_not() {
+        assert_eq!(run(&mut StoreOdds::default(), 10_000, 4), 0);
+    }
+
+    #[test]
+    fn notices_a_change() {
+        let mut odds = StoreOdds::default();
+        run(&mut odds, 10_000, 16);
+        let expected = run(&mut odds, 10_000, 1);
+        assert!(expected < 500, "{expected}");
+        let expected = run(&mut odds, 20_000, 16);
+        assert!(expected > 10_000, "{expected} {odds:?}");
+    }
+}
