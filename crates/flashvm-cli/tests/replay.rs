@@ -46,7 +46,7 @@ fn live_runs_replay() {
         let record = folder.path().join("steps").display().to_string();
         let options = [&["--ram", "8M", "--record", &record], mode].concat();
         let script = "seq 1 250000 | sort --reverse --buffer-size=64M --parallel=1 | cksum";
-        flashvm_run(
+        let outcome = flashvm_run(
             TEST,
             &options,
             &["sh", "-c", script],
