@@ -4,6 +4,8 @@
 //! Short by default. `FLASHVM_TORTURE_SECONDS=N` gives every part N seconds and more data,
 //! `FLASHVM_TORTURE_SEED=N` repeats a run; `eval/torture.sh` makes a campaign of both.
 
+mod replay;
+#[path = "../support/mod.rs"]
 mod support;
 
 use std::path::{Path, PathBuf};

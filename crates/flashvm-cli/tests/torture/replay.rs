@@ -1,14 +1,12 @@
 //! A recorded live run, given to a fresh engine, gives the same actions: what the simulator tests is
 //! what runs.
 
-mod support;
-
+use crate::support::{Folder, can_page, flashvm_run, has_program};
 use flashvm_core::record::{Recording, Step, replay};
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::time::Duration;
-use support::{Folder, can_page, flashvm_run, has_program};
 
 fn load(path: &Path) -> Recording {
     let file = File::open(path).expect("a recording");
