@@ -18,7 +18,7 @@ mod store;
 mod sys;
 
 pub use pager::{Inheritance, Pager, pager, start};
-pub use sys::signals::Uninterrupted;
+pub use sys::signals::{Uninterrupted, abort};
 pub use sys::thread::on_pager_stack;
 pub use sys::uffd::{Features, probe as probe_userfaultfd};
 pub use sys::{all as pager_descriptors, is_ours as is_pager_descriptor};

@@ -71,7 +71,7 @@ extern "C" fn constructor() {
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         report(panic);
-        std::process::abort()
+        flashvm::abort()
     }));
     STARTING.store(true, Ordering::Relaxed);
     let started = process::inherit(&control)

@@ -334,7 +334,7 @@ impl Pager {
                 "flashvm: process {}: a forked child cannot go on without its pager: {error}",
                 std::process::id()
             ));
-            std::process::abort()
+            crate::sys::signals::abort()
         }
     }
 

@@ -532,7 +532,7 @@ impl Pager {
             "flashvm: process {}: {reason}",
             std::process::id()
         ));
-        std::process::abort()
+        crate::sys::signals::abort()
     }
 }
 

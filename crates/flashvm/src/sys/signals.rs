@@ -6,6 +6,14 @@
 
 use std::mem::MaybeUninit;
 
+/// Ends the process with SIGABRT. A handler of the program's does not run: without the pager its
+/// memory is not there.
+pub fn abort() -> ! {
+    // SAFETY: takes no memory; from here on nothing of the program's runs.
+    unsafe { libc::signal(libc::SIGABRT, libc::SIG_DFL) };
+    std::process::abort()
+}
+
 /// All signals are blocked in this thread while this lives.
 #[derive(Debug)]
 pub struct Uninterrupted {
