@@ -23,6 +23,7 @@ static const struct {
 } parts[] = {
 	{"rewrite", part_rewrite}, {"zero", part_zero},	      {"fork", part_fork},
 	{"syscalls", part_syscalls}, {"remap", part_remap},   {"signals", part_signals},
+	{"protect", part_protect},
 	{"alloc", part_alloc},	   {"threads", part_threads}, {"exit", part_exit},
 };
 enum { PART_COUNT = sizeof parts / sizeof parts[0] };

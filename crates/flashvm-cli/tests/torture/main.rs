@@ -50,6 +50,7 @@ fn compiled(name: &str) -> PathBuf {
                 "fork.c",
                 "syscalls.c",
                 "remap.c",
+                "protect.c",
                 "signals.c",
                 "alloc.c",
                 "exit.c",
@@ -137,7 +138,7 @@ macro_rules! parts {
 }
 
 parts!(
-    rewrite, zero, syscalls, remap, signals, alloc, threads, exit
+    rewrite, zero, syscalls, remap, protect, signals, alloc, threads, exit
 );
 
 #[test]
@@ -150,7 +151,7 @@ fn fork() {
 fn without_move() {
     torture(
         "without_move",
-        "rewrite,zero,fork,syscalls,remap,alloc",
+        "rewrite,zero,fork,syscalls,remap,protect,alloc",
         &["--no-move"],
     );
 }

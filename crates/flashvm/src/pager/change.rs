@@ -30,7 +30,7 @@ pub(super) struct Changes {
 }
 
 impl Changes {
-    /// Whether a fork may happen.
+    /// Whether no mapping is changing: a fork may happen.
     pub(super) fn none(&self) -> bool {
         self.count == 0
     }

@@ -261,7 +261,7 @@ impl Pager {
             )
         } else {
             format!(
-                "none of the {} pages in RAM can be paged out (pinned, locked or read-only); give \
+                "none of the {} pages in RAM can be paged out (pinned by the kernel); give \
                  the run a larger --ram",
                 engine.frames_in_use()
             )

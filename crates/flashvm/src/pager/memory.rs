@@ -8,6 +8,7 @@ use super::{Core, Pager};
 use crate::sys::map;
 use flashvm_core::{Action, Event, PAGE_SIZE, PageId, PageState, Place, RUN_PAGES_MAX};
 use rustix::io::Errno;
+use rustix::mm::MprotectFlags;
 
 /// Tries of a move that the kernel calls busy for the moment.
 const MOVE_TRIES: u32 = 8;
@@ -395,6 +396,14 @@ impl Pager {
                 }
                 Err(Errno::SRCH) => return,
                 Err(Errno::INVAL) if run > 1 => run = 1,
+                Err(Errno::INVAL) => {
+                    let moved = self.shadow_protected(core, page, count - done);
+                    if moved == 0 {
+                        core.events.push_front(Event::Refused { page });
+                    }
+                    done += moved.max(1);
+                    core.progress += u64::from(moved);
+                }
                 Err(Errno::EXIST) if tries < MOVE_TRIES => {
                     // Seen while another thread takes the page out of sharing. It was mapped
                     // until now: if it still is, the region holds the truth.
@@ -422,6 +431,60 @@ impl Pager {
                 }
             }
         }
+    }
+
+    /// Moves up to `most` pages into the shadow that the program may not store to, or not touch at
+    /// all: the kernel moves only what is writable. How many have been moved.
+    ///
+    /// They become writable for the moment. Write-protection by userfaultfd stops stores meanwhile; a
+    /// thread that is stopped finds the program's own protection when it tries again.
+    fn shadow_protected(&self, core: &Core, first: PageId, most: u32) -> u32 {
+        let writable = MprotectFlags::READ | MprotectFlags::WRITE;
+        let at = self.address(first);
+        let Some((end, prot)) = map::mapping_at(at) else {
+            return 0;
+        };
+        let prot = MprotectFlags::from_bits_retain(prot.bits());
+        // Another thread may be about to change the protection that would be put back.
+        if prot.contains(writable) || !core.changes.none() {
+            return 0;
+        }
+        let len = (end - at).min(most as usize * PAGE_SIZE);
+        if self.region.write_protect(at, len, true).is_err() {
+            return 0;
+        }
+        let mut moved = 0;
+        // Refused where that would make too many mappings.
+        if map::protect(at, len, writable).is_ok() {
+            let mut unshared = false;
+            loop {
+                let (bytes, result) = self.shadow_descriptor().relocate(
+                    self.shadow_address(first) + moved,
+                    at + moved,
+                    len - moved,
+                );
+                moved += bytes;
+                unshared &= bytes == 0;
+                match result {
+                    Err(_) if bytes > 0 => {}
+                    Err(Errno::BUSY) if !unshared && map::unshare(at + moved).is_ok() => {
+                        unshared = true;
+                    }
+                    _ => break,
+                }
+            }
+            map::protect(at, len, prot)
+                .unwrap_or_else(|error| self.die(&format!("a range lost its protection: {error}")));
+        }
+        let moved = (moved / PAGE_SIZE) as u32;
+        for page in (moved..(len / PAGE_SIZE) as u32).map(|i| first.plus(i)) {
+            if !core.engine.is_protected(page) {
+                let _ = self
+                    .region
+                    .write_protect(self.address(page), PAGE_SIZE, false);
+            }
+        }
+        moved
     }
 
     /// Moves a page back from the shadow. True if it has to be retried.

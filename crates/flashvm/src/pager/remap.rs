@@ -40,7 +40,9 @@ impl Pager {
         if self.is_foreign(first, count)? {
             return self.remap_foreign(address, len, new_len, may_move, to);
         }
-        let prot = protection_of(address).ok_or(Errno::FAULT)?;
+        let prot = map::mapping_at(address)
+            .map(|(_, prot)| prot)
+            .ok_or(Errno::FAULT)?;
         if to.is_none() {
             if new_count <= count {
                 if new_count < count {
@@ -132,7 +134,9 @@ impl Pager {
         if self.is_foreign(first, count)? {
             return self.remap_foreign(address, len, new_len, true, Some(to));
         }
-        let prot = protection_of(address).ok_or(Errno::FAULT)?;
+        let prot = map::mapping_at(address)
+            .map(|(_, prot)| prot)
+            .ok_or(Errno::FAULT)?;
         let new_len = new_len.next_multiple_of(PAGE_SIZE);
         if !to.is_multiple_of(PAGE_SIZE) || new_len == 0 {
             return Err(Errno::INVAL);
@@ -285,22 +289,4 @@ impl Pager {
             Err(error) => self.die(&format!("moving a page failed: {error}")),
         }
     }
-}
-
-/// The protection that `/proc/self/maps` gives for an address.
-fn protection_of(address: usize) -> Option<ProtFlags> {
-    let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
-    maps.lines().find_map(|line| {
-        let (range, rest) = line.split_once(' ')?;
-        let (start, end) = range.split_once('-')?;
-        let start = usize::from_str_radix(start, 16).ok()?;
-        let end = usize::from_str_radix(end, 16).ok()?;
-        (start..end).contains(&address).then(|| {
-            let mut prot = ProtFlags::empty();
-            prot.set(ProtFlags::READ, rest.starts_with('r'));
-            prot.set(ProtFlags::WRITE, rest[1..].starts_with('w'));
-            prot.set(ProtFlags::EXEC, rest[2..].starts_with('x'));
-            prot
-        })
-    })
 }

@@ -94,6 +94,24 @@ pub(crate) fn unshare(page: usize) -> Result<(), Errno> {
     Err(Errno::from_raw_os_error(code.unwrap_or(libc::EIO)))
 }
 
+/// Where the mapping of an address ends, and its protection.
+pub(crate) fn mapping_at(address: usize) -> Option<(usize, ProtFlags)> {
+    let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
+    maps.lines().find_map(|line| {
+        let (range, rest) = line.split_once(' ')?;
+        let (start, end) = range.split_once('-')?;
+        let start = usize::from_str_radix(start, 16).ok()?;
+        let end = usize::from_str_radix(end, 16).ok()?;
+        (start..end).contains(&address).then(|| {
+            let mut prot = ProtFlags::empty();
+            prot.set(ProtFlags::READ, rest.starts_with('r'));
+            prot.set(ProtFlags::WRITE, rest[1..].starts_with('w'));
+            prot.set(ProtFlags::EXEC, rest[2..].starts_with('x'));
+            (end, prot)
+        })
+    })
+}
+
 /// Changes the protection of a range.
 pub(crate) fn protect(start: usize, len: usize, prot: MprotectFlags) -> Result<(), Errno> {
     // SAFETY: the caller owns the range, and no Rust reference points into it.
