@@ -9,6 +9,9 @@ use std::ffi::{OsStr, c_int, c_long, c_uint, c_void};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::Ordering;
 
+/// Stack around the current frame, if it is managed memory, that a fork needs.
+const STACK_BYTES: usize = 32 << 10;
+
 /// The name of this program, for messages.
 pub(super) fn command() -> String {
     std::env::args_os().next().map_or_else(
@@ -62,7 +65,16 @@ extern "C" fn before_fork() {
     if !READY.load(Ordering::Relaxed) {
         return;
     }
-    pager().prepare_fork();
+    let mut touched = Vec::new();
+    let here = std::ptr::from_ref(&touched) as usize;
+    // The stack grows down: this frame is below those of the program.
+    for address in (here - STACK_BYTES..here + STACK_BYTES).step_by(4096) {
+        if pager().manages(address, 1) {
+            touched.push(address);
+        }
+    }
+    pager().prepare_fork(&touched);
+    drop(touched);
     // From here on nothing may be allocated or freed before the fork is over.
     internal::lock_for_fork();
 }

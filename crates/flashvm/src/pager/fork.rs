@@ -27,8 +27,8 @@ use rustix::net::{
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 /// Resolved faults in one message to the child.
@@ -103,25 +103,11 @@ impl Pager {
         fits
     }
 
-    /// Before a fork: ends what is in flight and freezes the engine.
-    pub fn prepare_fork(&self) {
+    /// Before a fork: ends what is in flight and freezes the engine. `touched` are addresses that
+    /// this thread will store to before the fork is over, while its faults cannot be resolved.
+    pub fn prepare_fork(&self, touched: &[usize]) {
         let uninterrupted = Uninterrupted::begin();
-        let mut core = self.core.lock().expect("the pager aborts on a panic");
-        while core.freeze != Freeze::No || !core.changes.none() {
-            core = self
-                .changed
-                .wait(core)
-                .expect("the pager aborts on a panic");
-        }
-        core.freeze = Freeze::Quiescing;
-        self.wake_handler();
-        self.call_cleaner();
-        while !core.is_quiet() || !self.handling.load(Ordering::Acquire) {
-            let waited = self.changed.wait_timeout(core, QUIET_WAIT);
-            core = waited.expect("the pager aborts on a panic").0;
-            self.wake_handler();
-            self.call_cleaner();
-        }
+        let mut core = self.quiesce(touched);
         let (parent_end, child_end) = socketpair(
             AddressFamily::UNIX,
             SocketType::SEQPACKET,
@@ -142,6 +128,51 @@ impl Pager {
         core.freeze = Freeze::Frozen;
         drop(core);
         self.wake_handler();
+    }
+
+    /// Lets everything in flight end, with `touched` in RAM and writable.
+    fn quiesce(&self, touched: &[usize]) -> MutexGuard<'_, Core> {
+        loop {
+            for &address in touched.iter().filter(|&&address| self.manages(address, 1)) {
+                // SAFETY: the caller vouches for mapped, writable memory; adding nothing to a
+                // byte atomically leaves it as it is, whoever else uses it.
+                unsafe { AtomicU8::from_ptr(address as *mut u8) }.fetch_or(0, Ordering::Relaxed);
+            }
+            let core = self.become_quiet();
+            let there = |&address: &usize| {
+                self.page_at(address).is_none_or(|page| {
+                    core.engine.page_state(page).is_mapped() && !core.engine.is_protected(page)
+                })
+            };
+            if touched.iter().all(there) {
+                return core;
+            }
+            let mut core = core;
+            core.freeze = Freeze::No;
+            drop(core);
+            self.changed.notify_all();
+            self.wake_handler();
+        }
+    }
+
+    fn become_quiet(&self) -> MutexGuard<'_, Core> {
+        let mut core = self.core.lock().expect("the pager aborts on a panic");
+        while core.freeze != Freeze::No || !core.changes.none() {
+            core = self
+                .changed
+                .wait(core)
+                .expect("the pager aborts on a panic");
+        }
+        core.freeze = Freeze::Quiescing;
+        self.wake_handler();
+        self.call_cleaner();
+        while !core.is_quiet() || !self.handling.load(Ordering::Acquire) {
+            let waited = self.changed.wait_timeout(core, QUIET_WAIT);
+            core = waited.expect("the pager aborts on a panic").0;
+            self.wake_handler();
+            self.call_cleaner();
+        }
+        core
     }
 
     /// After a fork, in the parent, whether it succeeded or not: goes on when the child can
