@@ -44,6 +44,9 @@ pub(super) struct Fork {
     /// The child's userfaultfd, as long as its faults are resolved here.
     child: Option<Uffd>,
     resolved: Vec<Resolved>,
+    /// Faults of this process' own that were resolved while its engine was frozen: handlers that
+    /// the C library calls around a fork touch memory too.
+    own: Vec<Resolved>,
     /// The child is on its own, or there is none.
     over: bool,
     /// Until parent and child can resolve faults again.
@@ -122,6 +125,7 @@ impl Pager {
             child_end: Some(child_end),
             child: None,
             resolved: Vec::with_capacity(REPLY_MAX),
+            own: Vec::with_capacity(REPLY_MAX),
             over: false,
             _uninterrupted: uninterrupted,
         });
@@ -191,6 +195,9 @@ impl Pager {
         let fork = core.fork.take();
         core.freeze = Freeze::No;
         self.apply(&mut core, Event::Forked);
+        for fault in fork.iter().flat_map(|fork| &fork.own) {
+            self.catch_up(&mut core, *fault);
+        }
         self.hand_over(&mut core, false);
         drop(core);
         self.changed.notify_all();
@@ -203,13 +210,25 @@ impl Pager {
     pub(super) fn attend_fork(&self, core: &mut Core, messages: &mut Vec<Message>) {
         let Core { fork, engine, .. } = core;
         let fork = fork.as_mut().expect("frozen for a fork");
-        let Some(parent_end) = &fork.parent_end else {
-            return;
-        };
         messages.retain(|message| {
-            let Message::Fork(fd) = *message else {
-                return true;
+            let fd = match (*message, &fork.parent_end) {
+                (Message::Fork(fd), Some(_)) => fd,
+                (
+                    Message::Fault {
+                        address, protected, ..
+                    },
+                    _,
+                ) => {
+                    // Noted first: a child that is forked in between knows of it, whether it was
+                    // in time to have the page or not.
+                    let page = self.page_at(address).expect("a fault in the managed range");
+                    fork.own.push(Resolved::new(page, protected));
+                    self.resolve_for(&self.region, engine, page, protected);
+                    return false;
+                }
+                _ => return true,
             };
+            let parent_end = fork.parent_end.as_ref().expect("seen above");
             // SAFETY: the kernel has just installed this descriptor for us.
             let child = unsafe { OwnedFd::from_raw_fd(fd) };
             let kept = send_descriptor(parent_end, &child).and_then(|()| Uffd::from_fork(child));
@@ -218,6 +237,9 @@ impl Pager {
             fork.child = Some(child);
             false
         });
+        let Some(parent_end) = &fork.parent_end else {
+            return;
+        };
         let mut request = [0];
         let asked = match recv(parent_end, &mut request, RecvFlags::DONTWAIT) {
             Err(Errno::AGAIN | Errno::INTR) => false,
@@ -302,9 +324,9 @@ impl Pager {
         let core = self.core.lock().expect("the pager aborts on a panic");
         let Some(fork) = &core.fork else { return };
         let (region, child, parent_end) = match &fork.parent_end {
-            None => (None, None, None),
+            None => (Some(self.region.as_fd()), None, None),
             Some(end) => (
-                fork.child.is_none().then(|| self.region.as_fd()),
+                Some(self.region.as_fd()),
                 fork.child.as_ref().map(AsFd::as_fd),
                 Some(end.as_fd()),
             ),
@@ -331,6 +353,13 @@ impl Pager {
         }
     }
 
+    /// Tells the engine of a fault that was resolved while it was frozen.
+    fn catch_up(&self, core: &mut Core, fault: Resolved) {
+        core.resolved_already = Some(fault.page());
+        self.apply(core, fault.event());
+        core.resolved_already = None;
+    }
+
     /// The handler's first act in a child: from here on it resolves the faults. What the parent
     /// resolved before becomes known to the engine.
     pub(super) fn take_over(&self) {
@@ -341,11 +370,9 @@ impl Pager {
             .and_then(|_| receive_resolved(socket))
             .unwrap_or_else(|e| self.die(&format!("the parent of a forked child has died: {e}")));
         self.apply(&mut core, Event::Forked);
-        for fault in resolved {
-            core.resolved_by_parent = Some(fault.page());
-            self.apply(&mut core, fault.event());
+        for fault in fork.own.iter().chain(&resolved) {
+            self.catch_up(&mut core, *fault);
         }
-        core.resolved_by_parent = None;
         core.freeze = Freeze::No;
         self.hand_over(&mut core, false);
         drop(core);

@@ -498,7 +498,7 @@ impl Pager {
                 }
                 Err(Errno::AGAIN) => {}
                 Err(Errno::SRCH) => return false,
-                Err(Errno::EXIST) if core.resolved_by_parent == Some(page) => {
+                Err(Errno::EXIST) if core.resolved_already == Some(page) => {
                     self.drop_shadow(page);
                     return false;
                 }

@@ -106,8 +106,8 @@ struct Core {
     /// A fork is about to happen: start nothing.
     freeze: Freeze,
     fork: Option<fork::Fork>,
-    /// In a child that is taking over: the parent's handler has put this page in the region already.
-    resolved_by_parent: Option<PageId>,
+    /// After a fork: this page was put in the region while the engine was frozen.
+    resolved_already: Option<PageId>,
     recorder: Option<record::Recorder>,
     limit: u32,
     /// When the other processes were last asked for frames.
@@ -232,7 +232,7 @@ pub fn start(inheritance: Inheritance) -> Result<&'static Pager, Error> {
         waiting: Vec::with_capacity(64),
         freeze: Freeze::No,
         fork: None,
-        resolved_by_parent: None,
+        resolved_already: None,
         recorder,
         limit: 0,
         pressed: Nanos(0),
