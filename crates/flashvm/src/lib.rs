@@ -6,6 +6,18 @@
 #![deny(unsafe_code)]
 
 pub mod control;
+pub mod exec;
+#[cfg_attr(not(target_arch = "x86_64"), path = "guard/absent.rs")]
+#[allow(
+    unsafe_code,
+    reason = "signal frames and system calls; the module opens with its argument"
+)]
+pub mod guard;
+#[allow(
+    unsafe_code,
+    reason = "passes on system calls of the program's, of memory that is its own"
+)]
+pub mod mapping;
 #[allow(
     unsafe_code,
     reason = "the pager passes addresses of memory that only the program refers to; each use \
@@ -17,10 +29,13 @@ mod regions;
 mod store;
 mod sys;
 
-pub use pager::{Inheritance, Pager, pager, start};
+pub use guard::on_guard_stack;
+pub use pager::{
+    Delivery, ForkHooks, Inheritance, Pager, Resolution, pager, set_fork_hooks, start,
+};
 pub use sys::signals::{Uninterrupted, abort};
 pub use sys::thread::on_pager_stack;
-pub use sys::uffd::{Features, probe as probe_userfaultfd};
+pub use sys::uffd::{Features, probe as probe_userfaultfd, probe_user_mode};
 pub use sys::{all as pager_descriptors, is_ours as is_pager_descriptor};
 
 /// Why the pager of a process could not start.

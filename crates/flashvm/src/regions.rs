@@ -73,6 +73,23 @@ impl Regions {
         (page.0 < end).then_some((PageId(first), end - first))
     }
 
+    /// The parts in use: first page and pages.
+    pub(crate) fn used(&self) -> impl Iterator<Item = (PageId, u32)> {
+        self.used
+            .iter()
+            .map(|(&first, &end)| (PageId(first), end - first))
+    }
+
+    /// How many of `count` pages from `first` on are alike, and whether they are in use.
+    pub(crate) fn run(&self, first: PageId, count: u32) -> (u32, bool) {
+        if let Some((start, pages)) = self.find(first) {
+            return (count.min(start.0 + pages - first.0), true);
+        }
+        let next = self.used.range(first.0..).next();
+        let free = next.map_or(count, |(&start, _)| start - first.0);
+        (count.min(free), false)
+    }
+
     /// How many of these pages are in use.
     pub(crate) fn overlap(&self, first: PageId, count: u32) -> u32 {
         let (start, end) = (first.0, first.0 + count);
@@ -154,6 +171,10 @@ mod tests {
                         }
                     }
                 }
+                let (run, taken) = regions.run(PageId(5), 33);
+                prop_assert!(naive[5..5 + run as usize].iter().all(|&used| used == taken));
+                let parts: u32 = regions.used().map(|(_, count)| count).sum();
+                prop_assert_eq!(parts as usize, naive.iter().filter(|&&used| used).count());
                 let used = naive[5..38].iter().filter(|&&used| used).count();
                 prop_assert_eq!(regions.overlap(PageId(5), 33) as usize, used);
                 for page in 0..64 {

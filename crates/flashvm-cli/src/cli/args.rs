@@ -111,7 +111,8 @@ pub(crate) struct RunOptions {
     /// How long to wait for a congested device before looking again
     #[arg(long, value_name = "DURATION")]
     pub(crate) congestion_timeout: Option<Micros>,
-    /// How page faults are delivered: auto or handler [default: auto]
+    /// Who resolves page faults: inline (the faulting thread), handler (a thread of the pager's, needs
+    /// privilege) or auto (inline where it works) [default: auto]
     #[arg(long, value_name = "MODE")]
     pub(crate) fault: Option<String>,
     /// Write counters and latencies to a file at the end, as JSON

@@ -6,7 +6,7 @@ use super::args::DoctorArgs;
 use super::machine::{self, file_system_name, free_bytes, in_ram};
 use super::refusal::Refusal;
 use super::units::Size;
-use flashvm::{Features, probe_userfaultfd};
+use flashvm::{Features, probe_user_mode, probe_userfaultfd};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use serde::Serialize;
@@ -25,6 +25,10 @@ const BUILD: &str =
     "run a kernel with CONFIG_USERFAULTFD, and allow the call in the container's seccomp profile";
 /// How to get a userfaultfd at all.
 const ALLOW: &str = "set sysctl vm.unprivileged_userfaultfd=1, or allow access to /dev/userfaultfd, or grant CAP_SYS_PTRACE";
+/// How to get the system call where a container's profile forbids it.
+const ALLOW_CALL: &str = "allow userfaultfd in the container's seccomp profile (docker run --security-opt seccomp=PROFILE.json)";
+/// How to get Syscall User Dispatch.
+const GUARD: &str = "run Linux 5.11 or later on x86-64, or use --fault handler";
 /// How to get its fork events.
 const ALLOW_FORK: &str =
     "run as root, or grant CAP_SYS_PTRACE (in a container: --cap-add SYS_PTRACE)";
@@ -87,8 +91,42 @@ fn bad(
     }
 }
 
+/// How faults are delivered in a run: what was asked for, or the best that works here.
+pub(crate) fn choose_fault_mode(asked: &str) -> Result<&'static str, Refusal> {
+    match asked {
+        "inline" => inline_mode().map(|()| "inline"),
+        "handler" => handler_mode().map(|()| "handler"),
+        _ => match (handler_mode(), inline_mode()) {
+            (Ok(()), _) => Ok("handler"),
+            (Err(_), Ok(())) => Ok("inline"),
+            (Err(why), Err(_)) => Err(why),
+        },
+    }
+}
+
+/// Refuses a run where inline mode cannot work.
+fn inline_mode() -> Result<(), Refusal> {
+    match probe_user_mode() {
+        Ok(features) if !features.has(Features::WRITE_PROTECT | Features::SIGBUS) => {
+            Err(Refusal::new(
+                "this kernel's userfaultfd has no write-protection: run Linux 5.7 or later",
+            ))
+        }
+        Ok(_) if !flashvm::guard::can_guard() => Err(Refusal::new(format!(
+            "this kernel has no Syscall User Dispatch, which inline mode needs: {GUARD}"
+        ))),
+        Ok(_) => Ok(()),
+        Err(Errno::PERM | Errno::ACCESS) => Err(Refusal::new(format!(
+            "userfaultfd is not permitted: {ALLOW_CALL}"
+        ))),
+        Err(e) => Err(Refusal::new(format!(
+            "userfaultfd is not there ({e}): {BUILD}"
+        ))),
+    }
+}
+
 /// Refuses a run where handler mode cannot work.
-pub(crate) fn require_handler_mode() -> Result<(), Refusal> {
+fn handler_mode() -> Result<(), Refusal> {
     match probe_userfaultfd() {
         Ok(features) if !features.has(NEEDED) => Err(Refusal::new(
             "this kernel's userfaultfd has no write-protection: run Linux 5.7 or later",
@@ -124,9 +162,9 @@ pub(crate) fn doctor(args: &DoctorArgs) -> Result<ExitCode, Refusal> {
 }
 
 fn report(flash: Option<&Path>) -> Report {
-    let features = probe_userfaultfd();
+    let features = probe_userfaultfd().or_else(|_| probe_user_mode());
     let open = features.is_ok();
-    let handler = features.is_ok_and(|features| features.has(NEEDED)) && machine::may_trace();
+    let (handler, inline) = (handler_mode().is_ok(), inline_mode().is_ok());
     let mut checks = vec![kernel()];
     checks.extend(userfaultfd(&features));
     checks.extend([device(open), sysctl(open), capability(), seccomp(open)]);
@@ -136,11 +174,8 @@ fn report(flash: Option<&Path>) -> Report {
     checks.append(&mut flash);
     Report {
         checks,
-        fault_modes: Modes {
-            handler,
-            inline: false,
-        },
-        works: handler && store,
+        fault_modes: Modes { handler, inline },
+        works: (handler || inline) && store,
     }
 }
 
@@ -436,21 +471,26 @@ fn print_lines(report: &Report) {
             println!("{:9}{:<28} -> {remedy}", "", "");
         }
     }
-    let handler = if report.fault_modes.handler {
-        Verdict::Good
-    } else {
-        Verdict::Missing
-    };
-    println!(
-        "{} {:<28} faults are delivered to a thread",
-        paint(handler),
-        "fault mode handler"
-    );
-    println!(
-        "{} {:<28} not in this version",
-        paint(Verdict::Missing),
-        "fault mode inline"
-    );
+    let modes = [
+        (
+            report.fault_modes.inline,
+            "fault mode inline",
+            "the faulting thread resolves its faults; system calls are caught",
+        ),
+        (
+            report.fault_modes.handler,
+            "fault mode handler",
+            "faults are delivered to a thread",
+        ),
+    ];
+    for (works, name, what) in modes {
+        let verdict = if works {
+            Verdict::Good
+        } else {
+            Verdict::Missing
+        };
+        println!("{} {name:<28} {what}", paint(verdict));
+    }
     if report.works {
         println!("\nPrograms can be run: flashvm run --ram SIZE -- PROGRAM [ARGS]...");
     } else {

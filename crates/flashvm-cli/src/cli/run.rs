@@ -41,7 +41,7 @@ pub(crate) fn run(args: Box<RunArgs>) -> Result<ExitCode, Refusal> {
         .ok_or_else(|| Refusal::new("no program"))?;
     let path = flashvm::program::find(name)?;
     let preload = preload_object()?;
-    doctor::require_handler_mode()?;
+    settings.fault = doctor::choose_fault_mode(&settings.fault)?.to_owned();
     let flash = match &options.flash {
         Some(path) => path.clone(),
         None => machine::temporary_folder()?,
@@ -114,20 +114,16 @@ fn settings(options: &RunOptions) -> Result<RunSettings, Refusal> {
                 )
             })?,
     };
-    let fault = options.fault.clone().unwrap_or_else(|| "auto".to_owned());
-    match fault.as_str() {
-        "auto" | "handler" => {}
-        "inline" => {
-            return Err(Refusal::new(
-                "--fault inline: not available in this version: use handler or auto",
-            ));
-        }
-        other => {
+    let fault = match options.fault.as_deref() {
+        None | Some("auto") => "auto",
+        Some("inline") => "inline",
+        Some("handler") => "handler",
+        Some(other) => {
             return Err(Refusal::new(format!(
-                "unknown fault mode '{other}': known are auto, handler"
+                "unknown fault mode '{other}': known are auto, inline, handler"
             )));
         }
-    }
+    };
     let inject = options.test.inject.as_deref().map(inject).transpose();
     Ok(RunSettings {
         ram_bytes: ram,
@@ -148,7 +144,7 @@ fn settings(options: &RunOptions) -> Result<RunSettings, Refusal> {
         erase_block_bytes: options.erase_block.map(|size| size.0),
         zero_sharing: options.zero_sharing.map(|switch| switch.0),
         congestion_timeout_us: options.congestion_timeout.map(|timeout| timeout.0),
-        fault,
+        fault: fault.to_owned(),
         inject: inject.map_err(|e| Refusal::new(format!("--inject: {e}")))?,
         record: options.test.record.clone(),
         no_move: options.test.no_move,

@@ -3,7 +3,9 @@
 //! mimalloc asks for memory through a callback, which counts it against budget and store: when
 //! there is no room the program's `malloc` fails with `ENOMEM`, long before data is at risk.
 
-use super::{for_pager, internal, keeping_errno, pager, set_errno};
+use super::mapping::{mmap, mremap};
+use super::{for_pager, guard_call, guarded, internal, keeping_errno, pager, set_errno};
+use flashvm::guard::Own;
 use libmimalloc_sys as mi;
 use rustix::io::Errno;
 use rustix::mm::ProtFlags;
@@ -97,16 +99,19 @@ extern "C" fn commit(
     is_zero: *mut bool,
     _argument: *mut c_void,
 ) -> bool {
-    let pager = flashvm::pager().expect("the pager runs before its allocator");
-    if on {
-        if !is_zero.is_null() {
-            // SAFETY: mimalloc's out parameter.
-            unsafe { *is_zero = false };
-        }
-        pager.commit_range(start as usize, size).is_ok()
-    } else {
-        pager.decommit_range(start as usize, size).is_ok()
+    if on && !is_zero.is_null() {
+        // SAFETY: mimalloc's out parameter.
+        unsafe { *is_zero = false };
     }
+    let start = start as usize;
+    let pager = flashvm::pager().expect("the pager runs before its allocator");
+    let result = match (on, guarded()) {
+        (true, true) => guard_call(Own::Commit, start, size),
+        (false, true) => guard_call(Own::Decommit, start, size),
+        (true, false) => pager.commit_range(start, size),
+        (false, false) => pager.decommit_range(start, size),
+    };
+    result.is_ok()
 }
 
 /// Whose a block is.
@@ -137,11 +142,18 @@ fn checked(block: *mut c_void) -> *mut c_void {
     block
 }
 
-fn map_block(size: usize) -> *mut c_void {
-    match pager().map(size, ProtFlags::READ | ProtFlags::WRITE, true) {
-        Ok(address) => address as *mut c_void,
-        Err(_) => checked(std::ptr::null_mut()),
+/// A block from what `mmap` gave.
+fn mapped(address: *mut c_void) -> *mut c_void {
+    if address == libc::MAP_FAILED {
+        return checked(std::ptr::null_mut());
     }
+    address
+}
+
+fn map_block(size: usize) -> *mut c_void {
+    let prot = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    mapped(mmap(std::ptr::null_mut(), size, prot, flags, -1, 0))
 }
 
 /// Allocates; `zero` says whether the block has to be zeroed.
@@ -211,6 +223,9 @@ unsafe extern "C" fn free(block: *mut c_void) {
 
 fn free_mapping(block: *mut c_void) {
     let unmapped = keeping_errno(|| {
+        if guarded() {
+            return guard_call(Own::Free, block as usize, 0);
+        }
         let len = pager().mapping_len(block as usize).ok_or(Errno::INVAL)?;
         pager().unmap(block as usize, len)
     });
@@ -249,10 +264,8 @@ unsafe extern "C" fn realloc(block: *mut c_void, size: usize) -> *mut c_void {
                     free_mapping(block);
                     return std::ptr::null_mut();
                 };
-                return match pager().remap(block as usize, len, size, true, None) {
-                    Ok(address) => address as *mut c_void,
-                    Err(_) => checked(std::ptr::null_mut()),
-                };
+                let moving = libc::MREMAP_MAYMOVE;
+                return mapped(mremap(block, len, size, moving, std::ptr::null_mut()));
             }
             _ => {}
         }

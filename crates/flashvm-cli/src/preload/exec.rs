@@ -1,126 +1,48 @@
-//! Child programs: they are paged out of the same budget, or they are not started.
-//!
-//! A program that cannot be preloaded (static, setuid, of another C library) is refused, because
-//! it would run unpaged beside the budget. An environment from which the run was lost gets it
-//! back. The variadic calls of the family take the process' own environment and come through the
-//! C library unchecked; the object they preload then does the rest.
+//! `execve` and its kin: see [`flashvm::exec`]. In inline mode the guard sees the system call. The
+//! variadic calls of the family take the process' own environment and come through the C library
+//! unchecked in handler mode; the object they preload then does the rest.
 
-use super::{for_pager, set_errno};
-use flashvm::program::{Refused, check, find};
+use super::{for_pager, guarded, set_errno};
+use flashvm::exec::{refused, say, with_run};
+use flashvm::program::find;
 use rustix::io::Errno;
 use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
-use std::sync::OnceLock;
 
-const PRELOAD: &str = "LD_PRELOAD";
-
-/// What a child needs in its environment: the object's path and the run.
-struct Run {
-    object: Vec<u8>,
-    control: CString,
-}
-
-static RUN: OnceLock<Run> = OnceLock::new();
-
-/// Notes this process' own part in the run, before the program can change its environment.
-pub(super) fn remember_run() {
-    let preload = std::env::var_os(PRELOAD).unwrap_or_default();
-    let object = preload
-        .as_bytes()
-        .split(|byte| matches!(byte, b':' | b' '))
-        .find(|path| path.ends_with(b"libflashvm_preload.so"))
-        .unwrap_or_default()
-        .to_vec();
-    let control = std::env::var_os(flashvm::control::VARIABLE).unwrap_or_default();
-    let line = [
-        flashvm::control::VARIABLE.as_bytes(),
-        b"=",
-        control.as_bytes(),
-    ]
-    .concat();
-    if let Ok(control) = CString::new(line) {
-        let _ = RUN.set(Run { object, control });
-    }
-}
-
-/// An environment with the run in it. The strings that are not the program's are kept alive in
-/// `owned`.
+/// An environment with the run in it.
 struct Environment {
-    entries: Vec<*const c_char>,
+    pointers: Vec<*const c_char>,
     _owned: Vec<CString>,
 }
 
 impl Environment {
     /// # Safety
     /// `environment` is null or a null-terminated array of strings.
-    unsafe fn with_run(environment: *const *const c_char) -> Self {
+    unsafe fn with_run(environment: Strings) -> Self {
         let mut entries = Vec::new();
-        let mut owned = Vec::new();
-        let Some(run) = RUN.get() else {
-            return Self {
-                entries,
-                _owned: owned,
-            };
-        };
-        let mut preload: Option<Vec<u8>> = None;
-        let control_name = [flashvm::control::VARIABLE.as_bytes(), b"="].concat();
-        for index in 0.. {
-            // SAFETY: up to its null entry the array can be read.
-            let entry = unsafe {
-                if environment.is_null() {
-                    std::ptr::null()
-                } else {
-                    *environment.add(index)
-                }
-            };
-            if entry.is_null() {
-                break;
-            }
-            // SAFETY: every entry is a string.
-            let text = unsafe { CStr::from_ptr(entry) }.to_bytes();
-            if let Some(value) = text.strip_prefix(b"LD_PRELOAD=") {
-                preload = Some(value.to_vec());
-            } else if !text.starts_with(&control_name) {
-                entries.push(entry);
+        // SAFETY: up to its null entry the array can be read, and every entry is a string.
+        unsafe {
+            let mut at = environment;
+            while !at.is_null() && !(*at).is_null() {
+                entries.push(CStr::from_ptr(*at).to_owned());
+                at = at.add(1);
             }
         }
-        let value = match preload {
-            Some(value) if contains(&value, &run.object) => value,
-            Some(value) if !value.is_empty() => [&run.object[..], b":", &value].concat(),
-            _ => run.object.clone(),
-        };
-        if let Ok(line) = CString::new([b"LD_PRELOAD=", &value[..]].concat()) {
-            owned.push(line);
-        }
-        owned.push(run.control.clone());
-        entries.extend(owned.iter().map(|line| line.as_ptr()));
-        entries.push(std::ptr::null());
+        let owned = with_run(entries);
+        let end = std::iter::once(std::ptr::null());
         Self {
-            entries,
+            pointers: owned
+                .iter()
+                .map(|entry| entry.as_ptr())
+                .chain(end)
+                .collect(),
             _owned: owned,
         }
     }
 
-    fn as_ptr(&self) -> *const *const c_char {
-        self.entries.as_ptr()
+    fn as_ptr(&self) -> Strings {
+        self.pointers.as_ptr()
     }
-}
-
-fn contains(value: &[u8], object: &[u8]) -> bool {
-    value
-        .split(|byte| matches!(byte, b':' | b' '))
-        .any(|path| path == object)
-}
-
-/// Whether a program has to be refused: says so.
-fn refused(result: Result<(), Refused>) -> bool {
-    // What is not there or cannot be executed the kernel says itself.
-    let Err(Refused::Unpaged(why)) = result else {
-        return false;
-    };
-    eprintln!("flashvm: not started, as it would run unpaged: {why}");
-    true
 }
 
 /// # Safety
@@ -128,7 +50,7 @@ fn refused(result: Result<(), Refused>) -> bool {
 unsafe fn refused_path(path: *const c_char) -> bool {
     // SAFETY: by this function's own contract.
     let path = unsafe { CStr::from_ptr(path) };
-    refused(check(Path::new(OsStr::from_bytes(path.to_bytes()))))
+    refused(OsStr::from_bytes(path.to_bytes()))
 }
 
 /// # Safety
@@ -136,7 +58,7 @@ unsafe fn refused_path(path: *const c_char) -> bool {
 unsafe fn refused_file(file: *const c_char) -> bool {
     // SAFETY: by this function's own contract.
     let file = unsafe { CStr::from_ptr(file) };
-    refused(find(OsStr::from_bytes(file.to_bytes())).map(|_| ()))
+    say(find(OsStr::from_bytes(file.to_bytes())).map(|_| ()))
 }
 
 /// The next symbol of this name: the C library's.
@@ -171,7 +93,7 @@ unsafe fn execute(
     // SAFETY: as the program vouches for its arguments.
     unsafe {
         let call = next::<Execve>(name);
-        if for_pager() {
+        if for_pager() || guarded() {
             return call(program, arguments, environment);
         }
         if refused(program) {
@@ -228,7 +150,7 @@ unsafe extern "C" fn posix_spawn(
     // SAFETY: passes on what the program asked for.
     unsafe {
         let call = next::<Spawn>(c"posix_spawn");
-        if for_pager() {
+        if for_pager() || guarded() {
             return call(pid, path, actions, attributes, arguments, variables);
         }
         if refused_path(path) {
@@ -258,7 +180,7 @@ unsafe extern "C" fn posix_spawnp(
     // SAFETY: passes on what the program asked for.
     unsafe {
         let call = next::<Spawn>(c"posix_spawnp");
-        if for_pager() {
+        if for_pager() || guarded() {
             return call(pid, file, actions, attributes, arguments, variables);
         }
         if refused_file(file) {

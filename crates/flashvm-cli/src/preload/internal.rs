@@ -119,8 +119,10 @@ impl Internal {
     }
 
     fn with<T>(&self, work: impl FnOnce(&mut Dlmalloc<Range>) -> T) -> T {
-        // The pager's threads have all signals blocked for good.
-        let _uninterrupted = (!flashvm::on_pager_stack()).then(flashvm::Uninterrupted::begin);
+        // The pager's threads have all signals blocked for good; what interrupts the guard does not
+        // allocate.
+        let inside = flashvm::on_pager_stack() || flashvm::on_guard_stack();
+        let _uninterrupted = (!inside).then(flashvm::Uninterrupted::begin);
         self.acquire();
         // SAFETY: the lock is held.
         let result = work(unsafe { &mut *self.heap.get() });

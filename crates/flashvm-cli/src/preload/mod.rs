@@ -18,11 +18,40 @@ use std::sync::atomic::{AtomicBool, Ordering};
 static READY: AtomicBool = AtomicBool::new(false);
 /// The pager is starting, or a forked child's is: what is allocated now is the pager's own.
 static STARTING: AtomicBool = AtomicBool::new(false);
+/// System calls of the program's are caught.
+static GUARDED: AtomicBool = AtomicBool::new(false);
 
 /// Whether memory that is asked for now belongs to the pager and not to the program.
 #[inline]
 fn for_pager() -> bool {
-    !READY.load(Ordering::Relaxed) || STARTING.load(Ordering::Relaxed) || flashvm::on_pager_stack()
+    !READY.load(Ordering::Relaxed)
+        || STARTING.load(Ordering::Relaxed)
+        || flashvm::on_pager_stack()
+        || flashvm::on_guard_stack()
+}
+
+/// Whether system calls of the program's are caught (inline mode).
+#[inline]
+fn guarded() -> bool {
+    GUARDED.load(Ordering::Relaxed)
+}
+
+/// Has the guard do something for the pager on a stack that is not managed memory.
+fn guard_call(
+    what: flashvm::guard::Own,
+    address: usize,
+    len: usize,
+) -> Result<(), rustix::io::Errno> {
+    let what = what as usize;
+    // SAFETY: the guard answers this call, which no kernel knows.
+    match unsafe { libc::syscall(flashvm::guard::OWN_CALL, what, address, len) } {
+        -1 => {
+            // SAFETY: the location is this thread's own.
+            let errno = unsafe { *libc::__errno_location() };
+            Err(rustix::io::Errno::from_raw_os_error(errno))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The pager; there is one whenever [`for_pager`] is false.
@@ -74,15 +103,29 @@ extern "C" fn constructor() {
         flashvm::abort()
     }));
     STARTING.store(true, Ordering::Relaxed);
-    let started = process::inherit(&control)
-        .and_then(|inheritance| flashvm::start(inheritance).map_err(|e| e.to_string()))
-        .and_then(allocator::start);
+    let started = process::inherit(&control).and_then(|inheritance| start(inheritance));
     if let Err(reason) = started {
         eprintln!("flashvm: {}: {reason}", process::command());
         std::process::exit(2);
     }
-    exec::remember_run();
+}
+
+/// Starts the pager, puts the program's memory in its care, and guards this thread.
+fn start(inheritance: flashvm::Inheritance) -> Result<(), String> {
+    let pager = flashvm::start(inheritance).map_err(|error| error.to_string())?;
+    let inline = pager.delivery() == flashvm::Delivery::Inline;
+    let refused = |error| format!("inline mode does not work here ({error}): use --fault handler");
+    if inline {
+        flashvm::guard::resolve_faults().map_err(refused)?;
+    }
+    allocator::start(pager)?;
+    flashvm::exec::remember_run();
     process::watch_forks();
+    GUARDED.store(inline, Ordering::Relaxed);
     READY.store(true, Ordering::Release);
     STARTING.store(false, Ordering::Relaxed);
+    if inline {
+        flashvm::guard::catch_calls().map_err(refused)?;
+    }
+    Ok(())
 }

@@ -1,6 +1,6 @@
 //! What processes do: find their run, fork, and close descriptors that are not theirs.
 
-use super::{READY, STARTING, for_pager, internal, pager, set_errno};
+use super::{READY, STARTING, for_pager, guard_call, guarded, internal, pager, set_errno};
 use flashvm::control::Control;
 use flashvm::{Inheritance, Pager};
 use rustix::fs::{Mode, OFlags};
@@ -57,12 +57,17 @@ pub(super) fn inherit(control: &OsStr) -> Result<Inheritance, String> {
 
 /// Has the C library tell us of every fork.
 pub(super) fn watch_forks() {
+    flashvm::set_fork_hooks(flashvm::ForkHooks {
+        before: internal::lock_for_fork,
+        after: internal::unlock_after_fork,
+    });
     // SAFETY: the handlers are functions of this object, which is never unloaded.
     unsafe { libc::pthread_atfork(Some(before_fork), Some(in_parent), Some(in_child)) };
 }
 
 extern "C" fn before_fork() {
-    if !READY.load(Ordering::Relaxed) {
+    // The guard sees the fork itself, however it is made.
+    if !READY.load(Ordering::Relaxed) || guarded() {
         return;
     }
     let mut touched = Vec::new();
@@ -80,14 +85,23 @@ extern "C" fn before_fork() {
 }
 
 extern "C" fn in_parent() {
-    if READY.load(Ordering::Relaxed) {
+    if READY.load(Ordering::Relaxed) && !guarded() {
         internal::unlock_after_fork();
         pager().resume_parent();
     }
 }
 
 extern "C" fn in_child() {
-    if READY.load(Ordering::Relaxed) {
+    if !READY.load(Ordering::Relaxed) {
+        return;
+    }
+    if guarded() {
+        // The C library is in order again: the pager can have its threads.
+        if let Err(error) = guard_call(flashvm::guard::Own::StartThreads, 0, 0) {
+            eprintln!("flashvm: a forked child cannot have its pager's threads: {error}");
+            flashvm::abort();
+        }
+    } else {
         internal::unlock_after_fork();
         STARTING.store(true, Ordering::Relaxed);
         Pager::resume_child();
@@ -109,7 +123,7 @@ fn real_fork() -> Fork {
 /// Fails early where budget and store cannot hold a copy of the process.
 #[unsafe(no_mangle)]
 extern "C" fn fork() -> c_int {
-    if !for_pager() && !pager().can_fork() {
+    if !for_pager() && !guarded() && !pager().can_fork() {
         set_errno(Errno::NOMEM);
         return -1;
     }

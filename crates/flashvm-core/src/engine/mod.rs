@@ -258,6 +258,12 @@ impl<C: ClusterSource> Engine<C> {
         self.table.state(page)
     }
 
+    /// The pages that are not absent, in order.
+    pub fn present_pages(&self) -> impl Iterator<Item = PageId> {
+        let next = |from| self.table.next_present(from, self.table.pages());
+        std::iter::successors(next(0), move |page| next(page.0 + 1))
+    }
+
     /// The slot that holds what a page holds, if there is one. A page in a write in flight has
     /// none yet.
     #[must_use]

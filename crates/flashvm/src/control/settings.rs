@@ -5,6 +5,7 @@
 
 use super::Error;
 use super::layout::Geometry;
+use crate::Delivery;
 use flashvm_core::settings::PAGES_MAX;
 use flashvm_core::{EngineConfig, Nanos, PAGE_SIZE, Preset, Settings, UnknownName};
 use serde::{Deserialize, Serialize};
@@ -38,7 +39,7 @@ pub struct RunSettings {
     pub zero_sharing: Option<bool>,
     /// How long allocator and cleaner wait under congestion, in microseconds.
     pub congestion_timeout_us: Option<u64>,
-    /// How faults are delivered: `auto` or `handler`.
+    /// How faults are delivered: `inline` or `handler`.
     pub fault: String,
     /// Faults to make in the store, for tests.
     pub inject: Option<Inject>,
@@ -102,6 +103,16 @@ impl RunSettings {
         };
         config.check().map_err(|e| e.to_string())?;
         Ok(config.settings)
+    }
+
+    /// How faults are delivered.
+    #[must_use]
+    pub fn delivery(&self) -> Delivery {
+        if self.fault == "inline" {
+            Delivery::Inline
+        } else {
+            Delivery::Handler
+        }
     }
 
     /// Sizes of the control region for these settings.

@@ -55,13 +55,10 @@ impl Pager {
     /// One change may contain others.
     pub(super) fn begin_change(&self, ranges: [Option<Range>; 2]) -> Change<'_> {
         let uninterrupted = Uninterrupted::begin();
-        let mut core = self.core.lock().expect("the pager aborts on a panic");
+        let mut core = self.core.lock();
         // A fork begins only while there is no change, so this one may contain another.
         while core.freeze != Freeze::No {
-            core = self
-                .changed
-                .wait(core)
-                .expect("the pager aborts on a panic");
+            core = self.changed.wait(core);
         }
         core.changes.count += 1;
         core.changes.ranges.extend(ranges.into_iter().flatten());
@@ -76,8 +73,7 @@ impl Pager {
 
 impl Drop for Change<'_> {
     fn drop(&mut self) {
-        let core = self.pager.core.lock();
-        let mut core = core.expect("the pager aborts on a panic");
+        let mut core = self.pager.core.lock();
         let changes = &mut core.changes;
         changes.count -= 1;
         for range in self.ranges.iter().flatten() {

@@ -151,24 +151,16 @@ impl Pager {
 
     /// Which of these pages hold only zeros.
     fn scan(&self, writes: &Writes, pages: &[PageId]) -> u64 {
+        let Some(bounce) = &writes.bounce else {
+            return self.zero_pages(pages);
+        };
         let mut copy = [0u8; PAGE_SIZE];
         let mut zero = 0;
         for (index, &page) in pages.iter().enumerate() {
-            let contents: &[u8] = match &writes.bounce {
-                None => {
-                    // SAFETY: the page is in the shadow and stays there until this scan is
-                    // answered; nobody writes to the shadow.
-                    unsafe { map::bytes(self.shadow_address(page), PAGE_SIZE) }
-                }
-                Some(bounce) => {
-                    let address = self.address(page) as u64;
-                    match rustix::io::pread(&bounce.memory, &mut copy, address) {
-                        Ok(PAGE_SIZE) => &copy,
-                        _ => continue,
-                    }
-                }
-            };
-            if is_zero(contents) {
+            let address = self.address(page) as u64;
+            if rustix::io::pread(&bounce.memory, &mut copy, address) == Ok(PAGE_SIZE)
+                && is_zero(&copy)
+            {
                 zero |= 1 << index;
             }
         }
@@ -291,7 +283,7 @@ impl Pager {
 }
 
 /// Whether all bytes are zero.
-fn is_zero(bytes: &[u8]) -> bool {
+pub(super) fn is_zero(bytes: &[u8]) -> bool {
     let (chunks, rest) = bytes.as_chunks::<64>();
     chunks
         .iter()

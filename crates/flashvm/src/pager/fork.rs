@@ -12,9 +12,10 @@ use super::{Core, Freeze, LiveEngine, PAGER, Pager, SPAN_PAGES, new_event, publi
 use crate::Error;
 use crate::control::Process;
 use crate::store::FlashStore;
+use crate::sys::demand::DemandQueues;
 use crate::sys::flash_io::read_now;
 use crate::sys::signals::Uninterrupted;
-use crate::sys::uffd::{Features, Message, Uffd};
+use crate::sys::uffd::{Features, Message, Uffd, probe_user_mode};
 use crate::sys::{descriptors, thread};
 use flashvm_core::{Access, Event, PAGE_SIZE, PageId, PageState, SlotId};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -24,11 +25,11 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recv, recvmsg, send, sendmsg,
     socketpair,
 };
+use rustix_futex_sync::{Condvar, Mutex, MutexGuard};
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
-use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 /// Resolved faults in one message to the child.
@@ -160,19 +161,15 @@ impl Pager {
     }
 
     fn become_quiet(&self) -> MutexGuard<'_, Core> {
-        let mut core = self.core.lock().expect("the pager aborts on a panic");
+        let mut core = self.core.lock();
         while core.freeze != Freeze::No || !core.changes.none() {
-            core = self
-                .changed
-                .wait(core)
-                .expect("the pager aborts on a panic");
+            core = self.changed.wait(core);
         }
         core.freeze = Freeze::Quiescing;
         self.wake_handler();
         self.call_cleaner();
         while !core.is_quiet() || !self.handling.load(Ordering::Acquire) {
-            let waited = self.changed.wait_timeout(core, QUIET_WAIT);
-            core = waited.expect("the pager aborts on a panic").0;
+            core = self.changed.wait_timeout(core, QUIET_WAIT).0;
             self.wake_handler();
             self.call_cleaner();
         }
@@ -182,15 +179,12 @@ impl Pager {
     /// After a fork, in the parent, whether it succeeded or not: goes on when the child can
     /// resolve its own faults.
     pub fn resume_parent(&self) {
-        let mut core = self.core.lock().expect("the pager aborts on a panic");
+        let mut core = self.core.lock();
         let fork = core.fork.as_mut().expect("prepared");
         // If there is no child, or it dies, nobody else holds this end.
         descriptors::release(fork.child_end.take().expect("not closed yet"));
         while !core.fork.as_ref().is_some_and(|fork| fork.over) {
-            core = self
-                .changed
-                .wait(core)
-                .expect("the pager aborts on a panic");
+            core = self.changed.wait(core);
         }
         let fork = core.fork.take();
         core.freeze = Freeze::No;
@@ -321,7 +315,7 @@ impl Pager {
     /// Where the handler waits while the engine is frozen. Nothing is allocated on this way: the
     /// allocator is locked meanwhile.
     pub(super) fn await_fork(&self) {
-        let core = self.core.lock().expect("the pager aborts on a panic");
+        let core = self.core.lock();
         let Some(fork) = &core.fork else { return };
         let (region, child, parent_end) = match &fork.parent_end {
             None => (Some(self.region.as_fd()), None, None),
@@ -363,7 +357,7 @@ impl Pager {
     /// The handler's first act in a child: from here on it resolves the faults. What the parent
     /// resolved before becomes known to the engine.
     pub(super) fn take_over(&self) {
-        let mut core = self.core.lock().expect("the pager aborts on a panic");
+        let mut core = self.core.lock();
         let Some(fork) = core.fork.take() else { return };
         let socket = fork.child_end.as_ref().expect("the child's");
         let resolved = send(socket, &[0], SendFlags::NOSIGNAL)
@@ -396,27 +390,45 @@ impl Pager {
         }
     }
 
-    fn rebuild(self) -> Result<&'static Self, Error> {
-        let mut core = self.core.into_inner().expect("the pager aborts on a panic");
+    fn rebuild(mut self) -> Result<&'static Self, Error> {
+        let core = self.core.get_mut();
         let fork = core.fork.as_mut().expect("prepared");
         let socket = fork.child_end.as_ref().expect("the child's");
         let region = receive_descriptor(socket).map_err(Error::memory("the pager's descriptor"))?;
-        descriptors::close_inherited(&[
-            self.store.file(),
-            self.supervisor.as_raw_fd(),
-            socket.as_raw_fd(),
-        ]);
-        // Closed by number just now.
+        let kept = socket.as_raw_fd();
+        // Closed by number in a moment.
+        std::mem::forget(fork.parent_end.take());
+        let seat = std::mem::replace(&mut fork.seat, Err(crate::control::Error::Stale));
+        self.close_inherited(&[kept]);
+        let region = Uffd::from_fork(region).map_err(Error::Userfaultfd)?;
+        let pager = publish(self.for_child(region, seat?)?);
+        pager.start_threads().map_err(Error::Threads)?;
+        // Until its handler has taken over.
+        drop(pager.lock());
+        Ok(pager)
+    }
+
+    /// In a forked child: closes the parent's descriptors, but for what both share.
+    fn close_inherited(&self, kept: &[RawFd]) {
+        let shared = [self.store.file(), self.supervisor.as_raw_fd()];
+        descriptors::close_inherited(&[&shared, kept].concat());
+    }
+
+    /// The pager of a forked child, whose faults come through `region`. The parent's descriptors
+    /// have been closed by number.
+    fn for_child(self, region: Uffd, process: Process) -> Result<Self, Error> {
+        let mut core = self.core.into_inner();
         std::mem::forget((
             self.region,
             self.shadow,
             self.handler_event,
             self.cleaner_event,
-            fork.parent_end.take(),
+            self.demand,
         ));
         let shadow = if self.can_move {
             let start = self.base + SPAN_PAGES as usize * PAGE_SIZE;
-            let shadow = Uffd::open(Features::MOVE).map_err(Error::Userfaultfd)?;
+            let features = super::shadow_features(self.delivery);
+            let shadow = Uffd::open(features).map_err(Error::Userfaultfd)?;
             shadow
                 .register(start, SPAN_PAGES as usize * PAGE_SIZE, false)
                 .map_err(Error::Userfaultfd)?;
@@ -424,56 +436,193 @@ impl Pager {
         } else {
             None
         };
-        let seat = std::mem::replace(&mut fork.seat, Err(crate::control::Error::Stale));
-        let process = seat?;
         process.adopt(crate::control::own_pid()?)?;
         process.overdraw(core.engine.frames_in_use());
         *core.engine.clusters_mut().inner_mut() = process.clusters();
         core.engine.reset_counters();
         core.recorder = None;
         core.waiting.clear();
+        core.pins.clear();
         core.handling = false;
         core.limit = 0;
         core.buffers = None;
-        let pager = Self {
-            region: Uffd::from_fork(region).map_err(Error::Userfaultfd)?,
+        let stats = process.stats();
+        stats
+            .fault_mode
+            .store(self.delivery.code(), Ordering::Relaxed);
+        Ok(Self {
+            region,
             shadow,
             process,
             core: Mutex::new(core),
-            changed: std::sync::Condvar::new(),
-            regions: Mutex::new(
-                self.regions
-                    .into_inner()
-                    .expect("the pager aborts on a panic"),
-            ),
-            foreign: Mutex::new(
-                self.foreign
-                    .into_inner()
-                    .expect("the pager aborts on a panic"),
-            ),
-            committed: Mutex::new(
-                self.committed
-                    .into_inner()
-                    .expect("the pager aborts on a panic"),
-            ),
+            changed: Condvar::new(),
+            regions: Mutex::new(self.regions.into_inner()),
+            foreign: Mutex::new(self.foreign.into_inner()),
+            committed: Mutex::new(self.committed.into_inner()),
+            demand: DemandQueues::new(self.settings.no_uring),
+            resolved: super::inline::Resolved::default(),
             handler_event: new_event()?,
+            handler_called: AtomicBool::new(false),
             cleaner_event: new_event()?,
             cleaner_called: AtomicBool::new(false),
+            alone: AtomicBool::new(true),
             handling: AtomicBool::new(false),
             pressure_seen: AtomicU32::new(self.control.pressure()),
             base: self.base,
             can_move: self.can_move,
+            delivery: self.delivery,
             zeros: self.zeros,
             store: self.store,
             settings: self.settings,
             control: self.control,
             supervisor: self.supervisor,
-        };
-        let pager = publish(pager)?;
-        // Until its handler has taken over.
-        drop(pager.lock());
-        Ok(pager)
+        })
     }
+
+    /// Forks in inline mode, by calling `clone`, which returns twice. The result is the
+    /// kernel's. The child has no threads of the pager's until [`Pager::start_threads`].
+    ///
+    /// Nothing of the program's runs in the child before its pager is there, so nobody has to
+    /// resolve faults for it.
+    pub(crate) fn fork_inline(&'static self, clone: impl FnOnce() -> isize) -> isize {
+        let mut core = self.become_quiet();
+        let seat = match self.process.fork() {
+            Ok(seat) => seat,
+            Err(_) => {
+                self.thaw(core);
+                return -(Errno::NOMEM.raw_os_error() as isize);
+            }
+        };
+        core.freeze = Freeze::Frozen;
+        drop(core);
+        FORK_HOOKS.call(|hooks| (hooks.before)());
+        let result = clone();
+        FORK_HOOKS.call(|hooks| (hooks.after)());
+        if result != 0 {
+            let mut core = self.core.lock();
+            if result > 0 {
+                self.apply(&mut core, Event::Forked);
+            }
+            self.thaw(core);
+            if result < 0 {
+                seat.retire();
+            }
+            return result;
+        }
+        // SAFETY: the child has one thread, this one. The parent's structure is never used or
+        // dropped again in this process: what is taken over is moved out of it here, once.
+        let old = unsafe { std::ptr::read(self) };
+        thread::forget_all();
+        if let Err(error) = old.rebuild_inline(seat) {
+            super::eprint_line(&format!(
+                "flashvm: process {}: a forked child cannot go on without its pager: {error}",
+                std::process::id()
+            ));
+            crate::sys::signals::abort()
+        }
+        0
+    }
+
+    /// Lets everybody go on.
+    fn thaw(&self, mut core: MutexGuard<'_, Core>) {
+        core.freeze = Freeze::No;
+        self.hand_over(&mut core, false);
+        drop(core);
+        self.changed.notify_all();
+        self.wake_handler();
+    }
+
+    fn rebuild_inline(self, seat: Process) -> Result<(), Error> {
+        self.close_inherited(&[]);
+        let optional = Features::POISON | Features::MOVE;
+        let offered = probe_user_mode().map_err(Error::Userfaultfd)?;
+        let features = Features::WRITE_PROTECT
+            | self.delivery.features(self.can_move)
+            | (offered.0 & optional);
+        let region = Uffd::open(features).map_err(Error::Userfaultfd)?;
+        let pager = publish(self.for_child(region, seat)?);
+        pager.register_all().map_err(Error::Userfaultfd)?;
+        let mut core = pager.core.lock();
+        core.handling = true;
+        pager.handling.store(true, Ordering::Release);
+        pager.protect_all(&core).map_err(Error::Userfaultfd)?;
+        pager.apply(&mut core, Event::Forked);
+        pager.thaw(core);
+        Ok(())
+    }
+
+    /// Registers all managed memory anew.
+    fn register_all(&self) -> Result<(), Errno> {
+        let foreign = self.foreign.lock();
+        for (first, count) in self.regions.lock().used() {
+            let mut at = first;
+            while at.0 < first.0 + count {
+                let left = first.0 + count - at.0;
+                let (run, is_foreign) = foreign.run(at, left);
+                if !is_foreign {
+                    let len = run as usize * PAGE_SIZE;
+                    self.region.register(self.address(at), len, true)?;
+                }
+                at = at.plus(run);
+            }
+        }
+        Ok(())
+    }
+
+    /// Write-protects anew what was protected: a fork without fork events forgets it.
+    fn protect_all(&self, core: &Core) -> Result<(), Errno> {
+        let engine = &core.engine;
+        let mut run: Option<(PageId, u32)> = None;
+        let protect = |run: Option<(PageId, u32)>| match run {
+            Some((first, count)) => {
+                let len = count as usize * PAGE_SIZE;
+                self.region.write_protect(self.address(first), len, true)
+            }
+            None => Ok(()),
+        };
+        for page in engine.present_pages() {
+            let in_region = engine.page_state(page).is_mapped() || !self.can_move;
+            let protected = engine.is_protected(page)
+                || (!self.can_move && engine.page_state(page).is_in_shadow());
+            if !in_region || !protected {
+                continue;
+            }
+            run = match run {
+                Some((first, count)) if first.0 + count == page.0 => Some((first, count + 1)),
+                _ => {
+                    protect(run)?;
+                    Some((page, 1))
+                }
+            };
+        }
+        protect(run)
+    }
+}
+
+/// What has to happen around a fork in inline mode, beside the pager.
+#[derive(Clone, Copy, Debug)]
+pub struct ForkHooks {
+    /// Before it.
+    pub before: fn(),
+    /// After it, in parent and child.
+    pub after: fn(),
+}
+
+struct Hooks(std::sync::OnceLock<ForkHooks>);
+
+impl Hooks {
+    fn call(&self, call: impl FnOnce(&ForkHooks)) {
+        if let Some(hooks) = self.0.get() {
+            call(hooks);
+        }
+    }
+}
+
+static FORK_HOOKS: Hooks = Hooks(std::sync::OnceLock::new());
+
+/// Sets what is to happen around forks: an allocator's lock, held so that the child's copy is whole.
+pub fn set_fork_hooks(hooks: ForkHooks) {
+    let _ = FORK_HOOKS.0.set(hooks);
 }
 
 /// Tells the child what was resolved for it: a count, and the faults in messages of bounded size.

@@ -5,7 +5,7 @@
 //! memory can be put back by mistake. While requests are in flight the handler polls, because a
 //! sleeping thread wakes up later than flash answers; when none is, it sleeps.
 
-use super::{Core, Freeze, Pager, Read, now};
+use super::{Core, Delivery, Freeze, Pager, Read, now};
 use crate::store::FlashStore;
 use crate::sys::flash_io::{Completion, FlashIo, Request, read_now};
 use crate::sys::map;
@@ -44,14 +44,17 @@ impl Pager {
         let mut active = now();
         self.take_over();
         self.handling.store(true, Ordering::Release);
+        let listens = self.delivery == Delivery::Handler;
+        let linger = if listens { LINGER } else { Nanos(0) };
         loop {
+            self.handler_called.store(false, Ordering::Relaxed);
             if let Some(io) = &mut io {
                 io.reap(&mut completions);
             }
             ended.clear();
             ended.extend(completions.drain(..).map(|c| self.verify(c)));
 
-            let mut core = self.core.lock().expect("the pager aborts on a panic");
+            let mut core = self.core.lock();
             core.handling = true;
             for read in &ended {
                 self.read_ended(&mut core, read);
@@ -59,9 +62,11 @@ impl Pager {
             let mut busy = !ended.is_empty();
             match core.freeze {
                 Freeze::No => {
-                    self.region
-                        .read(&mut messages)
-                        .unwrap_or_else(|e| self.die(&format!("userfaultfd: {e}")));
+                    if listens {
+                        self.region
+                            .read(&mut messages)
+                            .unwrap_or_else(|e| self.die(&format!("userfaultfd: {e}")));
+                    }
                     busy |= !messages.is_empty();
                     for message in messages.drain(..) {
                         self.receive(&mut core, message);
@@ -85,6 +90,7 @@ impl Pager {
                         self.changed.notify_all();
                     }
                 }
+                Freeze::Frozen if !listens => {}
                 Freeze::Frozen => {
                     // Only the fork may go on: its event is the one that we wait for.
                     self.region
@@ -97,7 +103,7 @@ impl Pager {
             let awaited = !core.reads.is_empty() && !core.waiting.is_empty();
             let quiescing = core.freeze == Freeze::Quiescing;
             let deadline = core.engine.deadline();
-            if core.freeze == Freeze::Frozen {
+            if core.freeze == Freeze::Frozen && listens {
                 drop(core);
                 self.await_fork();
                 continue;
@@ -116,7 +122,7 @@ impl Pager {
                     tv_sec: 0,
                     tv_nsec: PARKED_WAIT_NS,
                 })
-            } else if now().since(active) < if awaited { SPIN } else { LINGER } {
+            } else if now().since(active) < if awaited { SPIN } else { linger } {
                 Some(Timespec {
                     tv_sec: 0,
                     tv_nsec: 0,
@@ -131,7 +137,7 @@ impl Pager {
                 })
             };
             // In a fork the messages stay unread: they would make every poll return at once.
-            let listen = if quiescing {
+            let listen = if quiescing || !listens {
                 PollFlags::empty()
             } else {
                 PollFlags::IN
@@ -242,12 +248,18 @@ impl Pager {
     /// Compares what was read with what was written, and tries again where it differs.
     fn verify(&self, completion: Completion) -> Ended {
         let io = IoId(completion.tag as u32);
-        let read = self.core.lock().expect("the pager aborts on a panic").reads[&io];
+        let read = self.core.lock().reads[&io];
+        let failed = self.failed_pages(&read, completion.whole);
+        Ended { io, failed }
+    }
+
+    /// Which pages of a read that has ended are not what was written, as a bit mask.
+    pub(super) fn failed_pages(&self, read: &Read, whole: bool) -> u64 {
         let mut failed = 0;
         for page in 0..read.count {
             let slot = read.slot.plus(page);
             let address = read.buffer + page as usize * PAGE_SIZE;
-            let mut arrived = completion.whole && !self.store.fail_read();
+            let mut arrived = whole && !self.store.fail_read();
             let mut good = false;
             for attempt in 0..READ_TRIES {
                 if attempt > 0 {
@@ -276,7 +288,7 @@ impl Pager {
                 failed |= 1 << page;
             }
         }
-        Ended { io, failed }
+        failed
     }
 
     /// Tells the engine, and takes the buffer back.

@@ -2,7 +2,7 @@
 //!
 //! The kernel tells the handler what becomes of a registered range (unmap and remove events), in
 //! the right order with faults; so these calls mostly just make the system call. Without
-//! `UFFDIO_MOVE` there are no such events, and the engine is told here.
+//! `UFFDIO_MOVE`, and in inline mode, there are no such events, and the engine is told here.
 
 use super::Pager;
 use crate::regions::pages_of;
@@ -85,15 +85,12 @@ impl Pager {
             UNIT_PAGES
         };
         let first = {
-            let mut regions = self.regions.lock().expect("the pager aborts on a panic");
+            let mut regions = self.regions.lock();
             regions.take(count, align).ok_or(Errno::NOMEM)?
         };
         let result = self.map_pages(first, count, prot, commit);
         if result.is_err() {
-            self.regions
-                .lock()
-                .expect("the pager aborts on a panic")
-                .give(first, count);
+            self.regions.lock().give(first, count);
         }
         result.map(|()| self.address(first))
     }
@@ -115,10 +112,7 @@ impl Pager {
             map::map_fixed(self.address(first), count as usize * PAGE_SIZE, prot)
         })?;
         self.uncommit(first, count);
-        self.regions
-            .lock()
-            .expect("the pager aborts on a panic")
-            .claim(first, count);
+        self.regions.lock().claim(first, count);
         self.map_pages(first, count, prot, commit)
     }
 
@@ -136,14 +130,8 @@ impl Pager {
         let _change = self.begin_change([Some((first, count)), None]);
         let result = self.give_up(first, count, map_it)?;
         self.uncommit(first, count);
-        self.regions
-            .lock()
-            .expect("the pager aborts on a panic")
-            .claim(first, count);
-        self.foreign
-            .lock()
-            .expect("the pager aborts on a panic")
-            .claim(first, count);
+        self.regions.lock().claim(first, count);
+        self.foreign.lock().claim(first, count);
         Ok(result)
     }
 
@@ -164,10 +152,7 @@ impl Pager {
         })?;
         self.uncommit(first, count);
         self.no_longer_foreign(first, count);
-        self.regions
-            .lock()
-            .expect("the pager aborts on a panic")
-            .give(first, count);
+        self.regions.lock().give(first, count);
         Ok(())
     }
 
@@ -176,11 +161,7 @@ impl Pager {
     pub fn mapping_len(&self, address: usize) -> Option<usize> {
         let _uninterrupted = Uninterrupted::begin();
         let page = self.page_at(address)?;
-        let (first, count) = self
-            .regions
-            .lock()
-            .expect("the pager aborts on a panic")
-            .find(page)?;
+        let (first, count) = self.regions.lock().find(page)?;
         (first == page).then_some(count as usize * PAGE_SIZE)
     }
 
@@ -253,7 +234,7 @@ impl Pager {
         count: u32,
         call: impl FnOnce() -> Result<T, Errno>,
     ) -> Result<T, Errno> {
-        if self.can_move {
+        if self.hears_of_changes() {
             // The handler is told by the kernel, in order with all faults.
             return call();
         }
@@ -287,14 +268,11 @@ impl Pager {
     }
 
     fn no_longer_foreign(&self, first: PageId, count: u32) {
-        self.foreign
-            .lock()
-            .expect("the pager aborts on a panic")
-            .give(first, count);
+        self.foreign.lock().give(first, count);
     }
 
     fn commit(&self, first: PageId, count: u32) -> Result<(), Errno> {
-        let mut committed = self.committed.lock().expect("the pager aborts on a panic");
+        let mut committed = self.committed.lock();
         let units = Committed::touched(first, count);
         let pages = committed.pages_to_change(units.clone(), true);
         if pages > 0 {
@@ -307,7 +285,7 @@ impl Pager {
     }
 
     fn uncommit(&self, first: PageId, count: u32) {
-        let mut committed = self.committed.lock().expect("the pager aborts on a panic");
+        let mut committed = self.committed.lock();
         let units = Committed::covered(first, count);
         let pages = committed.pages_to_change(units.clone(), false);
         if pages > 0 {

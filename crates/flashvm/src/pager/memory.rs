@@ -336,8 +336,24 @@ impl Pager {
         done
     }
 
-    /// Moves a run into the shadow; refusals become events.
+    /// Moves what may leave of a run into the shadow; refusals become events.
     fn shadow_run(&self, core: &mut Core, first: PageId, count: u32) {
+        let mut done = 0;
+        while done < count {
+            let free = core.pins.free_before(first.plus(done), count - done);
+            if free > 0 {
+                self.shadow_free_run(core, first.plus(done), free);
+            }
+            done += free;
+            if done < count {
+                let page = first.plus(done);
+                core.events.push_front(Event::Refused { page });
+                done += 1;
+            }
+        }
+    }
+
+    fn shadow_free_run(&self, core: &mut Core, first: PageId, count: u32) {
         if !self.can_move {
             let len = count as usize * PAGE_SIZE;
             if self
@@ -537,20 +553,19 @@ impl Pager {
             return false;
         }
         let protect = core.engine.is_protected(page);
-        self.carry_out(
-            core,
-            &Action::Zero {
-                first: page,
-                count: 1,
-                protect,
-            },
-        );
+        let zero = Action::Zero {
+            first: page,
+            count: 1,
+            protect,
+        };
+        self.carry_out(core, &zero);
+        self.note_resolved(core, &zero);
         true
     }
 }
 
 /// Writes one line to standard error without allocating or buffering.
-pub(super) fn eprint_line(line: &str) {
+pub(crate) fn eprint_line(line: &str) {
     let mut bytes = [0u8; 512];
     let len = line.len().min(bytes.len() - 1);
     bytes[..len].copy_from_slice(&line.as_bytes()[..len]);

@@ -8,17 +8,22 @@
 //!
 //! - `memory`: memory actions, by userfaultfd;
 //! - `handler`: faults, events and reads;
+//! - `inline`: faults that the faulting thread resolves itself; `alone`: the work of both threads,
+//!   done by such a thread;
 //! - `cleaner`: reclaim, scans and writes;
 //! - `managed`: what the program does to its memory: map, unmap, advise; `remap`: move;
 //! - `change`: what must not happen while it does;
 //! - `fork`: how a child comes by a pager of its own.
 
+mod alone;
 mod change;
 mod cleaner;
 mod fork;
 mod handler;
+mod inline;
 mod managed;
 mod memory;
+mod pin;
 mod record;
 mod remap;
 
@@ -26,19 +31,26 @@ use crate::Error;
 use crate::control::{Control, Process, RunSettings, SharedClusters};
 use crate::regions::Regions;
 use crate::store::{FlashStore, ReadBuffers};
-use crate::sys::uffd::{Features, Uffd, probe};
+use crate::sys::demand::DemandQueues;
+use crate::sys::uffd::{Features, Uffd, probe, probe_user_mode};
 use crate::sys::{descriptors, map, thread};
 use flashvm_core::record::RecordingClusters;
 use flashvm_core::{
     Action, Engine, EngineConfig, Event, IoId, Nanos, PAGE_SIZE, PageId, RUN_PAGES_MAX, SlotId,
 };
-use memory::{Parked, eprint_line};
+pub use fork::{ForkHooks, set_fork_hooks};
+pub use inline::Resolution;
+use memory::Parked;
+pub(crate) use memory::eprint_line;
+#[cfg(target_arch = "x86_64")]
+pub(crate) use pin::Pins;
 use rustix::event::{EventfdFlags, eventfd};
+use rustix::io::Errno;
 use rustix::mm::ProtFlags;
+use rustix_futex_sync::{Condvar, Mutex, MutexGuard};
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard};
 
 /// Pages of the managed range: 512 GiB of address space.
 pub(crate) const SPAN_PAGES: u32 = 1 << 27;
@@ -63,6 +75,7 @@ pub struct Pager {
     /// Address of the managed range; its shadow follows it.
     base: usize,
     can_move: bool,
+    delivery: Delivery,
     region: Uffd,
     /// Absent where the kernel cannot move pages.
     shadow: Option<Uffd>,
@@ -80,12 +93,49 @@ pub struct Pager {
     /// Parts of the managed range that hold memory of the kernel's: the program put it there.
     foreign: Mutex<Regions>,
     committed: Mutex<managed::Committed>,
+    /// Queues of threads that read what they wait for.
+    demand: DemandQueues,
+    resolved: inline::Resolved,
     handler_event: OwnedFd,
+    handler_called: AtomicBool,
     cleaner_event: OwnedFd,
     cleaner_called: AtomicBool,
+    /// A forked child has no threads of the pager's yet: whoever faults does their work.
+    alone: AtomicBool,
     /// The handler has started: from here on it allocates nothing while the engine is frozen.
     handling: AtomicBool,
     pressure_seen: AtomicU32,
+}
+
+/// How faults come to the pager.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Delivery {
+    /// The faulting thread resolves them itself, in a signal handler.
+    Inline,
+    /// A thread of the pager's reads them from the userfaultfd.
+    Handler,
+}
+
+impl Delivery {
+    /// As the statistics have it.
+    fn code(self) -> u64 {
+        match self {
+            Self::Inline => 1,
+            Self::Handler => 2,
+        }
+    }
+
+    /// Features of the region's userfaultfd: faults in this way, and what the program does to
+    /// its mappings where only the kernel can tell.
+    fn features(self, can_move: bool) -> u64 {
+        match self {
+            Self::Inline => Features::SIGBUS,
+            // Without MOVE pages are dropped from the region by the pager itself, which must not
+            // wait for itself: then the preloaded wrappers alone tell what the program gives up.
+            Self::Handler if can_move => Features::EVENT_FORK | Features::EVENTS,
+            Self::Handler => Features::EVENT_FORK,
+        }
+    }
 }
 
 /// What only one thread at a time may touch.
@@ -95,6 +145,7 @@ struct Core {
     actions: Vec<Action>,
     parked: VecDeque<Parked>,
     changes: change::Changes,
+    pins: pin::Pinned,
     /// Reads for the handler to start.
     to_read: VecDeque<Action>,
     /// Scans and writes for the cleaner to start.
@@ -176,24 +227,25 @@ pub fn start(inheritance: Inheritance) -> Result<&'static Pager, Error> {
     let supervisor = descriptors::keep(supervisor).map_err(Error::memory("descriptor"))?;
     let settings = control.settings()?;
     let pid = crate::control::own_pid()?;
-    let features = probe().map_err(Error::Userfaultfd)?;
-    let wanted = Features::WRITE_PROTECT | Features::EVENT_FORK;
+    let delivery = settings.delivery();
+    let features = match delivery {
+        Delivery::Inline => probe_user_mode(),
+        Delivery::Handler => probe(),
+    }
+    .map_err(Error::Userfaultfd)?;
+    let can_move = features.has(Features::MOVE) && !settings.no_move;
+    let wanted = Features::WRITE_PROTECT | delivery.features(can_move);
     if !features.has(wanted) {
         return Err(Error::KernelTooOld);
     }
-    let can_move = features.has(Features::MOVE) && !settings.no_move;
-    // Without MOVE pages are dropped from the region by the pager itself, which must not wait
-    // for itself: then the preloaded wrappers alone tell what the program gives up.
-    let region_features = wanted
-        | (features.0 & (Features::POISON | Features::MOVE))
-        | if can_move { Features::EVENTS } else { 0 };
-    let region = Uffd::open(region_features).map_err(Error::Userfaultfd)?;
+    let optional = Features::POISON | Features::MOVE;
+    let region = Uffd::open(wanted | (features.0 & optional)).map_err(Error::Userfaultfd)?;
 
     let span = SPAN_PAGES as usize * PAGE_SIZE;
     let base = map::reserve(2 * span, BASE_ALIGN).map_err(Error::memory("address space"))?;
     map::keep_from_dumps(base, 2 * span);
     let shadow = if can_move {
-        Some(open_shadow(base + span, span)?)
+        Some(open_shadow(base + span, span, delivery)?)
     } else {
         None
     };
@@ -217,7 +269,10 @@ pub fn start(inheritance: Inheritance) -> Result<&'static Pager, Error> {
     let store = FlashStore::new(store, control.store_slots(), settings.inject)
         .map_err(Error::memory("checksums"))?;
     let zeros = map::own(RUN_PAGES_MAX as usize * PAGE_SIZE).map_err(Error::memory("zeros"))?;
-    process.stats().fault_mode.store(2, Ordering::Relaxed);
+    process
+        .stats()
+        .fault_mode
+        .store(delivery.code(), Ordering::Relaxed);
 
     let core = Core {
         engine,
@@ -225,6 +280,7 @@ pub fn start(inheritance: Inheritance) -> Result<&'static Pager, Error> {
         actions: Vec::with_capacity(1024),
         parked: VecDeque::new(),
         changes: change::Changes::default(),
+        pins: pin::Pinned::default(),
         to_read: VecDeque::with_capacity(256),
         to_clean: VecDeque::with_capacity(64),
         reads: HashMap::with_capacity(256),
@@ -243,9 +299,12 @@ pub fn start(inheritance: Inheritance) -> Result<&'static Pager, Error> {
     let pager = Pager {
         base,
         can_move,
+        delivery,
         region,
         shadow,
         zeros,
+        demand: DemandQueues::new(settings.no_uring),
+        resolved: inline::Resolved::default(),
         store,
         settings,
         control,
@@ -257,38 +316,44 @@ pub fn start(inheritance: Inheritance) -> Result<&'static Pager, Error> {
         foreign: Mutex::new(Regions::new(SPAN_PAGES)),
         committed: Mutex::new(managed::Committed::new(SPAN_PAGES)),
         handler_event: new_event()?,
+        handler_called: AtomicBool::new(false),
         cleaner_event: new_event()?,
         cleaner_called: AtomicBool::new(false),
+        alone: AtomicBool::new(true),
         handling: AtomicBool::new(false),
         pressure_seen: AtomicU32::new(control.pressure()),
     };
-    let pager = publish(pager)?;
+    let pager = publish(pager);
+    pager.start_threads().map_err(Error::Threads)?;
     pager.look_at_limit(&mut pager.lock());
     Ok(pager)
 }
 
-/// Makes a pager the one of this process and starts its threads.
-fn publish(pager: Pager) -> Result<&'static Pager, Error> {
+/// Makes a pager the one of this process.
+fn publish(pager: Pager) -> &'static Pager {
     let pager: &'static Pager = Box::leak(Box::new(pager));
     PAGER.store(std::ptr::from_ref(pager).cast_mut(), Ordering::Release);
-    let threads = || {
-        thread::spawn("flashvm-fault", || pager.handle_faults())?;
-        thread::spawn("flashvm-clean", || pager.clean())?;
-        thread::spawn("flashvm-limit", || pager.watch_pressure())
-    };
-    threads().map_err(Error::Threads)?;
-    Ok(pager)
+    pager
 }
 
-fn open_shadow(start: usize, len: usize) -> Result<Uffd, Error> {
+fn open_shadow(start: usize, len: usize, delivery: Delivery) -> Result<Uffd, Error> {
     map::map_fixed(start, len, ProtFlags::READ | ProtFlags::WRITE)
         .map_err(Error::memory("shadow"))?;
     map::keep_from_dumps(start, len);
-    let shadow = Uffd::open(Features::MOVE).map_err(Error::Userfaultfd)?;
+    let shadow = Uffd::open(shadow_features(delivery)).map_err(Error::Userfaultfd)?;
     shadow
         .register(start, len, false)
         .map_err(Error::Userfaultfd)?;
     Ok(shadow)
+}
+
+/// Features of the shadow's userfaultfd. Nobody touches the shadow but the pager, where pages are.
+fn shadow_features(delivery: Delivery) -> u64 {
+    match delivery {
+        // For user mode only, which needs no privilege.
+        Delivery::Inline => Features::MOVE | Features::SIGBUS,
+        Delivery::Handler => Features::MOVE,
+    }
 }
 
 fn new_event() -> Result<OwnedFd, Error> {
@@ -310,6 +375,24 @@ impl Core {
 }
 
 impl Pager {
+    /// Starts the pager's threads.
+    ///
+    /// # Errors
+    /// What the C library says to a new thread.
+    pub fn start_threads(&'static self) -> Result<(), Errno> {
+        thread::spawn("flashvm-fault", || self.handle_faults())?;
+        thread::spawn("flashvm-clean", || self.clean())?;
+        thread::spawn("flashvm-limit", || self.watch_pressure())?;
+        self.alone.store(false, Ordering::Release);
+        Ok(())
+    }
+
+    /// How faults come to this pager.
+    #[must_use]
+    pub fn delivery(&self) -> Delivery {
+        self.delivery
+    }
+
     /// Address of a page in its region.
     fn address(&self, page: PageId) -> usize {
         self.base + page.0 as usize * PAGE_SIZE
@@ -318,6 +401,11 @@ impl Pager {
     /// Address of a page in the shadow.
     fn shadow_address(&self, page: PageId) -> usize {
         self.address(page) + SPAN_PAGES as usize * PAGE_SIZE
+    }
+
+    /// Whether the kernel tells the handler what the program does to its mappings.
+    fn hears_of_changes(&self) -> bool {
+        self.can_move && self.delivery == Delivery::Handler
     }
 
     fn shadow_descriptor(&self) -> &Uffd {
@@ -332,12 +420,9 @@ impl Pager {
 
     /// Locks the engine; waits while a fork is under way.
     fn lock(&self) -> MutexGuard<'_, Core> {
-        let mut core = self.core.lock().expect("the pager aborts on a panic");
+        let mut core = self.core.lock();
         while core.freeze == Freeze::Frozen {
-            core = self
-                .changed
-                .wait(core)
-                .expect("the pager aborts on a panic");
+            core = self.changed.wait(core);
         }
         core
     }
@@ -409,6 +494,9 @@ impl Pager {
             }
             !resolved
         });
+        if self.delivery == Delivery::Inline {
+            self.resolved.announce();
+        }
     }
 
     /// Calls the other thread for what it has to do now, and publishes counters.
@@ -434,7 +522,7 @@ impl Pager {
     }
 
     fn buffer_pages(&self, core: &Core) -> u32 {
-        core.buffers.as_ref().map_or(0, ReadBuffers::pages)
+        core.buffers.as_ref().map_or(0, ReadBuffers::pages) + self.demand.pages()
     }
 
     /// Words of read buffers that this process has once a page comes back from flash.
@@ -444,7 +532,9 @@ impl Pager {
     }
 
     fn wake_handler(&self) {
-        let _ = rustix::io::write(&self.handler_event, &1u64.to_ne_bytes());
+        if !self.handler_called.swap(true, Ordering::Relaxed) {
+            let _ = rustix::io::write(&self.handler_event, &1u64.to_ne_bytes());
+        }
     }
 
     fn call_cleaner(&self) {

@@ -53,17 +53,14 @@ impl Pager {
             }
             let grown = new_count - count;
             let extended = {
-                let mut regions = self.regions.lock().expect("the pager aborts on a panic");
+                let mut regions = self.regions.lock();
                 regions.extend(first.plus(count), grown)
             };
             if extended {
                 let tail = first.plus(count);
                 let result = self.map_pages(tail, grown, prot, true);
                 if result.is_err() {
-                    self.regions
-                        .lock()
-                        .expect("the pager aborts on a panic")
-                        .give(tail, grown);
+                    self.regions.lock().give(tail, grown);
                 }
                 return result.map(|()| address);
             }
@@ -87,7 +84,7 @@ impl Pager {
                 } else {
                     UNIT_PAGES
                 };
-                let mut regions = self.regions.lock().expect("the pager aborts on a panic");
+                let mut regions = self.regions.lock();
                 regions.take(new_count, align).ok_or(Errno::NOMEM)?
             }
         };
@@ -102,10 +99,7 @@ impl Pager {
             Ok(())
         });
         if moved.is_err() && to.is_none() {
-            self.regions
-                .lock()
-                .expect("the pager aborts on a panic")
-                .give(target, new_count);
+            self.regions.lock().give(target, new_count);
         }
         moved?;
         self.unmap(address, count as usize * PAGE_SIZE)?;
@@ -163,7 +157,7 @@ impl Pager {
     /// # Errors
     /// `EFAULT` if it is so in part: these are several mappings.
     fn is_foreign(&self, first: PageId, count: u32) -> Result<bool, Errno> {
-        let foreign = self.foreign.lock().expect("the pager aborts on a panic");
+        let foreign = self.foreign.lock();
         match foreign.overlap(first, count) {
             0 => Ok(false),
             pages if pages == count => Ok(true),
@@ -197,7 +191,7 @@ impl Pager {
         let new = match to {
             Some(to) => to,
             None => {
-                let mut regions = self.regions.lock().expect("the pager aborts on a panic");
+                let mut regions = self.regions.lock();
                 self.address(regions.take(new_count, UNIT_PAGES).ok_or(Errno::NOMEM)?)
             }
         };

@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicI32, Ordering};
 
-const OURS_MAX: usize = 32;
+const OURS_MAX: usize = 64;
 /// Where ours start, if the limit on open files is at its usual 1024 or higher.
 const FROM: RawFd = 900;
 

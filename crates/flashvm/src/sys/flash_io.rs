@@ -4,7 +4,7 @@
 //! Both take a tag with each request and hand it back with the outcome. Addresses are those of
 //! the pager's read buffers or of pages in the shadow that cannot change while the request runs.
 
-use super::{descriptors, thread};
+use super::{descriptors, raw, thread};
 use io_uring::{IoUring, opcode, types};
 use rustix::io::Errno;
 use std::collections::VecDeque;
@@ -349,9 +349,26 @@ impl Threads {
     }
 }
 
+/// Writes in the calling thread. Whether all bytes went.
+pub(crate) fn write_now(file: RawFd, offset: u64, address: usize, len: u32) -> bool {
+    // SAFETY: the caller's memory is readable for `len` bytes and does not change meanwhile.
+    let written = unsafe {
+        raw::syscall(
+            libc::SYS_pwrite64,
+            [file as usize, address, len as usize, offset as usize, 0, 0],
+        )
+    };
+    written == len as isize
+}
+
 /// Reads in the calling thread. Whether all bytes came.
 pub(crate) fn read_now(file: RawFd, offset: u64, address: usize, len: u32) -> bool {
     // SAFETY: the caller's buffer is writable for `len` bytes and used by nobody else.
-    let read = unsafe { libc::pread(file, address as *mut _, len as usize, offset as libc::off_t) };
+    let read = unsafe {
+        raw::syscall(
+            libc::SYS_pread64,
+            [file as usize, address, len as usize, offset as usize, 0, 0],
+        )
+    };
     read == len as isize
 }

@@ -1,5 +1,6 @@
 //! Mappings: the pager's own memory, the reservation of the managed range, and giving pages back.
 
+use super::raw;
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags};
 use std::os::fd::OwnedFd;
@@ -33,12 +34,13 @@ pub(crate) fn move_mapping(
 ) -> Result<(), Errno> {
     let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
     // SAFETY: the program asked for this, of ranges that are its own.
-    let result = unsafe { libc::syscall(libc::SYS_mremap, old, len, new_len, flags, new) };
-    if result == -1 {
-        let code = std::io::Error::last_os_error().raw_os_error();
-        return Err(Errno::from_raw_os_error(code.unwrap_or(libc::EIO)));
-    }
-    Ok(())
+    let moved = unsafe {
+        raw::syscall(
+            libc::SYS_mremap,
+            [old, len, new_len, flags as usize, new, 0],
+        )
+    };
+    raw::result(moved).map(|_| ())
 }
 
 /// Keeps a range out of core dumps: it is far larger than what it holds.
@@ -86,12 +88,20 @@ pub(crate) fn unshare(page: usize) -> Result<(), Errno> {
         iov_len: 1,
     };
     // SAFETY: `local` is one writable byte; the kernel checks `remote` itself.
-    let read = unsafe { libc::process_vm_readv(libc::gettid(), &local, 1, &remote, 1, 0) };
-    if read == 1 {
-        return Ok(());
-    }
-    let code = std::io::Error::last_os_error().raw_os_error();
-    Err(Errno::from_raw_os_error(code.unwrap_or(libc::EIO)))
+    let read = unsafe {
+        raw::syscall(
+            libc::SYS_process_vm_readv,
+            [
+                rustix::thread::gettid().as_raw_nonzero().get() as usize,
+                &raw const local as usize,
+                1,
+                &raw const remote as usize,
+                1,
+                0,
+            ],
+        )
+    };
+    raw::result(read).map(|_| ())
 }
 
 /// Where the mapping of an address ends, and its protection.

@@ -4,16 +4,18 @@
 //! callers ([`crate::pager`]) own all three ranges that are named here: the managed range, its
 //! shadow, and the pager's own buffers. The first two are never referenced by Rust code, only by
 //! the program, so that no Rust reference is invalidated when the kernel changes what lies there.
-//! System calls are made directly (rustix, `libc::syscall`), never through library symbols that
+//! System calls are made directly (rustix, [`raw`]), never through library symbols that
 //! the preloaded object replaces.
 #![allow(
     unsafe_code,
     reason = "this folder is where the kernel is called; see the argument above"
 )]
 
+pub(crate) mod demand;
 pub(crate) mod descriptors;
 pub(crate) mod flash_io;
 pub(crate) mod map;
+pub(crate) mod raw;
 pub(crate) mod signals;
 pub(crate) mod thread;
 pub(crate) mod uffd;

@@ -1,10 +1,20 @@
 //! Keeping signal handlers out of the pager.
 //!
 //! A handler of the program's may touch managed memory. If it ran on a thread that holds a lock
-//! of the pager's, its fault could not be resolved: the thread that resolves faults needs that
-//! lock. So the program's threads have every signal blocked while they are inside.
+//! of the pager's, its fault could not be resolved: resolving it needs that lock. So the
+//! program's threads have every signal blocked while they are inside, but for those by which the
+//! kernel reports faults and system calls.
 
-use std::mem::MaybeUninit;
+use super::raw::{SignalMask, set_signal_mask};
+
+/// Signals that the kernel raises for what a thread does. Blocked ones would end the process.
+pub(crate) const SYNCHRONOUS: SignalMask =
+    bit(libc::SIGBUS) | bit(libc::SIGSEGV) | bit(libc::SIGSYS);
+
+/// The bit of a signal in a mask.
+pub(crate) const fn bit(signal: i32) -> SignalMask {
+    1 << (signal - 1)
+}
 
 /// Ends the process with SIGABRT. A handler of the program's does not run: without the pager its
 /// memory is not there.
@@ -14,39 +24,24 @@ pub fn abort() -> ! {
     std::process::abort()
 }
 
-/// All signals are blocked in this thread while this lives.
+/// All signals but the synchronous ones are blocked in this thread while this lives.
 #[derive(Debug)]
 pub struct Uninterrupted {
-    before: libc::sigset_t,
+    before: SignalMask,
 }
 
 impl Uninterrupted {
-    /// Blocks all signals.
+    /// Blocks signals.
     #[must_use]
     pub fn begin() -> Self {
-        let mut all = MaybeUninit::uninit();
-        let mut before = MaybeUninit::uninit();
-        // SAFETY: the first call initialises the full set, the second the old mask; the call
-        // cannot fail with a valid `how`.
-        unsafe {
-            libc::sigfillset(all.as_mut_ptr());
-            libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
-            Self {
-                before: before.assume_init(),
-            }
+        Self {
+            before: set_signal_mask(!SYNCHRONOUS),
         }
     }
 }
 
 impl Drop for Uninterrupted {
     fn drop(&mut self) {
-        // SAFETY: the mask was read when this began, by the thread that now puts it back.
-        unsafe {
-            libc::pthread_sigmask(
-                libc::SIG_SETMASK,
-                &raw const self.before,
-                std::ptr::null_mut(),
-            )
-        };
+        set_signal_mask(self.before);
     }
 }

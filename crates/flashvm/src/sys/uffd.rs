@@ -5,6 +5,7 @@
 //! that are moved out of the region; nobody faults there, and dropping pages raises no event.
 
 use super::descriptors::keep;
+use super::raw;
 use linux_raw_sys::general as sys;
 use linux_raw_sys::ioctl as request;
 use rustix::io::Errno;
@@ -16,6 +17,8 @@ const UFFDIO_MOVE: u32 = 0xC028_AA05;
 const UFFDIO_POISON: u32 = 0xC020_AA08;
 /// `_IO(0xAA, 0x00)`, on `/dev/userfaultfd`.
 const USERFAULTFD_IOC_NEW: u32 = 0xAA00;
+/// `UFFD_USER_MODE_ONLY`.
+const USER_MODE_ONLY: usize = 1;
 
 /// What the kernel offers, as `UFFD_FEATURE_*` bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,13 +71,14 @@ pub(crate) enum Message {
 pub(crate) struct Uffd(OwnedFd);
 
 impl Uffd {
-    /// Opens a descriptor with exactly these features.
+    /// Opens a descriptor with exactly these features. With [`Features::SIGBUS`] it is one for
+    /// faults in user mode only, which needs no privilege.
     ///
     /// # Errors
     /// `EPERM` where the kernel reserves it for privileged users, `ENOSYS` where it has none,
     /// `EINVAL` where a feature is missing.
     pub(crate) fn open(features: u64) -> Result<Self, Errno> {
-        let fd = open_raw()?;
+        let fd = open_raw(features & Features::SIGBUS != 0)?;
         handshake(&fd, features)?;
         Ok(Self(keep(fd)?))
     }
@@ -184,19 +188,24 @@ impl Uffd {
         let mut buffer = [const { std::mem::MaybeUninit::<sys::uffd_msg>::uninit() }; BATCH];
         // SAFETY: the buffer is writable for the length given.
         let bytes = unsafe {
-            libc::read(
-                self.0.as_raw_fd(),
-                buffer.as_mut_ptr().cast(),
-                size_of_val(&buffer),
+            raw::syscall(
+                libc::SYS_read,
+                [
+                    self.0.as_raw_fd() as usize,
+                    buffer.as_mut_ptr() as usize,
+                    size_of_val(&buffer),
+                    0,
+                    0,
+                    0,
+                ],
             )
         };
-        if bytes < 0 {
-            return match std::io::Error::last_os_error().raw_os_error() {
-                Some(libc::EAGAIN | libc::EINTR) => Ok(()),
-                code => Err(Errno::from_raw_os_error(code.unwrap_or(libc::EIO))),
-            };
-        }
-        let count = bytes as usize / size_of::<sys::uffd_msg>();
+        let bytes = match raw::result(bytes) {
+            Ok(bytes) => bytes,
+            Err(Errno::AGAIN | Errno::INTR) => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        let count = bytes / size_of::<sys::uffd_msg>();
         for message in &buffer[..count] {
             // SAFETY: the kernel has filled in the first `count` messages.
             let message = unsafe { message.assume_init_ref() };
@@ -273,34 +282,31 @@ fn done(result: Result<(), Errno>, progress: i64, len: usize) -> (usize, Result<
 unsafe fn ioctl<T>(fd: BorrowedFd<'_>, request: u32, arg: &mut T) -> Result<(), Errno> {
     // SAFETY: by this function's own contract.
     let result = unsafe {
-        libc::syscall(
+        raw::syscall(
             libc::SYS_ioctl,
-            fd.as_raw_fd(),
-            libc::c_ulong::from(request),
-            arg,
+            [
+                fd.as_raw_fd() as usize,
+                request as usize,
+                std::ptr::from_mut(arg) as usize,
+                0,
+                0,
+                0,
+            ],
         )
     };
-    if result < 0 {
-        Err(last_errno())
-    } else {
-        Ok(())
-    }
+    raw::result(result).map(|_| ())
 }
 
-fn last_errno() -> Errno {
-    let code = std::io::Error::last_os_error().raw_os_error();
-    Errno::from_raw_os_error(code.unwrap_or(libc::EIO))
-}
-
-fn open_raw() -> Result<OwnedFd, Errno> {
-    let flags = libc::O_CLOEXEC | libc::O_NONBLOCK;
+fn open_raw(user_mode_only: bool) -> Result<OwnedFd, Errno> {
+    let flags = (libc::O_CLOEXEC | libc::O_NONBLOCK) as usize;
+    let only = if user_mode_only { USER_MODE_ONLY } else { 0 };
     // SAFETY: no memory is passed.
-    let fd = unsafe { libc::syscall(libc::SYS_userfaultfd, flags) };
-    if fd >= 0 {
+    let fd = unsafe { raw::syscall(libc::SYS_userfaultfd, [flags | only, 0, 0, 0, 0, 0]) };
+    let refused = match raw::result(fd) {
         // SAFETY: a fresh descriptor that nobody else owns.
-        return Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) });
-    }
-    let refused = last_errno();
+        Ok(fd) => return Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) }),
+        Err(refused) => refused,
+    };
     let Ok(device) = rustix::fs::open(
         "/dev/userfaultfd",
         rustix::fs::OFlags::RDWR | rustix::fs::OFlags::CLOEXEC,
@@ -310,18 +316,20 @@ fn open_raw() -> Result<OwnedFd, Errno> {
     };
     // SAFETY: the request takes its flags by value.
     let fd = unsafe {
-        libc::syscall(
+        raw::syscall(
             libc::SYS_ioctl,
-            device.as_raw_fd(),
-            libc::c_ulong::from(USERFAULTFD_IOC_NEW),
-            libc::c_ulong::from(flags as u32),
+            [
+                device.as_raw_fd() as usize,
+                USERFAULTFD_IOC_NEW as usize,
+                flags,
+                0,
+                0,
+                0,
+            ],
         )
     };
-    if fd < 0 {
-        return Err(last_errno());
-    }
     // SAFETY: a fresh descriptor that nobody else owns.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+    raw::result(fd).map(|fd| unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }
 
 fn handshake(fd: &OwnedFd, features: u64) -> Result<u64, Errno> {
@@ -340,5 +348,13 @@ fn handshake(fd: &OwnedFd, features: u64) -> Result<u64, Errno> {
 /// # Errors
 /// `EPERM` where the kernel reserves it for privileged users, `ENOSYS` where it has none.
 pub fn probe() -> Result<Features, Errno> {
-    Ok(Features(handshake(&open_raw()?, 0)?))
+    Ok(Features(handshake(&open_raw(false)?, 0)?))
+}
+
+/// The same for a descriptor that reports faults in user mode only.
+///
+/// # Errors
+/// As [`probe`].
+pub fn probe_user_mode() -> Result<Features, Errno> {
+    Ok(Features(handshake(&open_raw(true)?, 0)?))
 }

@@ -1,0 +1,48 @@
+//! No guard: aarch64 has no Syscall User Dispatch (Linux 6.18), and so no inline mode.
+
+use rustix::io::Errno;
+
+/// As on x86-64, where the guard answers it.
+pub const OWN_CALL: i64 = 0x464c_5348;
+
+/// What [`OWN_CALL`] can ask for.
+#[derive(Clone, Copy, Debug)]
+pub enum Own {
+    /// Count a range against budget and store.
+    Commit = 1,
+    /// Give a range's contents and promise up.
+    Decommit,
+    /// Unmap the mapping that starts at an address.
+    Free,
+    /// Start the threads of a forked child's pager.
+    StartThreads,
+}
+
+/// Resolves the calling thread's faults.
+///
+/// # Errors
+/// `ENOSYS`, always.
+pub fn resolve_faults() -> Result<(), Errno> {
+    Err(Errno::NOSYS)
+}
+
+/// Catches the calling thread's system calls.
+///
+/// # Errors
+/// `ENOSYS`, always.
+pub fn catch_calls() -> Result<(), Errno> {
+    Err(Errno::NOSYS)
+}
+
+/// Whether this kernel catches system calls for a process.
+#[must_use]
+pub fn can_guard() -> bool {
+    false
+}
+
+/// Whether the calling code runs on a guarded thread's block.
+#[must_use]
+#[inline]
+pub fn on_guard_stack() -> bool {
+    false
+}

@@ -1,0 +1,115 @@
+//! A block for each guarded thread: the alternate stack on which our signal handlers run, and
+//! what is known of the thread. None of it is managed memory.
+//!
+//! Blocks are aligned, so that code on one finds its record from its own stack pointer: no
+//! thread-local storage, which may be managed memory itself.
+
+use super::clone::Start;
+use super::exec::Strings;
+use super::frame::{AltStack, Info};
+use super::signals::Actions;
+use crate::sys::map;
+use rustix::io::Errno;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+
+/// Size and alignment of a block.
+pub(super) const BLOCK_BYTES: usize = 128 << 10;
+/// Threads of a process that can be guarded at once.
+const BLOCKS: usize = 8192;
+
+static BASE: AtomicUsize = AtomicUsize::new(0);
+static TAKEN: [AtomicU32; BLOCKS] = [const { AtomicU32::new(0) }; BLOCKS];
+static NEXT: AtomicUsize = AtomicUsize::new(0);
+
+/// What is known of a guarded thread. Only the thread itself uses it, and before it runs the
+/// thread that makes it.
+pub(crate) struct Record {
+    /// A signal that arrived while the thread was in the guard, or 0. All others are blocked then.
+    pub(super) pending: i32,
+    pub(super) info: Info,
+    /// The alternate stack that the program has set.
+    pub(super) stack: AltStack,
+    /// Synchronous signals that the program believes to have blocked.
+    pub(super) hidden_mask: u64,
+    /// The program's signal handlers: those of its process, or of a child that shares its memory.
+    pub(super) actions: *mut Actions,
+    /// How the thread begins.
+    pub(super) start: Start,
+    /// Address that is cleared and woken when the thread ends, if that is managed memory.
+    pub(super) clear_tid: usize,
+    /// What an `execve` of a child that shares our memory was given.
+    pub(super) strings: Option<Strings>,
+}
+
+impl Record {
+    /// The record of the block on which the caller runs.
+    pub(super) fn current() -> Option<*mut Self> {
+        let here = 0_u8;
+        at(&raw const here as usize)
+    }
+}
+
+/// The record of the block that holds an address.
+pub(super) fn at(address: usize) -> Option<*mut Record> {
+    let base = BASE.load(Ordering::Relaxed);
+    let inside = base != 0 && address.wrapping_sub(base) < BLOCKS * BLOCK_BYTES;
+    inside.then(|| (address & !(BLOCK_BYTES - 1)) as *mut Record)
+}
+
+/// Whether the calling code runs on a guarded thread's block, and so for the pager.
+#[must_use]
+#[inline]
+pub fn on_guard_stack() -> bool {
+    let base = BASE.load(Ordering::Relaxed);
+    let here = std::ptr::from_ref(&base) as usize;
+    base != 0 && here.wrapping_sub(base) < BLOCKS * BLOCK_BYTES
+}
+
+/// Reserves address space for the blocks.
+pub(super) fn reserve() -> Result<(), Errno> {
+    let space = map::own(BLOCKS * BLOCK_BYTES + BLOCK_BYTES)?;
+    map::keep_from_dumps(space, BLOCKS * BLOCK_BYTES + BLOCK_BYTES);
+    BASE.store(space.next_multiple_of(BLOCK_BYTES), Ordering::Relaxed);
+    Ok(())
+}
+
+/// Takes a block.
+pub(super) fn take() -> Option<*mut Record> {
+    let from = NEXT.load(Ordering::Relaxed);
+    let index = (from..BLOCKS).chain(0..from).find(|&index| {
+        TAKEN[index].load(Ordering::Relaxed) == 0 && TAKEN[index].swap(1, Ordering::Acquire) == 0
+    })?;
+    NEXT.store((index + 1) % BLOCKS, Ordering::Relaxed);
+    Some((BASE.load(Ordering::Relaxed) + index * BLOCK_BYTES) as *mut Record)
+}
+
+/// The word that says that a block is taken.
+pub(super) fn taken_word(record: *mut Record) -> &'static AtomicU32 {
+    &TAKEN[(record as usize - BASE.load(Ordering::Relaxed)) / BLOCK_BYTES]
+}
+
+/// Gives a block back that nobody runs on.
+pub(super) fn give(record: *mut Record) {
+    taken_word(record).store(0, Ordering::Release);
+}
+
+/// After a fork there is only one thread: all other blocks are free.
+pub(super) fn keep_only(record: *mut Record) {
+    let own = std::ptr::from_ref(taken_word(record));
+    for taken in &TAKEN {
+        if !std::ptr::eq(taken, own) {
+            taken.store(0, Ordering::Relaxed);
+        }
+    }
+}
+
+/// The block as an alternate stack for the kernel: all but the record.
+pub(super) fn stack_of(record: *mut Record) -> AltStack {
+    let start = record as usize + size_of::<Record>().next_multiple_of(4096);
+    AltStack {
+        sp: start as u64,
+        flags: 0,
+        pad: 0,
+        size: (record as usize + BLOCK_BYTES - start) as u64,
+    }
+}

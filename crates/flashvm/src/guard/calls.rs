@@ -1,0 +1,260 @@
+//! System calls that were caught: those that the guard has a part in, and all others, which are
+//! made and, where they met memory that is not in RAM, made again.
+
+use super::block::Record;
+use super::entry::{self, RESTART, flashvm_guard_call};
+use super::frame::Context;
+use super::memory::{Program, make_resident};
+use super::table::{self, Consumes, Direction, Row};
+use super::walk;
+use super::{clone, exec, refusals, signals, transfer};
+use crate::mapping;
+use crate::pager::Pins;
+use crate::sys::raw;
+use crate::{is_pager_descriptor, pager};
+use flashvm_core::PAGE_SIZE;
+use rustix::io::Errno;
+
+/// A call that the pager's own code makes where its caller's stack may be managed memory.
+/// Arguments: an [`Own`], an address, a length.
+pub const OWN_CALL: i64 = 0x464c_5348;
+
+/// What [`OWN_CALL`] can ask for.
+#[derive(Clone, Copy, Debug)]
+pub enum Own {
+    /// Count a range against budget and store.
+    Commit = 1,
+    /// Give a range's contents and promise up.
+    Decommit,
+    /// Unmap the mapping that starts at an address.
+    Free,
+    /// Start the threads of a forked child's pager.
+    StartThreads,
+}
+
+/// Times that a call is made again because not all of its memory could be kept in RAM.
+const TRIES: u32 = 64;
+const EFAULT: isize = -(libc::EFAULT as isize);
+
+fn failed(error: Errno) -> isize {
+    -(error.raw_os_error() as isize)
+}
+
+/// A mapping call's result.
+fn address(result: Result<usize, Errno>) -> isize {
+    result.map_or_else(failed, |address| address as isize)
+}
+
+fn status(result: Result<(), Errno>) -> isize {
+    result.map_or_else(failed, |()| 0)
+}
+
+fn arguments(context: &Context) -> [usize; 6] {
+    let regs = &context.regs;
+    [regs.rdi, regs.rsi, regs.rdx, regs.r10, regs.r8, regs.r9].map(|register| register as usize)
+}
+
+/// Makes the call as it is.
+pub(super) fn make(context: &Context) -> isize {
+    // SAFETY: the program's own call.
+    unsafe { raw::syscall(context.regs.rax as i64, arguments(context)) }
+}
+
+/// A call that the guard makes through the C library.
+pub(super) fn nested(context: &mut Context) {
+    let number = context.regs.rax as i64;
+    let result = match number {
+        libc::SYS_clone | libc::SYS_clone3 => {
+            clone::own_thread(number, &arguments(context), context)
+        }
+        _ => make(context),
+    };
+    context.regs.rax = result as u64;
+}
+
+/// A call of the program's.
+pub(super) fn caught(record: &mut Record, context: &mut Context) {
+    let number = context.regs.rax as i64;
+    let args = arguments(context);
+    if number == libc::SYS_rt_sigreturn {
+        return signals::sigreturn(record, context);
+    }
+    let result = answer(record, context, number, &args);
+    if result == RESTART {
+        // The program makes the call again after its signal handler.
+        context.regs.rip -= 2;
+        context.regs.rax = number as u64;
+    } else {
+        context.regs.rax = result as u64;
+    }
+}
+
+fn answer(record: &mut Record, context: &mut Context, number: i64, args: &[usize; 6]) -> isize {
+    let [a, b, c, d, e, f] = *args;
+    match number {
+        libc::SYS_rt_sigaction => signals::sigaction(record, args),
+        libc::SYS_rt_sigprocmask => signals::sigprocmask(record, context, args),
+        libc::SYS_sigaltstack => signals::sigaltstack(record, context, args),
+        libc::SYS_clone | libc::SYS_clone3 | libc::SYS_fork | libc::SYS_vfork => {
+            clone::clone(record, context, number, args)
+        }
+        libc::SYS_exit => clone::exit(record, a as i32),
+        libc::SYS_execve => exec::execve(record, args),
+        libc::SYS_execveat => exec::execveat(record, args),
+        libc::SYS_set_tid_address => {
+            record.clear_tid = 0;
+            let managed = pager().is_some_and(|pager| pager.manages(a, 4));
+            if managed {
+                record.clear_tid = a;
+                let own = 0;
+                repeat(record, number, &[own, 0, 0, 0, 0, 0])
+            } else {
+                repeat(record, number, args)
+            }
+        }
+        // The kernel writes there whenever it likes, and ends the process if it cannot.
+        // The C library takes any failure for its own end, and finds its processor otherwise.
+        libc::SYS_rseq if pager().is_some_and(|pager| pager.manages(a, b)) => 0,
+        libc::SYS_mmap => address(mapping::map(a, b, c as i32, d as i32, e as i32, f)),
+        libc::SYS_munmap => status(mapping::unmap(a, b)),
+        libc::SYS_mremap => address(mapping::remap(a, b, c, d as i32, e)),
+        libc::SYS_mprotect => status(mapping::protect(a, b, c as u32)),
+        libc::SYS_madvise if c as i32 == libc::MADV_POPULATE_READ => populate(a, b, false),
+        libc::SYS_madvise if c as i32 == libc::MADV_POPULATE_WRITE => populate(a, b, true),
+        libc::SYS_madvise => status(mapping::advise(a, b, c as i32)),
+        libc::SYS_mlock | libc::SYS_mlock2 if mapping::lock_refused(a, b) => failed(Errno::NOMEM),
+        libc::SYS_mlockall => failed(Errno::NOMEM),
+        libc::SYS_close if is_pager_descriptor(a as i32) => failed(Errno::BADF),
+        libc::SYS_dup2 | libc::SYS_dup3 if is_pager_descriptor(b as i32) => failed(Errno::BUSY),
+        libc::SYS_close_range if c == 0 => status(close_range(a as u32, b as u32)),
+        OWN_CALL => own(a, b, c),
+        _ => match refusals::refused(number, args) {
+            Some(error) => failed(error),
+            None => {
+                let mut mask = refusals::Mask::default();
+                repeat(record, number, &refusals::unmask(number, args, &mut mask))
+            }
+        },
+    }
+}
+
+/// `MADV_POPULATE_READ` and `MADV_POPULATE_WRITE`: the pages are touched one by one.
+fn populate(start: usize, len: usize, store: bool) -> isize {
+    if !start.is_multiple_of(PAGE_SIZE) {
+        return failed(Errno::INVAL);
+    }
+    let len = len.next_multiple_of(PAGE_SIZE);
+    status(
+        make_resident(start, len, store)
+            .then_some(())
+            .ok_or(Errno::NOMEM),
+    )
+}
+
+fn own(what: usize, start: usize, len: usize) -> isize {
+    let Some(pager) = pager() else {
+        return failed(Errno::NOSYS);
+    };
+    status(match what {
+        _ if what == Own::Commit as usize => pager.commit_range(start, len),
+        _ if what == Own::Decommit as usize => pager.decommit_range(start, len),
+        _ if what == Own::Free as usize => pager
+            .mapping_len(start)
+            .ok_or(Errno::INVAL)
+            .and_then(|len| pager.unmap(start, len)),
+        _ if what == Own::StartThreads as usize => pager.start_threads(),
+        _ => Err(Errno::NOSYS),
+    })
+}
+
+/// Closes what is not the pager's.
+fn close_range(first: u32, last: u32) -> Result<(), Errno> {
+    let close = |from: u32, to: u32| {
+        // SAFETY: the program's own descriptors.
+        raw::result(unsafe {
+            raw::syscall(
+                libc::SYS_close_range,
+                [from as usize, to as usize, 0, 0, 0, 0],
+            )
+        })
+        .map(|_| ())
+    };
+    let mut from = first;
+    for fd in crate::pager_descriptors() {
+        let fd = fd as u32;
+        if fd < from || fd > last {
+            continue;
+        }
+        if fd > from {
+            close(from, fd - 1)?;
+        }
+        from = fd + 1;
+    }
+    if from <= last {
+        close(from, last)
+    } else {
+        Ok(())
+    }
+}
+
+/// Makes a call of the program's once. Signals interrupt it as they would without us.
+pub(super) fn call(record: &Record, number: i64, args: &[usize; 6]) -> isize {
+    // SAFETY: the program's own call; the pending word is this thread's.
+    unsafe { flashvm_guard_call(number, args, &raw const record.pending) }
+}
+
+/// Makes a call, with its memory in RAM where that is needed: from the start if the call cannot
+/// be repeated, else after it has met memory that is not there.
+fn repeat(record: &Record, number: i64, args: &[usize; 6]) -> isize {
+    let row = table::row(number);
+    let mut bring = row.is_some_and(|row| row.consumes != Consumes::Never);
+    for _ in 0..TRIES {
+        let pins = if bring { bring_in(row, args) } else { None };
+        let brought = pins.is_some();
+        let result = call(record, number, args);
+        drop(pins);
+        match result {
+            EFAULT if !bring => bring = true,
+            // More than can be kept in RAM at once, or that is pinned just now.
+            EFAULT if brought => {}
+            done if done > 0 => {
+                let done = done as usize;
+                return transfer::rest(number, args, done, |number, rest| {
+                    repeat(record, number, rest)
+                });
+            }
+            result => return result,
+        }
+    }
+    EFAULT
+}
+
+/// Most bytes of one range that are kept in RAM for a call. A transfer that is longer goes on
+/// after a first part.
+const RESIDENT_BYTES_MAX: usize = 1 << 20;
+
+/// Brings in what a call touches, to stay until the call is over. `None` if none of it is
+/// managed, or some of it is not there at all.
+fn bring_in(row: Option<&Row>, args: &[usize; 6]) -> Option<Pins> {
+    let pager = pager()?;
+    let mut pins = Pins::none(pager);
+    let mut there = true;
+    match row {
+        Some(row) => walk::ranges(row, args, &Program, &mut |range| {
+            if pager.manages(range.start, range.len) {
+                let len = pins.add(range.start, range.len.min(RESIDENT_BYTES_MAX));
+                there &= make_resident(range.start, len, range.direction != Direction::In);
+            }
+        }),
+        // Nothing is known of it: a page of each argument, writable if it can be.
+        None => {
+            for &argument in args.iter().filter(|&&argument| pager.manages(argument, 1)) {
+                for at in [argument, (argument | (PAGE_SIZE - 1)) + 1] {
+                    let _ = pins.add(at, 1);
+                    let _ = entry::touch(at, true) || entry::touch(at, false);
+                }
+            }
+        }
+    }
+    (there && pins.any()).then_some(pins)
+}

@@ -1,0 +1,457 @@
+//! New threads and processes. System calls are not caught in them to begin with, and they have no
+//! alternate stack: so each begins in our text, and only then goes on where the program wants it.
+//!
+//! A child that shares our memory (a thread, or between `vfork` and `execve`) begins on a block of
+//! its own, with a copy of the frame of the call that made it; when all is set, `rt_sigreturn` makes
+//! that copy its state. A child with a copy of our memory goes on in this very code.
+
+use super::block::{self, Record};
+use super::entry::{self, flashvm_guard_clone, flashvm_guard_exit, flashvm_guard_resume};
+use super::frame::{AltStack, Context, Frame, Info, STATE_ALIGN, state_bytes};
+use super::signals::{self, Actions};
+use super::{arm_thread, memory};
+use crate::pager;
+use crate::pager::eprint_line;
+use crate::sys::raw::{self, set_signal_mask};
+use crate::sys::signals::SYNCHRONOUS;
+use rustix::io::Errno;
+use std::ffi::c_void;
+
+const CLONE_VM: u64 = libc::CLONE_VM as u64;
+const CLONE_VFORK: u64 = libc::CLONE_VFORK as u64;
+const CLONE_SIGHAND: u64 = libc::CLONE_SIGHAND as u64;
+const CLONE_PARENT_SETTID: u64 = libc::CLONE_PARENT_SETTID as u64;
+const CLONE_CHILD_SETTID: u64 = libc::CLONE_CHILD_SETTID as u64;
+const CLONE_CHILD_CLEARTID: u64 = libc::CLONE_CHILD_CLEARTID as u64;
+const CLONE_CLEAR_SIGHAND: u64 = 1 << 32;
+/// Bytes of `struct clone_args` that this version knows.
+const ARGS_WORDS: usize = 11;
+
+/// What a child needs to begin.
+#[derive(Clone, Copy)]
+pub(crate) struct Start {
+    /// The context to go on with.
+    context: *const Context,
+    guarded: bool,
+    flags: u64,
+    parent_tid: usize,
+    child_tid: usize,
+    /// A table of handlers of its own, to be freed.
+    own_actions: bool,
+}
+
+/// `struct clone_args`.
+#[derive(Clone, Copy, Default)]
+struct Request {
+    words: [u64; ARGS_WORDS],
+    /// The caller's size, or 0 for the other calls.
+    size: usize,
+}
+
+impl Request {
+    fn read(number: i64, args: &[usize; 6]) -> Result<Self, Errno> {
+        let [a, b, c, d, e, _] = args.map(|argument| argument as u64);
+        let mut request = Self::default();
+        match number {
+            libc::SYS_fork => request.words[4] = libc::SIGCHLD as u64,
+            libc::SYS_vfork => {
+                request.words[0] = CLONE_VM | CLONE_VFORK;
+                request.words[4] = libc::SIGCHLD as u64;
+            }
+            libc::SYS_clone => {
+                // flags with the exit signal, stack, parent_tid, child_tid, tls
+                request.words[0] = a & !0xff;
+                request.words[4] = a & 0xff;
+                request.words[5] = b;
+                request.words[3] = c;
+                request.words[2] = d;
+                request.words[7] = e;
+                // The descriptor of CLONE_PIDFD goes where the parent's tid would.
+                if a & libc::CLONE_PIDFD as u64 != 0 {
+                    request.words[1] = c;
+                }
+            }
+            _ => {
+                let size = args[1];
+                if !(64..=8 * ARGS_WORDS).contains(&size) {
+                    return Err(if size < 64 {
+                        Errno::INVAL
+                    } else {
+                        Errno::TOOBIG
+                    });
+                }
+                let at = request.words.as_mut_ptr() as usize;
+                if entry::copy(at, args[0], size) != 0 {
+                    return Err(Errno::FAULT);
+                }
+                request.size = size;
+                // The stack is given by its lowest address.
+                if request.words[5] != 0 {
+                    request.words[5] += request.words[6];
+                }
+            }
+        }
+        Ok(request)
+    }
+
+    fn flags(&self) -> u64 {
+        self.words[0]
+    }
+
+    /// The top of the stack that the child gets, or 0.
+    fn stack(&self) -> u64 {
+        self.words[5]
+    }
+
+    /// The call with which the child begins at `stack`, or where the parent is.
+    fn call(
+        &self,
+        number: i64,
+        stack: Option<(u64, u64)>,
+        room: &mut [u64; ARGS_WORDS],
+    ) -> (i64, [usize; 6]) {
+        let mut words = self.words;
+        words[0] &= !(CLONE_PARENT_SETTID | CLONE_CHILD_SETTID);
+        if words[0] & CLONE_VM == 0 {
+            // The kernel writes that in the child's memory, which is a copy.
+            words[0] &= !CLONE_CHILD_CLEARTID;
+        }
+        (words[5], words[6]) = stack.unwrap_or((0, 0));
+        if number == libc::SYS_clone3 {
+            *room = words;
+            let at = room.as_ptr() as usize;
+            return (number, [at, self.size, 0, 0, 0, 0]);
+        }
+        let top = words[5] + words[6];
+        let third = if words[0] & libc::CLONE_PIDFD as u64 != 0 {
+            words[1]
+        } else {
+            words[3]
+        };
+        let args = [words[0] | words[4], top, third, words[2], words[7], 0];
+        (libc::SYS_clone, args.map(|word| word as usize))
+    }
+}
+
+fn failed(error: Errno) -> isize {
+    -(error.raw_os_error() as isize)
+}
+
+/// `clone`, `clone3`, `fork` and `vfork` of the program's.
+pub(super) fn clone(
+    record: &mut Record,
+    context: &mut Context,
+    number: i64,
+    args: &[usize; 6],
+) -> isize {
+    let request = match Request::read(number, args) {
+        Ok(request) => request,
+        Err(error) => return failed(error),
+    };
+    let mask = signals::block_all();
+    // A signal that has come comes first; the program makes its call again.
+    let result = if record.pending != 0 {
+        entry::RESTART
+    } else if request.flags() & CLONE_VM == 0 {
+        fork(record, context, number, &request)
+    } else {
+        thread(record, context, number, &request)
+    };
+    set_signal_mask(mask);
+    result
+}
+
+/// A child with a copy of our memory.
+fn fork(record: &mut Record, context: &mut Context, number: i64, request: &Request) -> isize {
+    let Some(pager) = pager() else {
+        return failed(Errno::NOSYS);
+    };
+    let own = std::ptr::from_mut(record);
+    let (words, flags) = (request.words, request.flags());
+    let mut room = [0; ARGS_WORDS];
+    let (number, args) = request.call(number, None, &mut room);
+    // SAFETY: the child goes on here, with copies of all memory and of this thread alone.
+    let result = pager.fork_inline(|| unsafe { raw::syscall(number, args) });
+    if result == 0 {
+        block::keep_only(own);
+        let tid = rustix::thread::gettid().as_raw_nonzero().get();
+        if flags & CLONE_CHILD_SETTID != 0 {
+            memory::write(words[2] as usize, &tid);
+        }
+        if flags & CLONE_CHILD_CLEARTID != 0 {
+            let _ = set_clear_tid(record, words[2] as usize);
+        }
+        if request.stack() != 0 {
+            context.regs.rsp = request.stack();
+        }
+        if flags & CLONE_CLEAR_SIGHAND != 0 {
+            // SAFETY: lives as long as the process.
+            unsafe { &*record.actions }.clear_handlers();
+        }
+        if let Err(error) = arm_thread(own) {
+            eprint_line(&format!(
+                "flashvm: process {}: system calls of a forked child cannot be caught: {error}",
+                std::process::id()
+            ));
+            crate::sys::signals::abort();
+        }
+    } else if result > 0 && flags & CLONE_PARENT_SETTID != 0 {
+        memory::write(words[3] as usize, &(result as i32));
+    }
+    result
+}
+
+/// Sets the address that is cleared when a thread ends; the guard sees to it where the kernel
+/// could not.
+fn set_clear_tid(record: &mut Record, address: usize) -> isize {
+    let managed = pager().is_some_and(|pager| pager.manages(address, 4));
+    record.clear_tid = if managed { address } else { 0 };
+    let address = if managed { 0 } else { address };
+    // SAFETY: the address is the program's, for the kernel to use.
+    unsafe { raw::syscall(libc::SYS_set_tid_address, [address, 0, 0, 0, 0, 0]) }
+}
+
+/// A child that shares our memory.
+fn thread(record: &mut Record, context: &mut Context, number: i64, request: &Request) -> isize {
+    let Some(child) = block::take() else {
+        return failed(Errno::AGAIN);
+    };
+    let flags = request.flags();
+    let own_actions = flags & CLONE_SIGHAND == 0;
+    // SAFETY: the block is ours alone until the child runs; the frame is copied to its top.
+    unsafe {
+        let stack = block::stack_of(child);
+        let mut state = *context;
+        state.stack = stack;
+        state.regs.rax = 0;
+        if request.stack() != 0 {
+            state.regs.rsp = request.stack();
+        }
+        let (landing, placed) = place(stack.sp + stack.size, &state);
+        let actions = if own_actions {
+            let own = Box::new(Actions::new());
+            own.copy_from(&*record.actions);
+            if flags & CLONE_CLEAR_SIGHAND != 0 {
+                own.clear_handlers();
+            }
+            Box::into_raw(own)
+        } else {
+            record.actions
+        };
+        child.write(Record {
+            pending: 0,
+            info: std::mem::zeroed(),
+            // As the kernel has it: threads begin without one, a child between vfork and execve
+            // keeps its parent's.
+            stack: if flags & CLONE_VFORK != 0 {
+                record.stack
+            } else {
+                AltStack::NONE
+            },
+            hidden_mask: record.hidden_mask,
+            actions,
+            start: Start {
+                context: placed,
+                guarded: true,
+                flags,
+                parent_tid: request.words[3] as usize,
+                child_tid: request.words[2] as usize,
+                own_actions,
+            },
+            clear_tid: 0,
+            strings: None,
+        });
+        let mut request = *request;
+        let clear_tid = request.words[2] as usize;
+        if flags & CLONE_CHILD_CLEARTID != 0
+            && pager().is_some_and(|pager| pager.manages(clear_tid, 4))
+        {
+            (*child).clear_tid = clear_tid;
+            request.words[0] &= !CLONE_CHILD_CLEARTID;
+        }
+        let mut room = [0; ARGS_WORDS];
+        let on = (stack.sp, landing - stack.sp);
+        let (number, args) = request.call(number, Some(on), &mut room);
+        let result = flashvm_guard_clone(number, &args, child.cast());
+        if result > 0 && flags & CLONE_PARENT_SETTID != 0 {
+            memory::write(request.words[3] as usize, &(result as i32));
+        }
+        // A child of vfork has ended or become another program by now.
+        if result < 0 || flags & CLONE_VFORK != 0 {
+            release(child);
+        }
+        result
+    }
+}
+
+/// Frees a block on which nobody runs, with what belongs to it.
+///
+/// # Safety
+/// The record must be one that `thread` wrote, and its thread must be gone.
+unsafe fn release(child: *mut Record) {
+    // SAFETY: by this function's contract nobody else uses the record.
+    unsafe {
+        if (*child).start.own_actions {
+            drop(Box::from_raw((*child).actions));
+        }
+        drop((*child).strings.take());
+    }
+    block::give(child);
+}
+
+/// Puts a frame with this context below an address. The stack pointer below it, and where the
+/// context is.
+///
+/// # Safety
+/// There must be room, which is nobody else's, and the context must be the kernel's.
+unsafe fn place(top: u64, context: &Context) -> (u64, *const Context) {
+    let mut at = top & !(STATE_ALIGN - 1);
+    let mut context = *context;
+    // SAFETY: by this function's contract.
+    unsafe {
+        if context.regs.state != 0 {
+            let bytes = state_bytes(context.regs.state);
+            at = (at - bytes as u64) & !(STATE_ALIGN - 1);
+            std::ptr::copy_nonoverlapping(context.regs.state as *const u8, at as *mut u8, bytes);
+            context.regs.state = at;
+        }
+        at = (at - size_of::<Frame>() as u64) & !15;
+        let frame = at as *mut Frame;
+        frame.write(Frame {
+            restorer: 0,
+            context,
+            info: std::mem::zeroed::<Info>(),
+        });
+        (at - 256, &raw const (*frame).context)
+    }
+}
+
+/// A thread of the pager's, made through the C library from inside of the guard. Its system calls
+/// are not caught.
+pub(super) fn own_thread(number: i64, args: &[usize; 6], context: &Context) -> isize {
+    let request = match Request::read(number, args) {
+        Ok(request) => request,
+        Err(error) => return failed(error),
+    };
+    let stack = request.stack();
+    if stack == 0 || request.flags() & CLONE_VM == 0 {
+        // SAFETY: as the C library wants it.
+        return unsafe { raw::syscall(number, *args) };
+    }
+    // SAFETY: the C library gives the new thread its stack, which is one of the pager's: the frame
+    // lies below what it has put there. The record is used before the frame below it is left.
+    unsafe {
+        let mut state = *context;
+        state.stack = AltStack::NONE;
+        state.regs.rax = 0;
+        state.regs.rsp = stack;
+        let (landing, placed) = place(stack - 128, &state);
+        let record = (landing - size_of::<Record>() as u64 - 64) & !63;
+        let child = record as *mut Record;
+        child.write(Record {
+            pending: 0,
+            info: std::mem::zeroed(),
+            stack: AltStack::NONE,
+            hidden_mask: 0,
+            actions: std::ptr::null_mut(),
+            start: Start {
+                context: placed,
+                guarded: false,
+                flags: request.flags(),
+                parent_tid: request.words[3] as usize,
+                child_tid: request.words[2] as usize,
+                own_actions: false,
+            },
+            clear_tid: 0,
+            strings: None,
+        });
+        let mut room = [0; ARGS_WORDS];
+        // Only the top matters to the kernel.
+        let (number, args) = request.call(number, Some((record - 4096, 4096 - 64)), &mut room);
+        let result = flashvm_guard_clone(number, &args, child.cast());
+        if result > 0 && request.flags() & CLONE_PARENT_SETTID != 0 {
+            memory::write(request.words[3] as usize, &(result as i32));
+        }
+        result
+    }
+}
+
+/// Where a child begins, with all signals blocked.
+pub(super) unsafe extern "C" fn begin(record: *mut c_void) -> ! {
+    let record = record.cast::<Record>();
+    // SAFETY: the parent has filled the record in for this thread alone.
+    let start = unsafe { (*record).start };
+    if start.guarded
+        && let Err(error) = arm_thread(record)
+    {
+        eprint_line(&format!(
+            "flashvm: process {}: system calls of a new thread cannot be caught: {error}",
+            std::process::id()
+        ));
+        crate::sys::signals::abort();
+    }
+    let tid = rustix::thread::gettid().as_raw_nonzero().get();
+    if start.flags & CLONE_PARENT_SETTID != 0 {
+        memory::write(start.parent_tid, &tid);
+    }
+    if start.flags & CLONE_CHILD_SETTID != 0 {
+        memory::write(start.child_tid, &tid);
+    }
+    // SAFETY: a whole frame, of which the kernel makes this thread's state; its mask is the
+    // program's.
+    unsafe { flashvm_guard_resume(start.context) }
+}
+
+/// The end of a thread.
+pub(super) fn exit(record: &mut Record, status: i32) -> isize {
+    set_signal_mask(!0 & !SYNCHRONOUS);
+    let own = std::ptr::from_mut(record);
+    if record.clear_tid != 0 {
+        // What the kernel would do when nobody can resolve its fault any more. From here on the
+        // thread touches nothing of the program's.
+        memory::write(record.clear_tid, &0_i32);
+        let wake = libc::FUTEX_WAKE as usize;
+        // SAFETY: only the address counts.
+        unsafe {
+            raw::syscall(
+                libc::SYS_futex,
+                [record.clear_tid, wake, i32::MAX as usize, 0, 0, 0],
+            )
+        };
+    }
+    if record.start.flags & CLONE_VFORK != 0 {
+        // The parent frees the block.
+        // SAFETY: takes no memory, and does not return.
+        unsafe { raw::syscall(libc::SYS_exit, [status as usize, 0, 0, 0, 0, 0]) };
+    }
+    if record.start.own_actions {
+        // SAFETY: this thread was the only one that used them.
+        unsafe { drop(Box::from_raw(record.actions)) };
+    }
+    // SAFETY: the block is not used from the first step on, and all signals are blocked.
+    unsafe { flashvm_guard_exit(status, block::taken_word(own)) }
+}
+
+/// The record of the thread that was there before the guard.
+pub(super) fn first(record: *mut Record) {
+    // SAFETY: the block has just been taken.
+    unsafe {
+        record.write(Record {
+            pending: 0,
+            info: std::mem::zeroed(),
+            stack: AltStack::NONE,
+            hidden_mask: 0,
+            actions: (&raw const signals::ACTIONS).cast_mut(),
+            start: Start {
+                context: std::ptr::null(),
+                guarded: true,
+                flags: 0,
+                parent_tid: 0,
+                child_tid: 0,
+                own_actions: false,
+            },
+            clear_tid: 0,
+            strings: None,
+        });
+    }
+}

@@ -1,0 +1,186 @@
+//! The few instructions that cannot be written in Rust: system calls at known addresses, copies
+//! that may fault, the first steps of a new thread and the last of one that ends.
+
+use super::frame::Context;
+use std::ffi::c_void;
+
+std::arch::global_asm!(
+    ".pushsection .text",
+    // The end of our own signal handlers.
+    ".hidden flashvm_guard_restorer",
+    ".globl flashvm_guard_restorer",
+    "flashvm_guard_restorer:",
+    "mov eax, 15",
+    "syscall",
+    // A system call of the program's. A signal that has arrived comes first.
+    // (number, arguments, pending)
+    ".hidden flashvm_guard_call, flashvm_guard_call_start, flashvm_guard_call_end, flashvm_guard_call_interrupted",
+    ".globl flashvm_guard_call, flashvm_guard_call_start, flashvm_guard_call_end, flashvm_guard_call_interrupted",
+    "flashvm_guard_call:",
+    "mov rax, rdi",
+    "mov r11, rsi",
+    "mov rcx, rdx",
+    "mov rdi, [r11]",
+    "mov rsi, [r11 + 8]",
+    "mov rdx, [r11 + 16]",
+    "mov r10, [r11 + 24]",
+    "mov r8, [r11 + 32]",
+    "mov r9, [r11 + 40]",
+    "flashvm_guard_call_start:",
+    "cmp dword ptr [rcx], 0",
+    "jne flashvm_guard_call_interrupted",
+    "syscall",
+    "flashvm_guard_call_end:",
+    "ret",
+    "flashvm_guard_call_interrupted:",
+    "mov rax, -512",
+    "ret",
+    // A copy that stops where memory is not there. (to, from, bytes): bytes that are left.
+    ".hidden flashvm_guard_copy, flashvm_guard_copy_start, flashvm_guard_copy_end",
+    ".globl flashvm_guard_copy, flashvm_guard_copy_start, flashvm_guard_copy_end",
+    "flashvm_guard_copy:",
+    "mov rcx, rdx",
+    "flashvm_guard_copy_start:",
+    "rep movsb",
+    "flashvm_guard_copy_end:",
+    "mov rax, rcx",
+    "ret",
+    // A load, or a store that changes nothing. (address, store): 0 if it could be made.
+    ".hidden flashvm_guard_touch, flashvm_guard_touch_start, flashvm_guard_touch_end",
+    ".globl flashvm_guard_touch, flashvm_guard_touch_start, flashvm_guard_touch_end",
+    "flashvm_guard_touch:",
+    "test esi, esi",
+    "jne 2f",
+    "flashvm_guard_touch_start:",
+    "mov al, byte ptr [rdi]",
+    "xor eax, eax",
+    "ret",
+    "2:",
+    "lock or byte ptr [rdi], 0",
+    "xor eax, eax",
+    "ret",
+    "flashvm_guard_touch_end:",
+    "mov eax, 1",
+    "ret",
+    // A new thread. (number, arguments, record): what the parent gets.
+    ".hidden flashvm_guard_clone",
+    ".globl flashvm_guard_clone",
+    "flashvm_guard_clone:",
+    "push rbx",
+    "mov rbx, rdx",
+    "mov rax, rdi",
+    "mov r11, rsi",
+    "mov rdi, [r11]",
+    "mov rsi, [r11 + 8]",
+    "mov rdx, [r11 + 16]",
+    "mov r10, [r11 + 24]",
+    "mov r8, [r11 + 32]",
+    "mov r9, [r11 + 40]",
+    "syscall",
+    "test rax, rax",
+    "jz 3f",
+    "pop rbx",
+    "ret",
+    "3:",
+    "mov rdi, rbx",
+    "xor ebp, ebp",
+    "and rsp, -16",
+    "call {begin}",
+    "ud2",
+    // Goes on as a frame says. (address of its context)
+    ".hidden flashvm_guard_resume",
+    ".globl flashvm_guard_resume",
+    "flashvm_guard_resume:",
+    "mov rsp, rdi",
+    "mov eax, 15",
+    "syscall",
+    "ud2",
+    // The end of a thread, whose block is somebody else's from the first step on.
+    // (status, word that says that the block is taken)
+    ".hidden flashvm_guard_exit",
+    ".globl flashvm_guard_exit",
+    "flashvm_guard_exit:",
+    "mov dword ptr [rsi], 0",
+    "mov eax, 60",
+    "syscall",
+    "ud2",
+    ".popsection",
+    begin = sym super::clone::begin,
+);
+
+unsafe extern "C" {
+    pub(super) fn flashvm_guard_restorer();
+    pub(super) fn flashvm_guard_call(
+        number: i64,
+        arguments: *const [usize; 6],
+        pending: *const i32,
+    ) -> isize;
+    fn flashvm_guard_call_start();
+    fn flashvm_guard_call_end();
+    fn flashvm_guard_call_interrupted();
+    fn flashvm_guard_copy(to: usize, from: usize, bytes: usize) -> usize;
+    fn flashvm_guard_copy_start();
+    fn flashvm_guard_copy_end();
+    fn flashvm_guard_touch(address: usize, store: i32) -> i32;
+    fn flashvm_guard_touch_start();
+    fn flashvm_guard_touch_end();
+    pub(super) fn flashvm_guard_clone(
+        number: i64,
+        arguments: *const [usize; 6],
+        record: *mut c_void,
+    ) -> isize;
+    pub(super) fn flashvm_guard_resume(context: *const Context) -> !;
+    pub(super) fn flashvm_guard_exit(status: i32, taken: *const std::sync::atomic::AtomicU32) -> !;
+}
+
+/// What `flashvm_guard_call` returns for a call that a signal kept from beginning, or that is to
+/// be made again after the signal: the kernel's own `ERESTARTSYS`.
+pub(super) const RESTART: isize = -512;
+
+type Label = unsafe extern "C" fn();
+
+/// The address of a label.
+pub(super) fn address(label: Label) -> u64 {
+    label as *const () as u64
+}
+
+fn between(at: u64, start: Label, end: Label) -> bool {
+    (address(start)..address(end)).contains(&at)
+}
+
+/// A signal came: a call that has not begun is not to begin.
+pub(super) fn interrupt(context: &mut Context) {
+    if between(
+        context.regs.rip,
+        flashvm_guard_call_start,
+        flashvm_guard_call_end,
+    ) {
+        context.regs.rip = address(flashvm_guard_call_interrupted);
+    }
+}
+
+/// A copy or a touch met memory that is not there: it ends. Whether it was one.
+pub(super) fn give_up_access(context: &mut Context) -> bool {
+    let rip = context.regs.rip;
+    if between(rip, flashvm_guard_copy_start, flashvm_guard_copy_end) {
+        context.regs.rip = address(flashvm_guard_copy_end);
+        return true;
+    }
+    if between(rip, flashvm_guard_touch_start, flashvm_guard_touch_end) {
+        context.regs.rip = address(flashvm_guard_touch_end);
+        return true;
+    }
+    false
+}
+
+/// Copies between the guard's memory and the program's. Bytes that could not be copied.
+pub(super) fn copy(to: usize, from: usize, bytes: usize) -> usize {
+    // SAFETY: faults end the copy; the guard's side is as long as its callers say.
+    unsafe { flashvm_guard_copy(to, from, bytes) }
+}
+
+/// Touches a byte of the program's as the kernel will. Whether it is there.
+pub(super) fn touch(address: usize, store: bool) -> bool {
+    // SAFETY: a fault ends the touch, and a store leaves the byte as it is.
+    unsafe { flashvm_guard_touch(address, i32::from(store)) == 0 }
+}

@@ -1,0 +1,143 @@
+//! `execve`: what the kernel is given is a copy, because it takes absent memory for wrong addresses.
+
+use super::block::Record;
+use super::{calls, memory};
+use crate::exec::{refused, with_run};
+use rustix::io::Errno;
+use std::ffi::{CString, OsStr, c_char};
+use std::os::unix::ffi::OsStrExt;
+
+const PATH_BYTES_MAX: usize = 4096;
+/// The kernel's limits for one string, and for all of them.
+const TEXT_BYTES_MAX: usize = 128 << 10;
+const TEXTS_BYTES_MAX: usize = 6 << 20;
+
+/// The strings of a call.
+pub(crate) struct Strings {
+    path: CString,
+    _arguments: Vec<CString>,
+    _environment: Vec<CString>,
+    argument_pointers: Vec<*const c_char>,
+    environment_pointers: Vec<*const c_char>,
+}
+
+fn failed(error: Errno) -> isize {
+    -(error.raw_os_error() as isize)
+}
+
+/// `execve`.
+pub(super) fn execve(record: &mut Record, args: &[usize; 6]) -> isize {
+    let [path, arguments, environment, ..] = *args;
+    let strings = match Strings::read(path, arguments, environment) {
+        Ok(strings) => strings,
+        Err(error) => return failed(error),
+    };
+    if refused(OsStr::from_bytes(strings.path.to_bytes())) {
+        return failed(Errno::ACCESS);
+    }
+    strings.execute(record, libc::SYS_execve, |s| {
+        [
+            s.path.as_ptr() as usize,
+            s.arguments(),
+            s.environment(),
+            0,
+            0,
+            0,
+        ]
+    })
+}
+
+/// `execveat`.
+pub(super) fn execveat(record: &mut Record, args: &[usize; 6]) -> isize {
+    let [folder, path, arguments, environment, flags, _] = *args;
+    let strings = match Strings::read(path, arguments, environment) {
+        Ok(strings) => strings,
+        Err(error) => return failed(error),
+    };
+    let name = strings.path.to_bytes();
+    let at_work = folder as i32 == libc::AT_FDCWD;
+    let whole = if name.starts_with(b"/") || (at_work && !name.is_empty()) {
+        name.to_vec()
+    } else if name.is_empty() && flags as i32 & libc::AT_EMPTY_PATH != 0 {
+        format!("/proc/self/fd/{}", folder as i32).into_bytes()
+    } else {
+        [format!("/proc/self/fd/{}/", folder as i32).as_bytes(), name].concat()
+    };
+    if refused(OsStr::from_bytes(&whole)) {
+        return failed(Errno::ACCESS);
+    }
+    strings.execute(record, libc::SYS_execveat, |s| {
+        [
+            folder,
+            s.path.as_ptr() as usize,
+            s.arguments(),
+            s.environment(),
+            flags,
+            0,
+        ]
+    })
+}
+
+impl Strings {
+    fn read(path: usize, arguments: usize, environment: usize) -> Result<Self, Errno> {
+        let path = memory::read_text(path, PATH_BYTES_MAX).ok_or(Errno::FAULT)?;
+        let path = CString::new(path).map_err(|_| Errno::INVAL)?;
+        let arguments = read_texts(arguments)?;
+        let environment = with_run(read_texts(environment)?);
+        Ok(Self {
+            path,
+            argument_pointers: pointers(&arguments),
+            environment_pointers: pointers(&environment),
+            _arguments: arguments,
+            _environment: environment,
+        })
+    }
+
+    fn arguments(&self) -> usize {
+        self.argument_pointers.as_ptr() as usize
+    }
+
+    fn environment(&self) -> usize {
+        self.environment_pointers.as_ptr() as usize
+    }
+
+    /// Makes the call. A child between `vfork` and `execve` leaves its strings in its parent's
+    /// memory: the parent frees them with the record.
+    fn execute(
+        self,
+        record: &mut Record,
+        number: i64,
+        args: impl Fn(&Self) -> [usize; 6],
+    ) -> isize {
+        record.strings = Some(self);
+        let args = record.strings.as_ref().map_or([0; 6], args);
+        let result = calls::call(record, number, &args);
+        record.strings = None;
+        result
+    }
+}
+
+fn read_texts(array: usize) -> Result<Vec<CString>, Errno> {
+    let mut texts = Vec::new();
+    let mut bytes = 0;
+    if array == 0 {
+        return Ok(texts);
+    }
+    for at in (array..).step_by(size_of::<usize>()) {
+        let text = match memory::read::<usize>(at).ok_or(Errno::FAULT)? {
+            0 => break,
+            text => memory::read_text(text, TEXT_BYTES_MAX).ok_or(Errno::FAULT)?,
+        };
+        bytes += text.len() + size_of::<usize>();
+        if bytes > TEXTS_BYTES_MAX {
+            return Err(Errno::TOOBIG);
+        }
+        texts.push(CString::new(text).map_err(|_| Errno::INVAL)?);
+    }
+    Ok(texts)
+}
+
+fn pointers(texts: &[CString]) -> Vec<*const c_char> {
+    let end = std::iter::once(std::ptr::null());
+    texts.iter().map(|text| text.as_ptr()).chain(end).collect()
+}

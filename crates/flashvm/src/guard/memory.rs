@@ -1,0 +1,103 @@
+//! The program's memory as the guard sees it: read and written in user mode, so that what is
+//! absent comes in by an ordinary fault, and what is not there at all is an answer, not a crash.
+
+use super::entry;
+use super::walk::Memory;
+use flashvm_core::PAGE_SIZE;
+
+/// The memory of this process.
+pub(super) struct Program;
+
+impl Memory for Program {
+    fn read(&self, address: usize, into: &mut [u8]) -> bool {
+        entry::copy(into.as_mut_ptr() as usize, address, into.len()) == 0
+    }
+
+    fn is_own_process(&self, process: usize) -> bool {
+        let own = rustix::process::getpid().as_raw_nonzero().get();
+        let thread = rustix::thread::gettid().as_raw_nonzero().get();
+        [own, thread].contains(&(process as i32))
+    }
+}
+
+/// Reads a plain value.
+pub(super) fn read<T: Plain>(address: usize) -> Option<T> {
+    let mut value = std::mem::MaybeUninit::<T>::uninit();
+    let left = entry::copy(value.as_mut_ptr() as usize, address, size_of::<T>());
+    // SAFETY: all bytes were copied, and any bytes are a value of a plain type.
+    (left == 0).then(|| unsafe { value.assume_init() })
+}
+
+/// Writes a plain value. Whether it could be written.
+pub(super) fn write<T: Plain>(address: usize, value: &T) -> bool {
+    entry::copy(address, std::ptr::from_ref(value) as usize, size_of::<T>()) == 0
+}
+
+/// Types for which any bytes are a value.
+///
+/// # Safety
+/// So it must be.
+pub(super) unsafe trait Plain: Copy {}
+// SAFETY: integers, and structures of integers.
+unsafe impl Plain for u8 {}
+// SAFETY: as above.
+unsafe impl Plain for i32 {}
+// SAFETY: as above.
+unsafe impl Plain for u32 {}
+// SAFETY: as above.
+unsafe impl Plain for u64 {}
+// SAFETY: as above.
+unsafe impl Plain for usize {}
+// SAFETY: as above.
+unsafe impl Plain for [u64; 11] {}
+// SAFETY: as above.
+unsafe impl Plain for super::frame::AltStack {}
+// SAFETY: as above.
+unsafe impl Plain for super::frame::Context {}
+// SAFETY: as above.
+unsafe impl Plain for super::frame::Frame {}
+// SAFETY: as above.
+unsafe impl Plain for super::signals::KernelAction {}
+
+/// A string of the program's, without its end.
+pub(super) fn read_text(address: usize, most: usize) -> Option<Vec<u8>> {
+    let mut text = Vec::new();
+    while text.len() < most {
+        let at = address + text.len();
+        // To the end of the page: what lies beyond need not be there.
+        let len = (PAGE_SIZE - at % PAGE_SIZE).min(256);
+        let mut part = [0_u8; 256];
+        if entry::copy(part.as_mut_ptr() as usize, at, len) != 0 {
+            return None;
+        }
+        match part[..len].iter().position(|&byte| byte == 0) {
+            Some(end) => {
+                text.extend_from_slice(&part[..end]);
+                return Some(text);
+            }
+            None => text.extend_from_slice(&part[..len]),
+        }
+    }
+    None
+}
+
+/// Brings in every page of a range, writable where the kernel is going to write. Whether all of
+/// it is there.
+pub(super) fn make_resident(start: usize, len: usize, store: bool) -> bool {
+    if len == 0 {
+        return true;
+    }
+    let Some(last) = start.checked_add(len - 1) else {
+        return false;
+    };
+    let mut at = start;
+    loop {
+        if !entry::touch(at, store) {
+            return false;
+        }
+        at = (at & !(PAGE_SIZE - 1)) + PAGE_SIZE;
+        if at == 0 || at > last {
+            return true;
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! The system-call guard of inline mode (x86-64).
+//!
+//! The kernel does not call a signal handler for a page that it touches itself: the system call
+//! fails with `EFAULT`, or stops short. So every system call of the program's is caught (Syscall
+//! User Dispatch, with this object's text as the one range from which calls are let through), made
+//! here, and if memory that was not in RAM stopped it, made again with that memory in RAM and kept
+//! there. What a program does to its mappings, threads, signals and processes is seen here too,
+//! however it does it.
+//!
+//! - `entry`: the instructions that have to be exact;
+//! - `frame`: the kernel's signal frame; `block`: a stack and a record for each thread;
+//! - `signals`: the program's handlers, masks and alternate stacks;
+//! - `calls`: what is done about each call; `table` and `walk`: what it touches; `transfer`: what
+//!   stopped short;
+//! - `clone`: threads and processes; `exec`: programs; `memory`: the program's, carefully;
+//! - `refusals`: what cannot be had in this mode.
+//!
+//! Safety argument: handlers run on blocks that only this module knows, and refer to the program's
+//! memory by copies that may fail, never by reference. What interrupts them can be one of these
+//! handlers only: it notes a signal, or resolves a fault.
+//!
+//! aarch64 has no Syscall User Dispatch (Linux 6.18): there is no inline mode there (`absent.rs`).
+
+mod block;
+mod calls;
+mod clone;
+mod entry;
+mod exec;
+mod frame;
+mod memory;
+mod refusals;
+mod signals;
+pub mod table;
+mod transfer;
+pub mod walk;
+
+pub use block::on_guard_stack;
+pub use calls::{OWN_CALL, Own};
+
+use crate::sys::raw;
+use block::Record;
+use rustix::io::Errno;
+
+const PR_SET_SYSCALL_USER_DISPATCH: usize = 59;
+const PR_SYS_DISPATCH_ON: usize = 1;
+
+/// First address and length of the text from which calls are let through.
+static TEXT: std::sync::OnceLock<(usize, usize)> = std::sync::OnceLock::new();
+
+/// From here on the calling thread's faults are resolved.
+///
+/// # Errors
+/// What the kernel says to handlers and stacks.
+pub fn resolve_faults() -> Result<(), Errno> {
+    block::reserve()?;
+    let record = block::take().ok_or(Errno::NOMEM)?;
+    clone::first(record);
+    signals::install()?;
+    set_stack(record)
+}
+
+/// From here on the calling thread's system calls are caught, and those of all threads and
+/// processes that it makes. Its faults are resolved already.
+///
+/// # Errors
+/// `EINVAL` where the kernel has no Syscall User Dispatch (before Linux 5.11).
+pub fn catch_calls() -> Result<(), Errno> {
+    let text = own_text().ok_or(Errno::NOENT)?;
+    let _ = TEXT.set(text);
+    dispatch()
+}
+
+/// Gives the calling thread its block, and has its system calls caught.
+fn arm_thread(record: *mut Record) -> Result<(), Errno> {
+    set_stack(record)?;
+    dispatch()
+}
+
+fn set_stack(record: *mut Record) -> Result<(), Errno> {
+    let stack = block::stack_of(record);
+    // SAFETY: the block is this thread's as long as it lives.
+    let result = unsafe {
+        raw::syscall(
+            libc::SYS_sigaltstack,
+            [&raw const stack as usize, 0, 0, 0, 0, 0],
+        )
+    };
+    match raw::result(result) {
+        // A forked child is on this very stack already.
+        Err(Errno::PERM) => Ok(()),
+        result => result.map(|_| ()),
+    }
+}
+
+fn dispatch() -> Result<(), Errno> {
+    let &(start, len) = TEXT.get().ok_or(Errno::NOENT)?;
+    let on = PR_SYS_DISPATCH_ON;
+    // SAFETY: the range is our text; there is no selector that the kernel would read.
+    let result = unsafe {
+        raw::syscall(
+            libc::SYS_prctl,
+            [PR_SET_SYSCALL_USER_DISPATCH, on, start, len, 0, 0],
+        )
+    };
+    raw::result(result).map(|_| ())
+}
+
+/// Whether this kernel catches system calls for a process.
+#[must_use]
+pub fn can_guard() -> bool {
+    // Switching it off where it is off already: refused only where it is not there.
+    // SAFETY: no memory is passed.
+    let result = unsafe {
+        raw::syscall(
+            libc::SYS_prctl,
+            [PR_SET_SYSCALL_USER_DISPATCH, 0, 0, 0, 0, 0],
+        )
+    };
+    raw::result(result).is_ok()
+}
+
+/// The executable mapping in which this code lies.
+fn own_text() -> Option<(usize, usize)> {
+    let here = own_text as *const () as usize;
+    let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
+    maps.lines().find_map(|line| {
+        let (start, end) = line.split_once(' ')?.0.split_once('-')?;
+        let start = usize::from_str_radix(start, 16).ok()?;
+        let end = usize::from_str_radix(end, 16).ok()?;
+        (start..end).contains(&here).then_some((start, end - start))
+    })
+}

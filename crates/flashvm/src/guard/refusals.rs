@@ -1,0 +1,90 @@
+//! What a program cannot have while its faults are resolved inline, each with one line that says
+//! what to do; and signal masks that must not hold our signals.
+
+use super::memory;
+use crate::pager::eprint_line;
+use crate::sys::signals::SYNCHRONOUS;
+use rustix::io::Errno;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+const SYS_IO_URING_SETUP: i64 = libc::SYS_io_uring_setup;
+const PR_SET_SYSCALL_USER_DISPATCH: usize = 59;
+
+static SAID_URING: AtomicBool = AtomicBool::new(false);
+static SAID_SECCOMP: AtomicBool = AtomicBool::new(false);
+
+fn say_once(said: &AtomicBool, what: &str) {
+    if !said.swap(true, Ordering::Relaxed) {
+        eprint_line(&format!(
+            "flashvm: process {}: {what}: run it with --fault handler",
+            std::process::id()
+        ));
+    }
+}
+
+/// Why a call is refused, if it is.
+pub(super) fn refused(number: i64, args: &[usize; 6]) -> Option<Errno> {
+    match number {
+        SYS_IO_URING_SETUP => {
+            say_once(
+                &SAID_URING,
+                "io_uring of the program's own is refused: the kernel would touch memory behind our back",
+            );
+            Some(Errno::NOSYS)
+        }
+        // SECCOMP_SET_MODE_STRICT and SECCOMP_SET_MODE_FILTER.
+        libc::SYS_seccomp if args[0] <= 1 => {
+            say_seccomp();
+            Some(Errno::INVAL)
+        }
+        libc::SYS_prctl if args[0] == libc::PR_SET_SECCOMP as usize => {
+            say_seccomp();
+            Some(Errno::INVAL)
+        }
+        libc::SYS_prctl if args[0] == PR_SET_SYSCALL_USER_DISPATCH => Some(Errno::INVAL),
+        _ => None,
+    }
+}
+
+fn say_seccomp() {
+    say_once(
+        &SAID_SECCOMP,
+        "seccomp filters are refused: they would stop the pager's own system calls",
+    );
+}
+
+/// Room for a signal mask, and for `pselect6`'s pointer to it with its size.
+#[derive(Default)]
+pub(super) struct Mask {
+    set: u64,
+    sized: [usize; 2],
+}
+
+/// Arguments of a call that waits with a signal mask of its own, without our signals in it.
+pub(super) fn unmask(number: i64, args: &[usize; 6], room: &mut Mask) -> [usize; 6] {
+    let mut args = *args;
+    let at = match number {
+        libc::SYS_rt_sigsuspend => 0,
+        libc::SYS_ppoll => 3,
+        libc::SYS_epoll_pwait | libc::SYS_epoll_pwait2 => 4,
+        libc::SYS_pselect6 => 5,
+        _ => return args,
+    };
+    if args[at] == 0 {
+        return args;
+    }
+    if number != libc::SYS_pselect6 {
+        if let Some(set) = memory::read::<u64>(args[at]) {
+            room.set = set & !SYNCHRONOUS;
+            args[at] = &raw const room.set as usize;
+        }
+    } else if let Some(mask) = memory::read::<usize>(args[at])
+        && let Some(size) = memory::read::<usize>(args[at] + size_of::<usize>())
+        && let Some(set) = memory::read::<u64>(mask)
+    {
+        room.set = set & !SYNCHRONOUS;
+        room.sized = [&raw const room.set as usize, size];
+        args[at] = room.sized.as_ptr() as usize;
+    }
+    args
+}

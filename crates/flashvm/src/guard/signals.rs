@@ -1,0 +1,525 @@
+//! Signals: ours stay ours, and the program's are delivered where it expects them.
+//!
+//! The kernel delivers every signal that has a handler to us, on the thread's block: the program's
+//! own stack may be absent, which the kernel would take for an overflow. From there a signal of the
+//! program's is given a frame on the program's stack, made here as the kernel makes it, and the
+//! thread goes on in the program's handler; `rt_sigreturn` from it is carried out here as well.
+//!
+//! A signal that arrives while a thread is in the guard waits until the system call that was
+//! caught is over, or has been interrupted by it: `pending` in the thread's record.
+
+use super::block::{self, Record};
+use super::frame::{
+    self, AltStack, Context, FAULT_PRESENT, FAULT_WRITE, Frame, Info, STATE_ALIGN, state_bytes,
+};
+use super::{calls, entry, memory};
+use crate::pager::eprint_line;
+use crate::sys::raw::{self, SignalMask, set_signal_mask};
+use crate::sys::signals::{SYNCHRONOUS, bit};
+use crate::{Resolution, pager};
+use flashvm_core::Access;
+use rustix::io::Errno;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+pub(super) const SIGNALS: usize = 64;
+const SA_RESTORER: u64 = 0x0400_0000;
+/// Flags of the program's that the kernel has to know.
+const FOR_KERNEL: u64 = (libc::SA_RESTART | libc::SA_NOCLDSTOP | libc::SA_NOCLDWAIT) as u32 as u64;
+/// `SS_AUTODISARM`.
+const AUTODISARM: i32 = i32::MIN;
+/// `SYS_USER_DISPATCH`.
+const DISPATCHED: i32 = 2;
+/// Bytes below a stack pointer that belong to its function.
+const RED_ZONE: u64 = 128;
+const MINIMAL_STACK: u64 = 2048;
+
+/// The kernel's `struct sigaction`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct KernelAction {
+    pub(super) handler: u64,
+    pub(super) flags: u64,
+    pub(super) restorer: u64,
+    pub(super) mask: u64,
+}
+
+impl KernelAction {
+    fn is_handler(&self) -> bool {
+        self.handler > libc::SIG_IGN as u64
+    }
+}
+
+/// What the program wants done about each signal.
+#[derive(Debug)]
+pub(crate) struct Actions {
+    slots: [Slot; SIGNALS],
+}
+
+#[derive(Debug)]
+struct Slot {
+    /// Odd while a thread changes the rest.
+    version: AtomicU64,
+    words: [AtomicU64; 4],
+}
+
+impl Actions {
+    pub(super) const fn new() -> Self {
+        Self {
+            slots: [const {
+                Slot {
+                    version: AtomicU64::new(0),
+                    words: [const { AtomicU64::new(0) }; 4],
+                }
+            }; SIGNALS],
+        }
+    }
+
+    fn slot(&self, signal: i32) -> &Slot {
+        &self.slots[signal as usize - 1]
+    }
+
+    /// The action for a signal.
+    pub(super) fn get(&self, signal: i32) -> KernelAction {
+        let slot = self.slot(signal);
+        loop {
+            let version = slot.version.load(Ordering::Acquire);
+            let [handler, flags, restorer, mask] =
+                [0, 1, 2, 3].map(|i: usize| slot.words[i].load(Ordering::Acquire));
+            if version.is_multiple_of(2) && slot.version.load(Ordering::Acquire) == version {
+                return KernelAction {
+                    handler,
+                    flags,
+                    restorer,
+                    mask,
+                };
+            }
+            rustix::thread::sched_yield();
+        }
+    }
+
+    pub(super) fn set(&self, signal: i32, action: &KernelAction) {
+        let slot = self.slot(signal);
+        let version = loop {
+            let version = slot.version.load(Ordering::Relaxed);
+            if version.is_multiple_of(2)
+                && slot
+                    .version
+                    .compare_exchange(version, version + 1, Ordering::Acquire, Ordering::Relaxed)
+                    .is_ok()
+            {
+                break version;
+            }
+            rustix::thread::sched_yield();
+        };
+        let words = [action.handler, action.flags, action.restorer, action.mask];
+        for (word, value) in slot.words.iter().zip(words) {
+            word.store(value, Ordering::Release);
+        }
+        slot.version.store(version + 2, Ordering::Release);
+    }
+
+    /// Takes all actions over from another table.
+    pub(super) fn copy_from(&self, other: &Self) {
+        for signal in 1..=SIGNALS as i32 {
+            self.set(signal, &other.get(signal));
+        }
+    }
+
+    /// As `CLONE_CLEAR_SIGHAND` has it.
+    pub(super) fn clear_handlers(&self) {
+        for signal in 1..=SIGNALS as i32 {
+            if self.get(signal).is_handler() {
+                self.set(signal, &KernelAction::default());
+            }
+        }
+    }
+}
+
+/// The actions of this process.
+pub(super) static ACTIONS: Actions = Actions::new();
+
+/// The kernel's action for a signal, set and read.
+fn kernel_action(signal: i32, new: Option<&KernelAction>) -> Result<KernelAction, Errno> {
+    let mut old = KernelAction::default();
+    let new = new.map_or(0, |new| std::ptr::from_ref(new) as usize);
+    // SAFETY: both structures are the kernel's and live over the call.
+    let result = unsafe {
+        raw::syscall(
+            libc::SYS_rt_sigaction,
+            [signal as usize, new, &raw mut old as usize, 8, 0, 0],
+        )
+    };
+    raw::result(result).map(|_| old)
+}
+
+/// A signal handler.
+type Handler = extern "C" fn(i32, *mut Info, *mut Context);
+
+/// Our handler for a signal.
+fn ours(handler: Handler, flags: u64, mask: SignalMask) -> KernelAction {
+    KernelAction {
+        handler: handler as *const () as u64,
+        flags: flags | (libc::SA_SIGINFO | libc::SA_ONSTACK) as u64 | SA_RESTORER,
+        restorer: entry::address(entry::flashvm_guard_restorer),
+        mask,
+    }
+}
+
+/// Takes over the handlers that are installed already, and the synchronous signals.
+pub(super) fn install() -> Result<(), Errno> {
+    for signal in 1..=SIGNALS as i32 {
+        let Ok(before) = kernel_action(signal, None) else {
+            continue;
+        };
+        ACTIONS.set(signal, &before);
+        if before.is_handler() && bit(signal) & SYNCHRONOUS == 0 {
+            let action = ours(on_signal, before.flags & FOR_KERNEL, !SYNCHRONOUS);
+            kernel_action(signal, Some(&action))?;
+        }
+    }
+    let all = !SYNCHRONOUS;
+    let nested = libc::SA_NODEFER as u64;
+    kernel_action(libc::SIGBUS, Some(&ours(on_bus, nested, all)))?;
+    kernel_action(libc::SIGSEGV, Some(&ours(on_segv, nested, all)))?;
+    // With the program's own mask: the call that was caught is made inside.
+    kernel_action(libc::SIGSYS, Some(&ours(on_sys, nested, 0)))?;
+    Ok(())
+}
+
+/// A fault: on managed memory it is resolved here.
+extern "C" fn on_bus(signal: i32, info: *mut Info, context: *mut Context) {
+    // SAFETY: the kernel's, for this handler alone.
+    let (info, context) = unsafe { (&mut *info, &mut *context) };
+    if info.code > 0
+        && let Some(pager) = pager()
+    {
+        let access = if context.regs.error & FAULT_WRITE != 0 {
+            Access::Write
+        } else {
+            Access::Read
+        };
+        let present = context.regs.error & FAULT_PRESENT != 0;
+        if pager.fault(info.address as usize, access, present) == Resolution::Resolved {
+            return;
+        }
+    }
+    forward(signal, info, context);
+}
+
+extern "C" fn on_segv(signal: i32, info: *mut Info, context: *mut Context) {
+    // SAFETY: the kernel's, for this handler alone.
+    let (info, context) = unsafe { (&mut *info, &mut *context) };
+    forward(signal, info, context);
+}
+
+/// A synchronous signal that is not for us.
+fn forward(signal: i32, info: &Info, context: &mut Context) {
+    if info.code > 0 && entry::give_up_access(context) {
+        return;
+    }
+    if block::at(context.regs.rsp as usize).is_some() && info.code > 0 {
+        eprint_line(&format!(
+            "flashvm: process {}: signal {signal} inside the pager at {:#x} (address {:#x})",
+            std::process::id(),
+            context.regs.rip,
+            info.address
+        ));
+        crate::sys::signals::abort();
+    }
+    let hidden = Record::current().is_some_and(|record| {
+        // SAFETY: this thread's own record.
+        unsafe { (*record).hidden_mask & bit(signal) != 0 }
+    });
+    if hidden && info.code > 0 {
+        // The kernel ends a process that blocks what it raises.
+        end_by(signal, context);
+        return;
+    }
+    receive(signal, info, context);
+}
+
+/// Any signal with a handler of the program's.
+extern "C" fn on_signal(signal: i32, info: *mut Info, context: *mut Context) {
+    // SAFETY: the kernel's, for this handler alone.
+    let (info, context) = unsafe { (&mut *info, &mut *context) };
+    receive(signal, info, context);
+}
+
+/// Delivers a signal to the program: now, or when the thread leaves the guard.
+fn receive(signal: i32, info: &Info, context: &mut Context) {
+    if let Some(record) = block::at(context.regs.rsp as usize) {
+        // SAFETY: the record of the block on which this thread runs.
+        let record = unsafe { &mut *record };
+        record.pending = signal;
+        record.info = *info;
+        context.mask = !SYNCHRONOUS;
+        entry::interrupt(context);
+        return;
+    }
+    if let Some(record) = Record::current() {
+        // SAFETY: as above.
+        deliver(unsafe { &mut *record }, signal, info, context);
+    }
+}
+
+/// Ends the process by a signal's default action, at the place where it was raised.
+fn end_by(signal: i32, context: &mut Context) {
+    let _ = kernel_action(signal, Some(&KernelAction::default()));
+    context.mask &= !bit(signal);
+    if bit(signal) & SYNCHRONOUS == 0 || context.regs.trap == 0 {
+        raise(signal);
+    }
+}
+
+fn raise(signal: i32) {
+    // SAFETY: takes no memory.
+    unsafe {
+        let process = raw::syscall(libc::SYS_getpid, [0; 6]) as usize;
+        let thread = raw::syscall(libc::SYS_gettid, [0; 6]) as usize;
+        raw::syscall(
+            libc::SYS_tgkill,
+            [process, thread, signal as usize, 0, 0, 0],
+        );
+    }
+}
+
+/// Has the thread go on in the program's handler.
+fn deliver(record: &mut Record, signal: i32, info: &Info, context: &mut Context) {
+    // SAFETY: lives as long as the process, or the child that has its own.
+    let actions = unsafe { &*record.actions };
+    let action = actions.get(signal);
+    if !action.is_handler() {
+        if action.handler == libc::SIG_DFL as u64 {
+            end_by(signal, context);
+        }
+        return;
+    }
+    let on_stack = action.flags & libc::SA_ONSTACK as u64 != 0;
+    let regs = context.regs;
+    let top = if on_stack
+        && record.stack.flags & libc::SS_DISABLE == 0
+        && !record.stack.holds(regs.rsp)
+    {
+        record.stack.sp + record.stack.size
+    } else {
+        regs.rsp - RED_ZONE
+    };
+    let mut at = top;
+    let mut state = 0;
+    if regs.state != 0 {
+        // SAFETY: the kernel's frame, on our block.
+        let bytes = unsafe { state_bytes(regs.state) };
+        at = (at - bytes as u64) & !(STATE_ALIGN - 1);
+        state = at;
+        if entry::copy(at as usize, regs.state as usize, bytes) != 0 {
+            return overflow(context);
+        }
+        // SAFETY: as above.
+        unsafe { frame::reset_state(regs.state) };
+    }
+    at = ((at - size_of::<Frame>() as u64) & !15) - 8;
+    let mut frame = Frame {
+        restorer: action.restorer,
+        context: *context,
+        info: *info,
+    };
+    frame.context.stack = record.stack;
+    frame.context.mask |= record.hidden_mask;
+    frame.context.regs.state = state;
+    if !memory::write(at as usize, &frame) {
+        return overflow(context);
+    }
+    if record.stack.flags & AUTODISARM != 0 && on_stack {
+        record.stack = AltStack::NONE;
+    }
+    if action.flags & libc::SA_RESETHAND as u32 as u64 != 0 {
+        let _ = set_action(record, signal, &KernelAction::default());
+    }
+    let regs = &mut context.regs;
+    regs.rdi = signal as u64;
+    regs.rsi = at + std::mem::offset_of!(Frame, info) as u64;
+    regs.rdx = at + std::mem::offset_of!(Frame, context) as u64;
+    regs.rax = 0;
+    regs.rsp = at;
+    regs.rip = action.handler;
+    // Direction, trap and resume flags.
+    regs.eflags &= !(0x400 | 0x100 | 0x1_0000);
+    context.mask |= action.mask;
+    if action.flags & libc::SA_NODEFER as u64 == 0 {
+        context.mask |= bit(signal);
+    }
+    record.hidden_mask |= context.mask & SYNCHRONOUS;
+    context.mask &= !SYNCHRONOUS;
+}
+
+/// There is no room for a frame: the kernel ends such a process by SIGSEGV.
+fn overflow(context: &mut Context) {
+    end_by(libc::SIGSEGV, context);
+    raise(libc::SIGSEGV);
+}
+
+/// A system call of the program's.
+extern "C" fn on_sys(signal: i32, info: *mut Info, context: *mut Context) {
+    // SAFETY: the kernel's, for this handler alone.
+    let (info, context) = unsafe { (&mut *info, &mut *context) };
+    if info.code != DISPATCHED {
+        return forward(signal, info, context);
+    }
+    let Some(record) = Record::current() else {
+        // A thread from before the guard, on its own stack.
+        context.regs.rax = calls::make(context) as u64;
+        return;
+    };
+    if block::at(context.regs.rsp as usize).is_some() {
+        // The guard itself, through the C library.
+        calls::nested(context);
+        return;
+    }
+    // SAFETY: this thread's own record.
+    let record = unsafe { &mut *record };
+    calls::caught(record, context);
+    // All signals are blocked if one is pending, and stay so until this handler returns.
+    if record.pending != 0 {
+        let (signal, info) = (record.pending, record.info);
+        record.pending = 0;
+        deliver(record, signal, &info, context);
+    }
+}
+
+/// `rt_sigaction`.
+pub(super) fn sigaction(record: &mut Record, args: &[usize; 6]) -> isize {
+    let [signal, new, old, size, ..] = *args;
+    let signal = signal as i32;
+    if size != 8 || !(1..=SIGNALS as i32).contains(&signal) {
+        return -(libc::EINVAL as isize);
+    }
+    let new = match new {
+        0 => None,
+        at => match memory::read::<KernelAction>(at) {
+            Some(action) => Some(action),
+            None => return -(libc::EFAULT as isize),
+        },
+    };
+    if new.is_some() && matches!(signal, libc::SIGKILL | libc::SIGSTOP) {
+        return -(libc::EINVAL as isize);
+    }
+    // SAFETY: lives as long as the process, or the child that has its own.
+    let before = unsafe { &*record.actions }.get(signal);
+    if let Some(action) = new
+        && let Err(error) = set_action(record, signal, &action)
+    {
+        return -(error.raw_os_error() as isize);
+    }
+    if old != 0 && !memory::write(old, &before) {
+        return -(libc::EFAULT as isize);
+    }
+    0
+}
+
+fn set_action(record: &Record, signal: i32, action: &KernelAction) -> Result<(), Errno> {
+    // SAFETY: lives as long as the process, or the child that has its own.
+    unsafe { &*record.actions }.set(signal, action);
+    if bit(signal) & SYNCHRONOUS != 0 {
+        return Ok(());
+    }
+    let new = if action.is_handler() {
+        ours(on_signal, action.flags & FOR_KERNEL, !SYNCHRONOUS)
+    } else {
+        *action
+    };
+    kernel_action(signal, Some(&new)).map(|_| ())
+}
+
+/// `rt_sigprocmask`: of the context that the handler returns to.
+pub(super) fn sigprocmask(record: &mut Record, context: &mut Context, args: &[usize; 6]) -> isize {
+    let [how, new, old, size, ..] = *args;
+    if size != 8 {
+        return -(libc::EINVAL as isize);
+    }
+    let before = context.mask | record.hidden_mask;
+    if new != 0 {
+        let Some(set) = memory::read::<u64>(new) else {
+            return -(libc::EFAULT as isize);
+        };
+        let mask = match how as i32 {
+            libc::SIG_BLOCK => before | set,
+            libc::SIG_UNBLOCK => before & !set,
+            libc::SIG_SETMASK => set,
+            _ => return -(libc::EINVAL as isize),
+        };
+        set_mask(record, context, mask);
+    }
+    if old != 0 && !memory::write(old, &before) {
+        return -(libc::EFAULT as isize);
+    }
+    0
+}
+
+/// The mask that the program wants from here on.
+fn set_mask(record: &mut Record, context: &mut Context, mask: SignalMask) {
+    record.hidden_mask = mask & SYNCHRONOUS;
+    context.mask = mask & !SYNCHRONOUS;
+}
+
+/// `sigaltstack`: the kernel's is our block; the program's is where its handlers run.
+pub(super) fn sigaltstack(record: &mut Record, context: &Context, args: &[usize; 6]) -> isize {
+    let [new, old, ..] = *args;
+    let mut before = record.stack;
+    if before.holds(context.regs.rsp) {
+        before.flags |= libc::SS_ONSTACK;
+    }
+    if new != 0 {
+        let Some(stack) = memory::read::<AltStack>(new) else {
+            return -(libc::EFAULT as isize);
+        };
+        if before.flags & libc::SS_ONSTACK != 0 {
+            return -(libc::EPERM as isize);
+        }
+        record.stack = match stack.flags & !AUTODISARM {
+            libc::SS_DISABLE => AltStack::NONE,
+            0 | libc::SS_ONSTACK if stack.size < MINIMAL_STACK => return -(libc::ENOMEM as isize),
+            0 | libc::SS_ONSTACK => AltStack {
+                flags: stack.flags & AUTODISARM,
+                pad: 0,
+                ..stack
+            },
+            _ => return -(libc::EINVAL as isize),
+        };
+    }
+    if old != 0 && !memory::write(old, &before) {
+        return -(libc::EFAULT as isize);
+    }
+    0
+}
+
+/// `rt_sigreturn` from a handler of the program's: what its frame says becomes our context.
+pub(super) fn sigreturn(record: &mut Record, context: &mut Context) {
+    let at = context.regs.rsp as usize;
+    let Some(saved) = memory::read::<Context>(at) else {
+        return overflow(context);
+    };
+    let ours = context.regs;
+    if saved.regs.state != 0 && ours.state != 0 {
+        // SAFETY: the kernel's frame, on our block.
+        let bytes = unsafe { state_bytes(ours.state) };
+        if entry::copy(ours.state as usize, saved.regs.state as usize, bytes) != 0 {
+            return overflow(context);
+        }
+    }
+    context.regs = saved.regs;
+    context.regs.state = ours.state;
+    context.regs.segments = ours.segments;
+    // What a program may set: arithmetic, direction and alignment flags, and the trap flag.
+    const SETTABLE: u64 = 0x0004_0dd5 | 0x100;
+    context.regs.eflags = (ours.eflags & !SETTABLE) | (saved.regs.eflags & SETTABLE);
+    record.stack = saved.stack;
+    record.stack.flags &= !libc::SS_ONSTACK;
+    // The mask in the frame has no synchronous signals in it unless the program put them there.
+    let mask = saved.mask;
+    set_mask(record, context, mask);
+}
+
+/// Blocks all signals but the synchronous ones, for the guard's own needs.
+pub(super) fn block_all() -> SignalMask {
+    set_signal_mask(!SYNCHRONOUS)
+}

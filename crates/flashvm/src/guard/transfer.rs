@@ -1,0 +1,126 @@
+//! Transfers that stop short because memory was not in RAM go on where they stopped: a program
+//! may expect of a file, and of what it sends and waits for, that all of it is moved.
+
+use super::entry;
+use crate::pager;
+use flashvm_core::PAGE_SIZE;
+use rustix::fs::{FileType, fstat};
+use std::os::fd::BorrowedFd;
+
+/// The kernel's limit of a vector.
+const PARTS_MAX: usize = 1024;
+
+/// Where a transfer's memory is named.
+enum Memory {
+    /// Address in argument 1, bytes in argument 2.
+    Flat,
+    /// Array of `iovec` in argument 1, their number in argument 2.
+    Vector,
+}
+
+/// How a call moves bytes.
+struct Transfer {
+    memory: Memory,
+    sends: bool,
+    /// The offset in the file is argument 3.
+    at_offset: bool,
+}
+
+fn transfer(number: i64) -> Option<Transfer> {
+    let (memory, sends, at_offset) = match number {
+        libc::SYS_read => (Memory::Flat, false, false),
+        libc::SYS_pread64 => (Memory::Flat, false, true),
+        libc::SYS_write | libc::SYS_sendto => (Memory::Flat, true, false),
+        libc::SYS_pwrite64 => (Memory::Flat, true, true),
+        libc::SYS_readv => (Memory::Vector, false, false),
+        libc::SYS_preadv => (Memory::Vector, false, true),
+        libc::SYS_writev => (Memory::Vector, true, false),
+        libc::SYS_pwritev => (Memory::Vector, true, true),
+        _ => return None,
+    };
+    Some(Transfer {
+        memory,
+        sends,
+        at_offset,
+    })
+}
+
+/// Makes the rest of a transfer that has moved `done` bytes, if it stopped at managed memory.
+/// What it has moved in all; `done` for all other calls.
+pub(super) fn rest(
+    number: i64,
+    args: &[usize; 6],
+    done: usize,
+    again: impl Fn(i64, &[usize; 6]) -> isize,
+) -> isize {
+    let all = done as isize;
+    let Some(Transfer {
+        memory,
+        sends,
+        at_offset,
+    }) = transfer(number)
+    else {
+        return all;
+    };
+    let mut next = *args;
+    if at_offset {
+        next[3] += done;
+    }
+    let parts;
+    match memory {
+        Memory::Flat => {
+            if done >= args[2] || !is_ours(args[1] + done) {
+                return all;
+            }
+            (next[1], next[2]) = (args[1] + done, args[2] - done);
+        }
+        Memory::Vector => {
+            let Some(left) = left_of(args[1], args[2], done) else {
+                return all;
+            };
+            parts = left;
+            (next[1], next[2]) = (parts.as_ptr() as usize, parts.len());
+        }
+    }
+    // What else can be read may have no more to give, and would wait for it.
+    if !sends && !is_regular_file(args[0]) {
+        return all;
+    }
+    all + again(number, &next).max(0)
+}
+
+/// Whether a transfer may have stopped here because the page was not in RAM.
+fn is_ours(next: usize) -> bool {
+    next.is_multiple_of(PAGE_SIZE) && pager().is_some_and(|pager| pager.manages(next, 1))
+}
+
+/// The parts of a vector after its first `done` bytes, if it stopped at managed memory.
+fn left_of(array: usize, count: usize, done: usize) -> Option<Vec<[usize; 2]>> {
+    let mut parts = vec![[0_usize; 2]; count.min(PARTS_MAX)];
+    let bytes = size_of_val(&parts[..]);
+    if entry::copy(parts.as_mut_ptr() as usize, array, bytes) != 0 {
+        return None;
+    }
+    let mut done = done;
+    let first = parts.iter().position(|part| {
+        let inside = done < part[1];
+        if !inside {
+            done -= part[1];
+        }
+        inside
+    })?;
+    let part = &mut parts[first];
+    // A part may have been absent from its first byte on.
+    let next = part[0] + done;
+    if done > 0 && !is_ours(next) || !pager()?.manages(next, 1) {
+        return None;
+    }
+    (part[0], part[1]) = (next, part[1] - done);
+    Some(parts.split_off(first))
+}
+
+fn is_regular_file(fd: usize) -> bool {
+    // SAFETY: the descriptor is only looked at, while this call lasts.
+    let fd = unsafe { BorrowedFd::borrow_raw(fd as i32) };
+    fstat(fd).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode).is_file())
+}

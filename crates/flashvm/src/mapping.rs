@@ -1,0 +1,160 @@
+//! `mmap` and its kin: large private anonymous mappings are managed memory, the rest is the
+//! kernel's. Both ways in (preloaded symbols, and calls that the guard catches) end here.
+
+use crate::pager::{Pager, pager};
+use crate::sys::raw;
+use flashvm_core::{Advice, PAGE_SIZE};
+use rustix::io::Errno;
+use rustix::mm::{MprotectFlags, ProtFlags};
+
+/// Anonymous mappings of this size and more are managed.
+const MANAGED_BYTES: usize = 64 << 10;
+/// Flags of memory that stays the kernel's: what only the kernel can honour, and stacks, where it
+/// keeps what it writes to at any time.
+const KERNEL_ONLY: i32 =
+    libc::MAP_SHARED | libc::MAP_GROWSDOWN | libc::MAP_HUGETLB | libc::MAP_32BIT | libc::MAP_STACK;
+
+fn kernel(number: i64, args: [usize; 6]) -> Result<usize, Errno> {
+    // SAFETY: passes on what the program asked for, of memory that is its own.
+    raw::result(unsafe { raw::syscall(number, args) })
+}
+
+/// The pager, if a range is managed memory, at least in part.
+fn managed(address: usize, len: usize) -> Option<&'static Pager> {
+    pager().filter(|pager| pager.manages(address, len))
+}
+
+/// `mmap`.
+///
+/// # Errors
+/// As `mmap`: `ENOMEM` if budget and store together have no room.
+pub fn map(
+    address: usize,
+    len: usize,
+    prot: i32,
+    flags: i32,
+    fd: i32,
+    offset: usize,
+) -> Result<usize, Errno> {
+    let args = [
+        address,
+        len,
+        prot as usize,
+        flags as usize,
+        fd as usize,
+        offset,
+    ];
+    let kernel = || kernel(libc::SYS_mmap, args);
+    let Some(pager) = pager() else {
+        return kernel();
+    };
+    let ours = flags & libc::MAP_ANONYMOUS != 0 && flags & KERNEL_ONLY == 0;
+    let prot_flags = ProtFlags::from_bits_retain(prot as u32);
+    let commit = prot & libc::PROT_WRITE != 0 && flags & libc::MAP_NORESERVE == 0;
+    let fixed = flags & (libc::MAP_FIXED | libc::MAP_FIXED_NOREPLACE) != 0;
+    if fixed {
+        if !pager.manages(address, len) {
+            return kernel();
+        }
+        if flags & libc::MAP_FIXED == 0 {
+            // The reservation of the managed range counts as taken.
+            return Err(Errno::EXIST);
+        }
+        if ours {
+            pager.map_over(address, len, prot_flags, commit)?;
+            return Ok(address);
+        }
+        return pager.map_foreign(address, len, kernel);
+    }
+    if ours && len >= MANAGED_BYTES {
+        return pager.map(len, prot_flags, commit);
+    }
+    kernel()
+}
+
+/// `munmap`.
+///
+/// # Errors
+/// As `munmap`.
+pub fn unmap(address: usize, len: usize) -> Result<(), Errno> {
+    match managed(address, len) {
+        Some(pager) => pager.unmap(address, len),
+        None => kernel(libc::SYS_munmap, [address, len, 0, 0, 0, 0]).map(|_| ()),
+    }
+}
+
+/// `mprotect`.
+///
+/// # Errors
+/// As `mprotect`; `ENOMEM` also if budget and store have no room for what becomes writable.
+pub fn protect(address: usize, len: usize, prot: u32) -> Result<(), Errno> {
+    match managed(address, len).filter(|_| len > 0) {
+        Some(pager) => pager.protect(address, len, MprotectFlags::from_bits_retain(prot)),
+        None => kernel(libc::SYS_mprotect, [address, len, prot as usize, 0, 0, 0]).map(|_| ()),
+    }
+}
+
+/// `madvise`.
+///
+/// # Errors
+/// As `madvise`.
+pub fn advise(address: usize, len: usize, advice: i32) -> Result<(), Errno> {
+    let kernel = || kernel(libc::SYS_madvise, [address, len, advice as usize, 0, 0, 0]).map(|_| ());
+    let Some(pager) = managed(address, len).filter(|_| len > 0) else {
+        return kernel();
+    };
+    match advice {
+        // A page that is freed lazily reads as its old contents or as zeros; zeros it is.
+        libc::MADV_DONTNEED | libc::MADV_FREE => pager.discard_contents(address, len),
+        libc::MADV_WILLNEED => pager.advise(address, len, Advice::WillNeed),
+        libc::MADV_COLD => pager.advise(address, len, Advice::Cold),
+        libc::MADV_PAGEOUT => pager.advise(address, len, Advice::PageOut),
+        // Not in the way of anything, and pages are small here.
+        libc::MADV_HUGEPAGE | libc::MADV_NOHUGEPAGE | libc::MADV_MERGEABLE => Ok(()),
+        // The child's copy of the page table would not know of these.
+        libc::MADV_WIPEONFORK | libc::MADV_DONTFORK => Err(Errno::INVAL),
+        _ => kernel(),
+    }
+}
+
+/// `mremap`.
+///
+/// # Errors
+/// As `mremap`.
+pub fn remap(
+    address: usize,
+    len: usize,
+    new_len: usize,
+    flags: i32,
+    new_address: usize,
+) -> Result<usize, Errno> {
+    let fixed = flags & libc::MREMAP_FIXED != 0;
+    let kernel = || {
+        kernel(
+            libc::SYS_mremap,
+            [address, len, new_len, flags as usize, new_address, 0],
+        )
+    };
+    if let Some(pager) = managed(address, len.max(1)) {
+        let to = fixed.then_some(new_address);
+        let may_move = flags & libc::MREMAP_MAYMOVE != 0;
+        return if new_len == 0 || len == 0 || flags & libc::MREMAP_DONTUNMAP != 0 {
+            Err(Errno::INVAL)
+        } else if fixed && !pager.manages(new_address, new_len) {
+            pager.move_out(address, len, new_address, new_len)
+        } else {
+            pager.remap(address, len, new_len, may_move, to)
+        };
+    }
+    match managed(new_address, new_len).filter(|_| fixed) {
+        Some(pager) => pager.map_foreign(new_address, new_len, kernel),
+        None => kernel(),
+    }
+}
+
+/// Memory that a program locks must not be paged, and the budget is there to page it: locking
+/// fails as it does where the limit on locked memory is reached.
+#[must_use]
+pub fn lock_refused(address: usize, len: usize) -> bool {
+    len > 0 && managed(address, len.next_multiple_of(PAGE_SIZE)).is_some()
+}

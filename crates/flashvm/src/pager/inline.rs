@@ -1,0 +1,227 @@
+//! Inline mode: the thread that faults resolves its fault itself.
+//!
+//! It comes here out of its SIGBUS handler, on a stack that is not managed memory, with all other
+//! signals blocked. It tells the engine, carries out what follows, reads the page that it wants
+//! and polls for it; what is to be read beside it is left to the handler, and eviction to the
+//! cleaner. Only when there is no free frame does it reclaim by itself (FlashVM, 4.1.2).
+
+use super::{Core, Freeze, Pager, Read, now};
+use crate::store::FlashStore;
+use crate::sys::demand::PAGES_MAX;
+use flashvm_core::{Access, Action, Event, IoId, PAGE_SIZE, PageId, PageState};
+use rustix::thread::futex;
+use rustix_futex_sync::MutexGuard;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+/// Looks at the count of resolved faults before a thread that waits for another one goes to sleep.
+const LOOKS: u32 = 2000;
+/// A thread that waits looks again after this long: time alone may have changed something.
+const LOOK_AGAIN: Duration = Duration::from_millis(1);
+
+/// What became of a fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Resolution {
+    /// The thread may try again.
+    Resolved,
+    /// The contents are lost: the program gets its SIGBUS.
+    Lost,
+    /// Not a fault on managed memory: whatever it is, it is the program's.
+    NotOurs,
+}
+
+/// Lets threads wait until faults have been resolved, by whomever.
+#[derive(Debug, Default)]
+pub(super) struct Resolved {
+    count: AtomicU32,
+    sleepers: AtomicU32,
+}
+
+impl Resolved {
+    /// To be called with the engine locked, before waiting with it unlocked.
+    fn seen(&self) -> u32 {
+        self.count.load(Ordering::Acquire)
+    }
+
+    /// Something was resolved.
+    pub(super) fn announce(&self) {
+        self.count.fetch_add(1, Ordering::SeqCst);
+        if self.sleepers.load(Ordering::SeqCst) > 0 {
+            let _ = futex::wake(&self.count, futex::Flags::PRIVATE, u32::MAX >> 1);
+        }
+    }
+
+    /// Waits for the next announcement after `seen`, but not for ever.
+    fn wait(&self, seen: u32) {
+        for look in 0..LOOKS {
+            if self.count.load(Ordering::Acquire) != seen {
+                return;
+            }
+            if look % 64 == 63 {
+                rustix::thread::sched_yield();
+            }
+            std::hint::spin_loop();
+        }
+        self.sleepers.fetch_add(1, Ordering::SeqCst);
+        let timeout = rustix::thread::Timespec {
+            tv_sec: 0,
+            tv_nsec: i64::from(LOOK_AGAIN.subsec_nanos()),
+        };
+        let _ = futex::wait(&self.count, futex::Flags::PRIVATE, seen, Some(&timeout));
+        self.sleepers.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl Core {
+    fn awaits(&self, page: PageId) -> bool {
+        self.waiting.iter().any(|&(waiting, _)| waiting == page)
+    }
+
+    /// Takes over the read that brings a page in, if it has not been started.
+    fn take_demand(&mut self, page: PageId) -> Option<(IoId, Read)> {
+        let index = self.to_read.iter().position(|action| match *action {
+            Action::Read {
+                io, count, demand, ..
+            } => demand && count <= PAGES_MAX && self.engine.io_pages(io).contains(&page),
+            _ => false,
+        })?;
+        let Some(Action::Read {
+            io, slot, count, ..
+        }) = self.to_read.remove(index)
+        else {
+            unreachable!("just found")
+        };
+        let buffer = 0;
+        Some((
+            io,
+            Read {
+                slot,
+                count,
+                buffer,
+            },
+        ))
+    }
+}
+
+impl Pager {
+    /// Resolves a fault of the calling thread's. `present` says that the page is there and was
+    /// stopped by write-protection.
+    ///
+    /// Takes locks of the pager's only, which no thread holds while it touches managed memory; the
+    /// caller's stack is not managed, and all signals but the synchronous ones are blocked.
+    pub fn fault(&self, address: usize, access: Access, present: bool) -> Resolution {
+        let Some(page) = self.page_at(address) else {
+            return Resolution::NotOurs;
+        };
+        if self.foreign.lock().find(page).is_some() {
+            return Resolution::NotOurs;
+        }
+        let since = now();
+        let mut core = self.lock_to_fault();
+        match core.engine.page_state(page) {
+            PageState::Poisoned => return Resolution::Lost,
+            // What is parked for it comes first.
+            _ if !core.parked.is_empty() && !self.retry_parked(&mut core) => {
+                self.hand_over(&mut core, false);
+                drop(core);
+                rustix::thread::sched_yield();
+                return Resolution::Resolved;
+            }
+            _ => {}
+        }
+        core.waiting.push((page, since));
+        if present {
+            self.lift_protection(&mut core, page);
+        } else if self.resolve_spurious(&mut core, page) {
+            self.handle_events(&mut core);
+        } else {
+            self.apply(&mut core, Event::Fault { page, access });
+        }
+        while core.awaits(page) {
+            if let Some((io, read)) = core.take_demand(page) {
+                core = self.read_inline(core, io, read);
+            } else if core.engine.deadline().is_some_and(|at| at <= now()) {
+                self.apply(&mut core, Event::Tick);
+            } else if self.alone.load(Ordering::Acquire) || core.engine.stalled() {
+                let before = core.progress;
+                core = self.work(core);
+                if core.progress == before && core.awaits(page) {
+                    core = self.wait(core);
+                }
+            } else {
+                core = self.wait(core);
+            }
+        }
+        if self.alone.load(Ordering::Acquire) {
+            core = self.work(core);
+        }
+        let lost = core.engine.page_state(page) == PageState::Poisoned;
+        self.hand_over(&mut core, false);
+        if lost {
+            Resolution::Lost
+        } else {
+            Resolution::Resolved
+        }
+    }
+
+    /// Waits until some fault has been resolved, or a little.
+    fn wait<'a>(&'a self, mut core: MutexGuard<'a, Core>) -> MutexGuard<'a, Core> {
+        self.hand_over(&mut core, false);
+        let seen = self.resolved.seen();
+        drop(core);
+        self.resolved.wait(seen);
+        self.lock_to_fault()
+    }
+
+    /// Locks the engine where new requests may begin.
+    fn lock_to_fault(&self) -> MutexGuard<'_, Core> {
+        let mut core = self.core.lock();
+        while core.freeze != Freeze::No {
+            core = self.changed.wait(core);
+        }
+        core
+    }
+
+    fn lift_protection(&self, core: &mut Core, page: PageId) {
+        let engine = &core.engine;
+        if engine.page_state(page).is_mapped() && !engine.is_protected(page) {
+            // Another thread was here first, or the protection is one that only stopped a move.
+            let _ = self
+                .region
+                .write_protect(self.address(page), PAGE_SIZE, false);
+            self.note_resolved(core, &Action::Unprotect { page });
+        } else {
+            self.apply(core, Event::WriteProtectFault { page });
+        }
+    }
+
+    /// Reads what a fault of this thread's waits for.
+    fn read_inline<'a>(
+        &'a self,
+        mut core: MutexGuard<'a, Core>,
+        io: IoId,
+        mut read: Read,
+    ) -> MutexGuard<'a, Core> {
+        let Some(mut queue) = self.demand.take() else {
+            // Every queue is in use: the handler has one of its own.
+            core.to_read.push_front(Action::Read {
+                io,
+                slot: read.slot,
+                count: read.count,
+                demand: false,
+            });
+            return core;
+        };
+        read.buffer = queue.buffer();
+        core.reads.insert(io, read);
+        self.hand_over(&mut core, false);
+        drop(core);
+        let offset = FlashStore::offset(read.slot);
+        let whole = queue.read(self.store.file(), offset, read.count * PAGE_SIZE as u32);
+        let failed = self.failed_pages(&read, whole);
+        let mut core = self.lock();
+        self.apply(&mut core, Event::ReadDone { io, failed });
+        core.reads.remove(&io);
+        core
+    }
+}

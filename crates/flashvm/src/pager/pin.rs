@@ -1,0 +1,106 @@
+//! Pages that have to stay where they are while the kernel works on them: those of a system call
+//! that cannot be repeated. Moves of them are refused to the engine, as the kernel refuses those
+//! of pages that it has pinned itself.
+
+use super::{Core, Pager};
+use flashvm_core::{PAGE_SIZE, PageId};
+
+/// At most one in so many of the frames: the rest has to be enough for everybody else.
+const SHARE: u32 = 4;
+
+/// The ranges that are pinned.
+#[derive(Debug, Default)]
+pub(super) struct Pinned {
+    ranges: Vec<(PageId, u32)>,
+    pages: u32,
+}
+
+impl Pinned {
+    /// Whether a page has to stay.
+    pub(super) fn holds(&self, page: PageId) -> bool {
+        let inside = |&(first, count): &(PageId, u32)| page.0.wrapping_sub(first.0) < count;
+        self.ranges.iter().any(inside)
+    }
+
+    /// How many of `count` pages come before the first that has to stay.
+    pub(super) fn free_before(&self, first: PageId, count: u32) -> u32 {
+        if self.ranges.is_empty() {
+            return count;
+        }
+        (0..count)
+            .find(|&i| self.holds(first.plus(i)))
+            .unwrap_or(count)
+    }
+
+    /// After a fork: nobody is in a system call.
+    pub(super) fn clear(&mut self) {
+        self.ranges.clear();
+        self.pages = 0;
+    }
+}
+
+/// Ranges that stay in RAM, once they are there, until this is dropped.
+pub(crate) struct Pins {
+    pager: &'static Pager,
+    ranges: Vec<(PageId, u32)>,
+    any: bool,
+}
+
+impl Pins {
+    pub(crate) fn none(pager: &'static Pager) -> Self {
+        Self {
+            pager,
+            ranges: Vec::new(),
+            any: false,
+        }
+    }
+
+    /// Adds a range, or its beginning if too much is pinned already; bytes of it that are to be
+    /// brought in. What is not managed of it is in RAM anyway.
+    pub(crate) fn add(&mut self, address: usize, len: usize) -> usize {
+        let end = address.saturating_add(len);
+        let span = super::SPAN_PAGES as usize * PAGE_SIZE;
+        let (from, to) = (
+            address.max(self.pager.base),
+            end.min(self.pager.base + span),
+        );
+        let Some(first) = self.pager.page_at(from).filter(|_| from < to) else {
+            return len;
+        };
+        self.any = true;
+        let mut core = self.pager.lock();
+        let room = (core.engine.frames_limit() / SHARE).saturating_sub(core.pins.pages);
+        let wanted = ((to - 1 - self.pager.base) / PAGE_SIZE) as u32 - first.0 + 1;
+        let count = wanted.min(room);
+        if count > 0 {
+            core.pins.pages += count;
+            core.pins.ranges.push((first, count));
+            self.ranges.push((first, count));
+        }
+        // At least a page, even if it may not be kept.
+        let end_of = self.pager.address(first.plus(count.max(1)));
+        len.min(end_of - address)
+    }
+
+    /// Whether any managed memory is concerned.
+    pub(crate) fn any(&self) -> bool {
+        self.any
+    }
+}
+
+impl Drop for Pins {
+    fn drop(&mut self) {
+        if self.ranges.is_empty() {
+            return;
+        }
+        let mut core = self.pager.lock();
+        let Core { pins, .. } = &mut *core;
+        for range in &self.ranges {
+            // Equal ranges stand for each other.
+            if let Some(at) = pins.ranges.iter().position(|other| other == range) {
+                pins.ranges.swap_remove(at);
+                pins.pages -= range.1;
+            }
+        }
+    }
+}
