@@ -25,6 +25,7 @@ static const struct {
 	{"syscalls", part_syscalls}, {"remap", part_remap},   {"signals", part_signals},
 	{"protect", part_protect},
 	{"alloc", part_alloc},	   {"threads", part_threads}, {"exit", part_exit},
+	{"table", part_table},
 };
 enum { PART_COUNT = sizeof parts / sizeof parts[0] };
 

@@ -106,6 +106,7 @@ void part_signals(void);
 void part_alloc(void);
 void part_threads(void);
 void part_exit(void);
+void part_table(void);
 
 /* What `--child NAME` does; returns the exit status. */
 int child_main(const char *name);

@@ -54,6 +54,8 @@ fn compiled(name: &str) -> PathBuf {
                 "signals.c",
                 "alloc.c",
                 "exit.c",
+                "table.c",
+                "table_ways.c",
             ],
         ),
         "torture_cxx" => ("c++", &["torture_cxx.cc"]),
@@ -138,7 +140,7 @@ macro_rules! parts {
 }
 
 parts!(
-    rewrite, zero, syscalls, remap, protect, signals, alloc, threads, exit
+    rewrite, zero, syscalls, remap, protect, signals, alloc, threads, exit, table
 );
 
 #[test]

@@ -15,6 +15,7 @@ use super::stats::ProcessStats;
 use super::{Error, SEATS, os};
 use rustix::fd::BorrowedFd;
 use rustix::mm::{MapFlags, ProtFlags};
+use rustix::thread::{Timespec, futex};
 use std::mem::offset_of;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
@@ -305,38 +306,24 @@ impl Region {
 
     /// Sleeps while the pressure word is `seen`, at most `timeout`; may return early.
     pub(super) fn wait_pressure(&self, seen: u32, timeout: Duration) {
-        let timeout = libc::timespec {
-            tv_sec: timeout.as_secs().try_into().unwrap_or(libc::time_t::MAX),
+        let timeout = Timespec {
+            tv_sec: timeout.as_secs().try_into().unwrap_or(i64::MAX),
             tv_nsec: timeout.subsec_nanos().into(),
         };
-        // SAFETY: the word is an aligned futex word in a mapping that is never removed, and
-        // `timeout` outlives the call; FUTEX_WAIT reads both and writes neither. Shared, not
-        // FUTEX_PRIVATE, because the waker may be another process. Every result (woken, EAGAIN,
-        // EINTR, ETIMEDOUT) means the same to the caller: look at the word again.
-        unsafe {
-            libc::syscall(
-                libc::SYS_futex,
-                self.header().pressure.as_ptr(),
-                libc::FUTEX_WAIT,
-                seen,
-                &raw const timeout,
-                std::ptr::null::<u32>(),
-                0,
-            );
-        }
+        // Shared, because the waker may be another process. Every result (woken, EAGAIN, EINTR,
+        // ETIMEDOUT) means the same to the caller: look at the word again.
+        let _ = futex::wait(
+            &self.header().pressure,
+            futex::Flags::empty(),
+            seen,
+            Some(&timeout),
+        );
     }
 
     /// Wakes all who sleep on the pressure word.
     pub(super) fn wake_pressure(&self) {
-        // SAFETY: FUTEX_WAKE only uses the address of this futex word, which stays mapped.
-        unsafe {
-            libc::syscall(
-                libc::SYS_futex,
-                self.header().pressure.as_ptr(),
-                libc::FUTEX_WAKE,
-                i32::MAX,
-            );
-        }
+        let all = i32::MAX as u32;
+        let _ = futex::wake(&self.header().pressure, futex::Flags::empty(), all);
     }
 
     fn settings_area(&self) -> &'static [AtomicU8] {

@@ -151,7 +151,7 @@ impl Control {
                 self.region.records()[index as usize].stats.clear();
                 return Ok(self.process_at(index, next));
             }
-            std::thread::sleep(SEAT_WAIT);
+            crate::sys::sleep(SEAT_WAIT);
         }
         Err(Error::Full)
     }
@@ -271,7 +271,7 @@ impl Process {
                 if !self.somebody_has_died() {
                     return false;
                 }
-                std::thread::sleep(COMMIT_WAIT);
+                crate::sys::sleep(COMMIT_WAIT);
             }
             self.commit(pages)
         })

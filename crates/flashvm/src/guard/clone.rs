@@ -11,7 +11,7 @@ use super::frame::{AltStack, Context, Frame, Info, STATE_ALIGN, state_bytes};
 use super::signals::{self, Actions};
 use super::{arm_thread, memory};
 use crate::pager;
-use crate::pager::eprint_line;
+use crate::pager::{Pins, eprint_line};
 use crate::sys::raw::{self, set_signal_mask};
 use crate::sys::signals::SYNCHRONOUS;
 use rustix::io::Errno;
@@ -34,7 +34,6 @@ pub(crate) struct Start {
     context: *const Context,
     guarded: bool,
     flags: u64,
-    parent_tid: usize,
     child_tid: usize,
     /// A table of handlers of its own, to be freed.
     own_actions: bool,
@@ -111,7 +110,7 @@ impl Request {
         room: &mut [u64; ARGS_WORDS],
     ) -> (i64, [usize; 6]) {
         let mut words = self.words;
-        words[0] &= !(CLONE_PARENT_SETTID | CLONE_CHILD_SETTID);
+        words[0] &= !CLONE_CHILD_SETTID;
         if words[0] & CLONE_VM == 0 {
             // The kernel writes that in the child's memory, which is a copy.
             words[0] &= !CLONE_CHILD_CLEARTID;
@@ -170,6 +169,7 @@ fn fork(record: &mut Record, context: &mut Context, number: i64, request: &Reque
     let (words, flags) = (request.words, request.flags());
     let mut room = [0; ARGS_WORDS];
     let (number, args) = request.call(number, None, &mut room);
+    let _there = parent_tid_there(request);
     // SAFETY: the child goes on here, with copies of all memory and of this thread alone.
     let result = pager.fork_inline(|| unsafe { raw::syscall(number, args) });
     if result == 0 {
@@ -195,10 +195,20 @@ fn fork(record: &mut Record, context: &mut Context, number: i64, request: &Reque
             ));
             crate::sys::signals::abort();
         }
-    } else if result > 0 && flags & CLONE_PARENT_SETTID != 0 {
-        memory::write(words[3] as usize, &(result as i32));
     }
     result
+}
+
+/// Brings in, to stay, the word to which the kernel writes a child's number before the child runs.
+fn parent_tid_there(request: &Request) -> Option<Pins> {
+    let address = request.words[3] as usize;
+    if request.flags() & CLONE_PARENT_SETTID == 0 {
+        return None;
+    }
+    let mut pins = Pins::none(pager()?);
+    pins.add(address, size_of::<i32>());
+    memory::make_resident(address, size_of::<i32>(), true);
+    Some(pins)
 }
 
 /// Sets the address that is cleared when a thread ends; the guard sees to it where the kernel
@@ -254,7 +264,6 @@ fn thread(record: &mut Record, context: &mut Context, number: i64, request: &Req
                 context: placed,
                 guarded: true,
                 flags,
-                parent_tid: request.words[3] as usize,
                 child_tid: request.words[2] as usize,
                 own_actions,
             },
@@ -272,10 +281,9 @@ fn thread(record: &mut Record, context: &mut Context, number: i64, request: &Req
         let mut room = [0; ARGS_WORDS];
         let on = (stack.sp, landing - stack.sp);
         let (number, args) = request.call(number, Some(on), &mut room);
+        let there = parent_tid_there(&request);
         let result = flashvm_guard_clone(number, &args, child.cast());
-        if result > 0 && flags & CLONE_PARENT_SETTID != 0 {
-            memory::write(request.words[3] as usize, &(result as i32));
-        }
+        drop(there);
         // A child of vfork has ended or become another program by now.
         if result < 0 || flags & CLONE_VFORK != 0 {
             release(child);
@@ -358,7 +366,6 @@ pub(super) fn own_thread(number: i64, args: &[usize; 6], context: &Context) -> i
                 context: placed,
                 guarded: false,
                 flags: request.flags(),
-                parent_tid: request.words[3] as usize,
                 child_tid: request.words[2] as usize,
                 own_actions: false,
             },
@@ -368,11 +375,7 @@ pub(super) fn own_thread(number: i64, args: &[usize; 6], context: &Context) -> i
         let mut room = [0; ARGS_WORDS];
         // Only the top matters to the kernel.
         let (number, args) = request.call(number, Some((record - 4096, 4096 - 64)), &mut room);
-        let result = flashvm_guard_clone(number, &args, child.cast());
-        if result > 0 && request.flags() & CLONE_PARENT_SETTID != 0 {
-            memory::write(request.words[3] as usize, &(result as i32));
-        }
-        result
+        flashvm_guard_clone(number, &args, child.cast())
     }
 }
 
@@ -391,9 +394,6 @@ pub(super) unsafe extern "C" fn begin(record: *mut c_void) -> ! {
         crate::sys::signals::abort();
     }
     let tid = rustix::thread::gettid().as_raw_nonzero().get();
-    if start.flags & CLONE_PARENT_SETTID != 0 {
-        memory::write(start.parent_tid, &tid);
-    }
     if start.flags & CLONE_CHILD_SETTID != 0 {
         memory::write(start.child_tid, &tid);
     }
@@ -410,14 +410,21 @@ pub(super) fn exit(record: &mut Record, status: i32) -> isize {
         // What the kernel would do when nobody can resolve its fault any more. From here on the
         // thread touches nothing of the program's.
         memory::write(record.clear_tid, &0_i32);
-        let wake = libc::FUTEX_WAKE as usize;
+        let wake = [
+            record.clear_tid,
+            libc::FUTEX_WAKE as usize,
+            i32::MAX as usize,
+            0,
+            0,
+            0,
+        ];
+        // The kernel looks at the page, which may have left again.
         // SAFETY: only the address counts.
-        unsafe {
-            raw::syscall(
-                libc::SYS_futex,
-                [record.clear_tid, wake, i32::MAX as usize, 0, 0, 0],
-            )
-        };
+        while unsafe { raw::syscall(libc::SYS_futex, wake) } == failed(Errno::FAULT) {
+            if !entry::touch(record.clear_tid, false) {
+                break;
+            }
+        }
     }
     if record.start.flags & CLONE_VFORK != 0 {
         // The parent frees the block.
@@ -446,7 +453,6 @@ pub(super) fn first(record: *mut Record) {
                 context: std::ptr::null(),
                 guarded: true,
                 flags: 0,
-                parent_tid: 0,
                 child_tid: 0,
                 own_actions: false,
             },

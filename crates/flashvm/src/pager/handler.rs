@@ -48,6 +48,7 @@ impl Pager {
         let linger = if listens { LINGER } else { Nanos(0) };
         loop {
             self.handler_called.store(false, Ordering::Relaxed);
+            self.demand.open_wanted();
             if let Some(io) = &mut io {
                 io.reap(&mut completions);
             }

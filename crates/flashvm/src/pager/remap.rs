@@ -219,7 +219,7 @@ impl Pager {
             let in_flight = core.engine.in_flight(page, run) || core.engine.in_flight(target, run);
             if in_flight || !core.parked.is_empty() {
                 drop(core);
-                std::thread::sleep(IN_FLIGHT_WAIT);
+                crate::sys::sleep(IN_FLIGHT_WAIT);
                 continue;
             }
             let moved = if state.is_in_shadow() && self.can_move {
@@ -254,7 +254,7 @@ impl Pager {
                 // The handler has to read an event first.
                 Err(()) => {
                     drop(core);
-                    std::thread::sleep(IN_FLIGHT_WAIT);
+                    crate::sys::sleep(IN_FLIGHT_WAIT);
                 }
             }
         }

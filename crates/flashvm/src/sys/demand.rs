@@ -2,8 +2,9 @@
 //!
 //! A queue belongs to one thread from the request to its completion, so nothing is left in it
 //! when the next thread takes it, and no completion ever interrupts a thread that has gone on.
-//! Queues are opened when they are first needed. Where there is no io_uring the thread reads with
-//! `pread`, and sleeps meanwhile.
+//! The handler opens queues, one whenever there was none to take: the C library, which has a part
+//! in it, may touch managed memory. Where there is no io_uring the thread reads with `pread`, and
+//! sleeps meanwhile.
 
 use super::flash_io::read_now;
 use super::{descriptors, map, raw};
@@ -28,6 +29,8 @@ const LOOKS: u32 = 128;
 pub(crate) struct DemandQueues {
     slots: [Slot; QUEUES],
     opened: AtomicU32,
+    /// A thread found no free one.
+    wanted: AtomicBool,
     without_ring: bool,
 }
 
@@ -55,11 +58,12 @@ impl DemandQueues {
         Self {
             slots: [const {
                 Slot {
-                    taken: AtomicBool::new(false),
+                    taken: AtomicBool::new(true),
                     queue: UnsafeCell::new(None),
                 }
             }; QUEUES],
             opened: AtomicU32::new(0),
+            wanted: AtomicBool::new(false),
             without_ring,
         }
     }
@@ -74,24 +78,35 @@ impl DemandQueues {
         let free = |slot: &&Slot| {
             !slot.taken.load(Ordering::Relaxed) && !slot.taken.swap(true, Ordering::Acquire)
         };
-        let slot = self.slots.iter().find(free)?;
+        let Some(slot) = self.slots.iter().find(free) else {
+            self.wanted.store(true, Ordering::Relaxed);
+            return None;
+        };
         // SAFETY: `taken` has just been set by this thread.
-        let queue = unsafe { &mut *slot.queue.get() };
-        if queue.is_none() {
-            let Ok(buffer) = map::own(PAGES_MAX as usize * PAGE_SIZE) else {
-                slot.taken.store(false, Ordering::Release);
-                return None;
-            };
-            let ring = (!self.without_ring)
-                .then(|| open_ring(buffer).ok())
-                .flatten();
-            *queue = Some(Queue { ring, buffer });
-            self.opened.fetch_add(1, Ordering::Relaxed);
+        let queue = unsafe { &*slot.queue.get() };
+        let buffer = queue.as_ref()?.buffer;
+        Some(DemandQueue { slot, buffer })
+    }
+
+    /// Opens one more queue if there were too few. Called by one thread only.
+    pub(crate) fn open_wanted(&self) {
+        if !self.wanted.swap(false, Ordering::Relaxed) {
+            return;
         }
-        Some(DemandQueue {
-            slot,
-            buffer: queue.as_ref()?.buffer,
-        })
+        let index = self.opened.load(Ordering::Relaxed);
+        let Some(slot) = self.slots.get(index as usize) else {
+            return;
+        };
+        let Ok(buffer) = map::own(PAGES_MAX as usize * PAGE_SIZE) else {
+            return;
+        };
+        let ring = (!self.without_ring)
+            .then(|| open_ring(buffer).ok())
+            .flatten();
+        // SAFETY: nobody takes this slot before `taken` is cleared for the first time, below.
+        unsafe { *slot.queue.get() = Some(Queue { ring, buffer }) };
+        self.opened.store(index + 1, Ordering::Relaxed);
+        slot.taken.store(false, Ordering::Release);
     }
 }
 

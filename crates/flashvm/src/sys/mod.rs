@@ -21,3 +21,11 @@ pub(crate) mod thread;
 pub(crate) mod uffd;
 
 pub use descriptors::{all, is_ours};
+
+/// Sleeps, without the C library: its calls may touch managed memory, where a lock is held.
+pub(crate) fn sleep(time: std::time::Duration) {
+    let _ = rustix::thread::nanosleep(&rustix::thread::Timespec {
+        tv_sec: time.as_secs() as i64,
+        tv_nsec: i64::from(time.subsec_nanos()),
+    });
+}

@@ -74,5 +74,6 @@ pub(super) const ROWS: &[Row] = &[
     row!(SYS_time, Never, [output(0, Bytes(size::WORD))]),
     row!(SYS_sysfs, Never, [by(1, 0, SYSFS_1), by(2, 0, SYSFS_2)]),
     row!(SYS_arch_prctl, Never, [by(1, 0, ARCH_PRCTL)]),
+    // Its errors have 32 bits: EFAULT is 0xffff_fff2.
     row!(SYS_modify_ldt, Never, [both(1, Arg(2))]),
 ];

@@ -171,3 +171,17 @@ fn ioctls_have_the_size_that_they_say() {
         assert_eq!((case.direction, case.shape), (direction, bytes(len)));
     }
 }
+
+/// The torture program makes every one of these calls: `ROW(name)`.
+#[test]
+fn every_row_is_tortured() {
+    let rows_of_the_test = include_str!("../../../../../tests/torture/table.c");
+    for row in rows() {
+        let expected = format!("\nROW({})", row.name);
+        assert!(
+            rows_of_the_test.contains(&expected),
+            "tests/torture/table.c lacks ROW({})",
+            row.name
+        );
+    }
+}
