@@ -5,7 +5,7 @@ use super::block::Record;
 use super::entry::{self, RESTART, flashvm_guard_call};
 use super::frame::Context;
 use super::memory::{Program, make_resident};
-use super::table::{self, Consumes, Direction, Row};
+use super::table::{self, Direction, Row};
 use super::walk;
 use super::{clone, exec, refusals, signals, transfer};
 use crate::mapping;
@@ -203,27 +203,25 @@ pub(super) fn call(record: &Record, number: i64, args: &[usize; 6]) -> isize {
     unsafe { flashvm_guard_call(number, args, &raw const record.pending) }
 }
 
-/// Makes a call, with its memory in RAM where that is needed: from the start if the call cannot
-/// be repeated, else after it has met memory that is not there.
+/// Makes a call with its memory in RAM, and again while not all of that can be kept there at once.
+///
+/// It could be made first and repeated after `EFAULT`. But many calls take something before they
+/// write (a datagram, a child's status), or write a part of what they have read: those must not
+/// meet absent memory at all. Those that are made often and may be repeated do not come here
+/// unless they have to (`flashvm-cli`'s `preload/transfer.rs`).
 fn repeat(record: &Record, number: i64, args: &[usize; 6]) -> isize {
     let row = table::row(number);
-    let mut bring = row.is_some_and(|row| row.consumes != Consumes::Never);
     for _ in 0..TRIES {
-        let pins = if bring { bring_in(row, args) } else { None };
-        let brought = pins.is_some();
+        let pins = bring_in(row, args);
         let result = call(record, number, args);
-        drop(pins);
-        match result {
-            EFAULT if !bring => bring = true,
-            // More than can be kept in RAM at once, or that is pinned just now.
-            EFAULT if brought => {}
-            done if done > 0 => {
-                let done = done as usize;
-                return transfer::rest(number, args, done, |number, rest| {
-                    repeat(record, number, rest)
-                });
-            }
-            result => return result,
+        let again = result == EFAULT && pins.is_some_and(|pins| pins.fell_short());
+        if result > 0 {
+            return transfer::rest(number, args, result as usize, |number, rest| {
+                repeat(record, number, rest)
+            });
+        }
+        if !again {
+            return result;
         }
     }
     EFAULT

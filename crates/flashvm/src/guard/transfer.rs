@@ -4,7 +4,7 @@
 use super::entry;
 use crate::pager;
 use flashvm_core::PAGE_SIZE;
-use rustix::fs::{FileType, fstat};
+use rustix::fs::{FileType, OFlags, fcntl_getfl, fstat};
 use std::os::fd::BorrowedFd;
 
 /// The kernel's limit of a vector.
@@ -12,8 +12,8 @@ const PARTS_MAX: usize = 1024;
 
 /// Where a transfer's memory is named.
 enum Memory {
-    /// Address in argument 1, bytes in argument 2.
-    Flat,
+    /// Address in this argument, bytes in the next.
+    Flat(usize),
     /// Array of `iovec` in argument 1, their number in argument 2.
     Vector,
 }
@@ -21,26 +21,32 @@ enum Memory {
 /// How a call moves bytes.
 struct Transfer {
     memory: Memory,
-    sends: bool,
+    /// It goes on without waiting for somebody else: what is read may have no more to give.
+    goes_on: bool,
     /// The offset in the file is argument 3.
     at_offset: bool,
 }
 
-fn transfer(number: i64) -> Option<Transfer> {
-    let (memory, sends, at_offset) = match number {
-        libc::SYS_read => (Memory::Flat, false, false),
-        libc::SYS_pread64 => (Memory::Flat, false, true),
-        libc::SYS_write | libc::SYS_sendto => (Memory::Flat, true, false),
-        libc::SYS_pwrite64 => (Memory::Flat, true, true),
+fn transfer(number: i64, args: &[usize; 6]) -> Option<Transfer> {
+    let (memory, goes_on, at_offset) = match number {
+        libc::SYS_read => (Memory::Flat(1), false, false),
+        libc::SYS_pread64 => (Memory::Flat(1), false, true),
+        libc::SYS_write | libc::SYS_sendto => (Memory::Flat(1), true, false),
+        libc::SYS_pwrite64 => (Memory::Flat(1), true, true),
         libc::SYS_readv => (Memory::Vector, false, false),
         libc::SYS_preadv => (Memory::Vector, false, true),
         libc::SYS_writev => (Memory::Vector, true, false),
         libc::SYS_pwritev => (Memory::Vector, true, true),
+        libc::SYS_getrandom => (Memory::Flat(0), true, false),
+        libc::SYS_vmsplice => (Memory::Vector, is_open_for_writing(args[0]), false),
+        // With an offset of -1 they use the file's own.
+        libc::SYS_preadv2 => (Memory::Vector, false, args[3] != usize::MAX),
+        libc::SYS_pwritev2 => (Memory::Vector, true, args[3] != usize::MAX),
         _ => return None,
     };
     Some(Transfer {
         memory,
-        sends,
+        goes_on,
         at_offset,
     })
 }
@@ -56,9 +62,9 @@ pub(super) fn rest(
     let all = done as isize;
     let Some(Transfer {
         memory,
-        sends,
+        goes_on,
         at_offset,
-    }) = transfer(number)
+    }) = transfer(number, args)
     else {
         return all;
     };
@@ -68,11 +74,11 @@ pub(super) fn rest(
     }
     let parts;
     match memory {
-        Memory::Flat => {
-            if done >= args[2] || !is_ours(args[1] + done) {
+        Memory::Flat(at) => {
+            if done >= args[at + 1] || !is_ours(args[at] + done) {
                 return all;
             }
-            (next[1], next[2]) = (args[1] + done, args[2] - done);
+            (next[at], next[at + 1]) = (args[at] + done, args[at + 1] - done);
         }
         Memory::Vector => {
             let Some(left) = left_of(args[1], args[2], done) else {
@@ -82,8 +88,7 @@ pub(super) fn rest(
             (next[1], next[2]) = (parts.as_ptr() as usize, parts.len());
         }
     }
-    // What else can be read may have no more to give, and would wait for it.
-    if !sends && !is_regular_file(args[0]) {
+    if !goes_on && !is_regular_file(args[0]) {
         return all;
     }
     all + again(number, &next).max(0)
@@ -123,4 +128,11 @@ fn is_regular_file(fd: usize) -> bool {
     // SAFETY: the descriptor is only looked at, while this call lasts.
     let fd = unsafe { BorrowedFd::borrow_raw(fd as i32) };
     fstat(fd).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode).is_file())
+}
+
+/// The end of a pipe that takes bytes.
+fn is_open_for_writing(fd: usize) -> bool {
+    // SAFETY: as above.
+    let fd = unsafe { BorrowedFd::borrow_raw(fd as i32) };
+    fcntl_getfl(fd).is_ok_and(|flags| flags.contains(OFlags::WRONLY))
 }

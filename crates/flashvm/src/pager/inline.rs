@@ -138,17 +138,19 @@ impl Pager {
             self.apply(&mut core, Event::Fault { page, access });
         }
         while core.awaits(page) {
+            let before = core.progress;
             if let Some((io, read)) = core.take_demand(page) {
                 core = self.read_inline(core, io, read);
-            } else if core.engine.deadline().is_some_and(|at| at <= now()) {
+                continue;
+            }
+            if core.engine.deadline().is_some_and(|at| at <= now()) {
                 self.apply(&mut core, Event::Tick);
-            } else if self.alone.load(Ordering::Acquire) || core.engine.stalled() {
-                let before = core.progress;
+            }
+            if self.alone.load(Ordering::Acquire) || core.engine.stalled() {
                 core = self.work(core);
-                if core.progress == before && core.awaits(page) {
-                    core = self.wait(core);
-                }
-            } else {
+            }
+            // What has to happen first may need the engine.
+            if core.progress == before && core.awaits(page) {
                 core = self.wait(core);
             }
         }

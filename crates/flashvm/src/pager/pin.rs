@@ -44,6 +44,7 @@ pub(crate) struct Pins {
     pager: &'static Pager,
     ranges: Vec<(PageId, u32)>,
     any: bool,
+    fell_short: bool,
 }
 
 impl Pins {
@@ -52,6 +53,7 @@ impl Pins {
             pager,
             ranges: Vec::new(),
             any: false,
+            fell_short: false,
         }
     }
 
@@ -79,7 +81,13 @@ impl Pins {
         }
         // At least a page, even if it may not be kept.
         let end_of = self.pager.address(first.plus(count.max(1)));
+        self.fell_short |= count < wanted;
         len.min(end_of - address)
+    }
+
+    /// Whether not everything that was added could be pinned.
+    pub(crate) fn fell_short(&self) -> bool {
+        self.fell_short
     }
 
     /// Whether any managed memory is concerned.

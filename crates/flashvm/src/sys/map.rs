@@ -107,7 +107,7 @@ pub(crate) fn unshare(page: usize) -> Result<(), Errno> {
 /// Where the mapping of an address ends, and its protection.
 pub(crate) fn mapping_at(address: usize) -> Option<(usize, ProtFlags)> {
     let maps = rustix::fs::open(
-        "/proc/self/maps",
+        "/proc/thread-self/maps",
         rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC,
         rustix::fs::Mode::empty(),
     )
@@ -201,7 +201,7 @@ pub(crate) fn protect(start: usize, len: usize, prot: MprotectFlags) -> Result<(
 /// This process' memory as a file: reads also what the program may not.
 pub(crate) fn own_memory() -> Result<OwnedFd, Errno> {
     rustix::fs::open(
-        "/proc/self/mem",
+        "/proc/thread-self/mem",
         rustix::fs::OFlags::RDWR | rustix::fs::OFlags::CLOEXEC,
         rustix::fs::Mode::empty(),
     )
@@ -212,7 +212,7 @@ pub(crate) fn own_memory() -> Result<OwnedFd, Errno> {
 pub(crate) fn is_present(address: usize) -> bool {
     const PRESENT_OR_SWAPPED: u64 = 3 << 62;
     let entry = rustix::fs::open(
-        "/proc/self/pagemap",
+        "/proc/thread-self/pagemap",
         rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC,
         rustix::fs::Mode::empty(),
     )
@@ -245,7 +245,7 @@ mod tests {
         let at = own(3 * page).unwrap();
         protect(at + page, page, MprotectFlags::READ).unwrap();
         let maps = rustix::fs::open(
-            "/proc/self/maps",
+            "/proc/thread-self/maps",
             rustix::fs::OFlags::RDONLY,
             rustix::fs::Mode::empty(),
         )
