@@ -250,7 +250,7 @@ def measure(kind, args, folder):
     if code != 0:
         return {"name": kind.name, "problem": f"ends with {code} without flashvm"}
     stats = place / "stats.json"
-    prefix = [str(args.flashvm), "run", "--ram", budget, "--flash", str(args.flash or store), "--stats", str(stats), "--"]
+    prefix = [str(args.flashvm), "run", "--ram", budget, "--fault", args.fault, "--flash", str(args.flash or store), "--stats", str(stats), "--"]
     if args.only_bare:
         prefix, stats = [], None
     paged_code, paged_seconds, paged_rss = program.run(prefix, paged)
@@ -332,6 +332,7 @@ def main():
     parser.add_argument("--flashvm", type=Path, default=ROOT / "target/release/flashvm")
     parser.add_argument("--flash", type=Path, help="folder or device of the store")
     parser.add_argument("--ram", help="another budget than each program's own")
+    parser.add_argument("--fault", choices=["auto", "inline", "handler"], default="auto", help="who resolves faults")
     parser.add_argument("--only-bare", action="store_true", help="check the script: both runs without flashvm")
     parser.add_argument("--write", type=Path, help="write the document here")
     parser.add_argument("--json", type=Path)

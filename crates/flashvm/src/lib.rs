@@ -13,6 +13,8 @@ pub mod exec;
     reason = "signal frames and system calls; the module opens with its argument"
 )]
 pub mod guard;
+#[allow(unsafe_code, reason = "descriptors of the program's are looked at by number")]
+pub mod kinds;
 #[allow(
     unsafe_code,
     reason = "passes on system calls of the program's, of memory that is its own"
@@ -33,6 +35,7 @@ pub use guard::on_guard_stack;
 pub use pager::{
     Delivery, ForkHooks, Inheritance, Pager, Resolution, pager, set_fork_hooks, start,
 };
+pub use sys::raw::syscall as raw_call;
 pub use sys::signals::{Uninterrupted, abort};
 pub use sys::thread::on_pager_stack;
 pub use sys::uffd::{Features, probe as probe_userfaultfd, probe_user_mode};

@@ -4,6 +4,7 @@
 //! - `allocator`: `malloc` and its kin, on mimalloc over managed memory;
 //! - `mapping`: `mmap` and its kin;
 //! - `process`: joining the run, fork, and descriptors;
+//! - `transfer`: the calls that are made most;
 //! - `exec`: child programs.
 
 mod allocator;
@@ -11,6 +12,7 @@ mod exec;
 mod internal;
 mod mapping;
 mod process;
+mod transfer;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

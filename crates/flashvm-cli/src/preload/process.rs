@@ -136,6 +136,7 @@ extern "C" fn close(fd: c_int) -> c_int {
         set_errno(Errno::BADF);
         return -1;
     }
+    flashvm::kinds::forget(fd);
     // SAFETY: passes on what the program asked for.
     unsafe { libc::syscall(libc::SYS_close, c_long::from(fd)) as c_int }
 }

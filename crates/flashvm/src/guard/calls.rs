@@ -8,7 +8,7 @@ use super::memory::{Program, make_resident};
 use super::table::{self, Direction, Row};
 use super::walk;
 use super::{clone, exec, refusals, signals, transfer};
-use crate::mapping;
+use crate::{kinds, mapping};
 use crate::pager::Pins;
 use crate::sys::raw;
 use crate::{is_pager_descriptor, pager};
@@ -125,8 +125,20 @@ fn answer(record: &mut Record, context: &mut Context, number: i64, args: &[usize
         libc::SYS_mlock | libc::SYS_mlock2 if mapping::lock_refused(a, b) => failed(Errno::NOMEM),
         libc::SYS_mlockall => failed(Errno::NOMEM),
         libc::SYS_close if is_pager_descriptor(a as i32) => failed(Errno::BADF),
+        libc::SYS_close => {
+            kinds::forget(a as i32);
+            repeat(record, number, args)
+        }
         libc::SYS_dup2 | libc::SYS_dup3 if is_pager_descriptor(b as i32) => failed(Errno::BUSY),
-        libc::SYS_close_range if c == 0 => status(close_range(a as u32, b as u32)),
+        libc::SYS_dup2 | libc::SYS_dup3 => {
+            let result = repeat(record, number, args);
+            kinds::forget(b as i32);
+            result
+        }
+        libc::SYS_close_range if c == 0 => {
+            kinds::forget_range(a as u32, b as u32);
+            status(close_range(a as u32, b as u32))
+        }
         OWN_CALL => own(a, b, c),
         _ => match refusals::refused(number, args) {
             Some(error) => failed(error),

@@ -2,9 +2,10 @@
 //! may expect of a file, and of what it sends and waits for, that all of it is moved.
 
 use super::entry;
+use crate::kinds::{Kind, kind};
 use crate::pager;
 use flashvm_core::PAGE_SIZE;
-use rustix::fs::{FileType, OFlags, fcntl_getfl, fstat};
+use rustix::fs::{OFlags, fcntl_getfl};
 use std::os::fd::BorrowedFd;
 
 /// The kernel's limit of a vector.
@@ -88,7 +89,7 @@ pub(super) fn rest(
             (next[1], next[2]) = (parts.as_ptr() as usize, parts.len());
         }
     }
-    if !goes_on && !is_regular_file(args[0]) {
+    if !goes_on && kind(args[0] as i32) != Kind::File {
         return all;
     }
     all + again(number, &next).max(0)
@@ -124,15 +125,9 @@ fn left_of(array: usize, count: usize, done: usize) -> Option<Vec<[usize; 2]>> {
     Some(parts.split_off(first))
 }
 
-fn is_regular_file(fd: usize) -> bool {
-    // SAFETY: the descriptor is only looked at, while this call lasts.
-    let fd = unsafe { BorrowedFd::borrow_raw(fd as i32) };
-    fstat(fd).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode).is_file())
-}
-
 /// The end of a pipe that takes bytes.
 fn is_open_for_writing(fd: usize) -> bool {
-    // SAFETY: as above.
+    // SAFETY: the descriptor is only looked at, while this call lasts.
     let fd = unsafe { BorrowedFd::borrow_raw(fd as i32) };
     fcntl_getfl(fd).is_ok_and(|flags| flags.contains(OFlags::WRONLY))
 }

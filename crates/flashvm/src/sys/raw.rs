@@ -12,7 +12,7 @@ use rustix::io::Errno;
 /// As the call that is made.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
-pub(crate) unsafe fn syscall(number: i64, args: [usize; 6]) -> isize {
+pub unsafe fn syscall(number: i64, args: [usize; 6]) -> isize {
     let result: isize;
     // SAFETY: the kernel clobbers rcx and r11 and returns in rax; memory as the caller vouches.
     unsafe {
@@ -39,7 +39,7 @@ pub(crate) unsafe fn syscall(number: i64, args: [usize; 6]) -> isize {
 /// As the call that is made.
 #[cfg(target_arch = "aarch64")]
 #[inline(always)]
-pub(crate) unsafe fn syscall(number: i64, args: [usize; 6]) -> isize {
+pub unsafe fn syscall(number: i64, args: [usize; 6]) -> isize {
     let result: isize;
     // SAFETY: the kernel keeps all registers but x0; memory as the caller vouches.
     unsafe {

@@ -1,0 +1,187 @@
+//! The calls that programs make most: in inline mode they go to the kernel from here, past the
+//! guard, which costs a microsecond. What the kernel cannot do because memory is not in RAM, and
+//! what it could do only once, goes to the guard after all. In handler mode they are the C
+//! library's.
+
+use super::{guarded, set_errno};
+use flashvm::kinds::{Kind, kind};
+use rustix::io::Errno;
+use std::ffi::{CStr, c_int, c_long, c_void};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+const PAGE: usize = 4096;
+const EFAULT: isize = -(libc::EFAULT as isize);
+
+unsafe extern "C" {
+    static __libc_single_threaded: u8;
+    fn pthread_setcanceltype(kind: c_int, before: *mut c_int) -> c_int;
+}
+
+const ASYNCHRONOUS: c_int = 1;
+
+/// A system call from this object's text, at which a thread can be cancelled as at the C library's.
+#[inline]
+fn call(number: c_long, args: [usize; 6]) -> isize {
+    // SAFETY: passes on what the program asked for. The flag is the C library's own; between the
+    // two changes of the thread's cancellation type there is nothing that would have to be undone.
+    unsafe {
+        if __libc_single_threaded != 0 {
+            return flashvm::raw_call(number, args);
+        }
+        let mut before = 0;
+        pthread_setcanceltype(ASYNCHRONOUS, &raw mut before);
+        let result = flashvm::raw_call(number, args);
+        pthread_setcanceltype(before, &raw mut before);
+        result
+    }
+}
+
+/// The same by way of the guard, which brings in what is not in RAM.
+#[cold]
+fn guarded_call(number: c_long, args: [usize; 6]) -> isize {
+    let [a, b, c, d, e, f] = args;
+    // SAFETY: passes on what the program asked for; the guard catches it in the C library's text.
+    unsafe { libc::syscall(number, a, b, c, d, e, f) as isize }
+}
+
+/// What the program gets of a kernel's result.
+#[inline]
+fn answer(result: isize) -> isize {
+    if (-4095..0).contains(&result) {
+        set_errno(Errno::from_raw_os_error(-result as i32));
+        return -1;
+    }
+    result
+}
+
+#[inline]
+fn is_managed(address: usize, len: usize) -> bool {
+    flashvm::pager().is_some_and(|pager| pager.manages(address, len))
+}
+
+/// What may be done about a transfer that met absent memory.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// It sends: it may be made again, and goes on until everything is sent.
+    Send,
+    /// It receives: that depends on what is received from.
+    Receive,
+}
+
+/// A transfer between a descriptor (argument 0) and memory (arguments 1 and 2).
+#[inline]
+fn transfer(number: c_long, way: Way, args: [usize; 6], at_offset: bool) -> isize {
+    let [fd, buffer, len, ..] = args;
+    if !is_managed(buffer, len) {
+        return answer(call(number, args));
+    }
+    let kind = match way {
+        Way::Send => Kind::File,
+        Way::Receive => kind(fd as c_int),
+    };
+    if kind == Kind::Consumed {
+        return guarded_call(number, args);
+    }
+    let done = call(number, args);
+    let next = buffer.wrapping_add(done as usize);
+    if done == EFAULT {
+        return guarded_call(number, args);
+    }
+    // It may have stopped where memory was not in RAM.
+    if done > 0
+        && (done as usize) < len
+        && next.is_multiple_of(PAGE)
+        && kind == Kind::File
+        && is_managed(next, 1)
+    {
+        let mut rest = args;
+        (rest[1], rest[2]) = (next, len - done as usize);
+        if at_offset {
+            rest[3] += done as usize;
+        }
+        return super::keeping_errno(|| done + guarded_call(number, rest).max(0));
+    }
+    answer(done)
+}
+
+/// A call that may be made again after `EFAULT`.
+#[inline]
+fn repeatable(number: c_long, args: [usize; 6]) -> isize {
+    match call(number, args) {
+        EFAULT => guarded_call(number, args),
+        result => answer(result),
+    }
+}
+
+/// A message is received past the guard only if nothing of it can be lost.
+fn message_stays(fd: c_int, message: usize) -> bool {
+    if kind(fd) != Kind::Stream || is_managed(message, size_of::<libc::msghdr>()) {
+        return false;
+    }
+    let message = message as *const libc::msghdr;
+    // SAFETY: the program's own structure, in memory that is in RAM.
+    message.is_null() || unsafe { (*message).msg_control.is_null() }
+}
+
+/// The next symbol of a name: the C library's.
+fn next(cache: &AtomicUsize, name: &CStr) -> usize {
+    let known = cache.load(Ordering::Relaxed);
+    if known != 0 {
+        return known;
+    }
+    // SAFETY: the name is a string.
+    let symbol = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) } as usize;
+    assert!(symbol != 0, "the C library has {name:?}");
+    cache.store(symbol, Ordering::Relaxed);
+    symbol
+}
+
+/// Defines a symbol: past the guard in inline mode, the C library's else.
+macro_rules! symbol {
+    ($name:ident, $real:literal, ($($arg:ident: $kind:ty),*) -> $result:ty, $inline:expr) => {
+        #[unsafe(no_mangle)]
+        unsafe extern "C-unwind" fn $name($($arg: $kind),*) -> $result {
+            if guarded() {
+                return $inline as $result;
+            }
+            static REAL: AtomicUsize = AtomicUsize::new(0);
+            // SAFETY: the C library's function of this name has this type.
+            unsafe {
+                let real: unsafe extern "C-unwind" fn($($kind),*) -> $result =
+                    std::mem::transmute(next(&REAL, $real));
+                real($($arg),*)
+            }
+        }
+    };
+}
+
+symbol!(read, c"read", (fd: c_int, buffer: *mut c_void, len: usize) -> isize,
+    transfer(libc::SYS_read, Way::Receive, [fd as usize, buffer as usize, len, 0, 0, 0], false));
+symbol!(write, c"write", (fd: c_int, buffer: *const c_void, len: usize) -> isize,
+    transfer(libc::SYS_write, Way::Send, [fd as usize, buffer as usize, len, 0, 0, 0], false));
+symbol!(pread, c"pread", (fd: c_int, buffer: *mut c_void, len: usize, at: i64) -> isize,
+    transfer(libc::SYS_pread64, Way::Receive, [fd as usize, buffer as usize, len, at as usize, 0, 0], true));
+symbol!(pread64, c"pread64", (fd: c_int, buffer: *mut c_void, len: usize, at: i64) -> isize,
+    transfer(libc::SYS_pread64, Way::Receive, [fd as usize, buffer as usize, len, at as usize, 0, 0], true));
+symbol!(pwrite, c"pwrite", (fd: c_int, buffer: *const c_void, len: usize, at: i64) -> isize,
+    transfer(libc::SYS_pwrite64, Way::Send, [fd as usize, buffer as usize, len, at as usize, 0, 0], true));
+symbol!(pwrite64, c"pwrite64", (fd: c_int, buffer: *const c_void, len: usize, at: i64) -> isize,
+    transfer(libc::SYS_pwrite64, Way::Send, [fd as usize, buffer as usize, len, at as usize, 0, 0], true));
+symbol!(send, c"send", (fd: c_int, buffer: *const c_void, len: usize, flags: c_int) -> isize,
+    transfer(libc::SYS_sendto, Way::Send, [fd as usize, buffer as usize, len, flags as usize, 0, 0], false));
+symbol!(recv, c"recv", (fd: c_int, buffer: *mut c_void, len: usize, flags: c_int) -> isize,
+    transfer(libc::SYS_recvfrom, Way::Receive, [fd as usize, buffer as usize, len, flags as usize, 0, 0], false));
+symbol!(sendmsg, c"sendmsg", (fd: c_int, message: *const c_void, flags: c_int) -> isize,
+    repeatable(libc::SYS_sendmsg, [fd as usize, message as usize, flags as usize, 0, 0, 0]));
+symbol!(recvmsg, c"recvmsg", (fd: c_int, message: *mut c_void, flags: c_int) -> isize, {
+    let args = [fd as usize, message as usize, flags as usize, 0, 0, 0];
+    if message_stays(fd, message as usize) {
+        repeatable(libc::SYS_recvmsg, args)
+    } else {
+        guarded_call(libc::SYS_recvmsg, args)
+    }
+});
+symbol!(poll, c"poll", (fds: *mut c_void, count: u64, timeout: c_int) -> c_int,
+    repeatable(libc::SYS_poll, [fds as usize, count as usize, timeout as usize, 0, 0, 0]));
+symbol!(epoll_wait, c"epoll_wait", (fd: c_int, events: *mut c_void, count: c_int, timeout: c_int) -> c_int,
+    repeatable(libc::SYS_epoll_wait, [fd as usize, events as usize, count as usize, timeout as usize, 0, 0]));

@@ -1,0 +1,115 @@
+//! What reading a descriptor takes away, remembered for each number until it is closed.
+//!
+//! A read that stops because memory was not in RAM may be made again on a file, a pipe or a stream:
+//! they keep what could not be delivered. A datagram, an event or a line from a terminal is gone.
+
+use rustix::fs::{FileType, fstat};
+use rustix::net::{SocketType, sockopt::socket_type};
+use std::os::fd::{BorrowedFd, RawFd};
+use std::sync::atomic::{AtomicU8, Ordering};
+
+/// Descriptors that are remembered; others are looked at every time.
+const DESCRIPTORS: usize = 4096;
+const UNKNOWN: u8 = 0;
+const FILE: u8 = 1;
+const STREAM: u8 = 2;
+const CONSUMED: u8 = 3;
+
+static KINDS: [AtomicU8; DESCRIPTORS] = [const { AtomicU8::new(UNKNOWN) }; DESCRIPTORS];
+
+/// How a descriptor gives what it has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// At once, and again: a regular file.
+    File,
+    /// In order, and what was not taken stays: a pipe, a stream socket.
+    Stream,
+    /// Once: all others.
+    Consumed,
+}
+
+/// The kind of a descriptor.
+#[must_use]
+#[inline]
+pub fn kind(fd: RawFd) -> Kind {
+    let known = KINDS
+        .get(fd as usize)
+        .map_or(UNKNOWN, |kind| kind.load(Ordering::Relaxed));
+    match known {
+        FILE => Kind::File,
+        STREAM => Kind::Stream,
+        CONSUMED => Kind::Consumed,
+        _ => look(fd),
+    }
+}
+
+#[cold]
+fn look(fd: RawFd) -> Kind {
+    if fd < 0 {
+        return Kind::Consumed;
+    }
+    // SAFETY: the descriptor is only looked at, while this call lasts.
+    let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
+    let kind = match fstat(borrowed).map(|stat| FileType::from_raw_mode(stat.st_mode)) {
+        Ok(FileType::RegularFile) => Kind::File,
+        Ok(FileType::Fifo) => Kind::Stream,
+        Ok(FileType::Socket) if socket_type(borrowed) == Ok(SocketType::STREAM) => Kind::Stream,
+        Ok(_) => Kind::Consumed,
+        // Not open: there is nothing to remember.
+        Err(_) => return Kind::Consumed,
+    };
+    if let Some(known) = KINDS.get(fd as usize) {
+        let code = match kind {
+            Kind::File => FILE,
+            Kind::Stream => STREAM,
+            Kind::Consumed => CONSUMED,
+        };
+        known.store(code, Ordering::Relaxed);
+    }
+    kind
+}
+
+/// A descriptor is being closed, or becomes another one.
+#[inline]
+pub fn forget(fd: RawFd) {
+    if let Some(known) = KINDS.get(fd as usize) {
+        known.store(UNKNOWN, Ordering::Relaxed);
+    }
+}
+
+/// The same for a range of them.
+pub fn forget_range(first: u32, last: u32) {
+    let known = KINDS.iter().take(last as usize + 1).skip(first as usize);
+    for kind in known {
+        kind.store(UNKNOWN, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsRawFd;
+
+    #[test]
+    fn a_number_is_another_thing_after_it_was_closed() {
+        let file = tempfile::tempfile().unwrap();
+        let fd = file.as_raw_fd();
+        assert_eq!(kind(fd), Kind::File);
+        let (reader, _writer) = rustix::pipe::pipe().unwrap();
+        assert_eq!(kind(reader.as_raw_fd()), Kind::Stream);
+        let event = rustix::event::eventfd(0, rustix::event::EventfdFlags::empty()).unwrap();
+        assert_eq!(kind(event.as_raw_fd()), Kind::Consumed);
+        let (stream, _other) = std::os::unix::net::UnixStream::pair().unwrap();
+        assert_eq!(kind(stream.as_raw_fd()), Kind::Stream);
+        let (datagram, _other) = std::os::unix::net::UnixDatagram::pair().unwrap();
+        assert_eq!(kind(datagram.as_raw_fd()), Kind::Consumed);
+        let mut again = rustix::io::fcntl_dupfd_cloexec(&datagram, 0).unwrap();
+        forget(fd);
+        rustix::io::dup2(&file, &mut again).unwrap();
+        forget(again.as_raw_fd());
+        assert_eq!(kind(again.as_raw_fd()), Kind::File);
+        assert_eq!(kind(-1), Kind::Consumed);
+        forget_range(0, u32::MAX);
+        assert_eq!(kind(fd), Kind::File);
+    }
+}
