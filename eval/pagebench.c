@@ -2,17 +2,20 @@
  *
  * usage: pagebench DATA_MIB WRITE_PERCENT RANDOM_OPS
  *
+ * Random accesses are made by one thread, then as many again by four together.
+ *
  * Prints the speed of each part and "bad N": pages that did not hold what was written there (must
  * be 0). The paging itself is someone else's: kernel swap under a memory cgroup, or flashvm.
  */
 #define _GNU_SOURCE
+#include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/resource.h>
 #include <time.h>
 
-enum { PAGE = 4096, WORD_STEP = 64, STRIDE = 5 };
+enum { PAGE = 4096, WORD_STEP = 64, STRIDE = 5, THREADS = 4 };
 
 static double now(void)
 {
@@ -21,19 +24,74 @@ static double now(void)
 	return t.tv_sec + t.tv_nsec * 1e-9;
 }
 
-static uint64_t rng_state = 88172645463325252ull;
-
-static uint64_t rng(void)
+static uint64_t rng(uint64_t *state)
 {
-	rng_state ^= rng_state << 13;
-	rng_state ^= rng_state >> 7;
-	rng_state ^= rng_state << 17;
-	return rng_state;
+	*state ^= *state << 13;
+	*state ^= *state >> 7;
+	*state ^= *state << 17;
+	return *state;
 }
 
 static uint64_t stamp(size_t offset)
 {
 	return offset * 0x9E3779B97F4A7C15ull + 1;
+}
+
+/* What the parts work on. */
+static char *data;
+static size_t bytes;
+static int write_percent;
+
+/* One thread's share of the random accesses. */
+struct share {
+	pthread_t thread;
+	uint64_t seed;
+	size_t ops, bad;
+	uint64_t sum;
+};
+
+static void *random_accesses(void *arg)
+{
+	struct share *share = arg;
+	uint64_t state = share->seed;
+	for (size_t i = 0; i < share->ops; i++) {
+		uint64_t x = rng(&state);
+		size_t offset = x % (bytes / PAGE) * PAGE;
+		/* Threads may meet on a page. */
+		_Atomic uint64_t *page = (_Atomic uint64_t *)(data + offset);
+		if (page[0] != stamp(offset))
+			share->bad++;
+		if ((int)((x >> 40) % 100) < write_percent)
+			page[1] = x;
+		share->sum += page[0];
+	}
+	return NULL;
+}
+
+/* Makes `ops` accesses in `count` threads and prints their speed; pages that were wrong. */
+static size_t random_part(const char *name, int count, size_t ops)
+{
+	struct share shares[THREADS] = {0};
+	size_t bad = 0;
+	double start = now();
+	for (int i = 0; i < count; i++) {
+		shares[i].seed = 88172645463325252ull * (i + 1);
+		shares[i].ops = ops / count;
+		if (pthread_create(&shares[i].thread, NULL, random_accesses, &shares[i])) {
+			fprintf(stderr, "pagebench: cannot create a thread\n");
+			exit(2);
+		}
+	}
+	for (int i = 0; i < count; i++) {
+		pthread_join(shares[i].thread, NULL);
+		bad += shares[i].bad;
+	}
+	double end = now();
+	struct rusage usage;
+	getrusage(RUSAGE_SELF, &usage);
+	printf("%s %.2fs %.0f ops/s %.2f us/op majflt %ld bad %zu\n", name, end - start,
+	       ops / (end - start), (end - start) * 1e6 / ops, usage.ru_majflt, bad);
+	return bad;
 }
 
 int main(int argc, char **argv)
@@ -43,10 +101,10 @@ int main(int argc, char **argv)
 		return 2;
 	}
 	size_t mib = strtoul(argv[1], NULL, 10);
-	int write_percent = atoi(argv[2]);
+	write_percent = atoi(argv[2]);
 	size_t ops = strtoul(argv[3], NULL, 10);
-	size_t bytes = mib << 20;
-	char *data = malloc(bytes);
+	bytes = mib << 20;
+	data = malloc(bytes);
 	if (!data || !mib || !ops) {
 		fprintf(stderr, "pagebench: cannot allocate %zu MiB or nothing to do\n", mib);
 		return 2;
@@ -62,23 +120,8 @@ int main(int argc, char **argv)
 	printf("fill %.2fs %.0f MB/s\n", end - start, mib / (end - start));
 
 	uint64_t sum = 0;
-	size_t bad = 0;
-	start = now();
-	for (size_t i = 0; i < ops; i++) {
-		uint64_t x = rng();
-		size_t offset = x % (bytes / PAGE) * PAGE;
-		uint64_t *page = (uint64_t *)(data + offset);
-		if (*page != stamp(offset))
-			bad++;
-		if ((int)((x >> 40) % 100) < write_percent)
-			page[1] = x;
-		sum += *page;
-	}
-	end = now();
-	struct rusage usage;
-	getrusage(RUSAGE_SELF, &usage);
-	printf("rand %.2fs %.0f ops/s %.2f us/op majflt %ld bad %zu\n", end - start,
-	       ops / (end - start), (end - start) * 1e6 / ops, usage.ru_majflt, bad);
+	size_t bad = random_part("rand", 1, ops);
+	bad += random_part("rand4", THREADS, ops);
 
 	start = now();
 	for (size_t i = 0; i < bytes; i += PAGE)

@@ -13,7 +13,10 @@ pub mod exec;
     reason = "signal frames and system calls; the module opens with its argument"
 )]
 pub mod guard;
-#[allow(unsafe_code, reason = "descriptors of the program's are looked at by number")]
+#[allow(
+    unsafe_code,
+    reason = "descriptors of the program's are looked at by number"
+)]
 pub mod kinds;
 #[allow(
     unsafe_code,

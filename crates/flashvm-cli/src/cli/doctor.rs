@@ -96,9 +96,9 @@ pub(crate) fn choose_fault_mode(asked: &str) -> Result<&'static str, Refusal> {
     match asked {
         "inline" => inline_mode().map(|()| "inline"),
         "handler" => handler_mode().map(|()| "handler"),
-        _ => match (handler_mode(), inline_mode()) {
-            (Ok(()), _) => Ok("handler"),
-            (Err(_), Ok(())) => Ok("inline"),
+        _ => match (inline_mode(), handler_mode()) {
+            (Ok(()), _) => Ok("inline"),
+            (Err(_), Ok(())) => Ok("handler"),
             (Err(why), Err(_)) => Err(why),
         },
     }

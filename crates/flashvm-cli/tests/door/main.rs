@@ -128,12 +128,8 @@ fn options() {
             &["'1'", "1ms"],
         ),
         (
-            &["run", "--fault", "inline", "--", "true"],
-            &["inline", "handler"],
-        ),
-        (
             &["run", "--fault", "magic", "--", "true"],
-            &["'magic'", "handler"],
+            &["'magic'", "auto, inline, handler"],
         ),
         (&["run", "--inject", "{", "--", "true"], &["--inject"]),
         (

@@ -127,9 +127,21 @@ fn for_nobody() -> (tempfile::TempDir, PathBuf) {
     let folder = tempfile::tempdir_in("/var/tmp").expect("a folder for the test");
     let command = folder.path().join("flashvm");
     copy(FLASHVM, &command);
-    fs::write(folder.path().join("libflashvm_preload.so"), "").expect("what it looks for");
+    let object = preload_object().display().to_string();
+    copy(&object, &folder.path().join("libflashvm_preload.so"));
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).expect("its mode");
     (folder, command)
+}
+
+/// The object that belongs to the command under test.
+fn preload_object() -> PathBuf {
+    let folder = Path::new(FLASHVM).parent().expect("a folder");
+    [folder.to_owned(), folder.join("deps")]
+        .map(|folder| folder.join("libflashvm_preload.so"))
+        .into_iter()
+        .filter(|path| path.is_file())
+        .max_by_key(|path| path.metadata().and_then(|m| m.modified()).ok())
+        .expect("a built object")
 }
 
 #[test]
@@ -147,12 +159,31 @@ fn without_privilege() {
             .output()
             .expect("the command")
     };
-    let output = run(&["run", "--ram", "64M", "--", "true"]);
-    refused(&output, 2, &["userfaultfd", "CAP_SYS_PTRACE"]);
+    let handler = ["run", "--fault", "handler", "--ram", "64M", "--", "true"];
+    refused(&run(&handler), 2, &["userfaultfd", "CAP_SYS_PTRACE"]);
     let report = run(&["doctor", "--json"]);
-    assert_eq!(report.status.code(), Some(1));
+    let works = report.status.success();
     let report: serde_json::Value = serde_json::from_slice(&report.stdout).expect("JSON");
     assert_eq!(report["fault_modes"]["handler"], false);
+    assert_eq!(report["fault_modes"]["inline"], works);
+    if works {
+        let output = run(&["run", "--ram", "64M", "--", "sh", "-c", "echo $(id -u)"]);
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        assert_eq!(
+            output.stdout,
+            NOBODY
+                .to_string()
+                .as_bytes()
+                .iter()
+                .chain(b"\n")
+                .copied()
+                .collect::<Vec<_>>()
+        );
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(errors.contains("inline mode"), "{errors}");
+    } else {
+        skipped("without_privilege, a run", "inline mode does not work here");
+    }
 
     // File capabilities change rights for everybody but root.
     let program = command.with_file_name("capable");

@@ -17,6 +17,11 @@ const FLASHVM: &str = env!("CARGO_BIN_EXE_flashvm");
 /// Longest that any of these programs may take.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// The fault mode of all runs: `FLASHVM_TEST_FAULT=handler` runs the suite in handler mode.
+fn fault_mode() -> String {
+    std::env::var("FLASHVM_TEST_FAULT").unwrap_or_else(|_| "inline".to_owned())
+}
+
 /// Names a test that this machine cannot run. Past the test harness, which keeps what a test
 /// prints to itself.
 fn skipped(test: &str, lacking: &str) {
@@ -64,6 +69,7 @@ impl Bench {
         command
             .args(["run", "--ram", "64M", "--flash-size", "256M", "--flash"])
             .arg(self.flash.path())
+            .args(["--fault", &fault_mode()])
             .args(options)
             .arg("--")
             .args(program)

@@ -69,7 +69,7 @@ fn statistics_are_complete() {
                 "{key}: {object}"
             );
         }
-        assert_eq!(object["fault_mode"], "handler");
+        assert_eq!(object["fault_mode"], super::fault_mode());
         assert_eq!(object["preset"], "modern");
         assert!(object["policy"].is_string());
     }

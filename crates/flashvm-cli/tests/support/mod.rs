@@ -134,6 +134,15 @@ pub(crate) fn has_program(test: &str, program: &str) -> bool {
     found
 }
 
+/// The fault mode that the environment asks for, unless the test does: `FLASHVM_TEST_FAULT=handler`
+/// runs the whole suite in handler mode.
+fn fault_mode(options: &[&str]) -> Vec<String> {
+    match std::env::var("FLASHVM_TEST_FAULT") {
+        Ok(mode) if !options.contains(&"--fault") => vec!["--fault".to_owned(), mode],
+        _ => Vec::new(),
+    }
+}
+
 /// `flashvm run OPTIONS -- PROGRAM`, bounded in time, with nothing left behind.
 pub(crate) fn flashvm_run<S: AsRef<OsStr>>(
     test: &str,
@@ -147,6 +156,7 @@ pub(crate) fn flashvm_run<S: AsRef<OsStr>>(
     let mut command = Command::new(FLASHVM);
     command
         .arg("run")
+        .args(fault_mode(options))
         .args(options)
         .arg("--flash")
         .arg(folder.path())

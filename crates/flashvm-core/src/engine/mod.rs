@@ -78,6 +78,8 @@ pub struct Engine<C> {
     cleaner_retry: Option<Nanos>,
     /// Reclaiming ahead of need goes on until the upper mark is reached.
     reclaiming: bool,
+    /// Dropping ahead of need goes on until enough frames are free.
+    freeing: bool,
     /// The last reclaim achieved nothing; another makes sense only after some other event.
     fruitless: bool,
     /// Pages are to be cleaned although frames are not short.
@@ -130,6 +132,7 @@ impl<C: ClusterSource> Engine<C> {
             cleaning_pages: 0,
             cleaner_retry: None,
             reclaiming: false,
+            freeing: false,
             fruitless: false,
             flush: false,
             candidates: Vec::with_capacity(QUEUE_RESERVE),
@@ -207,6 +210,9 @@ impl<C: ClusterSource> Engine<C> {
     /// Frames are short, or pages wait to be cleaned, and `Reclaim` can do something about it.
     #[must_use]
     pub fn wants_reclaim(&self) -> bool {
+        if self.wants_free() {
+            return true;
+        }
         if self.fruitless {
             return false;
         }

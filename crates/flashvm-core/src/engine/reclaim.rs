@@ -16,6 +16,12 @@ use crate::policy::Proposal;
 /// at most the limit divided by `DROP_SHARE`.
 const DROP_BATCH: u32 = 32;
 const DROP_SHARE: u32 = 256;
+/// Frames that are kept free ahead of need, so that no fault has to drop pages first: one in so
+/// many of the limit, at most so many.
+const FREE_SHARE: u32 = 128;
+const FREE_MAX: u32 = 512;
+/// Pages that one round drops for that.
+const FREE_BATCH: u32 = 32;
 /// Proposals that one round takes for each page it wants to evict.
 const TRIES_PER_VICTIM: u32 = 4;
 /// Prefetch leaves one in so many of the available frames to faults.
@@ -82,6 +88,7 @@ impl<C: ClusterSource> Engine<C> {
 
     /// Reclaims one batch ahead of need.
     pub(super) fn reclaim(&mut self, actions: &mut Vec<Action>) {
+        self.free_ahead(actions);
         let before = (self.condemned.len(), self.cleaning_requests);
         self.start_cleaning(actions);
         let mut fruitful = before != (self.condemned.len(), self.cleaning_requests);
@@ -94,6 +101,23 @@ impl<C: ClusterSource> Engine<C> {
         self.fruitless = !fruitful;
         if !self.pending.is_empty() {
             self.serve_pending(actions);
+        }
+    }
+
+    /// Frames to be kept free.
+    fn free_target(&self) -> u32 {
+        (self.limit / FREE_SHARE).min(FREE_MAX)
+    }
+
+    /// Whether frames that could be free are not.
+    pub(super) fn wants_free(&self) -> bool {
+        self.freeing && self.standby.len() > 0
+    }
+
+    fn free_ahead(&mut self, actions: &mut Vec<Action>) {
+        if self.wants_free() {
+            let short = (self.frames + self.free_target()).saturating_sub(self.limit);
+            self.drop_standby(short.min(FREE_BATCH), 0, actions);
         }
     }
 
@@ -230,6 +254,12 @@ impl<C: ClusterSource> Engine<C> {
     }
 
     pub(super) fn watch_marks(&mut self) {
+        let free = self.limit.saturating_sub(self.frames);
+        if free < self.free_target() / 4 {
+            self.freeing = true;
+        } else if free >= self.free_target() {
+            self.freeing = false;
+        }
         if self.available() < self.mark_low() {
             self.reclaiming = true;
         } else if self.available() >= self.mark_high() {

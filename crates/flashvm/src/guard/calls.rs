@@ -8,10 +8,10 @@ use super::memory::{Program, make_resident};
 use super::table::{self, Direction, Row};
 use super::walk;
 use super::{clone, exec, refusals, signals, transfer};
-use crate::{kinds, mapping};
 use crate::pager::Pins;
 use crate::sys::raw;
 use crate::{is_pager_descriptor, pager};
+use crate::{kinds, mapping};
 use flashvm_core::PAGE_SIZE;
 use rustix::io::Errno;
 
@@ -253,7 +253,10 @@ fn bring_in(row: Option<&Row>, args: &[usize; 6]) -> Option<Pins> {
         Some(row) => walk::ranges(row, args, &Program, &mut |range| {
             if pager.manages(range.start, range.len) {
                 let len = pins.add(range.start, range.len.min(RESIDENT_BYTES_MAX));
-                there &= make_resident(range.start, len, range.direction != Direction::In);
+                let store = range.direction != Direction::In;
+                // A load does not bring back what is on its way out, where that stays in place.
+                let back = !pager.moves() && make_resident(range.start, len, true);
+                there &= back || make_resident(range.start, len, store);
             }
         }),
         // Nothing is known of it: a page of each argument, writable if it can be.

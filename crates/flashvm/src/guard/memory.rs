@@ -91,13 +91,18 @@ pub(super) fn make_resident(start: usize, len: usize, store: bool) -> bool {
         return false;
     };
     let mut at = start;
+    let mut there = true;
     loop {
         if !entry::touch(at, store) {
-            return false;
+            // What cannot be written can perhaps be read; that has to do then.
+            there = false;
+            if !store || !entry::touch(at, false) {
+                return false;
+            }
         }
         at = (at & !(PAGE_SIZE - 1)) + PAGE_SIZE;
         if at == 0 || at > last {
-            return true;
+            return there;
         }
     }
 }

@@ -232,7 +232,7 @@ fn forward(signal: i32, info: &Info, context: &mut Context) {
     });
     if hidden && info.code > 0 {
         // The kernel ends a process that blocks what it raises.
-        end_by(signal, context);
+        end_by(signal, info);
         return;
     }
     receive(signal, info, context);
@@ -262,11 +262,11 @@ fn receive(signal: i32, info: &Info, context: &mut Context) {
     }
 }
 
-/// Ends the process by a signal's default action, at the place where it was raised.
-fn end_by(signal: i32, context: &mut Context) {
+/// Ends the process by a signal's default action. What the kernel raised it raises again, at the
+/// same place.
+fn end_by(signal: i32, info: &Info) {
     let _ = kernel_action(signal, Some(&KernelAction::default()));
-    context.mask &= !bit(signal);
-    if bit(signal) & SYNCHRONOUS == 0 || context.regs.trap == 0 {
+    if info.code <= 0 || bit(signal) & SYNCHRONOUS == 0 {
         raise(signal);
     }
 }
@@ -290,7 +290,8 @@ fn deliver(record: &mut Record, signal: i32, info: &Info, context: &mut Context)
     let action = actions.get(signal);
     if !action.is_handler() {
         if action.handler == libc::SIG_DFL as u64 {
-            end_by(signal, context);
+            context.mask &= !bit(signal);
+            end_by(signal, info);
         }
         return;
     }
@@ -312,7 +313,7 @@ fn deliver(record: &mut Record, signal: i32, info: &Info, context: &mut Context)
         at = (at - bytes as u64) & !(STATE_ALIGN - 1);
         state = at;
         if entry::copy(at as usize, regs.state as usize, bytes) != 0 {
-            return overflow(context);
+            return overflow();
         }
         // SAFETY: as above.
         unsafe { frame::reset_state(regs.state) };
@@ -327,7 +328,7 @@ fn deliver(record: &mut Record, signal: i32, info: &Info, context: &mut Context)
     frame.context.mask |= record.hidden_mask;
     frame.context.regs.state = state;
     if !memory::write(at as usize, &frame) {
-        return overflow(context);
+        return overflow();
     }
     if record.stack.flags & AUTODISARM != 0 && on_stack {
         record.stack = AltStack::NONE;
@@ -353,8 +354,8 @@ fn deliver(record: &mut Record, signal: i32, info: &Info, context: &mut Context)
 }
 
 /// There is no room for a frame: the kernel ends such a process by SIGSEGV.
-fn overflow(context: &mut Context) {
-    end_by(libc::SIGSEGV, context);
+fn overflow() {
+    let _ = kernel_action(libc::SIGSEGV, Some(&KernelAction::default()));
     raise(libc::SIGSEGV);
 }
 
@@ -496,14 +497,14 @@ pub(super) fn sigaltstack(record: &mut Record, context: &Context, args: &[usize;
 pub(super) fn sigreturn(record: &mut Record, context: &mut Context) {
     let at = context.regs.rsp as usize;
     let Some(saved) = memory::read::<Context>(at) else {
-        return overflow(context);
+        return overflow();
     };
     let ours = context.regs;
     if saved.regs.state != 0 && ours.state != 0 {
         // SAFETY: the kernel's frame, on our block.
         let bytes = unsafe { state_bytes(ours.state) };
         if entry::copy(ours.state as usize, saved.regs.state as usize, bytes) != 0 {
-            return overflow(context);
+            return overflow();
         }
     }
     context.regs = saved.regs;

@@ -291,7 +291,7 @@ impl<M: Memory> Walk<'_, M> {
             else {
                 return;
             };
-            self.visit(word(&waiter, 8), size_of::<u32>(), Direction::In);
+            self.visit(word(&waiter, 8), size_of::<u32>(), Direction::InOut);
         }
     }
 

@@ -88,6 +88,36 @@ impl Pager {
         }
     }
 
+    /// Carries out the drops with which a list of actions begins, together. What is behind them.
+    pub(super) fn drop_first<'a>(&self, core: &mut Core, actions: &'a [Action]) -> &'a [Action] {
+        let mut ranges = [libc::iovec {
+            iov_base: std::ptr::null_mut(),
+            iov_len: 0,
+        }; map::DROP_RANGES_MAX];
+        let mut count = 0;
+        for (range, action) in ranges.iter_mut().zip(actions) {
+            let Action::Drop {
+                first,
+                count: pages,
+            } = *action
+            else {
+                break;
+            };
+            let start = if self.can_move {
+                self.shadow_address(first)
+            } else {
+                self.address(first)
+            };
+            range.iov_base = start as *mut _;
+            range.iov_len = pages as usize * PAGE_SIZE;
+            count += 1;
+        }
+        map::drop_ranges(&ranges[..count])
+            .unwrap_or_else(|error| self.die(&format!("dropping pages failed: {error}")));
+        core.progress += count as u64;
+        &actions[count..]
+    }
+
     /// Retries what is parked. True if nothing is left.
     pub(super) fn retry_parked(&self, core: &mut Core) -> bool {
         while let Some(parked) = core.parked.pop_front() {
@@ -240,14 +270,8 @@ impl Pager {
                 (self.place(core, Place::Region, page, 1, protect, |_| from) == 0)
                     .then_some(*action)
             }
-            Action::Drop { first, count } => {
-                let start = if self.can_move {
-                    self.shadow_address(first)
-                } else {
-                    self.address(first)
-                };
-                map::drop_pages(start, count as usize * PAGE_SIZE)
-                    .unwrap_or_else(|error| self.die(&format!("dropping pages failed: {error}")));
+            Action::Drop { .. } => {
+                self.drop_first(core, std::slice::from_ref(action));
                 None
             }
             Action::Unprotect { page } => {

@@ -403,6 +403,12 @@ impl Pager {
         self.address(page) + SPAN_PAGES as usize * PAGE_SIZE
     }
 
+    /// Whether pages on their way out are moved, so that every touch is a fault.
+    #[cfg(target_arch = "x86_64")]
+    pub(crate) fn moves(&self) -> bool {
+        self.can_move
+    }
+
     /// Whether the kernel tells the handler what the program does to its mappings.
     fn hears_of_changes(&self) -> bool {
         self.can_move && self.delivery == Delivery::Handler
@@ -450,7 +456,13 @@ impl Pager {
                     .step(now, &event, &actions, clusters)
                     .unwrap_or_else(|error| self.die(&error.to_string()));
             }
-            for action in &actions {
+            let mut rest = &actions[..];
+            while let Some((action, behind)) = rest.split_first() {
+                if let Action::Drop { .. } = action {
+                    rest = self.drop_first(core, rest);
+                    continue;
+                }
+                rest = behind;
                 core.progress += u64::from(!matches!(action, Action::Shadow { .. }));
                 match action {
                     Action::Read { .. } => {

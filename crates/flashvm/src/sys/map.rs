@@ -72,6 +72,39 @@ pub(crate) fn drop_pages(start: usize, len: usize) -> Result<(), Errno> {
     unsafe { rustix::mm::madvise(start as *mut _, len, Advice::LinuxDontNeed) }
 }
 
+/// Most ranges that [`drop_ranges`] takes at once.
+pub(crate) const DROP_RANGES_MAX: usize = 64;
+
+/// Gives the frames of several ranges back, as [`drop_pages`] does for one.
+pub(crate) fn drop_ranges(ranges: &[libc::iovec]) -> Result<(), Errno> {
+    /// This process, without a descriptor for it (Linux 6.14).
+    const PIDFD_SELF: i32 = -10_000;
+    let bytes: usize = ranges.iter().map(|range| range.iov_len).sum();
+    if ranges.len() > 1 {
+        // SAFETY: the caller owns the contents: they are on flash, or given up.
+        let dropped = unsafe {
+            raw::syscall(
+                libc::SYS_process_madvise,
+                [
+                    PIDFD_SELF as usize,
+                    ranges.as_ptr() as usize,
+                    ranges.len(),
+                    libc::MADV_DONTNEED as usize,
+                    0,
+                    0,
+                ],
+            )
+        };
+        if dropped == bytes as isize {
+            return Ok(());
+        }
+    }
+    // An older kernel, or a part of it is done: dropping twice is dropping once.
+    ranges
+        .iter()
+        .try_for_each(|range| drop_pages(range.iov_base as usize, range.iov_len))
+}
+
 /// Takes a page that is present out of sharing after a fork: a copy of this process' own, or the
 /// page itself once nobody else has it. Its write-protection stays.
 ///

@@ -10,6 +10,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 const STACK_BYTES: usize = 256 << 10;
 const STACKS: usize = 16;
+/// Tries to create a thread, and the time between two.
+const CREATE_TRIES: u32 = 1000;
+const CREATE_WAIT: std::time::Duration = std::time::Duration::from_millis(1);
 
 static STACKS_BASE: AtomicUsize = AtomicUsize::new(0);
 static TAKEN: [AtomicBool; STACKS] = [const { AtomicBool::new(false) }; STACKS];
@@ -67,7 +70,17 @@ pub(crate) fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<(
         libc::sigfillset(all.as_mut_ptr());
         libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), old.as_mut_ptr());
         let mut thread = std::mem::MaybeUninit::<libc::pthread_t>::uninit();
-        let code = libc::pthread_create(thread.as_mut_ptr(), attr.as_ptr(), enter, start.cast());
+        let mut create =
+            || libc::pthread_create(thread.as_mut_ptr(), attr.as_ptr(), enter, start.cast());
+        let mut code = create();
+        // Short of something for the moment: other processes of the run are just ending.
+        for _ in 0..CREATE_TRIES {
+            if code != libc::EAGAIN {
+                break;
+            }
+            super::sleep(CREATE_WAIT);
+            code = create();
+        }
         libc::pthread_sigmask(libc::SIG_SETMASK, old.as_ptr(), std::ptr::null_mut());
         libc::pthread_attr_destroy(attr.as_mut_ptr());
         if code != 0 {

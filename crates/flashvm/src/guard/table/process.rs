@@ -17,23 +17,25 @@ const fn by_futex(argument: u8, cases: &'static [Case]) -> super::Pointer {
     any(argument, Direction::InOut, shape)
 }
 
+/// A futex. The kernel does not take a word, even only to look at it, from a page to which nobody
+/// could write.
 const fn word(command: i32, direction: Direction) -> Case {
     case(command as u32, direction, Shape::Bytes(Bytes(size::INT)))
 }
 
 const FUTEX_WORD: &[Case] = &[
-    word(libc::FUTEX_WAIT, Direction::In),
-    word(libc::FUTEX_WAKE, Direction::In),
-    word(libc::FUTEX_REQUEUE, Direction::In),
-    word(libc::FUTEX_CMP_REQUEUE, Direction::In),
-    word(libc::FUTEX_WAKE_OP, Direction::In),
+    word(libc::FUTEX_WAIT, Direction::InOut),
+    word(libc::FUTEX_WAKE, Direction::InOut),
+    word(libc::FUTEX_REQUEUE, Direction::InOut),
+    word(libc::FUTEX_CMP_REQUEUE, Direction::InOut),
+    word(libc::FUTEX_WAKE_OP, Direction::InOut),
     word(libc::FUTEX_LOCK_PI, Direction::InOut),
     word(libc::FUTEX_UNLOCK_PI, Direction::InOut),
     word(libc::FUTEX_TRYLOCK_PI, Direction::InOut),
-    word(libc::FUTEX_WAIT_BITSET, Direction::In),
-    word(libc::FUTEX_WAKE_BITSET, Direction::In),
-    word(libc::FUTEX_WAIT_REQUEUE_PI, Direction::In),
-    word(libc::FUTEX_CMP_REQUEUE_PI, Direction::In),
+    word(libc::FUTEX_WAIT_BITSET, Direction::InOut),
+    word(libc::FUTEX_WAKE_BITSET, Direction::InOut),
+    word(libc::FUTEX_WAIT_REQUEUE_PI, Direction::InOut),
+    word(libc::FUTEX_CMP_REQUEUE_PI, Direction::InOut),
     word(libc::FUTEX_LOCK_PI2, Direction::InOut),
 ];
 
@@ -47,8 +49,8 @@ const FUTEX_TIMEOUT: &[Case] = &[
 ];
 
 const FUTEX_SECOND: &[Case] = &[
-    word(libc::FUTEX_REQUEUE, Direction::In),
-    word(libc::FUTEX_CMP_REQUEUE, Direction::In),
+    word(libc::FUTEX_REQUEUE, Direction::InOut),
+    word(libc::FUTEX_CMP_REQUEUE, Direction::InOut),
     word(libc::FUTEX_WAKE_OP, Direction::InOut),
     word(libc::FUTEX_WAIT_REQUEUE_PI, Direction::InOut),
     word(libc::FUTEX_CMP_REQUEUE_PI, Direction::InOut),
@@ -290,8 +292,8 @@ pub(super) const ROWS: &[Row] = &[
         Never,
         [any(0, Direction::In, WAITERS), input(3, TIME)]
     ),
-    row!(SYS_futex_wake, Never, [input(0, INT)]),
-    row!(SYS_futex_wait, Never, [input(0, INT), input(4, TIME)]),
+    row!(SYS_futex_wake, Never, [both(0, INT)]),
+    row!(SYS_futex_wait, Never, [both(0, INT), input(4, TIME)]),
     row!(
         SYS_futex_requeue,
         Never,

@@ -293,11 +293,11 @@ fn commands_decide() {
     // FUTEX_WAIT | FUTEX_PRIVATE_FLAG has a timeout, FUTEX_CMP_REQUEUE a number there.
     assert_eq!(
         walked(libc::SYS_futex, &[0x1000, 128, 1, 0x2000], &memory),
-        [(0x1000, 4, In), (0x2000, 16, In)]
+        [(0x1000, 4, InOut), (0x2000, 16, In)]
     );
     assert_eq!(
         walked(libc::SYS_futex, &[0x1000, 4, 1, 1, 0x3000], &memory),
-        [(0x1000, 4, In), (0x3000, 4, In)]
+        [(0x1000, 4, InOut), (0x3000, 4, InOut)]
     );
     // A filter of two instructions, at the level of sockets only.
     memory.put_words(0x1000, &[2, 0x6000]);
@@ -334,8 +334,8 @@ fn structures_lead_to_what_they_point_to() {
         walked(libc::SYS_futex_waitv, &[0x1000, 2, 0, 0x9000], &memory),
         [
             (0x1000, 48, In),
-            (0x6000, 4, In),
-            (0x7000, 4, In),
+            (0x6000, 4, InOut),
+            (0x7000, 4, InOut),
             (0x9000, 16, In)
         ]
     );
