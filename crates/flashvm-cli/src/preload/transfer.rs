@@ -9,7 +9,6 @@ use rustix::io::Errno;
 use std::ffi::{CStr, c_int, c_long, c_void};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-const PAGE: usize = 4096;
 const EFAULT: isize = -(libc::EFAULT as isize);
 
 unsafe extern "C" {
@@ -88,12 +87,7 @@ fn transfer(number: c_long, way: Way, args: [usize; 6], at_offset: bool) -> isiz
         return guarded_call(number, args);
     }
     // It may have stopped where memory was not in RAM.
-    if done > 0
-        && (done as usize) < len
-        && next.is_multiple_of(PAGE)
-        && kind == Kind::File
-        && is_managed(next, 1)
-    {
+    if done > 0 && (done as usize) < len && kind == Kind::File && is_managed(next, 1) {
         let mut rest = args;
         (rest[1], rest[2]) = (next, len - done as usize);
         if at_offset {

@@ -5,15 +5,17 @@ use super::block::Record;
 use super::entry::{self, RESTART, flashvm_guard_call};
 use super::frame::Context;
 use super::memory::{Program, make_resident};
-use super::table::{self, Direction, Row};
+use super::table::{self, Consumes, Direction, Row};
 use super::walk;
 use super::{clone, exec, refusals, signals, transfer};
+use crate::kinds::{self, Kind};
+use crate::mapping;
 use crate::pager::Pins;
 use crate::sys::raw;
 use crate::{is_pager_descriptor, pager};
-use crate::{kinds, mapping};
 use flashvm_core::PAGE_SIZE;
 use rustix::io::Errno;
+use std::time::Duration;
 
 /// A call that the pager's own code makes where its caller's stack may be managed memory.
 /// Arguments: an [`Own`], an address, a length.
@@ -32,6 +34,10 @@ pub enum Own {
     StartThreads,
 }
 
+/// How often, and after what time, a call that cannot be repeated looks for room to keep its
+/// memory in RAM.
+const PATIENCE: u32 = 1000;
+const PATIENCE_STEP: Duration = Duration::from_millis(1);
 /// Times that a call is made again because not all of its memory could be kept in RAM.
 const TRIES: u32 = 64;
 const EFAULT: isize = -(libc::EFAULT as isize);
@@ -223,20 +229,43 @@ pub(super) fn call(record: &Record, number: i64, args: &[usize; 6]) -> isize {
 /// unless they have to (`flashvm-cli`'s `preload/transfer.rs`).
 fn repeat(record: &Record, number: i64, args: &[usize; 6]) -> isize {
     let row = table::row(number);
+    let mut pins = bring_in(row, args);
+    if pins.as_ref().is_some_and(Pins::fell_short) && row.is_some_and(|row| consumes(row, args)) {
+        // It must not be made without: others will give up what they keep.
+        for _ in 0..PATIENCE {
+            drop(pins);
+            crate::sys::sleep(PATIENCE_STEP);
+            pins = bring_in(row, args);
+            if !pins.as_ref().is_some_and(Pins::fell_short) {
+                break;
+            }
+        }
+    }
     for _ in 0..TRIES {
-        let pins = bring_in(row, args);
         let result = call(record, number, args);
-        let again = result == EFAULT && pins.is_some_and(|pins| pins.fell_short());
+        if !pins.is_some_and(|pins| pins.fell_short()) {
+            return result;
+        }
         if result > 0 {
             return transfer::rest(number, args, result as usize, |number, rest| {
                 repeat(record, number, rest)
             });
         }
-        if !again {
+        if result != EFAULT {
             return result;
         }
+        pins = bring_in(row, args);
     }
     EFAULT
+}
+
+/// Whether a call takes something that it cannot give again.
+fn consumes(row: &Row, args: &[usize; 6]) -> bool {
+    match row.consumes {
+        Consumes::Never => false,
+        Consumes::Always | Consumes::Quietly => true,
+        Consumes::OfSome => kinds::kind(args[0] as i32) == Kind::Consumed,
+    }
 }
 
 /// Most bytes of one range that are kept in RAM for a call. A transfer that is longer goes on
@@ -252,7 +281,7 @@ fn bring_in(row: Option<&Row>, args: &[usize; 6]) -> Option<Pins> {
     match row {
         Some(row) => walk::ranges(row, args, &Program, &mut |range| {
             if pager.manages(range.start, range.len) {
-                let len = pins.add(range.start, range.len.min(RESIDENT_BYTES_MAX));
+                let len = pins.add(range.start, range.len, RESIDENT_BYTES_MAX);
                 let store = range.direction != Direction::In;
                 // A load does not bring back what is on its way out, where that stays in place.
                 let back = !pager.moves() && make_resident(range.start, len, true);
@@ -263,7 +292,7 @@ fn bring_in(row: Option<&Row>, args: &[usize; 6]) -> Option<Pins> {
         None => {
             for &argument in args.iter().filter(|&&argument| pager.manages(argument, 1)) {
                 for at in [argument, (argument | (PAGE_SIZE - 1)) + 1] {
-                    let _ = pins.add(at, 1);
+                    let _ = pins.add(at, 1, 1);
                     let _ = entry::touch(at, true) || entry::touch(at, false);
                 }
             }

@@ -206,7 +206,7 @@ fn parent_tid_there(request: &Request) -> Option<Pins> {
         return None;
     }
     let mut pins = Pins::none(pager()?);
-    pins.add(address, size_of::<i32>());
+    pins.add(address, size_of::<i32>(), size_of::<i32>());
     memory::make_resident(address, size_of::<i32>(), true);
     Some(pins)
 }

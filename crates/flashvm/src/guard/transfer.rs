@@ -4,7 +4,6 @@
 use super::entry;
 use crate::kinds::{Kind, kind};
 use crate::pager;
-use flashvm_core::PAGE_SIZE;
 use rustix::fs::{OFlags, fcntl_getfl};
 use std::os::fd::BorrowedFd;
 
@@ -95,9 +94,10 @@ pub(super) fn rest(
     all + again(number, &next).max(0)
 }
 
-/// Whether a transfer may have stopped here because the page was not in RAM.
+/// Whether a transfer may have stopped here because memory was not in RAM: at the page, or at the
+/// beginning of a piece that reaches into it.
 fn is_ours(next: usize) -> bool {
-    next.is_multiple_of(PAGE_SIZE) && pager().is_some_and(|pager| pager.manages(next, 1))
+    pager().is_some_and(|pager| pager.manages(next, 1))
 }
 
 /// The parts of a vector after its first `done` bytes, if it stopped at managed memory.
@@ -116,9 +116,8 @@ fn left_of(array: usize, count: usize, done: usize) -> Option<Vec<[usize; 2]>> {
         inside
     })?;
     let part = &mut parts[first];
-    // A part may have been absent from its first byte on.
     let next = part[0] + done;
-    if done > 0 && !is_ours(next) || !pager()?.manages(next, 1) {
+    if !is_ours(next) {
         return None;
     }
     (part[0], part[1]) = (next, part[1] - done);

@@ -6,6 +6,7 @@ use super::{Core, Pager, Read};
 use crate::store::FlashStore;
 use crate::sys::flash_io::{read_now, write_now};
 use crate::sys::map;
+use crate::sys::thread::on_pager_stack;
 use flashvm_core::{Action, Event, PAGE_SIZE, PageId, SlotId};
 use rustix_futex_sync::MutexGuard;
 use std::sync::atomic::Ordering;
@@ -14,9 +15,15 @@ use std::sync::atomic::Ordering;
 const REQUESTS: u32 = 4;
 
 impl Pager {
+    /// Whether this thread has to do the work of the pager's threads: the handler is not up yet, or
+    /// this is one of them, whose start in the C library has met managed memory.
+    pub(super) fn is_alone(&self) -> bool {
+        self.alone.load(Ordering::Acquire) || on_pager_stack()
+    }
+
     /// Reclaims, and does some of what waits to be done.
     pub(super) fn work<'a>(&'a self, mut core: MutexGuard<'a, Core>) -> MutexGuard<'a, Core> {
-        let alone = self.alone.load(Ordering::Acquire);
+        let alone = self.is_alone();
         if core.engine.wants_reclaim() {
             self.apply(&mut core, Event::Reclaim);
         }

@@ -146,7 +146,7 @@ impl Pager {
             if core.engine.deadline().is_some_and(|at| at <= now()) {
                 self.apply(&mut core, Event::Tick);
             }
-            if self.alone.load(Ordering::Acquire) || core.engine.stalled() {
+            if self.is_alone() || core.engine.stalled() {
                 core = self.work(core);
             }
             // What has to happen first may need the engine.
@@ -154,7 +154,7 @@ impl Pager {
                 core = self.wait(core);
             }
         }
-        if self.alone.load(Ordering::Acquire) {
+        if self.is_alone() {
             core = self.work(core);
         }
         let lost = core.engine.page_state(page) == PageState::Poisoned;

@@ -100,7 +100,7 @@ pub struct Pager {
     handler_called: AtomicBool,
     cleaner_event: OwnedFd,
     cleaner_called: AtomicBool,
-    /// A forked child has no threads of the pager's yet: whoever faults does their work.
+    /// The handler is not up: whoever faults does its work.
     alone: AtomicBool,
     /// The handler has started: from here on it allocates nothing while the engine is frozen.
     handling: AtomicBool,
@@ -382,9 +382,7 @@ impl Pager {
     pub fn start_threads(&'static self) -> Result<(), Errno> {
         thread::spawn("flashvm-fault", || self.handle_faults())?;
         thread::spawn("flashvm-clean", || self.clean())?;
-        thread::spawn("flashvm-limit", || self.watch_pressure())?;
-        self.alone.store(false, Ordering::Release);
-        Ok(())
+        thread::spawn("flashvm-limit", || self.watch_pressure())
     }
 
     /// How faults come to this pager.

@@ -7,6 +7,8 @@ use flashvm_core::{PAGE_SIZE, PageId};
 
 /// At most one in so many of the frames: the rest has to be enough for everybody else.
 const SHARE: u32 = 4;
+/// Ranges of so few pages, structures as a rule, may take three times as much.
+const FEW: u32 = 2;
 
 /// The ranges that are pinned.
 #[derive(Debug, Default)]
@@ -57,9 +59,11 @@ impl Pins {
         }
     }
 
-    /// Adds a range, or its beginning if too much is pinned already; bytes of it that are to be
-    /// brought in. What is not managed of it is in RAM anyway.
-    pub(crate) fn add(&mut self, address: usize, len: usize) -> usize {
+    /// Adds the first `most` bytes of a range, or fewer if too much is pinned already; bytes of it
+    /// that are to be brought in. What is not managed of it is in RAM anyway.
+    pub(crate) fn add(&mut self, address: usize, len: usize, most: usize) -> usize {
+        self.fell_short |= len > most;
+        let len = len.min(most);
         let end = address.saturating_add(len);
         let span = super::SPAN_PAGES as usize * PAGE_SIZE;
         let (from, to) = (
@@ -71,9 +75,10 @@ impl Pins {
         };
         self.any = true;
         let mut core = self.pager.lock();
-        let room = (core.engine.frames_limit() / SHARE).saturating_sub(core.pins.pages);
         let wanted = ((to - 1 - self.pager.base) / PAGE_SIZE) as u32 - first.0 + 1;
-        let count = wanted.min(room);
+        let share = core.engine.frames_limit() / SHARE;
+        let share = if wanted <= FEW { 3 * share } else { share };
+        let count = wanted.min(share.saturating_sub(core.pins.pages));
         if count > 0 {
             core.pins.pages += count;
             core.pins.ranges.push((first, count));
