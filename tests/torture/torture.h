@@ -98,6 +98,7 @@ pid_t spawn_self(const char *part, const char *child_name);
 /* ---- parts ---- */
 void part_rewrite(void);
 void part_protect(void);
+void part_guard(void);
 void part_zero(void);
 void part_fork(void);
 void part_syscalls(void);

@@ -5,7 +5,7 @@
 
 use super::mapping::{mmap, mremap};
 use super::{for_pager, guard_call, guarded, internal, keeping_errno, pager, set_errno};
-use flashvm::guard::Own;
+use flashvm::guard::{Own, aside};
 use libmimalloc_sys as mi;
 use rustix::io::Errno;
 use rustix::mm::ProtFlags;
@@ -108,8 +108,8 @@ extern "C" fn commit(
     let result = match (on, guarded()) {
         (true, true) => guard_call(Own::Commit, start, size),
         (false, true) => guard_call(Own::Decommit, start, size),
-        (true, false) => pager.commit_range(start, size),
-        (false, false) => pager.decommit_range(start, size),
+        (true, false) => aside(move || pager.commit_range(start, size)),
+        (false, false) => aside(move || pager.decommit_range(start, size)),
     };
     result.is_ok()
 }
@@ -226,8 +226,11 @@ fn free_mapping(block: *mut c_void) {
         if guarded() {
             return guard_call(Own::Free, block as usize, 0);
         }
-        let len = pager().mapping_len(block as usize).ok_or(Errno::INVAL)?;
-        pager().unmap(block as usize, len)
+        let block = block as usize;
+        aside(move || {
+            let len = pager().mapping_len(block).ok_or(Errno::INVAL)?;
+            pager().unmap(block, len)
+        })
     });
     if unmapped.is_err() {
         eprintln!("flashvm: free(): {block:p} is not an allocated block");

@@ -2,6 +2,7 @@
 //! system call, on a stack that is not managed memory.
 
 use super::{for_pager, guarded, set_errno, status};
+use flashvm::guard::aside;
 use flashvm::mapping;
 use flashvm_core::PAGE_SIZE;
 use rustix::io::Errno;
@@ -38,7 +39,10 @@ pub(super) extern "C" fn mmap(
         };
     }
     let offset = offset as usize;
-    address(mapping::map(at as usize, len, prot, flags, fd, offset))
+    let at = at as usize;
+    address(aside(move || {
+        mapping::map(at, len, prot, flags, fd, offset)
+    }))
 }
 
 #[unsafe(no_mangle)]
@@ -59,7 +63,8 @@ extern "C" fn munmap(at: *mut c_void, len: usize) -> c_int {
         // SAFETY: passes on what the program asked for.
         return unsafe { libc::syscall(libc::SYS_munmap, at, len) as c_int };
     }
-    status(mapping::unmap(at as usize, len))
+    let at = at as usize;
+    status(aside(move || mapping::unmap(at, len)))
 }
 
 #[unsafe(no_mangle)]
@@ -68,7 +73,8 @@ extern "C" fn mprotect(at: *mut c_void, len: usize, prot: c_int) -> c_int {
         // SAFETY: passes on what the program asked for.
         return unsafe { libc::syscall(libc::SYS_mprotect, at, len, prot) as c_int };
     }
-    status(mapping::protect(at as usize, len, prot as u32))
+    let at = at as usize;
+    status(aside(move || mapping::protect(at, len, prot as u32)))
 }
 
 #[unsafe(no_mangle)]
@@ -77,7 +83,8 @@ extern "C" fn madvise(at: *mut c_void, len: usize, advice: c_int) -> c_int {
         // SAFETY: passes on what the program asked for.
         return unsafe { libc::syscall(libc::SYS_madvise, at, len, advice) as c_int };
     }
-    status(mapping::advise(at as usize, len, advice))
+    let at = at as usize;
+    status(aside(move || mapping::advise(at, len, advice)))
 }
 
 #[unsafe(no_mangle)]

@@ -115,6 +115,8 @@ extern "C" fn constructor() {
 /// Starts the pager, puts the program's memory in its care, and guards this thread.
 fn start(inheritance: flashvm::Inheritance) -> Result<(), String> {
     let pager = flashvm::start(inheritance).map_err(|error| error.to_string())?;
+    flashvm::guard::reserve_blocks()
+        .map_err(|error| format!("no address space for stacks: {error}"))?;
     let inline = pager.delivery() == flashvm::Delivery::Inline;
     let refused = |error| format!("inline mode does not work here ({error}): use --fault handler");
     if inline {

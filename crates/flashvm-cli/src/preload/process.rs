@@ -123,7 +123,7 @@ fn real_fork() -> Fork {
 /// Fails early where budget and store cannot hold a copy of the process.
 #[unsafe(no_mangle)]
 extern "C" fn fork() -> c_int {
-    if !for_pager() && !guarded() && !pager().can_fork() {
+    if !for_pager() && !guarded() && !flashvm::guard::aside(|| pager().can_fork()) {
         set_errno(Errno::NOMEM);
         return -1;
     }

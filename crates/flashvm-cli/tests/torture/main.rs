@@ -51,6 +51,7 @@ fn compiled(name: &str) -> PathBuf {
                 "syscalls.c",
                 "remap.c",
                 "protect.c",
+                "guard.c",
                 "signals.c",
                 "alloc.c",
                 "exit.c",
@@ -140,7 +141,7 @@ macro_rules! parts {
 }
 
 parts!(
-    rewrite, zero, syscalls, remap, protect, signals, alloc, threads, exit, table
+    rewrite, zero, syscalls, remap, protect, guard, signals, alloc, threads, exit, table
 );
 
 #[test]
@@ -153,7 +154,7 @@ fn fork() {
 fn without_move() {
     torture(
         "without_move",
-        "rewrite,zero,fork,syscalls,remap,protect,alloc",
+        "rewrite,zero,fork,syscalls,remap,protect,guard,alloc",
         &["--no-move"],
     );
 }

@@ -46,3 +46,16 @@ pub fn can_guard() -> bool {
 pub fn on_guard_stack() -> bool {
     false
 }
+
+/// Reserves nothing.
+///
+/// # Errors
+/// Never.
+pub fn reserve_blocks() -> Result<(), Errno> {
+    Ok(())
+}
+
+/// Runs `work` where it is: a program must not call the pager on a stack in managed memory.
+pub fn aside<R, F: FnOnce() -> R>(work: F) -> R {
+    work()
+}

@@ -53,7 +53,7 @@ impl Record {
 pub(super) fn at(address: usize) -> Option<*mut Record> {
     let base = BASE.load(Ordering::Relaxed);
     let inside = base != 0 && address.wrapping_sub(base) < BLOCKS * BLOCK_BYTES;
-    inside.then(|| (address & !(BLOCK_BYTES - 1)) as *mut Record)
+    inside.then_some((address & !(BLOCK_BYTES - 1)) as *mut Record)
 }
 
 /// Whether the calling code runs on a guarded thread's block, and so for the pager.

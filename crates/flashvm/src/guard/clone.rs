@@ -404,7 +404,7 @@ pub(super) unsafe extern "C" fn begin(record: *mut c_void) -> ! {
 
 /// The end of a thread.
 pub(super) fn exit(record: &mut Record, status: i32) -> isize {
-    set_signal_mask(!0 & !SYNCHRONOUS);
+    set_signal_mask(!SYNCHRONOUS);
     let own = std::ptr::from_mut(record);
     if record.clear_tid != 0 {
         // What the kernel would do when nobody can resolve its fault any more. From here on the

@@ -87,6 +87,18 @@ std::arch::global_asm!(
     "and rsp, -16",
     "call {begin}",
     "ud2",
+    // A call on another stack. (top of the stack, function, its argument)
+    ".hidden flashvm_guard_aside",
+    ".globl flashvm_guard_aside",
+    "flashvm_guard_aside:",
+    "push rbp",
+    "mov rbp, rsp",
+    "mov rsp, rdi",
+    "mov rdi, rdx",
+    "call rsi",
+    "mov rsp, rbp",
+    "pop rbp",
+    "ret",
     // Goes on as a frame says. (address of its context)
     ".hidden flashvm_guard_resume",
     ".globl flashvm_guard_resume",
@@ -129,6 +141,11 @@ unsafe extern "C" {
         arguments: *const [usize; 6],
         record: *mut c_void,
     ) -> isize;
+    pub(super) fn flashvm_guard_aside(
+        top: u64,
+        work: unsafe extern "C" fn(*mut c_void),
+        argument: *mut c_void,
+    );
     pub(super) fn flashvm_guard_resume(context: *const Context) -> !;
     pub(super) fn flashvm_guard_exit(status: i32, taken: *const std::sync::atomic::AtomicU32) -> !;
 }

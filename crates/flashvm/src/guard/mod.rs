@@ -13,7 +13,8 @@
 //! - `calls`: what is done about each call; `table` and `walk`: what it touches; `transfer`: what
 //!   stopped short;
 //! - `clone`: threads and processes; `exec`: programs; `memory`: the program's, carefully;
-//! - `refusals`: what cannot be had in this mode.
+//! - `refusals`: what cannot be had in this mode;
+//! - `aside`: the pager's work for threads of the program's, in handler mode.
 //!
 //! Safety argument: handlers run on blocks that only this module knows, and refer to the program's
 //! memory by copies that may fail, never by reference. What interrupts them can be one of these
@@ -21,6 +22,7 @@
 //!
 //! aarch64 has no Syscall User Dispatch (Linux 6.18): there is no inline mode there (`absent.rs`).
 
+mod aside;
 mod block;
 mod calls;
 mod clone;
@@ -34,6 +36,7 @@ pub mod table;
 mod transfer;
 pub mod walk;
 
+pub use aside::aside;
 pub use block::on_guard_stack;
 pub use calls::{OWN_CALL, Own};
 
@@ -47,12 +50,19 @@ const PR_SYS_DISPATCH_ON: usize = 1;
 /// First address and length of the text from which calls are let through.
 static TEXT: std::sync::OnceLock<(usize, usize)> = std::sync::OnceLock::new();
 
+/// Reserves the blocks; first of all, in both modes.
+///
+/// # Errors
+/// `ENOMEM` where there is no address space.
+pub fn reserve_blocks() -> Result<(), Errno> {
+    block::reserve()
+}
+
 /// From here on the calling thread's faults are resolved.
 ///
 /// # Errors
 /// What the kernel says to handlers and stacks.
 pub fn resolve_faults() -> Result<(), Errno> {
-    block::reserve()?;
     let record = block::take().ok_or(Errno::NOMEM)?;
     clone::first(record);
     signals::install()?;

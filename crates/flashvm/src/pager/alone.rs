@@ -2,6 +2,7 @@
 //! such threads yet, and where a fault found no free frame (FlashVM, 4.1.2). Each request is made
 //! and waited for.
 
+use super::fork::PageBuffer;
 use super::{Core, Pager, Read};
 use crate::store::FlashStore;
 use crate::sys::flash_io::{read_now, write_now};
@@ -30,8 +31,7 @@ impl Pager {
         for _ in 0..if alone { u32::MAX } else { REQUESTS } {
             if alone && let Some(read) = core.to_read.pop_front() {
                 core = self.read_alone(core, read);
-            } else if let Some(action) = self.can_move.then(|| core.to_clean.pop_front()).flatten()
-            {
+            } else if let Some(action) = core.to_clean.pop_front() {
                 core = self.clean_alone(core, action);
             } else {
                 break;
@@ -91,7 +91,11 @@ impl Pager {
             },
             _ => Event::Scanned {
                 io,
-                zero: self.zero_pages(&pages),
+                zero: if self.can_move {
+                    self.zero_pages(&pages)
+                } else {
+                    self.zero_copies(&pages)
+                },
             },
         };
         let mut core = self.lock();
@@ -109,12 +113,30 @@ impl Pager {
         })
     }
 
-    /// Writes pages from the shadow; those that failed.
+    /// The same for pages that stay in their region, where the program can change them: they are
+    /// copied first.
+    fn zero_copies(&self, pages: &[PageId]) -> u64 {
+        let mut copy = PageBuffer([0; PAGE_SIZE]);
+        (0..).zip(pages).fold(0, |zero, (index, &page)| {
+            let copied = map::read_own(self.address(page), &mut copy.0);
+            zero | u64::from(copied && super::cleaner::is_zero(&copy.0)) << index
+        })
+    }
+
+    /// Writes pages; those that failed.
     fn write_alone(&self, slot: SlotId, pages: &[PageId]) -> u64 {
+        let mut copy = PageBuffer([0; PAGE_SIZE]);
         (0..).zip(pages).fold(0, |failed, (index, &page)| {
             let slot = slot.plus(index);
-            let address = self.shadow_address(page);
-            // SAFETY: as above, until this write is answered.
+            let address = if self.can_move {
+                self.shadow_address(page)
+            } else {
+                // A page that cannot be read is gone, and its slot will be given up.
+                let _ = map::read_own(self.address(page), &mut copy.0);
+                copy.0.as_ptr() as usize
+            };
+            // SAFETY: the page stays in the shadow, and nobody writes to it there, until this
+            // write is answered; or the copy is ours.
             let contents = unsafe { map::bytes(address, PAGE_SIZE) };
             self.store
                 .set_checksum(slot, FlashStore::checksum(contents));

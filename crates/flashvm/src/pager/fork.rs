@@ -92,7 +92,7 @@ impl Resolved {
 
 /// A buffer that direct I/O can read into.
 #[repr(align(4096))]
-struct PageBuffer([u8; PAGE_SIZE]);
+pub(super) struct PageBuffer(pub(super) [u8; PAGE_SIZE]);
 
 impl Pager {
     /// Whether budget and store could hold a copy of this process.

@@ -241,6 +241,17 @@ pub(crate) fn own_memory() -> Result<OwnedFd, Errno> {
     .and_then(super::descriptors::keep)
 }
 
+/// Copies a page of this process', also one that the program may not read. Whether it could.
+pub(crate) fn read_own(address: usize, into: &mut [u8; flashvm_core::PAGE_SIZE]) -> bool {
+    rustix::fs::open(
+        "/proc/thread-self/mem",
+        rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC,
+        rustix::fs::Mode::empty(),
+    )
+    .and_then(|memory| rustix::io::pread(&memory, &mut into[..], address as u64))
+        == Ok(flashvm_core::PAGE_SIZE)
+}
+
 /// Whether a page has contents, in RAM or in the kernel's own swap. Does not touch it.
 pub(crate) fn is_present(address: usize) -> bool {
     const PRESENT_OR_SWAPPED: u64 = 3 << 62;

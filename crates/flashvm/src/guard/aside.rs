@@ -1,0 +1,74 @@
+//! Work for the pager on a stack that is not managed memory.
+//!
+//! A program may run on a stack of its own making, in managed memory. With the engine locked
+//! nothing there may be touched: a fault could not be resolved.
+
+use super::block::{self, on_guard_stack};
+use super::entry::flashvm_guard_aside;
+use crate::sys::signals::Uninterrupted;
+use std::ffi::c_void;
+
+/// Runs `work` on a block of the guard's, with all signals blocked. What it takes with it is read
+/// before it begins, and what it leaves is written after it has ended.
+pub fn aside<R, F: FnOnce() -> R>(work: F) -> R {
+    if on_guard_stack() || crate::on_pager_stack() {
+        return work();
+    }
+    let _uninterrupted = Uninterrupted::begin();
+    let Some(record) = block::take() else {
+        // As many threads as there are blocks are here already.
+        return work();
+    };
+    let stack = block::stack_of(record);
+    let mut call = Call {
+        work: Some(work),
+        result: None,
+    };
+    // SAFETY: the block is this call's alone; a stack pointer is aligned to 16 at a call.
+    unsafe {
+        flashvm_guard_aside(
+            (stack.sp + stack.size) & !15,
+            enter::<F, R>,
+            (&raw mut call).cast(),
+        );
+    }
+    block::give(record);
+    match call.result {
+        Some(result) => result,
+        None => unreachable!("the work was done"),
+    }
+}
+
+struct Call<F, R> {
+    work: Option<F>,
+    result: Option<R>,
+}
+
+unsafe extern "C" fn enter<F: FnOnce() -> R, R>(call: *mut c_void) {
+    // SAFETY: `aside` passes a call of this type, and waits.
+    let call = unsafe { &mut *call.cast::<Call<F, R>>() };
+    if let Some(work) = call.work.take() {
+        let result = work();
+        call.result = Some(result);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn work_is_done_elsewhere_and_comes_back() {
+        block::reserve().unwrap();
+        let (here, text) = (0_u8, String::from("kept"));
+        let (there, back) = aside(|| {
+            let there = 0_u8;
+            assert!(on_guard_stack());
+            (&raw const there as usize, text)
+        });
+        assert!(!on_guard_stack());
+        assert!(there.abs_diff(&raw const here as usize) > 1 << 16);
+        assert_eq!(back, "kept");
+        assert_eq!(aside(|| aside(|| 5)), 5);
+    }
+}
