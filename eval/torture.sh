@@ -3,11 +3,19 @@
 # every round, until the time is over. Each round prints the command that repeats it; the first
 # failure ends the campaign with status 1.
 #
-# usage: eval/torture.sh [MINUTES]        (default 60)
+# usage: eval/torture.sh [--as-nobody] [MINUTES]        (default 60)
 #
-# FLASHVM names the command (default target/release/flashvm), PART_SECONDS the time of a part (20).
+# With --as-nobody (as root) everything runs as user and group 65534, in inline mode, which needs no
+# privilege; parts are short then. FLASHVM names the command (default target/release/flashvm),
+# PART_SECONDS the time of a part (20, or 2 with --as-nobody).
 set -euo pipefail
 cd "$(dirname "$0")/.."
+as=()
+if [ "${1:-}" = --as-nobody ]; then
+	as=(setpriv --reuid=65534 --regid=65534 --clear-groups)
+	PART_SECONDS=${PART_SECONDS:-2}
+	shift
+fi
 minutes=${1:-60}
 flashvm=${FLASHVM:-target/release/flashvm}
 part_seconds=${PART_SECONDS:-20}
@@ -20,7 +28,15 @@ cc -O2 -g -pthread -o "$folder/torture" $sources/{torture,rewrite,fork,syscalls,
 cc -O2 -g -o "$folder/sigbus" $sources/sigbus.c
 c++ -O2 -g -pthread -o "$folder/torture_cxx" $sources/torture_cxx.cc
 
-modes=("" "" "--no-move" "--no-uring" "--preset flashvm" "--preset native" "--inject write=2000"
+if [ ${#as[@]} -gt 0 ]; then
+	# Where everybody can reach them.
+	object=$(ls -t "$(dirname "$flashvm")"/{,deps/}libflashvm_preload.so | head -n 1)
+	cp "$flashvm" "$object" "$folder"
+	flashvm=$folder/flashvm
+	chmod 755 "$folder" "$folder"/*
+fi
+
+modes=("" "--fault handler" "--no-move" "--no-uring" "--preset flashvm" "--preset native" "--inject write=2000"
 	"--no-move --no-uring --inject write=5000")
 end=$((SECONDS + minutes * 60))
 round=0
@@ -28,12 +44,13 @@ while [ $SECONDS -lt $end ]; do
 	seed=$((RANDOM * 32768 + RANDOM))
 	mode=${modes[$((round % ${#modes[@]}))]}
 	mode=${mode/write=/seed=$seed,write=}
+	[ ${#as[@]} = 0 ] || mode=${mode/--fault handler/}
 	ram=$((8 + RANDOM % 48))
 	mib=$((ram * (2 + RANDOM % 6)))
 	threads=$((1 + RANDOM % 8))
-	mkdir "$folder/store"
+	mkdir -m 1777 "$folder/store"
 	# shellcheck disable=SC2206 # a mode is several words
-	words=("$flashvm" run --ram "${ram}M" --flash "$folder/store" --flash-size 8G $mode -- "$folder/torture"
+	words=("${as[@]}" "$flashvm" run --ram "${ram}M" --flash "$folder/store" --flash-size 8G $mode -- "$folder/torture"
 		--mib "$mib" --seconds "$part_seconds" --threads "$threads" --seed "$seed")
 	echo "round $round: ${words[*]}"
 	timeout --kill-after=10 $((part_seconds * 40 + 600)) "${words[@]}" || {
@@ -41,10 +58,10 @@ while [ $SECONDS -lt $end ]; do
 		exit 1
 	}
 	lost=0
-	timeout 600 "$flashvm" run --ram "${ram}M" --flash "$folder/store" \
+	timeout 600 "${as[@]}" "$flashvm" run --ram "${ram}M" --flash "$folder/store" \
 		--inject "read=400000,flip=400000,write=1000,seed=$seed" -- "$folder/sigbus" "$mib" 3 || lost=$?
 	[ $lost = 0 ] || [ $lost = 3 ] || { echo "torture.sh: FAILED: sigbus ended with $lost" >&2; exit 1; }
-	timeout 600 "$flashvm" run --ram "${ram}M" --flash "$folder/store" --flash-size 8G -- \
+	timeout 600 "${as[@]}" "$flashvm" run --ram "${ram}M" --flash "$folder/store" --flash-size 8G -- \
 		"$folder/torture_cxx" "$((mib / 2))" "$seed"
 	rmdir "$folder/store" # not empty: something was left behind
 	round=$((round + 1))

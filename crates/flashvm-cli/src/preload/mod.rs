@@ -105,7 +105,7 @@ extern "C" fn constructor() {
         flashvm::abort()
     }));
     STARTING.store(true, Ordering::Relaxed);
-    let started = process::inherit(&control).and_then(|inheritance| start(inheritance));
+    let started = process::inherit(&control).and_then(start);
     if let Err(reason) = started {
         eprintln!("flashvm: {}: {reason}", process::command());
         std::process::exit(2);
