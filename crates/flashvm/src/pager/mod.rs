@@ -456,7 +456,8 @@ impl Pager {
             }
             let mut rest = &actions[..];
             while let Some((action, behind)) = rest.split_first() {
-                if let Action::Drop { .. } = action {
+                // One at a time if they may have to wait for what is parked.
+                if matches!(action, Action::Drop { .. }) && core.parked.is_empty() {
                     rest = self.drop_first(core, rest);
                     continue;
                 }
