@@ -259,6 +259,17 @@ fn receive(signal: i32, info: &Info, context: &mut Context) {
     if let Some(record) = Record::current() {
         // SAFETY: as above.
         deliver(unsafe { &mut *record }, signal, info, context);
+        return;
+    }
+    // One of the pager's threads, which are the C library's too: it asks all of them to change
+    // their user (`setuid`), and waits for it.
+    let action = ACTIONS.get(signal);
+    if action.is_handler() {
+        // SAFETY: a handler that was installed for this signal, called as the kernel would.
+        unsafe {
+            let handler: Handler = std::mem::transmute(action.handler as usize);
+            handler(signal, std::ptr::from_ref(info).cast_mut(), context);
+        }
     }
 }
 
