@@ -44,7 +44,7 @@ while [ $SECONDS -lt $end ]; do
 	seed=$((RANDOM * 32768 + RANDOM))
 	mode=${modes[$((round % ${#modes[@]}))]}
 	mode=${mode/write=/seed=$seed,write=}
-	[ ${#as[@]} = 0 ] || mode=${mode/--fault handler/}
+	[ ${#as[@]} = 0 ] || { mode=${mode/--fault handler/}; mode=${mode/--no-move/}; }
 	ram=$((8 + RANDOM % 48))
 	mib=$((ram * (2 + RANDOM % 6)))
 	threads=$((1 + RANDOM % 8))

@@ -92,8 +92,10 @@ fn bad(
 }
 
 /// How faults are delivered in a run: what was asked for, or the best that works here.
-pub(crate) fn choose_fault_mode(asked: &str) -> Result<&'static str, Refusal> {
+/// `no_move` takes UFFDIO_MOVE away.
+pub(crate) fn choose_fault_mode(asked: &str, no_move: bool) -> Result<&'static str, Refusal> {
     match asked {
+        "auto" if no_move => handler_mode().map(|()| "handler"),
         "inline" => inline_mode().map(|()| "inline"),
         "handler" => handler_mode().map(|()| "handler"),
         _ => match (inline_mode(), handler_mode()) {
@@ -112,6 +114,9 @@ fn inline_mode() -> Result<(), Refusal> {
                 "this kernel's userfaultfd has no write-protection: run Linux 5.7 or later",
             ))
         }
+        Ok(features) if !features.has(Features::MOVE) => Err(Refusal::new(
+            "inline mode needs pages to be moved (UFFDIO_MOVE): run Linux 6.8 or later, or use --fault handler",
+        )),
         Ok(_) if !flashvm::guard::can_guard() => Err(Refusal::new(format!(
             "this kernel has no Syscall User Dispatch, which inline mode needs: {GUARD}"
         ))),

@@ -41,7 +41,7 @@ pub(crate) fn run(args: Box<RunArgs>) -> Result<ExitCode, Refusal> {
         .ok_or_else(|| Refusal::new("no program"))?;
     let path = flashvm::program::find(name)?;
     let preload = preload_object()?;
-    settings.fault = doctor::choose_fault_mode(&settings.fault)?.to_owned();
+    settings.fault = doctor::choose_fault_mode(&settings.fault, settings.no_move)?.to_owned();
     let flash = match &options.flash {
         Some(path) => path.clone(),
         None => machine::temporary_folder()?,

@@ -149,13 +149,13 @@ fn fork() {
     torture("fork", "fork", &[]);
 }
 
-/// Before UFFDIO_MOVE (Linux 6.8) eviction protects, copies, checks and drops.
+/// Before UFFDIO_MOVE (Linux 6.8) eviction protects, copies, checks and drops; in handler mode only.
 #[test]
 fn without_move() {
     torture(
         "without_move",
         "rewrite,zero,fork,syscalls,remap,protect,guard,alloc",
-        &["--no-move"],
+        &["--no-move", "--fault", "handler"],
     );
 }
 
