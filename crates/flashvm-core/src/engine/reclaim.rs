@@ -104,8 +104,12 @@ impl<C: ClusterSource> Engine<C> {
         }
     }
 
-    /// Frames to be kept free.
+    /// Frames to be kept free. None without a shadow: what stands by is still in its region then,
+    /// and the longer it stays the likelier it is that nobody in the kernel works on it.
     fn free_target(&self) -> u32 {
+        if !self.shadow {
+            return 0;
+        }
         (self.limit / FREE_SHARE).min(FREE_MAX)
     }
 
