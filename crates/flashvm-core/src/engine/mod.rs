@@ -178,7 +178,11 @@ impl<C: ClusterSource> Engine<C> {
             Event::Forked => self.swap.seal(&mut self.clusters),
             Event::Tick => self.tick(actions),
         }
-        self.keep_limit(actions);
+        // A stopped store takes no frame, and stores to other pages may wait to be told: what is
+        // clean now may not be in a moment.
+        if !matches!(event, Event::WriteProtectFault { .. } | Event::Forked) {
+            self.keep_limit(actions);
+        }
         self.fruitless &= matches!(event, Event::Reclaim);
         self.watch_marks();
         let most = u64::from(self.frames);

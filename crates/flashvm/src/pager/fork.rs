@@ -76,16 +76,20 @@ impl Resolved {
         PageId(self.0 & !Self::STOPPED_STORE)
     }
 
+    fn is_stopped_store(self) -> bool {
+        self.0 & Self::STOPPED_STORE != 0
+    }
+
     /// What happened, for the child's engine. The page is writable now, so it counts as stored to.
     fn event(self) -> Event {
         let page = self.page();
-        if self.0 & Self::STOPPED_STORE == 0 {
+        if self.is_stopped_store() {
+            Event::WriteProtectFault { page }
+        } else {
             Event::Fault {
                 page,
                 access: Access::Write,
             }
-        } else {
-            Event::WriteProtectFault { page }
         }
     }
 }
@@ -189,9 +193,8 @@ impl Pager {
         let fork = core.fork.take();
         core.freeze = Freeze::No;
         self.apply(&mut core, Event::Forked);
-        for fault in fork.iter().flat_map(|fork| &fork.own) {
-            self.catch_up(&mut core, *fault);
-        }
+        let own = fork.as_ref().map_or(&[][..], |fork| &fork.own);
+        self.catch_up(&mut core, own.iter().copied());
         self.hand_over(&mut core, false);
         drop(core);
         self.changed.notify_all();
@@ -347,11 +350,19 @@ impl Pager {
         }
     }
 
-    /// Tells the engine of a fault that was resolved while it was frozen.
-    fn catch_up(&self, core: &mut Core, fault: Resolved) {
-        core.resolved_already = Some(fault.page());
-        self.apply(core, fault.event());
-        core.resolved_already = None;
+    /// Tells the engine of faults that were resolved while it was frozen. Stopped stores come first:
+    /// the other faults may need frames, and a page that the engine still has as clean would be
+    /// dropped for them, with what has been stored to it since.
+    fn catch_up(&self, core: &mut Core, faults: impl Iterator<Item = Resolved> + Clone) {
+        let of = |stopped| {
+            let faults = faults.clone();
+            faults.filter(move |fault| fault.is_stopped_store() == stopped)
+        };
+        for fault in of(true).chain(of(false)) {
+            core.resolved_already = Some(fault.page());
+            self.apply(core, fault.event());
+            core.resolved_already = None;
+        }
     }
 
     /// The handler's first act in a child: from here on it resolves the faults. What the parent
@@ -364,9 +375,7 @@ impl Pager {
             .and_then(|_| receive_resolved(socket))
             .unwrap_or_else(|e| self.die(&format!("the parent of a forked child has died: {e}")));
         self.apply(&mut core, Event::Forked);
-        for fault in fork.own.iter().chain(&resolved) {
-            self.catch_up(&mut core, *fault);
-        }
+        self.catch_up(&mut core, fork.own.iter().chain(&resolved).copied());
         core.freeze = Freeze::No;
         self.hand_over(&mut core, false);
         drop(core);
