@@ -56,9 +56,7 @@ pub enum Error {
     )]
     Userfaultfd(#[source] rustix::io::Errno),
     /// The kernel's userfaultfd lacks what paging needs.
-    #[error(
-        "this kernel's userfaultfd has no write-protection or no fork events: Linux 5.7 is needed"
-    )]
+    #[error("this kernel's userfaultfd lacks what this fault mode needs: flashvm doctor says what")]
     KernelTooOld,
     /// The settings of the run make no sense.
     #[error("{0}")]

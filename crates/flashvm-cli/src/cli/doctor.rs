@@ -95,10 +95,9 @@ fn bad(
 /// `no_move` takes UFFDIO_MOVE away.
 pub(crate) fn choose_fault_mode(asked: &str, no_move: bool) -> Result<&'static str, Refusal> {
     match asked {
-        "auto" if no_move => handler_mode().map(|()| "handler"),
         "inline" => inline_mode().map(|()| "inline"),
-        "handler" => handler_mode().map(|()| "handler"),
-        _ => match (inline_mode(), handler_mode()) {
+        "handler" => handler_mode(no_move).map(|()| "handler"),
+        _ => match (inline_mode(), handler_mode(no_move)) {
             (Ok(()), _) => Ok("inline"),
             (Err(_), Ok(())) => Ok("handler"),
             (Err(why), Err(_)) => Err(why),
@@ -114,9 +113,6 @@ fn inline_mode() -> Result<(), Refusal> {
                 "this kernel's userfaultfd has no write-protection: run Linux 5.7 or later",
             ))
         }
-        Ok(features) if !features.has(Features::MOVE) => Err(Refusal::new(
-            "inline mode needs pages to be moved (UFFDIO_MOVE): run Linux 6.8 or later, or use --fault handler",
-        )),
         Ok(_) if !flashvm::guard::can_guard() => Err(Refusal::new(format!(
             "this kernel has no Syscall User Dispatch, which inline mode needs: {GUARD}"
         ))),
@@ -131,10 +127,14 @@ fn inline_mode() -> Result<(), Refusal> {
 }
 
 /// Refuses a run where handler mode cannot work.
-fn handler_mode() -> Result<(), Refusal> {
+fn handler_mode(no_move: bool) -> Result<(), Refusal> {
     match probe_userfaultfd() {
         Ok(features) if !features.has(NEEDED) => Err(Refusal::new(
             "this kernel's userfaultfd has no write-protection: run Linux 5.7 or later",
+        )),
+        Ok(features) if no_move || !features.has(Features::MOVE) => Err(Refusal::new(
+            "handler mode needs pages to be moved (UFFDIO_MOVE), or memory under direct I/O is \
+             taken for idle: run Linux 6.8 or later, or use --fault inline",
         )),
         Ok(_) if !machine::may_trace() => Err(Refusal::new(format!(
             "userfaultfd gives no fork events without CAP_SYS_PTRACE: {ALLOW_FORK}"
@@ -169,7 +169,7 @@ pub(crate) fn doctor(args: &DoctorArgs) -> Result<ExitCode, Refusal> {
 fn report(flash: Option<&Path>) -> Report {
     let features = probe_userfaultfd().or_else(|_| probe_user_mode());
     let open = features.is_ok();
-    let (handler, inline) = (handler_mode().is_ok(), inline_mode().is_ok());
+    let (handler, inline) = (handler_mode(false).is_ok(), inline_mode().is_ok());
     let mut checks = vec![kernel()];
     checks.extend(userfaultfd(&features));
     checks.extend([device(open), sysctl(open), capability(), seccomp(open)]);
@@ -221,7 +221,7 @@ fn userfaultfd(features: &Result<Features, Errno>) -> Vec<Check> {
             "MOVE",
             Features::MOVE,
             Verdict::Limited,
-            "6.8: pages are evicted by copying",
+            "6.8: pages are evicted by copying, and there is no handler mode",
         ),
         (
             "WP",

@@ -149,23 +149,13 @@ fn fork() {
     torture("fork", "fork", &[]);
 }
 
-/// Before UFFDIO_MOVE (Linux 6.8) eviction protects, copies, checks and drops; in handler mode only.
+/// Before UFFDIO_MOVE (Linux 6.8) eviction protects, copies and drops; in inline mode only.
 #[test]
 fn without_move() {
     torture(
         "without_move",
-        "rewrite,zero,fork,remap,protect,guard,alloc",
-        &["--no-move", "--fault", "handler"],
-    );
-}
-
-#[test]
-#[ignore = "open defect: without UFFDIO_MOVE system calls met stale bytes in one of four runs"]
-fn syscalls_without_move() {
-    torture(
-        "syscalls_without_move",
-        "syscalls",
-        &["--no-move", "--fault", "handler"],
+        "rewrite,zero,syscalls,fork,remap,protect,guard,alloc,table",
+        &["--no-move", "--fault", "inline"],
     );
 }
 

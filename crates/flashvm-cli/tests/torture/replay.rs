@@ -37,7 +37,7 @@ fn live_runs_replay() {
         &["--preset", "modern"],
         &["--preset", "flashvm"],
         &["--preset", "native"],
-        &["--no-move"],
+        &["--no-move", "--fault", "inline"],
     ];
     for mode in modes {
         let folder = Folder::new();

@@ -40,6 +40,8 @@ pub use aside::aside;
 pub use block::on_guard_stack;
 pub use calls::{OWN_CALL, Own};
 
+use crate::pager::pager;
+use crate::sys::own::Mapping;
 use crate::sys::raw;
 use block::Record;
 use rustix::io::Errno;
@@ -75,8 +77,10 @@ pub fn resolve_faults() -> Result<(), Errno> {
 /// # Errors
 /// `EINVAL` where the kernel has no Syscall User Dispatch (before Linux 5.11).
 pub fn catch_calls() -> Result<(), Errno> {
-    let text = own_text().ok_or(Errno::NOENT)?;
-    let _ = TEXT.set(text);
+    let here = catch_calls as *const () as usize;
+    let text = pager().and_then(|pager| pager.mapping_at(here));
+    let Mapping { start, end, .. } = text.ok_or(Errno::NOENT)?;
+    let _ = TEXT.set((start, end - start));
     dispatch()
 }
 
@@ -127,16 +131,4 @@ pub fn can_guard() -> bool {
         )
     };
     raw::result(result).is_ok()
-}
-
-/// The executable mapping in which this code lies.
-fn own_text() -> Option<(usize, usize)> {
-    let here = own_text as *const () as usize;
-    let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
-    maps.lines().find_map(|line| {
-        let (start, end) = line.split_once(' ')?.0.split_once('-')?;
-        let start = usize::from_str_radix(start, 16).ok()?;
-        let end = usize::from_str_radix(end, 16).ok()?;
-        (start..end).contains(&here).then_some((start, end - start))
-    })
 }

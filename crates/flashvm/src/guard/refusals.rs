@@ -2,7 +2,7 @@
 //! what to do; and signal masks that must not hold our signals.
 
 use super::memory;
-use crate::pager::eprint_line;
+use crate::pager::{eprint_line, pager};
 use crate::sys::signals::SYNCHRONOUS;
 use rustix::io::Errno;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,14 +11,12 @@ const SYS_IO_URING_SETUP: i64 = libc::SYS_io_uring_setup;
 const PR_SET_SYSCALL_USER_DISPATCH: usize = 59;
 
 static SAID_URING: AtomicBool = AtomicBool::new(false);
+static SAID_AIO: AtomicBool = AtomicBool::new(false);
 static SAID_SECCOMP: AtomicBool = AtomicBool::new(false);
 
 fn say_once(said: &AtomicBool, what: &str) {
     if !said.swap(true, Ordering::Relaxed) {
-        eprint_line(&format!(
-            "flashvm: process {}: {what}: run it with --fault handler",
-            std::process::id()
-        ));
+        eprint_line(&format!("flashvm: process {}: {what}", std::process::id()));
     }
 }
 
@@ -28,7 +26,16 @@ pub(super) fn refused(number: i64, args: &[usize; 6]) -> Option<Errno> {
         SYS_IO_URING_SETUP => {
             say_once(
                 &SAID_URING,
-                "io_uring of the program's own is refused: the kernel would touch memory behind our back",
+                "io_uring of the program's own is refused: the kernel would touch memory behind our \
+                 back: run it with --fault handler",
+            );
+            Some(Errno::NOSYS)
+        }
+        // The kernel goes on working on memory after the call, and without a move that cannot be told.
+        libc::SYS_io_setup if pager().is_some_and(|pager| !pager.moves()) => {
+            say_once(
+                &SAID_AIO,
+                "asynchronous I/O (io_setup) is refused: run it on Linux 6.8 or later",
             );
             Some(Errno::NOSYS)
         }
@@ -49,7 +56,8 @@ pub(super) fn refused(number: i64, args: &[usize; 6]) -> Option<Errno> {
 fn say_seccomp() {
     say_once(
         &SAID_SECCOMP,
-        "seccomp filters are refused: they would stop the pager's own system calls",
+        "seccomp filters are refused: they would stop the pager's own system calls: run it with \
+         --fault handler",
     );
 }
 

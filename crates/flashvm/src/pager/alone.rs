@@ -2,13 +2,14 @@
 //! such threads yet, and where a fault found no free frame (FlashVM, 4.1.2). Each request is made
 //! and waited for.
 
+use super::cleaner::is_zero;
 use super::fork::PageBuffer;
 use super::{Core, Pager, Read};
 use crate::store::FlashStore;
 use crate::sys::flash_io::{read_now, write_now};
 use crate::sys::map;
 use crate::sys::thread::on_pager_stack;
-use flashvm_core::{Action, Event, PAGE_SIZE, PageId, SlotId};
+use flashvm_core::{Action, Event, PAGE_SIZE, PageId, PageState, SlotId};
 use rustix_futex_sync::MutexGuard;
 use std::sync::atomic::Ordering;
 
@@ -91,11 +92,7 @@ impl Pager {
             },
             _ => Event::Scanned {
                 io,
-                zero: if self.can_move {
-                    self.zero_pages(&pages)
-                } else {
-                    self.zero_copies(&pages)
-                },
+                zero: self.zeros_among(&pages),
             },
         };
         let mut core = self.lock();
@@ -103,24 +100,35 @@ impl Pager {
         core
     }
 
-    /// Which of these pages in the shadow hold only zeros.
-    pub(super) fn zero_pages(&self, pages: &[PageId]) -> u64 {
+    /// Which of these pages hold only zeros.
+    pub(super) fn zeros_among(&self, pages: &[PageId]) -> u64 {
+        let mut copy = PageBuffer([0; PAGE_SIZE]);
         (0..).zip(pages).fold(0, |zero, (index, &page)| {
-            // SAFETY: the page is in the shadow and stays there until this scan is answered;
-            // nobody writes to the shadow.
-            let contents = unsafe { map::bytes(self.shadow_address(page), PAGE_SIZE) };
-            zero | u64::from(super::cleaner::is_zero(contents)) << index
+            let is_zero = if self.can_move {
+                // SAFETY: the page is in the shadow and stays there until this scan is answered;
+                // nobody writes to the shadow.
+                is_zero(unsafe { map::bytes(self.shadow_address(page), PAGE_SIZE) })
+            } else {
+                self.copy_out(&self.lock(), page, &mut copy.0) && is_zero(&copy.0)
+            };
+            zero | u64::from(is_zero) << index
         })
     }
 
-    /// The same for pages that stay in their region, where the program can change them: they are
-    /// copied first.
-    fn zero_copies(&self, pages: &[PageId]) -> u64 {
-        let mut copy = PageBuffer([0; PAGE_SIZE]);
-        (0..).zip(pages).fold(0, |zero, (index, &page)| {
-            let copied = map::read_own(self.address(page), &mut copy.0);
-            zero | u64::from(copied && super::cleaner::is_zero(&copy.0)) << index
-        })
+    /// Copies a page out of its region, where the program can change it. False if the program has
+    /// given it up: then whatever comes of its request is void.
+    ///
+    /// With the engine locked, so that it is not given up meanwhile: where nothing is registered
+    /// yet, looking at a page makes the kernel put one there that the engine does not know of.
+    pub(super) fn copy_out(&self, core: &Core, page: PageId, into: &mut [u8; PAGE_SIZE]) -> bool {
+        if core.engine.page_state(page) == PageState::Doomed {
+            return false;
+        }
+        let address = self.address(page);
+        self.own
+            .read(address, into)
+            .unwrap_or_else(|e| self.die(&format!("the page at {address:#x} cannot be read: {e}")));
+        true
     }
 
     /// Writes pages; those that failed.
@@ -131,8 +139,7 @@ impl Pager {
             let address = if self.can_move {
                 self.shadow_address(page)
             } else {
-                // A page that cannot be read is gone, and its slot will be given up.
-                let _ = map::read_own(self.address(page), &mut copy.0);
+                self.copy_out(&self.lock(), page, &mut copy.0);
                 copy.0.as_ptr() as usize
             };
             // SAFETY: the page stays in the shadow, and nobody writes to it there, until this

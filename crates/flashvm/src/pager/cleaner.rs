@@ -12,7 +12,6 @@ use crate::sys::map;
 use flashvm_core::{Action, Event, IoId, PAGE_SIZE, PageId, RUN_PAGES_MAX, SlotId};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::HashMap;
-use std::os::fd::OwnedFd;
 
 /// Rounds, of a millisecond each, in which nothing came of a fault that waits for a frame: nothing
 /// will. Not a time: the process may have been stopped.
@@ -35,7 +34,6 @@ struct Write {
 
 /// Buffers for the contents of pages that stay where the program can change them.
 struct Bounce {
-    memory: OwnedFd,
     base: usize,
     free: Vec<usize>,
 }
@@ -88,14 +86,16 @@ impl Pager {
 
             busy |= !work.is_empty();
             for (action, pages) in work.drain(..) {
-                let writes = writes.get_or_insert_with(|| self.open_writes());
                 match action {
                     Action::Scan { io, .. } => {
-                        let zero = self.scan(writes, &pages);
+                        let zero = self.zeros_among(&pages);
                         let mut core = self.lock();
                         self.apply(&mut core, Event::Scanned { io, zero });
                     }
-                    Action::Write { io, slot, .. } => self.write(writes, io, slot, pages),
+                    Action::Write { io, slot, .. } => {
+                        let writes = writes.get_or_insert_with(|| self.open_writes());
+                        self.write(writes, io, slot, pages);
+                    }
                     _ => unreachable!("only scans and writes are queued here"),
                 }
             }
@@ -134,11 +134,8 @@ impl Pager {
             let run = RUN_PAGES_MAX as usize * PAGE_SIZE;
             let open = || {
                 let base = map::own(run * WRITES_MAX)?;
-                Ok(Bounce {
-                    memory: map::own_memory()?,
-                    base,
-                    free: (0..WRITES_MAX).map(|i| base + i * run).collect(),
-                })
+                let free = (0..WRITES_MAX).map(|i| base + i * run).collect();
+                Ok(Bounce { base, free })
             };
             open().unwrap_or_else(|e: rustix::io::Errno| self.die(&format!("bounce buffers: {e}")))
         });
@@ -147,24 +144,6 @@ impl Pager {
             in_flight: HashMap::with_capacity(WRITES_MAX),
             bounce,
         }
-    }
-
-    /// Which of these pages hold only zeros.
-    fn scan(&self, writes: &Writes, pages: &[PageId]) -> u64 {
-        let Some(bounce) = &writes.bounce else {
-            return self.zero_pages(pages);
-        };
-        let mut copy = [0u8; PAGE_SIZE];
-        let mut zero = 0;
-        for (index, &page) in pages.iter().enumerate() {
-            let address = self.address(page) as u64;
-            if rustix::io::pread(&bounce.memory, &mut copy, address) == Ok(PAGE_SIZE)
-                && is_zero(&copy)
-            {
-                zero |= 1 << index;
-            }
-        }
-        zero
     }
 
     fn write(&self, writes: &mut Writes, io: IoId, slot: SlotId, pages: Vec<PageId>) {
@@ -187,14 +166,14 @@ impl Pager {
                     .free
                     .pop()
                     .expect("one buffer for each write in flight");
+                let core = self.lock();
                 for (index, &page) in pages.iter().enumerate() {
                     let at = buffer + index * PAGE_SIZE;
                     // SAFETY: this buffer belongs to this write alone.
-                    let copy = unsafe { std::slice::from_raw_parts_mut(at as *mut u8, PAGE_SIZE) };
-                    let address = self.address(page) as u64;
-                    // A page that cannot be read is gone, and its slot will be given up.
-                    let _ = rustix::io::pread(&bounce.memory, copy, address);
+                    let copy = unsafe { &mut *(at as *mut [u8; PAGE_SIZE]) };
+                    self.copy_out(&core, page, copy);
                 }
+                drop(core);
                 parts.push((buffer, (pages.len() * PAGE_SIZE) as u32));
                 Some(buffer)
             }

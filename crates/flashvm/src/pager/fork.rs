@@ -14,6 +14,7 @@ use crate::control::Process;
 use crate::store::FlashStore;
 use crate::sys::demand::DemandQueues;
 use crate::sys::flash_io::read_now;
+use crate::sys::own::OwnMemory;
 use crate::sys::signals::Uninterrupted;
 use crate::sys::uffd::{Features, Message, Uffd, probe_user_mode};
 use crate::sys::{descriptors, thread};
@@ -286,7 +287,7 @@ impl Pager {
         }
         let mut buffer = PageBuffer([0; PAGE_SIZE]);
         let source = match engine.page_state(page) {
-            state if state.is_in_shadow() && self.can_move => Some(self.shadow_address(page)),
+            state if state.is_in_shadow() => Some(self.shadow_address(page)),
             PageState::Stored => {
                 let slot = engine.slot_of(page).expect("stored pages have a slot");
                 let good = engine.is_zero_slot(slot) || self.read_for_fork(slot, &mut buffer);
@@ -433,6 +434,7 @@ impl Pager {
             self.handler_event,
             self.cleaner_event,
             self.demand,
+            self.own,
         ));
         let shadow = if self.can_move {
             let start = self.base + SPAN_PAGES as usize * PAGE_SIZE;
@@ -468,6 +470,7 @@ impl Pager {
             regions: Mutex::new(self.regions.into_inner()),
             foreign: Mutex::new(self.foreign.into_inner()),
             committed: Mutex::new(self.committed.into_inner()),
+            own: OwnMemory::open().map_err(Error::memory("/proc"))?,
             demand: DemandQueues::new(self.settings.no_uring),
             resolved: super::inline::Resolved::default(),
             handler_event: new_event()?,
@@ -545,9 +548,7 @@ impl Pager {
         self.close_inherited(&[]);
         let optional = Features::POISON | Features::MOVE;
         let offered = probe_user_mode().map_err(Error::Userfaultfd)?;
-        let features = Features::WRITE_PROTECT
-            | self.delivery.features(self.can_move)
-            | (offered.0 & optional);
+        let features = Features::WRITE_PROTECT | self.delivery.features() | (offered.0 & optional);
         let region = Uffd::open(features).map_err(Error::Userfaultfd)?;
         let pager = publish(self.for_child(region, seat)?);
         pager.register_all().map_err(Error::Userfaultfd)?;

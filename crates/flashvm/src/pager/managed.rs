@@ -108,12 +108,32 @@ impl Pager {
     ) -> Result<(), Errno> {
         let (first, count) = self.range(address, len)?;
         let _change = self.begin_change([Some((first, count)), None]);
+        if self.is_managed_whole(first, count) {
+            return self.renew(first, count, prot, commit);
+        }
         self.give_up(first, count, || {
             map::map_fixed(self.address(first), count as usize * PAGE_SIZE, prot)
         })?;
         self.uncommit(first, count);
         self.regions.lock().claim(first, count);
         self.map_pages(first, count, prot, commit)
+    }
+
+    fn is_managed_whole(&self, first: PageId, count: u32) -> bool {
+        self.regions.lock().overlap(first, count) == count
+            && self.foreign.lock().overlap(first, count) == 0
+    }
+
+    /// Makes managed memory as new, where it is: a mapping in its stead would not be registered
+    /// for a moment, in which other threads could have pages of the kernel's.
+    fn renew(&self, first: PageId, count: u32, prot: ProtFlags, commit: bool) -> Result<(), Errno> {
+        let (address, len) = (self.address(first), count as usize * PAGE_SIZE);
+        self.give_up(first, count, || map::drop_pages(address, len))?;
+        self.uncommit(first, count);
+        if commit {
+            self.commit(first, count)?;
+        }
+        map::protect(address, len, MprotectFlags::from_bits_retain(prot.bits()))
     }
 
     /// The program put something else over part of the managed range: `map_it` does that.

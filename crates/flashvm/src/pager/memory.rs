@@ -6,6 +6,7 @@
 
 use super::{Core, Pager};
 use crate::sys::map;
+use crate::sys::own::Mapping;
 use flashvm_core::{Action, Event, PAGE_SIZE, PageId, PageState, Place, RUN_PAGES_MAX};
 use rustix::io::Errno;
 use rustix::mm::MprotectFlags;
@@ -417,7 +418,7 @@ impl Pager {
                 Err(_) if moved > 0 => {}
                 Err(Errno::AGAIN) if tries < MOVE_TRIES => tries += 1,
                 // A page that is just being copied by the kernel is absent for an instant.
-                Err(Errno::NOENT) if map::is_present(self.address(page)) => {
+                Err(Errno::NOENT) if self.own.is_present(self.address(page)) => {
                     core.events.push_front(Event::Refused { page });
                     done += 1;
                 }
@@ -448,7 +449,7 @@ impl Pager {
                     // Seen while another thread takes the page out of sharing. It was mapped
                     // until now: if it still is, the region holds the truth.
                     tries += 1;
-                    if map::is_present(self.address(page)) {
+                    if self.own.is_present(self.address(page)) {
                         self.drop_shadow(page);
                     } else {
                         done += 1;
@@ -481,7 +482,7 @@ impl Pager {
     fn shadow_protected(&self, core: &Core, first: PageId, most: u32) -> u32 {
         let writable = MprotectFlags::READ | MprotectFlags::WRITE;
         let at = self.address(first);
-        let Some((end, prot)) = map::mapping_at(at) else {
+        let Some(Mapping { end, prot, .. }) = self.own.mapping_at(at) else {
             return 0;
         };
         let prot = MprotectFlags::from_bits_retain(prot.bits());

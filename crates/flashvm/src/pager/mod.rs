@@ -32,6 +32,7 @@ use crate::control::{Control, Process, RunSettings, SharedClusters};
 use crate::regions::Regions;
 use crate::store::{FlashStore, ReadBuffers};
 use crate::sys::demand::DemandQueues;
+use crate::sys::own::{Mapping, OwnMemory};
 use crate::sys::uffd::{Features, Uffd, probe, probe_user_mode};
 use crate::sys::{descriptors, map, thread};
 use flashvm_core::record::RecordingClusters;
@@ -81,6 +82,7 @@ pub struct Pager {
     shadow: Option<Uffd>,
     /// 64 pages of zeros to copy from.
     zeros: usize,
+    own: OwnMemory,
     store: FlashStore,
     settings: RunSettings,
     control: Control,
@@ -127,13 +129,12 @@ impl Delivery {
 
     /// Features of the region's userfaultfd: faults in this way, and what the program does to
     /// its mappings where only the kernel can tell.
-    fn features(self, can_move: bool) -> u64 {
+    fn features(self) -> u64 {
         match self {
             Self::Inline => Features::SIGBUS,
-            // Without MOVE pages are dropped from the region by the pager itself, which must not
-            // wait for itself: then the preloaded wrappers alone tell what the program gives up.
-            Self::Handler if can_move => Features::EVENT_FORK | Features::EVENTS,
-            Self::Handler => Features::EVENT_FORK,
+            // Only a move tells memory that the kernel works on (direct I/O) from memory that it
+            // does not. In inline mode the guard knows.
+            Self::Handler => Features::EVENT_FORK | Features::EVENTS | Features::MOVE,
         }
     }
 }
@@ -234,7 +235,7 @@ pub fn start(inheritance: Inheritance) -> Result<&'static Pager, Error> {
     }
     .map_err(Error::Userfaultfd)?;
     let can_move = features.has(Features::MOVE) && !settings.no_move;
-    let wanted = Features::WRITE_PROTECT | delivery.features(can_move);
+    let wanted = Features::WRITE_PROTECT | delivery.features();
     if !features.has(wanted) {
         return Err(Error::KernelTooOld);
     }
@@ -303,6 +304,7 @@ pub fn start(inheritance: Inheritance) -> Result<&'static Pager, Error> {
         region,
         shadow,
         zeros,
+        own: OwnMemory::open().map_err(Error::memory("/proc"))?,
         demand: DemandQueues::new(settings.no_uring),
         resolved: inline::Resolved::default(),
         store,
@@ -401,6 +403,12 @@ impl Pager {
         self.address(page) + SPAN_PAGES as usize * PAGE_SIZE
     }
 
+    /// The mapping of an address of this process'.
+    #[cfg(target_arch = "x86_64")]
+    pub(crate) fn mapping_at(&self, address: usize) -> Option<Mapping> {
+        self.own.mapping_at(address)
+    }
+
     /// Whether pages on their way out are moved, so that every touch is a fault.
     #[cfg(target_arch = "x86_64")]
     pub(crate) fn moves(&self) -> bool {
@@ -409,7 +417,7 @@ impl Pager {
 
     /// Whether the kernel tells the handler what the program does to its mappings.
     fn hears_of_changes(&self) -> bool {
-        self.can_move && self.delivery == Delivery::Handler
+        self.delivery == Delivery::Handler
     }
 
     fn shadow_descriptor(&self) -> &Uffd {

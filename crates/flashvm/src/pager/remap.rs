@@ -40,8 +40,10 @@ impl Pager {
         if self.is_foreign(first, count)? {
             return self.remap_foreign(address, len, new_len, may_move, to);
         }
-        let prot = map::mapping_at(address)
-            .map(|(_, prot)| prot)
+        let prot = self
+            .own
+            .mapping_at(address)
+            .map(|mapping| mapping.prot)
             .ok_or(Errno::FAULT)?;
         if to.is_none() {
             if new_count <= count {
@@ -90,7 +92,11 @@ impl Pager {
         };
         let new = self.address(target);
         let moving = self.begin_change([Some((first, count)), Some((target, new_count))]);
-        let moved = self.map_over(new, new_len, rw, true).and_then(|()| {
+        let mapped = match to {
+            Some(_) => self.map_over(new, new_len, rw, true),
+            None => self.map_pages(target, new_count, rw, true),
+        };
+        let moved = mapped.and_then(|()| {
             if prot != rw {
                 let flags = MprotectFlags::READ | MprotectFlags::WRITE;
                 map::protect(address, count as usize * PAGE_SIZE, flags)?;
@@ -128,8 +134,10 @@ impl Pager {
         if self.is_foreign(first, count)? {
             return self.remap_foreign(address, len, new_len, true, Some(to));
         }
-        let prot = map::mapping_at(address)
-            .map(|(_, prot)| prot)
+        let prot = self
+            .own
+            .mapping_at(address)
+            .map(|mapping| mapping.prot)
             .ok_or(Errno::FAULT)?;
         let new_len = new_len.next_multiple_of(PAGE_SIZE);
         if !to.is_multiple_of(PAGE_SIZE) || new_len == 0 {
@@ -272,7 +280,7 @@ impl Pager {
         }
         // The kernel would wait for a fault on an absent page to be resolved: never with the
         // engine locked. Such a page was dropped in a way that is not reported.
-        let from = if map::is_present(src) {
+        let from = if self.own.is_present(src) {
             src
         } else {
             self.zeros

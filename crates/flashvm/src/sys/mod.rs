@@ -15,6 +15,7 @@ pub(crate) mod demand;
 pub(crate) mod descriptors;
 pub(crate) mod flash_io;
 pub(crate) mod map;
+pub(crate) mod own;
 pub(crate) mod raw;
 pub(crate) mod signals;
 pub(crate) mod thread;
