@@ -13,6 +13,7 @@ pub mod exec;
     reason = "signal frames and system calls; the module opens with its argument"
 )]
 pub mod guard;
+mod guard_call;
 #[allow(
     unsafe_code,
     reason = "descriptors of the program's are looked at by number"
@@ -42,7 +43,7 @@ pub use sys::raw::syscall as raw_call;
 pub use sys::signals::{Uninterrupted, abort};
 pub use sys::thread::on_pager_stack;
 pub use sys::uffd::{Features, probe as probe_userfaultfd, probe_user_mode};
-pub use sys::{all as pager_descriptors, is_ours as is_pager_descriptor};
+pub use sys::{close_program_range, is_ours as is_pager_descriptor};
 
 /// Why the pager of a process could not start.
 #[derive(Debug, thiserror::Error)]

@@ -2,7 +2,7 @@
 //! variadic calls of the family take the process' own environment and come through the C library
 //! unchecked in handler mode; the object they preload then does the rest.
 
-use super::{for_pager, guarded, set_errno};
+use super::{for_pager, guarded, next, set_errno};
 use flashvm::exec::{refused, say, with_run};
 use flashvm::program::find;
 use rustix::io::Errno;
@@ -59,19 +59,6 @@ unsafe fn refused_file(file: *const c_char) -> bool {
     // SAFETY: by this function's own contract.
     let file = unsafe { CStr::from_ptr(file) };
     say(find(OsStr::from_bytes(file.to_bytes())).map(|_| ()))
-}
-
-/// The next symbol of this name: the C library's.
-///
-/// # Safety
-/// `F` is the type of that function.
-unsafe fn next<F: Copy>(name: &CStr) -> F {
-    // SAFETY: the name is a string; a function pointer has the size of a data pointer.
-    unsafe {
-        let symbol = libc::dlsym(libc::RTLD_NEXT, name.as_ptr());
-        assert!(!symbol.is_null(), "the C library has {name:?}");
-        std::mem::transmute_copy::<*mut c_void, F>(&symbol)
-    }
 }
 
 unsafe extern "C" {

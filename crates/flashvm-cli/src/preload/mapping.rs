@@ -116,13 +116,8 @@ pub(super) extern "C" fn mremap(
             libc::syscall(libc::SYS_mremap, at, len, new_len, flags, to) as *mut c_void
         };
     }
-    address(mapping::remap(
-        at as usize,
-        len,
-        new_len,
-        flags,
-        to as usize,
-    ))
+    let (at, to) = (at as usize, to as usize);
+    address(aside(move || mapping::remap(at, len, new_len, flags, to)))
 }
 
 fn lock_refused(at: *const c_void, len: usize) -> bool {

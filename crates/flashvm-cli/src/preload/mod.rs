@@ -61,6 +61,19 @@ fn pager() -> &'static flashvm::Pager {
     flashvm::pager().expect("ready means that there is a pager")
 }
 
+/// The next symbol of this name: the C library's.
+///
+/// # Safety
+/// `F` is the type of that function.
+unsafe fn next<F: Copy>(name: &std::ffi::CStr) -> F {
+    // SAFETY: the name is a string; a function pointer has the size of a data pointer.
+    unsafe {
+        let symbol = libc::dlsym(libc::RTLD_NEXT, name.as_ptr());
+        assert!(!symbol.is_null(), "the C library has {name:?}");
+        std::mem::transmute_copy::<*mut std::ffi::c_void, F>(&symbol)
+    }
+}
+
 /// Sets the calling thread's `errno`.
 fn set_errno(error: rustix::io::Errno) {
     // SAFETY: the location is this thread's own.

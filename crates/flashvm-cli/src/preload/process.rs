@@ -1,11 +1,13 @@
 //! What processes do: find their run, fork, and close descriptors that are not theirs.
 
-use super::{READY, STARTING, for_pager, guard_call, guarded, internal, pager, set_errno};
+use super::{
+    READY, STARTING, for_pager, guard_call, guarded, internal, next, pager, set_errno, status,
+};
 use flashvm::control::Control;
 use flashvm::{Inheritance, Pager};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
-use std::ffi::{OsStr, c_int, c_long, c_uint, c_void};
+use std::ffi::{OsStr, c_int, c_long, c_uint};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::Ordering;
 
@@ -109,17 +111,6 @@ extern "C" fn in_child() {
     }
 }
 
-type Fork = extern "C" fn() -> c_int;
-
-fn real_fork() -> Fork {
-    // SAFETY: the next `fork` in the search order is the C library's, of this signature.
-    unsafe {
-        let symbol = libc::dlsym(libc::RTLD_NEXT, c"fork".as_ptr());
-        assert!(!symbol.is_null(), "the C library has fork");
-        std::mem::transmute::<*mut c_void, Fork>(symbol)
-    }
-}
-
 /// Fails early where budget and store cannot hold a copy of the process.
 #[unsafe(no_mangle)]
 extern "C" fn fork() -> c_int {
@@ -127,7 +118,8 @@ extern "C" fn fork() -> c_int {
         set_errno(Errno::NOMEM);
         return -1;
     }
-    real_fork()()
+    // SAFETY: the C library's `fork` has this type.
+    unsafe { next::<extern "C" fn() -> c_int>(c"fork")() }
 }
 
 #[unsafe(no_mangle)]
@@ -147,22 +139,7 @@ extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
     if for_pager() || flags != 0 {
         return raw_close_range(first, last, flags);
     }
-    let mut from = first;
-    for fd in flashvm::pager_descriptors() {
-        let fd = fd as c_uint;
-        if fd < from || fd > last {
-            continue;
-        }
-        if fd > from && raw_close_range(from, fd - 1, flags) != 0 {
-            return -1;
-        }
-        from = fd + 1;
-    }
-    if from <= last {
-        raw_close_range(from, last, flags)
-    } else {
-        0
-    }
+    status(flashvm::close_program_range(first, last))
 }
 
 #[unsafe(no_mangle)]

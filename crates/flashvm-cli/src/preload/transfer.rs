@@ -1,9 +1,9 @@
 //! The calls that programs make most: in inline mode they go to the kernel from here, past the
-//! guard, which costs a microsecond. What the kernel cannot do because memory is not in RAM, and
+//! guard, which costs two microseconds. What the kernel cannot do because memory is not in RAM, and
 //! what it could do only once, goes to the guard after all. In handler mode they are the C
 //! library's.
 
-use super::{guarded, set_errno};
+use super::{guarded, next, set_errno};
 use flashvm::kinds::{Kind, kind};
 use rustix::io::Errno;
 use std::ffi::{CStr, c_int, c_long, c_void};
@@ -117,17 +117,15 @@ fn message_stays(fd: c_int, message: usize) -> bool {
     message.is_null() || unsafe { (*message).msg_control.is_null() }
 }
 
-/// The next symbol of a name: the C library's.
-fn next(cache: &AtomicUsize, name: &CStr) -> usize {
-    let known = cache.load(Ordering::Relaxed);
-    if known != 0 {
-        return known;
+/// The C library's function of a name, looked up once.
+fn real(cache: &AtomicUsize, name: &CStr) -> usize {
+    let mut known = cache.load(Ordering::Relaxed);
+    if known == 0 {
+        // SAFETY: an address is as good as a pointer.
+        known = unsafe { next::<usize>(name) };
+        cache.store(known, Ordering::Relaxed);
     }
-    // SAFETY: the name is a string.
-    let symbol = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) } as usize;
-    assert!(symbol != 0, "the C library has {name:?}");
-    cache.store(symbol, Ordering::Relaxed);
-    symbol
+    known
 }
 
 /// Defines a symbol: past the guard in inline mode, the C library's else.
@@ -142,7 +140,7 @@ macro_rules! symbol {
             // SAFETY: the C library's function of this name has this type.
             unsafe {
                 let real: unsafe extern "C-unwind" fn($($kind),*) -> $result =
-                    std::mem::transmute(next(&REAL, $real));
+                    std::mem::transmute(real(&REAL, $real));
                 real($($arg),*)
             }
         }

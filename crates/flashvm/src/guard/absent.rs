@@ -2,21 +2,7 @@
 
 use rustix::io::Errno;
 
-/// As on x86-64, where the guard answers it.
-pub const OWN_CALL: i64 = 0x464c_5348;
-
-/// What [`OWN_CALL`] can ask for.
-#[derive(Clone, Copy, Debug)]
-pub enum Own {
-    /// Count a range against budget and store.
-    Commit = 1,
-    /// Give a range's contents and promise up.
-    Decommit,
-    /// Unmap the mapping that starts at an address.
-    Free,
-    /// Start the threads of a forked child's pager.
-    StartThreads,
-}
+pub use crate::guard_call::{OWN_CALL, Own};
 
 /// Resolves the calling thread's faults.
 ///

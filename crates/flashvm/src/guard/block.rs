@@ -42,6 +42,21 @@ pub(crate) struct Record {
 }
 
 impl Record {
+    /// A thread that has done nothing yet, and has set no alternate stack.
+    pub(super) fn new(start: Start, actions: *mut Actions) -> Self {
+        Self {
+            pending: 0,
+            // SAFETY: a structure of integers.
+            info: unsafe { std::mem::zeroed() },
+            stack: AltStack::NONE,
+            hidden_mask: 0,
+            actions,
+            start,
+            clear_tid: 0,
+            strings: None,
+        }
+    }
+
     /// The record of the block on which the caller runs.
     pub(super) fn current() -> Option<*mut Self> {
         let here = 0_u8;
@@ -51,18 +66,20 @@ impl Record {
 
 /// The record of the block that holds an address.
 pub(super) fn at(address: usize) -> Option<*mut Record> {
+    is_block(address).then_some((address & !(BLOCK_BYTES - 1)) as *mut Record)
+}
+
+fn is_block(address: usize) -> bool {
     let base = BASE.load(Ordering::Relaxed);
-    let inside = base != 0 && address.wrapping_sub(base) < BLOCKS * BLOCK_BYTES;
-    inside.then_some((address & !(BLOCK_BYTES - 1)) as *mut Record)
+    base != 0 && address.wrapping_sub(base) < BLOCKS * BLOCK_BYTES
 }
 
 /// Whether the calling code runs on a guarded thread's block, and so for the pager.
 #[must_use]
 #[inline]
 pub fn on_guard_stack() -> bool {
-    let base = BASE.load(Ordering::Relaxed);
-    let here = std::ptr::from_ref(&base) as usize;
-    base != 0 && here.wrapping_sub(base) < BLOCKS * BLOCK_BYTES
+    let here = 0_u8;
+    is_block(&raw const here as usize)
 }
 
 /// Reserves address space for the blocks.

@@ -1,5 +1,5 @@
 //! System calls that were caught: those that the guard has a part in, and all others, which are
-//! made and, where they met memory that is not in RAM, made again.
+//! made with their memory in RAM, kept there meanwhile.
 
 use super::block::Record;
 use super::entry::{self, RESTART, flashvm_guard_call};
@@ -8,31 +8,15 @@ use super::memory::{Program, make_resident};
 use super::table::{self, Consumes, Direction, Row};
 use super::walk;
 use super::{clone, exec, refusals, signals, transfer};
+use crate::guard_call::{OWN_CALL, Own};
 use crate::kinds::{self, Kind};
 use crate::mapping;
 use crate::pager::Pins;
-use crate::sys::raw;
+use crate::sys::raw::{self, failed};
 use crate::{is_pager_descriptor, pager};
 use flashvm_core::PAGE_SIZE;
 use rustix::io::Errno;
 use std::time::Duration;
-
-/// A call that the pager's own code makes where its caller's stack may be managed memory.
-/// Arguments: an [`Own`], an address, a length.
-pub const OWN_CALL: i64 = 0x464c_5348;
-
-/// What [`OWN_CALL`] can ask for.
-#[derive(Clone, Copy, Debug)]
-pub enum Own {
-    /// Count a range against budget and store.
-    Commit = 1,
-    /// Give a range's contents and promise up.
-    Decommit,
-    /// Unmap the mapping that starts at an address.
-    Free,
-    /// Start the threads of a forked child's pager.
-    StartThreads,
-}
 
 /// How often, and after what time, a call that cannot be repeated looks for room to keep its
 /// memory in RAM.
@@ -41,10 +25,6 @@ const PATIENCE_STEP: Duration = Duration::from_millis(1);
 /// Times that a call is made again because not all of its memory could be kept in RAM.
 const TRIES: u32 = 64;
 const EFAULT: isize = -(libc::EFAULT as isize);
-
-fn failed(error: Errno) -> isize {
-    -(error.raw_os_error() as isize)
-}
 
 /// A mapping call's result.
 fn address(result: Result<usize, Errno>) -> isize {
@@ -107,17 +87,7 @@ fn answer(record: &mut Record, context: &mut Context, number: i64, args: &[usize
         libc::SYS_exit => clone::exit(record, a as i32),
         libc::SYS_execve => exec::execve(record, args),
         libc::SYS_execveat => exec::execveat(record, args),
-        libc::SYS_set_tid_address => {
-            record.clear_tid = 0;
-            let managed = pager().is_some_and(|pager| pager.manages(a, 4));
-            if managed {
-                record.clear_tid = a;
-                let own = 0;
-                repeat(record, number, &[own, 0, 0, 0, 0, 0])
-            } else {
-                repeat(record, number, args)
-            }
-        }
+        libc::SYS_set_tid_address => clone::set_clear_tid(record, a),
         // The kernel writes there whenever it likes, and ends the process if it cannot.
         // The C library takes any failure for its own end, and finds its processor otherwise.
         libc::SYS_rseq if pager().is_some_and(|pager| pager.manages(a, b)) => 0,
@@ -143,7 +113,7 @@ fn answer(record: &mut Record, context: &mut Context, number: i64, args: &[usize
         }
         libc::SYS_close_range if c == 0 => {
             kinds::forget_range(a as u32, b as u32);
-            status(close_range(a as u32, b as u32))
+            status(crate::close_program_range(a as u32, b as u32))
         }
         OWN_CALL => own(a, b, c),
         _ => match refusals::refused(number, args) {
@@ -183,36 +153,6 @@ fn own(what: usize, start: usize, len: usize) -> isize {
         _ if what == Own::StartThreads as usize => pager.start_threads(),
         _ => Err(Errno::NOSYS),
     })
-}
-
-/// Closes what is not the pager's.
-fn close_range(first: u32, last: u32) -> Result<(), Errno> {
-    let close = |from: u32, to: u32| {
-        // SAFETY: the program's own descriptors.
-        raw::result(unsafe {
-            raw::syscall(
-                libc::SYS_close_range,
-                [from as usize, to as usize, 0, 0, 0, 0],
-            )
-        })
-        .map(|_| ())
-    };
-    let mut from = first;
-    for fd in crate::pager_descriptors() {
-        let fd = fd as u32;
-        if fd < from || fd > last {
-            continue;
-        }
-        if fd > from {
-            close(from, fd - 1)?;
-        }
-        from = fd + 1;
-    }
-    if from <= last {
-        close(from, last)
-    } else {
-        Ok(())
-    }
 }
 
 /// Makes a call of the program's once. Signals interrupt it as they would without us.

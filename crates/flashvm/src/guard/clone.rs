@@ -12,7 +12,7 @@ use super::signals::{self, Actions};
 use super::{arm_thread, memory};
 use crate::pager;
 use crate::pager::{Pins, eprint_line};
-use crate::sys::raw::{self, set_signal_mask};
+use crate::sys::raw::{self, failed, set_signal_mask};
 use crate::sys::signals::SYNCHRONOUS;
 use rustix::io::Errno;
 use std::ffi::c_void;
@@ -132,10 +132,6 @@ impl Request {
     }
 }
 
-fn failed(error: Errno) -> isize {
-    -(error.raw_os_error() as isize)
-}
-
 /// `clone`, `clone3`, `fork` and `vfork` of the program's.
 pub(super) fn clone(
     record: &mut Record,
@@ -213,7 +209,7 @@ fn parent_tid_there(request: &Request) -> Option<Pins> {
 
 /// Sets the address that is cleared when a thread ends; the guard sees to it where the kernel
 /// could not.
-fn set_clear_tid(record: &mut Record, address: usize) -> isize {
+pub(super) fn set_clear_tid(record: &mut Record, address: usize) -> isize {
     let managed = pager().is_some_and(|pager| pager.manages(address, 4));
     record.clear_tid = if managed { address } else { 0 };
     let address = if managed { 0 } else { address };
@@ -248,28 +244,21 @@ fn thread(record: &mut Record, context: &mut Context, number: i64, request: &Req
         } else {
             record.actions
         };
-        child.write(Record {
-            pending: 0,
-            info: std::mem::zeroed(),
-            // As the kernel has it: threads begin without one, a child between vfork and execve
-            // keeps its parent's.
-            stack: if flags & CLONE_VFORK != 0 {
-                record.stack
-            } else {
-                AltStack::NONE
-            },
-            hidden_mask: record.hidden_mask,
-            actions,
-            start: Start {
-                context: placed,
-                guarded: true,
-                flags,
-                child_tid: request.words[2] as usize,
-                own_actions,
-            },
-            clear_tid: 0,
-            strings: None,
-        });
+        let start = Start {
+            context: placed,
+            guarded: true,
+            flags,
+            child_tid: request.words[2] as usize,
+            own_actions,
+        };
+        let mut new = Record::new(start, actions);
+        new.hidden_mask = record.hidden_mask;
+        // As the kernel has it: threads begin without one, a child between vfork and execve keeps
+        // its parent's.
+        if flags & CLONE_VFORK != 0 {
+            new.stack = record.stack;
+        }
+        child.write(new);
         let mut request = *request;
         let clear_tid = request.words[2] as usize;
         if flags & CLONE_CHILD_CLEARTID != 0
@@ -356,22 +345,14 @@ pub(super) fn own_thread(number: i64, args: &[usize; 6], context: &Context) -> i
         let (landing, placed) = place(stack - 128, &state);
         let record = (landing - size_of::<Record>() as u64 - 64) & !63;
         let child = record as *mut Record;
-        child.write(Record {
-            pending: 0,
-            info: std::mem::zeroed(),
-            stack: AltStack::NONE,
-            hidden_mask: 0,
-            actions: std::ptr::null_mut(),
-            start: Start {
-                context: placed,
-                guarded: false,
-                flags: request.flags(),
-                child_tid: request.words[2] as usize,
-                own_actions: false,
-            },
-            clear_tid: 0,
-            strings: None,
-        });
+        let start = Start {
+            context: placed,
+            guarded: false,
+            flags: request.flags(),
+            child_tid: request.words[2] as usize,
+            own_actions: false,
+        };
+        child.write(Record::new(start, std::ptr::null_mut()));
         let mut room = [0; ARGS_WORDS];
         // Only the top matters to the kernel.
         let (number, args) = request.call(number, Some((record - 4096, 4096 - 64)), &mut room);
@@ -441,23 +422,13 @@ pub(super) fn exit(record: &mut Record, status: i32) -> isize {
 
 /// The record of the thread that was there before the guard.
 pub(super) fn first(record: *mut Record) {
+    let start = Start {
+        context: std::ptr::null(),
+        guarded: true,
+        flags: 0,
+        child_tid: 0,
+        own_actions: false,
+    };
     // SAFETY: the block has just been taken.
-    unsafe {
-        record.write(Record {
-            pending: 0,
-            info: std::mem::zeroed(),
-            stack: AltStack::NONE,
-            hidden_mask: 0,
-            actions: (&raw const signals::ACTIONS).cast_mut(),
-            start: Start {
-                context: std::ptr::null(),
-                guarded: true,
-                flags: 0,
-                child_tid: 0,
-                own_actions: false,
-            },
-            clear_tid: 0,
-            strings: None,
-        });
-    }
+    unsafe { record.write(Record::new(start, (&raw const signals::ACTIONS).cast_mut())) };
 }

@@ -5,6 +5,15 @@ use super::frame::Context;
 use std::ffi::c_void;
 
 std::arch::global_asm!(
+    // The arguments of a system call, from where r11 points to.
+    ".macro flashvm_guard_load_arguments",
+    "mov rdi, [r11]",
+    "mov rsi, [r11 + 8]",
+    "mov rdx, [r11 + 16]",
+    "mov r10, [r11 + 24]",
+    "mov r8, [r11 + 32]",
+    "mov r9, [r11 + 40]",
+    ".endm",
     ".pushsection .text",
     // The end of our own signal handlers.
     ".hidden flashvm_guard_restorer",
@@ -20,12 +29,7 @@ std::arch::global_asm!(
     "mov rax, rdi",
     "mov r11, rsi",
     "mov rcx, rdx",
-    "mov rdi, [r11]",
-    "mov rsi, [r11 + 8]",
-    "mov rdx, [r11 + 16]",
-    "mov r10, [r11 + 24]",
-    "mov r8, [r11 + 32]",
-    "mov r9, [r11 + 40]",
+    "flashvm_guard_load_arguments",
     "flashvm_guard_call_start:",
     "cmp dword ptr [rcx], 0",
     "jne flashvm_guard_call_interrupted",
@@ -70,12 +74,7 @@ std::arch::global_asm!(
     "mov rbx, rdx",
     "mov rax, rdi",
     "mov r11, rsi",
-    "mov rdi, [r11]",
-    "mov rsi, [r11 + 8]",
-    "mov rdx, [r11 + 16]",
-    "mov r10, [r11 + 24]",
-    "mov r8, [r11 + 32]",
-    "mov r9, [r11 + 40]",
+    "flashvm_guard_load_arguments",
     "syscall",
     "test rax, rax",
     "jz 3f",
@@ -117,6 +116,7 @@ std::arch::global_asm!(
     "syscall",
     "ud2",
     ".popsection",
+    ".purgem flashvm_guard_load_arguments",
     begin = sym super::clone::begin,
 );
 

@@ -3,6 +3,7 @@
 use super::block::Record;
 use super::{calls, memory};
 use crate::exec::{refused, with_run};
+use crate::sys::raw::failed;
 use rustix::io::Errno;
 use std::ffi::{CString, OsStr, c_char};
 use std::os::unix::ffi::OsStrExt;
@@ -19,10 +20,6 @@ pub(crate) struct Strings {
     _environment: Vec<CString>,
     argument_pointers: Vec<*const c_char>,
     environment_pointers: Vec<*const c_char>,
-}
-
-fn failed(error: Errno) -> isize {
-    -(error.raw_os_error() as isize)
 }
 
 /// `execve`.

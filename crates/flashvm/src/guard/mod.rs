@@ -2,9 +2,8 @@
 //!
 //! The kernel does not call a signal handler for a page that it touches itself: the system call
 //! fails with `EFAULT`, or stops short. So every system call of the program's is caught (Syscall
-//! User Dispatch, with this object's text as the one range from which calls are let through), made
-//! here, and if memory that was not in RAM stopped it, made again with that memory in RAM and kept
-//! there. What a program does to its mappings, threads, signals and processes is seen here too,
+//! User Dispatch, with this object's text as the one range from which calls are let through), and
+//! made here, with the memory that it names in RAM and kept there. What a program does to its mappings, threads, signals and processes is seen here too,
 //! however it does it.
 //!
 //! - `entry`: the instructions that have to be exact;
@@ -36,9 +35,9 @@ pub mod table;
 mod transfer;
 pub mod walk;
 
+pub use crate::guard_call::{OWN_CALL, Own};
 pub use aside::aside;
 pub use block::on_guard_stack;
-pub use calls::{OWN_CALL, Own};
 
 use crate::pager::pager;
 use crate::sys::own::Mapping;

@@ -4,6 +4,7 @@
 //! ten) and expect the lowest free numbers. So ours lie high, and the preloaded wrappers of
 //! `close` and its kin ask [`is_ours`].
 
+use super::raw;
 use rustix::io::Errno;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -21,7 +22,7 @@ pub fn is_ours(fd: RawFd) -> bool {
 }
 
 /// The pager's descriptors in ascending order.
-pub fn all() -> impl Iterator<Item = RawFd> {
+fn all() -> impl Iterator<Item = RawFd> {
     let mut fds = [RawFd::MAX; OURS_MAX];
     for (fd, ours) in fds.iter_mut().zip(&OURS) {
         let open = ours.load(Ordering::Relaxed);
@@ -31,6 +32,37 @@ pub fn all() -> impl Iterator<Item = RawFd> {
     }
     fds.sort_unstable();
     fds.into_iter().take_while(|&fd| fd != RawFd::MAX)
+}
+
+/// Closes the program's descriptors from `first` to `last`, and none of the pager's.
+///
+/// # Errors
+/// What `close_range` says.
+pub fn close_program_range(first: u32, last: u32) -> Result<(), Errno> {
+    let close = |from: u32, to: u32| {
+        // SAFETY: the program's own descriptors.
+        let closed = unsafe {
+            raw::syscall(
+                libc::SYS_close_range,
+                [from as usize, to as usize, 0, 0, 0, 0],
+            )
+        };
+        raw::result(closed).map(|_| ())
+    };
+    let mut from = first;
+    for fd in all().map(|fd| fd as u32) {
+        if fd < from || fd > last {
+            continue;
+        }
+        if fd > from {
+            close(from, fd - 1)?;
+        }
+        from = fd + 1;
+    }
+    if from > last {
+        return Ok(());
+    }
+    close(from, last)
 }
 
 /// Notes a descriptor as the pager's, where it is.

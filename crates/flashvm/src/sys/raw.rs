@@ -68,6 +68,12 @@ pub(crate) fn result(value: isize) -> Result<usize, Errno> {
     }
 }
 
+/// An error as the kernel returns it.
+#[inline]
+pub(crate) fn failed(error: Errno) -> isize {
+    -(error.raw_os_error() as isize)
+}
+
 /// A signal mask as the kernel has it: bit `n - 1` for signal `n`.
 pub(crate) type SignalMask = u64;
 

@@ -1,3 +1,5 @@
+//! The table against the kernel's list of calls: which are in it, and what is said of some.
+
 use super::*;
 
 /// Rows whose calls stand for others: the shapes that are easily confused.

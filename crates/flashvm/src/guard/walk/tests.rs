@@ -1,3 +1,5 @@
+//! What is walked for calls in made-up memory, and that nothing in it can lead the walk astray.
+
 use super::super::table::{row, rows};
 use super::*;
 use Direction::{In, InOut, Out};
