@@ -144,6 +144,9 @@ pub(crate) struct TestOptions {
     /// Do as on a kernel without UFFDIO_MOVE
     #[arg(long, hide = true)]
     pub(crate) no_move: bool,
+    /// Let the store lie in RAM: what is measured is the software alone
+    #[arg(long, hide = true)]
+    pub(crate) flash_in_ram: bool,
     /// Do as on a kernel without io_uring
     #[arg(long, hide = true)]
     pub(crate) no_uring: bool,

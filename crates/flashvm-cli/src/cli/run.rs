@@ -46,6 +46,9 @@ pub(crate) fn run(args: Box<RunArgs>) -> Result<ExitCode, Refusal> {
         Some(path) => path.clone(),
         None => machine::temporary_folder()?,
     };
+    if !options.test.flash_in_ram {
+        store::refuse_ram(&flash)?;
+    }
     let store = store::open(&flash, settings.ram_bytes, options.flash_size)?;
     settings.flash_bytes = store.bytes;
     let (control, control_fd) =

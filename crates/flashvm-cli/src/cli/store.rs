@@ -157,17 +157,24 @@ fn on_device(path: &Path, ram: u64, asked: Option<Size>) -> Result<Store, Refusa
     Ok(Store { fd, bytes })
 }
 
+/// Refuses a folder or file that lies in RAM.
+pub(crate) fn refuse_ram(path: &Path) -> Result<(), Refusal> {
+    let on_file_system = path.is_dir() || path.is_file();
+    match rustix::fs::statfs(path) {
+        Ok(statfs) if on_file_system && in_ram(&statfs) => Err(Refusal::new(format!(
+            "--flash {}: on {}, which is RAM: name a folder on a disk, such as /var/tmp",
+            path.display(),
+            file_system_name(&statfs)
+        ))),
+        _ => Ok(()),
+    }
+}
+
 /// How large a store file may be, given what is free where `path` lies, and how much of it to
 /// reserve: all that was asked for, but no more than half of what is free on our own account.
 fn file_bytes(path: &Path, ram: u64, asked: Option<Size>) -> Result<(u64, u64), Refusal> {
     let shown = path.display();
     let statfs = rustix::fs::statfs(path).map_err(|e| cannot_open(path, e))?;
-    if in_ram(&statfs) {
-        return Err(Refusal::new(format!(
-            "--flash {shown}: on {}, which is RAM: name a folder on a disk, such as /var/tmp",
-            file_system_name(&statfs)
-        )));
-    }
     let free = free_bytes(&statfs);
     let bytes = match asked {
         Some(Size(asked)) if asked > free => {

@@ -1,0 +1,167 @@
+//! What a fault costs beside the disk: each kind of fault, timed in a program that runs under
+//! `flashvm run`, with the flash store in RAM (`/dev/shm`), so that a read is a copy.
+//!
+//! `cargo bench -p flashvm-cli --bench fault_path`; the handler's turn:
+//! `FLASHVM_BENCH_FAULT=handler cargo bench ...`. Pages are touched in random order, so that nothing
+//! is brought in ahead. The figure of a bench is the time of one touch, and so of one fault.
+
+use criterion::Criterion;
+use std::hint::black_box;
+use std::os::unix::process::CommandExt as _;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+const PAGE: usize = 4096;
+/// Pages that are faulted on in one round: a quarter of the budget.
+const PAGES: usize = 4096;
+const BUDGET: &str = "64M";
+/// Pages that push all others out of the budget.
+const CROWD: usize = 4 * PAGES;
+
+/// Managed memory of the benched program's.
+struct Memory {
+    at: *mut u8,
+    pages: usize,
+}
+
+impl Memory {
+    fn new(pages: usize) -> Self {
+        // SAFETY: fresh anonymous memory at a place of the kernel's choice.
+        let at = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                pages * PAGE,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+                -1,
+                0,
+            )
+        };
+        assert_ne!(at, libc::MAP_FAILED, "no memory");
+        Self {
+            at: at.cast(),
+            pages,
+        }
+    }
+
+    fn load(&self, page: usize) {
+        // SAFETY: inside of the mapping.
+        black_box(unsafe { self.at.add(page * PAGE).read_volatile() });
+    }
+
+    fn store(&self, page: usize) {
+        // SAFETY: inside of the mapping, which no reference points into.
+        unsafe { self.at.add(page * PAGE).write_volatile(page as u8 | 1) };
+    }
+
+    fn store_all(&self) -> &Self {
+        (0..self.pages).for_each(|page| self.store(page));
+        self
+    }
+
+    /// Sends all pages on their way out and waits until they have been written.
+    fn page_out(&self) {
+        // SAFETY: advice that changes no contents.
+        unsafe { libc::madvise(self.at.cast(), self.pages * PAGE, libc::MADV_PAGEOUT) };
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // SAFETY: the mapping of `new`, which nobody uses any more.
+        unsafe { libc::munmap(self.at.cast(), self.pages * PAGE) };
+    }
+}
+
+/// The pages in an order that no prefetcher sees through.
+fn shuffled() -> Vec<usize> {
+    let mut order: Vec<usize> = (0..PAGES).collect();
+    let mut state = 0x9E37_79B9_7F4A_7C15_u64;
+    for left in (1..PAGES).rev() {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        order.swap(left, (state % (left as u64 + 1)) as usize);
+    }
+    order
+}
+
+/// Benches `touch` on pages that `prepare` leaves in the state that is to be faulted on.
+fn bench(c: &mut Criterion, name: &str, prepare: impl Fn(&Memory), touch: impl Fn(&Memory, usize)) {
+    let order = shuffled();
+    c.bench_function(name, |b| {
+        b.iter_custom(|rounds| {
+            let round = |_| {
+                let memory = Memory::new(PAGES);
+                prepare(&memory);
+                let start = Instant::now();
+                order.iter().for_each(|&page| touch(&memory, page));
+                start.elapsed() / PAGES as u32
+            };
+            (0..rounds).map(round).sum()
+        });
+    });
+}
+
+fn faults(c: &mut Criterion) {
+    let out = |memory: &Memory| memory.store_all().page_out();
+    bench(c, "zeros, by a store", |_| {}, Memory::store);
+    bench(c, "rescue from the shadow, by a load", out, Memory::load);
+    bench(c, "rescue from the shadow, by a store", out, Memory::store);
+    let clean = |memory: &Memory| {
+        out(memory);
+        (0..PAGES).for_each(|page| memory.load(page));
+    };
+    bench(c, "first store to a clean page", clean, Memory::store);
+    let stored = |memory: &Memory| {
+        out(memory);
+        Memory::new(CROWD).store_all();
+    };
+    bench(
+        c,
+        "page-in from a store in RAM, by a load",
+        stored,
+        Memory::load,
+    );
+    bench(
+        c,
+        "page-in from a store in RAM, by a store",
+        stored,
+        Memory::store,
+    );
+}
+
+fn main() {
+    if std::env::var_os("FLASHVM_CONTROL").is_some() {
+        let mut criterion = Criterion::default()
+            .sample_size(10)
+            .warm_up_time(Duration::from_millis(200))
+            .measurement_time(Duration::from_secs(3))
+            .configure_from_args();
+        faults(&mut criterion);
+        criterion.final_summary();
+        return;
+    }
+    let fault = std::env::var("FLASHVM_BENCH_FAULT").unwrap_or_else(|_| "auto".to_owned());
+    let program = std::env::current_exe().expect("the path of this program");
+    let error = Command::new(env!("CARGO_BIN_EXE_flashvm"))
+        .args([
+            "run",
+            "--quiet",
+            "--ram",
+            BUDGET,
+            "--flash",
+            "/dev/shm",
+            "--flash-in-ram",
+            // A file in RAM would be read by a worker thread of the kernel's.
+            "--no-uring",
+            "--flash-size",
+            "1G",
+        ])
+        .args(["--fault", &fault, "--"])
+        .arg(program)
+        .args(std::env::args_os().skip(1))
+        .exec();
+    panic!("flashvm run cannot be started: {error}");
+}
