@@ -124,6 +124,10 @@ impl View for AnyView {
     fn room(&self) -> u32 {
         self.room
     }
+
+    fn at_ease(&self) -> bool {
+        true
+    }
 }
 
 /// A page of a store: resident, on flash, of zeros or absent; and what is in the slot of the

@@ -17,6 +17,7 @@ struct EngineView<'a> {
     table: &'a PageTable,
     swap: &'a SwapMap,
     room: u32,
+    at_ease: bool,
 }
 
 impl View for EngineView<'_> {
@@ -45,6 +46,10 @@ impl View for EngineView<'_> {
     fn room(&self) -> u32 {
         self.room
     }
+
+    fn at_ease(&self) -> bool {
+        self.at_ease
+    }
 }
 
 /// Whether the region's copy of a page that was read is write-protected, and where it goes.
@@ -63,7 +68,7 @@ impl<C: ClusterSource> Engine<C> {
         from: Whereabouts,
         hit: bool,
     ) {
-        let room = self.room();
+        let (room, at_ease) = (self.room(), self.at_ease());
         let Some(prefetcher) = &mut self.prefetcher else {
             return;
         };
@@ -71,6 +76,7 @@ impl<C: ClusterSource> Engine<C> {
             table: &self.table,
             swap: &self.swap,
             room,
+            at_ease,
         };
         let demand = Demand {
             page,

@@ -235,6 +235,11 @@ impl<C: ClusterSource> Engine<C> {
         self.available().saturating_sub(kept)
     }
 
+    /// More frames are available than reclaim ahead of need would ever make so.
+    pub(super) fn at_ease(&self) -> bool {
+        self.available() > self.mark_high().saturating_mul(2)
+    }
+
     /// Frames that will be available when everything on its way out has got there.
     pub(super) fn headed_for(&self) -> u32 {
         let leaving = u32::try_from(self.fresh.len()).expect("a count of pages");

@@ -56,6 +56,8 @@ pub trait View {
     fn slot(&self, slot: SlotId) -> SlotView;
     /// Pages that prefetch may bring in now without pushing out what is in use.
     fn room(&self) -> u32;
+    /// Whether so many frames are free that nothing is pushed out in the near future either.
+    fn at_ease(&self) -> bool;
 }
 
 /// The fault that gives occasion to prefetch.

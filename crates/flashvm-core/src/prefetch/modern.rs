@@ -15,6 +15,10 @@
 //!
 //! Of pages outside of streams, too, stores are expected when nearly all are stored to (`odds`).
 //!
+//! As long as most frames are free, a fault on an absent page fills the block around it with zeros, and
+//! more if it follows the block that was filled last: a program that has not filled its budget yet pays
+//! a sixteenth of the faults, in whatever order it touches its memory.
+//!
 //! A fault that belongs to no stream may have its neighbours, in the address space and on flash,
 //! read along: as many as such guesses have earned. On random access they soon earn none, and are
 //! only tried now and then.
@@ -36,6 +40,9 @@ const FILL_MAX: u32 = 64;
 /// Absent pages in a row at which a stream over stored pages ends.
 const ABSENT_RUN_MAX: u32 = 16;
 
+/// Pages of the aligned block that is filled: the unit in which memory is mapped.
+const FILL_BLOCK: u32 = 16;
+
 /// What guesses can save up; a guess costs one, a used one earns `GUESS_REWARD`.
 const GUESS_CREDIT_MAX: i32 = 64;
 const GUESS_CREDIT_FIRST: i32 = 16;
@@ -55,6 +62,8 @@ pub(super) struct Modern {
     /// The last miss, if it belongs to no stream.
     lone: Option<PageId>,
     odds: StoreOdds,
+    /// The last block that was filled: where it ends, and its pages.
+    filled: (PageId, u32),
 }
 
 impl Modern {
@@ -67,6 +76,7 @@ impl Modern {
             passed: None,
             lone: None,
             odds: StoreOdds::default(),
+            filled: (PageId(0), 0),
         }
     }
 
@@ -138,6 +148,27 @@ impl Modern {
         }
     }
 
+    /// Zeros for the block of an absent page.
+    fn fill(&mut self, demand: &Demand, view: &dyn View, out: &mut Vec<Candidate>) {
+        let first = PageId(demand.page.0 / FILL_BLOCK * FILL_BLOCK);
+        let (end, pages) = self.filled;
+        let goes_on = first == end && pages > 0;
+        let pages = if goes_on {
+            (2 * pages).min(FILL_MAX)
+        } else {
+            FILL_BLOCK
+        };
+        self.filled = (first.plus(pages), pages);
+        let block = (0..pages).map(|i| first.plus(i));
+        let absent =
+            block.filter(|&page| page != demand.page && view.page(page) == Whereabouts::Absent);
+        out.extend(absent.map(|page| Candidate {
+            page,
+            place: Place::Region,
+            store: demand.access == Access::Write,
+        }));
+    }
+
     /// Neighbours in the address space that are neighbours on flash as well.
     fn guess(&mut self, page: PageId, slot: u32, view: &dyn View, out: &mut Vec<Candidate>) {
         let mut pages = self.guess_credit / GUESS_CREDIT_PER_PAGE;
@@ -176,7 +207,9 @@ impl Prefetcher for Modern {
             return;
         }
         let page = i64::from(demand.page.0);
-        if demand.hit {
+        if demand.from == Whereabouts::Absent && view.at_ease() {
+            self.fill(demand, view, out);
+        } else if demand.hit {
             self.hit(page, demand, view, out);
         } else {
             self.miss(page, demand, view, out);
@@ -308,6 +341,33 @@ mod tests {
             }
         }
         (waits, asked)
+    }
+
+    #[test]
+    fn a_block_is_filled_while_most_frames_are_free() {
+        let mut view = FakeView::identity(0);
+        view.grow_absent(128);
+        view.set(19, Whereabouts::Resident);
+        let mut demand = flash_fault(22);
+        (demand.from, demand.access) = (Whereabouts::Absent, Access::Write);
+        let mut modern = Modern::new(256);
+        let mut filled = |page: u32, view: &FakeView| {
+            let mut out = Vec::new();
+            demand.page = PageId(page);
+            modern.demand(&demand, view, &mut out);
+            assert!(out.iter().all(|c| c.store && c.place == Place::Region));
+            out.iter().map(|c| c.page.0).collect::<Vec<u32>>()
+        };
+        assert_eq!(filled(22, &view), [], "frames may be short");
+        view.at_ease = true;
+        let block = [16, 17, 18, 20, 21, 23, 24, 25, 26, 27, 28, 29, 30, 31];
+        assert_eq!(filled(22, &view), block);
+        assert_eq!(
+            filled(32, &view),
+            (33..64).collect::<Vec<u32>>(),
+            "it goes on"
+        );
+        assert_eq!(filled(100, &view).len(), 15, "somewhere else");
     }
 
     #[test]

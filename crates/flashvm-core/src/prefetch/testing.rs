@@ -9,6 +9,7 @@ pub(super) struct FakeView {
     pages: Vec<Whereabouts>,
     slots: Vec<SlotView>,
     pub(super) room: u32,
+    pub(super) at_ease: bool,
 }
 
 impl FakeView {
@@ -17,6 +18,7 @@ impl FakeView {
             pages: (0..n).map(|i| Whereabouts::Flash(SlotId(i))).collect(),
             slots: (0..n).map(|i| SlotView::Page(PageId(i))).collect(),
             room: 1 << 20,
+            at_ease: false,
         }
     }
 
@@ -52,6 +54,10 @@ impl View for FakeView {
 
     fn room(&self) -> u32 {
         self.room
+    }
+
+    fn at_ease(&self) -> bool {
+        self.at_ease
     }
 }
 
