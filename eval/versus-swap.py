@@ -10,7 +10,8 @@ cgroup (v1 or v2) whose limit is the RAM; for flashvm's side the same program ru
 reported: it includes what flashvm itself needs beside the budget (its code, page table, the
 program's unmanaged memory). With --headroom MIB flashvm's cgroup is limited to RAM + MIB.
 Sizes follow the targets: pagebench with 2 GiB in 512 MiB at 10 % and at 90 % writes, column
-sums over 1 GiB in 256 MiB. The swap file and the cgroups are removed however the script ends.
+sums over 1 GiB in 256 MiB, ImageMagick (475 MB) in 256 MiB. The last workloads fit the RAM, so that
+the kernel's side is the program alone. The swap file and the cgroups are removed however the script ends.
 """
 
 import argparse
@@ -41,6 +42,8 @@ METRICS = {
     "column_sums": ("s", False, 8.0),
     "row_sum": ("s", False, None),
     "random_rows": ("s", False, None),
+    "resize": ("s", False, 5.0),
+    "fits": ("s", False, 1 / 1.05),
 }
 
 PATTERNS = {
@@ -157,9 +160,12 @@ def run(command, cgroup, timeout_s, env=None):
     return done.stdout, wall, cgroup.peak_mib()
 
 
-def parse(text, names):
+def parse(text, names, wall):
     found = {}
     for name in names:
+        if name not in PATTERNS:  # the time of the whole run
+            found[name] = wall
+            continue
         match = re.search(PATTERNS[name], text, re.M)
         if not match:
             fail(f"no line for {name} in:\n{text}")
@@ -174,6 +180,27 @@ def python_with_numpy():
         ).returncode == 0:
             return candidate
     fail("no python3 with numpy; install python3-numpy")
+
+
+# ImageMagick's own limits would send large pictures to its own disk cache.
+MAGICK_POLICY = """<policymap>
+  <policy domain="resource" name="memory" value="64GiB"/>
+  <policy domain="resource" name="map" value="64GiB"/>
+  <policy domain="resource" name="area" value="64GP"/>
+</policymap>
+"""
+
+
+def resize(args, folder):
+    convert = next((c for c in ("/usr/bin/convert-im6.q16", "/usr/bin/convert") if Path(c).exists()), None)
+    if not convert:
+        fail("no ImageMagick in /usr/bin; install imagemagick")
+    (folder / "policy.xml").write_text(MAGICK_POLICY)
+    os.environ["MAGICK_CONFIGURE_PATH"] = str(folder)
+    os.environ["OMP_NUM_THREADS"] = "2"
+    picture = folder / "in.ppm"
+    subprocess.run([convert, "-size", args.picture, "-seed", "7", "plasma:fractal", "-depth", "8", picture], check=True)
+    return [convert, picture, "-resize", "500%", "ppm:/dev/null"]
 
 
 def workloads(args, folder):
@@ -193,14 +220,18 @@ def workloads(args, folder):
         args.colsum_ram,
         ["colsum_fill", "column_sums", "row_sum", "random_rows"],
     )
+    convert = resize(args, folder)
+    yield "ImageMagick", convert, args.picture_ram, ["resize"]
+    yield "ImageMagick", convert, 2048, ["fits"]
+    yield f"pagebench {args.ram} MiB", [bench, args.ram, 10, 50 * args.ops], 4 * args.ram, ["fits"]
 
 
 def table(results, args):
-    print(f"\n{'workload':22} {'part':18} {'unit':8} {'kernel':>10} {'flashvm':>10} {'ratio':>7} {'target':>7}")
+    print(f"\n{'workload':36} {'part':18} {'unit':8} {'kernel':>10} {'flashvm':>10} {'ratio':>7} {'target':>7}")
     rows = []
-    for workload, sides in results.items():
-        names = next(iter(sides.values()))[0]["parts"].keys()
-        for name in names:
+    for (name, ram), sides in results.items():
+        workload = f"{name}, {ram} MiB RAM"
+        for name in next(iter(sides.values()))[0]["parts"]:
             unit, higher, target = METRICS[name]
             median = {
                 side: statistics.median(sample["parts"][name] for sample in samples)
@@ -217,7 +248,7 @@ def table(results, args):
             )
             cell = [f"{median[s]:.2f}" if s in median else "-" for s in ("kernel", "flashvm")]
             print(
-                f"{workload:22} {name:18} {unit:8} {cell[0]:>10} {cell[1]:>10} "
+                f"{workload:36} {name:18} {unit:8} {cell[0]:>10} {cell[1]:>10} "
                 f"{'-' if ratio is None else format(ratio, '.2f'):>7} "
                 f"{'-' if target is None else format(target, '.2f'):>7}"
                 f"{'' if met is None else '  met' if met else '  MISSED'}"
@@ -225,7 +256,7 @@ def table(results, args):
         for side, samples in sides.items():
             peaks = [s["peak_mib"] for s in samples if s["peak_mib"] is not None]
             if peaks:
-                print(f"{workload:22} peak RAM of the cgroup, {side}: {max(peaks):.0f} MiB")
+                print(f"{workload:36} peak RAM of the cgroup, {side}: {max(peaks):.0f} MiB")
     print("ratio: how many times faster flashvm is (above 1 is faster), medians of "
           f"{args.pairs} alternating runs")
     return rows
@@ -239,6 +270,8 @@ def main():
     parser.add_argument("--ops", type=int, default=100000, help="random accesses of pagebench")
     parser.add_argument("--rows", type=int, default=65536, help="rows of the matrix, 16 KiB each")
     parser.add_argument("--colsum-ram", type=int, default=256, help="MiB of RAM for column sums")
+    parser.add_argument("--picture", default="1600x1200", help="size of ImageMagick's picture")
+    parser.add_argument("--picture-ram", type=int, default=256, help="MiB of RAM for ImageMagick")
     parser.add_argument("--short", action="store_true", help="small sizes, two pairs")
     parser.add_argument("--folder", default=tempfile.gettempdir(), help="where swap file and store lie")
     parser.add_argument("--flashvm", default=ROOT / "target/release/flashvm")
@@ -252,6 +285,7 @@ def main():
     if args.short:
         args.pairs, args.data, args.ram, args.ops = 2, 256, 64, 20000
         args.rows, args.colsum_ram = 24576, 96
+        args.picture, args.picture_ram = "800x600", 96
     if os.geteuid() != 0:
         fail("needs root for swapon and cgroups; run it with sudo")
     if args.only != "kernel" and not Path(args.flashvm).exists():
@@ -270,7 +304,8 @@ def main():
     for workload, command, ram, parts in workloads(args, folder):
         if args.workload and args.workload not in workload:
             continue
-        results[workload] = {side: [] for side in sides}
+        key = (workload, ram)
+        results[key] = {side: [] for side in sides}
         for pair in range(args.pairs):
             for side in sides:
                 if side == "kernel":
@@ -283,14 +318,14 @@ def main():
                         [args.flashvm, "run", "--ram", f"{ram}M", "--flash", args.folder,
                          *args.flashvm_option, "--", *command],
                         flash_group, args.timeout)
-                sample = {"parts": parse(text, parts), "wall_s": wall, "peak_mib": peak}
-                results[workload][side].append(sample)
+                sample = {"parts": parse(text, parts, wall), "wall_s": wall, "peak_mib": peak}
+                results[key][side].append(sample)
                 figures = "  ".join(f"{k} {v:g}" for k, v in sample["parts"].items())
                 print(f"{workload}, pair {pair + 1}, {side}: {figures}  ({wall:.1f} s)", flush=True)
     rows = table(results, args)
     if args.json:
         config = {k: str(v) for k, v in vars(args).items()}
-        args.json.write_text(json.dumps({"config": config, "table": rows, "samples": results}, indent=1) + "\n")
+        args.json.write_text(json.dumps({"config": config, "table": rows, "samples": {f"{name}, {ram} MiB": sides for (name, ram), sides in results.items()}}, indent=1) + "\n")
     if any(row["met"] is False for row in rows):
         sys.exit(3)
 
