@@ -20,6 +20,11 @@ pub fn catch_calls() -> Result<(), Errno> {
     Err(Errno::NOSYS)
 }
 
+/// Runs `work`.
+pub(crate) fn making_threads<T>(work: impl FnOnce() -> T) -> T {
+    work()
+}
+
 /// Whether this kernel catches system calls for a process.
 #[must_use]
 pub fn can_guard() -> bool {

@@ -41,12 +41,12 @@ fn arguments(context: &Context) -> [usize; 6] {
 }
 
 /// Makes the call as it is.
-pub(super) fn make(context: &Context) -> isize {
+fn make(context: &Context) -> isize {
     // SAFETY: the program's own call.
     unsafe { raw::syscall(context.regs.rax as i64, arguments(context)) }
 }
 
-/// A call that the guard makes through the C library.
+/// A call that the guard, or one of the pager's threads, makes through the C library.
 pub(super) fn nested(context: &mut Context) {
     let number = context.regs.rax as i64;
     let result = match number {

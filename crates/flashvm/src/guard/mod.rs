@@ -118,6 +118,24 @@ fn dispatch() -> Result<(), Errno> {
     raw::result(result).map(|_| ())
 }
 
+/// Runs `work`, in which a thread of the pager's makes others through the C library. They begin as those
+/// that the guard makes: with the signals open by which faults come, which the C library would close
+/// until it has looked at the program's locale.
+pub(crate) fn making_threads<T>(work: impl FnOnce() -> T) -> T {
+    let caught = dispatch().is_ok();
+    let result = work();
+    if caught {
+        // SAFETY: no memory is passed.
+        unsafe {
+            raw::syscall(
+                libc::SYS_prctl,
+                [PR_SET_SYSCALL_USER_DISPATCH, 0, 0, 0, 0, 0],
+            )
+        };
+    }
+    result
+}
+
 /// Whether this kernel catches system calls for a process.
 #[must_use]
 pub fn can_guard() -> bool {

@@ -378,9 +378,8 @@ extern "C" fn on_sys(signal: i32, info: *mut Info, context: *mut Context) {
         return forward(signal, info, context);
     }
     let Some(record) = Record::current() else {
-        // A thread from before the guard, on its own stack.
-        context.regs.rax = calls::make(context) as u64;
-        return;
+        // One of the pager's threads, in `making_threads`.
+        return calls::nested(context);
     };
     if block::at(context.regs.rsp as usize).is_some() {
         // The guard itself, through the C library.

@@ -128,7 +128,8 @@ impl Pager {
     }
 
     fn open_writes(&self) -> Writes {
-        let io = FlashIo::new(self.store.file(), None, self.settings.no_uring)
+        let io = self
+            .open_io(None)
             .unwrap_or_else(|e| self.die(&format!("no queue for writes: {e}")));
         let bounce = (!self.can_move).then(|| {
             let run = RUN_PAGES_MAX as usize * PAGE_SIZE;

@@ -6,12 +6,14 @@
 //! sleeping thread wakes up later than flash answers; when none is, it sleeps.
 
 use super::{Core, Delivery, Freeze, Pager, Read, now};
+use crate::guard::making_threads;
 use crate::store::FlashStore;
 use crate::sys::flash_io::{Completion, FlashIo, Request, read_now};
 use crate::sys::map;
 use crate::sys::uffd::Message;
 use flashvm_core::{Access, Action, Event, IoId, Nanos, PAGE_SIZE};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 use std::sync::atomic::Ordering;
 
@@ -235,7 +237,7 @@ impl Pager {
             );
             let queue = io.get_or_insert_with(|| {
                 let range = core.buffers.as_ref().map(crate::store::ReadBuffers::range);
-                FlashIo::new(self.store.file(), range, self.settings.no_uring)
+                self.open_io(range)
                     .unwrap_or_else(|e| self.die(&format!("no queue for reads: {e}")))
             });
             queue.push(Request::Read {
@@ -245,6 +247,11 @@ impl Pager {
                 len: count * PAGE_SIZE as u32,
             });
         }
+    }
+
+    /// Opens a queue of requests to the store. `buffers` is where reads go.
+    pub(super) fn open_io(&self, buffers: Option<(usize, usize)>) -> Result<FlashIo, Errno> {
+        making_threads(|| FlashIo::new(self.store.file(), buffers, self.settings.no_uring))
     }
 
     /// Compares what was read with what was written, and tries again where it differs.

@@ -1,10 +1,13 @@
-//! The pager's threads: on stacks in one known place, with every signal blocked.
+//! The pager's threads: on stacks in one known place, with all signals blocked but the synchronous ones:
+//! in inline mode a fault is one.
 //!
 //! The place matters: memory that the C library allocates on behalf of such a thread must not be
 //! managed memory (the thread that resolves faults cannot wait for its own fault). The
 //! allocator asks [`on_pager_stack`] instead of keeping a thread-local flag.
 
 use super::map;
+use super::raw::set_signal_mask;
+use super::signals::SYNCHRONOUS;
 use rustix::io::Errno;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -65,10 +68,7 @@ pub(crate) fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<(
         libc::pthread_attr_init(attr.as_mut_ptr());
         libc::pthread_attr_setstack(attr.as_mut_ptr(), address as *mut _, STACK_BYTES);
         libc::pthread_attr_setdetachstate(attr.as_mut_ptr(), libc::PTHREAD_CREATE_DETACHED);
-        let mut all = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
-        let mut old = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
-        libc::sigfillset(all.as_mut_ptr());
-        libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), old.as_mut_ptr());
+        let mask = set_signal_mask(!SYNCHRONOUS);
         let mut thread = std::mem::MaybeUninit::<libc::pthread_t>::uninit();
         let mut create =
             || libc::pthread_create(thread.as_mut_ptr(), attr.as_ptr(), enter, start.cast());
@@ -81,7 +81,7 @@ pub(crate) fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<(
             super::sleep(CREATE_WAIT);
             code = create();
         }
-        libc::pthread_sigmask(libc::SIG_SETMASK, old.as_ptr(), std::ptr::null_mut());
+        set_signal_mask(mask);
         libc::pthread_attr_destroy(attr.as_mut_ptr());
         if code != 0 {
             drop(Box::from_raw(start));
