@@ -59,10 +59,17 @@ fn refused(output: &Output, code: i32, named: &[&str]) {
 fn options() {
     for (args, named) in [
         (
-            &["run", "--sampling", "off", "--", "true"][..],
-            &["'--sampling'", "--help"][..],
+            &["run", "--sampling", "uniform:1", "--", "true"][..],
+            &["'uniform:1'", "adaptive:N"][..],
         ),
-        (&["run", "--discard=auto", "--", "true"], &["'--discard'"]),
+        (
+            &["run", "--discard=trim", "--", "true"],
+            &["'trim'", "native, merged"],
+        ),
+        (
+            &["run", "--discard=merged:3T", "--", "true"],
+            &["'merged:3T'", "merged:100M"],
+        ),
         (
             &["run", "--granularity", "512", "--", "true"],
             &["'--granularity'"],
