@@ -8,14 +8,18 @@
 
 pub mod device;
 pub mod memory;
+pub mod replay;
 pub mod rng;
 pub mod scheduler;
 pub mod setup;
 pub mod simulator;
 pub mod store;
+pub mod workload;
 
 pub use device::{DeviceModel, ModelKind, ModelOptions};
+pub use replay::{Replay, Step, Touch};
 pub use rng::Rng;
 pub use scheduler::{BlockQueue, SchedulerKind};
 pub use setup::Device;
 pub use simulator::{Faults, Outcome, Simulator};
+pub use workload::WorkloadKind;

@@ -2,6 +2,7 @@
 
 use super::device::DeviceCommand;
 use super::refusal::Refusal;
+use super::reproduce::ReproduceCommand;
 use super::units::{Micros, Size, Switch};
 use clap::builder::PossibleValuesParser;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -36,6 +37,9 @@ pub(crate) enum Command {
     /// Device models, a flash translation layer alone, measurements of real devices
     #[command(subcommand)]
     Device(DeviceCommand),
+    /// Measure a paper's tables and figures again, beside what it says
+    #[command(subcommand)]
+    Reproduce(ReproduceCommand),
 }
 
 const RUN_EXAMPLES: &str = "\
@@ -244,7 +248,7 @@ fn one_line(error: &clap::Error) -> String {
         ErrorKind::InvalidSubcommand => {
             let command = context(ContextKind::InvalidSubcommand).unwrap_or_default();
             format!(
-                "unknown command '{command}': known are run, doctor, device; device has models, simulate, probe"
+                "unknown command '{command}': known are run, doctor, device (models, simulate, probe), reproduce (flashvm)"
             )
         }
         ErrorKind::MissingSubcommand | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {

@@ -5,6 +5,7 @@
 //! - `run`, `supervise`, `sys`: doing it;
 //! - `summary`, `progress`: telling what happened;
 //! - `device`: device models, and what real devices do;
+//! - `reproduce`: papers' tables and figures, measured again;
 //! - `doctor`: what this machine allows.
 
 mod args;
@@ -14,6 +15,7 @@ mod doctor;
 mod machine;
 mod progress;
 mod refusal;
+mod reproduce;
 mod run;
 mod store;
 mod summary;
@@ -33,6 +35,7 @@ pub(crate) fn main() -> Result<ExitCode, Refusal> {
         Some(Command::Run(args)) => run::run(args),
         Some(Command::Doctor(args)) => doctor::doctor(&args),
         Some(Command::Device(command)) => device::device(&command),
+        Some(Command::Reproduce(command)) => reproduce::reproduce(&command),
     }
 }
 

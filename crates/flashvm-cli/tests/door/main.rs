@@ -1,6 +1,7 @@
 //! Bad input at the door: each case ends with its exit code and exactly one line that names the
 //! value and the remedy, and leaves the flash folder as it was.
 
+mod devices;
 mod flash;
 mod programs;
 
