@@ -31,6 +31,20 @@ pub struct Counters {
     pub writes: u64,
     /// Pages that were not written because they hold only zeros.
     pub zero_pages_skipped: u64,
+    /// Pages that came back without a read because they hold only zeros.
+    pub zero_pages_not_read: u64,
+    /// Dirty pages that were passed over in the search for victims.
+    pub sampled: u64,
+    /// Discard commands that ended well.
+    pub discard_commands: u64,
+    /// Slots in those.
+    pub discard_pages: u64,
+    /// Time from sending them until they ended, in nanoseconds.
+    pub discard_ns: u64,
+    /// Free clusters that were left to be overwritten.
+    pub discards_elided: u64,
+    /// Discard commands that the device refused; none is sent after the first.
+    pub discards_refused: u64,
     /// Absent pages mapped ahead of a run of faults that fills memory; not counted as prefetch.
     pub zero_ahead: u64,
     /// Frames taken from pages that were not stored to since they came in.

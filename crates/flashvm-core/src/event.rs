@@ -4,8 +4,8 @@
 //! Actions are of two kinds. *Memory* actions (`Zero` to `Wake`) are carried out at once, in
 //! order, before the next event is handled: when the executor lets go of the engine, the
 //! engine's page states are the truth about the address space. *Flash* actions (`Read`, `Scan`,
-//! `Write`) take their time; the executor answers each with exactly one event that carries its
-//! [`IoId`]. The pages of a request stand in [`crate::Engine::io_pages`] until that answer.
+//! `Write`, `Discard`) take their time; the executor answers each with exactly one event that
+//! carries its [`IoId`] (a discard has none). The pages of a request stand in [`crate::Engine::io_pages`] until that answer.
 
 use crate::ids::{IoId, PageId, SlotId};
 use serde::{Deserialize, Serialize};
@@ -72,6 +72,11 @@ pub enum Event {
         io: IoId,
         /// Bit `i` set: page `i` of the request is not on flash; its slot is bad.
         failed: u64,
+    },
+    /// An [`Action::Discard`] has ended.
+    Discarded {
+        /// The device does not know discards, or failed: none is sent any more.
+        refused: bool,
     },
     /// The move of this page into the shadow (an [`Action::Shadow`] just now) was refused:
     /// it is pinned, or shared with another process after a fork. It is still mapped, with the
@@ -229,5 +234,13 @@ pub enum Action {
         slot: SlotId,
         /// Slots.
         count: u32,
+    },
+    /// Tell the device that ranges of slots hold nothing of use any more, in one command:
+    /// those of [`crate::Engine::discard_ranges`]. One at a time is in flight.
+    Discard {
+        /// Ranges.
+        ranges: u32,
+        /// Slots of all ranges.
+        slots: u32,
     },
 }

@@ -38,7 +38,9 @@
 //! | page scanning, fine throttling (4.1.2) | `engine::reclaim`, [`Settings::congestion_allocator`] |
 //! | prefetching over free and bad slots (4.1.3) | `prefetch::contiguous` |
 //! | stride prefetching (4.1.3) | `prefetch::stride` |
+//! | page sampling (4.2.1) | `sampling`, `engine::reclaim` |
 //! | page sharing, zero pages (4.2.2) | `engine::clean`, zero flags in `swap` |
+//! | native, merged and dummy discard (4.3) | [`discard`], `engine::discard`, `swap::free` |
 //!
 //! # Memory
 //!
@@ -48,6 +50,7 @@
 
 pub mod clusters;
 pub mod counters;
+pub mod discard;
 pub mod engine;
 pub mod event;
 pub mod ids;
@@ -57,15 +60,18 @@ pub mod policy;
 pub mod prefetch;
 mod queue;
 pub mod record;
+pub mod sampling;
 pub mod settings;
 mod swap;
 
 pub use clusters::{ClusterSource, LocalClusters};
 pub use counters::Counters;
+pub use discard::{Discard, DiscardKind};
 pub use engine::Engine;
 pub use event::{Access, Action, Advice, Event, Place};
 pub use ids::{ClusterId, IoId, Nanos, PAGE_SIZE, PageId, RUN_PAGES_MAX, SlotId};
 pub use page::PageState;
 pub use policy::PolicyKind;
 pub use prefetch::PrefetcherKind;
+pub use sampling::Sampling;
 pub use settings::{ConfigError, EngineConfig, Preset, Settings, UnknownName};

@@ -1,9 +1,11 @@
 //! What can be set: the presets, their settings, and what an engine needs to know of its
 //! surroundings.
 
+use crate::discard::{Discard, DiscardKind};
 use crate::ids::Nanos;
 use crate::policy::PolicyKind;
 use crate::prefetch::PrefetcherKind;
+use crate::sampling::Sampling;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
@@ -32,6 +34,10 @@ pub struct Settings {
     pub erase_block_pages: u32,
     /// Whether pages of zeros are found and not written.
     pub zero_sharing: bool,
+    /// How often dirty pages are passed over in the search for victims.
+    pub sampling: Sampling,
+    /// Which free clusters the device is told of.
+    pub discard: Discard,
     /// How long a fault that found no frame waits for a write to end before it looks again.
     pub congestion_allocator: Nanos,
     /// How long the cleaner with all its requests in flight waits for one to end before it
@@ -76,6 +82,8 @@ impl Preset {
             cluster_pages: 256,
             erase_block_pages: 32,
             zero_sharing: false,
+            sampling: Sampling::Off,
+            discard: Discard::new(DiscardKind::Off),
             congestion_allocator: Nanos(20_000_000),
             congestion_cleaner: Nanos(100_000_000),
             write_requests_max: 4,
@@ -88,6 +96,8 @@ impl Preset {
                 stride: 2,
                 cluster_pages: 32,
                 zero_sharing: true,
+                sampling: Sampling::Adaptive(20),
+                discard: Discard::new(DiscardKind::Auto),
                 congestion_allocator: Nanos(1_000_000),
                 congestion_cleaner: Nanos(1_000_000),
                 ..native

@@ -1,8 +1,11 @@
-//! What every registered policy and prefetcher promises, whatever it decides.
+//! What every registered policy, prefetcher and discard strategy promises, whatever it decides.
 
+use flashvm_core::discard::Fate;
 use flashvm_core::policy::{Policy, Proposal};
 use flashvm_core::prefetch::{Candidate, Demand, SlotView, View, Whereabouts};
-use flashvm_core::{Access, PageId, PolicyKind, PrefetcherKind, Preset, SlotId};
+use flashvm_core::{
+    Access, Discard, DiscardKind, Nanos, PageId, PolicyKind, PrefetcherKind, Preset, SlotId,
+};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 
@@ -189,6 +192,47 @@ proptest! {
                 if let Some(candidate) = out.first() {
                     prefetcher.wasted(candidate.page);
                 }
+            }
+        }
+    }
+}
+
+proptest! {
+    /// Held clusters fall due before more than a batch, or an eighth of the store, is held back;
+    /// what is due is not more than what is held; nothing is due of nothing.
+    #[test]
+    fn discard_strategies_hold_back_no_more_than_their_batch(
+        steps in prop::collection::vec((0..3_u8, 0..200_000_000_u64), 1..300),
+        batch_pages in 1..2000_u32,
+        cluster in 1..9_u32,
+    ) {
+        const SLOTS: u32 = 1 << 14;
+        let cluster = 1 << cluster;
+        for info in DiscardKind::ALL {
+            let discard = Discard { kind: info.kind, batch_pages };
+            let Some(mut strategy) = discard.build(SLOTS) else {
+                prop_assert_eq!(info.kind, DiscardKind::Off);
+                continue;
+            };
+            let (mut held, mut now) = (0, Nanos(0));
+            for &(step, time) in &steps {
+                now = now.plus(Nanos(time));
+                match step {
+                    0 => strategy.scanned(now),
+                    1 => {
+                        if strategy.freed(now) == Fate::Held {
+                            held += cluster;
+                        }
+                    }
+                    _ => strategy.ended(Nanos(time)),
+                }
+                prop_assert_eq!(strategy.due(0), None, "{}", info.name);
+                while let Some(due) = strategy.due(held) {
+                    prop_assert!(due.slots > 0 && due.slots_per_command > 0, "{}", info.name);
+                    prop_assert!(due.slots <= held, "{}", info.name);
+                    held -= due.slots.next_multiple_of(cluster).min(held);
+                }
+                prop_assert!(held < batch_pages.min(SLOTS / 8) + cluster, "{}", info.name);
             }
         }
     }

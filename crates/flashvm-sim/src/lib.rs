@@ -1,15 +1,25 @@
-//! Drives FlashVM's engine with a modelled device and a virtual clock.
+//! Drives FlashVM's engine with modelled devices and a virtual clock.
 //!
 //! [`Simulator`] is an executor of `flashvm_core::Engine`, as the live pager is: what is tested
-//! here is the code that runs there. Under one seed every run is the same.
+//! here is the code that runs there. It knows the contents of every page and checks them; under
+//! one seed every run is the same. [`device`] has the models of devices, from a disk to flash
+//! chips behind a translation layer, and [`scheduler`] what stands in front of them.
 #![forbid(unsafe_code)]
 
 pub mod device;
 pub mod memory;
+pub mod replay;
 pub mod rng;
+pub mod scheduler;
+pub mod setup;
 pub mod simulator;
 pub mod store;
+pub mod workload;
 
-pub use device::{Device, Faults};
+pub use device::{DeviceModel, ModelKind, ModelOptions};
+pub use replay::{Replay, Step, Touch};
 pub use rng::Rng;
-pub use simulator::{Outcome, Simulator};
+pub use scheduler::{BlockQueue, SchedulerKind};
+pub use setup::Device;
+pub use simulator::{Faults, Outcome, Simulator};
+pub use workload::WorkloadKind;

@@ -58,6 +58,16 @@ impl Store {
         }
     }
 
+    /// A slot's contents are given up.
+    pub(crate) fn discard(&self, slot: SlotId) {
+        let mut shared = self.0.borrow_mut();
+        assert!(
+            !shared.writing.contains(&slot),
+            "{slot:?} discarded amid a write"
+        );
+        shared.slots.remove(&slot);
+    }
+
     /// A new process; it holds what its parent holds.
     pub(crate) fn process(&self, parent: Option<u32>) -> u32 {
         let mut shared = self.0.borrow_mut();

@@ -7,8 +7,8 @@ use flashvm_sim::{Device, Outcome, Rng, Simulator};
 const FRAMES: u32 = 8192;
 const PAGES: u32 = 4 * FRAMES;
 const RANDOM: u32 = 10_000;
-/// The program's own work on a page.
-const WORK: Nanos = Nanos(1_000);
+/// The program's own work on a page: less than half of what the device can stream.
+const WORK: Nanos = Nanos(5_000);
 /// One request of one page.
 const LATENCY: u64 = 70_000;
 

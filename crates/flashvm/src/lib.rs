@@ -39,6 +39,7 @@ pub use guard::on_guard_stack;
 pub use pager::{
     Delivery, ForkHooks, Inheritance, Pager, Resolution, pager, set_fork_hooks, start,
 };
+pub use sys::discard::Ground;
 pub use sys::raw::syscall as raw_call;
 pub use sys::signals::{Uninterrupted, abort};
 pub use sys::thread::on_pager_stack;

@@ -5,6 +5,7 @@
 //! this process changes; a forked child inherits those of the slots that it shares.
 
 use crate::control::Inject;
+use crate::sys::discard::Ground;
 use crate::sys::map;
 use flashvm_core::{PAGE_SIZE, SlotId};
 use rustix::io::Errno;
@@ -16,6 +17,7 @@ use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 #[derive(Debug)]
 pub(crate) struct FlashStore {
     file: OwnedFd,
+    ground: Ground,
     /// One a slot, in untouched memory until first use.
     checksums: &'static [AtomicU64],
     faults: Option<FaultInjection>,
@@ -31,6 +33,7 @@ struct FaultInjection {
 impl FlashStore {
     pub(crate) fn new(file: OwnedFd, slots: u32, inject: Option<Inject>) -> Result<Self, Errno> {
         Ok(Self {
+            ground: Ground::of(&file)?,
             file,
             checksums: map::own_counters(slots as usize)?,
             faults: inject.map(|inject| FaultInjection {
@@ -48,6 +51,12 @@ impl FlashStore {
     /// Byte offset of a slot.
     pub(crate) fn offset(slot: SlotId) -> u64 {
         u64::from(slot.0) * PAGE_SIZE as u64
+    }
+
+    /// Tells the device that slots hold nothing of use.
+    pub(crate) fn discard(&self, first: SlotId, count: u32) -> Result<(), Errno> {
+        let len = u64::from(count) * PAGE_SIZE as u64;
+        self.ground.discard(&self.file, Self::offset(first), len)
     }
 
     /// The checksum of a page's contents.

@@ -1,6 +1,8 @@
 //! The command line: its options, their help, and how a mistake in it becomes one line.
 
+use super::device::DeviceCommand;
 use super::refusal::Refusal;
+use super::reproduce::ReproduceCommand;
 use super::units::{Micros, Size, Switch};
 use clap::builder::PossibleValuesParser;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -32,6 +34,12 @@ pub(crate) enum Command {
     /// Show what this machine allows, and how to allow the rest
     #[command(after_help = DOCTOR_EXAMPLES)]
     Doctor(DoctorArgs),
+    /// Device models, a flash translation layer alone, measurements of real devices
+    #[command(subcommand)]
+    Device(DeviceCommand),
+    /// Measure a paper's tables and figures again, beside what it says
+    #[command(subcommand)]
+    Reproduce(ReproduceCommand),
 }
 
 const RUN_EXAMPLES: &str = "\
@@ -108,6 +116,13 @@ pub(crate) struct RunOptions {
     /// Keep pages that hold only zeros off the flash
     #[arg(long, value_name = "on|off")]
     pub(crate) zero_sharing: Option<Switch>,
+    /// Pass over dirty pages in the search for victims: off, uniform:N (one in N) or adaptive:N (more
+    /// while little is written)
+    #[arg(long, value_name = "HOW")]
+    pub(crate) sampling: Option<String>,
+    /// Tell the device which clusters are free: off, native, merged:SIZE, dummy or auto
+    #[arg(long, value_name = "STRATEGY")]
+    pub(crate) discard: Option<String>,
     /// How long to wait for a congested device before looking again
     #[arg(long, value_name = "DURATION")]
     pub(crate) congestion_timeout: Option<Micros>,
@@ -178,6 +193,8 @@ impl RunOptions {
             cluster: self.cluster.or(file.cluster),
             erase_block: self.erase_block.or(file.erase_block),
             zero_sharing: self.zero_sharing.or(file.zero_sharing),
+            sampling: self.sampling.or(file.sampling),
+            discard: self.discard.or(file.discard),
             congestion_timeout: self.congestion_timeout.or(file.congestion_timeout),
             fault: self.fault.or(file.fault),
             stats: self.stats.or(file.stats),
@@ -233,7 +250,9 @@ fn one_line(error: &clap::Error) -> String {
         },
         ErrorKind::InvalidSubcommand => {
             let command = context(ContextKind::InvalidSubcommand).unwrap_or_default();
-            format!("unknown command '{command}': known are run, doctor")
+            format!(
+                "unknown command '{command}': known are run, doctor, device (models, simulate, probe), reproduce (flashvm)"
+            )
         }
         ErrorKind::MissingSubcommand | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
             "no command: write flashvm run [OPTIONS] -- PROGRAM [ARGS]..., or see flashvm --help"

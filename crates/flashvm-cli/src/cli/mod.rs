@@ -4,14 +4,18 @@
 //! - `machine`, `program`, `store`: whether it can be done, before anything is begun;
 //! - `run`, `supervise`, `sys`: doing it;
 //! - `summary`, `progress`: telling what happened;
+//! - `device`: device models, and what real devices do;
+//! - `reproduce`: papers' tables and figures, measured again;
 //! - `doctor`: what this machine allows.
 
 mod args;
 mod config;
+mod device;
 mod doctor;
 mod machine;
 mod progress;
 mod refusal;
+mod reproduce;
 mod run;
 mod store;
 mod summary;
@@ -21,6 +25,7 @@ mod units;
 
 use args::{Command, parse};
 use refusal::Refusal;
+use std::io::Write;
 use std::process::ExitCode;
 
 /// Runs the command of this process's arguments.
@@ -29,5 +34,16 @@ pub(crate) fn main() -> Result<ExitCode, Refusal> {
         None => Ok(ExitCode::SUCCESS),
         Some(Command::Run(args)) => run::run(args),
         Some(Command::Doctor(args)) => doctor::doctor(&args),
+        Some(Command::Device(command)) => device::device(&command),
+        Some(Command::Reproduce(command)) => reproduce::reproduce(&command),
+    }
+}
+
+/// Prints a result. A reader that has gone away does not need it any more.
+fn write_out(text: &str) -> Result<ExitCode, Refusal> {
+    match std::io::stdout().lock().write_all(text.as_bytes()) {
+        Ok(()) => Ok(ExitCode::SUCCESS),
+        Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),
+        Err(e) => Err(Refusal::new(format!("standard output: {e}"))),
     }
 }

@@ -26,6 +26,14 @@ impl Refusal {
         }
     }
 
+    /// The same with other names for options: that of the command which borrowed a check.
+    pub(crate) fn renamed(mut self, names: &[(&str, &str)]) -> Self {
+        for (from, to) in names {
+            self.line = self.line.replace(from, to);
+        }
+        self
+    }
+
     /// The exit code.
     pub(crate) fn code(&self) -> u8 {
         self.code

@@ -10,6 +10,7 @@ use super::units::Size;
 use super::{config, doctor, machine, store, sys};
 use flashvm::control::{Control, Inject, RunSettings, VARIABLE};
 use flashvm::program::Refused;
+use flashvm_core::DiscardKind;
 use rustix::fd::AsRawFd;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
@@ -51,6 +52,15 @@ pub(crate) fn run(args: Box<RunArgs>) -> Result<ExitCode, Refusal> {
     }
     let store = store::open(&flash, settings.ram_bytes, options.flash_size)?;
     settings.flash_bytes = store.bytes;
+    if engine.discard.kind != DiscardKind::Off
+        && let Err(e) = store.try_discard()
+    {
+        eprintln!(
+            "flashvm: {}: discards are refused there ({e}): the run goes on without",
+            flash.display()
+        );
+        settings.discard = Some("off".to_owned());
+    }
     let (control, control_fd) =
         Control::create(&settings).map_err(|e| Refusal::new(e.to_string()))?;
 
@@ -146,6 +156,8 @@ fn settings(options: &RunOptions) -> Result<RunSettings, Refusal> {
         cluster_bytes: options.cluster.map(|size| size.0),
         erase_block_bytes: options.erase_block.map(|size| size.0),
         zero_sharing: options.zero_sharing.map(|switch| switch.0),
+        sampling: options.sampling.clone(),
+        discard: options.discard.clone(),
         congestion_timeout_us: options.congestion_timeout.map(|timeout| timeout.0),
         fault: fault.to_owned(),
         inject: inject.map_err(|e| Refusal::new(format!("--inject: {e}")))?,

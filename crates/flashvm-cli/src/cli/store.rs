@@ -5,6 +5,7 @@
 use super::machine::{file_system_name, free_bytes, in_ram};
 use super::refusal::Refusal;
 use super::units::Size;
+use flashvm::Ground;
 use rustix::fd::OwnedFd;
 use rustix::fs::{FallocateFlags, FileType, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
@@ -34,6 +35,13 @@ pub(crate) struct Store {
     pub(crate) fd: OwnedFd,
     /// Bytes that may be used.
     pub(crate) bytes: u64,
+}
+
+impl Store {
+    /// Discards the first page, which holds nothing yet.
+    pub(crate) fn try_discard(&self) -> Result<(), Errno> {
+        Ground::of(&self.fd)?.discard(&self.fd, 0, PAGE)
+    }
 }
 
 /// Opens the store at `path`, of `asked` bytes or what suits a budget of `ram` bytes.

@@ -46,6 +46,8 @@ struct Figures<'a> {
     bytes_read: u64,
     bytes_written: u64,
     zero_pages_skipped: u64,
+    zero_pages_not_read: u64,
+    sampled: u64,
     evicted: Evicted,
     prefetch: Prefetch,
     resident_pages_max: u64,
@@ -90,11 +92,14 @@ struct Latency {
     max: f64,
 }
 
-/// Discard commands to the device: none are sent.
-#[derive(Debug, Default, Serialize)]
+/// Discard commands to the device, and clusters that were overwritten in their stead.
+#[derive(Debug, Serialize)]
 struct Discard {
     commands: u64,
     bytes: u64,
+    time_us: u64,
+    elided: u64,
+    refused: u64,
 }
 
 /// What the settings were called.
@@ -127,6 +132,8 @@ fn figures<'a>(stats: &StatsSnapshot, names: &'a Names) -> Figures<'a> {
         bytes_read: stats.bytes_read,
         bytes_written: stats.bytes_written,
         zero_pages_skipped: stats.zero_pages_skipped,
+        zero_pages_not_read: stats.zero_pages_not_read,
+        sampled: stats.sampled,
         evicted: Evicted {
             clean: stats.evicted_clean,
             dirty: stats.evicted_dirty,
@@ -138,7 +145,13 @@ fn figures<'a>(stats: &StatsSnapshot, names: &'a Names) -> Figures<'a> {
         },
         resident_pages_max: stats.resident_pages_max,
         fault_latency_us: latencies(&stats.latency),
-        discard: Discard::default(),
+        discard: Discard {
+            commands: stats.discard_commands,
+            bytes: stats.discard_pages * PAGE,
+            time_us: stats.discard_ns / 1000,
+            elided: stats.discards_elided,
+            refused: stats.discards_refused,
+        },
         overlays_max: 0,
         read_errors: stats.read_errors,
         write_errors: stats.write_errors,
@@ -314,6 +327,32 @@ pub(crate) fn lines(outcome: &Outcome, control: Control, names: &Names) -> Strin
             count(sum.zero_pages_skipped)
         ),
     );
+    if sum.zero_pages_skipped > 0 {
+        let moved = sum.pages_out + sum.zero_pages_skipped;
+        line(
+            "zeros",
+            format!(
+                "{:.1} % of page writes saved, {} reads",
+                sum.zero_pages_skipped as f64 * 100.0 / moved as f64,
+                count(sum.zero_pages_not_read)
+            ),
+        );
+    }
+    if sum.sampled > 0 {
+        line("sampled", format!("{} dirty pages", count(sum.sampled)));
+    }
+    if sum.discard_commands + sum.discards_elided > 0 {
+        line(
+            "discards",
+            format!(
+                "{} commands, {}, {:.1} s; {} clusters overwritten instead",
+                count(sum.discard_commands),
+                Size(sum.discard_pages * PAGE),
+                sum.discard_ns as f64 / 1e9,
+                count(sum.discards_elided)
+            ),
+        );
+    }
     let share = match sum.prefetch_issued {
         0 => String::new(),
         issued => format!(

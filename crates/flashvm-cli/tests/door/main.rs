@@ -2,6 +2,7 @@
 //! value and the remedy, and leaves the flash folder as it was.
 
 mod container;
+mod devices;
 mod flash;
 mod programs;
 
@@ -60,10 +61,17 @@ fn refused(output: &Output, code: i32, named: &[&str]) {
 fn options() {
     for (args, named) in [
         (
-            &["run", "--sampling", "off", "--", "true"][..],
-            &["'--sampling'", "--help"][..],
+            &["run", "--sampling", "uniform:1", "--", "true"][..],
+            &["'uniform:1'", "adaptive:N"][..],
         ),
-        (&["run", "--discard=auto", "--", "true"], &["'--discard'"]),
+        (
+            &["run", "--discard=trim", "--", "true"],
+            &["'trim'", "native, merged"],
+        ),
+        (
+            &["run", "--discard=merged:3T", "--", "true"],
+            &["'merged:3T'", "merged:100M"],
+        ),
         (
             &["run", "--granularity", "512", "--", "true"],
             &["'--granularity'"],

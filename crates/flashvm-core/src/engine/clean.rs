@@ -207,6 +207,7 @@ impl<C: ClusterSource> Engine<C> {
                 self.write_failed(page, slot, actions);
             } else {
                 self.counters.pages_out += 1;
+                self.sampler.written(self.now);
                 self.written(page, slot);
             }
         }

@@ -146,6 +146,7 @@ impl<C: ClusterSource> Engine<C> {
             return Outcome::NoFrame;
         }
         self.counters.faults_zero += 1;
+        self.counters.zero_pages_not_read += u64::from(from == Whereabouts::Zero);
         self.map_zero(page, access, Some(access));
         self.zeros.push(page);
         self.propose_ahead(page, access, from, false);

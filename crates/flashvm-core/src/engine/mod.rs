@@ -2,7 +2,8 @@
 //!
 //! The parts are methods in the files beside this one: `fault` serves faults, `pagein` reads and
 //! prefetches, `reclaim` moves victims out and frees frames, `clean` writes dirty pages,
-//! `range` handles what a program says of ranges, `check` holds the invariants.
+//! `discard` tells the device of free clusters, `range` handles what a program says of ranges,
+//! `check` holds the invariants.
 //!
 //! A frame is in use for every page that is mapped, in the shadow or being read, and for every
 //! shadow copy of a page that was mapped again while a request works on the copy. The copy of a
@@ -10,6 +11,7 @@
 
 mod check;
 mod clean;
+mod discard;
 mod fault;
 mod pagein;
 mod range;
@@ -24,6 +26,7 @@ use crate::page::{Flag, PageState, PageTable};
 use crate::policy::Policy;
 use crate::prefetch::{Candidate, Prefetcher};
 use crate::queue::PageQueue;
+use crate::sampling::Sampler;
 use crate::settings::{ConfigError, EngineConfig, Settings};
 use crate::swap::SwapMap;
 use std::collections::VecDeque;
@@ -48,6 +51,8 @@ pub struct Engine<C> {
     clusters: C,
     policy: Box<dyn Policy>,
     prefetcher: Option<Box<dyn Prefetcher>>,
+    sampler: Sampler,
+    discards: discard::Discards,
     ios: IoTable,
     counters: Counters,
     now: Nanos,
@@ -109,14 +114,19 @@ impl<C: ClusterSource> Engine<C> {
             settings,
         } = config;
         let run = RUN_PAGES_MAX as usize;
+        let discards = discard::Discards::new(settings.discard.build(slots));
+        let mut swap = SwapMap::new(slots, settings.cluster_pages);
+        swap.keep_emptied(discards.are_sent());
         Ok(Self {
             shadow,
             limit: frames,
             table: PageTable::new(pages),
-            swap: SwapMap::new(slots, settings.cluster_pages),
+            swap,
             clusters,
             policy: settings.policy.build(pages),
             prefetcher: settings.prefetcher.build(&settings),
+            sampler: Sampler::new(settings.sampling, settings.preclean),
+            discards,
             ios: IoTable::default(),
             counters: Counters::default(),
             now: Nanos(0),
@@ -165,6 +175,7 @@ impl<C: ClusterSource> Engine<C> {
             Event::ReadDone { io, failed } => self.read_done(io, failed, actions),
             Event::Scanned { io, zero } => self.scanned(io, zero, actions),
             Event::WriteDone { io, failed } => self.write_done(io, failed, actions),
+            Event::Discarded { refused } => self.discarded(refused, actions),
             Event::Refused { .. } => unreachable!("handled above"),
             Event::Discard { first, count } => self.discard(first, count, actions),
             Event::Relocate { from, to, count } => self.relocate(from, to, count, actions),
@@ -183,6 +194,7 @@ impl<C: ClusterSource> Engine<C> {
         if !matches!(event, Event::WriteProtectFault { .. } | Event::Forked) {
             self.keep_limit(actions);
         }
+        self.collect_garbage(actions);
         self.fruitless &= matches!(event, Event::Reclaim);
         self.watch_marks();
         let most = u64::from(self.frames);

@@ -125,6 +125,8 @@ impl<C: ClusterSource> Engine<C> {
             match slot {
                 None => {
                     self.counters.zero_ahead += 1;
+                    let stored = self.table.state(page) == PageState::Stored;
+                    self.counters.zero_pages_not_read += u64::from(stored);
                     let access = if store { Access::Write } else { Access::Read };
                     self.map_zero(page, access, None);
                     self.zeros.push(page);

@@ -142,10 +142,20 @@ impl<C: ClusterSource> Engine<C> {
                         self.counters.unreferenced += 1;
                     }
                 }
+                Some(Proposal::Evict(page)) if self.is_sampled(page) => {
+                    self.counters.sampled += 1;
+                    self.policy.inserted(page, None);
+                }
                 Some(Proposal::Evict(page)) => evicted += u32::from(self.condemn(page)),
             }
         }
         self.emit_moves(actions);
+    }
+
+    /// Whether a victim is dirty and passed over (FlashVM, 4.2.1).
+    fn is_sampled(&mut self, page: PageId) -> bool {
+        let pressed = self.is_pressed();
+        self.table.has(page, Flag::Dirty) && self.sampler.skips(self.now, pressed)
     }
 
     /// Sends a page on its way out, unless it has to stay. It must not be in the policy's order.

@@ -4,7 +4,9 @@
 //! wholly free cluster, and when there is none, through clusters that are partly free. Clusters
 //! are powers of two, so that one of at least an erase block is aligned with erase blocks
 //! (FlashVM, 4.1.1). After a fork, clusters with used slots are sealed: their free slots may
-//! hold pages of the other process.
+//! hold pages of the other process. `free` holds what becomes of clusters that come free.
+
+mod free;
 
 use crate::clusters::ClusterSource;
 use crate::ids::{ClusterId, PageId, SlotId};
@@ -35,14 +37,20 @@ enum Tenure {
     Partial,
     /// Shared with another process since a fork: read only.
     Sealed,
+    /// Ours and wholly free, held for a discard.
+    Held,
+    /// Ours and wholly free, in a discard: not to be written to.
+    Discarding,
 }
 
-const TENURES: [Tenure; 5] = [
+const TENURES: [Tenure; 7] = [
     Tenure::Foreign,
     Tenure::Open,
     Tenure::Full,
     Tenure::Partial,
     Tenure::Sealed,
+    Tenure::Held,
+    Tenure::Discarding,
 ];
 
 /// The swap map.
@@ -65,6 +73,7 @@ pub(crate) struct SwapMap {
     slots_used: u32,
     slots_bad: u32,
     full: bool,
+    free: free::Free,
 }
 
 impl SwapMap {
@@ -85,6 +94,7 @@ impl SwapMap {
             slots_used: 0,
             slots_bad: 0,
             full: false,
+            free: free::Free::default(),
         }
     }
 
@@ -198,8 +208,7 @@ impl SwapMap {
         if !self.has_free(cluster) {
             self.set_tenure(cluster, Tenure::Full);
         } else if self.used[cluster.0 as usize] == 0 {
-            self.set_tenure(cluster, Tenure::Foreign);
-            clusters.release(cluster);
+            self.empty_cluster(cluster, clusters);
         } else {
             self.push_partial(cluster);
         }
@@ -215,6 +224,7 @@ impl SwapMap {
     }
 
     fn next_cluster(&mut self, clusters: &mut impl ClusterSource) -> Option<ClusterId> {
+        self.free.scans += 1;
         if let Some(cluster) = clusters.lease() {
             assert_eq!(
                 self.tenure(cluster),
@@ -225,7 +235,8 @@ impl SwapMap {
             self.leased_end = self.leased_end.max(cluster.0 + 1);
             return Some(cluster);
         }
-        self.pop_partial().or_else(|| {
+        let held = self.take_back();
+        held.or_else(|| self.pop_partial()).or_else(|| {
             self.unseal_some(clusters);
             self.pop_partial()
         })
@@ -273,6 +284,7 @@ impl SwapMap {
             slot.0
         );
         self.owners[slot.0 as usize] = FREE;
+        self.note_freed(slot);
         self.vacate(slot, clusters);
     }
 
@@ -296,7 +308,9 @@ impl SwapMap {
         self.slots_used -= 1;
         let usable = self.owners[slot.0 as usize] == FREE;
         match self.tenure(cluster) {
-            Tenure::Foreign => panic!("slot {} in use in a cluster that is not ours", slot.0),
+            tenure @ (Tenure::Foreign | Tenure::Held | Tenure::Discarding) => {
+                panic!("slot {} in use in a cluster that is {tenure:?}", slot.0)
+            }
             Tenure::Open => {}
             Tenure::Sealed if empty => {
                 self.set_tenure(cluster, Tenure::Foreign);
@@ -312,28 +326,19 @@ impl SwapMap {
         }
     }
 
-    /// A cluster without used slots goes back, unless all of it is bad.
-    fn empty_cluster(&mut self, cluster: ClusterId, clusters: &mut impl ClusterSource) {
-        if self.has_free(cluster) {
-            self.set_tenure(cluster, Tenure::Foreign);
-            clusters.release(cluster);
-        } else {
-            self.set_tenure(cluster, Tenure::Full);
-        }
-    }
-
     /// The process forked: what is used now may be read by the other process as well. Clusters
     /// without a used slot go back, from either side.
     pub(crate) fn seal(&mut self, clusters: &mut impl ClusterSource) {
         self.sealed.clear();
         self.sealed_at = 0;
         self.open = None;
+        self.let_go_all(clusters);
         for cluster in (0..self.leased_end).map(ClusterId) {
             if self.tenure(cluster) == Tenure::Foreign {
                 continue;
             }
             if self.used[cluster.0 as usize] == 0 {
-                self.empty_cluster(cluster, clusters);
+                self.give_back(cluster, clusters);
             } else {
                 self.set_tenure(cluster, Tenure::Sealed);
                 self.sealed.push(cluster);
@@ -368,6 +373,9 @@ impl SwapMap {
                 Tenure::Full => assert_eq!(free, 0, "{cluster:?} is not full"),
                 Tenure::Open => assert_eq!(self.open, Some(cluster)),
                 Tenure::Sealed => assert!(self.sealed.contains(&cluster)),
+                Tenure::Held | Tenure::Discarding => {
+                    assert!(used == 0 && self.free.has(cluster), "{cluster:?} is lost");
+                }
             }
             used_sum += u32::from(used);
             bad_sum += bad;

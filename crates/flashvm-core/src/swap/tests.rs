@@ -128,16 +128,42 @@ fn a_sealed_cluster_goes_back_when_its_last_slot_is_freed() {
     assert_eq!(source.lease(), Some(ClusterId(0)));
 }
 
+#[test]
+fn clusters_in_a_discard_are_not_used_and_held_ones_only_when_there_is_no_other() {
+    let (mut map, mut source) = (SwapMap::new(32, 8), alone(4));
+    map.keep_emptied(true);
+    slots(&mut map, &mut source, 0..32);
+    for slot in 0..24 {
+        map.free(SlotId(slot), &mut source);
+    }
+    while let Some(cluster) = map.pop_emptied() {
+        map.hold(cluster);
+    }
+    assert_eq!(map.held_slots(), 24);
+    let mut ranges = std::collections::VecDeque::new();
+    map.begin_discard(10, &mut ranges);
+    assert_eq!(ranges, [(SlotId(8), 16)], "two clusters, adjacent");
+    map.check();
+    assert_eq!(slots(&mut map, &mut source, 40..48), Vec::from_iter(0..8));
+    assert_eq!(map.allocate(PageId(99), false, &mut source), None);
+    map.end_discard(&mut source);
+    assert!(!map.is_full());
+    assert_eq!(slots(&mut map, &mut source, 50..66), Vec::from_iter(8..24));
+    map.check();
+}
+
 proptest! {
     #[test]
     fn behaves_like_a_set_of_slots(
-        ops in prop::collection::vec((0..12_u8, any::<prop::sample::Index>()), 0..400),
+        keep in any::<bool>(),
+        ops in prop::collection::vec((0..13_u8, any::<prop::sample::Index>()), 0..400),
         shift in 0..5_u32,
     ) {
         let cluster_pages = 2 << shift;
         let clusters = 96 / cluster_pages;
         let mut map = SwapMap::new(96, cluster_pages);
         let mut source = alone(clusters);
+        map.keep_emptied(keep);
         let mut used: BTreeMap<u32, (u32, bool)> = BTreeMap::new();
         let mut bad = BTreeSet::new();
         for (page, (op, index)) in (0..).zip(ops) {
@@ -165,6 +191,7 @@ proptest! {
                 }
                 (10, _) => map.seal(&mut source),
                 (11, _) => source.all_shared = !source.all_shared,
+                (12, _) => map.let_go_all(&mut source),
                 _ => {}
             }
             map.check();

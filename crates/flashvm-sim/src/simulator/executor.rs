@@ -1,6 +1,7 @@
 //! Carrying out what the engine asks for: memory actions at once, flash actions in their time.
 
 use super::Simulator;
+use crate::device::{Range, Request};
 use crate::memory::Version;
 use flashvm_core::record::ClusterAnswer;
 use flashvm_core::{Action, Event, IoId, Nanos, PageId, Place, SlotId};
@@ -15,6 +16,8 @@ pub(super) struct Flight {
     pub(super) pages: Vec<PageId>,
     /// What was seen when it began; `None`: looks when it ends.
     pub(super) seen: Option<Vec<Option<Version>>>,
+    /// The device could not do it.
+    pub(super) refused: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,6 +25,7 @@ pub(super) enum FlightKind {
     Read,
     Scan,
     Write,
+    Discard,
 }
 
 impl Simulator {
@@ -114,14 +118,33 @@ impl Simulator {
             }
             Action::Wake { page } => self.wake(page, 1),
             Action::Read {
-                io, slot, count, ..
-            } => self.begin_flight(FlightKind::Read, io, slot, count),
+                io,
+                slot,
+                count,
+                demand,
+            } => {
+                self.begin_flight(FlightKind::Read, io, slot, count);
+                let range = Range {
+                    first: slot.0,
+                    count,
+                };
+                self.submit(Request::Read(range), demand);
+            }
             Action::Scan { io, count } => {
                 self.begin_flight(FlightKind::Scan, io, SlotId(0), count);
+                let time = Nanos(u64::from(count) * 200 + self.rng.below(5_000));
+                let end = Reverse((self.now.plus(time), self.flights_begun));
+                self.ends.push(end);
             }
             Action::Write { io, slot, count } => {
                 self.begin_flight(FlightKind::Write, io, slot, count);
+                let range = Range {
+                    first: slot.0,
+                    count,
+                };
+                self.submit(Request::Write(range), false);
             }
+            Action::Discard { ranges, slots } => self.begin_discard(ranges, slots),
         }
     }
 
@@ -134,6 +157,7 @@ impl Simulator {
             slot,
             pages,
             seen: None,
+            refused: false,
         };
         // A device may look at any time; without a shadow, pages are copied when it begins.
         let must = !self.config.shadow && kind != FlightKind::Read;
@@ -145,14 +169,59 @@ impl Simulator {
                 self.store.begin_write(slot.plus(i));
             }
         }
-        let end = match kind {
-            FlightKind::Scan => self.now.plus(Nanos(u64::from(count) * 200)),
-            _ => self.channels.issue(self.now, count),
-        };
-        let end = end.plus(Nanos(self.rng.below(5_000)));
         self.flights_begun += 1;
         self.flights.insert(self.flights_begun, flight);
-        self.ends.push(Reverse((end, self.flights_begun)));
+    }
+
+    /// Hands the flight begun last to the device.
+    fn submit(&mut self, request: Request, demanded: bool) {
+        let (tag, process) = (self.flights_begun, self.process);
+        self.queue.submit(self.now, tag, request, process, demanded);
+    }
+
+    /// What is discarded is lost at once, or when the command ends.
+    fn begin_discard(&mut self, ranges: u32, slots: u32) {
+        let told: Vec<Range> = self
+            .engine
+            .discard_ranges()
+            .iter()
+            .map(|&(first, count)| Range {
+                first: first.0,
+                count,
+            })
+            .collect();
+        assert_eq!(told.len(), ranges as usize);
+        let request = Request::Discard(told);
+        assert_eq!(request.pages(), slots);
+        self.flights_begun += 1;
+        let flight = Flight {
+            kind: FlightKind::Discard,
+            io: IoId(0),
+            slot: SlotId(0),
+            pages: Vec::new(),
+            seen: None,
+            refused: self.rng.chance(self.faults.discards),
+        };
+        if !flight.refused && self.rng.below(2) == 0 {
+            self.lose_discarded();
+        }
+        self.flights.insert(self.flights_begun, flight);
+        self.submit(request, false);
+    }
+
+    fn lose_discarded(&mut self) {
+        for &(first, count) in self.engine.discard_ranges() {
+            for slot in (0..count).map(|i| first.plus(i)) {
+                self.store.discard(slot);
+            }
+        }
+    }
+
+    fn end_discard(&mut self, refused: bool) {
+        if !refused {
+            self.lose_discarded();
+        }
+        self.tell(Event::Discarded { refused });
     }
 
     /// What a request sees when it looks at its slots or pages.
@@ -168,17 +237,21 @@ impl Simulator {
     }
 
     pub(super) fn end_flight(&mut self, flight: Flight) {
+        if flight.kind == FlightKind::Discard {
+            self.end_discard(flight.refused);
+            return;
+        }
         let seen = flight.seen.clone().unwrap_or_else(|| self.look(&flight));
         let chance = match flight.kind {
             FlightKind::Read => self.faults.reads,
             FlightKind::Write => self.faults.writes,
-            FlightKind::Scan => 0,
+            FlightKind::Scan | FlightKind::Discard => 0,
         };
         let mut mask = 0_u64;
         for (i, version) in (0..).zip(&seen) {
             let bit = match flight.kind {
                 FlightKind::Scan => *version == Some(0),
-                _ => self.rng.chance(chance),
+                _ => self.rng.chance(chance) || flight.refused,
             };
             mask |= u64::from(bit) << i;
             if flight.kind == FlightKind::Write {
@@ -189,6 +262,7 @@ impl Simulator {
         }
         let io = flight.io;
         match flight.kind {
+            FlightKind::Discard => unreachable!("ended above"),
             FlightKind::Scan => self.tell(Event::Scanned { io, zero: mask }),
             FlightKind::Write => self.tell(Event::WriteDone { io, failed: mask }),
             FlightKind::Read => {

@@ -8,9 +8,10 @@
 mod check;
 mod executor;
 
-use crate::device::{Channels, Device, Faults};
 use crate::memory::{Memory, Version};
 use crate::rng::Rng;
+use crate::scheduler::{BlockQueue, Ended};
+use crate::setup::Device;
 use crate::store::{Store, StoreClusters};
 use executor::Flight;
 use flashvm_core::record::{Recording, RecordingClusters, Step};
@@ -22,8 +23,23 @@ use std::collections::{BTreeMap, BinaryHeap, HashMap, HashSet};
 
 /// Events without any access getting on before the run counts as stuck.
 const STEPS_MAX: u32 = 1_000_000;
+/// Longest time from the end of a request until its executor has noticed.
+const NOTICE_DELAY: u64 = 5_000;
 /// Longest time until the background gets round to reclaiming.
 const BACKGROUND_DELAY: u64 = 20_000;
+
+/// Faults to be injected, each as a chance in a million for every page.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Faults {
+    /// A read that fails.
+    pub reads: u32,
+    /// A write that fails; the slot's contents are lost.
+    pub writes: u32,
+    /// A move into the shadow that is refused.
+    pub refusals: u32,
+    /// A discard that the device refuses; a chance for every command.
+    pub discards: u32,
+}
 
 /// What came of an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,11 +72,12 @@ pub struct Simulator {
     truth: HashMap<PageId, Version>,
     lost: HashSet<PageId>,
     faults: Faults,
-    channels: Channels,
+    queue: BlockQueue,
     rng: Rng,
     now: Nanos,
     flights: HashMap<u64, Flight>,
     ends: BinaryHeap<Reverse<(Nanos, u64)>>,
+    ended: Vec<Ended>,
     flights_begun: u64,
     /// What the read that has just ended saw.
     just_read: Option<(IoId, Vec<Option<Version>>)>,
@@ -82,6 +99,9 @@ impl Simulator {
     ///
     /// # Errors
     /// If the configuration has a value out of range.
+    ///
+    /// # Panics
+    /// If there can be no such device with as many pages as the store has slots.
     pub fn new(config: EngineConfig, device: Device, seed: u64) -> Result<Self, ConfigError> {
         let clusters = config.slots / config.settings.cluster_pages.max(1);
         Self::on(Store::new(clusters), None, config, device, seed)
@@ -96,22 +116,29 @@ impl Simulator {
         seed: u64,
     ) -> Result<Self, ConfigError> {
         let process = store.process(parent);
+        let slots = config.slots;
         let clusters = RecordingClusters::new(StoreClusters::new(store.clone(), process));
+        let queue = device.build(slots, seed).expect("a device for this store");
+        let mut engine = Engine::new(config.clone(), clusters)?;
+        if queue.model().hears_of_frees() {
+            engine.log_freed();
+        }
         Ok(Self {
-            engine: Engine::new(config.clone(), clusters)?,
+            engine,
             store,
             process,
+            queue,
             device,
             config,
             memory: Memory::default(),
             truth: HashMap::new(),
             lost: HashSet::new(),
             faults: Faults::default(),
-            channels: Channels::new(device),
             rng: Rng::new(seed),
             now: Nanos(0),
             flights: HashMap::new(),
             ends: BinaryHeap::new(),
+            ended: Vec::new(),
             flights_begun: 0,
             just_read: None,
             background_at: None,
@@ -161,6 +188,12 @@ impl Simulator {
     #[must_use]
     pub fn engine(&self) -> &Engine<RecordingClusters<StoreClusters>> {
         &self.engine
+    }
+
+    /// The device.
+    #[must_use]
+    pub fn queue(&self) -> &BlockQueue {
+        &self.queue
     }
 
     /// The virtual time.
@@ -314,7 +347,7 @@ impl Simulator {
         let seed = self.rng.next_u64();
         let store = self.store.clone();
         let config = self.config.clone();
-        let mut child = Self::on(store, Some(self.process), config, self.device, seed)
+        let mut child = Self::on(store, Some(self.process), config, self.device.clone(), seed)
             .expect("the configuration was valid for the parent");
         let steps = self
             .recorded
@@ -366,8 +399,12 @@ impl Simulator {
 
     fn next_time(&self) -> Option<Nanos> {
         let end = self.ends.peek().map(|Reverse((at, _))| *at);
+        let device = self.queue.next_time();
         let tick = self.engine.deadline().map(|at| Nanos(at.0.max(self.now.0)));
-        [end, tick, self.background_at].into_iter().flatten().min()
+        [end, device, tick, self.background_at]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     /// Goes to the next thing that happens. False: nothing will.
@@ -380,6 +417,8 @@ impl Simulator {
             let Reverse((_, id)) = self.ends.pop().expect("just seen");
             let flight = self.flights.remove(&id).expect("flights end once");
             self.end_flight(flight);
+        } else if self.queue.next_time().is_some_and(|due| due <= self.now) {
+            self.notice_ended();
         } else if self.background_at == Some(at) {
             self.background_at = None;
             if self.engine.wants_reclaim() {
@@ -390,6 +429,21 @@ impl Simulator {
         }
         self.poll_threads();
         true
+    }
+
+    /// What the device has done by now is noticed a little later, in any order.
+    fn notice_ended(&mut self) {
+        let mut ended = std::mem::take(&mut self.ended);
+        self.queue.advance(self.now, &mut ended);
+        for Ended { tag, done } in ended.drain(..) {
+            if !done {
+                let flight = self.flights.get_mut(&tag).expect("it has not ended");
+                flight.refused = true;
+            }
+            let at = self.now.plus(Nanos(self.rng.below(NOTICE_DELAY)));
+            self.ends.push(Reverse((at, tag)));
+        }
+        self.ended = ended;
     }
 
     fn poll_threads(&mut self) {
@@ -459,6 +513,9 @@ impl Simulator {
                     clusters,
                     actions: actions.clone(),
                 });
+            }
+            while let Some(slot) = self.engine.pop_freed() {
+                self.queue.freed(slot.0);
             }
             actions.clear();
             self.actions = actions;

@@ -7,7 +7,7 @@ use super::Error;
 use super::layout::Geometry;
 use crate::Delivery;
 use flashvm_core::settings::PAGES_MAX;
-use flashvm_core::{EngineConfig, Nanos, PAGE_SIZE, Preset, Settings, UnknownName};
+use flashvm_core::{Discard, EngineConfig, Nanos, PAGE_SIZE, Preset, Settings, UnknownName};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
@@ -37,6 +37,10 @@ pub struct RunSettings {
     pub erase_block_bytes: Option<u64>,
     /// Whether pages of zeros are kept off the flash.
     pub zero_sharing: Option<bool>,
+    /// Page sampling: `off`, `uniform:N` or `adaptive:N`.
+    pub sampling: Option<String>,
+    /// Discard strategy.
+    pub discard: Option<String>,
     /// How long allocator and cleaner wait under congestion, in microseconds.
     pub congestion_timeout_us: Option<u64>,
     /// How faults are delivered: `inline` or `handler`.
@@ -83,6 +87,12 @@ impl RunSettings {
         settings.stride = self.stride.unwrap_or(settings.stride);
         settings.preclean = self.preclean.unwrap_or(settings.preclean);
         settings.zero_sharing = self.zero_sharing.unwrap_or(settings.zero_sharing);
+        if let Some(sampling) = &self.sampling {
+            settings.sampling = sampling.parse().map_err(text)?;
+        }
+        if let Some(discard) = &self.discard {
+            settings.discard = discard.parse::<Discard>().map_err(|e| e.to_string())?;
+        }
         if let Some(bytes) = self.cluster_bytes {
             settings.cluster_pages = pages("a cluster", bytes)?;
         }

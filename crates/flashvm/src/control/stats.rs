@@ -223,6 +223,20 @@ counters! {
         pages_out,
         /// Dirty pages that held only zeros and were not written.
         zero_pages_skipped,
+        /// Pages of zeros that came back without a read.
+        zero_pages_not_read,
+        /// Dirty pages that were passed over in the search for victims.
+        sampled,
+        /// Discard commands.
+        discard_commands,
+        /// Slots in those.
+        discard_pages,
+        /// Time that they took, in nanoseconds.
+        discard_ns,
+        /// Free clusters that were left to be overwritten.
+        discards_elided,
+        /// Discard commands that were refused.
+        discards_refused,
         /// Frames taken from pages that were not stored to since they came in.
         evicted_clean,
         /// Frames taken from pages that were stored to since they came in.

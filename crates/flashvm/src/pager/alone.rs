@@ -81,7 +81,9 @@ impl Pager {
         action: Action,
     ) -> MutexGuard<'a, Core> {
         let (Action::Scan { io, .. } | Action::Write { io, .. }) = action else {
-            unreachable!("only scans and writes are queued here")
+            drop(core);
+            self.discard_slots();
+            return self.lock();
         };
         let pages = core.engine.io_pages(io).to_vec();
         drop(core);

@@ -65,10 +65,13 @@ impl Pager {
                 let Some(action) = core.to_clean.pop_front() else {
                     break;
                 };
-                let (Action::Scan { io, .. } | Action::Write { io, .. }) = action else {
-                    unreachable!("only scans and writes are queued here")
+                let pages = match action {
+                    Action::Scan { io, .. } | Action::Write { io, .. } => {
+                        core.engine.io_pages(io).to_vec()
+                    }
+                    _ => Vec::new(),
                 };
-                work.push((action, core.engine.io_pages(io).to_vec()));
+                work.push((action, pages));
             }
             self.hand_over(&mut core, false);
             if core.freeze == Freeze::Quiescing && core.is_quiet() {
@@ -96,7 +99,8 @@ impl Pager {
                         let writes = writes.get_or_insert_with(|| self.open_writes());
                         self.write(writes, io, slot, pages);
                     }
-                    _ => unreachable!("only scans and writes are queued here"),
+                    Action::Discard { .. } => self.discard_slots(),
+                    _ => unreachable!("only scans, writes and discards are queued here"),
                 }
             }
             if let Some(writes) = &mut writes {

@@ -51,7 +51,10 @@ fn pages(action: &Action) -> Option<(PageId, u32)> {
         | Action::Unprotect { page }
         | Action::Poison { page }
         | Action::Wake { page } => Some((page, 1)),
-        Action::Read { .. } | Action::Scan { .. } | Action::Write { .. } => None,
+        Action::Read { .. }
+        | Action::Scan { .. }
+        | Action::Write { .. }
+        | Action::Discard { .. } => None,
     }
 }
 
@@ -309,7 +312,10 @@ impl Pager {
                 let _ = self.region.wake(self.address(page), PAGE_SIZE);
                 None
             }
-            Action::Read { .. } | Action::Scan { .. } | Action::Write { .. } => {
+            Action::Read { .. }
+            | Action::Scan { .. }
+            | Action::Write { .. }
+            | Action::Discard { .. } => {
                 unreachable!("a flash action")
             }
         }

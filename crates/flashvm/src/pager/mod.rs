@@ -11,6 +11,7 @@
 //! - `inline`: faults that the faulting thread resolves itself; `alone`: the work of both threads,
 //!   done by such a thread;
 //! - `cleaner`: reclaim, scans and writes;
+//! - `discard`: telling the device what is of no use any more;
 //! - `managed`: what the program does to its memory: map, unmap, advise; `remap`: move;
 //! - `change`: what must not happen while it does;
 //! - `fork`: how a child comes by a pager of its own.
@@ -18,6 +19,7 @@
 mod alone;
 mod change;
 mod cleaner;
+mod discard;
 mod fork;
 mod handler;
 mod inline;
@@ -149,7 +151,7 @@ struct Core {
     pins: pin::Pinned,
     /// Reads for the handler to start.
     to_read: VecDeque<Action>,
-    /// Scans and writes for the cleaner to start.
+    /// Scans, writes and discards for the cleaner to start.
     to_clean: VecDeque<Action>,
     reads: HashMap<IoId, Read>,
     buffers: Option<ReadBuffers>,
@@ -449,7 +451,10 @@ impl Pager {
     fn handle_events(&self, core: &mut Core) {
         while let Some(event) = core.events.pop_front() {
             let now = now();
-            if let Event::ReadDone { .. } | Event::Scanned { .. } | Event::WriteDone { .. } = event
+            if let Event::ReadDone { .. }
+            | Event::Scanned { .. }
+            | Event::WriteDone { .. }
+            | Event::Discarded { .. } = event
             {
                 core.open -= 1;
             }
@@ -476,7 +481,7 @@ impl Pager {
                         core.open += 1;
                         core.to_read.push_back(*action);
                     }
-                    Action::Scan { .. } | Action::Write { .. } => {
+                    Action::Scan { .. } | Action::Write { .. } | Action::Discard { .. } => {
                         core.open += 1;
                         core.to_clean.push_back(*action);
                     }

@@ -13,6 +13,7 @@
 
 pub(crate) mod demand;
 pub(crate) mod descriptors;
+pub(crate) mod discard;
 pub(crate) mod flash_io;
 pub(crate) mod map;
 pub(crate) mod own;

@@ -1,0 +1,194 @@
+//! Page sampling: dirty pages are passed over with some probability while victims are sought, so
+//! that younger clean ones go in their stead and fewer pages are written (FlashVM, 4.2.1).
+
+use crate::ids::Nanos;
+use crate::settings::UnknownName;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::str::FromStr;
+
+/// How often dirty pages are passed over.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Sampling {
+    /// Never.
+    #[default]
+    Off,
+    /// One in so many.
+    Uniform(u32),
+    /// One in so many on average: more while few pages are written, none under write pressure.
+    Adaptive(u32),
+}
+
+/// Least and greatest N.
+const N_MIN: u32 = 2;
+const N_MAX: u32 = 1_000_000;
+/// No more than one in so many is passed over, so that victims are always found.
+const SHARE_MAX: u64 = 2;
+/// Probabilities are in so many parts.
+const PARTS: u64 = 1 << 32;
+/// Weight of the newest t_n in its moving average: one in so many.
+const WEIGHT: u64 = 4;
+
+impl fmt::Display for Sampling {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Off => f.write_str("off"),
+            Self::Uniform(n) => write!(f, "uniform:{n}"),
+            Self::Adaptive(n) => write!(f, "adaptive:{n}"),
+        }
+    }
+}
+
+impl FromStr for Sampling {
+    type Err = UnknownName;
+
+    fn from_str(text: &str) -> Result<Self, UnknownName> {
+        let known = ["off", "uniform:N", "adaptive:N (N from 2 to 1000000)"];
+        let unknown = || UnknownName::new("page sampling", text, known.into_iter());
+        if text == "off" {
+            return Ok(Self::Off);
+        }
+        let (name, n) = text.split_once(':').ok_or_else(unknown)?;
+        let n = n.parse::<u32>().ok();
+        let n = n
+            .filter(|n| (N_MIN..=N_MAX).contains(n))
+            .ok_or_else(unknown)?;
+        match name {
+            "uniform" => Ok(Self::Uniform(n)),
+            "adaptive" => Ok(Self::Adaptive(n)),
+            _ => Err(unknown()),
+        }
+    }
+}
+
+/// Decides page by page.
+///
+/// Adaptive sampling keeps a moving average of t_n, the time in which n dirty pages are written.
+/// The rate starts from none whenever n pages have gone out and rises with the time since then,
+/// in proportion to that average: it is 1 in N on average, higher while pages go out more slowly
+/// than they did, lower while they go out faster.
+pub(crate) struct Sampler {
+    sampling: Sampling,
+    random: u64,
+    /// Pages whose writing is timed together.
+    n: u32,
+    written: u32,
+    since: Nanos,
+    /// Zero until n pages have been written.
+    average: Nanos,
+}
+
+impl Sampler {
+    pub(crate) fn new(sampling: Sampling, n: u32) -> Self {
+        Self {
+            sampling,
+            random: 0x9E37_79B9_7F4A_7C15,
+            n,
+            written: 0,
+            since: Nanos(0),
+            average: Nanos(0),
+        }
+    }
+
+    /// A dirty page has been written.
+    pub(crate) fn written(&mut self, now: Nanos) {
+        self.written += 1;
+        if self.written < self.n {
+            return;
+        }
+        let t_n = now.since(self.since).0;
+        self.average = match self.average {
+            Nanos(0) => Nanos(t_n.max(1)),
+            Nanos(average) => Nanos((average * (WEIGHT - 1) + t_n).div_ceil(WEIGHT)),
+        };
+        self.since = now;
+        self.written = 0;
+    }
+
+    /// Whether a dirty page that has come up as a victim is passed over. `pressed`: frames are
+    /// short, and dirty pages have to go.
+    pub(crate) fn skips(&mut self, now: Nanos, pressed: bool) -> bool {
+        let chance = match self.sampling {
+            Sampling::Off => return false,
+            Sampling::Uniform(n) => PARTS / u64::from(n),
+            Sampling::Adaptive(_) if pressed || self.average == Nanos(0) => return false,
+            Sampling::Adaptive(n) => {
+                let elapsed = u128::from(now.since(self.since).0);
+                // Half of the average has passed at a page that comes up at any time.
+                let rate = 2 * u128::from(PARTS) * elapsed / u128::from(self.average.0);
+                u64::try_from(rate / u128::from(n)).unwrap_or(u64::MAX)
+            }
+        };
+        self.next_u64() % PARTS < chance.min(PARTS / SHARE_MAX)
+    }
+
+    /// Xorshift: reproducible, as every decision of an engine is.
+    fn next_u64(&mut self) -> u64 {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        self.random >> 16
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    fn skipped(sampler: &mut Sampler, now: u64, pressed: bool) -> u32 {
+        (0..10_000)
+            .map(|_| u32::from(sampler.skips(Nanos(now), pressed)))
+            .sum()
+    }
+
+    #[test]
+    fn texts_are_read_and_shown() {
+        for text in ["off", "uniform:100", "adaptive:20"] {
+            let sampling: Sampling = text.parse().expect(text);
+            assert_eq!(sampling.to_string(), text);
+        }
+        for bad in [
+            "uniform",
+            "uniform:1",
+            "uniform:x",
+            "adaptive:0",
+            "some:3",
+            "",
+        ] {
+            bad.parse::<Sampling>().expect_err(bad);
+        }
+    }
+
+    #[test]
+    fn uniform_skips_one_in_n() {
+        let mut sampler = Sampler::new(Sampling::Uniform(100), 32);
+        let skipped = skipped(&mut sampler, 0, true);
+        assert!((60..140).contains(&skipped), "{skipped}");
+    }
+
+    #[test]
+    fn adaptive_skips_more_the_longer_nothing_is_written_and_none_under_pressure() {
+        let mut sampler = Sampler::new(Sampling::Adaptive(20), 32);
+        assert_eq!(skipped(&mut sampler, MS, false), 0, "no rate is known");
+        for _ in 0..5 * 32 {
+            let now = sampler.since.plus(Nanos(10 * MS));
+            sampler.written(now);
+        }
+        let now = sampler.since.0;
+        assert_eq!(
+            skipped(&mut sampler, now, false),
+            0,
+            "n pages have just gone out"
+        );
+        let usual = skipped(&mut sampler, now + 5 * MS, false);
+        assert!((400..600).contains(&usual), "{usual} of 10000, about 500");
+        let rare = skipped(&mut sampler, now + 40 * MS, false);
+        assert!(rare > 3 * usual, "{rare}");
+        let idle = skipped(&mut sampler, now + 10_000 * MS, false);
+        assert!((4500..5500).contains(&idle), "{idle}: half at most");
+        assert_eq!(skipped(&mut sampler, now + 40 * MS, true), 0, "pressed");
+    }
+}

@@ -1,0 +1,142 @@
+//! Clusters that come free: given back at once, or held until the device has been told.
+
+use super::{SwapMap, Tenure};
+use crate::clusters::ClusterSource;
+use crate::ids::{ClusterId, SlotId};
+use std::collections::VecDeque;
+
+/// Free clusters on their way to a discard.
+#[derive(Default)]
+pub(super) struct Free {
+    /// Clusters that come free are held here until it is decided what becomes of them.
+    keeps: bool,
+    emptied: Vec<ClusterId>,
+    /// Held, the longest first.
+    held: VecDeque<ClusterId>,
+    discarding: Vec<ClusterId>,
+    /// Searches for a free cluster since this was last asked for.
+    pub(super) scans: u32,
+    /// Slots freed since this was last asked for, for whoever asked to be told.
+    freed: Option<Vec<SlotId>>,
+}
+
+impl Free {
+    pub(super) fn has(&self, cluster: ClusterId) -> bool {
+        self.emptied.contains(&cluster)
+            || self.held.contains(&cluster)
+            || self.discarding.contains(&cluster)
+    }
+}
+
+impl SwapMap {
+    /// Whether clusters that come free are kept, to be decided on by [`Self::pop_emptied`].
+    pub(crate) fn keep_emptied(&mut self, keep: bool) {
+        self.free.keeps = keep;
+    }
+
+    /// A cluster without used slots goes back, unless all of it is bad or its discard is to be
+    /// decided on.
+    pub(super) fn empty_cluster(&mut self, cluster: ClusterId, clusters: &mut impl ClusterSource) {
+        if self.free.keeps && self.has_free(cluster) {
+            self.set_tenure(cluster, Tenure::Held);
+            self.free.emptied.push(cluster);
+        } else {
+            self.give_back(cluster, clusters);
+        }
+    }
+
+    /// Gives a cluster without used slots back, unless all of it is bad.
+    pub(super) fn give_back(&mut self, cluster: ClusterId, clusters: &mut impl ClusterSource) {
+        if self.has_free(cluster) {
+            self.set_tenure(cluster, Tenure::Foreign);
+            clusters.release(cluster);
+        } else {
+            self.set_tenure(cluster, Tenure::Full);
+        }
+    }
+
+    /// Takes a free cluster that was not discarded yet, because there is no other.
+    pub(super) fn take_back(&mut self) -> Option<ClusterId> {
+        let youngest = self.free.emptied.pop();
+        youngest.or_else(|| self.free.held.pop_back())
+    }
+
+    /// How often a free cluster was looked for since the last call.
+    pub(crate) fn take_scans(&mut self) -> u32 {
+        std::mem::take(&mut self.free.scans)
+    }
+
+    /// A cluster that has come free: it is to be held, or let go.
+    pub(crate) fn pop_emptied(&mut self) -> Option<ClusterId> {
+        self.free.emptied.pop()
+    }
+
+    /// Holds a cluster of [`Self::pop_emptied`] for a discard.
+    pub(crate) fn hold(&mut self, cluster: ClusterId) {
+        self.free.held.push_back(cluster);
+    }
+
+    /// Lets a cluster of [`Self::pop_emptied`] go without one.
+    pub(crate) fn let_go(&mut self, cluster: ClusterId, clusters: &mut impl ClusterSource) {
+        self.give_back(cluster, clusters);
+    }
+
+    /// Slots of the clusters that are held.
+    pub(crate) fn held_slots(&self) -> u32 {
+        let held = u32::try_from(self.free.held.len()).expect("a count of clusters");
+        held * self.cluster_pages
+    }
+
+    /// Begins to discard clusters of at least `slots` slots, those held longest; appends their
+    /// ranges, adjacent ones together.
+    pub(crate) fn begin_discard(&mut self, slots: u32, ranges: &mut VecDeque<(SlotId, u32)>) {
+        assert!(self.free.discarding.is_empty(), "one discard at a time");
+        let clusters = slots.div_ceil(self.cluster_pages) as usize;
+        let clusters = clusters.min(self.free.held.len());
+        self.free
+            .discarding
+            .extend(self.free.held.drain(..clusters));
+        self.free.discarding.sort_unstable();
+        for i in 0..self.free.discarding.len() {
+            let cluster = self.free.discarding[i];
+            self.set_tenure(cluster, Tenure::Discarding);
+            let first = cluster.0 * self.cluster_pages;
+            match ranges.back_mut() {
+                Some((start, count)) if start.0 + *count == first => *count += self.cluster_pages,
+                _ => ranges.push_back((SlotId(first), self.cluster_pages)),
+            }
+        }
+    }
+
+    /// What was being discarded is free for everybody.
+    pub(crate) fn end_discard(&mut self, clusters: &mut impl ClusterSource) {
+        while let Some(cluster) = self.free.discarding.pop() {
+            self.give_back(cluster, clusters);
+            self.full = false;
+        }
+    }
+
+    /// Gives everything back that is held.
+    pub(crate) fn let_go_all(&mut self, clusters: &mut impl ClusterSource) {
+        assert!(self.free.discarding.is_empty(), "a discard is in flight");
+        while let Some(cluster) = self.take_back() {
+            self.give_back(cluster, clusters);
+        }
+    }
+
+    /// From now on keeps account of every slot that is freed.
+    pub(crate) fn log_freed(&mut self) {
+        self.free.freed = Some(Vec::new());
+    }
+
+    /// A slot freed since the last call, if that is kept account of.
+    pub(crate) fn pop_freed(&mut self) -> Option<SlotId> {
+        self.free.freed.as_mut()?.pop()
+    }
+
+    pub(super) fn note_freed(&mut self, slot: SlotId) {
+        if let Some(freed) = &mut self.free.freed {
+            freed.push(slot);
+        }
+    }
+}

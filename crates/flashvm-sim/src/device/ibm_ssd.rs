@@ -1,0 +1,19 @@
+//! `ibm-ssd`: FlashVM's first-generation SSD. Reads like a disk in a stream and far better at
+//! random; random writes are merged into erase blocks, 66 a second (Table 2).
+
+use super::drive::{Drive, Rates, operation_time, page_time};
+use flashvm_core::Nanos;
+
+pub(super) fn build(pages: u32) -> Drive {
+    let rates = Rates {
+        latency: Nanos(200_000),
+        read_page: page_time(69),
+        write_page: page_time(20),
+        random_read: operation_time(7_000),
+        random_write: operation_time(66),
+        // Figure 5(a): a tenth of its bandwidth is left when 60 % of five-block requests write.
+        turnaround: Nanos(4_650_000),
+        discard: None,
+    };
+    Drive::new(rates, pages)
+}

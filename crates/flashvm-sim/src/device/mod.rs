@@ -1,0 +1,190 @@
+//! Models of storage devices: when a request that is issued now will have ended, and what it
+//! does to the device.
+//!
+//! A model is one file and one line in `registry`; command line, conformance tests and
+//! evaluation walk that list. A model holds no data. In front of it stands a
+//! [`crate::scheduler::BlockQueue`], which keeps to the model's depth and to the barrier that
+//! discards are on ATA devices. Addresses are pages of 4 KiB.
+
+mod disk;
+mod drive;
+mod ibm_ssd;
+mod intel_x25m;
+pub mod nand;
+mod nvme;
+mod ocz_vertex;
+mod registry;
+
+pub use registry::{ModelInfo, ModelKind, ModelOptions, UnknownModel};
+
+use flashvm_core::Nanos;
+
+/// Pages of the erase block of FlashVM's devices: 128 KiB (5.3.1).
+pub const ERASE_BLOCK_PAGES: u32 = 32;
+
+/// Contiguous pages of a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Range {
+    /// First page.
+    pub first: u32,
+    /// Pages; at least one.
+    pub count: u32,
+}
+
+impl Range {
+    /// The page behind the last one.
+    #[must_use]
+    pub fn end(self) -> u32 {
+        self.first + self.count
+    }
+}
+
+/// What a device is asked to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Request {
+    /// Read a range.
+    Read(Range),
+    /// Write a range.
+    Write(Range),
+    /// One command that tells the device of ranges whose contents are of no use any more.
+    Discard(Vec<Range>),
+}
+
+impl Request {
+    /// The first page.
+    #[must_use]
+    pub fn first(&self) -> u32 {
+        match self {
+            Self::Read(range) | Self::Write(range) => range.first,
+            Self::Discard(ranges) => ranges.first().map_or(0, |range| range.first),
+        }
+    }
+
+    /// Pages of all ranges.
+    #[must_use]
+    pub fn pages(&self) -> u32 {
+        match self {
+            Self::Read(range) | Self::Write(range) => range.count,
+            Self::Discard(ranges) => ranges.iter().map(|range| range.count).sum(),
+        }
+    }
+}
+
+/// The end of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Completion {
+    /// When.
+    pub end: Nanos,
+    /// False: the device could not do it (worn out, or a discard that it does not know).
+    pub done: bool,
+}
+
+/// How a device takes discards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Discards {
+    /// Not at all.
+    Refused,
+    /// Untagged: nothing else is in flight meanwhile (ATA; FlashVM, 4.3.1).
+    Barrier,
+    /// Beside other requests.
+    Queued,
+}
+
+/// What writing has done to a device.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Wear {
+    /// Pages that the host wrote.
+    pub host_writes: u64,
+    /// Pages that the device copied of itself.
+    pub copies: u64,
+    /// Pages written for the persistent map.
+    pub map_writes: u64,
+    /// Fewest erases of a block.
+    pub erase_min: u32,
+    /// Mean of the erases of all blocks.
+    pub erase_mean: f64,
+    /// Most erases of a block.
+    pub erase_max: u32,
+    /// Erased blocks.
+    pub free_blocks: u32,
+    /// Blocks that are given up.
+    pub bad_blocks: u32,
+}
+
+impl Wear {
+    /// Pages programmed with data for each page that the host wrote; 1 if it wrote none.
+    #[must_use]
+    pub fn write_amplification(&self) -> f64 {
+        if self.host_writes == 0 {
+            return 1.0;
+        }
+        (self.host_writes + self.copies) as f64 / self.host_writes as f64
+    }
+}
+
+/// A device.
+pub trait DeviceModel: Send {
+    /// Pages that it shows.
+    fn pages(&self) -> u32;
+
+    /// Requests that it takes at once.
+    fn depth(&self) -> usize;
+
+    /// How it takes discards.
+    fn discards(&self) -> Discards;
+
+    /// Takes a request at `now`, no earlier than the one before, and says when it will have
+    /// ended. Ranges lie within [`Self::pages`].
+    fn issue(&mut self, now: Nanos, request: &Request) -> Completion;
+
+    /// What writing has done to it, if it knows.
+    fn wear(&self) -> Option<Wear> {
+        None
+    }
+
+    /// Whether the host tells it of every page that it frees, at no cost: unmanaged flash.
+    fn hears_of_frees(&self) -> bool {
+        false
+    }
+
+    /// The host has freed a page.
+    fn freed(&mut self, page: u32) {
+        let _ = page;
+    }
+}
+
+/// The cost of a discard command (FlashVM, 4.3.1): `fixed` up to a knee of B_o blocks, and from
+/// there on `per_block` more for each erase block, times the share of its pages that held
+/// something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DiscardCost {
+    /// c_o.
+    pub fixed: Nanos,
+    /// B_o, in pages.
+    pub knee_pages: u32,
+    /// m.
+    pub per_block: Nanos,
+}
+
+impl DiscardCost {
+    /// The OCZ-Vertex as measured in Figure 4: 55 ms for 4 KiB, 417 ms for 1 GiB, flat up to
+    /// somewhere between 10 and 100 MB. The knee is the geometric middle of these.
+    pub const OCZ_VERTEX: Self = Self {
+        fixed: Nanos(55_000_000),
+        knee_pages: (32 << 20) / 4096,
+        per_block: Nanos(362_000_000 / ((1 << 30) / (128 << 10) - (32 << 20) / (128 << 10))),
+    };
+
+    /// The cost of a command over `pages` pages of which `held` held something.
+    #[must_use]
+    pub fn of(&self, pages: u32, held: u32) -> Nanos {
+        let beyond = u64::from(pages.saturating_sub(self.knee_pages));
+        if beyond == 0 {
+            return self.fixed;
+        }
+        let used = f64::from(held) / f64::from(pages);
+        let blocks = beyond as f64 / f64::from(ERASE_BLOCK_PAGES);
+        let marginal = self.per_block.0 as f64 * used * blocks;
+        self.fixed.plus(Nanos(marginal as u64))
+    }
+}

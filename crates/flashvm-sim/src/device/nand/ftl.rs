@@ -1,0 +1,498 @@
+//! A page-mapped flash translation layer: where each logical page lies, which block is cleaned
+//! next, how wear is levelled, and what becomes of blocks that wear out.
+//!
+//! It decides and counts, and knows no time: the operations on flash that follow from a write are
+//! told to a [`Flash`]. Host pages are appended to an open block. When that is full and no more
+//! than the cleaner's block is erased, a victim is chosen, its valid pages are appended likewise,
+//! and it is erased. With one shared frontier and no reserve, that is the model behind the
+//! published figures of write amplification under greedy cleaning.
+
+use super::blocks::ValidLists;
+use super::geometry::{Frontiers, Geometry};
+use serde::{Deserialize, Serialize};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+const NONE: u32 = u32::MAX;
+/// A look for a block whose wear lags behind goes over all blocks: there is one in so many erases
+/// that it costs no more than this many blocks an erase, and one in four at most.
+const LEVELLING_BLOCKS_PER_ERASE: u32 = 64;
+const LEVELLING_INTERVAL_MIN: u32 = 4;
+
+/// Which block is cleaned next.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Cleaning {
+    /// The one with the fewest valid pages.
+    #[default]
+    Greedy,
+    /// The one with the most free space to gain for its age: `age x (1 - u) / (1 + u)`
+    /// (Rosenblum and Ousterhout 1992). Looks at every block.
+    CostBenefit,
+}
+
+/// How erases are spread.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Levelling {
+    /// Blocks are used as they come.
+    None,
+    /// The least worn erased block is filled next.
+    #[default]
+    Dynamic,
+    /// That, and blocks whose contents never change are emptied once their wear lags behind.
+    Static,
+}
+
+/// The decisions of a translation layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FtlStrategy {
+    /// Which block is cleaned next.
+    pub cleaning: Cleaning,
+    /// How erases are spread.
+    pub levelling: Levelling,
+    /// Erases by which a block may lag behind the most worn one (static levelling).
+    pub levelling_gap: u32,
+    /// Erases that a block endures; it is bad from then on.
+    pub endurance: u32,
+}
+
+impl Default for FtlStrategy {
+    /// Greedy and dynamic, with the low end of what FlashVM's paper says of MLC (4.2).
+    fn default() -> Self {
+        Self {
+            cleaning: Cleaning::Greedy,
+            levelling: Levelling::Dynamic,
+            levelling_gap: 64,
+            endurance: 10_000,
+        }
+    }
+}
+
+/// The flash below: what it is asked to do, in order.
+pub trait Flash {
+    /// A page is read.
+    fn read(&mut self, page: u32);
+    /// A page is programmed. False: it cannot be, and the block is given up.
+    fn program(&mut self, page: u32) -> bool;
+    /// A block is erased.
+    fn erase(&mut self, block: u32);
+}
+
+/// Flash that only counts as far as the translation layer itself does.
+impl Flash for () {
+    fn read(&mut self, _page: u32) {}
+    fn program(&mut self, _page: u32) -> bool {
+        true
+    }
+    fn erase(&mut self, _block: u32) {}
+}
+
+/// Too many blocks are bad: nothing can be written any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the flash is worn out: too many blocks are bad")]
+pub struct WornOut;
+
+/// What has been written and erased.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Pages that the host wrote.
+    pub host_writes: u64,
+    /// Pages that cleaning copied.
+    pub copies: u64,
+    /// Of those, pages that were copied to level wear.
+    pub levelling_copies: u64,
+    /// Pages that the host read.
+    pub host_reads: u64,
+    /// Pages that the host gave up.
+    pub discarded: u64,
+    /// Blocks erased.
+    pub erases: u64,
+    /// Pages that could not be programmed.
+    pub program_failures: u64,
+}
+
+impl Counts {
+    /// Pages programmed for each page that the host wrote, since `before`; 1 if it wrote none.
+    #[must_use]
+    pub fn write_amplification_since(&self, before: &Self) -> f64 {
+        let host = self.host_writes - before.host_writes;
+        let copies = self.copies - before.copies;
+        if host == 0 {
+            return 1.0;
+        }
+        (host + copies) as f64 / host as f64
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum BlockState {
+    Erased,
+    Open,
+    Closed,
+    Bad,
+}
+
+/// Who writes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stream {
+    Host,
+    Cleaner,
+}
+
+/// A block being filled.
+#[derive(Clone, Copy)]
+struct Open {
+    block: u32,
+    next: u32,
+}
+
+/// The translation layer.
+pub struct Ftl {
+    geometry: Geometry,
+    strategy: FtlStrategy,
+    /// Physical page by logical page.
+    map: Vec<u32>,
+    /// Logical page by physical page.
+    owners: Vec<u32>,
+    valid: Vec<u32>,
+    states: Vec<BlockState>,
+    erases: Vec<u32>,
+    /// When a block was filled, in host writes.
+    filled: Vec<u64>,
+    closed: ValidLists,
+    erased: BinaryHeap<Reverse<(u32, u32)>>,
+    open: [Option<Open>; 2],
+    /// Blocks in which programming has failed: emptied and given up before the next write.
+    failing: Vec<u32>,
+    bad: u32,
+    since_levelling: u32,
+    counts: Counts,
+}
+
+impl Ftl {
+    /// A device on which nothing is written.
+    #[must_use]
+    pub fn new(geometry: Geometry, strategy: FtlStrategy) -> Self {
+        let blocks = geometry.blocks_all();
+        let pages = blocks as usize * geometry.pages_per_block as usize;
+        Self {
+            geometry,
+            strategy,
+            map: vec![NONE; geometry.logical_pages as usize],
+            owners: vec![NONE; pages],
+            valid: vec![0; blocks as usize],
+            states: vec![BlockState::Erased; blocks as usize],
+            erases: vec![0; blocks as usize],
+            filled: vec![0; blocks as usize],
+            closed: ValidLists::new(blocks, geometry.pages_per_block),
+            erased: (0..blocks).map(|block| Reverse((0, block))).collect(),
+            open: [None; 2],
+            failing: Vec::new(),
+            bad: 0,
+            since_levelling: 0,
+            counts: Counts::default(),
+        }
+    }
+
+    /// What has been counted.
+    #[must_use]
+    pub fn counts(&self) -> &Counts {
+        &self.counts
+    }
+
+    /// The sizes.
+    #[must_use]
+    pub fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    /// Blocks that are erased and not open.
+    #[must_use]
+    pub fn free_blocks(&self) -> u32 {
+        u32::try_from(self.erased.len()).expect("a count of blocks")
+    }
+
+    /// Blocks that are worn out or failed.
+    #[must_use]
+    pub fn bad_blocks(&self) -> u32 {
+        self.bad
+    }
+
+    /// Fewest, mean and most erases of a block.
+    #[must_use]
+    pub fn erases(&self) -> (u32, f64, u32) {
+        let sum: u64 = self.erases.iter().map(|&n| u64::from(n)).sum();
+        let least = self.erases.iter().min().copied().unwrap_or(0);
+        let most = self.erases.iter().max().copied().unwrap_or(0);
+        (least, sum as f64 / self.erases.len() as f64, most)
+    }
+
+    /// Where a logical page lies, if it holds anything.
+    #[must_use]
+    pub fn lookup(&self, logical: u32) -> Option<u32> {
+        let page = self.map[logical as usize];
+        (page != NONE).then_some(page)
+    }
+
+    /// The host reads a page; nothing is read if it holds nothing.
+    pub fn read(&mut self, logical: u32, flash: &mut impl Flash) {
+        self.counts.host_reads += 1;
+        if let Some(page) = self.lookup(logical) {
+            flash.read(page);
+        }
+    }
+
+    /// The host gives a page up. True: it held something.
+    pub fn discard(&mut self, logical: u32) -> bool {
+        let Some(page) = self.lookup(logical) else {
+            return false;
+        };
+        self.map[logical as usize] = NONE;
+        self.invalidate(page);
+        self.counts.discarded += 1;
+        true
+    }
+
+    /// The host writes a page.
+    ///
+    /// # Errors
+    /// If so many blocks are bad that there is no room to clean; the page holds nothing then.
+    pub fn write(&mut self, logical: u32, flash: &mut impl Flash) -> Result<(), WornOut> {
+        let old = std::mem::replace(&mut self.map[logical as usize], NONE);
+        if old != NONE {
+            self.invalidate(old);
+        }
+        self.make_room(flash)?;
+        self.place(logical, Stream::Host, flash)?;
+        self.counts.host_writes += 1;
+        Ok(())
+    }
+
+    fn invalidate(&mut self, page: u32) {
+        self.owners[page as usize] = NONE;
+        let block = page / self.geometry.pages_per_block;
+        let valid = self.valid[block as usize];
+        self.valid[block as usize] = valid - 1;
+        if self.states[block as usize] == BlockState::Closed {
+            self.closed.remove(block, valid);
+            self.closed.insert(block, valid - 1);
+        }
+    }
+
+    fn frontier(&self, stream: Stream) -> usize {
+        match (self.geometry.frontiers, stream) {
+            (Frontiers::Shared, _) | (_, Stream::Host) => 0,
+            (Frontiers::Separate, Stream::Cleaner) => 1,
+        }
+    }
+
+    /// Pages left in the open block of a stream.
+    fn room(&self, stream: Stream) -> u32 {
+        let open = self.open[self.frontier(stream)];
+        open.map_or(0, |open| self.geometry.pages_per_block - open.next)
+    }
+
+    /// Cleans until the host has a page to write to.
+    fn make_room(&mut self, flash: &mut impl Flash) -> Result<(), WornOut> {
+        while let Some(block) = self.failing.pop() {
+            self.empty(block, false, flash)?;
+            self.retire(block);
+        }
+        let kept = self.geometry.reserve as usize + 1;
+        while self.room(Stream::Host) == 0 && self.erased.len() <= kept {
+            let victim = self.victim().ok_or(WornOut)?;
+            self.clean(victim, false, flash)?;
+            self.level(flash)?;
+        }
+        // A block that turned bad did not come back: there must be one to clean into.
+        while self.erased.is_empty() {
+            let victim = self.closed.least().ok_or(WornOut)?;
+            if self.valid[victim as usize] > self.room(Stream::Cleaner) {
+                return Err(WornOut);
+            }
+            self.clean(victim, false, flash)?;
+        }
+        Ok(())
+    }
+
+    /// The block to clean next, none if that would gain nothing.
+    fn victim(&mut self) -> Option<u32> {
+        let victim = match self.strategy.cleaning {
+            Cleaning::Greedy => self.closed.least()?,
+            Cleaning::CostBenefit => self.best_benefit()?,
+        };
+        (self.valid[victim as usize] < self.geometry.pages_per_block).then_some(victim)
+    }
+
+    fn best_benefit(&mut self) -> Option<u32> {
+        let pages = f64::from(self.geometry.pages_per_block);
+        let now = self.counts.host_writes;
+        let mut best = (0.0, self.closed.least()?);
+        for (block, state) in (0..).zip(&self.states) {
+            if *state == BlockState::Closed {
+                let used = f64::from(self.valid[block as usize]) / pages;
+                let age = (now - self.filled[block as usize] + 1) as f64;
+                let benefit = age * (1.0 - used) / (1.0 + used);
+                if benefit > best.0 {
+                    best = (benefit, block);
+                }
+            }
+        }
+        Some(best.1)
+    }
+
+    /// Empties a closed block and erases it.
+    fn clean(&mut self, block: u32, levels: bool, flash: &mut impl Flash) -> Result<(), WornOut> {
+        self.closed.remove(block, self.valid[block as usize]);
+        // Not closed any more: what its pages become is of no interest to the lists.
+        self.states[block as usize] = BlockState::Open;
+        self.empty(block, levels, flash)?;
+        flash.erase(block);
+        self.counts.erases += 1;
+        self.erases[block as usize] += 1;
+        if self.erases[block as usize] >= self.strategy.endurance {
+            self.retire(block);
+        } else {
+            self.states[block as usize] = BlockState::Erased;
+            let wear = match self.strategy.levelling {
+                Levelling::None => 0,
+                Levelling::Dynamic | Levelling::Static => self.erases[block as usize],
+            };
+            self.erased.push(Reverse((wear, block)));
+        }
+        Ok(())
+    }
+
+    fn retire(&mut self, block: u32) {
+        self.states[block as usize] = BlockState::Bad;
+        self.bad += 1;
+    }
+
+    /// Copies the valid pages of a block elsewhere.
+    fn empty(&mut self, block: u32, levels: bool, flash: &mut impl Flash) -> Result<(), WornOut> {
+        let first = block * self.geometry.pages_per_block;
+        let mut left = self.valid[block as usize];
+        let mut page = first;
+        while left > 0 {
+            let logical = self.owners[page as usize];
+            if logical != NONE {
+                flash.read(page);
+                self.owners[page as usize] = NONE;
+                self.valid[block as usize] -= 1;
+                if let Err(worn) = self.place(logical, Stream::Cleaner, flash) {
+                    // It stays where it was.
+                    self.owners[page as usize] = logical;
+                    self.valid[block as usize] += 1;
+                    self.map[logical as usize] = page;
+                    self.states[block as usize] = BlockState::Closed;
+                    self.closed.insert(block, self.valid[block as usize]);
+                    return Err(worn);
+                }
+                self.counts.copies += 1;
+                self.counts.levelling_copies += u64::from(levels);
+                left -= 1;
+            }
+            page += 1;
+        }
+        Ok(())
+    }
+
+    /// Once in a while, empties the least worn block if it lags behind.
+    fn level(&mut self, flash: &mut impl Flash) -> Result<(), WornOut> {
+        self.since_levelling += 1;
+        let interval = self.geometry.blocks / LEVELLING_BLOCKS_PER_ERASE;
+        if self.strategy.levelling != Levelling::Static
+            || self.since_levelling < interval.max(LEVELLING_INTERVAL_MIN)
+            || self.erased.is_empty()
+        {
+            return Ok(());
+        }
+        self.since_levelling = 0;
+        let most = self.erases.iter().max().copied().unwrap_or(0);
+        let closed = (0..)
+            .zip(&self.states)
+            .filter(|(_, state)| **state == BlockState::Closed);
+        let least = closed
+            .map(|(block, _)| (self.erases[block as usize], block))
+            .min();
+        match least {
+            Some((worn, block)) if most - worn > self.strategy.levelling_gap => {
+                self.clean(block, true, flash)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Appends a page to the open block of a stream.
+    fn place(
+        &mut self,
+        logical: u32,
+        stream: Stream,
+        flash: &mut impl Flash,
+    ) -> Result<(), WornOut> {
+        let frontier = self.frontier(stream);
+        loop {
+            let mut open = match self.open[frontier] {
+                Some(open) => open,
+                None => {
+                    let Reverse((_, block)) = self.erased.pop().ok_or(WornOut)?;
+                    self.states[block as usize] = BlockState::Open;
+                    Open { block, next: 0 }
+                }
+            };
+            let page = open.block * self.geometry.pages_per_block + open.next;
+            let programmed = flash.program(page);
+            if programmed {
+                self.owners[page as usize] = logical;
+                self.map[logical as usize] = page;
+                self.valid[open.block as usize] += 1;
+                open.next += 1;
+                self.open[frontier] = Some(open);
+                if open.next == self.geometry.pages_per_block {
+                    self.close(frontier, open.block);
+                }
+                return Ok(());
+            }
+            self.counts.program_failures += 1;
+            self.open[frontier] = None;
+            self.failing.push(open.block);
+        }
+    }
+
+    fn close(&mut self, frontier: usize, block: u32) {
+        self.open[frontier] = None;
+        self.states[block as usize] = BlockState::Closed;
+        self.filled[block as usize] = self.counts.host_writes;
+        self.closed.insert(block, self.valid[block as usize]);
+    }
+
+    /// Checks the columns against each other.
+    ///
+    /// # Panics
+    /// If they differ: a bug in this file.
+    pub fn check(&self) {
+        let pages = self.geometry.pages_per_block as usize;
+        for (logical, &page) in (0..).zip(&self.map) {
+            if page != NONE {
+                assert_eq!(self.owners[page as usize], logical, "page {logical}");
+            }
+        }
+        let mapped = self.map.iter().filter(|&&page| page != NONE).count();
+        let owned = self.owners.iter().filter(|&&owner| owner != NONE).count();
+        assert_eq!(mapped, owned);
+        for (block, owners) in self.owners.chunks(pages).enumerate() {
+            let valid = owners.iter().filter(|&&owner| owner != NONE).count();
+            assert_eq!(valid, self.valid[block] as usize, "block {block}");
+            let state = self.states[block];
+            if matches!(state, BlockState::Erased | BlockState::Bad) {
+                assert_eq!(valid, 0, "block {block} is {state:?}");
+            }
+        }
+        let erased = self.states.iter().filter(|s| **s == BlockState::Erased);
+        assert_eq!(erased.count(), self.erased.len());
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,103 @@
+//! The four I/O schedulers of Linux 2.6.28, as far as FlashVM's paper compares them (4.1.4):
+//! which of the requests that wait goes to the device next, and whether the device is left idle
+//! in the hope of a better one.
+//!
+//! A scheduler is one file and one line in `registry`. [`BlockQueue`] puts one in front of a
+//! device.
+
+mod anticipatory;
+mod cfq;
+mod deadline;
+mod noop;
+mod queue;
+mod registry;
+
+pub use queue::{BlockQueue, Ended};
+pub use registry::{SchedulerInfo, SchedulerKind, UnknownScheduler};
+
+use crate::device::{Range, Request};
+use flashvm_core::Nanos;
+use std::collections::VecDeque;
+
+/// Longest request that merging makes: 512 KiB, as in Linux.
+const MERGED_PAGES_MAX: u32 = 128;
+
+/// A request that waits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Queued {
+    /// Whose it is, for the queue.
+    pub tag: u64,
+    /// Those that were merged into it.
+    pub merged: Vec<u64>,
+    /// What is to be done.
+    pub request: Request,
+    /// The process that asked.
+    pub process: u32,
+    /// Somebody waits for it.
+    pub demanded: bool,
+    /// When it came.
+    pub since: Nanos,
+}
+
+/// What a scheduler says when the device could take a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// This one.
+    Dispatch(Queued),
+    /// None before this time, unless another request comes.
+    Wait(Nanos),
+    /// There is none.
+    Empty,
+}
+
+/// An I/O scheduler.
+pub trait Scheduler: Send {
+    /// A request comes.
+    fn add(&mut self, request: Queued);
+
+    /// The device can take a request.
+    fn next(&mut self, now: Nanos) -> Next;
+
+    /// A request has ended.
+    fn completed(&mut self, now: Nanos, process: u32, demanded: bool) {
+        let _ = (now, process, demanded);
+    }
+}
+
+/// Merges a request into an adjacent one of the same direction, if there is one.
+fn merge<'a>(waiting: impl Iterator<Item = &'a mut Queued>, new: &Queued) -> bool {
+    for old in waiting {
+        let (range, with) = match (&mut old.request, &new.request) {
+            (Request::Read(range), Request::Read(with))
+            | (Request::Write(range), Request::Write(with)) => (range, with),
+            _ => continue,
+        };
+        if range.count + with.count > MERGED_PAGES_MAX {
+            continue;
+        }
+        if range.end() == with.first {
+            range.count += with.count;
+        } else if with.end() == range.first {
+            *range = Range {
+                first: with.first,
+                count: range.count + with.count,
+            };
+        } else {
+            continue;
+        }
+        old.merged.push(new.tag);
+        old.merged.extend(&new.merged);
+        old.demanded |= new.demanded;
+        return true;
+    }
+    false
+}
+
+/// Takes the request that an upward sweep from `head` comes to first, else the lowest.
+fn take_upward(waiting: &mut VecDeque<Queued>, head: u32) -> Option<Queued> {
+    let at = (0..waiting.len()).min_by_key(|&i| {
+        let first = waiting[i].request.first();
+        (first < head, first)
+    })?;
+    waiting.remove(at)
+}

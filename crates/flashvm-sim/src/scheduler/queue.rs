@@ -1,0 +1,165 @@
+//! A device behind a scheduler: keeps to the device's depth, and to the barrier that an untagged
+//! discard is. Event driven: the owner asks when something will happen, and comes back then.
+
+use super::{Next, Queued, Scheduler, SchedulerKind};
+use crate::device::{DeviceModel, Discards, Request, Wear};
+use flashvm_core::Nanos;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+/// A request that has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ended {
+    /// As given with it.
+    pub tag: u64,
+    /// False: the device could not do it.
+    pub done: bool,
+}
+
+struct Flight {
+    request: Queued,
+    done: bool,
+}
+
+/// A device with its queue.
+pub struct BlockQueue {
+    model: Box<dyn DeviceModel>,
+    scheduler: Box<dyn Scheduler>,
+    flights: Vec<Option<Flight>>,
+    unused: Vec<usize>,
+    ends: BinaryHeap<Reverse<(Nanos, usize)>>,
+    /// A discard that waits until nothing is in flight.
+    barrier: Option<Queued>,
+    /// That discard is in flight.
+    barred: bool,
+    /// When the scheduler wants to be asked again.
+    wake: Option<Nanos>,
+}
+
+impl BlockQueue {
+    /// Puts a scheduler in front of a device.
+    #[must_use]
+    pub fn new(model: Box<dyn DeviceModel>, scheduler: SchedulerKind) -> Self {
+        Self {
+            model,
+            scheduler: scheduler.build(),
+            flights: Vec::new(),
+            unused: Vec::new(),
+            ends: BinaryHeap::new(),
+            barrier: None,
+            barred: false,
+            wake: None,
+        }
+    }
+
+    /// The device.
+    #[must_use]
+    pub fn model(&self) -> &dyn DeviceModel {
+        &*self.model
+    }
+
+    /// What writing has done to the device.
+    #[must_use]
+    pub fn wear(&self) -> Option<Wear> {
+        self.model.wear()
+    }
+
+    /// The host has freed a page; tells a device that hears of it.
+    pub fn freed(&mut self, page: u32) {
+        self.model.freed(page);
+    }
+
+    /// Takes a request. `demanded`: somebody waits for it.
+    pub fn submit(&mut self, now: Nanos, tag: u64, request: Request, process: u32, demanded: bool) {
+        self.scheduler.add(Queued {
+            tag,
+            merged: Vec::new(),
+            request,
+            process,
+            demanded,
+            since: now,
+        });
+        self.dispatch(now);
+    }
+
+    /// When [`Self::advance`] will have something to do. Not before the last call's time.
+    #[must_use]
+    pub fn next_time(&self) -> Option<Nanos> {
+        let end = self.ends.peek().map(|Reverse((at, _))| *at);
+        [end, self.wake].into_iter().flatten().min()
+    }
+
+    /// Goes on to `now`, and appends what has ended by then, in order.
+    pub fn advance(&mut self, now: Nanos, ended: &mut Vec<Ended>) {
+        while let Some(&Reverse((at, flight))) = self.ends.peek()
+            && at <= now
+        {
+            self.ends.pop();
+            let Flight { request, done } = self.flights[flight].take().expect("ends once");
+            self.unused.push(flight);
+            self.barred = false;
+            self.scheduler
+                .completed(at, request.process, request.demanded);
+            ended.push(Ended {
+                tag: request.tag,
+                done,
+            });
+            ended.extend(request.merged.iter().map(|&tag| Ended { tag, done }));
+            self.dispatch(at);
+        }
+        if self.wake.is_some_and(|at| at <= now) {
+            self.dispatch(now);
+        }
+    }
+
+    /// Gives the device what it can take.
+    fn dispatch(&mut self, now: Nanos) {
+        self.wake = None;
+        while !self.barred && self.ends.len() < self.model.depth() {
+            let next = match self.barrier.take() {
+                Some(discard) if self.ends.is_empty() => {
+                    self.barred = true;
+                    discard
+                }
+                waiting @ Some(_) => {
+                    self.barrier = waiting;
+                    return;
+                }
+                None => match self.scheduler.next(now) {
+                    Next::Empty => return,
+                    Next::Wait(until) => {
+                        self.wake = Some(until);
+                        return;
+                    }
+                    Next::Dispatch(next) => next,
+                },
+            };
+            let bars = matches!(next.request, Request::Discard(_))
+                && self.model.discards() == Discards::Barrier;
+            if bars && !self.barred {
+                self.barrier = Some(next);
+                continue;
+            }
+            self.issue(now, next);
+        }
+    }
+
+    fn issue(&mut self, now: Nanos, request: Queued) {
+        let completion = self.model.issue(now, &request.request);
+        let flight = Some(Flight {
+            request,
+            done: completion.done,
+        });
+        let at = match self.unused.pop() {
+            Some(at) => {
+                self.flights[at] = flight;
+                at
+            }
+            None => {
+                self.flights.push(flight);
+                self.flights.len() - 1
+            }
+        };
+        self.ends.push(Reverse((completion.end, at)));
+    }
+}

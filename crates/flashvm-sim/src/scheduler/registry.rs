@@ -1,0 +1,107 @@
+//! The one list of schedulers.
+
+use super::Scheduler;
+use super::anticipatory::Anticipatory;
+use super::cfq::Cfq;
+use super::deadline::Deadline;
+use super::noop::Noop;
+use std::fmt;
+use std::str::FromStr;
+
+/// A scheduler.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SchedulerKind {
+    /// First come, first served.
+    #[default]
+    Noop,
+    /// Sweeps, reads first.
+    Deadline,
+    /// Slices of time.
+    Cfq,
+    /// Waits for what lies near.
+    Anticipatory,
+}
+
+/// A line of the list.
+#[derive(Clone, Copy)]
+pub struct SchedulerInfo {
+    /// The scheduler.
+    pub kind: SchedulerKind,
+    /// Its name.
+    pub name: &'static str,
+    /// What it does, in a line.
+    pub help: &'static str,
+    build: fn() -> Box<dyn Scheduler>,
+}
+
+impl SchedulerKind {
+    /// Every scheduler there is.
+    pub const ALL: &[SchedulerInfo] = &[
+        SchedulerInfo {
+            kind: Self::Noop,
+            name: "noop",
+            help: "first come, first served, adjacent requests merged",
+            build: || Box::new(Noop::default()),
+        },
+        SchedulerInfo {
+            kind: Self::Deadline,
+            name: "deadline",
+            help: "sweeps in batches, reads before writes",
+            build: || Box::new(Deadline::default()),
+        },
+        SchedulerInfo {
+            kind: Self::Cfq,
+            name: "cfq",
+            help: "a slice of time for each process, idling for its next read",
+            build: || Box::new(Cfq::default()),
+        },
+        SchedulerInfo {
+            kind: Self::Anticipatory,
+            name: "anticipatory",
+            help: "sweeps, idling after a read for one that lies near",
+            build: || Box::new(Anticipatory::default()),
+        },
+    ];
+
+    /// Its line in the list.
+    ///
+    /// # Panics
+    /// If a scheduler is missing from the list: a bug.
+    #[must_use]
+    pub fn info(self) -> &'static SchedulerInfo {
+        let info = Self::ALL.iter().find(|info| info.kind == self);
+        info.expect("every scheduler is in the list")
+    }
+
+    /// A scheduler with nothing to do.
+    #[must_use]
+    pub fn build(self) -> Box<dyn Scheduler> {
+        (self.info().build)()
+    }
+}
+
+impl fmt::Display for SchedulerKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.info().name)
+    }
+}
+
+/// A name that no scheduler has.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("unknown scheduler '{name}': known are {known}")]
+pub struct UnknownScheduler {
+    name: String,
+    known: String,
+}
+
+impl FromStr for SchedulerKind {
+    type Err = UnknownScheduler;
+
+    fn from_str(name: &str) -> Result<Self, UnknownScheduler> {
+        let found = Self::ALL.iter().find(|info| info.name == name);
+        found.map(|info| info.kind).ok_or_else(|| UnknownScheduler {
+            name: name.to_owned(),
+            known: Vec::from_iter(Self::ALL.iter().map(|info| info.name)).join(", "),
+        })
+    }
+}
