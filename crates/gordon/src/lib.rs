@@ -4,7 +4,7 @@
 //! `commit` makes all changes stable at once. After Moore, Hicks and Nettles, *General-Purpose
 //! Persistence Using Flash Memory* (1997); section numbers in these pages are that paper's.
 //!
-//! - [`Heap`]: open, update, commit, abort; [`Persist`]: what may be stored, derived.
+//! - [`Heap`]: open, update, commit, abort; [`Persist`](trait@Persist): what may be stored, derived.
 //! - [`Ref`], [`Var`], [`Array`], [`Slice`], [`Text`], [`Bytes`], [`ByteArray`]: references.
 //! - [`Vector`], [`Map`]: sequences and ordered maps that share what did not change.
 //! - [`flash`]: banks, emulated or durable.

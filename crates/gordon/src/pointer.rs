@@ -578,11 +578,12 @@ impl<'t> Tx<'t> {
                 "elements of no size cannot be stored in sequences"
             );
         }
-        self.allocate(header, |to| {
-            for (to, value) in to.chunks_exact_mut(Layout::<T>::WORDS.max(1)).zip(values) {
-                with_words(value, |words| to.copy_from_slice(words));
-            }
-        })
+        // All words first: an object that is half filled would be seen by a collection.
+        let mut words = Vec::with_capacity(Layout::<T>::WORDS * values.len());
+        for value in values {
+            with_words(value, |value| words.extend_from_slice(value));
+        }
+        self.allocate(header, |to| to.copy_from_slice(&words))
     }
 
     /// A new string.

@@ -32,6 +32,89 @@ pub(crate) enum Command {
     /// Show what this machine allows, and how to allow the rest
     #[command(after_help = DOCTOR_EXAMPLES)]
     Doctor(DoctorArgs),
+    /// Make and look after persistent heaps
+    #[command(
+        subcommand,
+        arg_required_else_help = true,
+        disable_help_subcommand = true
+    )]
+    Heap(HeapCommand),
+    /// Measure the tables and figures of a paper
+    #[command(after_help = REPRODUCE_EXAMPLES)]
+    Reproduce(ReproduceArgs),
+}
+
+/// `flashvm reproduce`.
+#[derive(Debug, Args)]
+pub(crate) struct ReproduceArgs {
+    /// The paper
+    #[arg(value_name = "PAPER", value_parser = PossibleValuesParser::new(["gordon"]))]
+    pub(crate) paper: String,
+    /// What of it [default: all]
+    #[arg(value_name = "NAME", value_parser = reproducible())]
+    pub(crate) names: Vec<String>,
+    /// Write CSV and SVG files into this folder
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) out: Option<PathBuf>,
+    /// A twentieth of the work: for tests, no measurement
+    #[arg(long)]
+    pub(crate) short: bool,
+}
+
+/// `flashvm heap`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum HeapCommand {
+    /// Make a heap in a new file, or on a block device (overwritten)
+    #[command(after_help = HEAP_INIT_EXAMPLES)]
+    Init(HeapInitArgs),
+    /// Show what a heap holds, and the wear of its segments
+    #[command(after_help = HEAP_INFO_EXAMPLES)]
+    Info(HeapPathArgs),
+    /// Check every object, pointer and checksum; the exit code is 1 if something is damaged
+    #[command(after_help = HEAP_CHECK_EXAMPLES)]
+    Check(HeapPathArgs),
+    /// Collect a heap's persistent space now
+    #[command(after_help = HEAP_COLLECT_EXAMPLES)]
+    Collect(HeapPathArgs),
+    /// Measure durable commits of a small update in a folder
+    #[command(after_help = HEAP_BENCH_EXAMPLES)]
+    Bench(HeapBenchArgs),
+}
+
+/// `flashvm heap init`.
+#[derive(Debug, Args)]
+pub(crate) struct HeapInitArgs {
+    /// The file to make, or a block device
+    #[arg(value_name = "PATH")]
+    pub(crate) path: PathBuf,
+    /// Size of the heap: 512K at least
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) size: Size,
+}
+
+/// The heap commands that take a heap.
+#[derive(Debug, Args)]
+pub(crate) struct HeapPathArgs {
+    /// The heap
+    #[arg(value_name = "PATH")]
+    pub(crate) path: PathBuf,
+    /// Write one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `flashvm heap bench`.
+#[derive(Debug, Args)]
+pub(crate) struct HeapBenchArgs {
+    /// The folder in which a heap of 64 MiB is made, and removed at the end
+    #[arg(value_name = "FOLDER", default_value = ".")]
+    pub(crate) folder: PathBuf,
+    /// Commits to make
+    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) commits: u64,
+    /// Write one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 const RUN_EXAMPLES: &str = "\
@@ -49,6 +132,33 @@ A configuration file holds the same keys:
   ram = \"512M\"
   flash = \"/mnt/nvme\"
   zero-sharing = \"on\"";
+
+const HEAP_INIT_EXAMPLES: &str = "\
+Example:
+  flashvm heap init notes.heap --size 64M";
+
+const HEAP_INFO_EXAMPLES: &str = "\
+Examples:
+  flashvm heap info notes.heap
+  flashvm heap info --json notes.heap";
+
+const HEAP_CHECK_EXAMPLES: &str = "\
+Example:
+  flashvm heap check notes.heap && cp notes.heap backup.heap";
+
+const HEAP_COLLECT_EXAMPLES: &str = "\
+Example:
+  flashvm heap collect notes.heap";
+
+const HEAP_BENCH_EXAMPLES: &str = "\
+Examples:
+  flashvm heap bench
+  flashvm heap bench --commits 100000 --json /mnt/nvme";
+
+const REPRODUCE_EXAMPLES: &str = "\
+Examples:
+  flashvm reproduce gordon
+  flashvm reproduce gordon table4 figure4 --out results";
 
 const DOCTOR_EXAMPLES: &str = "\
 Examples:
@@ -193,6 +303,10 @@ fn policies() -> PossibleValuesParser {
     PossibleValuesParser::new(PolicyKind::ALL.iter().map(|policy| policy.name))
 }
 
+fn reproducible() -> PossibleValuesParser {
+    PossibleValuesParser::new(gordon_programs::reproduce::Name::ALL.map(|(_, name)| name))
+}
+
 /// Parses a command line. `None`: help or version were asked for, and have been shown.
 pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Option<Command>, Refusal> {
     match Line::try_parse_from(args) {
@@ -230,7 +344,7 @@ fn one_line(error: &clap::Error) -> String {
         },
         ErrorKind::InvalidSubcommand => {
             let command = context(ContextKind::InvalidSubcommand).unwrap_or_default();
-            format!("unknown command '{command}': known are run, doctor")
+            format!("unknown command '{command}': known are run, doctor, heap, reproduce")
         }
         ErrorKind::MissingSubcommand | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
             "no command: write flashvm run [OPTIONS] -- PROGRAM [ARGS]..., or see flashvm --help"

@@ -4,14 +4,18 @@
 //! - `machine`, `program`, `store`: whether it can be done, before anything is begun;
 //! - `run`, `supervise`, `sys`: doing it;
 //! - `summary`, `progress`: telling what happened;
-//! - `doctor`: what this machine allows.
+//! - `doctor`: what this machine allows;
+//! - `heap`: persistent heaps;
+//! - `reproduce`: tables and figures of the papers.
 
 mod args;
 mod config;
 mod doctor;
+mod heap;
 mod machine;
 mod progress;
 mod refusal;
+mod reproduce;
 mod run;
 mod store;
 mod summary;
@@ -29,5 +33,7 @@ pub(crate) fn main() -> Result<ExitCode, Refusal> {
         None => Ok(ExitCode::SUCCESS),
         Some(Command::Run(args)) => run::run(args),
         Some(Command::Doctor(args)) => doctor::doctor(&args),
+        Some(Command::Heap(command)) => heap::heap(&command),
+        Some(Command::Reproduce(args)) => reproduce::reproduce(&args),
     }
 }

@@ -3,10 +3,10 @@
 //!
 //! | Table 2 | here |
 //! | --- | --- |
-//! | `Flash_alloc` | [`Bank::alloc`] |
-//! | `Flash_free` | [`Bank::free`] |
-//! | `Flash_erase` | [`Bank::erase`] |
-//! | `Flash_recover` | [`Bank::recover`] |
+//! | `Flash_alloc` | `Bank::alloc` |
+//! | `Flash_free` | `Bank::free` |
+//! | `Flash_erase` | `Bank::erase` |
+//! | `Flash_recover` | `Bank::recover` |
 //!
 //! One bank type serves three kinds of flash. An *emulated* bank holds real ones and zeros: a write
 //! ANDs, and one that would set a bit fails. *Battery-backed DRAM* may be updated in place. A
@@ -18,6 +18,7 @@ mod medium;
 mod model;
 mod table;
 
+pub use crate::heap::{Bandwidths, bandwidths};
 pub use medium::{FileMedium, Medium, MemoryMedium};
 pub use model::{BLOCK, BLOCKS, Erase, Model};
 pub use table::{FORMAT, Identity, Segment, State};
@@ -320,6 +321,14 @@ impl Bank {
     /// The medium, for a sync beside other work.
     pub(crate) fn medium(&self) -> &Arc<dyn Medium> {
         &self.medium
+    }
+
+    /// Where `bytes` bytes at `address` lie on the medium, if they lie together.
+    pub(crate) fn offset_of(&self, address: u64, bytes: u64) -> Option<u64> {
+        let (&start, &segment) = self.mapped.range(..=address).next_back()?;
+        let within = address - start;
+        (within + bytes <= self.identity.segment_bytes)
+            .then(|| self.identity.offset(segment) + within)
     }
 
     /// How the bank is timed, if it is emulated.

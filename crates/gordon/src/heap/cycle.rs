@@ -23,8 +23,8 @@ use std::time::Instant;
 
 /// Words that are handled between two looks at the budget.
 const STEP: u64 = 512;
-/// Words of mutable space in one record.
-const CHUNK: u64 = 2048;
+/// Most words that are written at once.
+const CHUNK: u64 = 1 << 14;
 
 /// What a cycle does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,6 +74,8 @@ pub(crate) struct Cycle {
     mutable_logged: u64,
     log: Space,
     log_hash: u64,
+    /// Words that are written at once: no more than a slice.
+    chunk: u64,
 }
 
 impl State {
@@ -83,35 +85,39 @@ impl State {
             return;
         }
         let segment = self.segment();
-        let new_immutable = self.immutable.next.saturating_sub(self.collected_end);
-        let new_mutable = self
-            .mutable
-            .used(&self.region)
-            .saturating_sub(self.collected_mutable);
-        let new = new_immutable + new_mutable;
-        let log = self.log.next - self.compacted_end;
-        // Limits fall on segment boundaries, so that every segment is full when it is erased.
-        let on_boundary = |bytes: u64| bytes.max(1).next_multiple_of(segment);
-        let live =
-            self.collected_end - self.region.start(self.immutable.area) + self.collected_mutable;
+        let used = |space: &Space, end: u64| end - self.region.start(space.area);
+        let mutable = self.mutable.used(&self.region);
+        let new_mutable = mutable.saturating_sub(self.collected_mutable);
+        let live = used(&self.immutable, self.collected_end);
         let tight = self.bank.available() < self.reserve(self.immutable.next) + 2;
+
+        // Limits fall on segment boundaries, so that every segment is full when it is erased. A
+        // collection begins a few commits ahead, to be done before the next segment is begun.
+        let lead = 8 * self.committed_bytes;
+        let is_due = |space: &Space, limit: u64| {
+            space.used(&self.region) + lead >= limit.max(1).next_multiple_of(segment)
+        };
         let limit = self
             .limits
             .persistent_bytes
-            .unwrap_or(live.max(self.capacity() / 8));
-        if new >= on_boundary(limit) || (tight && new >= segment.max(live / 4)) {
+            .unwrap_or((live + self.collected_mutable).max(self.capacity() / 8));
+        let new = self.immutable.next.saturating_sub(self.collected_end) + new_mutable;
+        let collect = (new_mutable < new && is_due(&self.immutable, live + limit))
+            || new_mutable >= limit
+            || (tight && new >= segment.max(live / 4));
+
+        let limit = self.limits.log_bytes.unwrap_or(self.capacity() / 16);
+        // At least half of the log is new before it is compacted.
+        let compacted = used(&self.log, self.compacted_end);
+        let truncate = is_due(&self.log, limit.max(2 * compacted))
+            || (tight && self.log.next - self.compacted_end >= segment.max(mutable));
+
+        if collect {
             self.start_cycle(Kind::Collect);
-        } else {
-            let mutable = self.mutable.used(&self.region);
-            let limit = self
-                .limits
-                .log_bytes
-                .unwrap_or((2 * mutable).max(self.capacity() / 16));
-            if log >= on_boundary(limit) || (tight && log >= segment.max(mutable)) {
-                // The new log holds all of mutable space: it is shorter without the garbage.
-                let grown = new_mutable > self.collected_mutable;
-                self.start_cycle(if grown { Kind::Collect } else { Kind::Truncate });
-            }
+        } else if truncate {
+            // The new log holds all of mutable space: it is shorter without the garbage.
+            let grown = new_mutable > self.collected_mutable;
+            self.start_cycle(if grown { Kind::Collect } else { Kind::Truncate });
         }
     }
 
@@ -144,6 +150,7 @@ impl State {
             mutable_logged: start,
             log,
             log_hash: self.bank.identity().key,
+            chunk: (self.slice_bytes() / WORD).clamp(1, CHUNK),
         });
     }
 
@@ -160,9 +167,19 @@ impl State {
             Err(Error::Full { .. } | Error::WornOut { .. }) => {
                 cycle.abandon(self)?;
             }
-            Err(_) => {}
+            Err(error) => return Err(self.fail(error)),
         }
         done
+    }
+
+    /// Bytes of a slice: an emulated bank bounds what it may write, memory bounds the rest.
+    fn slice_bytes(&self) -> u64 {
+        let by_default = self.bank.model().map_or(1 << 20, |model| {
+            (2_000_000 * model.ways)
+                .checked_div(model.write_ns)
+                .unwrap_or(1 << 20)
+        });
+        self.limits.slice_bytes.unwrap_or(by_default)
     }
 
     /// A slice of work for a commit: as much as two milliseconds allow.
@@ -172,14 +189,8 @@ impl State {
             return Ok(());
         }
         let (begun, modelled) = (Instant::now(), self.bank.now());
-        // An emulated bank bounds the bytes that a slice may write; memory bounds the rest.
-        let by_default = self.bank.model().map_or(1 << 20, |model| {
-            (2_000_000 * model.ways)
-                .checked_div(model.write_ns)
-                .unwrap_or(1 << 20)
-        });
         // Beside that as much as the commit itself has made to do, or the collection never ends.
-        let slice = self.limits.slice_bytes.unwrap_or(by_default) + 4 * self.committed_bytes;
+        let slice = self.slice_bytes() + 8 * self.committed_bytes;
         let words = slice / WORD;
         let complete = self.step(words)?;
         if complete {
@@ -361,7 +372,7 @@ impl Cycle {
             self.mutable = heap.mutable;
         }
         if self.mutable_logged < self.mutable.next {
-            let words = ((self.mutable.next - self.mutable_logged) / WORD).min(CHUNK);
+            let words = ((self.mutable.next - self.mutable_logged) / WORD).min(self.chunk);
             let mut record = Record::new();
             record.write(
                 self.mutable_logged,
@@ -369,7 +380,7 @@ impl Cycle {
             );
             self.append(heap, record, heap.sequence)?;
             self.mutable_logged += words * WORD;
-            return Ok(words + STEP);
+            return Ok(words + STEP.min(self.chunk));
         }
         if !self.buffer.is_empty() {
             return self.write_buffer(heap);
@@ -390,7 +401,7 @@ impl Cycle {
         self.scanned += header.words() as usize;
         let copied = (self.buffer.len() - before) as u64;
         // Full and final: to flash with it.
-        if self.scanned as u64 * WORD >= (256 << 10).min(heap.segment()) {
+        if self.scanned as u64 >= self.chunk {
             return Ok(copied + self.write_buffer(heap)?);
         }
         Ok(header.words() + copied)
@@ -459,7 +470,7 @@ impl Cycle {
     /// Appends to the new log half.
     fn append(&mut self, heap: &mut State, record: Record, sequence: u64) -> Result<()> {
         heap.extend(self.log.area, self.log.next + record.bytes())?;
-        let (words, hash) = record.seal(sequence, self.log_hash);
+        let (words, hash) = record.seal(sequence, heap.durable.stable(), self.log_hash);
         heap.bank
             .write(self.log.next, bytemuck::cast_slice(&words))?;
         self.log.next += words.len() as u64 * WORD;

@@ -1,6 +1,7 @@
 //! When a commit is stable: group commit. Commits append under the heap's lock and wait here, outside
 //! of it. The first to wait syncs for all that have appended; those that come meanwhile share the
-//! next sync.
+//! next sync. Where all that has to become stable lies together, at the end of the log, that is one
+//! synchronous write of it, which waits for nothing else.
 
 use crate::error::{Error, Result};
 use crate::flash::Medium;
@@ -10,7 +11,31 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 #[derive(Debug, Default)]
 struct Progress {
     syncing: bool,
+    appended: u64,
+    pending: Pending,
     failure: Option<String>,
+}
+
+/// What has been written since the last sync was begun.
+#[derive(Debug, Default)]
+enum Pending {
+    #[default]
+    Nothing,
+    /// These bytes, from this offset on: when they are stable all is.
+    Together(u64, Vec<u8>),
+    Anything,
+}
+
+impl Pending {
+    fn add(&mut self, offset: u64, bytes: &[u8]) {
+        match self {
+            Self::Nothing => *self = Self::Together(offset, bytes.to_vec()),
+            Self::Together(start, written) if *start + written.len() as u64 == offset => {
+                written.extend_from_slice(bytes);
+            }
+            Self::Together(..) | Self::Anything => *self = Self::Anything,
+        }
+    }
 }
 
 /// What is stable.
@@ -18,7 +43,6 @@ pub(crate) struct Durable {
     medium: Arc<dyn Medium>,
     progress: Mutex<Progress>,
     changed: Condvar,
-    appended: AtomicU64,
     stable: AtomicU64,
     syncs: AtomicU64,
 }
@@ -36,9 +60,11 @@ impl Durable {
     pub(crate) fn new(medium: Arc<dyn Medium>, sequence: u64) -> Self {
         Self {
             medium,
-            progress: Mutex::default(),
+            progress: Mutex::new(Progress {
+                appended: sequence,
+                ..Progress::default()
+            }),
             changed: Condvar::new(),
-            appended: AtomicU64::new(sequence),
             stable: AtomicU64::new(sequence),
             syncs: AtomicU64::new(0),
         }
@@ -61,7 +87,16 @@ impl Durable {
 
     /// `sequence` has been written. Called under the heap's lock.
     pub(crate) fn appended(&self, sequence: u64) {
-        self.appended.store(sequence, Ordering::Release);
+        let mut progress = self.lock();
+        progress.appended = sequence;
+        progress.pending = Pending::Anything;
+    }
+
+    /// `sequence` has been written, and is stable as soon as `bytes` at `offset` are.
+    pub(crate) fn appended_at(&self, sequence: u64, offset: u64, bytes: &[u8]) {
+        let mut progress = self.lock();
+        progress.appended = sequence;
+        progress.pending.add(offset, bytes);
     }
 
     /// Why the heap has failed, if it has.
@@ -92,9 +127,13 @@ impl Durable {
                 continue;
             }
             progress.syncing = true;
+            let target = progress.appended;
+            let pending = std::mem::take(&mut progress.pending);
             drop(progress);
-            let target = self.appended.load(Ordering::Acquire);
-            let synced = self.medium.sync();
+            let synced = match pending {
+                Pending::Together(offset, bytes) => self.medium.write_stable(offset, &bytes),
+                Pending::Nothing | Pending::Anything => self.medium.sync(),
+            };
             self.syncs.fetch_add(1, Ordering::Relaxed);
             progress = self.lock();
             progress.syncing = false;

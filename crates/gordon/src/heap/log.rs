@@ -4,19 +4,21 @@
 //! restored there, or the checksum of an extent of immutable space. A record's checksum begins with
 //! that of the record before it, so the last one vouches for all. A mini-log entry names the end of
 //! the log and the ends of the spaces; it carries the checksum of the last record. What it names is
-//! the state of the heap as soon as all of it can be read.
+//! the state of the heap as soon as all of it can be read; whole records that follow take it on.
 
 use crate::region::WORD;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 const RECORD: u64 = u64::from_le_bytes(*b"GorLog1\n");
 const MINI: u64 = u64::from_le_bytes(*b"GorMin1\n");
-/// Words of a record before its entries: magic, sequence, words of entries, checksum.
-const RECORD_HEADER: usize = 4;
+/// Words of a record before its entries: magic, sequence number, newest stable state, words of
+/// entries, checksum of these four, checksum of the chain.
+const RECORD_HEADER: usize = 6;
 /// Bytes of a mini-log entry.
 pub(crate) const MINI_BYTES: u64 = 64;
 const WRITE: u64 = 1;
 const EXTENT: u64 = 2;
+const DATA: u64 = 3;
 
 /// Bytes of immutable space that were written together, and their checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,38 +73,81 @@ impl Record {
             .extend([extent.start, extent.bytes << 8 | EXTENT, extent.hash]);
     }
 
+    /// Immutable data, to be restored at `address`.
+    pub(crate) fn data(&mut self, address: u64, words: &[u64]) {
+        self.words.push(address);
+        self.words.push((words.len() as u64) << 8 | DATA);
+        self.words.extend_from_slice(words);
+    }
+
     /// Closes the record after one with the checksum `previous`; returns its words and checksum.
-    pub(crate) fn seal(mut self, sequence: u64, previous: u64) -> (Vec<u64>, u64) {
-        self.words[0] = RECORD;
-        self.words[1] = sequence;
-        self.words[2] = (self.words.len() - RECORD_HEADER) as u64;
+    pub(crate) fn seal(mut self, sequence: u64, stable: u64, previous: u64) -> (Vec<u64>, u64) {
+        let entries = (self.words.len() - RECORD_HEADER) as u64;
+        self.words[..4].copy_from_slice(&[RECORD, sequence, stable, entries]);
+        self.words[4] = hash(RECORD, &self.words[..4]);
         let hash = hash(previous, &self.words);
-        self.words[3] = hash;
+        self.words[5] = hash;
         (self.words, hash)
     }
+}
+
+/// The front of a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RecordFront {
+    /// Number of the state that the record makes.
+    pub(crate) sequence: u64,
+    /// The newest state that was known to be stable when it was written.
+    pub(crate) stable: u64,
+    entries: usize,
+}
+
+impl RecordFront {
+    /// The front at the start of `words`, if there is one.
+    pub(crate) fn read(words: &[u64]) -> Option<Self> {
+        let (&[magic, sequence, stable, entries, own], _) = words.split_first_chunk()?;
+        if magic != RECORD || own != hash(RECORD, &words[..4]) {
+            return None;
+        }
+        Some(Self {
+            sequence,
+            stable,
+            entries: usize::try_from(entries).ok()?,
+        })
+    }
+}
+
+/// A record that was read back.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Read<'a> {
+    pub(crate) front: RecordFront,
+    pub(crate) entries: &'a [u64],
+    pub(crate) hash: u64,
 }
 
 /// An entry of a record that is read back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Entry<'a> {
     Write { address: u64, words: &'a [u64] },
+    Data { address: u64, words: &'a [u64] },
     Extent(Extent),
 }
 
 /// Takes the first record off `log`, if it is whole and follows one with checksum `previous`.
-pub(crate) fn next_record<'a>(log: &mut &'a [u64], previous: u64) -> Option<(&'a [u64], u64)> {
-    let (header, rest) = log.split_first_chunk::<RECORD_HEADER>()?;
-    let length = usize::try_from(header[2]).ok()?;
-    if header[0] != RECORD || length > rest.len() {
+pub(crate) fn next_record<'a>(log: &mut &'a [u64], previous: u64) -> Option<Read<'a>> {
+    let front = RecordFront::read(log)?;
+    let length = RECORD_HEADER.checked_add(front.entries)?;
+    let (record, rest) = log.split_at_checked(length)?;
+    let mut words = record.to_vec();
+    let found = std::mem::take(&mut words[5]);
+    if hash(previous, &words) != found {
         return None;
     }
-    let mut words = log[..RECORD_HEADER + length].to_vec();
-    words[3] = 0;
-    if hash(previous, &words) != header[3] {
-        return None;
-    }
-    *log = &rest[length..];
-    Some((&rest[..length], header[3]))
+    *log = rest;
+    Some(Read {
+        front,
+        entries: &record[RECORD_HEADER..],
+        hash: found,
+    })
 }
 
 /// The entries of a record. `None` in the place of one that cannot be read.
@@ -123,12 +168,18 @@ fn next_entry<'a>(words: &mut &'a [u64]) -> Option<Entry<'a>> {
     let (&[address, length], rest) = words.split_first_chunk()?;
     let (kind, length) = (length & 0xFF, length >> 8);
     match kind {
-        WRITE => {
+        WRITE | DATA => {
             let (data, rest) = rest.split_at_checked(usize::try_from(length).ok()?)?;
             *words = rest;
-            Some(Entry::Write {
-                address,
-                words: data,
+            Some(match kind {
+                WRITE => Entry::Write {
+                    address,
+                    words: data,
+                },
+                _ => Entry::Data {
+                    address,
+                    words: data,
+                },
             })
         }
         EXTENT => {
@@ -209,13 +260,18 @@ mod tests {
         let mut first = Record::new();
         first.write(0x1000, &[7, 8]);
         first.extent(extent);
-        let (mut log, hash) = first.seal(1, 99);
+        let (mut log, hash) = first.seal(1, 0, 99);
         let mut second = Record::new();
         second.write(0x2000, &[]);
-        log.extend(second.seal(2, hash).0);
+        log.extend(second.seal(2, 1, hash).0);
 
         let mut rest = &log[..];
-        let (words, hash) = next_record(&mut rest, 99).expect("whole");
+        let Read {
+            front,
+            entries: words,
+            hash,
+        } = next_record(&mut rest, 99).expect("whole");
+        assert_eq!((front.sequence, front.stable), (1, 0));
         let read: Vec<_> = entries(words).collect();
         let write = Entry::Write {
             address: 0x1000,
@@ -230,7 +286,7 @@ mod tests {
             torn[at] ^= 1 << (at % 64);
             let mut rest = &torn[..];
             let whole =
-                next_record(&mut rest, 99).and_then(|(_, hash)| next_record(&mut rest, hash));
+                next_record(&mut rest, 99).and_then(|read| next_record(&mut rest, read.hash));
             assert!(whole.is_none(), "a flipped bit in word {at} is seen");
         }
     }

@@ -8,7 +8,9 @@ mod commit;
 mod cycle;
 mod durable;
 mod handles;
+mod layout;
 mod log;
+mod options;
 mod recover;
 mod state;
 mod store_list;
@@ -17,16 +19,16 @@ mod tx;
 mod verify;
 
 pub use handles::Handle;
+pub use layout::{Bandwidths, bandwidths};
+pub use options::{Collector, Limits, Options, Report};
 pub use state::Counters;
 pub use tx::{Tx, View};
 pub use verify::Census;
 
 use crate::error::{Error, Result};
-use crate::flash::{
-    Bank, BankCounters, FileMedium, Identity, MAX_SEGMENT, MAX_SEGMENTS, MIN_SEGMENT, Medium,
-    MemoryMedium, Model, Segment,
-};
+use crate::flash::{Bank, BankCounters, FileMedium, Identity, Medium, MemoryMedium, Model};
 use crate::object::Header;
+use layout::{identity_for, segment_bytes};
 use state::State;
 use std::cell::RefCell;
 use std::path::Path;
@@ -39,102 +41,17 @@ use std::time::Duration;
 const ROOT: Header = Header::record(true, 1, 1, crate::persist::schema_of("root"));
 /// Words from the root's header to its pointer.
 const ROOT_POINTER: u64 = 1;
-/// Segments that a heap needs at least.
-const LEAST_SEGMENTS: u64 = 8;
+/// Bytes of immutable data that are in the log and not yet stable in their place, after which they
+/// are synced: what a flip waits for stays short.
+const UNSYNCED: u64 = 1 << 20;
 
-/// When collections begin (the limit pointers of section 6.3).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
-    /// Bytes of new space after which an update that is not committed is followed by a minor
-    /// collection.
-    pub new_bytes: u64,
-    /// Bytes of old space after which that is a major one.
-    pub old_bytes: u64,
-    /// New bytes of immutable data after which persistent space is collected, rounded up to whole
-    /// segments. By default as much as was alive, at least an eighth of the bank.
-    pub persistent_bytes: Option<u64>,
-    /// New bytes of the persistent log after which it is compacted, rounded up to whole segments. By
-    /// default twice the mutable data, at least a sixteenth of the bank.
-    pub log_bytes: Option<u64>,
-    /// Bytes of objects that a commit handles at most for a persistent collection
-    /// ([`Collector::AtCommit`]). By default 1 MiB, and on an emulated bank what it writes in 2 ms.
-    pub slice_bytes: Option<u64>,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            new_bytes: 4 << 20,
-            old_bytes: 16 << 20,
-            persistent_bytes: None,
-            log_bytes: None,
-            slice_bytes: None,
-        }
-    }
-}
-
-/// Who does the work of persistent collections.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Collector {
-    /// A thread beside the program, in slices, between its updates.
-    Beside,
-    /// Every commit does a slice: the same every time.
-    AtCommit,
-    /// The commit that reaches a limit does all of it, as in the paper.
-    Stop,
-}
-
-/// How a heap is opened.
-#[derive(Clone, Copy, Debug)]
-pub struct Options {
-    /// When collections begin.
-    pub limits: Limits,
-    /// Who does them.
-    pub collector: Collector,
-    /// The persistent key that the bank must have.
-    pub key: Option<u64>,
-    /// Timing of an emulated bank; `None` for a durable one.
-    pub model: Option<Model>,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self {
-            limits: Limits::default(),
-            collector: Collector::Beside,
-            key: None,
-            model: None,
-        }
-    }
-}
-
-/// What `info` and `check` tell.
-#[derive(Clone, Debug)]
-pub struct Report {
-    /// What never changes of the bank.
-    pub identity: Identity,
-    /// The segment table.
-    pub segments: Vec<Segment>,
-    /// Number of the last state.
-    pub sequence: u64,
-    /// Bytes of immutable space in use, garbage included.
-    pub immutable_bytes: u64,
-    /// Bytes of mutable space in use, garbage included.
-    pub mutable_bytes: u64,
-    /// Bytes of the persistent log.
-    pub log_bytes: u64,
-    /// Whether the root has been set.
-    pub has_root: bool,
-    /// Objects and pointers, all of them checked.
-    pub census: Census,
-}
-
+/// What the threads of a heap share.
 #[derive(Debug)]
 struct Shared {
     id: u64,
     state: RwLock<State>,
     collector: Collector,
-    /// Set when a cycle is under way or the heap is closed.
+    /// Set when there is work for the collector, or the heap is closed.
     wake: Mutex<Wake>,
     woken: Condvar,
 }
@@ -143,7 +60,7 @@ struct Shared {
 enum Wake {
     #[default]
     Idle,
-    Cycle,
+    Work,
     Close,
 }
 
@@ -212,55 +129,31 @@ impl Drop for Inside {
     }
 }
 
-/// Undoes an update that panics.
-struct AbortOnPanic<'a>(RwLockWriteGuard<'a, State>);
+/// What a thread that has the heap locked is doing.
+#[derive(PartialEq, Eq)]
+enum Doing {
+    /// Running the program's closure: undone if it panics.
+    Change,
+    /// Committing or collecting: a panic there is a bug, and the heap must not go on.
+    Work,
+}
+
+/// The lock of an update, with what to do if it panics.
+struct AbortOnPanic<'a>(RwLockWriteGuard<'a, State>, Doing);
 
 impl Drop for AbortOnPanic<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.0.abort();
+            match self.1 {
+                Doing::Change => self.0.abort(),
+                Doing::Work => {
+                    self.0.fail(Error::Failed(
+                        "a panic in a commit or a collection".to_owned(),
+                    ));
+                }
+            }
         }
     }
-}
-
-/// A size of segments that divides `size` into a good number of them.
-fn segment_bytes(size: u64) -> u64 {
-    (size / 256)
-        .max(1)
-        .next_power_of_two()
-        .clamp(MIN_SEGMENT, MAX_SEGMENT)
-}
-
-fn identity_for(size: u64, ways: u32, segment_bytes: u64) -> Result<Identity> {
-    let segments = size / segment_bytes;
-    if segments < LEAST_SEGMENTS {
-        let least = LEAST_SEGMENTS * segment_bytes;
-        return Err(Error::TooSmall { found: size, least });
-    }
-    if segments > MAX_SEGMENTS {
-        return Err(Error::TooLarge {
-            found: size,
-            most: MAX_SEGMENTS * segment_bytes,
-        });
-    }
-    let mut random = [0_u8; 16];
-    rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())
-        .map_err(|errno| Error::io("choosing a key", errno))?;
-    let (key, place) = random.split_at(8);
-    let number = |bytes: &[u8]| u64::from_ne_bytes(bytes.try_into().expect("eight bytes"));
-    let mut identity = Identity {
-        segment_bytes,
-        segments,
-        base: 0,
-        key: number(key).max(1),
-        ways,
-    };
-    // Between what sanitizers use below and where Linux puts programs and libraries above.
-    const LOWEST: u64 = 0x2000_0000_0000;
-    const HIGHEST: u64 = 0x5000_0000_0000;
-    let stride = 16 << recover::area_shift(&identity);
-    identity.base = LOWEST + number(place) % ((HIGHEST - LOWEST) / stride) * stride;
-    Ok(identity)
 }
 
 impl Heap {
@@ -342,7 +235,8 @@ impl Heap {
         Self::start(state, options)
     }
 
-    /// Checks every object, pointer and checksum of the heap on a medium, and writes nothing.
+    /// Checks every object, pointer and checksum of the heap on a medium. Writes nothing, but for data of
+    /// a commit that was cut short of its place.
     ///
     /// # Errors
     /// As for [`Heap::open`].
@@ -387,9 +281,10 @@ impl Heap {
     /// heap must be opened again.
     pub fn update<R>(&self, change: impl FnOnce(&Tx<'_>) -> Result<R>) -> Result<R> {
         let _inside = Inside::enter(self.shared.id, "an update")?;
-        let mut state = AbortOnPanic(self.shared.write());
+        let mut state = AbortOnPanic(self.shared.write(), Doing::Change);
         state.0.check_failed()?;
         let changed = change(&Tx::new(&mut state.0));
+        state.1 = Doing::Work;
         let committed = changed.and_then(|result| Ok((result, state.0.commit()?)));
         match committed {
             Ok((result, sequence)) => {
@@ -415,9 +310,10 @@ impl Heap {
     /// That of `change`, and then everything since the last commit is undone; or the heap has failed.
     pub fn run<R>(&self, change: impl FnOnce(&Tx<'_>) -> Result<R>) -> Result<R> {
         let _inside = Inside::enter(self.shared.id, "a change")?;
-        let mut state = AbortOnPanic(self.shared.write());
+        let mut state = AbortOnPanic(self.shared.write(), Doing::Change);
         state.0.check_failed()?;
         let changed = change(&Tx::new(&mut state.0));
+        state.1 = Doing::Work;
         match changed.and_then(|result| state.0.collect_transitory().map(|()| result)) {
             Ok(result) => Ok(result),
             Err(error) => {
@@ -464,9 +360,9 @@ impl Heap {
     /// There is no room for the copies, the bank failed, or this is inside an update.
     pub fn collect(&self) -> Result<()> {
         let _inside = Inside::enter(self.shared.id, "a collection")?;
-        let mut state = self.shared.write();
-        state.check_failed()?;
-        state.collect_now()
+        let mut state = AbortOnPanic(self.shared.write(), Doing::Work);
+        state.0.check_failed()?;
+        state.0.collect_now()
     }
 
     /// Lets `ns` of modelled time pass on an emulated bank, as if the program were thinking.
@@ -475,6 +371,12 @@ impl Heap {
     /// The bank failed.
     pub fn pass(&self, ns: u64) -> Result<()> {
         self.shared.write().bank.pass(ns)
+    }
+
+    /// Whether a persistent collection is under way.
+    #[must_use]
+    pub fn is_collecting(&self) -> bool {
+        self.shared.read().cycle.is_some()
     }
 
     /// What the heap did since it was opened.
@@ -561,12 +463,19 @@ impl Shared {
         let worked = match self.collector {
             Collector::Beside => {
                 state.start_cycle_if_due();
-                if state.cycle.is_some() {
-                    self.signal(Wake::Cycle);
+                if state.cycle.is_some() || state.unsynced_bytes > UNSYNCED {
+                    self.signal(Wake::Work);
                 }
                 Ok(())
             }
-            Collector::AtCommit => state.slice(),
+            Collector::AtCommit => {
+                let synced = if state.unsynced_bytes > UNSYNCED {
+                    state.sync()
+                } else {
+                    Ok(())
+                };
+                synced.and_then(|()| state.slice())
+            }
             Collector::Stop => {
                 state.start_cycle_if_due();
                 if state.cycle.is_some() {
@@ -600,7 +509,8 @@ fn collect_beside(shared: &Shared) {
             return;
         }
         drop(wake);
-        let mut state = shared.write();
+        let mut locked = AbortOnPanic(shared.write(), Doing::Work);
+        let state = &mut *locked.0;
         let worked = match state.step(SLICE) {
             Ok(true) if state.store_list.is_empty() => state.flip(),
             worked => worked.map(|_| ()),
@@ -612,16 +522,19 @@ fn collect_beside(shared: &Shared) {
         }
         // A flip that waits for a commit is woken by it.
         let idle = state.cycle.is_none() || !state.store_list.is_empty();
-        let medium = Arc::clone(state.bank.medium());
-        drop(state);
+        let sync = !idle || std::mem::take(&mut state.unsynced_bytes) > 0;
+        let (medium, durable) = (Arc::clone(state.bank.medium()), Arc::clone(&state.durable));
+        drop(locked);
+        // What a slice, or commits, wrote is made stable here, so that no commit has to.
+        if sync && let Err(error) = medium.sync() {
+            durable.fail(&Error::io("syncing the bank", error));
+        }
         if idle {
             let mut wake = shared.wake.lock().unwrap_or_else(PoisonError::into_inner);
-            if *wake == Wake::Cycle {
+            if *wake == Wake::Work {
                 *wake = Wake::Idle;
             }
         } else {
-            // What a slice wrote is made stable here, so that no commit has to.
-            let _ = medium.sync();
             std::thread::sleep(Duration::from_micros(50));
         }
     }

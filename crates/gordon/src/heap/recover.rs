@@ -1,16 +1,18 @@
 //! Recovery (section 6.2): finds the newest state whose mini-log entry, log and extents are all
-//! whole, and rebuilds mutable space from the log.
+//! whole, rebuilds mutable space from the log, and goes on with the whole records that follow.
 //!
 //! A power cut can leave any part of what was written since the last sync. So the newest mini-log
-//! entry may speak of a record that is not there; then the entry before it is tried. It is not
-//! tried beyond what an entry says to have been stable: a state that was stable and cannot be read
-//! is damage, and is reported.
+//! entry may speak of a record that is not there; then the entry before it is tried. A state that an
+//! entry, a record or the segment table says to have been stable and that cannot be read is damage,
+//! and is reported.
 
 use super::commit::push_extent;
 use super::cycle::Kind;
 use super::durable::Durable;
 use super::handles::HandleTable;
-use super::log::{Entry, Extent, MINI_BYTES, Mini, Record, entries, next_record};
+use super::log::{
+    Entry, Extent, MINI_BYTES, Mini, Read, Record, RecordFront, entries, next_record,
+};
 use super::state::{Counters, Space, State};
 use super::store_list::StoreList;
 use super::{Limits, ROOT, verify};
@@ -46,7 +48,7 @@ impl State {
         state.region.store(root, ROOT.0);
         let mut record = Record::new();
         record.write(root, state.region.words(root, ROOT.words()));
-        let (words, hash) = record.seal(state.sequence, state.log_hash);
+        let (words, hash) = record.seal(state.sequence, 0, state.log_hash);
         state
             .bank
             .write(state.log.next, bytemuck::cast_slice(&words))?;
@@ -77,6 +79,7 @@ impl State {
             collected_end: region.start(Area::ImmutableA),
             collected_mutable: 0,
             compacted_end: region.start(Area::Log0),
+            unsynced_bytes: 0,
             committed_bytes: 0,
             cycle: None,
             counters: Counters::default(),
@@ -86,7 +89,8 @@ impl State {
         }
     }
 
-    /// The state of the last commit, all of it checked. Writes nothing.
+    /// The state of the last commit, all of it checked. Writes nothing but immutable data that is in the
+    /// log and has not reached its place.
     pub(crate) fn recover(mut bank: Bank, key: Option<u64>, limits: Limits) -> Result<Self> {
         let key = key.unwrap_or(bank.identity().key);
         let mut region = region_for(bank.identity())?;
@@ -96,24 +100,27 @@ impl State {
         let Some(&(at, newest)) = minis.first() else {
             return Err(Error::corrupted("no entry of the mini-log can be read"));
         };
-        let stable = minis.iter().map(|(_, mini)| mini.stable).max();
-        let stable = stable.unwrap_or(0).max(state.bank.stable());
-        let readable = minis
-            .iter()
-            .filter(|(_, mini)| mini.sequence >= stable)
-            .find(|(_, mini)| state.restore(mini, key));
-        let Some((_, restored)) = readable else {
-            return Err(Error::corrupted(format!(
-                "the log of commit {stable}, which was stable, cannot be read"
-            )));
+        let Some(recovered) = minis.iter().find_map(|(_, mini)| state.restore(mini, key)) else {
+            return Err(Error::corrupted(
+                "the log of no entry of the mini-log can be read",
+            ));
         };
+        let stable = minis.iter().map(|(_, mini)| mini.stable).max().unwrap_or(0);
+        let (later, known) = state.later_records();
+        let stable = stable.max(state.bank.stable()).max(known);
+        if recovered < stable {
+            return Err(Error::corrupted(format!(
+                "state {stable} was stable and cannot be read, but only state {recovered}"
+            )));
+        }
         state.mini = Space {
             area: state.region.area(at).expect("a mini-log"),
             next: at + MINI_BYTES,
         };
-        state.sequence = (newest.sequence / RUN + 1) * RUN;
+        let newest = newest.sequence.max(recovered).max(later);
+        state.sequence = (newest / RUN + 1) * RUN;
         let medium = Arc::clone(state.bank.medium());
-        state.durable = Arc::new(Durable::new(medium, restored.sequence));
+        state.durable = Arc::new(Durable::new(medium, recovered));
         // How much of it is garbage is not known: the next collection is due when it has doubled.
         state.collected_end = state.immutable.next;
         state.collected_mutable = state.mutable.used(&state.region);
@@ -139,8 +146,9 @@ impl State {
         minis
     }
 
-    /// Restores the state that `mini` names; returns whether all of it is there.
-    fn restore(&mut self, mini: &Mini, key: u64) -> bool {
+    /// Restores the state that `mini` names, if all of it is there, and takes it on by the whole
+    /// records that follow; returns the number of the state that was reached.
+    fn restore(&mut self, mini: &Mini, key: u64) -> Option<u64> {
         let area_of_end = |end: u64| self.region.area(end.saturating_sub(1));
         let immutable = match self.region.area(mini.immutable_end) {
             Some(area) if self.region.start(area) == mini.immutable_end => Some(area),
@@ -151,7 +159,7 @@ impl State {
             area_of_end(mini.mutable_end),
             area_of_end(mini.log_end),
         ) else {
-            return false;
+            return None;
         };
         self.region.discard(mutable, 0);
         self.immutable = Space {
@@ -176,40 +184,99 @@ impl State {
                 .all(|end| end.is_multiple_of(WORD))
             && mini.log_end <= self.region.end(log)
             && mini.immutable_end <= self.region.end(immutable);
-        sane && self.replay(mini, key).is_some()
+        if sane { self.replay(mini, key) } else { None }
     }
 
-    /// Replays the log up to its end-pointer.
-    fn replay(&mut self, mini: &Mini, key: u64) -> Option<()> {
-        let mutable = self.region.start(self.mutable.area);
-        self.region
-            .grow(self.mutable.area, self.mutable.next - mutable)
-            .ok()?;
+    /// The highest number of any record behind the end of the log, and the newest state that one
+    /// of them says to have been stable.
+    fn later_records(&self) -> (u64, u64) {
+        let end = self.region.end(self.log.area);
+        let rest = self
+            .region
+            .words(self.log.next, (end - self.log.next) / WORD);
+        let fronts = (0..rest.len()).filter_map(|at| RecordFront::read(&rest[at..]));
+        fronts.fold((0, 0), |(number, stable), front| {
+            (number.max(front.sequence), stable.max(front.stable))
+        })
+    }
+
+    /// Replays the log up to its end-pointer, and what follows.
+    fn replay(&mut self, mini: &Mini, key: u64) -> Option<u64> {
         let start = self.region.start(self.log.area);
         self.compacted_end = start;
-        let log = self
-            .region
-            .words(start, (mini.log_end - start) / WORD)
-            .to_vec();
-        let mut rest = &log[..];
-        let mut hash = key;
+        let mapped = self.region.end(self.log.area) - start;
+        let log = self.region.words(start, mapped / WORD).to_vec();
+        let named = ((mini.log_end - start) / WORD) as usize;
+        let mut rest = &log[..named];
+        self.log_hash = key;
         while !rest.is_empty() {
-            let (words, next) = next_record(&mut rest, hash)?;
-            hash = next;
-            for entry in entries(words) {
-                match entry? {
-                    Entry::Write { address, words } => self.restore_words(address, words)?,
-                    Entry::Extent(extent) => self.restore_extent(extent)?,
+            let read = next_record(&mut rest, self.log_hash)?;
+            self.replay_record(&read)?;
+        }
+        if self.log_hash != mini.record_hash {
+            return None;
+        }
+        let mut recovered = mini.sequence;
+        let mut rest = &log[named..];
+        let before = rest.len();
+        while let Some(read) = next_record(&mut rest, self.log_hash) {
+            // What is in flight may have lost the data that it speaks of.
+            if !self.follows(&read) {
+                break;
+            }
+            self.replay_record(&read)?;
+            recovered = read.front.sequence;
+            self.log.next = mini.log_end + (before - rest.len()) as u64 * WORD;
+        }
+        Some(recovered)
+    }
+
+    /// Moves the ends of the spaces on to those of a record, if all of it is there.
+    fn follows(&mut self, read: &Read<'_>) -> bool {
+        let (mut immutable, mut mutable) = (self.immutable.next, self.mutable.next);
+        for entry in entries(read.entries) {
+            match entry {
+                None => return false,
+                Some(Entry::Write { address, words }) => {
+                    mutable = mutable.max(address.saturating_add(words.len() as u64 * WORD));
+                }
+                Some(Entry::Data { address, words }) => {
+                    immutable = immutable.max(address.saturating_add(words.len() as u64 * WORD));
+                }
+                Some(Entry::Extent(extent)) => {
+                    immutable = immutable.max(extent.start.saturating_add(extent.bytes));
+                    if self.extent_of(extent) != Some(extent) {
+                        return false;
+                    }
                 }
             }
         }
-        self.log_hash = hash;
-        (hash == mini.record_hash).then_some(())
+        let mapped = immutable <= self.region.end(self.immutable.area);
+        if mapped {
+            self.immutable.next = immutable;
+            self.mutable.next = mutable;
+        }
+        mapped
+    }
+
+    fn replay_record(&mut self, read: &Read<'_>) -> Option<()> {
+        for entry in entries(read.entries) {
+            match entry? {
+                Entry::Write { address, words } => self.restore_words(address, words)?,
+                Entry::Data { address, words } => self.restore_data(address, words)?,
+                Entry::Extent(extent) => self.restore_extent(extent)?,
+            }
+        }
+        self.log_hash = read.hash;
+        Some(())
     }
 
     fn restore_words(&mut self, address: u64, words: &[u64]) -> Option<()> {
         let end = address.checked_add(words.len() as u64 * WORD)?;
         let start = self.region.start(self.mutable.area);
+        self.region
+            .grow(self.mutable.area, self.mutable.next - start)
+            .ok()?;
         let inside = address >= start && end <= self.mutable.next && address.is_multiple_of(WORD);
         inside.then(|| {
             self.region
@@ -218,25 +285,42 @@ impl State {
         })
     }
 
-    fn restore_extent(&mut self, extent: Extent) -> Option<()> {
+    /// Immutable data that is in the log may not have reached its place.
+    fn restore_data(&mut self, address: u64, words: &[u64]) -> Option<()> {
+        let extent = Extent::of(address, words);
+        if self.extent_of(extent)? != extent {
+            self.bank.write(address, bytemuck::cast_slice(words)).ok()?;
+        }
+        self.restore_extent(extent)
+    }
+
+    /// The extent as it is on the bank, if it lies in immutable space.
+    fn extent_of(&self, extent: Extent) -> Option<Extent> {
         let end = extent.start.checked_add(extent.bytes)?;
-        let start = self.region.start(self.immutable.area);
+        let inside = extent.start >= self.region.start(self.immutable.area)
+            && end <= self.region.end(self.immutable.area)
+            && extent.start.is_multiple_of(WORD)
+            && extent.bytes.is_multiple_of(WORD);
+        inside.then(|| {
+            Extent::of(
+                extent.start,
+                self.region.words(extent.start, extent.bytes / WORD),
+            )
+        })
+    }
+
+    fn restore_extent(&mut self, extent: Extent) -> Option<()> {
         let follows = self
             .extents
             .last()
             .is_none_or(|last| last.start + last.bytes <= extent.start);
-        let inside = extent.start >= start
-            && end <= self.immutable.next
-            && extent.start.is_multiple_of(WORD)
-            && extent.bytes.is_multiple_of(WORD);
-        if !inside || !follows {
+        let inside = extent.start.checked_add(extent.bytes)? <= self.immutable.next;
+        if !follows || !inside || self.extent_of(extent)? != extent {
             return None;
         }
-        let words = self.region.words(extent.start, extent.bytes / WORD);
-        if Extent::of(extent.start, words) != extent {
-            return None;
+        if extent.bytes > 0 {
+            push_extent(&mut self.extents, extent, &self.region);
         }
-        push_extent(&mut self.extents, extent, &self.region);
         Some(())
     }
 

@@ -97,6 +97,8 @@ pub(crate) struct State {
     pub(crate) collected_mutable: u64,
     /// Where the log ended after the last compaction.
     pub(crate) compacted_end: u64,
+    /// Bytes of immutable data that are stable in the log only.
+    pub(crate) unsynced_bytes: u64,
     /// Bytes that the last commit wrote.
     pub(crate) committed_bytes: u64,
     pub(crate) cycle: Option<Cycle>,
@@ -170,6 +172,12 @@ impl State {
     pub(crate) fn fail(&self, error: Error) -> Error {
         self.durable.fail(&error);
         error
+    }
+
+    /// Makes immutable data stable in its place.
+    pub(crate) fn sync(&mut self) -> Result<()> {
+        self.unsynced_bytes = 0;
+        self.bank.sync().map_err(|error| self.fail(error))
     }
 
     /// Bytes of a segment.

@@ -353,7 +353,15 @@ pub fn small_options(collector: Collector) -> Options {
 /// What was done to a medium.
 #[derive(Clone, Debug)]
 pub enum Op {
-    Write { offset: u64, bytes: Vec<u8> },
+    Write {
+        offset: u64,
+        bytes: Vec<u8>,
+    },
+    /// Stable when it has returned, whatever else is.
+    Stable {
+        offset: u64,
+        bytes: Vec<u8>,
+    },
     Sync,
 }
 
@@ -410,6 +418,14 @@ impl Medium for Recorder {
         self.note(Op::Sync)
     }
 
+    fn write_stable(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.note(Op::Stable {
+            offset,
+            bytes: bytes.to_vec(),
+        })?;
+        self.memory.write(offset, bytes)
+    }
+
     fn descriptor(&self) -> BorrowedFd<'_> {
         self.memory.descriptor()
     }
@@ -424,20 +440,22 @@ pub fn image(base: &[u8], ops: &[Op], cut: usize, rng: &mut Rng) -> Vec<u8> {
         .map_or(0, |at| at + 1);
     let mut image = base.to_vec();
     for op in &ops[..synced] {
-        if let Op::Write { offset, bytes } = op {
+        if let Op::Write { offset, bytes } | Op::Stable { offset, bytes } = op {
             image[*offset as usize..][..bytes.len()].copy_from_slice(bytes);
         }
     }
     // How likely a sector is to have reached the medium: none, few, most, all.
     let luck = [0, 20, 50, 80, 97, 100][rng.below(6)];
     let mut pending: Vec<_> = ops[synced..cut].iter().collect();
+    // One that has not returned may be there in part.
+    pending.extend(ops.get(cut).filter(|op| matches!(op, Op::Stable { .. })));
     if rng.below(3) == 0 {
         for at in (1..pending.len()).rev() {
             pending.swap(at, rng.below(at + 1));
         }
     }
     for op in pending {
-        let Op::Write { offset, bytes } = op else {
+        let (Op::Write { offset, bytes } | Op::Stable { offset, bytes }) = op else {
             continue;
         };
         let mut at = 0;
@@ -448,6 +466,11 @@ pub fn image(base: &[u8], ops: &[Op], cut: usize, rng: &mut Rng) -> Vec<u8> {
                 image[start..start + part].copy_from_slice(&bytes[at..at + part]);
             }
             at += part;
+        }
+    }
+    for op in &ops[synced..cut] {
+        if let Op::Stable { offset, bytes } = op {
+            image[*offset as usize..][..bytes.len()].copy_from_slice(bytes);
         }
     }
     image
