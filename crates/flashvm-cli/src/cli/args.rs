@@ -34,12 +34,75 @@ pub(crate) enum Command {
     /// Show what this machine allows, and how to allow the rest
     #[command(after_help = DOCTOR_EXAMPLES)]
     Doctor(DoctorArgs),
+    /// Make and look after persistent heaps
+    #[command(
+        subcommand,
+        arg_required_else_help = true,
+        disable_help_subcommand = true
+    )]
+    Heap(HeapCommand),
     /// Device models, a flash translation layer alone, measurements of real devices
     #[command(subcommand)]
     Device(DeviceCommand),
     /// Measure a paper's tables and figures again, beside what it says
     #[command(subcommand)]
     Reproduce(ReproduceCommand),
+}
+
+/// `flashvm heap`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum HeapCommand {
+    /// Make a heap in a new file, or on a block device (overwritten)
+    #[command(after_help = HEAP_INIT_EXAMPLES)]
+    Init(HeapInitArgs),
+    /// Show what a heap holds, and the wear of its segments
+    #[command(after_help = HEAP_INFO_EXAMPLES)]
+    Info(HeapPathArgs),
+    /// Check every object, pointer and checksum; the exit code is 1 if something is damaged
+    #[command(after_help = HEAP_CHECK_EXAMPLES)]
+    Check(HeapPathArgs),
+    /// Collect a heap's persistent space now
+    #[command(after_help = HEAP_COLLECT_EXAMPLES)]
+    Collect(HeapPathArgs),
+    /// Measure durable commits of a small update in a folder
+    #[command(after_help = HEAP_BENCH_EXAMPLES)]
+    Bench(HeapBenchArgs),
+}
+
+/// `flashvm heap init`.
+#[derive(Debug, Args)]
+pub(crate) struct HeapInitArgs {
+    /// The file to make, or a block device
+    #[arg(value_name = "PATH")]
+    pub(crate) path: PathBuf,
+    /// Size of the heap: 512K at least
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) size: Size,
+}
+
+/// The heap commands that take a heap.
+#[derive(Debug, Args)]
+pub(crate) struct HeapPathArgs {
+    /// The heap
+    #[arg(value_name = "PATH")]
+    pub(crate) path: PathBuf,
+    /// Write one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `flashvm heap bench`.
+#[derive(Debug, Args)]
+pub(crate) struct HeapBenchArgs {
+    /// The folder in which a heap of 64 MiB is made, and removed at the end
+    #[arg(value_name = "FOLDER", default_value = ".")]
+    pub(crate) folder: PathBuf,
+    /// Commits to make
+    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) commits: u64,
+    /// Write one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 const RUN_EXAMPLES: &str = "\
@@ -57,6 +120,28 @@ A configuration file holds the same keys:
   ram = \"512M\"
   flash = \"/mnt/nvme\"
   zero-sharing = \"on\"";
+
+const HEAP_INIT_EXAMPLES: &str = "\
+Example:
+  flashvm heap init notes.heap --size 64M";
+
+const HEAP_INFO_EXAMPLES: &str = "\
+Examples:
+  flashvm heap info notes.heap
+  flashvm heap info --json notes.heap";
+
+const HEAP_CHECK_EXAMPLES: &str = "\
+Example:
+  flashvm heap check notes.heap && cp notes.heap backup.heap";
+
+const HEAP_COLLECT_EXAMPLES: &str = "\
+Example:
+  flashvm heap collect notes.heap";
+
+const HEAP_BENCH_EXAMPLES: &str = "\
+Examples:
+  flashvm heap bench
+  flashvm heap bench --commits 100000 --json /mnt/nvme";
 
 const DOCTOR_EXAMPLES: &str = "\
 Examples:
@@ -251,7 +336,7 @@ fn one_line(error: &clap::Error) -> String {
         ErrorKind::InvalidSubcommand => {
             let command = context(ContextKind::InvalidSubcommand).unwrap_or_default();
             format!(
-                "unknown command '{command}': known are run, doctor, device (models, simulate, probe), reproduce (flashvm)"
+                "unknown command '{command}': known are run, doctor, device (models, simulate, probe), heap (init, info, check, collect, bench), reproduce (flashvm, gordon)"
             )
         }
         ErrorKind::MissingSubcommand | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {

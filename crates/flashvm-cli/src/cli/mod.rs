@@ -5,6 +5,7 @@
 //! - `run`, `supervise`, `sys`: doing it;
 //! - `summary`, `progress`: telling what happened;
 //! - `device`: device models, and what real devices do;
+//! - `heap`: persistent heaps;
 //! - `reproduce`: papers' tables and figures, measured again;
 //! - `doctor`: what this machine allows.
 
@@ -12,6 +13,7 @@ mod args;
 mod config;
 mod device;
 mod doctor;
+mod heap;
 mod machine;
 mod progress;
 mod refusal;
@@ -34,6 +36,7 @@ pub(crate) fn main() -> Result<ExitCode, Refusal> {
         None => Ok(ExitCode::SUCCESS),
         Some(Command::Run(args)) => run::run(args),
         Some(Command::Doctor(args)) => doctor::doctor(&args),
+        Some(Command::Heap(command)) => heap::heap(&command),
         Some(Command::Device(command)) => device::device(&command),
         Some(Command::Reproduce(command)) => reproduce::reproduce(&command),
     }

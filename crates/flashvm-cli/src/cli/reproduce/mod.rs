@@ -5,10 +5,11 @@
 //! going on where an interrupted run has stopped.
 //!
 //! - `report`: what an experiment gives; `chart`: its pictures; `index`: the page around them;
-//! - `flashvm`: the experiments of the FlashVM paper.
+//! - `flashvm`, `gordon`: the experiments of these papers.
 
 mod chart;
 mod flashvm;
+mod gordon;
 mod index;
 mod report;
 
@@ -30,6 +31,7 @@ const EXAMPLES: &str = "\
 Examples:
   flashvm reproduce flashvm
   flashvm reproduce flashvm table-4 figure-7 --out results
+  flashvm reproduce gordon
 
 Each experiment leaves a CSV file for each table, an SVG file for each picture and a JSON file with all of
 it. Open index.html, or read index.md. What is in the folder already is not measured again: an
@@ -41,6 +43,9 @@ pub(crate) enum ReproduceCommand {
     /// FlashVM: Virtual Memory Management on Flash (Saxena and Swift, USENIX ATC 2010)
     #[command(after_help = EXAMPLES)]
     Flashvm(ReproduceArgs),
+    /// Gordon: General-Purpose Persistence Using Flash Memory (Moore, Hicks and Nettles, 1997)
+    #[command(after_help = EXAMPLES)]
+    Gordon(ReproduceArgs),
 }
 
 /// What of it, and where to.
@@ -87,8 +92,10 @@ struct Kept {
 
 /// Runs what was asked for.
 pub(crate) fn reproduce(command: &ReproduceCommand) -> Result<ExitCode, Refusal> {
-    let ReproduceCommand::Flashvm(args) = command;
-    run(&flashvm::SUITE, args)
+    match command {
+        ReproduceCommand::Flashvm(args) => run(&flashvm::SUITE, args),
+        ReproduceCommand::Gordon(args) => run(&gordon::SUITE, args),
+    }
 }
 
 fn run(suite: &Suite, args: &ReproduceArgs) -> Result<ExitCode, Refusal> {

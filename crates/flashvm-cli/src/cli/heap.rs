@@ -1,0 +1,353 @@
+//! `flashvm heap`: makes persistent heaps, looks into them, and takes care of them.
+
+use super::args::{HeapBenchArgs, HeapCommand, HeapInitArgs, HeapPathArgs};
+use super::refusal::Refusal;
+use super::units::{Size, count};
+use gordon::flash::{FileMedium, State};
+use gordon::{Collector, Error, Heap, Options, Report, Var};
+use serde::Serialize;
+use std::io::{IsTerminal, Write};
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Damage found by `check`; the command itself was right.
+const DAMAGED: u8 = 1;
+
+/// Runs one of the heap commands.
+pub(crate) fn heap(command: &HeapCommand) -> Result<ExitCode, Refusal> {
+    match command {
+        HeapCommand::Init(args) => init(args),
+        HeapCommand::Info(args) => info(args),
+        HeapCommand::Check(args) => check(args),
+        HeapCommand::Collect(args) => collect(args),
+        HeapCommand::Bench(args) => bench(args),
+    }
+}
+
+/// The refusal for a heap: names the path.
+fn refusal(path: &Path, error: &Error) -> Refusal {
+    Refusal::new(match error {
+        // These name it themselves.
+        Error::Io { .. } | Error::Locked(_) => error.to_string(),
+        error => format!("{}: {error}", path.display()),
+    })
+}
+
+fn init(args: &HeapInitArgs) -> Result<ExitCode, Refusal> {
+    let terminal = std::io::stderr().is_terminal();
+    let mut shown = Instant::now();
+    let mut progress = |done: u64, total: u64| {
+        if terminal && shown.elapsed() > Duration::from_millis(200) {
+            shown = Instant::now();
+            eprint!("\r{} of {} written ", Size(done), Size(total));
+        }
+    };
+    let made =
+        Heap::create_with_progress(&args.path, args.size.0, Options::default(), &mut progress);
+    if terminal {
+        eprint!("\r\x1b[K");
+    }
+    let heap = made.map_err(|error| match error {
+        Error::Io { source, .. } if source.kind() == std::io::ErrorKind::AlreadyExists => {
+            Refusal::new(format!(
+                "{} exists: remove it first, or choose another name",
+                args.path.display()
+            ))
+        }
+        error => refusal(&args.path, &error),
+    })?;
+    println!(
+        "{}: a heap, persistent key {:016x}",
+        args.path.display(),
+        heap.key()
+    );
+    heap.close().map_err(|error| refusal(&args.path, &error))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn inspect(path: &Path) -> Result<Report, Error> {
+    Heap::inspect(Arc::new(FileMedium::open(path)?), None)
+}
+
+#[derive(Debug, Serialize)]
+struct Info {
+    path: String,
+    format: u32,
+    key: String,
+    base: String,
+    bank_bytes: u64,
+    segment_bytes: u64,
+    segments: u64,
+    segments_erased: u64,
+    segments_allocated: u64,
+    segments_dirty: u64,
+    segments_retired: u64,
+    erases_min: u32,
+    erases_max: u32,
+    state: u64,
+    has_root: bool,
+    immutable_bytes: u64,
+    immutable_objects: u64,
+    mutable_bytes: u64,
+    mutable_objects: u64,
+    pointers: u64,
+    log_bytes: u64,
+}
+
+impl Info {
+    fn new(path: &Path, report: &Report) -> Self {
+        let segments = |f: fn(&State) -> bool| {
+            report
+                .segments
+                .iter()
+                .filter(|segment| f(&segment.state))
+                .count() as u64
+        };
+        let erases = report.segments.iter().map(|segment| segment.erases);
+        Self {
+            path: path.display().to_string(),
+            format: gordon::flash::FORMAT,
+            key: format!("{:016x}", report.identity.key),
+            base: format!("{:#x}", report.identity.base),
+            bank_bytes: report.identity.segment_bytes * report.identity.segments,
+            segment_bytes: report.identity.segment_bytes,
+            segments: report.identity.segments,
+            segments_erased: segments(|state| *state == State::Erased),
+            segments_allocated: segments(|state| matches!(state, State::Allocated { .. })),
+            segments_dirty: segments(|state| *state == State::Dirty),
+            segments_retired: segments(|state| *state == State::Retired),
+            erases_min: erases.clone().min().unwrap_or(0),
+            erases_max: erases.max().unwrap_or(0),
+            state: report.sequence,
+            has_root: report.has_root,
+            immutable_bytes: report.immutable_bytes,
+            immutable_objects: report.census.immutable_objects,
+            mutable_bytes: report.mutable_bytes,
+            mutable_objects: report.census.mutable_objects,
+            pointers: report.census.pointers,
+            log_bytes: report.log_bytes,
+        }
+    }
+}
+
+fn json(value: &impl Serialize) -> String {
+    serde_json::to_string(value).expect("plain data has a JSON form")
+}
+
+fn info(args: &HeapPathArgs) -> Result<ExitCode, Refusal> {
+    let report = inspect(&args.path).map_err(|error| refusal(&args.path, &error))?;
+    let info = Info::new(&args.path, &report);
+    if args.json {
+        println!("{}", json(&info));
+        return Ok(ExitCode::SUCCESS);
+    }
+    println!(
+        "{}: format {}, persistent key {}",
+        info.path, info.format, info.key
+    );
+    println!(
+        "  bank       {} in {} segments of {}",
+        Size(info.bank_bytes),
+        info.segments,
+        Size(info.segment_bytes)
+    );
+    println!(
+        "  segments   {} allocated, {} erased, {} to be erased, {} retired",
+        info.segments_allocated, info.segments_erased, info.segments_dirty, info.segments_retired
+    );
+    println!(
+        "  erases     {} to {} a segment",
+        info.erases_min, info.erases_max
+    );
+    println!("  addresses  from {}", info.base);
+    println!(
+        "  root       {}",
+        if info.has_root { "set" } else { "not set" }
+    );
+    println!(
+        "  immutable  {} in {} objects, garbage included",
+        Size(info.immutable_bytes),
+        count(info.immutable_objects)
+    );
+    println!(
+        "  mutable    {} in {} objects, garbage included",
+        Size(info.mutable_bytes),
+        count(info.mutable_objects)
+    );
+    println!("  log        {}", Size(info.log_bytes));
+    Ok(ExitCode::SUCCESS)
+}
+
+fn check(args: &HeapPathArgs) -> Result<ExitCode, Refusal> {
+    #[derive(Serialize)]
+    struct Checked {
+        path: String,
+        good: bool,
+        damage: Option<String>,
+        objects: u64,
+        pointers: u64,
+    }
+    let path = args.path.display().to_string();
+    let checked = match inspect(&args.path) {
+        Ok(report) => Checked {
+            path,
+            good: true,
+            damage: None,
+            objects: report.census.immutable_objects + report.census.mutable_objects,
+            pointers: report.census.pointers,
+        },
+        Err(error @ (Error::Corrupted(_) | Error::Truncated { .. })) => Checked {
+            path,
+            good: false,
+            damage: Some(error.to_string()),
+            objects: 0,
+            pointers: 0,
+        },
+        Err(error) => return Err(refusal(&args.path, &error)),
+    };
+    if args.json {
+        println!("{}", json(&checked));
+    } else if let Some(damage) = &checked.damage {
+        println!("{}: {damage}", checked.path);
+    } else {
+        println!(
+            "{}: good: {} objects, {} pointers, all checksums",
+            checked.path,
+            count(checked.objects),
+            count(checked.pointers)
+        );
+    }
+    Ok(if checked.good {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(DAMAGED)
+    })
+}
+
+fn open(path: &Path) -> Result<Heap, Refusal> {
+    let options = Options {
+        collector: Collector::Stop,
+        ..Options::default()
+    };
+    Heap::open(path, options).map_err(|error| refusal(path, &error))
+}
+
+fn collect(args: &HeapPathArgs) -> Result<ExitCode, Refusal> {
+    let refused = |error: Error| refusal(&args.path, &error);
+    let heap = open(&args.path)?;
+    let before = heap.report().map_err(refused)?;
+    heap.collect().map_err(refused)?;
+    let after = heap.report().map_err(refused)?;
+    heap.close().map_err(refused)?;
+    if args.json {
+        #[derive(Serialize)]
+        struct Collected {
+            before: Info,
+            after: Info,
+        }
+        let info = |report| Info::new(&args.path, report);
+        println!(
+            "{}",
+            json(&Collected {
+                before: info(&before),
+                after: info(&after)
+            })
+        );
+    } else {
+        let bytes = |report: &Report| Size(report.immutable_bytes + report.mutable_bytes);
+        println!(
+            "{}: {} before, {} after",
+            args.path.display(),
+            bytes(&before),
+            bytes(&after)
+        );
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+#[derive(Debug, Serialize)]
+struct Bench {
+    commits: u64,
+    seconds: f64,
+    commits_per_s: f64,
+    latency_us: Latency,
+    syncs: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct Latency {
+    p50: f64,
+    p99: f64,
+    max: f64,
+}
+
+/// Commits a small update as often as was asked for, in a heap of its own beside which nothing is
+/// left.
+fn bench(args: &HeapBenchArgs) -> Result<ExitCode, Refusal> {
+    let folder = tempfile::Builder::new()
+        .prefix(".flashvm-heap-bench-")
+        .tempdir_in(&args.folder)
+        .map_err(|error| {
+            Refusal::new(format!(
+                "{}: {error}: give a folder that can be written",
+                args.folder.display()
+            ))
+        })?;
+    let path = folder.path().join("heap");
+    let refused = |error: Error| refusal(&args.folder, &error);
+    let heap = Heap::create(&path, 64 << 20, Options::default()).map_err(refused)?;
+    heap.update(|tx| {
+        tx.set_root(tx.var(0_u64));
+        Ok(())
+    })
+    .map_err(refused)?;
+    let syncs = heap.bank_counters().syncs;
+    let mut times = Vec::new();
+    let begun = Instant::now();
+    for number in 0..args.commits {
+        let begun = Instant::now();
+        heap.update(|tx| {
+            let root = tx
+                .root::<Var<'_, u64>>()?
+                .ok_or_else(|| Error::abort("no root"))?;
+            root.write(tx, number);
+            Ok(())
+        })
+        .map_err(refused)?;
+        times.push(begun.elapsed());
+    }
+    let seconds = begun.elapsed().as_secs_f64();
+    times.sort_unstable();
+    let us = |permille: usize| {
+        let at = (times.len() - 1) * permille / 1000;
+        times[at].as_nanos() as f64 / 1000.0
+    };
+    let bench = Bench {
+        commits: args.commits,
+        seconds,
+        commits_per_s: args.commits as f64 / seconds,
+        latency_us: Latency {
+            p50: us(500),
+            p99: us(990),
+            max: us(1000),
+        },
+        syncs: heap.bank_counters().syncs - syncs,
+    };
+    heap.close().map_err(refused)?;
+    if args.json {
+        println!("{}", json(&bench));
+    } else {
+        let Latency { p50, p99, max } = bench.latency_us;
+        println!(
+            "{} commits in {seconds:.2} s: {:.0} a second, p50 {p50:.0} us, p99 {p99:.0} us, max {max:.0} us, {} syncs",
+            count(bench.commits),
+            bench.commits_per_s,
+            count(bench.syncs)
+        );
+    }
+    // What was said is said: a closed pipe is no failure of the measurement.
+    let _ = std::io::stdout().flush();
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,141 @@
+//! `flashvm heap` and `flashvm reproduce` as a user meets them.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt as _;
+use std::path::Path;
+use std::process::{Command, Output};
+
+fn flashvm(folder: &Path, args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_flashvm"))
+        .args(args)
+        .current_dir(folder)
+        .output()
+        .expect("the command under test")
+}
+
+fn folder() -> tempfile::TempDir {
+    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder for the test")
+}
+
+#[track_caller]
+fn good(output: &Output) -> String {
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// One line that names all of `named`, and exit code 2.
+#[track_caller]
+fn refused(output: &Output, named: &[&str]) {
+    let line = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{line}");
+    assert!(
+        line.starts_with("flashvm: ") && line.matches('\n').count() == 1,
+        "{line:?}"
+    );
+    for name in named {
+        assert!(line.contains(name), "{line:?} does not name {name:?}");
+    }
+}
+
+#[test]
+fn a_heap_is_made_shown_checked_and_collected() {
+    let folder = folder();
+    let run = |args: &[&str]| good(&flashvm(folder.path(), args));
+    assert!(run(&["heap", "init", "h", "--size", "4M"]).contains("persistent key"));
+    assert!(run(&["heap", "info", "h"]).contains("root       not set"));
+    let info: serde_json::Value =
+        serde_json::from_str(&run(&["heap", "info", "--json", "h"])).expect("JSON");
+    assert_eq!(info["segment_bytes"], 65536);
+    assert_eq!(info["segments"], 64);
+    assert!(run(&["heap", "check", "h"]).contains("good: 1 objects"));
+    assert!(run(&["heap", "collect", "h"]).contains("before"));
+    assert!(run(&["heap", "check", "--json", "h"]).contains("\"good\":true"));
+
+    // The root's header in the log: the newest state cannot be read any more.
+    let path = folder.path().join("h");
+    let bytes = std::fs::read(&path).expect("the heap");
+    let magic = b"GorLog1\n";
+    let file = File::options().write(true).open(&path).expect("the heap");
+    for at in bytes
+        .windows(8)
+        .enumerate()
+        .filter(|(_, w)| w == magic)
+        .map(|(at, _)| at)
+    {
+        file.write_all_at(&[0], at as u64 + 40).expect("damage");
+    }
+    let damaged = flashvm(folder.path(), &["heap", "check", "h"]);
+    assert_eq!(damaged.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&damaged.stdout).contains("corrupted"));
+    refused(
+        &flashvm(folder.path(), &["heap", "info", "h"]),
+        &["h:", "corrupted"],
+    );
+}
+
+#[test]
+fn bad_input_is_refused_in_one_line() {
+    let folder = folder();
+    std::fs::write(folder.path().join("text"), "no heap").expect("a file");
+    std::fs::write(folder.path().join("zeros"), vec![0; 100_000]).expect("a file");
+    for (args, named) in [
+        (
+            &["heap", "init", "small", "--size", "100K"][..],
+            &["102400", "524288"][..],
+        ),
+        (&["heap", "init", "huge", "--size", "900T"], &["too large"]),
+        (&["heap", "init", "odd", "--size", "many"], &["many"]),
+        (
+            &["heap", "init", "text", "--size", "1M"],
+            &["text", "exists"],
+        ),
+        (
+            &["heap", "init", "no/such/folder", "--size", "1M"],
+            &["no/such/folder"],
+        ),
+        (&["heap", "info", "missing"], &["missing"]),
+        (&["heap", "info", "text"], &["text", "init"]),
+        (&["heap", "check", "zeros"], &["zeros", "init"]),
+        (&["heap", "bench", "missing"], &["missing"]),
+        (&["heap", "bench", "--commits", "0"], &["0"]),
+        (&["reproduce", "gordon", "table-9"], &["table-9", "table-3"]),
+        (&["reproduce", "unix"], &["unix", "gordon"]),
+    ] {
+        refused(&flashvm(folder.path(), args), named);
+    }
+    let mut left: Vec<_> = std::fs::read_dir(&folder)
+        .expect("the folder")
+        .map(|entry| entry.expect("an entry").file_name())
+        .collect();
+    left.sort();
+    assert_eq!(left, ["text", "zeros"]);
+}
+
+#[test]
+fn commits_are_measured_and_nothing_is_left() {
+    let folder = folder();
+    let bench = flashvm(
+        folder.path(),
+        &["heap", "bench", "--commits", "50", "--json"],
+    );
+    let bench: serde_json::Value = serde_json::from_str(&good(&bench)).expect("JSON");
+    assert_eq!(bench["commits"], 50);
+    assert_eq!(bench["syncs"], 50, "one sync a commit");
+    assert_eq!(std::fs::read_dir(&folder).expect("the folder").count(), 0);
+}
+
+#[test]
+fn tables_are_printed_and_written() {
+    let folder = folder();
+    let args = ["reproduce", "gordon", "table-3", "--out", "results"];
+    let printed = good(&flashvm(folder.path(), &args));
+    assert!(printed.contains("Table 3") && printed.contains("5208"));
+    let read =
+        |name| std::fs::read_to_string(folder.path().join("results").join(name)).expect("written");
+    assert!(read("table-3.csv").starts_with("ways,"));
+    assert!(read("index.md").contains("5208"));
+}

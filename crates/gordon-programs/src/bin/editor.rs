@@ -1,0 +1,209 @@
+//! `gordon-editor HEAP`: a text editor that commits at every key. After a crash, or a kill, it goes
+//! on with the last key. `--keys` reads keys from standard input instead of a terminal and answers
+//! each with its number once it is stable: what the crash tests drive.
+
+use crossterm::event::{Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use crossterm::{cursor, execute, queue, style, terminal};
+use gordon::{Heap, Options};
+use gordon_programs::editor::{Key, Screen, press, screen, text};
+use std::error::Error;
+use std::io::{self, BufRead, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+const HELP: &str = "\
+A text editor that commits at every key.
+
+Usage: gordon-editor HEAP            edit; HEAP is made (64 MiB) if it does not exist
+       gordon-editor --text HEAP     write the text to standard output
+       gordon-editor --keys HEAP     read keys from standard input, answer each with its number
+
+Keys: arrows, Home, End, Backspace, Delete; Ctrl-Z undoes, without limit; Ctrl-Q leaves.
+
+Example:
+  gordon-editor notes.heap && gordon-editor --text notes.heap > notes.txt";
+
+enum What {
+    Edit,
+    Text,
+    Keys,
+}
+
+fn main() -> ExitCode {
+    let mut what = What::Edit;
+    let mut path = None;
+    for argument in std::env::args_os().skip(1) {
+        match argument.to_str() {
+            Some("--help" | "-h") => {
+                println!("{HELP}");
+                return ExitCode::SUCCESS;
+            }
+            Some("--text") => what = What::Text,
+            Some("--keys") => what = What::Keys,
+            Some(option) if option.starts_with('-') => {
+                return refuse(&format!(
+                    "unknown option '{option}': see gordon-editor --help"
+                ));
+            }
+            _ if path.is_some() => return refuse("one heap at a time: see gordon-editor --help"),
+            _ => path = Some(PathBuf::from(argument)),
+        }
+    }
+    let Some(path) = path else {
+        return refuse("no heap: write gordon-editor HEAP");
+    };
+    let done = open(&path).and_then(|heap| match what {
+        What::Edit => edit(&heap),
+        What::Text => print(&heap),
+        What::Keys => keys(&heap),
+    });
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => refuse(&format!("{}: {error}", path.display())),
+    }
+}
+
+fn refuse(line: &str) -> ExitCode {
+    eprintln!("gordon-editor: {line}");
+    ExitCode::from(2)
+}
+
+fn open(path: &Path) -> Result<Heap, Box<dyn Error>> {
+    Ok(if path.exists() {
+        Heap::open(path, Options::default())?
+    } else {
+        Heap::create(path, 64 << 20, Options::default())?
+    })
+}
+
+fn print(heap: &Heap) -> Result<(), Box<dyn Error>> {
+    let text = heap.view(text)?;
+    io::stdout().write_all(text.as_bytes())?;
+    Ok(())
+}
+
+/// One key a line: a character, or a name in brackets.
+fn keys(heap: &Heap) -> Result<(), Box<dyn Error>> {
+    let mut out = io::stdout().lock();
+    for (number, line) in io::stdin().lock().lines().enumerate() {
+        let line = line?;
+        let mut chars = line.chars();
+        let key = match (line.as_str(), chars.next(), chars.next()) {
+            ("[enter]", ..) => Key::Enter,
+            ("[backspace]", ..) => Key::Backspace,
+            ("[undo]", ..) => Key::Undo,
+            ("[left]", ..) => Key::Left,
+            ("[right]", ..) => Key::Right,
+            ("[up]", ..) => Key::Up,
+            ("[down]", ..) => Key::Down,
+            (_, Some(c), None) => Key::Insert(c),
+            _ => return Err(format!("'{line}' is no key").into()),
+        };
+        press(heap, key)?;
+        writeln!(out, "{}", number + 1)?;
+        out.flush()?;
+    }
+    Ok(())
+}
+
+/// Puts the terminal back however the editor ends.
+struct Raw;
+
+impl Raw {
+    fn enter() -> io::Result<Self> {
+        terminal::enable_raw_mode()?;
+        execute!(io::stdout(), terminal::EnterAlternateScreen)?;
+        Ok(Self)
+    }
+}
+
+impl Drop for Raw {
+    fn drop(&mut self) {
+        // There is nobody to tell if the terminal has gone away.
+        let _ = execute!(io::stdout(), terminal::LeaveAlternateScreen);
+        let _ = terminal::disable_raw_mode();
+    }
+}
+
+fn edit(heap: &Heap) -> Result<(), Box<dyn Error>> {
+    let raw = Raw::enter()?;
+    loop {
+        let (width, height) = terminal::size()?;
+        let (width, height) = (usize::from(width), usize::from(height));
+        draw(
+            &heap.view(|view| screen(view, height.saturating_sub(1).max(1)))?,
+            width,
+            height,
+        )?;
+        match crossterm::event::read()? {
+            Event::Key(key) if key.kind != KeyEventKind::Release => match meaning(key) {
+                Meaning::Press(key) => press(heap, key)?,
+                Meaning::Leave => break,
+                Meaning::Nothing => {}
+            },
+            _ => {}
+        }
+    }
+    drop(raw);
+    Ok(())
+}
+
+enum Meaning {
+    Press(Key),
+    Leave,
+    Nothing,
+}
+
+fn meaning(key: KeyEvent) -> Meaning {
+    let control = key.modifiers.contains(KeyModifiers::CONTROL);
+    Meaning::Press(match key.code {
+        KeyCode::Char('q' | 'c') if control => return Meaning::Leave,
+        KeyCode::Char('z') if control => Key::Undo,
+        KeyCode::Char(_) if control => return Meaning::Nothing,
+        KeyCode::Char(c) => Key::Insert(c),
+        KeyCode::Tab => Key::Insert('\t'),
+        KeyCode::Enter => Key::Enter,
+        KeyCode::Backspace => Key::Backspace,
+        KeyCode::Delete => Key::Delete,
+        KeyCode::Left => Key::Left,
+        KeyCode::Right => Key::Right,
+        KeyCode::Up => Key::Up,
+        KeyCode::Down => Key::Down,
+        KeyCode::Home => Key::Home,
+        KeyCode::End => Key::End,
+        _ => return Meaning::Nothing,
+    })
+}
+
+fn draw(screen: &Screen, width: usize, height: usize) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    queue!(out, terminal::Clear(terminal::ClearType::All))?;
+    // A line that is longer than the screen is shown around the cursor.
+    let skip = (screen.column as usize + 1).saturating_sub(width);
+    for (row, line) in screen.lines.iter().enumerate() {
+        let shown: String = line
+            .chars()
+            .skip(skip)
+            .take(width)
+            .map(|c| if c.is_control() { ' ' } else { c })
+            .collect();
+        queue!(out, cursor::MoveTo(0, row as u16), style::Print(shown))?;
+    }
+    let status = format!(
+        "line {}, column {}, {} keys, every one stable. Ctrl-Z undoes, Ctrl-Q leaves",
+        screen.row + 1,
+        screen.column + 1,
+        screen.keys
+    );
+    let status: String = status.chars().take(width).collect();
+    queue!(
+        out,
+        cursor::MoveTo(0, height.saturating_sub(1) as u16),
+        style::Print(status),
+        cursor::MoveTo(
+            (screen.column as usize - skip) as u16,
+            screen.cursor_line as u16
+        )
+    )?;
+    out.flush()
+}

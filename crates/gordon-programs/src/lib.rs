@@ -1,0 +1,12 @@
+//! The programs with which the Gordon paper is evaluated (section 7.2), and its tables and figure.
+//!
+//! - [`editor`]: a crash-resistant text editor; `gordon-editor` is it in a terminal.
+//! - [`groundstation`]: relays packets of aircraft; `gordon-groundstation` is it over UDP.
+//! - [`debit_credit`]: transactions after TPC-B.
+//! - [`reproduce`]: Tables 3 to 6 and Figure 4, beside the paper's figures.
+#![forbid(unsafe_code)]
+
+pub mod debit_credit;
+pub mod editor;
+pub mod groundstation;
+pub mod reproduce;

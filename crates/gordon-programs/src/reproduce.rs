@@ -1,0 +1,436 @@
+//! The paper's Tables 3 to 6 and Figure 4, measured on emulated banks with the paper's timing.
+//!
+//! Time is modelled time of the bank plus the real time that the program took. So the bank is the
+//! paper's and the processor is today's: where the paper was bound by its processor the figures here
+//! are better, where it was bound by flash they compare.
+
+use crate::{debit_credit, editor, groundstation};
+use gordon::flash::{BLOCKS, BankCounters, Erase, Model, bandwidths};
+use gordon::{Collector, Heap, Limits, Options, Result};
+use std::time::{Duration, Instant};
+
+/// Text that is typed in the editor, twice: the paper used a manual page.
+const TYPED: &str = include_str!("../../../LICENSE-APACHE");
+
+/// Operations of a run, unless the paper says how many.
+const OPERATIONS: u64 = 100_000;
+
+/// What can be reproduced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Name {
+    /// Write and erase performance by parallelism.
+    Table3,
+    /// Commit latency and keystrokes of the editor.
+    Table4,
+    /// Erase efficiency by heap size.
+    Table5,
+    /// Erase bandwidth and lifetime of the groundstation.
+    Table6,
+    /// Debit-credit transactions a second.
+    Figure4,
+}
+
+impl Name {
+    /// All of them, with their names on the command line.
+    pub const ALL: [(Self, &'static str); 5] = [
+        (Self::Table3, "table-3"),
+        (Self::Table4, "table-4"),
+        (Self::Table5, "table-5"),
+        (Self::Table6, "table-6"),
+        (Self::Figure4, "figure-4"),
+    ];
+}
+
+/// A table of results, and the lines of its picture if there is one.
+#[derive(Clone, Debug)]
+pub struct Results {
+    /// What it is.
+    pub title: &'static str,
+    /// Names of the columns.
+    pub columns: Vec<&'static str>,
+    /// Rows, of as many cells.
+    pub rows: Vec<Vec<String>>,
+    /// Lines of a picture: a name, and values by ways.
+    pub lines: Vec<(&'static str, Vec<(f64, f64)>)>,
+}
+
+/// Runs one of them.
+///
+/// # Errors
+/// There is not enough memory for the banks.
+pub fn reproduce(name: Name) -> Result<Results> {
+    match name {
+        Name::Table3 => table3(),
+        Name::Table4 => table4(2 * TYPED.len()),
+        Name::Table5 => table5(OPERATIONS),
+        Name::Table6 => table6(OPERATIONS),
+        Name::Figure4 => figure4(OPERATIONS),
+    }
+}
+
+/// What a run took.
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    operations: u64,
+    wall: Duration,
+    bank: BankCounters,
+    /// Longest operation in modelled time.
+    longest_ns: u64,
+    segment: u64,
+}
+
+impl Run {
+    fn seconds(&self) -> f64 {
+        self.wall.as_secs_f64() + self.bank.modelled_ns as f64 / 1e9
+    }
+
+    fn per_second(&self) -> f64 {
+        self.operations as f64 / self.seconds()
+    }
+
+    /// Average time of an operation, in ms.
+    fn latency_ms(&self) -> f64 {
+        self.seconds() * 1e3 / self.operations as f64
+    }
+
+    /// KiB of segments that were erased, a second.
+    fn erased_kib_per_s(&self) -> f64 {
+        (self.bank.erases * self.segment) as f64 / 1024.0 / self.seconds()
+    }
+}
+
+fn since(now: BankCounters, before: BankCounters) -> BankCounters {
+    BankCounters {
+        writes: now.writes - before.writes,
+        bytes_written: now.bytes_written - before.bytes_written,
+        erases: now.erases - before.erases,
+        erased_bytes_written: now.erased_bytes_written - before.erased_bytes_written,
+        syncs: now.syncs - before.syncs,
+        modelled_ns: now.modelled_ns - before.modelled_ns,
+    }
+}
+
+/// Runs `operation` so many times on a bank of one row of chips.
+fn run(
+    model: Model,
+    limits: Limits,
+    count: u64,
+    prepare: impl FnOnce(&Heap) -> Result<()>,
+    mut operation: impl FnMut(&Heap, u64) -> Result<()>,
+) -> Result<Run> {
+    let options = Options {
+        limits,
+        collector: Collector::AtCommit,
+        ..Options::default()
+    };
+    let heap = Heap::emulated(model, BLOCKS, options)?;
+    prepare(&heap)?;
+    let before = heap.bank_counters();
+    let begun = Instant::now();
+    let mut longest_ns = 0;
+    let mut now = before.modelled_ns;
+    for number in 0..count {
+        operation(&heap, number)?;
+        let then = heap.bank_counters().modelled_ns;
+        longest_ns = longest_ns.max(then - now);
+        now = then;
+    }
+    Ok(Run {
+        operations: count,
+        wall: begun.elapsed(),
+        bank: since(heap.bank_counters(), before),
+        longest_ns,
+        segment: model.segment_bytes(),
+    })
+}
+
+fn table3() -> Result<Results> {
+    let paper = [
+        (1, 163, 107),
+        (4, 651, 427),
+        (8, 1302, 853),
+        (16, 2604, 1707),
+        (32, 5208, 3413),
+    ];
+    let mut rows = Vec::new();
+    for (ways, write, erase) in paper {
+        let measured = bandwidths(Model::intel(ways))?;
+        rows.push(vec![
+            ways.to_string(),
+            (Model::intel(ways).segment_bytes() >> 10).to_string(),
+            write.to_string(),
+            format!("{:.0}", measured.write_bytes_per_s / 1024.0),
+            erase.to_string(),
+            format!("{:.0}", measured.erase_bytes_per_s / 1024.0),
+        ]);
+    }
+    Ok(Results {
+        title: "Table 3: write and erase bandwidth, KB/s",
+        columns: vec![
+            "ways",
+            "segment KB",
+            "write, paper",
+            "write",
+            "erase, paper",
+            "erase",
+        ],
+        rows,
+        lines: Vec::new(),
+    })
+}
+
+/// The editor under `model`.
+fn edit(model: Model, keys: usize) -> Result<Run> {
+    let mut typed = editor::typing(TYPED).chain(editor::typing(TYPED));
+    let press = |heap: &Heap, _| match typed.next() {
+        Some(key) => editor::press(heap, key),
+        None => Ok(()),
+    };
+    run(model, Limits::default(), keys as u64, |_| Ok(()), press)
+}
+
+/// Erases beside the program, suspended by writes. The suspension itself is taken to be free, as the
+/// paper gives no figure.
+const SUSPEND: Erase = Erase::Background {
+    suspend_ns: Some(0),
+};
+
+fn table4(keys: usize) -> Result<Results> {
+    let paper = [(8, "2.0", 408), (16, "0.9", 734), (32, "0.6", 1068)];
+    let mut rows = Vec::new();
+    for (ways, latency, rate) in paper {
+        for (erase, name) in [
+            (Erase::Waiting, "while the program waits"),
+            (SUSPEND, "in the background, suspended by writes"),
+            (Erase::Free, "free"),
+        ] {
+            let run = edit(Model::intel(ways).with_erase(erase), keys)?;
+            rows.push(vec![
+                ways.to_string(),
+                name.to_owned(),
+                latency.to_owned(),
+                format!("{:.3}", run.latency_ms()),
+                rate.to_string(),
+                format!("{:.0}", run.per_second()),
+                format!("{:.2}", run.longest_ns as f64 / 1e6),
+                format!(
+                    "{:.0}",
+                    run.bank.bytes_written as f64 / run.operations as f64
+                ),
+            ]);
+        }
+    }
+    Ok(Results {
+        title: "Table 4: the editor, Gordon's rows",
+        columns: vec![
+            "ways",
+            "erases",
+            "commit ms, paper",
+            "commit ms",
+            "keys/s, paper",
+            "keys/s",
+            "longest commit ms",
+            "bytes a key",
+        ],
+        rows,
+        lines: Vec::new(),
+    })
+}
+
+/// The groundstation with five packets in its queue.
+fn relay(model: Model, limits: Limits, packets: u64) -> Result<Run> {
+    let packet = [0x5A; 1000];
+    run(
+        model,
+        limits,
+        packets,
+        |_| Ok(()),
+        |heap, number| groundstation::receive(heap, &packet, number.saturating_sub(5)).map(|_| ()),
+    )
+}
+
+fn table5(packets: u64) -> Result<Results> {
+    let mut rows = Vec::new();
+    for (segments, paper) in [(1, "53%"), (2, "65%"), (3, "73%"), (4, "88%")] {
+        let model = Model::intel(4).with_erase(Erase::Free);
+        let bytes = Some(segments * model.segment_bytes());
+        let limits = Limits {
+            persistent_bytes: bytes,
+            log_bytes: bytes,
+            ..Limits::default()
+        };
+        let run = relay(model, limits, packets)?;
+        let erased = run.bank.erases * run.segment;
+        rows.push(vec![
+            segments.to_string(),
+            paper.to_owned(),
+            format!(
+                "{:.1}%",
+                100.0 * run.bank.erased_bytes_written as f64 / erased as f64
+            ),
+            run.bank.erases.to_string(),
+        ]);
+    }
+    Ok(Results {
+        title: "Table 5: erase efficiency of the groundstation, 4 ways",
+        columns: vec!["heap, segments", "paper", "efficiency", "erases"],
+        rows,
+        lines: Vec::new(),
+    })
+}
+
+fn table6(packets: u64) -> Result<Results> {
+    let paper = [
+        (4, "210.3", "414.6", 228),
+        (8, "357.7", "584.2", 324),
+        (16, "540.8", "789.6", 480),
+    ];
+    let mut rows = Vec::new();
+    for (ways, demand, free, lifetime) in paper {
+        let model = Model::intel(ways);
+        let waiting = relay(model, Limits::default(), packets)?;
+        let freely = relay(model.with_erase(Erase::Free), Limits::default(), packets)?;
+        let suspended = relay(model.with_erase(SUSPEND), Limits::default(), packets)?;
+        // Every block of the bank, as often as it endures (section 8.2).
+        let erasable =
+            f64::from(model.endurance) * (model.segment_bytes() * BLOCKS) as f64 / 1024.0;
+        let days = |kib_per_s: f64| erasable / kib_per_s / 86_400.0;
+        let per_packet = freely.bank.erases as f64 * freely.segment as f64 / packets as f64;
+        // 15 packets a second, as a groundstation has.
+        let years = days(per_packet * 15.0 / 1024.0) / 365.25;
+        rows.push(vec![
+            ways.to_string(),
+            demand.to_owned(),
+            format!("{:.1}", waiting.erased_kib_per_s()),
+            free.to_owned(),
+            format!("{:.1}", freely.erased_kib_per_s()),
+            lifetime.to_string(),
+            format!("{:.0}", days(freely.erased_kib_per_s())),
+            if ways == 4 { "159" } else { "-" }.to_owned(),
+            format!("{:.0}", waiting.per_second()),
+            format!("{:.0}", suspended.per_second()),
+            format!("{:.0}", freely.per_second()),
+            format!("{years:.0}"),
+        ]);
+    }
+    Ok(Results {
+        title: "Table 6: the groundstation, packets of 1000 bytes",
+        columns: vec![
+            "ways",
+            "erase KB/s, paper",
+            "erase KB/s",
+            "free erase KB/s, paper",
+            "free erase KB/s",
+            "lifetime days, paper",
+            "lifetime days",
+            "packets/s, paper",
+            "packets/s",
+            "packets/s, background erase",
+            "packets/s, free erase",
+            "years at 15 packets/s",
+        ],
+        rows,
+        lines: Vec::new(),
+    })
+}
+
+fn pay(model: Model, transactions: u64) -> Result<Run> {
+    // A multiplicative walk over the accounts: as good as random, and always the same.
+    run(
+        model,
+        Limits::default(),
+        transactions,
+        debit_credit::found,
+        |heap, number| {
+            let account = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+            let account = account as usize % debit_credit::ACCOUNTS;
+            debit_credit::transact(heap, account, number as usize % debit_credit::TELLERS, 1)
+        },
+    )
+}
+
+fn figure4(transactions: u64) -> Result<Results> {
+    type Bank = fn(u64) -> Model;
+    let kinds: [(&str, Bank); 5] = [
+        ("flash", Model::intel),
+        ("background erase", |ways| {
+            Model::intel(ways).with_erase(SUSPEND)
+        }),
+        ("free erase", |ways| {
+            Model::intel(ways).with_erase(Erase::Free)
+        }),
+        ("fast flash", |ways| Model::intel(ways).fast()),
+        ("battery-backed DRAM", Model::dram),
+    ];
+    let mut rows = Vec::new();
+    let mut lines = Vec::new();
+    for (name, model) in kinds {
+        let mut line = Vec::new();
+        for ways in [8, 16, 32] {
+            let run = pay(model(ways), transactions)?;
+            let paper = if (name, ways) == ("flash", 32) {
+                "1437"
+            } else {
+                "-"
+            };
+            rows.push(vec![
+                ways.to_string(),
+                name.to_owned(),
+                paper.to_owned(),
+                format!("{:.0}", run.per_second()),
+                format!(
+                    "{:.0}",
+                    run.bank.bytes_written as f64 / run.operations as f64
+                ),
+            ]);
+            line.push((ways as f64, run.per_second()));
+        }
+        lines.push((name, line));
+    }
+    Ok(Results {
+        title: "Figure 4: debit-credit, transactions a second",
+        columns: vec!["ways", "bank", "tpsB, paper", "tpsB", "bytes a transaction"],
+        rows,
+        lines,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_bank_has_the_papers_bandwidths() {
+        for row in table3().expect("banks").rows {
+            assert_eq!((&row[2], &row[4]), (&row[3], &row[5]), "{} ways", row[0]);
+        }
+    }
+
+    #[test]
+    fn the_editor_is_as_fast_as_table_4() {
+        // At 8 ways that is enough for a persistent collection.
+        let results = table4(10_000).expect("banks");
+        for row in results.rows {
+            let number = |at: usize| row[at].parse::<f64>().expect("a number");
+            assert!(number(3) <= number(2) && number(5) >= number(4), "{row:?}");
+            if !row[1].starts_with("while") {
+                assert!(
+                    number(6) <= 5.0,
+                    "no commit waits longer than 5 ms: {row:?}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn the_groundstation_is_as_fast_as_section_8_2() {
+        let run = relay(Model::intel(4), Limits::default(), 20_000).expect("a bank");
+        assert!(run.per_second() >= 159.0, "{run:?}");
+    }
+
+    #[test]
+    fn debit_credit_is_as_fast_as_figure_4() {
+        let run = pay(Model::intel(32), 20_000).expect("a bank");
+        assert!(run.per_second() >= 1437.0, "{run:?}");
+    }
+}

@@ -1,0 +1,144 @@
+//! The one error of the crate: each variant says what is wrong with what, and what to do.
+
+use std::io;
+
+/// Why an operation on a heap or a bank failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The operating system refused an operation on the bank.
+    #[error("{what}: {source}")]
+    Io {
+        /// What was attempted.
+        what: String,
+        /// The answer.
+        source: io::Error,
+    },
+    /// The file or device does not begin with a bank's identity.
+    #[error("{0}: no gordon heap: make one with 'flashvm heap init'")]
+    NotABank(String),
+    /// The bank was written in a format that this version does not know.
+    #[error(
+        "format {found} of the heap is not known here (known: {known}): use the version that wrote it"
+    )]
+    Version {
+        /// The format found.
+        found: u32,
+        /// The format of this version.
+        known: u32,
+    },
+    /// The bank was written on a machine with another byte order, word or page size.
+    #[error("the heap was written on another kind of machine ({0}): open it on the like of that")]
+    Machine(String),
+    /// The persistent key given is not the bank's.
+    #[error("wrong persistent key {given:016x}: the bank holds data of another application")]
+    WrongKey {
+        /// The key that was given.
+        given: u64,
+    },
+    /// The bank's contents contradict themselves.
+    #[error("corrupted heap: {0}")]
+    Corrupted(String),
+    /// The file is shorter than its identity says.
+    #[error("truncated heap: {found} bytes of {expected}")]
+    Truncated {
+        /// Bytes that are there.
+        found: u64,
+        /// Bytes that should be.
+        expected: u64,
+    },
+    /// Another process has the heap open.
+    #[error("{0} is in use by another process: close it there first")]
+    Locked(String),
+    /// The addresses at which the heap lives are taken in this process.
+    #[error(
+        "addresses {base:#x} to {end:#x}, where the heap lives, are taken: open it before they are used, or in a process of its own"
+    )]
+    AddressTaken {
+        /// First address.
+        base: u64,
+        /// One past the last.
+        end: u64,
+    },
+    /// The bank is too small for a heap.
+    #[error("a bank of {found} bytes is too small: {least} bytes is the least")]
+    TooSmall {
+        /// Bytes given.
+        found: u64,
+        /// Bytes needed.
+        least: u64,
+    },
+    /// More than a bank may hold.
+    #[error("a bank of {found} bytes is too large: {most} bytes is the most")]
+    TooLarge {
+        /// Bytes given.
+        found: u64,
+        /// Most bytes.
+        most: u64,
+    },
+    /// No erased segment is left and none can be erased.
+    #[error(
+        "the bank is full: {live} of {capacity} bytes are in use; drop data or use a larger bank"
+    )]
+    Full {
+        /// Bytes in allocated segments.
+        live: u64,
+        /// Bytes of all usable segments.
+        capacity: u64,
+    },
+    /// As [`Error::Full`], because segments were retired.
+    #[error(
+        "the bank is worn out: {retired} of {segments} segments are retired; copy the data to a new bank"
+    )]
+    WornOut {
+        /// Segments retired.
+        retired: u64,
+        /// Segments of the bank.
+        segments: u64,
+    },
+    /// A write would have set a bit of flash from zero to one without an erase.
+    #[error("write at {address:#x} sets bits that are zero: flash must be erased first")]
+    WriteOnce {
+        /// Address of the first byte that cannot be written.
+        address: u64,
+    },
+    /// An address that is not part of an allocated buffer.
+    #[error("address {0:#x} is not in an allocated flash buffer")]
+    NotAllocated(u64),
+    /// The root refers to a value of another type than the one asked for.
+    #[error(
+        "the root is a value of another type: open the heap with the definitions that wrote it"
+    )]
+    RootType,
+    /// A commit, abort or update inside another one of the same thread.
+    #[error("{0} inside an update or a view of the same heap: finish that first")]
+    Nested(&'static str),
+    /// An earlier write or sync failed; what is stable is known only after reopening.
+    #[error("the heap has failed ({0}): reopen it to go on from the last commit")]
+    Failed(String),
+    /// The program gave its changes up.
+    #[error("aborted: {0}")]
+    Aborted(String),
+}
+
+impl Error {
+    pub(crate) fn io(what: impl Into<String>, source: impl Into<io::Error>) -> Self {
+        Self::Io {
+            what: what.into(),
+            source: source.into(),
+        }
+    }
+
+    pub(crate) fn corrupted(what: impl Into<String>) -> Self {
+        Self::Corrupted(what.into())
+    }
+
+    /// An error for a closure to return so that its changes are undone.
+    #[must_use]
+    pub fn abort(why: impl Into<String>) -> Self {
+        Self::Aborted(why.into())
+    }
+}
+
+/// The result of most operations here.
+pub type Result<T, E = Error> = std::result::Result<T, E>;

@@ -1,0 +1,285 @@
+//! What a bank's bytes lie on: a file, a block device, or memory. Five operations, so that a test
+//! can put a double in between that fails, records, or cuts the power.
+
+use crate::error::{Error, Result};
+use rustix::fs::{AtFlags, CWD, FallocateFlags, FlockOperation, MemfdFlags, Mode, OFlags};
+use rustix::io::{Errno, ReadWriteFlags};
+use std::fs::File;
+use std::io::{self, IoSlice};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::unix::fs::{FileExt, FileTypeExt};
+use std::path::Path;
+
+/// Storage of a bank. Reads go through a shared mapping of [`Medium::descriptor`], so whatever
+/// [`Medium::write`] takes must be seen there at once.
+pub trait Medium: Send + Sync {
+    /// Bytes in all.
+    fn length(&self) -> io::Result<u64>;
+    /// Fills `bytes` from `offset` on.
+    fn read(&self, offset: u64, bytes: &mut [u8]) -> io::Result<()>;
+    /// Writes `bytes` at `offset`; stable after the next [`Medium::sync`].
+    fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<()>;
+    /// Returns when all that was written is stable.
+    fn sync(&self) -> io::Result<()>;
+    /// Writes `bytes` at `offset` and returns when they are stable, whatever else is.
+    fn write_stable(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.write(offset, bytes)?;
+        self.sync()
+    }
+
+    /// What is mapped.
+    fn descriptor(&self) -> BorrowedFd<'_>;
+}
+
+/// A file or block device: stable with `fdatasync`.
+#[derive(Debug)]
+pub struct FileMedium(File);
+
+impl FileMedium {
+    /// Makes a file of `length` bytes, all written, so that no later sync has to allocate; `progress`
+    /// is told of bytes written. The file gets its name when that is done: who is interrupted
+    /// leaves nothing behind. A block device is used as far as `length`.
+    ///
+    /// # Errors
+    /// The path exists as a file, is in use, or cannot be written.
+    pub fn create(path: &Path, length: u64, progress: &mut dyn FnMut(u64)) -> Result<Self> {
+        let failed = |error: io::Error| Error::io(format!("making {}", path.display()), error);
+        let kind = std::fs::symlink_metadata(path).map(|_| std::fs::metadata(path));
+        let device = matches!(&kind, Ok(Ok(m)) if m.file_type().is_block_device());
+        if device {
+            let medium = Self::open(path)?;
+            let found = medium.length().map_err(failed)?;
+            if found < length {
+                return Err(Error::Truncated {
+                    found,
+                    expected: length,
+                });
+            }
+            medium.fill(length, progress).map_err(failed)?;
+            return Ok(medium);
+        }
+        if kind.is_ok() {
+            return Err(failed(io::ErrorKind::AlreadyExists.into()));
+        }
+        let folder = match path.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => parent,
+            _ => Path::new("."),
+        };
+        let nameless = rustix::fs::open(
+            folder,
+            OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC,
+            Mode::RUSR | Mode::WUSR,
+        );
+        let has_name = nameless.is_err();
+        let medium = match nameless {
+            Ok(file) => Self(file.into()),
+            // A file system without nameless files.
+            Err(Errno::OPNOTSUPP) => {
+                let mut open = File::options();
+                Self(
+                    open.read(true)
+                        .write(true)
+                        .create_new(true)
+                        .open(path)
+                        .map_err(failed)?,
+                )
+            }
+            Err(errno) => return Err(failed(errno.into())),
+        };
+        lock(&medium.0, path)?;
+        let made = medium
+            .reserve(length)
+            .and_then(|()| medium.fill(length, progress));
+        let named = made.and_then(|()| {
+            if has_name {
+                return Ok(());
+            }
+            let itself = format!("/proc/self/fd/{}", medium.0.as_raw_fd());
+            rustix::fs::linkat(CWD, itself, CWD, path, AtFlags::SYMLINK_FOLLOW)?;
+            // The name is stable as well.
+            File::open(folder)?.sync_all()
+        });
+        if named.is_err() && has_name {
+            // What was begun is of no use, and the error that is returned says why.
+            let _ = std::fs::remove_file(path);
+        }
+        named.map_err(failed)?;
+        Ok(medium)
+    }
+
+    fn reserve(&self, length: u64) -> io::Result<()> {
+        match rustix::fs::fallocate(&self.0, FallocateFlags::empty(), 0, length) {
+            Err(Errno::OPNOTSUPP) => Ok(rustix::fs::ftruncate(&self.0, length)?),
+            reserved => Ok(reserved?),
+        }
+    }
+
+    fn fill(&self, length: u64, progress: &mut dyn FnMut(u64)) -> io::Result<()> {
+        const CHUNK: u64 = 1 << 20;
+        let erased = vec![0xFF; CHUNK as usize];
+        let mut at = 0;
+        while at < length {
+            let part = CHUNK.min(length - at);
+            self.0.write_all_at(&erased[..part as usize], at)?;
+            at += part;
+            progress(at);
+        }
+        self.0.sync_all()
+    }
+
+    /// Opens a file or block device and locks it against others.
+    ///
+    /// # Errors
+    /// It cannot be opened, or another process has it.
+    pub fn open(path: &Path) -> Result<Self> {
+        let file = File::options()
+            .read(true)
+            .write(true)
+            .open(path)
+            .map_err(|error| Error::io(format!("opening {}", path.display()), error))?;
+        lock(&file, path)?;
+        Ok(Self(file))
+    }
+}
+
+fn lock(file: &File, path: &Path) -> Result<()> {
+    match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(()),
+        Err(Errno::WOULDBLOCK) => Err(Error::Locked(path.display().to_string())),
+        Err(errno) => Err(Error::io(format!("locking {}", path.display()), errno)),
+    }
+}
+
+impl Medium for FileMedium {
+    fn length(&self) -> io::Result<u64> {
+        Ok(rustix::fs::seek(&self.0, rustix::fs::SeekFrom::End(0))?)
+    }
+
+    fn read(&self, offset: u64, bytes: &mut [u8]) -> io::Result<()> {
+        self.0.read_exact_at(bytes, offset)
+    }
+
+    fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.0.write_all_at(bytes, offset)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.0.sync_data()
+    }
+
+    fn write_stable(&self, mut offset: u64, mut bytes: &[u8]) -> io::Result<()> {
+        while !bytes.is_empty() {
+            let part = [IoSlice::new(bytes)];
+            match rustix::io::pwritev2(&self.0, &part, offset, ReadWriteFlags::DSYNC) {
+                Ok(written) => {
+                    offset += written as u64;
+                    bytes = &bytes[written..];
+                }
+                Err(Errno::INTR) => {}
+                Err(Errno::OPNOTSUPP) => {
+                    self.write(offset, bytes)?;
+                    return self.sync();
+                }
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        Ok(())
+    }
+
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// Memory: what emulated banks are made of, and images of crashed ones.
+#[derive(Debug)]
+pub struct MemoryMedium(File);
+
+impl MemoryMedium {
+    /// `length` erased bytes: all ones.
+    ///
+    /// # Errors
+    /// There is not enough memory.
+    pub fn new(length: u64) -> Result<Self> {
+        let medium = Self::sized(length)?;
+        let erased = vec![0xFF; 1 << 16];
+        let mut at = 0;
+        while at < length {
+            let part = (length - at).min(erased.len() as u64);
+            medium
+                .write(at, &erased[..part as usize])
+                .map_err(|error| Error::io("memory for a bank", error))?;
+            at += part;
+        }
+        Ok(medium)
+    }
+
+    /// A bank with these bytes.
+    ///
+    /// # Errors
+    /// There is not enough memory.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
+        let medium = Self::sized(bytes.len() as u64)?;
+        medium
+            .write(0, bytes)
+            .map_err(|error| Error::io("memory for a bank", error))?;
+        Ok(medium)
+    }
+
+    fn sized(length: u64) -> Result<Self> {
+        let file = rustix::fs::memfd_create("gordon-bank", MemfdFlags::CLOEXEC)
+            .map(File::from)
+            .map_err(|errno| Error::io("memory for a bank", errno))?;
+        file.set_len(length)
+            .map_err(|error| Error::io("memory for a bank", error))?;
+        Ok(Self(file))
+    }
+}
+
+impl Medium for MemoryMedium {
+    fn length(&self) -> io::Result<u64> {
+        Ok(self.0.metadata()?.len())
+    }
+
+    fn read(&self, offset: u64, bytes: &mut [u8]) -> io::Result<()> {
+        self.0.read_exact_at(bytes, offset)
+    }
+
+    fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.0.write_all_at(bytes, offset)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl<M: Medium + ?Sized> Medium for std::sync::Arc<M> {
+    fn length(&self) -> io::Result<u64> {
+        (**self).length()
+    }
+
+    fn read(&self, offset: u64, bytes: &mut [u8]) -> io::Result<()> {
+        (**self).read(offset, bytes)
+    }
+
+    fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        (**self).write(offset, bytes)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        (**self).sync()
+    }
+
+    fn write_stable(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        (**self).write_stable(offset, bytes)
+    }
+
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        (**self).descriptor()
+    }
+}

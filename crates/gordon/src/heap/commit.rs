@@ -1,0 +1,318 @@
+//! Commit (section 6.2): a collection moves what has become reachable from persistent space into it,
+//! immutable objects to flash and mutable ones to DRAM; the log gets what was written and what is
+//! new of mutable space; the mini-log gets the log's end as the last act. On a real bank a small
+//! commit is the log record alone: it holds the immutable data too, and is found by its place in the
+//! chain.
+//!
+//! All this is written without waiting; [`super::durable`] waits. A commit for which there is no
+//! room is taken back, so that the update can be aborted or tried again after a collection.
+
+use super::log::{Extent, MINI_BYTES, Mini, Record};
+use super::state::{Space, State};
+use super::store_list::Span;
+use crate::error::{Error, Result};
+use crate::object::Header;
+use crate::region::{Area, Region, WORD};
+
+/// Spans that lie closer than this are logged as one, in bytes: an entry costs two words.
+const GAP: u64 = 16;
+
+/// The collection that makes objects persistent.
+#[derive(Debug)]
+struct CommitGc {
+    /// Where the first immutable copy will be on flash, and the copies.
+    immutable: u64,
+    staged: Vec<u64>,
+    mutable: Space,
+    /// Headers that forwarding addresses replaced.
+    forwarded: Vec<(u64, u64)>,
+    /// Pointers in persistent space that were replaced: where, and by what address before.
+    fixed: Vec<(u64, u64)>,
+}
+
+impl CommitGc {
+    fn forward(&mut self, region: &mut Region, address: u64) -> Result<u64> {
+        if !region.area(address).is_some_and(Area::is_transitory) {
+            return Ok(address);
+        }
+        let word = region.load(address);
+        if !Header::is_valid(word) {
+            return Ok(word);
+        }
+        let header = Header(word);
+        let copy = if header.is_mutable() {
+            let copy = self.mutable.take(region, header.words())?;
+            region.copy(address, copy, header.words());
+            copy
+        } else {
+            let copy = self.immutable + self.staged.len() as u64 * WORD;
+            self.staged
+                .extend_from_slice(region.words(address, header.words()));
+            copy
+        };
+        region.store(address, copy);
+        self.forwarded.push((address, word));
+        Ok(copy)
+    }
+
+    /// Makes the pointers at `slots`, in persistent objects that were written, point into
+    /// persistent space, and copies all that is reachable from there.
+    fn copy(&mut self, region: &mut Region, slots: impl Iterator<Item = u64>) -> Result<()> {
+        let (mut staged, mut mutable) = (0, self.mutable.next);
+        for slot in slots {
+            let target = region.load(slot);
+            let forwarded = self.forward(region, target)?;
+            if forwarded != target {
+                self.fixed.push((slot, target));
+                region.store(slot, forwarded);
+            }
+        }
+        loop {
+            if staged < self.staged.len() {
+                let header = Header(self.staged[staged]);
+                for offset in header.pointer_offsets() {
+                    let slot = staged + offset as usize;
+                    self.staged[slot] = self.forward(region, self.staged[slot])?;
+                }
+                staged += header.words() as usize;
+            } else if mutable < self.mutable.next {
+                let header = Header(region.load(mutable));
+                for offset in header.pointer_offsets() {
+                    let slot = mutable + offset * WORD;
+                    let target = self.forward(region, region.load(slot))?;
+                    region.store(slot, target);
+                }
+                mutable += header.words() * WORD;
+            } else {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Takes all back.
+    fn undo(self, region: &mut Region) {
+        for (slot, target) in self.fixed {
+            region.store(slot, target);
+        }
+        for (address, header) in self.forwarded {
+            region.store(address, header);
+        }
+    }
+}
+
+impl State {
+    /// Writes all changes; returns the sequence number that has to become stable, if there were any.
+    pub(crate) fn commit(&mut self) -> Result<Option<u64>> {
+        self.check_failed()?;
+        let persistent = self.mutable.area;
+        if self
+            .store_list
+            .spans_in(&self.region, persistent)
+            .is_empty()
+        {
+            // Nothing that lasts has changed. New space is emptied: the store list, which knows
+            // what points into it, ends here.
+            self.after_commit()?;
+            self.store_list.clear();
+            return Ok(None);
+        }
+        let appended = match self.append() {
+            Err(Error::Full { .. } | Error::WornOut { .. }) => {
+                self.collect_now()?;
+                self.append()
+            }
+            appended => appended,
+        }?;
+        self.counters.commits += 1;
+        self.note_dirty();
+        self.store_list.clear();
+        self.after_commit().map_err(|error| self.fail(error))?;
+        Ok(Some(appended))
+    }
+
+    fn append(&mut self) -> Result<u64> {
+        let spans = self.store_list.spans_in(&self.region, self.mutable.area);
+        let mut gc = CommitGc {
+            immutable: self.immutable.next,
+            staged: Vec::new(),
+            mutable: self.mutable,
+            forwarded: Vec::new(),
+            fixed: Vec::new(),
+        };
+        let prepared = gc
+            .copy(&mut self.region, spans.iter().flat_map(Span::slots))
+            .and_then(|()| self.prepare(&gc, &spans));
+        match prepared {
+            Ok(record) => self
+                .write_commit(&gc, record)
+                .map_err(|error| self.fail(error)),
+            Err(error) => {
+                gc.undo(&mut self.region);
+                match error {
+                    Error::Full { .. } | Error::WornOut { .. } => Err(error),
+                    error => Err(self.fail(error)),
+                }
+            }
+        }
+    }
+
+    /// The log record of a commit, once there is room for all of it.
+    fn prepare(&mut self, gc: &CommitGc, spans: &[Span]) -> Result<Record> {
+        let mut record = Record::new();
+        let written = spans.iter().map(|span| {
+            (
+                span.address(),
+                span.address() + u64::from(span.words) * WORD,
+            )
+        });
+        for (start, end) in merged(written) {
+            record.write(start, self.region.words(start, (end - start) / WORD));
+        }
+        let promoted = self.mutable.next;
+        if gc.mutable.next > promoted {
+            let words = (gc.mutable.next - promoted) / WORD;
+            record.write(promoted, self.region.words(promoted, words));
+        }
+        if gc.staged.is_empty() {
+            // Nothing immutable is new.
+        } else if self.takes_data(gc) {
+            record.data(gc.immutable, &gc.staged);
+        } else {
+            record.extent(Extent::of(gc.immutable, &gc.staged));
+        }
+        let immutable_end = gc.immutable + gc.staged.len() as u64 * WORD;
+        self.room(immutable_end, self.log.next + record.bytes())?;
+        Ok(record)
+    }
+
+    /// Whether immutable data goes into the log as well. On a real bank that makes a small commit one
+    /// write; the data itself reaches the bank with the next sync.
+    fn takes_data(&self, gc: &CommitGc) -> bool {
+        const SMALL: usize = 4096;
+        self.bank.model().is_none() && gc.staged.len() <= SMALL
+    }
+
+    fn write_commit(&mut self, gc: &CommitGc, record: Record) -> Result<u64> {
+        if !gc.staged.is_empty() {
+            self.bank
+                .write(gc.immutable, bytemuck::cast_slice(&gc.staged))?;
+            let extent = Extent::of(gc.immutable, &gc.staged);
+            self.immutable.next += extent.bytes;
+            self.counters.immutable_bytes += extent.bytes;
+            push_extent(&mut self.extents, extent, &self.region);
+        }
+        self.counters.log_bytes += record.bytes();
+        self.committed_bytes = gc.staged.len() as u64 * WORD + record.bytes();
+        self.mutable = gc.mutable;
+        self.sequence += 1;
+        let (words, hash) = record.seal(self.sequence, self.durable.stable(), self.log_hash);
+        let bytes: &[u8] = bytemuck::cast_slice(&words);
+        let at = self.log.next;
+        self.bank.write(at, bytes)?;
+        self.log.next += bytes.len() as u64;
+        self.log_hash = hash;
+        let together = self.bank.offset_of(at, bytes.len() as u64);
+        match together.filter(|_| self.takes_data(gc)) {
+            Some(offset) => {
+                self.unsynced_bytes += gc.staged.len() as u64 * WORD;
+                self.durable.appended_at(self.sequence, offset, bytes);
+            }
+            None => {
+                self.write_mini()?;
+                self.durable.appended(self.sequence);
+            }
+        }
+        Ok(self.sequence)
+    }
+
+    /// Writes a mini-log entry for the state as it is now; changes halves when one is full.
+    pub(crate) fn write_mini(&mut self) -> Result<()> {
+        if self.mini.next + MINI_BYTES > self.region.end(self.mini.area) {
+            // The other half has long been superseded.
+            let other = Space::new(self.mini.area.other(), &self.region);
+            let segments = (self.region.end(other.area) - other.next) / self.segment();
+            self.bank.erase(&mut self.region, other.next, segments)?;
+            self.mini = other;
+        }
+        let mini = Mini {
+            sequence: self.sequence,
+            stable: self.durable.stable(),
+            log_end: self.log.next,
+            immutable_end: self.immutable.next,
+            mutable_end: self.mutable.next,
+            record_hash: self.log_hash,
+        };
+        let words = mini.encode(self.bank.identity().key);
+        self.bank
+            .write(self.mini.next, bytemuck::cast_slice(&words))?;
+        self.mini.next += MINI_BYTES;
+        Ok(())
+    }
+
+    /// Maps segments for spaces that will end there, and keeps enough for a collection.
+    fn room(&mut self, immutable_end: u64, log_end: u64) -> Result<()> {
+        let missing =
+            self.missing(self.immutable.area, immutable_end) + self.missing(self.log.area, log_end);
+        if missing > 0 {
+            let reserve = self.reserve(immutable_end);
+            let available = self.bank.available();
+            if available < missing + reserve {
+                let capacity = self.bank.segments().len() as u64 * self.segment();
+                let live = capacity - available * self.segment();
+                return Err(Error::Full { live, capacity });
+            }
+            self.extend(self.immutable.area, immutable_end)?;
+            self.extend(self.log.area, log_end)?;
+        }
+        Ok(())
+    }
+
+    /// Segments that a collection could need at most, beyond those that it has: all of immutable
+    /// space, and the log of all of mutable space.
+    pub(crate) fn reserve(&self, immutable_end: u64) -> u64 {
+        let segment = self.segment();
+        let immutable = immutable_end - self.region.start(self.immutable.area);
+        let mutable = self.mutable.used(&self.region);
+        // Checksums of extents and headers of records come to less than a sixteenth.
+        let log = mutable + mutable / 16 + immutable / 64;
+        let had = |area: Area| (self.region.end(area) - self.region.start(area)) / segment;
+        let copies = immutable
+            .div_ceil(segment)
+            .saturating_sub(had(self.immutable.area.other()));
+        copies + (log / segment + 1).saturating_sub(had(self.log.area.other()))
+    }
+}
+
+/// Adds an extent; small ones that touch become one, so that there are few.
+pub(crate) fn push_extent(extents: &mut Vec<Extent>, extent: Extent, region: &Region) {
+    const LEAST: u64 = 64 << 10;
+    match extents.last_mut() {
+        Some(last) if last.bytes < LEAST && last.start + last.bytes == extent.start => {
+            last.bytes += extent.bytes;
+            last.hash = PENDING;
+        }
+        _ => extents.push(extent),
+    }
+    // The hash of a merged extent is computed once, when it is full or asked for.
+    let last = extents.last_mut().expect("just pushed");
+    if last.bytes >= LEAST && last.hash == PENDING {
+        *last = Extent::of(last.start, region.words(last.start, last.bytes / WORD));
+    }
+}
+
+/// The hash of an extent that has grown since it was computed.
+pub(crate) const PENDING: u64 = 0;
+
+/// Merges ranges that overlap or nearly touch.
+fn merged(ranges: impl Iterator<Item = (u64, u64)>) -> Vec<(u64, u64)> {
+    let mut ranges: Vec<_> = ranges.collect();
+    ranges.sort_unstable();
+    let mut merged: Vec<(u64, u64)> = Vec::with_capacity(ranges.len());
+    for (start, end) in ranges {
+        match merged.last_mut() {
+            Some(last) if start <= last.1 + GAP => last.1 = last.1.max(end),
+            _ => merged.push((start, end)),
+        }
+    }
+    merged
+}

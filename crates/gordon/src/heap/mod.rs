@@ -1,0 +1,564 @@
+//! The heap: [`Heap`] and the rules under which it is shared.
+//!
+//! One lock holds the state. Updates take it alone, views share it. Collections run with it held
+//! alone, between updates, so no program ever sees an object move. Waiting for the bank is done
+//! without it, so commits of several threads share a sync.
+
+mod commit;
+mod cycle;
+mod durable;
+mod handles;
+mod layout;
+mod log;
+mod options;
+mod recover;
+mod state;
+mod store_list;
+mod transitory;
+mod tx;
+mod verify;
+
+pub use handles::Handle;
+pub use layout::{Bandwidths, bandwidths};
+pub use options::{Collector, Limits, Options, Report};
+pub use state::Counters;
+pub use tx::{Tx, View};
+pub use verify::Census;
+
+use crate::error::{Error, Result};
+use crate::flash::{Bank, BankCounters, FileMedium, Identity, Medium, MemoryMedium, Model};
+use crate::object::Header;
+use layout::{identity_for, segment_bytes};
+use state::State;
+use std::cell::RefCell;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// The root's object: one pointer, and the schema of what it points to.
+const ROOT: Header = Header::record(true, 1, 1, crate::persist::schema_of("root"));
+/// Words from the root's header to its pointer.
+const ROOT_POINTER: u64 = 1;
+/// Bytes of immutable data that are in the log and not yet stable in their place, after which they
+/// are synced: what a flip waits for stays short.
+const UNSYNCED: u64 = 1 << 20;
+
+/// What the threads of a heap share.
+#[derive(Debug)]
+struct Shared {
+    id: u64,
+    state: RwLock<State>,
+    collector: Collector,
+    /// Set when there is work for the collector, or the heap is closed.
+    wake: Mutex<Wake>,
+    woken: Condvar,
+}
+
+#[derive(Debug, Default, PartialEq, Eq)]
+enum Wake {
+    #[default]
+    Idle,
+    Work,
+    Close,
+}
+
+/// A persistent heap. Whatever its root reaches after a commit is there again after a crash.
+///
+/// ```
+/// use gordon::{Heap, Options, Persist, Ref, Text};
+///
+/// #[derive(Clone, Copy, Persist)]
+/// struct Note<'t> {
+///     text: Text<'t>,
+///     older: Option<Ref<'t, Note<'t>>>,
+/// }
+///
+/// let folder = tempfile::tempdir().unwrap();
+/// let path = folder.path().join("notes");
+/// let heap = Heap::create(&path, 1 << 20, Options::default())?;
+/// for text in ["first", "second"] {
+///     heap.update(|tx| {
+///         let older = tx.root()?;
+///         tx.set_root(tx.alloc(Note { text: tx.text(text), older }));
+///         Ok(())
+///     })?;
+/// }
+/// drop(heap);
+///
+/// let heap = Heap::open(&path, Options::default())?;
+/// heap.view(|view| {
+///     let newest = view.root::<Ref<Note>>()?.unwrap().read();
+///     assert_eq!(&*newest.text, "second");
+///     assert_eq!(&*newest.older.unwrap().read().text, "first");
+///     Ok(())
+/// })?;
+/// # Ok::<(), gordon::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Heap {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+    closed: bool,
+}
+
+thread_local! {
+    /// Heaps that this thread has locked.
+    static INSIDE: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Notes that this thread is inside an operation of a heap.
+struct Inside;
+
+impl Inside {
+    fn enter(id: u64, what: &'static str) -> Result<Self> {
+        INSIDE.with_borrow_mut(|inside| {
+            if inside.contains(&id) {
+                return Err(Error::Nested(what));
+            }
+            inside.push(id);
+            Ok(Self)
+        })
+    }
+}
+
+impl Drop for Inside {
+    fn drop(&mut self) {
+        INSIDE.with_borrow_mut(|inside| inside.pop());
+    }
+}
+
+/// What a thread that has the heap locked is doing.
+#[derive(PartialEq, Eq)]
+enum Doing {
+    /// Running the program's closure: undone if it panics.
+    Change,
+    /// Committing or collecting: a panic there is a bug, and the heap must not go on.
+    Work,
+}
+
+/// The lock of an update, with what to do if it panics.
+struct AbortOnPanic<'a>(RwLockWriteGuard<'a, State>, Doing);
+
+impl Drop for AbortOnPanic<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            match self.1 {
+                Doing::Change => self.0.abort(),
+                Doing::Work => {
+                    self.0.fail(Error::Failed(
+                        "a panic in a commit or a collection".to_owned(),
+                    ));
+                }
+            }
+        }
+    }
+}
+
+impl Heap {
+    /// Makes a heap in a new file of about `size` bytes, or on a block device.
+    ///
+    /// # Errors
+    /// The file exists or cannot be written, or the size is out of range.
+    pub fn create(path: &Path, size: u64, options: Options) -> Result<Self> {
+        Self::create_with_progress(path, size, options, &mut |_, _| {})
+    }
+
+    /// As [`Heap::create`]; `progress` is told of bytes written, and of how many there will be.
+    ///
+    /// # Errors
+    /// As for [`Heap::create`].
+    pub fn create_with_progress(
+        path: &Path,
+        size: u64,
+        options: Options,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<Self> {
+        let identity = identity_for(size, 0, segment_bytes(size))?;
+        let length = identity.length();
+        let medium = FileMedium::create(path, length, &mut |done| progress(done, length))?;
+        Self::create_on(Arc::new(medium), identity, options)
+    }
+
+    /// Opens the heap in a file or on a block device, as of its last commit.
+    ///
+    /// # Errors
+    /// There is none, it is of another version or machine, damaged, or in use; or its addresses are.
+    pub fn open(path: &Path, options: Options) -> Result<Self> {
+        Self::open_on(Arc::new(FileMedium::open(path)?), options)
+    }
+
+    /// Makes a heap on an emulated bank of `segments` segments, in memory.
+    ///
+    /// # Errors
+    /// There is not enough memory, or too few segments.
+    pub fn emulated(model: Model, segments: u64, options: Options) -> Result<Self> {
+        let options = Options {
+            model: Some(model),
+            ..options
+        };
+        let segment = model.segment_bytes();
+        let identity = identity_for(segments * segment, model.ways as u32, segment)?;
+        let medium = MemoryMedium::new(identity.length())?;
+        Self::create_on(Arc::new(medium), identity, options)
+    }
+
+    /// Makes a heap of about `size` bytes on any medium, with segments of `segment_bytes`.
+    ///
+    /// # Errors
+    /// As for [`Heap::create`].
+    pub fn create_in(
+        make: impl FnOnce(u64) -> Result<Arc<dyn Medium>>,
+        size: u64,
+        segment_bytes: u64,
+        options: Options,
+    ) -> Result<Self> {
+        let ways = options.model.map_or(0, |model| model.ways as u32);
+        let identity = identity_for(size, ways, segment_bytes)?;
+        Self::create_on(make(identity.length())?, identity, options)
+    }
+
+    fn create_on(medium: Arc<dyn Medium>, identity: Identity, options: Options) -> Result<Self> {
+        let bank = Bank::create(medium, identity, options.model)?;
+        Self::start(State::create(bank, options.limits)?, options)
+    }
+
+    /// Opens the heap on a medium.
+    ///
+    /// # Errors
+    /// As for [`Heap::open`].
+    pub fn open_on(medium: Arc<dyn Medium>, options: Options) -> Result<Self> {
+        let bank = Bank::open(medium, options.model)?;
+        let mut state = State::recover(bank, options.key, options.limits)?;
+        state.resume()?;
+        Self::start(state, options)
+    }
+
+    /// Checks every object, pointer and checksum of the heap on a medium. Writes nothing, but for data of
+    /// a commit that was cut short of its place.
+    ///
+    /// # Errors
+    /// As for [`Heap::open`].
+    pub fn inspect(medium: Arc<dyn Medium>, key: Option<u64>) -> Result<Report> {
+        let bank = Bank::open(medium, None)?;
+        State::recover(bank, key, Limits::default())?.report()
+    }
+
+    fn start(state: State, options: Options) -> Result<Self> {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let shared = Arc::new(Shared {
+            id: NEXT.fetch_add(1, Ordering::Relaxed),
+            state: RwLock::new(state),
+            collector: options.collector,
+            wake: Mutex::default(),
+            woken: Condvar::new(),
+        });
+        let thread = if options.collector == Collector::Beside {
+            let shared = Arc::clone(&shared);
+            let spawned = std::thread::Builder::new()
+                .name("gordon-collect".to_owned())
+                .spawn(move || collect_beside(&shared))
+                .map_err(|error| Error::io("starting the collector", error))?;
+            Some(spawned)
+        } else {
+            None
+        };
+        Ok(Self {
+            shared,
+            thread,
+            closed: false,
+        })
+    }
+
+    /// Changes the heap and commits: what `change` did is stable when this returns. If it returns an
+    /// error or panics, all that was done since the last commit is undone.
+    ///
+    /// Updates of several threads run one after the other, and wait for the bank together.
+    ///
+    /// # Errors
+    /// That of `change`; or there is no room, and nothing has changed; or the bank failed, and the
+    /// heap must be opened again.
+    pub fn update<R>(&self, change: impl FnOnce(&Tx<'_>) -> Result<R>) -> Result<R> {
+        let _inside = Inside::enter(self.shared.id, "an update")?;
+        let mut state = AbortOnPanic(self.shared.write(), Doing::Change);
+        state.0.check_failed()?;
+        let changed = change(&Tx::new(&mut state.0));
+        state.1 = Doing::Work;
+        let committed = changed.and_then(|result| Ok((result, state.0.commit()?)));
+        match committed {
+            Ok((result, sequence)) => {
+                let durable = Arc::clone(&state.0.durable);
+                self.shared.after_commit(&mut state.0)?;
+                drop(state);
+                if let Some(sequence) = sequence {
+                    durable.wait(sequence)?;
+                }
+                Ok(result)
+            }
+            Err(error) => {
+                state.0.abort();
+                Err(error)
+            }
+        }
+    }
+
+    /// Changes the heap without a commit. The changes stay, seen by later updates and views, until
+    /// [`Heap::commit`] makes them stable or [`Heap::abort`] undoes them.
+    ///
+    /// # Errors
+    /// That of `change`, and then everything since the last commit is undone; or the heap has failed.
+    pub fn run<R>(&self, change: impl FnOnce(&Tx<'_>) -> Result<R>) -> Result<R> {
+        let _inside = Inside::enter(self.shared.id, "a change")?;
+        let mut state = AbortOnPanic(self.shared.write(), Doing::Change);
+        state.0.check_failed()?;
+        let changed = change(&Tx::new(&mut state.0));
+        state.1 = Doing::Work;
+        match changed.and_then(|result| state.0.collect_transitory().map(|()| result)) {
+            Ok(result) => Ok(result),
+            Err(error) => {
+                state.0.abort();
+                Err(error)
+            }
+        }
+    }
+
+    /// Makes all changes stable.
+    ///
+    /// # Errors
+    /// There is no room, and the changes are undone; or the bank failed; or this is inside an update.
+    pub fn commit(&self) -> Result<()> {
+        if INSIDE.with_borrow(|inside| inside.contains(&self.shared.id)) {
+            return Err(Error::Nested("a commit"));
+        }
+        self.update(|_| Ok(()))
+    }
+
+    /// Undoes all changes since the last commit.
+    ///
+    /// # Errors
+    /// This is inside an update.
+    pub fn abort(&self) -> Result<()> {
+        let _inside = Inside::enter(self.shared.id, "an abort")?;
+        self.shared.write().abort();
+        Ok(())
+    }
+
+    /// Reads the heap, with changes that are not committed. Views of several threads run at once.
+    ///
+    /// # Errors
+    /// That of `read`.
+    pub fn view<R>(&self, read: impl FnOnce(&View<'_>) -> Result<R>) -> Result<R> {
+        let _inside = Inside::enter(self.shared.id, "a view")?;
+        let state = self.shared.read();
+        read(&View::new(&state))
+    }
+
+    /// Collects persistent space now, whatever the limits say.
+    ///
+    /// # Errors
+    /// There is no room for the copies, the bank failed, or this is inside an update.
+    pub fn collect(&self) -> Result<()> {
+        let _inside = Inside::enter(self.shared.id, "a collection")?;
+        let mut state = AbortOnPanic(self.shared.write(), Doing::Work);
+        state.0.check_failed()?;
+        state.0.collect_now()
+    }
+
+    /// Lets `ns` of modelled time pass on an emulated bank, as if the program were thinking.
+    ///
+    /// # Errors
+    /// The bank failed.
+    pub fn pass(&self, ns: u64) -> Result<()> {
+        self.shared.write().bank.pass(ns)
+    }
+
+    /// Whether a persistent collection is under way.
+    #[must_use]
+    pub fn is_collecting(&self) -> bool {
+        self.shared.read().cycle.is_some()
+    }
+
+    /// What the heap did since it was opened.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        self.shared.read().counters
+    }
+
+    /// What the bank did since it was opened.
+    #[must_use]
+    pub fn bank_counters(&self) -> BankCounters {
+        let state = self.shared.read();
+        let mut counters = state.bank.counters();
+        counters.syncs += state.durable.syncs();
+        counters
+    }
+
+    /// Checks every object and pointer, and tells what is there.
+    ///
+    /// # Errors
+    /// Something is damaged, or there are changes that are not committed.
+    pub fn report(&self) -> Result<Report> {
+        let _inside = Inside::enter(self.shared.id, "a report")?;
+        self.shared.read().report()
+    }
+
+    /// The persistent key.
+    #[must_use]
+    pub fn key(&self) -> u64 {
+        self.shared.read().bank.identity().key
+    }
+
+    /// Waits until all is stable, and closes the heap. Changes that are not committed are lost.
+    ///
+    /// # Errors
+    /// The bank failed.
+    pub fn close(mut self) -> Result<()> {
+        self.shut()
+    }
+
+    fn shut(&mut self) -> Result<()> {
+        self.closed = true;
+        self.shared.signal(Wake::Close);
+        if let Some(thread) = self.thread.take() {
+            // A collector that has panicked has said so.
+            let _ = thread.join();
+        }
+        let mut state = self.shared.write();
+        state.abort();
+        state.close()
+    }
+}
+
+impl Drop for Heap {
+    fn drop(&mut self) {
+        if !self.closed {
+            // Commits are stable without this; who wants to know calls `close`.
+            let _ = self.shut();
+        }
+    }
+}
+
+impl Shared {
+    fn write(&self) -> RwLockWriteGuard<'_, State> {
+        // An update that panics is undone before its lock is released (`AbortOnPanic`).
+        self.state.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, State> {
+        self.state.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn signal(&self, what: Wake) {
+        let mut wake = self.wake.lock().unwrap_or_else(PoisonError::into_inner);
+        if *wake != Wake::Close {
+            *wake = what;
+        }
+        drop(wake);
+        self.woken.notify_all();
+    }
+
+    /// The collector's share of a commit.
+    fn after_commit(&self, state: &mut State) -> Result<()> {
+        let worked = match self.collector {
+            Collector::Beside => {
+                state.start_cycle_if_due();
+                if state.cycle.is_some() || state.unsynced_bytes > UNSYNCED {
+                    self.signal(Wake::Work);
+                }
+                Ok(())
+            }
+            Collector::AtCommit => {
+                let synced = if state.unsynced_bytes > UNSYNCED {
+                    state.sync()
+                } else {
+                    Ok(())
+                };
+                synced.and_then(|()| state.slice())
+            }
+            Collector::Stop => {
+                state.start_cycle_if_due();
+                if state.cycle.is_some() {
+                    state.run_cycle()
+                } else {
+                    Ok(())
+                }
+            }
+        };
+        match worked {
+            // The commit itself is there; the next one that finds no room says so.
+            Err(Error::Full { .. } | Error::WornOut { .. }) => Ok(()),
+            worked => worked,
+        }
+    }
+}
+
+/// The thread of [`Collector::Beside`].
+fn collect_beside(shared: &Shared) {
+    /// Words of a slice: well under a millisecond.
+    const SLICE: u64 = 1 << 15;
+    loop {
+        let mut wake = shared.wake.lock().unwrap_or_else(PoisonError::into_inner);
+        while *wake == Wake::Idle {
+            wake = shared
+                .woken
+                .wait(wake)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+        if *wake == Wake::Close {
+            return;
+        }
+        drop(wake);
+        let mut locked = AbortOnPanic(shared.write(), Doing::Work);
+        let state = &mut *locked.0;
+        let worked = match state.step(SLICE) {
+            Ok(true) if state.store_list.is_empty() => state.flip(),
+            worked => worked.map(|_| ()),
+        };
+        if let Err(error) = worked
+            && !matches!(error, Error::Full { .. } | Error::WornOut { .. })
+        {
+            state.fail(error);
+        }
+        // A flip that waits for a commit is woken by it.
+        let idle = state.cycle.is_none() || !state.store_list.is_empty();
+        let sync = !idle || std::mem::take(&mut state.unsynced_bytes) > 0;
+        let (medium, durable) = (Arc::clone(state.bank.medium()), Arc::clone(&state.durable));
+        drop(locked);
+        // What a slice, or commits, wrote is made stable here, so that no commit has to.
+        if sync && let Err(error) = medium.sync() {
+            durable.fail(&Error::io("syncing the bank", error));
+        }
+        if idle {
+            let mut wake = shared.wake.lock().unwrap_or_else(PoisonError::into_inner);
+            if *wake == Wake::Work {
+                *wake = Wake::Idle;
+            }
+        } else {
+            std::thread::sleep(Duration::from_micros(50));
+        }
+    }
+}
+
+impl State {
+    fn report(&self) -> Result<Report> {
+        if !self.store_list.is_empty() {
+            return Err(Error::Nested(
+                "a report with changes that are not committed",
+            ));
+        }
+        Ok(Report {
+            identity: *self.bank.identity(),
+            segments: self.bank.segments().to_vec(),
+            sequence: self.sequence,
+            immutable_bytes: self.immutable.used(&self.region),
+            mutable_bytes: self.mutable.used(&self.region),
+            log_bytes: self.log.used(&self.region),
+            has_root: self
+                .region
+                .load(self.root() + ROOT_POINTER * crate::region::WORD)
+                != 0,
+            census: verify::verify(self)?,
+        })
+    }
+}

@@ -1,0 +1,92 @@
+//! How a heap is opened, and what it tells of itself.
+
+use super::verify::Census;
+use crate::flash::{Identity, Model, Segment};
+
+/// When collections begin (the limit pointers of section 6.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes of new space after which an update that is not committed is followed by a minor
+    /// collection.
+    pub new_bytes: u64,
+    /// Bytes of old space after which that is a major one.
+    pub old_bytes: u64,
+    /// New bytes of immutable or mutable data after which persistent space is collected, so that
+    /// immutable space ends on a segment boundary. By default as much as was alive, at least an
+    /// eighth of the bank.
+    pub persistent_bytes: Option<u64>,
+    /// Bytes of the persistent log after which it is compacted, rounded up to whole segments; at
+    /// least twice what it began with. By default a sixteenth of the bank.
+    pub log_bytes: Option<u64>,
+    /// Bytes of objects that a commit handles at most for a persistent collection
+    /// ([`Collector::AtCommit`]). By default 1 MiB, and on an emulated bank what it writes in 2 ms.
+    pub slice_bytes: Option<u64>,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            new_bytes: 4 << 20,
+            old_bytes: 16 << 20,
+            persistent_bytes: None,
+            log_bytes: None,
+            slice_bytes: None,
+        }
+    }
+}
+
+/// Who does the work of persistent collections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Collector {
+    /// A thread beside the program, in slices, between its updates.
+    Beside,
+    /// Every commit does a slice: the same every time.
+    AtCommit,
+    /// The commit that reaches a limit does all of it, as in the paper.
+    Stop,
+}
+
+/// How a heap is opened.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// When collections begin.
+    pub limits: Limits,
+    /// Who does them.
+    pub collector: Collector,
+    /// The persistent key that the bank must have.
+    pub key: Option<u64>,
+    /// Timing of an emulated bank; `None` for a durable one.
+    pub model: Option<Model>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            limits: Limits::default(),
+            collector: Collector::Beside,
+            key: None,
+            model: None,
+        }
+    }
+}
+
+/// What `info` and `check` tell.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// What never changes of the bank.
+    pub identity: Identity,
+    /// The segment table.
+    pub segments: Vec<Segment>,
+    /// Number of the last state.
+    pub sequence: u64,
+    /// Bytes of immutable space in use, garbage included.
+    pub immutable_bytes: u64,
+    /// Bytes of mutable space in use, garbage included.
+    pub mutable_bytes: u64,
+    /// Bytes of the persistent log.
+    pub log_bytes: u64,
+    /// Whether the root has been set.
+    pub has_root: bool,
+    /// Objects and pointers, all of them checked.
+    pub census: Census,
+}

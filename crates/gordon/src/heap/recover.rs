@@ -1,0 +1,358 @@
+//! Recovery (section 6.2): finds the newest state whose mini-log entry, log and extents are all
+//! whole, rebuilds mutable space from the log, and goes on with the whole records that follow.
+//!
+//! A power cut can leave any part of what was written since the last sync. So the newest mini-log
+//! entry may speak of a record that is not there; then the entry before it is tried. A state that an
+//! entry, a record or the segment table says to have been stable and that cannot be read is damage,
+//! and is reported.
+
+use super::commit::push_extent;
+use super::cycle::Kind;
+use super::durable::Durable;
+use super::handles::HandleTable;
+use super::log::{
+    Entry, Extent, MINI_BYTES, Mini, Read, Record, RecordFront, entries, next_record,
+};
+use super::state::{Counters, Space, State};
+use super::store_list::StoreList;
+use super::{Limits, ROOT, verify};
+use crate::error::{Error, Result};
+use crate::flash::{Bank, Identity};
+use crate::region::{Area, Region, WORD};
+use std::sync::Arc;
+
+/// Sequence numbers that no state of an earlier run can have used begin at a multiple of this.
+const RUN: u64 = 1 << 20;
+
+/// The region for a bank: areas that hold more than the whole bank could.
+pub(crate) fn region_for(identity: &Identity) -> Result<Region> {
+    Region::reserve(identity.base, area_shift(identity))
+}
+
+/// Two to this power bytes is an area.
+pub(crate) fn area_shift(identity: &Identity) -> u32 {
+    let capacity = identity.segment_bytes * identity.segments;
+    capacity.next_power_of_two().max(1 << 30).ilog2()
+}
+
+impl State {
+    /// A new heap on an empty bank.
+    pub(crate) fn create(bank: Bank, limits: Limits) -> Result<Self> {
+        let region = region_for(bank.identity())?;
+        let mut state = Self::assemble(bank, region, limits);
+        for area in [Area::MiniLog0, Area::MiniLog1, Area::Log0, Area::ImmutableA] {
+            let end = state.region.start(area) + 1;
+            state.extend(area, end)?;
+        }
+        let root = state.mutable.take(&mut state.region, ROOT.words())?;
+        state.region.store(root, ROOT.0);
+        let mut record = Record::new();
+        record.write(root, state.region.words(root, ROOT.words()));
+        let (words, hash) = record.seal(state.sequence, 0, state.log_hash);
+        state
+            .bank
+            .write(state.log.next, bytemuck::cast_slice(&words))?;
+        state.log.next += words.len() as u64 * WORD;
+        state.log_hash = hash;
+        state.compacted_end = state.log.next;
+        state.write_mini()?;
+        state.bank.sync()?;
+        Ok(state)
+    }
+
+    fn assemble(bank: Bank, region: Region, limits: Limits) -> Self {
+        let sequence = RUN;
+        let space = |area| Space::new(area, &region);
+        Self {
+            handles: Arc::new(HandleTable::default()),
+            durable: Arc::new(Durable::new(Arc::clone(bank.medium()), sequence)),
+            store_list: StoreList::default(),
+            new: space(Area::New),
+            old: space(Area::OldA),
+            immutable: space(Area::ImmutableA),
+            mutable: space(Area::MutableA),
+            log: space(Area::Log0),
+            log_hash: bank.identity().key,
+            mini: space(Area::MiniLog0),
+            sequence,
+            extents: Vec::new(),
+            collected_end: region.start(Area::ImmutableA),
+            collected_mutable: 0,
+            compacted_end: region.start(Area::Log0),
+            unsynced_bytes: 0,
+            committed_bytes: 0,
+            cycle: None,
+            counters: Counters::default(),
+            limits,
+            bank,
+            region,
+        }
+    }
+
+    /// The state of the last commit, all of it checked. Writes nothing but immutable data that is in the
+    /// log and has not reached its place.
+    pub(crate) fn recover(mut bank: Bank, key: Option<u64>, limits: Limits) -> Result<Self> {
+        let key = key.unwrap_or(bank.identity().key);
+        let mut region = region_for(bank.identity())?;
+        bank.recover(&mut region, key)?;
+        let mut state = Self::assemble(bank, region, limits);
+        let minis = state.read_minis(key);
+        let Some(&(at, newest)) = minis.first() else {
+            return Err(Error::corrupted("no entry of the mini-log can be read"));
+        };
+        let Some(recovered) = minis.iter().find_map(|(_, mini)| state.restore(mini, key)) else {
+            return Err(Error::corrupted(
+                "the log of no entry of the mini-log can be read",
+            ));
+        };
+        let stable = minis.iter().map(|(_, mini)| mini.stable).max().unwrap_or(0);
+        let (later, known) = state.later_records();
+        let stable = stable.max(state.bank.stable()).max(known);
+        if recovered < stable {
+            return Err(Error::corrupted(format!(
+                "state {stable} was stable and cannot be read, but only state {recovered}"
+            )));
+        }
+        state.mini = Space {
+            area: state.region.area(at).expect("a mini-log"),
+            next: at + MINI_BYTES,
+        };
+        let newest = newest.sequence.max(recovered).max(later);
+        state.sequence = (newest / RUN + 1) * RUN;
+        let medium = Arc::clone(state.bank.medium());
+        state.durable = Arc::new(Durable::new(medium, recovered));
+        // How much of it is garbage is not known: the next collection is due when it has doubled.
+        state.collected_end = state.immutable.next;
+        state.collected_mutable = state.mutable.used(&state.region);
+        verify::verify(&state)?;
+        Ok(state)
+    }
+
+    /// All whole entries of the mini-log and where they are, newest first.
+    fn read_minis(&self, key: u64) -> Vec<(u64, Mini)> {
+        let mut minis = Vec::new();
+        for area in [Area::MiniLog0, Area::MiniLog1] {
+            let start = self.region.start(area);
+            let words = self
+                .region
+                .words(start, (self.region.end(area) - start) / WORD);
+            for (index, words) in words.as_chunks::<8>().0.iter().enumerate() {
+                if let Some(mini) = Mini::decode(words, key) {
+                    minis.push((start + index as u64 * MINI_BYTES, mini));
+                }
+            }
+        }
+        minis.sort_unstable_by_key(|(_, mini)| std::cmp::Reverse(mini.sequence));
+        minis
+    }
+
+    /// Restores the state that `mini` names, if all of it is there, and takes it on by the whole
+    /// records that follow; returns the number of the state that was reached.
+    fn restore(&mut self, mini: &Mini, key: u64) -> Option<u64> {
+        let area_of_end = |end: u64| self.region.area(end.saturating_sub(1));
+        let immutable = match self.region.area(mini.immutable_end) {
+            Some(area) if self.region.start(area) == mini.immutable_end => Some(area),
+            _ => area_of_end(mini.immutable_end),
+        };
+        let (Some(immutable), Some(mutable), Some(log)) = (
+            immutable,
+            area_of_end(mini.mutable_end),
+            area_of_end(mini.log_end),
+        ) else {
+            return None;
+        };
+        self.region.discard(mutable, 0);
+        self.immutable = Space {
+            area: immutable,
+            next: mini.immutable_end,
+        };
+        self.mutable = Space {
+            area: mutable,
+            next: mini.mutable_end,
+        };
+        self.log = Space {
+            area: log,
+            next: mini.log_end,
+        };
+        self.extents.clear();
+        self.collected_end = self.region.start(immutable);
+        let sane = matches!(immutable, Area::ImmutableA | Area::ImmutableB)
+            && matches!(mutable, Area::MutableA | Area::MutableB)
+            && matches!(log, Area::Log0 | Area::Log1)
+            && [mini.immutable_end, mini.mutable_end, mini.log_end]
+                .iter()
+                .all(|end| end.is_multiple_of(WORD))
+            && mini.log_end <= self.region.end(log)
+            && mini.immutable_end <= self.region.end(immutable);
+        if sane { self.replay(mini, key) } else { None }
+    }
+
+    /// The highest number of any record behind the end of the log, and the newest state that one
+    /// of them says to have been stable.
+    fn later_records(&self) -> (u64, u64) {
+        let end = self.region.end(self.log.area);
+        let rest = self
+            .region
+            .words(self.log.next, (end - self.log.next) / WORD);
+        let fronts = (0..rest.len()).filter_map(|at| RecordFront::read(&rest[at..]));
+        fronts.fold((0, 0), |(number, stable), front| {
+            (number.max(front.sequence), stable.max(front.stable))
+        })
+    }
+
+    /// Replays the log up to its end-pointer, and what follows.
+    fn replay(&mut self, mini: &Mini, key: u64) -> Option<u64> {
+        let start = self.region.start(self.log.area);
+        self.compacted_end = start;
+        let mapped = self.region.end(self.log.area) - start;
+        let log = self.region.words(start, mapped / WORD).to_vec();
+        let named = ((mini.log_end - start) / WORD) as usize;
+        let mut rest = &log[..named];
+        self.log_hash = key;
+        while !rest.is_empty() {
+            let read = next_record(&mut rest, self.log_hash)?;
+            self.replay_record(&read)?;
+        }
+        if self.log_hash != mini.record_hash {
+            return None;
+        }
+        let mut recovered = mini.sequence;
+        let mut rest = &log[named..];
+        let before = rest.len();
+        while let Some(read) = next_record(&mut rest, self.log_hash) {
+            // What is in flight may have lost the data that it speaks of.
+            if !self.follows(&read) {
+                break;
+            }
+            self.replay_record(&read)?;
+            recovered = read.front.sequence;
+            self.log.next = mini.log_end + (before - rest.len()) as u64 * WORD;
+        }
+        Some(recovered)
+    }
+
+    /// Moves the ends of the spaces on to those of a record, if all of it is there.
+    fn follows(&mut self, read: &Read<'_>) -> bool {
+        let (mut immutable, mut mutable) = (self.immutable.next, self.mutable.next);
+        for entry in entries(read.entries) {
+            match entry {
+                None => return false,
+                Some(Entry::Write { address, words }) => {
+                    mutable = mutable.max(address.saturating_add(words.len() as u64 * WORD));
+                }
+                Some(Entry::Data { address, words }) => {
+                    immutable = immutable.max(address.saturating_add(words.len() as u64 * WORD));
+                }
+                Some(Entry::Extent(extent)) => {
+                    immutable = immutable.max(extent.start.saturating_add(extent.bytes));
+                    if self.extent_of(extent) != Some(extent) {
+                        return false;
+                    }
+                }
+            }
+        }
+        let mapped = immutable <= self.region.end(self.immutable.area);
+        if mapped {
+            self.immutable.next = immutable;
+            self.mutable.next = mutable;
+        }
+        mapped
+    }
+
+    fn replay_record(&mut self, read: &Read<'_>) -> Option<()> {
+        for entry in entries(read.entries) {
+            match entry? {
+                Entry::Write { address, words } => self.restore_words(address, words)?,
+                Entry::Data { address, words } => self.restore_data(address, words)?,
+                Entry::Extent(extent) => self.restore_extent(extent)?,
+            }
+        }
+        self.log_hash = read.hash;
+        Some(())
+    }
+
+    fn restore_words(&mut self, address: u64, words: &[u64]) -> Option<()> {
+        let end = address.checked_add(words.len() as u64 * WORD)?;
+        let start = self.region.start(self.mutable.area);
+        self.region
+            .grow(self.mutable.area, self.mutable.next - start)
+            .ok()?;
+        let inside = address >= start && end <= self.mutable.next && address.is_multiple_of(WORD);
+        inside.then(|| {
+            self.region
+                .words_mut(address, words.len() as u64)
+                .copy_from_slice(words);
+        })
+    }
+
+    /// Immutable data that is in the log may not have reached its place.
+    fn restore_data(&mut self, address: u64, words: &[u64]) -> Option<()> {
+        let extent = Extent::of(address, words);
+        if self.extent_of(extent)? != extent {
+            self.bank.write(address, bytemuck::cast_slice(words)).ok()?;
+        }
+        self.restore_extent(extent)
+    }
+
+    /// The extent as it is on the bank, if it lies in immutable space.
+    fn extent_of(&self, extent: Extent) -> Option<Extent> {
+        let end = extent.start.checked_add(extent.bytes)?;
+        let inside = extent.start >= self.region.start(self.immutable.area)
+            && end <= self.region.end(self.immutable.area)
+            && extent.start.is_multiple_of(WORD)
+            && extent.bytes.is_multiple_of(WORD);
+        inside.then(|| {
+            Extent::of(
+                extent.start,
+                self.region.words(extent.start, extent.bytes / WORD),
+            )
+        })
+    }
+
+    fn restore_extent(&mut self, extent: Extent) -> Option<()> {
+        let follows = self
+            .extents
+            .last()
+            .is_none_or(|last| last.start + last.bytes <= extent.start);
+        let inside = extent.start.checked_add(extent.bytes)? <= self.immutable.next;
+        if !follows || !inside || self.extent_of(extent)? != extent {
+            return None;
+        }
+        if extent.bytes > 0 {
+            push_extent(&mut self.extents, extent, &self.region);
+        }
+        Some(())
+    }
+
+    /// Makes a recovered heap ready to be written: gives back what no state needs, and steps over
+    /// cells that a crash has left written behind the last commit.
+    pub(crate) fn resume(&mut self) -> Result<()> {
+        // After a kill what was read may have been on its way only.
+        self.bank.sync()?;
+        for area in [self.log.area.other(), self.immutable.area.other()] {
+            self.release(area)?;
+        }
+        for area in [Area::MiniLog0, Area::MiniLog1] {
+            self.extend(area, self.region.start(area) + 1)?;
+        }
+        let erased = |state: &Self, at: u64| state.bank.first_erased(&state.region, at);
+        self.mini.next = erased(self, self.mini.next).next_multiple_of(MINI_BYTES);
+        self.immutable.next = erased(self, self.immutable.next).next_multiple_of(WORD);
+        if erased(self, self.log.next) != self.log.next {
+            self.start_cycle(Kind::Truncate);
+            self.run_cycle()?;
+        }
+        Ok(())
+    }
+
+    /// Notes on flash that the last commit was stable, so that damage to it is seen as such.
+    pub(crate) fn close(&mut self) -> Result<()> {
+        self.check_failed()?;
+        self.sequence += 1;
+        self.write_mini().map_err(|error| self.fail(error))?;
+        self.durable.appended(self.sequence);
+        self.durable.wait(self.sequence)?;
+        let noted = self.bank.note_stable(self.sequence);
+        noted.map_err(|error| self.fail(error))
+    }
+}

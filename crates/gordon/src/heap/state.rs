@@ -1,0 +1,221 @@
+//! What a heap is while it is open (Figures 2 and 3): its spaces, the store list, where the logs
+//! end, and the persistent collection under way.
+//!
+//! The state between two operations: no object in new or old space has been forwarded; every
+//! pointer in persistent space, but for words in the store list, points into persistent space; old
+//! space points into new space only in words of the store list.
+
+use super::Limits;
+use super::cycle::Cycle;
+use super::durable::Durable;
+use super::handles::HandleTable;
+use super::log::Extent;
+use super::store_list::{Span, StoreList};
+use crate::error::{Error, Result};
+use crate::flash::Bank;
+use crate::object::Header;
+use crate::region::{Area, Region, WORD};
+use std::sync::Arc;
+
+/// A space that is allocated from front to back.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Space {
+    pub(crate) area: Area,
+    /// Address of the next object.
+    pub(crate) next: u64,
+}
+
+impl Space {
+    pub(crate) fn new(area: Area, region: &Region) -> Self {
+        Self {
+            area,
+            next: region.start(area),
+        }
+    }
+
+    /// Bytes in use.
+    pub(crate) fn used(&self, region: &Region) -> u64 {
+        self.next - region.start(self.area)
+    }
+
+    /// Makes room for `words` at the end, in DRAM.
+    pub(crate) fn take(&mut self, region: &mut Region, words: u64) -> Result<u64> {
+        let end = self.next + words * WORD;
+        if end > region.end(self.area) {
+            region.grow(self.area, end - region.start(self.area))?;
+        }
+        Ok(std::mem::replace(&mut self.next, end))
+    }
+}
+
+/// What a heap did since it was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Commits that changed something.
+    pub commits: u64,
+    /// Changes given up.
+    pub aborts: u64,
+    /// Collections of new space into old space.
+    pub minor: u64,
+    /// Collections of old space.
+    pub major: u64,
+    /// Collections of persistent space that ended.
+    pub persistent: u64,
+    /// Times the persistent log was compacted into its other half.
+    pub truncations: u64,
+    /// Bytes of immutable data that commits wrote.
+    pub immutable_bytes: u64,
+    /// Bytes of log records that commits wrote.
+    pub log_bytes: u64,
+    /// Longest time that a commit did work of a persistent collection, in real ns.
+    pub slice_max_ns: u64,
+    /// The same in modelled ns of an emulated bank.
+    pub slice_max_modelled_ns: u64,
+}
+
+/// An open heap, but for its lock.
+#[derive(Debug)]
+pub(crate) struct State {
+    pub(crate) bank: Bank,
+    pub(crate) limits: Limits,
+    pub(crate) handles: Arc<HandleTable>,
+    pub(crate) durable: Arc<Durable>,
+    pub(crate) store_list: StoreList,
+    pub(crate) new: Space,
+    pub(crate) old: Space,
+    pub(crate) immutable: Space,
+    pub(crate) mutable: Space,
+    pub(crate) log: Space,
+    pub(crate) log_hash: u64,
+    pub(crate) mini: Space,
+    pub(crate) sequence: u64,
+    /// Checksums of all of immutable space, in order of address.
+    pub(crate) extents: Vec<Extent>,
+    /// Where immutable space ended after the last collection.
+    pub(crate) collected_end: u64,
+    /// Bytes of mutable space after the last collection.
+    pub(crate) collected_mutable: u64,
+    /// Where the log ended after the last compaction.
+    pub(crate) compacted_end: u64,
+    /// Bytes of immutable data that are stable in the log only.
+    pub(crate) unsynced_bytes: u64,
+    /// Bytes that the last commit wrote.
+    pub(crate) committed_bytes: u64,
+    pub(crate) cycle: Option<Cycle>,
+    pub(crate) counters: Counters,
+    /// Last, because everything above speaks of addresses in it.
+    pub(crate) region: Region,
+}
+
+impl State {
+    /// Address of the root: a mutable record of one pointer and a schema, first in mutable space.
+    pub(crate) fn root(&self) -> u64 {
+        self.region.start(self.mutable.area)
+    }
+
+    /// A new object in new space, with its payload filled by `fill`.
+    pub(crate) fn allocate(&mut self, header: Header, fill: impl FnOnce(&mut [u64])) -> u64 {
+        let address = match self.new.take(&mut self.region, header.words()) {
+            Ok(address) => address,
+            Err(error) => panic!("an update allocates too much: {error}"),
+        };
+        self.region.store(address, header.0);
+        fill(self.region.words_mut(address + WORD, header.payload()));
+        address
+    }
+
+    /// `write`: replaces words of an object, the first `pointers` of which are pointers.
+    pub(crate) fn mutate(&mut self, object: u64, start: u64, words: &[u64], pointers: usize) {
+        let span = Span {
+            object,
+            start,
+            words: words.len() as u32,
+            pointers: pointers as u32,
+        };
+        // What is in new space did not exist at the last commit, and is found by every collection.
+        if self.region.area(object) != Some(Area::New) {
+            self.store_list.push(&self.region, span);
+        }
+        self.region
+            .words_mut(span.address(), words.len() as u64)
+            .copy_from_slice(words);
+    }
+
+    /// `abort`: restores what was written since the last commit.
+    pub(crate) fn abort(&mut self) {
+        if !self.store_list.is_empty() {
+            self.store_list.undo(&mut self.region);
+            self.note_dirty();
+            self.store_list.clear();
+            self.counters.aborts += 1;
+        }
+    }
+
+    /// Tells the persistent collection under way what has changed in mutable space.
+    pub(crate) fn note_dirty(&mut self) {
+        if let Some(cycle) = &mut self.cycle {
+            cycle
+                .dirty
+                .extend(self.store_list.spans_in(&self.region, self.mutable.area));
+        }
+    }
+
+    /// Refuses to go on after a failure.
+    pub(crate) fn check_failed(&self) -> Result<()> {
+        match self.durable.failure() {
+            Some(why) => Err(Error::Failed(why)),
+            None => Ok(()),
+        }
+    }
+
+    /// Notes that the state on flash is unknown from here on.
+    pub(crate) fn fail(&self, error: Error) -> Error {
+        self.durable.fail(&error);
+        error
+    }
+
+    /// Makes immutable data stable in its place.
+    pub(crate) fn sync(&mut self) -> Result<()> {
+        self.unsynced_bytes = 0;
+        self.bank.sync().map_err(|error| self.fail(error))
+    }
+
+    /// Bytes of a segment.
+    pub(crate) fn segment(&self) -> u64 {
+        self.bank.identity().segment_bytes
+    }
+
+    /// Segments that are missing for `area` to reach to `end`.
+    pub(crate) fn missing(&self, area: Area, end: u64) -> u64 {
+        end.saturating_sub(self.region.end(area))
+            .div_ceil(self.segment())
+    }
+
+    /// Maps erased segments until `area`, of flash, reaches to `end`.
+    pub(crate) fn extend(&mut self, area: Area, end: u64) -> Result<()> {
+        let missing = self.missing(area, end);
+        if end > self.region.start(area) + self.region.extent() {
+            let capacity = self.region.extent();
+            return Err(Error::Full {
+                live: capacity,
+                capacity,
+            });
+        }
+        if missing > 0 {
+            let at = self.region.end(area);
+            self.bank.alloc(&mut self.region, missing, at)?;
+        }
+        Ok(())
+    }
+
+    /// Gives all segments of `area` back.
+    pub(crate) fn release(&mut self, area: Area) -> Result<()> {
+        let start = self.region.start(area);
+        let count = (self.region.end(area) - start) / self.segment();
+        self.region.unmap_flash(area)?;
+        if count > 0 {
+            self.bank.free(start, count)?;
+        }
+        Ok(())
+    }
+}

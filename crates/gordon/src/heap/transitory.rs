@@ -1,0 +1,159 @@
+//! Minor and major collections (sections 5.4 and 6.1): new space is promoted into old space, old
+//! space is copied into its other half. Forwarding addresses stand in the place of headers: this is
+//! DRAM. They run between updates only, so their roots are the handles and the store list.
+
+use super::state::{Space, State};
+use crate::error::Result;
+use crate::object::Header;
+use crate::region::{Area, Region, WORD};
+
+/// A copying collection into `to`.
+struct Copying<'a> {
+    region: &'a mut Region,
+    from: &'a [Area],
+    to: Space,
+}
+
+impl Copying<'_> {
+    /// Where the object at `address` is after the collection.
+    fn forward(&mut self, address: u64) -> Result<u64> {
+        if address == 0
+            || !self
+                .region
+                .area(address)
+                .is_some_and(|area| self.from.contains(&area))
+        {
+            return Ok(address);
+        }
+        let word = self.region.load(address);
+        if !Header::is_valid(word) {
+            // A forwarding address: by this collection, or into persistent space by the commit.
+            return Ok(word);
+        }
+        let words = Header(word).words();
+        let copy = self.to.take(self.region, words)?;
+        self.region.copy(address, copy, words);
+        self.region.store(address, copy);
+        Ok(copy)
+    }
+
+    fn forward_slot(&mut self, slot: u64) -> Result<()> {
+        let target = self.region.load(slot);
+        let forwarded = self.forward(target)?;
+        if forwarded != target {
+            self.region.store(slot, forwarded);
+        }
+        Ok(())
+    }
+
+    /// Follows the pointers of all objects from `scan` on.
+    fn scan(&mut self, mut scan: u64) -> Result<()> {
+        while scan < self.to.next {
+            let header = Header(self.region.load(scan));
+            for offset in header.pointer_offsets() {
+                self.forward_slot(scan + offset * WORD)?;
+            }
+            scan += header.words() * WORD;
+        }
+        Ok(())
+    }
+}
+
+impl State {
+    /// Collects what the limits say after an update that was not committed.
+    pub(crate) fn collect_transitory(&mut self) -> Result<()> {
+        if self.new.used(&self.region) > self.limits.new_bytes {
+            if self.old.used(&self.region) > self.limits.old_bytes {
+                self.major()?;
+            } else {
+                self.minor()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Promotes what is alive in new space into old space.
+    pub(crate) fn minor(&mut self) -> Result<()> {
+        self.counters.minor += 1;
+        let scan = self.old.next;
+        self.old = self.copy_transitory(&[Area::New], self.old, scan)?;
+        self.empty_new();
+        Ok(())
+    }
+
+    /// Copies what is alive in new and old space into the other half of old space.
+    pub(crate) fn major(&mut self) -> Result<()> {
+        self.counters.major += 1;
+        let from = self.old.area;
+        let to = Space::new(from.other(), &self.region);
+        self.old = self.copy_transitory(&[Area::New, from], to, to.next)?;
+        self.region.discard(from, 0);
+        self.empty_new();
+        Ok(())
+    }
+
+    fn empty_new(&mut self) {
+        if self.new.used(&self.region) > self.limits.new_bytes {
+            self.region.discard(Area::New, self.limits.new_bytes);
+        }
+        self.new = Space::new(Area::New, &self.region);
+    }
+
+    fn copy_transitory(&mut self, from: &[Area], to: Space, scan: u64) -> Result<Space> {
+        let mut copying = Copying {
+            region: &mut self.region,
+            from,
+            to,
+        };
+        for address in &mut self.handles.lock().addresses {
+            *address = copying.forward(*address)?;
+        }
+        // Every object in the list is taken for alive, so that an abort can restore it.
+        let mut failed = None;
+        self.store_list
+            .for_each_address(|address| match copying.forward(*address) {
+                Ok(forwarded) => *address = forwarded,
+                Err(error) => failed = Some(error),
+            });
+        if let Some(error) = failed {
+            return Err(error);
+        }
+        for span in self.store_list.spans() {
+            for slot in span.slots() {
+                copying.forward_slot(slot)?;
+            }
+        }
+        copying.scan(scan)?;
+        Ok(copying.to)
+    }
+
+    /// After a commit: what only the program's handles still refer to survives.
+    pub(crate) fn after_commit(&mut self) -> Result<()> {
+        let is_transitory =
+            |address: &u64| self.region.area(*address).is_some_and(Area::is_transitory);
+        let mut held = false;
+        let mut handles = self.handles.lock();
+        for address in handles
+            .addresses
+            .iter_mut()
+            .filter(|address| is_transitory(address))
+        {
+            let word = self.region.load(*address);
+            if Header::is_valid(word) {
+                held = true;
+            } else {
+                *address = word;
+            }
+        }
+        drop(handles);
+        if held {
+            return self.major();
+        }
+        if self.old.used(&self.region) > 0 {
+            self.old = Space::new(self.old.area, &self.region);
+            self.region.discard(self.old.area, 0);
+        }
+        self.empty_new();
+        Ok(())
+    }
+}

@@ -1,0 +1,132 @@
+//! What the program sees inside an update or a view: [`Tx`] and [`View`].
+
+use super::ROOT_POINTER;
+use super::handles::{Handle, HandleTable};
+use super::state::State;
+use crate::brand::Brand;
+use crate::error::{Error, Result};
+use crate::object::Header;
+use crate::persist::Persist;
+use crate::pointer::{Addressed, Pointer, with_words};
+use crate::region::WORD;
+use std::cell::RefCell;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+/// A heap that is being read: see [`Heap::view`](crate::Heap::view).
+#[derive(Debug)]
+pub struct View<'t> {
+    state: &'t State,
+    brand: PhantomData<Brand<'t>>,
+}
+
+/// A heap that is being changed: see [`Heap::update`](crate::Heap::update).
+#[derive(Debug)]
+pub struct Tx<'t> {
+    state: RefCell<&'t mut State>,
+    brand: PhantomData<Brand<'t>>,
+}
+
+fn root<'t, P: Pointer<'t>>(state: &State) -> Result<Option<P>> {
+    let pointer = state.region.load(state.root() + ROOT_POINTER * WORD);
+    if pointer == 0 {
+        return Ok(None);
+    }
+    if state.region.load(state.root() + (ROOT_POINTER + 1) * WORD) != P::SCHEMA {
+        return Err(Error::RootType);
+    }
+    Ok(Some(P::at_address(pointer)))
+}
+
+fn get<'t, P>(handles: &Arc<HandleTable>, handle: &Handle<P>) -> P::At<'t>
+where
+    P: Persist<'static>,
+    P::At<'t>: Pointer<'t>,
+{
+    let address = handle.address(handles).expect("a handle of this heap");
+    P::At::at_address(address)
+}
+
+impl<'t> View<'t> {
+    pub(crate) fn new(state: &'t State) -> Self {
+        Self {
+            state,
+            brand: PhantomData,
+        }
+    }
+
+    /// The persistent root, if it has been set.
+    ///
+    /// # Errors
+    /// It is a value of another type.
+    pub fn root<P: Pointer<'t>>(&self) -> Result<Option<P>> {
+        root(self.state)
+    }
+
+    /// What a handle refers to.
+    ///
+    /// # Panics
+    /// The handle is one of another heap.
+    pub fn get<P>(&self, handle: &Handle<P>) -> P::At<'t>
+    where
+        P: Persist<'static>,
+        P::At<'t>: Pointer<'t>,
+    {
+        get::<P>(&self.state.handles, handle)
+    }
+}
+
+impl<'t> Tx<'t> {
+    pub(crate) fn new(state: &'t mut State) -> Self {
+        Self {
+            state: RefCell::new(state),
+            brand: PhantomData,
+        }
+    }
+
+    /// The persistent root, if it has been set: what it reaches survives.
+    ///
+    /// # Errors
+    /// It is a value of another type.
+    pub fn root<P: Pointer<'t>>(&self) -> Result<Option<P>> {
+        root(&self.state.borrow())
+    }
+
+    /// Makes `target` the persistent root. This is a change like others: it is stable after the next
+    /// commit, and undone by an abort.
+    pub fn set_root<P: Pointer<'t>>(&self, target: P) {
+        let root = self.state.borrow().root();
+        with_words(&(target, P::SCHEMA), |words| {
+            self.mutate(root, ROOT_POINTER - 1, words, 1);
+        });
+    }
+
+    /// What a handle refers to.
+    ///
+    /// # Panics
+    /// The handle is one of another heap.
+    pub fn get<P>(&self, handle: &Handle<P>) -> P::At<'t>
+    where
+        P: Persist<'static>,
+        P::At<'t>: Pointer<'t>,
+    {
+        get::<P>(&self.state.borrow().handles, handle)
+    }
+
+    /// A reference that outlives this update, whatever is collected meanwhile.
+    pub fn hold<P: Pointer<'t>>(&self, target: P) -> Handle<P::At<'static>> {
+        Handle::new(&self.state.borrow().handles, target.address())
+    }
+
+    /// A new object in new space.
+    pub(crate) fn allocate(&self, header: Header, fill: impl FnOnce(&mut [u64])) -> u64 {
+        self.state.borrow_mut().allocate(header, fill)
+    }
+
+    /// Replaces words of an object of this heap that is mutable.
+    pub(crate) fn mutate(&self, object: u64, start: u64, words: &[u64], pointers: usize) {
+        self.state
+            .borrow_mut()
+            .mutate(object, start, words, pointers);
+    }
+}

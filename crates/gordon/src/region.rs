@@ -1,0 +1,354 @@
+//! The addresses of a heap: one reserved range at a recorded base, divided into areas of equal size,
+//! so that plain pointers mean the same after recovery. Flash areas show segments of the medium,
+//! read-only; the others are anonymous memory. All access of the collectors goes through here and is
+//! checked against what is mapped.
+//!
+//! Safety: the range is reserved with `MAP_FIXED_NOREPLACE` and owned by this value until it is
+//! dropped, so every mapping made with `MAP_FIXED` inside it replaces our own. `lengths` says what
+//! prefix of each area is mapped; every access asserts that it lies there. Memory is touched through
+//! raw pointers only; a slice that is handed out borrows the region, and stores need `&mut`. Flash
+//! pages change only through [`crate::flash::Bank`], which writes bytes that no object covers yet.
+#![allow(
+    unsafe_code,
+    reason = "mapping memory, and loads and stores at addresses"
+)]
+
+use crate::error::{Error, Result};
+use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags};
+use std::ffi::c_void;
+use std::os::fd::BorrowedFd;
+
+/// Bytes of a word: all objects are made of words.
+pub(crate) const WORD: u64 = 8;
+
+/// The parts of a heap's range (Figures 2 and 3 of the paper).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub(crate) enum Area {
+    MiniLog0,
+    MiniLog1,
+    Log0,
+    Log1,
+    ImmutableA,
+    ImmutableB,
+    MutableA,
+    MutableB,
+    New,
+    OldA,
+    OldB,
+}
+
+impl Area {
+    /// All of them, in order of address.
+    pub(crate) const ALL: [Self; 11] = [
+        Self::MiniLog0,
+        Self::MiniLog1,
+        Self::Log0,
+        Self::Log1,
+        Self::ImmutableA,
+        Self::ImmutableB,
+        Self::MutableA,
+        Self::MutableB,
+        Self::New,
+        Self::OldA,
+        Self::OldB,
+    ];
+
+    /// Whether segments of flash are mapped there.
+    pub(crate) fn is_flash(self) -> bool {
+        self <= Self::ImmutableB
+    }
+
+    /// Whether what lies there is lost with the process.
+    pub(crate) fn is_transitory(self) -> bool {
+        self >= Self::New
+    }
+
+    /// The other one of a pair.
+    pub(crate) fn other(self) -> Self {
+        match self {
+            Self::MiniLog0 => Self::MiniLog1,
+            Self::MiniLog1 => Self::MiniLog0,
+            Self::Log0 => Self::Log1,
+            Self::Log1 => Self::Log0,
+            Self::ImmutableA => Self::ImmutableB,
+            Self::ImmutableB => Self::ImmutableA,
+            Self::MutableA => Self::MutableB,
+            Self::MutableB => Self::MutableA,
+            Self::OldA => Self::OldB,
+            Self::OldB => Self::OldA,
+            Self::New => unreachable!("new space has no other half"),
+        }
+    }
+}
+
+/// A heap's addresses.
+#[derive(Debug)]
+pub(crate) struct Region {
+    base: u64,
+    shift: u32,
+    lengths: [u64; Area::ALL.len()],
+}
+
+fn pointer(address: u64) -> *mut c_void {
+    std::ptr::with_exposed_provenance_mut(address as usize)
+}
+
+impl Region {
+    /// Reserves the range at `base`, with areas of `1 << shift` bytes.
+    pub(crate) fn reserve(base: u64, shift: u32) -> Result<Self> {
+        let length = (Area::ALL.len() as u64) << shift;
+        // SAFETY: NOREPLACE makes the kernel refuse a range that is in use, so no mapping of
+        // anybody's is touched; what is reserved cannot be accessed.
+        let mapped = unsafe {
+            rustix::mm::mmap_anonymous(
+                pointer(base),
+                length as usize,
+                ProtFlags::empty(),
+                MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED_NOREPLACE,
+            )
+        };
+        let taken = Error::AddressTaken {
+            base,
+            end: base + length,
+        };
+        match mapped {
+            Ok(at) if at.expose_provenance() as u64 == base => Ok(Self {
+                base,
+                shift,
+                lengths: [0; Area::ALL.len()],
+            }),
+            Ok(at) => {
+                // A kernel before 4.17 takes the address as a hint.
+                // SAFETY: this is the mapping that was just made, and nobody knows of it.
+                let _ = unsafe { rustix::mm::munmap(at, length as usize) };
+                Err(taken)
+            }
+            Err(rustix::io::Errno::EXIST) => Err(taken),
+            Err(errno) => Err(Error::io(
+                format!("reserving {length} bytes of addresses"),
+                errno,
+            )),
+        }
+    }
+
+    /// First address of `area`.
+    pub(crate) fn start(&self, area: Area) -> u64 {
+        self.base + ((area as u64) << self.shift)
+    }
+
+    /// One past what is mapped of `area`.
+    pub(crate) fn end(&self, area: Area) -> u64 {
+        self.start(area) + self.lengths[area as usize]
+    }
+
+    /// Bytes of addresses in an area.
+    pub(crate) fn extent(&self) -> u64 {
+        1 << self.shift
+    }
+
+    /// The area of `address`, if it is in the range.
+    pub(crate) fn area(&self, address: u64) -> Option<Area> {
+        let index = address.checked_sub(self.base)? >> self.shift;
+        Area::ALL.get(usize::try_from(index).ok()?).copied()
+    }
+
+    /// Maps `length` bytes of `medium` from `offset` on at `address`: at the end of what is mapped
+    /// of a flash area, or over a part of it.
+    pub(crate) fn map_flash(
+        &mut self,
+        address: u64,
+        medium: BorrowedFd<'_>,
+        offset: u64,
+        length: u64,
+    ) -> Result<()> {
+        let area = self
+            .area(address)
+            .expect("flash is mapped inside the range");
+        assert!(area.is_flash() && address <= self.end(area));
+        assert!(address + length <= self.start(area) + self.extent());
+        // SAFETY: the bytes are inside the range that this value owns (asserted), and of a flash
+        // area, of which no slice is out, because this takes `&mut self`.
+        unsafe {
+            rustix::mm::mmap(
+                pointer(address),
+                length as usize,
+                ProtFlags::READ,
+                MapFlags::SHARED | MapFlags::FIXED,
+                medium,
+                offset,
+            )
+        }
+        .map_err(|errno| Error::io("mapping flash", errno))?;
+        let length = address + length - self.start(area);
+        self.lengths[area as usize] = self.lengths[area as usize].max(length);
+        Ok(())
+    }
+
+    /// Takes all flash out of `area`.
+    pub(crate) fn unmap_flash(&mut self, area: Area) -> Result<()> {
+        assert!(area.is_flash());
+        let length = std::mem::take(&mut self.lengths[area as usize]);
+        if length == 0 {
+            return Ok(());
+        }
+        // SAFETY: the prefix of an area of this value's range; `&mut self` shows that no slice of
+        // it is out.
+        unsafe {
+            rustix::mm::mmap_anonymous(
+                pointer(self.start(area)),
+                length as usize,
+                ProtFlags::empty(),
+                MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED,
+            )
+        }
+        .map_err(|errno| Error::io("unmapping flash", errno))?;
+        Ok(())
+    }
+
+    /// Makes `area`, of DRAM, at least `length` bytes long. New memory is zero.
+    pub(crate) fn grow(&mut self, area: Area, length: u64) -> Result<()> {
+        const STEP: u64 = 1 << 20;
+        assert!(!area.is_flash());
+        let old = self.lengths[area as usize];
+        if length <= old {
+            return Ok(());
+        }
+        let wanted = length
+            .max(old + old / 2)
+            .next_multiple_of(STEP)
+            .min(self.extent());
+        if wanted < length {
+            return Err(Error::Full {
+                live: length,
+                capacity: self.extent(),
+            });
+        }
+        // SAFETY: memory of an area of this value's range that was inaccessible so far.
+        unsafe {
+            rustix::mm::mprotect(
+                pointer(self.start(area) + old),
+                (wanted - old) as usize,
+                MprotectFlags::READ | MprotectFlags::WRITE,
+            )
+        }
+        .map_err(|errno| Error::io(format!("{wanted} bytes of memory"), errno))?;
+        self.lengths[area as usize] = wanted;
+        Ok(())
+    }
+
+    /// Gives the memory of `area`, of DRAM, beyond `keep` bytes back; it reads as zeros again.
+    pub(crate) fn discard(&mut self, area: Area, keep: u64) {
+        assert!(!area.is_flash());
+        let keep = keep.next_multiple_of(1 << 16);
+        let length = self.lengths[area as usize];
+        if keep < length {
+            // SAFETY: anonymous memory of this value's range, of which no slice is out.
+            let dropped = unsafe {
+                rustix::mm::madvise(
+                    pointer(self.start(area) + keep),
+                    (length - keep) as usize,
+                    Advice::LinuxDontNeed,
+                )
+            };
+            assert!(
+                dropped.is_ok(),
+                "private anonymous memory can be given up: {dropped:?}"
+            );
+        }
+    }
+
+    #[track_caller]
+    fn check(&self, address: u64, bytes: u64) -> Area {
+        let area = self.area(address);
+        let inside = area.is_some_and(|area| {
+            address
+                .checked_add(bytes)
+                .is_some_and(|end| end <= self.end(area))
+        });
+        assert!(inside, "{bytes} bytes at {address:#x} are not mapped");
+        area.expect("just tested")
+    }
+
+    /// The word at `address`.
+    #[track_caller]
+    pub(crate) fn load(&self, address: u64) -> u64 {
+        self.check(address, WORD);
+        assert!(address.is_multiple_of(WORD));
+        // SAFETY: mapped and aligned, as just asserted; any bits are a u64.
+        unsafe { pointer(address).cast::<u64>().read() }
+    }
+
+    /// Sets the word at `address`, in DRAM.
+    #[track_caller]
+    pub(crate) fn store(&mut self, address: u64, word: u64) {
+        assert!(!self.check(address, WORD).is_flash());
+        assert!(address.is_multiple_of(WORD));
+        // SAFETY: mapped writable and aligned, as just asserted; `&mut self` excludes slices.
+        unsafe { pointer(address).cast::<u64>().write(word) }
+    }
+
+    /// The `count` words from `address` on.
+    #[track_caller]
+    pub(crate) fn words(&self, address: u64, count: u64) -> &[u64] {
+        self.check(
+            address,
+            count.checked_mul(WORD).expect("a count of words in memory"),
+        );
+        assert!(address.is_multiple_of(WORD));
+        // SAFETY: mapped and aligned, as just asserted; DRAM is changed only through `&mut self`
+        // and flash only beyond what has been written, which nobody asks for.
+        unsafe { std::slice::from_raw_parts(pointer(address).cast::<u64>(), count as usize) }
+    }
+
+    /// The `count` bytes from `address` on.
+    #[track_caller]
+    pub(crate) fn bytes(&self, address: u64, count: u64) -> &[u8] {
+        self.check(address, count);
+        // SAFETY: as for `words`; bytes need no alignment.
+        unsafe { std::slice::from_raw_parts(pointer(address).cast::<u8>(), count as usize) }
+    }
+
+    /// The `count` words of DRAM from `address` on, to be changed.
+    #[track_caller]
+    pub(crate) fn words_mut(&mut self, address: u64, count: u64) -> &mut [u64] {
+        let bytes = count.checked_mul(WORD).expect("a count of words in memory");
+        assert!(!self.check(address, bytes).is_flash());
+        assert!(address.is_multiple_of(WORD));
+        // SAFETY: mapped writable and aligned; borrowed exclusively through `&mut self`. Objects
+        // that a program holds slices of are never in what is asked for: it is the mutable space,
+        // or what has just been allocated.
+        unsafe { std::slice::from_raw_parts_mut(pointer(address).cast::<u64>(), count as usize) }
+    }
+
+    /// Copies `count` words from `from` to `to`, in DRAM; the two do not overlap.
+    #[track_caller]
+    pub(crate) fn copy(&mut self, from: u64, to: u64, count: u64) {
+        let bytes = count.checked_mul(WORD).expect("a count of words in memory");
+        self.check(from, bytes);
+        assert!(!self.check(to, bytes).is_flash());
+        assert!(from.is_multiple_of(WORD) && to.is_multiple_of(WORD));
+        assert!(
+            from + bytes <= to || to + bytes <= from,
+            "copies do not overlap"
+        );
+        // SAFETY: both are mapped and aligned, the target writable, and they do not overlap.
+        unsafe {
+            std::ptr::copy_nonoverlapping(
+                pointer(from).cast::<u64>(),
+                pointer(to).cast::<u64>(),
+                count as usize,
+            );
+        }
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        let length = (Area::ALL.len() as u64) << self.shift;
+        // SAFETY: the range was reserved by this value; whoever could point into it borrows the
+        // heap that owns this value.
+        let unmapped = unsafe { rustix::mm::munmap(pointer(self.base), length as usize) };
+        debug_assert!(unmapped.is_ok());
+    }
+}

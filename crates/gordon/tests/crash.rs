@@ -1,0 +1,256 @@
+//! Power cuts: at every write and every sync of a random workload, what a cut could leave recovers to
+//! exactly the state before or after the commit in flight.
+//!
+//! A failure prints its seed and the operation: `GORDON_SEED=n cargo test -p gordon --test crash`
+//! runs that seed alone, `GORDON_SEEDS=n` sets how many are run.
+
+mod common;
+
+use common::{Change, Op, Plain, Recorder, Rng, found, image, small_options};
+use gordon::flash::{Medium, MemoryMedium};
+use gordon::{Collector, Heap};
+use std::sync::Arc;
+
+const SEGMENT: u64 = 64 << 10;
+
+/// What a workload has left behind.
+struct Run {
+    base: Vec<u8>,
+    ops: Vec<Op>,
+    /// Operations done when each commit began and when it had returned, and the state after it.
+    commits: Vec<(usize, usize, Option<Plain>)>,
+}
+
+fn contents(medium: &dyn Medium) -> Vec<u8> {
+    let mut bytes = vec![0; medium.length().expect("a length") as usize];
+    medium.read(0, &mut bytes).expect("readable");
+    bytes
+}
+
+/// Runs `commits` commits of random changes, with aborts and collections between them.
+fn run(seed: u64, commits: usize, changes: usize, collector: Collector) -> Run {
+    let mut rng = Rng(seed);
+    let mut recorder = None;
+    let mut options = small_options(collector);
+    let in_place = seed % 4 >= 2;
+    if in_place {
+        // The log is full before persistent space is.
+        options.limits.persistent_bytes = Some(400 << 10);
+    }
+    let heap = Heap::create_in(
+        |length| {
+            let made = Recorder::new(MemoryMedium::new(length)?);
+            recorder = Some(Arc::clone(&made));
+            Ok(made as Arc<dyn Medium>)
+        },
+        24 * SEGMENT,
+        SEGMENT,
+        options,
+    )
+    .expect("a heap");
+    let recorder = recorder.expect("was made");
+    recorder.ops.lock().expect("ops").clear();
+    let base = contents(&*recorder);
+
+    let mut states = vec![(0, 0, None)];
+    let mut plain = Plain::default();
+    let begun = recorder.count();
+    heap.update(|tx| {
+        found(tx);
+        Ok(())
+    })
+    .expect("a commit");
+    states.push((begun, recorder.count(), Some(plain.clone())));
+    for _ in 1..commits {
+        let begun = recorder.count();
+        let mut next = plain.clone();
+        heap.run(|tx| {
+            for _ in 0..=rng.below(changes) {
+                let change = match rng.below(20) {
+                    1.. if in_place => {
+                        Change::Bytes(0, (0..77).map(|_| rng.next() as u8).collect())
+                    }
+                    _ => Change::random(&mut rng),
+                };
+                next.apply(tx, &change);
+            }
+            Ok(())
+        })
+        .expect("changes");
+        match rng.below(if in_place { 3000 } else { 300 }) {
+            0..9 => heap.abort().expect("an abort"),
+            9 => {
+                heap.collect().expect("a collection");
+                heap.abort().expect("an abort");
+            }
+            what => {
+                if what == 10 {
+                    heap.collect().expect("a collection");
+                }
+                heap.commit().expect("a commit");
+                plain = next;
+                states.push((begun, recorder.count(), Some(plain.clone())));
+            }
+        }
+    }
+    assert_eq!(
+        Plain::of(&heap).as_ref(),
+        Some(&plain),
+        "seed {seed}: the live heap"
+    );
+    let ops = recorder.ops.lock().expect("ops").clone();
+    let counters = heap.counters();
+    let collected = if in_place {
+        counters.truncations
+    } else {
+        counters.persistent
+    };
+    assert!(
+        commits < 300 || (collected > 1 && (in_place || counters.minor > 1)),
+        "collections: {counters:?}"
+    );
+    Run {
+        base,
+        ops,
+        commits: states,
+    }
+}
+
+impl Run {
+    /// Cuts the power before operation `cut`, and checks what recovers.
+    fn cut(&self, seed: u64, cut: usize, rng: &mut Rng) {
+        let image = image(&self.base, &self.ops, cut, rng);
+        let medium = Recorder::new(MemoryMedium::from_bytes(&image).expect("memory"));
+        let options = small_options(Collector::AtCommit);
+        let heap = Heap::open_on(Arc::clone(&medium) as Arc<dyn Medium>, options)
+            .unwrap_or_else(|error| panic!("seed {seed}, cut before operation {cut}: {error}"));
+        let found = Plain::of(&heap);
+        let returned = self
+            .commits
+            .iter()
+            .rposition(|(_, end, _)| *end <= cut)
+            .expect("the first");
+        let before = &self.commits[returned].2;
+        let after = self
+            .commits
+            .get(returned + 1)
+            .filter(|(begun, ..)| *begun <= cut);
+        let expected = found == *before || after.is_some_and(|(.., state)| found == *state);
+        assert!(
+            expected,
+            "seed {seed}, cut before operation {cut}: neither before nor after"
+        );
+
+        // It goes on, and a cut of that recovers too.
+        let Some(mut plain) = found else { return };
+        let begun = plain.clone();
+        heap.update(|tx| {
+            plain.apply(tx, &Change::random(rng));
+            Ok(())
+        })
+        .unwrap_or_else(|error| panic!("seed {seed}, after the cut before {cut}: {error}"));
+        let ops = medium.ops.lock().expect("ops").clone();
+        drop(heap);
+        let again = rng.below(ops.len() + 1);
+        let image = common::image(&image, &ops, again, rng);
+        let medium = Arc::new(MemoryMedium::from_bytes(&image).expect("memory"));
+        let heap = Heap::open_on(medium, options)
+            .unwrap_or_else(|error| panic!("seed {seed}, cuts before {cut} and {again}: {error}"));
+        let found = Plain::of(&heap).expect("a world");
+        let expected = found == plain || (again < ops.len() && found == begun);
+        assert!(
+            expected,
+            "seed {seed}, cuts before {cut} and {again}: neither before nor after"
+        );
+    }
+}
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
+#[test]
+fn every_write_and_sync_of_short_runs() {
+    let seeds = match number("GORDON_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 0..number("GORDON_SEEDS").unwrap_or(12),
+    };
+    let mut cuts = 0;
+    for seed in seeds {
+        let collector = if seed % 2 == 0 {
+            Collector::AtCommit
+        } else {
+            Collector::Stop
+        };
+        let run = run(seed, 60, 24, collector);
+        let mut rng = Rng(seed ^ 0xC0FFEE);
+        for cut in 0..=run.ops.len() {
+            run.cut(seed, cut, &mut rng);
+            cuts += 1;
+        }
+    }
+    println!("{cuts} cuts");
+}
+
+#[test]
+fn samples_of_long_runs() {
+    // Long enough for the mini-log to change halves: 1024 entries fit into one.
+    for seed in 101..103 {
+        let run = run(seed, 2000, 8, Collector::AtCommit);
+        let mut rng = Rng(seed);
+        for _ in 0..400 {
+            let cut = rng.below(run.ops.len() + 1);
+            run.cut(seed, cut, &mut rng);
+        }
+    }
+}
+
+#[test]
+fn a_failed_write_or_sync_ends_the_heap_and_keeps_the_last_commit() {
+    for seed in 0..60 {
+        let mut rng = Rng(seed);
+        let mut recorder = None;
+        let heap = Heap::create_in(
+            |length| {
+                let made = Recorder::new(MemoryMedium::new(length)?);
+                recorder = Some(Arc::clone(&made));
+                Ok(made as Arc<dyn Medium>)
+            },
+            24 * SEGMENT,
+            SEGMENT,
+            small_options(Collector::AtCommit),
+        )
+        .expect("a heap");
+        let recorder = recorder.expect("was made");
+        heap.update(|tx| {
+            found(tx);
+            Ok(())
+        })
+        .expect("a commit");
+        *recorder.fails_from.lock().expect("a number") = recorder.count() + rng.below(150);
+        let mut plain = Plain::default();
+        let (before, after) = loop {
+            let before = plain.clone();
+            let committed = heap.update(|tx| {
+                for _ in 0..8 {
+                    plain.apply(tx, &Change::random(&mut rng));
+                }
+                Ok(())
+            });
+            if committed.is_err() {
+                break (before, plain);
+            }
+        };
+        let refused = heap.update(|_| Ok(())).expect_err("a failed heap refuses");
+        assert!(matches!(refused, gordon::Error::Failed(_)), "{refused}");
+        drop(heap);
+        let medium = Arc::new(MemoryMedium::from_bytes(&contents(&*recorder)).expect("memory"));
+        let heap = Heap::open_on(medium, small_options(Collector::AtCommit))
+            .unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+        let found = Plain::of(&heap).expect("a world");
+        assert!(
+            found == before || found == after,
+            "seed {seed}: neither before nor after"
+        );
+    }
+}
