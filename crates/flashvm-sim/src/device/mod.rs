@@ -90,7 +90,7 @@ pub enum Discards {
     Queued,
 }
 
-/// What writing has done to a device.
+/// What writing has done to a device since it was made; erases since its flash was new.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Wear {
     /// Pages that the host wrote.

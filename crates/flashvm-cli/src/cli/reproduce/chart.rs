@@ -62,7 +62,13 @@ fn span(chart: &Chart, axis: &Axis, of: impl Fn(&(f64, f64)) -> f64) -> Range<f6
         return low / 1.3..high * 1.3;
     }
     let low = low.min(0.0);
-    low..(high + (high - low) * 0.06).max(low + 1e-9)
+    // Bars leave room for the names of the series above them.
+    let room = if chart.x.places.is_empty() {
+        0.06
+    } else {
+        0.35
+    };
+    low..(high + (high - low) * room).max(low + 1e-9)
 }
 
 fn draw<'a, X, Y>(
@@ -106,13 +112,15 @@ where
             let left = x - 0.4 + width * index as f64;
             Rectangle::new([(left, lowest), (left + width * 0.92, y)], colour.filled()).into_dyn()
         };
-        let point = |&at: &(f64, f64)| Circle::new(at, 3, colour.filled()).into_dyn();
+        let size = if series.paper { 6 } else { 3 };
+        let point = |&at: &(f64, f64)| Circle::new(at, size, colour.filled()).into_dyn();
         let mut elements: Vec<_> = if places.is_empty() {
             series.points.iter().map(point).collect()
         } else {
             series.points.iter().map(bar).collect()
         };
-        if places.is_empty() {
+        // Of the paper some points are known, not what lies between.
+        if places.is_empty() && !series.paper {
             let line = PathElement::new(series.points.clone(), colour.stroke_width(2));
             elements.push(line.into_dyn());
         }

@@ -6,7 +6,7 @@
 //! the host knows which pages are free as soon as they are, so nothing needs to be discarded;
 //! and because memory is volatile, the map never goes to flash.
 
-use super::ftl::{Flash, Ftl, WornOut};
+use super::ftl::{Counts, Flash, Ftl, WornOut};
 use super::geometry::GeometryError;
 use super::options::NandOptions;
 use crate::device::{Completion, DeviceModel, DiscardCost, Discards, Range, Request, Wear};
@@ -33,6 +33,8 @@ pub struct Nand {
     depth: usize,
     map_changes: u32,
     map_writes: u64,
+    /// What aging has counted, which is not the host's.
+    aging: Counts,
 }
 
 impl Nand {
@@ -64,6 +66,7 @@ impl Nand {
             // A device too worn to be aged further is as aged as can be.
             let _ = age(&mut ftl, seed);
         }
+        let aging = *ftl.counts();
         Ok(Self {
             ftl,
             chips: Chips::new(options, seed),
@@ -71,6 +74,7 @@ impl Nand {
             depth: options.queue_depth as usize,
             map_changes: 0,
             map_writes: 0,
+            aging,
         })
     }
 
@@ -169,8 +173,8 @@ impl DeviceModel for Nand {
         let counts = self.ftl.counts();
         let (erase_min, erase_mean, erase_max) = self.ftl.erases();
         Some(Wear {
-            host_writes: counts.host_writes,
-            copies: counts.copies,
+            host_writes: counts.host_writes - self.aging.host_writes,
+            copies: counts.copies - self.aging.copies,
             map_writes: self.map_writes,
             erase_min,
             erase_mean,

@@ -141,7 +141,7 @@ pub(super) fn raw_flash(bar: &ProgressBar) -> Report {
         notes: vec![
             "SpecJBB in half of its memory on aged flash chips. Where the swap map itself cleans (raw-nand) it \
              knows of every page that is free: no discard is sent, no map is written, and no page is copied that \
-             nobody needs. Counts include the aging."
+             nobody needs. Erases include those of the aging."
                 .to_owned(),
         ],
     }

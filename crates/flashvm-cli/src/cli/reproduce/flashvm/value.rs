@@ -35,9 +35,9 @@ pub(super) fn table_4(bar: &ProgressBar) -> Report {
     let flash = Device::new(ModelKind::IntelX25m);
     let mut series = [
         Series::new("runtime, same memory", Vec::new()),
-        Series::paper("paper", Vec::new()),
+        Series::paper("paper, runtime", Vec::new()),
         Series::new("memory, same runtime", Vec::new()),
-        Series::paper("paper", Vec::new()),
+        Series::paper("paper, memory", Vec::new()),
     ];
     for (place, info) in WorkloadKind::ALL.iter().enumerate() {
         let frames = info.kind.frames(SCALE);
