@@ -434,6 +434,7 @@ fn draw(lines: &[(&str, Vec<(f64, f64)>)]) -> String {
             )?;
         chart
             .configure_mesh()
+            .light_line_style(TRANSPARENT)
             .x_desc("flash parallelism, ways")
             .y_desc("transactions a second")
             .x_label_formatter(&|ways| format!("{ways:.0}"))
@@ -452,6 +453,7 @@ fn draw(lines: &[(&str, Vec<(f64, f64)>)]) -> String {
             .legend(|(x, y)| Circle::new((x + 10, y), 5, BLACK.filled()));
         chart
             .configure_series_labels()
+            .position(SeriesLabelPosition::MiddleLeft)
             .background_style(WHITE)
             .border_style(BLACK)
             .draw()?;
