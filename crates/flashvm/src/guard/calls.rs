@@ -18,12 +18,11 @@ use flashvm_core::PAGE_SIZE;
 use rustix::io::Errno;
 use std::time::Duration;
 
-/// How often, and after what time, a call that cannot be repeated looks for room to keep its
-/// memory in RAM.
+/// How often, and after what time, a call looks for room to keep its memory in RAM.
 const PATIENCE: u32 = 1000;
 const PATIENCE_STEP: Duration = Duration::from_millis(1);
-/// Times that a call is made again because not all of its memory could be kept in RAM.
-const TRIES: u32 = 64;
+/// Times that a call is made again at once because not all of its memory could be kept in RAM.
+const EAGER: u32 = 64;
 const EFAULT: isize = -(libc::EFAULT as isize);
 
 /// A mapping call's result.
@@ -181,7 +180,7 @@ fn repeat(record: &Record, number: i64, args: &[usize; 6]) -> isize {
             }
         }
     }
-    for _ in 0..TRIES {
+    for tries in 0..PATIENCE {
         let result = call(record, number, args);
         if !pins.is_some_and(|pins| pins.fell_short()) {
             return result;
@@ -193,6 +192,10 @@ fn repeat(record: &Record, number: i64, args: &[usize; 6]) -> isize {
         }
         if result != EFAULT {
             return result;
+        }
+        if tries >= EAGER {
+            // Others keep so much that what is brought in leaves at once: they will be done soon.
+            crate::sys::sleep(PATIENCE_STEP);
         }
         pins = bring_in(row, args);
     }
