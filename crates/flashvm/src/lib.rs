@@ -4,6 +4,10 @@
 //! faults there from flash; [`Pager`] then hands out parts of it. The preloaded object of
 //! `flashvm-cli` puts a program's `malloc` and `mmap` there.
 #![deny(unsafe_code)]
+#![cfg_attr(
+    not(target_arch = "x86_64"),
+    allow(dead_code, reason = "what only inline mode uses")
+)]
 
 pub mod control;
 pub mod exec;

@@ -12,7 +12,11 @@ const MANAGED_BYTES: usize = 64 << 10;
 /// Flags of memory that stays the kernel's: what only the kernel can honour, and stacks, where it
 /// keeps what it writes to at any time.
 const KERNEL_ONLY: i32 =
-    libc::MAP_SHARED | libc::MAP_GROWSDOWN | libc::MAP_HUGETLB | libc::MAP_32BIT | libc::MAP_STACK;
+    libc::MAP_SHARED | libc::MAP_GROWSDOWN | libc::MAP_HUGETLB | libc::MAP_STACK | LOW;
+#[cfg(target_arch = "x86_64")]
+const LOW: i32 = libc::MAP_32BIT;
+#[cfg(not(target_arch = "x86_64"))]
+const LOW: i32 = 0;
 
 fn kernel(number: i64, args: [usize; 6]) -> Result<usize, Errno> {
     // SAFETY: passes on what the program asked for, of memory that is its own.

@@ -12,6 +12,8 @@ mod exec;
 mod internal;
 mod mapping;
 mod process;
+// For inline mode only.
+#[cfg(target_arch = "x86_64")]
 mod transfer;
 
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -34,7 +34,7 @@ use crate::control::{Control, Process, RunSettings, SharedClusters};
 use crate::regions::Regions;
 use crate::store::{FlashStore, ReadBuffers};
 use crate::sys::demand::DemandQueues;
-use crate::sys::own::{Mapping, OwnMemory};
+use crate::sys::own::OwnMemory;
 use crate::sys::uffd::{Features, Uffd, probe, probe_user_mode};
 use crate::sys::{descriptors, map, thread};
 use flashvm_core::record::RecordingClusters;
@@ -407,7 +407,7 @@ impl Pager {
 
     /// The mapping of an address of this process'.
     #[cfg(target_arch = "x86_64")]
-    pub(crate) fn mapping_at(&self, address: usize) -> Option<Mapping> {
+    pub(crate) fn mapping_at(&self, address: usize) -> Option<crate::sys::own::Mapping> {
         self.own.mapping_at(address)
     }
 
