@@ -150,13 +150,17 @@ fn fork() {
 }
 
 /// Before UFFDIO_MOVE (Linux 6.8) eviction protects, copies and drops; in inline mode only.
+const WITHOUT_MOVE: &[&str] = &["--no-move", "--fault", "inline"];
+
 #[test]
 fn without_move() {
-    torture(
-        "without_move",
-        "rewrite,zero,syscalls,fork,remap,protect,guard,alloc,table",
-        &["--no-move", "--fault", "inline"],
-    );
+    let parts = "rewrite,zero,syscalls,fork,remap,protect,guard,alloc";
+    torture("without_move", parts, WITHOUT_MOVE);
+}
+
+#[test]
+fn table_without_move() {
+    torture("table_without_move", "table", WITHOUT_MOVE);
 }
 
 /// Where io_uring is blocked, as in most containers.
