@@ -6,7 +6,7 @@
 //! allocator asks [`on_pager_stack`] instead of keeping a thread-local flag.
 
 use super::map;
-use super::raw::set_signal_mask;
+use super::raw::{SignalMask, set_signal_mask};
 use super::signals::SYNCHRONOUS;
 use rustix::io::Errno;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -16,6 +16,9 @@ const STACKS: usize = 16;
 /// Tries to create a thread, and the time between two.
 const CREATE_TRIES: u32 = 1000;
 const CREATE_WAIT: std::time::Duration = std::time::Duration::from_millis(1);
+
+/// Signals that the C library sends to all threads: it waits for each to change its user (`setuid`).
+const C_LIBRARY: SignalMask = 3 << 31;
 
 static STACKS_BASE: AtomicUsize = AtomicUsize::new(0);
 static TAKEN: [AtomicBool; STACKS] = [const { AtomicBool::new(false) }; STACKS];
@@ -68,7 +71,7 @@ pub(crate) fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<(
         libc::pthread_attr_init(attr.as_mut_ptr());
         libc::pthread_attr_setstack(attr.as_mut_ptr(), address as *mut _, STACK_BYTES);
         libc::pthread_attr_setdetachstate(attr.as_mut_ptr(), libc::PTHREAD_CREATE_DETACHED);
-        let mask = set_signal_mask(!SYNCHRONOUS);
+        let mask = set_signal_mask(!(SYNCHRONOUS | C_LIBRARY));
         let mut thread = std::mem::MaybeUninit::<libc::pthread_t>::uninit();
         let mut create =
             || libc::pthread_create(thread.as_mut_ptr(), attr.as_ptr(), enter, start.cast());
