@@ -24,19 +24,10 @@ import tempfile
 import time
 from pathlib import Path
 
+import imagemagick
+
 ROOT = Path(__file__).resolve().parent.parent
 HELPERS = ROOT / "eval/programs"
-
-# ImageMagick's own limits would send large pictures to its own disk cache.
-MAGICK_POLICY = """<policymap>
-  <policy domain="resource" name="memory" value="64GiB"/>
-  <policy domain="resource" name="map" value="64GiB"/>
-  <policy domain="resource" name="width" value="64KP"/>
-  <policy domain="resource" name="height" value="64KP"/>
-  <policy domain="resource" name="area" value="64GP"/>
-</policymap>
-"""
-
 
 class Missing(Exception):
     """A program that this machine does not have."""
@@ -116,19 +107,12 @@ class Picture(Program):
     name, budget = "convert", ("256M", "32M")
 
     def prepare(self):
-        # /usr/bin comes first: `convert` in PATH may be another program.
-        self.convert = next(
-            (c for c in ("/usr/bin/convert-im6.q16", "/usr/bin/convert") if os.path.exists(c)), None
-        )
+        self.convert = imagemagick.convert()
         if not self.convert:
             raise Missing("ImageMagick's convert is not in /usr/bin")
-        (self.folder / "policy.xml").write_text(MAGICK_POLICY)
-        self.env = {"MAGICK_CONFIGURE_PATH": str(self.folder), "OMP_NUM_THREADS": "2"}
+        self.env = imagemagick.environment(self.folder)
         size = "480x360" if self.short else "1600x1200"
-        subprocess.run(
-            [self.convert, "-size", size, "-seed", "7", "plasma:fractal", "-depth", "8", self.folder / "in.ppm"],
-            check=True, env={**os.environ, **self.env},
-        )
+        imagemagick.picture(self.convert, size, self.folder / "in.ppm", self.env)
         self.what = f"{size}, `-resize 500%`"
 
     def command(self, out):

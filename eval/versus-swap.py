@@ -28,6 +28,8 @@ import tempfile
 import time
 from pathlib import Path
 
+import imagemagick
+
 ROOT = Path(__file__).resolve().parent.parent
 MIB = 1 << 20
 
@@ -182,24 +184,13 @@ def python_with_numpy():
     fail("no python3 with numpy; install python3-numpy")
 
 
-# ImageMagick's own limits would send large pictures to its own disk cache.
-MAGICK_POLICY = """<policymap>
-  <policy domain="resource" name="memory" value="64GiB"/>
-  <policy domain="resource" name="map" value="64GiB"/>
-  <policy domain="resource" name="area" value="64GP"/>
-</policymap>
-"""
-
-
 def resize(args, folder):
-    convert = next((c for c in ("/usr/bin/convert-im6.q16", "/usr/bin/convert") if Path(c).exists()), None)
+    convert = imagemagick.convert()
     if not convert:
         fail("no ImageMagick in /usr/bin; install imagemagick")
-    (folder / "policy.xml").write_text(MAGICK_POLICY)
-    os.environ["MAGICK_CONFIGURE_PATH"] = str(folder)
-    os.environ["OMP_NUM_THREADS"] = "2"
+    os.environ.update(imagemagick.environment(folder))
     picture = folder / "in.ppm"
-    subprocess.run([convert, "-size", args.picture, "-seed", "7", "plasma:fractal", "-depth", "8", picture], check=True)
+    imagemagick.picture(convert, args.picture, picture, {})
     return [convert, picture, "-resize", "500%", "ppm:/dev/null"]
 
 

@@ -30,6 +30,9 @@ fn device(model: ModelKind, scheduler: SchedulerKind) -> Device {
     device
 }
 
+/// Requests of one run.
+const REQUESTS: u64 = 300;
+
 /// Everything that is submitted ends once, not before it was submitted, whatever is in front.
 fn run(model: ModelKind, scheduler: SchedulerKind, seed: u64) -> Vec<(u64, Nanos, bool)> {
     let mut queue = device(model, scheduler).build(PAGES, seed).expect("valid");
@@ -37,14 +40,18 @@ fn run(model: ModelKind, scheduler: SchedulerKind, seed: u64) -> Vec<(u64, Nanos
     let (mut now, mut pending) = (Nanos(0), BTreeSet::new());
     let (mut log, mut ended) = (Vec::new(), Vec::new());
     let mut submitted = Vec::new();
-    for tag in 0..300 {
-        let request = request(&mut rng, PAGES);
-        let discard = matches!(request, Request::Discard(_));
-        let process = rng.below_u32(3);
-        queue.submit(now, tag, request, process, rng.below(2) == 0);
-        submitted.push((now, discard));
-        pending.insert(tag);
-        let until = now.plus(Nanos(rng.below(2_000_000)));
+    for tag in 0..=REQUESTS {
+        let until = if tag < REQUESTS {
+            let request = request(&mut rng, PAGES);
+            let discard = matches!(request, Request::Discard(_));
+            let process = rng.below_u32(3);
+            queue.submit(now, tag, request, process, rng.below(2) == 0);
+            submitted.push((now, discard));
+            pending.insert(tag);
+            now.plus(Nanos(rng.below(2_000_000)))
+        } else {
+            Nanos(u64::MAX)
+        };
         while let Some(at) = queue.next_time().filter(|at| *at <= until) {
             now = Nanos(now.0.max(at.0));
             queue.advance(now, &mut ended);
@@ -57,17 +64,6 @@ fn run(model: ModelKind, scheduler: SchedulerKind, seed: u64) -> Vec<(u64, Nanos
             }
         }
         now = until;
-    }
-    while let Some(at) = queue.next_time() {
-        now = Nanos(now.0.max(at.0));
-        queue.advance(now, &mut ended);
-        for end in ended.drain(..) {
-            assert!(
-                pending.remove(&end.tag),
-                "{model}, {scheduler}: ended twice"
-            );
-            log.push((end.tag, now, end.done));
-        }
     }
     assert!(
         pending.is_empty(),
@@ -122,22 +118,7 @@ fn names_are_unique_and_parse_and_unknown_ones_are_told_the_known() {
 /// Runs requests with so many in flight; the time that it takes.
 fn time(model: ModelKind, pages: u32, depth: usize, requests: Vec<Request>) -> f64 {
     let mut queue = Device::new(model).build(pages, 1).expect("valid");
-    let (mut now, mut ended) = (Nanos(0), Vec::new());
-    let mut in_flight = 0;
-    for (tag, request) in (0..).zip(requests) {
-        while in_flight == depth {
-            now = queue.next_time().expect("something is in flight");
-            queue.advance(now, &mut ended);
-            in_flight -= ended.drain(..).count();
-        }
-        queue.submit(now, tag, request, 0, true);
-        in_flight += 1;
-    }
-    while let Some(at) = queue.next_time() {
-        now = at;
-        queue.advance(now, &mut ended);
-    }
-    now.0 as f64 / 1e9
+    queue.run(depth, requests).0 as f64 / 1e9
 }
 
 fn range(first: u32, count: u32) -> Range {

@@ -3,7 +3,9 @@
 //! A read that stops because memory was not in RAM may be made again on a file, a pipe or a stream:
 //! they keep what could not be delivered. A datagram, an event or a line from a terminal is gone.
 
+use crate::sys::descriptors::close_program_range;
 use rustix::fs::{FileType, fstat};
+use rustix::io::Errno;
 use rustix::net::{SocketType, sockopt::socket_type};
 use std::os::fd::{BorrowedFd, RawFd};
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -78,17 +80,38 @@ pub fn forget(fd: RawFd) {
 }
 
 /// The same for a range of them.
-pub fn forget_range(first: u32, last: u32) {
+fn forget_range(first: u32, last: u32) {
     let known = KINDS.iter().take(last as usize + 1).skip(first as usize);
     for kind in known {
         kind.store(UNKNOWN, Ordering::Relaxed);
     }
 }
 
+/// `close_range` of the program's: closes what is not the pager's.
+///
+/// # Errors
+/// What `close_range` says.
+pub fn close_range(first: u32, last: u32) -> Result<(), Errno> {
+    forget_range(first, last);
+    close_program_range(first, last)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::os::fd::AsRawFd;
+
+    #[test]
+    fn what_is_closed_with_others_is_forgotten() {
+        let file = tempfile::tempfile().unwrap();
+        // Beyond the numbers that the other tests use.
+        let fd = rustix::io::fcntl_dupfd_cloexec(&file, 3000).unwrap();
+        let number = fd.as_raw_fd();
+        assert_eq!(kind(number), Kind::File);
+        std::mem::forget(fd);
+        close_range(number as u32, number as u32).unwrap();
+        assert_eq!(KINDS[number as usize].load(Ordering::Relaxed), UNKNOWN);
+    }
 
     #[test]
     fn a_number_is_another_thing_after_it_was_closed() {

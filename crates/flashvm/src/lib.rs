@@ -44,11 +44,11 @@ pub use pager::{
     Delivery, ForkHooks, Inheritance, Pager, Resolution, pager, set_fork_hooks, start,
 };
 pub use sys::discard::Ground;
+pub use sys::is_ours as is_pager_descriptor;
 pub use sys::raw::syscall as raw_call;
 pub use sys::signals::{Uninterrupted, abort};
 pub use sys::thread::on_pager_stack;
 pub use sys::uffd::{Features, probe as probe_userfaultfd, probe_user_mode};
-pub use sys::{close_program_range, is_ours as is_pager_descriptor};
 
 /// Why the pager of a process could not start.
 #[derive(Debug, thiserror::Error)]

@@ -30,17 +30,6 @@ pub enum Name {
     Figure4,
 }
 
-impl Name {
-    /// All of them, with their names on the command line.
-    pub const ALL: [(Self, &'static str); 5] = [
-        (Self::Table3, "table-3"),
-        (Self::Table4, "table-4"),
-        (Self::Table5, "table-5"),
-        (Self::Table6, "table-6"),
-        (Self::Figure4, "figure-4"),
-    ];
-}
-
 /// A table of results, and the lines of its picture if there is one.
 #[derive(Clone, Debug)]
 pub struct Results {

@@ -102,14 +102,22 @@ impl<'t> Address<'t> {
         }
     }
 
-    /// The number of elements, if this is an array like `header` in all but that.
+    /// The number of elements of an array of `T`s that is like `header` in all but that.
     #[inline(always)]
-    fn expect_array(self, header: Header, what: &str) -> u64 {
+    fn elements<T>(self, header: Header) -> usize {
         let found = self.header();
         if found.0 as u32 != header.0 as u32 {
-            self.mismatch(what);
+            self.mismatch(std::any::type_name::<T>());
         }
-        found.count()
+        found.count() as usize
+    }
+
+    /// One of them, if there is such a one.
+    #[inline(always)]
+    fn element<T: Persist<'t>>(self, header: Header, index: usize) -> Option<T> {
+        // SAFETY: inside an array of so many elements of the pointers and words of a T.
+        (index < self.elements::<T>(header))
+            .then(|| unsafe { self.load((index * Layout::<T>::WORDS) as u64) })
     }
 
     #[cold]
@@ -300,8 +308,7 @@ impl<'t, T: Persist<'t>> Slice<'t, T> {
         reason = "a fixed length; emptiness is len() == 0"
     )]
     pub fn len(self) -> usize {
-        self.address
-            .expect_array(Layout::<T>::SLICE, std::any::type_name::<T>()) as usize
+        self.address.elements::<T>(Layout::<T>::SLICE)
     }
 
     /// The element at `index`, if there is one.
@@ -311,9 +318,7 @@ impl<'t, T: Persist<'t>> Slice<'t, T> {
     #[inline(always)]
     #[must_use]
     pub fn get(self, index: usize) -> Option<T> {
-        // SAFETY: inside an array of so many elements of the pointers and words of a T.
-        (index < self.len())
-            .then(|| unsafe { self.address.load((index * Layout::<T>::WORDS) as u64) })
+        self.address.element(Layout::<T>::SLICE, index)
     }
 
     /// All elements in order.
@@ -334,8 +339,7 @@ impl<'t, T: Persist<'t>> Array<'t, T> {
         reason = "a fixed length; emptiness is len() == 0"
     )]
     pub fn len(self) -> usize {
-        self.address
-            .expect_array(Layout::<T>::ARRAY, std::any::type_name::<T>()) as usize
+        self.address.elements::<T>(Layout::<T>::ARRAY)
     }
 
     /// The element at `index`, if there is one.
@@ -345,9 +349,7 @@ impl<'t, T: Persist<'t>> Array<'t, T> {
     #[inline(always)]
     #[must_use]
     pub fn get(self, index: usize) -> Option<T> {
-        // SAFETY: inside an array of so many elements of the pointers and words of a T.
-        (index < self.len())
-            .then(|| unsafe { self.address.load((index * Layout::<T>::WORDS) as u64) })
+        self.address.element(Layout::<T>::ARRAY, index)
     }
 
     /// Replaces the element at `index`.

@@ -27,16 +27,9 @@ fn contents(medium: &dyn Medium) -> Vec<u8> {
     bytes
 }
 
-/// Runs `commits` commits of random changes, with aborts and collections between them.
-fn run(seed: u64, commits: usize, changes: usize, collector: Collector) -> Run {
-    let mut rng = Rng(seed);
+/// A heap on a medium that records what is written.
+fn recorded(options: gordon::Options) -> (Heap, Arc<Recorder>) {
     let mut recorder = None;
-    let mut options = small_options(collector);
-    let in_place = seed % 4 >= 2;
-    if in_place {
-        // The log is full before persistent space is.
-        options.limits.persistent_bytes = Some(400 << 10);
-    }
     let heap = Heap::create_in(
         |length| {
             let made = Recorder::new(MemoryMedium::new(length)?);
@@ -48,7 +41,19 @@ fn run(seed: u64, commits: usize, changes: usize, collector: Collector) -> Run {
         options,
     )
     .expect("a heap");
-    let recorder = recorder.expect("was made");
+    (heap, recorder.expect("was made"))
+}
+
+/// Runs `commits` commits of random changes, with aborts and collections between them.
+fn run(seed: u64, commits: usize, changes: usize, collector: Collector) -> Run {
+    let mut rng = Rng(seed);
+    let mut options = small_options(collector);
+    let in_place = seed % 4 >= 2;
+    if in_place {
+        // The log is full before persistent space is.
+        options.limits.persistent_bytes = Some(400 << 10);
+    }
+    let (heap, recorder) = recorded(options);
     recorder.ops.lock().expect("ops").clear();
     let base = contents(&*recorder);
 
@@ -209,19 +214,7 @@ fn samples_of_long_runs() {
 fn a_failed_write_or_sync_ends_the_heap_and_keeps_the_last_commit() {
     for seed in 0..60 {
         let mut rng = Rng(seed);
-        let mut recorder = None;
-        let heap = Heap::create_in(
-            |length| {
-                let made = Recorder::new(MemoryMedium::new(length)?);
-                recorder = Some(Arc::clone(&made));
-                Ok(made as Arc<dyn Medium>)
-            },
-            24 * SEGMENT,
-            SEGMENT,
-            small_options(Collector::AtCommit),
-        )
-        .expect("a heap");
-        let recorder = recorder.expect("was made");
+        let (heap, recorder) = recorded(small_options(Collector::AtCommit));
         heap.update(|tx| {
             found(tx);
             Ok(())

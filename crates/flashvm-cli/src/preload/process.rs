@@ -139,7 +139,7 @@ extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
     if for_pager() || flags != 0 {
         return raw_close_range(first, last, flags);
     }
-    status(flashvm::close_program_range(first, last))
+    status(flashvm::kinds::close_range(first, last))
 }
 
 #[unsafe(no_mangle)]

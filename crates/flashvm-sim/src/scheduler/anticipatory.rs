@@ -1,8 +1,7 @@
 //! `anticipatory`: sweeps upwards, and after a read that somebody waited for leaves the device
 //! idle for a moment, as the same process may soon want what lies near (Iyer and Druschel 2001).
 
-use super::{Next, Queued, Scheduler, merge, take_upward};
-use crate::device::Request;
+use super::{Next, Queued, Scheduler, add_by_direction, take_upward};
 use flashvm_core::Nanos;
 use std::collections::VecDeque;
 
@@ -25,13 +24,7 @@ pub(super) struct Anticipatory {
 
 impl Scheduler for Anticipatory {
     fn add(&mut self, request: Queued) {
-        let waiting = match request.request {
-            Request::Read(_) => &mut self.reads,
-            Request::Write(_) | Request::Discard(_) => &mut self.writes,
-        };
-        if !merge(waiting.iter_mut(), &request) {
-            waiting.push_back(request);
-        }
+        add_by_direction(&mut self.reads, &mut self.writes, request);
     }
 
     fn next(&mut self, now: Nanos) -> Next {

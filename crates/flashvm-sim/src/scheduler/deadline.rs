@@ -1,7 +1,6 @@
 //! `deadline`: sweeps upwards in batches, reads before writes, and nothing waits too long.
 
-use super::{Next, Queued, Scheduler, merge, take_upward};
-use crate::device::Request;
+use super::{Next, Queued, Scheduler, add_by_direction, take_upward};
 use flashvm_core::Nanos;
 use std::collections::VecDeque;
 
@@ -38,13 +37,7 @@ impl Deadline {
 
 impl Scheduler for Deadline {
     fn add(&mut self, request: Queued) {
-        let waiting = match request.request {
-            Request::Read(_) => &mut self.reads,
-            Request::Write(_) | Request::Discard(_) => &mut self.writes,
-        };
-        if !merge(waiting.iter_mut(), &request) {
-            waiting.push_back(request);
-        }
+        add_by_direction(&mut self.reads, &mut self.writes, request);
     }
 
     fn next(&mut self, now: Nanos) -> Next {

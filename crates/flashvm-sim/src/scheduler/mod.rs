@@ -93,6 +93,17 @@ fn merge<'a>(waiting: impl Iterator<Item = &'a mut Queued>, new: &Queued) -> boo
     false
 }
 
+/// Adds a request to those of its direction, or merges it into one of them.
+fn add_by_direction(reads: &mut VecDeque<Queued>, writes: &mut VecDeque<Queued>, request: Queued) {
+    let waiting = match request.request {
+        Request::Read(_) => reads,
+        Request::Write(_) | Request::Discard(_) => writes,
+    };
+    if !merge(waiting.iter_mut(), &request) {
+        waiting.push_back(request);
+    }
+}
+
 /// Takes the request that an upward sweep from `head` comes to first, else the lowest.
 fn take_upward(waiting: &mut VecDeque<Queued>, head: u32) -> Option<Queued> {
     let at = (0..waiting.len()).min_by_key(|&i| {

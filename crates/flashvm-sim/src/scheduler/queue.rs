@@ -112,6 +112,26 @@ impl BlockQueue {
         }
     }
 
+    /// Makes requests, `depth` of them at a time, on a device that has none yet. When the last has
+    /// ended.
+    pub fn run(&mut self, depth: usize, requests: impl IntoIterator<Item = Request>) -> Nanos {
+        let (mut now, mut ended, mut in_flight) = (Nanos(0), Vec::new(), 0);
+        for (tag, request) in (0..).zip(requests) {
+            while in_flight == depth {
+                now = self.next_time().expect("something is in flight");
+                self.advance(now, &mut ended);
+                in_flight -= ended.drain(..).count();
+            }
+            self.submit(now, tag, request, 0, true);
+            in_flight += 1;
+        }
+        while let Some(at) = self.next_time() {
+            now = at;
+            self.advance(now, &mut ended);
+        }
+        now
+    }
+
     /// Gives the device what it can take.
     fn dispatch(&mut self, now: Nanos) {
         self.wake = None;

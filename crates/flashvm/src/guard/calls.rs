@@ -110,10 +110,7 @@ fn answer(record: &mut Record, context: &mut Context, number: i64, args: &[usize
             kinds::forget(b as i32);
             result
         }
-        libc::SYS_close_range if c == 0 => {
-            kinds::forget_range(a as u32, b as u32);
-            status(crate::close_program_range(a as u32, b as u32))
-        }
+        libc::SYS_close_range if c == 0 => status(kinds::close_range(a as u32, b as u32)),
         OWN_CALL => own(a, b, c),
         _ => match refusals::refused(number, args) {
             Some(error) => failed(error),

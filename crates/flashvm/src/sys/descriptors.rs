@@ -38,7 +38,7 @@ fn all() -> impl Iterator<Item = RawFd> {
 ///
 /// # Errors
 /// What `close_range` says.
-pub fn close_program_range(first: u32, last: u32) -> Result<(), Errno> {
+pub(crate) fn close_program_range(first: u32, last: u32) -> Result<(), Errno> {
     let close = |from: u32, to: u32| {
         // SAFETY: the program's own descriptors.
         let closed = unsafe {

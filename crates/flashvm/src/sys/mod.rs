@@ -22,7 +22,7 @@ pub(crate) mod signals;
 pub(crate) mod thread;
 pub(crate) mod uffd;
 
-pub use descriptors::{close_program_range, is_ours};
+pub use descriptors::is_ours;
 
 /// Sleeps, without the C library: its calls may touch managed memory, where a lock is held.
 pub(crate) fn sleep(time: std::time::Duration) {

@@ -58,37 +58,23 @@ pub(crate) fn verify(heap: &State) -> Result<Census> {
     let mut census = Census::default();
     let mut immutable = Starts::new(region, heap.immutable.area, heap.immutable.next);
     let mut mutable = Starts::new(region, heap.mutable.area, heap.mutable.next);
-    for extent in &heap.extents {
-        walk(
-            region,
-            extent.start,
-            extent.start + extent.bytes,
-            false,
-            |address| {
-                immutable.set(address);
-                census.immutable_objects += 1;
-                Ok(())
-            },
-        )?;
-    }
-    walk(
-        region,
-        region.start(heap.mutable.area),
-        heap.mutable.next,
-        true,
-        |address| {
+    walk_all(heap, |address, is_mutable| {
+        if is_mutable {
             mutable.set(address);
             census.mutable_objects += 1;
-            Ok(())
-        },
-    )?;
+        } else {
+            immutable.set(address);
+            census.immutable_objects += 1;
+        }
+        Ok(())
+    })?;
     if region.load(heap.root()) != ROOT.0 {
         return Err(Error::corrupted(
             "mutable space does not begin with the root",
         ));
     }
     let mut pointers = 0;
-    let mut check = |address: u64| {
+    walk_all(heap, |address, _| {
         for offset in Header(region.load(address)).pointer_offsets() {
             let target = region.load(address + offset * WORD);
             let known = match region.area(target) {
@@ -105,25 +91,20 @@ pub(crate) fn verify(heap: &State) -> Result<Census> {
             pointers += 1;
         }
         Ok(())
-    };
-    for extent in &heap.extents {
-        walk(
-            region,
-            extent.start,
-            extent.start + extent.bytes,
-            false,
-            &mut check,
-        )?;
-    }
-    walk(
-        region,
-        region.start(heap.mutable.area),
-        heap.mutable.next,
-        true,
-        &mut check,
-    )?;
+    })?;
     census.pointers = pointers;
     Ok(census)
+}
+
+/// Calls `visit` for each object of persistent space, and says whether it is mutable.
+fn walk_all(heap: &State, mut visit: impl FnMut(u64, bool) -> Result<()>) -> Result<()> {
+    let region = &heap.region;
+    for extent in &heap.extents {
+        let end = extent.start + extent.bytes;
+        walk(region, extent.start, end, false, |at| visit(at, false))?;
+    }
+    let start = region.start(heap.mutable.area);
+    walk(region, start, heap.mutable.next, true, |at| visit(at, true))
 }
 
 /// Calls `visit` for each object from `at` to `end`.

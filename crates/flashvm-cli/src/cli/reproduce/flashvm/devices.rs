@@ -1,7 +1,6 @@
 //! Table 2, Figure 4 and Figure 5(a): the device models by themselves.
 
 use crate::cli::reproduce::report::{Axis, Chart, Report, Series, Table};
-use flashvm_core::Nanos;
 use flashvm_sim::device::{Range, Request};
 use flashvm_sim::{Device, ModelKind, Rng};
 use indicatif::ProgressBar;
@@ -22,21 +21,7 @@ fn time(model: ModelKind, depth: usize, requests: impl Iterator<Item = Request>)
     let mut queue = Device::new(model)
         .build(PAGES, 1)
         .expect("a possible device");
-    let (mut now, mut ended, mut in_flight) = (Nanos(0), Vec::new(), 0);
-    for (tag, request) in (0..).zip(requests) {
-        while in_flight == depth {
-            now = queue.next_time().expect("something is in flight");
-            queue.advance(now, &mut ended);
-            in_flight -= ended.drain(..).count();
-        }
-        queue.submit(now, tag, request, 0, true);
-        in_flight += 1;
-    }
-    while let Some(at) = queue.next_time() {
-        now = at;
-        queue.advance(now, &mut ended);
-    }
-    now.0 as f64 / 1e9
+    queue.run(depth, requests).0 as f64 / 1e9
 }
 
 fn stream(pages: u32) -> impl Iterator<Item = Range> {

@@ -1,0 +1,33 @@
+"""ImageMagick as the evaluation scripts use it: which one, without its own limits, on a made-up picture."""
+
+import os
+import subprocess
+
+# Its own limits would send large pictures to its own disk cache.
+POLICY = """<policymap>
+  <policy domain="resource" name="memory" value="64GiB"/>
+  <policy domain="resource" name="map" value="64GiB"/>
+  <policy domain="resource" name="width" value="64KP"/>
+  <policy domain="resource" name="height" value="64KP"/>
+  <policy domain="resource" name="area" value="64GP"/>
+</policymap>
+"""
+
+
+def convert():
+    """The command, or None. In /usr/bin: `convert` in PATH may be another program."""
+    return next((c for c in ("/usr/bin/convert-im6.q16", "/usr/bin/convert") if os.path.exists(c)), None)
+
+
+def environment(folder):
+    """Variables under which it has no limits and two threads; the policy is written into the folder."""
+    (folder / "policy.xml").write_text(POLICY)
+    return {"MAGICK_CONFIGURE_PATH": str(folder), "OMP_NUM_THREADS": "2"}
+
+
+def picture(command, size, path, env):
+    """Makes the same picture every time."""
+    subprocess.run(
+        [command, "-size", size, "-seed", "7", "plasma:fractal", "-depth", "8", path],
+        check=True, env={**os.environ, **env},
+    )
