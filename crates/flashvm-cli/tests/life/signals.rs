@@ -13,20 +13,18 @@ fn deadly_signals_pass() {
     };
     for signal in ["HUP", "INT", "KILL", "USR1", "PIPE", "TERM"] {
         let script = format!("kill -{signal} $$");
-        let number = bench
+        let status = bench
             .command(&["--quiet"], &["/bin/sh", "-c", &script])
             .spawn()
             .map(finish)
             .expect("the command")
-            .status
-            .signal();
+            .status;
         let plain = Command::new("/bin/sh")
             .args(["-c", &script])
             .status()
-            .expect("a shell")
-            .signal();
-        assert!(plain.is_some());
-        assert_eq!(number, plain, "{signal}");
+            .expect("a shell");
+        // By the signal, or not at all if whoever started the tests has it ignored.
+        assert_eq!(status, plain, "{signal}");
     }
     let crash = bench.run(
         &["--quiet"],
