@@ -118,6 +118,12 @@ pub enum Event {
         /// Frames.
         frames: u32,
     },
+    /// How much is used of what may be written at once under a [`crate::WriteLimit`]: sampling and
+    /// clustering adapt to it.
+    WriteLimit {
+        /// In percent: at 100 the executor holds writes back.
+        used: u8,
+    },
     /// The background executor has time: reclaim one batch ahead of need.
     Reclaim,
     /// The process forked: every slot in use is now shared with the other side.

@@ -63,6 +63,7 @@ pub mod record;
 pub mod sampling;
 pub mod settings;
 mod swap;
+mod write_limit;
 
 pub use clusters::{ClusterSource, LocalClusters};
 pub use counters::Counters;
@@ -75,3 +76,4 @@ pub use policy::PolicyKind;
 pub use prefetch::PrefetcherKind;
 pub use sampling::Sampling;
 pub use settings::{ConfigError, EngineConfig, Preset, Settings, UnknownName};
+pub use write_limit::WriteLimit;

@@ -27,6 +27,10 @@ const N_MAX: u32 = 1_000_000;
 const SHARE_MAX: u64 = 2;
 /// Probabilities are in so many parts.
 const PARTS: u64 = 1 << 32;
+/// Writes are saved once so many percent are used of what may be written at once.
+pub(crate) const WRITES_SAVED_FROM: u8 = 50;
+/// Where all of it is used, so many parts of dirty victims are passed over.
+const SHARE_UNDER_LIMIT: u64 = PARTS / 8 * 7;
 /// Weight of the newest t_n in its moving average: one in so many.
 const WEIGHT: u64 = 4;
 
@@ -77,6 +81,8 @@ pub(crate) struct Sampler {
     since: Nanos,
     /// Zero until n pages have been written.
     average: Nanos,
+    /// What is passed over, whatever else, because writes are limited.
+    under_limit: u64,
 }
 
 impl Sampler {
@@ -88,7 +94,15 @@ impl Sampler {
             written: 0,
             since: Nanos(0),
             average: Nanos(0),
+            under_limit: 0,
         }
+    }
+
+    /// What is used of what may be written at once, in percent: from half of it on more and more
+    /// dirty pages are passed over, also under write pressure, so that clean ones go.
+    pub(crate) fn set_write_limit(&mut self, used: u8) {
+        let over = u64::from(used.saturating_sub(WRITES_SAVED_FROM));
+        self.under_limit = SHARE_UNDER_LIMIT * over / u64::from(100 - WRITES_SAVED_FROM);
     }
 
     /// A dirty page has been written.
@@ -110,9 +124,9 @@ impl Sampler {
     /// short, and dirty pages have to go.
     pub(crate) fn skips(&mut self, now: Nanos, pressed: bool) -> bool {
         let chance = match self.sampling {
-            Sampling::Off => return false,
+            Sampling::Off => 0,
             Sampling::Uniform(n) => PARTS / u64::from(n),
-            Sampling::Adaptive(_) if pressed || self.average == Nanos(0) => return false,
+            Sampling::Adaptive(_) if pressed || self.average == Nanos(0) => 0,
             Sampling::Adaptive(n) => {
                 let elapsed = u128::from(now.since(self.since).0);
                 // Half of the average has passed at a page that comes up at any time.
@@ -120,7 +134,8 @@ impl Sampler {
                 u64::try_from(rate / u128::from(n)).unwrap_or(u64::MAX)
             }
         };
-        self.next_u64() % PARTS < chance.min(PARTS / SHARE_MAX)
+        let chance = chance.min(PARTS / SHARE_MAX).max(self.under_limit);
+        chance > 0 && self.next_u64() % PARTS < chance
     }
 
     /// Xorshift: reproducible, as every decision of an engine is.
@@ -190,5 +205,15 @@ mod tests {
         let idle = skipped(&mut sampler, now + 10_000 * MS, false);
         assert!((4500..5500).contains(&idle), "{idle}: half at most");
         assert_eq!(skipped(&mut sampler, now + 40 * MS, true), 0, "pressed");
+    }
+
+    #[test]
+    fn under_a_write_limit_more_and_more_are_passed_over() {
+        let mut sampler = Sampler::new(Sampling::Off, 32);
+        for (used, about) in [(0, 0), (50, 0), (75, 4375), (100, 8750)] {
+            sampler.set_write_limit(used);
+            let skipped = skipped(&mut sampler, 0, true);
+            assert!(skipped.abs_diff(about) < 150, "{used} %: {skipped}");
+        }
     }
 }

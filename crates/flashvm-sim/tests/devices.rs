@@ -2,7 +2,7 @@
 //! that the models stand for.
 
 use flashvm_core::Nanos;
-use flashvm_sim::device::{DiscardCost, Discards, Range, Request};
+use flashvm_sim::device::{DiscardCost, Discards, InOrder, Range, Request};
 use flashvm_sim::{BlockQueue, Device, ModelKind, ModelOptions, Rng, SchedulerKind};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
@@ -381,6 +381,44 @@ fn four_processes(model: ModelKind, scheduler: SchedulerKind) -> f64 {
 }
 
 proptest! {
+    /// What answers at once and what is asked again at every end come to the same.
+    #[test]
+    fn in_order_is_noop_where_nothing_is_merged(
+        model in 0..ModelKind::ALL.len(),
+        requests in prop::collection::vec((0_u64..3_000_000, 0_u32..5, 0_u32..60), 1..120),
+    ) {
+        let model = ModelKind::ALL[model].kind;
+        let device = device(model, SchedulerKind::Noop);
+        let mut queue = device.build(PAGES, 3).expect("valid");
+        let options = ModelOptions { pages: PAGES, seed: 3, nand: device.nand };
+        let mut in_order = InOrder::new(model.build(&options).expect("valid"));
+        let (mut now, mut ended) = (Nanos(0), Vec::new());
+        let (mut told, mut came) = (Vec::new(), Vec::new());
+        for (tag, (pause, kind, at)) in (0..).zip(requests) {
+            now = now.plus(Nanos(pause));
+            // Neighbours would be merged.
+            let range = Range { first: at * 64 + 7, count: 1 + at % 16 };
+            let request = match kind {
+                0 | 1 => Request::Read(range),
+                2 | 3 => Request::Write(range),
+                _ => Request::Discard(vec![range]),
+            };
+            while let Some(at) = queue.next_time().filter(|at| *at <= now) {
+                queue.advance(at, &mut ended);
+                came.extend(ended.drain(..).map(|end| (end.tag, at, end.done)));
+            }
+            let completion = in_order.issue(now, &request);
+            told.push((tag, completion.end, completion.done));
+            queue.submit(now, tag, request, 0, true);
+        }
+        while let Some(at) = queue.next_time() {
+            queue.advance(at, &mut ended);
+            came.extend(ended.drain(..).map(|end| (end.tag, at, end.done)));
+        }
+        came.sort();
+        prop_assert_eq!(told, came);
+    }
+
     /// A device that has taken more than another is never done earlier.
     #[test]
     fn longer_requests_take_no_less_time(count in 1..64_u32, write in any::<bool>()) {

@@ -30,6 +30,11 @@ pub mod kinds;
 pub mod mapping;
 #[allow(
     unsafe_code,
+    reason = "one pointer to what is never freed, as the pager itself has"
+)]
+mod pace;
+#[allow(
+    unsafe_code,
     reason = "the pager passes addresses of memory that only the program refers to; each use \
               argues why nothing else refers to it"
 )]

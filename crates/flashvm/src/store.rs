@@ -5,6 +5,7 @@
 //! this process changes; a forked child inherits those of the slots that it shares.
 
 use crate::control::Inject;
+use crate::pace;
 use crate::sys::discard::Ground;
 use crate::sys::map;
 use flashvm_core::{PAGE_SIZE, SlotId};
@@ -53,10 +54,17 @@ impl FlashStore {
         u64::from(slot.0) * PAGE_SIZE as u64
     }
 
-    /// Tells the device that slots hold nothing of use.
-    pub(crate) fn discard(&self, first: SlotId, count: u32) -> Result<(), Errno> {
-        let len = u64::from(count) * PAGE_SIZE as u64;
-        self.ground.discard(&self.file, Self::offset(first), len)
+    /// Tells the device that these slots hold nothing of use: range after range, as the kernel has no
+    /// list of them.
+    pub(crate) fn discard(&self, ranges: &[(SlotId, u32)]) -> Result<(), Errno> {
+        if pace::pace().is_some_and(|pace| !pace.discard(ranges)) {
+            return Err(Errno::OPNOTSUPP);
+        }
+        for &(first, count) in ranges {
+            let len = u64::from(count) * PAGE_SIZE as u64;
+            self.ground.discard(&self.file, Self::offset(first), len)?;
+        }
+        Ok(())
     }
 
     /// The checksum of a page's contents.

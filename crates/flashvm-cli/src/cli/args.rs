@@ -3,7 +3,7 @@
 use super::device::DeviceCommand;
 use super::refusal::Refusal;
 use super::reproduce::ReproduceCommand;
-use super::units::{Micros, Size, Switch};
+use super::units::{Micros, PerDay, Size, Switch};
 use clap::builder::PossibleValuesParser;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, Parser, Subcommand};
@@ -215,6 +215,15 @@ pub(crate) struct RunOptions {
     /// privilege) or auto (inline where it works) [default: auto]
     #[arg(long, value_name = "MODE")]
     pub(crate) fault: Option<String>,
+    /// Write no more than this in any 24 hours, such as 20G/day; a 24th of it may go at once. Where it
+    /// runs short dirty pages are passed over as victims and written by whole erase blocks, and
+    /// in the end writes are held back
+    #[arg(long, value_name = "SIZE/day")]
+    pub(crate) write_limit: Option<PerDay>,
+    /// Let the store behave like a device that is not here: a name of flashvm device models, or a model
+    /// file
+    #[arg(long, value_name = "NAME|FILE")]
+    pub(crate) device_model: Option<String>,
     /// Write counters and latencies to a file at the end, as JSON
     #[arg(long, value_name = "FILE")]
     pub(crate) stats: Option<PathBuf>,
@@ -282,6 +291,8 @@ impl RunOptions {
             discard: self.discard.or(file.discard),
             congestion_timeout: self.congestion_timeout.or(file.congestion_timeout),
             fault: self.fault.or(file.fault),
+            write_limit: self.write_limit.or(file.write_limit),
+            device_model: self.device_model.or(file.device_model),
             stats: self.stats.or(file.stats),
             progress: self.progress || file.progress,
             quiet: self.quiet || file.quiet,

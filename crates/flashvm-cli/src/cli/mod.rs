@@ -2,7 +2,7 @@
 //!
 //! - `args`, `config`, `units`: what was asked for, on the command line or in a file;
 //! - `machine`, `program`, `store`: whether it can be done, before anything is begun;
-//! - `run`, `supervise`, `sys`: doing it;
+//! - `run`, `supervise`, `sys`: doing it; `modelled`: on a device that is not here;
 //! - `summary`, `progress`: telling what happened;
 //! - `device`: device models, and what real devices do;
 //! - `heap`: persistent heaps;
@@ -15,6 +15,7 @@ mod device;
 mod doctor;
 mod heap;
 mod machine;
+mod modelled;
 mod progress;
 mod refusal;
 mod reproduce;

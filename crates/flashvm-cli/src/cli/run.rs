@@ -2,15 +2,17 @@
 //! a control region without names, a program that finds both through `/proc`, a supervisor.
 
 use super::args::{RunArgs, RunOptions};
+use super::modelled::Modelled;
 use super::progress::Progress;
 use super::refusal::Refusal;
+use super::store::Store;
 use super::summary::{self, Names, StatsFile};
 use super::supervise::{End, supervise};
-use super::units::Size;
+use super::units::{PerDay, Size};
 use super::{config, doctor, machine, store, sys};
 use flashvm::control::{Control, Inject, RunSettings, VARIABLE};
 use flashvm::program::Refused;
-use flashvm_core::DiscardKind;
+use flashvm_core::{DiscardKind, WriteLimit};
 use rustix::fd::AsRawFd;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
@@ -35,6 +37,15 @@ pub(crate) fn run(args: Box<RunArgs>) -> Result<ExitCode, Refusal> {
     let mut settings = settings(&options)?;
     // Wrong names and numbers come before anything that depends on the machine.
     let engine = settings.engine_settings().map_err(Refusal::new)?;
+    let model = options
+        .device_model
+        .as_deref()
+        .map(Modelled::named)
+        .transpose()?;
+    if let Some(model) = &model {
+        settings.device_model = Some(model.settings);
+        settings.no_uring = true;
+    }
     let stats = options.stats.as_deref().map(StatsFile::check).transpose()?;
     let (name, program_args) = args
         .program
@@ -53,10 +64,10 @@ pub(crate) fn run(args: Box<RunArgs>) -> Result<ExitCode, Refusal> {
     let store = store::open(&flash, settings.ram_bytes, options.flash_size)?;
     settings.flash_bytes = store.bytes;
     if engine.discard.kind != DiscardKind::Off
-        && let Err(e) = store.try_discard()
+        && let Err(why) = discards_work(&store, model.as_ref())
     {
         eprintln!(
-            "flashvm: {}: discards are refused there ({e}): the run goes on without",
+            "flashvm: {}: discards are refused there ({why}): the run goes on without",
             flash.display()
         );
         settings.discard = Some("off".to_owned());
@@ -78,8 +89,10 @@ pub(crate) fn run(args: Box<RunArgs>) -> Result<ExitCode, Refusal> {
                 store.fd.as_raw_fd()
             ),
         );
+    let device_name = model.as_ref().map(Modelled::name);
+    let device = model.map(|model| model.attend(control)).transpose()?;
     let progress = options.progress.then(|| Progress::new(control));
-    let outcome = supervise(command, control, progress).map_err(|e| {
+    let outcome = supervise(command, control, device, progress).map_err(|e| {
         Refusal::from(Refused::NotExecutable(format!(
             "{}: cannot be started: {e}",
             path.display()
@@ -90,6 +103,7 @@ pub(crate) fn run(args: Box<RunArgs>) -> Result<ExitCode, Refusal> {
         program: name.display().to_string(),
         preset: settings.preset,
         policy: engine.policy.to_string(),
+        device: device_name,
     };
     if !options.quiet {
         eprint!("{}", summary::lines(&outcome, control, &names));
@@ -127,6 +141,15 @@ fn settings(options: &RunOptions) -> Result<RunSettings, Refusal> {
                 )
             })?,
     };
+    if let Some(PerDay(bytes)) = options.write_limit
+        && WriteLimit::new(bytes).is_none()
+    {
+        return Err(Refusal::new(format!(
+            "--write-limit {}/day: less than {}/day: allow more",
+            Size(bytes),
+            Size(WriteLimit::BYTES_PER_DAY_MIN)
+        )));
+    }
     let fault = match options.fault.as_deref() {
         None | Some("auto") => "auto",
         Some("inline") => "inline",
@@ -160,11 +183,21 @@ fn settings(options: &RunOptions) -> Result<RunSettings, Refusal> {
         discard: options.discard.clone(),
         congestion_timeout_us: options.congestion_timeout.map(|timeout| timeout.0),
         fault: fault.to_owned(),
+        write_limit_bytes: options.write_limit.map(|limit| limit.0),
+        device_model: None,
         inject: inject.map_err(|e| Refusal::new(format!("--inject: {e}")))?,
         record: options.test.record.clone(),
         no_move: options.test.no_move,
         no_uring: options.test.no_uring,
     })
+}
+
+/// Whether discards can be sent, or why not.
+fn discards_work(store: &Store, model: Option<&Modelled>) -> Result<(), String> {
+    match model {
+        Some(model) if !model.discards => Err(format!("the model {} knows none", model.name())),
+        _ => store.try_discard().map_err(|e| e.to_string()),
+    }
 }
 
 /// `read=PPM,write=PPM,flip=PPM,seed=N`, any of them.

@@ -30,6 +30,7 @@ struct Process<'a> {
 struct Totals<'a> {
     processes: u64,
     elapsed_s: f64,
+    device_model: Option<DeviceModel<'a>>,
     #[serde(flatten)]
     figures: Figures<'a>,
 }
@@ -48,6 +49,7 @@ struct Figures<'a> {
     zero_pages_skipped: u64,
     zero_pages_not_read: u64,
     sampled: u64,
+    writes_held_back_s: f64,
     evicted: Evicted,
     prefetch: Prefetch,
     resident_pages_max: u64,
@@ -102,6 +104,43 @@ struct Discard {
     refused: u64,
 }
 
+/// The device model, and what writing has done to it if it knows.
+#[derive(Debug, Serialize)]
+struct DeviceModel<'a> {
+    model: &'a str,
+    #[serde(flatten)]
+    wear: Option<Wear>,
+}
+
+#[derive(Debug, Serialize)]
+struct Wear {
+    host_writes: u64,
+    copies: u64,
+    map_writes: u64,
+    write_amplification: f64,
+    erase_min: u32,
+    erase_mean: f64,
+    erase_max: u32,
+    free_blocks: u32,
+    bad_blocks: u32,
+}
+
+impl From<&flashvm_sim::device::Wear> for Wear {
+    fn from(wear: &flashvm_sim::device::Wear) -> Self {
+        Self {
+            host_writes: wear.host_writes,
+            copies: wear.copies,
+            map_writes: wear.map_writes,
+            write_amplification: wear.write_amplification(),
+            erase_min: wear.erase_min,
+            erase_mean: wear.erase_mean,
+            erase_max: wear.erase_max,
+            free_blocks: wear.free_blocks,
+            bad_blocks: wear.bad_blocks,
+        }
+    }
+}
+
 /// What the settings were called.
 #[derive(Clone, Debug)]
 pub(crate) struct Names {
@@ -111,6 +150,8 @@ pub(crate) struct Names {
     pub(crate) preset: String,
     /// The policy.
     pub(crate) policy: String,
+    /// The device model.
+    pub(crate) device: Option<String>,
 }
 
 fn figures<'a>(stats: &StatsSnapshot, names: &'a Names) -> Figures<'a> {
@@ -134,6 +175,7 @@ fn figures<'a>(stats: &StatsSnapshot, names: &'a Names) -> Figures<'a> {
         zero_pages_skipped: stats.zero_pages_skipped,
         zero_pages_not_read: stats.zero_pages_not_read,
         sampled: stats.sampled,
+        writes_held_back_s: stats.writes_held_back_ns as f64 / 1e9,
         evicted: Evicted {
             clean: stats.evicted_clean,
             dirty: stats.evicted_dirty,
@@ -248,6 +290,10 @@ impl StatsFile {
             totals: Totals {
                 processes: outcome.records.processes(),
                 elapsed_s: outcome.elapsed.as_secs_f64(),
+                device_model: names.device.as_deref().map(|model| DeviceModel {
+                    model,
+                    wear: outcome.wear.as_ref().map(Wear::from),
+                }),
                 figures: figures(&totals(outcome, control), names),
             },
         };
@@ -341,6 +387,15 @@ pub(crate) fn lines(outcome: &Outcome, control: Control, names: &Names) -> Strin
     if sum.sampled > 0 {
         line("sampled", format!("{} dirty pages", count(sum.sampled)));
     }
+    if sum.writes_held_back_ns > 0 {
+        line(
+            "limit",
+            format!(
+                "writes held back for {:.1} s in all",
+                sum.writes_held_back_ns as f64 / 1e9
+            ),
+        );
+    }
     if sum.discard_commands + sum.discards_elided > 0 {
         line(
             "discards",
@@ -352,6 +407,18 @@ pub(crate) fn lines(outcome: &Outcome, control: Control, names: &Names) -> Strin
                 count(sum.discards_elided)
             ),
         );
+    }
+    if let Some(model) = &names.device {
+        let wear = outcome.wear.as_ref().map_or(String::new(), |wear| {
+            format!(
+                ": write amplification {:.2}, blocks erased {:.1} times ({} to {})",
+                wear.write_amplification(),
+                wear.erase_mean,
+                wear.erase_min,
+                wear.erase_max
+            )
+        });
+        line("device", format!("{model}{wear}"));
     }
     let share = match sum.prefetch_issued {
         0 => String::new(),

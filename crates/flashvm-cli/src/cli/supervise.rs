@@ -6,9 +6,11 @@
 //! was sent to us alone. Processes that outlive the program keep their memory: the store and the
 //! control region live until the last of them has gone.
 
+use super::modelled::{Attendant, Attending};
 use super::progress::Progress;
 use super::sys::{self, Received, Signals};
 use flashvm::control::{Control, ProcessRecord, StatsSnapshot, Warden};
+use flashvm_sim::device::Wear;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, WaitOptions};
 use std::process::Command;
@@ -37,6 +39,8 @@ pub(crate) struct Outcome {
     pub(crate) records: Records,
     /// Wall time.
     pub(crate) elapsed: Duration,
+    /// What writing has done to the device model, if there is one and it knows.
+    pub(crate) wear: Option<Wear>,
 }
 
 /// The records of all processes, of which there may be very many.
@@ -109,11 +113,13 @@ fn merge(sum: &mut StatsSnapshot, stats: &StatsSnapshot) {
 pub(crate) fn supervise(
     mut command: Command,
     control: Control,
+    device: Option<Attendant>,
     mut progress: Option<Progress>,
 ) -> std::io::Result<Outcome> {
     let signals = Signals::take()?;
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
     signals.prepare(&mut command);
+    let device = device.map(Attendant::begin).transpose()?;
     let started = Instant::now();
     let child = command.spawn()?;
     let program = Pid::from_child(&child);
@@ -147,6 +153,7 @@ pub(crate) fn supervise(
         end: end.unwrap_or(End::Exited(1)),
         records,
         elapsed: started.elapsed(),
+        wear: device.and_then(Attending::end),
     })
 }
 

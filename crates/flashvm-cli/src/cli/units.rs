@@ -12,6 +12,10 @@ pub(crate) struct Size(pub(crate) u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Micros(pub(crate) u64);
 
+/// Bytes a day.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PerDay(pub(crate) u64);
+
 /// On or off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Switch(pub(crate) bool);
@@ -50,6 +54,17 @@ impl FromStr for Size {
             whole(number, (1_u64 << power) as f64).map(Self)
         };
         parse().ok_or_else(|| format!("'{text}' is not a size: write 65536, 64K, 512M or 1.5G"))
+    }
+}
+
+impl FromStr for PerDay {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        text.strip_suffix("/day")
+            .and_then(|size| size.parse::<Size>().ok())
+            .map(|Size(bytes)| Self(bytes))
+            .ok_or_else(|| format!("'{text}' is no limit: write 20G/day or 1.5T/day"))
     }
 }
 
@@ -103,6 +118,14 @@ impl<'de> Deserialize<'de> for Size {
 }
 
 impl<'de> Deserialize<'de> for Micros {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?
+            .parse()
+            .map_err(de::Error::custom)
+    }
+}
+
+impl<'de> Deserialize<'de> for PerDay {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         String::deserialize(deserializer)?
             .parse()

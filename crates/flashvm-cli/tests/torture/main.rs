@@ -173,6 +173,70 @@ fn without_io_uring() {
     );
 }
 
+/// Devices that are not here: slow ones, one that refuses writes once it is worn, one that hears of
+/// every page that is freed. A family of processes shares one.
+#[test]
+fn on_device_models() {
+    for (model, discard, part) in [
+        ("ocz-vertex", "merged:8M", "rewrite"),
+        ("raw-nand", "off", "rewrite"),
+        ("nand", "auto", "fork"),
+    ] {
+        let test = format!("on_device_models, {model}");
+        let options = ["--device-model", model, "--discard", discard];
+        torture(&test, part, &options);
+    }
+}
+
+/// No read is faster than the device, and what the run tells of it is what the model counted.
+#[test]
+fn a_device_model_takes_its_time() {
+    const TEST: &str = "a_device_model_takes_its_time";
+    if !ready(TEST) {
+        return;
+    }
+    let program = [&compiled("sigbus").display().to_string(), "24", "1"];
+    let options = ["--device-model", "seagate-7200", "--readahead", "1"];
+    let options: Vec<&str> = BUDGET.iter().chain(&options).copied().collect();
+    let outcome =
+        flashvm_run(TEST, &options, &program, Duration::from_secs(180)).expect_success(TEST);
+    let stats: serde_json::Value = serde_json::from_str(&outcome.stats).expect("JSON");
+    let totals = &stats["totals"];
+    assert_eq!(totals["device_model"]["model"], "seagate-7200");
+    // Transfers alone: 68 MB/s out and 80 MB/s in.
+    let megabytes = |key: &str| totals[key].as_f64().expect("a number") / 1e6;
+    let least = megabytes("bytes_written") / 68.0 + megabytes("bytes_read") / 80.0;
+    let took = totals["elapsed_s"].as_f64().expect("a number");
+    assert!(
+        least > 0.05 && took > least,
+        "{took} s for {least} s of transfers: {stats}"
+    );
+}
+
+/// A day's bytes are not exceeded, and what the program reads meanwhile is what it stored.
+#[test]
+fn a_write_limit_holds() {
+    const TEST: &str = "a_write_limit_holds";
+    if !ready(TEST) {
+        return;
+    }
+    // 43 MiB at once, then 12 KiB a second.
+    let options = ["--write-limit", "1G/day"];
+    let options: Vec<&str> = BUDGET.iter().chain(&options).copied().collect();
+    let sigbus = compiled("sigbus").display().to_string();
+    let program = ["timeout", "-s", "KILL", "6", &sigbus, "96", "1000"];
+    let outcome = flashvm_run(TEST, &options, &program, Duration::from_secs(60));
+    assert_eq!(outcome.shell_code(), 128 + 9, "{TEST}: {}", outcome.stderr);
+    let stats: serde_json::Value = serde_json::from_str(&outcome.stats).expect("JSON");
+    let number = |key: &str| stats["totals"][key].as_f64().expect("a number");
+    let allowed = f64::from(1 << 30) / 24.0 * (1.0 + 23.0 * number("elapsed_s") / 86400.0);
+    // A request more may have begun.
+    let most = allowed + f64::from(64 << 12);
+    assert!(number("bytes_written") <= most, "of {most}: {stats}");
+    assert!(number("sampled") > 0.0, "{stats}");
+    assert!(number("writes_held_back_s") > 0.0, "{stats}");
+}
+
 /// A failed write keeps the page and goes elsewhere: no program notices.
 #[test]
 fn write_errors_are_hidden() {

@@ -10,6 +10,7 @@ use crate::event::{Access, Action};
 use crate::ids::{IoId, PageId, RUN_PAGES_MAX, SlotId};
 use crate::io::IoKind;
 use crate::page::{Flag, PageState};
+use crate::sampling::WRITES_SAVED_FROM;
 
 /// Part of the cleaning requests that is used while frames are not short.
 const LEISURE_SHARE: u32 = 16;
@@ -23,7 +24,7 @@ impl<C: ClusterSource> Engine<C> {
             return;
         }
         while self.condemned.len() > 0 {
-            let whole = self.condemned.len() >= self.settings.preclean;
+            let whole = self.condemned.len() >= self.whole_batch();
             if !whole && self.cleaning_requests > 0 && !self.starved && !self.flush {
                 break;
             }
@@ -41,11 +42,24 @@ impl<C: ClusterSource> Engine<C> {
         }
     }
 
+    /// Dirty pages that are worth cleaning at once: those of a whole erase block while writes have to
+    /// be saved.
+    fn whole_batch(&self) -> u32 {
+        if self.write_limit_used < WRITES_SAVED_FROM {
+            self.settings.preclean
+        } else {
+            self.settings.preclean.max(self.settings.erase_block_pages)
+        }
+    }
+
     /// Requests that may be in flight: all of them when frames are short; fewer as long as the
-    /// reserve lasts, so that reads do not queue behind bursts of writes.
+    /// reserve lasts, so that reads do not queue behind bursts of writes; one where the executor
+    /// holds writes back.
     pub(super) fn requests_allowed(&self) -> u32 {
         let most = self.settings.write_requests_max;
-        if self.is_pressed() {
+        if self.write_limit_used >= 100 {
+            1
+        } else if self.is_pressed() {
             most
         } else {
             most.div_ceil(LEISURE_SHARE)

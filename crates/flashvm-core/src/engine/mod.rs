@@ -89,6 +89,8 @@ pub struct Engine<C> {
     fruitless: bool,
     /// Pages are to be cleaned although frames are not short.
     flush: bool,
+    /// What is used of what may be written at once, in percent.
+    write_limit_used: u8,
 
     // Scratch, empty between events.
     candidates: Vec<Candidate>,
@@ -145,6 +147,7 @@ impl<C: ClusterSource> Engine<C> {
             freeing: false,
             fruitless: false,
             flush: false,
+            write_limit_used: 0,
             candidates: Vec::with_capacity(QUEUE_RESERVE),
             reads: Vec::with_capacity(QUEUE_RESERVE),
             zeros: Vec::with_capacity(QUEUE_RESERVE),
@@ -185,6 +188,7 @@ impl<C: ClusterSource> Engine<C> {
                 advice,
             } => self.advise(first, count, advice, actions),
             Event::Limit { frames } => self.set_limit(frames, actions),
+            Event::WriteLimit { used } => self.set_write_limit(used),
             Event::Reclaim => self.reclaim(actions),
             Event::Forked => self.swap.seal(&mut self.clusters),
             Event::Tick => self.tick(actions),

@@ -152,6 +152,18 @@ impl<C: ClusterSource> Engine<C> {
         self.emit_moves(actions);
     }
 
+    /// What the executor told last of what may be written at once: used, in percent.
+    #[must_use]
+    pub fn write_limit_used(&self) -> u8 {
+        self.write_limit_used
+    }
+
+    /// The executor tells what is used of what may be written at once.
+    pub(super) fn set_write_limit(&mut self, used: u8) {
+        self.write_limit_used = used;
+        self.sampler.set_write_limit(used);
+    }
+
     /// Whether a victim is dirty and passed over (FlashVM, 4.2.1).
     fn is_sampled(&mut self, page: PageId) -> bool {
         let pressed = self.is_pressed();

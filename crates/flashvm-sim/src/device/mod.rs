@@ -3,18 +3,20 @@
 //!
 //! A model is one file and one line in `registry`; command line, conformance tests and
 //! evaluation walk that list. A model holds no data. In front of it stands a
-//! [`crate::scheduler::BlockQueue`], which keeps to the model's depth and to the barrier that
-//! discards are on ATA devices. Addresses are pages of 4 KiB.
+//! [`crate::scheduler::BlockQueue`] or [`InOrder`], which keep to the model's depth and to the barrier
+//! that discards are on ATA devices. Addresses are pages of 4 KiB.
 
 mod disk;
 mod drive;
 mod ibm_ssd;
+mod in_order;
 mod intel_x25m;
 pub mod nand;
 mod nvme;
 mod ocz_vertex;
 mod registry;
 
+pub use in_order::InOrder;
 pub use registry::{ModelInfo, ModelKind, ModelOptions, UnknownModel};
 
 use flashvm_core::Nanos;

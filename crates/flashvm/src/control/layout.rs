@@ -1,8 +1,8 @@
 //! Where everything lies in the control region, and the only code that turns offsets into
 //! references.
 //!
-//! Header page, settings as JSON, seats, records (counters and command of each seat), holder
-//! count of each cluster, one lease bitmap for each seat. The memfd is sparse: the tail that
+//! Header page, settings as JSON, seats, records (counters and command of each seat), orders to the
+//! device model, holder count of each cluster, one lease bitmap for each seat. The memfd is sparse: the tail that
 //! nobody has touched takes no memory, so the bitmaps of unused seats are free.
 //!
 //! Safety argument of the module: the file is sealed against shrinking, so no access inside its
@@ -15,21 +15,23 @@ use super::stats::ProcessStats;
 use super::{Error, SEATS, os};
 use rustix::fd::BorrowedFd;
 use rustix::mm::{MapFlags, ProtFlags};
-use rustix::thread::{Timespec, futex};
 use std::mem::offset_of;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
-use std::time::Duration;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"flashvmC");
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// Bytes for the settings.
 const SETTINGS_BYTES: usize = 16 << 10;
 const SETTINGS_AT: usize = 4096;
 const SEATS_AT: usize = SETTINGS_AT + SETTINGS_BYTES;
 const RECORDS_AT: usize = page_up(SEATS_AT + SEATS as usize * size_of::<Seat>());
-const HOLDERS_AT: usize = page_up(RECORDS_AT + SEATS as usize * size_of::<Record>());
+const ORDERS_AT: usize = page_up(RECORDS_AT + SEATS as usize * size_of::<Record>());
+const HOLDERS_AT: usize = page_up(ORDERS_AT + ORDERS * size_of::<Order>());
+
+/// Orders to the device model that can be on their way at the same time.
+pub(super) const ORDERS: usize = 256;
 
 /// Bytes of a command line that are kept for the summary.
 pub(super) const COMMAND_BYTES: usize = 256;
@@ -61,6 +63,10 @@ pub(super) struct Header {
     pub(super) used_max: AtomicU32,
     /// Frames of the budget that seats hold, used or not.
     pub(super) granted: AtomicU32,
+    /// Futex word: changes with every order.
+    pub(super) ordered: AtomicU32,
+    /// State of the write limit.
+    pub(super) writes: AtomicU64,
 }
 
 /// What other processes need to know of a process, on cache lines of its own.
@@ -91,6 +97,23 @@ pub(super) struct Record {
     pub(super) stats: ProcessStats,
     command_len: AtomicU32,
     command: [AtomicU8; COMMAND_BYTES],
+}
+
+/// A request to the device model, on its way between a process and the supervisor.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub(super) struct Order {
+    /// Futex word: phase and owner, as [`super::orders`] has it.
+    pub(super) state: AtomicU32,
+    pub(super) kind: AtomicU32,
+    pub(super) first: AtomicU32,
+    pub(super) count: AtomicU32,
+    /// When it was made.
+    pub(super) since: AtomicU64,
+    /// When the model ends it.
+    pub(super) end: AtomicU64,
+    /// Nonzero: the model could do it.
+    pub(super) done: AtomicU32,
 }
 
 impl Record {
@@ -289,6 +312,10 @@ impl Region {
         self.slice(RECORDS_AT, SEATS as usize)
     }
 
+    pub(super) fn orders(&self) -> &'static [Order] {
+        self.slice(ORDERS_AT, ORDERS)
+    }
+
     /// How many seats hold each cluster.
     pub(super) fn holders(&self) -> &'static [AtomicU32] {
         self.slice(HOLDERS_AT, self.geometry.clusters as usize)
@@ -302,28 +329,6 @@ impl Region {
             self.geometry.bitmaps_at() + seat as usize * words * 8,
             words,
         )
-    }
-
-    /// Sleeps while the pressure word is `seen`, at most `timeout`; may return early.
-    pub(super) fn wait_pressure(&self, seen: u32, timeout: Duration) {
-        let timeout = Timespec {
-            tv_sec: timeout.as_secs().try_into().unwrap_or(i64::MAX),
-            tv_nsec: timeout.subsec_nanos().into(),
-        };
-        // Shared, because the waker may be another process. Every result (woken, EAGAIN, EINTR,
-        // ETIMEDOUT) means the same to the caller: look at the word again.
-        let _ = futex::wait(
-            &self.header().pressure,
-            futex::Flags::empty(),
-            seen,
-            Some(&timeout),
-        );
-    }
-
-    /// Wakes all who sleep on the pressure word.
-    pub(super) fn wake_pressure(&self) {
-        let all = i32::MAX as u32;
-        let _ = futex::wake(&self.header().pressure, futex::Flags::empty(), all);
     }
 
     fn settings_area(&self) -> &'static [AtomicU8] {

@@ -15,11 +15,13 @@
 //! - `settings`: what was asked for on the command line;
 //! - `process`: a process's seat: limit, commit, fork, retirement;
 //! - `clusters`: which process holds which clusters of the store;
+//! - `orders`: requests to a device model, which the supervisor has;
 //! - `stats`: counters and the latency histogram;
 //! - `warden`: the supervisor's look at the seats, which gives back what the dead held.
 
 mod clusters;
 mod layout;
+mod orders;
 mod process;
 mod settings;
 mod stats;
@@ -28,15 +30,18 @@ mod warden;
 #[cfg(test)]
 mod tests;
 
+use flashvm_core::{Nanos, WriteLimit};
 use layout::Region;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{MemfdFlags, SealFlags};
-use std::sync::atomic::Ordering;
+use rustix::thread::{Timespec, futex};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 pub use clusters::SharedClusters;
+pub use orders::{Asked, Ticket, Work};
 pub use process::{Process, own_pid};
-pub use settings::{Inject, RunSettings};
+pub use settings::{Inject, ModelSettings, RunSettings};
 pub use stats::{Histogram, LatencyHistogram, ProcessStats, StatsSnapshot};
 pub use warden::{ProcessRecord, Warden};
 
@@ -76,6 +81,22 @@ pub enum Error {
     /// The seat was given to somebody else in the meantime.
     #[error("this process was taken for dead and its memory given back")]
     Stale,
+}
+
+/// Sleeps while `word` is `seen`, at most `timeout`; may return early.
+fn wait(word: &AtomicU32, seen: u32, timeout: Duration) {
+    let timeout = Timespec {
+        tv_sec: timeout.as_secs().try_into().unwrap_or(i64::MAX),
+        tv_nsec: timeout.subsec_nanos().into(),
+    };
+    // Shared, because the waker may be another process. Every result (woken, EAGAIN, EINTR,
+    // ETIMEDOUT) means the same to the caller: look at the word again.
+    let _ = futex::wait(word, futex::Flags::empty(), seen, Some(&timeout));
+}
+
+/// Wakes all who sleep on `word`.
+fn wake(word: &AtomicU32) {
+    let _ = futex::wake(word, futex::Flags::empty(), i32::MAX as u32);
 }
 
 /// Turns an error number into an [`Error`] that says what failed.
@@ -172,6 +193,29 @@ impl Control {
         self.region.header().used_max.load(Ordering::Relaxed)
     }
 
+    /// Takes a write of so many bytes at `now` into account: when it may begin.
+    pub fn take_write(&self, limit: WriteLimit, now: Nanos, bytes: u64) -> Nanos {
+        let writes = &self.region.header().writes;
+        let mut state = writes.load(Ordering::Relaxed);
+        loop {
+            let (next, begin) = limit.take(Nanos(state), now, bytes);
+            match writes.compare_exchange_weak(state, next.0, Ordering::Relaxed, Ordering::Relaxed)
+            {
+                Ok(_) => return begin,
+                Err(other) => state = other,
+            }
+        }
+    }
+
+    /// What the run has used of what may be written at once, in percent: writes wait at 100.
+    #[must_use]
+    pub fn writes_used(&self, limit: WriteLimit, now: Nanos) -> u8 {
+        limit.used(
+            Nanos(self.region.header().writes.load(Ordering::Relaxed)),
+            now,
+        )
+    }
+
     /// The pressure word: it changes whenever limits may have changed.
     #[must_use]
     pub fn pressure(&self) -> u32 {
@@ -181,16 +225,14 @@ impl Control {
     /// Waits until the pressure word differs from `seen`, at most `timeout`, and returns it.
     /// May return early.
     pub fn wait_pressure(&self, seen: u32, timeout: Duration) -> u32 {
-        self.region.wait_pressure(seen, timeout);
+        wait(&self.region.header().pressure, seen, timeout);
         self.pressure()
     }
 
     /// Tells every process of the run to look at its limit again.
     pub fn raise_pressure(&self) {
-        self.region
-            .header()
-            .pressure
-            .fetch_add(1, Ordering::Release);
-        self.region.wake_pressure();
+        let pressure = &self.region.header().pressure;
+        pressure.fetch_add(1, Ordering::Release);
+        wake(pressure);
     }
 }

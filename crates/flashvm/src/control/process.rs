@@ -462,6 +462,13 @@ impl Process {
         })
     }
 
+    /// Seat and generation, as far as 30 bits go: tells this process from those that had its seat
+    /// before.
+    pub(super) fn owner(&self) -> u32 {
+        let generation = self.live >> STATE_BITS;
+        (self.index | generation << SEATS.ilog2()) & (u32::MAX >> 2)
+    }
+
     pub(super) fn region(&self) -> &Region {
         self.control.region()
     }

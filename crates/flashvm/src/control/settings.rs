@@ -45,14 +45,26 @@ pub struct RunSettings {
     pub congestion_timeout_us: Option<u64>,
     /// How faults are delivered: `inline` or `handler`.
     pub fault: String,
+    /// Most bytes that may be written in any 24 hours.
+    pub write_limit_bytes: Option<u64>,
+    /// The device model that the store behaves like.
+    pub device_model: Option<ModelSettings>,
     /// Faults to make in the store, for tests.
     pub inject: Option<Inject>,
     /// Where to record the engine's events, for tests; the process id is appended.
     pub record: Option<PathBuf>,
     /// Do as on a kernel without `UFFDIO_MOVE`, for tests.
     pub no_move: bool,
-    /// Do as on a kernel without io_uring, for tests.
+    /// Do as on a kernel without io_uring: for tests, and on a device model.
     pub no_uring: bool,
+}
+
+/// What the processes of a run need to know of its device model, which the supervisor has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ModelSettings {
+    /// Whether it is to be told of every slot that is freed: unmanaged flash (FlashVM, 4.4).
+    pub hears_of_frees: bool,
 }
 
 /// Faults that the store makes of itself, in parts per million of all pages.

@@ -265,6 +265,8 @@ counters! {
         bytes_read,
         /// Bytes written to the store.
         bytes_written,
+        /// Time that writes were held back for the write limit, in nanoseconds.
+        writes_held_back_ns,
         /// Times that frames in use exceeded the limit, by a lowered limit or by another process.
         budget_overruns,
     }

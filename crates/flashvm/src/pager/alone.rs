@@ -5,6 +5,7 @@
 use super::cleaner::is_zero;
 use super::fork::PageBuffer;
 use super::{Core, Pager, Read};
+use crate::pace::wait_until;
 use crate::store::FlashStore;
 use crate::sys::flash_io::{read_now, write_now};
 use crate::sys::map;
@@ -28,6 +29,10 @@ impl Pager {
         let alone = self.is_alone();
         if core.engine.wants_reclaim() {
             self.apply(&mut core, Event::Reclaim);
+        }
+        if !alone && self.writes_wait() {
+            // The cleaner holds them back; a clean page may come free before.
+            return core;
         }
         for _ in 0..if alone { u32::MAX } else { REQUESTS } {
             if alone && let Some(read) = core.to_read.pop_front() {
@@ -135,6 +140,7 @@ impl Pager {
 
     /// Writes pages; those that failed.
     fn write_alone(&self, slot: SlotId, pages: &[PageId]) -> u64 {
+        wait_until(self.write_may_begin((pages.len() * PAGE_SIZE) as u64));
         let mut copy = PageBuffer([0; PAGE_SIZE]);
         (0..).zip(pages).fold(0, |failed, (index, &page)| {
             let slot = slot.plus(index);

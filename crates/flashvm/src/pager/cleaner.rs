@@ -5,13 +5,13 @@
 //! cannot be moved they are copied out of the region first; if the program changes one in the
 //! meantime the engine knows, and what was written is void.
 
-use super::{Core, Freeze, Pager};
+use super::{Core, Freeze, Pager, now};
 use crate::store::FlashStore;
 use crate::sys::flash_io::{Completion, FlashIo, Request};
 use crate::sys::map;
-use flashvm_core::{Action, Event, IoId, PAGE_SIZE, PageId, RUN_PAGES_MAX, SlotId};
+use flashvm_core::{Action, Event, IoId, Nanos, PAGE_SIZE, PageId, RUN_PAGES_MAX, SlotId};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 
 /// Rounds, of a millisecond each, in which nothing came of a fault that waits for a frame: nothing
 /// will. Not a time: the process may have been stopped.
@@ -23,6 +23,8 @@ const WRITES_MAX: usize = 8;
 struct Writes {
     io: FlashIo,
     in_flight: HashMap<IoId, Write>,
+    /// Requests that are held back, and until when.
+    held_back: VecDeque<(Nanos, Request)>,
     bounce: Option<Bounce>,
 }
 
@@ -36,6 +38,22 @@ struct Write {
 struct Bounce {
     base: usize,
     free: Vec<usize>,
+}
+
+impl Writes {
+    /// Begins the writes that may.
+    fn begin_due(&mut self) {
+        while self.held_back_for() == Some(Nanos(0))
+            && let Some((_, request)) = self.held_back.pop_front()
+        {
+            self.io.push(request);
+        }
+    }
+
+    /// How long the first of those is still held back.
+    fn held_back_for(&self) -> Option<Nanos> {
+        self.held_back.front().map(|(at, _)| at.since(now()))
+    }
 }
 
 impl Pager {
@@ -57,6 +75,7 @@ impl Pager {
             for completion in completions.drain(..) {
                 self.write_ended(&mut core, writes.as_mut().expect("a queue"), completion);
             }
+            self.look_at_write_limit(&mut core);
             if core.freeze == Freeze::No {
                 busy |= self.reclaim(&mut core);
             }
@@ -104,6 +123,7 @@ impl Pager {
                 }
             }
             if let Some(writes) = &mut writes {
+                writes.begin_due();
                 writes.io.submit();
             }
             if !busy {
@@ -147,6 +167,7 @@ impl Pager {
         Writes {
             io,
             in_flight: HashMap::with_capacity(WRITES_MAX),
+            held_back: VecDeque::with_capacity(WRITES_MAX),
             bounce,
         }
     }
@@ -201,11 +222,13 @@ impl Pager {
                 buffer,
             },
         );
-        writes.io.push(Request::Write {
+        let request = Request::Write {
             tag: u64::from(io.0),
             offset: FlashStore::offset(slot),
             parts,
-        });
+        };
+        let begin = self.write_may_begin(u64::from(index) * PAGE_SIZE as u64);
+        writes.held_back.push_back((begin, request));
     }
 
     fn write_ended(&self, core: &mut Core, writes: &mut Writes, completion: Completion) {
@@ -254,11 +277,15 @@ impl Pager {
             ));
         }
         // With faults stalled the limit may have changed in favour of this process.
-        let millisecond = Timespec {
-            tv_sec: 0,
-            tv_nsec: 1_000_000,
-        };
-        let _ = poll(&mut fds, soon.then_some(&millisecond));
+        let timeout = [
+            soon.then_some(Nanos(1_000_000)),
+            writes.and_then(Writes::held_back_for),
+        ];
+        let timeout = timeout.into_iter().flatten().min().map(|time| Timespec {
+            tv_sec: (time.0 / 1_000_000_000) as i64,
+            tv_nsec: (time.0 % 1_000_000_000) as i64,
+        });
+        let _ = poll(&mut fds, timeout.as_ref());
         if !fds[0].revents().is_empty() {
             let mut count = [0u8; 8];
             let _ = rustix::io::read(&self.cleaner_event, &mut count);

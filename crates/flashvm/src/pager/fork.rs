@@ -11,6 +11,7 @@
 use super::{Core, Freeze, LiveEngine, PAGER, Pager, SPAN_PAGES, new_event, publish};
 use crate::Error;
 use crate::control::Process;
+use crate::pace;
 use crate::store::FlashStore;
 use crate::sys::demand::DemandQueues;
 use crate::sys::flash_io::read_now;
@@ -449,6 +450,9 @@ impl Pager {
         };
         process.adopt(crate::control::own_pid()?)?;
         process.overdraw(core.engine.frames_in_use());
+        if self.settings.device_model.is_some() {
+            pace::begin(process);
+        }
         *core.engine.clusters_mut().inner_mut() = process.clusters();
         core.engine.reset_counters();
         core.recorder = None;

@@ -11,6 +11,7 @@
 //! - `inline`: faults that the faulting thread resolves itself; `alone`: the work of both threads,
 //!   done by such a thread;
 //! - `cleaner`: reclaim, scans and writes;
+//! - `limit`: holding writes back;
 //! - `discard`: telling the device what is of no use any more;
 //! - `managed`: what the program does to its memory: map, unmap, advise; `remap`: move;
 //! - `change`: what must not happen while it does;
@@ -23,6 +24,7 @@ mod discard;
 mod fork;
 mod handler;
 mod inline;
+mod limit;
 mod managed;
 mod memory;
 mod pin;
@@ -31,6 +33,7 @@ mod remap;
 
 use crate::Error;
 use crate::control::{Control, Process, RunSettings, SharedClusters};
+use crate::pace;
 use crate::regions::Regions;
 use crate::store::{FlashStore, ReadBuffers};
 use crate::sys::demand::DemandQueues;
@@ -267,8 +270,14 @@ pub fn start(inheritance: Inheritance) -> Result<&'static Pager, Error> {
         None => None,
     };
     let clusters = RecordingClusters::new(process.clusters());
-    let engine =
+    let mut engine =
         Engine::new(config, clusters).map_err(|error| Error::Settings(error.to_string()))?;
+    if let Some(model) = settings.device_model {
+        pace::begin(process);
+        if model.hears_of_frees {
+            engine.log_freed();
+        }
+    }
     let store = FlashStore::new(store, control.store_slots(), settings.inject)
         .map_err(Error::memory("checksums"))?;
     let zeros = map::own(RUN_PAGES_MAX as usize * PAGE_SIZE).map_err(Error::memory("zeros"))?;
@@ -461,6 +470,9 @@ impl Pager {
             let mut actions = std::mem::take(&mut core.actions);
             actions.clear();
             core.engine.handle(now, &event, &mut actions);
+            if let Some(pace) = pace::pace() {
+                pace.freed(std::iter::from_fn(|| core.engine.pop_freed()));
+            }
             let clusters = core.engine.clusters_mut().take_log();
             if let Some(recorder) = &mut core.recorder {
                 recorder

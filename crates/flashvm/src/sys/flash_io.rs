@@ -5,6 +5,7 @@
 //! the pager's read buffers or of pages in the shadow that cannot change while the request runs.
 
 use super::{descriptors, raw, thread};
+use crate::pace;
 use io_uring::{IoUring, opcode, types};
 use rustix::io::Errno;
 use std::collections::VecDeque;
@@ -15,6 +16,8 @@ use std::sync::{Arc, Condvar, Mutex};
 const ENTRIES: u32 = 256;
 /// Threads of the fallback: enough for the queue depth at which flash is fast.
 const FALLBACK_THREADS: usize = 4;
+/// The same where each request sleeps until a device model lets it end.
+const PACED_THREADS: usize = 16;
 
 /// The outcome of a request.
 #[derive(Clone, Copy, Debug)]
@@ -270,7 +273,11 @@ impl Threads {
             ended: Mutex::new(Vec::with_capacity(ENTRIES as usize)),
             event: descriptors::keep(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)?,
         });
-        for _ in 0..FALLBACK_THREADS {
+        let count = match pace::pace() {
+            Some(_) => PACED_THREADS,
+            None => FALLBACK_THREADS,
+        };
+        for _ in 0..count {
             let shared = Arc::clone(&threads);
             thread::spawn("flashvm-io", move || shared.work())?;
         }
@@ -331,18 +338,21 @@ impl Threads {
                     })
                     .collect();
                 let len: u32 = parts.iter().map(|part| part.1).sum();
-                // SAFETY: the parts are readable for the length of the request.
-                let written = unsafe {
-                    libc::pwritev(
-                        self.file,
-                        vector.as_ptr(),
-                        vector.len() as i32,
-                        offset as libc::off_t,
-                    )
+                let write = || {
+                    // SAFETY: the parts are readable for the length of the request.
+                    let written = unsafe {
+                        libc::pwritev(
+                            self.file,
+                            vector.as_ptr(),
+                            vector.len() as i32,
+                            offset as libc::off_t,
+                        )
+                    };
+                    written == len as isize
                 };
                 Completion {
                     tag,
-                    whole: written == len as isize,
+                    whole: pace::write(offset, len, write),
                 }
             }
         }
@@ -351,24 +361,28 @@ impl Threads {
 
 /// Writes in the calling thread. Whether all bytes went.
 pub(crate) fn write_now(file: RawFd, offset: u64, address: usize, len: u32) -> bool {
-    // SAFETY: the caller's memory is readable for `len` bytes and does not change meanwhile.
-    let written = unsafe {
-        raw::syscall(
-            libc::SYS_pwrite64,
-            [file as usize, address, len as usize, offset as usize, 0, 0],
-        )
-    };
-    written == len as isize
+    pace::write(offset, len, || {
+        // SAFETY: the caller's memory is readable for `len` bytes and does not change meanwhile.
+        let written = unsafe {
+            raw::syscall(
+                libc::SYS_pwrite64,
+                [file as usize, address, len as usize, offset as usize, 0, 0],
+            )
+        };
+        written == len as isize
+    })
 }
 
 /// Reads in the calling thread. Whether all bytes came.
 pub(crate) fn read_now(file: RawFd, offset: u64, address: usize, len: u32) -> bool {
-    // SAFETY: the caller's buffer is writable for `len` bytes and used by nobody else.
-    let read = unsafe {
-        raw::syscall(
-            libc::SYS_pread64,
-            [file as usize, address, len as usize, offset as usize, 0, 0],
-        )
-    };
-    read == len as isize
+    pace::read(offset, len, || {
+        // SAFETY: the caller's buffer is writable for `len` bytes and used by nobody else.
+        let read = unsafe {
+            raw::syscall(
+                libc::SYS_pread64,
+                [file as usize, address, len as usize, offset as usize, 0, 0],
+            )
+        };
+        read == len as isize
+    })
 }

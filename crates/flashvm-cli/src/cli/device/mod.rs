@@ -7,6 +7,7 @@ mod probe;
 mod simulate;
 
 pub(crate) use args::DeviceCommand;
+pub(crate) use model::named;
 
 use super::refusal::Refusal;
 use std::process::ExitCode;

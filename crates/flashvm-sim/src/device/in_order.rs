@@ -1,0 +1,64 @@
+//! A device that takes requests in the order in which they come, and says at once when each will
+//! have ended: what `noop` in front of a model comes to where nothing is merged. For executors that
+//! live in real time.
+
+use super::{Completion, DeviceModel, Discards, Request, Wear};
+use flashvm_core::Nanos;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+/// A device with its queue.
+pub struct InOrder {
+    model: Box<dyn DeviceModel>,
+    /// When the requests that the device has taken end.
+    ends: BinaryHeap<Reverse<Nanos>>,
+    /// The last of all ends.
+    last_end: Nanos,
+    /// Nothing is taken before.
+    floor: Nanos,
+}
+
+impl InOrder {
+    /// Puts a queue in front of a device.
+    #[must_use]
+    pub fn new(model: Box<dyn DeviceModel>) -> Self {
+        Self {
+            model,
+            ends: BinaryHeap::new(),
+            last_end: Nanos(0),
+            floor: Nanos(0),
+        }
+    }
+
+    /// Takes a request that was made at `since`: when it will have ended.
+    pub fn issue(&mut self, since: Nanos, request: &Request) -> Completion {
+        let bars =
+            matches!(request, Request::Discard(_)) && self.model.discards() == Discards::Barrier;
+        let mut start = since.max(self.floor);
+        if bars {
+            start = start.max(self.last_end);
+        }
+        while let Some(&Reverse(end)) = self.ends.peek()
+            && (end <= start || self.ends.len() >= self.model.depth())
+        {
+            self.ends.pop();
+            start = start.max(end);
+        }
+        let completion = self.model.issue(start, request);
+        self.floor = if bars { completion.end } else { start };
+        self.last_end = self.last_end.max(completion.end);
+        self.ends.push(Reverse(completion.end));
+        completion
+    }
+
+    /// The host has freed a page; tells a device that hears of it.
+    pub fn freed(&mut self, page: u32) {
+        self.model.freed(page);
+    }
+
+    /// What writing has done to the device.
+    #[must_use]
+    pub fn wear(&self) -> Option<Wear> {
+        self.model.wear()
+    }
+}

@@ -1,0 +1,227 @@
+//! Requests to a device model, which the supervisor has: all processes of a run share one device.
+//!
+//! An order is free, being filled, asked (the supervisor's turn) or answered (its owner's). The state
+//! word names the owner's seat and generation, so that what the dead leave behind is found and
+//! freed; only they change it, by turns, so that no lock is needed.
+
+use super::layout::Order;
+use super::process::State;
+use super::{Control, Process, SEATS, wait, wake};
+use flashvm_core::Nanos;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+const PHASE_BITS: u32 = 2;
+/// How long an owner sleeps until it looks again by itself.
+const LOOK: Duration = Duration::from_millis(100);
+/// Between two looks for a free order.
+const FULL_WAIT: Duration = Duration::from_micros(100);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+enum Phase {
+    Free = 0,
+    Filling = 1,
+    Asked = 2,
+    Answered = 3,
+}
+
+impl Phase {
+    fn of(word: u32) -> Self {
+        match word & ((1 << PHASE_BITS) - 1) {
+            1 => Self::Filling,
+            2 => Self::Asked,
+            3 => Self::Answered,
+            _ => Self::Free,
+        }
+    }
+
+    /// The state word of this phase, of the same owner as `word`.
+    fn within(self, word: u32) -> u32 {
+        word & !((1 << PHASE_BITS) - 1) | self as u32
+    }
+}
+
+/// What a device is asked to do; ranges are slots of the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Work {
+    /// Read a range.
+    Read = 0,
+    /// Write a range.
+    Write = 1,
+    /// A range of the next discard, and not the last.
+    DiscardPart = 2,
+    /// Discard this range and the parts before it, by one command.
+    Discard = 3,
+    /// Nothing: a range of slots was freed.
+    Freed = 4,
+}
+
+impl Work {
+    fn of(word: u32) -> Option<Self> {
+        [
+            Self::Read,
+            Self::Write,
+            Self::DiscardPart,
+            Self::Discard,
+            Self::Freed,
+        ]
+        .get(word as usize)
+        .copied()
+    }
+}
+
+/// An order as the supervisor sees it.
+#[derive(Clone, Copy, Debug)]
+pub struct Asked {
+    index: usize,
+    word: u32,
+    /// What is asked.
+    pub work: Work,
+    /// First slot.
+    pub first: u32,
+    /// Slots.
+    pub count: u32,
+    /// When it was made.
+    pub since: Nanos,
+    /// Tells the processes of a run apart.
+    pub owner: u32,
+}
+
+/// An order that was made.
+#[derive(Debug)]
+pub struct Ticket {
+    order: &'static Order,
+    word: u32,
+}
+
+impl Ticket {
+    /// Waits for the answer: when the request ends, and whether the device could do it. A program
+    /// whose supervisor has died dies too, so there is no other end to this.
+    #[must_use]
+    pub fn answer(self) -> (Nanos, bool) {
+        let asked = Phase::Asked.within(self.word);
+        while self.order.state.load(Ordering::Acquire) == asked {
+            wait(&self.order.state, asked, LOOK);
+        }
+        let end = Nanos(self.order.end.load(Ordering::Relaxed));
+        let done = self.order.done.load(Ordering::Relaxed) != 0;
+        self.order
+            .state
+            .store(Phase::Free as u32, Ordering::Release);
+        (end, done)
+    }
+}
+
+impl Process {
+    /// Asks the device model to do something at `since`. Waits for a free order if there is none;
+    /// does not allocate.
+    #[must_use]
+    pub fn order(&self, work: Work, first: u32, count: u32, since: Nanos) -> Ticket {
+        let owner = self.owner() << PHASE_BITS;
+        let order = self.free_order(Phase::Filling.within(owner));
+        order.kind.store(work as u32, Ordering::Relaxed);
+        order.first.store(first, Ordering::Relaxed);
+        order.count.store(count, Ordering::Relaxed);
+        order.since.store(since.0, Ordering::Relaxed);
+        order
+            .state
+            .store(Phase::Asked.within(owner), Ordering::Release);
+        let ordered = &self.region().header().ordered;
+        ordered.fetch_add(1, Ordering::Release);
+        wake(ordered);
+        Ticket { order, word: owner }
+    }
+
+    fn free_order(&self, filling: u32) -> &'static Order {
+        loop {
+            let taken = self.region().orders().iter().find(|order| {
+                Phase::of(order.state.load(Ordering::Relaxed)) == Phase::Free
+                    && order
+                        .state
+                        .compare_exchange(
+                            Phase::Free as u32,
+                            filling,
+                            Ordering::Acquire,
+                            Ordering::Relaxed,
+                        )
+                        .is_ok()
+            });
+            match taken {
+                Some(order) => return order,
+                None => crate::sys::sleep(FULL_WAIT),
+            }
+        }
+    }
+}
+
+impl Control {
+    /// The orders that wait for an answer, the oldest first, into `asked`. Sleeps up to `timeout` if
+    /// there are none. For the supervisor.
+    pub fn take_orders(&self, timeout: Duration, asked: &mut Vec<Asked>) {
+        asked.clear();
+        let ordered = &self.region().header().ordered;
+        let seen = ordered.load(Ordering::Acquire);
+        self.look_at_orders(asked);
+        if asked.is_empty() {
+            wait(ordered, seen, timeout);
+            self.look_at_orders(asked);
+        }
+        asked.sort_by_key(|order| (order.since, order.index));
+    }
+
+    fn look_at_orders(&self, asked: &mut Vec<Asked>) {
+        for (index, order) in self.region().orders().iter().enumerate() {
+            let word = order.state.load(Ordering::Acquire);
+            let Some(work) = Work::of(order.kind.load(Ordering::Relaxed)) else {
+                continue;
+            };
+            if Phase::of(word) == Phase::Asked {
+                asked.push(Asked {
+                    index,
+                    word,
+                    work,
+                    first: order.first.load(Ordering::Relaxed),
+                    count: order.count.load(Ordering::Relaxed),
+                    since: Nanos(order.since.load(Ordering::Relaxed)),
+                    owner: word >> PHASE_BITS,
+                });
+            }
+        }
+    }
+
+    /// Answers an order.
+    pub fn answer(&self, asked: &Asked, end: Nanos, done: bool) {
+        let order = &self.region().orders()[asked.index];
+        order.end.store(end.0, Ordering::Relaxed);
+        order.done.store(done.into(), Ordering::Relaxed);
+        order
+            .state
+            .store(Phase::Answered.within(asked.word), Ordering::Release);
+        wake(&order.state);
+    }
+
+    /// Frees the orders of processes that have gone. For the supervisor, now and then.
+    pub fn free_orders_of_the_dead(&self) {
+        for order in self.region().orders() {
+            let word = order.state.load(Ordering::Acquire);
+            if matches!(Phase::of(word), Phase::Filling | Phase::Answered)
+                && !self.is_live(word >> PHASE_BITS)
+            {
+                // Nobody else changes what belongs to the dead.
+                order.state.store(Phase::Free as u32, Ordering::Release);
+            }
+        }
+    }
+
+    /// Whether the process that made an order is still on its seat.
+    fn is_live(&self, owner: u32) -> bool {
+        let index = owner & (SEATS - 1);
+        let word = self.region().seats()[index as usize]
+            .state
+            .load(Ordering::Acquire);
+        matches!(State::of(word), State::Preparing | State::Live)
+            && self.process_at(index, word).owner() == owner
+    }
+}

@@ -1,0 +1,125 @@
+//! Runs on a device that is not here: data lies in the real store, and each request ends when a
+//! device model says that it would have, or when the real one is done if that takes longer.
+//!
+//! The supervisor has the model, so that all processes of a run share one device; here is what
+//! asks it. Each request takes a thread that waits for it, so the store is used without io_uring.
+
+use crate::control::{Process, Work};
+use flashvm_core::{Nanos, PAGE_SIZE, SlotId};
+use rustix::thread::{Timespec, nanosleep};
+use rustix::time::{ClockId, clock_gettime};
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+/// A sleeping thread wakes up this much late; the rest is waited for awake.
+const OVERSLEEP_NS: u64 = 80_000;
+
+/// The way of this process to the device model.
+#[derive(Debug)]
+pub(crate) struct Pace {
+    process: Process,
+}
+
+static PACE: AtomicPtr<Pace> = AtomicPtr::new(std::ptr::null_mut());
+
+/// The way to the device model, if the run has one.
+pub(crate) fn pace() -> Option<&'static Pace> {
+    let pace = PACE.load(Ordering::Acquire);
+    // SAFETY: what is set there is never freed and never changed.
+    (!pace.is_null()).then(|| unsafe { &*pace })
+}
+
+/// From now on requests of this process take the model's time.
+pub(crate) fn begin(process: Process) {
+    let pace = Box::leak(Box::new(Pace { process }));
+    PACE.store(pace, Ordering::Release);
+}
+
+/// Reads at the model's pace, if there is one. `read` says whether all bytes came.
+pub(crate) fn read(offset: u64, len: u32, read: impl FnOnce() -> bool) -> bool {
+    match pace() {
+        None => read(),
+        Some(pace) => pace.take(Work::Read, offset, len.into(), read),
+    }
+}
+
+/// Writes at the model's pace, if there is one. `write` says whether all bytes went.
+pub(crate) fn write(offset: u64, len: u32, write: impl FnOnce() -> bool) -> bool {
+    match pace() {
+        None => write(),
+        Some(pace) => pace.take(Work::Write, offset, len.into(), write),
+    }
+}
+
+impl Pace {
+    /// Slots were freed. Those that another process still refers to after a fork count as free, too:
+    /// that changes the figures of the model, and no data.
+    pub(crate) fn freed(&self, slots: impl Iterator<Item = SlotId>) {
+        let mut run: Option<(u32, u32)> = None;
+        let tell = |(first, count)| {
+            let _ = self
+                .process
+                .order(Work::Freed, first, count, now())
+                .answer();
+        };
+        for SlotId(slot) in slots {
+            match &mut run {
+                Some((first, count)) if *first + *count == slot => *count += 1,
+                _ => run.replace((slot, 1)).into_iter().for_each(tell),
+            }
+        }
+        run.into_iter().for_each(tell);
+    }
+
+    /// Discards ranges by one command. False: the device could not.
+    pub(crate) fn discard(&self, ranges: &[(SlotId, u32)]) -> bool {
+        let Some((last, parts)) = ranges.split_last() else {
+            return true;
+        };
+        let since = now();
+        let order = |work, (first, count): (SlotId, u32)| {
+            self.process.order(work, first.0, count, since).answer()
+        };
+        for &part in parts {
+            let _ = order(Work::DiscardPart, part);
+        }
+        let (end, done) = order(Work::Discard, *last);
+        wait_until(end);
+        done
+    }
+
+    fn take(&self, work: Work, offset: u64, len: u64, carry_out: impl FnOnce() -> bool) -> bool {
+        let first = (offset / PAGE_SIZE as u64) as u32;
+        let count = len.div_ceil(PAGE_SIZE as u64) as u32;
+        let ticket = self.process.order(work, first, count, now());
+        // The answer comes meanwhile.
+        let carried_out = carry_out();
+        let (end, done) = ticket.answer();
+        wait_until(end);
+        carried_out && done
+    }
+}
+
+/// Sleeps until then, and wakes up on time.
+pub(crate) fn wait_until(end: Nanos) {
+    loop {
+        let left = end.since(now()).0;
+        if left == 0 {
+            return;
+        }
+        match left.checked_sub(OVERSLEEP_NS) {
+            Some(asleep) if asleep > 0 => {
+                // Woken early, it looks at the clock again.
+                let _ = nanosleep(&Timespec {
+                    tv_sec: (asleep / 1_000_000_000) as i64,
+                    tv_nsec: (asleep % 1_000_000_000) as i64,
+                });
+            }
+            _ => std::hint::spin_loop(),
+        }
+    }
+}
+
+fn now() -> Nanos {
+    let time = clock_gettime(ClockId::Monotonic);
+    Nanos(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
+}

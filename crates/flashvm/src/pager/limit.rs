@@ -1,0 +1,47 @@
+//! `--write-limit`: writes of all processes of a run take turns under one limit. Before any is held
+//! back the engine passes over dirty pages and writes whole erase blocks (FlashVM, 4.2.1 and
+//! 4.1.1, driven harder).
+
+use super::{Core, Pager, now};
+use flashvm_core::{Event, Nanos, WriteLimit};
+use std::sync::atomic::Ordering;
+
+/// The engine hears of the share that is used in such steps, in percent.
+const STEP: u8 = 5;
+
+impl Pager {
+    fn write_limit(&self) -> Option<WriteLimit> {
+        self.settings.write_limit_bytes.and_then(WriteLimit::new)
+    }
+
+    /// Takes a write of so many bytes into account: when it may begin.
+    pub(super) fn write_may_begin(&self, bytes: u64) -> Nanos {
+        let now = now();
+        let Some(limit) = self.write_limit() else {
+            return now;
+        };
+        let begin = self.control.take_write(limit, now, bytes);
+        let stats = self.process.stats();
+        stats
+            .writes_held_back_ns
+            .fetch_add(begin.since(now).0, Ordering::Relaxed);
+        begin
+    }
+
+    /// Whether writes have to wait.
+    pub(super) fn writes_wait(&self) -> bool {
+        self.write_limit()
+            .is_some_and(|limit| self.control.writes_used(limit, now()) == 100)
+    }
+
+    /// Tells the engine how near the limit is.
+    pub(super) fn look_at_write_limit(&self, core: &mut Core) {
+        let Some(limit) = self.write_limit() else {
+            return;
+        };
+        let used = self.control.writes_used(limit, now()) / STEP * STEP;
+        if used != core.engine.write_limit_used() {
+            self.apply(core, Event::WriteLimit { used });
+        }
+    }
+}
