@@ -403,7 +403,8 @@ impl Pager {
             return;
         }
         let mut done = 0;
-        let mut tries = 0;
+        // Of the page that comes first.
+        let mut tries = (first, 0);
         let mut unshared = None;
         // The kernel refuses a run that reaches beyond a mapping as a whole.
         let mut run = count;
@@ -415,14 +416,14 @@ impl Pager {
             let (moved, result) = shadow.relocate(dst, src, len);
             done += (moved / PAGE_SIZE) as u32;
             core.progress += moved as u64;
-            if moved > 0 {
-                tries = 0;
-            }
             let page = first.plus(done);
+            if page != tries.0 {
+                tries = (page, 0);
+            }
             match result {
                 Ok(()) => {}
                 Err(_) if moved > 0 => {}
-                Err(Errno::AGAIN) if tries < MOVE_TRIES => tries += 1,
+                Err(Errno::AGAIN) if tries.1 < MOVE_TRIES => tries.1 += 1,
                 // A page that is just being copied by the kernel is absent for an instant.
                 Err(Errno::NOENT) if self.own.is_present(self.address(page)) => {
                     core.events.push_front(Event::Refused { page });
@@ -451,17 +452,14 @@ impl Pager {
                     done += moved.max(1);
                     core.progress += u64::from(moved);
                 }
-                Err(Errno::EXIST) if tries < MOVE_TRIES => {
-                    // Seen while another thread takes the page out of sharing. It was mapped
-                    // until now: if it still is, the region holds the truth.
-                    tries += 1;
-                    if self.own.is_present(self.address(page)) {
-                        self.drop_shadow(page);
-                    } else {
-                        done += 1;
-                    }
+                // Seen while another thread takes the page out of sharing. It was mapped until now:
+                // if it still is, the region holds the truth; if not, it has been moved.
+                Err(Errno::EXIST) if !self.own.is_present(self.address(page)) => done += 1,
+                Err(Errno::EXIST) if tries.1 < MOVE_TRIES => {
+                    self.drop_shadow(page);
+                    tries.1 += 1;
                 }
-                Err(Errno::EXIST) => self.contradiction(page, Place::Shadow),
+                Err(Errno::EXIST) => self.contradiction(core, page, Place::Shadow),
                 // Shared with another process after a fork, or pinned. It is there, and nobody is
                 // taking it away, so that looking at it cannot fault.
                 Err(Errno::BUSY)
@@ -474,7 +472,6 @@ impl Pager {
                 Err(_) => {
                     core.events.push_front(Event::Refused { page });
                     done += 1;
-                    tries = 0;
                 }
             }
         }
@@ -549,7 +546,7 @@ impl Pager {
                     self.drop_shadow(page);
                     return false;
                 }
-                Err(Errno::EXIST) => self.contradiction(page, Place::Region),
+                Err(Errno::EXIST) => self.contradiction(core, page, Place::Region),
                 // Shared after a fork, pinned, or the program made its range read-only: a copy
                 // does as well.
                 Err(_) => {
@@ -566,14 +563,20 @@ impl Pager {
 
     /// A page is where the engine does not have it: which of two copies holds the program's data
     /// is anyone's guess.
-    fn contradiction(&self, page: PageId, unexpected: Place) -> ! {
+    fn contradiction(&self, core: &Core, page: PageId, unexpected: Place) -> ! {
+        let present = |there| if there { "present" } else { "absent" };
         self.die(&format!(
-            "the page at {:#x} is not only where it should be, but also in the {}",
+            "the page at {:#x} is not only where it should be, but also in the {} ({:?}; region: {}, \
+             shadow: {}; {} actions are parked)",
             self.address(page),
             match unexpected {
                 Place::Region => "region",
                 Place::Shadow => "shadow",
-            }
+            },
+            core.engine.page_state(page),
+            present(self.own.is_present(self.address(page))),
+            present(self.own.is_present(self.shadow_address(page))),
+            core.parked.len()
         ))
     }
 
