@@ -256,7 +256,7 @@ pub(crate) struct TestOptions {
     /// Let the store lie in RAM: what is measured is the software alone
     #[arg(long, hide = true)]
     pub(crate) flash_in_ram: bool,
-    /// Do as on a kernel without io_uring
+    /// Do as where io_uring is blocked
     #[arg(long, hide = true)]
     pub(crate) no_uring: bool,
 }

@@ -117,6 +117,11 @@ pub(crate) fn temporary_folder() -> Result<PathBuf, Refusal> {
     })
 }
 
+/// Whether the kernel lets us have io_uring: a filter that stops us stops our children too.
+pub(crate) fn has_io_uring() -> bool {
+    io_uring::IoUring::new(4).is_ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -188,7 +188,7 @@ fn settings(options: &RunOptions) -> Result<RunSettings, Refusal> {
         inject: inject.map_err(|e| Refusal::new(format!("--inject: {e}")))?,
         record: options.test.record.clone(),
         no_move: options.test.no_move,
-        no_uring: options.test.no_uring,
+        no_uring: options.test.no_uring || !machine::has_io_uring(),
     })
 }
 

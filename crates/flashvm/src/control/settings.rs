@@ -55,7 +55,7 @@ pub struct RunSettings {
     pub record: Option<PathBuf>,
     /// Do as on a kernel without `UFFDIO_MOVE`, for tests.
     pub no_move: bool,
-    /// Do as on a kernel without io_uring: for tests, and on a device model.
+    /// Do without io_uring: where it is blocked, on a device model, and for tests.
     pub no_uring: bool,
 }
 

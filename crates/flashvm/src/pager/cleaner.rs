@@ -7,11 +7,12 @@
 
 use super::{Core, Freeze, Pager, now};
 use crate::store::FlashStore;
-use crate::sys::flash_io::{Completion, FlashIo, Request};
+use crate::sys::flash_io::{Completion, FlashIo, Request, Threads};
 use crate::sys::map;
 use flashvm_core::{Action, Event, IoId, Nanos, PAGE_SIZE, PageId, RUN_PAGES_MAX, SlotId};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 
 /// Rounds, of a millisecond each, in which nothing came of a fault that waits for a frame: nothing
 /// will. Not a time: the process may have been stopped.
@@ -58,8 +59,8 @@ impl Writes {
 
 impl Pager {
     /// The cleaner's thread.
-    pub(super) fn clean(&self) {
-        let mut writes: Option<Writes> = None;
+    pub(super) fn clean(&self, io: Option<Arc<Threads>>) {
+        let mut writes = io.map(|threads| self.writes(FlashIo::Threads(threads)));
         let mut completions: Vec<Completion> = Vec::with_capacity(WRITES_MAX);
         let mut work: Vec<(Action, Vec<PageId>)> = Vec::new();
         let mut stuck = (0, 0);
@@ -115,7 +116,7 @@ impl Pager {
                         self.apply(&mut core, Event::Scanned { io, zero });
                     }
                     Action::Write { io, slot, .. } => {
-                        let writes = writes.get_or_insert_with(|| self.open_writes());
+                        let writes = writes.get_or_insert_with(|| self.writes(self.open_io(None)));
                         self.write(writes, io, slot, pages);
                     }
                     Action::Discard { .. } => self.discard_slots(),
@@ -151,10 +152,7 @@ impl Pager {
         any
     }
 
-    fn open_writes(&self) -> Writes {
-        let io = self
-            .open_io(None)
-            .unwrap_or_else(|e| self.die(&format!("no queue for writes: {e}")));
+    fn writes(&self, io: FlashIo) -> Writes {
         let bounce = (!self.can_move).then(|| {
             let run = RUN_PAGES_MAX as usize * PAGE_SIZE;
             let open = || {

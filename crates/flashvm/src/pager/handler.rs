@@ -8,13 +8,13 @@
 use super::{Core, Delivery, Freeze, Pager, Read, now};
 use crate::guard::making_threads;
 use crate::store::FlashStore;
-use crate::sys::flash_io::{Completion, FlashIo, Request, read_now};
+use crate::sys::flash_io::{Completion, FlashIo, Request, Threads, read_now};
 use crate::sys::map;
 use crate::sys::uffd::Message;
 use flashvm_core::{Access, Action, Event, IoId, Nanos, PAGE_SIZE};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
 use std::os::fd::{AsFd, FromRawFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// Room for messages that arrive during a fork: one for each thread that faults.
@@ -37,8 +37,8 @@ struct Ended {
 
 impl Pager {
     /// The handler's thread.
-    pub(super) fn handle_faults(&self) {
-        let mut io: Option<FlashIo> = None;
+    pub(super) fn handle_faults(&self, io: Option<Arc<Threads>>) {
+        let mut io = io.map(FlashIo::Threads);
         let mut messages = Vec::with_capacity(MESSAGES);
         let mut completions: Vec<Completion> = Vec::with_capacity(256);
         // Kept over the rounds: in a fork nothing may be freed either.
@@ -54,6 +54,8 @@ impl Pager {
             self.demand.open_wanted();
             if let Some(io) = &mut io {
                 io.reap(&mut completions);
+            } else if let Some(range) = self.wants_reads() {
+                io = Some(self.open_io(Some(range)));
             }
             ended.clear();
             ended.extend(completions.drain(..).map(|c| self.verify(c)));
@@ -82,14 +84,14 @@ impl Pager {
                     }
                     self.retry_parked(&mut core);
                     self.handle_events(&mut core);
-                    self.start_reads(&mut core, &mut io);
+                    busy |= !self.start_reads(&mut core, io.as_mut());
                     self.hand_over(&mut core, true);
                 }
                 Freeze::Quiescing => {
                     self.retry_parked(&mut core);
                     self.handle_events(&mut core);
                     // Reads that the engine has asked for have to end, and so to start.
-                    self.start_reads(&mut core, &mut io);
+                    busy |= !self.start_reads(&mut core, io.as_mut());
                     if core.is_quiet() {
                         self.changed.notify_all();
                     }
@@ -214,8 +216,18 @@ impl Pager {
         self.apply(core, Event::Discard { first, count });
     }
 
-    /// Gives buffers to reads that wait to be started, as far as there are any.
-    fn start_reads(&self, core: &mut Core, io: &mut Option<FlashIo>) {
+    /// The read buffers, if reads wait to be started.
+    fn wants_reads(&self) -> Option<(usize, usize)> {
+        let mut core = self.core.lock();
+        (!core.to_read.is_empty()).then(|| self.buffers(&mut core).range())
+    }
+
+    /// Gives buffers to reads that wait to be started, as far as there are any. False: there is no
+    /// queue for them yet.
+    fn start_reads(&self, core: &mut Core, io: Option<&mut FlashIo>) -> bool {
+        let Some(io) = io else {
+            return core.to_read.is_empty();
+        };
         while let Some(&Action::Read {
             io: id,
             slot,
@@ -235,23 +247,20 @@ impl Pager {
                     buffer,
                 },
             );
-            let queue = io.get_or_insert_with(|| {
-                let range = core.buffers.as_ref().map(crate::store::ReadBuffers::range);
-                self.open_io(range)
-                    .unwrap_or_else(|e| self.die(&format!("no queue for reads: {e}")))
-            });
-            queue.push(Request::Read {
+            io.push(Request::Read {
                 tag: u64::from(id.0) | u64::from(count) << 32,
                 offset: FlashStore::offset(slot),
                 address: buffer,
                 len: count * PAGE_SIZE as u32,
             });
         }
+        true
     }
 
-    /// Opens a queue of requests to the store. `buffers` is where reads go.
-    pub(super) fn open_io(&self, buffers: Option<(usize, usize)>) -> Result<FlashIo, Errno> {
-        making_threads(|| FlashIo::new(self.store.file(), buffers, self.settings.no_uring))
+    /// Opens a queue of requests to the store. `buffers` is where reads go. Nothing may be locked.
+    pub(super) fn open_io(&self, buffers: Option<(usize, usize)>) -> FlashIo {
+        making_threads(|| FlashIo::new(self.store.file(), buffers))
+            .unwrap_or_else(|e| self.die(&format!("no queue to the store: {e}")))
     }
 
     /// Compares what was read with what was written, and tries again where it differs.

@@ -37,6 +37,7 @@ use crate::pace;
 use crate::regions::Regions;
 use crate::store::{FlashStore, ReadBuffers};
 use crate::sys::demand::DemandQueues;
+use crate::sys::flash_io::Threads;
 use crate::sys::own::OwnMemory;
 use crate::sys::uffd::{Features, Uffd, probe, probe_user_mode};
 use crate::sys::{descriptors, map, thread};
@@ -393,8 +394,16 @@ impl Pager {
     /// # Errors
     /// What the C library says to a new thread.
     pub fn start_threads(&'static self) -> Result<(), Errno> {
-        thread::spawn("flashvm-fault", || self.handle_faults())?;
-        thread::spawn("flashvm-clean", || self.clean())?;
+        // Those of the store's queues now: later the program's threads may hold the C library's locks.
+        let io = || {
+            let wanted = self.settings.no_uring;
+            wanted
+                .then(|| Threads::start(self.store.file()))
+                .transpose()
+        };
+        let (reads, writes) = (io()?, io()?);
+        thread::spawn("flashvm-fault", || self.handle_faults(reads))?;
+        thread::spawn("flashvm-clean", || self.clean(writes))?;
         thread::spawn("flashvm-limit", || self.watch_pressure())
     }
 

@@ -54,15 +54,15 @@ pub(crate) enum FlashIo {
 
 impl FlashIo {
     /// Opens a queue to `file`. `buffers`, an address and a length, is registered for reads.
-    pub(crate) fn new(
-        file: RawFd,
-        buffers: Option<(usize, usize)>,
-        without_ring: bool,
-    ) -> Result<Self, Errno> {
-        if !without_ring && let Ok(ring) = Ring::new(file, buffers) {
-            return Ok(Self::Ring(Box::new(ring)));
+    ///
+    /// Where there is no ring it starts threads, by the C library, whose locks another thread may
+    /// hold while it waits for a fault: nothing may be locked. [`Threads::start`] before there
+    /// are others is better.
+    pub(crate) fn new(file: RawFd, buffers: Option<(usize, usize)>) -> Result<Self, Errno> {
+        match Ring::new(file, buffers) {
+            Ok(ring) => Ok(Self::Ring(Box::new(ring))),
+            Err(_) => Threads::start(file).map(Self::Threads),
         }
-        Ok(Self::Threads(Threads::start(file)?))
     }
 
     /// Hands a request over; it starts with the next [`FlashIo::submit`] at the latest.
@@ -264,7 +264,8 @@ pub(crate) struct Threads {
 }
 
 impl Threads {
-    fn start(file: RawFd) -> Result<Arc<Self>, Errno> {
+    /// Starts threads for a queue to `file`.
+    pub(crate) fn start(file: RawFd) -> Result<Arc<Self>, Errno> {
         use rustix::event::{EventfdFlags, eventfd};
         let threads = Arc::new(Self {
             file,

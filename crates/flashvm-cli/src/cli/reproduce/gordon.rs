@@ -37,6 +37,7 @@ bound by its processor the figures here are better, where it was bound by flash 
             run: |_| measure(Name::Figure4),
         },
     ],
+    programs: &[],
 };
 
 /// Flash at 32 ways, the one point of Figure 4 that the text names (8.3).

@@ -30,6 +30,7 @@ const EDITION: u32 = 1;
 const EXAMPLES: &str = "\
 Examples:
   flashvm reproduce flashvm
+  flashvm reproduce flashvm --models-only
   flashvm reproduce flashvm table-4 figure-7 --out results
   flashvm reproduce gordon
 
@@ -60,6 +61,9 @@ pub(crate) struct ReproduceArgs {
     /// Measure again what is there already
     #[arg(long)]
     pub(crate) again: bool,
+    /// Leave out what runs real programs, which takes minutes
+    #[arg(long)]
+    pub(crate) models_only: bool,
     /// List the names
     #[arg(long)]
     pub(crate) list: bool,
@@ -72,6 +76,14 @@ pub(crate) struct Suite {
     /// How it was done, for the page.
     introduction: &'static str,
     experiments: &'static [Experiment],
+    /// Those that run real programs, and take minutes.
+    programs: &'static [Experiment],
+}
+
+impl Suite {
+    fn all(&self) -> impl Iterator<Item = &'static Experiment> + use<> {
+        self.experiments.iter().chain(self.programs)
+    }
 }
 
 /// One table or figure.
@@ -100,14 +112,13 @@ pub(crate) fn reproduce(command: &ReproduceCommand) -> Result<ExitCode, Refusal>
 
 fn run(suite: &Suite, args: &ReproduceArgs) -> Result<ExitCode, Refusal> {
     if args.list {
-        let lines = suite.experiments.iter();
-        let lines = lines.map(|e| format!("{:<14}{}\n", e.name, e.title));
+        let lines = suite.all().map(|e| format!("{:<26}{}\n", e.name, e.title));
         return write_out(&lines.collect::<String>());
     }
-    let chosen = choose(suite, &args.names)?;
+    let chosen = choose(suite, args)?;
     std::fs::create_dir_all(&args.out).map_err(|e| cannot(&args.out, &e))?;
     let bar = ProgressBar::new(chosen.len() as u64).with_style(
-        ProgressStyle::with_template("{prefix:14} {msg:44} {bar:20} {pos}/{len}, {elapsed}")
+        ProgressStyle::with_template("{prefix:24} {msg:44} {bar:20} {pos}/{len}, {elapsed}")
             .expect("a valid template"),
     );
     for experiment in &chosen {
@@ -129,7 +140,7 @@ fn run(suite: &Suite, args: &ReproduceArgs) -> Result<ExitCode, Refusal> {
     }
     bar.finish_and_clear();
     // The page has all that is there, also of earlier runs.
-    let all = suite.experiments.iter().filter_map(|experiment| {
+    let all = suite.all().filter_map(|experiment| {
         let kept = kept(&args.out.join(format!("{}.json", experiment.name)))?;
         Some((experiment, kept.report))
     });
@@ -152,20 +163,23 @@ fn run(suite: &Suite, args: &ReproduceArgs) -> Result<ExitCode, Refusal> {
     write_out(&text)
 }
 
-fn choose(suite: &Suite, names: &[String]) -> Result<Vec<&'static Experiment>, Refusal> {
-    if names.is_empty() {
+fn choose(suite: &Suite, args: &ReproduceArgs) -> Result<Vec<&'static Experiment>, Refusal> {
+    if args.names.is_empty() && args.models_only {
         return Ok(suite.experiments.iter().collect());
     }
+    if args.names.is_empty() {
+        return Ok(suite.all().collect());
+    }
     let find = |name: &String| {
-        let found = suite.experiments.iter().find(|e| e.name == name);
+        let found = suite.all().find(|e| e.name == name);
         found.ok_or_else(|| {
-            let known = Vec::from_iter(suite.experiments.iter().map(|e| e.name)).join(", ");
+            let known = Vec::from_iter(suite.all().map(|e| e.name)).join(", ");
             Refusal::new(format!(
                 "unknown table or figure '{name}': known are {known}"
             ))
         })
     };
-    names.iter().map(find).collect()
+    args.names.iter().map(find).collect()
 }
 
 fn kept(file: &Path) -> Option<Kept> {

@@ -1,0 +1,168 @@
+//! memcached: objects are stored through its socket, or looked up at random; the client is timed.
+
+use super::{Failure, Program, command, find};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+const ITEMS: u32 = 48 << 10;
+const VALUE_BYTES: usize = 1000;
+/// Requests on their way at once.
+const BATCH: u32 = 64;
+const LOOKUPS: u32 = 6000;
+/// How long the server may take to begin.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// What is timed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Load {
+    Store,
+    Lookup,
+}
+
+pub(super) struct Memcached {
+    server: PathBuf,
+    socket: PathBuf,
+    load: Load,
+}
+
+pub(super) fn prepare(folder: &Path, load: Load) -> Result<Memcached, Failure> {
+    let server = find("memcached", "memcached")?;
+    let socket = folder.join("socket");
+    Ok(Memcached {
+        server,
+        socket,
+        load,
+    })
+}
+
+impl Program for Memcached {
+    fn what(&self) -> String {
+        let items = format!("{ITEMS} items of {VALUE_BYTES} bytes are stored");
+        match self.load {
+            Load::Store => format!("{items}."),
+            Load::Lookup => {
+                format!("{items}, then {LOOKUPS} are looked up at random: this is timed.")
+            }
+        }
+    }
+
+    fn ram(&self) -> &'static str {
+        "24M"
+    }
+
+    fn run(&self, prefix: &[String]) -> Result<Duration, Failure> {
+        let socket = self.socket.to_string_lossy();
+        let words = ["-u", "root", "-m", "1024", "-t", "2", "-s", &socket];
+        let mut command = command(prefix, &self.server, &words);
+        let server = command.stderr(Stdio::null()).spawn();
+        let mut server = server.map_err(|e| format!("memcached: {e}"))?;
+        let took = self.talk(&mut server);
+        // As a service manager does; `flashvm run` passes it on.
+        let _ = rustix::process::kill_process(
+            rustix::process::Pid::from_child(&server),
+            rustix::process::Signal::TERM,
+        );
+        let ended = server.wait().map_err(|e| format!("memcached: {e}"))?;
+        let _ = std::fs::remove_file(&self.socket);
+        match took {
+            Ok(took) if ended.success() => Ok(took),
+            Ok(_) => Err(format!("memcached ended with {ended}")),
+            Err(why) => Err(why),
+        }
+    }
+}
+
+impl Memcached {
+    fn talk(&self, server: &mut Child) -> Result<Duration, Failure> {
+        let link = self.connect(server)?;
+        let mut client = Client {
+            lines: BufReader::new(link.try_clone().map_err(|e| e.to_string())?),
+            link,
+        };
+        let mut started = Instant::now();
+        client.store().map_err(|e| format!("memcached: {e}"))?;
+        if self.load == Load::Lookup {
+            started = Instant::now();
+            client.look_up().map_err(|e| format!("memcached: {e}"))?;
+        }
+        Ok(started.elapsed())
+    }
+
+    fn connect(&self, server: &mut Child) -> Result<UnixStream, Failure> {
+        let begun = Instant::now();
+        loop {
+            match UnixStream::connect(&self.socket) {
+                Ok(link) => return Ok(link),
+                Err(e) if begun.elapsed() > PATIENCE => return Err(format!("memcached: {e}")),
+                Err(_) => std::thread::sleep(Duration::from_millis(20)),
+            }
+            if let Ok(Some(status)) = server.try_wait() {
+                return Err(format!("memcached ended with {status}"));
+            }
+        }
+    }
+}
+
+struct Client {
+    link: UnixStream,
+    lines: BufReader<UnixStream>,
+}
+
+/// What an item holds.
+fn value(item: u32) -> Vec<u8> {
+    let word = format!("{:08x}", item.wrapping_mul(2_654_435_761));
+    word.bytes().cycle().take(VALUE_BYTES).collect()
+}
+
+impl Client {
+    fn line(&mut self) -> std::io::Result<String> {
+        let mut line = String::new();
+        self.lines.read_line(&mut line)?;
+        Ok(line)
+    }
+
+    fn store(&mut self) -> std::io::Result<()> {
+        for first in (0..ITEMS).step_by(BATCH as usize) {
+            let batch = first..(first + BATCH).min(ITEMS);
+            let mut request = Vec::new();
+            for item in batch.clone() {
+                request.extend(format!("set k{item} 0 0 {VALUE_BYTES}\r\n").bytes());
+                request.extend(value(item));
+                request.extend(b"\r\n");
+            }
+            self.link.write_all(&request)?;
+            for item in batch {
+                let answer = self.line()?;
+                if answer != "STORED\r\n" {
+                    return Err(std::io::Error::other(format!("item {item}: {answer:?}")));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn look_up(&mut self) -> std::io::Result<()> {
+        let mut state = 1_u32;
+        for _ in 0..LOOKUPS {
+            // Numerical Recipes' generator: the upper bits decide.
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            let item = ((u64::from(state) * u64::from(ITEMS)) >> 32) as u32;
+            self.link.write_all(format!("get k{item}\r\n").as_bytes())?;
+            let head = self.line()?;
+            let mut found = vec![0; VALUE_BYTES + "\r\nEND\r\n".len()];
+            if head != format!("VALUE k{item} 0 {VALUE_BYTES}\r\n") {
+                return Err(std::io::Error::other(format!("item {item}: {head:?}")));
+            }
+            self.lines.read_exact(&mut found)?;
+            if found[..VALUE_BYTES] != value(item) {
+                return Err(std::io::Error::other(format!(
+                    "item {item} has a wrong value"
+                )));
+            }
+        }
+        Ok(())
+    }
+}
