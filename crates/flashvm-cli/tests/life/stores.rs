@@ -63,7 +63,7 @@ fn a_device_is_a_store() {
             return;
         }
     };
-    let run = || {
+    let run = |discard: &str| {
         let mut command = Command::new(FLASHVM);
         command.args([
             "run",
@@ -74,6 +74,8 @@ fn a_device_is_a_store() {
             "--stats",
             "/dev/stdout",
             "--quiet",
+            "--discard",
+            discard,
             "--flash",
             &device.0,
         ]);
@@ -88,13 +90,21 @@ fn a_device_is_a_store() {
             .map(finish)
             .expect("the command")
     };
-    for _ in 0..2 {
-        let output = run();
+    for discard in ["off", "native"] {
+        let output = run(discard);
         assert!(output.status.success());
         let stats: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
         assert!(
             stats["totals"]["pages_out"].as_u64() > Some(1000),
             "{stats}"
         );
+        // `BLKDISCARD`, which a loop device knows.
+        let discards = &stats["totals"]["discard"];
+        assert_eq!(
+            discards["commands"].as_u64() > Some(0),
+            discard == "native",
+            "{stats}"
+        );
+        assert_eq!(discards["refused"], 0, "{stats}");
     }
 }
