@@ -1,7 +1,7 @@
 //! What every registered policy, prefetcher and discard strategy promises, whatever it decides.
 
 use flashvm_core::discard::Fate;
-use flashvm_core::policy::{Policy, Proposal};
+use flashvm_core::policy::{Ground, Policy, PolicySpec, Proposal};
 use flashvm_core::prefetch::{Candidate, Demand, SlotView, View, Whereabouts};
 use flashvm_core::{
     Access, Discard, DiscardKind, Nanos, PageId, PolicyKind, PrefetcherKind, Preset, SlotId,
@@ -10,6 +10,7 @@ use proptest::prelude::*;
 use std::collections::BTreeSet;
 
 const PAGES: u32 = 64;
+const FRAMES: u32 = 24;
 
 /// One thing that happens to a policy.
 #[derive(Clone, Copy, Debug)]
@@ -57,7 +58,8 @@ fn next_victim(policy: &mut dyn Policy, resident: &BTreeSet<u32>) -> Option<u32>
 }
 
 fn run_policy(kind: PolicyKind, steps: &[Step]) {
-    let mut policy = kind.build(PAGES);
+    let ground = Ground::of_pages(PAGES);
+    let mut policy = PolicySpec::new(kind).build(&ground, FRAMES);
     // Pages in the policy's order, and pages it has proposed and not heard of since.
     let (mut ordered, mut proposed) = (BTreeSet::new(), BTreeSet::new());
     for &step in steps {
@@ -254,10 +256,10 @@ fn names_are_unique_and_parse_and_unknown_ones_are_told_the_known() {
         assert_eq!(name.parse(), Ok(preset));
         assert_eq!(preset.to_string(), name);
     }
-    let error = "lru".parse::<PolicyKind>().expect_err("there is none");
+    let error = "lru2".parse::<PolicyKind>().expect_err("there is none");
     let text = error.to_string();
     assert!(
-        text.contains("'lru'") && text.contains("two-list"),
+        text.contains("'lru2'") && text.contains("two-list"),
         "{text}"
     );
 }

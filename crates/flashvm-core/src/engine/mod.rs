@@ -23,7 +23,7 @@ use crate::event::{Access, Action, Event};
 use crate::ids::{IoId, Nanos, PageId, RUN_PAGES_MAX, SlotId};
 use crate::io::IoTable;
 use crate::page::{Flag, PageState, PageTable};
-use crate::policy::Policy;
+use crate::policy::{Ground, Policy};
 use crate::prefetch::{Candidate, Prefetcher};
 use crate::queue::PageQueue;
 use crate::sampling::Sampler;
@@ -123,7 +123,7 @@ impl<C: ClusterSource> Engine<C> {
             table: PageTable::new(pages),
             swap,
             clusters,
-            policy: settings.policy.build(pages),
+            policy: settings.policy.build(&Ground::of_pages(pages), frames),
             prefetcher: settings.prefetcher.build(&settings),
             sampler: Sampler::new(settings.sampling, settings.preclean),
             discards,

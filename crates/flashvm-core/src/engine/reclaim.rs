@@ -72,7 +72,6 @@ impl<C: ClusterSource> Engine<C> {
             None => PageState::Absent,
         };
         self.table.set_state(page, to);
-        self.policy.removed(page);
         self.frames -= 1;
         self.drops.push(page);
     }
@@ -129,10 +128,9 @@ impl<C: ClusterSource> Engine<C> {
     pub(super) fn reclaim_batch(&mut self, goal: u32, actions: &mut Vec<Action>) {
         let mut evicted = 0;
         self.round_moved = 0;
-        for _ in 0..goal.saturating_mul(TRIES_PER_VICTIM) {
-            if evicted >= goal {
-                break;
-            }
+        let mut tries = goal.saturating_mul(TRIES_PER_VICTIM);
+        while (evicted < goal && tries > 0) || self.policy.leaves_with_next() {
+            tries = tries.saturating_sub(1);
             match self.policy.propose() {
                 None => break,
                 Some(Proposal::Unreference(page)) => {
@@ -222,6 +220,9 @@ impl<C: ClusterSource> Engine<C> {
     }
 
     pub(super) fn set_limit(&mut self, frames: u32, actions: &mut Vec<Action>) {
+        if frames != self.limit {
+            self.policy.resized(frames);
+        }
         self.limit = frames;
         self.keep_limit(actions);
         self.serve_or_relieve(actions);
