@@ -4,7 +4,8 @@
 //! here is the code that runs there. It knows the contents of every page and checks them; under
 //! one seed every run is the same. [`device`] has the models of devices, from a disk to flash
 //! chips behind a translation layer, [`scheduler`] what stands in front of them, and [`trace`] reads
-//! what programs referenced, in the formats of many tools.
+//! what programs referenced, in the formats of many tools. [`sweep`] runs replacement policies over a
+//! trace, many at once.
 #![forbid(unsafe_code)]
 
 pub mod device;
@@ -15,6 +16,7 @@ pub mod scheduler;
 pub mod setup;
 pub mod simulator;
 pub mod store;
+pub mod sweep;
 pub mod trace;
 pub mod workload;
 

@@ -131,12 +131,12 @@ impl Craw {
     /// Forgets the oldest of what is remembered too much of.
     fn trim(&mut self) {
         let [r, w1, w2] = self.desired;
-        while f64::from(self.read.len(R_GHOST)) > self.frames - r {
+        while f64::from(self.read.len(R_GHOST)) > (self.frames - r).max(0.0) {
             self.read.pop(R_GHOST);
         }
         loop {
             let (first, second) = (self.write.len(W1_GHOST), self.write.len(W2_GHOST));
-            if f64::from(first + second) <= self.frames - w1 - w2 {
+            if f64::from(first + second) <= (self.frames - w1 - w2).max(0.0) {
                 return;
             }
             self.write

@@ -106,9 +106,9 @@ pub trait Policy: Send {
         let _ = frames;
     }
 
-    /// The reference that is reported next is position `next_use` in the trace away from the next
-    /// one to the same page; `u64::MAX` if there is none. Comes before every reference of a
-    /// trace, to policies that are offline.
+    /// The page of the reference that is reported next is referenced again by number `next_use` of
+    /// the trace; `u64::MAX` if it is not. Comes before every reference, to policies that are
+    /// offline.
     fn foresee(&mut self, next_use: u64) {
         let _ = next_use;
     }
