@@ -104,8 +104,7 @@ impl FromStr for MemorySize {
             "T" | "TB" | "TIB" => 40,
             _ => return Err(refuse()),
         };
-        let bytes =
-            number * f64::from(1_u32 << (power % 32)) * if power == 40 { 256.0 } else { 1.0 };
+        let bytes = number * (1_u64 << power) as f64;
         (bytes < 9e15)
             .then_some(Self::Bytes(bytes as u64))
             .ok_or_else(refuse)
