@@ -3,6 +3,7 @@
 use super::device::DeviceCommand;
 use super::refusal::Refusal;
 use super::reproduce::ReproduceCommand;
+use super::trace::TraceCommand;
 use super::units::{Micros, Size, Switch};
 use clap::builder::PossibleValuesParser;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -44,6 +45,9 @@ pub(crate) enum Command {
     /// Device models, a flash translation layer alone, measurements of real devices
     #[command(subcommand)]
     Device(DeviceCommand),
+    /// Record, convert and measure traces of memory references
+    #[command(subcommand)]
+    Trace(TraceCommand),
     /// Measure a paper's tables and figures again, beside what it says
     #[command(subcommand)]
     Reproduce(ReproduceCommand),
@@ -336,7 +340,7 @@ fn one_line(error: &clap::Error) -> String {
         ErrorKind::InvalidSubcommand => {
             let command = context(ContextKind::InvalidSubcommand).unwrap_or_default();
             format!(
-                "unknown command '{command}': known are run, doctor, device (models, simulate, probe), heap (init, info, check, collect, bench), reproduce (flashvm, gordon)"
+                "unknown command '{command}': known are run, doctor, device (models, simulate, probe), heap (init, info, check, collect, bench), trace (record, convert, stat), reproduce (flashvm, gordon)"
             )
         }
         ErrorKind::MissingSubcommand | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
@@ -344,7 +348,17 @@ fn one_line(error: &clap::Error) -> String {
                 .to_owned()
         }
         ErrorKind::MissingRequiredArgument => {
-            "no program: write flashvm run [OPTIONS] -- PROGRAM [ARGS]...".to_owned()
+            let missing = list(ContextKind::InvalidArg);
+            let usage = match error.get(ContextKind::Usage) {
+                Some(ContextValue::StyledStr(usage)) => usage.to_string(),
+                _ => String::new(),
+            };
+            let usage = usage.lines().next().unwrap_or_default();
+            let usage = usage.trim_start_matches("Usage: ");
+            match missing.contains("PROGRAM") {
+                true => format!("no program: write {usage}"),
+                false => format!("{missing} is missing: write {usage}"),
+            }
         }
         ErrorKind::InvalidValue => {
             let value = context(ContextKind::InvalidValue).unwrap_or_default();

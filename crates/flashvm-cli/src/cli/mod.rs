@@ -5,6 +5,7 @@
 //! - `run`, `supervise`, `sys`: doing it;
 //! - `summary`, `progress`: telling what happened;
 //! - `device`: device models, and what real devices do;
+//! - `trace`: recording, converting and measuring traces;
 //! - `heap`: persistent heaps;
 //! - `reproduce`: papers' tables and figures, measured again;
 //! - `doctor`: what this machine allows.
@@ -23,6 +24,7 @@ mod store;
 mod summary;
 mod supervise;
 mod sys;
+mod trace;
 mod units;
 
 use args::{Command, parse};
@@ -39,6 +41,7 @@ pub(crate) fn main() -> Result<ExitCode, Refusal> {
         Some(Command::Heap(command)) => heap::heap(&command),
         Some(Command::Device(command)) => device::device(&command),
         Some(Command::Reproduce(command)) => reproduce::reproduce(&command),
+        Some(Command::Trace(command)) => trace::trace(&command),
     }
 }
 
