@@ -4,11 +4,12 @@
 //! here is the code that runs there. It knows the contents of every page and checks them; under
 //! one seed every run is the same. [`device`] has the models of devices, from a disk to flash
 //! chips behind a translation layer, [`scheduler`] what stands in front of them, and [`trace`] reads
-//! what programs referenced, in the formats of many tools. [`sweep`] runs replacement policies over a
-//! trace, many at once.
+//! what programs referenced, in the formats of many tools; [`locality`] measures it, and [`sweep`] runs
+//! replacement policies over it, many at once.
 #![forbid(unsafe_code)]
 
 pub mod device;
+pub mod locality;
 pub mod memory;
 pub mod replay;
 pub mod rng;

@@ -17,12 +17,12 @@ const ZSTD: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];
 
 /// How far a file has been read, in bytes of the file: what a progress bar shows.
 #[derive(Clone, Debug)]
-pub struct Position {
+pub struct Progress {
     read: Arc<AtomicU64>,
     bytes: u64,
 }
 
-impl Position {
+impl Progress {
     /// Bytes read so far.
     #[must_use]
     pub fn read(&self) -> u64 {
@@ -44,7 +44,7 @@ pub(super) struct Input {
 
 impl Input {
     /// Opens a file, or standard input if its name is `-`.
-    pub(super) fn open(path: &Path) -> Result<(Self, Position), TraceError> {
+    pub(super) fn open(path: &Path) -> Result<(Self, Progress), TraceError> {
         let failed = |source| TraceError::Open {
             path: path.to_owned(),
             source,
@@ -70,15 +70,15 @@ impl Input {
         path: &Path,
         reader: Box<dyn Read + Send>,
         bytes: u64,
-    ) -> Result<(Self, Position), TraceError> {
-        let position = Position {
+    ) -> Result<(Self, Progress), TraceError> {
+        let progress = Progress {
             read: Arc::default(),
             bytes,
         };
         let failed = |source| Fault::io(Place::Byte(0), source).of(path);
         let counted = Counted {
             inner: reader,
-            read: Arc::clone(&position.read),
+            read: Arc::clone(&progress.read),
         };
         let mut raw = BufReader::with_capacity(BUFFER_BYTES, counted);
         let magic = peek(&mut raw, ZSTD.len()).map_err(failed)?;
@@ -92,7 +92,7 @@ impl Input {
         };
         let head = peek(&mut reader, HEAD_BYTES).map_err(failed)?;
         let reader = Box::new(Cursor::new(head.clone()).chain(reader));
-        Ok((Self { reader, head }, position))
+        Ok((Self { reader, head }, progress))
     }
 
     /// The first bytes, [`HEAD_BYTES`] of them or all there are.

@@ -6,9 +6,11 @@
 //! and one line in [`Format::ALL`]; `flashvm` is our own, and the only one that can be written.
 //!
 //! - `input`: files and their compression; `lines`: what text formats share; `spaces`: several devices in one trace;
-//! - `blkparse`, `drcachesim`, `flashvm`, `keys`, `lackey`, `msr`, `oracle_general`, `tagged`: the formats.
+//! - `blkparse`, `drcachesim`, `flashvm`, `keys`, `lackey`, `msr`, `oracle_general`, `tagged`: the formats;
+//! - `cpu_cache`: what of a program's references reaches memory.
 
 mod blkparse;
+pub mod cpu_cache;
 mod drcachesim;
 mod error;
 pub mod flashvm;
@@ -23,7 +25,7 @@ mod spaces;
 mod tagged;
 
 pub use error::{Place, TraceError};
-pub use input::Position;
+pub use input::Progress;
 pub use lackey::{Lackey, LackeyLine};
 pub use registry::{Format, FormatInfo, UnknownFormat};
 pub use spaces::SPACE_BITS;
@@ -124,7 +126,7 @@ pub struct Trace {
     format: Format,
     granularity: Granularity,
     provenance: Provenance,
-    position: Position,
+    progress: Progress,
     source: Box<dyn Source>,
     batch: Vec<Reference>,
     /// The next of the batch.
@@ -149,8 +151,8 @@ pub struct Trace {
 /// # Ok::<(), flashvm_sim::trace::TraceError>(())
 /// ```
 pub fn open(path: &Path, format: Option<Format>) -> Result<Trace, TraceError> {
-    let (input, position) = Input::open(path)?;
-    begin(path, input, position, format)
+    let (input, progress) = Input::open(path)?;
+    begin(path, input, progress, format)
 }
 
 /// A trace that is read from anything, such as bytes in memory; `name` stands in errors.
@@ -162,14 +164,14 @@ pub fn read(
     reader: impl Read + Send + 'static,
     format: Option<Format>,
 ) -> Result<Trace, TraceError> {
-    let (input, position) = Input::of(name, Box::new(reader), 0)?;
-    begin(name, input, position, format)
+    let (input, progress) = Input::of(name, Box::new(reader), 0)?;
+    begin(name, input, progress, format)
 }
 
 fn begin(
     path: &Path,
     input: Input,
-    position: Position,
+    progress: Progress,
     format: Option<Format>,
 ) -> Result<Trace, TraceError> {
     let path = path.to_owned();
@@ -186,7 +188,7 @@ fn begin(
         format,
         granularity: opened.granularity,
         provenance: opened.provenance,
-        position,
+        progress,
         source: opened.source,
         batch: Vec::with_capacity(BATCH),
         at: 0,
@@ -222,8 +224,8 @@ impl Trace {
 
     /// How far the file has been read. It counts on while the trace is read.
     #[must_use]
-    pub fn position(&self) -> Position {
-        self.position.clone()
+    pub fn progress(&self) -> Progress {
+        self.progress.clone()
     }
 
     /// The next references, some thousands at a time: faster than one by one. Empty at the end.
