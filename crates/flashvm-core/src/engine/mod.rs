@@ -68,6 +68,9 @@ pub struct Engine<C> {
     fresh: Vec<PageId>,
     /// Moves into the shadow that the last round asked for and that were not refused.
     round_moved: u32,
+    /// The last round took all its tries to clear bits of pages that are in the shadow already, and
+    /// came to no victim yet.
+    round_searching: bool,
 
     /// Faults that wait, oldest first.
     pending: VecDeque<Parked>,
@@ -135,6 +138,7 @@ impl<C: ClusterSource> Engine<C> {
             condemned: PageQueue::new(PageState::Condemned, QUEUE_RESERVE),
             fresh: Vec::with_capacity(QUEUE_RESERVE),
             round_moved: 0,
+            round_searching: false,
             pending: VecDeque::with_capacity(QUEUE_RESERVE),
             starved: false,
             allocator_retry: None,
@@ -212,7 +216,7 @@ impl<C: ClusterSource> Engine<C> {
     pub fn deadline(&self) -> Option<Nanos> {
         let allocator = if !self.starved {
             None
-        } else if self.round_moved > 0 || !self.fresh.is_empty() {
+        } else if self.round_progressed() || !self.fresh.is_empty() {
             Some(self.now)
         } else {
             self.allocator_retry

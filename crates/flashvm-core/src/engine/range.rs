@@ -163,6 +163,7 @@ impl<C: ClusterSource> Engine<C> {
             }),
             Advice::PageOut => {
                 self.round_moved = 0;
+                self.round_searching = false;
                 self.flush = true;
                 self.for_ordered(first, end, |engine, page| {
                     engine.policy.removed(page);

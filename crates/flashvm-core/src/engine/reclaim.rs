@@ -94,7 +94,7 @@ impl<C: ClusterSource> Engine<C> {
         let short = self.mark_high().saturating_sub(self.headed_for());
         if short > 0 {
             self.reclaim_batch(short.min(self.settings.preclean), actions);
-            fruitful |= self.round_moved > 0 || !self.fresh.is_empty();
+            fruitful |= self.round_progressed() || !self.fresh.is_empty();
         }
         self.flush &= self.condemned.len() > 0 || !self.fresh.is_empty();
         self.fruitless = !fruitful;
@@ -126,7 +126,7 @@ impl<C: ClusterSource> Engine<C> {
 
     /// Takes proposals until `goal` pages are on their way out, or tries run out.
     pub(super) fn reclaim_batch(&mut self, goal: u32, actions: &mut Vec<Action>) {
-        let mut evicted = 0;
+        let (mut evicted, mut victims) = (0, 0);
         self.round_moved = 0;
         let mut tries = goal.saturating_mul(TRIES_PER_VICTIM);
         while (evicted < goal && tries > 0) || self.policy.leaves_with_next() {
@@ -141,13 +141,23 @@ impl<C: ClusterSource> Engine<C> {
                     }
                 }
                 Some(Proposal::Evict(page)) if self.is_sampled(page) => {
+                    victims += 1;
                     self.counters.sampled += 1;
                     self.policy.inserted(page, None);
                 }
-                Some(Proposal::Evict(page)) => evicted += u32::from(self.condemn(page)),
+                Some(Proposal::Evict(page)) => {
+                    victims += 1;
+                    evicted += u32::from(self.condemn(page));
+                }
             }
         }
+        self.round_searching = tries == 0 && victims == 0;
         self.emit_moves(actions);
+    }
+
+    /// Whether the last round has brought victims nearer.
+    pub(super) fn round_progressed(&self) -> bool {
+        self.round_moved > 0 || self.round_searching
     }
 
     /// Whether a victim is dirty and passed over (FlashVM, 4.2.1).
