@@ -44,7 +44,8 @@
 //!
 //! # Memory
 //!
-//! Per page: state, flags, slot, and at most nine bytes of the policy; per slot its owner; per
+//! Per page: state, flags, slot, and the policy's: nine bytes of those that the presets have, at most
+//! 40 of any; per slot its owner; per
 //! cluster seven bytes. All in zero-initialised columns, so what was never touched takes none.
 #![forbid(unsafe_code)]
 
@@ -72,7 +73,7 @@ pub use engine::Engine;
 pub use event::{Access, Action, Advice, Event, Place};
 pub use ids::{ClusterId, IoId, Nanos, PAGE_SIZE, PageId, RUN_PAGES_MAX, SlotId};
 pub use page::PageState;
-pub use policy::PolicyKind;
+pub use policy::{PolicyKind, PolicySpec};
 pub use prefetch::PrefetcherKind;
 pub use sampling::Sampling;
 pub use settings::{ConfigError, EngineConfig, Preset, Settings, UnknownName};

@@ -3,7 +3,7 @@
 
 use crate::discard::{Discard, DiscardKind};
 use crate::ids::Nanos;
-use crate::policy::PolicyKind;
+use crate::policy::{PolicyKind, PolicySpec};
 use crate::prefetch::PrefetcherKind;
 use crate::sampling::Sampling;
 use serde::{Deserialize, Serialize};
@@ -19,7 +19,7 @@ pub const FRAMES_MIN: u32 = 4;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Settings {
     /// Page replacement.
-    pub policy: PolicyKind,
+    pub policy: PolicySpec,
     /// Prefetching.
     pub prefetcher: PrefetcherKind,
     /// Pages read around a fault (native, flashvm), or the longest window (modern).
@@ -74,7 +74,7 @@ impl Preset {
     #[must_use]
     pub fn settings(self) -> Settings {
         let native = Settings {
-            policy: PolicyKind::TwoList,
+            policy: PolicyKind::TwoList.into(),
             prefetcher: PrefetcherKind::Native,
             readahead: 8,
             stride: 0,
@@ -103,7 +103,7 @@ impl Preset {
                 ..native
             },
             Self::Modern => Settings {
-                policy: PolicyKind::SegmentedFifo,
+                policy: PolicyKind::SegmentedFifo.into(),
                 prefetcher: PrefetcherKind::Modern,
                 readahead: 256,
                 stride: 2,
@@ -205,6 +205,9 @@ pub enum ConfigError {
         /// Its value.
         value: u32,
     },
+    /// A policy that only works on traces.
+    #[error("policy '{0}' has to know what comes: it is for flashvm sim, on traces")]
+    Offline(PolicySpec),
     /// The store has not one whole cluster.
     #[error("the store has {slots} pages: it must have at least one cluster of {cluster}")]
     StoreTooSmall {
@@ -250,6 +253,9 @@ impl EngineConfig {
             if !value.is_power_of_two() {
                 return Err(ConfigError::PowerOfTwo { name, value });
             }
+        }
+        if s.policy.kind().is_offline() {
+            return Err(ConfigError::Offline(s.policy));
         }
         if self.slots < s.cluster_pages {
             return Err(ConfigError::StoreTooSmall {

@@ -3,10 +3,13 @@
 //! [`Simulator`] is an executor of `flashvm_core::Engine`, as the live pager is: what is tested
 //! here is the code that runs there. It knows the contents of every page and checks them; under
 //! one seed every run is the same. [`device`] has the models of devices, from a disk to flash
-//! chips behind a translation layer, and [`scheduler`] what stands in front of them.
+//! chips behind a translation layer, [`scheduler`] what stands in front of them, and [`trace`] reads
+//! what programs referenced, in the formats of many tools; [`locality`] measures it, and [`sweep`] runs
+//! replacement policies over it, many at once.
 #![forbid(unsafe_code)]
 
 pub mod device;
+pub mod locality;
 pub mod memory;
 pub mod replay;
 pub mod rng;
@@ -14,6 +17,8 @@ pub mod scheduler;
 pub mod setup;
 pub mod simulator;
 pub mod store;
+pub mod sweep;
+pub mod trace;
 pub mod workload;
 
 pub use device::{DeviceModel, ModelKind, ModelOptions};

@@ -20,8 +20,12 @@ fn config(rng: &mut Rng) -> EngineConfig {
     let preset = Preset::ALL[rng.below(3) as usize].0;
     let mut settings = preset.settings();
     if rng.below(2) == 0 {
-        let policies = PolicyKind::ALL;
-        settings.policy = policies[rng.below(policies.len() as u64) as usize].kind;
+        let live = PolicyKind::ALL
+            .iter()
+            .filter(|info| !info.kind.is_offline());
+        let policies: Vec<_> = live.collect();
+        let policy = policies[rng.below(policies.len() as u64) as usize];
+        settings.policy = policy.kind.into();
         let prefetchers = PrefetcherKind::ALL;
         settings.prefetcher = prefetchers[rng.below(prefetchers.len() as u64) as usize].kind;
         settings.preclean = 1 + rng.below_u32(80);

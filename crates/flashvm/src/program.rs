@@ -44,7 +44,11 @@ pub fn find(program: &OsStr) -> Result<PathBuf, Refused> {
     Ok(path)
 }
 
-fn locate(program: &OsStr) -> Result<PathBuf, Refused> {
+/// Finds `program` as a shell would, whether it can be preloaded or not.
+///
+/// # Errors
+/// [`Refused`], with what is wrong and what to do.
+pub fn locate(program: &OsStr) -> Result<PathBuf, Refused> {
     let shown = program.display();
     if program.is_empty() {
         return Err(Refused::NotFound(

@@ -3,11 +3,14 @@
 use super::device::DeviceCommand;
 use super::refusal::Refusal;
 use super::reproduce::ReproduceCommand;
+use super::sim::{SIM_EXAMPLES, SimArgs};
+use super::trace::TraceCommand;
 use super::units::{Micros, PerDay, Size, Switch};
 use clap::builder::PossibleValuesParser;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, Parser, Subcommand};
-use flashvm_core::{PolicyKind, Preset};
+use flashvm_core::policy::PolicyError;
+use flashvm_core::{ConfigError, PolicyKind, PolicySpec, Preset};
 use serde::Deserialize;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -44,6 +47,12 @@ pub(crate) enum Command {
     /// Device models, a flash translation layer alone, measurements of real devices
     #[command(subcommand)]
     Device(DeviceCommand),
+    /// Record, convert and measure traces of memory references
+    #[command(subcommand)]
+    Trace(TraceCommand),
+    /// Run page replacement policies over a trace, many policies and sizes of memory at once
+    #[command(after_help = SIM_EXAMPLES)]
+    Sim(SimArgs),
     /// Measure a paper's tables and figures again, beside what it says
     #[command(subcommand)]
     Reproduce(ReproduceCommand),
@@ -180,8 +189,7 @@ pub(crate) struct RunOptions {
     /// Settings to start from: today's best, the paper's, or Linux 2.6.28's [default: modern]
     #[arg(long, value_name = "NAME", value_parser = presets())]
     pub(crate) preset: Option<String>,
-    /// Page replacement
-    #[arg(long, value_name = "NAME", value_parser = policies())]
+    #[arg(long, value_name = "NAME", value_parser = live_policy, help = live_policies())]
     pub(crate) policy: Option<String>,
     /// Most pages that are read ahead at once
     #[arg(long, value_name = "N")]
@@ -305,8 +313,24 @@ fn presets() -> PossibleValuesParser {
     PossibleValuesParser::new(Preset::ALL.map(|(_, name)| name))
 }
 
-fn policies() -> PossibleValuesParser {
-    PossibleValuesParser::new(PolicyKind::ALL.iter().map(|policy| policy.name))
+fn live_policies() -> String {
+    let live = PolicyKind::ALL
+        .iter()
+        .filter(|info| !info.kind.is_offline());
+    let names: Vec<_> = live.map(|info| info.name).collect();
+    format!(
+        "Page replacement, such as clock(insert=clear): {}",
+        names.join(", ")
+    )
+}
+
+/// A policy that a live pager can have, as it was written.
+fn live_policy(text: &str) -> Result<String, String> {
+    let policy: PolicySpec = text.parse().map_err(|e: PolicyError| e.to_string())?;
+    match policy.kind().is_offline() {
+        true => Err(ConfigError::Offline(policy).to_string()),
+        false => Ok(text.to_owned()),
+    }
 }
 
 /// Parses a command line. `None`: help or version were asked for, and have been shown.
@@ -347,7 +371,7 @@ fn one_line(error: &clap::Error) -> String {
         ErrorKind::InvalidSubcommand => {
             let command = context(ContextKind::InvalidSubcommand).unwrap_or_default();
             format!(
-                "unknown command '{command}': known are run, doctor, device (models, simulate, probe), heap (init, info, check, collect, bench), reproduce (flashvm, gordon)"
+                "unknown command '{command}': known are run, doctor, device (models, simulate, probe), heap (init, info, check, collect, bench), trace (record, convert, stat), sim, reproduce (flashvm, gordon)"
             )
         }
         ErrorKind::MissingSubcommand | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
@@ -355,7 +379,17 @@ fn one_line(error: &clap::Error) -> String {
                 .to_owned()
         }
         ErrorKind::MissingRequiredArgument => {
-            "no program: write flashvm run [OPTIONS] -- PROGRAM [ARGS]...".to_owned()
+            let missing = list(ContextKind::InvalidArg);
+            let usage = match error.get(ContextKind::Usage) {
+                Some(ContextValue::StyledStr(usage)) => usage.to_string(),
+                _ => String::new(),
+            };
+            let usage = usage.lines().next().unwrap_or_default();
+            let usage = usage.trim_start_matches("Usage: ");
+            match missing.contains("PROGRAM") {
+                true => format!("no program: write {usage}"),
+                false => format!("{missing} is missing: write {usage}"),
+            }
         }
         ErrorKind::InvalidValue => {
             let value = context(ContextKind::InvalidValue).unwrap_or_default();

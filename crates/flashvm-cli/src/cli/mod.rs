@@ -5,6 +5,7 @@
 //! - `run`, `supervise`, `sys`: doing it; `modelled`: on a device that is not here;
 //! - `summary`, `progress`: telling what happened;
 //! - `device`: device models, and what real devices do;
+//! - `trace`: recording, converting and measuring traces; `sim`: replacement policies over them;
 //! - `heap`: persistent heaps;
 //! - `reproduce`: papers' tables and figures, measured again;
 //! - `doctor`: what this machine allows.
@@ -20,10 +21,12 @@ mod progress;
 mod refusal;
 mod reproduce;
 mod run;
+mod sim;
 mod store;
 mod summary;
 mod supervise;
 mod sys;
+mod trace;
 mod units;
 
 use args::{Command, parse};
@@ -40,6 +43,8 @@ pub(crate) fn main() -> Result<ExitCode, Refusal> {
         Some(Command::Heap(command)) => heap::heap(&command),
         Some(Command::Device(command)) => device::device(&command),
         Some(Command::Reproduce(command)) => reproduce::reproduce(&command),
+        Some(Command::Trace(command)) => trace::trace(&command),
+        Some(Command::Sim(args)) => sim::sim(&args),
     }
 }
 

@@ -193,7 +193,7 @@ fn pass_on(received: Received, program: Pid, running: bool, warden: &Warden) {
 }
 
 /// Lets the program go on if it is still stopped: the shell's signal goes to the whole group.
-fn go_on(program: Pid, running: bool) {
+pub(super) fn go_on(program: Pid, running: bool) {
     let stat =
         std::fs::read(format!("/proc/{}/stat", program.as_raw_nonzero())).unwrap_or_default();
     let state = stat
@@ -206,7 +206,7 @@ fn go_on(program: Pid, running: bool) {
 }
 
 /// Reaps whoever has ended and stops with the program. False: no child is left.
-fn reap(program: Pid, end: &mut Option<End>) -> bool {
+pub(super) fn reap(program: Pid, end: &mut Option<End>) -> bool {
     loop {
         match rustix::process::wait(WaitOptions::NOHANG | WaitOptions::UNTRACED) {
             Ok(Some((pid, status))) if pid == program => {

@@ -94,7 +94,7 @@ impl<C: ClusterSource> Engine<C> {
             if due {
                 self.swap.retry();
             }
-            let progress = self.round_moved > 0;
+            let progress = self.round_progressed();
             self.serve_pending(actions);
             if self.starved && (due || progress) {
                 self.relieve(actions);
@@ -142,6 +142,7 @@ impl<C: ClusterSource> Engine<C> {
         from: Whereabouts,
         actions: &mut Vec<Action>,
     ) -> Outcome {
+        self.policy.wanted(page, access);
         if !self.take_frame(actions) {
             return Outcome::NoFrame;
         }
@@ -159,6 +160,7 @@ impl<C: ClusterSource> Engine<C> {
         if self.swap.is_zero(slot) {
             return self.serve_zero(page, access, Whereabouts::Zero, actions);
         }
+        self.policy.wanted(page, access);
         if !self.take_frame(actions) {
             return Outcome::NoFrame;
         }

@@ -23,7 +23,7 @@ use crate::event::{Access, Action, Event};
 use crate::ids::{IoId, Nanos, PageId, RUN_PAGES_MAX, SlotId};
 use crate::io::IoTable;
 use crate::page::{Flag, PageState, PageTable};
-use crate::policy::Policy;
+use crate::policy::{Ground, Policy};
 use crate::prefetch::{Candidate, Prefetcher};
 use crate::queue::PageQueue;
 use crate::sampling::Sampler;
@@ -68,6 +68,9 @@ pub struct Engine<C> {
     fresh: Vec<PageId>,
     /// Moves into the shadow that the last round asked for and that were not refused.
     round_moved: u32,
+    /// The last round took all its tries to clear bits of pages that are in the shadow already, and
+    /// came to no victim yet.
+    round_searching: bool,
 
     /// Faults that wait, oldest first.
     pending: VecDeque<Parked>,
@@ -125,7 +128,7 @@ impl<C: ClusterSource> Engine<C> {
             table: PageTable::new(pages),
             swap,
             clusters,
-            policy: settings.policy.build(pages),
+            policy: settings.policy.build(&Ground::of_pages(pages), frames),
             prefetcher: settings.prefetcher.build(&settings),
             sampler: Sampler::new(settings.sampling, settings.preclean),
             discards,
@@ -137,6 +140,7 @@ impl<C: ClusterSource> Engine<C> {
             condemned: PageQueue::new(PageState::Condemned, QUEUE_RESERVE),
             fresh: Vec::with_capacity(QUEUE_RESERVE),
             round_moved: 0,
+            round_searching: false,
             pending: VecDeque::with_capacity(QUEUE_RESERVE),
             starved: false,
             allocator_retry: None,
@@ -216,7 +220,7 @@ impl<C: ClusterSource> Engine<C> {
     pub fn deadline(&self) -> Option<Nanos> {
         let allocator = if !self.starved {
             None
-        } else if self.round_moved > 0 || !self.fresh.is_empty() {
+        } else if self.round_progressed() || !self.fresh.is_empty() {
             Some(self.now)
         } else {
             self.allocator_retry

@@ -131,6 +131,7 @@ impl<C: ClusterSource> Engine<C> {
             from.0
         );
         self.table.relocate(from, to);
+        self.policy.relocated(from, to);
         if let Some(slot) = self.table.slot(to) {
             self.swap.reassign(slot, to);
         }
@@ -143,7 +144,6 @@ impl<C: ClusterSource> Engine<C> {
                 self.standby.forget();
                 self.standby.push(to, &self.table);
             }
-            state if state.is_ordered() => self.policy.relocated(from, to),
             _ => {}
         }
     }
@@ -163,6 +163,7 @@ impl<C: ClusterSource> Engine<C> {
             }),
             Advice::PageOut => {
                 self.round_moved = 0;
+                self.round_searching = false;
                 self.flush = true;
                 self.for_ordered(first, end, |engine, page| {
                     engine.policy.removed(page);

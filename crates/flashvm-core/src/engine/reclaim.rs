@@ -72,7 +72,6 @@ impl<C: ClusterSource> Engine<C> {
             None => PageState::Absent,
         };
         self.table.set_state(page, to);
-        self.policy.removed(page);
         self.frames -= 1;
         self.drops.push(page);
     }
@@ -95,7 +94,7 @@ impl<C: ClusterSource> Engine<C> {
         let short = self.mark_high().saturating_sub(self.headed_for());
         if short > 0 {
             self.reclaim_batch(short.min(self.settings.preclean), actions);
-            fruitful |= self.round_moved > 0 || !self.fresh.is_empty();
+            fruitful |= self.round_progressed() || !self.fresh.is_empty();
         }
         self.flush &= self.condemned.len() > 0 || !self.fresh.is_empty();
         self.fruitless = !fruitful;
@@ -127,12 +126,11 @@ impl<C: ClusterSource> Engine<C> {
 
     /// Takes proposals until `goal` pages are on their way out, or tries run out.
     pub(super) fn reclaim_batch(&mut self, goal: u32, actions: &mut Vec<Action>) {
-        let mut evicted = 0;
+        let (mut evicted, mut victims) = (0, 0);
         self.round_moved = 0;
-        for _ in 0..goal.saturating_mul(TRIES_PER_VICTIM) {
-            if evicted >= goal {
-                break;
-            }
+        let mut tries = goal.saturating_mul(TRIES_PER_VICTIM);
+        while (evicted < goal && tries > 0) || self.policy.leaves_with_next() {
+            tries = tries.saturating_sub(1);
             match self.policy.propose() {
                 None => break,
                 Some(Proposal::Unreference(page)) => {
@@ -143,12 +141,17 @@ impl<C: ClusterSource> Engine<C> {
                     }
                 }
                 Some(Proposal::Evict(page)) if self.is_sampled(page) => {
+                    victims += 1;
                     self.counters.sampled += 1;
                     self.policy.inserted(page, None);
                 }
-                Some(Proposal::Evict(page)) => evicted += u32::from(self.condemn(page)),
+                Some(Proposal::Evict(page)) => {
+                    victims += 1;
+                    evicted += u32::from(self.condemn(page));
+                }
             }
         }
+        self.round_searching = tries == 0 && victims == 0;
         self.emit_moves(actions);
     }
 
@@ -162,6 +165,11 @@ impl<C: ClusterSource> Engine<C> {
     pub(super) fn set_write_limit(&mut self, used: u8) {
         self.write_limit_used = used;
         self.sampler.set_write_limit(used);
+    }
+
+    /// Whether the last round has brought victims nearer.
+    pub(super) fn round_progressed(&self) -> bool {
+        self.round_moved > 0 || self.round_searching
     }
 
     /// Whether a victim is dirty and passed over (FlashVM, 4.2.1).
@@ -234,6 +242,9 @@ impl<C: ClusterSource> Engine<C> {
     }
 
     pub(super) fn set_limit(&mut self, frames: u32, actions: &mut Vec<Action>) {
+        if frames != self.limit {
+            self.policy.resized(frames);
+        }
         self.limit = frames;
         self.keep_limit(actions);
         self.serve_or_relieve(actions);

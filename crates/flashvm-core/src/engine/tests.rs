@@ -18,7 +18,7 @@ struct Rig {
 /// First in first out, nothing read ahead, every dirty page on its own.
 fn settings() -> Settings {
     Settings {
-        policy: PolicyKind::Fifo,
+        policy: PolicyKind::Fifo.into(),
         prefetcher: PrefetcherKind::Off,
         preclean: 1,
         zero_sharing: false,

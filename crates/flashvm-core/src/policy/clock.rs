@@ -1,11 +1,13 @@
-//! CLOCK: first in, first out, with a second chance for pages whose reference bit is set.
+//! CLOCK: first in, first out, with a second chance for pages whose reference bit is set
+//! (Corbato, *A Paging Experiment with the Multics System*, 1969).
 //!
 //! The ring is a list whose tail is under the hand. A page whose bit is set is unreferenced and
 //! passed by; one whose bit is clear is evicted. The bit is set by the access that brings a page
-//! in ([`Insert::Set`]), as the hardware does it, or starts clear ([`Insert::Clear`]), so that a
-//! page has to be touched once more to earn its second chance.
+//! in ([`Insert::Set`], the default), as the hardware does it when the access is tried again; or
+//! it starts clear ([`Insert::Clear`]), so that a page has to be touched once more to earn its
+//! second chance: the convention of simulators of caches, libCacheSim among them.
 
-use super::list::{Links, List};
+use super::lists::{Bit, Lists, NOWHERE};
 use super::{Policy, Proposal};
 use crate::event::Access;
 use crate::ids::PageId;
@@ -19,94 +21,67 @@ pub(super) enum Insert {
     Clear,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
-enum Mark {
-    Out = 0,
-    Clear,
-    Referenced,
-}
+const RING: u8 = 1;
 
 /// The ring.
 pub(super) struct Clock {
-    links: Links,
-    ring: List,
-    marks: Vec<u8>,
+    lists: Lists<1>,
     insert: Insert,
 }
 
 impl Clock {
     pub(super) fn new(pages: u32, insert: Insert) -> Self {
         Self {
-            links: Links::new(pages),
-            ring: List::default(),
-            marks: vec![0; pages as usize],
+            lists: Lists::new(pages),
             insert,
         }
     }
 
-    fn is_in(&self, page: PageId) -> bool {
-        self.marks[page.0 as usize] != Mark::Out as u8
-    }
-
-    fn mark(&mut self, page: PageId, mark: Mark) {
-        self.marks[page.0 as usize] = mark as u8;
-    }
-
-    fn enter(&mut self, page: PageId, mark: Mark) {
-        if !self.is_in(page) {
-            self.ring.push_head(&mut self.links, page);
+    fn link(&mut self, page: PageId) {
+        if self.lists.place(page) == NOWHERE {
+            self.lists.enter(page, RING);
         }
-        self.mark(page, mark);
     }
 }
 
 impl Policy for Clock {
     fn inserted(&mut self, page: PageId, by: Option<Access>) {
-        let referenced = by.is_some() && self.insert == Insert::Set;
-        let mark = if referenced {
-            Mark::Referenced
+        self.link(page);
+        if by.is_some() && self.insert == Insert::Set {
+            self.lists.set(page, Bit::Referenced);
         } else {
-            Mark::Clear
-        };
-        self.enter(page, mark);
-    }
-
-    fn touched(&mut self, page: PageId, _access: Access) {
-        self.enter(page, Mark::Referenced);
-    }
-
-    fn removed(&mut self, page: PageId) {
-        if self.is_in(page) {
-            self.ring.remove(&mut self.links, page);
-            self.mark(page, Mark::Out);
+            self.lists.clear(page, Bit::Referenced);
         }
     }
 
+    fn touched(&mut self, page: PageId, _access: Access) {
+        self.link(page);
+        self.lists.set(page, Bit::Referenced);
+    }
+
+    fn removed(&mut self, page: PageId) {
+        self.lists.forget(page);
+    }
+
     fn cooled(&mut self, page: PageId) {
-        if self.is_in(page) {
-            self.ring.remove(&mut self.links, page);
-            self.ring.push_tail(&mut self.links, page);
-            self.mark(page, Mark::Clear);
+        if self.lists.place(page) == RING {
+            self.lists.enter_tail(page, RING);
+            self.lists.clear(page, Bit::Referenced);
         }
     }
 
     fn propose(&mut self) -> Option<Proposal> {
-        let page = self.ring.pop_tail(&mut self.links)?;
-        if self.marks[page.0 as usize] == Mark::Referenced as u8 {
-            self.ring.push_head(&mut self.links, page);
-            self.mark(page, Mark::Clear);
+        let page = self.lists.tail(RING)?;
+        if self.lists.take(page, Bit::Referenced) {
+            self.lists.enter(page, RING);
             return Some(Proposal::Unreference(page));
         }
-        self.mark(page, Mark::Out);
+        self.lists.remove(page);
         Some(Proposal::Evict(page))
     }
 
     fn relocated(&mut self, from: PageId, to: PageId) {
-        if self.is_in(from) {
-            self.ring.replace(&mut self.links, from, to);
-            self.marks[to.0 as usize] = std::mem::take(&mut self.marks[from.0 as usize]);
-        }
+        self.lists.relocate(from, to);
     }
 }
 

@@ -3,31 +3,28 @@
 //! References are ignored, except one: a page that is touched after it was proposed starts anew
 //! as the youngest.
 
-use super::list::{Links, List};
+use super::lists::{Lists, NOWHERE};
 use super::{Policy, Proposal};
 use crate::event::Access;
 use crate::ids::PageId;
 
+const QUEUE: u8 = 1;
+
 /// The queue; its tail is the oldest page.
 pub(super) struct Fifo {
-    links: Links,
-    queue: List,
-    linked: Vec<bool>,
+    lists: Lists<1>,
 }
 
 impl Fifo {
     pub(super) fn new(pages: u32) -> Self {
         Self {
-            links: Links::new(pages),
-            queue: List::default(),
-            linked: vec![false; pages as usize],
+            lists: Lists::new(pages),
         }
     }
 
     fn link(&mut self, page: PageId) {
-        if !self.linked[page.0 as usize] {
-            self.linked[page.0 as usize] = true;
-            self.queue.push_head(&mut self.links, page);
+        if self.lists.place(page) == NOWHERE {
+            self.lists.enter(page, QUEUE);
         }
     }
 }
@@ -42,29 +39,21 @@ impl Policy for Fifo {
     }
 
     fn removed(&mut self, page: PageId) {
-        if std::mem::take(&mut self.linked[page.0 as usize]) {
-            self.queue.remove(&mut self.links, page);
-        }
+        self.lists.forget(page);
     }
 
     fn cooled(&mut self, page: PageId) {
-        if self.linked[page.0 as usize] {
-            self.queue.remove(&mut self.links, page);
-            self.queue.push_tail(&mut self.links, page);
+        if self.lists.place(page) == QUEUE {
+            self.lists.enter_tail(page, QUEUE);
         }
     }
 
     fn propose(&mut self) -> Option<Proposal> {
-        let page = self.queue.pop_tail(&mut self.links)?;
-        self.linked[page.0 as usize] = false;
-        Some(Proposal::Evict(page))
+        self.lists.pop(QUEUE).map(Proposal::Evict)
     }
 
     fn relocated(&mut self, from: PageId, to: PageId) {
-        if std::mem::take(&mut self.linked[from.0 as usize]) {
-            self.queue.replace(&mut self.links, from, to);
-            self.linked[to.0 as usize] = true;
-        }
+        self.lists.relocate(from, to);
     }
 }
 

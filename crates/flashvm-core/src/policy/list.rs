@@ -1,16 +1,17 @@
-//! Doubly linked lists of pages through two shared columns of indices: eight bytes a page, which
-//! take no RAM where no page was ever linked.
+//! Doubly linked lists of pages through one shared column of index pairs: eight bytes a page,
+//! which take no RAM where no page was ever linked.
 
 use crate::ids::PageId;
 
-/// The columns; 0 is none, otherwise page + 1. A page is in at most one list.
-pub(super) struct Links {
-    next: Vec<u32>,
-    prev: Vec<u32>,
-}
+/// The column: next (towards the tail) and previous; 0 is none, otherwise page + 1. A page is in
+/// at most one list.
+pub(super) struct Links(Vec<[u32; 2]>);
+
+const NEXT: usize = 0;
+const PREV: usize = 1;
 
 /// The ends of one list.
-#[derive(Default)]
+#[derive(Clone, Copy, Default)]
 pub(super) struct List {
     head: u32,
     tail: u32,
@@ -19,10 +20,16 @@ pub(super) struct List {
 
 impl Links {
     pub(super) fn new(pages: u32) -> Self {
-        Self {
-            next: vec![0; pages as usize],
-            prev: vec![0; pages as usize],
-        }
+        Self(vec![[0; 2]; pages as usize])
+    }
+
+    /// The neighbour towards the head.
+    pub(super) fn towards_head(&self, page: PageId) -> Option<PageId> {
+        self.0[page.0 as usize][PREV].checked_sub(1).map(PageId)
+    }
+
+    fn set(&mut self, link: u32, side: usize, to: u32) {
+        self.0[link as usize - 1][side] = to;
     }
 }
 
@@ -35,13 +42,16 @@ impl List {
         self.tail.checked_sub(1).map(PageId)
     }
 
+    pub(super) fn head(&self) -> Option<PageId> {
+        self.head.checked_sub(1).map(PageId)
+    }
+
     pub(super) fn push_head(&mut self, links: &mut Links, page: PageId) {
         let link = page.0 + 1;
-        links.next[page.0 as usize] = self.head;
-        links.prev[page.0 as usize] = 0;
+        links.0[page.0 as usize] = [self.head, 0];
         match self.head {
             0 => self.tail = link,
-            head => links.prev[head as usize - 1] = link,
+            head => links.set(head, PREV, link),
         }
         self.head = link;
         self.len += 1;
@@ -49,47 +59,39 @@ impl List {
 
     pub(super) fn push_tail(&mut self, links: &mut Links, page: PageId) {
         let link = page.0 + 1;
-        links.prev[page.0 as usize] = self.tail;
-        links.next[page.0 as usize] = 0;
+        links.0[page.0 as usize] = [0, self.tail];
         match self.tail {
             0 => self.head = link,
-            tail => links.next[tail as usize - 1] = link,
+            tail => links.set(tail, NEXT, link),
         }
         self.tail = link;
         self.len += 1;
     }
 
     pub(super) fn remove(&mut self, links: &mut Links, page: PageId) {
-        let (next, prev) = (links.next[page.0 as usize], links.prev[page.0 as usize]);
+        let [next, prev] = links.0[page.0 as usize];
         match prev {
             0 => self.head = next,
-            prev => links.next[prev as usize - 1] = next,
+            prev => links.set(prev, NEXT, next),
         }
         match next {
             0 => self.tail = prev,
-            next => links.prev[next as usize - 1] = prev,
+            next => links.set(next, PREV, prev),
         }
         self.len -= 1;
     }
 
-    pub(super) fn pop_tail(&mut self, links: &mut Links) -> Option<PageId> {
-        let page = self.tail()?;
-        self.remove(links, page);
-        Some(page)
-    }
-
     /// Puts `to` in the place of `from`.
     pub(super) fn replace(&mut self, links: &mut Links, from: PageId, to: PageId) {
-        let (next, prev) = (links.next[from.0 as usize], links.prev[from.0 as usize]);
-        links.next[to.0 as usize] = next;
-        links.prev[to.0 as usize] = prev;
+        let [next, prev] = links.0[from.0 as usize];
+        links.0[to.0 as usize] = [next, prev];
         match prev {
             0 => self.head = to.0 + 1,
-            prev => links.next[prev as usize - 1] = to.0 + 1,
+            prev => links.set(prev, NEXT, to.0 + 1),
         }
         match next {
             0 => self.tail = to.0 + 1,
-            next => links.prev[next as usize - 1] = to.0 + 1,
+            next => links.set(next, PREV, to.0 + 1),
         }
     }
 }
@@ -105,8 +107,16 @@ mod tests {
         let mut at = list.head;
         while at != 0 {
             pages.push(at - 1);
-            at = links.next[at as usize - 1];
+            at = links.0[at as usize - 1][NEXT];
         }
+        let mut back = Vec::new();
+        let mut at = list.tail();
+        while let Some(page) = at {
+            back.push(page.0);
+            at = links.towards_head(page);
+        }
+        back.reverse();
+        assert_eq!(pages, back);
         pages
     }
 
@@ -135,13 +145,17 @@ mod tests {
                         model[at] = page + 16;
                     }
                     (3, None) => {
-                        let popped = list.pop_tail(&mut links);
-                        prop_assert_eq!(popped.map(|p| p.0), model.pop_back());
+                        let last = list.tail();
+                        prop_assert_eq!(last.map(|p| p.0), model.pop_back());
+                        if let Some(last) = last {
+                            list.remove(&mut links, last);
+                        }
                     }
                     _ => {}
                 }
                 prop_assert_eq!(contents(&list, &links), Vec::from(model.clone()));
                 prop_assert_eq!(list.len() as usize, model.len());
+                prop_assert_eq!(list.head().map(|p| p.0), model.front().copied());
             }
         }
     }

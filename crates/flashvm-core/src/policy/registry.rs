@@ -1,30 +1,31 @@
-//! The one list of replacement policies: names, constructors, one line of help each. The command
-//! line, the documentation and the conformance tests walk it.
+//! The one list of replacement policies: names, parameters, constructors, one line of help each. The
+//! command line, the documentation, the conformance tests and the sweeps walk it.
 
-use super::Policy;
+use super::arc::Arc;
+use super::bplru::Bplru;
+use super::car::Car;
+use super::cfclock::CfClock;
+use super::cflru::Cflru;
+use super::clc::Clc;
 use super::clock::{Clock, Insert};
+use super::craw::{Bits, Craw};
+use super::fab::Fab;
 use super::fifo::Fifo;
+use super::lru::Lru;
+use super::lru_wsr::LruWsr;
+use super::nru::Nru;
+use super::opt::Opt;
+use super::parameters::{Parameter, Values};
+use super::s3_fifo::S3Fifo;
+use super::sieve::Sieve;
 use super::two_list::TwoList;
+use super::wage::Wage;
+use super::{Ground, Policy};
 use crate::settings::UnknownName;
-use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
-/// A replacement policy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum PolicyKind {
-    /// First in, first out.
-    Fifo,
-    /// CLOCK, reference bit set at insertion.
-    Clock,
-    /// CLOCK, reference bit clear at insertion.
-    ClockClear,
-    /// Active and inactive list of Linux 2.6.28.
-    TwoList,
-    /// Two lists with a small inactive share.
-    SegmentedFifo,
-}
+type Build = fn(&Ground, Values) -> Box<dyn Policy>;
 
 /// A line of the list.
 #[derive(Clone, Copy)]
@@ -35,58 +36,104 @@ pub struct PolicyInfo {
     pub name: &'static str,
     /// What it does, in a line.
     pub help: &'static str,
-    build: fn(u32) -> Box<dyn Policy>,
+    /// What of it can be set.
+    pub parameters: &'static [Parameter],
+    pub(super) build: Build,
+}
+
+/// Declares the policies: one line each.
+macro_rules! policies {
+    ($($kind:ident $name:literal [$($parameter:expr)?] $help:literal => $build:expr;)*) => {
+        /// A replacement policy.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum PolicyKind {
+            $(#[doc = $help] $kind,)*
+        }
+
+        impl PolicyKind {
+            /// Every policy there is.
+            pub const ALL: &[PolicyInfo] = &[$(PolicyInfo {
+                kind: Self::$kind,
+                name: $name,
+                help: $help,
+                parameters: &[$($parameter)?],
+                build: $build,
+            },)*];
+        }
+    };
+}
+
+const INSERT: Parameter = Parameter::Word {
+    name: "insert",
+    words: &["set", "clear"],
+};
+const WINDOW: Parameter = Parameter::Share {
+    name: "window",
+    default: 333_334,
+};
+const SMALL: Parameter = Parameter::Share {
+    name: "small",
+    default: 100_000,
+};
+const RECENT: Parameter = Parameter::Share {
+    name: "recent",
+    default: 100_000,
+};
+
+policies! {
+    Opt "opt" [] "the furthest next reference first: the bound, on traces only (Belady 1966)"
+        => |g, _| Box::new(Opt::new(g.pages));
+    Fifo "fifo" [] "first in, first out"
+        => |g, _| Box::new(Fifo::new(g.pages));
+    Lru "lru" [] "least recently used first"
+        => |g, _| Box::new(Lru::new(g.pages));
+    Clock "clock" [INSERT] "first in, first out with a second chance for referenced pages"
+        => |g, [word]| Box::new(Clock::new(g.pages, [Insert::Set, Insert::Clear][word as usize]));
+    Nru "nru" [] "classes by reference and modified bit"
+        => |g, _| Box::new(Nru::new(g.pages));
+    TwoList "two-list" [] "active and inactive list of Linux 2.6.28, a third inactive"
+        => |g, _| Box::new(TwoList::new(g.pages, 3));
+    SegmentedFifo "segmented-fifo" [] "the same, an eighth inactive: fewest moves (Turner, Levy 1981)"
+        => |g, _| Box::new(TwoList::new(g.pages, 8));
+    Car "car" [] "CLOCK with adaptive replacement (Bansal, Modha 2004)"
+        => |g, _| Box::new(Car::new(g.pages));
+    Arc "arc" [] "adaptive replacement (Megiddo, Modha 2003)"
+        => |g, _| Box::new(Arc::new(g.pages));
+    Cflru "cflru" [WINDOW] "clean pages first in a window at the LRU end (Park and others 2006)"
+        => |g, [share]| Box::new(Cflru::new(g.pages, share));
+    CfClock "cfclock" [WINDOW] "clean pages first in a window under the hand (CRAW paper, V.A)"
+        => |g, [share]| Box::new(CfClock::new(g.pages, share));
+    LruWsr "lru-wsr" [] "LRU with one more chance for dirty pages (Jung and others 2008)"
+        => |g, _| Box::new(LruWsr::new(g.pages));
+    Fab "fab" [] "the flash block with most pages in RAM, as a whole (Jo and others 2006)"
+        => |g, _| Box::new(Fab::new(g));
+    Bplru "bplru" [] "the flash block written the longest ago, padded (Kim, Ahn 2008)"
+        => |g, _| Box::new(Bplru::new(g));
+    Clc "clc" [RECENT] "the largest flash block that was not just used (Kang and others 2009)"
+        => |g, [share]| Box::new(Clc::new(g, share));
+    Sieve "sieve" [] "pages keep their places under a hand (Zhang and others 2024)"
+        => |g, _| Box::new(Sieve::new(g.pages));
+    S3Fifo "s3-fifo" [SMALL] "a small queue filters for the main one (Yang and others 2023)"
+        => |g, [share]| Box::new(S3Fifo::new(g.pages, share));
+    Craw "craw" [] "CLOCK for read and write, by read and write bits (Lee, Bahn, Shin 2014)"
+        => |g, _| Box::new(Craw::new(g, Bits::ReadWrite));
+    CrawA "craw-a" [] "the same by reference and modified bits"
+        => |g, _| Box::new(Craw::new(g, Bits::ReferenceModified));
+    Wage "wage" [] "the longest idle for what its return would cost: FlashVM's own"
+        => |g, _| Box::new(Wage::new(g));
 }
 
 impl PolicyKind {
-    /// Every policy there is.
-    pub const ALL: &[PolicyInfo] = &[
-        PolicyInfo {
-            kind: Self::Fifo,
-            name: "fifo",
-            help: "first in, first out",
-            build: |pages| Box::new(Fifo::new(pages)),
-        },
-        PolicyInfo {
-            kind: Self::Clock,
-            name: "clock",
-            help: "first in, first out with a second chance for referenced pages",
-            build: |pages| Box::new(Clock::new(pages, Insert::Set)),
-        },
-        PolicyInfo {
-            kind: Self::ClockClear,
-            name: "clock-clear",
-            help: "clock in which the access that brings a page in does not count as a reference",
-            build: |pages| Box::new(Clock::new(pages, Insert::Clear)),
-        },
-        PolicyInfo {
-            kind: Self::TwoList,
-            name: "two-list",
-            help: "active and inactive list of Linux 2.6.28, a third inactive",
-            build: |pages| Box::new(TwoList::new(pages, 3)),
-        },
-        PolicyInfo {
-            kind: Self::SegmentedFifo,
-            name: "segmented-fifo",
-            help: "active and inactive list, an eighth inactive: fewest moves (Turner, Levy 1981)",
-            build: |pages| Box::new(TwoList::new(pages, 8)),
-        },
-    ];
-
     /// Its line in the list.
-    ///
-    /// # Panics
-    /// If a policy is missing from the list: a bug.
     #[must_use]
     pub fn info(self) -> &'static PolicyInfo {
-        let info = Self::ALL.iter().find(|info| info.kind == self);
-        info.expect("every policy is in the list")
+        &Self::ALL[self as usize]
     }
 
-    /// A policy for pages `0..pages`, all out of RAM.
+    /// Whether it has to be told the future: on traces only.
     #[must_use]
-    pub fn build(self, pages: u32) -> Box<dyn Policy> {
-        (self.info().build)(pages)
+    pub fn is_offline(self) -> bool {
+        self == Self::Opt
     }
 }
 
@@ -100,11 +147,10 @@ impl FromStr for PolicyKind {
     type Err = UnknownName;
 
     fn from_str(name: &str) -> Result<Self, UnknownName> {
-        let names = || Self::ALL.iter().map(|info| info.name);
-        Self::ALL
-            .iter()
-            .find(|info| info.name == name)
+        let found = Self::ALL.iter().find(|info| info.name == name);
+        let known = Self::ALL.iter().map(|info| info.name);
+        found
             .map(|info| info.kind)
-            .ok_or_else(|| UnknownName::new("policy", name, names()))
+            .ok_or_else(|| UnknownName::new("policy", name, known))
     }
 }

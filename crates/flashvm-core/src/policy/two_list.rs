@@ -8,25 +8,17 @@
 //! every deactivation costs a move into the shadow and perhaps a fault to come back, so a pager
 //! that sees references only that way keeps the observed part small.
 
-use super::list::{Links, List};
+use super::lists::{Lists, NOWHERE};
 use super::{Policy, Proposal};
 use crate::event::Access;
 use crate::ids::PageId;
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
-enum Place {
-    Out = 0,
-    Active,
-    Inactive,
-}
+const ACTIVE: u8 = 1;
+const INACTIVE: u8 = 2;
 
 /// The lists; their tails are the oldest pages.
 pub(super) struct TwoList {
-    links: Links,
-    active: List,
-    inactive: List,
-    places: Vec<u8>,
+    lists: Lists<2>,
     /// One in so many pages is to be inactive.
     share: u32,
 }
@@ -34,95 +26,52 @@ pub(super) struct TwoList {
 impl TwoList {
     pub(super) fn new(pages: u32, share: u32) -> Self {
         Self {
-            links: Links::new(pages),
-            active: List::default(),
-            inactive: List::default(),
-            places: vec![0; pages as usize],
+            lists: Lists::new(pages),
             share,
         }
     }
 
-    fn place(&self, page: PageId) -> Place {
-        match self.places[page.0 as usize] {
-            0 => Place::Out,
-            1 => Place::Active,
-            _ => Place::Inactive,
-        }
-    }
-
-    fn unlink(&mut self, page: PageId) {
-        match self.place(page) {
-            Place::Out => {}
-            Place::Active => self.active.remove(&mut self.links, page),
-            Place::Inactive => self.inactive.remove(&mut self.links, page),
-        }
-        self.places[page.0 as usize] = Place::Out as u8;
-    }
-
-    fn enter(&mut self, page: PageId, place: Place) {
-        self.unlink(page);
-        match place {
-            Place::Out => {}
-            Place::Active => self.active.push_head(&mut self.links, page),
-            Place::Inactive => self.inactive.push_head(&mut self.links, page),
-        }
-        self.places[page.0 as usize] = place as u8;
-    }
-
     fn inactive_is_short(&self) -> bool {
-        let total = self.active.len() + self.inactive.len();
-        self.inactive.len() < (total / self.share).max(1)
+        let inactive = self.lists.len(INACTIVE);
+        let total = self.lists.len(ACTIVE) + inactive;
+        inactive < (total / self.share).max(1)
     }
 }
 
 impl Policy for TwoList {
     fn inserted(&mut self, page: PageId, by: Option<Access>) {
-        let place = if by.is_some() {
-            Place::Active
-        } else {
-            Place::Inactive
-        };
-        self.enter(page, place);
+        let place = if by.is_some() { ACTIVE } else { INACTIVE };
+        self.lists.enter(page, place);
     }
 
     fn touched(&mut self, page: PageId, _access: Access) {
-        if self.place(page) != Place::Active {
-            self.enter(page, Place::Active);
+        if self.lists.place(page) != ACTIVE {
+            self.lists.enter(page, ACTIVE);
         }
     }
 
     fn removed(&mut self, page: PageId) {
-        self.unlink(page);
+        self.lists.forget(page);
     }
 
     fn cooled(&mut self, page: PageId) {
-        if self.place(page) != Place::Out {
-            self.unlink(page);
-            self.inactive.push_tail(&mut self.links, page);
-            self.places[page.0 as usize] = Place::Inactive as u8;
+        if self.lists.place(page) != NOWHERE {
+            self.lists.enter_tail(page, INACTIVE);
         }
     }
 
     fn propose(&mut self) -> Option<Proposal> {
         if self.inactive_is_short()
-            && let Some(page) = self.active.tail()
+            && let Some(page) = self.lists.tail(ACTIVE)
         {
-            self.enter(page, Place::Inactive);
+            self.lists.enter(page, INACTIVE);
             return Some(Proposal::Unreference(page));
         }
-        let page = self.inactive.tail()?;
-        self.unlink(page);
-        Some(Proposal::Evict(page))
+        self.lists.pop(INACTIVE).map(Proposal::Evict)
     }
 
     fn relocated(&mut self, from: PageId, to: PageId) {
-        let list = match self.place(from) {
-            Place::Out => return,
-            Place::Active => &mut self.active,
-            Place::Inactive => &mut self.inactive,
-        };
-        list.replace(&mut self.links, from, to);
-        self.places[to.0 as usize] = std::mem::take(&mut self.places[from.0 as usize]);
+        self.lists.relocate(from, to);
     }
 }
 

@@ -15,11 +15,13 @@ pub mod nand;
 mod nvme;
 mod ocz_vertex;
 mod registry;
+mod slc_nand;
 
 pub use in_order::InOrder;
 pub use registry::{ModelInfo, ModelKind, ModelOptions, UnknownModel};
 
 use flashvm_core::Nanos;
+use flashvm_core::policy::Costs;
 
 /// Pages of the erase block of FlashVM's devices: 128 KiB (5.3.1).
 pub const ERASE_BLOCK_PAGES: u32 = 32;
@@ -153,6 +155,32 @@ pub trait DeviceModel: Send {
     fn freed(&mut self, page: u32) {
         let _ = page;
     }
+}
+
+/// What one page costs on a fresh device: the mean over pages all over it, one at a time.
+#[must_use]
+pub fn page_costs(model: &mut dyn DeviceModel) -> Costs {
+    const PROBES: u32 = 64;
+    let pages = model.pages();
+    let mut now = Nanos(0);
+    let mut mean = |write: bool| {
+        let begin = now;
+        for probe in 0..PROBES.min(pages) {
+            // An odd stride, so that no probe continues the one before.
+            let first = (u64::from(probe) * 0x9E37_79B1 % u64::from(pages)) as u32;
+            let range = Range { first, count: 1 };
+            let request = match write {
+                true => Request::Write(range),
+                false => Request::Read(range),
+            };
+            now = model.issue(now, &request).end;
+        }
+        Nanos(now.since(begin).0 / u64::from(PROBES.min(pages).max(1)))
+    };
+    // Flash answers at once for what was never written.
+    let write = mean(true);
+    let read = mean(false);
+    Costs { read, write }
 }
 
 /// The cost of a discard command (FlashVM, 4.3.1): `fixed` up to a knee of B_o blocks, and from

@@ -6,6 +6,7 @@
 use super::Error;
 use super::layout::Geometry;
 use crate::Delivery;
+use flashvm_core::policy::PolicyError;
 use flashvm_core::settings::PAGES_MAX;
 use flashvm_core::{Discard, EngineConfig, Nanos, PAGE_SIZE, Preset, Settings, UnknownName};
 use serde::{Deserialize, Serialize};
@@ -90,7 +91,7 @@ impl RunSettings {
         let text = |e: UnknownName| e.to_string();
         let mut settings = self.preset.parse::<Preset>().map_err(text)?.settings();
         if let Some(policy) = &self.policy {
-            settings.policy = policy.parse().map_err(text)?;
+            settings.policy = policy.parse().map_err(|e: PolicyError| e.to_string())?;
         }
         if let Some(prefetcher) = &self.prefetcher {
             settings.prefetcher = prefetcher.parse().map_err(text)?;

@@ -1,7 +1,7 @@
 //! `flashvm device`: the device models, a translation layer alone, and what a real device does.
 
 mod args;
-mod model;
+pub(super) mod model;
 mod models;
 mod probe;
 mod simulate;

@@ -11,13 +11,13 @@ mod chart;
 mod flashvm;
 mod gordon;
 mod index;
-mod report;
+pub(crate) mod report;
 
 use super::refusal::Refusal;
 use super::write_out;
 use clap::{Args, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
-use report::Report;
+use report::{Chart, Report};
 use serde::{Deserialize, Serialize};
 use std::fmt::Display;
 use std::io::Write;
@@ -194,14 +194,19 @@ fn write_report(out: &Path, experiment: &Experiment, report: &Report) -> Result<
     }
     for chart in &report.charts {
         let file = out.join(chart.file(experiment.name));
-        let svg = chart::svg(chart).map_err(|e| cannot(&file, &e))?;
-        write_whole(&file, svg.as_bytes())?;
+        write_chart(&file, chart)?;
     }
     Ok(())
 }
 
+/// Draws a chart into a file.
+pub(crate) fn write_chart(file: &Path, chart: &Chart) -> Result<(), Refusal> {
+    let svg = chart::svg(chart).map_err(|e| cannot(file, &e))?;
+    write_whole(file, svg.as_bytes())
+}
+
 /// Writes a file such that it is there whole or not at all.
-fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), Refusal> {
+pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), Refusal> {
     let folder = path.parent().unwrap_or(Path::new("."));
     let permissions = std::os::unix::fs::PermissionsExt::from_mode(0o644);
     let file = tempfile::Builder::new()
@@ -214,7 +219,7 @@ fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn cannot(path: &Path, why: &dyn Display) -> Refusal {
+pub(crate) fn cannot(path: &Path, why: &dyn Display) -> Refusal {
     Refusal::new(format!(
         "{}: {why}: name a folder that can be written with --out",
         path.display()

@@ -1,0 +1,334 @@
+//! `flashvm sim`: replacement policies over a trace.
+
+use super::device::model;
+use super::refusal::Refusal;
+use super::reproduce::report::{Axis, Chart, Series};
+use super::reproduce::write_chart;
+use super::trace::bar;
+use super::units::{count, latency};
+use super::write_out;
+use clap::builder::PossibleValuesParser;
+use clap::{Args, ValueEnum};
+use flashvm_core::PolicySpec;
+use flashvm_core::policy::PolicyError;
+use flashvm_sim::sweep::{
+    Figures, Job, MemorySize, References, Sight, SizeError, SweepError, sweep,
+};
+use flashvm_sim::trace::{Format, Trace, TraceError, open};
+use indicatif::{ProgressBar, ProgressStyle};
+use serde::Serialize;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::str::FromStr;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+pub(crate) const SIM_EXAMPLES: &str = "\
+Examples:
+  flashvm sim --trace gcc.trace.gz --policy lru,clock,craw --frames 32,64,10%
+  flashvm sim --trace hm_0.csv.gz --policy 'clock(insert=clear),cfclock(window=0.25),opt' --frames 64M,1G --json
+  flashvm sim --trace tar.fvt --policy clock,car,cfclock,craw --frames 10%,20%,40%,80% --plot tar.svg
+
+A reference to a page that is not in memory is a miss and reads the page; a dirty page is written when it
+leaves; what is dirty at the end is not. I/O time is what the device model takes, one request after the
+other. The trace is read once; references are kept in RAM up to 256 MiB, then in a temporary file ($TMPDIR,
+else /var/tmp).
+
+With --json one object a line: trace, policy, frames, requests, misses, page_reads, page_writes,
+io_time_us, wall_s, requests_per_s.";
+
+/// Files between two looks at the progress.
+const WATCH: Duration = Duration::from_millis(100);
+
+/// Policies, separated by commas.
+#[derive(Clone, Debug)]
+pub(crate) struct Policies(Vec<PolicySpec>);
+
+/// Sizes of memory, separated by commas.
+#[derive(Clone, Debug)]
+pub(crate) struct Sizes(Vec<MemorySize>);
+
+impl FromStr for Policies {
+    type Err = PolicyError;
+
+    fn from_str(text: &str) -> Result<Self, PolicyError> {
+        PolicySpec::list(text).map(Self)
+    }
+}
+
+impl FromStr for Sizes {
+    type Err = SizeError;
+
+    fn from_str(text: &str) -> Result<Self, SizeError> {
+        MemorySize::list(text).map(Self)
+    }
+}
+
+/// What is drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Curve {
+    /// Milliseconds of I/O.
+    IoTime,
+    /// Misses in a hundred references.
+    MissRatio,
+    /// Pages read.
+    PageReads,
+    /// Pages written.
+    PageWrites,
+}
+
+/// `flashvm sim`.
+#[derive(Debug, Args)]
+pub(crate) struct SimArgs {
+    /// The trace; '-' is standard input
+    #[arg(long, value_name = "FILE")]
+    trace: PathBuf,
+    /// Its format: flashvm, lackey, tagged, keys, oracle-general, msr, blkparse, drcachesim [default: as
+    /// its content says]
+    #[arg(long, value_name = "FORMAT")]
+    format: Option<Format>,
+    #[arg(long, value_name = "LIST", default_value = "clock,car,cfclock,craw,craw-a", help = policies())]
+    policy: Policies,
+    /// Sizes of memory: frames (400), bytes (8M) or shares of the footprint (10%), separated by commas
+    #[arg(long, value_name = "LIST")]
+    frames: Sizes,
+    /// Device to count I/O time by: one of 'flashvm device models', or a file.toml
+    #[arg(long, value_name = "MODEL", default_value = "slc-nand")]
+    device_model: String,
+    /// What policies are shown: all references, or what a live pager would see of them
+    #[arg(long, value_name = "full|live", default_value = "full", value_parser = PossibleValuesParser::new(["full", "live"]))]
+    sight: String,
+    /// Threads [default: one for each processor]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    threads: Option<u32>,
+    /// Draw the curves
+    #[arg(long, value_name = "FILE.svg")]
+    plot: Option<PathBuf>,
+    /// What to draw
+    #[arg(long, value_name = "WHAT", default_value = "io-time")]
+    plot_of: Curve,
+    /// Write one JSON object a line
+    #[arg(long)]
+    json: bool,
+}
+
+fn policies() -> String {
+    let lines = flashvm_core::PolicyKind::ALL.iter().map(|info| {
+        let ranges: Vec<_> = info.parameters.iter().map(|p| p.range()).collect();
+        match ranges.is_empty() {
+            true => info.name.to_owned(),
+            false => format!("{}({})", info.name, ranges.join(", ")),
+        }
+    });
+    let lines: Vec<_> = lines.collect();
+    format!("Policies, separated by commas: {}", lines.join(", "))
+}
+
+#[derive(Serialize)]
+struct Line<'a> {
+    trace: &'a str,
+    policy: String,
+    frames: u32,
+    requests: u64,
+    misses: u64,
+    page_reads: u64,
+    page_writes: u64,
+    io_time_us: f64,
+    wall_s: f64,
+    requests_per_s: f64,
+}
+
+/// Runs the policies.
+pub(crate) fn sim(args: &SimArgs) -> Result<ExitCode, Refusal> {
+    let device = model::named("--device-model", &args.device_model)?;
+    // A size that is nothing whatever the footprint is refused before the trace is read.
+    for size in &args.frames.0 {
+        let refuse = |e| Refusal::new(format!("--frames: {e}"));
+        if !matches!(size, MemorySize::Percent(_)) {
+            size.frames(0).map_err(refuse)?;
+        }
+    }
+    let references = read(open(&args.trace, args.format)?)?;
+    let frames = args
+        .frames
+        .0
+        .iter()
+        .map(|size| size.frames(references.pages()));
+    let frames = frames.collect::<Result<Vec<_>, _>>();
+    let frames = frames.map_err(|e| Refusal::new(format!("--frames: {e}")))?;
+    let sight = match args.sight.as_str() {
+        "live" => Sight::Live,
+        _ => Sight::Full,
+    };
+    let jobs = frames.iter().flat_map(|&frames| {
+        let policies = args.policy.0.iter();
+        policies.map(move |&policy| Job {
+            policy,
+            frames,
+            sight,
+        })
+    });
+    let jobs: Vec<_> = jobs.collect();
+    let threads = match args.threads {
+        Some(threads) => threads as usize,
+        None => std::thread::available_parallelism().map_or(1, Into::into),
+    };
+    let figures = watched(&references, &jobs, |done| {
+        sweep(&references, &jobs, &device, threads, done)
+    })?;
+    if let Some(file) = &args.plot {
+        write_chart(file, &chart(args, &jobs, &figures))
+            .map_err(|refusal| refusal.renamed(&[("--out", "--plot")]))?;
+    }
+    let name = args.trace.display().to_string();
+    let lines = jobs.iter().zip(&figures);
+    let lines = lines.map(|(job, figures)| line(&name, job, figures));
+    let lines: Vec<_> = lines.collect();
+    write_out(&match args.json {
+        true => {
+            let json = lines.iter().map(serde_json::to_string);
+            json.map(|line| line.expect("numbers and texts") + "\n")
+                .collect()
+        }
+        false => table(&references, args, &lines),
+    })
+}
+
+impl From<SweepError> for Refusal {
+    fn from(error: SweepError) -> Self {
+        Self::new(error.to_string())
+    }
+}
+
+fn read(trace: Trace) -> Result<References, Refusal> {
+    const EVERY: u64 = 1 << 16;
+    let (bar, progress) = (bar(&trace), trace.progress());
+    let granularity = trace.granularity();
+    let mut taken = 0;
+    let references = References::read(
+        granularity,
+        trace.inspect(|_: &Result<_, TraceError>| {
+            taken += 1;
+            if taken % EVERY == 0 {
+                bar.set_position(progress.read());
+            }
+        }),
+    );
+    bar.finish_and_clear();
+    Ok(references?)
+}
+
+/// Runs something that counts references on, with a bar that shows how far it is.
+fn watched<T>(references: &References, jobs: &[Job], run: impl FnOnce(&AtomicU64) -> T) -> T {
+    let bar = ProgressBar::new(references.len() * jobs.len() as u64).with_style(
+        ProgressStyle::with_template("{bar:30} {percent} %, {per_sec}, {eta} left")
+            .expect("a valid template"),
+    );
+    let (done, over) = (AtomicU64::new(0), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        let watcher = scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                bar.set_position(done.load(Ordering::Relaxed));
+                std::thread::park_timeout(WATCH);
+            }
+        });
+        let result = run(&done);
+        over.store(true, Ordering::Relaxed);
+        watcher.thread().unpark();
+        result
+    })
+}
+
+fn line<'a>(trace: &'a str, job: &Job, figures: &Figures) -> Line<'a> {
+    let (counts, wall_s) = (figures.counts, figures.wall.as_secs_f64());
+    Line {
+        trace,
+        policy: job.policy.to_string(),
+        frames: job.frames,
+        requests: figures.requests,
+        misses: counts.misses,
+        page_reads: counts.page_reads,
+        page_writes: counts.page_writes,
+        io_time_us: counts.io_time.0 as f64 / 1e3,
+        wall_s,
+        requests_per_s: figures.requests as f64 / wall_s,
+    }
+}
+
+fn table(references: &References, args: &SimArgs, lines: &[Line]) -> String {
+    let mut text = format!(
+        "{}: {} references, {} pages, {} of them written; device {}\n\n{:>10} {:<24} {:>14} {:>8} {:>14} {:>14} {:>10}\n",
+        args.trace.display(),
+        count(references.len()),
+        count(references.pages().into()),
+        count(references.pages_written().into()),
+        args.device_model,
+        "frames",
+        "policy",
+        "misses",
+        "miss %",
+        "page reads",
+        "page writes",
+        "I/O time",
+    );
+    let mut last = None;
+    for line in lines {
+        if last.is_some_and(|frames| frames != line.frames) {
+            text.push('\n');
+        }
+        last = Some(line.frames);
+        text.push_str(&format!(
+            "{:>10} {:<24} {:>14} {:>8.3} {:>14} {:>14} {:>10}\n",
+            count(line.frames.into()),
+            line.policy,
+            count(line.misses),
+            line.misses as f64 * 100.0 / line.requests as f64,
+            count(line.page_reads),
+            count(line.page_writes),
+            latency((line.io_time_us * 1e3) as u64),
+        ));
+    }
+    text
+}
+
+fn chart(args: &SimArgs, jobs: &[Job], figures: &[Figures]) -> Chart {
+    let (label, value): (_, fn(&Figures) -> f64) = match args.plot_of {
+        Curve::IoTime => ("I/O time, ms", |f| f.counts.io_time.0 as f64 / 1e6),
+        Curve::MissRatio => ("misses, % of references", |f| {
+            f.counts.misses as f64 * 100.0 / f.requests as f64
+        }),
+        Curve::PageReads => ("pages read", |f| f.counts.page_reads as f64),
+        Curve::PageWrites => ("pages written", |f| f.counts.page_writes as f64),
+    };
+    let series = args.policy.0.iter().map(|policy| {
+        let points = jobs
+            .iter()
+            .zip(figures)
+            .filter(|(job, _)| job.policy == *policy);
+        let points = points.map(|(job, figures)| (f64::from(job.frames), value(figures)));
+        let mut points: Vec<_> = points.collect();
+        points.sort_by(|a, b| a.0.total_cmp(&b.0));
+        Series {
+            name: policy.to_string(),
+            points,
+            paper: false,
+        }
+    });
+    let axis = |label: &str, logarithmic| Axis {
+        label: label.to_owned(),
+        logarithmic,
+        places: Vec::new(),
+    };
+    Chart {
+        name: String::new(),
+        title: args
+            .trace
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned(),
+        x: axis("frames", true),
+        y: axis(label, false),
+        series: series.collect(),
+    }
+}

@@ -1,0 +1,176 @@
+//! ARC: adaptive replacement (Megiddo and Modha, FAST 2003, Figure 4).
+//!
+//! LRU lists T1 (seen once) and T2 (seen more often), with B1 and B2 to remember what left them. A
+//! hit in B1 lets T1's target `p` grow, one in B2 lets it shrink, both before the victim is chosen:
+//! [`Policy::wanted`] tells. A page found in the history is taken out of it then and waits in no
+//! list, marked, until it comes in.
+//!
+//! The history is cut when a page comes in and not, as the paper writes it, just before the victim
+//! is chosen: that is the same, as the victim enters at the other end.
+//!
+//! Like LRU it needs to see every reference; see `lru` for what it sees live.
+
+use super::lists::{Bit, Lists, NOWHERE};
+use super::{Policy, Proposal};
+use crate::event::Access;
+use crate::ids::PageId;
+
+const T1: u8 = 1;
+const T2: u8 = 2;
+const B1: u8 = 3;
+const B2: u8 = 4;
+/// Was found in the history by the fault that is being served.
+const FOUND: Bit = Bit::Mark;
+
+/// The lists.
+pub(super) struct Arc {
+    lists: Lists<4>,
+    /// Frames: c.
+    frames: u32,
+    /// Target size of T1: p.
+    target: f64,
+    /// The page wanted now was found in B2.
+    found_in_b2: bool,
+}
+
+impl Arc {
+    pub(super) fn new(pages: u32) -> Self {
+        Self {
+            lists: Lists::new(pages),
+            frames: 1,
+            target: 0.0,
+            found_in_b2: false,
+        }
+    }
+
+    /// How much one hit changes the target: the other history's size in terms of this one's.
+    fn step(&self, hit: u8, other: u8) -> f64 {
+        (f64::from(self.lists.len(other)) / f64::from(self.lists.len(hit))).max(1.0)
+    }
+
+    /// Makes room for a page that is in neither part of the history.
+    fn forget_oldest(&mut self) {
+        let len = |place| self.lists.len(place);
+        if len(T1) + len(B1) >= self.frames {
+            self.lists.pop(B1);
+        } else if len(T1) + len(T2) + len(B1) + len(B2) >= self.frames.saturating_mul(2) {
+            self.lists.pop(B2);
+        }
+    }
+}
+
+impl Policy for Arc {
+    fn resized(&mut self, frames: u32) {
+        self.frames = frames;
+        self.target = self.target.min(f64::from(frames));
+        while self.lists.len(B1) + self.lists.len(B2) > frames {
+            let longer = if self.lists.len(B1) > self.lists.len(B2) {
+                B1
+            } else {
+                B2
+            };
+            self.lists.pop(longer);
+        }
+    }
+
+    fn wanted(&mut self, page: PageId, _access: Access) {
+        let most = f64::from(self.frames);
+        let place = self.lists.place(page);
+        match place {
+            B1 => self.target = (self.target + self.step(B1, B2)).min(most),
+            B2 => self.target = (self.target - self.step(B2, B1)).max(0.0),
+            _ => {}
+        }
+        self.found_in_b2 = place == B2;
+        if matches!(place, B1 | B2) {
+            self.lists.remove(page);
+            self.lists.set(page, FOUND);
+        }
+    }
+
+    fn inserted(&mut self, page: PageId, by: Option<Access>) {
+        self.found_in_b2 = false;
+        let found = self.lists.take(page, FOUND);
+        let to = if found && by.is_some() { T2 } else { T1 };
+        if to == T1 && self.lists.place(page) == NOWHERE {
+            self.forget_oldest();
+        }
+        self.lists.enter(page, to);
+    }
+
+    fn touched(&mut self, page: PageId, _access: Access) {
+        if self.lists.head(T2) != Some(page) {
+            self.lists.enter(page, T2);
+        }
+    }
+
+    fn removed(&mut self, page: PageId) {
+        self.lists.forget(page);
+    }
+
+    fn cooled(&mut self, page: PageId) {
+        if matches!(self.lists.place(page), T1 | T2) {
+            self.lists.enter_tail(page, T1);
+        }
+    }
+
+    fn propose(&mut self) -> Option<Proposal> {
+        let once = f64::from(self.lists.len(T1));
+        let over = once > self.target || (self.found_in_b2 && once == self.target);
+        let (list, history) = match (over && once > 0.0) || self.lists.len(T2) == 0 {
+            true => (T1, B1),
+            false => (T2, B2),
+        };
+        let page = self.lists.tail(list)?;
+        self.lists.enter(page, history);
+        Some(Proposal::Evict(page))
+    }
+
+    fn relocated(&mut self, from: PageId, to: PageId) {
+        self.lists.relocate(from, to);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fault(arc: &mut Arc, page: u32, full: bool) -> Option<u32> {
+        let page = PageId(page);
+        arc.wanted(page, Access::Read);
+        let victim = full.then(|| arc.propose()).flatten();
+        arc.inserted(page, Some(Access::Read));
+        victim.map(|proposal| match proposal {
+            Proposal::Evict(page) => page.0,
+            Proposal::Unreference(_) => unreachable!("ARC clears no bits"),
+        })
+    }
+
+    #[test]
+    fn a_scan_passes_by_what_was_used_twice() {
+        let mut arc = Arc::new(64);
+        arc.resized(4);
+        for page in 0..4 {
+            fault(&mut arc, page, false);
+        }
+        arc.touched(PageId(0), Access::Read);
+        arc.touched(PageId(1), Access::Read);
+        let victims: Vec<_> = (10..16).filter_map(|p| fault(&mut arc, p, true)).collect();
+        assert_eq!(victims, [2, 3, 10, 11, 12, 13]);
+    }
+
+    #[test]
+    fn a_hit_in_the_history_of_t1_lets_it_grow() {
+        let mut arc = Arc::new(64);
+        arc.resized(4);
+        for page in 0..4 {
+            fault(&mut arc, page, false);
+        }
+        arc.touched(PageId(0), Access::Read);
+        assert_eq!(fault(&mut arc, 5, true), Some(1));
+        assert_eq!(arc.target, 0.0);
+        fault(&mut arc, 1, true);
+        assert_eq!(arc.target, 1.0);
+        assert_eq!(arc.lists.place(PageId(1)), T2);
+    }
+}

@@ -1,0 +1,166 @@
+//! Pages grouped by the flash block in which they lie, for FAB, BPLRU and CLC: which pages of a
+//! block are in RAM, blocks in lists, and the block that is leaving.
+//!
+//! A block is what the CRAW paper says a NAND block is (V): 64 flash pages of 2 KiB, 32 pages of
+//! memory. Live, a page's neighbours on flash are its neighbours in the address space: pages that
+//! leave together are written together, in the order of their addresses. In a trace, whose pages are
+//! numbered as they come, a column says where each lies.
+
+use super::list::{Links, List};
+use super::{Ground, Proposal};
+use crate::ids::PageId;
+use std::sync::Arc;
+
+/// Pages of memory in a NAND block.
+pub const BLOCK_PAGES: u32 = 32;
+
+/// Lists of blocks: one for each number of pages that a block may have in RAM, list 0 for others.
+const LISTS: usize = BLOCK_PAGES as usize + 1;
+
+/// A block by its number: lists know nothing but pages.
+pub(super) type Block = PageId;
+
+/// Pages in RAM by block, and blocks in lists; heads are young.
+pub(super) struct Blocks {
+    places: Option<Arc<[u32]>>,
+    in_ram: Vec<bool>,
+    page_links: Links,
+    members: Vec<List>,
+    block_links: Links,
+    lists: [List; LISTS],
+    /// The list that a block is in, plus one: 0 is none.
+    list_of: Vec<u8>,
+    /// Blocks in lists.
+    listed: u32,
+    leaving: Option<Block>,
+}
+
+impl Blocks {
+    pub(super) fn new(ground: &Ground) -> Self {
+        let most = match &ground.places {
+            Some(places) => places.iter().max().map_or(0, |place| place + 1),
+            None => ground.pages,
+        };
+        let blocks = most.div_ceil(BLOCK_PAGES);
+        Self {
+            places: ground.places.clone(),
+            in_ram: vec![false; ground.pages as usize],
+            page_links: Links::new(ground.pages),
+            members: vec![List::default(); blocks as usize],
+            block_links: Links::new(blocks),
+            lists: [List::default(); LISTS],
+            list_of: vec![0; blocks as usize],
+            listed: 0,
+            leaving: None,
+        }
+    }
+
+    fn block(&self, page: PageId) -> Block {
+        let place = match &self.places {
+            Some(places) => places[page.0 as usize],
+            None => page.0,
+        };
+        PageId(place / BLOCK_PAGES)
+    }
+
+    /// Pages of a block that are in RAM.
+    pub(super) fn len(&self, block: Block) -> u32 {
+        self.members[block.0 as usize].len()
+    }
+
+    pub(super) fn is_in(&self, page: PageId) -> bool {
+        self.in_ram[page.0 as usize]
+    }
+
+    /// A page is in RAM now, if it was not; its block, which does not leave any more. The policy
+    /// lists it.
+    pub(super) fn add(&mut self, page: PageId) -> Block {
+        let block = self.block(page);
+        if !std::mem::replace(&mut self.in_ram[page.0 as usize], true) {
+            self.members[block.0 as usize].push_head(&mut self.page_links, page);
+        }
+        self.leaving = self.leaving.filter(|&leaving| leaving != block);
+        block
+    }
+
+    /// A page is not in RAM any more. Its block, if it has other pages; the policy lists it anew.
+    pub(super) fn remove(&mut self, page: PageId) -> Option<Block> {
+        if !std::mem::take(&mut self.in_ram[page.0 as usize]) {
+            return None;
+        }
+        let block = self.block(page);
+        self.members[block.0 as usize].remove(&mut self.page_links, page);
+        if self.len(block) == 0 {
+            self.unlist(block);
+            self.leaving = self.leaving.filter(|&leaving| leaving != block);
+            return None;
+        }
+        (self.leaving != Some(block)).then_some(block)
+    }
+
+    fn unlist(&mut self, block: Block) {
+        if let Some(list) = std::mem::take(&mut self.list_of[block.0 as usize]).checked_sub(1) {
+            self.lists[usize::from(list)].remove(&mut self.block_links, block);
+            self.listed -= 1;
+        }
+    }
+
+    /// Puts a block at the head of a list, wherever it was.
+    pub(super) fn list(&mut self, block: Block, list: u32) {
+        self.unlist(block);
+        self.lists[list as usize].push_head(&mut self.block_links, block);
+        self.list_of[block.0 as usize] = list as u8 + 1;
+        self.listed += 1;
+    }
+
+    /// Puts a block at the tail of a list, wherever it was.
+    pub(super) fn list_last(&mut self, block: Block, list: u32) {
+        self.unlist(block);
+        self.lists[list as usize].push_tail(&mut self.block_links, block);
+        self.list_of[block.0 as usize] = list as u8 + 1;
+        self.listed += 1;
+    }
+
+    /// The list that a block is in.
+    pub(super) fn list_of(&self, block: Block) -> Option<u32> {
+        let list = self.list_of[block.0 as usize].checked_sub(1);
+        list.map(u32::from)
+    }
+
+    pub(super) fn list_len(&self, list: u32) -> u32 {
+        self.lists[list as usize].len()
+    }
+
+    /// The block at the tail of a list.
+    pub(super) fn oldest(&self, list: u32) -> Option<Block> {
+        self.lists[list as usize].tail()
+    }
+
+    /// The oldest block of those with the most pages in RAM, of lists by that number.
+    pub(super) fn largest(&self) -> Option<Block> {
+        (1..=BLOCK_PAGES).rev().find_map(|list| self.oldest(list))
+    }
+
+    /// Blocks in lists.
+    pub(super) fn listed(&self) -> u32 {
+        self.listed
+    }
+
+    /// The next page of the block that is leaving; `choose` says which, when none is.
+    pub(super) fn propose(
+        &mut self,
+        choose: impl FnOnce(&Self) -> Option<Block>,
+    ) -> Option<Proposal> {
+        let block = self.leaving.or_else(|| choose(self))?;
+        self.unlist(block);
+        self.leaving = Some(block);
+        let page = self.members[block.0 as usize].tail()?;
+        self.remove(page);
+        Some(Proposal::Evict(page))
+    }
+
+    /// Whether a block has begun to leave and has pages left.
+    pub(super) fn is_leaving(&self) -> bool {
+        self.leaving.is_some()
+    }
+}

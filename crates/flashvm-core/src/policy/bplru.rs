@@ -1,0 +1,107 @@
+//! BPLRU: flash blocks in the order of their last write, whole blocks leave, padded (Kim and Ahn,
+//! FAST 2008; CRAW paper, II.B).
+//!
+//! A write takes its block to the MRU end; a read leaves a block where it is, and brings one in at
+//! the MRU end. *LRU compensation*: a block of which all pages are in RAM once a write has brought in
+//! the last is not expected to be written soon, and goes to the LRU end. *Page padding*: before a
+//! block with dirty pages is written, its other pages are read, so that the block is written whole.
+//! A policy reads and writes nothing: [`Policy::pads_blocks`] asks the executor for it. The simulator
+//! does it; the live pager writes what leaves together into a fresh cluster, with no old block to
+//! merge, and has nothing to pad.
+
+use super::blocks::{BLOCK_PAGES, Blocks};
+use super::{Ground, Policy, Proposal};
+use crate::event::Access;
+use crate::ids::PageId;
+
+const STACK: u32 = 0;
+
+/// The blocks, that written last at the head.
+pub(super) struct Bplru {
+    blocks: Blocks,
+}
+
+impl Bplru {
+    pub(super) fn new(ground: &Ground) -> Self {
+        Self {
+            blocks: Blocks::new(ground),
+        }
+    }
+}
+
+impl Policy for Bplru {
+    fn inserted(&mut self, page: PageId, by: Option<Access>) {
+        let had = self.blocks.is_in(page);
+        let block = self.blocks.add(page);
+        if by == Some(Access::Write) && !had && self.blocks.len(block) == BLOCK_PAGES {
+            self.blocks.list_last(block, STACK);
+        } else if by == Some(Access::Write) || self.blocks.list_of(block).is_none() {
+            self.blocks.list(block, STACK);
+        }
+    }
+
+    fn touched(&mut self, page: PageId, access: Access) {
+        self.inserted(page, Some(access));
+    }
+
+    fn removed(&mut self, page: PageId) {
+        // A block that is left with pages stays where it is.
+        self.blocks.remove(page);
+    }
+
+    fn propose(&mut self) -> Option<Proposal> {
+        self.blocks.propose(|blocks| blocks.oldest(STACK))
+    }
+
+    fn leaves_with_next(&self) -> bool {
+        self.blocks.is_leaving()
+    }
+
+    fn pads_blocks(&self) -> bool {
+        true
+    }
+
+    fn relocated(&mut self, from: PageId, to: PageId) {
+        let was_in = self.blocks.is_in(from);
+        self.removed(from);
+        self.removed(to);
+        if was_in {
+            self.inserted(to, None);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn victims(bplru: &mut Bplru) -> Vec<u32> {
+        let next = || match bplru.propose()? {
+            Proposal::Evict(page) => Some(page.0),
+            Proposal::Unreference(_) => unreachable!("it clears no bits"),
+        };
+        std::iter::from_fn(next).collect()
+    }
+
+    #[test]
+    fn blocks_leave_in_the_order_of_their_last_write() {
+        let mut bplru = Bplru::new(&Ground::of_pages(128));
+        for page in [0, 32, 64] {
+            bplru.inserted(PageId(page), Some(Access::Write));
+        }
+        bplru.touched(PageId(0), Access::Write);
+        bplru.touched(PageId(32), Access::Read);
+        bplru.inserted(PageId(33), Some(Access::Read));
+        assert_eq!(victims(&mut bplru), [32, 33, 64, 0]);
+    }
+
+    #[test]
+    fn a_full_block_leaves_first() {
+        let mut bplru = Bplru::new(&Ground::of_pages(128));
+        bplru.inserted(PageId(100), Some(Access::Write));
+        for page in 0..BLOCK_PAGES {
+            bplru.inserted(PageId(page), Some(Access::Write));
+        }
+        assert_eq!(victims(&mut bplru)[0], 0);
+    }
+}

@@ -1,0 +1,326 @@
+//! CRAW, CLOCK for read and write (Lee, Bahn and Shin, *Page Replacement for Write References in NAND
+//! Flash Based Virtual Memory Systems*, JCSE 8(3), 2014, IV), and CRAW-A, its approximation by
+//! reference and modified bits (VI.A).
+//!
+//! Three clocks, over one set of frames: the read area R, and in the write area W1 for pages written
+//! once and W2 for pages written more often while anything was known of them. A page may be in R and
+//! in the write area at a time, by separate links; it leaves RAM when it is in neither. What leaves an
+//! area is remembered in its ghost area R', W1' or W2', first in, first out. A fault on a page that is
+//! remembered there lets the area grow. Victims are sought in the area with the largest ratio of
+//! current to desired size.
+//!
+//! The pseudocode of the paper's Figure 9 is not in the text at hand. What the text leaves open, and
+//! what is done here:
+//!
+//! - *How much an area grows.* "The different cost of a read and a write is also considered" (IV.A):
+//!   by one page for a hit in W1' or W2', and for a hit in R' by what a read costs in writes, an eighth
+//!   with the paper's Table 1. The others give in proportion to their desired sizes, none below one
+//!   page, so that the sum stays at S frames. At first R has one half and W1 and W2 a quarter each:
+//!   nothing is known.
+//! - *Ghosts.* R' holds S - R pages, W1' and W2' together S - W1 - W2, of desired sizes, so that there
+//!   are S ghosts at most, however many pages are shared (IV.A). Of W1' and W2' the longer one gives
+//!   way: neither can starve the other.
+//! - *Bits of a page that comes in* are clear: the access that faulted has decided on its area already.
+//! - *Pages of W1 found written* go to W2: what W2 is for are "pages that are written more than once"
+//!   (IV.B), and such a page was. So CAR does it with T1 and T2, which the paper builds on. Within R
+//!   and W2 a page whose bit is found set stays, with its bit clear.
+//! - *A page found written in R* (IV.B) joins W1 with its bit clear, or W2 if W1' or W2' remembers
+//!   it: W2 is for "pages that are written more than once" while their metadata are there. No fault
+//!   was caused, so no size changes. A page that is in the write area already keeps its write bit for
+//!   the hand there. Likewise for pages found read in W1 or W2.
+//! - *History of the other kind.* A read fault leaves W1' and W2' alone, a write fault R' (IV.B).
+//! - *Prefetched pages* join R with their bit clear, and nothing is learnt. So do pages that the engine
+//!   declines to evict, but in the write area if they left it last.
+//!
+//! Of these, growth, bits and promotion were chosen by measurement among the readings that the text allows:
+//! `docs/policies.md` has the figures of the others.
+//!
+//! In CRAW-A R is the area of all references: the bit of R is set by writes as well, and a write fault
+//! enters the page into R and the write area, with a hit in either history counted.
+
+use super::lists::{Bit, Lists, Place};
+use super::{Costs, Ground, Policy, Proposal};
+use crate::event::Access;
+use crate::ids::PageId;
+
+/// Places among the links for reads.
+const R: Place = 1;
+const R_GHOST: Place = 2;
+/// Places among the links for writes.
+const W1: Place = 1;
+const W2: Place = 2;
+const W1_GHOST: Place = 3;
+const W2_GHOST: Place = 4;
+
+/// The bit of an area's links: read or reference bit, write or modified bit.
+const BIT: Bit = Bit::Referenced;
+
+/// What the bits of a page are set by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Bits {
+    /// A read bit by reads, a write bit by writes: CRAW.
+    ReadWrite,
+    /// A reference bit by both, a modified bit by writes: CRAW-A.
+    ReferenceModified,
+}
+
+/// The areas in the order of `desired`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Area {
+    R,
+    W1,
+    W2,
+}
+
+impl Area {
+    const ALL: [Self; 3] = [Self::R, Self::W1, Self::W2];
+}
+
+/// The areas.
+pub(super) struct Craw {
+    read: Lists<2>,
+    write: Lists<4>,
+    bits: Bits,
+    frames: f64,
+    desired: [f64; 3],
+    /// What a read costs, in writes.
+    read_cost: f64,
+}
+
+impl Craw {
+    pub(super) fn new(ground: &Ground, bits: Bits) -> Self {
+        let Costs { read, write } = ground.costs;
+        Self {
+            read: Lists::new(ground.pages),
+            write: Lists::new(ground.pages),
+            bits,
+            frames: 0.0,
+            desired: [0.0; 3],
+            read_cost: read.0 as f64 / write.0.max(1) as f64,
+        }
+    }
+
+    fn is_read(&self, page: PageId) -> bool {
+        self.read.place(page) == R
+    }
+
+    fn is_written(&self, page: PageId) -> bool {
+        matches!(self.write.place(page), W1 | W2)
+    }
+
+    fn len(&self, area: Area) -> u32 {
+        match area {
+            Area::R => self.read.len(R),
+            Area::W1 => self.write.len(W1),
+            Area::W2 => self.write.len(W2),
+        }
+    }
+
+    /// Lets an area grow at the cost of the others.
+    fn grow(&mut self, area: Area, pages: f64) {
+        let others = Area::ALL.into_iter().filter(|&other| other != area);
+        let spare = |craw: &Self, other: Area| (craw.desired[other as usize] - 1.0).max(0.0);
+        let all: f64 = others.clone().map(|other| spare(self, other)).sum();
+        let pages = pages.min(all);
+        if pages <= 0.0 {
+            return;
+        }
+        for other in others {
+            let share = pages * spare(self, other) / all;
+            self.desired[other as usize] -= share;
+            self.desired[area as usize] += share;
+        }
+        self.trim();
+    }
+
+    /// Forgets the oldest of what is remembered too much of.
+    fn trim(&mut self) {
+        let [r, w1, w2] = self.desired;
+        while f64::from(self.read.len(R_GHOST)) > (self.frames - r).max(0.0) {
+            self.read.pop(R_GHOST);
+        }
+        loop {
+            let (first, second) = (self.write.len(W1_GHOST), self.write.len(W2_GHOST));
+            if f64::from(first + second) <= (self.frames - w1 - w2).max(0.0) {
+                return;
+            }
+            self.write
+                .pop(if first > second { W1_GHOST } else { W2_GHOST });
+        }
+    }
+
+    fn fault_read(&mut self, page: PageId) {
+        if self.read.place(page) == R_GHOST {
+            self.read.remove(page);
+            self.grow(Area::R, self.read_cost);
+        }
+        self.read.enter(page, R);
+    }
+
+    fn fault_write(&mut self, page: PageId) {
+        let history = self.write.place(page);
+        if matches!(history, W1_GHOST | W2_GHOST) {
+            self.write.remove(page);
+            let area = if history == W1_GHOST {
+                Area::W1
+            } else {
+                Area::W2
+            };
+            self.grow(area, 1.0);
+            self.write.enter(page, W2);
+        } else {
+            self.write.enter(page, W1);
+        }
+    }
+
+    /// Joins the write area without a fault.
+    fn join_written(&mut self, page: PageId) {
+        let known = matches!(self.write.place(page), W1_GHOST | W2_GHOST);
+        self.write.enter(page, if known { W2 } else { W1 });
+    }
+
+    fn set_bits(&mut self, page: PageId, access: Access) {
+        if access == Access::Read || self.bits == Bits::ReferenceModified {
+            self.read.set(page, BIT);
+        }
+        if access == Access::Write {
+            self.write.set(page, BIT);
+        }
+    }
+
+    /// The area to find a victim in.
+    fn fullest(&self) -> Option<Area> {
+        let ratio = |area: Area| f64::from(self.len(area)) / self.desired[area as usize];
+        let filled = Area::ALL.into_iter().filter(|&area| self.len(area) > 0);
+        filled.max_by(|&a, &b| ratio(a).total_cmp(&ratio(b)))
+    }
+
+    /// One step of the hand of R: what to propose, if anything.
+    fn step_read(&mut self) -> Option<Proposal> {
+        let page = self.read.tail(R)?;
+        let found = !self.is_written(page) && self.write.take(page, BIT);
+        if found {
+            self.join_written(page);
+        }
+        if self.read.take(page, BIT) {
+            self.read.enter(page, R);
+            return Some(Proposal::Unreference(page));
+        }
+        self.read.enter(page, R_GHOST);
+        self.trim();
+        self.left(page, found)
+    }
+
+    /// One step of the hand of W1 or W2.
+    fn step_write(&mut self, area: Place, ghost: Place) -> Option<Proposal> {
+        let page = self.write.tail(area)?;
+        let found = !self.is_read(page) && self.read.take(page, BIT);
+        if found {
+            self.read.enter(page, R);
+        }
+        if self.write.take(page, BIT) {
+            self.write.enter(page, W2);
+            return Some(Proposal::Unreference(page));
+        }
+        self.write.enter(page, ghost);
+        self.trim();
+        self.left(page, found)
+    }
+
+    /// A page has left an area; `cleared`: on the way a bit was.
+    fn left(&self, page: PageId, cleared: bool) -> Option<Proposal> {
+        match self.is_read(page) || self.is_written(page) {
+            true => cleared.then_some(Proposal::Unreference(page)),
+            false => Some(Proposal::Evict(page)),
+        }
+    }
+}
+
+impl Policy for Craw {
+    fn resized(&mut self, frames: u32) {
+        let frames = f64::from(frames);
+        if self.frames == 0.0 {
+            self.desired = [frames / 2.0, frames / 4.0, frames / 4.0];
+        }
+        let scale = if self.frames == 0.0 {
+            1.0
+        } else {
+            frames / self.frames
+        };
+        self.frames = frames;
+        self.desired = self.desired.map(|pages| (pages * scale).max(1.0));
+        self.trim();
+    }
+
+    fn inserted(&mut self, page: PageId, by: Option<Access>) {
+        self.read.clear(page, BIT);
+        self.write.clear(page, BIT);
+        match by {
+            Some(Access::Read) => self.fault_read(page),
+            Some(Access::Write) => {
+                self.fault_write(page);
+                if self.bits == Bits::ReferenceModified {
+                    self.fault_read(page);
+                }
+            }
+            None => match self.write.place(page) {
+                W1_GHOST => self.write.enter(page, W1),
+                W2_GHOST => self.write.enter(page, W2),
+                _ => self.read.enter(page, R),
+            },
+        }
+    }
+
+    fn touched(&mut self, page: PageId, access: Access) {
+        if !self.is_read(page) && !self.is_written(page) {
+            match access {
+                Access::Read => self.read.enter(page, R),
+                Access::Write => self.join_written(page),
+            }
+        }
+        self.set_bits(page, access);
+    }
+
+    fn removed(&mut self, page: PageId) {
+        self.read.forget(page);
+        self.write.forget(page);
+    }
+
+    fn cooled(&mut self, page: PageId) {
+        self.read.clear(page, BIT);
+        self.write.clear(page, BIT);
+        if self.is_read(page) {
+            self.read.enter_tail(page, R);
+        }
+        if self.is_written(page) {
+            let area = self.write.place(page);
+            self.write.enter_tail(page, area);
+        }
+    }
+
+    fn propose(&mut self) -> Option<Proposal> {
+        loop {
+            let step = match self.fullest()? {
+                Area::R => self.step_read(),
+                Area::W1 => self.step_write(W1, W1_GHOST),
+                Area::W2 => self.step_write(W2, W2_GHOST),
+            };
+            if step.is_some() {
+                return step;
+            }
+        }
+    }
+
+    fn desired_sizes(&self) -> Vec<(&'static str, f64)> {
+        let [r, w1, w2] = self.desired;
+        vec![("R", r), ("W1", w1), ("W2", w2)]
+    }
+
+    fn relocated(&mut self, from: PageId, to: PageId) {
+        self.read.relocate(from, to);
+        self.write.relocate(from, to);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,176 @@
+//! Locality of references, as CRAW measures it (section III): how many references find their page
+//! at each rank of recency (its Figures 2 to 4), and how many writes at each rank of past writes (Figure 5).
+//!
+//! - `stack`: ranks of recency, the LRU stack distances of Mattson et al. (1970), in O(log n);
+//! - `frequency`: ranks of past writes, in O(1).
+
+mod frequency;
+mod stack;
+
+pub use frequency::FrequencyRanking;
+pub use stack::LruStack;
+
+use crate::trace::{Granularity, Kind, Reference};
+use rustc_hash::FxHashMap;
+
+/// How many references found their page at which rank.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ranks {
+    /// References to pages that were not ranked yet.
+    pub first: u64,
+    /// References at rank 1, 2, ...: 1 is the page referenced last, or most.
+    pub counts: Vec<u64>,
+}
+
+/// Ranks from one power of two up to the next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Octave {
+    /// First rank.
+    pub from: usize,
+    /// Last rank.
+    pub to: usize,
+    /// References at all of them.
+    pub count: u64,
+}
+
+impl Octave {
+    /// References a rank.
+    #[must_use]
+    pub fn mean(self) -> f64 {
+        self.count as f64 / (self.to + 1 - self.from) as f64
+    }
+}
+
+impl Ranks {
+    fn add(&mut self, rank: Option<u32>) {
+        let Some(rank) = rank else {
+            self.first += 1;
+            return;
+        };
+        let at = rank as usize - 1;
+        if at >= self.counts.len() {
+            self.counts.resize(at + 1, 0);
+        }
+        self.counts[at] += 1;
+    }
+
+    /// References at any rank.
+    #[must_use]
+    pub fn ranked(&self) -> u64 {
+        self.counts.iter().sum()
+    }
+
+    /// Ranks 1, 2 and 3, 4 to 7, 8 to 15, ...
+    #[must_use]
+    pub fn octaves(&self) -> Vec<Octave> {
+        let mut octaves = Vec::new();
+        let mut from = 1;
+        while from <= self.counts.len() {
+            let to = (2 * from - 1).min(self.counts.len());
+            let count = self.counts[from - 1..to].iter().sum();
+            octaves.push(Octave { from, to, count });
+            from = to + 1;
+        }
+        octaves
+    }
+
+    /// CRAW's ranking inversion: how many of the ranked references, in percent, are at octaves
+    /// whose mean is above that of an octave of better rank. 0: the better the rank, the likelier the next
+    /// reference.
+    #[must_use]
+    pub fn inverted_percent(&self) -> f64 {
+        let (mut least, mut inverted) = (f64::INFINITY, 0);
+        for octave in self.octaves() {
+            if octave.mean() > least {
+                inverted += octave.count;
+            }
+            least = least.min(octave.mean());
+        }
+        inverted as f64 * 100.0 / self.ranked().max(1) as f64
+    }
+}
+
+/// References by kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Loads of data.
+    pub reads: u64,
+    /// Stores.
+    pub writes: u64,
+    /// Fetches of instructions.
+    pub instructions: u64,
+}
+
+impl Counts {
+    /// All of them.
+    #[must_use]
+    pub fn all(self) -> u64 {
+        self.reads + self.writes + self.instructions
+    }
+}
+
+/// All of it for one trace. A reference counts once for each page that it touches; fetches of
+/// instructions count as reads where reads and writes are told apart.
+#[derive(Debug, Default)]
+pub struct Locality {
+    numbers: FxHashMap<u64, u32>,
+    all: LruStack,
+    reads: LruStack,
+    writes: LruStack,
+    frequency: FrequencyRanking,
+    counts: Counts,
+    /// Figure 2: all references by recency.
+    pub total: Ranks,
+    /// Figure 3: reads by recency of reads.
+    pub read: Ranks,
+    /// Figure 4: writes by recency of writes.
+    pub write: Ranks,
+    /// Figure 5: writes by number of past writes.
+    pub write_frequency: Ranks,
+}
+
+impl Locality {
+    /// Takes a reference in.
+    pub fn add(&mut self, granularity: Granularity, reference: Reference) {
+        for page in granularity.pages(reference) {
+            let next = self.numbers.len() as u32;
+            let page = *self.numbers.entry(page).or_insert(next);
+            self.total.add(self.all.reference(page));
+            match reference.kind {
+                Kind::Read => self.counts.reads += 1,
+                Kind::Write => self.counts.writes += 1,
+                Kind::Instruction => self.counts.instructions += 1,
+            }
+            if reference.kind == Kind::Write {
+                self.write.add(self.writes.reference(page));
+                self.write_frequency.add(self.frequency.reference(page));
+            } else {
+                self.read.add(self.reads.reference(page));
+            }
+        }
+    }
+
+    /// References by kind.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// Pages referenced: the footprint.
+    #[must_use]
+    pub fn pages(&self) -> u64 {
+        self.numbers.len() as u64
+    }
+
+    /// Pages read, or fetched from.
+    #[must_use]
+    pub fn pages_read(&self) -> u64 {
+        self.read.first
+    }
+
+    /// Pages written.
+    #[must_use]
+    pub fn pages_written(&self) -> u64 {
+        self.write.first
+    }
+}

@@ -1,0 +1,280 @@
+//! Sweeps: many replacement policies and sizes of memory over one trace.
+//!
+//! The policies are those of `flashvm_core::policy`, the very code that runs live. The trace is read
+//! once ([`References`]); every [`Job`], a policy with a number of frames, then runs over it on its
+//! own, on as many threads as are asked for. A reference is four bytes there, in RAM while they are few
+//! and else in a file without a name, so that the length of a trace takes no memory.
+//!
+//! - `references`, `spool`: the trace as it is kept; `size`: sizes of memory as they are written;
+//! - `ram`: frames, a policy and a device.
+
+mod ram;
+mod references;
+mod size;
+mod spool;
+
+pub use ram::{Counts, Sight};
+pub use references::References;
+pub use size::{MemorySize, SizeError, TooSmall};
+
+use crate::device::{ModelOptions, nand::GeometryError, page_costs};
+use crate::setup::Device;
+use crate::trace::TraceError;
+use flashvm_core::policy::{BLOCK_PAGES, Ground, Policy, PolicySpec};
+use ram::Ram;
+use references::unpack;
+use spool::{BLOCK, Spool};
+use std::io;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+/// Seed of what a device leaves to chance.
+const SEED: u64 = 1;
+
+/// A policy with so many frames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Job {
+    /// The policy.
+    pub policy: PolicySpec,
+    /// Frames, at least one.
+    pub frames: u32,
+    /// What the policy is shown.
+    pub sight: Sight,
+}
+
+/// What a job has come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Figures {
+    /// References.
+    pub requests: u64,
+    /// What was counted.
+    pub counts: Counts,
+    /// How long the simulation took.
+    pub wall: Duration,
+}
+
+/// Why a sweep cannot be made.
+#[derive(Debug, thiserror::Error)]
+pub enum SweepError {
+    /// The trace.
+    #[error(transparent)]
+    Trace(#[from] TraceError),
+    /// The trace has too many pages.
+    #[error(
+        "the trace has more than 2^30 pages, or pages in more than 2^27 blocks of flash: take a part of it"
+    )]
+    Pages,
+    /// References do not fit into the folder for temporary files.
+    #[error("a temporary file for references: {0}: name a folder with room in TMPDIR")]
+    Spool(#[source] io::Error),
+    /// There can be no such device.
+    #[error(transparent)]
+    Device(#[from] GeometryError),
+    /// The device has failed.
+    #[error("{policy} with {frames} frames has worn the device out: give the model more endurance")]
+    Worn {
+        /// The policy.
+        policy: PolicySpec,
+        /// Its frames.
+        frames: u32,
+    },
+}
+
+/// References with what jobs need beside them.
+struct Material<'a> {
+    references: &'a References,
+    next_uses: Option<Spool<u64>>,
+    device: &'a Device,
+}
+
+/// Runs jobs on `threads` threads and gives their figures in the same order. `done` counts references
+/// on, for whoever watches: jobs times [`References::len`] at the end.
+///
+/// # Errors
+/// If there can be no such device, or it wears out; if temporary files fail.
+///
+/// # Examples
+/// ```
+/// use flashvm_sim::sweep::{Job, References, Sight, sweep};
+/// use flashvm_sim::trace::{Granularity, Kind, Reference, TraceError};
+/// use flashvm_sim::{Device, ModelKind};
+/// let trace = [1, 2, 3, 1, 2, 3].map(|address| {
+///     Ok::<_, TraceError>(Reference { address, bytes: 0, kind: Kind::Read })
+/// });
+/// let references = References::read(Granularity::Pages, trace)?;
+/// let job = |policy: &str| Job { policy: policy.parse().unwrap(), frames: 2, sight: Sight::Full };
+/// let device = Device::new(ModelKind::SlcNand);
+/// let figures = sweep(&references, &[job("lru"), job("opt")], &device, 1, &Default::default())?;
+/// assert_eq!((figures[0].counts.misses, figures[1].counts.misses), (6, 4));
+/// # Ok::<(), flashvm_sim::sweep::SweepError>(())
+/// ```
+pub fn sweep(
+    references: &References,
+    jobs: &[Job],
+    device: &Device,
+    threads: usize,
+    done: &AtomicU64,
+) -> Result<Vec<Figures>, SweepError> {
+    let material = Material::new(references, jobs, device)?;
+    let next = AtomicUsize::new(0);
+    let work = || {
+        let mut results = Vec::new();
+        loop {
+            let index = next.fetch_add(1, Ordering::Relaxed);
+            let Some(job) = jobs.get(index) else {
+                return Ok(results);
+            };
+            match material.run(job, done, |_, _| ()) {
+                Ok(figures) => results.push((index, figures)),
+                Err(e) => {
+                    // The others need not begin anything more.
+                    next.store(jobs.len(), Ordering::Relaxed);
+                    return Err(e);
+                }
+            }
+        }
+    };
+    let mut results = std::thread::scope(|scope| {
+        let threads = (0..threads.clamp(1, jobs.len().max(1))).map(|_| scope.spawn(work));
+        let threads: Vec<_> = threads.collect();
+        let joined = threads.into_iter().map(|thread| thread.join());
+        // A panic in a thread is one here.
+        let joined = joined.map(|result| result.unwrap_or_else(|e| std::panic::resume_unwind(e)));
+        joined.collect::<Result<Vec<_>, SweepError>>()
+    })?
+    .concat();
+    results.sort_unstable_by_key(|&(index, _)| index);
+    Ok(results.into_iter().map(|(_, figures)| figures).collect())
+}
+
+/// Runs one job; `observe` is called after every fault with the number of its reference and the policy.
+///
+/// # Errors
+/// As [`sweep`].
+pub fn observe(
+    references: &References,
+    job: Job,
+    device: &Device,
+    observe: impl FnMut(u64, &dyn Policy),
+) -> Result<Figures, SweepError> {
+    let material = Material::new(references, &[job], device)?;
+    material.run(&job, &AtomicU64::new(0), observe)
+}
+
+impl<'a> Material<'a> {
+    fn new(
+        references: &'a References,
+        jobs: &[Job],
+        device: &'a Device,
+    ) -> Result<Self, SweepError> {
+        let offline = jobs.iter().any(|job| job.policy.kind().is_offline());
+        Ok(Self {
+            references,
+            next_uses: offline.then(|| references.next_uses()).transpose()?,
+            device,
+        })
+    }
+
+    fn run(
+        &self,
+        job: &Job,
+        done: &AtomicU64,
+        mut observe: impl FnMut(u64, &dyn Policy),
+    ) -> Result<Figures, SweepError> {
+        let begin = Instant::now();
+        let places = self.references.places();
+        let options = ModelOptions {
+            pages: places.iter().max().map_or(BLOCK_PAGES, |place| {
+                (place + 1).next_multiple_of(BLOCK_PAGES)
+            }),
+            seed: SEED,
+            nand: self.device.nand.clone(),
+        };
+        let build = || self.device.model.build(&options);
+        let ground = Ground {
+            pages: self.references.pages(),
+            places: Some(places.clone()),
+            costs: page_costs(&mut *build()?),
+        };
+        let policy = job.policy.build(&ground, job.frames);
+        let mut ram = Ram::new(policy, build()?, places.clone(), job.frames, job.sight);
+        let next_uses = self.next_uses.as_ref();
+        let next_uses = next_uses.filter(|_| job.policy.kind().is_offline());
+        let (mut buffer, mut next_buffer) = (Vec::new(), Vec::new());
+        let packed = self.references.packed();
+        for index in 0..packed.blocks() {
+            let block = packed
+                .block(index, &mut buffer)
+                .map_err(SweepError::Spool)?;
+            let next_uses = match next_uses {
+                Some(next_uses) => next_uses.block(index, &mut next_buffer),
+                None => Ok(&[][..]),
+            };
+            let next_uses = next_uses.map_err(SweepError::Spool)?;
+            let first = index * BLOCK as u64;
+            for (at, &reference) in block.iter().enumerate() {
+                if let Some(&next_use) = next_uses.get(at) {
+                    ram.foresee(next_use);
+                }
+                let (page, access) = unpack(reference);
+                if ram.reference(page, access) {
+                    observe(first + at as u64, ram.policy());
+                }
+            }
+            done.fetch_add(block.len() as u64, Ordering::Relaxed);
+            if ram.is_worn() {
+                return Err(SweepError::Worn {
+                    policy: job.policy,
+                    frames: job.frames,
+                });
+            }
+        }
+        Ok(Figures {
+            requests: self.references.len(),
+            counts: ram.counts(),
+            wall: begin.elapsed(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::ModelKind;
+    use crate::rng::Rng;
+    use crate::trace::{Granularity, Kind, Reference};
+
+    /// A trace that is too long for RAM comes to the same, also for a policy that is told the future.
+    #[test]
+    fn references_in_a_file_are_those_in_ram() {
+        let trace = || {
+            let mut rng = Rng::new(5);
+            (0..200_000).map(move |_| {
+                let kind = match rng.below(3) {
+                    0 => Kind::Write,
+                    _ => Kind::Read,
+                };
+                let address = rng.below(40) * rng.below(40);
+                Ok::<_, TraceError>(Reference {
+                    address,
+                    bytes: 0,
+                    kind,
+                })
+            })
+        };
+        let device = Device::new(ModelKind::SlcNand);
+        let jobs = ["opt", "craw", "bplru"].map(|policy| Job {
+            policy: policy.parse().expect("a policy"),
+            frames: 100,
+            sight: Sight::Full,
+        });
+        let counts = [0, usize::MAX].map(|ram_bytes_max| {
+            let references = References::read_within(ram_bytes_max, Granularity::Pages, trace());
+            let references = references.expect("room on the disk");
+            let figures = sweep(&references, &jobs, &device, 2, &AtomicU64::new(0));
+            let figures = figures.expect("a device that does not wear out");
+            Vec::from_iter(figures.iter().map(|figures| figures.counts))
+        });
+        assert_eq!(counts[0], counts[1]);
+    }
+}

@@ -1,0 +1,226 @@
+//! Frames, a policy that says which page leaves, and a device: a pager reduced to what replacement
+//! decides. One reference, at most one fault; every read and write of the device is waited for.
+//!
+//! What counts: a fault reads its page, also the first one (the CRAW paper's faults do, and so do a
+//! block trace's); a dirty page is written when it leaves. What is dirty at the end is not.
+
+use crate::device::{DeviceModel, Range, Request};
+use flashvm_core::policy::{BLOCK_PAGES, Policy, Proposal};
+use flashvm_core::{Access, Nanos, PageId};
+use std::sync::Arc;
+
+/// What a policy is shown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Sight {
+    /// Every reference.
+    #[default]
+    Full,
+    /// What a live pager sees: references to pages whose bit was cleared, and first stores to clean
+    /// pages.
+    Live,
+}
+
+/// What it has come to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// References to pages that were not in RAM.
+    pub misses: u64,
+    /// Pages read from the device.
+    pub page_reads: u64,
+    /// Pages written to it.
+    pub page_writes: u64,
+    /// How long the device took for them, one after the other.
+    pub io_time: Nanos,
+}
+
+const IN_RAM: u8 = 1;
+const DIRTY: u8 = 1 << 1;
+/// Its reference bit was cleared: the next reference is seen by a live pager.
+const UNREFERENCED: u8 = 1 << 2;
+
+/// The frames.
+pub(super) struct Ram {
+    policy: Box<dyn Policy>,
+    model: Box<dyn DeviceModel>,
+    tells_of_frees: bool,
+    places: Arc<[u32]>,
+    sight: Sight,
+    free: u32,
+    pages: Vec<u8>,
+    counts: Counts,
+    begun: Nanos,
+    now: Nanos,
+    /// Pages that leave together, by place, and whether they are dirty.
+    leaving: Vec<(u32, bool)>,
+    worn: bool,
+}
+
+impl Ram {
+    pub(super) fn new(
+        policy: Box<dyn Policy>,
+        model: Box<dyn DeviceModel>,
+        places: Arc<[u32]>,
+        frames: u32,
+        sight: Sight,
+    ) -> Self {
+        let mut ram = Self {
+            policy,
+            tells_of_frees: model.hears_of_frees(),
+            model,
+            sight,
+            free: frames,
+            pages: vec![0; places.len()],
+            places,
+            counts: Counts::default(),
+            begun: Nanos(0),
+            now: Nanos(0),
+            leaving: Vec::new(),
+            worn: false,
+        };
+        ram.fill();
+        ram
+    }
+
+    /// Every page is on flash before anything is counted: models of chips answer at once for what
+    /// was never written.
+    fn fill(&mut self) {
+        let pages = self.model.pages();
+        for first in (0..pages).step_by(BLOCK_PAGES as usize) {
+            let count = BLOCK_PAGES.min(pages - first);
+            self.issue(&Request::Write(Range { first, count }));
+        }
+        self.begun = self.now;
+    }
+
+    pub(super) fn counts(&self) -> Counts {
+        Counts {
+            io_time: self.now.since(self.begun),
+            ..self.counts
+        }
+    }
+
+    pub(super) fn policy(&self) -> &dyn Policy {
+        &*self.policy
+    }
+
+    /// Whether the device could not do what was asked: it is worn out.
+    pub(super) fn is_worn(&self) -> bool {
+        self.worn
+    }
+
+    pub(super) fn foresee(&mut self, next_use: u64) {
+        self.policy.foresee(next_use);
+    }
+
+    /// Takes a reference; says whether it was a fault.
+    #[inline]
+    pub(super) fn reference(&mut self, page: PageId, access: Access) -> bool {
+        let state = self.pages[page.0 as usize];
+        let hit = state & IN_RAM != 0;
+        let first_store = access == Access::Write && state & DIRTY == 0;
+        if !hit {
+            self.fault(page, access);
+        } else if self.sight == Sight::Full || first_store || state & UNREFERENCED != 0 {
+            self.policy.touched(page, access);
+            self.pages[page.0 as usize] &= !UNREFERENCED;
+        }
+        if first_store {
+            self.pages[page.0 as usize] |= DIRTY;
+            self.policy.dirtied(page);
+        }
+        !hit
+    }
+
+    fn fault(&mut self, page: PageId, access: Access) {
+        self.counts.misses += 1;
+        self.policy.wanted(page, access);
+        if self.free == 0 {
+            self.reclaim();
+        }
+        self.free -= 1;
+        let first = self.places[page.0 as usize];
+        self.read(Range { first, count: 1 });
+        self.policy.inserted(page, Some(access));
+        self.pages[page.0 as usize] = IN_RAM;
+    }
+
+    /// Frees a frame, or those of all pages that leave with its page.
+    fn reclaim(&mut self) {
+        loop {
+            let proposal = self.policy.propose();
+            match proposal.expect("a policy proposes while there are pages in RAM") {
+                Proposal::Unreference(page) => self.pages[page.0 as usize] |= UNREFERENCED,
+                Proposal::Evict(page) => {
+                    let state = std::mem::take(&mut self.pages[page.0 as usize]);
+                    assert!(
+                        state & IN_RAM != 0,
+                        "{page:?} was proposed and is not in RAM"
+                    );
+                    let dirty = state & DIRTY != 0;
+                    if dirty {
+                        self.policy.cleaned(page);
+                    }
+                    self.free += 1;
+                    self.leaving.push((self.places[page.0 as usize], dirty));
+                    if !self.policy.leaves_with_next() {
+                        break;
+                    }
+                }
+            }
+        }
+        let mut leaving = std::mem::take(&mut self.leaving);
+        leaving.sort_unstable();
+        if self.policy.pads_blocks() && leaving.iter().any(|&(_, dirty)| dirty) {
+            self.write_whole_block(&leaving);
+        } else {
+            let dirty = |a: &(u32, bool), b: &(u32, bool)| a.1 && b.1 && a.0 + 1 == b.0;
+            for run in leaving.chunk_by(dirty).filter(|run| run[0].1) {
+                let count = u32::try_from(run.len()).expect("pages of a block");
+                let first = run[0].0;
+                self.write(Range { first, count });
+            }
+        }
+        leaving.clear();
+        self.leaving = leaving;
+    }
+
+    /// Page padding: reads what of the block is not in RAM, and writes all of it.
+    fn write_whole_block(&mut self, leaving: &[(u32, bool)]) {
+        let first = leaving[0].0 / BLOCK_PAGES * BLOCK_PAGES;
+        let mut at = first;
+        let end = first + BLOCK_PAGES;
+        for &(place, _) in leaving.iter().chain(&[(end, false)]) {
+            if place > at {
+                self.read(Range {
+                    first: at,
+                    count: place - at,
+                });
+            }
+            at = place + 1;
+        }
+        self.write(Range {
+            first,
+            count: BLOCK_PAGES,
+        });
+    }
+
+    fn read(&mut self, range: Range) {
+        self.counts.page_reads += u64::from(range.count);
+        self.issue(&Request::Read(range));
+    }
+
+    fn write(&mut self, range: Range) {
+        self.counts.page_writes += u64::from(range.count);
+        if self.tells_of_frees {
+            // The old contents are of no use any more.
+            (range.first..range.end()).for_each(|page| self.model.freed(page));
+        }
+        self.issue(&Request::Write(range));
+    }
+
+    fn issue(&mut self, request: &Request) {
+        let completion = self.model.issue(self.now, request);
+        self.now = completion.end;
+        self.worn |= !completion.done;
+    }
+}

@@ -1,0 +1,185 @@
+//! A trace as a sweep needs it: read once, its pages numbered as they come, a reference in four bytes.
+//!
+//! The numbers are dense whatever the addresses are, so that a policy's columns are as long as the
+//! trace has pages. Where a page lies is kept beside: pages of one flash block are neighbours there.
+
+use super::SweepError;
+use super::spool::{RAM_BYTES_MAX, Spool};
+use crate::trace::{Granularity, Kind, Reference};
+use flashvm_core::policy::BLOCK_PAGES;
+use flashvm_core::{Access, PageId};
+use rustc_hash::FxHashMap;
+use std::sync::Arc;
+
+/// Most pages: a reference's number shares its four bytes with a bit for writes.
+const PAGES_MAX: u32 = 1 << 30;
+
+/// All references of a trace, in order.
+#[derive(Debug)]
+pub struct References {
+    packed: Spool<u32>,
+    places: Arc<[u32]>,
+    written: u32,
+}
+
+/// A packed reference.
+#[inline]
+pub(super) fn unpack(reference: u32) -> (PageId, Access) {
+    let access = match reference & 1 {
+        0 => Access::Read,
+        _ => Access::Write,
+    };
+    (PageId(reference >> 1), access)
+}
+
+impl References {
+    /// Reads a trace to its end. References to several pages become several references; fetches of
+    /// instructions are reads.
+    ///
+    /// # Errors
+    /// What is wrong with the trace; more than 2^30 pages; no room for a temporary file.
+    ///
+    /// # Examples
+    /// ```
+    /// use flashvm_sim::sweep::References;
+    /// use flashvm_sim::trace::{Granularity, Kind, Reference, TraceError};
+    /// let reference = |address| Reference { address, bytes: 8, kind: Kind::Read };
+    /// let trace = [0x1000, 0x1008, 0x2ffc].map(|address| Ok::<_, TraceError>(reference(address)));
+    /// let references = References::read(Granularity::Bytes, trace)?;
+    /// assert_eq!((references.len(), references.pages()), (4, 3));
+    /// # Ok::<(), flashvm_sim::sweep::SweepError>(())
+    /// ```
+    pub fn read<E: Into<SweepError>>(
+        granularity: Granularity,
+        trace: impl IntoIterator<Item = Result<Reference, E>>,
+    ) -> Result<Self, SweepError> {
+        Self::read_within(RAM_BYTES_MAX, granularity, trace)
+    }
+
+    pub(super) fn read_within<E: Into<SweepError>>(
+        ram_bytes_max: usize,
+        granularity: Granularity,
+        trace: impl IntoIterator<Item = Result<Reference, E>>,
+    ) -> Result<Self, SweepError> {
+        let mut numbering = Numbering::default();
+        let mut packed = Spool::new(ram_bytes_max);
+        for reference in trace {
+            let reference = reference.map_err(Into::into)?;
+            let write = u32::from(reference.kind == Kind::Write);
+            for address in granularity.pages(reference) {
+                let page = numbering.number(address)?;
+                numbering.pages[page as usize].written |= write != 0;
+                packed.push(page << 1 | write).map_err(SweepError::Spool)?;
+            }
+        }
+        packed.finish().map_err(SweepError::Spool)?;
+        let written = numbering.pages.iter().filter(|page| page.written).count();
+        Ok(Self {
+            packed,
+            places: numbering.pages.iter().map(|page| page.place).collect(),
+            written: u32::try_from(written).expect("no more than there are pages"),
+        })
+    }
+
+    /// References.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        self.packed.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Different pages: the footprint.
+    #[must_use]
+    pub fn pages(&self) -> u32 {
+        u32::try_from(self.places.len()).expect("checked when read")
+    }
+
+    /// Different pages that are written at some time.
+    #[must_use]
+    pub fn pages_written(&self) -> u32 {
+        self.written
+    }
+
+    /// Where each page lies, in pages.
+    #[must_use]
+    pub fn places(&self) -> &Arc<[u32]> {
+        &self.places
+    }
+
+    pub(super) fn packed(&self) -> &Spool<u32> {
+        &self.packed
+    }
+
+    /// For each reference the number of the next one to the same page, or `u64::MAX`.
+    pub(super) fn next_uses(&self) -> Result<Spool<u64>, SweepError> {
+        let mut next_uses = self.packed.parallel().map_err(SweepError::Spool)?;
+        let mut seen = vec![u64::MAX; self.places.len()];
+        let (mut buffer, mut block) = (Vec::new(), Vec::new());
+        let mut number = self.packed.len();
+        for index in (0..self.packed.blocks()).rev() {
+            let references = self.packed.block(index, &mut buffer);
+            block.clear();
+            for &reference in references.map_err(SweepError::Spool)?.iter().rev() {
+                number -= 1;
+                let (page, _) = unpack(reference);
+                block.push(std::mem::replace(&mut seen[page.0 as usize], number));
+            }
+            block.reverse();
+            let put = next_uses.put_block(index, &block);
+            put.map_err(SweepError::Spool)?;
+        }
+        Ok(next_uses)
+    }
+}
+
+struct Page {
+    place: u32,
+    written: bool,
+}
+
+/// Numbers for pages, and places by flash block.
+#[derive(Default)]
+struct Numbering {
+    numbers: FxHashMap<u64, u32>,
+    blocks: FxHashMap<u64, u32>,
+    pages: Vec<Page>,
+    last: Option<(u64, u32)>,
+}
+
+impl Numbering {
+    fn number(&mut self, address: u64) -> Result<u32, SweepError> {
+        if let Some((last, number)) = self.last
+            && last == address
+        {
+            return Ok(number);
+        }
+        let number = match self.numbers.get(&address) {
+            Some(&number) => number,
+            None => self.add(address)?,
+        };
+        self.last = Some((address, number));
+        Ok(number)
+    }
+
+    fn add(&mut self, address: u64) -> Result<u32, SweepError> {
+        let number = u32::try_from(self.pages.len()).expect("less than the most");
+        let blocks = u32::try_from(self.blocks.len()).expect("no more than pages");
+        // Each block takes its whole length in places.
+        if number >= PAGES_MAX || blocks >= u32::MAX / BLOCK_PAGES {
+            return Err(SweepError::Pages);
+        }
+        let within = u64::from(BLOCK_PAGES);
+        let block = *self.blocks.entry(address / within).or_insert(blocks);
+        self.numbers.insert(address, number);
+        self.pages.push(Page {
+            place: block * BLOCK_PAGES + (address % within) as u32,
+            written: false,
+        });
+        Ok(number)
+    }
+}

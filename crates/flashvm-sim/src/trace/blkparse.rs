@@ -1,0 +1,121 @@
+//! `blkparse`: what blkparse(1) prints of a block trace in its default format: device, CPU, sequence
+//! number, time, process, action, RWBS, then `SECTOR + SECTORS`. Requests count when they are
+//! queued (action `Q`), so each counts once and as the program made it, before it is merged or
+//! split. Discards and flushes carry no data and are passed over. Sectors have 512 bytes; devices
+//! lie side by side, in the order of their first requests.
+
+use super::input::Input;
+use super::lines::{Line, Lines, decimal, first_line, quoted, words};
+use super::spaces::Spaces;
+use super::{Granularity, Kind, Opened, Reference};
+
+const SECTOR_BYTES: u64 = 512;
+
+pub(super) fn looks_like(head: &[u8], whole: bool) -> bool {
+    first_line(head, whole, |line| {
+        Some(matches!(parse(line), Ok(Parsed::Event | Parsed::Queued(_))))
+    })
+}
+
+pub(super) fn open(input: Input) -> Opened {
+    Lines::open(input, Granularity::Bytes, Blkparse::default())
+}
+
+#[derive(Default)]
+struct Blkparse {
+    devices: Spaces,
+    begun: bool,
+}
+
+impl Line for Blkparse {
+    fn parse(&mut self, line: &[u8], references: &mut Vec<Reference>) -> Result<(), String> {
+        match parse(line)? {
+            Parsed::Summary if !self.begun => {
+                let line = quoted(line);
+                return Err(format!(
+                    "{line} is no event: write blkparse's default format, such as '8,0 3 1 0.000000000 697 Q W 223490 + 8 [app]'"
+                ));
+            }
+            // What follows the events: sums by CPU and device.
+            Parsed::Summary => {}
+            Parsed::Event => self.begun = true,
+            Parsed::Queued(queued) => {
+                self.begun = true;
+                references.push(Reference {
+                    address: self.devices.place(queued.device, queued.offset)?,
+                    bytes: queued.bytes,
+                    kind: queued.kind,
+                });
+            }
+        }
+        Ok(())
+    }
+}
+
+enum Parsed<'a> {
+    Queued(Queued<'a>),
+    /// Another action, or a request without data.
+    Event,
+    /// No event.
+    Summary,
+}
+
+struct Queued<'a> {
+    device: &'a [u8],
+    offset: u64,
+    bytes: u32,
+    kind: Kind,
+}
+
+fn parse(line: &[u8]) -> Result<Parsed<'_>, String> {
+    let mut words = words(line);
+    let Some(device) = words.next().filter(|word| is_device(word)) else {
+        return Ok(Parsed::Summary);
+    };
+    let cut = || format!("{} is cut short: copy the trace again", quoted(line));
+    // CPU, sequence number, time, process.
+    let action = words.nth(4).ok_or_else(cut)?;
+    if action != b"Q" {
+        return Ok(Parsed::Event);
+    }
+    let rwbs = words.next().ok_or_else(cut)?;
+    let kind = match rwbs {
+        // A flush before the data (FW, FWS) is still a write; alone it has no sectors.
+        _ if rwbs.contains(&b'D') => return Ok(Parsed::Event),
+        _ if rwbs.contains(&b'W') => Kind::Write,
+        _ if rwbs.contains(&b'R') => Kind::Read,
+        _ => return Ok(Parsed::Event),
+    };
+    let Some(sector) = words.next() else {
+        return Ok(Parsed::Event);
+    };
+    let request = || {
+        let offset = decimal(sector)?.checked_mul(SECTOR_BYTES)?;
+        (words.next()? == b"+").then_some(())?;
+        let bytes = decimal(words.next()?)?.checked_mul(SECTOR_BYTES)?;
+        Some((offset, u32::try_from(bytes).ok()?))
+    };
+    match { request }() {
+        // A flush that is queued as a write of nothing.
+        Some((_, 0)) => Ok(Parsed::Event),
+        Some((offset, bytes)) => Ok(Parsed::Queued(Queued {
+            device,
+            offset,
+            bytes,
+            kind,
+        })),
+        None if sector.first() == Some(&b'[') => Ok(Parsed::Event),
+        None => {
+            let line = quoted(line);
+            Err(format!(
+                "{line} names no sectors: they are written 'SECTOR + SECTORS', below 4 GiB a request"
+            ))
+        }
+    }
+}
+
+fn is_device(word: &[u8]) -> bool {
+    let mut parts = word.split(|&byte| byte == b',');
+    let number = |part: Option<&[u8]>| part.and_then(decimal).is_some();
+    number(parts.next()) && number(parts.next()) && parts.next().is_none()
+}

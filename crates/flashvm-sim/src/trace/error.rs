@@ -1,0 +1,110 @@
+//! What can be wrong with a trace: one line with the file, the place and the remedy.
+
+use super::registry::Format;
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// A place in a trace, of what is inside its compression.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// A line, from 1.
+    Line(u64),
+    /// A byte, from 0.
+    Byte(u64),
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Line(line) => write!(f, "line {line}"),
+            Self::Byte(byte) => write!(f, "byte {byte}"),
+        }
+    }
+}
+
+/// Why a trace cannot be read, or not on from here.
+#[derive(Debug, thiserror::Error)]
+pub enum TraceError {
+    /// There is no such file, or it may not be read.
+    #[error("{}: {source}: name a trace that can be read", path.display())]
+    Open {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// There is no reference in it.
+    #[error("{}: there is no reference in it: record or copy it again", path.display())]
+    Empty {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Its content is like that of no format.
+    #[error("{}: byte 0: no format begins like this: name its format with --format: {}", path.display(), Format::names())]
+    Unknown {
+        /// The file.
+        path: PathBuf,
+    },
+    /// It cannot be read on: an error of the disk, or damaged compression.
+    #[error("{}: {place}: {source}: copy it again, it is damaged or cut short", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Where.
+        place: Place,
+        /// Why.
+        source: io::Error,
+    },
+    /// Something in it does not belong into its format.
+    #[error("{}: {place}: {why}", path.display())]
+    Bad {
+        /// The file.
+        path: PathBuf,
+        /// Where.
+        place: Place,
+        /// What is wrong, and what would be right.
+        why: String,
+    },
+}
+
+/// The same before the file's name is known.
+#[derive(Debug)]
+pub(super) struct Fault {
+    place: Place,
+    why: Why,
+}
+
+#[derive(Debug)]
+enum Why {
+    Io(io::Error),
+    Bad(String),
+}
+
+impl Fault {
+    pub(super) fn bad(place: Place, why: impl Into<String>) -> Self {
+        Self {
+            place,
+            why: Why::Bad(why.into()),
+        }
+    }
+
+    pub(super) fn io(place: Place, source: io::Error) -> Self {
+        Self {
+            place,
+            why: Why::Io(source),
+        }
+    }
+
+    pub(super) fn of(self, path: &Path) -> TraceError {
+        let (path, place) = (path.to_owned(), self.place);
+        match self.why {
+            Why::Io(source) => TraceError::Read {
+                path,
+                place,
+                source,
+            },
+            Why::Bad(why) => TraceError::Bad { path, place, why },
+        }
+    }
+}

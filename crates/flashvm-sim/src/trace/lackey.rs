@@ -1,0 +1,96 @@
+//! `lackey`: what `valgrind --tool=lackey --trace-mem=yes` prints. `I` is a fetch, `L` a load, `S`
+//! a store, `M` a load and a store of the same bytes; then the address in hexadecimal and, after
+//! a comma, the bytes. Lines of Valgrind's own begin with `==`, `--` or `**`.
+
+use super::input::Input;
+use super::lines::{Line, Lines, decimal, first_line, hexadecimal, quoted};
+use super::{Granularity, Kind, Opened, Reference};
+
+pub(super) fn looks_like(head: &[u8], whole: bool) -> bool {
+    first_line(head, whole, |line| match LackeyLine::of(line) {
+        Some(LackeyLine::Remark) => None,
+        other => Some(other.is_some()),
+    })
+}
+
+pub(super) fn open(input: Input) -> Opened {
+    Lines::open(input, Granularity::Bytes, Lackey)
+}
+
+/// The format's parser, for those who get lackey's lines otherwise than from a file.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Lackey;
+
+impl Line for Lackey {
+    fn parse(&mut self, line: &[u8], references: &mut Vec<Reference>) -> Result<(), String> {
+        match LackeyLine::of(line) {
+            Some(LackeyLine::One(reference)) => references.push(reference),
+            Some(LackeyLine::Modify { address, bytes }) => {
+                for kind in [Kind::Read, Kind::Write] {
+                    references.push(Reference {
+                        address,
+                        bytes,
+                        kind,
+                    });
+                }
+            }
+            Some(LackeyLine::Remark) => {}
+            None => {
+                let line = quoted(line);
+                return Err(format!(
+                    "{line} is none of lackey's lines, such as ' L 1fff000678,8': keep the program's output out with --log-file"
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What a line of lackey's says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LackeyLine {
+    /// A fetch, a load or a store.
+    One(Reference),
+    /// A load and then a store of the same bytes.
+    Modify {
+        /// The first byte.
+        address: u64,
+        /// Bytes.
+        bytes: u32,
+    },
+    /// Something that Valgrind says of itself or of the program.
+    Remark,
+}
+
+impl LackeyLine {
+    /// Reads a line. `None`: it is none of lackey's.
+    #[must_use]
+    #[inline]
+    pub fn of(line: &[u8]) -> Option<Self> {
+        let line = line.trim_ascii();
+        let (&tag, rest) = line.split_first()?;
+        let kind = match tag {
+            b'I' => Some(Kind::Instruction),
+            b'L' => Some(Kind::Read),
+            b'S' => Some(Kind::Write),
+            b'M' => None,
+            b'=' | b'-' | b'*' if rest.first() == Some(&tag) => return Some(Self::Remark),
+            _ => return None,
+        };
+        let rest = rest.strip_prefix(b" ")?.trim_ascii_start();
+        let comma = rest.iter().position(|&byte| byte == b',')?;
+        let address = hexadecimal(&rest[..comma])?;
+        let bytes = u32::try_from(decimal(&rest[comma + 1..])?).ok()?;
+        if bytes == 0 {
+            return None;
+        }
+        Some(match kind {
+            Some(kind) => Self::One(Reference {
+                address,
+                bytes,
+                kind,
+            }),
+            None => Self::Modify { address, bytes },
+        })
+    }
+}

@@ -1,0 +1,128 @@
+//! Sweeps against known answers, and what every policy promises over whole traces.
+
+use flashvm_core::PolicyKind;
+use flashvm_core::policy::PolicySpec;
+use flashvm_sim::sweep::{Figures, Job, References, Sight, sweep};
+use flashvm_sim::{Device, ModelKind, trace};
+use std::path::PathBuf;
+use std::sync::OnceLock;
+use std::sync::atomic::AtomicU64;
+
+fn read(name: &str) -> References {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/data");
+    let trace = trace::open(&folder.join(name), None).expect("a trace");
+    References::read(trace.granularity(), trace).expect("a trace")
+}
+
+/// 113,872 requests of a CloudPhysics trace, as it comes with libCacheSim.
+fn cloud() -> &'static References {
+    static TRACE: OnceLock<References> = OnceLock::new();
+    TRACE.get_or_init(|| read("cloudPhysicsIO.txt.zst"))
+}
+
+/// Loads and stores of gcc, a trace for courses on computer architecture.
+fn gcc() -> &'static References {
+    static TRACE: OnceLock<References> = OnceLock::new();
+    TRACE.get_or_init(|| read("gcc.trace.gz"))
+}
+
+fn run(references: &References, jobs: &[Job]) -> Vec<Figures> {
+    let device = Device::new(ModelKind::SlcNand);
+    sweep(references, jobs, &device, 2, &AtomicU64::new(0)).expect("a sweep")
+}
+
+fn misses(references: &References, policies: &str, frames: u32) -> Vec<u64> {
+    let policies = PolicySpec::list(policies).expect("policies");
+    let jobs: Vec<_> = policies
+        .into_iter()
+        .map(|policy| Job {
+            policy,
+            frames,
+            sight: Sight::Full,
+        })
+        .collect();
+    let figures = run(references, &jobs);
+    figures
+        .iter()
+        .map(|figures| figures.counts.misses)
+        .collect()
+}
+
+const KNOWN: &str = "lru,fifo,clock(insert=clear),sieve,arc,car,opt";
+
+/// Miss counts that libCacheSim has in its own tests, or that were computed twice independently.
+#[test]
+fn known_answers_cloud_physics() {
+    let trace = cloud();
+    assert_eq!((trace.len(), trace.pages()), (113_872, 48_974));
+    for (frames, known) in [
+        (
+            400,
+            [95_593, 96_939, 95_465, 94_494, 94_368, 94_398, 90_975],
+        ),
+        (
+            2000,
+            [94_189, 94_588, 94_081, 93_411, 92_829, 92_843, 81_870],
+        ),
+        (
+            8000,
+            [87_740, 87_596, 87_731, 84_794, 82_230, 82_450, 64_766],
+        ),
+    ] {
+        assert_eq!(misses(trace, KNOWN, frames), known, "{frames} frames");
+    }
+}
+
+#[test]
+fn known_answers_gcc() {
+    let trace = gcc();
+    let sizes = (trace.len(), trace.pages(), trace.pages_written());
+    assert_eq!(sizes, (515_683, 294, 154));
+    let known = [736, 1375, 797, 732, 732, 756, 491];
+    assert_eq!(misses(trace, KNOWN, 32), known);
+}
+
+fn everything(frames: &[u32], sight: Sight) -> Vec<Job> {
+    let policies = PolicyKind::ALL.iter();
+    let jobs = policies.flat_map(|info| {
+        frames.iter().map(move |&frames| Job {
+            policy: info.kind.into(),
+            frames,
+            sight,
+        })
+    });
+    jobs.collect()
+}
+
+/// No policy misses less than OPT; all miss every page once at least, and exactly once where all
+/// pages fit; the same run gives the same figures; no more pages are written than come in.
+#[test]
+fn no_policy_does_better_than_opt_and_every_run_is_the_same() {
+    for (trace, sizes) in [(gcc(), [4, 32, 294]), (cloud(), [16, 3000, 48_974])] {
+        for sight in [Sight::Full, Sight::Live] {
+            let jobs = everything(&sizes, sight);
+            let first = run(trace, &jobs);
+            let again = run(trace, &jobs);
+            let opt = &first[..sizes.len()];
+            for (index, (job, figures)) in jobs.iter().zip(&first).enumerate() {
+                let counts = figures.counts;
+                assert_eq!(counts, again[index].counts, "{job:?}");
+                let bound = opt[index % sizes.len()].counts;
+                if sight == Sight::Full {
+                    assert!(counts.misses >= bound.misses, "{job:?}");
+                }
+                assert!(counts.misses >= u64::from(trace.pages()), "{job:?}");
+                if job.frames == trace.pages() {
+                    assert_eq!(counts.misses, u64::from(trace.pages()), "{job:?}");
+                    assert_eq!(counts.page_writes, 0, "{job:?}");
+                }
+                if job.policy.kind() != PolicyKind::Bplru {
+                    assert_eq!(counts.page_reads, counts.misses, "{job:?}");
+                    assert!(counts.page_writes <= counts.misses, "{job:?}");
+                    let time = counts.page_reads * 50_000 + counts.page_writes * 400_000;
+                    assert_eq!(counts.io_time.0, time, "{job:?}");
+                }
+            }
+        }
+    }
+}
