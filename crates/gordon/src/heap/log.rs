@@ -19,6 +19,7 @@ pub(crate) const MINI_BYTES: u64 = 64;
 const WRITE: u64 = 1;
 const EXTENT: u64 = 2;
 const DATA: u64 = 3;
+const SUMS: u64 = 4;
 
 /// Bytes of immutable space that were written together, and their checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,6 +81,21 @@ impl Record {
         self.words.extend_from_slice(words);
     }
 
+    /// Checksums of the pages of a data segment, from that of `address` on.
+    pub(crate) fn sums(&mut self, address: u64, sums: &[u64]) {
+        self.words.push(address);
+        self.words.push((sums.len() as u64) << 8 | SUMS);
+        self.words.extend_from_slice(sums);
+    }
+
+    /// What is to be written where: address and number of words.
+    pub(crate) fn writes(&self) -> impl Iterator<Item = (u64, u64)> {
+        entries(&self.words[RECORD_HEADER..]).filter_map(|entry| match entry {
+            Some(Entry::Write { address, words }) => Some((address, words.len() as u64)),
+            _ => None,
+        })
+    }
+
     /// Closes the record after one with the checksum `previous`; returns its words and checksum.
     pub(crate) fn seal(mut self, sequence: u64, stable: u64, previous: u64) -> (Vec<u64>, u64) {
         let entries = (self.words.len() - RECORD_HEADER) as u64;
@@ -129,6 +145,7 @@ pub(crate) struct Read<'a> {
 pub(crate) enum Entry<'a> {
     Write { address: u64, words: &'a [u64] },
     Data { address: u64, words: &'a [u64] },
+    Sums { address: u64, sums: &'a [u64] },
     Extent(Extent),
 }
 
@@ -168,7 +185,7 @@ fn next_entry<'a>(words: &mut &'a [u64]) -> Option<Entry<'a>> {
     let (&[address, length], rest) = words.split_first_chunk()?;
     let (kind, length) = (length & 0xFF, length >> 8);
     match kind {
-        WRITE | DATA => {
+        WRITE | DATA | SUMS => {
             let (data, rest) = rest.split_at_checked(usize::try_from(length).ok()?)?;
             *words = rest;
             Some(match kind {
@@ -176,9 +193,13 @@ fn next_entry<'a>(words: &mut &'a [u64]) -> Option<Entry<'a>> {
                     address,
                     words: data,
                 },
-                _ => Entry::Data {
+                DATA => Entry::Data {
                     address,
                     words: data,
+                },
+                _ => Entry::Sums {
+                    address,
+                    sums: data,
                 },
             })
         }

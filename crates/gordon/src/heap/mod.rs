@@ -6,12 +6,14 @@
 
 mod commit;
 mod cycle;
+mod data_segment;
 mod durable;
 mod handles;
 mod layout;
 mod log;
 mod options;
 mod recover;
+pub mod sidney;
 mod state;
 mod store_list;
 mod transitory;
@@ -26,7 +28,7 @@ pub use tx::{Tx, View};
 pub use verify::Census;
 
 use crate::error::{Error, Result};
-use crate::flash::{Bank, BankCounters, FileMedium, Identity, Medium, MemoryMedium, Model};
+use crate::flash::{Bank, BankCounters, FileMedium, Holds, Identity, Medium, MemoryMedium, Model};
 use crate::object::Header;
 use layout::{identity_for, segment_bytes};
 use state::State;
@@ -175,7 +177,7 @@ impl Heap {
         options: Options,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<Self> {
-        let identity = identity_for(size, 0, segment_bytes(size))?;
+        let identity = identity_for(Holds::Heap, size, 0, segment_bytes(size))?;
         let length = identity.length();
         let medium = FileMedium::create(path, length, &mut |done| progress(done, length))?;
         Self::create_on(Arc::new(medium), identity, options)
@@ -199,7 +201,7 @@ impl Heap {
             ..options
         };
         let segment = model.segment_bytes();
-        let identity = identity_for(segments * segment, model.ways as u32, segment)?;
+        let identity = identity_for(Holds::Heap, segments * segment, model.ways, segment)?;
         let medium = MemoryMedium::new(identity.length())?;
         Self::create_on(Arc::new(medium), identity, options)
     }
@@ -214,14 +216,14 @@ impl Heap {
         segment_bytes: u64,
         options: Options,
     ) -> Result<Self> {
-        let ways = options.model.map_or(0, |model| model.ways as u32);
-        let identity = identity_for(size, ways, segment_bytes)?;
+        let ways = options.model.map_or(0, |model| model.ways);
+        let identity = identity_for(Holds::Heap, size, ways, segment_bytes)?;
         Self::create_on(make(identity.length())?, identity, options)
     }
 
     fn create_on(medium: Arc<dyn Medium>, identity: Identity, options: Options) -> Result<Self> {
         let bank = Bank::create(medium, identity, options.model)?;
-        Self::start(State::create(bank, options.limits)?, options)
+        Self::start(State::create(bank, None, options.limits)?, options)
     }
 
     /// Opens the heap on a medium.
@@ -229,8 +231,8 @@ impl Heap {
     /// # Errors
     /// As for [`Heap::open`].
     pub fn open_on(medium: Arc<dyn Medium>, options: Options) -> Result<Self> {
-        let bank = Bank::open(medium, options.model)?;
-        let mut state = State::recover(bank, options.key, options.limits)?;
+        let bank = Bank::open(medium, Holds::Heap, options.model)?;
+        let mut state = State::recover(bank, None, options.key, options.limits)?;
         state.resume()?;
         Self::start(state, options)
     }
@@ -241,8 +243,8 @@ impl Heap {
     /// # Errors
     /// As for [`Heap::open`].
     pub fn inspect(medium: Arc<dyn Medium>, key: Option<u64>) -> Result<Report> {
-        let bank = Bank::open(medium, None)?;
-        State::recover(bank, key, Limits::default())?.report()
+        let bank = Bank::open(medium, Holds::Heap, None)?;
+        State::recover(bank, None, key, Limits::default())?.report()
     }
 
     fn start(state: State, options: Options) -> Result<Self> {

@@ -8,6 +8,7 @@
 
 use super::commit::push_extent;
 use super::cycle::Kind;
+use super::data_segment::DataSegment;
 use super::durable::Durable;
 use super::handles::HandleTable;
 use super::log::{
@@ -26,21 +27,23 @@ const RUN: u64 = 1 << 20;
 
 /// The region for a bank: areas that hold more than the whole bank could.
 pub(crate) fn region_for(identity: &Identity) -> Result<Region> {
-    Region::reserve(identity.base, area_shift(identity))
-}
-
-/// Two to this power bytes is an area.
-pub(crate) fn area_shift(identity: &Identity) -> u32 {
-    let capacity = identity.segment_bytes * identity.segments;
-    capacity.next_power_of_two().max(1 << 30).ilog2()
+    Region::reserve(identity.base, identity.area_shift())
 }
 
 impl State {
     /// A new heap on an empty bank.
-    pub(crate) fn create(bank: Bank, limits: Limits) -> Result<Self> {
+    pub(crate) fn create(
+        bank: Bank,
+        data_segment: Option<DataSegment>,
+        limits: Limits,
+    ) -> Result<Self> {
         let region = region_for(bank.identity())?;
-        let mut state = Self::assemble(bank, region, limits);
-        for area in [Area::MiniLog0, Area::MiniLog1, Area::Log0, Area::ImmutableA] {
+        let mut state = Self::assemble(bank, data_segment, region, limits);
+        let mut areas = vec![Area::MiniLog0, Area::MiniLog1, Area::Log0];
+        if state.data_segment.is_none() {
+            areas.push(Area::ImmutableA);
+        }
+        for area in areas {
             let end = state.region.start(area) + 1;
             state.extend(area, end)?;
         }
@@ -48,6 +51,7 @@ impl State {
         state.region.store(root, ROOT.0);
         let mut record = Record::new();
         record.write(root, state.region.words(root, ROOT.words()));
+        state.touch(root, ROOT.words());
         let (words, hash) = record.seal(state.sequence, 0, state.log_hash);
         state
             .bank
@@ -60,7 +64,12 @@ impl State {
         Ok(state)
     }
 
-    fn assemble(bank: Bank, region: Region, limits: Limits) -> Self {
+    fn assemble(
+        bank: Bank,
+        data_segment: Option<DataSegment>,
+        region: Region,
+        limits: Limits,
+    ) -> Self {
         let sequence = RUN;
         let space = |area| Space::new(area, &region);
         Self {
@@ -85,17 +94,23 @@ impl State {
             counters: Counters::default(),
             limits,
             bank,
+            data_segment,
             region,
         }
     }
 
     /// The state of the last commit, all of it checked. Writes nothing but immutable data that is in the
     /// log and has not reached its place.
-    pub(crate) fn recover(mut bank: Bank, key: Option<u64>, limits: Limits) -> Result<Self> {
+    pub(crate) fn recover(
+        mut bank: Bank,
+        data_segment: Option<DataSegment>,
+        key: Option<u64>,
+        limits: Limits,
+    ) -> Result<Self> {
         let key = key.unwrap_or(bank.identity().key);
         let mut region = region_for(bank.identity())?;
         bank.recover(&mut region, key)?;
-        let mut state = Self::assemble(bank, region, limits);
+        let mut state = Self::assemble(bank, data_segment, region, limits);
         let minis = state.read_minis(key);
         let Some(&(at, newest)) = minis.first() else {
             return Err(Error::corrupted("no entry of the mini-log can be read"));
@@ -184,7 +199,15 @@ impl State {
                 .all(|end| end.is_multiple_of(WORD))
             && mini.log_end <= self.region.end(log)
             && mini.immutable_end <= self.region.end(immutable);
-        if sane { self.replay(mini, key) } else { None }
+        if !sane {
+            return None;
+        }
+        if let Some(segment) = &mut self.data_segment {
+            segment
+                .load(&mut self.region, mutable, mini.mutable_end)
+                .ok()?;
+        }
+        self.replay(mini, key)
     }
 
     /// The highest number of any record behind the end of the log, and the newest state that one
@@ -209,9 +232,10 @@ impl State {
         let named = ((mini.log_end - start) / WORD) as usize;
         let mut rest = &log[..named];
         self.log_hash = key;
+        let mut expected = Vec::new();
         while !rest.is_empty() {
             let read = next_record(&mut rest, self.log_hash)?;
-            self.replay_record(&read)?;
+            self.replay_record(&read, &mut expected)?;
         }
         if self.log_hash != mini.record_hash {
             return None;
@@ -224,11 +248,15 @@ impl State {
             if !self.follows(&read) {
                 break;
             }
-            self.replay_record(&read)?;
+            self.replay_record(&read, &mut expected)?;
             recovered = read.front.sequence;
             self.log.next = mini.log_end + (before - rest.len()) as u64 * WORD;
         }
-        Some(recovered)
+        let whole = self
+            .data_segment
+            .as_ref()
+            .is_none_or(|segment| segment.is_whole(&expected));
+        whole.then_some(recovered)
     }
 
     /// Moves the ends of the spaces on to those of a record, if all of it is there.
@@ -243,6 +271,7 @@ impl State {
                 Some(Entry::Data { address, words }) => {
                     immutable = immutable.max(address.saturating_add(words.len() as u64 * WORD));
                 }
+                Some(Entry::Sums { .. }) => return false,
                 Some(Entry::Extent(extent)) => {
                     immutable = immutable.max(extent.start.saturating_add(extent.bytes));
                     if self.extent_of(extent) != Some(extent) {
@@ -259,12 +288,20 @@ impl State {
         mapped
     }
 
-    fn replay_record(&mut self, read: &Read<'_>) -> Option<()> {
+    /// Does what a record says; `expected` gets the checksums of a data segment.
+    fn replay_record(&mut self, read: &Read<'_>, expected: &mut Vec<u64>) -> Option<()> {
         for entry in entries(read.entries) {
             match entry? {
                 Entry::Write { address, words } => self.restore_words(address, words)?,
                 Entry::Data { address, words } => self.restore_data(address, words)?,
                 Entry::Extent(extent) => self.restore_extent(extent)?,
+                Entry::Sums { address, sums } => {
+                    if address != self.root() {
+                        return None;
+                    }
+                    expected.clear();
+                    expected.extend_from_slice(sums);
+                }
             }
         }
         self.log_hash = read.hash;
@@ -282,6 +319,7 @@ impl State {
             self.region
                 .words_mut(address, words.len() as u64)
                 .copy_from_slice(words);
+            self.touch(address, words.len() as u64);
         })
     }
 

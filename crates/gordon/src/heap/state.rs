@@ -7,6 +7,7 @@
 
 use super::Limits;
 use super::cycle::Cycle;
+use super::data_segment::DataSegment;
 use super::durable::Durable;
 use super::handles::HandleTable;
 use super::log::Extent;
@@ -77,6 +78,8 @@ pub struct Counters {
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) bank: Bank,
+    /// Where persistent space is made stable if it all lies in DRAM: see [`super::sidney`].
+    pub(crate) data_segment: Option<DataSegment>,
     pub(crate) limits: Limits,
     pub(crate) handles: Arc<HandleTable>,
     pub(crate) durable: Arc<Durable>,
@@ -111,6 +114,11 @@ impl State {
     /// Address of the root: a mutable record of one pointer and a schema, first in mutable space.
     pub(crate) fn root(&self) -> u64 {
         self.region.start(self.mutable.area)
+    }
+
+    /// Whether a persistent object lies in DRAM.
+    pub(crate) fn is_kept_in_dram(&self, header: Header) -> bool {
+        header.is_mutable() || self.data_segment.is_some()
     }
 
     /// A new object in new space, with its payload filled by `fill`.
