@@ -4,7 +4,7 @@ mod common;
 
 use common::{Change, Plain, Rng, found, small_options};
 use gordon::flash::{Erase, FORMAT, Medium, MemoryMedium, Model};
-use gordon::{Collector, Error, Heap, Options, Ref, Var};
+use gordon::{Collector, Error, Heap, Options, Ref, Var, sidney};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -271,6 +271,71 @@ fn a_full_bank_keeps_the_last_commit_and_takes_deletions() {
     heap.close().expect("closed");
     let heap = Heap::open_on(medium.expect("was made"), options()).expect("a heap");
     heap.report().expect("good");
+}
+
+#[test]
+fn a_log_or_data_segment_of_sidney_that_is_damaged() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (here, there) = (folder.path().join("here"), folder.path().join("there"));
+    for (folder, seed) in [(&here, 6), (&there, 7)] {
+        std::fs::create_dir(folder).expect("a folder");
+        let heap = sidney::create(folder, 1 << 20, options()).expect("a heap");
+        let mut rng = Rng(seed);
+        let mut plain = Plain::default();
+        heap.update(|tx| {
+            found(tx);
+            Ok(())
+        })
+        .expect("a commit");
+        for _ in 0..200 {
+            heap.update(|tx| {
+                (0..10).for_each(|_| plain.apply(tx, &Change::random(&mut rng)));
+                Ok(())
+            })
+            .expect("a commit");
+        }
+        let counters = heap.counters();
+        assert!(counters.persistent > 0, "{counters:?}");
+        // So that the data segment holds all, and the log changes nothing of it.
+        heap.collect().expect("a collection");
+        assert_eq!(Plain::of(&heap), Some(plain));
+    }
+    assert!(sidney::create(&here, 1 << 20, options()).is_err());
+    assert!(matches!(
+        Heap::open(&here.join("log"), options()),
+        Err(Error::NotABank(_))
+    ));
+
+    let segment = std::fs::read(here.join("segment")).expect("the segment");
+    let mut refused = 0;
+    let mut rng = Rng(8);
+    for _ in 0..100 {
+        let mut damaged = segment.clone();
+        // Most of it has never been written.
+        let at = (0..)
+            .map(|_| rng.below(segment.len()))
+            .find(|at| segment[*at] != 0xFF);
+        let at = at.expect("something is written");
+        damaged[at] ^= 1 << rng.below(8);
+        std::fs::write(here.join("segment"), &damaged).expect("damage");
+        match sidney::open(&here, options()) {
+            Ok(heap) => assert!(Plain::of(&heap).is_some(), "bit in byte {at}"),
+            Err(Error::Corrupted(_)) => refused += 1,
+            Err(error) => panic!("bit in byte {at}: {error}"),
+        }
+        std::fs::write(here.join("segment"), &segment).expect("mended");
+    }
+    assert!(refused > 0, "{refused} of 100 flips hit something");
+    std::fs::write(here.join("segment"), &segment[..segment.len() - 1]).expect("damage");
+    assert!(matches!(
+        sidney::open(&here, options()),
+        Err(Error::Truncated { .. })
+    ));
+    std::fs::copy(there.join("segment"), here.join("segment")).expect("another one");
+    let error = sidney::open(&here, options()).expect_err("the segment of another log");
+    assert!(error.to_string().contains("this redo log"), "{error}");
+    std::fs::write(here.join("segment"), &segment).expect("mended");
+    assert!(Plain::of(&sidney::open(&here, options()).expect("a heap")).is_some());
 }
 
 #[test]

@@ -207,6 +207,11 @@ impl Bank {
             .collect()
     }
 
+    /// Whether a segment shows at `address`.
+    pub(crate) fn is_mapped(&self, address: u64) -> bool {
+        self.mapped.contains_key(&address)
+    }
+
     /// Segments of the buffer that was allocated at `address`, in one call.
     pub(crate) fn buffer(&self, address: u64) -> Result<u64> {
         let continues = |segment: usize| match self.table.segments[segment].state {

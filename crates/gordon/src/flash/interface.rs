@@ -226,7 +226,17 @@ impl Flash {
     /// [`Error::NotAllocated`]: one of them is not in a buffer, and nothing is erased;
     /// [`Error::WornOut`]: too many have been retired; or the medium failed.
     pub fn erase(&mut self, addr: u64, num: u64) -> Result<()> {
-        self.bank.erase(&mut self.shown, addr, num)
+        let erased = self.bank.erase(&mut self.shown, addr, num);
+        if erased.is_err() {
+            // What was given up and has found no successor is not in a buffer any more.
+            let lost = |at: &u64| !self.bank.is_mapped(*at);
+            let lost: Vec<_> = self.shown.segments.iter().copied().filter(lost).collect();
+            for at in lost {
+                self.shown.window.hide(at, self.shown.segment_bytes)?;
+                self.shown.segments.remove(&at);
+            }
+        }
+        erased
     }
 
     /// `Flash_recover`: maps all segments of `key` where they were. Returns the addresses, those

@@ -206,6 +206,7 @@ impl State {
     }
 
     fn write_commit(&mut self, gc: &CommitGc, record: Record) -> Result<u64> {
+        let begun = self.bank.now();
         if !gc.staged.is_empty() {
             self.bank
                 .write(gc.immutable, bytemuck::cast_slice(&gc.staged))?;
@@ -238,6 +239,7 @@ impl State {
                 self.durable.appended(self.sequence);
             }
         }
+        self.committed_ns = self.bank.now() - begun;
         Ok(self.sequence)
     }
 

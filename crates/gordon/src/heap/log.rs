@@ -58,6 +58,10 @@ impl Record {
         }
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.words.len() == RECORD_HEADER
+    }
+
     /// Bytes so far.
     pub(crate) fn bytes(&self) -> u64 {
         self.words.len() as u64 * WORD

@@ -90,6 +90,7 @@ impl State {
             compacted_end: region.start(Area::Log0),
             unsynced_bytes: 0,
             committed_bytes: 0,
+            committed_ns: 0,
             cycle: None,
             counters: Counters::default(),
             limits,

@@ -140,7 +140,7 @@ impl State {
     /// The log gives way to a new one only after that.
     pub(super) fn write_pages(&mut self, space: Space) -> Result<u64> {
         // Nothing reaches the segment that the log does not hold for certain.
-        self.durable.wait(self.sequence)?;
+        self.sync()?;
         let segment = self.data_segment.as_mut().expect("a data segment");
         // A collection fills the other half.
         let (bytes, ns) = if space.area == self.mutable.area {

@@ -104,6 +104,8 @@ pub(crate) struct State {
     pub(crate) unsynced_bytes: u64,
     /// Bytes that the last commit wrote.
     pub(crate) committed_bytes: u64,
+    /// Modelled ns that it took.
+    pub(crate) committed_ns: u64,
     pub(crate) cycle: Option<Cycle>,
     pub(crate) counters: Counters,
     /// Last, because everything above speaks of addresses in it.

@@ -27,6 +27,11 @@ const STEP: u64 = 512;
 /// Most words that are written at once.
 const CHUNK: u64 = 1 << 14;
 
+/// Modelled ns in which a slice writes what it writes at once.
+const SLICE_NS: u64 = 2_000_000;
+/// Most words that a slice handles on an emulated bank.
+const SLICE_WORDS: u64 = 1 << 17;
+
 /// What a cycle does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -115,27 +120,47 @@ impl State {
         done
     }
 
-    /// Bytes of a slice: an emulated bank bounds what it may write, memory bounds the rest.
+    /// Bytes that a slice writes at once: an emulated bank bounds them, or memory does.
     fn slice_bytes(&self) -> u64 {
         let by_default = self.bank.model().map_or(1 << 20, |model| {
-            (2_000_000 * model.ways)
+            (SLICE_NS * model.ways)
                 .checked_div(model.write_ns)
                 .unwrap_or(1 << 20)
         });
         self.limits.slice_bytes.unwrap_or(by_default)
     }
 
-    /// A slice of work for a commit: as much as two milliseconds allow.
+    /// A slice of work for a commit: on an emulated bank it ends within 5 ms. Only where the bank is
+    /// nearly full it takes longer for a commit that took long itself: all that commits change
+    /// is to be repeated, and the collection has to gain on them.
     pub(crate) fn slice(&mut self) -> Result<()> {
         self.start_cycle_if_due();
         if self.cycle.is_none() {
             return Ok(());
         }
         let (begun, modelled) = (Instant::now(), self.bank.now());
-        // Beside that as much as the commit itself has made to do, or the collection never ends.
-        let slice = self.slice_bytes() + 8 * self.committed_bytes;
-        let words = slice / WORD;
-        let complete = self.step(words)?;
+        let timed = self.limits.slice_bytes.is_none() && self.bank.model().is_some();
+        let complete = if timed {
+            let reserve = self.reserve(self.immutable.next);
+            let spare = self.bank.segments().len() as u64 / 8;
+            let most = match self.bank.available() > reserve + spare {
+                true => SLICE_NS,
+                false => u64::MAX,
+            };
+            let budget = SLICE_NS / 2 + (2 * self.committed_ns).min(most);
+            let mut left = SLICE_WORDS;
+            loop {
+                let words = left.min(self.slice_bytes() / WORD).max(1);
+                let complete = self.step(words)?;
+                left -= words.min(left);
+                if complete || left == 0 || self.bank.now() - modelled >= budget {
+                    break complete;
+                }
+            }
+        } else {
+            let slice = self.slice_bytes() + 8 * self.committed_bytes;
+            self.step(slice / WORD)?
+        };
         if complete {
             self.flip()?;
         }

@@ -13,6 +13,9 @@ use crate::object::Header;
 use crate::region::WORD;
 use std::collections::VecDeque;
 
+/// Words of an extent in the log.
+const EXTENT_WORDS: u64 = 3;
+
 /// A persistent collection under way.
 #[derive(Debug)]
 pub(crate) struct Cycle {
@@ -28,6 +31,7 @@ pub(crate) struct Cycle {
     /// How far it is on flash.
     written: u64,
     pub(super) extents: Vec<Extent>,
+    extents_logged: usize,
     /// To-space in DRAM, and how far it has been copied and logged.
     pub(super) mutable: Space,
     mutable_copies: Copies,
@@ -85,6 +89,7 @@ impl Cycle {
             immutable_copies: Copies::new(),
             immutable_scan: Scan::at(0),
             extents: Vec::new(),
+            extents_logged: 0,
             mutable,
             mutable_copies: Copies::new(),
             mutable_copied: start,
@@ -189,8 +194,8 @@ impl Cycle {
 
     /// Does the next thing there is to do; returns about how many words that took.
     fn advance(&mut self, heap: &mut State) -> Result<u64> {
-        if let Some(span) = self.dirty.pop_front() {
-            return self.repeat(heap, span);
+        if !self.dirty.is_empty() {
+            return self.repeat(heap);
         }
         if let Some(block) = self.buffer.take(self.settled(), false) {
             return self.write(heap, block);
@@ -207,10 +212,24 @@ impl Cycle {
         if self.mutable_logged < self.mutable.next {
             return self.log_some(heap);
         }
-        match self.buffer.take(self.settled(), true) {
-            Some(block) => self.write(heap, block),
-            None => Ok(0),
+        if let Some(block) = self.buffer.take(self.settled(), true) {
+            return self.write(heap, block);
         }
+        // The last extent may still grow.
+        let full = self.extents_to_log(heap).len().saturating_sub(1);
+        let batch = full
+            .saturating_sub(self.extents_logged)
+            .min(self.chunk.div_ceil(EXTENT_WORDS) as usize);
+        if batch > 0 {
+            let from = self.extents_logged;
+            let mut record = Record::new();
+            for &extent in &self.extents_to_log(heap)[from..from + batch] {
+                record.extent(extent);
+            }
+            self.append(heap, record, heap.sequence)?;
+            self.extents_logged += batch;
+        }
+        Ok(batch as u64 * EXTENT_WORDS)
     }
 
     /// Copies a part of an object that is too large to be copied at once.
@@ -345,35 +364,45 @@ impl Cycle {
         Ok(words.len() as u64)
     }
 
-    /// Repeats a change of from-space on the copy, or a part of it.
-    fn repeat(&mut self, heap: &mut State, mut span: Span) -> Result<u64> {
-        if u64::from(span.words) > self.chunk {
-            let (first, rest) = span.split(self.chunk as u32);
-            self.dirty.push_front(rest);
-            span = first;
-        }
-        let mut to = span;
-        if self.kind == Kind::Collect {
-            match self.forward.get(span.object) {
-                Some(copy) => to.object = copy,
-                // It will be copied as it then is, if it is alive.
-                None => return Ok(1),
+    /// Repeats some changes of from-space on the copies.
+    fn repeat(&mut self, heap: &mut State) -> Result<u64> {
+        let mut record = Record::new();
+        let mut did = 0;
+        while did < self.chunk
+            && let Some(mut span) = self.dirty.pop_front()
+        {
+            if u64::from(span.words) > self.chunk {
+                let (first, rest) = span.split(self.chunk as u32);
+                self.dirty.push_front(rest);
+                span = first;
             }
-            heap.region
-                .copy(span.address(), to.address(), span.words.into());
-            for slot in to.slots() {
-                self.forward_slot(heap, slot)?;
+            did += 1;
+            if self.kind == Kind::Collect {
+                let Some(copy) = self.forward.get(span.object) else {
+                    // It will be copied as it then is, if it is alive.
+                    continue;
+                };
+                let to = Span {
+                    object: copy,
+                    ..span
+                };
+                heap.region
+                    .copy(span.address(), to.address(), span.words.into());
+                for slot in to.slots() {
+                    self.forward_slot(heap, slot)?;
+                }
+                span = to;
             }
+            if span.address() < self.mutable_logged {
+                let words = heap.region.words(span.address(), span.words.into());
+                record.write(span.address(), words);
+            }
+            did += u64::from(span.words) * 2;
         }
-        if to.address() < self.mutable_logged {
-            let mut record = Record::new();
-            record.write(
-                to.address(),
-                heap.region.words(to.address(), to.words.into()),
-            );
+        if !record.is_empty() {
             self.append(heap, record, heap.sequence)?;
         }
-        Ok(u64::from(span.words) * 2 + 16)
+        Ok(did)
     }
 
     /// Appends to the new log half.
@@ -390,12 +419,13 @@ impl Cycle {
     /// Does what is left, and ends the new log with the checksums of what it does not hold.
     pub(super) fn finish(&mut self, heap: &mut State) -> Result<()> {
         while !self.step(heap, u64::MAX)? {}
+        let logged = self.extents_logged;
         let extents = match self.kind {
             Kind::Collect => &mut self.extents,
             Kind::Truncate => &mut heap.extents,
         };
         let mut record = Record::new();
-        for extent in extents.iter_mut() {
+        for extent in &mut extents[logged..] {
             if extent.hash == PENDING {
                 let words = heap.region.words(extent.start, extent.bytes / WORD);
                 *extent = Extent::of(extent.start, words);
@@ -406,6 +436,13 @@ impl Cycle {
             record.sums(heap.region.start(self.mutable.area), segment.sums());
         }
         self.append(heap, record, heap.sequence + 1)
+    }
+
+    fn extents_to_log<'a>(&'a self, heap: &'a State) -> &'a [Extent] {
+        match self.kind {
+            Kind::Collect => &self.extents,
+            Kind::Truncate => &heap.extents,
+        }
     }
 
     /// Gives to-space back.
