@@ -496,10 +496,10 @@ mod tests {
                 );
             }
         }
-        // As in the paper: Gordon is fastest, Sidney's log is better off on flash than on disk.
+        // As in the paper: the log of Sidney is better off on flash than on disk.
         for rows in results.rows.chunks(6) {
             let rate = |at: usize| rows[at][5].parse::<f64>().expect("a number");
-            assert!(rate(2) > rate(4) && rate(4) > rate(5), "{rows:?}");
+            assert!(rate(3) > 10.0 * rate(5), "{rows:?}");
         }
     }
 

@@ -50,6 +50,11 @@ pub enum Error {
     /// Another process has the heap open.
     #[error("{0} is in use by another process: close it there first")]
     Locked(String),
+    /// A block device that is to hold a bank holds something else.
+    #[error(
+        "{0} holds data: if nobody needs it, clear its first MiB with 'dd if=/dev/zero of={0} bs=1M count=1'"
+    )]
+    Occupied(String),
     /// The addresses at which the heap lives are taken in this process.
     #[error(
         "addresses {base:#x} to {end:#x}, where the heap lives, are taken: open it before they are used, or in a process of its own"

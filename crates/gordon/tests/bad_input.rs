@@ -118,6 +118,89 @@ fn a_flipped_bit_is_seen_or_does_not_matter() {
     assert!(refused > 100, "{refused} of 1500 flips hit something");
 }
 
+/// A power cut tears between sectors. So damage is told from it where a later record knows better, and
+/// where front and rest of the last record lie in one sector.
+#[test]
+fn damage_to_the_records_of_a_heap_that_was_not_closed() {
+    const WORDS: usize = 9;
+    let mut medium = None;
+    let make = |length| {
+        let made: Arc<dyn Medium> = Arc::new(MemoryMedium::new(length)?);
+        medium = Some(Arc::clone(&made));
+        Ok(made)
+    };
+    let heap = Heap::create_in(make, 24 * SEGMENT, SEGMENT, options()).expect("a heap");
+    let medium = medium.expect("was made");
+    heap.update(|tx| {
+        tx.set_root(tx.var(0_u64));
+        Ok(())
+    })
+    .expect("a commit");
+    let count = |heap: &Heap| {
+        let read = |view: &gordon::View<'_>| Ok(view.root::<Var<'_, u64>>()?.map(Var::read));
+        heap.view(read).expect("a view").expect("set above")
+    };
+    let contents = || {
+        let mut bytes = vec![0; medium.length().expect("a length") as usize];
+        medium.read(0, &mut bytes).expect("readable");
+        bytes
+    };
+    let records = |bytes: &[u8]| -> Vec<usize> {
+        let words = bytes.chunks_exact(8).enumerate();
+        words
+            .filter(|(_, word)| word == b"GorLog1\n")
+            .map(|(at, _)| at * 8)
+            .collect()
+    };
+    let mut last = 0;
+    let (bytes, places) = loop {
+        last += 1;
+        heap.update(|tx| {
+            let root = tx.root::<Var<'_, u64>>()?.expect("set above");
+            root.write(tx, last);
+            Ok(())
+        })
+        .expect("a commit");
+        let bytes = contents();
+        let places = records(&bytes);
+        let at = *places.last().expect("records");
+        if places.len() > 20 && at % 512 + WORDS * 8 <= 512 {
+            break (bytes, places);
+        }
+    };
+    drop(heap);
+    assert_eq!(count(&open(&bytes).expect("whole")), last);
+    let damaged = |place: usize, word: usize, bit: usize| {
+        let mut damaged = bytes.clone();
+        damaged[place + word * 8 + bit / 8] ^= 1 << (bit % 8);
+        open(&damaged)
+    };
+    let (newest, earlier) = places.split_last().expect("records");
+    for bit in 0..64 {
+        for word in 5..WORDS {
+            let found = damaged(*newest, word, bit);
+            assert!(
+                matches!(found, Err(Error::Corrupted(_))),
+                "{word} {bit}: {found:?}"
+            );
+        }
+        // Without its front the last record has never been there.
+        for word in 0..5 {
+            let found = damaged(*newest, word, bit).map(|heap| count(&heap));
+            assert!(
+                matches!(found, Ok(found) if found == last - 1),
+                "{word} {bit}: {found:?}"
+            );
+        }
+        let place = earlier[bit % earlier.len()];
+        let found = damaged(place, bit % WORDS, bit);
+        assert!(
+            matches!(found, Err(Error::Corrupted(_))),
+            "{place} {bit}: {found:?}"
+        );
+    }
+}
+
 #[test]
 fn random_damage_never_does_worse_than_an_error() {
     let (bytes, plain) = sample(4);

@@ -10,6 +10,7 @@ mod identity;
 mod interface;
 mod medium;
 mod model;
+mod pool;
 mod table;
 
 pub use crate::heap::{Bandwidths, bandwidths};

@@ -222,9 +222,10 @@ impl State {
         self.committed_bytes = gc.staged.len() as u64 * WORD + record.bytes();
         self.mutable = gc.mutable;
         self.sequence += 1;
-        let (words, hash) = record.seal(self.sequence, self.durable.stable(), self.log_hash);
-        let bytes: &[u8] = bytemuck::cast_slice(&words);
         let at = self.log.next;
+        let stable = self.durable.stable();
+        let (words, hash) = record.seal(at, self.sequence, stable, self.log_hash);
+        let bytes: &[u8] = bytemuck::cast_slice(&words);
         self.bank.write(at, bytes)?;
         self.log.next += bytes.len() as u64;
         self.log_hash = hash;

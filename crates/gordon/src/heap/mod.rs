@@ -4,6 +4,7 @@
 //! alone, between updates, so no program ever sees an object move. Waiting for the bank is done
 //! without it, so commits of several threads share a sync.
 
+mod collector;
 mod commit;
 mod cycle;
 mod data_segment;
@@ -37,16 +38,11 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::thread::JoinHandle;
-use std::time::Duration;
 
 /// The root's object: one pointer, and the schema of what it points to.
 const ROOT: Header = Header::record(true, 1, 1, crate::persist::schema_of("root"));
 /// Words from the root's header to its pointer.
 const ROOT_POINTER: u64 = 1;
-/// Bytes of immutable data that are in the log and not yet stable in their place, after which they
-/// are synced: what a flip waits for stays short.
-const UNSYNCED: u64 = 1 << 20;
-
 /// What the threads of a heap share.
 #[derive(Debug)]
 struct Shared {
@@ -260,7 +256,7 @@ impl Heap {
             let shared = Arc::clone(&shared);
             let spawned = std::thread::Builder::new()
                 .name("gordon-collect".to_owned())
-                .spawn(move || collect_beside(&shared))
+                .spawn(move || collector::collect_beside(&shared))
                 .map_err(|error| Error::io("starting the collector", error))?;
             Some(spawned)
         } else {
@@ -458,87 +454,6 @@ impl Shared {
         }
         drop(wake);
         self.woken.notify_all();
-    }
-
-    /// The collector's share of a commit.
-    fn after_commit(&self, state: &mut State) -> Result<()> {
-        let worked = match self.collector {
-            Collector::Beside => {
-                state.start_cycle_if_due();
-                if state.cycle.is_some() || state.unsynced_bytes > UNSYNCED {
-                    self.signal(Wake::Work);
-                }
-                Ok(())
-            }
-            Collector::AtCommit => {
-                let synced = if state.unsynced_bytes > UNSYNCED {
-                    state.sync()
-                } else {
-                    Ok(())
-                };
-                synced.and_then(|()| state.slice())
-            }
-            Collector::Stop => {
-                state.start_cycle_if_due();
-                if state.cycle.is_some() {
-                    state.run_cycle()
-                } else {
-                    Ok(())
-                }
-            }
-        };
-        match worked {
-            // The commit itself is there; the next one that finds no room says so.
-            Err(Error::Full { .. } | Error::WornOut { .. }) => Ok(()),
-            worked => worked,
-        }
-    }
-}
-
-/// The thread of [`Collector::Beside`].
-fn collect_beside(shared: &Shared) {
-    /// Words of a slice: well under a millisecond.
-    const SLICE: u64 = 1 << 15;
-    loop {
-        let mut wake = shared.wake.lock().unwrap_or_else(PoisonError::into_inner);
-        while *wake == Wake::Idle {
-            wake = shared
-                .woken
-                .wait(wake)
-                .unwrap_or_else(PoisonError::into_inner);
-        }
-        if *wake == Wake::Close {
-            return;
-        }
-        drop(wake);
-        let mut locked = AbortOnPanic(shared.write(), Doing::Work);
-        let state = &mut *locked.0;
-        let worked = match state.step(SLICE) {
-            Ok(true) if state.store_list.is_empty() => state.flip(),
-            worked => worked.map(|_| ()),
-        };
-        if let Err(error) = worked
-            && !matches!(error, Error::Full { .. } | Error::WornOut { .. })
-        {
-            state.fail(error);
-        }
-        // A flip that waits for a commit is woken by it.
-        let idle = state.cycle.is_none() || !state.store_list.is_empty();
-        let sync = !idle || std::mem::take(&mut state.unsynced_bytes) > 0;
-        let (medium, durable) = (Arc::clone(state.bank.medium()), Arc::clone(&state.durable));
-        drop(locked);
-        // What a slice, or commits, wrote is made stable here, so that no commit has to.
-        if sync && let Err(error) = medium.sync() {
-            durable.fail(&Error::io("syncing the bank", error));
-        }
-        if idle {
-            let mut wake = shared.wake.lock().unwrap_or_else(PoisonError::into_inner);
-            if *wake == Wake::Work {
-                *wake = Wake::Idle;
-            }
-        } else {
-            std::thread::sleep(Duration::from_micros(50));
-        }
     }
 }
 

@@ -52,7 +52,7 @@ impl State {
         let mut record = Record::new();
         record.write(root, state.region.words(root, ROOT.words()));
         state.touch(root, ROOT.words());
-        let (words, hash) = record.seal(state.sequence, 0, state.log_hash);
+        let (words, hash) = record.seal(state.log.next, state.sequence, 0, state.log_hash);
         state
             .bank
             .write(state.log.next, bytemuck::cast_slice(&words))?;
@@ -122,7 +122,7 @@ impl State {
             ));
         };
         let stable = minis.iter().map(|(_, mini)| mini.stable).max().unwrap_or(0);
-        let (later, known) = state.later_records();
+        let (later, known) = state.later_records(recovered)?;
         let stable = stable.max(state.bank.stable()).max(known);
         if recovered < stable {
             return Err(Error::corrupted(format!(
@@ -213,15 +213,27 @@ impl State {
 
     /// The highest number of any record behind the end of the log, and the newest state that one
     /// of them says to have been stable.
-    fn later_records(&self) -> (u64, u64) {
-        let end = self.region.end(self.log.area);
-        let rest = self
-            .region
-            .words(self.log.next, (end - self.log.next) / WORD);
-        let fronts = (0..rest.len()).filter_map(|at| RecordFront::read(&rest[at..]));
-        fronts.fold((0, 0), |(number, stable), front| {
+    fn later_records(&self, recovered: u64) -> Result<(u64, u64)> {
+        let (start, end) = (self.log.next, self.region.end(self.log.area));
+        let rest = self.region.words(start, (end - start) / WORD);
+        // The record that should follow: a power cut that left its front left all of its sector.
+        if let Some(front) = RecordFront::read(start, rest)
+            && front.sequence > recovered
+            && front.is_in_one_sector(start)
+            && next_record(start, &mut { rest }, self.log_hash).is_none()
+        {
+            return Err(Error::corrupted(format!(
+                "the record of state {} was written and cannot be read, but only state {recovered}",
+                front.sequence
+            )));
+        }
+        let at = (start..end).step_by(WORD as usize);
+        let fronts = at
+            .zip(0..)
+            .filter_map(|(at, word)| RecordFront::read(at, &rest[word..]));
+        Ok(fronts.fold((0, 0), |(number, stable), front| {
             (number.max(front.sequence), stable.max(front.stable))
-        })
+        }))
     }
 
     /// Replays the log up to its end-pointer, and what follows.
@@ -235,7 +247,8 @@ impl State {
         self.log_hash = key;
         let mut expected = Vec::new();
         while !rest.is_empty() {
-            let read = next_record(&mut rest, self.log_hash)?;
+            let at = start + ((named - rest.len()) as u64) * WORD;
+            let read = next_record(at, &mut rest, self.log_hash)?;
             self.replay_record(&read, &mut expected)?;
         }
         if self.log_hash != mini.record_hash {
@@ -244,7 +257,7 @@ impl State {
         let mut recovered = mini.sequence;
         let mut rest = &log[named..];
         let before = rest.len();
-        while let Some(read) = next_record(&mut rest, self.log_hash) {
+        while let Some(read) = next_record(self.log.next, &mut rest, self.log_hash) {
             // What is in flight may have lost the data that it speaks of.
             if !self.follows(&read) {
                 break;

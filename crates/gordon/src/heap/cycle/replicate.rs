@@ -408,7 +408,12 @@ impl Cycle {
     /// Appends to the new log half.
     fn append(&mut self, heap: &mut State, record: Record, sequence: u64) -> Result<()> {
         heap.extend(self.log.area, self.log.next + record.bytes())?;
-        let (words, hash) = record.seal(sequence, heap.durable.stable(), self.log_hash);
+        let (words, hash) = record.seal(
+            self.log.next,
+            sequence,
+            heap.durable.stable(),
+            self.log_hash,
+        );
         heap.bank
             .write(self.log.next, bytemuck::cast_slice(&words))?;
         self.log.next += words.len() as u64 * WORD;
