@@ -117,14 +117,15 @@ impl Region {
         Area::ALL.get(usize::try_from(index).ok()?).copied()
     }
 
-    /// Takes all flash out of `area`.
-    pub(crate) fn unmap_flash(&mut self, area: Area) -> Result<()> {
+    /// Takes flash out of `area`, but for the first `keep` bytes.
+    pub(crate) fn unmap_flash(&mut self, area: Area, keep: u64) -> Result<()> {
         assert!(area.is_flash());
-        let length = std::mem::take(&mut self.lengths[area as usize]);
-        if length == 0 {
+        let length = self.lengths[area as usize];
+        if length <= keep {
             return Ok(());
         }
-        self.window.hide(self.start(area), length)
+        self.lengths[area as usize] = keep;
+        self.window.hide(self.start(area) + keep, length - keep)
     }
 
     /// Makes `area`, of DRAM, at least `length` bytes long. New memory is zero.
@@ -152,11 +153,17 @@ impl Region {
 
     /// Gives the memory of `area`, of DRAM, beyond `keep` bytes back; it reads as zeros again.
     pub(crate) fn discard(&mut self, area: Area, keep: u64) {
+        self.discard_from(area, keep, self.lengths[area as usize]);
+    }
+
+    /// The same up to `end` bytes, beyond which nothing has been stored.
+    pub(crate) fn discard_from(&mut self, area: Area, keep: u64, end: u64) {
+        const STEP: u64 = 1 << 16;
         assert!(!area.is_flash());
-        let keep = keep.next_multiple_of(1 << 16);
-        let length = self.lengths[area as usize];
-        if keep < length {
-            self.window.discard(self.start(area) + keep, length - keep);
+        let keep = keep.next_multiple_of(STEP);
+        let end = end.next_multiple_of(STEP).min(self.lengths[area as usize]);
+        if keep < end {
+            self.window.discard(self.start(area) + keep, end - keep);
         }
     }
 

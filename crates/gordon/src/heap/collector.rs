@@ -6,7 +6,7 @@ use super::state::State;
 use super::{AbortOnPanic, Doing, Shared, Wake};
 use crate::error::{Error, Result};
 use std::sync::{Arc, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Bytes of immutable data that are in the log and not yet stable in their place, after which they
 /// are synced: what a flip waits for stays short.
@@ -18,7 +18,8 @@ impl Shared {
         let worked = match self.collector {
             Collector::Beside => {
                 state.start_cycle_if_due();
-                if state.cycle.is_some() || state.unsynced_bytes > UNSYNCED {
+                let work = state.cycle.is_some() || state.leftover.is_some();
+                if work || state.unsynced_bytes > UNSYNCED {
                     self.signal(Wake::Work);
                 }
                 Ok(())
@@ -51,7 +52,7 @@ impl Shared {
 /// The thread of [`Collector::Beside`].
 pub(super) fn collect_beside(shared: &Shared) {
     /// Words of a slice: well under a millisecond.
-    const SLICE: u64 = 1 << 15;
+    const SLICE: u64 = 1 << 14;
     loop {
         let mut wake = shared.wake.lock().unwrap_or_else(PoisonError::into_inner);
         while *wake == Wake::Idle {
@@ -65,10 +66,15 @@ pub(super) fn collect_beside(shared: &Shared) {
         }
         drop(wake);
         let mut locked = AbortOnPanic(shared.write(), Doing::Work);
+        let begun = Instant::now();
         let state = &mut *locked.0;
-        let worked = match state.step(SLICE) {
-            Ok(true) if state.store_list.is_empty() => state.flip(),
-            worked => worked.map(|_| ()),
+        let worked = if state.leftover.is_some() {
+            state.give_back(false)
+        } else {
+            match state.step(SLICE) {
+                Ok(true) if state.store_list.is_empty() => state.flip(),
+                worked => worked.map(|_| ()),
+            }
         };
         if let Err(error) = worked
             && !matches!(error, Error::Full { .. } | Error::WornOut { .. })
@@ -76,9 +82,12 @@ pub(super) fn collect_beside(shared: &Shared) {
             state.fail(error);
         }
         // A flip that waits for a commit is woken by it.
-        let idle = state.cycle.is_none() || !state.store_list.is_empty();
+        let waits = state.cycle.is_none() || !state.store_list.is_empty();
+        let idle = waits && state.leftover.is_none();
         let sync = !idle || std::mem::take(&mut state.unsynced_bytes) > 0;
         let (medium, durable) = (Arc::clone(state.bank.medium()), Arc::clone(&state.durable));
+        let held = begun.elapsed().as_nanos() as u64;
+        state.counters.slice_max_ns = state.counters.slice_max_ns.max(held);
         drop(locked);
         // What a slice, or commits, wrote is made stable here, so that no commit has to.
         if sync && let Err(error) = medium.sync() {

@@ -118,13 +118,19 @@ impl State {
             self.store_list.clear();
             return Ok(None);
         }
-        let appended = match self.append() {
-            Err(Error::Full { .. } | Error::WornOut { .. }) => {
-                self.collect_now()?;
-                self.append()
-            }
-            appended => appended,
-        }?;
+        let no_room = |appended: &Result<u64>| {
+            matches!(appended, Err(Error::Full { .. } | Error::WornOut { .. }))
+        };
+        let mut appended = self.append();
+        if no_room(&appended) && self.leftover.is_some() {
+            self.give_back(true).map_err(|error| self.fail(error))?;
+            appended = self.append();
+        }
+        if no_room(&appended) {
+            self.collect_now()?;
+            appended = self.append();
+        }
+        let appended = appended?;
         self.counters.commits += 1;
         self.note_dirty();
         self.store_list.clear();

@@ -363,6 +363,24 @@ impl Heap {
         state.0.collect_now()
     }
 
+    /// Begins a persistent collection, whatever the limits say, and returns: the heap's collector does
+    /// it. One that is under way goes on.
+    ///
+    /// # Errors
+    /// The heap has failed, or this is inside an update.
+    pub fn start_collection(&self) -> Result<()> {
+        let _inside = Inside::enter(self.shared.id, "a collection")?;
+        let mut state = AbortOnPanic(self.shared.write(), Doing::Work);
+        state.0.check_failed()?;
+        if state.0.cycle.is_none() {
+            let given_back = state.0.give_back(true);
+            given_back.map_err(|error| state.0.fail(error))?;
+            state.0.start_cycle(cycle::Kind::Collect);
+        }
+        self.shared.signal(Wake::Work);
+        Ok(())
+    }
+
     /// Lets `ns` of modelled time pass on an emulated bank, as if the program were thinking.
     ///
     /// # Errors
@@ -374,7 +392,8 @@ impl Heap {
     /// Whether a persistent collection is under way.
     #[must_use]
     pub fn is_collecting(&self) -> bool {
-        self.shared.read().cycle.is_some()
+        let state = self.shared.read();
+        state.cycle.is_some() || state.leftover.is_some()
     }
 
     /// What the heap did since it was opened.

@@ -92,6 +92,7 @@ impl State {
             committed_bytes: 0,
             committed_ns: 0,
             cycle: None,
+            leftover: None,
             counters: Counters::default(),
             limits,
             bank,

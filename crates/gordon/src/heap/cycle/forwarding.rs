@@ -43,6 +43,17 @@ impl Default for Forwarding {
 }
 
 impl Forwarding {
+    /// No table at all.
+    pub(super) fn none() -> Self {
+        Self(Vec::new())
+    }
+
+    /// Drops some tables; returns whether there are more.
+    pub(super) fn shrink(&mut self) -> bool {
+        self.0.truncate(self.0.len().saturating_sub(64));
+        !self.0.is_empty()
+    }
+
     fn table(address: u64) -> usize {
         (spread(address) >> (64 - TABLES_LOG2)) as usize
     }

@@ -12,14 +12,16 @@
 
 mod buffer;
 mod forwarding;
+mod leftover;
 mod replicate;
 
+pub(crate) use leftover::Leftover;
 pub(crate) use replicate::Cycle;
 
 use super::state::{Space, State};
 use crate::error::{Error, Result};
 use crate::object::Header;
-use crate::region::{Area, WORD};
+use crate::region::WORD;
 use std::time::Instant;
 
 /// Words that are handled between two looks at the budget.
@@ -45,6 +47,7 @@ impl State {
     /// Begins a collection if a limit says so.
     pub(crate) fn start_cycle_if_due(&mut self) {
         if self.cycle.is_none()
+            && self.leftover.is_none()
             && let Some(kind) = self.due()
         {
             self.start_cycle(kind);
@@ -98,7 +101,10 @@ impl State {
     }
 
     pub(crate) fn start_cycle(&mut self, kind: Kind) {
-        assert!(self.cycle.is_none(), "one persistent collection at a time");
+        assert!(
+            self.cycle.is_none() && self.leftover.is_none(),
+            "one persistent collection at a time"
+        );
         self.cycle = Some(Cycle::new(self, kind, self.slice_bytes() / WORD));
     }
 
@@ -134,6 +140,7 @@ impl State {
     /// nearly full it takes longer for a commit that took long itself: all that commits change
     /// is to be repeated, and the collection has to gain on them.
     pub(crate) fn slice(&mut self) -> Result<()> {
+        self.give_back(false).map_err(|error| self.fail(error))?;
         self.start_cycle_if_due();
         if self.cycle.is_none() {
             return Ok(());
@@ -180,6 +187,7 @@ impl State {
     }
 
     fn collect_committed(&mut self) -> Result<()> {
+        self.give_back(true).map_err(|error| self.fail(error))?;
         // What an unfinished cycle has copied may hold words that have just been undone.
         self.note_dirty();
         if self
@@ -195,10 +203,11 @@ impl State {
         self.run_cycle()
     }
 
-    /// Runs the cycle to its end and flips.
+    /// Runs the cycle to its end, flips, and leaves nothing behind.
     pub(crate) fn run_cycle(&mut self) -> Result<()> {
         while !self.step(u64::MAX)? {}
-        self.flip()
+        self.flip()?;
+        self.give_back(true).map_err(|error| self.fail(error))
     }
 
     /// Makes the copies the heap. The store list is empty, or undone.
@@ -218,8 +227,7 @@ impl State {
     }
 
     fn switch(&mut self, cycle: Cycle) -> Result<()> {
-        let (old_log, old_immutable, old_mutable) =
-            (self.log.area, self.immutable.area, self.mutable.area);
+        let mut left = Leftover::new(self);
         self.compacted_end = cycle.log.next;
         self.log = cycle.log;
         self.log_hash = cycle.log_hash;
@@ -241,16 +249,16 @@ impl State {
             Kind::Truncate => self.counters.truncations += 1,
             Kind::Collect => {
                 self.counters.persistent += 1;
-                self.redirect(&cycle, old_mutable);
-                self.region.discard(old_mutable, 0);
-                self.release(old_immutable)?;
+                self.redirect(&cycle);
+                left.collected(cycle.forward);
             }
         }
-        self.release(old_log)
+        self.leftover = Some(left);
+        Ok(())
     }
 
     /// Pointers of the transitory heap, handles and store list into from-space.
-    fn redirect(&mut self, cycle: &Cycle, old_mutable: Area) {
+    fn redirect(&mut self, cycle: &Cycle) {
         let forward = |address: u64| cycle.forward.get(address).unwrap_or(address);
         for address in &mut self.handles.lock().addresses {
             *address = forward(*address);
@@ -261,7 +269,6 @@ impl State {
             let target = self.region.load(slot);
             self.region.store(slot, forward(target));
         }
-        debug_assert_ne!(self.mutable.area, old_mutable);
     }
 
     /// Addresses of all pointers in new and old space.

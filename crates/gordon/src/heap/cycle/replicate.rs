@@ -13,6 +13,8 @@ use crate::object::Header;
 use crate::region::WORD;
 use std::collections::VecDeque;
 
+/// Words that may be copied in the time in which a pointer is followed.
+const POINTER: u64 = 4;
 /// Words of an extent in the log.
 const EXTENT_WORDS: u64 = 3;
 
@@ -297,7 +299,7 @@ impl Cycle {
                 did += self.buffer.end() - before;
             }
             self.immutable_scan.pointer += 1;
-            did += 1;
+            did += POINTER;
         }
         let whole = object + header.words() <= self.buffer.end();
         if whole && self.immutable_scan.pointer == header.pointer_count() {
@@ -321,7 +323,7 @@ impl Cycle {
             }
             let before = self.mutable_copied;
             self.forward_slot(heap, slot)?;
-            did += 1 + (self.mutable_copied - before) / WORD;
+            did += POINTER + (self.mutable_copied - before) / WORD;
             self.mutable_scan.pointer += 1;
         }
         let whole = object + header.words() * WORD <= self.mutable_copied;
