@@ -22,7 +22,13 @@ impl Shared {
                 if work || state.unsynced_bytes > UNSYNCED {
                     self.signal(Wake::Work);
                 }
-                Ok(())
+                // Commits that are faster than the thread do a part of its work, before the bank
+                // is full and one of them has to wait for all of it.
+                if work && state.is_nearly_full() {
+                    state.slice()
+                } else {
+                    Ok(())
+                }
             }
             Collector::AtCommit => {
                 let synced = if state.unsynced_bytes > UNSYNCED {

@@ -136,6 +136,12 @@ impl State {
         self.limits.slice_bytes.unwrap_or(by_default)
     }
 
+    /// Whether a collection that falls behind would soon find no room.
+    pub(crate) fn is_nearly_full(&self) -> bool {
+        let spare = self.bank.segments().len() as u64 / 8;
+        self.bank.available() <= self.reserve(self.immutable.next) + spare
+    }
+
     /// A slice of work for a commit: on an emulated bank it ends within 5 ms. Only where the bank is
     /// nearly full it takes longer for a commit that took long itself: all that commits change
     /// is to be repeated, and the collection has to gain on them.
@@ -148,11 +154,9 @@ impl State {
         let (begun, modelled) = (Instant::now(), self.bank.now());
         let timed = self.limits.slice_bytes.is_none() && self.bank.model().is_some();
         let complete = if timed {
-            let reserve = self.reserve(self.immutable.next);
-            let spare = self.bank.segments().len() as u64 / 8;
-            let most = match self.bank.available() > reserve + spare {
-                true => SLICE_NS,
-                false => u64::MAX,
+            let most = match self.is_nearly_full() {
+                false => SLICE_NS,
+                true => u64::MAX,
             };
             let budget = SLICE_NS / 2 + (2 * self.committed_ns).min(most);
             let mut left = SLICE_WORDS;
