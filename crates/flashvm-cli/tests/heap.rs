@@ -116,6 +116,38 @@ fn bad_input_is_refused_in_one_line() {
 }
 
 #[test]
+fn a_reader_that_has_gone_away_is_no_failure() {
+    let folder = folder();
+    good(&flashvm(
+        folder.path(),
+        &["heap", "init", "h", "--size", "1M"],
+    ));
+    for args in [
+        &["heap", "init", "other", "--size", "1M"][..],
+        &["heap", "info", "h"],
+        &["heap", "info", "--json", "h"],
+        &["heap", "check", "h"],
+        &["heap", "collect", "h"],
+        &["heap", "bench", "--commits", "5"],
+        &["reproduce", "gordon", "--list"],
+    ] {
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        drop(reader);
+        let output = Command::new(env!("CARGO_BIN_EXE_flashvm"))
+            .args(args)
+            .current_dir(&folder)
+            .stdout(writer)
+            .output()
+            .expect("the command under test");
+        let line = String::from_utf8_lossy(&output.stderr);
+        assert!(
+            output.status.success() && line.is_empty(),
+            "{args:?}: {line}"
+        );
+    }
+}
+
+#[test]
 fn commits_are_measured_and_nothing_is_left() {
     let folder = folder();
     let bench = flashvm(

@@ -10,3 +10,17 @@ pub mod debit_credit;
 pub mod editor;
 pub mod groundstation;
 pub mod reproduce;
+
+use std::io::{self, Write};
+
+/// Writes to standard output. A reader that has gone away does not need it any more.
+///
+/// # Errors
+/// It cannot be written for another reason.
+pub fn write_out(text: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        written => written,
+    }
+}

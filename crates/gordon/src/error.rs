@@ -14,8 +14,8 @@ pub enum Error {
         /// The answer.
         source: io::Error,
     },
-    /// The file or device does not begin with a bank's identity.
-    #[error("{0}: no gordon heap: make one with 'flashvm heap init'")]
+    /// The file or device does not begin with the identity of such a bank.
+    #[error("{0}")]
     NotABank(String),
     /// The bank was written in a format that this version does not know.
     #[error(
@@ -50,6 +50,11 @@ pub enum Error {
     /// Another process has the heap open.
     #[error("{0} is in use by another process: close it there first")]
     Locked(String),
+    /// A block device that is to hold a bank holds something else.
+    #[error(
+        "{0} holds data: if nobody needs it, clear its first MiB with 'dd if=/dev/zero of={0} bs=1M count=1'"
+    )]
+    Occupied(String),
     /// The addresses at which the heap lives are taken in this process.
     #[error(
         "addresses {base:#x} to {end:#x}, where the heap lives, are taken: open it before they are used, or in a process of its own"
@@ -105,6 +110,23 @@ pub enum Error {
     /// An address that is not part of an allocated buffer.
     #[error("address {0:#x} is not in an allocated flash buffer")]
     NotAllocated(u64),
+    /// An address at which no segment can be mapped.
+    #[error(
+        "no segment can be mapped at {address:#x}: choose a multiple of {segment_bytes} bytes from {first:#x}, below {end:#x}"
+    )]
+    BadAddress {
+        /// The address given.
+        address: u64,
+        /// Bytes of a segment.
+        segment_bytes: u64,
+        /// First address of the bank.
+        first: u64,
+        /// One past the last.
+        end: u64,
+    },
+    /// An address that is part of a buffer already.
+    #[error("address {0:#x} is in an allocated flash buffer: free it first")]
+    Overlap(u64),
     /// The root refers to a value of another type than the one asked for.
     #[error(
         "the root is a value of another type: open the heap with the definitions that wrote it"

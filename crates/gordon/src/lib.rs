@@ -7,7 +7,8 @@
 //! - [`Heap`]: open, update, commit, abort; [`Persist`](trait@Persist): what may be stored, derived.
 //! - [`Ref`], [`Var`], [`Array`], [`Slice`], [`Text`], [`Bytes`], [`ByteArray`]: references.
 //! - [`Vector`], [`Map`]: sequences and ordered maps that share what did not change.
-//! - [`flash`]: banks, emulated or durable.
+//! - [`flash`]: banks, emulated or durable, and the interface to them (Table 2).
+//! - [`sidney`]: the same heap over recoverable virtual memory, which Gordon is compared with.
 #![deny(unsafe_code)]
 
 // Derived code names the crate, here too.
@@ -23,9 +24,11 @@ mod persist;
 mod pointer;
 mod region;
 mod vector;
+mod window;
 
 pub use error::{Error, Result};
 pub use gordon_derive::Persist;
+pub use heap::sidney;
 pub use heap::{Census, Collector, Counters, Handle, Heap, Limits, Options, Report, Tx, View};
 pub use map::Map;
 pub use persist::{Load, Persist, Store};

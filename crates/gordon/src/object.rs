@@ -124,16 +124,24 @@ impl Header {
         1 + self.payload()
     }
 
+    /// Number of all pointers.
+    pub(crate) fn pointer_count(self) -> u64 {
+        match self.kind() {
+            Kind::Record => self.pointers(),
+            Kind::Array => self.pointers() * self.count(),
+            Kind::Bytes | Kind::Text => 0,
+        }
+    }
+
+    /// Offset in words from the header of the pointer with this number.
+    pub(crate) fn pointer_offset(self, number: u64) -> u64 {
+        let pointers = self.pointers();
+        1 + number / pointers * self.element_words() + number % pointers
+    }
+
     /// Offsets in words from the header of all pointers.
     pub(crate) fn pointer_offsets(self) -> impl Iterator<Item = u64> {
-        let elements = match self.kind() {
-            Kind::Record => 1,
-            Kind::Array => self.count(),
-            Kind::Bytes | Kind::Text => 0,
-        };
-        let (pointers, stride) = (self.pointers(), self.element_words());
-        let elements = if pointers == 0 { 0 } else { elements };
-        (0..elements).flat_map(move |e| (0..pointers).map(move |p| 1 + e * stride + p))
+        (0..self.pointer_count()).map(move |number| self.pointer_offset(number))
     }
 }
 

@@ -1,21 +1,17 @@
-//! The addresses of a heap: one reserved range at a recorded base, divided into areas of equal size,
+//! The addresses of a heap: one window at a recorded base, divided into areas of equal size,
 //! so that plain pointers mean the same after recovery. Flash areas show segments of the medium,
 //! read-only; the others are anonymous memory. All access of the collectors goes through here and is
 //! checked against what is mapped.
 //!
-//! Safety: the range is reserved with `MAP_FIXED_NOREPLACE` and owned by this value until it is
-//! dropped, so every mapping made with `MAP_FIXED` inside it replaces our own. `lengths` says what
-//! prefix of each area is mapped; every access asserts that it lies there. Memory is touched through
-//! raw pointers only; a slice that is handed out borrows the region, and stores need `&mut`. Flash
-//! pages change only through [`crate::flash::Bank`], which writes bytes that no object covers yet.
-#![allow(
-    unsafe_code,
-    reason = "mapping memory, and loads and stores at addresses"
-)]
+//! Safety: `lengths` says what prefix of each area is mapped in the window; every access asserts that
+//! it lies there. Memory is touched through raw pointers only; a slice that is handed out borrows the
+//! region, and stores need `&mut`. Flash pages change only through [`crate::flash::Bank`], which
+//! writes bytes that no object covers yet.
+#![allow(unsafe_code, reason = "loads and stores at addresses")]
 
 use crate::error::{Error, Result};
-use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags};
-use std::ffi::c_void;
+use crate::flash::Addresses;
+use crate::window::{Window, pointer};
 use std::os::fd::BorrowedFd;
 
 /// Bytes of a word: all objects are made of words.
@@ -85,56 +81,24 @@ impl Area {
 /// A heap's addresses.
 #[derive(Debug)]
 pub(crate) struct Region {
-    base: u64,
+    window: Window,
     shift: u32,
     lengths: [u64; Area::ALL.len()],
-}
-
-fn pointer(address: u64) -> *mut c_void {
-    std::ptr::with_exposed_provenance_mut(address as usize)
 }
 
 impl Region {
     /// Reserves the range at `base`, with areas of `1 << shift` bytes.
     pub(crate) fn reserve(base: u64, shift: u32) -> Result<Self> {
-        let length = (Area::ALL.len() as u64) << shift;
-        // SAFETY: NOREPLACE makes the kernel refuse a range that is in use, so no mapping of
-        // anybody's is touched; what is reserved cannot be accessed.
-        let mapped = unsafe {
-            rustix::mm::mmap_anonymous(
-                pointer(base),
-                length as usize,
-                ProtFlags::empty(),
-                MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED_NOREPLACE,
-            )
-        };
-        let taken = Error::AddressTaken {
-            base,
-            end: base + length,
-        };
-        match mapped {
-            Ok(at) if at.expose_provenance() as u64 == base => Ok(Self {
-                base,
-                shift,
-                lengths: [0; Area::ALL.len()],
-            }),
-            Ok(at) => {
-                // A kernel before 4.17 takes the address as a hint.
-                // SAFETY: this is the mapping that was just made, and nobody knows of it.
-                let _ = unsafe { rustix::mm::munmap(at, length as usize) };
-                Err(taken)
-            }
-            Err(rustix::io::Errno::EXIST) => Err(taken),
-            Err(errno) => Err(Error::io(
-                format!("reserving {length} bytes of addresses"),
-                errno,
-            )),
-        }
+        Ok(Self {
+            window: Window::reserve(base, (Area::ALL.len() as u64) << shift)?,
+            shift,
+            lengths: [0; Area::ALL.len()],
+        })
     }
 
     /// First address of `area`.
     pub(crate) fn start(&self, area: Area) -> u64 {
-        self.base + ((area as u64) << self.shift)
+        self.window.addresses().start + ((area as u64) << self.shift)
     }
 
     /// One past what is mapped of `area`.
@@ -149,61 +113,19 @@ impl Region {
 
     /// The area of `address`, if it is in the range.
     pub(crate) fn area(&self, address: u64) -> Option<Area> {
-        let index = address.checked_sub(self.base)? >> self.shift;
+        let index = address.checked_sub(self.window.addresses().start)? >> self.shift;
         Area::ALL.get(usize::try_from(index).ok()?).copied()
     }
 
-    /// Maps `length` bytes of `medium` from `offset` on at `address`: at the end of what is mapped
-    /// of a flash area, or over a part of it.
-    pub(crate) fn map_flash(
-        &mut self,
-        address: u64,
-        medium: BorrowedFd<'_>,
-        offset: u64,
-        length: u64,
-    ) -> Result<()> {
-        let area = self
-            .area(address)
-            .expect("flash is mapped inside the range");
-        assert!(area.is_flash() && address <= self.end(area));
-        assert!(address + length <= self.start(area) + self.extent());
-        // SAFETY: the bytes are inside the range that this value owns (asserted), and of a flash
-        // area, of which no slice is out, because this takes `&mut self`.
-        unsafe {
-            rustix::mm::mmap(
-                pointer(address),
-                length as usize,
-                ProtFlags::READ,
-                MapFlags::SHARED | MapFlags::FIXED,
-                medium,
-                offset,
-            )
-        }
-        .map_err(|errno| Error::io("mapping flash", errno))?;
-        let length = address + length - self.start(area);
-        self.lengths[area as usize] = self.lengths[area as usize].max(length);
-        Ok(())
-    }
-
-    /// Takes all flash out of `area`.
-    pub(crate) fn unmap_flash(&mut self, area: Area) -> Result<()> {
+    /// Takes flash out of `area`, but for the first `keep` bytes.
+    pub(crate) fn unmap_flash(&mut self, area: Area, keep: u64) -> Result<()> {
         assert!(area.is_flash());
-        let length = std::mem::take(&mut self.lengths[area as usize]);
-        if length == 0 {
+        let length = self.lengths[area as usize];
+        if length <= keep {
             return Ok(());
         }
-        // SAFETY: the prefix of an area of this value's range; `&mut self` shows that no slice of
-        // it is out.
-        unsafe {
-            rustix::mm::mmap_anonymous(
-                pointer(self.start(area)),
-                length as usize,
-                ProtFlags::empty(),
-                MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED,
-            )
-        }
-        .map_err(|errno| Error::io("unmapping flash", errno))?;
-        Ok(())
+        self.lengths[area as usize] = keep;
+        self.window.hide(self.start(area) + keep, length - keep)
     }
 
     /// Makes `area`, of DRAM, at least `length` bytes long. New memory is zero.
@@ -224,37 +146,24 @@ impl Region {
                 capacity: self.extent(),
             });
         }
-        // SAFETY: memory of an area of this value's range that was inaccessible so far.
-        unsafe {
-            rustix::mm::mprotect(
-                pointer(self.start(area) + old),
-                (wanted - old) as usize,
-                MprotectFlags::READ | MprotectFlags::WRITE,
-            )
-        }
-        .map_err(|errno| Error::io(format!("{wanted} bytes of memory"), errno))?;
+        self.window.open(self.start(area) + old, wanted - old)?;
         self.lengths[area as usize] = wanted;
         Ok(())
     }
 
     /// Gives the memory of `area`, of DRAM, beyond `keep` bytes back; it reads as zeros again.
     pub(crate) fn discard(&mut self, area: Area, keep: u64) {
+        self.discard_from(area, keep, self.lengths[area as usize]);
+    }
+
+    /// The same up to `end` bytes, beyond which nothing has been stored.
+    pub(crate) fn discard_from(&mut self, area: Area, keep: u64, end: u64) {
+        const STEP: u64 = 1 << 16;
         assert!(!area.is_flash());
-        let keep = keep.next_multiple_of(1 << 16);
-        let length = self.lengths[area as usize];
-        if keep < length {
-            // SAFETY: anonymous memory of this value's range, of which no slice is out.
-            let dropped = unsafe {
-                rustix::mm::madvise(
-                    pointer(self.start(area) + keep),
-                    (length - keep) as usize,
-                    Advice::LinuxDontNeed,
-                )
-            };
-            assert!(
-                dropped.is_ok(),
-                "private anonymous memory can be given up: {dropped:?}"
-            );
+        let keep = keep.next_multiple_of(STEP);
+        let end = end.next_multiple_of(STEP).min(self.lengths[area as usize]);
+        if keep < end {
+            self.window.discard(self.start(area) + keep, end - keep);
         }
     }
 
@@ -343,12 +252,28 @@ impl Region {
     }
 }
 
-impl Drop for Region {
-    fn drop(&mut self) {
-        let length = (Area::ALL.len() as u64) << self.shift;
-        // SAFETY: the range was reserved by this value; whoever could point into it borrows the
-        // heap that owns this value.
-        let unmapped = unsafe { rustix::mm::munmap(pointer(self.base), length as usize) };
-        debug_assert!(unmapped.is_ok());
+impl Addresses for Region {
+    /// At the end of what is mapped of a flash area, or over a part of it.
+    fn accepts(&self, address: u64, length: u64) -> bool {
+        self.area(address).is_some_and(|area| {
+            area.is_flash()
+                && address <= self.end(area)
+                && address + length <= self.start(area) + self.extent()
+        })
+    }
+
+    fn show(
+        &mut self,
+        address: u64,
+        medium: BorrowedFd<'_>,
+        offset: u64,
+        length: u64,
+    ) -> Result<()> {
+        assert!(self.accepts(address, length));
+        self.window.show(address, medium, offset, length)?;
+        let area = self.area(address).expect("an area that accepts");
+        let length = address + length - self.start(area);
+        self.lengths[area as usize] = self.lengths[area as usize].max(length);
+        Ok(())
     }
 }

@@ -6,15 +6,50 @@
 
 mod common;
 
-use common::{Change, Op, Plain, Recorder, Rng, found, image, small_options};
+use common::{Change, Op, Part, Plain, Recorder, Rng, found, image, small_options};
 use gordon::flash::{Medium, MemoryMedium};
-use gordon::{Collector, Heap};
+use gordon::{Collector, Heap, Options, sidney};
+use std::cell::Cell;
 use std::sync::Arc;
 
 const SEGMENT: u64 = 64 << 10;
 
+/// What is to be tested.
+#[derive(Clone, Copy)]
+enum How {
+    Gordon(Collector),
+    Sidney,
+}
+
+/// What is tested.
+#[derive(Clone, Copy, PartialEq)]
+enum System {
+    Gordon,
+    /// With a log of so many bytes, and a data segment behind it.
+    Sidney {
+        log: u64,
+    },
+}
+
+impl System {
+    fn open(self, medium: &Arc<Recorder>, options: Options) -> gordon::Result<Heap> {
+        match self {
+            Self::Gordon => Heap::open_on(Arc::clone(medium) as Arc<dyn Medium>, options),
+            Self::Sidney { log } => {
+                let end = medium.length().expect("a length");
+                let part = |range| {
+                    let whole = Arc::clone(medium);
+                    Arc::new(Part { whole, range })
+                };
+                sidney::open_on(part(0..log), part(log..end), None, options)
+            }
+        }
+    }
+}
+
 /// What a workload has left behind.
 struct Run {
+    system: System,
     base: Vec<u8>,
     ops: Vec<Op>,
     /// Operations done when each commit began and when it had returned, and the state after it.
@@ -28,7 +63,7 @@ fn contents(medium: &dyn Medium) -> Vec<u8> {
 }
 
 /// A heap on a medium that records what is written.
-fn recorded(options: gordon::Options) -> (Heap, Arc<Recorder>) {
+fn recorded(options: Options) -> (Heap, Arc<Recorder>) {
     let mut recorder = None;
     let heap = Heap::create_in(
         |length| {
@@ -44,16 +79,46 @@ fn recorded(options: gordon::Options) -> (Heap, Arc<Recorder>) {
     (heap, recorder.expect("was made"))
 }
 
+/// The same on recoverable virtual memory: two disks in one recorder.
+fn recorded_sidney(options: Options) -> (Heap, Arc<Recorder>, System) {
+    const SEGMENTS: u64 = 12;
+    let most = SEGMENTS * SEGMENT * 3 + (1 << 17);
+    let recorder = Recorder::new(MemoryMedium::new(most).expect("memory"));
+    let part = |range| {
+        let whole = Arc::clone(&recorder);
+        Ok(Arc::new(Part { whole, range }) as Arc<dyn Medium>)
+    };
+    let log = Cell::new(0);
+    let make_log = |length| {
+        log.set(length);
+        part(0..length)
+    };
+    let make_segment = |length| part(log.get()..log.get() + length);
+    let size = SEGMENTS * SEGMENT;
+    let heap = sidney::create_in(make_log, make_segment, size, SEGMENT, None, options);
+    let system = System::Sidney { log: log.get() };
+    (heap.expect("a heap"), recorder, system)
+}
+
 /// Runs `commits` commits of random changes, with aborts and collections between them.
-fn run(seed: u64, commits: usize, changes: usize, collector: Collector) -> Run {
+fn run(seed: u64, commits: usize, changes: usize, how: How) -> Run {
     let mut rng = Rng(seed);
-    let mut options = small_options(collector);
     let in_place = seed % 4 >= 2;
-    if in_place {
-        // The log is full before persistent space is.
-        options.limits.persistent_bytes = Some(400 << 10);
-    }
-    let (heap, recorder) = recorded(options);
+    let limits = |collector| {
+        let mut options = small_options(collector);
+        if in_place {
+            // The log is full before persistent space is.
+            options.limits.persistent_bytes = Some(400 << 10);
+        }
+        options
+    };
+    let (heap, recorder, system) = match how {
+        How::Gordon(collector) => {
+            let (heap, recorder) = recorded(limits(collector));
+            (heap, recorder, System::Gordon)
+        }
+        How::Sidney => recorded_sidney(limits(Collector::Stop)),
+    };
     recorder.ops.lock().expect("ops").clear();
     let base = contents(&*recorder);
 
@@ -115,6 +180,7 @@ fn run(seed: u64, commits: usize, changes: usize, collector: Collector) -> Run {
         "collections: {counters:?}"
     );
     Run {
+        system,
         base,
         ops,
         commits: states,
@@ -127,7 +193,9 @@ impl Run {
         let image = image(&self.base, &self.ops, cut, rng);
         let medium = Recorder::new(MemoryMedium::from_bytes(&image).expect("memory"));
         let options = small_options(Collector::AtCommit);
-        let heap = Heap::open_on(Arc::clone(&medium) as Arc<dyn Medium>, options)
+        let heap = self
+            .system
+            .open(&medium, options)
             .unwrap_or_else(|error| panic!("seed {seed}, cut before operation {cut}: {error}"));
         let found = Plain::of(&heap);
         let returned = self
@@ -158,8 +226,10 @@ impl Run {
         drop(heap);
         let again = rng.below(ops.len() + 1);
         let image = common::image(&image, &ops, again, rng);
-        let medium = Arc::new(MemoryMedium::from_bytes(&image).expect("memory"));
-        let heap = Heap::open_on(medium, options)
+        let medium = Recorder::new(MemoryMedium::from_bytes(&image).expect("memory"));
+        let heap = self
+            .system
+            .open(&medium, options)
             .unwrap_or_else(|error| panic!("seed {seed}, cuts before {cut} and {again}: {error}"));
         let found = Plain::of(&heap).expect("a world");
         let expected = found == plain || (again < ops.len() && found == begun);
@@ -174,34 +244,62 @@ fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
-#[test]
-fn every_write_and_sync_of_short_runs() {
-    let seeds = match number("GORDON_SEED") {
+fn seeds() -> std::ops::Range<u64> {
+    match number("GORDON_SEED") {
         Some(seed) => seed..seed + 1,
         None => 0..number("GORDON_SEEDS").unwrap_or(12),
-    };
+    }
+}
+
+/// Cuts the power before every operation of a run.
+fn cut_everywhere(seed: u64, run: &Run) -> usize {
+    let mut rng = Rng(seed ^ 0xC0FFEE);
+    for cut in 0..=run.ops.len() {
+        run.cut(seed, cut, &mut rng);
+    }
+    run.ops.len() + 1
+}
+
+#[test]
+fn every_write_and_sync_of_short_runs() {
     let mut cuts = 0;
-    for seed in seeds {
+    for seed in seeds() {
         let collector = if seed % 2 == 0 {
             Collector::AtCommit
         } else {
             Collector::Stop
         };
-        let run = run(seed, 60, 24, collector);
-        let mut rng = Rng(seed ^ 0xC0FFEE);
-        for cut in 0..=run.ops.len() {
-            run.cut(seed, cut, &mut rng);
-            cuts += 1;
-        }
+        cuts += cut_everywhere(seed, &run(seed, 60, 24, How::Gordon(collector)));
     }
     println!("{cuts} cuts");
+}
+
+#[test]
+fn every_write_and_sync_of_sidney() {
+    let mut cuts = 0;
+    for seed in seeds() {
+        cuts += cut_everywhere(seed, &run(seed, 60, 24, How::Sidney));
+    }
+    println!("{cuts} cuts");
+}
+
+#[test]
+fn samples_of_long_runs_of_sidney() {
+    for seed in 200..204 {
+        let run = run(seed, 1000, 8, How::Sidney);
+        let mut rng = Rng(seed);
+        for _ in 0..200 {
+            let cut = rng.below(run.ops.len() + 1);
+            run.cut(seed, cut, &mut rng);
+        }
+    }
 }
 
 #[test]
 fn samples_of_long_runs() {
     // Long enough for the mini-log to change halves: 1024 entries fit into one.
     for seed in 101..103 {
-        let run = run(seed, 2000, 8, Collector::AtCommit);
+        let run = run(seed, 2000, 8, How::Gordon(Collector::AtCommit));
         let mut rng = Rng(seed);
         for _ in 0..400 {
             let cut = rng.below(run.ops.len() + 1);

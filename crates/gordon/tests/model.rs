@@ -5,7 +5,7 @@ mod common;
 
 use common::{Change, Plain, Rng, found, small_options};
 use gordon::flash::{Medium, MemoryMedium, Model};
-use gordon::{Collector, Error, Heap, Options, Ref, Text, Var};
+use gordon::{Collector, Error, Heap, Options, Ref, Text, Var, sidney};
 use proptest::prelude::*;
 use std::sync::Arc;
 
@@ -42,6 +42,13 @@ fn change(plain: &mut Plain, tx: &gordon::Tx<'_>, seed: u64, count: usize) {
     }
 }
 
+/// A medium in memory, kept beyond the heap on it.
+fn kept(length: u64, medium: &mut Option<Arc<dyn Medium>>) -> gordon::Result<Arc<dyn Medium>> {
+    let made: Arc<dyn Medium> = Arc::new(MemoryMedium::new(length)?);
+    *medium = Some(Arc::clone(&made));
+    Ok(made)
+}
+
 fn check(steps: &[Step], collector: Collector, model: Option<Model>) {
     let options = Options {
         model,
@@ -49,13 +56,28 @@ fn check(steps: &[Step], collector: Collector, model: Option<Model>) {
     };
     let segment = model.map_or(64 << 10, |model| model.segment_bytes());
     let mut medium = None;
-    let make = |length| {
-        let made: Arc<dyn Medium> = Arc::new(MemoryMedium::new(length)?);
-        medium = Some(Arc::clone(&made));
-        Ok(made)
-    };
-    let mut heap = Heap::create_in(make, 32 * segment, segment, options).expect("a heap");
+    let make = |length| kept(length, &mut medium);
+    let heap = Heap::create_in(make, 32 * segment, segment, options).expect("a heap");
     let medium = medium.expect("was made");
+    check_on(steps, heap, &|| Heap::open_on(Arc::clone(&medium), options));
+}
+
+/// The same heap on recoverable virtual memory, whose log is on flash or on disk.
+fn check_sidney(steps: &[Step], log: Option<Model>) {
+    let options = Options {
+        model: log,
+        ..small_options(Collector::Stop)
+    };
+    let (mut log, mut segment) = (None, None);
+    let make_log = |length| kept(length, &mut log);
+    let make_segment = |length| kept(length, &mut segment);
+    let heap = sidney::create_in(make_log, make_segment, 32 << 16, 1 << 16, None, options);
+    let (log, segment) = (log.expect("was made"), segment.expect("was made"));
+    let open = || sidney::open_on(Arc::clone(&log), Arc::clone(&segment), None, options);
+    check_on(steps, heap.expect("a heap"), &open);
+}
+
+fn check_on(steps: &[Step], mut heap: Heap, open: &dyn Fn() -> gordon::Result<Heap>) {
     let (kept, texts) = heap
         .run(|tx| {
             found(tx);
@@ -107,7 +129,7 @@ fn check(steps: &[Step], collector: Collector, model: Option<Model>) {
             Step::Reopen => {
                 handles = None;
                 heap.close().expect("closed");
-                heap = Heap::open_on(Arc::clone(&medium), options).expect("a heap");
+                heap = open().expect("a heap");
                 live = committed.clone();
             }
         }
@@ -124,7 +146,7 @@ fn check(steps: &[Step], collector: Collector, model: Option<Model>) {
         }
     }
     heap.close().expect("closed");
-    let heap = Heap::open_on(medium, options).expect("a heap");
+    let heap = open().expect("a heap");
     assert_eq!(Plain::of(&heap), Some(committed), "after the end");
     heap.report().expect("every object is good");
 }
@@ -150,6 +172,16 @@ proptest! {
     #[test]
     fn on_flash_that_ands(steps in prop::collection::vec(step(), 1..40)) {
         check(&steps, Collector::AtCommit, Some(Model::intel(1)));
+    }
+
+    #[test]
+    fn sidney_on_disk(steps in prop::collection::vec(step(), 1..60)) {
+        check_sidney(&steps, None);
+    }
+
+    #[test]
+    fn sidney_with_a_log_on_flash(steps in prop::collection::vec(step(), 1..40)) {
+        check_sidney(&steps, Some(Model::intel(1)));
     }
 }
 

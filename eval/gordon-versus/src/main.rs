@@ -8,7 +8,7 @@
 mod plain;
 
 use clap::Parser;
-use gordon::{Bytes, Heap, Map, Options, Ref, Var};
+use gordon::{ByteArray, Bytes, Heap, Map, Options, Persist, Ref, Slice, Var, sidney};
 use std::error::Error;
 use std::hint::black_box;
 use std::path::{Path, PathBuf};
@@ -45,7 +45,21 @@ type GordonMap<'t> = Map<'t, u64, Bytes<'t>>;
 
 impl Gordon {
     fn new(folder: &Path) -> Result<Self, Box<dyn Error>> {
-        let heap = Heap::create(&folder.join("gordon"), 256 << 20, Options::default())?;
+        Self::fill(Heap::create(
+            &folder.join("gordon"),
+            256 << 20,
+            Options::default(),
+        )?)
+    }
+
+    /// The same heap on recoverable virtual memory.
+    fn sidney(folder: &Path) -> Result<Self, Box<dyn Error>> {
+        let folder = folder.join("sidney");
+        std::fs::create_dir(&folder)?;
+        Self::fill(sidney::create(&folder, 128 << 20, Options::default())?)
+    }
+
+    fn fill(heap: Heap) -> Result<Self, Box<dyn Error>> {
         heap.update(|tx| {
             let mut map = GordonMap::new();
             for key in 0..KEYS {
@@ -199,6 +213,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let gordon = Gordon::new(folder.path())?;
     let mut stores: Vec<(&str, Box<dyn Store>)> = vec![
         ("gordon", Box::new(gordon)),
+        ("sidney", Box::new(Gordon::sidney(folder.path())?)),
         ("sqlite", Box::new(Sqlite::new(folder.path())?)),
         ("redb", Box::new(Redb::new(folder.path())?)),
         ("lmdb", Box::new(Lmdb::new(folder.path())?)),
@@ -228,6 +243,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     drop(stores);
     together(folder.path(), &arguments)?;
     pauses(folder.path())?;
+    large(folder.path())?;
     reads(folder.path())
 }
 
@@ -262,6 +278,75 @@ fn together(folder: &Path, arguments: &Arguments) -> Result<(), Box<dyn Error>> 
     Ok(())
 }
 
+/// A heap whose objects are large.
+#[derive(Clone, Copy, Persist)]
+struct Large<'t> {
+    blob: Bytes<'t>,
+    changing: ByteArray<'t>,
+    references: Slice<'t, Ref<'t, u64>>,
+    count: Var<'t, u64>,
+}
+
+/// How long commits take beside a collection that copies objects of 50 MB.
+fn large(folder: &Path) -> Result<(), Box<dyn Error>> {
+    const LARGE: usize = 50_000_000;
+    let folder = folder.join("large");
+    std::fs::create_dir(&folder)?;
+    let heap = Heap::create(&folder.join("heap"), 1 << 30, Options::default())?;
+    heap.update(|tx| {
+        let one = tx.alloc(1);
+        tx.set_root(tx.alloc(Large {
+            blob: tx.bytes(&vec![7; LARGE]),
+            changing: tx.byte_array(&vec![8; LARGE]),
+            references: tx.slice(&vec![one; LARGE / 8]),
+            count: tx.var(0),
+        }));
+        Ok(())
+    })?;
+    let commit = |number: u64| {
+        let begun = Instant::now();
+        heap.update(|tx| {
+            let root = tx.root::<Ref<'_, Large<'_>>>()?;
+            let root = root.ok_or_else(|| gordon::Error::abort("no root"))?.read();
+            root.count.write(tx, number);
+            let at = number as usize * 7919 % LARGE;
+            root.changing.write(tx, at, &[number as u8]);
+            Ok(())
+        })
+        .map(|()| begun.elapsed().as_secs_f64() * 1e3)
+    };
+    let (mut quiet, mut beside) = (Vec::new(), Vec::new());
+    // Commits go on while another thread has all of it collected, again and again.
+    std::thread::scope(|scope| {
+        let collector = scope.spawn(|| {
+            (0..4).try_for_each(|_| {
+                std::thread::sleep(Duration::from_millis(100));
+                heap.start_collection()?;
+                while heap.is_collecting() {
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+                Ok::<(), gordon::Error>(())
+            })
+        });
+        let mut number = 0;
+        while !collector.is_finished() {
+            number += 1;
+            let running = heap.is_collecting();
+            let took = commit(number)?;
+            if running || heap.is_collecting() {
+                beside.push(took);
+            } else {
+                quiet.push(took);
+            }
+        }
+        collector.join().expect("no panic")
+    })?;
+    println!("objects of 50 MB: a byte string, a byte array, 6 million references");
+    tell(&mut quiet, &mut beside);
+    println!("  persistent collections: {}", heap.counters().persistent);
+    Ok(())
+}
+
 /// How long commits take while persistent collections run beside them, and while none does.
 fn pauses(folder: &Path) -> Result<(), Box<dyn Error>> {
     let folder = folder.join("pauses");
@@ -286,7 +371,13 @@ fn pauses(folder: &Path) -> Result<(), Box<dyn Error>> {
             quiet.push(took);
         }
     }
-    for (name, times) in [("without", &mut quiet), ("during", &mut beside)] {
+    tell(&mut quiet, &mut beside);
+    println!("  persistent collections: {}", heap.counters().persistent);
+    Ok(())
+}
+
+fn tell(quiet: &mut [f64], beside: &mut [f64]) {
+    for (name, times) in [("without", quiet), ("during", beside)] {
         times.sort_unstable_by(f64::total_cmp);
         if let (Some(most), middle) = (times.last(), times.len() / 2) {
             let p99 = times[times.len() * 99 / 100];
@@ -297,8 +388,6 @@ fn pauses(folder: &Path) -> Result<(), Box<dyn Error>> {
             );
         }
     }
-    println!("  persistent collections: {}", heap.counters().persistent);
-    Ok(())
 }
 
 /// Look-ups in a map of a million keys, and in the same tree in boxes.

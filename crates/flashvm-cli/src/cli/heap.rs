@@ -3,10 +3,11 @@
 use super::args::{HeapBenchArgs, HeapCommand, HeapInitArgs, HeapPathArgs};
 use super::refusal::Refusal;
 use super::units::{Size, count};
+use super::write_out;
 use gordon::flash::{FileMedium, State};
 use gordon::{Collector, Error, Heap, Options, Report, Var};
 use serde::Serialize;
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -30,7 +31,7 @@ pub(crate) fn heap(command: &HeapCommand) -> Result<ExitCode, Refusal> {
 fn refusal(path: &Path, error: &Error) -> Refusal {
     Refusal::new(match error {
         // These name it themselves.
-        Error::Io { .. } | Error::Locked(_) => error.to_string(),
+        Error::Io { .. } | Error::Locked(_) | Error::Occupied(_) => error.to_string(),
         error => format!("{}: {error}", path.display()),
     })
 }
@@ -58,13 +59,12 @@ fn init(args: &HeapInitArgs) -> Result<ExitCode, Refusal> {
         }
         error => refusal(&args.path, &error),
     })?;
-    println!(
-        "{}: a heap, persistent key {:016x}",
-        args.path.display(),
-        heap.key()
-    );
+    let key = heap.key();
     heap.close().map_err(|error| refusal(&args.path, &error))?;
-    Ok(ExitCode::SUCCESS)
+    write_out(&format!(
+        "{}: a heap, persistent key {key:016x}\n",
+        args.path.display()
+    ))
 }
 
 fn inspect(path: &Path) -> Result<Report, Error> {
@@ -130,54 +130,50 @@ impl Info {
             log_bytes: report.log_bytes,
         }
     }
+
+    fn text(&self) -> String {
+        let root = if self.has_root { "set" } else { "not set" };
+        format!(
+            "{}: format {}, persistent key {}
+  bank       {} in {} segments of {}
+  segments   {} allocated, {} erased, {} to be erased, {} retired
+  erases     {} to {} a segment
+  addresses  from {}
+  root       {root}
+  immutable  {} in {} objects, garbage included
+  mutable    {} in {} objects, garbage included
+  log        {}
+",
+            self.path,
+            self.format,
+            self.key,
+            Size(self.bank_bytes),
+            self.segments,
+            Size(self.segment_bytes),
+            self.segments_allocated,
+            self.segments_erased,
+            self.segments_dirty,
+            self.segments_retired,
+            self.erases_min,
+            self.erases_max,
+            self.base,
+            Size(self.immutable_bytes),
+            count(self.immutable_objects),
+            Size(self.mutable_bytes),
+            count(self.mutable_objects),
+            Size(self.log_bytes),
+        )
+    }
 }
 
 fn json(value: &impl Serialize) -> String {
-    serde_json::to_string(value).expect("plain data has a JSON form")
+    serde_json::to_string(value).expect("plain data has a JSON form") + "\n"
 }
 
 fn info(args: &HeapPathArgs) -> Result<ExitCode, Refusal> {
     let report = inspect(&args.path).map_err(|error| refusal(&args.path, &error))?;
     let info = Info::new(&args.path, &report);
-    if args.json {
-        println!("{}", json(&info));
-        return Ok(ExitCode::SUCCESS);
-    }
-    println!(
-        "{}: format {}, persistent key {}",
-        info.path, info.format, info.key
-    );
-    println!(
-        "  bank       {} in {} segments of {}",
-        Size(info.bank_bytes),
-        info.segments,
-        Size(info.segment_bytes)
-    );
-    println!(
-        "  segments   {} allocated, {} erased, {} to be erased, {} retired",
-        info.segments_allocated, info.segments_erased, info.segments_dirty, info.segments_retired
-    );
-    println!(
-        "  erases     {} to {} a segment",
-        info.erases_min, info.erases_max
-    );
-    println!("  addresses  from {}", info.base);
-    println!(
-        "  root       {}",
-        if info.has_root { "set" } else { "not set" }
-    );
-    println!(
-        "  immutable  {} in {} objects, garbage included",
-        Size(info.immutable_bytes),
-        count(info.immutable_objects)
-    );
-    println!(
-        "  mutable    {} in {} objects, garbage included",
-        Size(info.mutable_bytes),
-        count(info.mutable_objects)
-    );
-    println!("  log        {}", Size(info.log_bytes));
-    Ok(ExitCode::SUCCESS)
+    write_out(&if args.json { json(&info) } else { info.text() })
 }
 
 fn check(args: &HeapPathArgs) -> Result<ExitCode, Refusal> {
@@ -207,20 +203,20 @@ fn check(args: &HeapPathArgs) -> Result<ExitCode, Refusal> {
         },
         Err(error) => return Err(refusal(&args.path, &error)),
     };
-    if args.json {
-        println!("{}", json(&checked));
+    let written = write_out(&if args.json {
+        json(&checked)
     } else if let Some(damage) = &checked.damage {
-        println!("{}: {damage}", checked.path);
+        format!("{}: {damage}\n", checked.path)
     } else {
-        println!(
-            "{}: good: {} objects, {} pointers, all checksums",
+        format!(
+            "{}: good: {} objects, {} pointers, all checksums\n",
             checked.path,
             count(checked.objects),
             count(checked.pointers)
-        );
-    }
+        )
+    })?;
     Ok(if checked.good {
-        ExitCode::SUCCESS
+        written
     } else {
         ExitCode::from(DAMAGED)
     })
@@ -241,30 +237,26 @@ fn collect(args: &HeapPathArgs) -> Result<ExitCode, Refusal> {
     heap.collect().map_err(refused)?;
     let after = heap.report().map_err(refused)?;
     heap.close().map_err(refused)?;
-    if args.json {
-        #[derive(Serialize)]
-        struct Collected {
-            before: Info,
-            after: Info,
-        }
-        let info = |report| Info::new(&args.path, report);
-        println!(
-            "{}",
-            json(&Collected {
-                before: info(&before),
-                after: info(&after)
-            })
-        );
+    #[derive(Serialize)]
+    struct Collected {
+        before: Info,
+        after: Info,
+    }
+    let info = |report| Info::new(&args.path, report);
+    let bytes = |report: &Report| Size(report.immutable_bytes + report.mutable_bytes);
+    write_out(&if args.json {
+        json(&Collected {
+            before: info(&before),
+            after: info(&after),
+        })
     } else {
-        let bytes = |report: &Report| Size(report.immutable_bytes + report.mutable_bytes);
-        println!(
-            "{}: {} before, {} after",
+        format!(
+            "{}: {} before, {} after\n",
             args.path.display(),
             bytes(&before),
             bytes(&after)
-        );
-    }
-    Ok(ExitCode::SUCCESS)
+        )
+    })
 }
 
 #[derive(Debug, Serialize)]
@@ -336,18 +328,15 @@ fn bench(args: &HeapBenchArgs) -> Result<ExitCode, Refusal> {
         syncs: heap.bank_counters().syncs - syncs,
     };
     heap.close().map_err(refused)?;
-    if args.json {
-        println!("{}", json(&bench));
+    let Latency { p50, p99, max } = bench.latency_us;
+    write_out(&if args.json {
+        json(&bench)
     } else {
-        let Latency { p50, p99, max } = bench.latency_us;
-        println!(
-            "{} commits in {seconds:.2} s: {:.0} a second, p50 {p50:.0} us, p99 {p99:.0} us, max {max:.0} us, {} syncs",
+        format!(
+            "{} commits in {seconds:.2} s: {:.0} a second, p50 {p50:.0} us, p99 {p99:.0} us, max {max:.0} us, {} syncs\n",
             count(bench.commits),
             bench.commits_per_s,
             count(bench.syncs)
-        );
-    }
-    // What was said is said: a closed pipe is no failure of the measurement.
-    let _ = std::io::stdout().flush();
-    Ok(ExitCode::SUCCESS)
+        )
+    })
 }

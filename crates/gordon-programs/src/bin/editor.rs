@@ -6,10 +6,12 @@ use crossterm::event::{Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use crossterm::{cursor, execute, queue, style, terminal};
 use gordon::{Heap, Options};
 use gordon_programs::editor::{Key, Screen, press, screen, text};
+use gordon_programs::write_out;
 use std::error::Error;
-use std::io::{self, BufRead, Write};
+use std::io::{self, BufRead, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use unicode_width::UnicodeWidthChar;
 
 const HELP: &str = "\
 A text editor that commits at every key.
@@ -23,6 +25,7 @@ Keys: arrows, Home, End, Backspace, Delete; Ctrl-Z undoes, without limit; Ctrl-Q
 Example:
   gordon-editor notes.heap && gordon-editor --text notes.heap > notes.txt";
 
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum What {
     Edit,
     Text,
@@ -35,8 +38,10 @@ fn main() -> ExitCode {
     for argument in std::env::args_os().skip(1) {
         match argument.to_str() {
             Some("--help" | "-h") => {
-                println!("{HELP}");
-                return ExitCode::SUCCESS;
+                return match write_out(&format!("{HELP}\n")) {
+                    Ok(()) => ExitCode::SUCCESS,
+                    Err(error) => refuse(&format!("standard output: {error}")),
+                };
             }
             Some("--text") => what = What::Text,
             Some("--keys") => what = What::Keys,
@@ -52,9 +57,13 @@ fn main() -> ExitCode {
     let Some(path) = path else {
         return refuse("no heap: write gordon-editor HEAP");
     };
-    let done = open(&path).and_then(|heap| match what {
+    let terminal = io::stdin().is_terminal() && io::stdout().is_terminal();
+    if what == What::Edit && !terminal {
+        return refuse("standard input and output must be a terminal: see --text and --keys");
+    }
+    let done = open(&path, what).and_then(|heap| match what {
         What::Edit => edit(&heap),
-        What::Text => print(&heap),
+        What::Text => Ok(write_out(&heap.view(text)?)?),
         What::Keys => keys(&heap),
     });
     match done {
@@ -68,23 +77,16 @@ fn refuse(line: &str) -> ExitCode {
     ExitCode::from(2)
 }
 
-fn open(path: &Path) -> Result<Heap, Box<dyn Error>> {
-    Ok(if path.exists() {
+fn open(path: &Path, what: What) -> Result<Heap, Box<dyn Error>> {
+    Ok(if path.exists() || what == What::Text {
         Heap::open(path, Options::default())?
     } else {
         Heap::create(path, 64 << 20, Options::default())?
     })
 }
 
-fn print(heap: &Heap) -> Result<(), Box<dyn Error>> {
-    let text = heap.view(text)?;
-    io::stdout().write_all(text.as_bytes())?;
-    Ok(())
-}
-
 /// One key a line: a character, or a name in brackets.
 fn keys(heap: &Heap) -> Result<(), Box<dyn Error>> {
-    let mut out = io::stdout().lock();
     for (number, line) in io::stdin().lock().lines().enumerate() {
         let line = line?;
         let mut chars = line.chars();
@@ -100,8 +102,7 @@ fn keys(heap: &Heap) -> Result<(), Box<dyn Error>> {
             _ => return Err(format!("'{line}' is no key").into()),
         };
         press(heap, key)?;
-        writeln!(out, "{}", number + 1)?;
-        out.flush()?;
+        write_out(&format!("{}\n", number + 1))?;
     }
     Ok(())
 }
@@ -128,7 +129,11 @@ impl Drop for Raw {
 fn edit(heap: &Heap) -> Result<(), Box<dyn Error>> {
     let raw = Raw::enter()?;
     loop {
-        let (width, height) = terminal::size()?;
+        // A terminal that does not know its size is drawn as one of the usual size.
+        let (width, height) = match terminal::size() {
+            Ok((width @ 1.., height @ 1..)) => (width, height),
+            _ => (80, 24),
+        };
         let (width, height) = (usize::from(width), usize::from(height));
         draw(
             &heap.view(|view| screen(view, height.saturating_sub(1).max(1)))?,
@@ -175,35 +180,62 @@ fn meaning(key: KeyEvent) -> Meaning {
     })
 }
 
+/// A character as it is shown, and how many columns it takes.
+fn shown(c: char) -> (char, usize) {
+    let c = if c.is_control() { ' ' } else { c };
+    (c, c.width().unwrap_or(0))
+}
+
+/// The part of a line that fits into `width` columns, without its first `skip` characters.
+fn part(line: &str, skip: usize, width: usize) -> String {
+    let mut used = 0;
+    let fits = |&(_, columns): &(char, usize)| {
+        used += columns;
+        used <= width
+    };
+    let part = line.chars().skip(skip).map(shown).take_while(fits);
+    part.map(|(c, _)| c).collect()
+}
+
 fn draw(screen: &Screen, width: usize, height: usize) -> io::Result<()> {
     let mut out = io::stdout().lock();
-    queue!(out, terminal::Clear(terminal::ClearType::All))?;
     // A line that is longer than the screen is shown around the cursor.
-    let skip = (screen.column as usize + 1).saturating_sub(width);
-    for (row, line) in screen.lines.iter().enumerate() {
-        let shown: String = line
-            .chars()
-            .skip(skip)
-            .take(width)
-            .map(|c| if c.is_control() { ' ' } else { c })
-            .collect();
-        queue!(out, cursor::MoveTo(0, row as u16), style::Print(shown))?;
+    let before: Vec<usize> = (screen.lines[screen.cursor_line].chars())
+        .take(screen.column as usize)
+        .map(|c| shown(c).1)
+        .collect();
+    let mut column: usize = before.iter().sum();
+    let mut skip = 0;
+    while column >= width.max(1) {
+        column -= before[skip];
+        skip += 1;
     }
+    queue!(out, cursor::Hide)?;
     let status = format!(
         "line {}, column {}, {} keys, every one stable. Ctrl-Z undoes, Ctrl-Q leaves",
         screen.row + 1,
         screen.column + 1,
         screen.keys
     );
-    let status: String = status.chars().take(width).collect();
+    let last = height.saturating_sub(1);
+    for row in 0..height {
+        let line = match screen.lines.get(row) {
+            // One line alone: the text is more important.
+            _ if row == last && row > 0 => part(&status, 0, width),
+            Some(line) => part(line, skip, width),
+            None => String::new(),
+        };
+        queue!(
+            out,
+            cursor::MoveTo(0, row as u16),
+            terminal::Clear(terminal::ClearType::CurrentLine),
+            style::Print(line)
+        )?;
+    }
     queue!(
         out,
-        cursor::MoveTo(0, height.saturating_sub(1) as u16),
-        style::Print(status),
-        cursor::MoveTo(
-            (screen.column as usize - skip) as u16,
-            screen.cursor_line as u16
-        )
+        cursor::MoveTo(column as u16, screen.cursor_line as u16),
+        cursor::Show
     )?;
     out.flush()
 }

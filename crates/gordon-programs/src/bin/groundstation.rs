@@ -7,6 +7,7 @@
 
 use gordon::{Heap, Options};
 use gordon_programs::groundstation::{acknowledge, pending, receive};
+use gordon_programs::write_out;
 use std::error::Error;
 use std::net::{SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
@@ -33,12 +34,15 @@ struct Arguments {
 
 fn main() -> ExitCode {
     if std::env::args().any(|argument| argument == "--help" || argument == "-h") {
-        println!("{HELP}");
-        return ExitCode::SUCCESS;
+        return done(write_out(&format!("{HELP}\n")).map_err(Into::into));
     }
     let ran = arguments()
         .map_err(Into::into)
         .and_then(|arguments| run(&arguments));
+    done(ran)
+}
+
+fn done(ran: Result<(), Box<dyn Error>>) -> ExitCode {
     match ran {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -98,7 +102,7 @@ fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     let heap = open(&arguments.heap)?;
     let socket = UdpSocket::bind(arguments.listen)
         .map_err(|error| format!("{}: {error}", arguments.listen))?;
-    println!("{}", socket.local_addr()?);
+    write_out(&format!("{}\n", socket.local_addr()?))?;
     let mut acknowledged = 0;
     let mut waiting = heap.view(pending)?.1;
     for (number, data) in &waiting {

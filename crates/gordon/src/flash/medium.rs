@@ -7,7 +7,7 @@ use rustix::io::{Errno, ReadWriteFlags};
 use std::fs::File;
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
-use std::os::unix::fs::{FileExt, FileTypeExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 
 /// Storage of a bank. Reads go through a shared mapping of [`Medium::descriptor`], so whatever
@@ -41,7 +41,8 @@ impl FileMedium {
     /// leaves nothing behind. A block device is used as far as `length`.
     ///
     /// # Errors
-    /// The path exists as a file, is in use, or cannot be written.
+    /// The path exists as a file, or as a device that holds something; it is in use, or cannot be
+    /// written.
     pub fn create(path: &Path, length: u64, progress: &mut dyn FnMut(u64)) -> Result<Self> {
         let failed = |error: io::Error| Error::io(format!("making {}", path.display()), error);
         let kind = std::fs::symlink_metadata(path).map(|_| std::fs::metadata(path));
@@ -55,6 +56,7 @@ impl FileMedium {
                     expected: length,
                 });
             }
+            medium.refuse_data(path)?;
             medium.fill(length, progress).map_err(failed)?;
             return Ok(medium);
         }
@@ -107,6 +109,25 @@ impl FileMedium {
         Ok(medium)
     }
 
+    /// A device is made a bank only if it begins with nothing: zeros, or erased flash.
+    fn refuse_data(&self, path: &Path) -> Result<()> {
+        let mut front = vec![0; 1 << 20];
+        let length = self
+            .length()
+            .map_err(|error| Error::io("measuring the bank", error))?;
+        front.truncate(length.min(front.len() as u64) as usize);
+        self.read(0, &mut front)
+            .map_err(|error| Error::io(format!("reading {}", path.display()), error))?;
+        let blank = [0, 0xFF]
+            .iter()
+            .any(|blank| front.iter().all(|byte| byte == blank));
+        if blank {
+            Ok(())
+        } else {
+            Err(Error::Occupied(path.display().to_string()))
+        }
+    }
+
     fn reserve(&self, length: u64) -> io::Result<()> {
         match rustix::fs::fallocate(&self.0, FallocateFlags::empty(), 0, length) {
             Err(Errno::OPNOTSUPP) => Ok(rustix::fs::ftruncate(&self.0, length)?),
@@ -132,11 +153,16 @@ impl FileMedium {
     /// # Errors
     /// It cannot be opened, or another process has it.
     pub fn open(path: &Path) -> Result<Self> {
-        let file = File::options()
-            .read(true)
-            .write(true)
-            .open(path)
-            .map_err(|error| Error::io(format!("opening {}", path.display()), error))?;
+        let mut options = File::options();
+        options.read(true).write(true);
+        if std::fs::metadata(path).is_ok_and(|found| found.file_type().is_block_device()) {
+            // The kernel refuses a device that is mounted, or opened like this by somebody else.
+            options.custom_flags(OFlags::EXCL.bits() as i32);
+        }
+        let file = options.open(path).map_err(|error| match error.kind() {
+            io::ErrorKind::ResourceBusy => Error::Locked(path.display().to_string()),
+            _ => Error::io(format!("opening {}", path.display()), error),
+        })?;
         lock(&file, path)?;
         Ok(Self(file))
     }

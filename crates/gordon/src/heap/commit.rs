@@ -24,6 +24,8 @@ struct CommitGc {
     immutable: u64,
     staged: Vec<u64>,
     mutable: Space,
+    /// Whether immutable objects go there as well.
+    all_in_dram: bool,
     /// Headers that forwarding addresses replaced.
     forwarded: Vec<(u64, u64)>,
     /// Pointers in persistent space that were replaced: where, and by what address before.
@@ -40,7 +42,7 @@ impl CommitGc {
             return Ok(word);
         }
         let header = Header(word);
-        let copy = if header.is_mutable() {
+        let copy = if header.is_mutable() || self.all_in_dram {
             let copy = self.mutable.take(region, header.words())?;
             region.copy(address, copy, header.words());
             copy
@@ -116,13 +118,19 @@ impl State {
             self.store_list.clear();
             return Ok(None);
         }
-        let appended = match self.append() {
-            Err(Error::Full { .. } | Error::WornOut { .. }) => {
-                self.collect_now()?;
-                self.append()
-            }
-            appended => appended,
-        }?;
+        let no_room = |appended: &Result<u64>| {
+            matches!(appended, Err(Error::Full { .. } | Error::WornOut { .. }))
+        };
+        let mut appended = self.append();
+        if no_room(&appended) && self.leftover.is_some() {
+            self.give_back(true).map_err(|error| self.fail(error))?;
+            appended = self.append();
+        }
+        if no_room(&appended) {
+            self.collect_now()?;
+            appended = self.append();
+        }
+        let appended = appended?;
         self.counters.commits += 1;
         self.note_dirty();
         self.store_list.clear();
@@ -136,6 +144,7 @@ impl State {
             immutable: self.immutable.next,
             staged: Vec::new(),
             mutable: self.mutable,
+            all_in_dram: self.data_segment.is_some(),
             forwarded: Vec::new(),
             fixed: Vec::new(),
         };
@@ -175,24 +184,35 @@ impl State {
         }
         if gc.staged.is_empty() {
             // Nothing immutable is new.
-        } else if self.takes_data(gc) {
+        } else if self.is_record_all(gc) {
             record.data(gc.immutable, &gc.staged);
         } else {
             record.extent(Extent::of(gc.immutable, &gc.staged));
         }
         let immutable_end = gc.immutable + gc.staged.len() as u64 * WORD;
         self.room(immutable_end, self.log.next + record.bytes())?;
+        if let Some(segment) = &self.data_segment {
+            let (live, capacity) = (gc.mutable.used(&self.region), segment.capacity());
+            if live > capacity {
+                return Err(Error::Full { live, capacity });
+            }
+        }
         Ok(record)
     }
 
-    /// Whether immutable data goes into the log as well. On a real bank that makes a small commit one
-    /// write; the data itself reaches the bank with the next sync.
-    fn takes_data(&self, gc: &CommitGc) -> bool {
+    /// Whether the record holds all of the commit. On a real bank immutable data goes into it as well
+    /// if there is little: a small commit is one write, and the data itself reaches the bank with the
+    /// next sync.
+    fn is_record_all(&self, gc: &CommitGc) -> bool {
         const SMALL: usize = 4096;
-        self.bank.model().is_none() && gc.staged.len() <= SMALL
+        match self.data_segment {
+            Some(_) => true,
+            None => self.bank.model().is_none() && gc.staged.len() <= SMALL,
+        }
     }
 
     fn write_commit(&mut self, gc: &CommitGc, record: Record) -> Result<u64> {
+        let begun = self.bank.now();
         if !gc.staged.is_empty() {
             self.bank
                 .write(gc.immutable, bytemuck::cast_slice(&gc.staged))?;
@@ -202,17 +222,21 @@ impl State {
             push_extent(&mut self.extents, extent, &self.region);
         }
         self.counters.log_bytes += record.bytes();
+        for (address, words) in record.writes() {
+            self.touch(address, words);
+        }
         self.committed_bytes = gc.staged.len() as u64 * WORD + record.bytes();
         self.mutable = gc.mutable;
         self.sequence += 1;
-        let (words, hash) = record.seal(self.sequence, self.durable.stable(), self.log_hash);
-        let bytes: &[u8] = bytemuck::cast_slice(&words);
         let at = self.log.next;
+        let stable = self.durable.stable();
+        let (words, hash) = record.seal(at, self.sequence, stable, self.log_hash);
+        let bytes: &[u8] = bytemuck::cast_slice(&words);
         self.bank.write(at, bytes)?;
         self.log.next += bytes.len() as u64;
         self.log_hash = hash;
         let together = self.bank.offset_of(at, bytes.len() as u64);
-        match together.filter(|_| self.takes_data(gc)) {
+        match together.filter(|_| self.is_record_all(gc)) {
             Some(offset) => {
                 self.unsynced_bytes += gc.staged.len() as u64 * WORD;
                 self.durable.appended_at(self.sequence, offset, bytes);
@@ -222,6 +246,7 @@ impl State {
                 self.durable.appended(self.sequence);
             }
         }
+        self.committed_ns = self.bank.now() - begun;
         Ok(self.sequence)
     }
 
@@ -273,8 +298,12 @@ impl State {
         let segment = self.segment();
         let immutable = immutable_end - self.region.start(self.immutable.area);
         let mutable = self.mutable.used(&self.region);
-        // Checksums of extents and headers of records come to less than a sixteenth.
-        let log = mutable + mutable / 16 + immutable / 64;
+        // Checksums of extents and headers of records come to less than a sixteenth. Sidney's new
+        // log holds checksums of pages alone.
+        let log = match self.data_segment {
+            Some(_) => mutable / 256,
+            None => mutable + mutable / 16 + immutable / 64,
+        };
         let had = |area: Area| (self.region.end(area) - self.region.start(area)) / segment;
         let copies = immutable
             .div_ceil(segment)

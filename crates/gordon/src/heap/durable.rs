@@ -112,6 +112,10 @@ impl Durable {
     /// Returns when `sequence` is stable.
     pub(crate) fn wait(&self, sequence: u64) -> Result<()> {
         let mut progress = self.lock();
+        assert!(
+            sequence <= progress.appended,
+            "state {sequence} has been written"
+        );
         loop {
             if let Some(why) = &progress.failure {
                 return Err(Error::Failed(why.clone()));

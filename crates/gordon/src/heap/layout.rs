@@ -3,9 +3,7 @@
 
 use super::recover;
 use crate::error::{Error, Result};
-use crate::flash::{
-    Bank, Erase, Identity, MAX_SEGMENT, MAX_SEGMENTS, MIN_SEGMENT, MemoryMedium, Model,
-};
+use crate::flash::{Bank, Erase, Holds, Identity, MAX_SEGMENT, MIN_SEGMENT, MemoryMedium, Model};
 use crate::region::Area;
 use std::sync::Arc;
 
@@ -20,36 +18,18 @@ pub(super) fn segment_bytes(size: u64) -> u64 {
         .clamp(MIN_SEGMENT, MAX_SEGMENT)
 }
 
-pub(super) fn identity_for(size: u64, ways: u32, segment_bytes: u64) -> Result<Identity> {
-    let segments = size / segment_bytes;
-    if segments < LEAST_SEGMENTS {
+/// The identity of a heap of about `size` bytes.
+pub(super) fn identity_for(
+    holds: Holds,
+    size: u64,
+    ways: u64,
+    segment_bytes: u64,
+) -> Result<Identity> {
+    if size / segment_bytes < LEAST_SEGMENTS {
         let least = LEAST_SEGMENTS * segment_bytes;
         return Err(Error::TooSmall { found: size, least });
     }
-    if segments > MAX_SEGMENTS {
-        return Err(Error::TooLarge {
-            found: size,
-            most: MAX_SEGMENTS * segment_bytes,
-        });
-    }
-    let mut random = [0_u8; 16];
-    rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())
-        .map_err(|errno| Error::io("choosing a key", errno))?;
-    let (key, place) = random.split_at(8);
-    let number = |bytes: &[u8]| u64::from_ne_bytes(bytes.try_into().expect("eight bytes"));
-    let mut identity = Identity {
-        segment_bytes,
-        segments,
-        base: 0,
-        key: number(key).max(1),
-        ways,
-    };
-    // Between what sanitizers use below and where Linux puts programs and libraries above.
-    const LOWEST: u64 = 0x2000_0000_0000;
-    const HIGHEST: u64 = 0x5000_0000_0000;
-    let stride = 16 << recover::area_shift(&identity);
-    identity.base = LOWEST + number(place) % ((HIGHEST - LOWEST) / stride) * stride;
-    Ok(identity)
+    Identity::new(holds, size / segment_bytes, segment_bytes, ways)
 }
 
 /// What an emulated bank reaches, in bytes a second of its modelled time (Table 3).
@@ -68,7 +48,7 @@ pub struct Bandwidths {
 pub fn bandwidths(model: Model) -> Result<Bandwidths> {
     let model = model.with_erase(Erase::Waiting);
     let segment = model.segment_bytes();
-    let identity = identity_for(LEAST_SEGMENTS * segment, model.ways as u32, segment)?;
+    let identity = Identity::new(Holds::Heap, LEAST_SEGMENTS, segment, model.ways)?;
     let medium = Arc::new(MemoryMedium::new(identity.length())?);
     let mut bank = Bank::create(medium, identity, Some(model))?;
     let mut region = recover::region_for(&identity)?;

@@ -12,13 +12,14 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 const RECORD: u64 = u64::from_le_bytes(*b"GorLog1\n");
 const MINI: u64 = u64::from_le_bytes(*b"GorMin1\n");
 /// Words of a record before its entries: magic, sequence number, newest stable state, words of
-/// entries, checksum of these four, checksum of the chain.
+/// entries, checksum of these four under the record's address, checksum of the chain.
 const RECORD_HEADER: usize = 6;
 /// Bytes of a mini-log entry.
 pub(crate) const MINI_BYTES: u64 = 64;
 const WRITE: u64 = 1;
 const EXTENT: u64 = 2;
 const DATA: u64 = 3;
+const SUMS: u64 = 4;
 
 /// Bytes of immutable space that were written together, and their checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,6 +58,10 @@ impl Record {
         }
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.words.len() == RECORD_HEADER
+    }
+
     /// Bytes so far.
     pub(crate) fn bytes(&self) -> u64 {
         self.words.len() as u64 * WORD
@@ -80,11 +85,33 @@ impl Record {
         self.words.extend_from_slice(words);
     }
 
-    /// Closes the record after one with the checksum `previous`; returns its words and checksum.
-    pub(crate) fn seal(mut self, sequence: u64, stable: u64, previous: u64) -> (Vec<u64>, u64) {
+    /// Checksums of the pages of a data segment, from that of `address` on.
+    pub(crate) fn sums(&mut self, address: u64, sums: &[u64]) {
+        self.words.push(address);
+        self.words.push((sums.len() as u64) << 8 | SUMS);
+        self.words.extend_from_slice(sums);
+    }
+
+    /// What is to be written where: address and number of words.
+    pub(crate) fn writes(&self) -> impl Iterator<Item = (u64, u64)> {
+        entries(&self.words[RECORD_HEADER..]).filter_map(|entry| match entry {
+            Some(Entry::Write { address, words }) => Some((address, words.len() as u64)),
+            _ => None,
+        })
+    }
+
+    /// Closes the record, which goes to `at`, after one with the checksum `previous`; returns its words
+    /// and checksum.
+    pub(crate) fn seal(
+        mut self,
+        at: u64,
+        sequence: u64,
+        stable: u64,
+        previous: u64,
+    ) -> (Vec<u64>, u64) {
         let entries = (self.words.len() - RECORD_HEADER) as u64;
         self.words[..4].copy_from_slice(&[RECORD, sequence, stable, entries]);
-        self.words[4] = hash(RECORD, &self.words[..4]);
+        self.words[4] = hash(at, &self.words[..4]);
         let hash = hash(previous, &self.words);
         self.words[5] = hash;
         (self.words, hash)
@@ -102,10 +129,10 @@ pub(crate) struct RecordFront {
 }
 
 impl RecordFront {
-    /// The front at the start of `words`, if there is one.
-    pub(crate) fn read(words: &[u64]) -> Option<Self> {
+    /// The front at the start of `words`, which lie at address `at`, if there is one.
+    pub(crate) fn read(at: u64, words: &[u64]) -> Option<Self> {
         let (&[magic, sequence, stable, entries, own], _) = words.split_first_chunk()?;
-        if magic != RECORD || own != hash(RECORD, &words[..4]) {
+        if magic != RECORD || own != hash(at, &words[..4]) {
             return None;
         }
         Some(Self {
@@ -113,6 +140,14 @@ impl RecordFront {
             stable,
             entries: usize::try_from(entries).ok()?,
         })
+    }
+
+    /// Whether the whole record, at address `at`, lies in one sector: then it was written whole
+    /// or not at all.
+    pub(crate) fn is_in_one_sector(&self, at: u64) -> bool {
+        const SECTOR: u64 = 512;
+        let words = RECORD_HEADER.saturating_add(self.entries) as u64;
+        at % SECTOR + words.saturating_mul(WORD) <= SECTOR
     }
 }
 
@@ -129,12 +164,14 @@ pub(crate) struct Read<'a> {
 pub(crate) enum Entry<'a> {
     Write { address: u64, words: &'a [u64] },
     Data { address: u64, words: &'a [u64] },
+    Sums { address: u64, sums: &'a [u64] },
     Extent(Extent),
 }
 
-/// Takes the first record off `log`, if it is whole and follows one with checksum `previous`.
-pub(crate) fn next_record<'a>(log: &mut &'a [u64], previous: u64) -> Option<Read<'a>> {
-    let front = RecordFront::read(log)?;
+/// Takes the first record off `log`, which lies at address `at`, if it is whole and follows one with
+/// checksum `previous`.
+pub(crate) fn next_record<'a>(at: u64, log: &mut &'a [u64], previous: u64) -> Option<Read<'a>> {
+    let front = RecordFront::read(at, log)?;
     let length = RECORD_HEADER.checked_add(front.entries)?;
     let (record, rest) = log.split_at_checked(length)?;
     let mut words = record.to_vec();
@@ -168,7 +205,7 @@ fn next_entry<'a>(words: &mut &'a [u64]) -> Option<Entry<'a>> {
     let (&[address, length], rest) = words.split_first_chunk()?;
     let (kind, length) = (length & 0xFF, length >> 8);
     match kind {
-        WRITE | DATA => {
+        WRITE | DATA | SUMS => {
             let (data, rest) = rest.split_at_checked(usize::try_from(length).ok()?)?;
             *words = rest;
             Some(match kind {
@@ -176,9 +213,13 @@ fn next_entry<'a>(words: &mut &'a [u64]) -> Option<Entry<'a>> {
                     address,
                     words: data,
                 },
-                _ => Entry::Data {
+                DATA => Entry::Data {
                     address,
                     words: data,
+                },
+                _ => Entry::Sums {
+                    address,
+                    sums: data,
                 },
             })
         }
@@ -260,17 +301,18 @@ mod tests {
         let mut first = Record::new();
         first.write(0x1000, &[7, 8]);
         first.extent(extent);
-        let (mut log, hash) = first.seal(1, 0, 99);
+        let (mut log, hash) = first.seal(0, 1, 0, 99);
         let mut second = Record::new();
         second.write(0x2000, &[]);
-        log.extend(second.seal(2, 1, hash).0);
+        let end = log.len() as u64 * WORD;
+        log.extend(second.seal(end, 2, 1, hash).0);
 
         let mut rest = &log[..];
         let Read {
             front,
             entries: words,
             hash,
-        } = next_record(&mut rest, 99).expect("whole");
+        } = next_record(0, &mut rest, 99).expect("whole");
         assert_eq!((front.sequence, front.stable), (1, 0));
         let read: Vec<_> = entries(words).collect();
         let write = Entry::Write {
@@ -278,15 +320,19 @@ mod tests {
             words: &[7, 8],
         };
         assert_eq!(read, [Some(write), Some(Entry::Extent(extent))]);
-        assert!(next_record(&mut rest, hash + 1).is_none(), "another chain");
-        assert!(next_record(&mut rest, hash).is_some());
+        assert!(
+            next_record(end, &mut rest, hash + 1).is_none(),
+            "another chain"
+        );
+        assert!(next_record(0, &mut rest, hash).is_none(), "another place");
+        assert!(next_record(end, &mut rest, hash).is_some());
         assert!(rest.is_empty());
         for at in 0..log.len() - 1 {
             let mut torn = log.clone();
             torn[at] ^= 1 << (at % 64);
             let mut rest = &torn[..];
-            let whole =
-                next_record(&mut rest, 99).and_then(|read| next_record(&mut rest, read.hash));
+            let whole = next_record(0, &mut rest, 99)
+                .and_then(|read| next_record(end, &mut rest, read.hash));
             assert!(whole.is_none(), "a flipped bit in word {at} is seen");
         }
     }

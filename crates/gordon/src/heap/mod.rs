@@ -4,14 +4,17 @@
 //! alone, between updates, so no program ever sees an object move. Waiting for the bank is done
 //! without it, so commits of several threads share a sync.
 
+mod collector;
 mod commit;
 mod cycle;
+mod data_segment;
 mod durable;
 mod handles;
 mod layout;
 mod log;
 mod options;
 mod recover;
+pub mod sidney;
 mod state;
 mod store_list;
 mod transitory;
@@ -26,7 +29,7 @@ pub use tx::{Tx, View};
 pub use verify::Census;
 
 use crate::error::{Error, Result};
-use crate::flash::{Bank, BankCounters, FileMedium, Identity, Medium, MemoryMedium, Model};
+use crate::flash::{Bank, BankCounters, FileMedium, Holds, Identity, Medium, MemoryMedium, Model};
 use crate::object::Header;
 use layout::{identity_for, segment_bytes};
 use state::State;
@@ -35,16 +38,11 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::thread::JoinHandle;
-use std::time::Duration;
 
 /// The root's object: one pointer, and the schema of what it points to.
 const ROOT: Header = Header::record(true, 1, 1, crate::persist::schema_of("root"));
 /// Words from the root's header to its pointer.
 const ROOT_POINTER: u64 = 1;
-/// Bytes of immutable data that are in the log and not yet stable in their place, after which they
-/// are synced: what a flip waits for stays short.
-const UNSYNCED: u64 = 1 << 20;
-
 /// What the threads of a heap share.
 #[derive(Debug)]
 struct Shared {
@@ -175,7 +173,7 @@ impl Heap {
         options: Options,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<Self> {
-        let identity = identity_for(size, 0, segment_bytes(size))?;
+        let identity = identity_for(Holds::Heap, size, 0, segment_bytes(size))?;
         let length = identity.length();
         let medium = FileMedium::create(path, length, &mut |done| progress(done, length))?;
         Self::create_on(Arc::new(medium), identity, options)
@@ -199,7 +197,7 @@ impl Heap {
             ..options
         };
         let segment = model.segment_bytes();
-        let identity = identity_for(segments * segment, model.ways as u32, segment)?;
+        let identity = identity_for(Holds::Heap, segments * segment, model.ways, segment)?;
         let medium = MemoryMedium::new(identity.length())?;
         Self::create_on(Arc::new(medium), identity, options)
     }
@@ -214,14 +212,14 @@ impl Heap {
         segment_bytes: u64,
         options: Options,
     ) -> Result<Self> {
-        let ways = options.model.map_or(0, |model| model.ways as u32);
-        let identity = identity_for(size, ways, segment_bytes)?;
+        let ways = options.model.map_or(0, |model| model.ways);
+        let identity = identity_for(Holds::Heap, size, ways, segment_bytes)?;
         Self::create_on(make(identity.length())?, identity, options)
     }
 
     fn create_on(medium: Arc<dyn Medium>, identity: Identity, options: Options) -> Result<Self> {
         let bank = Bank::create(medium, identity, options.model)?;
-        Self::start(State::create(bank, options.limits)?, options)
+        Self::start(State::create(bank, None, options.limits)?, options)
     }
 
     /// Opens the heap on a medium.
@@ -229,8 +227,8 @@ impl Heap {
     /// # Errors
     /// As for [`Heap::open`].
     pub fn open_on(medium: Arc<dyn Medium>, options: Options) -> Result<Self> {
-        let bank = Bank::open(medium, options.model)?;
-        let mut state = State::recover(bank, options.key, options.limits)?;
+        let bank = Bank::open(medium, Holds::Heap, options.model)?;
+        let mut state = State::recover(bank, None, options.key, options.limits)?;
         state.resume()?;
         Self::start(state, options)
     }
@@ -241,8 +239,8 @@ impl Heap {
     /// # Errors
     /// As for [`Heap::open`].
     pub fn inspect(medium: Arc<dyn Medium>, key: Option<u64>) -> Result<Report> {
-        let bank = Bank::open(medium, None)?;
-        State::recover(bank, key, Limits::default())?.report()
+        let bank = Bank::open(medium, Holds::Heap, None)?;
+        State::recover(bank, None, key, Limits::default())?.report()
     }
 
     fn start(state: State, options: Options) -> Result<Self> {
@@ -258,7 +256,7 @@ impl Heap {
             let shared = Arc::clone(&shared);
             let spawned = std::thread::Builder::new()
                 .name("gordon-collect".to_owned())
-                .spawn(move || collect_beside(&shared))
+                .spawn(move || collector::collect_beside(&shared))
                 .map_err(|error| Error::io("starting the collector", error))?;
             Some(spawned)
         } else {
@@ -365,6 +363,24 @@ impl Heap {
         state.0.collect_now()
     }
 
+    /// Begins a persistent collection, whatever the limits say, and returns: the heap's collector does
+    /// it. One that is under way goes on.
+    ///
+    /// # Errors
+    /// The heap has failed, or this is inside an update.
+    pub fn start_collection(&self) -> Result<()> {
+        let _inside = Inside::enter(self.shared.id, "a collection")?;
+        let mut state = AbortOnPanic(self.shared.write(), Doing::Work);
+        state.0.check_failed()?;
+        if state.0.cycle.is_none() {
+            let given_back = state.0.give_back(true);
+            given_back.map_err(|error| state.0.fail(error))?;
+            state.0.start_cycle(cycle::Kind::Collect);
+        }
+        self.shared.signal(Wake::Work);
+        Ok(())
+    }
+
     /// Lets `ns` of modelled time pass on an emulated bank, as if the program were thinking.
     ///
     /// # Errors
@@ -376,7 +392,8 @@ impl Heap {
     /// Whether a persistent collection is under way.
     #[must_use]
     pub fn is_collecting(&self) -> bool {
-        self.shared.read().cycle.is_some()
+        let state = self.shared.read();
+        state.cycle.is_some() || state.leftover.is_some()
     }
 
     /// What the heap did since it was opened.
@@ -456,87 +473,6 @@ impl Shared {
         }
         drop(wake);
         self.woken.notify_all();
-    }
-
-    /// The collector's share of a commit.
-    fn after_commit(&self, state: &mut State) -> Result<()> {
-        let worked = match self.collector {
-            Collector::Beside => {
-                state.start_cycle_if_due();
-                if state.cycle.is_some() || state.unsynced_bytes > UNSYNCED {
-                    self.signal(Wake::Work);
-                }
-                Ok(())
-            }
-            Collector::AtCommit => {
-                let synced = if state.unsynced_bytes > UNSYNCED {
-                    state.sync()
-                } else {
-                    Ok(())
-                };
-                synced.and_then(|()| state.slice())
-            }
-            Collector::Stop => {
-                state.start_cycle_if_due();
-                if state.cycle.is_some() {
-                    state.run_cycle()
-                } else {
-                    Ok(())
-                }
-            }
-        };
-        match worked {
-            // The commit itself is there; the next one that finds no room says so.
-            Err(Error::Full { .. } | Error::WornOut { .. }) => Ok(()),
-            worked => worked,
-        }
-    }
-}
-
-/// The thread of [`Collector::Beside`].
-fn collect_beside(shared: &Shared) {
-    /// Words of a slice: well under a millisecond.
-    const SLICE: u64 = 1 << 15;
-    loop {
-        let mut wake = shared.wake.lock().unwrap_or_else(PoisonError::into_inner);
-        while *wake == Wake::Idle {
-            wake = shared
-                .woken
-                .wait(wake)
-                .unwrap_or_else(PoisonError::into_inner);
-        }
-        if *wake == Wake::Close {
-            return;
-        }
-        drop(wake);
-        let mut locked = AbortOnPanic(shared.write(), Doing::Work);
-        let state = &mut *locked.0;
-        let worked = match state.step(SLICE) {
-            Ok(true) if state.store_list.is_empty() => state.flip(),
-            worked => worked.map(|_| ()),
-        };
-        if let Err(error) = worked
-            && !matches!(error, Error::Full { .. } | Error::WornOut { .. })
-        {
-            state.fail(error);
-        }
-        // A flip that waits for a commit is woken by it.
-        let idle = state.cycle.is_none() || !state.store_list.is_empty();
-        let sync = !idle || std::mem::take(&mut state.unsynced_bytes) > 0;
-        let (medium, durable) = (Arc::clone(state.bank.medium()), Arc::clone(&state.durable));
-        drop(locked);
-        // What a slice, or commits, wrote is made stable here, so that no commit has to.
-        if sync && let Err(error) = medium.sync() {
-            durable.fail(&Error::io("syncing the bank", error));
-        }
-        if idle {
-            let mut wake = shared.wake.lock().unwrap_or_else(PoisonError::into_inner);
-            if *wake == Wake::Work {
-                *wake = Wake::Idle;
-            }
-        } else {
-            std::thread::sleep(Duration::from_micros(50));
-        }
     }
 }
 

@@ -18,8 +18,9 @@ pub struct Limits {
     /// Bytes of the persistent log after which it is compacted, rounded up to whole segments; at
     /// least twice what it began with. By default a sixteenth of the bank.
     pub log_bytes: Option<u64>,
-    /// Bytes of objects that a commit handles at most for a persistent collection
-    /// ([`Collector::AtCommit`]). By default 1 MiB, and on an emulated bank what it writes in 2 ms.
+    /// Bytes of objects that a commit handles for a persistent collection
+    /// ([`Collector::AtCommit`]), beside eight times what it has written itself. By default 1 MiB; on an
+    /// emulated bank a slice ends within 5 ms, unless it is nearly full.
     pub slice_bytes: Option<u64>,
 }
 

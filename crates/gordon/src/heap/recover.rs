@@ -8,6 +8,7 @@
 
 use super::commit::push_extent;
 use super::cycle::Kind;
+use super::data_segment::DataSegment;
 use super::durable::Durable;
 use super::handles::HandleTable;
 use super::log::{
@@ -26,21 +27,23 @@ const RUN: u64 = 1 << 20;
 
 /// The region for a bank: areas that hold more than the whole bank could.
 pub(crate) fn region_for(identity: &Identity) -> Result<Region> {
-    Region::reserve(identity.base, area_shift(identity))
-}
-
-/// Two to this power bytes is an area.
-pub(crate) fn area_shift(identity: &Identity) -> u32 {
-    let capacity = identity.segment_bytes * identity.segments;
-    capacity.next_power_of_two().max(1 << 30).ilog2()
+    Region::reserve(identity.base, identity.area_shift())
 }
 
 impl State {
     /// A new heap on an empty bank.
-    pub(crate) fn create(bank: Bank, limits: Limits) -> Result<Self> {
+    pub(crate) fn create(
+        bank: Bank,
+        data_segment: Option<DataSegment>,
+        limits: Limits,
+    ) -> Result<Self> {
         let region = region_for(bank.identity())?;
-        let mut state = Self::assemble(bank, region, limits);
-        for area in [Area::MiniLog0, Area::MiniLog1, Area::Log0, Area::ImmutableA] {
+        let mut state = Self::assemble(bank, data_segment, region, limits);
+        let mut areas = vec![Area::MiniLog0, Area::MiniLog1, Area::Log0];
+        if state.data_segment.is_none() {
+            areas.push(Area::ImmutableA);
+        }
+        for area in areas {
             let end = state.region.start(area) + 1;
             state.extend(area, end)?;
         }
@@ -48,7 +51,8 @@ impl State {
         state.region.store(root, ROOT.0);
         let mut record = Record::new();
         record.write(root, state.region.words(root, ROOT.words()));
-        let (words, hash) = record.seal(state.sequence, 0, state.log_hash);
+        state.touch(root, ROOT.words());
+        let (words, hash) = record.seal(state.log.next, state.sequence, 0, state.log_hash);
         state
             .bank
             .write(state.log.next, bytemuck::cast_slice(&words))?;
@@ -60,7 +64,12 @@ impl State {
         Ok(state)
     }
 
-    fn assemble(bank: Bank, region: Region, limits: Limits) -> Self {
+    fn assemble(
+        bank: Bank,
+        data_segment: Option<DataSegment>,
+        region: Region,
+        limits: Limits,
+    ) -> Self {
         let sequence = RUN;
         let space = |area| Space::new(area, &region);
         Self {
@@ -81,21 +90,29 @@ impl State {
             compacted_end: region.start(Area::Log0),
             unsynced_bytes: 0,
             committed_bytes: 0,
+            committed_ns: 0,
             cycle: None,
+            leftover: None,
             counters: Counters::default(),
             limits,
             bank,
+            data_segment,
             region,
         }
     }
 
     /// The state of the last commit, all of it checked. Writes nothing but immutable data that is in the
     /// log and has not reached its place.
-    pub(crate) fn recover(mut bank: Bank, key: Option<u64>, limits: Limits) -> Result<Self> {
+    pub(crate) fn recover(
+        mut bank: Bank,
+        data_segment: Option<DataSegment>,
+        key: Option<u64>,
+        limits: Limits,
+    ) -> Result<Self> {
         let key = key.unwrap_or(bank.identity().key);
         let mut region = region_for(bank.identity())?;
         bank.recover(&mut region, key)?;
-        let mut state = Self::assemble(bank, region, limits);
+        let mut state = Self::assemble(bank, data_segment, region, limits);
         let minis = state.read_minis(key);
         let Some(&(at, newest)) = minis.first() else {
             return Err(Error::corrupted("no entry of the mini-log can be read"));
@@ -106,7 +123,7 @@ impl State {
             ));
         };
         let stable = minis.iter().map(|(_, mini)| mini.stable).max().unwrap_or(0);
-        let (later, known) = state.later_records();
+        let (later, known) = state.later_records(recovered)?;
         let stable = stable.max(state.bank.stable()).max(known);
         if recovered < stable {
             return Err(Error::corrupted(format!(
@@ -184,20 +201,40 @@ impl State {
                 .all(|end| end.is_multiple_of(WORD))
             && mini.log_end <= self.region.end(log)
             && mini.immutable_end <= self.region.end(immutable);
-        if sane { self.replay(mini, key) } else { None }
+        if !sane {
+            return None;
+        }
+        if let Some(segment) = &mut self.data_segment {
+            segment
+                .load(&mut self.region, mutable, mini.mutable_end)
+                .ok()?;
+        }
+        self.replay(mini, key)
     }
 
     /// The highest number of any record behind the end of the log, and the newest state that one
     /// of them says to have been stable.
-    fn later_records(&self) -> (u64, u64) {
-        let end = self.region.end(self.log.area);
-        let rest = self
-            .region
-            .words(self.log.next, (end - self.log.next) / WORD);
-        let fronts = (0..rest.len()).filter_map(|at| RecordFront::read(&rest[at..]));
-        fronts.fold((0, 0), |(number, stable), front| {
+    fn later_records(&self, recovered: u64) -> Result<(u64, u64)> {
+        let (start, end) = (self.log.next, self.region.end(self.log.area));
+        let rest = self.region.words(start, (end - start) / WORD);
+        // The record that should follow: a power cut that left its front left all of its sector.
+        if let Some(front) = RecordFront::read(start, rest)
+            && front.sequence > recovered
+            && front.is_in_one_sector(start)
+            && next_record(start, &mut { rest }, self.log_hash).is_none()
+        {
+            return Err(Error::corrupted(format!(
+                "the record of state {} was written and cannot be read, but only state {recovered}",
+                front.sequence
+            )));
+        }
+        let at = (start..end).step_by(WORD as usize);
+        let fronts = at
+            .zip(0..)
+            .filter_map(|(at, word)| RecordFront::read(at, &rest[word..]));
+        Ok(fronts.fold((0, 0), |(number, stable), front| {
             (number.max(front.sequence), stable.max(front.stable))
-        })
+        }))
     }
 
     /// Replays the log up to its end-pointer, and what follows.
@@ -209,9 +246,11 @@ impl State {
         let named = ((mini.log_end - start) / WORD) as usize;
         let mut rest = &log[..named];
         self.log_hash = key;
+        let mut expected = Vec::new();
         while !rest.is_empty() {
-            let read = next_record(&mut rest, self.log_hash)?;
-            self.replay_record(&read)?;
+            let at = start + ((named - rest.len()) as u64) * WORD;
+            let read = next_record(at, &mut rest, self.log_hash)?;
+            self.replay_record(&read, &mut expected)?;
         }
         if self.log_hash != mini.record_hash {
             return None;
@@ -219,16 +258,20 @@ impl State {
         let mut recovered = mini.sequence;
         let mut rest = &log[named..];
         let before = rest.len();
-        while let Some(read) = next_record(&mut rest, self.log_hash) {
+        while let Some(read) = next_record(self.log.next, &mut rest, self.log_hash) {
             // What is in flight may have lost the data that it speaks of.
             if !self.follows(&read) {
                 break;
             }
-            self.replay_record(&read)?;
+            self.replay_record(&read, &mut expected)?;
             recovered = read.front.sequence;
             self.log.next = mini.log_end + (before - rest.len()) as u64 * WORD;
         }
-        Some(recovered)
+        let whole = self
+            .data_segment
+            .as_ref()
+            .is_none_or(|segment| segment.is_whole(&expected));
+        whole.then_some(recovered)
     }
 
     /// Moves the ends of the spaces on to those of a record, if all of it is there.
@@ -243,6 +286,7 @@ impl State {
                 Some(Entry::Data { address, words }) => {
                     immutable = immutable.max(address.saturating_add(words.len() as u64 * WORD));
                 }
+                Some(Entry::Sums { .. }) => return false,
                 Some(Entry::Extent(extent)) => {
                     immutable = immutable.max(extent.start.saturating_add(extent.bytes));
                     if self.extent_of(extent) != Some(extent) {
@@ -259,12 +303,20 @@ impl State {
         mapped
     }
 
-    fn replay_record(&mut self, read: &Read<'_>) -> Option<()> {
+    /// Does what a record says; `expected` gets the checksums of a data segment.
+    fn replay_record(&mut self, read: &Read<'_>, expected: &mut Vec<u64>) -> Option<()> {
         for entry in entries(read.entries) {
             match entry? {
                 Entry::Write { address, words } => self.restore_words(address, words)?,
                 Entry::Data { address, words } => self.restore_data(address, words)?,
                 Entry::Extent(extent) => self.restore_extent(extent)?,
+                Entry::Sums { address, sums } => {
+                    if address != self.root() {
+                        return None;
+                    }
+                    expected.clear();
+                    expected.extend_from_slice(sums);
+                }
             }
         }
         self.log_hash = read.hash;
@@ -282,6 +334,7 @@ impl State {
             self.region
                 .words_mut(address, words.len() as u64)
                 .copy_from_slice(words);
+            self.touch(address, words.len() as u64);
         })
     }
 

@@ -6,7 +6,8 @@
 //! space points into new space only in words of the store list.
 
 use super::Limits;
-use super::cycle::Cycle;
+use super::cycle::{Cycle, Leftover};
+use super::data_segment::DataSegment;
 use super::durable::Durable;
 use super::handles::HandleTable;
 use super::log::Extent;
@@ -67,7 +68,8 @@ pub struct Counters {
     pub immutable_bytes: u64,
     /// Bytes of log records that commits wrote.
     pub log_bytes: u64,
-    /// Longest time that a commit did work of a persistent collection, in real ns.
+    /// Longest time that a commit, or the collector between commits, did work of a persistent collection,
+    /// in real ns.
     pub slice_max_ns: u64,
     /// The same in modelled ns of an emulated bank.
     pub slice_max_modelled_ns: u64,
@@ -77,6 +79,8 @@ pub struct Counters {
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) bank: Bank,
+    /// Where persistent space is made stable if it all lies in DRAM: see [`super::sidney`].
+    pub(crate) data_segment: Option<DataSegment>,
     pub(crate) limits: Limits,
     pub(crate) handles: Arc<HandleTable>,
     pub(crate) durable: Arc<Durable>,
@@ -101,7 +105,11 @@ pub(crate) struct State {
     pub(crate) unsynced_bytes: u64,
     /// Bytes that the last commit wrote.
     pub(crate) committed_bytes: u64,
+    /// Modelled ns that it took.
+    pub(crate) committed_ns: u64,
     pub(crate) cycle: Option<Cycle>,
+    /// What the last one has left behind.
+    pub(crate) leftover: Option<Leftover>,
     pub(crate) counters: Counters,
     /// Last, because everything above speaks of addresses in it.
     pub(crate) region: Region,
@@ -111,6 +119,11 @@ impl State {
     /// Address of the root: a mutable record of one pointer and a schema, first in mutable space.
     pub(crate) fn root(&self) -> u64 {
         self.region.start(self.mutable.area)
+    }
+
+    /// Whether a persistent object lies in DRAM.
+    pub(crate) fn is_kept_in_dram(&self, header: Header) -> bool {
+        header.is_mutable() || self.data_segment.is_some()
     }
 
     /// A new object in new space, with its payload filled by `fill`.
@@ -210,11 +223,17 @@ impl State {
 
     /// Gives all segments of `area` back.
     pub(crate) fn release(&mut self, area: Area) -> Result<()> {
-        let start = self.region.start(area);
-        let count = (self.region.end(area) - start) / self.segment();
-        self.region.unmap_flash(area)?;
-        if count > 0 {
-            self.bank.free(start, count)?;
+        self.release_last(area, u64::MAX)
+    }
+
+    /// Gives segments of `area` back, at most `count`, from its end.
+    pub(crate) fn release_last(&mut self, area: Area, count: u64) -> Result<()> {
+        let (start, segment) = (self.region.start(area), self.segment());
+        let mapped = (self.region.end(area) - start) / segment;
+        let keep = mapped.saturating_sub(count) * segment;
+        self.region.unmap_flash(area, keep)?;
+        if mapped > 0 {
+            self.bank.free(start + keep, mapped - keep / segment)?;
         }
         Ok(())
     }

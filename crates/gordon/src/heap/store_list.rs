@@ -22,6 +22,22 @@ impl Span {
         self.object + (1 + self.start) * WORD
     }
 
+    /// The first `words` words, and the rest.
+    pub(crate) fn split(self, words: u32) -> (Self, Self) {
+        let first = Self {
+            words,
+            pointers: self.pointers.min(words),
+            ..self
+        };
+        let rest = Self {
+            start: self.start + u64::from(words),
+            words: self.words - words,
+            pointers: self.pointers - first.pointers,
+            ..self
+        };
+        (first, rest)
+    }
+
     /// Addresses of the pointers.
     pub(crate) fn slots(&self) -> impl Iterator<Item = u64> + use<> {
         let first = self.address();

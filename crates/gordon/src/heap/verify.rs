@@ -58,12 +58,15 @@ pub(crate) fn verify(heap: &State) -> Result<Census> {
     let mut census = Census::default();
     let mut immutable = Starts::new(region, heap.immutable.area, heap.immutable.next);
     let mut mutable = Starts::new(region, heap.mutable.area, heap.mutable.next);
-    walk_all(heap, |address, is_mutable| {
-        if is_mutable {
+    walk_all(heap, |address| {
+        if region.area(address) == Some(mutable.area) {
             mutable.set(address);
-            census.mutable_objects += 1;
         } else {
             immutable.set(address);
+        }
+        if Header(region.load(address)).is_mutable() {
+            census.mutable_objects += 1;
+        } else {
             census.immutable_objects += 1;
         }
         Ok(())
@@ -74,7 +77,7 @@ pub(crate) fn verify(heap: &State) -> Result<Census> {
         ));
     }
     let mut pointers = 0;
-    walk_all(heap, |address, _| {
+    walk_all(heap, |address| {
         for offset in Header(region.load(address)).pointer_offsets() {
             let target = region.load(address + offset * WORD);
             let known = match region.area(target) {
@@ -96,15 +99,22 @@ pub(crate) fn verify(heap: &State) -> Result<Census> {
     Ok(census)
 }
 
-/// Calls `visit` for each object of persistent space, and says whether it is mutable.
-fn walk_all(heap: &State, mut visit: impl FnMut(u64, bool) -> Result<()>) -> Result<()> {
+/// Calls `visit` for each object of persistent space.
+fn walk_all(heap: &State, mut visit: impl FnMut(u64) -> Result<()>) -> Result<()> {
     let region = &heap.region;
-    for extent in &heap.extents {
-        let end = extent.start + extent.bytes;
-        walk(region, extent.start, end, false, |at| visit(at, false))?;
+    // Objects may lie across extents that touch.
+    let mut extents = heap.extents.iter().peekable();
+    while let Some(first) = extents.next() {
+        let mut end = first.start + first.bytes;
+        while let Some(next) = extents.next_if(|next| next.start == end) {
+            end += next.bytes;
+        }
+        let is_right = |header: Header| !header.is_mutable();
+        walk(region, first.start, end, is_right, &mut visit)?;
     }
     let start = region.start(heap.mutable.area);
-    walk(region, start, heap.mutable.next, true, |at| visit(at, true))
+    let is_right = |header| heap.is_kept_in_dram(header);
+    walk(region, start, heap.mutable.next, is_right, &mut visit)
 }
 
 /// Calls `visit` for each object from `at` to `end`.
@@ -112,14 +122,13 @@ fn walk(
     region: &Region,
     mut at: u64,
     end: u64,
-    mutable: bool,
-    mut visit: impl FnMut(u64) -> Result<()>,
+    is_right: impl Fn(Header) -> bool,
+    visit: &mut impl FnMut(u64) -> Result<()>,
 ) -> Result<()> {
     while at < end {
         let header = Header(region.load(at));
-        let fits = Header::is_valid(header.0)
-            && header.is_mutable() == mutable
-            && header.words() <= (end - at) / WORD;
+        let fits =
+            Header::is_valid(header.0) && is_right(header) && header.words() <= (end - at) / WORD;
         if !fits {
             return Err(Error::corrupted(format!("no object begins at {at:#x}")));
         }

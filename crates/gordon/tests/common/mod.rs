@@ -13,6 +13,7 @@ use gordon::{
 };
 use std::collections::BTreeMap;
 use std::io;
+use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex};
 
@@ -362,7 +363,20 @@ pub enum Op {
         offset: u64,
         bytes: Vec<u8>,
     },
-    Sync,
+    /// What was written to this range is stable when it has returned.
+    Sync(Range<u64>),
+}
+
+impl Op {
+    /// What is written where.
+    fn written(&self) -> Option<(u64, &[u8])> {
+        match self {
+            Self::Write { offset, bytes } | Self::Stable { offset, bytes } => {
+                Some((*offset, bytes))
+            }
+            Self::Sync(_) => None,
+        }
+    }
 }
 
 /// A medium in memory that remembers what was done to it.
@@ -415,7 +429,7 @@ impl Medium for Recorder {
     }
 
     fn sync(&self) -> io::Result<()> {
-        self.note(Op::Sync)
+        self.note(Op::Sync(0..u64::MAX))
     }
 
     fn write_stable(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
@@ -431,47 +445,89 @@ impl Medium for Recorder {
     }
 }
 
+/// A part of a recorder, with syncs of its own: one of two disks.
+#[derive(Debug)]
+pub struct Part {
+    pub whole: Arc<Recorder>,
+    pub range: Range<u64>,
+}
+
+impl Medium for Part {
+    fn length(&self) -> io::Result<u64> {
+        Ok(self.range.end - self.range.start)
+    }
+
+    fn read(&self, offset: u64, bytes: &mut [u8]) -> io::Result<()> {
+        self.whole.read(self.range.start + offset, bytes)
+    }
+
+    fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.whole.write(self.range.start + offset, bytes)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.whole.note(Op::Sync(self.range.clone()))
+    }
+
+    fn write_stable(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.whole.write_stable(self.range.start + offset, bytes)
+    }
+
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        assert_eq!(self.range.start, 0, "only the first part is mapped");
+        self.whole.descriptor()
+    }
+}
+
 /// What a power cut before operation `cut` could leave of `base` and the operations before it: all
 /// that was synced; of the rest, any sectors of 512 bytes.
 pub fn image(base: &[u8], ops: &[Op], cut: usize, rng: &mut Rng) -> Vec<u8> {
-    let synced = ops[..cut]
-        .iter()
-        .rposition(|op| matches!(op, Op::Sync))
-        .map_or(0, |at| at + 1);
     let mut image = base.to_vec();
-    for op in &ops[..synced] {
-        if let Op::Write { offset, bytes } | Op::Stable { offset, bytes } = op {
-            image[*offset as usize..][..bytes.len()].copy_from_slice(bytes);
+    let mut synced: Vec<&Range<u64>> = Vec::new();
+    let (mut settled, mut pending, mut stable) = (Vec::new(), Vec::new(), Vec::new());
+    for op in ops[..cut].iter().rev() {
+        match (op, op.written()) {
+            (Op::Sync(range), _) => {
+                if !synced.contains(&range) {
+                    synced.push(range);
+                }
+            }
+            (_, Some(write)) if synced.iter().any(|range| range.contains(&write.0)) => {
+                settled.push(write);
+            }
+            (Op::Stable { .. }, Some(write)) => {
+                pending.push(write);
+                stable.push(write);
+            }
+            (_, write) => pending.extend(write),
         }
     }
+    let mut place = |(offset, bytes): (u64, &[u8])| {
+        image[offset as usize..][..bytes.len()].copy_from_slice(bytes);
+    };
+    settled.into_iter().rev().for_each(&mut place);
     // How likely a sector is to have reached the medium: none, few, most, all.
     let luck = [0, 20, 50, 80, 97, 100][rng.below(6)];
-    let mut pending: Vec<_> = ops[synced..cut].iter().collect();
+    pending.reverse();
     // One that has not returned may be there in part.
-    pending.extend(ops.get(cut).filter(|op| matches!(op, Op::Stable { .. })));
+    let under_way = ops.get(cut).filter(|op| matches!(op, Op::Stable { .. }));
+    pending.extend(under_way.and_then(Op::written));
     if rng.below(3) == 0 {
         for at in (1..pending.len()).rev() {
             pending.swap(at, rng.below(at + 1));
         }
     }
-    for op in pending {
-        let (Op::Write { offset, bytes } | Op::Stable { offset, bytes }) = op else {
-            continue;
-        };
+    for (offset, bytes) in pending {
         let mut at = 0;
         while at < bytes.len() {
-            let start = *offset as usize + at;
+            let start = offset as usize + at;
             let part = (512 - start % 512).min(bytes.len() - at);
             if rng.below(100) < luck {
-                image[start..start + part].copy_from_slice(&bytes[at..at + part]);
+                place((start as u64, &bytes[at..at + part]));
             }
             at += part;
         }
     }
-    for op in &ops[synced..cut] {
-        if let Op::Stable { offset, bytes } = op {
-            image[*offset as usize..][..bytes.len()].copy_from_slice(bytes);
-        }
-    }
+    stable.into_iter().rev().for_each(&mut place);
     image
 }

@@ -1,0 +1,225 @@
+//! The identity of a bank: what it is used for, how large it is, where it is mapped and under which
+//! key. One page, written once.
+
+use super::medium::Medium;
+use super::table::{ENTRY, SLOT_HEADER};
+use crate::error::{Error, Result};
+use xxhash_rust::xxh3::xxh3_64;
+
+/// The format of heaps of this version.
+pub const FORMAT: u32 = 1;
+const ENDIAN: u32 = 0x0102_0304;
+/// Bytes of a page, of which identity and table slots are multiples.
+pub(crate) const PAGE: u64 = 4096;
+/// Least bytes of a segment: one erase block.
+pub(crate) const MIN_SEGMENT: u64 = 64 << 10;
+/// Most bytes of a segment.
+pub(crate) const MAX_SEGMENT: u64 = 64 << 20;
+/// Most segments of a bank.
+pub(crate) const MAX_SEGMENTS: u64 = 1 << 14;
+/// What a bank is used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Holds {
+    /// All of a heap.
+    Heap,
+    /// The redo log of a heap on recoverable virtual memory: see [`crate::sidney`].
+    RedoLog,
+    /// Buffers of a program that uses the flash interface itself: see [`super::Flash`].
+    Buffers,
+}
+
+impl Holds {
+    const ALL: [Self; 3] = [Self::Heap, Self::RedoLog, Self::Buffers];
+
+    fn magic(self) -> &'static [u8; 16] {
+        match self {
+            Self::Heap => b"FlashVM gordon\r\n",
+            Self::RedoLog => b"FlashVM sidney\r\n",
+            Self::Buffers => b"FlashVM flash \r\n",
+        }
+    }
+
+    fn missing(self, why: &str) -> Error {
+        let remedy = match self {
+            Self::Heap => ": make one with 'flashvm heap init'",
+            Self::RedoLog | Self::Buffers => "",
+        };
+        Error::NotABank(format!("not {self}, {why}{remedy}"))
+    }
+}
+
+impl std::fmt::Display for Holds {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Heap => "a gordon heap",
+            Self::RedoLog => "the redo log of a sidney heap",
+            Self::Buffers => "a bank of flash buffers",
+        })
+    }
+}
+
+/// What never changes of a bank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// What it is used for.
+    pub holds: Holds,
+    /// Bytes of a segment.
+    pub segment_bytes: u64,
+    /// Number of segments.
+    pub segments: u64,
+    /// First of the addresses at which the heap lives.
+    pub base: u64,
+    /// The persistent key.
+    pub key: u64,
+    /// Chips side by side in an emulated bank; 0 for a real one.
+    pub ways: u32,
+}
+
+impl Identity {
+    /// A bank of so many segments, with a key and addresses of its own.
+    pub(crate) fn new(holds: Holds, segments: u64, segment_bytes: u64, ways: u64) -> Result<Self> {
+        if segments > MAX_SEGMENTS {
+            return Err(Error::TooLarge {
+                found: segments.saturating_mul(segment_bytes),
+                most: MAX_SEGMENTS * segment_bytes,
+            });
+        }
+        let mut random = [0_u8; 16];
+        rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())
+            .map_err(|errno| Error::io("choosing a key", errno))?;
+        let (key, place) = random.split_at(8);
+        let number = |bytes: &[u8]| u64::from_ne_bytes(bytes.try_into().expect("eight bytes"));
+        let mut identity = Self {
+            holds,
+            segment_bytes,
+            segments,
+            base: 0,
+            key: number(key).max(1),
+            ways: ways as u32,
+        };
+        // Between what sanitizers use below and where Linux puts programs and libraries above.
+        const LOWEST: u64 = 0x2000_0000_0000;
+        const HIGHEST: u64 = 0x5000_0000_0000;
+        let stride = 16 << identity.area_shift();
+        identity.base = LOWEST + number(place) % ((HIGHEST - LOWEST) / stride) * stride;
+        Ok(identity)
+    }
+
+    /// Two to this power bytes hold more than the whole bank could.
+    pub(crate) fn area_shift(&self) -> u32 {
+        let capacity = self.segment_bytes * self.segments;
+        capacity.next_power_of_two().max(1 << 30).ilog2()
+    }
+
+    pub(super) fn slot_bytes(&self) -> u64 {
+        (SLOT_HEADER + self.segments * ENTRY).next_multiple_of(PAGE)
+    }
+
+    fn first_segment(&self) -> u64 {
+        (PAGE + 2 * self.slot_bytes()).next_multiple_of(self.segment_bytes.min(1 << 20))
+    }
+
+    /// Offset of a segment on the medium.
+    pub(crate) fn offset(&self, segment: usize) -> u64 {
+        self.first_segment() + segment as u64 * self.segment_bytes
+    }
+
+    /// Bytes of the whole bank.
+    #[must_use]
+    pub fn length(&self) -> u64 {
+        self.offset(self.segments as usize)
+    }
+
+    fn encode(&self) -> Vec<u8> {
+        let mut page = Vec::with_capacity(PAGE as usize);
+        page.extend_from_slice(self.holds.magic());
+        page.extend_from_slice(&FORMAT.to_le_bytes());
+        page.extend_from_slice(&ENDIAN.to_ne_bytes());
+        page.extend_from_slice(&(usize::BITS).to_le_bytes());
+        page.extend_from_slice(&(rustix::param::page_size() as u32).to_le_bytes());
+        for field in [
+            self.segment_bytes,
+            self.segments,
+            self.base,
+            self.key,
+            self.ways.into(),
+        ] {
+            page.extend_from_slice(&field.to_le_bytes());
+        }
+        let hash = xxh3_64(&page);
+        page.extend_from_slice(&hash.to_le_bytes());
+        page.resize(PAGE as usize, 0);
+        page
+    }
+
+    pub(crate) fn write(&self, medium: &dyn Medium) -> Result<()> {
+        medium
+            .write(0, &self.encode())
+            .map_err(|error| Error::io("writing the bank's identity", error))
+    }
+
+    pub(crate) fn read(medium: &dyn Medium, holds: Holds) -> Result<Self> {
+        let mut page = [0_u8; PAGE as usize];
+        let found = medium
+            .length()
+            .map_err(|error| Error::io("measuring the bank", error))?;
+        if found < PAGE {
+            return Err(holds.missing(&format!("{found} bytes are too few")));
+        }
+        medium
+            .read(0, &mut page)
+            .map_err(|error| Error::io("reading the bank's identity", error))?;
+        let u32_at = |at: usize| u32::from_le_bytes(page[at..at + 4].try_into().expect("4 bytes"));
+        let u64_at = |at: usize| u64::from_le_bytes(page[at..at + 8].try_into().expect("8 bytes"));
+        match Holds::ALL.iter().find(|known| &page[..16] == known.magic()) {
+            Some(found) if *found == holds => {}
+            Some(found) => return Err(holds.missing(&format!("it is {found}"))),
+            None => return Err(holds.missing("it does not begin as one")),
+        }
+        if u32_at(16) != FORMAT {
+            return Err(Error::Version {
+                found: u32_at(16),
+                known: FORMAT,
+            });
+        }
+        if u64_at(72) != xxh3_64(&page[..72]) {
+            return Err(Error::corrupted("the identity page has a wrong checksum"));
+        }
+        let native = u32::from_ne_bytes(page[20..24].try_into().expect("4 bytes"));
+        let page_size = rustix::param::page_size() as u32;
+        if (native, u32_at(24), u32_at(28)) != (ENDIAN, usize::BITS, page_size) {
+            let order = if native == ENDIAN { "same" } else { "other" };
+            return Err(Error::Machine(format!(
+                "{order} byte order, {}-bit words, pages of {} bytes",
+                u32_at(24),
+                u32_at(28)
+            )));
+        }
+        let identity = Self {
+            holds,
+            segment_bytes: u64_at(32),
+            segments: u64_at(40),
+            base: u64_at(48),
+            key: u64_at(56),
+            ways: u64_at(64) as u32,
+        };
+        let segment_ok = identity.segment_bytes.is_power_of_two()
+            && (MIN_SEGMENT..=MAX_SEGMENT).contains(&identity.segment_bytes);
+        if !segment_ok
+            || !(1..=MAX_SEGMENTS).contains(&identity.segments)
+            || !identity.base.is_multiple_of(PAGE)
+            || identity.base >= 1 << 47
+        {
+            return Err(Error::corrupted(format!(
+                "impossible identity {identity:?}"
+            )));
+        }
+        if found < identity.length() {
+            return Err(Error::Truncated {
+                found,
+                expected: identity.length(),
+            });
+        }
+        Ok(identity)
+    }
+}

@@ -1,0 +1,84 @@
+//! What a collection leaves behind: halves that no state names any more, and its table. They are given
+//! back a part at a time, as a commit would have to wait for all of it; what a crash leaves of
+//! them goes at the next start. A half loses its end first, so that what is left begins where it did.
+
+use super::forwarding::Forwarding;
+use crate::error::Result;
+use crate::heap::state::State;
+use crate::region::Area;
+
+/// Bytes that are given back at once.
+const PIECE: u64 = 8 << 20;
+
+/// Halves and a table to be given back.
+#[derive(Debug)]
+pub(crate) struct Leftover {
+    flash: Vec<Area>,
+    /// Mutable space, and how much of it is left.
+    memory: Option<(Area, u64)>,
+    table: Forwarding,
+    log: Area,
+    immutable: Area,
+    mutable: (Area, u64),
+}
+
+impl Leftover {
+    /// The log before a flip; its spaces too, if [`Leftover::collected`] follows.
+    pub(super) fn new(heap: &State) -> Self {
+        Self {
+            flash: vec![heap.log.area],
+            memory: None,
+            table: Forwarding::none(),
+            log: heap.log.area,
+            immutable: heap.immutable.area,
+            mutable: (heap.mutable.area, heap.mutable.used(&heap.region)),
+        }
+    }
+
+    pub(super) fn collected(&mut self, table: Forwarding) {
+        self.flash = vec![self.log, self.immutable];
+        self.memory = Some(self.mutable);
+        self.table = table;
+    }
+}
+
+impl State {
+    /// Gives back a part of what the last collection has left behind, or all of it.
+    pub(crate) fn give_back(&mut self, all: bool) -> Result<()> {
+        while let Some(mut left) = self.leftover.take() {
+            if self.give_back_from(&mut left, all)? {
+                self.leftover = Some(left);
+            }
+            if !all {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns whether something is left.
+    fn give_back_from(&mut self, left: &mut Leftover, all: bool) -> Result<bool> {
+        if let Some(&area) = left.flash.last() {
+            // On an emulated bank the program may wait for each erase.
+            let count = match self.bank.model() {
+                _ if all => u64::MAX,
+                Some(_) => 1,
+                None => (PIECE / self.segment()).max(1),
+            };
+            self.release_last(area, count)?;
+            if self.region.end(area) == self.region.start(area) {
+                left.flash.pop();
+            }
+        } else if let Some((area, used)) = &mut left.memory {
+            let keep = if all { 0 } else { used.saturating_sub(PIECE) };
+            self.region.discard_from(*area, keep, *used);
+            *used = keep;
+            if keep == 0 {
+                left.memory = None;
+            }
+        } else {
+            return Ok(left.table.shrink());
+        }
+        Ok(true)
+    }
+}

@@ -1,0 +1,162 @@
+//! Sidney (section 7.1), the system that Gordon is compared with: the same heap, whose
+//! persistent space, immutable objects too, lies in DRAM and is made stable by recoverable
+//! virtual memory. A commit appends what has changed to a redo log, on flash or on disk, and waits
+//! for that. When the log is full it is truncated: its changes are applied to a data segment on disk.
+//! Collections stop the program, as the paper's did.
+//!
+//! ```
+//! use gordon::{Options, Ref, Text, sidney};
+//!
+//! let folder = tempfile::tempdir().unwrap();
+//! let heap = sidney::create(folder.path(), 1 << 20, Options::default())?;
+//! heap.update(|tx| {
+//!     tx.set_root(tx.alloc(tx.text("stable")));
+//!     Ok(())
+//! })?;
+//! drop(heap);
+//!
+//! let heap = sidney::open(folder.path(), Options::default())?;
+//! heap.view(|view| {
+//!     let root = view.root::<Ref<Text>>()?.expect("set above");
+//!     assert_eq!(root.read().as_str(), "stable");
+//!     Ok(())
+//! })?;
+//! # Ok::<(), gordon::Error>(())
+//! ```
+
+use super::Heap;
+use super::data_segment::DataSegment;
+use super::layout::{identity_for, segment_bytes};
+use super::options::{Collector, Limits, Options};
+use super::state::{Space, State};
+use crate::error::Result;
+use crate::flash::{Bank, FileMedium, Holds, Medium, MemoryMedium, Model};
+use crate::region::WORD;
+use std::path::Path;
+use std::sync::Arc;
+
+const LOG: &str = "log";
+const SEGMENT: &str = "segment";
+
+/// Makes a heap with a redo log of about `size` bytes in the file `log` of `folder`, and a data
+/// segment of twice as much in the file `segment`. It holds as much as the log.
+///
+/// # Errors
+/// The files exist or cannot be written, or the size is out of range.
+pub fn create(folder: &Path, size: u64, options: Options) -> Result<Heap> {
+    let make = |name: &str, length| {
+        let medium = FileMedium::create(&folder.join(name), length, &mut |_| {})?;
+        Ok(Arc::new(medium) as Arc<dyn Medium>)
+    };
+    let is_new = !folder.join(LOG).exists();
+    let made = create_in(
+        |length| make(LOG, length),
+        |length| make(SEGMENT, length),
+        size,
+        segment_bytes(size),
+        None,
+        options,
+    );
+    if made.is_err() && is_new {
+        // Without its segment it is of no use; the error says why there is none.
+        let _ = std::fs::remove_file(folder.join(LOG));
+    }
+    made
+}
+
+/// Opens the heap in `folder`, as of its last commit.
+///
+/// # Errors
+/// As for [`Heap::open`].
+pub fn open(folder: &Path, options: Options) -> Result<Heap> {
+    let log = FileMedium::open(&folder.join(LOG))?;
+    let segment = FileMedium::open(&folder.join(SEGMENT))?;
+    open_on(Arc::new(log), Arc::new(segment), None, options)
+}
+
+/// Makes a heap in memory, timed as a log on `log`, of `segments` segments, and a data segment
+/// on `disk`.
+///
+/// # Errors
+/// There is not enough memory, or too few segments.
+pub fn emulated(log: Model, disk: Model, segments: u64, limits: Limits) -> Result<Heap> {
+    let make = |length| Ok(Arc::new(MemoryMedium::new(length)?) as Arc<dyn Medium>);
+    let options = Options {
+        limits,
+        model: Some(log),
+        ..Options::default()
+    };
+    let segment = log.segment_bytes();
+    create_in(make, make, segments * segment, segment, Some(disk), options)
+}
+
+/// Makes a heap on any two media, the log's and the data segment's.
+///
+/// # Errors
+/// As for [`create`].
+pub fn create_in(
+    make_log: impl FnOnce(u64) -> Result<Arc<dyn Medium>>,
+    make_segment: impl FnOnce(u64) -> Result<Arc<dyn Medium>>,
+    size: u64,
+    segment_bytes: u64,
+    disk: Option<Model>,
+    options: Options,
+) -> Result<Heap> {
+    let ways = options.model.map_or(0, |model| model.ways);
+    let identity = identity_for(Holds::RedoLog, size, ways, segment_bytes)?;
+    let bank = Bank::create(make_log(identity.length())?, identity, options.model)?;
+    let medium = make_segment(DataSegment::length(&identity))?;
+    let segment = DataSegment::create(medium, &identity, disk)?;
+    let state = State::create(bank, Some(segment), options.limits)?;
+    Heap::start(state, stopping(options))
+}
+
+/// Opens the heap on two media.
+///
+/// # Errors
+/// As for [`Heap::open`].
+pub fn open_on(
+    log: Arc<dyn Medium>,
+    segment: Arc<dyn Medium>,
+    disk: Option<Model>,
+    options: Options,
+) -> Result<Heap> {
+    let bank = Bank::open(log, Holds::RedoLog, options.model)?;
+    let segment = DataSegment::open(segment, bank.identity(), disk)?;
+    let mut state = State::recover(bank, Some(segment), options.key, options.limits)?;
+    state.resume()?;
+    Heap::start(state, stopping(options))
+}
+
+fn stopping(options: Options) -> Options {
+    Options {
+        collector: Collector::Stop,
+        ..options
+    }
+}
+
+impl State {
+    /// Applies the changes to `space` since the last truncation to the data segment; returns words.
+    /// The log gives way to a new one only after that.
+    pub(super) fn write_pages(&mut self, space: Space) -> Result<u64> {
+        // Nothing reaches the segment that the log does not hold for certain.
+        self.sync()?;
+        let segment = self.data_segment.as_mut().expect("a data segment");
+        // A collection fills the other half.
+        let (bytes, ns) = if space.area == self.mutable.area {
+            segment.write_changed(&self.region, space.area, space.next)?
+        } else {
+            segment.write_other(&self.region, space.area, space.next)?
+        };
+        self.bank.wait(ns);
+        Ok(bytes / WORD)
+    }
+
+    /// The log has changed `words` words at `address`.
+    pub(super) fn touch(&mut self, address: u64, words: u64) {
+        if let Some(segment) = &mut self.data_segment {
+            let start = self.region.start(self.mutable.area);
+            segment.touch(address - start, words * WORD);
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! `read` and `write`: what each kind of reference gives access to.
+//!
+//! Safety: see the parent module.
+#![allow(unsafe_code, reason = "reading objects in place")]
+
+use super::{Array, ByteArray, Bytes, Layout, Ref, Slice, Text, Var, at, with_words};
+use crate::heap::Tx;
+use crate::object::Kind;
+use crate::persist::Persist;
+use crate::region::WORD;
+
+impl<'t, T: Persist<'t>> Ref<'t, T> {
+    /// Reads the value. Only the fields that are used are loaded.
+    ///
+    /// # Panics
+    /// The object was written as another type.
+    #[inline(always)]
+    #[must_use]
+    pub fn read(self) -> T {
+        self.address
+            .expect(Layout::<T>::REF, std::any::type_name::<T>());
+        // SAFETY: a record with the pointers and words of a T, as the header says.
+        unsafe { self.address.load(0) }
+    }
+}
+
+impl<'t, T: Persist<'t>> Var<'t, T> {
+    /// Reads the value as it is now.
+    ///
+    /// # Panics
+    /// The object was written as another type.
+    #[inline(always)]
+    #[must_use]
+    pub fn read(self) -> T {
+        self.address
+            .expect(Layout::<T>::VAR, std::any::type_name::<T>());
+        // SAFETY: a record with the pointers and words of a T, as the header says.
+        unsafe { self.address.load(0) }
+    }
+
+    /// Replaces the value.
+    ///
+    /// # Panics
+    /// The object was written as another type.
+    pub fn write(self, tx: &Tx<'t>, value: T) {
+        self.address
+            .expect(Layout::<T>::VAR, std::any::type_name::<T>());
+        with_words(&value, |words| {
+            tx.mutate(self.address.get(), 0, words, T::POINTERS)
+        });
+    }
+}
+
+impl<'t, T: Persist<'t>> Slice<'t, T> {
+    /// The number of elements.
+    ///
+    /// # Panics
+    /// The object was written as another type.
+    #[inline(always)]
+    #[must_use]
+    #[expect(
+        clippy::len_without_is_empty,
+        reason = "a fixed length; emptiness is len() == 0"
+    )]
+    pub fn len(self) -> usize {
+        self.address.elements::<T>(Layout::<T>::SLICE)
+    }
+
+    /// The element at `index`, if there is one.
+    ///
+    /// # Panics
+    /// The object was written as another type.
+    #[inline(always)]
+    #[must_use]
+    pub fn get(self, index: usize) -> Option<T> {
+        self.address.element(Layout::<T>::SLICE, index)
+    }
+
+    /// All elements in order.
+    pub fn iter(self) -> impl ExactSizeIterator<Item = T> + DoubleEndedIterator {
+        (0..self.len()).map(move |index| self.get(index).expect("an element in range"))
+    }
+}
+
+impl<'t, T: Persist<'t>> Array<'t, T> {
+    /// The number of elements.
+    ///
+    /// # Panics
+    /// The object was written as another type.
+    #[inline(always)]
+    #[must_use]
+    #[expect(
+        clippy::len_without_is_empty,
+        reason = "a fixed length; emptiness is len() == 0"
+    )]
+    pub fn len(self) -> usize {
+        self.address.elements::<T>(Layout::<T>::ARRAY)
+    }
+
+    /// The element at `index`, if there is one.
+    ///
+    /// # Panics
+    /// The object was written as another type.
+    #[inline(always)]
+    #[must_use]
+    pub fn get(self, index: usize) -> Option<T> {
+        self.address.element(Layout::<T>::ARRAY, index)
+    }
+
+    /// Replaces the element at `index`.
+    ///
+    /// # Panics
+    /// There is no such element, or the object was written as another type.
+    pub fn set(self, tx: &Tx<'t>, index: usize, value: T) {
+        let length = self.len();
+        assert!(index < length, "element {index} of an array of {length}");
+        let start = (index * Layout::<T>::WORDS) as u64;
+        with_words(&value, |words| {
+            tx.mutate(self.address.get(), start, words, T::POINTERS)
+        });
+    }
+}
+
+impl<'t> Text<'t> {
+    /// The string.
+    #[inline(always)]
+    #[must_use]
+    pub fn as_str(self) -> &'t str {
+        if self.address.header().kind() != Kind::Text {
+            self.address.mismatch("string");
+        }
+        // SAFETY: a string, so immutable.
+        let bytes = unsafe { self.address.bytes() };
+        // SAFETY: objects of this kind are made from strings only, and recovery has checked theirs.
+        unsafe { std::str::from_utf8_unchecked(bytes) }
+    }
+}
+
+impl<'t> Bytes<'t> {
+    /// The bytes.
+    #[inline(always)]
+    #[must_use]
+    pub fn as_slice(self) -> &'t [u8] {
+        let header = self.address.header();
+        if header.kind() != Kind::Bytes || header.is_mutable() {
+            self.address.mismatch("immutable byte array");
+        }
+        // SAFETY: an immutable byte array, as just tested.
+        unsafe { self.address.bytes() }
+    }
+}
+
+impl<'t> ByteArray<'t> {
+    /// The number of bytes.
+    #[must_use]
+    #[expect(
+        clippy::len_without_is_empty,
+        reason = "a fixed length; emptiness is len() == 0"
+    )]
+    pub fn len(self) -> usize {
+        let header = self.address.header();
+        if header.kind() != Kind::Bytes || !header.is_mutable() {
+            self.address.mismatch("byte array");
+        }
+        header.length() as usize
+    }
+
+    /// Copies bytes from `offset` on into `to`.
+    ///
+    /// # Panics
+    /// They are not all in the array.
+    pub fn read(self, offset: usize, to: &mut [u8]) {
+        let length = self.len();
+        let inside = offset
+            .checked_add(to.len())
+            .is_some_and(|end| end <= length);
+        assert!(
+            inside,
+            "{} bytes at {offset} of a byte array of {length}",
+            to.len()
+        );
+        let from = at(self.address.get() + WORD).cast::<u8>();
+        // SAFETY: the bytes lie in the payload, as just tested; `to` is not in a heap, of which no
+        // mutable slice is ever given out.
+        unsafe { std::ptr::copy_nonoverlapping(from.add(offset), to.as_mut_ptr(), to.len()) };
+    }
+
+    /// Writes `from` into the array, from `offset` on.
+    ///
+    /// # Panics
+    /// It does not fit.
+    pub fn write(self, tx: &Tx<'t>, offset: usize, from: &[u8]) {
+        let length = self.len();
+        let inside = offset
+            .checked_add(from.len())
+            .is_some_and(|end| end <= length);
+        assert!(
+            inside,
+            "{} bytes at {offset} of a byte array of {length}",
+            from.len()
+        );
+        if from.is_empty() {
+            return;
+        }
+        // Stores are of words: those at the ends keep the bytes that are not replaced.
+        let start = offset / 8;
+        let end = (offset + from.len()).div_ceil(8);
+        let mut bytes = vec![0; (end - start) * 8];
+        let kept = bytes.len().min(length - start * 8);
+        self.read(start * 8, &mut bytes[..kept]);
+        bytes[offset - start * 8..][..from.len()].copy_from_slice(from);
+        let words: Vec<_> = bytes
+            .chunks_exact(8)
+            .map(|word| u64::from_ne_bytes(word.try_into().expect("eight bytes")))
+            .collect();
+        tx.mutate(self.address.get(), start as u64, &words, 0);
+    }
+}

@@ -1,0 +1,148 @@
+//! A reserved range of addresses, in which flash and memory are mapped and hidden again.
+//!
+//! Safety: the range is reserved with `MAP_FIXED_NOREPLACE` and owned by this value until it is
+//! dropped, so every mapping made with `MAP_FIXED` inside it replaces our own. Whoever hands out
+//! slices of what is mapped here owns the window, and borrows itself for them; what changes mappings
+//! takes `&mut self`, so no slice is out then.
+#![allow(unsafe_code, reason = "mapping memory")]
+
+use crate::error::{Error, Result};
+use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags};
+use std::ffi::c_void;
+use std::ops::Range;
+use std::os::fd::BorrowedFd;
+
+/// A range of addresses. What is neither shown nor opened cannot be accessed.
+#[derive(Debug)]
+pub(crate) struct Window(Range<u64>);
+
+/// The memory at `address`.
+pub(crate) fn pointer(address: u64) -> *mut c_void {
+    std::ptr::with_exposed_provenance_mut(address as usize)
+}
+
+impl Window {
+    /// Reserves `length` bytes of addresses at `base`.
+    pub(crate) fn reserve(base: u64, length: u64) -> Result<Self> {
+        // SAFETY: NOREPLACE makes the kernel refuse a range that is in use, so no mapping of
+        // anybody's is touched; what is reserved cannot be accessed.
+        let mapped = unsafe {
+            rustix::mm::mmap_anonymous(
+                pointer(base),
+                length as usize,
+                ProtFlags::empty(),
+                MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED_NOREPLACE,
+            )
+        };
+        let taken = Error::AddressTaken {
+            base,
+            end: base + length,
+        };
+        match mapped {
+            Ok(at) if at.expose_provenance() as u64 == base => Ok(Self(base..base + length)),
+            Ok(at) => {
+                // A kernel before 4.17 takes the address as a hint.
+                // SAFETY: this is the mapping that was just made, and nobody knows of it.
+                let _ = unsafe { rustix::mm::munmap(at, length as usize) };
+                Err(taken)
+            }
+            Err(rustix::io::Errno::EXIST) => Err(taken),
+            Err(errno) => Err(Error::io(
+                format!("reserving {length} bytes of addresses"),
+                errno,
+            )),
+        }
+    }
+
+    /// The addresses.
+    pub(crate) fn addresses(&self) -> Range<u64> {
+        self.0.clone()
+    }
+
+    fn check(&self, address: u64, length: u64) -> *mut c_void {
+        let inside = address >= self.0.start && length <= self.0.end.saturating_sub(address);
+        assert!(
+            inside,
+            "{length} bytes at {address:#x} are not in the window"
+        );
+        pointer(address)
+    }
+
+    /// Shows `length` bytes of `medium` from `offset` on at `address`, to be read.
+    pub(crate) fn show(
+        &mut self,
+        address: u64,
+        medium: BorrowedFd<'_>,
+        offset: u64,
+        length: u64,
+    ) -> Result<()> {
+        let at = self.check(address, length);
+        // SAFETY: the bytes are inside the range that this value owns, as just asserted, and no
+        // slice of them is out (`&mut self`).
+        let shown = unsafe {
+            rustix::mm::mmap(
+                at,
+                length as usize,
+                ProtFlags::READ,
+                MapFlags::SHARED | MapFlags::FIXED,
+                medium,
+                offset,
+            )
+        };
+        shown
+            .map(|_| ())
+            .map_err(|errno| Error::io("mapping flash", errno))
+    }
+
+    /// Takes what is shown out again.
+    pub(crate) fn hide(&mut self, address: u64, length: u64) -> Result<()> {
+        let at = self.check(address, length);
+        // SAFETY: as for `show`; what takes the place cannot be accessed.
+        let hidden = unsafe {
+            rustix::mm::mmap_anonymous(
+                at,
+                length as usize,
+                ProtFlags::empty(),
+                MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED,
+            )
+        };
+        hidden
+            .map(|_| ())
+            .map_err(|errno| Error::io("unmapping flash", errno))
+    }
+
+    /// Makes `length` bytes memory that can be read and written, where nothing is shown.
+    pub(crate) fn open(&mut self, address: u64, length: u64) -> Result<()> {
+        let at = self.check(address, length);
+        // SAFETY: anonymous memory of this value's range that was inaccessible so far.
+        unsafe {
+            rustix::mm::mprotect(
+                at,
+                length as usize,
+                MprotectFlags::READ | MprotectFlags::WRITE,
+            )
+        }
+        .map_err(|errno| Error::io(format!("{length} bytes of memory"), errno))
+    }
+
+    /// Gives opened memory back; it stays open, and reads as zeros.
+    pub(crate) fn discard(&mut self, address: u64, length: u64) {
+        let at = self.check(address, length);
+        // SAFETY: private anonymous memory of this value's range, of which no slice is out.
+        let dropped = unsafe { rustix::mm::madvise(at, length as usize, Advice::LinuxDontNeed) };
+        assert!(
+            dropped.is_ok(),
+            "private anonymous memory can be given up: {dropped:?}"
+        );
+    }
+}
+
+impl Drop for Window {
+    fn drop(&mut self) {
+        let length = self.0.end - self.0.start;
+        // SAFETY: the range was reserved by this value; whoever could point into it borrows what
+        // owns this value.
+        let unmapped = unsafe { rustix::mm::munmap(pointer(self.0.start), length as usize) };
+        debug_assert!(unmapped.is_ok());
+    }
+}
