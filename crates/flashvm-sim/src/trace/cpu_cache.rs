@@ -149,6 +149,7 @@ impl fmt::Display for CpuCacheOptions {
 struct Entry(u64);
 
 impl Entry {
+    /// The number of no line: addresses of lines end well below.
     const EMPTY: Self = Self(u64::MAX);
 
     fn new(line: u64, dirty: bool) -> Self {
@@ -191,8 +192,7 @@ impl Level {
     #[inline]
     fn hit(&mut self, line: u64, dirty: bool) -> bool {
         let set = self.set(line);
-        let found = set.iter().position(|entry| entry.line() == line);
-        let Some(at) = found.filter(|&at| set[at] != Entry::EMPTY) else {
+        let Some(at) = set.iter().position(|entry| entry.line() == line) else {
             return false;
         };
         let dirty = dirty | set[at].is_dirty();

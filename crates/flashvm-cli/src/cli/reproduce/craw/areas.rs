@@ -28,12 +28,13 @@ pub(super) fn figure_15(material: &Material, bar: &ProgressBar) -> Result<Report
             sight: Sight::Full,
         };
         let mut areas: Vec<(&str, Vec<(f64, f64)>)> = Vec::new();
-        let figures = observe(&program.references, job, &device(), |reference, policy| {
+        let figures = observe(&program.references, job, &device(), |_, policy| {
             for (at, (name, pages)) in policy.desired_sizes().into_iter().enumerate() {
                 if at == areas.len() {
                     areas.push((name, Vec::new()));
                 }
-                areas[at].1.push((reference as f64, pages));
+                let fault = areas[at].1.len() as f64;
+                areas[at].1.push((fault, pages));
             }
         });
         let figures = figures.map_err(|e| refusal(&e))?;
@@ -59,7 +60,7 @@ pub(super) fn figure_15(material: &Material, bar: &ProgressBar) -> Result<Report
                 "{}, memory of {} frames: desired sizes",
                 program.name, job.frames
             ),
-            x: Axis::linear("reference"),
+            x: Axis::linear("page fault"),
             y: Axis::linear("pages"),
             series: series.collect(),
         });

@@ -1,6 +1,6 @@
 //! Figures 12 to 14 and 17: I/O time, pages read and pages written by memory size.
 
-use super::programs::{PERCENTS, POLICIES, Program, Size, Swept};
+use super::programs::{POLICIES, Program, Size, Swept};
 use crate::cli::refusal::Refusal;
 use crate::cli::reproduce::Material;
 use crate::cli::reproduce::report::{Axis, Chart, Report, Series, Table};
@@ -207,10 +207,7 @@ fn charts(
         Chart {
             name: program.name.clone(),
             title: format!("{}: {what}", program.name),
-            x: Axis::linear(&format!(
-                "memory, % of the footprint ({} to {})",
-                PERCENTS[0], PERCENTS[12]
-            )),
+            x: Axis::linear("memory, % of the footprint"),
             y: Axis::linear(what),
             series: series.collect(),
         }

@@ -50,7 +50,7 @@ const SHIPPED: [(&str, &str, &[u8]); 6] = [
 /// The paper's policies, CLOCK first: the others are told by their ratio to it.
 pub(super) const POLICIES: [&str; 5] = ["clock", "car", "cfclock", "craw", "craw-a"];
 /// Memory in percent of the footprint (section V.B).
-pub(super) const PERCENTS: [u32; 13] = [1, 2, 5, 10, 20, 30, 40, 50, 60, 70, 80, 90, 100];
+const PERCENTS: [u32; 13] = [1, 2, 5, 10, 20, 30, 40, 50, 60, 70, 80, 90, 100];
 
 /// A program's trace, and what came of it.
 pub(super) struct Program {
