@@ -5,30 +5,45 @@
 //! first, then an unreferenced dirty one; if all of it is referenced, the search goes on behind it.
 //!
 //! What the paper leaves open:
+//! - *When bits are cleared.* A scan of the window that finds nothing clears the bits of the pages that
+//!   it looked for, as the hand of a CLOCK clears those it passes: the first those of clean pages, the
+//!   second those of dirty ones. So the clean pages of a window without an unreferenced one had their
+//!   second chance, and are the next to go.
 //! - *Where the hand is left.* On a victim from the window it stays, so that the dirty pages which
-//!   were passed over stay in the window, as those of CFLRU do in the clean-first region.
-//! - *How the search goes on.* The hand leaves the first page of the window behind, clears its bit as
-//!   any CLOCK does, and the window slides on by one page. The first unreferenced page behind the
-//!   window is thus found as the paper says, and as many bits are cleared as pages are passed.
-//! - *Scanning.* The window's unreferenced pages are in lists, clean and dirty ones, in the order of
-//!   the ring: what a scan of the window would find first is found at once.
+//!   were passed over stay in the window, as those of CFLRU do in the clean-first region. So it does
+//!   when the search goes on behind the window, which passes referenced pages as any CLOCK does.
+//! - *Scanning.* The window's pages are in lists by class, in the order in which they came into it: what
+//!   a scan would find is found at once.
 
-use super::lists::{Bit, Lists};
+use super::lists::{Bit, Lists, NOWHERE, Place};
 use super::{Policy, Proposal, window};
 use crate::event::Access;
 use crate::ids::PageId;
 
 /// The ring: the window, whose tail is under the hand, and the rest behind it.
-const REST: u8 = 1;
-const WINDOW: u8 = 2;
-/// Unreferenced pages of the window.
-const CLEAN: u8 = 1;
-const DIRTY: u8 = 2;
+const REST: Place = 1;
+const WINDOW: Place = 2;
+/// Classes of the window's pages; referenced ones are `REFERENCED` higher.
+const CLEAN: Place = 1;
+const DIRTY: Place = 2;
+const REFERENCED: Place = 2;
+
+/// How far a replacement has got.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Search {
+    /// Nothing was looked for yet.
+    Window,
+    /// The window had no clean victim: bits are being cleared. The dirty one, if there is one.
+    Clearing(Option<PageId>),
+    /// The window has no victim: the search goes on behind it.
+    Behind,
+}
 
 /// The ring.
 pub(super) struct CfClock {
     ring: Lists<2>,
-    unreferenced: Lists<2>,
+    classes: Lists<4>,
+    search: Search,
     share: u32,
     window: u32,
 }
@@ -38,28 +53,33 @@ impl CfClock {
     pub(super) fn new(pages: u32, share: u32) -> Self {
         Self {
             ring: Lists::new(pages),
-            unreferenced: Lists::new(pages),
+            classes: Lists::new(pages),
+            search: Search::Window,
             share,
             window: 1,
         }
     }
 
-    /// Files a page of the window that is not referenced.
+    /// Files a page by its class, if it is in the window.
     fn file(&mut self, page: PageId) {
+        if self.ring.place(page) != WINDOW {
+            self.classes.remove(page);
+            return;
+        }
         let dirty = self.ring.has(page, Bit::Dirty);
-        self.unreferenced
-            .enter(page, if dirty { DIRTY } else { CLEAN });
-    }
-
-    fn file_if_unreferenced(&mut self, page: PageId) {
-        if self.ring.place(page) == WINDOW && !self.ring.has(page, Bit::Referenced) {
-            self.file(page);
+        let referenced = self.ring.has(page, Bit::Referenced);
+        let class = if dirty { DIRTY } else { CLEAN };
+        let class = class + if referenced { REFERENCED } else { 0 };
+        if self.classes.place(page) != class {
+            self.classes.enter(page, class);
         }
     }
 
-    fn reference(&mut self, page: PageId) {
-        self.ring.set(page, Bit::Referenced);
-        self.unreferenced.remove(page);
+    /// A page is not what it was when it was chosen.
+    fn unchoose(&mut self, page: PageId) {
+        if self.search == Search::Clearing(Some(page)) {
+            self.search = Search::Window;
+        }
     }
 
     /// Moves the far border of the window to where it belongs.
@@ -67,15 +87,28 @@ impl CfClock {
         while self.ring.len(WINDOW) > self.window
             && let Some(page) = self.ring.head(WINDOW)
         {
-            self.unreferenced.remove(page);
             self.ring.enter_tail(page, REST);
+            self.file(page);
         }
         while self.ring.len(WINDOW) < self.window
             && let Some(page) = self.ring.tail(REST)
         {
             self.ring.enter(page, WINDOW);
-            self.file_if_unreferenced(page);
+            self.file(page);
         }
+    }
+
+    fn unreference(&mut self, page: PageId) -> Option<Proposal> {
+        self.ring.clear(page, Bit::Referenced);
+        self.file(page);
+        Some(Proposal::Unreference(page))
+    }
+
+    fn evict(&mut self, page: PageId) -> Option<Proposal> {
+        self.search = Search::Window;
+        self.classes.remove(page);
+        self.ring.remove(page);
+        Some(Proposal::Evict(page))
     }
 }
 
@@ -85,62 +118,92 @@ impl Policy for CfClock {
     }
 
     fn inserted(&mut self, page: PageId, by: Option<Access>) {
-        self.unreferenced.remove(page);
+        self.unchoose(page);
         self.ring.enter(page, REST);
-        self.ring.clear(page, Bit::Referenced);
-        if by.is_some() {
-            self.reference(page);
+        match by {
+            Some(_) => self.ring.set(page, Bit::Referenced),
+            None => self.ring.clear(page, Bit::Referenced),
         }
+        self.file(page);
     }
 
     fn touched(&mut self, page: PageId, _access: Access) {
-        if self.ring.place(page) == super::lists::NOWHERE {
+        if self.ring.place(page) == NOWHERE {
             self.ring.enter(page, REST);
         }
-        self.reference(page);
+        if !self.ring.has(page, Bit::Referenced) {
+            self.unchoose(page);
+            self.ring.set(page, Bit::Referenced);
+            self.file(page);
+        }
     }
 
     fn dirtied(&mut self, page: PageId) {
         self.ring.set(page, Bit::Dirty);
-        self.file_if_unreferenced(page);
+        self.file(page);
     }
 
     fn cleaned(&mut self, page: PageId) {
         self.ring.clear(page, Bit::Dirty);
-        self.file_if_unreferenced(page);
+        self.file(page);
     }
 
     fn removed(&mut self, page: PageId) {
-        self.unreferenced.forget(page);
+        self.unchoose(page);
+        self.classes.forget(page);
         self.ring.forget(page);
     }
 
     fn cooled(&mut self, page: PageId) {
-        if self.ring.place(page) != super::lists::NOWHERE {
+        if self.ring.place(page) != NOWHERE {
             self.ring.clear(page, Bit::Referenced);
             self.ring.enter_tail(page, WINDOW);
             self.file(page);
-            let class = self.unreferenced.place(page);
-            self.unreferenced.enter_tail(page, class);
+            let class = self.classes.place(page);
+            self.classes.enter_tail(page, class);
         }
     }
 
     fn propose(&mut self) -> Option<Proposal> {
         self.settle();
-        let unreferenced = &self.unreferenced;
-        if let Some(page) = unreferenced.tail(CLEAN).or(unreferenced.tail(DIRTY)) {
-            self.unreferenced.remove(page);
-            self.ring.remove(page);
-            return Some(Proposal::Evict(page));
+        if self.search == Search::Window {
+            if let Some(page) = self.classes.tail(CLEAN) {
+                return self.evict(page);
+            }
+            self.search = Search::Clearing(self.classes.tail(DIRTY));
         }
-        let page = self.ring.tail(WINDOW)?;
-        self.ring.clear(page, Bit::Referenced);
-        self.ring.enter(page, REST);
-        Some(Proposal::Unreference(page))
+        if let Search::Clearing(victim) = self.search {
+            if let Some(page) = self.classes.tail(CLEAN + REFERENCED) {
+                return self.unreference(page);
+            }
+            if let Some(page) = victim {
+                return self.evict(page);
+            }
+            if let Some(page) = self.classes.tail(DIRTY + REFERENCED) {
+                return self.unreference(page);
+            }
+            self.search = Search::Behind;
+        }
+        let Some(page) = self.ring.tail(REST) else {
+            // All of memory is window, and some of it may have been referenced again.
+            let page = self.classes.tail(CLEAN).or(self.classes.tail(DIRTY));
+            if let Some(page) = page {
+                return self.evict(page);
+            }
+            let page = self.ring.tail(WINDOW)?;
+            return self.unreference(page);
+        };
+        if self.ring.has(page, Bit::Referenced) {
+            self.ring.enter(page, REST);
+            return self.unreference(page);
+        }
+        self.evict(page)
     }
 
     fn relocated(&mut self, from: PageId, to: PageId) {
-        self.unreferenced.relocate(from, to);
+        self.unchoose(from);
+        self.unchoose(to);
+        self.classes.relocate(from, to);
         self.ring.relocate(from, to);
     }
 }
@@ -172,15 +235,32 @@ mod tests {
     }
 
     #[test]
-    fn a_referenced_window_is_left_behind() {
+    fn scans_that_find_nothing_clear_what_they_looked_for() {
+        let mut clock = of(9);
+        clock.dirtied(PageId(1));
+        for page in [0, 2] {
+            clock.touched(PageId(page), Access::Read);
+        }
+        // No clean page is unreferenced: 0 and 2 lose their bits, the dirty 1 goes.
+        assert_eq!(clock.propose(), Some(Unreference(PageId(0))));
+        assert_eq!(clock.propose(), Some(Unreference(PageId(2))));
+        assert_eq!(clock.propose(), Some(Evict(PageId(1))));
+        assert_eq!(clock.propose(), Some(Evict(PageId(0))));
+        assert_eq!(clock.propose(), Some(Evict(PageId(2))));
+    }
+
+    #[test]
+    fn behind_a_referenced_window_the_search_goes_on() {
         let mut clock = of(5);
         for page in [0, 1, 2, 3] {
             clock.touched(PageId(page), Access::Read);
         }
+        clock.dirtied(PageId(0));
         clock.dirtied(PageId(4));
-        assert_eq!(clock.propose(), Some(Unreference(PageId(0))));
-        assert_eq!(clock.propose(), Some(Unreference(PageId(1))));
+        for page in [1, 2, 0, 3] {
+            assert_eq!(clock.propose(), Some(Unreference(PageId(page))));
+        }
         assert_eq!(clock.propose(), Some(Evict(PageId(4))));
-        assert_eq!(clock.propose(), Some(Evict(PageId(0))));
+        assert_eq!(clock.propose(), Some(Evict(PageId(1))));
     }
 }

@@ -12,16 +12,18 @@
 //! The pseudocode of the paper's Figure 9 is not in the text at hand. What the text leaves open, and
 //! what is done here:
 //!
-//! - *How much an area grows.* By one page for a hit in R' (IV.A: "to accommodate one more page"); for
-//!   a hit in W1' or W2' by as many as a write costs reads (IV.A: "the different cost of a read and a
-//!   write is also considered"): 8 with the paper's Table 1. The others give in proportion to their
-//!   desired sizes, none below one page, so that the sum stays at S frames. At first R has one half
-//!   and W1 and W2 a quarter each: nothing is known.
+//! - *How much an area grows.* "The different cost of a read and a write is also considered" (IV.A):
+//!   by one page for a hit in W1' or W2', and for a hit in R' by what a read costs in writes, an eighth
+//!   with the paper's Table 1. The others give in proportion to their desired sizes, none below one
+//!   page, so that the sum stays at S frames. At first R has one half and W1 and W2 a quarter each:
+//!   nothing is known.
 //! - *Ghosts.* R' holds S - R pages, W1' and W2' together S - W1 - W2, of desired sizes, so that there
 //!   are S ghosts at most, however many pages are shared (IV.A). Of W1' and W2' the longer one gives
 //!   way: neither can starve the other.
-//! - *Bits of a page that comes in.* The access that faulted is tried again and sets its bit, as the
-//!   paging hardware would.
+//! - *Bits of a page that comes in* are clear: the access that faulted has decided on its area already.
+//! - *Pages of W1 found written* go to W2: what W2 is for are "pages that are written more than once"
+//!   (IV.B), and such a page was. So CAR does it with T1 and T2, which the paper builds on. Within R
+//!   and W2 a page whose bit is found set stays, with its bit clear.
 //! - *A page found written in R* (IV.B) joins W1 with its bit clear, or W2 if W1' or W2' remembers
 //!   it: W2 is for "pages that are written more than once" while their metadata are there. No fault
 //!   was caused, so no size changes. A page that is in the write area already keeps its write bit for
@@ -29,6 +31,9 @@
 //! - *History of the other kind.* A read fault leaves W1' and W2' alone, a write fault R' (IV.B).
 //! - *Prefetched pages* join R with their bit clear, and nothing is learnt. So do pages that the engine
 //!   declines to evict, but in the write area if they left it last.
+//!
+//! Of these, growth, bits and promotion were chosen by measurement among the readings that the text allows:
+//! `docs/policies.md` has the figures of the others.
 //!
 //! In CRAW-A R is the area of all references: the bit of R is set by writes as well, and a write fault
 //! enters the page into R and the write area, with a hit in either history counted.
@@ -78,8 +83,8 @@ pub(super) struct Craw {
     bits: Bits,
     frames: f64,
     desired: [f64; 3],
-    /// What a write costs, in reads.
-    write_cost: f64,
+    /// What a read costs, in writes.
+    read_cost: f64,
 }
 
 impl Craw {
@@ -91,7 +96,7 @@ impl Craw {
             bits,
             frames: 0.0,
             desired: [0.0; 3],
-            write_cost: (write.0 as f64 / read.0.max(1) as f64).max(f64::MIN_POSITIVE),
+            read_cost: read.0 as f64 / write.0.max(1) as f64,
         }
     }
 
@@ -147,10 +152,9 @@ impl Craw {
     fn fault_read(&mut self, page: PageId) {
         if self.read.place(page) == R_GHOST {
             self.read.remove(page);
-            self.grow(Area::R, 1.0);
+            self.grow(Area::R, self.read_cost);
         }
         self.read.enter(page, R);
-        self.read.set(page, BIT);
     }
 
     fn fault_write(&mut self, page: PageId) {
@@ -162,12 +166,11 @@ impl Craw {
             } else {
                 Area::W2
             };
-            self.grow(area, self.write_cost);
+            self.grow(area, 1.0);
             self.write.enter(page, W2);
         } else {
             self.write.enter(page, W1);
         }
-        self.write.set(page, BIT);
     }
 
     /// Joins the write area without a fault.
@@ -216,7 +219,7 @@ impl Craw {
             self.read.enter(page, R);
         }
         if self.write.take(page, BIT) {
-            self.write.enter(page, area);
+            self.write.enter(page, W2);
             return Some(Proposal::Unreference(page));
         }
         self.write.enter(page, ghost);
