@@ -22,6 +22,8 @@ enum Step {
     Remove(u32),
     Cool(u32),
     Propose,
+    Want(u32),
+    Resize(u32),
     Relocate(u32, u32),
 }
 
@@ -39,14 +41,22 @@ fn step() -> impl Strategy<Value = Step> {
         1 => page.clone().prop_map(Step::Remove),
         1 => page.clone().prop_map(Step::Cool),
         6 => Just(Step::Propose),
+        2 => page.clone().prop_map(Step::Want),
+        1 => (1..2 * FRAMES).prop_map(Step::Resize),
         1 => (page.clone(), page).prop_map(|(a, b)| Step::Relocate(a, b)),
     ]
 }
 
 /// Proposals up to the next eviction; a policy must not go round for ever.
-fn next_victim(policy: &mut dyn Policy, resident: &BTreeSet<u32>) -> Option<u32> {
+fn next_victim(
+    policy: &mut dyn Policy,
+    resident: &BTreeSet<u32>,
+    proposals: &mut Vec<Proposal>,
+) -> Option<u32> {
     for _ in 0..=4 * PAGES {
-        match policy.propose() {
+        let proposal = policy.propose();
+        proposals.extend(proposal);
+        match proposal {
             None => return None,
             Some(Proposal::Unreference(page)) => {
                 assert!(resident.contains(&page.0), "{page:?} is not in RAM");
@@ -57,11 +67,13 @@ fn next_victim(policy: &mut dyn Policy, resident: &BTreeSet<u32>) -> Option<u32>
     panic!("no eviction in {} proposals", 4 * PAGES);
 }
 
-fn run_policy(kind: PolicyKind, steps: &[Step]) {
+/// Runs the steps, and gives all that was proposed.
+fn run_policy(kind: PolicyKind, steps: &[Step]) -> Vec<Proposal> {
     let ground = Ground::of_pages(PAGES);
     let mut policy = PolicySpec::new(kind).build(&ground, FRAMES);
     // Pages in the policy's order, and pages it has proposed and not heard of since.
     let (mut ordered, mut proposed) = (BTreeSet::new(), BTreeSet::new());
+    let mut proposals = Vec::new();
     for &step in steps {
         match step {
             Step::Insert(page, by) if !ordered.contains(&page) && !proposed.contains(&page) => {
@@ -73,6 +85,10 @@ fn run_policy(kind: PolicyKind, steps: &[Step]) {
                 proposed.remove(&page);
                 ordered.insert(page);
             }
+            Step::Want(page) if !ordered.contains(&page) && !proposed.contains(&page) => {
+                policy.wanted(PageId(page), Access::Read);
+            }
+            Step::Resize(frames) => policy.resized(frames),
             Step::Dirty(page) if ordered.contains(&page) => policy.dirtied(PageId(page)),
             Step::Clean(page) if ordered.contains(&page) => policy.cleaned(PageId(page)),
             Step::Remove(page) => {
@@ -82,7 +98,7 @@ fn run_policy(kind: PolicyKind, steps: &[Step]) {
             }
             Step::Cool(page) if ordered.contains(&page) => policy.cooled(PageId(page)),
             Step::Propose => {
-                let victim = next_victim(&mut *policy, &ordered);
+                let victim = next_victim(&mut *policy, &ordered, &mut proposals);
                 assert_eq!(victim.is_none(), ordered.is_empty(), "{kind}");
                 if let Some(page) = victim {
                     assert!(
@@ -102,10 +118,11 @@ fn run_policy(kind: PolicyKind, steps: &[Step]) {
             _ => {}
         }
     }
-    while let Some(page) = next_victim(&mut *policy, &ordered) {
+    while let Some(page) = next_victim(&mut *policy, &ordered, &mut proposals) {
         assert!(ordered.remove(&page), "{kind} proposed {page} twice");
     }
     assert!(ordered.is_empty(), "{kind} lost {ordered:?}");
+    proposals
 }
 
 /// Pages and slots in any state.
@@ -165,7 +182,8 @@ proptest! {
         steps in prop::collection::vec(step(), 0..300)
     ) {
         for info in PolicyKind::ALL {
-            run_policy(info.kind, &steps);
+            let proposals = run_policy(info.kind, &steps);
+            prop_assert_eq!(proposals, run_policy(info.kind, &steps), "{}", info.name);
         }
     }
 

@@ -1,0 +1,64 @@
+//! What a policy takes for a page, counted by the allocator: columns, histories, everything.
+//!
+//! A test of its own, as the count is of the whole process.
+
+use flashvm_core::policy::{BLOCK_PAGES, Ground, PolicySpec, Proposal};
+use flashvm_core::{Access, PageId, PolicyKind};
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Most bytes of a policy's state for each page.
+const BYTES_MAX: usize = 40;
+const PAGES: u32 = 1 << 16;
+
+static ALLOCATED: AtomicUsize = AtomicUsize::new(0);
+
+struct Counting;
+
+// SAFETY: every call is passed on to the system's allocator as it is; counting touches no memory but
+// an atomic of its own, and allocates nothing.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATED.fetch_add(layout.size(), Ordering::Relaxed);
+        // SAFETY: the caller's layout, which it vouches for, is passed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        ALLOCATED.fetch_sub(layout.size(), Ordering::Relaxed);
+        // SAFETY: `at` came from `alloc` above with this layout, so from the system's allocator.
+        unsafe { System.dealloc(at, layout) }
+    }
+}
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+#[test]
+fn no_policy_takes_more_than_forty_bytes_a_page() {
+    // As they come: pages side by side; at worst: each in a block of its own.
+    let apart = (0..PAGES).map(|page| page * BLOCK_PAGES).collect();
+    for places in [None, Some(apart)] {
+        for info in PolicyKind::ALL {
+            let ground = Ground {
+                places: places.clone(),
+                ..Ground::of_pages(PAGES)
+            };
+            let before = ALLOCATED.load(Ordering::Relaxed);
+            let mut policy = PolicySpec::new(info.kind).build(&ground, PAGES);
+            for page in (0..PAGES).map(PageId) {
+                policy.foresee(u64::from(page.0));
+                policy.wanted(page, Access::Write);
+                policy.inserted(page, Some(Access::Write));
+                policy.dirtied(page);
+            }
+            let mut victims = 0;
+            while victims < PAGES / 2 {
+                victims += u32::from(matches!(policy.propose(), Some(Proposal::Evict(_))));
+            }
+            let bytes = ALLOCATED.load(Ordering::Relaxed) - before;
+            let a_page = bytes.div_ceil(PAGES as usize);
+            assert!(a_page <= BYTES_MAX, "{}: {a_page} bytes a page", info.name);
+        }
+    }
+}
