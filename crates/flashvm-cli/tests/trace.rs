@@ -342,3 +342,55 @@ fn a_run_records_what_its_pagers_see() {
         );
     }
 }
+
+#[test]
+fn the_craw_paper_on_traces_of_ones_own() {
+    let folder = folder();
+    let folder = folder.path();
+    let gcc = gcc();
+    let traces = folder.join("traces");
+    std::fs::create_dir(&traces).expect("a folder");
+    let reproduce = |args: &[&str]| flashvm(folder, &[&["reproduce", "craw"], args].concat());
+    for (args, named) in [
+        (
+            &["table-2", "--traces", "none"][..],
+            &["--traces none", "folder of traces"][..],
+        ),
+        (
+            &["table-2", "--traces", "traces"],
+            &["--traces traces", "no file"],
+        ),
+        (&["table-9"], &["'table-9'", "figure-12"]),
+    ] {
+        let output = reproduce(args);
+        let line = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {line}");
+        for part in named {
+            assert!(line.contains(part), "{args:?}: '{part}' in: {line}");
+        }
+    }
+    std::fs::copy(gcc, traces.join("gcc.trace.gz")).expect("a copy");
+    std::fs::write(traces.join("README.md"), "not a trace").expect("a file");
+    let text = printed(&reproduce(&[
+        "table-2",
+        "figure-12",
+        "figure-15",
+        "--traces",
+        "traces",
+    ]));
+    assert!(text.contains("515,683") && text.contains("1,176"), "{text}");
+    let sizes = std::fs::read_to_string(folder.join("reproduction/figure-12-sizes.csv"));
+    let sizes = sizes.expect("a table");
+    // All policies read every page once if all fit, and none is written.
+    let all = sizes
+        .lines()
+        .find(|line| line.contains(",100 %,"))
+        .expect("a row");
+    assert!(all.ends_with(",1.000,1.000,1.000"), "{all}");
+    // What is kept is of these traces: others are measured anew.
+    let text = printed(&reproduce(&["table-2"]));
+    assert!(
+        text.contains("mpg123") && !text.contains("515,683"),
+        "{text}"
+    );
+}
