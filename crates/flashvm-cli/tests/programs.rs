@@ -4,6 +4,7 @@
 
 mod support;
 
+use flashvm_core::PolicyKind;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
@@ -185,4 +186,52 @@ fn examples() {
         }
         None => support::say("SKIPPED: examples, column-sum.py: python3 has no numpy"),
     }
+}
+
+/// Pages are read and written at random, a quarter of them most of the time; each read is checked.
+const PAGES: &str = "
+import random
+chance, pages = random.Random(1), 8192
+memory, known = bytearray(pages * 4096), [0] * pages
+for turn in range(1, 20001):
+    page = chance.randrange(pages if turn % 8 == 0 else pages // 4)
+    at = page * 4096 + page % 4000
+    assert int.from_bytes(memory[at:at + 8], 'little') == known[page], page
+    if chance.randrange(3) == 0:
+        known[page] = turn
+        memory[at:at + 8] = turn.to_bytes(8, 'little')
+print(sum(known))
+";
+
+/// Every policy that can be live, over a program that keeps twice its budget in memory, changes it at
+/// random and knows what must be there.
+fn all_policies(preset: &str) {
+    let test = format!("policies_{preset}");
+    if !can_page(&test) || !has_program(&test, "python3") {
+        return;
+    }
+    let mut sums = Vec::new();
+    for info in PolicyKind::ALL
+        .iter()
+        .filter(|info| !info.kind.is_offline())
+    {
+        let options = ["--ram", "16M", "--preset", preset, "--policy", info.name];
+        let program = ["python3", "-c", PAGES];
+        let outcome = flashvm_run(&test, &options, &program, LIMIT).expect_success(info.name);
+        assert!(outcome.stat("pages_out") > 0, "{}", info.name);
+        sums.push((info.name, outcome.stdout));
+    }
+    for (name, sum) in &sums {
+        assert_eq!(*sum, sums[0].1, "{name}");
+    }
+}
+
+#[test]
+fn policies_under_preset_modern() {
+    all_policies("modern");
+}
+
+#[test]
+fn policies_under_preset_flashvm() {
+    all_policies("flashvm");
 }

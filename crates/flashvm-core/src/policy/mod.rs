@@ -42,6 +42,7 @@ mod sieve;
 #[cfg(test)]
 mod testing;
 mod two_list;
+mod wage;
 mod window;
 
 pub use blocks::BLOCK_PAGES;

@@ -19,6 +19,7 @@ use super::parameters::{Parameter, Values};
 use super::s3_fifo::S3Fifo;
 use super::sieve::Sieve;
 use super::two_list::TwoList;
+use super::wage::Wage;
 use super::{Ground, Policy};
 use crate::settings::UnknownName;
 use std::fmt;
@@ -118,6 +119,8 @@ policies! {
         => |g, _| Box::new(Craw::new(g, Bits::ReadWrite));
     CrawA "craw-a" [] "the same by reference and modified bits"
         => |g, _| Box::new(Craw::new(g, Bits::ReferenceModified));
+    Wage "wage" [] "the longest idle for what its return would cost: FlashVM's own"
+        => |g, _| Box::new(Wage::new(g));
 }
 
 impl PolicyKind {

@@ -236,3 +236,45 @@ impl<'a> Material<'a> {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::ModelKind;
+    use crate::rng::Rng;
+    use crate::trace::{Granularity, Kind, Reference};
+
+    /// A trace that is too long for RAM comes to the same, also for a policy that is told the future.
+    #[test]
+    fn references_in_a_file_are_those_in_ram() {
+        let trace = || {
+            let mut rng = Rng::new(5);
+            (0..200_000).map(move |_| {
+                let kind = match rng.below(3) {
+                    0 => Kind::Write,
+                    _ => Kind::Read,
+                };
+                let address = rng.below(40) * rng.below(40);
+                Ok::<_, TraceError>(Reference {
+                    address,
+                    bytes: 0,
+                    kind,
+                })
+            })
+        };
+        let device = Device::new(ModelKind::SlcNand);
+        let jobs = ["opt", "craw", "bplru"].map(|policy| Job {
+            policy: policy.parse().expect("a policy"),
+            frames: 100,
+            sight: Sight::Full,
+        });
+        let counts = [0, usize::MAX].map(|ram_bytes_max| {
+            let references = References::read_within(ram_bytes_max, Granularity::Pages, trace());
+            let references = references.expect("room on the disk");
+            let figures = sweep(&references, &jobs, &device, 2, &AtomicU64::new(0));
+            let figures = figures.expect("a device that does not wear out");
+            Vec::from_iter(figures.iter().map(|figures| figures.counts))
+        });
+        assert_eq!(counts[0], counts[1]);
+    }
+}

@@ -1,0 +1,221 @@
+//! WAGE, weighted age: a page leaves when it has been idle for longer than its return would be worth.
+//! A policy of FlashVM's own.
+//!
+//! A page that was idle for a time `a` is likely to stay so for about as long again, so keeping it
+//! saves its cost once in `a`, and the page to evict is the one with the least cost for its age. What
+//! leaves clean costs a read if it comes back; what leaves dirty costs that and a write: (read + write)
+//! / read times as much, 9 on the CRAW paper's flash. So a dirty page may be idle nine times as long as
+//! a clean one. A page that was referenced again since it came in gets half as much again ([`AGAIN`]):
+//! what a scan brings in goes first.
+//!
+//! Age is counted in faults, not in references: it is pressure for frames that ages a page, and a
+//! fault is what a live pager sees. Pages are in four LRU lists, clean or dirty, referenced again or
+//! not; the oldest of each list has the largest age there, so that a victim takes four comparisons.
+//!
+//! Unlike CRAW it has no areas with sizes to adapt, and remembers nothing of what has left: with a
+//! history of up to four times the frames, adaptive weights or age in references it did no better or
+//! worse. `docs/policies.md` has the figures, and where it falls short.
+
+use super::lists::{Bit, Lists, NOWHERE, Place};
+use super::{Costs, Ground, Policy, Proposal};
+use crate::event::Access;
+use crate::ids::PageId;
+
+/// How much longer a page may be idle that was referenced again since it came in.
+const AGAIN: f64 = 1.5;
+
+/// The list of clean pages that were referenced once; the others follow.
+const LIST: Place = 1;
+const LISTS: u8 = 4;
+const REFERENCED_AGAIN: Place = 1;
+const DIRTY: Place = 2;
+
+/// The lists; their tails were referenced the longest ago.
+pub(super) struct Wage {
+    lists: Lists<4>,
+    /// The fault before which a page was last referenced.
+    faults_then: Vec<u32>,
+    /// Faults so far. It wraps; ages stay right as long as none spans four billion faults.
+    faults: u32,
+    /// What a page of each list costs.
+    weights: [f64; LISTS as usize],
+}
+
+impl Wage {
+    pub(super) fn new(ground: &Ground) -> Self {
+        let Costs { read, write } = ground.costs;
+        let dirty = 1.0 + write.0 as f64 / read.0.max(1) as f64;
+        Self {
+            lists: Lists::new(ground.pages),
+            faults_then: vec![0; ground.pages as usize],
+            faults: 0,
+            weights: [1.0, AGAIN, dirty, dirty * AGAIN],
+        }
+    }
+
+    fn reference(&mut self, page: PageId, again: bool) {
+        let dirty = self.lists.has(page, Bit::Dirty);
+        let list = LIST + u8::from(again) * REFERENCED_AGAIN + u8::from(dirty) * DIRTY;
+        if self.lists.head(list) != Some(page) {
+            self.lists.enter(page, list);
+        }
+        self.faults_then[page.0 as usize] = self.faults;
+    }
+
+    /// Age for its cost: the largest leaves.
+    fn score(&self, list: Place, page: PageId) -> f64 {
+        let age = self.faults.wrapping_sub(self.faults_then[page.0 as usize]);
+        (f64::from(age) + 1.0) / self.weights[usize::from(list - LIST)]
+    }
+}
+
+impl Policy for Wage {
+    fn inserted(&mut self, page: PageId, by: Option<Access>) {
+        self.faults = self.faults.wrapping_add(u32::from(by.is_some()));
+        self.reference(page, false);
+    }
+
+    fn touched(&mut self, page: PageId, _access: Access) {
+        self.reference(page, true);
+    }
+
+    fn dirtied(&mut self, page: PageId) {
+        self.lists.set(page, Bit::Dirty);
+        let list = self.lists.place(page);
+        if (LIST..LIST + DIRTY).contains(&list) {
+            self.lists.enter(page, list + DIRTY);
+        }
+    }
+
+    fn cleaned(&mut self, page: PageId) {
+        self.lists.clear(page, Bit::Dirty);
+        let list = self.lists.place(page);
+        if list >= LIST + DIRTY {
+            self.lists.enter(page, list - DIRTY);
+        }
+    }
+
+    fn removed(&mut self, page: PageId) {
+        self.lists.forget(page);
+    }
+
+    fn cooled(&mut self, page: PageId) {
+        let list = self.lists.place(page);
+        if list != NOWHERE {
+            // As old as can be told from the present.
+            self.faults_then[page.0 as usize] = self.faults.wrapping_add(1);
+            self.lists.enter_tail(page, list);
+        }
+    }
+
+    fn propose(&mut self) -> Option<Proposal> {
+        let oldest = (LIST..LIST + LISTS).filter_map(|list| {
+            let page = self.lists.tail(list)?;
+            Some((self.score(list, page), page))
+        });
+        let (_, page) = oldest.max_by(|a, b| a.0.total_cmp(&b.0))?;
+        self.lists.remove(page);
+        Some(Proposal::Evict(page))
+    }
+
+    fn relocated(&mut self, from: PageId, to: PageId) {
+        self.lists.relocate(from, to);
+        self.faults_then[to.0 as usize] = self.faults_then[from.0 as usize];
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{Naive, agree, trace};
+    use super::*;
+    use proptest::prelude::*;
+
+    struct Idle {
+        page: u32,
+        dirty: bool,
+        again: bool,
+        since: u32,
+        turn: usize,
+    }
+
+    /// Looks at every page.
+    #[derive(Default)]
+    struct Plain {
+        frames: usize,
+        pages: Vec<Idle>,
+        faults: u32,
+        turn: usize,
+    }
+
+    impl Plain {
+        fn victim(&mut self) -> u32 {
+            let score = |idle: &Idle| {
+                let again = if idle.again { AGAIN } else { 1.0 };
+                let cost = again * if idle.dirty { 9.0 } else { 1.0 };
+                (f64::from(self.faults - idle.since) + 1.0) / cost
+            };
+            let list = |idle: &Idle| (idle.dirty, idle.again);
+            let worst = (0..self.pages.len()).max_by(|&a, &b| {
+                let (a, b) = (&self.pages[a], &self.pages[b]);
+                // Of equal ones that of the last list; within a list that of the earliest turn.
+                let by_score = score(a).total_cmp(&score(b));
+                by_score
+                    .then(list(a).cmp(&list(b)))
+                    .then(b.turn.cmp(&a.turn))
+            });
+            self.pages.remove(worst.expect("pages")).page
+        }
+    }
+
+    impl Naive for Plain {
+        fn reference(&mut self, page: u32, write: bool) -> Option<u32> {
+            self.turn += 1;
+            let (turn, faults) = (self.turn, self.faults);
+            if let Some(idle) = self.pages.iter_mut().find(|idle| idle.page == page) {
+                (idle.again, idle.since, idle.turn) = (true, faults, turn);
+                idle.dirty |= write;
+                return None;
+            }
+            let victim = (self.pages.len() == self.frames).then(|| self.victim());
+            self.faults += 1;
+            self.pages.push(Idle {
+                page,
+                dirty: write,
+                again: false,
+                since: self.faults,
+                turn,
+            });
+            victim
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn as_one_that_looks_at_every_page(trace in trace(), frames in 1..16_u32) {
+            let mut plain = Plain {
+                frames: frames as usize,
+                ..Plain::default()
+            };
+            agree("wage", &mut plain, frames, &trace);
+        }
+    }
+
+    #[test]
+    fn a_dirty_page_may_be_idle_nine_times_as_long() {
+        let mut wage = Wage::new(&Ground::of_pages(64));
+        wage.inserted(PageId(0), Some(Access::Write));
+        wage.dirtied(PageId(0));
+        let mut clean = 0;
+        for page in 1..20 {
+            wage.inserted(PageId(page), Some(Access::Read));
+            if page > 1 {
+                match wage.propose() {
+                    Some(Proposal::Evict(PageId(0))) => break,
+                    _ => clean += 1,
+                }
+            }
+        }
+        // Clean pages leave at a weighted age of 2; the dirty one has that as the eighteenth fault comes.
+        assert_eq!(clean, 15);
+    }
+}
