@@ -283,14 +283,20 @@ fn an_interrupted_recording_is_whole() {
         return;
     }
     let folder = folder();
+    let script = "touch ready; while true; do :; done";
     let mut child = Command::new(FLASHVM)
-        .args(["trace", "record", "-o", "sleep.fvt", "--", "sleep", "100"])
+        .args([
+            "trace", "record", "-o", "loop.fvt", "--", "sh", "-c", script,
+        ])
         .current_dir(&folder)
         .stderr(Stdio::null())
         .spawn()
         .expect("the command");
-    // Sleeping: Valgrind and the loader have done their work.
-    std::thread::sleep(Duration::from_secs(4));
+    let begun = Instant::now();
+    while !folder.path().join("ready").exists() {
+        assert!(begun.elapsed() < Duration::from_secs(100), "never began");
+        std::thread::sleep(Duration::from_millis(50));
+    }
     let pid = rustix::process::Pid::from_child(&child);
     rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("it runs");
     let begun = Instant::now();
@@ -300,8 +306,8 @@ fn an_interrupted_recording_is_whole() {
         std::os::unix::process::ExitStatusExt::signal(&status),
         Some(2)
     );
-    assert_eq!(left(folder.path()), ["sleep.fvt"]);
-    assert!(stat(folder.path(), "sleep.fvt")["references"].as_u64() > Some(100));
+    assert_eq!(left(folder.path()), ["loop.fvt", "ready"]);
+    assert!(stat(folder.path(), "loop.fvt")["references"].as_u64() > Some(100));
 }
 
 #[test]
