@@ -41,6 +41,7 @@ mod pace;
 mod pager;
 pub mod program;
 mod regions;
+pub mod seen;
 mod store;
 mod sys;
 

@@ -5,6 +5,7 @@ use super::args::{RunArgs, RunOptions};
 use super::modelled::Modelled;
 use super::progress::Progress;
 use super::refusal::Refusal;
+use super::seen::SeenFile;
 use super::store::Store;
 use super::summary::{self, Names, StatsFile};
 use super::supervise::{End, supervise};
@@ -47,6 +48,10 @@ pub(crate) fn run(args: Box<RunArgs>) -> Result<ExitCode, Refusal> {
         settings.no_uring = true;
     }
     let stats = options.stats.as_deref().map(StatsFile::check).transpose()?;
+    let seen = options.trace.as_deref();
+    let seen = seen.map(|path| SeenFile::create(path, &args.program, &settings));
+    let seen = seen.transpose()?;
+    settings.trace = seen.as_ref().map(SeenFile::open_path);
     let (name, program_args) = args
         .program
         .split_first()
@@ -112,6 +117,11 @@ pub(crate) fn run(args: Box<RunArgs>) -> Result<ExitCode, Refusal> {
         && let Err(e) = stats.write(&outcome, control, &names)
     {
         eprintln!("flashvm: --stats: {e}");
+    }
+    if let Some(seen) = seen
+        && let Err(refusal) = seen.finish(options.quiet)
+    {
+        eprintln!("flashvm: --trace: {refusal}");
     }
     Ok(match outcome.end {
         End::Exited(code) => ExitCode::from(code),
@@ -187,6 +197,7 @@ fn settings(options: &RunOptions) -> Result<RunSettings, Refusal> {
         device_model: None,
         inject: inject.map_err(|e| Refusal::new(format!("--inject: {e}")))?,
         record: options.test.record.clone(),
+        trace: None,
         no_move: options.test.no_move,
         no_uring: options.test.no_uring || !machine::has_io_uring(),
     })
