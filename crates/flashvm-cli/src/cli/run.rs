@@ -7,10 +7,11 @@ use super::refusal::Refusal;
 use super::summary::{self, Names, StatsFile};
 use super::supervise::{End, supervise};
 use super::units::Size;
-use super::{config, doctor, machine, store, sys};
+use super::{config, doctor, granularity, machine, store, sys};
 use flashvm::control::{Control, Inject, RunSettings, VARIABLE};
 use flashvm::program::Refused;
 use flashvm_core::DiscardKind;
+use flashvm_core::chameleon::BLOCK_BYTES;
 use rustix::fd::AsRawFd;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
@@ -43,6 +44,7 @@ pub(crate) fn run(args: Box<RunArgs>) -> Result<ExitCode, Refusal> {
     let path = flashvm::program::find(name)?;
     let preload = preload_object()?;
     settings.fault = doctor::choose_fault_mode(&settings.fault, settings.no_move)?.to_owned();
+    granularity::check_fault_mode(&settings)?;
     let flash = match &options.flash {
         Some(path) => path.clone(),
         None => machine::temporary_folder()?,
@@ -137,6 +139,7 @@ fn settings(options: &RunOptions) -> Result<RunSettings, Refusal> {
             )));
         }
     };
+    let chameleon = granularity::chameleon(options)?;
     let inject = options.test.inject.as_deref().map(inject).transpose();
     Ok(RunSettings {
         ram_bytes: ram,
@@ -153,7 +156,10 @@ fn settings(options: &RunOptions) -> Result<RunSettings, Refusal> {
         readahead: options.readahead,
         stride: options.stride,
         preclean: options.preclean,
-        cluster_bytes: options.cluster.map(|size| size.0),
+        cluster_bytes: match chameleon {
+            Some(_) => Some(BLOCK_BYTES as u64),
+            None => options.cluster.map(|size| size.0),
+        },
         erase_block_bytes: options.erase_block.map(|size| size.0),
         zero_sharing: options.zero_sharing.map(|switch| switch.0),
         sampling: options.sampling.clone(),
@@ -164,6 +170,7 @@ fn settings(options: &RunOptions) -> Result<RunSettings, Refusal> {
         record: options.test.record.clone(),
         no_move: options.test.no_move,
         no_uring: options.test.no_uring,
+        chameleon,
     })
 }
 

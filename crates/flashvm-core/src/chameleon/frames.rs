@@ -117,6 +117,11 @@ impl Frames {
         })
     }
 
+    /// All frames that have ever been in the pool; in those that have left it lies nothing.
+    pub fn all(&self) -> impl Iterator<Item = FrameId> + use<> {
+        (0..self.high).map(FrameId)
+    }
+
     /// Frames that are wholly free.
     #[must_use]
     pub fn free_frames(&self) -> u32 {
@@ -206,9 +211,7 @@ impl Frames {
 
     /// The frames in which a page reaches into a range.
     pub(super) fn occupied(&self, range: Shape) -> impl Iterator<Item = FrameId> {
-        (0..self.high)
-            .map(FrameId)
-            .filter(move |&frame| !self.is_free(frame, range))
+        self.all().filter(move |&frame| !self.is_free(frame, range))
     }
 
     /// The virtual page that lies here.

@@ -13,7 +13,7 @@
 
 use super::block::{BLOCK_BYTES, BackPointer, BlockBuffer, DATA_SECTORS, back_pointers};
 use super::shape::Shape;
-use super::table::{Check, Location, Place, Table};
+use super::table::{Location, Place, Table};
 use crate::{ClusterId, ClusterSource};
 use std::collections::VecDeque;
 
@@ -219,13 +219,14 @@ impl Log {
     }
 
     /// The modify phase: puts what is live of the source into the buffer, before anything else.
-    /// `contents` are those of the source, `None` if it could not be read; `checksum` is that by which
-    /// pages were written. False: the source stays as it is, the round goes on without it.
+    /// `contents` are those of the source, `None` if it could not be read; `matches` says whether bytes
+    /// are those that were written for a page that is in a frame or only on flash. False: the source
+    /// stays as it is, the round goes on without it.
     pub fn keep_live(
         &mut self,
         table: &Table,
         contents: Option<&[u8]>,
-        checksum: impl Fn(&[u8]) -> u64,
+        matches: impl Fn(&BackPointer, Place, &[u8]) -> bool,
         buffer: &mut BlockBuffer<'_>,
     ) -> bool {
         let round = self.round.as_mut().expect("a round is under way");
@@ -240,12 +241,10 @@ impl Log {
                 .into_iter()
                 .filter(lies_here)
                 .collect();
-            // What only flash has must be what was written, and all that counts as live must be there.
-            let is_whole = |pointer: &BackPointer| match table.get(pointer.page).1 {
-                Place::OnFlash(_, check) => {
-                    Check::of(checksum(&contents[pointer.range()])) == check
-                }
-                _ => true,
+            // What is moved must be what was written, and all that counts as live must be there.
+            let is_whole = |pointer: &BackPointer| {
+                let (_, place) = table.get(pointer.page);
+                matches(pointer, place, &contents[pointer.range()])
             };
             let sectors: u32 = live.iter().map(|pointer| pointer.shape.sectors()).sum();
             let all = sectors == self.live[source as usize].into();

@@ -22,9 +22,9 @@ pub mod log;
 pub mod shape;
 pub mod table;
 
-pub use block::{BLOCK_BYTES, BLOCK_SECTORS, BlockBuffer, DATA_SECTORS};
+pub use block::{BLOCK_BYTES, BLOCK_SECTORS, BackPointer, BlockBuffer, DATA_SECTORS};
 pub use clock::{Clocks, Step};
 pub use frames::{FrameId, Frames};
 pub use log::{Full, Log, LogCounters, Round};
 pub use shape::{SECTOR_BYTES, SECTORS, SIZES, Shape};
-pub use table::{Location, Place, Svmp, Table};
+pub use table::{Check, Location, Place, Svmp, Table};

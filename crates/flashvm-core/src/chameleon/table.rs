@@ -83,6 +83,12 @@ impl Check {
     }
 }
 
+impl From<Check> for u64 {
+    fn from(check: Check) -> Self {
+        check.0.into()
+    }
+}
+
 impl Place {
     /// The frame, if the page is in one.
     #[must_use]

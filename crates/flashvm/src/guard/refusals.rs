@@ -39,6 +39,18 @@ pub(super) fn refused(number: i64, args: &[usize; 6]) -> Option<Errno> {
             );
             Some(Errno::NOSYS)
         }
+        // Nor for small pages, which are not moved.
+        libc::SYS_io_setup if pager().is_some_and(|pager| pager.chameleon().is_some()) => {
+            say_once(
+                &SAID_AIO,
+                "asynchronous I/O (io_setup) is refused with small pages: run it with --granularity 4096",
+            );
+            Some(Errno::NOSYS)
+        }
+        // The pipe would keep the frame, which another page may have by the time that it is read.
+        libc::SYS_vmsplice if pager().is_some_and(|pager| pager.chameleon().is_some()) => {
+            Some(Errno::INVAL)
+        }
         // SECCOMP_SET_MODE_STRICT and SECCOMP_SET_MODE_FILTER.
         libc::SYS_seccomp if args[0] <= 1 => {
             say_seccomp();

@@ -47,6 +47,8 @@ struct World {
     flash: BTreeMap<u32, Vec<u8>>,
     /// What each page holds.
     model: BTreeMap<Svmp, (Shape, Vec<u8>)>,
+    /// Checksum of what flash has of each page.
+    on_flash: BTreeMap<Svmp, Check>,
     /// Pages that lie in a frame, changed.
     changed: Vec<Svmp>,
     full: u32,
@@ -68,6 +70,7 @@ impl World {
             clusters: LocalClusters::new(BLOCKS),
             flash: BTreeMap::new(),
             model: BTreeMap::new(),
+            on_flash: BTreeMap::new(),
             changed: Vec::new(),
             full: 0,
         }
@@ -128,8 +131,12 @@ impl World {
             }
             let readable = !self.rng.one_in(self.faults.read);
             let contents = readable.then_some(&contents[..]);
+            let on_flash = &self.on_flash;
+            let matches = |pointer: &BackPointer, _, bytes: &[u8]| {
+                on_flash[&pointer.page] == Check::of(checksum(bytes))
+            };
             self.log
-                .keep_live(&self.table, contents, checksum, &mut buffer);
+                .keep_live(&self.table, contents, matches, &mut buffer);
         }
         let mut put = 0;
         for page in &self.changed {
@@ -161,6 +168,10 @@ impl World {
             self.log.abandon(&mut self.clusters);
             return;
         }
+        let checks: BTreeMap<Svmp, Check> = pointers[pointers.len() - put..]
+            .iter()
+            .map(|pointer| (pointer.page, Check::of(checksum(&bytes[pointer.range()]))))
+            .collect();
         self.flash.insert(round.target, bytes);
         let mut written = Vec::new();
         self.log.commit(
@@ -173,6 +184,7 @@ impl World {
             },
         );
         for page in written {
+            self.on_flash.insert(page, checks[&page]);
             if again.contains(&page) {
                 continue;
             }
