@@ -158,6 +158,16 @@ impl Frames {
         from.is_some()
     }
 
+    /// The same where that breaks no whole frame up, unless there are only whole ones left.
+    pub fn take_beside(&mut self, frame: FrameId, shape: Shape) -> bool {
+        let whole = self
+            .free
+            .get(frame.0 as usize)
+            .is_some_and(|free| free & Shape::WHOLE.bit() != 0);
+        let other = whole && self.available(shape) > self.free_frames();
+        !other && self.take_at(frame, shape)
+    }
+
     fn split(&mut self, frame: FrameId, from: Shape, to: Shape) {
         self.unlink(frame, from);
         let mut at = to;

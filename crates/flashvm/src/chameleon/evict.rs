@@ -153,7 +153,7 @@ impl Chameleon {
             _ => {
                 core.table
                     .set(page, shape, Place::Condemned(frame, location));
-                core.condemned.push_back(page);
+                core.condemned.push(page);
                 core.condemned_sectors += shape.sectors();
             }
         }

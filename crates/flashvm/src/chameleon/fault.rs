@@ -108,7 +108,7 @@ impl Chameleon {
         let neighbour = neighbours
             .into_iter()
             .flatten()
-            .find(|&frame| core.frames.take_at(frame, shape));
+            .find(|&frame| core.frames.take_beside(frame, shape));
         let frame = match neighbour.or_else(|| core.frames.take(shape)) {
             Some(frame) => frame,
             None => {
@@ -130,7 +130,7 @@ impl Chameleon {
         let mut count = 1;
         self.fill_fresh(core, page, shape, frame);
         // Only where nobody has to give way for it.
-        while page.0 + count < run_end && core.frames.free_frames() > FRESH_RUN {
+        while page.0 + count < run_end && core.frames.available(shape) > FRESH_RUN {
             let (next, beside) = (Svmp(page.0 + count), FrameId(frame.0 + count));
             if core.table.get(next) != (shape, Place::Fresh) || !core.frames.take_at(beside, shape)
             {

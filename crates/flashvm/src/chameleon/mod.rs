@@ -36,7 +36,6 @@ use flashvm_core::chameleon::{BLOCK_BYTES, Clocks, FrameId, Frames, Log, Shape, 
 use flashvm_core::{Nanos, PAGE_SIZE};
 use rustix::io::Errno;
 use rustix_futex_sync::{Condvar, Mutex, MutexGuard};
-use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -69,7 +68,7 @@ struct Core {
     log: Log,
     clusters: SharedClusters,
     /// Changed victims that wait for a round.
-    condemned: VecDeque<Svmp>,
+    condemned: Vec<Svmp>,
     condemned_sectors: u32,
     overlays: hole::Overlays,
     pins: pin::Pinned,
@@ -139,7 +138,7 @@ impl Chameleon {
                 table: Table::new(),
                 log: Log::new(store_blocks),
                 clusters: process.clusters(),
-                condemned: VecDeque::with_capacity(1024),
+                condemned: Vec::with_capacity(1024),
                 condemned_sectors: 0,
                 overlays,
                 pins: pin::Pinned::default(),

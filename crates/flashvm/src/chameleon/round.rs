@@ -207,20 +207,20 @@ impl Chameleon {
         buffer: &mut BlockBuffer<'_>,
     ) -> Box<[Option<u64>; BLOCK_SECTORS as usize]> {
         let mut checks = Box::new([None; BLOCK_SECTORS as usize]);
-        while let Some(page) = core.condemned.pop_front() {
+        core.forget_touched();
+        let mut put = 0;
+        for &page in &core.condemned {
             let (shape, place) = core.table.get(page);
-            let Place::Condemned(frame, _) = place else {
-                // Touched since, or given up.
-                continue;
-            };
+            let frame = place.frame().expect("a condemned page lies in a frame");
             // SAFETY: the page is lifted, and stays so as long as the lock is held.
             let contents = unsafe { map::bytes(self.range(frame, shape), shape.size()) };
             let Some(sector) = buffer.push(page, shape, contents) else {
-                core.condemned.push_front(page);
                 break;
             };
             checks[sector as usize] = Some(FlashStore::checksum(contents));
+            put += 1;
         }
+        core.condemned.drain(..put);
         core.forget_touched();
         checks
     }
@@ -272,18 +272,21 @@ impl Chameleon {
 
     fn condemn_again(&self, core: &mut Core, page: Svmp) {
         if let (shape, Place::Condemned(..)) = core.table.get(page) {
-            core.condemned.push_back(page);
+            core.condemned.push(page);
             core.condemned_sectors += shape.sectors();
         }
     }
 }
 
 impl Core {
-    /// Forgets condemned pages that were touched since, or given up, and counts the others.
+    /// Forgets condemned pages that were touched since, or given up, and counts the others. One that was
+    /// condemned again after a touch is there once.
     fn forget_touched(&mut self) {
         let Self {
             condemned, table, ..
         } = self;
+        condemned.sort_unstable();
+        condemned.dedup();
         let mut sectors = 0;
         condemned.retain(|&page| {
             let (shape, place) = table.get(page);

@@ -151,3 +151,18 @@ fn sequential_pages_get_sequential_frames() {
     }
     assert_eq!(frames.used_sectors(), 16 * SECTORS);
 }
+
+#[test]
+fn a_neighbour_breaks_no_frame_up_while_others_have_room() {
+    let mut frames = Frames::new(3);
+    (0..3).for_each(|_| assert!(frames.grow().is_some()));
+    let (first, second) = (Shape::new(512, 0).unwrap(), Shape::new(512, 512).unwrap());
+    assert_eq!(frames.take(first), Some(FrameId(0)));
+    // Only whole frames have room for another of this shape.
+    assert!(frames.take_beside(FrameId(1), first));
+    assert!(!frames.take_beside(FrameId(1), first));
+    // This one has room in the frames that are broken up already.
+    assert!(!frames.take_beside(FrameId(2), second));
+    assert!(frames.take_beside(FrameId(1), second));
+    assert!(!frames.take_beside(FrameId(9), second));
+}
