@@ -6,6 +6,8 @@ use super::units::Size;
 use flashvm::Delivery;
 use flashvm::control::{ChameleonSettings, RunSettings};
 use flashvm_core::chameleon::{BLOCK_BYTES, SIZES};
+use rustix::fd::OwnedFd;
+use rustix::io::Errno;
 
 /// Most padding of a request.
 const PADDING_MAX: u32 = 1024;
@@ -78,4 +80,17 @@ pub(crate) fn check_fault_mode(settings: &RunSettings) -> Result<(), Refusal> {
         ));
     }
     Ok(())
+}
+
+/// Says so where the store cannot be read by 512 bytes.
+pub(crate) fn look_at_sectors(store: &OwnedFd) {
+    #[repr(align(4096))]
+    struct Sector([u8; SIZES[0]]);
+    let mut sector = Sector([0; SIZES[0]]);
+    if rustix::io::pread(store, &mut sector.0, 0) == Err(Errno::INVAL) {
+        eprintln!(
+            "flashvm: the store's device has sectors of 4 KiB: small pages are read with what lies around \
+             them"
+        );
+    }
 }

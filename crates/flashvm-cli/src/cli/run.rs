@@ -54,6 +54,9 @@ pub(crate) fn run(args: Box<RunArgs>) -> Result<ExitCode, Refusal> {
     }
     let store = store::open(&flash, settings.ram_bytes, options.flash_size)?;
     settings.flash_bytes = store.bytes;
+    if settings.chameleon.is_some() {
+        granularity::look_at_sectors(&store.fd);
+    }
     if engine.discard.kind != DiscardKind::Off
         && let Err(e) = store.try_discard()
     {

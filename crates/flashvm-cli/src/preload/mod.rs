@@ -143,7 +143,7 @@ fn start(inheritance: flashvm::Inheritance) -> Result<(), String> {
     allocator::start(pager)?;
     #[cfg(target_arch = "x86_64")]
     if let Some((base, bytes, settings)) = pager.small_pages() {
-        small::start(base, bytes, settings)?;
+        small::start(base, bytes, pager.budget_bytes(), settings)?;
     }
     flashvm::exec::remember_run();
     process::watch_forks();

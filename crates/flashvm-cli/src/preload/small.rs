@@ -6,7 +6,7 @@
 //! pager's.
 //!
 //! All that is known of blocks lies outside of managed memory, so that freeing a cold block brings
-//! nothing in: two bytes a page, and eight more where it is divided. Each thread has a cache of free
+//! nothing in: three bytes a page, and eight more where it is divided. Each thread has a cache of free
 //! blocks. It is found by the thread's pointer and not through thread-local storage, which costs a call
 //! in a shared object and may be managed memory. A block that is freed twice, or was never given out,
 //! ends the process with a message.
@@ -31,28 +31,36 @@ const BLOCKS_MAX: usize = 32;
 /// Alignment that every shape has.
 const ALIGN_MAX: usize = 512;
 /// Free blocks of a class in a thread's cache, and how many go in or out of it at once.
-const CACHED: usize = 64;
-const BATCH: usize = 32;
+const CACHED: usize = 256;
+const BATCH: usize = 128;
 /// Threads that have a cache at the same time; others go without.
 const CACHES: usize = 1024;
-/// Free pages of a class that are kept for what comes next.
-const KEPT_PAGES: usize = 1024;
+/// Free pages of a class that are kept for what comes next: those of so small a part of the budget, and so
+/// many at least and at most.
+const KEPT_SHARE: usize = 64;
+const KEPT_PAGES_MIN: usize = 256;
+const KEPT_PAGES_MAX: usize = 16384;
 
-/// In the word of a page: its class and one, its first sector, whether its only block is given out, and
-/// whether it is listed as having free blocks.
+/// In the word of a page: its class and one, its first sector, and whether it is listed as having free
+/// blocks.
 const CLASS: u16 = 0xf;
 const SECTOR_SHIFT: u32 = 4;
-const GIVEN: u16 = 1 << 8;
-const LISTED: u16 = 1 << 9;
+const LISTED: u16 = 1 << 8;
 
 static BASE: AtomicUsize = AtomicUsize::new(0);
 /// Bytes of the heap's addresses; 0 without one.
 static BYTES: AtomicUsize = AtomicUsize::new(0);
+static BUDGET: AtomicUsize = AtomicUsize::new(0);
 static PADDING: AtomicUsize = AtomicUsize::new(0);
 static SMALLEST_PAGE: AtomicUsize = AtomicUsize::new(512);
-/// By page.
+/// Bytes of the smallest block, as a power of two: those of the smallest page over the most blocks.
+static SMALLEST_SHIFT: AtomicU32 = AtomicU32::new(SMALLEST.ilog2());
+/// By page, changed with its class locked.
 static WORDS: AtomicPtr<AtomicU16> = AtomicPtr::new(std::ptr::null_mut());
-/// By page: blocks that the program has; blocks that it or a cache has, changed with the class locked.
+/// By page: whether the program has its only block. No atomic change: who frees a block twice at the same time
+/// by two threads is not told, as with the C library.
+static GIVEN: AtomicPtr<AtomicU8> = AtomicPtr::new(std::ptr::null_mut());
+/// By divided page: blocks that the program has; blocks that it or a cache has, changed with the class locked.
 static GIVEN_BLOCKS: AtomicPtr<AtomicU32> = AtomicPtr::new(std::ptr::null_mut());
 static OUT_BLOCKS: AtomicPtr<AtomicU32> = AtomicPtr::new(std::ptr::null_mut());
 
@@ -127,7 +135,12 @@ static THREADS: [AtomicPtr<Cache>; CACHES] =
 static KEY: AtomicU32 = AtomicU32::new(u32::MAX);
 
 /// Puts the allocator over the heap at `base`.
-pub(super) fn start(base: usize, bytes: usize, settings: ChameleonSettings) -> Result<(), String> {
+pub(super) fn start(
+    base: usize,
+    bytes: usize,
+    budget: usize,
+    settings: ChameleonSettings,
+) -> Result<(), String> {
     let pages = bytes / PAGE;
     let column = |size: usize| {
         // SAFETY: the kernel chooses a free place; no existing mapping changes.
@@ -142,6 +155,7 @@ pub(super) fn start(base: usize, bytes: usize, settings: ChameleonSettings) -> R
         column.map_err(|error| format!("no address space for the heap of small pages: {error}"))
     };
     WORDS.store(column(2)?.cast(), Ordering::Relaxed);
+    GIVEN.store(column(1)?.cast(), Ordering::Relaxed);
     GIVEN_BLOCKS.store(column(4)?.cast(), Ordering::Relaxed);
     OUT_BLOCKS.store(column(4)?.cast(), Ordering::Relaxed);
     let mut key: c_uint = 0;
@@ -150,8 +164,11 @@ pub(super) fn start(base: usize, bytes: usize, settings: ChameleonSettings) -> R
         return Err("no thread-specific data for the heap of small pages".to_owned());
     }
     KEY.store(key, Ordering::Relaxed);
+    BUDGET.store(budget, Ordering::Relaxed);
     PADDING.store(settings.padding as usize, Ordering::Relaxed);
     SMALLEST_PAGE.store(settings.smallest as usize, Ordering::Relaxed);
+    let smallest = (settings.smallest as usize / BLOCKS_MAX).ilog2();
+    SMALLEST_SHIFT.store(smallest, Ordering::Relaxed);
     BASE.store(base, Ordering::Relaxed);
     BYTES.store(bytes, Ordering::Release);
     Ok(())
@@ -163,10 +180,16 @@ pub(super) fn owns(address: usize) -> bool {
     address.wrapping_sub(BASE.load(Ordering::Relaxed)) < BYTES.load(Ordering::Relaxed)
 }
 
+/// Bytes of a block of a class, as a power of two: no division on the way of a block.
+#[inline]
+fn block_shift(class: usize) -> u32 {
+    (class as u32 + SMALLEST.ilog2()).max(SMALLEST_SHIFT.load(Ordering::Relaxed))
+}
+
 /// Bytes of a block of a class.
 #[inline]
 fn block_bytes(class: usize) -> usize {
-    (SMALLEST << class).max(SMALLEST_PAGE.load(Ordering::Relaxed) / BLOCKS_MAX)
+    1 << block_shift(class)
 }
 
 /// Bytes of a page of a class.
@@ -225,10 +248,13 @@ macro_rules! change {
 fn give(block: usize, class: usize) -> bool {
     let page = page_of(block);
     if block_bytes(class) == page_bytes(class) {
-        return change!(column(&WORDS, page), fetch_or, |, GIVEN) & GIVEN != 0;
+        let given = column(&GIVEN, page);
+        let before = given.load(Ordering::Relaxed) != 0;
+        given.store(1, Ordering::Relaxed);
+        return before;
     }
     let word = column(&WORDS, page).load(Ordering::Relaxed);
-    let bit = 1 << ((block - start_of(page, word)) / block_bytes(class));
+    let bit = 1 << ((block - start_of(page, word)) >> block_shift(class));
     change!(column(&GIVEN_BLOCKS, page), fetch_or, |, bit) & bit != 0
 }
 
@@ -241,13 +267,16 @@ fn take_back(block: usize) -> usize {
         wrong(block, "is not an allocated block");
     };
     let (bytes, inside) = (block_bytes(class), block.wrapping_sub(start_of(page, word)));
-    if !inside.is_multiple_of(bytes) || inside >= page_bytes(class) {
+    if inside & (bytes - 1) != 0 || inside >= page_bytes(class) {
         wrong(block, "is not the start of a block");
     }
     let was_given = if bytes == page_bytes(class) {
-        change!(column(&WORDS, page), fetch_and, &, !GIVEN) & GIVEN != 0
+        let given = column(&GIVEN, page);
+        let before = given.load(Ordering::Relaxed) != 0;
+        given.store(0, Ordering::Relaxed);
+        before
     } else {
-        let bit = 1_u32 << (inside / bytes);
+        let bit = 1_u32 << (inside >> block_shift(class));
         change!(column(&GIVEN_BLOCKS, page), fetch_and, &, !bit) & bit != 0
     };
     if !was_given {
@@ -382,7 +411,9 @@ impl Class {
 
     fn put(&mut self, class: usize, blocks: &[usize]) {
         let free = self;
-        let (bytes, divided) = (block_bytes(class), block_bytes(class) < page_bytes(class));
+        let divided = block_bytes(class) < page_bytes(class);
+        let kept = BUDGET.load(Ordering::Relaxed) / KEPT_SHARE / page_bytes(class);
+        let kept = kept.clamp(KEPT_PAGES_MIN, KEPT_PAGES_MAX);
         for &block in blocks {
             let page = page_of(block);
             if !divided {
@@ -392,17 +423,20 @@ impl Class {
             let word = column(&WORDS, page);
             let start = start_of(page, word.load(Ordering::Relaxed));
             let out = column(&OUT_BLOCKS, page);
-            let out_now = out.load(Ordering::Relaxed) & !(1 << ((block - start) / bytes));
+            let out_now =
+                out.load(Ordering::Relaxed) & !(1 << ((block - start) >> block_shift(class)));
             out.store(out_now, Ordering::Relaxed);
             free.whole += usize::from(out_now == 0);
-            if change!(word, fetch_or, |, LISTED) & LISTED == 0 {
+            let before = word.load(Ordering::Relaxed);
+            word.store(before | LISTED, Ordering::Relaxed);
+            if before & LISTED == 0 {
                 free.pages.push(page);
             }
         }
-        if !divided && free.pages.len() > KEPT_PAGES {
-            let old: Vec<u32> = free.pages.drain(..KEPT_PAGES / 2).collect();
+        if !divided && free.pages.len() > kept {
+            let old: Vec<u32> = free.pages.drain(..kept / 2).collect();
             give_pages(&old);
-        } else if divided && free.whole > KEPT_PAGES && free.whole * 2 > free.pages.len() {
+        } else if divided && free.whole > kept && free.whole * 2 > free.pages.len() {
             let Self { pages, whole } = free;
             let mut old = Vec::new();
             pages.retain(|&page| {
@@ -431,7 +465,7 @@ fn take_pages(class: usize, free: &mut Class) -> bool {
     if guard_call(Own::TakePages, address, page_bytes(class)).is_err() {
         return false;
     }
-    let word = class as u16 + 1 | (list.first_sector() as u16) << SECTOR_SHIFT;
+    let word = (class as u16 + 1) | ((list.first_sector() as u16) << SECTOR_SHIFT);
     let divided = block_bytes(class) < page_bytes(class);
     for &page in list.pages() {
         let listed = if divided { LISTED } else { 0 };

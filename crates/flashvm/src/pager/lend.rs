@@ -8,6 +8,7 @@ use crate::chameleon::Chameleon;
 use crate::control::{ChameleonSettings, ProcessStats};
 use crate::store::FlashStore;
 use crate::sys::demand::DemandQueues;
+use flashvm_core::PAGE_SIZE;
 use std::sync::atomic::Ordering;
 
 /// Frames beyond those in use that the page pager keeps.
@@ -27,6 +28,12 @@ impl Pager {
             let (base, bytes) = heap.addresses();
             (base, bytes, heap.settings())
         })
+    }
+
+    /// Bytes of RAM that all processes of the run may use together.
+    #[must_use]
+    pub fn budget_bytes(&self) -> usize {
+        self.control.budget_frames() as usize * PAGE_SIZE
     }
 
     pub(crate) fn store(&self) -> &FlashStore {

@@ -5,8 +5,9 @@
 //! going on where an interrupted run has stopped.
 //!
 //! - `report`: what an experiment gives; `chart`: its pictures; `index`: the page around them;
-//! - `flashvm`, `gordon`: the experiments of these papers.
+//! - `flashvm`, `chameleon`, `gordon`: the experiments of these papers.
 
+mod chameleon;
 mod chart;
 mod flashvm;
 mod gordon;
@@ -31,6 +32,7 @@ const EXAMPLES: &str = "\
 Examples:
   flashvm reproduce flashvm
   flashvm reproduce flashvm table-4 figure-7 --out results
+  flashvm reproduce chameleon figure-5
   flashvm reproduce gordon
 
 Each experiment leaves a CSV file for each table, an SVG file for each picture and a JSON file with all of
@@ -43,6 +45,10 @@ pub(crate) enum ReproduceCommand {
     /// FlashVM: Virtual Memory Management on Flash (Saxena and Swift, USENIX ATC 2010)
     #[command(after_help = EXAMPLES)]
     Flashvm(ReproduceArgs),
+    /// Chameleon: Better Flash Access via Shape-shifting Virtual Memory Pages (Badam, Pai and Nellans, TRIOS
+    /// 2013): live runs, ten minutes
+    #[command(after_help = EXAMPLES)]
+    Chameleon(ReproduceArgs),
     /// Gordon: General-Purpose Persistence Using Flash Memory (Moore, Hicks and Nettles, 1997)
     #[command(after_help = EXAMPLES)]
     Gordon(ReproduceArgs),
@@ -94,6 +100,12 @@ struct Kept {
 pub(crate) fn reproduce(command: &ReproduceCommand) -> Result<ExitCode, Refusal> {
     match command {
         ReproduceCommand::Flashvm(args) => run(&flashvm::SUITE, args),
+        ReproduceCommand::Chameleon(args) => {
+            if !args.list {
+                chameleon::check()?;
+            }
+            run(&chameleon::SUITE, args)
+        }
         ReproduceCommand::Gordon(args) => run(&gordon::SUITE, args),
     }
 }
