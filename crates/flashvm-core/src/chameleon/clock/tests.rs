@@ -67,20 +67,18 @@ impl Model {
         let mut patience = 2 * (clock.active.len() + clock.inactive.len());
         let mut was = |frame: u32| std::mem::take(&mut self.referenced[frame as usize][at]);
         loop {
-            if clock.inactive.is_empty() || clock.active.len() > 3 * clock.inactive.len() {
-                if let Some(frame) = clock.active.pop() {
-                    if in_use(frame) {
-                        if was(frame) {
-                            clock.active.insert(0, frame);
-                        } else {
-                            clock.inactive.insert(0, frame);
-                            return Some(Step::Lift(FrameId(frame)));
-                        }
-                    }
-                    patience = patience.saturating_sub(1);
-                    if patience > 0 || clock.inactive.is_empty() {
-                        continue;
-                    }
+            let lacking =
+                clock.inactive.is_empty() || clock.active.len() > 3 * clock.inactive.len();
+            if lacking && let Some(frame) = clock.active.pop() {
+                if in_use(frame) && was(frame) {
+                    clock.active.insert(0, frame);
+                } else if in_use(frame) {
+                    clock.inactive.insert(0, frame);
+                    return Some(Step::Lift(FrameId(frame)));
+                }
+                patience = patience.saturating_sub(1);
+                if patience > 0 || clock.inactive.is_empty() {
+                    continue;
                 }
             }
             let frame = clock.inactive.pop()?;

@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::LocalClusters;
-use crate::chameleon::{FrameId, Svmp};
+use crate::chameleon::{Check, FrameId, Svmp};
 use std::collections::BTreeMap;
 
 const BLOCKS: u32 = 24;
