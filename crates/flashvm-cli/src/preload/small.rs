@@ -152,6 +152,12 @@ pub(super) fn start(
                 rustix::mm::MapFlags::PRIVATE | rustix::mm::MapFlags::NORESERVE,
             )
         };
+        if let Ok(column) = column {
+            // SAFETY: only a flag of the mapping changes: dumps are no larger than what is used.
+            let _ = unsafe {
+                rustix::mm::madvise(column, pages * size, rustix::mm::Advice::LinuxDontDump)
+            };
+        }
         column.map_err(|error| format!("no address space for the heap of small pages: {error}"))
     };
     WORDS.store(column(2)?.cast(), Ordering::Relaxed);

@@ -354,6 +354,7 @@ pub fn start(inheritance: Inheritance) -> Result<&'static Pager, Error> {
     };
     let pager = publish(pager);
     pager.start_threads().map_err(Error::Threads)?;
+    thread::await_begun();
     pager.look_at_limit(&mut pager.lock());
     Ok(pager)
 }
