@@ -200,7 +200,8 @@ fn sort(count: usize, part: usize) {
 fn quicksort(objects: &mut Objects, part: &[usize]) {
     let mut rest = part;
     while rest.len() > 1 {
-        let pivot = objects.get(rest[rest.len() / 2]).key;
+        // Hoare's partition: the pivot is not the last one, so both sides are smaller.
+        let pivot = objects.get(rest[(rest.len() - 1) / 2]).key;
         let (mut low, mut high) = (0, rest.len() - 1);
         loop {
             while objects.get(rest[low]).key < pivot {

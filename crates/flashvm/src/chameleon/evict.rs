@@ -13,8 +13,9 @@ use rustix_futex_sync::MutexGuard;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// Frames that are asked for at once.
-const BORROW: u32 = 256;
+/// Frames that are asked for at once: as many as there are already, within these.
+const BORROW_MIN: u32 = 16;
+const BORROW_MAX: u32 = 256;
 /// Faults after which more frames are asked for again, when there were none.
 const ASK_AGAIN: u32 = 256;
 /// How long a fault waits for a range, looking every millisecond, before the process ends.
@@ -30,12 +31,14 @@ impl Chameleon {
             core.ask_again -= 1;
             return;
         }
-        let got = pager.lend_frames(BORROW.min(core.frames.most() - core.frames.len()));
+        let asked = core.held.clamp(BORROW_MIN, BORROW_MAX);
+        let asked = asked.min(core.frames.most() - core.frames.len());
+        let got = pager.lend_frames(asked);
         core.held += got;
         for _ in 0..got {
             core.frames.grow().expect("no more than the pool can have");
         }
-        if got < BORROW {
+        if got < asked || asked == 0 {
             core.ask_again = ASK_AGAIN;
         }
     }

@@ -92,13 +92,14 @@ fn compare(
     bar: &ProgressBar,
     title: &str,
     figure: (&str, &str),
+    rounds: usize,
     settings: &[(&'static str, &str, &[&str], Paper)],
     logarithmic: bool,
 ) -> Report {
     let mut table = new_table(figure.1);
     let mut measured = Vec::new();
     for &(setting, ram, words, paper) in settings {
-        let all = measure(bar, &System::ALL, ram, words, figure.0, ROUNDS);
+        let all = measure(bar, &System::ALL, ram, words, figure.0, rounds);
         add_rows(&mut table, setting, &all, paper);
         measured.push((setting, all, paper));
     }
@@ -116,6 +117,7 @@ pub(super) fn figure_5(bar: &ProgressBar) -> Report {
         bar,
         "Figure 5: random access to 0.5 KiB objects",
         ("access", "us"),
+        ROUNDS,
         &[
             (
                 "90:10, in RAM",
@@ -202,6 +204,7 @@ pub(super) fn figure_6(bar: &ProgressBar) -> Report {
         bar,
         "Figure 6: quicksort of scattered 0.5 KiB records",
         ("sort", "s"),
+        1,
         &[
             (
                 "in RAM",
@@ -212,7 +215,7 @@ pub(super) fn figure_6(bar: &ProgressBar) -> Report {
             (
                 "out of core",
                 "4M",
-                &["sort", OBJECTS, "24576"],
+                &["sort", OBJECTS, "12288"],
                 [Some(1.0), Some(1.024), Some(1.608), None],
             ),
         ],
@@ -232,7 +235,7 @@ pub(super) fn figure_7(bar: &ProgressBar) -> Report {
     ]);
     let systems = [System::Chameleon, System::SsdAlloc, System::LogSwap];
     let mut lines = [Vec::new(), Vec::new()];
-    for ram in [4, 5, 6, 7, 8, 10, 12, 16] {
+    for ram in [4, 6, 8, 10, 12, 16] {
         let size = format!("{ram}M");
         let all = measure(bar, &systems, &size, &["sort", OBJECTS, "12288"], "sort", 1);
         let gain = |at: usize| all[at].value / all[0].value;
@@ -275,6 +278,7 @@ pub(super) fn figure_8(bar: &ProgressBar) -> Report {
         bar,
         "Figure 8: depth-first search",
         ("search", "s"),
+        ROUNDS,
         &[
             (
                 "in RAM",
@@ -284,8 +288,8 @@ pub(super) fn figure_8(bar: &ProgressBar) -> Report {
             ),
             (
                 "out of core",
-                "6M",
-                &["graph", "16", "16", "3"],
+                "4M",
+                &["graph", "14", "8", "3"],
                 [Some(1.0), Some(0.99), Some(1.269), None],
             ),
         ],
@@ -299,6 +303,7 @@ pub(super) fn figure_9(bar: &ProgressBar) -> Report {
         bar,
         "Figure 9: insertions into a bloom filter",
         ("insertion", "us"),
+        ROUNDS,
         &[(
             "out of core",
             OUT_OF_CORE,
