@@ -141,7 +141,7 @@ fn lost_pages_give_sigbus() {
     ] {
         let inject = format!("{inject},seed={}", seed());
         // Pages of the C library's own may be lost as well, without which no program can go on.
-        let outcome = small(TEST, &["--inject", &inject], &["lost", "48"]);
+        let outcome = small(TEST, &["--inject", &inject], &["lost", "24"]);
         let lost = outcome.stderr.matches("are lost").count();
         assert!(
             !outcome.stderr.contains("FAILED"),

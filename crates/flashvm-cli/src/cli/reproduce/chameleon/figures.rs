@@ -364,9 +364,10 @@ pub(super) fn overhead(bar: &ProgressBar) -> Report {
         charts: Vec::new(),
         notes: vec![format!(
             "A frame of eight pages takes {:.0} bytes with their entries in the table: {:.1} % of RAM (the \
-             paper: 128 and 64, 4.7 %).",
+             paper: 128 and 64, 4.7 %). With what the allocator keeps of them: {:.1} %.",
             sectors + 40.0 + 64.0,
-            (sectors + 40.0 + 64.0) / 40.96
+            (sectors + 40.0 + 64.0) / 40.96,
+            (sectors + 40.0 + 64.0 + 24.0) / 40.96
         )],
     }
 }
