@@ -293,8 +293,8 @@ def main():
         args.rows, args.colsum_ram = 24576, 96
         args.picture, args.picture_ram = "800x600", 96
     if args.small:
-        args.workload = "0.5 KiB objects"
-        args.flashvm_option += ["--granularity", "512"]
+        args.workload = args.workload or "0.5 KiB objects"
+        args.flashvm_option += ["--granularity", "512", "--flash-size", "1G"]
     if os.geteuid() != 0:
         fail("needs root for swapon and cgroups; run it with sudo")
     if args.only != "kernel" and not Path(args.flashvm).exists():
