@@ -46,6 +46,9 @@ METRICS = {
     "random_rows": ("s", False, None),
     "resize": ("s", False, 5.0),
     "fits": ("s", False, 1 / 1.05),
+    "object access": ("us", False, None),
+    "object sort": ("s", False, None),
+    "bloom insertion": ("us", False, None),
 }
 
 PATTERNS = {
@@ -58,6 +61,9 @@ PATTERNS = {
     "column_sums": r"^4 column sums ([\d.]+) s",
     "row_sum": r"^row-major sum ([\d.]+) s",
     "random_rows": r"^100k random rows ([\d.]+) s",
+    "object access": r"^access ([\d.]+) us",
+    "object sort": r"^sort ([\d.]+) s",
+    "bloom insertion": r"^insertion ([\d.]+) us",
 }
 
 
@@ -214,6 +220,14 @@ def workloads(args, folder):
     convert = resize(args, folder)
     yield "ImageMagick", convert, args.picture_ram, ["resize"]
     yield "ImageMagick", convert, 2048, ["fits"]
+    # The programs of the Chameleon paper: --small measures them alone, with --granularity 512.
+    objects = [Path(args.flashvm).parent / "flashvm-workload"]
+    for reads in (90, 10):
+        words = objects + ["random", 196608, reads, 30000]
+        yield f"0.5 KiB objects, {reads}% reads", words, 12, ["object access"]
+    yield "0.5 KiB objects, hot set", objects + ["hot", 196608, 12288, 100000], 16, ["object access"]
+    yield "0.5 KiB objects, quicksort", objects + ["sort", 196608, 12288], 16, ["object sort"]
+    yield "0.5 KiB objects, bloom filter", objects + ["bloom", 131072, 5000], 12, ["bloom insertion"]
     yield f"pagebench {args.ram} MiB", [bench, args.ram, 10, 50 * args.ops], 4 * args.ram, ["fits"]
 
 
@@ -264,6 +278,7 @@ def main():
     parser.add_argument("--picture", default="1600x1200", help="size of ImageMagick's picture")
     parser.add_argument("--picture-ram", type=int, default=256, help="MiB of RAM for ImageMagick")
     parser.add_argument("--short", action="store_true", help="small sizes, two pairs")
+    parser.add_argument("--small", action="store_true", help="0.5 KiB objects only, with --granularity 512")
     parser.add_argument("--folder", default=tempfile.gettempdir(), help="where swap file and store lie")
     parser.add_argument("--flashvm", default=ROOT / "target/release/flashvm")
     parser.add_argument("--flashvm-option", action="append", default=[], help="a word more for flashvm run")
@@ -277,6 +292,9 @@ def main():
         args.pairs, args.data, args.ram, args.ops = 2, 256, 64, 20000
         args.rows, args.colsum_ram = 24576, 96
         args.picture, args.picture_ram = "800x600", 96
+    if args.small:
+        args.workload = args.workload or "0.5 KiB objects"
+        args.flashvm_option += ["--granularity", "512", "--flash-size", "1G"]
     if os.geteuid() != 0:
         fail("needs root for swapon and cgroups; run it with sudo")
     if args.only != "kernel" and not Path(args.flashvm).exists():

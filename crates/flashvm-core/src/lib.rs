@@ -42,6 +42,8 @@
 //! | page sharing, zero pages (4.2.2) | `engine::clean`, zero flags in `swap` |
 //! | native, merged and dummy discard (4.3) | [`discard`], `engine::discard`, `swap::free` |
 //!
+//! Chameleon, paging by 512 bytes, is a part of its own: [`chameleon`].
+//!
 //! # Memory
 //!
 //! Per page: state, flags, slot, and the policy's: nine bytes of those that the presets have, at most
@@ -49,6 +51,7 @@
 //! cluster seven bytes. All in zero-initialised columns, so what was never touched takes none.
 #![forbid(unsafe_code)]
 
+pub mod chameleon;
 pub mod clusters;
 pub mod counters;
 pub mod discard;

@@ -16,4 +16,8 @@ pub enum Own {
     Free,
     /// Start the threads of a forked child's pager.
     StartThreads,
+    /// Take small pages of a size (the length) into the list at an address.
+    TakePages,
+    /// Give the small pages of the list at an address back.
+    GivePages,
 }

@@ -9,6 +9,12 @@
     allow(dead_code, reason = "what only inline mode uses")
 )]
 
+#[allow(
+    unsafe_code,
+    reason = "frames are read and written where only the program refers to them; the module opens \
+              with its argument"
+)]
+mod chameleon;
 pub mod control;
 pub mod exec;
 #[cfg_attr(not(target_arch = "x86_64"), path = "guard/absent.rs")]
@@ -45,6 +51,7 @@ pub mod seen;
 mod store;
 mod sys;
 
+pub use chameleon::{PageList, RUN_PAGES, overlays_allowed, overlays_most};
 pub use guard::on_guard_stack;
 pub use pager::{
     Delivery, ForkHooks, Inheritance, Pager, Resolution, pager, set_fork_hooks, start,

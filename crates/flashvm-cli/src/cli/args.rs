@@ -119,6 +119,7 @@ Examples:
   flashvm run --ram 128M -- sort --buffer-size=2G -o sorted.txt words.txt
   flashvm run --ram 2G --flash /mnt/nvme -- python3 train.py
   flashvm run --ram 1G --flash /dev/nvme1n1 --stats run.json -- java -Xmx8g -jar app.jar
+  flashvm run --ram 256M --granularity 512 -- ./key-value-store
   flashvm run --config flashvm.toml --preset flashvm -- ./simulate
 
 The exit code is the program's; 2 if nothing was run, 127 or 126 if there is no such program or
@@ -232,6 +233,14 @@ pub(crate) struct RunOptions {
     /// file
     #[arg(long, value_name = "NAME|FILE")]
     pub(crate) device_model: Option<String>,
+    /// Size of the smallest pages: 4096, or 512 for programs with many small objects: those up to 4 KiB
+    /// then lie on pages of 512 bytes to 4 KiB, packed in RAM and read alone [default: 4096]
+    #[arg(long, value_name = "BYTES", value_parser = ["512", "4096"])]
+    pub(crate) granularity: Option<String>,
+    /// Bytes that are added to every request for a small object, for programs that overrun theirs: 0 to
+    /// 1024 [default: 0]
+    #[arg(long, value_name = "BYTES")]
+    pub(crate) padding: Option<u32>,
     /// Write counters and latencies to a file at the end, as JSON
     #[arg(long, value_name = "FILE")]
     pub(crate) stats: Option<PathBuf>,
@@ -270,6 +279,12 @@ pub(crate) struct TestOptions {
     /// Do as where io_uring is blocked
     #[arg(long, hide = true)]
     pub(crate) no_uring: bool,
+    /// Most mappings that small pages may take
+    #[arg(long, hide = true)]
+    pub(crate) overlays: Option<u32>,
+    /// A peer of Chameleon's as a mode of it: log-swap, or ssdalloc:N with N percent of page buffer
+    #[arg(long, hide = true)]
+    pub(crate) peer: Option<String>,
 }
 
 /// `flashvm doctor`.
@@ -304,6 +319,8 @@ impl RunOptions {
             fault: self.fault.or(file.fault),
             write_limit: self.write_limit.or(file.write_limit),
             device_model: self.device_model.or(file.device_model),
+            granularity: self.granularity.or(file.granularity),
+            padding: self.padding.or(file.padding),
             stats: self.stats.or(file.stats),
             trace: self.trace.or(file.trace),
             progress: self.progress || file.progress,
@@ -375,7 +392,7 @@ fn one_line(error: &clap::Error) -> String {
         ErrorKind::InvalidSubcommand => {
             let command = context(ContextKind::InvalidSubcommand).unwrap_or_default();
             format!(
-                "unknown command '{command}': known are run, doctor, device (models, simulate, probe), heap (init, info, check, collect, bench), trace (record, convert, stat), sim, reproduce (flashvm, craw, gordon)"
+                "unknown command '{command}': known are run, doctor, device (models, simulate, probe), heap (init, info, check, collect, bench), trace (record, convert, stat), sim, reproduce (flashvm, craw, chameleon, gordon)"
             )
         }
         ErrorKind::MissingSubcommand | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {

@@ -16,6 +16,8 @@ use std::process::ExitCode;
 
 /// `vm.max_map_count` that leaves room for large programs: the kernel's default.
 const MAPS_MIN: u64 = 65530;
+/// Mappings with which hundreds of megabytes of scattered small pages are reached without faults.
+const OVERLAYS_WANTED: u32 = 1 << 20;
 /// `UFFD_FEATURE_THREAD_ID`: faults tell the thread. Not used yet.
 const THREAD_ID: u64 = 1 << 8;
 /// What paging needs of userfaultfd.
@@ -173,7 +175,8 @@ fn report(flash: Option<&Path>) -> Report {
     let mut checks = vec![kernel()];
     checks.extend(userfaultfd(&features));
     checks.extend([device(open), sysctl(open), capability(), seccomp(open)]);
-    checks.extend([io_uring(), maps(), overcommit(), address_space()]);
+    checks.extend([io_uring(), maps(), small_pages(inline)]);
+    checks.extend([overcommit(), address_space()]);
     let mut flash = flash_path(flash);
     let store = flash.iter().all(|check| check.verdict != Verdict::Missing);
     checks.append(&mut flash);
@@ -369,6 +372,31 @@ fn maps() -> Check {
             format!("as root: sysctl -w vm.max_map_count={MAPS_MIN}"),
         ),
         None => good("vm.max_map_count", "unknown"),
+    }
+}
+
+/// What `--granularity 512` can have here.
+fn small_pages(inline: bool) -> Check {
+    const NAME: &str = "small pages";
+    if !inline {
+        return bad(
+            NAME,
+            Verdict::Limited,
+            "no inline mode",
+            "--granularity 512 needs it: see above",
+        );
+    }
+    let allowed = flashvm::overlays_allowed();
+    let most = flashvm::overlays_most(allowed);
+    let value = format!(
+        "{most} of {allowed} mappings: as many scattered pages of 512 bytes are reached without a fault, \
+         neighbours count as one"
+    );
+    if allowed < OVERLAYS_WANTED {
+        let remedy = format!("as root, for more: sysctl -w vm.max_map_count={OVERLAYS_WANTED}");
+        bad(NAME, Verdict::Limited, value, remedy)
+    } else {
+        good(NAME, value)
     }
 }
 

@@ -1,6 +1,6 @@
 //! The parts of the command.
 //!
-//! - `args`, `config`, `units`: what was asked for, on the command line or in a file;
+//! - `args`, `config`, `granularity`, `units`: what was asked for, on the command line or in a file;
 //! - `machine`, `program`, `store`: whether it can be done, before anything is begun;
 //! - `run`, `supervise`, `sys`: doing it; `modelled`: on a device that is not here; `seen`: a trace of what
 //!   the pager saw;
@@ -15,6 +15,7 @@ mod args;
 mod config;
 mod device;
 mod doctor;
+mod granularity;
 mod heap;
 mod machine;
 mod modelled;

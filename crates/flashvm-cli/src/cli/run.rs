@@ -10,9 +10,10 @@ use super::store::Store;
 use super::summary::{self, Names, StatsFile};
 use super::supervise::{End, supervise};
 use super::units::{PerDay, Size};
-use super::{config, doctor, machine, store, sys};
+use super::{config, doctor, granularity, machine, store, sys};
 use flashvm::control::{Control, Inject, RunSettings, VARIABLE};
 use flashvm::program::Refused;
+use flashvm_core::chameleon::BLOCK_BYTES;
 use flashvm_core::{DiscardKind, WriteLimit};
 use rustix::fd::AsRawFd;
 use std::ffi::OsString;
@@ -59,6 +60,7 @@ pub(crate) fn run(args: Box<RunArgs>) -> Result<ExitCode, Refusal> {
     let path = flashvm::program::find(name)?;
     let preload = preload_object()?;
     settings.fault = doctor::choose_fault_mode(&settings.fault, settings.no_move)?.to_owned();
+    granularity::check_fault_mode(&settings)?;
     let flash = match &options.flash {
         Some(path) => path.clone(),
         None => machine::temporary_folder()?,
@@ -68,6 +70,9 @@ pub(crate) fn run(args: Box<RunArgs>) -> Result<ExitCode, Refusal> {
     }
     let store = store::open(&flash, settings.ram_bytes, options.flash_size)?;
     settings.flash_bytes = store.bytes;
+    if settings.chameleon.is_some() {
+        granularity::look_at_sectors(&store.fd);
+    }
     if engine.discard.kind != DiscardKind::Off
         && let Err(why) = discards_work(&store, model.as_ref())
     {
@@ -170,6 +175,7 @@ fn settings(options: &RunOptions) -> Result<RunSettings, Refusal> {
             )));
         }
     };
+    let chameleon = granularity::chameleon(options)?;
     let inject = options.test.inject.as_deref().map(inject).transpose();
     Ok(RunSettings {
         ram_bytes: ram,
@@ -186,7 +192,10 @@ fn settings(options: &RunOptions) -> Result<RunSettings, Refusal> {
         readahead: options.readahead,
         stride: options.stride,
         preclean: options.preclean,
-        cluster_bytes: options.cluster.map(|size| size.0),
+        cluster_bytes: match chameleon {
+            Some(_) => Some(BLOCK_BYTES as u64),
+            None => options.cluster.map(|size| size.0),
+        },
         erase_block_bytes: options.erase_block.map(|size| size.0),
         zero_sharing: options.zero_sharing.map(|switch| switch.0),
         sampling: options.sampling.clone(),
@@ -200,6 +209,7 @@ fn settings(options: &RunOptions) -> Result<RunSettings, Refusal> {
         trace: None,
         no_move: options.test.no_move,
         no_uring: options.test.no_uring || !machine::has_io_uring(),
+        chameleon,
     })
 }
 

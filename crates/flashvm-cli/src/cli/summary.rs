@@ -41,6 +41,7 @@ struct Figures<'a> {
     fault_mode: &'static str,
     preset: &'a str,
     policy: &'a str,
+    small_pages: SmallPages,
     faults: Faults,
     pages_in: u64,
     pages_out: u64,
@@ -77,6 +78,25 @@ struct Faults {
 struct Evicted {
     clean: u64,
     dirty: u64,
+}
+
+/// The heap of small pages, and its log.
+#[derive(Debug, Serialize)]
+struct SmallPages {
+    faults: u64,
+    major: u64,
+    rescued: u64,
+    fresh: u64,
+    pages_in: u64,
+    bytes_in: u64,
+    pages_out: u64,
+    bytes_out: u64,
+    evicted: Evicted,
+    zero_pages_skipped: u64,
+    log_bytes_written: u64,
+    log_bytes_cleaned: u64,
+    write_amplification: f64,
+    table_bytes: u64,
 }
 
 #[derive(Debug, Serialize)]
@@ -160,18 +180,18 @@ fn figures<'a>(stats: &StatsSnapshot, names: &'a Names) -> Figures<'a> {
         preset: &names.preset,
         policy: &names.policy,
         faults: Faults {
-            total: stats.faults_total,
-            major: stats.faults_major,
-            rescued: stats.faults_rescued,
-            zero: stats.faults_zero,
+            total: stats.faults_total + stats.svmp_faults,
+            major: stats.faults_major + stats.svmp_major,
+            rescued: stats.faults_rescued + stats.svmp_rescued,
+            zero: stats.faults_zero + svmp_zero_faults(stats),
             write_protect: stats.faults_write_protect,
             waited: stats.faults_waited,
             stalled: stats.faults_stalled,
         },
         pages_in: stats.pages_in,
         pages_out: stats.pages_out,
-        bytes_read: stats.bytes_read,
-        bytes_written: stats.bytes_written,
+        bytes_read: bytes_read(stats),
+        bytes_written: bytes_written(stats),
         zero_pages_skipped: stats.zero_pages_skipped,
         zero_pages_not_read: stats.zero_pages_not_read,
         sampled: stats.sampled,
@@ -194,11 +214,59 @@ fn figures<'a>(stats: &StatsSnapshot, names: &'a Names) -> Figures<'a> {
             elided: stats.discards_elided,
             refused: stats.discards_refused,
         },
-        overlays_max: 0,
-        read_errors: stats.read_errors,
-        write_errors: stats.write_errors,
+        overlays_max: stats.overlays_max,
+        small_pages: small_pages(stats),
+        read_errors: stats.read_errors + stats.svmp_read_errors,
+        write_errors: stats.write_errors + stats.log_write_errors,
         slots_bad: stats.slots_bad,
         budget_overruns: stats.budget_overruns,
+    }
+}
+
+/// Bytes read from the store, for pages of all sizes and by the log's cleaner.
+fn bytes_read(stats: &StatsSnapshot) -> u64 {
+    stats.bytes_read + stats.svmp_bytes_in + stats.log_bytes_cleaned
+}
+
+/// Bytes written to the store, for pages of all sizes.
+fn bytes_written(stats: &StatsSnapshot) -> u64 {
+    stats.bytes_written + stats.log_bytes_written
+}
+
+/// Faults on small pages of zeros: those that found nothing else.
+fn svmp_zero_faults(stats: &StatsSnapshot) -> u64 {
+    stats
+        .svmp_faults
+        .saturating_sub(stats.svmp_major + stats.svmp_rescued)
+}
+
+fn small_pages(stats: &StatsSnapshot) -> SmallPages {
+    SmallPages {
+        faults: stats.svmp_faults,
+        major: stats.svmp_major,
+        rescued: stats.svmp_rescued,
+        fresh: stats.svmp_fresh,
+        pages_in: stats.svmp_pages_in,
+        bytes_in: stats.svmp_bytes_in,
+        pages_out: stats.log_pages,
+        bytes_out: stats.log_bytes_changed,
+        evicted: Evicted {
+            clean: stats.svmp_evicted_clean,
+            dirty: stats.svmp_evicted_dirty,
+        },
+        zero_pages_skipped: stats.svmp_zero_pages,
+        log_bytes_written: stats.log_bytes_written,
+        log_bytes_cleaned: stats.log_bytes_cleaned,
+        write_amplification: write_amplification(stats),
+        table_bytes: stats.svmp_table_bytes,
+    }
+}
+
+/// Bytes written to the log for each byte of a changed page; 0 if there were none.
+fn write_amplification(stats: &StatsSnapshot) -> f64 {
+    match stats.log_bytes_changed {
+        0 => 0.0,
+        changed => stats.log_bytes_written as f64 / changed as f64,
     }
 }
 
@@ -344,10 +412,10 @@ pub(crate) fn lines(outcome: &Outcome, control: Control, names: &Names) -> Strin
         "faults",
         format!(
             "{}: {} from flash, {} rescued, {} zero, {} first writes",
-            count(sum.faults_total),
-            count(sum.faults_major),
-            count(sum.faults_rescued),
-            count(sum.faults_zero),
+            count(sum.faults_total + sum.svmp_faults),
+            count(sum.faults_major + sum.svmp_major),
+            count(sum.faults_rescued + sum.svmp_rescued),
+            count(sum.faults_zero + svmp_zero_faults(&sum)),
             count(sum.faults_write_protect)
         ),
     );
@@ -373,6 +441,28 @@ pub(crate) fn lines(outcome: &Outcome, control: Control, names: &Names) -> Strin
             count(sum.zero_pages_skipped)
         ),
     );
+    if sum.svmp_fresh > 0 {
+        line(
+            "small",
+            format!(
+                "{} pages in, {}; {} out, {}; {} mappings at most",
+                count(sum.svmp_pages_in),
+                Size(sum.svmp_bytes_in),
+                count(sum.log_pages),
+                Size(sum.log_bytes_changed),
+                count(sum.overlays_max)
+            ),
+        );
+        line(
+            "log",
+            format!(
+                "{} written, {} read to clean: {:.2} times what has changed",
+                Size(sum.log_bytes_written),
+                Size(sum.log_bytes_cleaned),
+                write_amplification(&sum)
+            ),
+        );
+    }
     if sum.zero_pages_skipped > 0 {
         let moved = sum.pages_out + sum.zero_pages_skipped;
         line(
@@ -444,13 +534,12 @@ pub(crate) fn lines(outcome: &Outcome, control: Control, names: &Names) -> Strin
             count(budget_pages)
         ),
     );
-    if sum.read_errors + sum.write_errors > 0 {
+    let read_errors = sum.read_errors + sum.svmp_read_errors;
+    let write_errors = sum.write_errors + sum.log_write_errors;
+    if read_errors + write_errors > 0 {
         line(
             "errors",
-            format!(
-                "{} pages not read, {} writes repeated",
-                sum.read_errors, sum.write_errors
-            ),
+            format!("{read_errors} pages not read, {write_errors} writes repeated"),
         );
     }
     if outcome.records.processes() > 1 {

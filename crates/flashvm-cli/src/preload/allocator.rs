@@ -1,9 +1,12 @@
-//! `malloc` and its kin: mimalloc over one managed arena; very large blocks are mappings.
+//! `malloc` and its kin: mimalloc over one managed arena; very large blocks are mappings, and with
+//! `--granularity 512` small ones lie on small pages.
 //!
 //! mimalloc asks for memory through a callback, which counts it against budget and store: when
 //! there is no room the program's `malloc` fails with `ENOMEM`, long before data is at risk.
 
 use super::mapping::{mmap, mremap};
+#[cfg(target_arch = "x86_64")]
+use super::small;
 use super::{for_pager, guard_call, guarded, internal, keeping_errno, pager, set_errno};
 use flashvm::guard::{Own, aside};
 use libmimalloc_sys as mi;
@@ -114,9 +117,30 @@ extern "C" fn commit(
     result.is_ok()
 }
 
+/// No small pages: there is no inline mode here.
+#[cfg(not(target_arch = "x86_64"))]
+mod small {
+    use std::ffi::c_void;
+
+    pub(super) fn owns(_: usize) -> bool {
+        false
+    }
+    pub(super) fn allocate(_: usize, _: usize) -> Option<*mut c_void> {
+        None
+    }
+    pub(super) fn release(_: *mut c_void) {}
+    pub(super) fn room(_: *mut c_void) -> usize {
+        0
+    }
+    pub(super) fn fits(_: *mut c_void, _: usize) -> bool {
+        false
+    }
+}
+
 /// Whose a block is.
 enum Owner {
     Internal,
+    Small,
     Arena,
     Mapping,
     Foreign,
@@ -126,6 +150,8 @@ fn owner(block: *mut c_void) -> Owner {
     let address = block as usize;
     if address.wrapping_sub(ARENAS.load(Ordering::Relaxed)) < ARENAS_BYTES {
         Owner::Arena
+    } else if small::owns(address) {
+        Owner::Small
     } else if internal::owns(address) {
         Owner::Internal
     } else if flashvm::pager().is_some_and(|pager| pager.manages(address, 1)) {
@@ -161,6 +187,13 @@ fn map_block(size: usize) -> *mut c_void {
 fn allocate(size: usize, align: usize, zero: bool) -> *mut c_void {
     if for_pager() {
         return checked(internal::allocate(size, align).cast());
+    }
+    if let Some(block) = small::allocate(size, align) {
+        if zero {
+            // SAFETY: a block of at least so many bytes, which nobody else has.
+            unsafe { std::ptr::write_bytes(block.cast::<u8>(), 0, size) };
+        }
+        return block;
     }
     if size >= MAPPED_BYTES && align <= MAPPED_ALIGN {
         return map_block(size);
@@ -214,6 +247,7 @@ unsafe extern "C" fn free(block: *mut c_void) {
     unsafe {
         match owner(block) {
             Owner::Arena => mi::mi_free(block),
+            Owner::Small => small::release(block),
             Owner::Internal => internal::release(block.cast()),
             Owner::Mapping => free_mapping(block),
             Owner::Foreign => __libc_free(block),
@@ -244,6 +278,7 @@ unsafe fn room(block: *mut c_void) -> usize {
     unsafe {
         match owner(block) {
             Owner::Arena => mi::mi_usable_size(block),
+            Owner::Small => small::room(block),
             Owner::Internal => internal::size_of_block(block.cast()),
             Owner::Mapping => pager().mapping_len(block as usize).unwrap_or(0),
             Owner::Foreign => 0,
@@ -259,6 +294,7 @@ unsafe extern "C" fn realloc(block: *mut c_void, size: usize) -> *mut c_void {
     // SAFETY: the program's block; contents are copied within both blocks' room.
     unsafe {
         match owner(block) {
+            Owner::Small if small::fits(block, size) => return block,
             Owner::Arena if size < MAPPED_BYTES => {
                 return retrying(|| mi::mi_realloc(block, size.max(MALLOC_ALIGN)));
             }

@@ -2,6 +2,7 @@
 //!
 //! - `internal`: the pager's own allocator, never managed memory;
 //! - `allocator`: `malloc` and its kin, on mimalloc over managed memory;
+//! - `small`: small blocks on small pages (`--granularity 512`);
 //! - `mapping`: `mmap` and its kin;
 //! - `process`: joining the run, fork, and descriptors;
 //! - `transfer`: the calls that are made most;
@@ -13,6 +14,8 @@ mod internal;
 mod mapping;
 mod process;
 // For inline mode only.
+#[cfg(target_arch = "x86_64")]
+mod small;
 #[cfg(target_arch = "x86_64")]
 mod transfer;
 
@@ -138,6 +141,10 @@ fn start(inheritance: flashvm::Inheritance) -> Result<(), String> {
         flashvm::guard::resolve_faults().map_err(refused)?;
     }
     allocator::start(pager)?;
+    #[cfg(target_arch = "x86_64")]
+    if let Some((base, bytes, settings)) = pager.small_pages() {
+        small::start(base, bytes, pager.budget_bytes(), settings)?;
+    }
     flashvm::exec::remember_run();
     process::watch_forks();
     GUARDED.store(inline, Ordering::Relaxed);

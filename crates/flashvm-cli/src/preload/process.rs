@@ -68,8 +68,13 @@ pub(super) fn watch_forks() {
 }
 
 extern "C" fn before_fork() {
+    if !READY.load(Ordering::Relaxed) {
+        return;
+    }
     // The guard sees the fork itself, however it is made.
-    if !READY.load(Ordering::Relaxed) || guarded() {
+    if guarded() {
+        #[cfg(target_arch = "x86_64")]
+        super::small::lock_for_fork();
         return;
     }
     let mut touched = Vec::new();
@@ -91,6 +96,10 @@ extern "C" fn in_parent() {
         internal::unlock_after_fork();
         pager().resume_parent();
     }
+    #[cfg(target_arch = "x86_64")]
+    if guarded() {
+        super::small::unlock_after_fork();
+    }
 }
 
 extern "C" fn in_child() {
@@ -98,6 +107,11 @@ extern "C" fn in_child() {
         return;
     }
     if guarded() {
+        #[cfg(target_arch = "x86_64")]
+        {
+            super::small::unlock_after_fork();
+            super::small::only_this_thread();
+        }
         // The C library is in order again: the pager can have its threads.
         if let Err(error) = guard_call(flashvm::guard::Own::StartThreads, 0, 0) {
             eprintln!("flashvm: a forked child cannot have its pager's threads: {error}");

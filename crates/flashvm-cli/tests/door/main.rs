@@ -73,8 +73,52 @@ fn options() {
             &["'merged:3T'", "merged:100M"],
         ),
         (
-            &["run", "--granularity", "512", "--", "true"],
-            &["'--granularity'"],
+            &["run", "--granularity", "100", "--", "true"],
+            &["granularity", "'100'", "512, 4096"],
+        ),
+        (
+            &[
+                "run",
+                "--granularity",
+                "512",
+                "--padding",
+                "4000",
+                "--",
+                "true",
+            ],
+            &["--padding 4000", "1024"],
+        ),
+        (
+            &["run", "--padding", "8", "--", "true"],
+            &["--padding 8", "add --granularity 512"],
+        ),
+        (
+            &[
+                "run",
+                "--granularity",
+                "512",
+                "--cluster",
+                "1M",
+                "--",
+                "true",
+            ],
+            &["--cluster 1 MiB", "256 KiB"],
+        ),
+        (
+            &[
+                "run",
+                "--granularity",
+                "512",
+                "--fault",
+                "handler",
+                "--",
+                "true",
+            ],
+            &["inline mode", "leave --fault handler out"],
+        ),
+        (
+            &["run", "--peer", "ssdalloc:99", "--", "true"],
+            &["'ssdalloc:99'", "ssdalloc:N"],
         ),
         (
             &["run", "--presett", "64M", "--", "true"],

@@ -134,13 +134,20 @@ pub(crate) fn has_program(test: &str, program: &str) -> bool {
     found
 }
 
-/// The fault mode that the environment asks for, unless the test does: `FLASHVM_TEST_FAULT=handler`
-/// runs the whole suite in handler mode.
-fn fault_mode(options: &[&str]) -> Vec<String> {
-    match std::env::var("FLASHVM_TEST_FAULT") {
-        Ok(mode) if !options.contains(&"--fault") => vec!["--fault".to_owned(), mode],
-        _ => Vec::new(),
-    }
+/// The modes that the environment asks for, unless the test does: `FLASHVM_TEST_FAULT=handler` runs the
+/// whole suite in handler mode, `FLASHVM_TEST_GRANULARITY=512` with small pages.
+fn modes(options: &[&str]) -> Vec<String> {
+    let asked = [
+        ("--fault", "FLASHVM_TEST_FAULT"),
+        ("--granularity", "FLASHVM_TEST_GRANULARITY"),
+    ];
+    let modes = asked
+        .into_iter()
+        .filter(|(option, _)| !options.contains(option));
+    modes
+        .filter_map(|(option, variable)| Some([option.to_owned(), std::env::var(variable).ok()?]))
+        .flatten()
+        .collect()
 }
 
 /// `flashvm run OPTIONS -- PROGRAM`, bounded in time, with nothing left behind.
@@ -156,7 +163,7 @@ pub(crate) fn flashvm_run<S: AsRef<OsStr>>(
     let mut command = Command::new(FLASHVM);
     command
         .arg("run")
-        .args(fault_mode(options))
+        .args(modes(options))
         .args(options)
         .arg("--flash")
         .arg(folder.path())

@@ -41,7 +41,7 @@ use std::time::Duration;
 pub use clusters::SharedClusters;
 pub use orders::{Asked, Ticket, Work};
 pub use process::{Process, own_pid};
-pub use settings::{Inject, ModelSettings, RunSettings};
+pub use settings::{ChameleonSettings, Inject, ModelSettings, RunSettings};
 pub use stats::{Histogram, LatencyHistogram, ProcessStats, StatsSnapshot};
 pub use warden::{ProcessRecord, Warden};
 
@@ -161,6 +161,13 @@ impl Control {
     #[must_use]
     pub fn store_slots(&self) -> u32 {
         self.region.geometry().slots()
+    }
+
+    /// Clusters of the store, and those that nobody has.
+    #[must_use]
+    pub fn clusters(&self) -> (u32, u32) {
+        let free = self.region.header().clusters_free.load(Ordering::Relaxed);
+        (self.region.geometry().clusters, free)
     }
 
     /// Slots of a cluster.

@@ -50,6 +50,8 @@ pub struct RunSettings {
     pub write_limit_bytes: Option<u64>,
     /// The device model that the store behaves like.
     pub device_model: Option<ModelSettings>,
+    /// The heap of small pages, if it was asked for.
+    pub chameleon: Option<ChameleonSettings>,
     /// Faults to make in the store, for tests.
     pub inject: Option<Inject>,
     /// Where to record the engine's events, for tests; the process id is appended.
@@ -68,6 +70,23 @@ pub struct RunSettings {
 pub struct ModelSettings {
     /// Whether it is to be told of every slot that is freed: unmanaged flash (FlashVM, 4.4).
     pub hears_of_frees: bool,
+}
+
+/// How the heap of small pages is (`--granularity 512`), and the paper's peers as modes of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ChameleonSettings {
+    /// Bytes of its smallest pages: 512, or 4096 for the paper's Log-Swap.
+    pub smallest: u32,
+    /// Bytes that are added to every request.
+    pub padding: u32,
+    /// Most mappings that overlays may take, if fewer than the kernel allows.
+    pub overlays: Option<u32>,
+    /// The share of RAM, in percent, that is SSDAlloc's page buffer: the program reaches pages in it alone,
+    /// each takes a frame, the rest is a cache of objects behind faults.
+    pub page_buffer: Option<u32>,
+    /// New pages come from the page pager when overlays have used up their mappings.
+    pub spill: bool,
 }
 
 /// Faults that the store makes of itself, in parts per million of all pages.

@@ -269,6 +269,40 @@ counters! {
         writes_held_back_ns,
         /// Times that frames in use exceeded the limit, by a lowered limit or by another process.
         budget_overruns,
+        /// Faults on small pages.
+        svmp_faults,
+        /// Of these, faults that needed a read.
+        svmp_major,
+        /// Faults on small pages that were lifted and still in their frame.
+        svmp_rescued,
+        /// Small pages of zeros that were given a range of a frame.
+        svmp_fresh,
+        /// Small pages read from flash.
+        svmp_pages_in,
+        /// Bytes of those.
+        svmp_bytes_in,
+        /// Small pages that could not be read back as they were written.
+        svmp_read_errors,
+        /// Small pages that left their frame without being written.
+        svmp_evicted_clean,
+        /// Small pages that left their frame after being written.
+        svmp_evicted_dirty,
+        /// Changed small pages that held only zeros and were not written.
+        svmp_zero_pages,
+        /// Changed small pages written to the log.
+        log_pages,
+        /// Bytes of those.
+        log_bytes_changed,
+        /// Bytes written to the log, with headers and what the cleaner moved.
+        log_bytes_written,
+        /// Bytes that the log's cleaner has read.
+        log_bytes_cleaned,
+        /// Writes to the log that failed.
+        log_write_errors,
+        /// Most mappings that overlays took at one time.
+        overlays_max,
+        /// Bytes of the table of small pages.
+        svmp_table_bytes,
     }
 }
 

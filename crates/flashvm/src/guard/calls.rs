@@ -8,6 +8,7 @@ use super::memory::{Program, make_resident};
 use super::table::{self, Consumes, Direction, Row};
 use super::walk;
 use super::{clone, exec, refusals, signals, transfer};
+use crate::PageList;
 use crate::guard_call::{OWN_CALL, Own};
 use crate::kinds::{self, Kind};
 use crate::mapping;
@@ -147,6 +148,21 @@ fn own(what: usize, start: usize, len: usize) -> isize {
             .ok_or(Errno::INVAL)
             .and_then(|len| pager.unmap(start, len)),
         _ if what == Own::StartThreads as usize => pager.start_threads(),
+        _ if what == Own::TakePages as usize || what == Own::GivePages as usize => {
+            let heap = pager.chameleon();
+            // SAFETY: the allocator's own list, in memory that is not managed.
+            let list = unsafe { (start as *mut PageList).as_mut() };
+            match (heap, list) {
+                (Some(heap), Some(list)) if what == Own::TakePages as usize => {
+                    heap.take_pages(pager, len, list)
+                }
+                (Some(heap), Some(list)) => {
+                    heap.give_pages(pager, list);
+                    Ok(())
+                }
+                _ => Err(Errno::INVAL),
+            }
+        }
         _ => Err(Errno::NOSYS),
     })
 }

@@ -49,6 +49,8 @@ unsafe impl Plain for u64 {}
 // SAFETY: as above.
 unsafe impl Plain for usize {}
 // SAFETY: as above.
+unsafe impl Plain for [usize; 2] {}
+// SAFETY: as above.
 unsafe impl Plain for [u64; 11] {}
 // SAFETY: as above.
 unsafe impl Plain for super::frame::AltStack {}

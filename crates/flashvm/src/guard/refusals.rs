@@ -39,6 +39,16 @@ pub(super) fn refused(number: i64, args: &[usize; 6]) -> Option<Errno> {
             );
             Some(Errno::NOSYS)
         }
+        // Nor for small pages, which are not moved.
+        libc::SYS_io_setup if pager().is_some_and(|pager| pager.chameleon().is_some()) => {
+            say_once(
+                &SAID_AIO,
+                "asynchronous I/O (io_setup) is refused with small pages: run it with --granularity 4096",
+            );
+            Some(Errno::NOSYS)
+        }
+        // The pipe would keep the frame, which another page may have by the time that it is read.
+        libc::SYS_vmsplice if names_small_pages(args[1], args[2]) => Some(Errno::INVAL),
         // SECCOMP_SET_MODE_STRICT and SECCOMP_SET_MODE_FILTER.
         libc::SYS_seccomp if args[0] <= 1 => {
             say_seccomp();
@@ -51,6 +61,17 @@ pub(super) fn refused(number: i64, args: &[usize; 6]) -> Option<Errno> {
         libc::SYS_prctl if args[0] == PR_SET_SYSCALL_USER_DISPATCH => Some(Errno::INVAL),
         _ => None,
     }
+}
+
+/// Whether a vector names memory in the heap of small pages.
+fn names_small_pages(vector: usize, count: usize) -> bool {
+    let Some(heap) = pager().and_then(|pager| pager.chameleon()) else {
+        return false;
+    };
+    (0..count.min(1024)).any(|at| {
+        memory::read::<[usize; 2]>(vector + at * size_of::<[usize; 2]>())
+            .is_some_and(|[address, len]| heap.holds(address, len))
+    })
 }
 
 fn say_seccomp() {

@@ -32,6 +32,8 @@ const DISPATCHED: i32 = 2;
 /// Bytes below a stack pointer that belong to its function.
 const RED_ZONE: u64 = 128;
 const MINIMAL_STACK: u64 = 2048;
+/// `BUS_ADRERR`.
+const BUS_ADRERR: i32 = 2;
 
 /// The kernel's `struct sigaction`.
 #[repr(C)]
@@ -209,6 +211,20 @@ extern "C" fn on_bus(signal: i32, info: *mut Info, context: *mut Context) {
 extern "C" fn on_segv(signal: i32, info: *mut Info, context: *mut Context) {
     // SAFETY: the kernel's, for this handler alone.
     let (info, context) = unsafe { (&mut *info, &mut *context) };
+    if info.code > 0
+        && let Some(pager) = pager()
+        && let Some(heap) = pager.chameleon()
+    {
+        match heap.fault(pager, info.address as usize) {
+            Resolution::Resolved => return,
+            // As the page pager tells of it: the program may expect it.
+            Resolution::Lost => {
+                info.code = BUS_ADRERR;
+                return forward(libc::SIGBUS, info, context);
+            }
+            Resolution::NotOurs => {}
+        }
+    }
     forward(signal, info, context);
 }
 

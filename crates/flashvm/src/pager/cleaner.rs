@@ -292,7 +292,7 @@ impl Pager {
 }
 
 /// Whether all bytes are zero.
-pub(super) fn is_zero(bytes: &[u8]) -> bool {
+pub(crate) fn is_zero(bytes: &[u8]) -> bool {
     let (chunks, rest) = bytes.as_chunks::<64>();
     chunks
         .iter()

@@ -10,6 +10,7 @@
 
 use super::{Core, Freeze, LiveEngine, PAGER, Pager, SPAN_PAGES, new_event, publish};
 use crate::Error;
+use crate::chameleon::ForkedFrames;
 use crate::control::Process;
 use crate::pace;
 use crate::store::FlashStore;
@@ -412,7 +413,7 @@ impl Pager {
         let seat = std::mem::replace(&mut fork.seat, Err(crate::control::Error::Stale));
         self.close_inherited(&[kept]);
         let region = Uffd::from_fork(region).map_err(Error::Userfaultfd)?;
-        let pager = publish(self.for_child(region, seat?)?);
+        let pager = publish(self.for_child(region, seat?, None)?);
         pager.start_threads().map_err(Error::Threads)?;
         // Until its handler has taken over.
         drop(pager.lock());
@@ -435,7 +436,12 @@ impl Pager {
 
     /// The pager of a forked child, whose faults come through `region`. The parent's descriptors
     /// have been closed by number.
-    fn for_child(self, region: Uffd, process: Process) -> Result<Self, Error> {
+    fn for_child(
+        self,
+        region: Uffd,
+        process: Process,
+        frames: Option<ForkedFrames>,
+    ) -> Result<Self, Error> {
         let mut core = self.core.into_inner();
         std::mem::forget((
             self.region,
@@ -457,10 +463,17 @@ impl Pager {
             None
         };
         process.adopt(crate::control::own_pid()?)?;
-        process.overdraw(core.engine.frames_in_use());
+        process.overdraw(core.engine.frames_in_use() + core.lent);
         if self.settings.device_model.is_some() {
             pace::begin(process);
         }
+        let chameleon = match (self.chameleon, frames) {
+            (Some(heap), Some(frames)) => {
+                let heap = heap.for_child(frames, &process);
+                Some(heap.map_err(Error::memory("the heap of small pages"))?)
+            }
+            _ => None,
+        };
         *core.engine.clusters_mut().inner_mut() = process.clusters();
         core.engine.reset_counters();
         core.recorder = None;
@@ -480,6 +493,7 @@ impl Pager {
             region,
             shadow,
             process,
+            chameleon,
             core: Mutex::new(core),
             changed: Condvar::new(),
             regions: Mutex::new(self.regions.into_inner()),
@@ -512,11 +526,20 @@ impl Pager {
     /// Nothing of the program's runs in the child before its pager is there, so nobody has to
     /// resolve faults for it.
     pub(crate) fn fork_inline(&'static self, clone: impl FnOnce() -> isize) -> isize {
+        // First: what runs there may need the engine.
+        let frames = match &self.chameleon {
+            Some(heap) => match heap.prepare_fork(self) {
+                Ok(frames) => Some(frames),
+                Err(_) => return -(Errno::NOMEM.raw_os_error() as isize),
+            },
+            None => None,
+        };
         let mut core = self.become_quiet();
         let seat = match self.process.fork() {
             Ok(seat) => seat,
             Err(_) => {
                 self.thaw(core);
+                self.resume_heap(frames, false);
                 return -(Errno::NOMEM.raw_os_error() as isize);
             }
         };
@@ -531,6 +554,7 @@ impl Pager {
                 self.apply(&mut core, Event::Forked);
             }
             self.thaw(core);
+            self.resume_heap(frames, result > 0);
             if result < 0 {
                 seat.retire();
             }
@@ -540,7 +564,7 @@ impl Pager {
         // dropped again in this process: what is taken over is moved out of it here, once.
         let old = unsafe { std::ptr::read(self) };
         thread::forget_all();
-        if let Err(error) = old.rebuild_inline(seat) {
+        if let Err(error) = old.rebuild_inline(seat, frames) {
             super::eprint_line(&format!(
                 "flashvm: process {}: a forked child cannot go on without its pager: {error}",
                 std::process::id()
@@ -559,13 +583,22 @@ impl Pager {
         self.wake_handler();
     }
 
-    fn rebuild_inline(mut self, seat: Process) -> Result<(), Error> {
-        self.close_inherited(&[]);
+    /// In the parent: the heap of small pages goes on.
+    fn resume_heap(&self, frames: Option<ForkedFrames>, forked: bool) {
+        if let (Some(heap), Some(frames)) = (&self.chameleon, frames) {
+            heap.resume_parent(forked);
+            frames.close();
+        }
+    }
+
+    fn rebuild_inline(mut self, seat: Process, frames: Option<ForkedFrames>) -> Result<(), Error> {
+        let kept: Vec<RawFd> = frames.iter().map(ForkedFrames::descriptor).collect();
+        self.close_inherited(&kept);
         let optional = Features::POISON | Features::MOVE;
         let offered = probe_user_mode().map_err(Error::Userfaultfd)?;
         let features = Features::WRITE_PROTECT | self.delivery.features() | (offered.0 & optional);
         let region = Uffd::open(features).map_err(Error::Userfaultfd)?;
-        let pager = publish(self.for_child(region, seat)?);
+        let pager = publish(self.for_child(region, seat, frames)?);
         pager.register_all().map_err(Error::Userfaultfd)?;
         let mut core = pager.core.lock();
         core.handling = true;

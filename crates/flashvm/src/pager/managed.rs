@@ -57,11 +57,16 @@ impl Committed {
 }
 
 impl Pager {
-    /// Whether any of these addresses is in the managed range.
+    /// Whether any of these addresses is in the managed range, or in the heap of small pages: there
+    /// is nothing there that a program could map, unmap or protect.
     #[must_use]
     pub fn manages(&self, address: usize, len: usize) -> bool {
         let span = super::SPAN_PAGES as usize * PAGE_SIZE;
-        address < self.base + span && address.saturating_add(len) > self.base
+        (address < self.base + span && address.saturating_add(len) > self.base)
+            || self
+                .chameleon
+                .as_ref()
+                .is_some_and(|heap| heap.holds(address, len))
     }
 
     /// Bytes that budget and store can hold together.

@@ -15,6 +15,7 @@
 //! - `discard`: telling the device what is of no use any more;
 //! - `managed`: what the program does to its memory: map, unmap, advise; `remap`: move;
 //! - `change`: what must not happen while it does;
+//! - `lend`: frames of the process that are Chameleon's;
 //! - `fork`: how a child comes by a pager of its own.
 
 mod alone;
@@ -24,6 +25,7 @@ mod discard;
 mod fork;
 mod handler;
 mod inline;
+mod lend;
 mod limit;
 mod managed;
 mod memory;
@@ -32,6 +34,7 @@ mod record;
 mod remap;
 
 use crate::Error;
+use crate::chameleon::Chameleon;
 use crate::control::{Control, Process, RunSettings, SharedClusters};
 use crate::pace;
 use crate::regions::Regions;
@@ -41,6 +44,7 @@ use crate::sys::flash_io::Threads;
 use crate::sys::own::OwnMemory;
 use crate::sys::uffd::{Features, Uffd, probe, probe_user_mode};
 use crate::sys::{descriptors, map, thread};
+pub(crate) use cleaner::is_zero;
 use flashvm_core::record::RecordingClusters;
 use flashvm_core::{
     Action, Engine, EngineConfig, Event, IoId, Nanos, PAGE_SIZE, PageId, RUN_PAGES_MAX, SlotId,
@@ -94,6 +98,8 @@ pub struct Pager {
     control: Control,
     process: Process,
     supervisor: OwnedFd,
+    /// The heap of small pages, where it was asked for.
+    chameleon: Option<Chameleon>,
     core: Mutex<Core>,
     /// Signalled when the engine thaws after a fork, or a quiescing request has ended.
     changed: Condvar,
@@ -169,6 +175,8 @@ struct Core {
     recorder: Option<record::Recorder>,
     tracer: Option<record::Tracer>,
     limit: u32,
+    /// Frames of the process that Chameleon's heap has.
+    lent: u32,
     /// When the other processes were last asked for frames.
     pressed: Nanos,
     /// The handler has all the memory that it needs to see a fork through.
@@ -310,12 +318,29 @@ pub fn start(inheritance: Inheritance) -> Result<&'static Pager, Error> {
         recorder,
         tracer,
         limit: 0,
+        lent: 0,
         pressed: Nanos(0),
         handling: false,
         open: 0,
         progress: 0,
     };
+    let chameleon = match settings.chameleon {
+        Some(chameleon) if delivery == Delivery::Inline => {
+            let frames = control.budget_frames();
+            let heap = Chameleon::new(
+                chameleon,
+                &process,
+                frames,
+                store.file(),
+                control.clusters().0,
+            );
+            Some(heap.map_err(Error::memory("the heap of small pages"))?)
+        }
+        Some(_) => return Err(Error::Settings(HANDLER_MODE.to_owned())),
+        None => None,
+    };
     let pager = Pager {
+        chameleon,
         base,
         can_move,
         delivery,
@@ -345,9 +370,13 @@ pub fn start(inheritance: Inheritance) -> Result<&'static Pager, Error> {
     };
     let pager = publish(pager);
     pager.start_threads().map_err(Error::Threads)?;
+    thread::await_begun();
     pager.look_at_limit(&mut pager.lock());
     Ok(pager)
 }
+
+/// Why there is no heap of small pages in handler mode.
+const HANDLER_MODE: &str = "--granularity 512 needs inline mode: leave --fault handler out";
 
 /// Makes a pager the one of this process.
 fn publish(pager: Pager) -> &'static Pager {
@@ -410,7 +439,11 @@ impl Pager {
         let (reads, writes) = (io()?, io()?);
         thread::spawn("flashvm-fault", || self.handle_faults(reads))?;
         thread::spawn("flashvm-clean", || self.clean(writes))?;
-        thread::spawn("flashvm-limit", || self.watch_pressure())
+        thread::spawn("flashvm-limit", || self.watch_pressure())?;
+        if let Some(heap) = &self.chameleon {
+            thread::spawn("flashvm-log", || heap.write_ahead(self))?;
+        }
+        Ok(())
     }
 
     /// How faults come to this pager.
@@ -564,7 +597,7 @@ impl Pager {
             self.call_cleaner();
         }
         self.process
-            .set_used(core.engine.frames_in_use() + self.buffer_pages(core));
+            .set_used(core.engine.frames_in_use() + self.buffer_pages(core) + core.lent);
         let (stats, counters) = (self.process.stats(), core.engine.counters());
         stats.publish(counters);
         let bytes = |pages: u64| pages * PAGE_SIZE as u64;
@@ -610,7 +643,7 @@ impl Pager {
     fn look_at_limit(&self, core: &mut Core) {
         // Counted before there are any: a page is never refused for want of a buffer.
         let buffers = self.buffer_words() * ReadBuffers::RUN;
-        let in_use = core.engine.frames_in_use() + buffers;
+        let in_use = core.engine.frames_in_use() + buffers + core.lent;
         let share = self.process.limit();
         let held = self.process.granted();
         let limit = if held > share {
@@ -634,8 +667,9 @@ impl Pager {
                 got
             }
         };
+        self.tell_heap(core, limit.saturating_sub(buffers));
         let frames = limit
-            .saturating_sub(buffers)
+            .saturating_sub(buffers + core.lent)
             .max(crate::control::LIMIT_FRAMES_MIN / 2);
         if frames != core.limit {
             core.limit = frames;
@@ -653,7 +687,8 @@ impl Pager {
             if word != seen {
                 seen = word;
                 let mut core = self.lock();
-                let in_use = core.engine.frames_in_use() + self.buffer_words() * ReadBuffers::RUN;
+                let buffers = self.buffer_words() * ReadBuffers::RUN;
+                let in_use = core.engine.frames_in_use() + buffers + core.lent;
                 self.process.shrink(in_use + GRANT_SPARE);
                 self.look_at_limit(&mut core);
                 self.hand_over(&mut core, false);
@@ -672,7 +707,7 @@ impl Pager {
     }
 
     /// Ends the process: the pager cannot go on, and the program must not read wrong data.
-    fn die(&self, reason: &str) -> ! {
+    pub(crate) fn die(&self, reason: &str) -> ! {
         eprint_line(&format!(
             "flashvm: process {}: {reason}",
             std::process::id()
@@ -682,7 +717,7 @@ impl Pager {
 }
 
 /// Time on the clock that the engine is told.
-fn now() -> Nanos {
+pub(crate) fn now() -> Nanos {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     Nanos(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
 }

@@ -3,6 +3,8 @@
 //! of pages that it has pinned itself.
 
 use super::{Core, Pager};
+use crate::chameleon::Chameleon;
+use flashvm_core::chameleon::Svmp;
 use flashvm_core::{PAGE_SIZE, PageId};
 
 /// At most one in so many of the frames: the rest has to be enough for everybody else.
@@ -45,6 +47,8 @@ impl Pinned {
 pub(crate) struct Pins {
     pager: &'static Pager,
     ranges: Vec<(PageId, u32)>,
+    /// Those in the heap of small pages.
+    small: Vec<(Svmp, u32)>,
     any: bool,
     fell_short: bool,
 }
@@ -54,6 +58,7 @@ impl Pins {
         Self {
             pager,
             ranges: Vec::new(),
+            small: Vec::new(),
             any: false,
             fell_short: false,
         }
@@ -64,6 +69,13 @@ impl Pins {
     pub(crate) fn add(&mut self, address: usize, len: usize, most: usize) -> usize {
         self.fell_short |= len > most;
         let len = len.min(most);
+        if let Some(heap) = self.pager.chameleon()
+            && let Some(range) = heap.pin(address, len)
+        {
+            self.any = true;
+            self.small.push(range);
+            return len.min(Chameleon::PINNED_BYTES_MAX);
+        }
         let end = address.saturating_add(len);
         let span = super::SPAN_PAGES as usize * PAGE_SIZE;
         let (from, to) = (
@@ -103,6 +115,12 @@ impl Pins {
 
 impl Drop for Pins {
     fn drop(&mut self) {
+        for &range in &self.small {
+            // In a forked child it is another one, which has none pinned.
+            if let Some(heap) = super::pager().and_then(Pager::chameleon) {
+                heap.unpin(range);
+            }
+        }
         if self.ranges.is_empty() {
             return;
         }

@@ -1,8 +1,11 @@
 //! Mappings: the pager's own memory, the reservation of the managed range, and giving pages back.
 
 use super::raw;
+use flashvm_core::PAGE_SIZE;
+use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags};
+use std::os::fd::OwnedFd;
 use std::sync::atomic::AtomicU64;
 
 /// Maps `len` bytes of address space that nobody can touch yet, at a multiple of `align`.
@@ -149,4 +152,105 @@ pub(crate) fn protect(start: usize, len: usize, prot: MprotectFlags) -> Result<(
 pub(crate) unsafe fn bytes<'a>(start: usize, len: usize) -> &'a [u8] {
     // SAFETY: by this function's own contract.
     unsafe { std::slice::from_raw_parts(start as *const u8, len) }
+}
+
+/// Whether nothing is mapped in a range: it could be mapped whole, and is not afterwards.
+pub(crate) fn is_vacant(start: usize, len: usize) -> bool {
+    let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED_NOREPLACE;
+    // SAFETY: nothing is replaced; what was mapped is unmapped again, and nobody knows of it.
+    unsafe {
+        match rustix::mm::mmap_anonymous(start as *mut _, len, ProtFlags::empty(), flags) {
+            // Kernels that do not know the flag take the address for a hint.
+            Ok(address) => rustix::mm::munmap(address, len).is_ok() && address as usize == start,
+            Err(_) => false,
+        }
+    }
+}
+
+/// Maps a memfd of the pager's own, readable and writable, kept out of core dumps.
+pub(crate) fn map_shared(file: &OwnedFd, len: usize) -> Result<usize, Errno> {
+    let prot = ProtFlags::READ | ProtFlags::WRITE;
+    let flags = MapFlags::SHARED | MapFlags::NORESERVE;
+    // SAFETY: the kernel chooses a free place; no existing mapping changes.
+    let address = unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, prot, flags, file, 0)? };
+    keep_from_dumps(address as usize, len);
+    Ok(address as usize)
+}
+
+/// The same over a mapping of the pager's own, which it replaces.
+pub(crate) fn map_shared_over(file: &OwnedFd, start: usize, len: usize) -> Result<(), Errno> {
+    let prot = ProtFlags::READ | ProtFlags::WRITE;
+    let flags = MapFlags::SHARED | MapFlags::NORESERVE | MapFlags::FIXED;
+    // SAFETY: the caller owns the mapping that is replaced, and nothing refers to it.
+    unsafe { rustix::mm::mmap(start as *mut _, len, prot, flags, file, 0)? };
+    keep_from_dumps(start, len);
+    Ok(())
+}
+
+/// Shows a part of a memfd at an address where nothing is mapped; `EEXIST` if something is.
+pub(crate) fn overlay(start: usize, len: usize, file: &OwnedFd, offset: u64) -> Result<(), Errno> {
+    let prot = ProtFlags::READ | ProtFlags::WRITE;
+    let flags = MapFlags::SHARED | MapFlags::NORESERVE | MapFlags::FIXED_NOREPLACE;
+    // SAFETY: nothing is replaced; the address lies in the hole, which only the program refers to.
+    unsafe { rustix::mm::mmap(start as *mut _, len, prot, flags, file, offset)? };
+    Ok(())
+}
+
+/// Unmaps a range in which the caller owns all there is.
+pub(crate) fn unmap(start: usize, len: usize) -> Result<(), Errno> {
+    // SAFETY: the caller owns what is mapped there; only the program refers to it, and its touches are
+    // faults from here on.
+    unsafe { rustix::mm::munmap(start as *mut _, len) }
+}
+
+/// Gives the memory of one page of a memfd back; it reads as zeros.
+pub(crate) fn punch(file: &OwnedFd, page: u32) {
+    let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    let offset = u64::from(page) * PAGE_SIZE as u64;
+    // Where the kernel refuses, the frame takes memory until it is used again.
+    let _ = rustix::fs::fallocate(file, flags, offset, PAGE_SIZE as u64);
+}
+
+/// Writes memory of the pager's own to a file.
+pub(crate) fn write_all(
+    file: &OwnedFd,
+    offset: u64,
+    start: usize,
+    len: usize,
+) -> Result<(), Errno> {
+    let mut done = 0;
+    while done < len {
+        // SAFETY: the caller's memory is readable, and nobody writes to it meanwhile.
+        let rest = unsafe { bytes(start + done, len - done) };
+        done += rustix::io::pwrite(file, rest, offset + done as u64)?;
+    }
+    Ok(())
+}
+
+/// Writable memory of the pager's own as bytes.
+///
+/// # Safety
+/// The range must be mapped and writable, and nobody else may touch it while the slice lives.
+pub(crate) unsafe fn bytes_mut<'a>(start: usize, len: usize) -> &'a mut [u8] {
+    // SAFETY: by this function's own contract.
+    unsafe { std::slice::from_raw_parts_mut(start as *mut u8, len) }
+}
+
+/// Fills memory with zeros.
+///
+/// # Safety
+/// The range must be mapped and writable, and nobody else may touch it meanwhile.
+pub(crate) unsafe fn fill_zeros(start: usize, len: usize) {
+    // SAFETY: by this function's own contract.
+    unsafe { std::ptr::write_bytes(start as *mut u8, 0, len) };
+}
+
+/// Copies memory.
+///
+/// # Safety
+/// Both ranges must be mapped and apart from each other, and nobody else may touch `to`, or store to
+/// `from`, meanwhile.
+pub(crate) unsafe fn copy(from: usize, to: usize, len: usize) {
+    // SAFETY: by this function's own contract.
+    unsafe { std::ptr::copy_nonoverlapping(from as *const u8, to as *mut u8, len) };
 }

@@ -23,6 +23,8 @@ const C_LIBRARY: SignalMask = 3 << 31;
 
 static STACKS_BASE: AtomicUsize = AtomicUsize::new(0);
 static TAKEN: [AtomicBool; STACKS] = [const { AtomicBool::new(false) }; STACKS];
+/// Threads that have left the C library's first steps behind.
+static BEGUN: [AtomicBool; STACKS] = [const { AtomicBool::new(false) }; STACKS];
 
 /// Whether the calling thread is one of the pager's.
 #[must_use]
@@ -35,8 +37,19 @@ pub fn on_pager_stack() -> bool {
 
 /// Forgets all threads: after a fork none of them exists in the child.
 pub(crate) fn forget_all() {
-    for taken in &TAKEN {
-        taken.store(false, Ordering::Relaxed);
+    for flag in TAKEN.iter().chain(&BEGUN) {
+        flag.store(false, Ordering::Relaxed);
+    }
+}
+
+/// Waits until all threads have begun. The C library's first steps in a thread look at the program's
+/// locale with all signals blocked: once the program runs, that may be managed memory, and a fault in it
+/// would end the process. With no lock of the pager's held.
+pub(crate) fn await_begun() {
+    for (taken, begun) in TAKEN.iter().zip(&BEGUN) {
+        while taken.load(Ordering::Relaxed) && !begun.load(Ordering::Acquire) {
+            rustix::thread::sched_yield();
+        }
     }
 }
 
@@ -100,6 +113,7 @@ pub(crate) fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<(
 extern "C" fn enter(start: *mut libc::c_void) -> *mut libc::c_void {
     // SAFETY: `spawn` made this box and gave it to this thread alone.
     let start = unsafe { Box::from_raw(start.cast::<Start>()) };
+    BEGUN[start.stack].store(true, Ordering::Release);
     (start.run)();
     // The stack stays taken: a thread of the pager ends only with its process.
     debug_assert!(TAKEN[start.stack].load(Ordering::Relaxed));

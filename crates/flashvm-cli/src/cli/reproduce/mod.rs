@@ -5,8 +5,9 @@
 //! going on where an interrupted run has stopped.
 //!
 //! - `report`: what an experiment gives; `chart`: its pictures; `index`: the page around them;
-//! - `craw`, `flashvm`, `gordon`: the experiments of these papers.
+//! - `flashvm`, `craw`, `chameleon`, `gordon`: the experiments of these papers.
 
+mod chameleon;
 mod chart;
 mod craw;
 mod flashvm;
@@ -34,6 +35,7 @@ Examples:
   flashvm reproduce flashvm
   flashvm reproduce flashvm --models-only
   flashvm reproduce flashvm table-4 figure-7 --out results
+  flashvm reproduce chameleon figure-5
   flashvm reproduce gordon
   flashvm reproduce craw --traces longer-traces
 
@@ -50,6 +52,10 @@ pub(crate) enum ReproduceCommand {
     /// CRAW: Page Replacement for Write References in NAND Flash Based Virtual Memory Systems
     #[command(after_help = EXAMPLES)]
     Craw(CrawArgs),
+    /// Chameleon: Better Flash Access via Shape-shifting Virtual Memory Pages (Badam, Pai and Nellans, TRIOS
+    /// 2013): live runs, ten minutes
+    #[command(after_help = EXAMPLES)]
+    Chameleon(ReproduceArgs),
     /// Gordon: General-Purpose Persistence Using Flash Memory (Moore, Hicks and Nettles, 1997)
     #[command(after_help = EXAMPLES)]
     Gordon(ReproduceArgs),
@@ -132,6 +138,12 @@ pub(crate) fn reproduce(command: &ReproduceCommand) -> Result<ExitCode, Refusal>
     match command {
         ReproduceCommand::Flashvm(args) => run(&flashvm::SUITE, args, None),
         ReproduceCommand::Craw(args) => run(&craw::SUITE, &args.common, args.traces.clone()),
+        ReproduceCommand::Chameleon(args) => {
+            if !args.list {
+                chameleon::check()?;
+            }
+            run(&chameleon::SUITE, args, None)
+        }
         ReproduceCommand::Gordon(args) => run(&gordon::SUITE, args, None),
     }
 }

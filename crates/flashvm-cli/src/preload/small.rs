@@ -1,0 +1,617 @@
+//! `malloc` of small blocks on small pages: Chameleon's allocator (paper, 3.4).
+//!
+//! Requests are rounded to powers of two. Of more than half the smallest page they get a page of their own,
+//! smaller ones are packed into a smallest page. Pages come in runs of one shape, and the shapes of a size
+//! take turns. What is larger than a page, or wants more than half a kilobyte's alignment, is the page
+//! pager's.
+//!
+//! All that is known of blocks lies outside of managed memory, so that freeing a cold block brings
+//! nothing in: three bytes a page, and eight more where it is divided. Each thread has a cache of free
+//! blocks. It is found by the thread's pointer and not through thread-local storage, which costs a call
+//! in a shared object and may be managed memory. A block that is freed twice, or was never given out,
+//! ends the process with a message.
+
+use super::guard_call;
+use flashvm::control::ChameleonSettings;
+use flashvm::guard::Own;
+use flashvm::{PageList, RUN_PAGES};
+use std::cell::UnsafeCell;
+use std::ffi::{c_uint, c_void};
+use std::sync::atomic::{
+    AtomicBool, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicUsize, Ordering,
+};
+
+const PAGE: usize = 4096;
+/// Bytes of the smallest block.
+const SMALLEST: usize = 16;
+/// Powers of two from there to a page.
+const CLASSES: usize = 9;
+/// Blocks of a divided page at most: bits of a word.
+const BLOCKS_MAX: usize = 32;
+/// Alignment that every shape has.
+const ALIGN_MAX: usize = 512;
+/// Free blocks of a class in a thread's cache, and how many go in or out of it at once.
+const CACHED: usize = 256;
+const BATCH: usize = 128;
+/// Threads that have a cache at the same time; others go without.
+const CACHES: usize = 1024;
+/// Free pages of a class that are kept for what comes next: those of so small a part of the budget, and so
+/// many at least and at most.
+const KEPT_SHARE: usize = 64;
+const KEPT_PAGES_MIN: usize = 256;
+const KEPT_PAGES_MAX: usize = 16384;
+
+/// In the word of a page: its class and one, its first sector, and whether it is listed as having free
+/// blocks.
+const CLASS: u16 = 0xf;
+const SECTOR_SHIFT: u32 = 4;
+const LISTED: u16 = 1 << 8;
+
+static BASE: AtomicUsize = AtomicUsize::new(0);
+/// Bytes of the heap's addresses; 0 without one.
+static BYTES: AtomicUsize = AtomicUsize::new(0);
+static BUDGET: AtomicUsize = AtomicUsize::new(0);
+static PADDING: AtomicUsize = AtomicUsize::new(0);
+static SMALLEST_PAGE: AtomicUsize = AtomicUsize::new(512);
+/// Bytes of the smallest block, as a power of two: those of the smallest page over the most blocks.
+static SMALLEST_SHIFT: AtomicU32 = AtomicU32::new(SMALLEST.ilog2());
+/// By page, changed with its class locked.
+static WORDS: AtomicPtr<AtomicU16> = AtomicPtr::new(std::ptr::null_mut());
+/// By page: whether the program has its only block. No atomic change: who frees a block twice at the same time
+/// by two threads is not told, as with the C library.
+static GIVEN: AtomicPtr<AtomicU8> = AtomicPtr::new(std::ptr::null_mut());
+/// By divided page: blocks that the program has; blocks that it or a cache has, changed with the class locked.
+static GIVEN_BLOCKS: AtomicPtr<AtomicU32> = AtomicPtr::new(std::ptr::null_mut());
+static OUT_BLOCKS: AtomicPtr<AtomicU32> = AtomicPtr::new(std::ptr::null_mut());
+
+unsafe extern "C" {
+    static __libc_single_threaded: AtomicU8;
+}
+
+/// What is free of a class and in no cache.
+struct Class {
+    /// Pages with free blocks; those of one block are free.
+    pages: Vec<u32>,
+    /// Of these, divided pages all of whose blocks are free, about.
+    whole: usize,
+}
+
+/// A class behind a lock that a fork can hold across.
+struct Locked {
+    locked: AtomicBool,
+    class: UnsafeCell<Class>,
+}
+
+// SAFETY: the class is only used with the lock held.
+unsafe impl Sync for Locked {}
+
+impl Locked {
+    fn acquire(&self) {
+        while self.locked.swap(true, Ordering::Acquire) {
+            while self.locked.load(Ordering::Relaxed) {
+                rustix::thread::sched_yield();
+            }
+        }
+    }
+
+    fn release(&self) {
+        self.locked.store(false, Ordering::Release);
+    }
+
+    fn with<T>(&self, work: impl FnOnce(&mut Class) -> T) -> T {
+        self.acquire();
+        // SAFETY: the lock is held.
+        let result = work(unsafe { &mut *self.class.get() });
+        self.release();
+        result
+    }
+}
+
+static FREE: [Locked; CLASSES] = [const {
+    Locked {
+        locked: AtomicBool::new(false),
+        class: UnsafeCell::new(Class {
+            pages: Vec::new(),
+            whole: 0,
+        }),
+    }
+}; CLASSES];
+
+/// Free blocks that one thread has at hand.
+struct Cache {
+    /// The thread's pointer, or 0.
+    thread: AtomicUsize,
+    bins: [Bin; CLASSES],
+}
+
+#[derive(Clone, Copy)]
+struct Bin {
+    len: usize,
+    blocks: [usize; CACHED],
+}
+
+static THREADS: [AtomicPtr<Cache>; CACHES] =
+    [const { AtomicPtr::new(std::ptr::null_mut()) }; CACHES];
+static KEY: AtomicU32 = AtomicU32::new(u32::MAX);
+
+/// Puts the allocator over the heap at `base`.
+pub(super) fn start(
+    base: usize,
+    bytes: usize,
+    budget: usize,
+    settings: ChameleonSettings,
+) -> Result<(), String> {
+    let pages = bytes / PAGE;
+    let column = |size: usize| {
+        // SAFETY: the kernel chooses a free place; no existing mapping changes.
+        let column = unsafe {
+            rustix::mm::mmap_anonymous(
+                std::ptr::null_mut(),
+                pages * size,
+                rustix::mm::ProtFlags::READ | rustix::mm::ProtFlags::WRITE,
+                rustix::mm::MapFlags::PRIVATE | rustix::mm::MapFlags::NORESERVE,
+            )
+        };
+        if let Ok(column) = column {
+            // SAFETY: only a flag of the mapping changes: dumps are no larger than what is used.
+            let _ = unsafe {
+                rustix::mm::madvise(column, pages * size, rustix::mm::Advice::LinuxDontDump)
+            };
+        }
+        column.map_err(|error| format!("no address space for the heap of small pages: {error}"))
+    };
+    WORDS.store(column(2)?.cast(), Ordering::Relaxed);
+    GIVEN.store(column(1)?.cast(), Ordering::Relaxed);
+    GIVEN_BLOCKS.store(column(4)?.cast(), Ordering::Relaxed);
+    OUT_BLOCKS.store(column(4)?.cast(), Ordering::Relaxed);
+    let mut key: c_uint = 0;
+    // SAFETY: the destructor is a function of this object, which is never unloaded.
+    if unsafe { libc::pthread_key_create(&raw mut key, Some(thread_ends)) } != 0 {
+        return Err("no thread-specific data for the heap of small pages".to_owned());
+    }
+    KEY.store(key, Ordering::Relaxed);
+    BUDGET.store(budget, Ordering::Relaxed);
+    PADDING.store(settings.padding as usize, Ordering::Relaxed);
+    SMALLEST_PAGE.store(settings.smallest as usize, Ordering::Relaxed);
+    let smallest = (settings.smallest as usize / BLOCKS_MAX).ilog2();
+    SMALLEST_SHIFT.store(smallest, Ordering::Relaxed);
+    BASE.store(base, Ordering::Relaxed);
+    BYTES.store(bytes, Ordering::Release);
+    Ok(())
+}
+
+/// Whether an address is one of the small pages'.
+#[inline]
+pub(super) fn owns(address: usize) -> bool {
+    address.wrapping_sub(BASE.load(Ordering::Relaxed)) < BYTES.load(Ordering::Relaxed)
+}
+
+/// Bytes of a block of a class, as a power of two: no division on the way of a block.
+#[inline]
+fn block_shift(class: usize) -> u32 {
+    (class as u32 + SMALLEST.ilog2()).max(SMALLEST_SHIFT.load(Ordering::Relaxed))
+}
+
+/// Bytes of a block of a class.
+#[inline]
+fn block_bytes(class: usize) -> usize {
+    1 << block_shift(class)
+}
+
+/// Bytes of a page of a class.
+#[inline]
+fn page_bytes(class: usize) -> usize {
+    (SMALLEST << class).max(SMALLEST_PAGE.load(Ordering::Relaxed))
+}
+
+#[inline]
+fn class_of(bytes: usize) -> usize {
+    (bytes.max(SMALLEST) - 1).ilog2() as usize + 1 - SMALLEST.ilog2() as usize
+}
+
+#[inline]
+fn column<T>(column: &AtomicPtr<T>, page: u32) -> &'static T {
+    // SAFETY: mapped for all pages of the heap, for as long as the process lives; any bits are an atomic
+    // integer.
+    unsafe { &*column.load(Ordering::Relaxed).add(page as usize) }
+}
+
+#[inline]
+fn page_of(block: usize) -> u32 {
+    ((block - BASE.load(Ordering::Relaxed)) / PAGE) as u32
+}
+
+/// The first byte of a page's range.
+#[inline]
+fn start_of(page: u32, word: u16) -> usize {
+    let sector = usize::from(word >> SECTOR_SHIFT & 7);
+    BASE.load(Ordering::Relaxed) + page as usize * PAGE + sector * 512
+}
+
+/// Whether this is the only thread of the process.
+#[inline]
+fn alone() -> bool {
+    // SAFETY: the C library's own flag.
+    unsafe { __libc_single_threaded.load(Ordering::Relaxed) != 0 }
+}
+
+/// Changes a word that other threads may change as well. What it was.
+macro_rules! change {
+    ($word:expr, $change:ident, $operator:tt, $value:expr) => {{
+        let (word, value) = ($word, $value);
+        if alone() {
+            let before = word.load(Ordering::Relaxed);
+            word.store(before $operator value, Ordering::Relaxed);
+            before
+        } else {
+            word.$change(value, Ordering::AcqRel)
+        }
+    }};
+}
+
+/// Notes that the program has a block. Whether it had it already.
+#[inline]
+fn give(block: usize, class: usize) -> bool {
+    let page = page_of(block);
+    if block_bytes(class) == page_bytes(class) {
+        let given = column(&GIVEN, page);
+        let before = given.load(Ordering::Relaxed) != 0;
+        given.store(1, Ordering::Relaxed);
+        return before;
+    }
+    let word = column(&WORDS, page).load(Ordering::Relaxed);
+    let bit = 1 << ((block - start_of(page, word)) >> block_shift(class));
+    change!(column(&GIVEN_BLOCKS, page), fetch_or, |, bit) & bit != 0
+}
+
+/// What the program gives back: its class.
+#[inline]
+fn take_back(block: usize) -> usize {
+    let page = page_of(block);
+    let word = column(&WORDS, page).load(Ordering::Relaxed);
+    let Some(class) = usize::from(word & CLASS).checked_sub(1) else {
+        wrong(block, "is not an allocated block");
+    };
+    let (bytes, inside) = (block_bytes(class), block.wrapping_sub(start_of(page, word)));
+    if inside & (bytes - 1) != 0 || inside >= page_bytes(class) {
+        wrong(block, "is not the start of a block");
+    }
+    let was_given = if bytes == page_bytes(class) {
+        let given = column(&GIVEN, page);
+        let before = given.load(Ordering::Relaxed) != 0;
+        given.store(0, Ordering::Relaxed);
+        before
+    } else {
+        let bit = 1_u32 << (inside >> block_shift(class));
+        change!(column(&GIVEN_BLOCKS, page), fetch_and, &, !bit) & bit != 0
+    };
+    if !was_given {
+        wrong(block, "is free already");
+    }
+    class
+}
+
+#[cold]
+fn wrong(block: usize, what: &str) -> ! {
+    eprintln!("flashvm: free(): {block:#x} {what}");
+    flashvm::abort()
+}
+
+/// The class of a block that the program has.
+fn class_in_use(block: usize) -> usize {
+    let page = page_of(block);
+    let word = column(&WORDS, page).load(Ordering::Relaxed);
+    match usize::from(word & CLASS).checked_sub(1) {
+        Some(class) => class,
+        None => wrong(block, "is not an allocated block"),
+    }
+}
+
+/// A block, if such are allocated here and there is room; else the page pager's allocator has to do.
+#[inline]
+pub(super) fn allocate(size: usize, align: usize) -> Option<*mut c_void> {
+    if BYTES.load(Ordering::Relaxed) == 0 || align > ALIGN_MAX {
+        return None;
+    }
+    let bytes = size.checked_add(PADDING.load(Ordering::Relaxed))?;
+    if bytes > PAGE {
+        return None;
+    }
+    let class = class_of(bytes.max(align));
+    let block = match cache() {
+        Some(cache) => {
+            let bin = &mut cache.bins[class];
+            if bin.len == 0 {
+                bin.len = refill(class, &mut bin.blocks[..BATCH]);
+            }
+            bin.len = bin.len.checked_sub(1)?;
+            bin.blocks[bin.len]
+        }
+        None => {
+            let mut one = [0];
+            (refill(class, &mut one) > 0).then(|| one[0])?
+        }
+    };
+    let had = give(block, class);
+    debug_assert!(!had, "a free block is given out once");
+    Some(block as *mut c_void)
+}
+
+/// Takes a block back.
+#[inline]
+pub(super) fn release(block: *mut c_void) {
+    let block = block as usize;
+    let class = take_back(block);
+    match cache() {
+        Some(cache) => {
+            let bin = &mut cache.bins[class];
+            if bin.len == CACHED {
+                // The older half: what was freed last is warm.
+                put_back(class, &bin.blocks[..BATCH]);
+                bin.blocks.copy_within(BATCH.., 0);
+                bin.len -= BATCH;
+            }
+            bin.blocks[bin.len] = block;
+            bin.len += 1;
+        }
+        None => put_back(class, &[block]),
+    }
+}
+
+/// Bytes that a block has room for.
+pub(super) fn room(block: *mut c_void) -> usize {
+    block_bytes(class_in_use(block as usize)) - PADDING.load(Ordering::Relaxed)
+}
+
+/// Whether a block can stay what it is at another size: it fits, and not much is wasted.
+pub(super) fn fits(block: *mut c_void, size: usize) -> bool {
+    let room = room(block);
+    size <= room && (size > room / 4 || room < 64)
+}
+
+/// Takes free blocks of a class. How many.
+#[cold]
+fn refill(class: usize, blocks: &mut [usize]) -> usize {
+    FREE[class].with(|free| free.take(class, blocks))
+}
+
+impl Class {
+    fn take(&mut self, class: usize, blocks: &mut [usize]) -> usize {
+        let free = self;
+        let mut got = 0;
+        while got < blocks.len() {
+            if free.pages.is_empty() && (got > 0 || !take_pages(class, free)) {
+                break;
+            }
+            let page = *free.pages.last().expect("seen above");
+            let word = column(&WORDS, page);
+            let start = start_of(page, word.load(Ordering::Relaxed));
+            let bytes = block_bytes(class);
+            let count = page_bytes(class) / bytes;
+            if count == 1 {
+                blocks[got] = start;
+                got += 1;
+                free.pages.pop();
+                continue;
+            }
+            let out = column(&OUT_BLOCKS, page);
+            let mut out_now = out.load(Ordering::Relaxed);
+            free.whole = free.whole.saturating_sub(usize::from(out_now == 0));
+            for index in 0..count {
+                if got < blocks.len() && out_now & 1 << index == 0 {
+                    out_now |= 1 << index;
+                    blocks[got] = start + index * bytes;
+                    got += 1;
+                }
+            }
+            out.store(out_now, Ordering::Relaxed);
+            if out_now.count_ones() as usize == count {
+                free.pages.pop();
+                change!(word, fetch_and, &, !LISTED);
+            }
+        }
+        // The next to be taken is the first in memory: neighbours go out in order.
+        blocks[..got].reverse();
+        got
+    }
+
+    fn put(&mut self, class: usize, blocks: &[usize]) {
+        let free = self;
+        let divided = block_bytes(class) < page_bytes(class);
+        let kept = BUDGET.load(Ordering::Relaxed) / KEPT_SHARE / page_bytes(class);
+        let kept = kept.clamp(KEPT_PAGES_MIN, KEPT_PAGES_MAX);
+        for &block in blocks {
+            let page = page_of(block);
+            if !divided {
+                free.pages.push(page);
+                continue;
+            }
+            let word = column(&WORDS, page);
+            let start = start_of(page, word.load(Ordering::Relaxed));
+            let out = column(&OUT_BLOCKS, page);
+            let out_now =
+                out.load(Ordering::Relaxed) & !(1 << ((block - start) >> block_shift(class)));
+            out.store(out_now, Ordering::Relaxed);
+            free.whole += usize::from(out_now == 0);
+            let before = word.load(Ordering::Relaxed);
+            word.store(before | LISTED, Ordering::Relaxed);
+            if before & LISTED == 0 {
+                free.pages.push(page);
+            }
+        }
+        if !divided && free.pages.len() > kept {
+            let old: Vec<u32> = free.pages.drain(..kept / 2).collect();
+            give_pages(&old);
+        } else if divided && free.whole > kept && free.whole * 2 > free.pages.len() {
+            let Self { pages, whole } = free;
+            let mut old = Vec::new();
+            pages.retain(|&page| {
+                let is_whole = column(&OUT_BLOCKS, page).load(Ordering::Relaxed) == 0;
+                if is_whole {
+                    old.push(page);
+                }
+                !is_whole
+            });
+            *whole = 0;
+            give_pages(&old);
+        }
+    }
+}
+
+/// Puts free blocks back, and gives pages up of which there are too many.
+#[cold]
+fn put_back(class: usize, blocks: &[usize]) {
+    FREE[class].with(|free| free.put(class, blocks));
+}
+
+/// Takes pages for a class.
+fn take_pages(class: usize, free: &mut Class) -> bool {
+    let mut list = Box::new(PageList::default());
+    let address = std::ptr::from_mut(&mut *list) as usize;
+    if guard_call(Own::TakePages, address, page_bytes(class)).is_err() {
+        return false;
+    }
+    let word = (class as u16 + 1) | ((list.first_sector() as u16) << SECTOR_SHIFT);
+    let divided = block_bytes(class) < page_bytes(class);
+    for &page in list.pages() {
+        let listed = if divided { LISTED } else { 0 };
+        column(&WORDS, page).store(word | listed, Ordering::Relaxed);
+    }
+    free.whole += if divided { list.pages().len() } else { 0 };
+    free.pages.extend(list.pages().iter().rev());
+    true
+}
+
+fn give_pages(pages: &[u32]) {
+    let mut list = Box::new(PageList::default());
+    for pages in pages.chunks(RUN_PAGES as usize) {
+        for &page in pages {
+            column(&WORDS, page).store(0, Ordering::Relaxed);
+        }
+        list.set(pages);
+        let address = std::ptr::from_mut(&mut *list) as usize;
+        if let Err(error) = guard_call(Own::GivePages, address, 0) {
+            eprintln!("flashvm: small pages cannot be given back: {error}");
+            flashvm::abort();
+        }
+    }
+}
+
+/// What tells a thread from others: its thread pointer.
+#[inline]
+fn thread_pointer() -> usize {
+    let pointer;
+    // SAFETY: the first word of a thread's block on x86-64 is its own address.
+    unsafe {
+        std::arch::asm!("mov {}, fs:0", out(reg) pointer, options(nostack, pure, readonly, preserves_flags));
+    }
+    pointer
+}
+
+#[inline]
+fn slot(thread: usize) -> usize {
+    (thread >> 6).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 54
+}
+
+/// The calling thread's cache.
+#[inline]
+fn cache() -> Option<&'static mut Cache> {
+    let thread = thread_pointer();
+    let cache = THREADS[slot(thread)].load(Ordering::Acquire);
+    // SAFETY: caches are never freed. Only the thread whose pointer is in one uses its bins.
+    unsafe {
+        if !cache.is_null() && (*cache).thread.load(Ordering::Relaxed) == thread {
+            return Some(&mut *cache);
+        }
+    }
+    find_cache(thread)
+}
+
+#[cold]
+fn find_cache(thread: usize) -> Option<&'static mut Cache> {
+    let slots = || (0..CACHES).map(|step| &THREADS[(slot(thread) + step) % CACHES]);
+    // SAFETY: as in `cache`.
+    let owner = |cache: *mut Cache| unsafe { &(*cache).thread };
+    for entry in slots() {
+        let cache = entry.load(Ordering::Acquire);
+        if cache.is_null() {
+            break;
+        }
+        if owner(cache).load(Ordering::Relaxed) == thread {
+            // SAFETY: as in `cache`.
+            return Some(unsafe { &mut *cache });
+        }
+    }
+    let taken = slots().find_map(|entry| {
+        let mut cache = entry.load(Ordering::Acquire);
+        if cache.is_null() {
+            let new = Box::into_raw(Box::new(Cache {
+                thread: AtomicUsize::new(0),
+                bins: [Bin {
+                    len: 0,
+                    blocks: [0; CACHED],
+                }; CLASSES],
+            }));
+            let (null, order) = (std::ptr::null_mut(), Ordering::AcqRel);
+            cache = match entry.compare_exchange(null, new, order, Ordering::Acquire) {
+                Ok(_) => new,
+                Err(other) => {
+                    // SAFETY: made above, and known to nobody else.
+                    drop(unsafe { Box::from_raw(new) });
+                    other
+                }
+            };
+        }
+        let order = Ordering::AcqRel;
+        owner(cache)
+            .compare_exchange(0, thread, order, Ordering::Relaxed)
+            .is_ok()
+            .then_some(cache)
+    })?;
+    // SAFETY: the key was made at the start; the cache is this thread's until its destructor runs.
+    unsafe {
+        libc::pthread_setspecific(KEY.load(Ordering::Relaxed), taken.cast());
+        Some(&mut *taken)
+    }
+}
+
+/// A thread ends: its free blocks are for all.
+unsafe extern "C" fn thread_ends(cache: *mut c_void) {
+    // SAFETY: the value that `find_cache` has set, of the thread that ends.
+    let cache = unsafe { &mut *cache.cast::<Cache>() };
+    empty(cache);
+    cache.thread.store(0, Ordering::Release);
+}
+
+fn empty(cache: &mut Cache) {
+    for (class, bin) in cache.bins.iter_mut().enumerate() {
+        put_back(class, &bin.blocks[..bin.len]);
+        bin.len = 0;
+    }
+}
+
+/// Before a fork: holds all locks, so that the child's copy is whole.
+pub(super) fn lock_for_fork() {
+    FREE.iter().for_each(Locked::acquire);
+}
+
+/// After a fork, in parent and child.
+pub(super) fn unlock_after_fork() {
+    FREE.iter().for_each(Locked::release);
+}
+
+/// In a forked child: what the parent's other threads had in their caches is for all.
+pub(super) fn only_this_thread() {
+    let own = thread_pointer();
+    for entry in &THREADS {
+        let cache = entry.load(Ordering::Acquire);
+        // SAFETY: the thread whose cache this is does not exist in this process.
+        if let Some(cache) = unsafe { cache.as_mut() } {
+            let thread = cache.thread.load(Ordering::Relaxed);
+            if thread != own && thread != 0 {
+                empty(cache);
+                cache.thread.store(0, Ordering::Release);
+            }
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! A block of the log: 256 KiB that are written at once (paper, 3.3).
+//!
+//! Eight sectors of header, then pages, each at a multiple of 512 bytes. The header has a back-pointer
+//! for each page: which virtual page it is. That page is live as long as the SVMP table says that it
+//! lies here. All numbers are little-endian.
+//!
+//! ```text
+//! 0     magic "fvm-log1"
+//! 8     number of back-pointers, 4 bytes
+//! 64    back-pointers, 8 bytes each: virtual page 4, sector 2, shape 1, zero 1
+//! 4096  pages
+//! ```
+
+use super::shape::{SECTOR_BYTES, Shape};
+use super::table::Svmp;
+
+/// Bytes of a block.
+pub const BLOCK_BYTES: usize = 256 << 10;
+
+/// Sectors of a block.
+pub const BLOCK_SECTORS: u32 = (BLOCK_BYTES / SECTOR_BYTES) as u32;
+
+/// Sectors of a header.
+const HEADER_SECTORS: u32 = 8;
+
+/// Sectors of a block that can hold pages.
+pub const DATA_SECTORS: u32 = BLOCK_SECTORS - HEADER_SECTORS;
+
+const MAGIC: &[u8; 8] = b"fvm-log1";
+const POINTERS_AT: usize = 64;
+const POINTER_BYTES: usize = 8;
+
+/// A page in a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BackPointer {
+    /// The virtual page.
+    pub page: Svmp,
+    /// Where it lies in the block.
+    pub sector: u32,
+    /// Its shape, and so its size.
+    pub shape: Shape,
+}
+
+impl BackPointer {
+    /// Bytes of the block that hold the page.
+    #[must_use]
+    pub fn range(&self) -> std::ops::Range<usize> {
+        let start = self.sector as usize * SECTOR_BYTES;
+        start..start + self.shape.size()
+    }
+}
+
+/// Fills a block. The bytes are the caller's, where direct I/O wants them.
+#[derive(Debug)]
+pub struct BlockBuffer<'a> {
+    bytes: &'a mut [u8],
+    pointers: Vec<BackPointer>,
+    next: u32,
+}
+
+impl<'a> BlockBuffer<'a> {
+    /// An empty block in `bytes`.
+    ///
+    /// # Panics
+    /// If these are not [`BLOCK_BYTES`].
+    #[must_use]
+    pub fn new(bytes: &'a mut [u8]) -> Self {
+        assert_eq!(bytes.len(), BLOCK_BYTES);
+        Self {
+            bytes,
+            pointers: Vec::with_capacity(DATA_SECTORS as usize),
+            next: HEADER_SECTORS,
+        }
+    }
+
+    /// Sectors that are left.
+    #[must_use]
+    pub fn room(&self) -> u32 {
+        BLOCK_SECTORS - self.next
+    }
+
+    /// Appends a page, if there is room for it; its sector.
+    ///
+    /// # Panics
+    /// If the contents do not have the shape's size.
+    pub fn push(&mut self, page: Svmp, shape: Shape, contents: &[u8]) -> Option<u32> {
+        assert_eq!(contents.len(), shape.size());
+        if shape.sectors() > self.room() {
+            return None;
+        }
+        let pointer = BackPointer {
+            page,
+            sector: self.next,
+            shape,
+        };
+        self.bytes[pointer.range()].copy_from_slice(contents);
+        self.next += shape.sectors();
+        self.pointers.push(pointer);
+        Some(pointer.sector)
+    }
+
+    /// Writes the header. Bytes of the block that have to go to flash, and what lies in it.
+    #[must_use]
+    pub fn finish(self) -> (usize, Vec<BackPointer>) {
+        let Self {
+            bytes,
+            pointers,
+            next,
+        } = self;
+        bytes[..POINTERS_AT].fill(0);
+        bytes[..MAGIC.len()].copy_from_slice(MAGIC);
+        bytes[8..12].copy_from_slice(&(pointers.len() as u32).to_le_bytes());
+        for (at, pointer) in pointers.iter().enumerate() {
+            let at = POINTERS_AT + at * POINTER_BYTES;
+            bytes[at..at + 4].copy_from_slice(&pointer.page.0.to_le_bytes());
+            bytes[at + 4..at + 6].copy_from_slice(&(pointer.sector as u16).to_le_bytes());
+            bytes[at + 6..at + 8].copy_from_slice(&[pointer.shape.number(), 0]);
+        }
+        // Whole pages, for devices with larger sectors.
+        let len = (next as usize * SECTOR_BYTES).next_multiple_of(crate::PAGE_SIZE);
+        (len, pointers)
+    }
+}
+
+/// The back-pointers of a block as it was read; `None` if it is no block. A damaged one may give any
+/// back-pointers, but none that leave the block.
+#[must_use]
+pub fn back_pointers(bytes: &[u8]) -> Option<Vec<BackPointer>> {
+    if bytes.len() != BLOCK_BYTES || !bytes.starts_with(MAGIC) {
+        return None;
+    }
+    let count = u32::from_le_bytes(bytes[8..12].try_into().ok()?);
+    if count > DATA_SECTORS {
+        return None;
+    }
+    let entries = bytes[POINTERS_AT..].chunks_exact(POINTER_BYTES);
+    entries
+        .take(count as usize)
+        .map(|entry| {
+            let [a, b, c, d, e, f, number, _] = *entry else {
+                return None;
+            };
+            let shape = Shape::from_number(number)?;
+            let sector = u32::from(u16::from_le_bytes([e, f]));
+            let inside = sector >= HEADER_SECTORS && sector + shape.sectors() <= BLOCK_SECTORS;
+            inside.then_some(BackPointer {
+                page: Svmp(u32::from_le_bytes([a, b, c, d])),
+                sector,
+                shape,
+            })
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn what_was_put_in_comes_out(numbers in prop::collection::vec(1u8..=15, 0..600)) {
+            let mut bytes = vec![0xee; BLOCK_BYTES];
+            let mut buffer = BlockBuffer::new(&mut bytes);
+            let mut inside = Vec::new();
+            for (count, number) in (0u32..).zip(numbers) {
+                let shape = Shape::from_number(number).unwrap();
+                let contents = vec![count as u8; shape.size()];
+                let fits = shape.sectors() <= buffer.room();
+                let sector = buffer.push(Svmp(count), shape, &contents);
+                prop_assert_eq!(sector.is_some(), fits);
+                inside.extend(sector.map(|sector| (BackPointer { page: Svmp(count), sector, shape }, contents)));
+            }
+            let (len, pointers) = buffer.finish();
+            prop_assert!(len.is_multiple_of(crate::PAGE_SIZE) && len <= BLOCK_BYTES);
+            prop_assert!(pointers.iter().eq(inside.iter().map(|(pointer, _)| pointer)));
+            bytes[len..].fill(0xdd);
+            prop_assert_eq!(back_pointers(&bytes), Some(pointers));
+            for (pointer, contents) in inside {
+                prop_assert_eq!(&bytes[pointer.range()], &contents[..]);
+            }
+        }
+
+        #[test]
+        fn any_bytes_are_parsed_without_panic(
+            changes in prop::collection::vec((0usize..4096, any::<u8>()), 0..50),
+            count in 0u32..600,
+        ) {
+            let mut bytes = vec![0; BLOCK_BYTES];
+            bytes[..8].copy_from_slice(MAGIC);
+            bytes[8..12].copy_from_slice(&count.to_le_bytes());
+            for (at, value) in changes {
+                bytes[at] = value;
+            }
+            for pointer in back_pointers(&bytes).unwrap_or_default() {
+                prop_assert!(pointer.range().end <= BLOCK_BYTES);
+            }
+        }
+    }
+}

@@ -1,0 +1,293 @@
+//! Frames and their fine-grained free lists (paper, 3.2).
+//!
+//! A frame is divided among the pages that lie in it. Each free range is on the free list of its
+//! shape and of no other; a request takes the smallest range that holds it and splits it, what is
+//! given back is joined with its buddy as far as that is free. All of it takes a bounded number of
+//! steps, as there are four sizes.
+//!
+//! Twelve bytes a sector hold either the page that begins there (its owner, and a checksum of what
+//! flash has of it) or the links of the free range that begins there: never both.
+
+use super::shape::{SECTORS, Shape, shapes_of};
+
+/// A frame: its index in the pool, in pages of 4 KiB.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct FrameId(pub u32);
+
+/// No range.
+const NIL: u32 = u32::MAX;
+
+/// A free list: first in, first out, so that ranges come out in the order of their frames.
+#[derive(Clone, Copy, Debug)]
+struct FreeList {
+    first: u32,
+    last: u32,
+    len: u32,
+}
+
+/// What lies in which frame.
+#[derive(Debug)]
+pub struct Frames {
+    /// Eight a frame. Owner, and the checksum's two halves; or link to the range before and after.
+    sectors: Vec<[u32; 3]>,
+    /// By frame: the set of shapes of the pages in it.
+    pages: Vec<u16>,
+    /// By frame: the set of its free ranges.
+    free: Vec<u16>,
+    /// By shape.
+    lists: [FreeList; 16],
+    /// Frames that have ever been in the pool.
+    high: u32,
+    /// Frames below `high` that have left the pool.
+    gone: Vec<u32>,
+    /// Sectors with a page in them.
+    used_sectors: u32,
+}
+
+impl Frames {
+    /// An empty pool that can grow to `most` frames.
+    ///
+    /// # Panics
+    /// With more than 2^24 frames (64 GiB).
+    #[must_use]
+    pub fn new(most: u32) -> Self {
+        assert!(most <= 1 << 24, "{most} frames: the table has 24 bits");
+        let empty = FreeList {
+            first: NIL,
+            last: NIL,
+            len: 0,
+        };
+        Self {
+            sectors: vec![[0; 3]; (most * SECTORS) as usize],
+            pages: vec![0; most as usize],
+            free: vec![0; most as usize],
+            lists: [empty; 16],
+            high: 0,
+            gone: Vec::new(),
+            used_sectors: 0,
+        }
+    }
+
+    /// Most frames that the pool can have.
+    #[must_use]
+    pub fn most(&self) -> u32 {
+        self.pages.len() as u32
+    }
+
+    /// Frames that the pool has.
+    #[must_use]
+    pub fn len(&self) -> u32 {
+        self.high - self.gone.len() as u32
+    }
+
+    /// Whether the pool has no frame.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Sectors that pages take.
+    #[must_use]
+    pub fn used_sectors(&self) -> u32 {
+        self.used_sectors
+    }
+
+    /// Puts one more free frame into the pool; `None` if it can have no more.
+    pub fn grow(&mut self) -> Option<FrameId> {
+        let frame = match self.gone.pop() {
+            Some(frame) => frame,
+            None if self.high < self.most() => {
+                self.high += 1;
+                self.high - 1
+            }
+            None => return None,
+        };
+        self.push(FrameId(frame), Shape::WHOLE);
+        Some(FrameId(frame))
+    }
+
+    /// Takes a wholly free frame out of the pool, if there is one.
+    pub fn shrink(&mut self) -> Option<FrameId> {
+        let node = self.lists[Shape::WHOLE.number() as usize].last;
+        (node != NIL).then(|| {
+            let frame = FrameId(node / SECTORS);
+            self.unlink(frame, Shape::WHOLE);
+            self.gone.push(frame.0);
+            frame
+        })
+    }
+
+    /// All frames that have ever been in the pool; in those that have left it lies nothing.
+    pub fn all(&self) -> impl Iterator<Item = FrameId> + use<> {
+        (0..self.high).map(FrameId)
+    }
+
+    /// Frames that are wholly free.
+    #[must_use]
+    pub fn free_frames(&self) -> u32 {
+        self.lists[1].len
+    }
+
+    /// Free ranges out of which a page of this shape can be given.
+    #[must_use]
+    pub fn available(&self, shape: Shape) -> u32 {
+        let lens = shape.and_holders();
+        lens.map(|shape| self.lists[shape.number() as usize].len)
+            .sum()
+    }
+
+    /// Takes a range for a page, out of the smallest free range that holds one.
+    pub fn take(&mut self, shape: Shape) -> Option<FrameId> {
+        let from = shape
+            .and_holders()
+            .find(|holder| self.lists[holder.number() as usize].len > 0)?;
+        let frame = FrameId(self.lists[from.number() as usize].first / SECTORS);
+        self.split(frame, from, shape);
+        Some(frame)
+    }
+
+    /// Takes a range in this very frame, if it is free.
+    pub fn take_at(&mut self, frame: FrameId, shape: Shape) -> bool {
+        let Some(&free) = self.free.get(frame.0 as usize) else {
+            return false;
+        };
+        let from = shape.and_holders().find(|holder| free & holder.bit() != 0);
+        if let Some(from) = from {
+            self.split(frame, from, shape);
+        }
+        from.is_some()
+    }
+
+    /// The same where that breaks no whole frame up, unless there are only whole ones left.
+    pub fn take_beside(&mut self, frame: FrameId, shape: Shape) -> bool {
+        let whole = self
+            .free
+            .get(frame.0 as usize)
+            .is_some_and(|free| free & Shape::WHOLE.bit() != 0);
+        let other = whole && self.available(shape) > self.free_frames();
+        !other && self.take_at(frame, shape)
+    }
+
+    fn split(&mut self, frame: FrameId, from: Shape, to: Shape) {
+        self.unlink(frame, from);
+        let mut at = to;
+        while at != from {
+            self.push(
+                frame,
+                at.buddy().expect("not the whole: something holds it"),
+            );
+            at = at.parent().expect("as above");
+        }
+        self.pages[frame.0 as usize] |= to.bit();
+        self.used_sectors += to.sectors();
+        self.sectors[node(frame, to)] = [0; 3];
+    }
+
+    /// Gives the range of a page back.
+    ///
+    /// # Panics
+    /// If no page of this shape lies there.
+    pub fn release(&mut self, frame: FrameId, shape: Shape) {
+        let pages = &mut self.pages[frame.0 as usize];
+        assert!(*pages & shape.bit() != 0, "no page {shape:?} in {frame:?}");
+        *pages &= !shape.bit();
+        self.used_sectors -= shape.sectors();
+        let mut at = shape;
+        while let (Some(buddy), Some(parent)) = (at.buddy(), at.parent())
+            && self.free[frame.0 as usize] & buddy.bit() != 0
+        {
+            self.unlink(frame, buddy);
+            at = parent;
+        }
+        self.push(frame, at);
+    }
+
+    /// Whether a page lies here.
+    #[must_use]
+    pub fn has(&self, frame: FrameId, shape: Shape) -> bool {
+        self.pages[frame.0 as usize] & shape.bit() != 0
+    }
+
+    /// Whether no page reaches into a range.
+    #[must_use]
+    pub fn is_free(&self, frame: FrameId, range: Shape) -> bool {
+        self.pages[frame.0 as usize] & range.overlapping() == 0
+    }
+
+    /// The pages that reach into a range: one that holds it, or those that lie in it.
+    pub fn pages_in(&self, frame: FrameId, range: Shape) -> impl Iterator<Item = Shape> + use<> {
+        shapes_of(self.pages[frame.0 as usize] & range.overlapping())
+    }
+
+    /// The frames in which a page reaches into a range.
+    pub(super) fn occupied(&self, range: Shape) -> impl Iterator<Item = FrameId> {
+        self.all().filter(move |&frame| !self.is_free(frame, range))
+    }
+
+    /// The virtual page that lies here.
+    #[must_use]
+    pub fn owner(&self, frame: FrameId, shape: Shape) -> u32 {
+        debug_assert!(self.has(frame, shape));
+        self.sectors[node(frame, shape)][0]
+    }
+
+    /// Notes whose page lies here.
+    pub fn set_owner(&mut self, frame: FrameId, shape: Shape, owner: u32) {
+        debug_assert!(self.has(frame, shape));
+        self.sectors[node(frame, shape)][0] = owner;
+    }
+
+    /// Checksum of what flash has of the page that lies here.
+    #[must_use]
+    pub fn check(&self, frame: FrameId, shape: Shape) -> u64 {
+        debug_assert!(self.has(frame, shape));
+        let [_, low, high] = self.sectors[node(frame, shape)];
+        u64::from(low) | u64::from(high) << 32
+    }
+
+    /// Notes the checksum of what flash has of the page that lies here.
+    pub fn set_check(&mut self, frame: FrameId, shape: Shape, check: u64) {
+        debug_assert!(self.has(frame, shape));
+        let sector = &mut self.sectors[node(frame, shape)];
+        (sector[1], sector[2]) = (check as u32, (check >> 32) as u32);
+    }
+
+    /// Appends a range to its free list.
+    fn push(&mut self, frame: FrameId, shape: Shape) {
+        let here = node(frame, shape);
+        let list = &mut self.lists[shape.number() as usize];
+        let last = std::mem::replace(&mut list.last, here as u32);
+        list.len += 1;
+        match last {
+            NIL => list.first = here as u32,
+            last => self.sectors[last as usize][1] = here as u32,
+        }
+        self.sectors[here] = [last, NIL, 0];
+        self.free[frame.0 as usize] |= shape.bit();
+    }
+
+    /// Takes a range off its free list.
+    fn unlink(&mut self, frame: FrameId, shape: Shape) {
+        debug_assert!(self.free[frame.0 as usize] & shape.bit() != 0);
+        let [before, after, _] = self.sectors[node(frame, shape)];
+        let list = &mut self.lists[shape.number() as usize];
+        list.len -= 1;
+        match before {
+            NIL => list.first = after,
+            before => self.sectors[before as usize][1] = after,
+        }
+        match after {
+            NIL => self.lists[shape.number() as usize].last = before,
+            after => self.sectors[after as usize][0] = before,
+        }
+        self.free[frame.0 as usize] &= !shape.bit();
+    }
+}
+
+/// Where what begins at a range is kept.
+fn node(frame: FrameId, shape: Shape) -> usize {
+    (frame.0 * SECTORS + shape.first_sector()) as usize
+}
+
+#[cfg(test)]
+mod tests;

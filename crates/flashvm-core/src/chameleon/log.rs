@@ -1,0 +1,366 @@
+//! The log: which blocks hold live pages, and rounds of read, modify, write and commit (paper, 3.3).
+//!
+//! A round fills one block with pages that have changed. While the log may grow it needs no more. After
+//! that it takes the block at the head of the log, keeps of it what is live, and fills the gaps.
+//!
+//! The paper writes that block back to where it was. Here it goes to an empty block, and the old one is
+//! the empty one of the next round: the same reads and writes, but when a write fails, or a page-in runs
+//! beside the round, every live page is where the table says. A block whose live pages cannot all be
+//! found again, whole, stays as it is.
+//!
+//! In RAM a block costs four bytes: how many of its sectors are live, its state, and whether it is in the
+//! order of cleaning.
+
+use super::block::{BLOCK_BYTES, BackPointer, BlockBuffer, DATA_SECTORS, back_pointers};
+use super::shape::Shape;
+use super::table::{Location, Place, Table};
+use crate::{ClusterId, ClusterSource};
+use std::collections::VecDeque;
+
+/// Blocks that are kept empty: one to fill, one for when a write fails.
+const RESERVE: usize = 2;
+
+/// Empty blocks beyond these are given back to the run.
+const EMPTY_MAX: usize = 8;
+
+/// A block is passed over by the cleaner while less than one in so many of its sectors is garbage.
+const WORTH: u32 = 16;
+
+/// No block can be filled: the store is full of live pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the log is full of live pages")]
+pub struct Full;
+
+/// What a block is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Not ours.
+    Foreign,
+    /// Ours, with nothing live in it.
+    Empty,
+    /// Being filled by a round.
+    Filling,
+    /// Written.
+    Closed,
+    /// A write to it has failed, or it cannot be read: never filled again.
+    Bad,
+}
+
+/// A round under way: what to read, and where to write to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Round {
+    /// The block to fill.
+    pub target: u32,
+    /// The block to read and to clean, if there is one.
+    pub source: Option<u32>,
+    /// The first so many pages of the buffer come from there.
+    moved: usize,
+}
+
+/// What the log has done. Write amplification is `bytes_written / bytes_changed`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LogCounters {
+    /// Rounds that were committed.
+    pub rounds: u64,
+    /// Of these, rounds with a block to clean.
+    pub cleaned: u64,
+    /// Changed pages that were written.
+    pub pages_changed: u64,
+    /// Their bytes.
+    pub bytes_changed: u64,
+    /// Live pages that cleaning has written again.
+    pub pages_moved: u64,
+    /// Bytes read for cleaning.
+    pub bytes_read: u64,
+    /// Bytes written, headers among them.
+    pub bytes_written: u64,
+    /// Writes that failed.
+    pub write_errors: u64,
+    /// Blocks given up after a failed write, or because not all of what is live could be read.
+    pub blocks_bad: u64,
+}
+
+/// The log of one process.
+#[derive(Debug)]
+pub struct Log {
+    states: Vec<State>,
+    live: Vec<u16>,
+    /// Closed blocks, the head of the log first, and such as were closed.
+    order: VecDeque<u32>,
+    /// By block: whether it is in `order`.
+    ordered: Vec<bool>,
+    empty: Vec<u32>,
+    /// Blocks that are not foreign.
+    held: u32,
+    live_sectors: u64,
+    round: Option<Round>,
+    counters: LogCounters,
+}
+
+impl Log {
+    /// A log over a store of `blocks` blocks, none of which it has.
+    #[must_use]
+    pub fn new(blocks: u32) -> Self {
+        Self {
+            states: vec![State::Foreign; blocks as usize],
+            live: vec![0; blocks as usize],
+            order: VecDeque::new(),
+            ordered: vec![false; blocks as usize],
+            empty: Vec::new(),
+            held: 0,
+            live_sectors: 0,
+            round: None,
+            counters: LogCounters::default(),
+        }
+    }
+
+    /// What has been done so far.
+    #[must_use]
+    pub fn counters(&self) -> &LogCounters {
+        &self.counters
+    }
+
+    /// Blocks that it holds.
+    #[must_use]
+    pub fn held(&self) -> u32 {
+        self.held
+    }
+
+    /// Sectors that are live.
+    #[must_use]
+    pub fn live_sectors(&self) -> u64 {
+        self.live_sectors
+    }
+
+    /// The fewest blocks with which cleaning still gains: a fifth of them is garbage.
+    #[must_use]
+    pub fn fewest(&self) -> u32 {
+        (self.live_sectors * 5 / 4).div_ceil(DATA_SECTORS.into()) as u32 + EMPTY_MAX as u32
+    }
+
+    /// After a fork: blocks in which both processes have pages are written by neither, as no block is
+    /// that holds pages. Empty ones could be filled by both, so both give them up.
+    pub fn forked(&mut self, clusters: &mut impl ClusterSource) {
+        assert!(self.round.is_none(), "no round runs beside a fork");
+        while let Some(block) = self.empty.pop() {
+            self.give_back(clusters, block);
+        }
+    }
+
+    /// In a forked child: counts anew.
+    pub fn reset_counters(&mut self) {
+        self.counters = LogCounters::default();
+    }
+
+    /// Begins a round. The log may grow to `most` blocks.
+    ///
+    /// # Errors
+    /// [`Full`] if there is neither an empty block nor garbage.
+    ///
+    /// # Panics
+    /// If a round is under way.
+    pub fn begin(&mut self, clusters: &mut impl ClusterSource, most: u32) -> Result<Round, Full> {
+        assert!(self.round.is_none(), "one round at a time");
+        let most = most.max(RESERVE as u32 + 1);
+        while self.empty.len() <= RESERVE
+            && self.held < most
+            && let Some(ClusterId(block)) = clusters.lease()
+        {
+            self.states[block as usize] = State::Empty;
+            self.held += 1;
+            self.empty.push(block);
+        }
+        let source = match self.empty.len() {
+            0 => return Err(Full),
+            len if len > RESERVE => None,
+            _ => Some(self.head().ok_or(Full)?),
+        };
+        let target = self.empty.pop().expect("seen above");
+        self.states[target as usize] = State::Filling;
+        let round = Round {
+            target,
+            source,
+            moved: 0,
+        };
+        self.round = Some(round);
+        Ok(round)
+    }
+
+    /// The first block from the head of the log on that is worth cleaning, else that with most garbage.
+    fn head(&mut self) -> Option<u32> {
+        let mut best: Option<u32> = None;
+        for _ in 0..self.order.len() {
+            let block = self.order.pop_front()?;
+            let live = u32::from(self.live[block as usize]);
+            if self.states[block as usize] != State::Closed {
+                self.ordered[block as usize] = false;
+            } else if live * WORTH <= DATA_SECTORS * (WORTH - 1) {
+                self.ordered[block as usize] = false;
+                return Some(block);
+            } else {
+                if live < DATA_SECTORS
+                    && best.is_none_or(|best| live < self.live[best as usize].into())
+                {
+                    best = Some(block);
+                }
+                self.order.push_back(block);
+            }
+        }
+        let best = best?;
+        self.order.retain(|&block| block != best);
+        self.ordered[best as usize] = false;
+        Some(best)
+    }
+
+    fn enqueue(&mut self, block: u32) {
+        if !std::mem::replace(&mut self.ordered[block as usize], true) {
+            self.order.push_back(block);
+        }
+    }
+
+    /// The modify phase: puts what is live of the source into the buffer, before anything else.
+    /// `contents` are those of the source, `None` if it could not be read; `matches` says whether bytes
+    /// are those that were written for a page that is in a frame or only on flash. False: the source
+    /// stays as it is, the round goes on without it.
+    pub fn keep_live(
+        &mut self,
+        table: &Table,
+        contents: Option<&[u8]>,
+        matches: impl Fn(&BackPointer, Place, &[u8]) -> bool,
+        buffer: &mut BlockBuffer<'_>,
+    ) -> bool {
+        let round = self.round.as_mut().expect("a round is under way");
+        let source = round.source.expect("the round has a source");
+        let live = contents.and_then(|contents| {
+            let lies_here = |pointer: &BackPointer| {
+                let (shape, place) = table.get(pointer.page);
+                shape == pointer.shape
+                    && place.location() == Some(Location::new(source, pointer.sector))
+            };
+            let live: Vec<_> = back_pointers(contents)?
+                .into_iter()
+                .filter(lies_here)
+                .collect();
+            // What is moved must be what was written, and all that counts as live must be there.
+            let is_whole = |pointer: &BackPointer| {
+                let (_, place) = table.get(pointer.page);
+                matches(pointer, place, &contents[pointer.range()])
+            };
+            let sectors: u32 = live.iter().map(|pointer| pointer.shape.sectors()).sum();
+            let all = sectors == self.live[source as usize].into();
+            (all && live.iter().all(is_whole)).then_some((contents, live))
+        });
+        let Some((contents, live)) = live else {
+            round.source = None;
+            self.states[source as usize] = State::Bad;
+            self.counters.blocks_bad += 1;
+            return false;
+        };
+        round.moved = live.len();
+        self.counters.bytes_read += BLOCK_BYTES as u64;
+        for pointer in live {
+            let kept = buffer.push(pointer.page, pointer.shape, &contents[pointer.range()]);
+            assert!(kept.is_some(), "a block holds what another has held");
+        }
+        true
+    }
+
+    /// The commit phase, after a write of `len` bytes that has succeeded: from now on the table has pages
+    /// where `pointers`, those of the buffer, say. `written` is told of every changed page that still
+    /// lies in a frame.
+    pub fn commit(
+        &mut self,
+        table: &mut Table,
+        clusters: &mut impl ClusterSource,
+        len: usize,
+        pointers: &[BackPointer],
+        mut written: impl FnMut(&BackPointer, Place),
+    ) {
+        let round = self.round.take().expect("a round is under way");
+        self.states[round.target as usize] = State::Closed;
+        self.counters.rounds += 1;
+        self.counters.cleaned += u64::from(round.source.is_some());
+        self.counters.bytes_written += len as u64;
+        for (at, pointer) in pointers.iter().enumerate() {
+            let (shape, place) = table.get(pointer.page);
+            let old = place.location();
+            let is_moved = at < round.moved;
+            // Given up meanwhile, or in use for something else: garbage from the beginning.
+            let is_live = if is_moved {
+                old.is_some() && old.map(Location::block) == round.source
+            } else {
+                place.frame().is_some()
+            };
+            if !is_live || shape != pointer.shape {
+                continue;
+            }
+            let place = place.with_location(Some(Location::new(round.target, pointer.sector)));
+            table.set(pointer.page, shape, place);
+            self.live[round.target as usize] += shape.sectors() as u16;
+            self.live_sectors += u64::from(shape.sectors());
+            if let Some(old) = old {
+                self.release(clusters, old, shape);
+            }
+            if is_moved {
+                self.counters.pages_moved += 1;
+            } else {
+                self.counters.pages_changed += 1;
+                self.counters.bytes_changed += shape.size() as u64;
+                written(pointer, place);
+            }
+        }
+        if let Some(source) = round.source
+            && self.states[source as usize] == State::Closed
+        {
+            self.emptied_or_enqueued(clusters, source);
+        }
+        self.emptied_or_enqueued(clusters, round.target);
+    }
+
+    /// The write has failed: what was in the buffer stays where it was.
+    pub fn abandon(&mut self, clusters: &mut impl ClusterSource) {
+        let round = self.round.take().expect("a round is under way");
+        self.states[round.target as usize] = State::Bad;
+        self.counters.write_errors += 1;
+        self.counters.blocks_bad += 1;
+        if let Some(source) = round.source {
+            self.emptied_or_enqueued(clusters, source);
+        }
+    }
+
+    /// A page does not need its copy on flash any more.
+    pub fn release(&mut self, clusters: &mut impl ClusterSource, at: Location, shape: Shape) {
+        let block = at.block();
+        let live = &mut self.live[block as usize];
+        *live = live
+            .checked_sub(shape.sectors() as u16)
+            .expect("released as often as written");
+        self.live_sectors -= u64::from(shape.sectors());
+        let in_round = self.round.is_some_and(|round| round.source == Some(block));
+        if *live == 0 && self.states[block as usize] == State::Closed && !in_round {
+            self.emptied_or_enqueued(clusters, block);
+        }
+    }
+
+    /// A closed block without anything live in it is empty, or goes back to the run; others wait for
+    /// the cleaner.
+    fn emptied_or_enqueued(&mut self, clusters: &mut impl ClusterSource, block: u32) {
+        if self.live[block as usize] > 0 {
+            self.enqueue(block);
+        } else if clusters.shared(ClusterId(block)) || self.empty.len() >= EMPTY_MAX {
+            self.give_back(clusters, block);
+        } else {
+            self.states[block as usize] = State::Empty;
+            self.empty.push(block);
+        }
+    }
+
+    fn give_back(&mut self, clusters: &mut impl ClusterSource, block: u32) {
+        self.states[block as usize] = State::Foreign;
+        self.held -= 1;
+        clusters.release(ClusterId(block));
+    }
+}
+
+#[cfg(test)]
+mod tests;

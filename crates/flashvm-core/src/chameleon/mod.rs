@@ -1,0 +1,30 @@
+//! Chameleon: virtual pages of 512 bytes to 4 KiB, packed into frames, over a log on flash.
+//!
+//! After Badam, Pai and Nellans, *Better Flash Access via Shape-shifting Virtual Memory Pages*
+//! (TRIOS 2013). A *shape-shifting virtual memory page* (SVMP) is a 4 KiB page of addresses of which
+//! only one range is used, its [`Shape`]. Several of them share a frame, as long as their ranges do
+//! not overlap: only what is used takes RAM, and only what is used is read and written.
+//!
+//! | paper | here |
+//! | --- | --- |
+//! | allowed shapes (3.1, Table 2) | [`Shape`] |
+//! | fine granularity free list (3.2) | [`Frames`] |
+//! | fine granularity TF-Clock (3.2) | [`Clocks`] |
+//! | SVMP table (3.3, 3.6) | [`Table`] |
+//! | log, rounds, cleaning (3.3) | [`Log`], [`block`] |
+//!
+//! Mapping ranges, moving bytes and looking at the clock is `flashvm::chameleon`'s part.
+
+pub mod block;
+pub mod clock;
+pub mod frames;
+pub mod log;
+pub mod shape;
+pub mod table;
+
+pub use block::{BLOCK_BYTES, BLOCK_SECTORS, BackPointer, BlockBuffer, DATA_SECTORS};
+pub use clock::{Clocks, Step};
+pub use frames::{FrameId, Frames};
+pub use log::{Full, Log, LogCounters, Round};
+pub use shape::{SECTOR_BYTES, SECTORS, SIZES, Shape};
+pub use table::{Check, Location, Place, Svmp, Table};

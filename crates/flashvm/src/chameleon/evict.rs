@@ -1,0 +1,164 @@
+//! Room for a page: more frames as long as the process may have them, then victims of the clocks.
+//!
+//! What has not changed since it came in goes at once: its checksum is that of flash's copy. What has
+//! changed is condemned and waits for a round. Pages of zeros are written as nothing.
+
+use super::round::BATCH_SECTORS;
+use super::{Chameleon, Core};
+use crate::pager::Pager;
+use crate::store::FlashStore;
+use crate::sys::map;
+use flashvm_core::chameleon::{Check, FrameId, Place, Shape, Step, Svmp};
+use rustix_futex_sync::MutexGuard;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// Frames that are asked for at once: as many as there are already, within these.
+const BORROW_MIN: u32 = 16;
+const BORROW_MAX: u32 = 256;
+/// Faults after which more frames are asked for again, when there were none.
+const ASK_AGAIN: u32 = 256;
+/// How long a fault waits for a range, looking every millisecond, before the process ends.
+const PATIENCE: u32 = 20_000;
+const PATIENCE_STEP: Duration = Duration::from_millis(1);
+/// Steps of a clock between two looks at whether somebody else needs the lock.
+const STEPS: u32 = 4096;
+
+impl Chameleon {
+    /// Takes more of the process' frames, if it may have more.
+    pub(super) fn borrow(&self, core: &mut Core, pager: &Pager) {
+        if core.ask_again > 0 {
+            core.ask_again -= 1;
+            return;
+        }
+        let asked = core.held.clamp(BORROW_MIN, BORROW_MAX);
+        let asked = asked.min(core.frames.most() - core.frames.len());
+        let got = pager.lend_frames(asked);
+        core.held += got;
+        for _ in 0..got {
+            core.frames.grow().expect("no more than the pool can have");
+        }
+        if got < asked || asked == 0 {
+            core.ask_again = ASK_AGAIN;
+        }
+    }
+
+    /// Gives frames back that the page pager needs. With nothing lifted it takes a while.
+    pub(super) fn return_frames(&self, core: &mut Core, pager: &Pager) {
+        let target = self.target.load(Ordering::Relaxed);
+        let mut returned = 0;
+        for _ in 0..STEPS {
+            if core.held - returned <= target {
+                break;
+            }
+            if let Some(frame) = core.frames.shrink() {
+                map::punch(&self.frames_file, frame.0);
+                returned += 1;
+            } else if core.condemned_sectors >= BATCH_SECTORS
+                || !self.take_step(core, pager, Shape::WHOLE)
+            {
+                break;
+            }
+        }
+        core.held -= returned;
+        if returned > 0 {
+            pager.take_back_frames(returned);
+        }
+    }
+
+    /// Makes a range of this shape free, or gets nearer to it: the caller looks again.
+    pub(super) fn make_room<'a>(
+        &'a self,
+        mut core: MutexGuard<'a, Core>,
+        pager: &Pager,
+        shape: Shape,
+    ) -> MutexGuard<'a, Core> {
+        let mut waited = 0;
+        while core.frames.available(shape) == 0 {
+            let full = core.condemned_sectors >= BATCH_SECTORS;
+            if !full && self.take_step(&mut core, pager, shape) {
+                continue;
+            }
+            if core.writing {
+                core = self.changed.wait(core);
+            } else if core.condemned_sectors > 0 {
+                core = self.write_round(core, pager);
+            } else {
+                // All is pinned or on its way in. Others will be done soon.
+                waited += 1;
+                if waited > PATIENCE {
+                    pager.die(
+                        "no room for a page, and nothing that could go: give it more --ram or a \
+                         larger --flash-size",
+                    );
+                }
+                core.ask_again = 0;
+                self.borrow(&mut core, pager);
+                drop(core);
+                crate::sys::sleep(PATIENCE_STEP);
+                core = self.lock();
+            }
+        }
+        core
+    }
+
+    /// Carries out the next step of a shape's clock. False if there is none.
+    pub(super) fn take_step(&self, core: &mut Core, pager: &Pager, shape: Shape) -> bool {
+        let Some(step) = core.clocks.step(shape, &core.frames) else {
+            return false;
+        };
+        match step {
+            Step::Lift(frame) => {
+                self.lift_range(core, pager, frame, shape);
+            }
+            Step::Evict(frame) => {
+                for page in core.frames.pages_in(frame, shape) {
+                    self.evict(core, pager, frame, page);
+                }
+            }
+        }
+        true
+    }
+
+    /// Takes a page out of its frame, or condemns it.
+    fn evict(&self, core: &mut Core, pager: &Pager, frame: FrameId, shape: Shape) {
+        let page = Svmp(core.frames.owner(frame, shape));
+        let location = match core.table.get(page).1 {
+            // It goes when its round is over.
+            Place::Condemned(..) => return,
+            Place::Mapped(..) | Place::Lifted(..) if !core.pins.holds(page) => {
+                self.lift(core, pager, page);
+                core.table.get(page).1.location()
+            }
+            // It has to stay, or is on its way in.
+            _ => return core.clocks.keep(frame, shape),
+        };
+        // SAFETY: the page is lifted, so nobody stores to its range; the lock is held.
+        let contents = unsafe { map::bytes(self.range(frame, shape), shape.size()) };
+        if crate::pager::is_zero(contents) {
+            if let Some(location) = location {
+                let Core { log, clusters, .. } = core;
+                log.release(clusters, location, shape);
+            }
+            core.counters.zero_pages += 1;
+            core.frames.release(frame, shape);
+            core.table.set(page, shape, Place::Fresh);
+            return;
+        }
+        let checksum = FlashStore::checksum(contents);
+        match location {
+            Some(location) if core.frames.check(frame, shape) == checksum => {
+                core.counters.evicted_clean += 1;
+                core.frames.release(frame, shape);
+                let place = Place::OnFlash(location, Check::of(checksum));
+                core.table.set(page, shape, place);
+            }
+            _ => {
+                core.table
+                    .set(page, shape, Place::Condemned(frame, location));
+                core.condemned.push(page);
+                core.condemned_sectors += shape.sectors();
+            }
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! Frames of the process' grant that Chameleon's heap has, and other things that it needs of the pager.
+//!
+//! Heap and page pager can each have half of the process' frames, and beyond that what the other does not
+//! use. When the page pager is short, the heap is told how many it may keep, and gives back the others.
+
+use super::{Core, Pager, ReadBuffers};
+use crate::chameleon::Chameleon;
+use crate::control::{ChameleonSettings, ProcessStats};
+use crate::store::FlashStore;
+use crate::sys::demand::DemandQueues;
+use flashvm_core::PAGE_SIZE;
+use std::sync::atomic::Ordering;
+
+/// Frames beyond those in use that the page pager keeps.
+const SPARE: u32 = 32;
+
+impl Pager {
+    /// The heap of small pages, if there is one.
+    #[inline]
+    pub(crate) fn chameleon(&self) -> Option<&Chameleon> {
+        self.chameleon.as_ref()
+    }
+
+    /// Where the addresses of small pages begin, how many bytes they are, and what was asked of them.
+    #[must_use]
+    pub fn small_pages(&self) -> Option<(usize, usize, ChameleonSettings)> {
+        self.chameleon.as_ref().map(|heap| {
+            let (base, bytes) = heap.addresses();
+            (base, bytes, heap.settings())
+        })
+    }
+
+    /// Bytes of RAM that all processes of the run may use together.
+    #[must_use]
+    pub fn budget_bytes(&self) -> usize {
+        self.control.budget_frames() as usize * PAGE_SIZE
+    }
+
+    pub(crate) fn store(&self) -> &FlashStore {
+        &self.store
+    }
+
+    pub(crate) fn demand(&self) -> &DemandQueues {
+        &self.demand
+    }
+
+    pub(crate) fn stats(&self) -> &'static ProcessStats {
+        self.process.stats()
+    }
+
+    /// Clusters of the store, and those that nobody has.
+    pub(crate) fn store_clusters(&self) -> (u32, u32) {
+        self.control.clusters()
+    }
+
+    pub(crate) fn commit_pages(&self, pages: u64) -> bool {
+        self.process.commit_patiently(pages)
+    }
+
+    pub(crate) fn uncommit_pages(&self, pages: u64) {
+        self.process.uncommit(pages);
+    }
+
+    /// Lends the heap up to so many frames more. How many.
+    pub(crate) fn lend_frames(&self, more: u32) -> u32 {
+        let mut core = self.lock();
+        let buffers = self.buffer_words() * ReadBuffers::RUN;
+        let in_use = core.engine.frames_in_use() + buffers + core.lent;
+        let share = self.process.limit();
+        let wanted = (in_use + more + SPARE).min(share);
+        let granted = self.process.grow(wanted.max(self.process.granted()));
+        let most = Self::heap_share(&core, granted.min(share).saturating_sub(buffers));
+        let got = most.saturating_sub(core.lent).min(more);
+        core.lent += got;
+        self.hand_over(&mut core, false);
+        got
+    }
+
+    /// The heap has given frames back.
+    pub(crate) fn take_back_frames(&self, frames: u32) {
+        let mut core = self.lock();
+        core.lent -= frames;
+        self.hand_over(&mut core, false);
+    }
+
+    /// Of so many frames, those that the heap may have.
+    fn heap_share(core: &Core, frames: u32) -> u32 {
+        let left = frames.saturating_sub(core.engine.frames_in_use() + SPARE);
+        left.max(frames / 2)
+    }
+
+    /// Tells the heap how many frames it may keep, as the process may have so many.
+    pub(super) fn tell_heap(&self, core: &Core, frames: u32) {
+        if let Some(heap) = &self.chameleon {
+            let target = Self::heap_share(core, frames);
+            let before = heap.target.swap(target, Ordering::Relaxed);
+            if core.lent > target && before != target {
+                heap.call_writer();
+            }
+        }
+    }
+}

@@ -1,0 +1,300 @@
+/* small: blocks of 1 byte to 4 KiB, far more of them than fit into RAM, under flashvm run --granularity 512.
+ *
+ * usage: small churn MIB SECONDS SEED    threads allocate, check, change, resize and free each other's
+ *                                        blocks, with a signal handler that does so too, and forks whose
+ *                                        children check what they have
+ *        small lost MIB                  blocks through a store that fails: right data or SIGBUS
+ *        small free HOW                  what must end the program: double, double-small, interior,
+ *                                        never, stale
+ *
+ * What must be found is kept in shared memory, which is not managed.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <malloc.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/time.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { THREADS = 4, SIGNALLED = 64 };
+
+static struct slot {
+	pthread_mutex_t lock;
+	uint8_t *at;
+	uint32_t bytes;
+	uint64_t tag;
+} *slots;
+static size_t count;
+static double until;
+static uint64_t seed;
+static uint64_t *counted; /* of forks, and of what the signal handler did */
+
+#define DIE(...) (dprintf(2, "small: FAILED: " __VA_ARGS__), dprintf(2, "; seed %llu\n", (unsigned long long)seed), _exit(1))
+
+static double now(void)
+{
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return t.tv_sec + t.tv_nsec / 1e9;
+}
+
+static uint64_t next(uint64_t *state)
+{
+	uint64_t z = *state += 0x9E3779B97F4A7C15ull;
+	z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9ull;
+	z = (z ^ z >> 27) * 0x94D049BB133111EBull;
+	return z ^ z >> 31;
+}
+
+static void *shared(size_t bytes)
+{
+	void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (at == MAP_FAILED)
+		DIE("mmap: %m");
+	return at;
+}
+
+static uint8_t expected(uint64_t tag, size_t i)
+{
+	return (tag >> i % 7 * 8) + i;
+}
+
+static void fill(uint8_t *at, size_t bytes, uint64_t tag)
+{
+	for (size_t i = 0; i < bytes; i++)
+		at[i] = expected(tag, i);
+}
+
+static void check(const uint8_t *at, size_t bytes, uint64_t tag, const char *who)
+{
+	for (size_t i = 0; i < bytes; i++)
+		if (at[i] != expected(tag, i))
+			DIE("%s: byte %zu of %zu at %p is %#x and not %#x", who, i, bytes, (void *)at, at[i],
+			    expected(tag, i));
+}
+
+/* Most blocks are small, sizes of all kinds come up. */
+static size_t some_size(uint64_t *r)
+{
+	switch (next(r) % 8) {
+	case 0:
+		return 1 + next(r) % 4096;
+	case 1:
+		return 1 + next(r) % 256;
+	case 2:
+		return 4097 + next(r) % 4096;
+	default:
+		return 257 + next(r) % 256;
+	}
+}
+
+static void fresh(struct slot *s, uint64_t *r)
+{
+	size_t bytes = some_size(r), align = (size_t)16 << next(r) % 6;
+	void *at = NULL;
+	switch (next(r) % 4) {
+	case 0:
+		at = calloc(1, bytes);
+		for (size_t i = 0; at && i < bytes; i++)
+			if (((uint8_t *)at)[i])
+				DIE("byte %zu of %zu from calloc is %#x", i, bytes, ((uint8_t *)at)[i]);
+		break;
+	case 1:
+		if (posix_memalign(&at, align, bytes))
+			at = NULL;
+		if ((uintptr_t)at % align)
+			DIE("%p is not aligned to %zu", at, align);
+		break;
+	default:
+		at = malloc(bytes);
+	}
+	if (!at)
+		DIE("%zu bytes: %m", bytes);
+	if ((uintptr_t)at % 16 || malloc_usable_size(at) < bytes)
+		DIE("%p has room for %zu of %zu bytes", at, malloc_usable_size(at), bytes);
+	s->at = at, s->bytes = bytes, s->tag = next(r);
+	fill(s->at, s->bytes, s->tag);
+}
+
+static void *churn(void *index)
+{
+	uint64_t r = seed + (uintptr_t)index * 1000003;
+	while (now() < until)
+		for (int i = 0; i < 200; i++) {
+			struct slot *s = &slots[next(&r) % count];
+			pthread_mutex_lock(&s->lock);
+			if (!s->at) {
+				fresh(s, &r);
+			} else {
+				check(s->at, s->bytes, s->tag, "thread");
+				switch (next(&r) % 8) {
+				case 0:
+					free(s->at);
+					s->at = NULL;
+					break;
+				case 1: {
+					size_t bytes = some_size(&r), kept = bytes < s->bytes ? bytes : s->bytes;
+					s->at = realloc(s->at, bytes);
+					if (!s->at)
+						DIE("realloc to %zu: %m", bytes);
+					check(s->at, kept, s->tag, "realloc");
+					s->bytes = bytes;
+					fill(s->at, s->bytes, s->tag);
+					break;
+				}
+				case 2:
+					s->tag = next(&r);
+					fill(s->at, s->bytes, s->tag);
+				}
+			}
+			pthread_mutex_unlock(&s->lock);
+		}
+	return NULL;
+}
+
+static uint8_t *signalled[SIGNALLED]; /* the handler's alone */
+
+static void on_alarm(int number)
+{
+	int before = errno;
+	static unsigned turn;
+	(void)number;
+	uint8_t *at = signalled[turn++ % SIGNALLED];
+	check(at, 512, (uintptr_t)at, "signal handler");
+	fill(at, 512, (uintptr_t)at);
+	counted[1]++;
+	errno = before;
+}
+
+/* What a child has is what its parent had when it was forked. */
+static void children(uint64_t *r)
+{
+	pid_t child = fork();
+	if (child < 0)
+		return; /* no room for a copy */
+	if (!child) {
+		for (size_t i = next(r) % 8; i < count; i += 8)
+			/* What a thread of the parent's was at work on stays locked. */
+			if (!pthread_mutex_trylock(&slots[i].lock) && slots[i].at) {
+				check(slots[i].at, slots[i].bytes, slots[i].tag, "child");
+				free(slots[i].at);
+				struct slot new = {0};
+				fresh(&new, r);
+				check(new.at, new.bytes, new.tag, "child, its own");
+				free(new.at);
+			}
+		_exit(0);
+	}
+	int status;
+	waitpid(child, &status, 0);
+	if (status)
+		DIE("a child ended with %#x", status);
+	counted[0]++;
+}
+
+static int main_churn(size_t mib, double seconds)
+{
+	count = (mib << 20) / 640;
+	/* Private: a child's locks are its own. Static data is not managed. */
+	slots = mmap(NULL, count * sizeof *slots, PROT_READ | PROT_WRITE,
+		     MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
+	counted = shared(4096);
+	for (size_t i = 0; i < count; i++)
+		pthread_mutex_init(&slots[i].lock, NULL);
+	for (int i = 0; i < SIGNALLED; i++) {
+		signalled[i] = malloc(512);
+		fill(signalled[i], 512, (uintptr_t)signalled[i]);
+	}
+	uint64_t r = seed;
+	for (size_t i = 0; i < count; i++)
+		fresh(&slots[i], &r);
+	struct sigaction action = {.sa_handler = on_alarm, .sa_flags = SA_RESTART};
+	sigaction(SIGALRM, &action, NULL);
+	struct itimerval often = {{0, 3000}, {0, 3000}};
+	setitimer(ITIMER_REAL, &often, NULL);
+	until = now() + seconds;
+	pthread_t threads[THREADS];
+	for (uintptr_t i = 0; i < THREADS; i++)
+		pthread_create(&threads[i], NULL, churn, (void *)i);
+	do
+		children(&r);
+	while (now() < until);
+	for (int i = 0; i < THREADS; i++)
+		pthread_join(threads[i], NULL);
+	setitimer(ITIMER_REAL, &(struct itimerval){0}, NULL);
+	for (size_t i = 0; i < count; i++)
+		if (slots[i].at) {
+			check(slots[i].at, slots[i].bytes, slots[i].tag, "end");
+			free(slots[i].at);
+		}
+	printf("small: all checks held: %llu forks, %llu signals\n", (unsigned long long)counted[0],
+	       (unsigned long long)counted[1]);
+	return 0;
+}
+
+static sigjmp_buf probe;
+
+static void on_bus(int number)
+{
+	(void)number;
+	siglongjmp(probe, 1);
+}
+
+static int main_lost(size_t mib)
+{
+	count = (mib << 20) / 512;
+	slots = shared(count * sizeof *slots);
+	signal(SIGBUS, on_bus);
+	for (size_t i = 0; i < count; i++)
+		fill(slots[i].at = malloc(512), 512, slots[i].tag = i * 77);
+	static volatile size_t lost;
+	for (volatile size_t i = 0; i < count; i++)
+		if (sigsetjmp(probe, 1))
+			lost++;
+		else
+			check(slots[i].at, 512, slots[i].tag, "block");
+	printf("small: %zu of %zu blocks are lost, the others are right\n", lost, count);
+	return 0;
+}
+
+static int main_free(const char *how)
+{
+	uint8_t *volatile large = malloc(512), *volatile tiny = malloc(24), *volatile at = large;
+	if (!strcmp(how, "double"))
+		free(large);
+	else if (!strcmp(how, "double-small"))
+		free(at = tiny);
+	else if (!strcmp(how, "interior"))
+		at = tiny + 8;
+	else if (!strcmp(how, "never"))
+		at = large + (256 << 20);
+	else if (!strcmp(how, "stale"))
+		at = (uint8_t *)realloc(large, 3000) ? large : NULL;
+	free(at);
+	puts("small: nothing has happened");
+	return 0;
+}
+
+int main(int argc, char **argv)
+{
+	if (argc == 5 && !strcmp(argv[1], "churn")) {
+		seed = strtoull(argv[4], NULL, 10);
+		return main_churn(strtoul(argv[2], NULL, 10), atof(argv[3]));
+	}
+	if (argc == 3 && !strcmp(argv[1], "lost"))
+		return main_lost(strtoul(argv[2], NULL, 10));
+	if (argc == 3 && !strcmp(argv[1], "free"))
+		return main_free(argv[2]);
+	dprintf(2, "usage: small churn MIB SECONDS SEED | lost MIB | free HOW\n");
+	return 2;
+}
