@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 fn shipped(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../../traces")
+        .join("tests/data")
         .join(name)
 }
 

@@ -36,6 +36,7 @@ pub mod mapping;
 mod pager;
 pub mod program;
 mod regions;
+pub mod seen;
 mod store;
 mod sys;
 

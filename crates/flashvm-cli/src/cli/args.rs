@@ -226,6 +226,9 @@ pub(crate) struct RunOptions {
     /// Write counters and latencies to a file at the end, as JSON
     #[arg(long, value_name = "FILE")]
     pub(crate) stats: Option<PathBuf>,
+    /// Record the page references that the pager sees (faults and first stores) as a trace
+    #[arg(long, value_name = "FILE")]
+    pub(crate) trace: Option<PathBuf>,
     /// Show a live line on standard error
     #[arg(long)]
     pub(crate) progress: bool,
@@ -291,6 +294,7 @@ impl RunOptions {
             congestion_timeout: self.congestion_timeout.or(file.congestion_timeout),
             fault: self.fault.or(file.fault),
             stats: self.stats.or(file.stats),
+            trace: self.trace.or(file.trace),
             progress: self.progress || file.progress,
             quiet: self.quiet || file.quiet,
             test: self.test,
@@ -360,7 +364,7 @@ fn one_line(error: &clap::Error) -> String {
         ErrorKind::InvalidSubcommand => {
             let command = context(ContextKind::InvalidSubcommand).unwrap_or_default();
             format!(
-                "unknown command '{command}': known are run, doctor, device (models, simulate, probe), heap (init, info, check, collect, bench), trace (record, convert, stat), sim, reproduce (flashvm, gordon)"
+                "unknown command '{command}': known are run, doctor, device (models, simulate, probe), heap (init, info, check, collect, bench), trace (record, convert, stat), sim, reproduce (flashvm, craw, gordon)"
             )
         }
         ErrorKind::MissingSubcommand | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {

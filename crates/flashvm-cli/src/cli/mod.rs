@@ -2,7 +2,7 @@
 //!
 //! - `args`, `config`, `units`: what was asked for, on the command line or in a file;
 //! - `machine`, `program`, `store`: whether it can be done, before anything is begun;
-//! - `run`, `supervise`, `sys`: doing it;
+//! - `run`, `supervise`, `sys`: doing it; `seen`: a trace of what the pager saw;
 //! - `summary`, `progress`: telling what happened;
 //! - `device`: device models, and what real devices do;
 //! - `trace`: recording, converting and measuring traces; `sim`: replacement policies over them;
@@ -20,6 +20,7 @@ mod progress;
 mod refusal;
 mod reproduce;
 mod run;
+mod seen;
 mod sim;
 mod store;
 mod summary;

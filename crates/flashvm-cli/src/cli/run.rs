@@ -4,6 +4,7 @@
 use super::args::{RunArgs, RunOptions};
 use super::progress::Progress;
 use super::refusal::Refusal;
+use super::seen::SeenFile;
 use super::summary::{self, Names, StatsFile};
 use super::supervise::{End, supervise};
 use super::units::Size;
@@ -36,6 +37,10 @@ pub(crate) fn run(args: Box<RunArgs>) -> Result<ExitCode, Refusal> {
     // Wrong names and numbers come before anything that depends on the machine.
     let engine = settings.engine_settings().map_err(Refusal::new)?;
     let stats = options.stats.as_deref().map(StatsFile::check).transpose()?;
+    let seen = options.trace.as_deref();
+    let seen = seen.map(|path| SeenFile::create(path, &args.program, &settings));
+    let seen = seen.transpose()?;
+    settings.trace = seen.as_ref().map(SeenFile::open_path);
     let (name, program_args) = args
         .program
         .split_first()
@@ -98,6 +103,11 @@ pub(crate) fn run(args: Box<RunArgs>) -> Result<ExitCode, Refusal> {
         && let Err(e) = stats.write(&outcome, control, &names)
     {
         eprintln!("flashvm: --stats: {e}");
+    }
+    if let Some(seen) = seen
+        && let Err(refusal) = seen.finish(options.quiet)
+    {
+        eprintln!("flashvm: --trace: {refusal}");
     }
     Ok(match outcome.end {
         End::Exited(code) => ExitCode::from(code),
@@ -162,6 +172,7 @@ fn settings(options: &RunOptions) -> Result<RunSettings, Refusal> {
         fault: fault.to_owned(),
         inject: inject.map_err(|e| Refusal::new(format!("--inject: {e}")))?,
         record: options.test.record.clone(),
+        trace: None,
         no_move: options.test.no_move,
         no_uring: options.test.no_uring,
     })

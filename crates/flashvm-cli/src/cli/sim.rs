@@ -186,7 +186,7 @@ pub(crate) fn sim(args: &SimArgs) -> Result<ExitCode, Refusal> {
     let lines: Vec<_> = lines.collect();
     write_out(&match args.json {
         true => {
-            let json = lines.iter().map(|line| serde_json::to_string(line));
+            let json = lines.iter().map(serde_json::to_string);
             json.map(|line| line.expect("numbers and texts") + "\n")
                 .collect()
         }

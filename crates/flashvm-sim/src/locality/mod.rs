@@ -174,3 +174,69 @@ impl Locality {
         self.write.first
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ranks(counts: &[u64]) -> Ranks {
+        Ranks {
+            first: 0,
+            counts: counts.to_vec(),
+        }
+    }
+
+    #[test]
+    fn octaves_and_inversion() {
+        let octaves = ranks(&[10, 4, 2, 1, 1, 1]).octaves();
+        let shown: Vec<_> = octaves.iter().map(|o| (o.from, o.to, o.count)).collect();
+        assert_eq!(shown, [(1, 1, 10), (2, 3, 6), (4, 6, 3)]);
+        assert_eq!(ranks(&[10, 4, 2, 1]).inverted_percent(), 0.0);
+        // Ranks 2 and 3 have more than rank 1; 4 and 5 fewer than those and than rank 1.
+        assert_eq!(ranks(&[2, 3, 3, 1, 1]).inverted_percent(), 60.0);
+        assert_eq!(ranks(&[]).inverted_percent(), 0.0);
+    }
+
+    #[test]
+    fn reads_and_writes_are_ranked_apart() {
+        let mut locality = Locality::default();
+        let kinds = [Kind::Write, Kind::Read, Kind::Instruction, Kind::Write];
+        for (page, kind) in [5, 6, 5, 5].into_iter().zip(kinds) {
+            let reference = Reference {
+                address: page * 4096 + 4090,
+                bytes: 4,
+                kind,
+            };
+            locality.add(Granularity::Bytes, reference);
+        }
+        let counts = Counts {
+            reads: 1,
+            writes: 2,
+            instructions: 1,
+        };
+        assert_eq!((locality.counts(), locality.pages()), (counts, 2));
+        assert_eq!((locality.pages_read(), locality.pages_written()), (2, 1));
+        assert_eq!(
+            locality.total,
+            Ranks {
+                first: 2,
+                counts: vec![1, 1]
+            }
+        );
+        assert_eq!(
+            locality.read,
+            Ranks {
+                first: 2,
+                counts: vec![]
+            }
+        );
+        assert_eq!(
+            locality.write,
+            Ranks {
+                first: 1,
+                counts: vec![1]
+            }
+        );
+        assert_eq!(locality.write_frequency, locality.write);
+    }
+}

@@ -149,6 +149,7 @@ impl fmt::Display for CpuCacheOptions {
 struct Entry(u64);
 
 impl Entry {
+    /// The number of no line: addresses of lines end well below.
     const EMPTY: Self = Self(u64::MAX);
 
     fn new(line: u64, dirty: bool) -> Self {
@@ -191,8 +192,7 @@ impl Level {
     #[inline]
     fn hit(&mut self, line: u64, dirty: bool) -> bool {
         let set = self.set(line);
-        let found = set.iter().position(|entry| entry.line() == line);
-        let Some(at) = found.filter(|&at| set[at] != Entry::EMPTY) else {
+        let Some(at) = set.iter().position(|entry| entry.line() == line) else {
             return false;
         };
         let dirty = dirty | set[at].is_dirty();
@@ -411,5 +411,63 @@ mod tests {
             ..CpuCacheOptions::default()
         };
         assert!(unlike.check().unwrap_err().contains("32"));
+    }
+
+    /// A cache as lists of lines, the last used first.
+    struct Plain {
+        sets: Vec<Vec<(u64, bool)>>,
+        ways: usize,
+    }
+
+    impl Plain {
+        fn new(shape: CacheShape) -> Self {
+            Self {
+                sets: vec![Vec::new(); shape.sets() as usize],
+                ways: shape.ways as usize,
+            }
+        }
+
+        /// Uses or takes in a line; says whether it was there, and which dirty line had to leave.
+        fn touch(&mut self, line: u64, store: bool) -> (bool, Option<u64>) {
+            let number = self.sets.len() as u64;
+            let set = &mut self.sets[(line % number) as usize];
+            if let Some(at) = set.iter().position(|entry| entry.0 == line) {
+                let (_, dirty) = set.remove(at);
+                set.insert(0, (line, dirty || store));
+                return (true, None);
+            }
+            set.insert(0, (line, store));
+            let left = (set.len() > self.ways).then(|| set.pop()).flatten();
+            (false, left.filter(|left| left.1).map(|left| left.0))
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn what_reaches_memory_is_what_plain_lists_let_through(
+            references in proptest::collection::vec((0..40_u64, 0..3_usize), 1..600),
+        ) {
+            let mut cache = small(WriteMiss::Allocate);
+            let shape = |ways| CacheShape { bytes: 256, ways, line_bytes: 64 };
+            let (mut first, mut last) = ([2, 2].map(|ways| Plain::new(shape(ways))), Plain::new(shape(4)));
+            for (line, kind) in references {
+                let kind = [Kind::Read, Kind::Write, Kind::Instruction][kind];
+                let store = kind == Kind::Write;
+                let mut expected = Vec::new();
+                let level = &mut first[usize::from(kind == Kind::Instruction)];
+                let (hit, left) = level.touch(line, store);
+                if let Some(left) = left {
+                    expected.extend(last.touch(left, true).1.map(|line| (Kind::Write, line)));
+                }
+                if !hit {
+                    let (hit, left) = last.touch(line, false);
+                    expected.extend(left.map(|line| (Kind::Write, line)));
+                    if !hit && !store {
+                        expected.push((kind, line));
+                    }
+                }
+                proptest::prop_assert_eq!(run(&mut cache, kind, &[line]), expected);
+            }
+        }
     }
 }

@@ -31,8 +31,8 @@ const VERSION: u8 = 1;
 const PROVENANCE_BYTES_MAX: usize = 64 * 1024;
 /// Most bytes of a reference beside its tag.
 const DELTA_BYTES_MAX: usize = 12;
-/// Of zstd: beyond it traces get a few percent smaller and take several times as long.
-const LEVEL: i32 = 12;
+/// Of zstd: 12 makes the traces of six programs one percent smaller and takes twice the time.
+const LEVEL: i32 = 6;
 const KINDS: [Kind; 3] = [Kind::Read, Kind::Write, Kind::Instruction];
 const WIDTHS: [usize; 8] = [0, 1, 2, 3, 4, 5, 6, 8];
 /// What is left of a word of eight bytes for each width.

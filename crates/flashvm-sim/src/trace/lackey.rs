@@ -17,9 +17,7 @@ pub(super) fn open(input: Input) -> Opened {
     Lines::open(input, Granularity::Bytes, Lackey)
 }
 
-/// The format's parser, for those who get lackey's lines otherwise than from a file.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Lackey;
+struct Lackey;
 
 impl Line for Lackey {
     fn parse(&mut self, line: &[u8], references: &mut Vec<Reference>) -> Result<(), String> {

@@ -26,7 +26,7 @@ mod tagged;
 
 pub use error::{Place, TraceError};
 pub use input::Progress;
-pub use lackey::{Lackey, LackeyLine};
+pub use lackey::LackeyLine;
 pub use registry::{Format, FormatInfo, UnknownFormat};
 pub use spaces::SPACE_BITS;
 

@@ -419,9 +419,17 @@ impl Pager {
     }
 
     /// In a forked child: closes the parent's descriptors, but for what both share.
-    fn close_inherited(&self, kept: &[RawFd]) {
-        let shared = [self.store.file(), self.supervisor.as_raw_fd()];
-        descriptors::close_inherited(&[&shared, kept].concat());
+    fn close_inherited(&mut self, kept: &[RawFd]) {
+        let mut shared = vec![self.store.file(), self.supervisor.as_raw_fd()];
+        shared.extend(
+            self.core
+                .get_mut()
+                .tracer
+                .as_ref()
+                .map(|tracer| tracer.file()),
+        );
+        shared.extend(kept);
+        descriptors::close_inherited(&shared);
     }
 
     /// The pager of a forked child, whose faults come through `region`. The parent's descriptors
@@ -452,6 +460,9 @@ impl Pager {
         *core.engine.clusters_mut().inner_mut() = process.clusters();
         core.engine.reset_counters();
         core.recorder = None;
+        if let Some(tracer) = &mut core.tracer {
+            tracer.forked(crate::control::own_pid()?)?;
+        }
         core.waiting.clear();
         core.pins.clear();
         core.handling = false;
@@ -544,7 +555,7 @@ impl Pager {
         self.wake_handler();
     }
 
-    fn rebuild_inline(self, seat: Process) -> Result<(), Error> {
+    fn rebuild_inline(mut self, seat: Process) -> Result<(), Error> {
         self.close_inherited(&[]);
         let optional = Features::POISON | Features::MOVE;
         let offered = probe_user_mode().map_err(Error::Userfaultfd)?;

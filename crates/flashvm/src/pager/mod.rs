@@ -163,6 +163,7 @@ struct Core {
     /// After a fork: this page was put in the region while the engine was frozen.
     resolved_already: Option<PageId>,
     recorder: Option<record::Recorder>,
+    tracer: Option<record::Tracer>,
     limit: u32,
     /// When the other processes were last asked for frames.
     pressed: Nanos,
@@ -266,6 +267,10 @@ pub fn start(inheritance: Inheritance) -> Result<&'static Pager, Error> {
         Some(path) => Some(record::Recorder::create(path, pid, &config)?),
         None => None,
     };
+    let trace = settings.trace.as_deref();
+    let tracer = trace
+        .map(|path| record::Tracer::open(path, pid))
+        .transpose()?;
     let clusters = RecordingClusters::new(process.clusters());
     let engine =
         Engine::new(config, clusters).map_err(|error| Error::Settings(error.to_string()))?;
@@ -293,6 +298,7 @@ pub fn start(inheritance: Inheritance) -> Result<&'static Pager, Error> {
         fork: None,
         resolved_already: None,
         recorder,
+        tracer,
         limit: 0,
         pressed: Nanos(0),
         handling: false,
@@ -466,6 +472,10 @@ impl Pager {
                 recorder
                     .step(now, &event, &actions, clusters)
                     .unwrap_or_else(|error| self.die(&error.to_string()));
+            }
+            if let Some(tracer) = &mut core.tracer {
+                let noted = tracer.note(&event);
+                noted.unwrap_or_else(|error| self.die(&error.to_string()));
             }
             let mut rest = &actions[..];
             while let Some((action, behind)) = rest.split_first() {

@@ -1,9 +1,12 @@
-//! Recording what the engine was told and what it decided, for replay in a test.
+//! Recording: what the engine was told and what it decided, for replay in a test; and what it was
+//! told of the program's references, for a trace.
 
 use crate::Error;
+use crate::seen::{Seen, Sight};
 use crate::sys::descriptors;
 use flashvm_core::record::{ClusterAnswer, Step};
-use flashvm_core::{Action, EngineConfig, Event, Nanos};
+use flashvm_core::{Access, Action, EngineConfig, Event, Nanos};
+use rustix::fd::{AsRawFd, RawFd};
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -57,5 +60,72 @@ impl Recorder {
         serde_json::to_writer(&mut self.out, value)?;
         self.out.write_all(b"\n")?;
         self.out.flush()
+    }
+}
+
+/// The process's share of a trace: appends to the file that all processes of the run share.
+pub(super) struct Tracer {
+    path: PathBuf,
+    file: File,
+    pid: u32,
+}
+
+impl Tracer {
+    /// Opens the run's file for the process `pid`, which begins.
+    pub(super) fn open(path: &Path, pid: u32) -> Result<Self, Error> {
+        let failed = |source| Error::Recording {
+            path: path.to_owned(),
+            source,
+        };
+        let file = File::options().append(true).open(path).map_err(failed)?;
+        let file =
+            descriptors::keep(file.into()).map_err(|error| failed(std::io::Error::from(error)))?;
+        let mut tracer = Self {
+            path: path.to_owned(),
+            file: File::from(file),
+            pid,
+        };
+        tracer.write(Sight::Begin)?;
+        Ok(tracer)
+    }
+
+    /// The descriptor of the run's file.
+    pub(super) fn file(&self) -> RawFd {
+        self.file.as_raw_fd()
+    }
+
+    /// Goes on for a forked child, whose pages are its own from now on.
+    pub(super) fn forked(&mut self, pid: u32) -> Result<(), Error> {
+        self.pid = pid;
+        self.write(Sight::Begin)
+    }
+
+    /// Notes an event that tells of a reference.
+    pub(super) fn note(&mut self, event: &Event) -> Result<(), Error> {
+        match *event {
+            Event::Fault { page, access } => self.write(match access {
+                Access::Read => Sight::Load(page),
+                Access::Write => Sight::Store(page),
+            }),
+            Event::WriteProtectFault { page } => self.write(Sight::Store(page)),
+            _ => Ok(()),
+        }
+    }
+
+    fn write(&mut self, sight: Sight) -> Result<(), Error> {
+        let seen = Seen {
+            pid: self.pid,
+            sight,
+        };
+        let bytes = seen.to_bytes();
+        let written = match rustix::io::write(&self.file, &bytes) {
+            Ok(count) if count == bytes.len() => return Ok(()),
+            Ok(_) => std::io::ErrorKind::WriteZero.into(),
+            Err(error) => std::io::Error::from(error),
+        };
+        Err(Error::Recording {
+            path: self.path.clone(),
+            source: written,
+        })
     }
 }

@@ -5,9 +5,10 @@
 //! going on where an interrupted run has stopped.
 //!
 //! - `report`: what an experiment gives; `chart`: its pictures; `index`: the page around them;
-//! - `flashvm`, `gordon`: the experiments of these papers.
+//! - `craw`, `flashvm`, `gordon`: the experiments of these papers.
 
 mod chart;
+mod craw;
 mod flashvm;
 mod gordon;
 mod index;
@@ -16,6 +17,7 @@ pub(crate) mod report;
 use super::refusal::Refusal;
 use super::write_out;
 use clap::{Args, Subcommand};
+use craw::Programs;
 use indicatif::{ProgressBar, ProgressStyle};
 use report::{Chart, Report};
 use serde::{Deserialize, Serialize};
@@ -32,6 +34,7 @@ Examples:
   flashvm reproduce flashvm
   flashvm reproduce flashvm table-4 figure-7 --out results
   flashvm reproduce gordon
+  flashvm reproduce craw --traces longer-traces
 
 Each experiment leaves a CSV file for each table, an SVG file for each picture and a JSON file with all of
 it. Open index.html, or read index.md. What is in the folder already is not measured again: an
@@ -43,6 +46,9 @@ pub(crate) enum ReproduceCommand {
     /// FlashVM: Virtual Memory Management on Flash (Saxena and Swift, USENIX ATC 2010)
     #[command(after_help = EXAMPLES)]
     Flashvm(ReproduceArgs),
+    /// CRAW: Page Replacement for Write References in NAND Flash Based Virtual Memory Systems
+    #[command(after_help = EXAMPLES)]
+    Craw(CrawArgs),
     /// Gordon: General-Purpose Persistence Using Flash Memory (Moore, Hicks and Nettles, 1997)
     #[command(after_help = EXAMPLES)]
     Gordon(ReproduceArgs),
@@ -65,6 +71,17 @@ pub(crate) struct ReproduceArgs {
     pub(crate) list: bool,
 }
 
+/// `flashvm reproduce craw`.
+#[derive(Debug, Args)]
+pub(crate) struct CrawArgs {
+    #[command(flatten)]
+    common: ReproduceArgs,
+    /// Traces to take in place of those that come with the command: all files of a
+    /// folder, but for its README.md
+    #[arg(long, value_name = "FOLDER")]
+    traces: Option<PathBuf>,
+}
+
 /// The experiments of a paper.
 pub(crate) struct Suite {
     /// Its title, for the page.
@@ -80,31 +97,44 @@ pub(crate) struct Experiment {
     name: &'static str,
     title: &'static str,
     /// Measures; says how far it is.
-    run: fn(&ProgressBar) -> Report,
+    run: fn(&Material, &ProgressBar) -> Result<Report, Refusal>,
+}
+
+/// What experiments are made of, beside models.
+pub(crate) struct Material {
+    programs: Programs,
 }
 
 /// What a folder keeps of an experiment.
 #[derive(Serialize, Deserialize)]
 struct Kept {
     edition: u32,
+    /// The folder of traces that was named.
+    #[serde(default)]
+    traces: Option<PathBuf>,
     report: Report,
 }
 
 /// Runs what was asked for.
 pub(crate) fn reproduce(command: &ReproduceCommand) -> Result<ExitCode, Refusal> {
     match command {
-        ReproduceCommand::Flashvm(args) => run(&flashvm::SUITE, args),
-        ReproduceCommand::Gordon(args) => run(&gordon::SUITE, args),
+        ReproduceCommand::Flashvm(args) => run(&flashvm::SUITE, args, None),
+        ReproduceCommand::Craw(args) => run(&craw::SUITE, &args.common, args.traces.clone()),
+        ReproduceCommand::Gordon(args) => run(&gordon::SUITE, args, None),
     }
 }
 
-fn run(suite: &Suite, args: &ReproduceArgs) -> Result<ExitCode, Refusal> {
+fn run(suite: &Suite, args: &ReproduceArgs, traces: Option<PathBuf>) -> Result<ExitCode, Refusal> {
     if args.list {
         let lines = suite.experiments.iter();
         let lines = lines.map(|e| format!("{:<14}{}\n", e.name, e.title));
         return write_out(&lines.collect::<String>());
     }
     let chosen = choose(suite, &args.names)?;
+    let material = Material {
+        programs: Programs::new(traces),
+    };
+    let traces = material.programs.folder();
     std::fs::create_dir_all(&args.out).map_err(|e| cannot(&args.out, &e))?;
     let bar = ProgressBar::new(chosen.len() as u64).with_style(
         ProgressStyle::with_template("{prefix:14} {msg:44} {bar:20} {pos}/{len}, {elapsed}")
@@ -114,12 +144,13 @@ fn run(suite: &Suite, args: &ReproduceArgs) -> Result<ExitCode, Refusal> {
         bar.set_prefix(experiment.name);
         bar.set_message("");
         let file = args.out.join(format!("{}.json", experiment.name));
-        if args.again || kept(&file).is_none() {
-            let report = (experiment.run)(&bar);
+        if args.again || kept(&file, traces).is_none() {
+            let report = (experiment.run)(&material, &bar)?;
             write_report(&args.out, experiment, &report)?;
             // Last, so that what is kept is whole.
             let kept = Kept {
                 edition: EDITION,
+                traces: traces.map(Path::to_owned),
                 report,
             };
             let json = serde_json::to_vec_pretty(&kept).expect("numbers and texts");
@@ -130,7 +161,7 @@ fn run(suite: &Suite, args: &ReproduceArgs) -> Result<ExitCode, Refusal> {
     bar.finish_and_clear();
     // The page has all that is there, also of earlier runs.
     let all = suite.experiments.iter().filter_map(|experiment| {
-        let kept = kept(&args.out.join(format!("{}.json", experiment.name)))?;
+        let kept = kept(&args.out.join(format!("{}.json", experiment.name)), traces)?;
         Some((experiment, kept.report))
     });
     let all: Vec<_> = all.collect();
@@ -168,9 +199,9 @@ fn choose(suite: &Suite, names: &[String]) -> Result<Vec<&'static Experiment>, R
     names.iter().map(find).collect()
 }
 
-fn kept(file: &Path) -> Option<Kept> {
+fn kept(file: &Path, traces: Option<&Path>) -> Option<Kept> {
     let kept: Kept = serde_json::from_slice(&std::fs::read(file).ok()?).ok()?;
-    (kept.edition == EDITION).then_some(kept)
+    (kept.edition == EDITION && kept.traces.as_deref() == traces).then_some(kept)
 }
 
 fn write_report(out: &Path, experiment: &Experiment, report: &Report) -> Result<(), Refusal> {

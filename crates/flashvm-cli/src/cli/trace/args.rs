@@ -12,9 +12,10 @@ Examples:
   flashvm trace record --references 2000000 -o player.trace -- mpg123 -q -w /tmp/a.wav song.mp3
   flashvm trace record --no-filter --pages -o all.trace -- sort words.txt
 
-The program runs under Valgrind's lackey (Debian: apt install valgrind), some hundred times slower than alone,
-with its children. What it references goes through a model of CPU caches; what of it reaches memory is
-recorded. Ctrl-C ends the program, and the trace is whole up to there. The exit code is the program's.";
+The program and its children run under Valgrind's lackey (Debian: apt install valgrind), some
+hundred times slower than alone. What they reference goes through a model of CPU caches; what of
+it reaches memory is recorded. Ctrl-C ends the program, and the trace is whole up to there. The
+exit code is the program's.";
 
 const CONVERT_EXAMPLES: &str = "\
 Examples:
@@ -22,8 +23,8 @@ Examples:
   flashvm trace convert --filter --pages lackey.log.zst program.fvt
   flashvm trace convert --format msr --skip 1000000 --take 500000 hm_0.csv.gz part.fvt
 
-Formats are known by their content, whatever the name; --format is for what is not, and gzip and zstd are
-taken off. '-' is standard input. The trace is written in FlashVM's own format.";
+Formats are known by their content, whatever the name; --format is for what is not; gzip and zstd
+are taken off. '-' is standard input. The trace is written in FlashVM's own format.";
 
 const STAT_EXAMPLES: &str = "\
 Examples:
@@ -31,9 +32,9 @@ Examples:
   flashvm trace stat --out pictures mpg123.fvt
   flashvm trace stat --json hm_0.csv.gz
 
-Ranks are CRAW's (section III): of a page in the list by recency of all references (Figure 2), of reads
-(Figure 3), of writes (Figure 4), and in the list by number of past writes (Figure 5), before each
-reference. Instruction fetches count as reads. --out draws the four figures.";
+Ranks are CRAW's (section III): of a page in the list by recency of all references (Figure 2), of
+reads (Figure 3), of writes (Figure 4), and in the list by number of past writes (Figure 5), before
+each reference. Instruction fetches count as reads. --out draws the four figures.";
 
 /// What to do with traces.
 #[derive(Debug, Subcommand)]

@@ -14,6 +14,8 @@ mod record;
 mod stat;
 
 pub(crate) use args::TraceCommand;
+pub(crate) use output::Output;
+pub(crate) use stat::measure;
 
 use super::refusal::Refusal;
 use flashvm_sim::trace::{Trace, TraceError};

@@ -29,8 +29,11 @@ impl Wanted {
         }
         match (self.skip, self.take) {
             (0, None) => {}
+            (0, Some(take)) => steps.push(format!("at most {take} references")),
             (skip, None) => steps.push(format!("without the first {skip} references")),
-            (skip, Some(take)) => steps.push(format!("{take} references from number {skip} on")),
+            (skip, Some(take)) => {
+                steps.push(format!("at most {take} references from number {skip} on"))
+            }
         }
         if self.pages {
             steps.push("pages of 4096 bytes".to_owned());

@@ -207,7 +207,8 @@ impl Recording {
             if self.full && !full {
                 sys::send(program, libc::SIGTERM);
             }
-            if !running && (self.full || self.processes.is_empty()) {
+            // What was not wanted any more is read to its end: lackey would write it elsewhere.
+            if !running && self.processes.is_empty() {
                 bar.finish_and_clear();
                 return Ok(end.unwrap_or(End::Exited(1)));
             }

@@ -1,0 +1,225 @@
+//! The traces of the programs: those that come with the command, or a folder of them.
+
+use crate::cli::refusal::Refusal;
+use crate::cli::trace::measure;
+use flashvm_core::PolicySpec;
+use flashvm_sim::locality::Locality;
+use flashvm_sim::sweep::{Counts, Job, References, Sight, SweepError, sweep};
+use flashvm_sim::trace::{Provenance, Trace, open, read};
+use flashvm_sim::{Device, ModelKind};
+use indicatif::ProgressBar;
+use std::cell::OnceCell;
+use std::io::Cursor;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicU64;
+
+/// The program, what the paper had in its place, its trace.
+const SHIPPED: [(&str, &str, &[u8]); 6] = [
+    (
+        "mpg123",
+        "xmms",
+        include_bytes!("../../../../../../traces/mpg123.fvt"),
+    ),
+    (
+        "feh",
+        "gqview",
+        include_bytes!("../../../../../../traces/feh.fvt"),
+    ),
+    (
+        "xedit",
+        "gedit",
+        include_bytes!("../../../../../../traces/xedit.fvt"),
+    ),
+    (
+        "freecell",
+        "freecell",
+        include_bytes!("../../../../../../traces/freecell.fvt"),
+    ),
+    (
+        "mupdf",
+        "kghostview",
+        include_bytes!("../../../../../../traces/mupdf.fvt"),
+    ),
+    (
+        "tar-gzip",
+        "tar_gzip",
+        include_bytes!("../../../../../../traces/tar-gzip.fvt"),
+    ),
+];
+
+/// The paper's policies, CLOCK first: the others are told by their ratio to it.
+pub(super) const POLICIES: [&str; 5] = ["clock", "car", "cfclock", "craw", "craw-a"];
+/// Memory in percent of the footprint (section V.B).
+const PERCENTS: [u32; 13] = [1, 2, 5, 10, 20, 30, 40, 50, 60, 70, 80, 90, 100];
+
+/// A program's trace, and what came of it.
+pub(super) struct Program {
+    pub(super) name: String,
+    /// Its counterpart in the paper.
+    pub(super) paper: &'static str,
+    pub(super) provenance: Provenance,
+    pub(super) locality: Locality,
+    pub(super) references: References,
+}
+
+/// The programs, each read when it is first asked for.
+pub(in crate::cli::reproduce) struct Programs {
+    folder: Option<PathBuf>,
+    all: OnceCell<Vec<Program>>,
+    swept: OnceCell<Vec<Swept>>,
+}
+
+/// What the policies made of a program, in the order of [`PERCENTS`].
+pub(super) type Swept = Vec<Size>;
+
+/// One size of memory.
+pub(super) struct Size {
+    pub(super) percent: u32,
+    pub(super) frames: u32,
+    /// In the order of [`POLICIES`].
+    pub(super) counts: Vec<Counts>,
+}
+
+impl Programs {
+    /// Those in a folder, or those that come with the command.
+    pub(in crate::cli::reproduce) fn new(folder: Option<PathBuf>) -> Self {
+        Self {
+            folder,
+            all: OnceCell::new(),
+            swept: OnceCell::new(),
+        }
+    }
+
+    /// Which they are, for results that are kept.
+    pub(in crate::cli::reproduce) fn folder(&self) -> Option<&Path> {
+        self.folder.as_deref()
+    }
+
+    pub(super) fn all(&self, bar: &ProgressBar) -> Result<&[Program], Refusal> {
+        if self.all.get().is_none() {
+            let all = match &self.folder {
+                Some(folder) => in_folder(folder, bar)?,
+                None => shipped(bar)?,
+            };
+            let _ = self.all.set(all);
+        }
+        Ok(self.all.get().expect("they were read"))
+    }
+
+    /// All programs, sizes and policies, in the order of [`Programs::all`].
+    pub(super) fn swept(&self, bar: &ProgressBar) -> Result<&[Swept], Refusal> {
+        if self.swept.get().is_none() {
+            let programs = self.all(bar)?.iter();
+            let swept = programs.map(|program| {
+                bar.set_message(format!("{}: policies and sizes", program.name));
+                run(program)
+            });
+            let swept = swept.collect::<Result<_, _>>()?;
+            let _ = self.swept.set(swept);
+        }
+        Ok(self.swept.get().expect("they were swept"))
+    }
+}
+
+fn shipped(bar: &ProgressBar) -> Result<Vec<Program>, Refusal> {
+    let programs = SHIPPED.iter().map(|&(name, paper, bytes)| {
+        bar.set_message(format!("{name}: reading"));
+        let trace = || read(name.as_ref(), Cursor::new(bytes), None);
+        program(name.to_owned(), paper, trace()?, trace()?)
+    });
+    programs.collect()
+}
+
+fn in_folder(folder: &Path, bar: &ProgressBar) -> Result<Vec<Program>, Refusal> {
+    let refuse = |why: &dyn std::fmt::Display| {
+        let line = format!(
+            "--traces {}: {why}: name a folder of traces",
+            folder.display()
+        );
+        Refusal::new(line)
+    };
+    let entries = std::fs::read_dir(folder).map_err(|e| refuse(&e))?;
+    let paths = entries.map(|entry| entry.map(|entry| entry.path()));
+    let mut paths = paths
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(|e| refuse(&e))?;
+    let is_text = |path: &Path| path.extension().is_some_and(|ending| ending == "md");
+    paths.retain(|path| path.is_file() && !is_text(path));
+    paths.sort();
+    if paths.is_empty() {
+        return Err(refuse(&"there is no file in it"));
+    }
+    let programs = paths.iter().map(|path| {
+        let name = path.file_stem().unwrap_or_default().to_string_lossy();
+        bar.set_message(format!("{name}: reading"));
+        let known = SHIPPED.iter().find(|(known, ..)| *known == name);
+        let paper = known.map_or("", |(_, paper, _)| paper);
+        program(
+            name.into_owned(),
+            paper,
+            open(path, None)?,
+            open(path, None)?,
+        )
+    });
+    programs.collect()
+}
+
+fn program(
+    name: String,
+    paper: &'static str,
+    mut to_measure: Trace,
+    to_sweep: Trace,
+) -> Result<Program, Refusal> {
+    let provenance = to_measure.provenance().clone();
+    let locality = measure(&mut to_measure)?;
+    let references = References::read(to_sweep.granularity(), to_sweep);
+    Ok(Program {
+        name,
+        paper,
+        provenance,
+        locality,
+        references: references.map_err(|e| refusal(&e))?,
+    })
+}
+
+fn run(program: &Program) -> Result<Swept, Refusal> {
+    let footprint = program.references.pages();
+    let sizes = PERCENTS.map(|percent| (percent, (footprint * percent).div_ceil(100)));
+    let jobs = sizes.iter().flat_map(|&(_, frames)| {
+        POLICIES.map(|policy| Job {
+            policy: spec(policy),
+            frames,
+            sight: Sight::Full,
+        })
+    });
+    let jobs: Vec<_> = jobs.collect();
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let figures = sweep(
+        &program.references,
+        &jobs,
+        &device(),
+        threads,
+        &AtomicU64::new(0),
+    );
+    let figures = figures.map_err(|e| refusal(&e))?;
+    let sizes = sizes.iter().zip(figures.chunks(POLICIES.len()));
+    let sizes = sizes.map(|(&(percent, frames), figures)| Size {
+        percent,
+        frames,
+        counts: figures.iter().map(|figures| figures.counts).collect(),
+    });
+    Ok(sizes.collect())
+}
+
+/// The paper's flash.
+pub(super) fn device() -> Device {
+    Device::new(ModelKind::SlcNand)
+}
+
+pub(super) fn spec(policy: &str) -> PolicySpec {
+    policy.parse().expect("a policy of the list")
+}
+
+pub(super) fn refusal(error: &SweepError) -> Refusal {
+    Refusal::new(error.to_string())
+}

@@ -1,0 +1,124 @@
+//! `flashvm run --trace`: the file to which all processes of a run append what their pagers see, and
+//! the trace that is made of it at the end.
+
+use super::refusal::Refusal;
+use super::trace::Output;
+use super::units::{Size, count};
+use flashvm::control::RunSettings;
+use flashvm::seen::{SEEN_BYTES, Seen, Sight};
+use flashvm_sim::trace::{Granularity, Kind, Provenance, Reference};
+use rustix::fd::AsRawFd;
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{BufReader, ErrorKind, Read, Seek};
+use std::path::{Path, PathBuf};
+
+/// Bits of a page's number within its process; above them is the number of the process.
+const PAGE_BITS: u32 = 32;
+
+/// The file, without a name, and the trace.
+pub(crate) struct SeenFile {
+    path: PathBuf,
+    file: File,
+    output: Output,
+}
+
+impl SeenFile {
+    /// Makes sure that the trace can be written.
+    pub(crate) fn create(
+        path: &Path,
+        program: &[OsString],
+        settings: &RunSettings,
+    ) -> Result<Self, Refusal> {
+        let words = program.iter().map(|word| word.to_string_lossy());
+        let words: String = Vec::from_iter(words).join(" ").chars().take(1000).collect();
+        let policy = match &settings.policy {
+            Some(policy) => format!(", policy {policy}"),
+            None => String::new(),
+        };
+        let provenance = Provenance {
+            source: format!("{words} (flashvm run)"),
+            steps: vec![format!(
+                "faults and first stores with {} of RAM, preset {}{policy}",
+                Size(settings.ram_bytes),
+                settings.preset
+            )],
+        };
+        let output = Output::create(path, Granularity::Pages, &provenance)?;
+        let folder = path
+            .parent()
+            .filter(|folder| !folder.as_os_str().is_empty());
+        let file = tempfile::tempfile_in(folder.unwrap_or(Path::new(".")));
+        let refuse = |e| {
+            Refusal::new(format!(
+                "{}: {e}: name a file that can be written",
+                path.display()
+            ))
+        };
+        Ok(Self {
+            path: path.to_owned(),
+            file: file.map_err(refuse)?,
+            output,
+        })
+    }
+
+    /// Where a process of the run opens the file.
+    pub(crate) fn open_path(&self) -> PathBuf {
+        let (pid, fd) = (std::process::id(), self.file.as_raw_fd());
+        format!("/proc/{pid}/fd/{fd}").into()
+    }
+
+    /// Makes the trace.
+    pub(crate) fn finish(self, quiet: bool) -> Result<(), Refusal> {
+        let (path, mut file, mut output) = (self.path, self.file, self.output);
+        let refuse = |e| Refusal::new(format!("{}: {e}: the trace is not written", path.display()));
+        file.rewind().map_err(refuse)?;
+        let mut records = BufReader::new(file);
+        let mut spaces: HashMap<u32, u64> = HashMap::new();
+        let mut processes = 0;
+        let mut bytes = [0; SEEN_BYTES];
+        loop {
+            match records.read_exact(&mut bytes) {
+                Ok(()) => {}
+                Err(e) if e.kind() == ErrorKind::UnexpectedEof => break,
+                Err(e) => return Err(refuse(e)),
+            }
+            let seen =
+                Seen::from_bytes(&bytes).ok_or_else(|| refuse(ErrorKind::InvalidData.into()))?;
+            let (page, kind) = match seen.sight {
+                Sight::Begin => {
+                    spaces.insert(seen.pid, processes);
+                    processes += 1;
+                    continue;
+                }
+                Sight::Load(page) => (page, Kind::Read),
+                Sight::Store(page) => (page, Kind::Write),
+            };
+            let space = spaces.get(&seen.pid).copied().unwrap_or(0);
+            output.push(Reference {
+                address: space << PAGE_BITS | u64::from(page.0),
+                bytes: 0,
+                kind,
+            })?;
+        }
+        let references = output.references();
+        if references == 0 {
+            let line = format!(
+                "{}: the pager saw no reference: the trace is not written",
+                path.display()
+            );
+            return Err(Refusal::new(line));
+        }
+        let bytes = output.finish()?;
+        if !quiet {
+            eprintln!(
+                "  trace     {}: {} references of {processes} processes, {}",
+                path.display(),
+                count(references),
+                Size(bytes)
+            );
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,344 @@
+//! `flashvm trace` and `flashvm run --trace`: what they write is read back, Ctrl-C and exit codes, and bad
+//! input at the door.
+
+#[path = "support/mod.rs"]
+#[allow(
+    dead_code,
+    unused_imports,
+    reason = "shared by all test programs; this one takes a part"
+)]
+mod support;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+use support::{can_page, has_program};
+
+const FLASHVM: &str = env!("CARGO_BIN_EXE_flashvm");
+
+fn folder() -> tempfile::TempDir {
+    tempfile::tempdir().expect("a folder")
+}
+
+fn flashvm(folder: &Path, args: &[&str]) -> Output {
+    let mut command = Command::new(FLASHVM);
+    command
+        .args(args)
+        .current_dir(folder)
+        .output()
+        .expect("the command under test")
+}
+
+#[track_caller]
+fn printed(output: &Output) -> String {
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
+    String::from_utf8(output.stdout.clone()).expect("text")
+}
+
+#[track_caller]
+fn stat(folder: &Path, file: &str) -> serde_json::Value {
+    let text = printed(&flashvm(folder, &["trace", "stat", "--json", file]));
+    serde_json::from_str(&text).expect("an object")
+}
+
+fn gcc() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../flashvm-sim/tests/data/gcc.trace.gz")
+}
+
+/// What is left in a folder, by name.
+fn left(folder: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(folder).expect("the folder");
+    let names = entries.map(|entry| entry.expect("an entry").file_name());
+    let mut names: Vec<_> = names
+        .map(|name| name.to_string_lossy().into_owned())
+        .collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn convert_keeps_every_count_and_says_what_was_done() {
+    let folder = folder();
+    let (folder, gcc) = (folder.path(), gcc());
+    let gcc = gcc.to_str().expect("text");
+    let report = printed(&flashvm(
+        folder,
+        &["trace", "convert", "--json", gcc, "gcc.fvt"],
+    ));
+    assert!(report.contains("\"references\":515683"), "{report}");
+    for (of, pages) in [("gcc.fvt", false), ("pages.fvt", true)] {
+        if pages {
+            printed(&flashvm(
+                folder,
+                &["trace", "convert", "--pages", "gcc.fvt", of],
+            ));
+        }
+        let stat = stat(folder, of);
+        assert_eq!(stat["references"], 515_683);
+        assert_eq!(
+            (&stat["pages"], &stat["pages_written"]),
+            (&294.into(), &154.into())
+        );
+        assert_eq!(stat["writes"], 197_486);
+        assert_eq!(stat["source"], "gcc.trace.gz (tagged)");
+        assert_eq!(
+            stat["steps"].as_array().expect("a list").len(),
+            usize::from(pages)
+        );
+    }
+    let part = [
+        "trace", "convert", "--skip", "1000", "--take", "500", "gcc.fvt", "part.fvt",
+    ];
+    let text = printed(&flashvm(folder, &part));
+    assert!(text.contains("500 of 1,500 references"), "{text}");
+    assert_eq!(stat(folder, "part.fvt")["references"], 500);
+    let filtered = [
+        "trace",
+        "convert",
+        "--filter",
+        "--d1",
+        "4096,2,64",
+        "gcc.fvt",
+        "filtered.fvt",
+    ];
+    printed(&flashvm(folder, &filtered));
+    let filtered = stat(folder, "filtered.fvt");
+    assert!(
+        filtered["references"].as_u64() < Some(100_000),
+        "{filtered}"
+    );
+    let pictures = printed(&flashvm(
+        folder,
+        &["trace", "stat", "--out", "pictures", "gcc.fvt"],
+    ));
+    assert!(
+        pictures.contains("294 pages (1.15 MiB): 251 read, 154 written"),
+        "{pictures}"
+    );
+    let names: Vec<_> = (2..=5)
+        .map(|n| format!("figure-{n}.svg"))
+        .chain(["ranks.csv".to_owned()])
+        .collect();
+    assert_eq!(left(&folder.join("pictures")), names);
+}
+
+#[test]
+fn standard_input_is_a_trace_too() {
+    let folder = folder();
+    let mut child = Command::new(FLASHVM);
+    let child = child
+        .args(["trace", "stat", "--json", "-"])
+        .current_dir(&folder);
+    let child = child
+        .stdin(std::fs::File::open(gcc()).expect("the trace"))
+        .output();
+    assert!(printed(&child.expect("the command")).contains("\"references\":515683"));
+}
+
+#[test]
+fn bad_input_is_one_line_and_leaves_nothing() {
+    let folder = folder();
+    let folder = folder.path();
+    std::fs::write(folder.join("empty"), "").expect("a file");
+    std::fs::write(folder.join("picture"), [0xff, 0xd8, 0xff, 0, 1, 2]).expect("a file");
+    std::fs::write(folder.join("keys"), "1\n2\nx\n").expect("a file");
+    std::fs::write(folder.join("good"), "1\n2\n").expect("a file");
+    let before = left(folder);
+    for (args, named) in [
+        (
+            &["convert", "none", "out"][..],
+            &["none:", "can be read"][..],
+        ),
+        (&["convert", "empty", "out"], &["empty:", "no reference"]),
+        (
+            &["convert", "picture", "out"],
+            &["picture: byte 0", "--format"],
+        ),
+        (
+            &["convert", "keys", "out"],
+            &["keys: line 3", "'x'", "number"],
+        ),
+        (
+            &["stat", "keys", "--format", "floppy"],
+            &["'floppy'", "oracle-general"],
+        ),
+        (
+            &["convert", "good", "no/such/out"],
+            &["no/such/out", "can be written"],
+        ),
+        (&["convert", "good", "."], &["name a file"]),
+        (
+            &["convert", "good", "out", "--take", "0"],
+            &["--take", "0 is not in 1.."],
+        ),
+        (
+            &["convert", "good", "out", "--skip", "9"],
+            &["good:", "skip fewer"],
+        ),
+        (
+            &["convert", "good", "out", "--filter"],
+            &["--filter", "pages"],
+        ),
+        (
+            &["convert", "good", "out", "--filter", "--ll", "1,2"],
+            &["--ll", "'1,2'", "32768,8,64"],
+        ),
+        (&["convert", "good"], &["<OUT>", "flashvm trace convert"]),
+        (
+            &["record", "-o", "out"],
+            &["no program", "flashvm trace record"],
+        ),
+        (&["stat", "."], &["directory"]),
+    ] {
+        let output = flashvm(folder, &[&["trace"], args].concat());
+        let line = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {line}");
+        assert_eq!(line.lines().count(), 1, "{args:?}: {line}");
+        for part in named {
+            assert!(line.contains(part), "{args:?}: '{part}' in: {line}");
+        }
+        assert_eq!(left(folder), before, "{args:?}");
+    }
+    let output = flashvm(
+        folder,
+        &["trace", "record", "-o", "out", "--", "no-such-program"],
+    );
+    assert_eq!(output.status.code(), Some(127));
+    let output = flashvm(folder, &["run", "--trace", "no/such/out", "--", "true"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert_eq!(left(folder), before);
+}
+
+#[test]
+fn record_sees_children_and_gives_the_exit_code_of_the_program() {
+    const TEST: &str = "record_sees_children_and_gives_the_exit_code_of_the_program";
+    if !has_program(TEST, "valgrind") {
+        return;
+    }
+    let folder = folder();
+    let folder = folder.path();
+    let script = [
+        "trace",
+        "record",
+        "-o",
+        "sh.fvt",
+        "--",
+        "sh",
+        "-c",
+        "/bin/true; /bin/true; exit 7",
+    ];
+    let output = flashvm(folder, &script);
+    let line = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(7), "{line}");
+    assert!(line.contains("3 processes"), "{line}");
+    assert_eq!(left(folder), ["sh.fvt"]);
+    let stat = stat(folder, "sh.fvt");
+    assert!(stat["references"].as_u64() > Some(1000), "{stat}");
+    assert!(
+        stat["source"]
+            .as_str()
+            .expect("text")
+            .starts_with("sh -c /bin/true; "),
+        "{stat}"
+    );
+    assert!(
+        stat["steps"][0]
+            .as_str()
+            .expect("text")
+            .starts_with("CPU caches, write-back"),
+        "{stat}"
+    );
+    let few = [
+        "trace",
+        "record",
+        "--references",
+        "100",
+        "--pages",
+        "--json",
+        "-o",
+        "few.fvt",
+        "--",
+        "sleep",
+        "100",
+    ];
+    let output = flashvm(folder, &few);
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let few = self::stat(folder, "few.fvt");
+    assert_eq!(
+        (&few["references"], &few["granularity"]),
+        (&100.into(), &"pages".into())
+    );
+}
+
+/// The signal reaches the program, the trace is whole, and the command ends by the signal as well.
+#[test]
+fn an_interrupted_recording_is_whole() {
+    const TEST: &str = "an_interrupted_recording_is_whole";
+    if !has_program(TEST, "valgrind") {
+        return;
+    }
+    let folder = folder();
+    let mut child = Command::new(FLASHVM)
+        .args(["trace", "record", "-o", "sleep.fvt", "--", "sleep", "100"])
+        .current_dir(&folder)
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("the command");
+    // Sleeping: Valgrind and the loader have done their work.
+    std::thread::sleep(Duration::from_secs(4));
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("it runs");
+    let begun = Instant::now();
+    let status = child.wait().expect("it ends");
+    assert!(begun.elapsed() < Duration::from_secs(30));
+    assert_eq!(
+        std::os::unix::process::ExitStatusExt::signal(&status),
+        Some(2)
+    );
+    assert_eq!(left(folder.path()), ["sleep.fvt"]);
+    assert!(stat(folder.path(), "sleep.fvt")["references"].as_u64() > Some(100));
+}
+
+#[test]
+fn a_run_records_what_its_pagers_see() {
+    const TEST: &str = "a_run_records_what_its_pagers_see";
+    if !can_page(TEST) || !has_program(TEST, "sort") {
+        return;
+    }
+    for mode in ["inline", "handler"] {
+        let folder = folder();
+        let folder = folder.path();
+        let script = "seq 1 250000 | sort --reverse --buffer-size=64M --parallel=1 | cksum";
+        let args = [
+            "run", "--ram", "8M", "--fault", mode, "--stats", "stats", "--trace", "run.fvt", "--",
+            "sh", "-c", script,
+        ];
+        let output = flashvm(folder, &args);
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        if mode == "handler" && errors.contains("CAP_SYS_PTRACE") {
+            println!("SKIPPED: {TEST} in handler mode: {errors}");
+            continue;
+        }
+        assert!(output.status.success(), "{errors}");
+        assert_eq!(left(folder), ["run.fvt", "stats"]);
+        let stats = std::fs::read(folder.join("stats")).expect("statistics");
+        let stats: serde_json::Value = serde_json::from_slice(&stats).expect("an object");
+        let faults = &stats["totals"]["faults"];
+        let trace = stat(folder, "run.fvt");
+        let seen = faults["total"].as_u64().expect("a number");
+        let all = trace["references"].as_u64().expect("a number");
+        // Also stores to write-protected pages; a fault may come twice before it is resolved.
+        assert!(all >= seen, "{mode}: {all} references, {faults}");
+        assert_eq!(trace["granularity"], "pages");
+        let steps = trace["steps"][0].as_str().expect("text");
+        assert!(
+            steps.starts_with("faults and first stores with 8 MiB of RAM"),
+            "{steps}"
+        );
+    }
+}

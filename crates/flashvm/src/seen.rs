@@ -1,0 +1,71 @@
+//! What a live pager sees of a program's references: faults and first stores, one after the other, of
+//! all processes of a run, in one file that each of them appends to (`flashvm run --trace`).
+//!
+//! A record is written whole by one `write` to a file that is open for appending, so records of
+//! different processes never mix, and none is lost when a process is killed.
+
+use flashvm_core::PageId;
+
+/// Bytes of a record: process, page, kind, little-endian.
+pub const SEEN_BYTES: usize = 12;
+
+/// What was seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sight {
+    /// A process begins: its own pages follow, whatever was seen of the same number before.
+    Begin,
+    /// A load of a page that was not mapped.
+    Load(PageId),
+    /// A store to a page that was not mapped, or the first to one that was write-protected.
+    Store(PageId),
+}
+
+/// One record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seen {
+    /// The process.
+    pub pid: u32,
+    /// What was seen of it.
+    pub sight: Sight,
+}
+
+impl Seen {
+    /// As it stands in the file.
+    ///
+    /// ```
+    /// use flashvm::seen::{Seen, Sight};
+    /// use flashvm_core::PageId;
+    /// let seen = Seen { pid: 7, sight: Sight::Store(PageId(42)) };
+    /// assert_eq!(Seen::from_bytes(&seen.to_bytes()), Some(seen));
+    /// ```
+    #[must_use]
+    pub fn to_bytes(self) -> [u8; SEEN_BYTES] {
+        let (kind, page) = match self.sight {
+            Sight::Begin => (0_u32, 0),
+            Sight::Load(page) => (1, page.0),
+            Sight::Store(page) => (2, page.0),
+        };
+        let mut bytes = [0; SEEN_BYTES];
+        bytes[..4].copy_from_slice(&self.pid.to_le_bytes());
+        bytes[4..8].copy_from_slice(&page.to_le_bytes());
+        bytes[8..].copy_from_slice(&kind.to_le_bytes());
+        bytes
+    }
+
+    /// Reads a record. `None`: there is no such record.
+    #[must_use]
+    pub fn from_bytes(bytes: &[u8; SEEN_BYTES]) -> Option<Self> {
+        let word = |at: usize| u32::from_le_bytes(*bytes[at..].first_chunk().expect("a word"));
+        let page = PageId(word(4));
+        let sight = match word(8) {
+            0 => Sight::Begin,
+            1 => Sight::Load(page),
+            2 => Sight::Store(page),
+            _ => return None,
+        };
+        Some(Self {
+            pid: word(0),
+            sight,
+        })
+    }
+}

@@ -1,0 +1,8 @@
+//! The reader of `tagged` over the fuzzer's bytes.
+#![no_main]
+
+use flashvm_fuzz::references;
+use flashvm_sim::trace::Format;
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|bytes: &[u8]| references(bytes, Some(Format::Tagged)));
