@@ -5,6 +5,7 @@ mod container;
 mod devices;
 mod flash;
 mod programs;
+mod sim;
 
 use std::fs;
 use std::io::Write as _;
