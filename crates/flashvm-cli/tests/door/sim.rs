@@ -14,21 +14,34 @@ fn bad_input() {
         (&["--frames", "0"][..], &["--frames", "0", "one frame"][..]),
         (&["--frames", "0%"], &["--frames", "0%", "294 pages"]),
         (&["--frames", "many"], &["--frames", "'many'", "10%"]),
-        (&["--frames", "8", "--policy", "lru,lifo"], &["'lifo'", "craw-a"]),
+        (
+            &["--frames", "8", "--policy", "lru,lifo"],
+            &["'lifo'", "craw-a"],
+        ),
         (&["--frames", "8", "--policy", ""], &["--policy"]),
         (
             &["--frames", "8", "--policy", "cflru(window=2)"],
             &["window=2", "at most 1"],
         ),
-        (&["--frames", "8", "--format", "pcap"], &["'pcap'", "lackey"]),
-        (&["--frames", "8", "--device-model", "tape"], &["'tape'", "slc-nand"]),
+        (
+            &["--frames", "8", "--format", "pcap"],
+            &["'pcap'", "lackey"],
+        ),
+        (
+            &["--frames", "8", "--device-model", "tape"],
+            &["'tape'", "slc-nand"],
+        ),
         (&["--frames", "8", "--threads", "0"], &["--threads", "0"]),
         (
             &["--frames", "8", "--plot", "/nonexistent/a.svg"],
             &["/nonexistent", "--plot"],
         ),
     ] {
-        let args: Vec<_> = ["sim", "--trace", GCC].iter().chain(args).copied().collect();
+        let args: Vec<_> = ["sim", "--trace", GCC]
+            .iter()
+            .chain(args)
+            .copied()
+            .collect();
         refused(&flashvm(&args), 2, named);
     }
     refused(&flashvm(&["sim", "--trace", GCC]), 2, &["--frames"]);
@@ -55,17 +68,28 @@ fn bad_traces() {
 #[test]
 fn one_line_for_each_policy_and_size() {
     let policies = "lru,clock(insert=clear),opt";
-    let args = ["sim", "--trace", GCC, "--policy", policies, "--frames", "32,10%"];
+    let args = [
+        "sim", "--trace", GCC, "--policy", policies, "--frames", "32,10%",
+    ];
     let output = flashvm(&[&args[..], &["--json"]].concat());
     assert!(output.status.success());
     let text = String::from_utf8(output.stdout).expect("JSON");
-    let lines = text.lines().map(|line| serde_json::from_str(line).expect("JSON"));
+    let lines = text
+        .lines()
+        .map(|line| serde_json::from_str(line).expect("JSON"));
     let lines: Vec<serde_json::Value> = lines.collect();
     assert_eq!(lines.len(), 6);
     for (line, misses) in lines.iter().zip([736, 797, 491]) {
         assert_eq!(line["misses"], misses);
         assert_eq!(line["requests"], 515_683);
-        for key in ["trace", "policy", "frames", "page_reads", "page_writes", "io_time_us"] {
+        for key in [
+            "trace",
+            "policy",
+            "frames",
+            "page_reads",
+            "page_writes",
+            "io_time_us",
+        ] {
             assert!(!line[key].is_null(), "{key}");
         }
         assert!(line["wall_s"].as_f64() > Some(0.0));
