@@ -118,6 +118,26 @@ impl Core {
         u32::from(before) + u32::from(after)
     }
 
+    /// A range, with the rest of the mappings that reach into it.
+    fn mappings_of(&self, first: Svmp, count: u32) -> (Svmp, u32) {
+        let frame = |page: u32| match self.table.get(Svmp(page)).1 {
+            Place::Mapped(frame, _) => Some(frame.0),
+            _ => None,
+        };
+        let (mut start, mut last) = (first.0, first.0 + count - 1);
+        while let Some(before) = frame(start).and_then(|frame| frame.checked_sub(1))
+            && self.shows(start.checked_sub(1), Some(before))
+        {
+            start -= 1;
+        }
+        while let Some(after) = frame(last).map(|frame| frame + 1)
+            && self.shows(last.checked_add(1), Some(after))
+        {
+            last += 1;
+        }
+        (Svmp(start), last - start + 1)
+    }
+
     /// Notes that a page is shown.
     fn note_shown(&mut self, page: Svmp, frame: FrameId) {
         self.overlays.count = self.overlays.count + 1 - self.merges(page, frame);
@@ -173,18 +193,21 @@ impl Chameleon {
 
     /// Lifts a page that is mapped: from here on every touch is a fault.
     pub(super) fn lift(&self, core: &mut Core, pager: &Pager, page: Svmp) {
-        let (shape, place) = core.table.get(page);
-        let Place::Mapped(frame, location) = place else {
-            return;
-        };
-        self.unmap(pager, page, 1);
-        core.table.set(page, shape, Place::Lifted(frame, location));
-        core.note_lifted(page, frame);
+        if matches!(core.table.get(page).1, Place::Mapped(..)) {
+            self.lift_run(core, pager, page, 1);
+        }
     }
 
     /// Lifts pages one after the other with one call. All of them are mapped or have nothing there.
     pub(super) fn lift_run(&self, core: &mut Core, pager: &Pager, first: Svmp, count: u32) {
-        self.unmap(pager, first, count);
+        let (mut first, mut count) = (first, count);
+        let mut result = self.unmap(first, count);
+        if result == Err(Errno::NOMEM) {
+            // Its mapping would have to be split, for which there is no room: the whole of it goes.
+            (first, count) = core.mappings_of(first, count);
+            result = self.unmap(first, count);
+        }
+        result.unwrap_or_else(|error| self.cannot_lift(pager, first, error));
         for i in 0..count {
             let page = Svmp(first.0 + i);
             if let (shape, Place::Mapped(frame, location)) = core.table.get(page) {
@@ -194,19 +217,21 @@ impl Chameleon {
         }
     }
 
-    fn unmap(&self, pager: &Pager, page: Svmp, count: u32) {
-        let (at, len) = (self.address(page), count as usize * PAGE_SIZE);
-        // Splitting a mapping can need one more than the kernel allows: then the whole of it goes.
-        if let Err(error) = map::unmap(at, len) {
-            pager.die(&format!("a page cannot be lifted at {at:#x}: {error}"));
-        }
+    fn unmap(&self, page: Svmp, count: u32) -> Result<(), Errno> {
+        map::unmap(self.address(page), count as usize * PAGE_SIZE)
+    }
+
+    fn cannot_lift(&self, pager: &Pager, page: Svmp, error: Errno) -> ! {
+        let at = self.address(page);
+        pager.die(&format!("a page cannot be lifted at {at:#x}: {error}"))
     }
 
     /// Lifts everything: nobody can store to any page from here on.
     pub(super) fn lift_all(&self, core: &mut Core, pager: &Pager) {
         let pages = core.pages.high();
         if pages > 0 {
-            self.unmap(pager, Svmp(0), pages);
+            self.unmap(Svmp(0), pages)
+                .unwrap_or_else(|error| self.cannot_lift(pager, Svmp(0), error));
         }
         for frame in core.frames.all() {
             for shape in core.frames.pages_in(frame, Shape::WHOLE) {
