@@ -139,7 +139,11 @@ fn run(
     sim.settle();
     if faults.refusals == 0 && !sim.engine().store_full() {
         let frames = sim.engine().frames_in_use();
-        assert!(frames <= limit, "{frames} frames at rest, of {limit}");
+        let policy = sim.engine().settings().policy;
+        assert!(
+            frames <= limit,
+            "{policy}: {frames} frames at rest, of {limit}"
+        );
     }
     for page in (0..pages).map(PageId) {
         let outcome = sim.access(page, Access::Read);

@@ -126,7 +126,7 @@ impl<C: ClusterSource> Engine<C> {
 
     /// Takes proposals until `goal` pages are on their way out, or tries run out.
     pub(super) fn reclaim_batch(&mut self, goal: u32, actions: &mut Vec<Action>) {
-        let (mut evicted, mut victims) = (0, 0);
+        let (mut evicted, mut declined) = (0, false);
         self.round_moved = 0;
         let mut tries = goal.saturating_mul(TRIES_PER_VICTIM);
         while (evicted < goal && tries > 0) || self.policy.leaves_with_next() {
@@ -141,17 +141,17 @@ impl<C: ClusterSource> Engine<C> {
                     }
                 }
                 Some(Proposal::Evict(page)) if self.is_sampled(page) => {
-                    victims += 1;
                     self.counters.sampled += 1;
                     self.policy.inserted(page, None);
                 }
                 Some(Proposal::Evict(page)) => {
-                    victims += 1;
-                    evicted += u32::from(self.condemn(page));
+                    let leaves = self.condemn(page);
+                    evicted += u32::from(leaves);
+                    declined |= !leaves;
                 }
             }
         }
-        self.round_searching = tries == 0 && victims == 0;
+        self.round_searching = tries == 0 && evicted == 0 && !declined;
         self.emit_moves(actions);
     }
 
