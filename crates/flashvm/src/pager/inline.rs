@@ -8,6 +8,7 @@
 use super::{Core, Freeze, Pager, Read, now};
 use crate::store::FlashStore;
 use crate::sys::demand::PAGES_MAX;
+use crate::sys::thread::on_pager_stack;
 use flashvm_core::{Access, Action, Event, IoId, PAGE_SIZE, PageId, PageState};
 use rustix::thread::futex;
 use rustix_futex_sync::MutexGuard;
@@ -175,10 +176,12 @@ impl Pager {
         self.lock_to_fault()
     }
 
-    /// Locks the engine where new requests may begin.
+    /// Locks the engine where new requests may begin. For a fault of one of the pager's threads they may
+    /// also while a fork waits for quiet, which would not come without that thread.
     fn lock_to_fault(&self) -> MutexGuard<'_, Core> {
+        let own = on_pager_stack();
         let mut core = self.core.lock();
-        while core.freeze != Freeze::No {
+        while core.freeze == Freeze::Frozen || (core.freeze == Freeze::Quiescing && !own) {
             core = self.changed.wait(core);
         }
         core
