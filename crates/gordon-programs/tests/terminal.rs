@@ -34,14 +34,16 @@ impl Terminal {
             .expect("its other side");
         let side = || Stdio::from(slave.try_clone().expect("a descriptor"));
         resize(&master, rows, columns);
-        let editor = Command::new("setsid")
-            .args(["--ctty", env!("CARGO_BIN_EXE_gordon-editor")])
+        // Whoever started the tests may have it ignore hang-ups.
+        let editor = Command::new("env")
+            .args(["--default-signal=HUP", "setsid", "--ctty"])
+            .arg(env!("CARGO_BIN_EXE_gordon-editor"))
             .arg(heap)
             .stdin(side())
             .stdout(side())
             .stderr(side())
             .spawn()
-            .expect("setsid of util-linux");
+            .expect("env of coreutils");
         let master = File::from(master);
         let mut reader = master.try_clone().expect("a descriptor");
         let (sender, output) = channel();
