@@ -105,8 +105,8 @@ fn python_children_and_threads() {
 #[test]
 fn shell_pipelines() {
     let script = "seq 1 400000 | sort -r --buffer-size=64M | tac | sort -n --buffer-size=64M | md5sum; \
-                  (seq 1 300000 | sort -k1,1r --buffer-size=48M | head -n 3) & \
-                  seq 1 10 | xargs -n 2 -P 3 sh -c 'echo $(( $0 + $1 ))' | sort -n; wait; exit 7";
+                  { (seq 1 300000 | sort -k1,1r --buffer-size=48M | head -n 3) & \
+                  seq 1 10 | xargs -n 2 -P 3 sh -c 'echo $(( $0 + $1 ))'; wait; } | sort -n; exit 7";
     same_output("shell_pipelines", &["--ram", "32M"], &["sh", "-c", script]);
 }
 

@@ -74,11 +74,16 @@ impl Chameleon {
         shape: Shape,
     ) -> MutexGuard<'a, Core> {
         let mut waited = 0;
+        // Twice around every clock: what is still there then is condemned, pinned or on its way in.
+        let around = 2 * core.frames.most() * Shape::WHOLE.sectors();
+        let mut steps = 0;
         while core.frames.available(shape) == 0 {
-            let full = core.condemned_sectors >= BATCH_SECTORS;
+            let full = core.condemned_sectors >= BATCH_SECTORS || steps >= around;
             if !full && self.take_step(&mut core, pager, shape) {
+                steps += 1;
                 continue;
             }
+            steps = 0;
             if core.writing {
                 core = self.changed.wait(core);
             } else if core.condemned_sectors > 0 {
