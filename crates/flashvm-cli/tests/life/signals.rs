@@ -34,6 +34,21 @@ fn deadly_signals_pass() {
     assert!(!crash.status.core_dumped());
 }
 
+/// Forked children and what they start have the mask that they would have had.
+#[test]
+fn children_have_the_mask_of_their_parents() {
+    let Some(bench) = Bench::new("children_have_the_mask_of_their_parents") else {
+        return;
+    };
+    let script = "look() { grep SigBlk /proc/self/status; }; look; (look; true); \
+                  { look; (look & wait); } | cat; (look) & wait";
+    let output = bench.run(&["--quiet"], &["/bin/sh", "-c", script]);
+    let text = String::from_utf8_lossy(&output.stdout);
+    let lines: Vec<_> = text.lines().collect();
+    assert_eq!(lines.len(), 5, "{text}");
+    assert!(lines.iter().all(|line| *line == lines[0]), "{text}");
+}
+
 #[test]
 fn signals_to_the_supervisor_reach_the_program() {
     let Some(bench) = Bench::new("signals_to_the_supervisor_reach_the_program") else {

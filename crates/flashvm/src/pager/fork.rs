@@ -53,8 +53,8 @@ pub(super) struct Fork {
     own: Vec<Resolved>,
     /// The child is on its own, or there is none.
     over: bool,
-    /// Until parent and child can resolve faults again.
-    _uninterrupted: Uninterrupted,
+    /// Until parent and child can resolve faults again, in the thread that forks.
+    uninterrupted: Option<Uninterrupted>,
 }
 
 /// A fault of the child's that the parent's handler resolved, packed for the socket.
@@ -135,7 +135,7 @@ impl Pager {
             resolved: Vec::with_capacity(REPLY_MAX),
             own: Vec::with_capacity(REPLY_MAX),
             over: false,
-            _uninterrupted: uninterrupted,
+            uninterrupted: Some(uninterrupted),
         });
         core.freeze = Freeze::Frozen;
         drop(core);
@@ -408,6 +408,8 @@ impl Pager {
         let socket = fork.child_end.as_ref().expect("the child's");
         let region = receive_descriptor(socket).map_err(Error::memory("the pager's descriptor"))?;
         let kept = socket.as_raw_fd();
+        // The handler ends the fork; the mask is this thread's.
+        let _uninterrupted = fork.uninterrupted.take();
         // Closed by number in a moment.
         std::mem::forget(fork.parent_end.take());
         let seat = std::mem::replace(&mut fork.seat, Err(crate::control::Error::Stale));

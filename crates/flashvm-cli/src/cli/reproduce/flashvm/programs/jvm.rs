@@ -31,7 +31,7 @@ impl Program for Jvm {
     }
 
     fn ram(&self) -> &'static str {
-        "80M"
+        "48M"
     }
 
     fn run(&self, prefix: &[String]) -> Result<Duration, Failure> {
