@@ -10,25 +10,18 @@
 //!
 //! Like LRU it needs to see every reference; see `lru` for what it sees live.
 
-use super::lists::{Bit, Lists, NOWHERE};
+use super::adaptive::{Adaptive, B1, B2, T1, T2};
+use super::lists::{Bit, NOWHERE};
 use super::{Policy, Proposal};
 use crate::event::Access;
 use crate::ids::PageId;
 
-const T1: u8 = 1;
-const T2: u8 = 2;
-const B1: u8 = 3;
-const B2: u8 = 4;
 /// Was found in the history by the fault that is being served.
 const FOUND: Bit = Bit::Mark;
 
 /// The lists.
 pub(super) struct Arc {
-    lists: Lists<4>,
-    /// Frames: c.
-    frames: u32,
-    /// Target size of T1: p.
-    target: f64,
+    adaptive: Adaptive,
     /// The page wanted now was found in B2.
     found_in_b2: bool,
 }
@@ -36,98 +29,68 @@ pub(super) struct Arc {
 impl Arc {
     pub(super) fn new(pages: u32) -> Self {
         Self {
-            lists: Lists::new(pages),
-            frames: 1,
-            target: 0.0,
+            adaptive: Adaptive::new(pages),
             found_in_b2: false,
-        }
-    }
-
-    /// How much one hit changes the target: the other history's size in terms of this one's.
-    fn step(&self, hit: u8, other: u8) -> f64 {
-        (f64::from(self.lists.len(other)) / f64::from(self.lists.len(hit))).max(1.0)
-    }
-
-    /// Makes room for a page that is in neither part of the history.
-    fn forget_oldest(&mut self) {
-        let len = |place| self.lists.len(place);
-        if len(T1) + len(B1) >= self.frames {
-            self.lists.pop(B1);
-        } else if len(T1) + len(T2) + len(B1) + len(B2) >= self.frames.saturating_mul(2) {
-            self.lists.pop(B2);
         }
     }
 }
 
 impl Policy for Arc {
     fn resized(&mut self, frames: u32) {
-        self.frames = frames;
-        self.target = self.target.min(f64::from(frames));
-        while self.lists.len(B1) + self.lists.len(B2) > frames {
-            let longer = if self.lists.len(B1) > self.lists.len(B2) {
-                B1
-            } else {
-                B2
-            };
-            self.lists.pop(longer);
-        }
+        self.adaptive.resize(frames);
     }
 
     fn wanted(&mut self, page: PageId, _access: Access) {
-        let most = f64::from(self.frames);
-        let place = self.lists.place(page);
-        match place {
-            B1 => self.target = (self.target + self.step(B1, B2)).min(most),
-            B2 => self.target = (self.target - self.step(B2, B1)).max(0.0),
-            _ => {}
-        }
+        let place = self.adaptive.lists.place(page);
+        self.adaptive.learn(place);
         self.found_in_b2 = place == B2;
         if matches!(place, B1 | B2) {
-            self.lists.remove(page);
-            self.lists.set(page, FOUND);
+            self.adaptive.lists.remove(page);
+            self.adaptive.lists.set(page, FOUND);
         }
     }
 
     fn inserted(&mut self, page: PageId, by: Option<Access>) {
         self.found_in_b2 = false;
-        let found = self.lists.take(page, FOUND);
+        let found = self.adaptive.lists.take(page, FOUND);
         let to = if found && by.is_some() { T2 } else { T1 };
-        if to == T1 && self.lists.place(page) == NOWHERE {
-            self.forget_oldest();
+        if to == T1 && self.adaptive.lists.place(page) == NOWHERE {
+            self.adaptive.forget_oldest();
         }
-        self.lists.enter(page, to);
+        self.adaptive.lists.enter(page, to);
     }
 
     fn touched(&mut self, page: PageId, _access: Access) {
-        if self.lists.head(T2) != Some(page) {
-            self.lists.enter(page, T2);
+        if self.adaptive.lists.head(T2) != Some(page) {
+            self.adaptive.lists.enter(page, T2);
         }
     }
 
     fn removed(&mut self, page: PageId) {
-        self.lists.forget(page);
+        self.adaptive.lists.forget(page);
     }
 
     fn cooled(&mut self, page: PageId) {
-        if matches!(self.lists.place(page), T1 | T2) {
-            self.lists.enter_tail(page, T1);
+        if matches!(self.adaptive.lists.place(page), T1 | T2) {
+            self.adaptive.lists.enter_tail(page, T1);
         }
     }
 
     fn propose(&mut self) -> Option<Proposal> {
-        let once = f64::from(self.lists.len(T1));
-        let over = once > self.target || (self.found_in_b2 && once == self.target);
-        let (list, history) = match (over && once > 0.0) || self.lists.len(T2) == 0 {
+        let once = f64::from(self.adaptive.lists.len(T1));
+        let over =
+            once > self.adaptive.target || (self.found_in_b2 && once == self.adaptive.target);
+        let (list, history) = match (over && once > 0.0) || self.adaptive.lists.len(T2) == 0 {
             true => (T1, B1),
             false => (T2, B2),
         };
-        let page = self.lists.tail(list)?;
-        self.lists.enter(page, history);
+        let page = self.adaptive.lists.tail(list)?;
+        self.adaptive.lists.enter(page, history);
         Some(Proposal::Evict(page))
     }
 
     fn relocated(&mut self, from: PageId, to: PageId) {
-        self.lists.relocate(from, to);
+        self.adaptive.lists.relocate(from, to);
     }
 }
 
@@ -168,9 +131,9 @@ mod tests {
         }
         arc.touched(PageId(0), Access::Read);
         assert_eq!(fault(&mut arc, 5, true), Some(1));
-        assert_eq!(arc.target, 0.0);
+        assert_eq!(arc.adaptive.target, 0.0);
         fault(&mut arc, 1, true);
-        assert_eq!(arc.target, 1.0);
-        assert_eq!(arc.lists.place(PageId(1)), T2);
+        assert_eq!(arc.adaptive.target, 1.0);
+        assert_eq!(arc.adaptive.lists.place(PageId(1)), T2);
     }
 }

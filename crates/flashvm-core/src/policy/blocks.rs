@@ -7,7 +7,8 @@
 //! numbered as they come, a column says where each lies.
 
 use super::list::{Links, List};
-use super::{Ground, Proposal};
+use super::{Ground, Policy, Proposal};
+use crate::event::Access;
 use crate::ids::PageId;
 use std::sync::Arc;
 
@@ -36,7 +37,7 @@ pub(super) struct Blocks {
 }
 
 impl Blocks {
-    pub(super) fn new(ground: &Ground) -> Self {
+    fn new(ground: &Ground) -> Self {
         let most = match &ground.places {
             Some(places) => places.iter().max().map_or(0, |place| place + 1),
             None => ground.pages,
@@ -68,13 +69,13 @@ impl Blocks {
         self.members[block.0 as usize].len()
     }
 
-    pub(super) fn is_in(&self, page: PageId) -> bool {
+    fn is_in(&self, page: PageId) -> bool {
         self.in_ram[page.0 as usize]
     }
 
     /// A page is in RAM now, if it was not; its block, which does not leave any more. The policy
     /// lists it.
-    pub(super) fn add(&mut self, page: PageId) -> Block {
+    fn add(&mut self, page: PageId) -> Block {
         let block = self.block(page);
         if !std::mem::replace(&mut self.in_ram[page.0 as usize], true) {
             self.members[block.0 as usize].push_head(&mut self.page_links, page);
@@ -84,7 +85,7 @@ impl Blocks {
     }
 
     /// A page is not in RAM any more. Its block, if it has other pages; the policy lists it anew.
-    pub(super) fn remove(&mut self, page: PageId) -> Option<Block> {
+    fn remove(&mut self, page: PageId) -> Option<Block> {
         if !std::mem::take(&mut self.in_ram[page.0 as usize]) {
             return None;
         }
@@ -147,10 +148,7 @@ impl Blocks {
     }
 
     /// The next page of the block that is leaving; `choose` says which, when none is.
-    pub(super) fn propose(
-        &mut self,
-        choose: impl FnOnce(&Self) -> Option<Block>,
-    ) -> Option<Proposal> {
+    fn propose(&mut self, choose: impl FnOnce(&Self) -> Option<Block>) -> Option<Proposal> {
         let block = self.leaving.or_else(|| choose(self))?;
         self.unlist(block);
         self.leaving = Some(block);
@@ -160,7 +158,76 @@ impl Blocks {
     }
 
     /// Whether a block has begun to leave and has pages left.
-    pub(super) fn is_leaving(&self) -> bool {
+    fn is_leaving(&self) -> bool {
         self.leaving.is_some()
+    }
+}
+
+/// In which order blocks leave.
+pub(super) trait Order: Send {
+    /// Whether blocks are padded; see [`Policy::pads_blocks`].
+    const PADS: bool = false;
+
+    /// A page of a block came in or was used: lists the block. `had`: the page was in RAM already.
+    fn used(&self, blocks: &mut Blocks, block: Block, by: Option<Access>, had: bool);
+
+    /// A block has lost a page and has others: lists it anew, if it has to be.
+    fn shrunk(&self, blocks: &mut Blocks, block: Block);
+
+    /// The block to leave next.
+    fn victim(&self, blocks: &Blocks) -> Option<Block>;
+}
+
+/// A policy that evicts whole blocks.
+pub(super) struct BlockPolicy<O> {
+    blocks: Blocks,
+    order: O,
+}
+
+impl<O: Order> BlockPolicy<O> {
+    pub(super) fn of(ground: &Ground, order: O) -> Self {
+        Self {
+            blocks: Blocks::new(ground),
+            order,
+        }
+    }
+}
+
+impl<O: Order> Policy for BlockPolicy<O> {
+    fn inserted(&mut self, page: PageId, by: Option<Access>) {
+        let had = self.blocks.is_in(page);
+        let block = self.blocks.add(page);
+        self.order.used(&mut self.blocks, block, by, had);
+    }
+
+    fn touched(&mut self, page: PageId, access: Access) {
+        self.inserted(page, Some(access));
+    }
+
+    fn removed(&mut self, page: PageId) {
+        if let Some(block) = self.blocks.remove(page) {
+            self.order.shrunk(&mut self.blocks, block);
+        }
+    }
+
+    fn propose(&mut self) -> Option<Proposal> {
+        self.blocks.propose(|blocks| self.order.victim(blocks))
+    }
+
+    fn leaves_with_next(&self) -> bool {
+        self.blocks.is_leaving()
+    }
+
+    fn pads_blocks(&self) -> bool {
+        O::PADS
+    }
+
+    fn relocated(&mut self, from: PageId, to: PageId) {
+        let was_in = self.blocks.is_in(from);
+        self.removed(from);
+        self.removed(to);
+        if was_in {
+            self.inserted(to, None);
+        }
     }
 }

@@ -5,75 +5,53 @@
 //! the MRU end. *LRU compensation*: a block of which all pages are in RAM once a write has brought in
 //! the last is not expected to be written soon, and goes to the LRU end. *Page padding*: before a
 //! block with dirty pages is written, its other pages are read, so that the block is written whole.
-//! A policy reads and writes nothing: [`Policy::pads_blocks`] asks the executor for it. The simulator
+//! A policy reads and writes nothing: [`Order::PADS`] asks the executor for it. The simulator
 //! does it; the live pager writes what leaves together into a fresh cluster, with no old block to
 //! merge, and has nothing to pad.
 
-use super::blocks::{BLOCK_PAGES, Blocks};
-use super::{Ground, Policy, Proposal};
+use super::Ground;
+use super::blocks::{BLOCK_PAGES, Block, BlockPolicy, Blocks, Order};
 use crate::event::Access;
-use crate::ids::PageId;
 
 const STACK: u32 = 0;
 
 /// The blocks, that written last at the head.
-pub(super) struct Bplru {
-    blocks: Blocks,
-}
+pub(super) struct ByWrite;
+
+/// The policy.
+pub(super) type Bplru = BlockPolicy<ByWrite>;
 
 impl Bplru {
     pub(super) fn new(ground: &Ground) -> Self {
-        Self {
-            blocks: Blocks::new(ground),
-        }
+        Self::of(ground, ByWrite)
     }
 }
 
-impl Policy for Bplru {
-    fn inserted(&mut self, page: PageId, by: Option<Access>) {
-        let had = self.blocks.is_in(page);
-        let block = self.blocks.add(page);
-        if by == Some(Access::Write) && !had && self.blocks.len(block) == BLOCK_PAGES {
-            self.blocks.list_last(block, STACK);
-        } else if by == Some(Access::Write) || self.blocks.list_of(block).is_none() {
-            self.blocks.list(block, STACK);
+impl Order for ByWrite {
+    const PADS: bool = true;
+
+    fn used(&self, blocks: &mut Blocks, block: Block, by: Option<Access>, had: bool) {
+        if by == Some(Access::Write) && !had && blocks.len(block) == BLOCK_PAGES {
+            blocks.list_last(block, STACK);
+        } else if by == Some(Access::Write) || blocks.list_of(block).is_none() {
+            blocks.list(block, STACK);
         }
     }
 
-    fn touched(&mut self, page: PageId, access: Access) {
-        self.inserted(page, Some(access));
-    }
-
-    fn removed(&mut self, page: PageId) {
+    fn shrunk(&self, _blocks: &mut Blocks, _block: Block) {
         // A block that is left with pages stays where it is.
-        self.blocks.remove(page);
     }
 
-    fn propose(&mut self) -> Option<Proposal> {
-        self.blocks.propose(|blocks| blocks.oldest(STACK))
-    }
-
-    fn leaves_with_next(&self) -> bool {
-        self.blocks.is_leaving()
-    }
-
-    fn pads_blocks(&self) -> bool {
-        true
-    }
-
-    fn relocated(&mut self, from: PageId, to: PageId) {
-        let was_in = self.blocks.is_in(from);
-        self.removed(from);
-        self.removed(to);
-        if was_in {
-            self.inserted(to, None);
-        }
+    fn victim(&self, blocks: &Blocks) -> Option<Block> {
+        blocks.oldest(STACK)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ids::PageId;
+    use crate::policy::{Policy, Proposal};
 
     fn victims(bplru: &mut Bplru) -> Vec<u32> {
         let next = || match bplru.propose()? {

@@ -5,76 +5,55 @@
 //! tenth unless asked otherwise; what leaves it at the tail is filed by size. Only if nothing is filed
 //! does the oldest of the recent ones leave.
 
-use super::blocks::Blocks;
+use super::Ground;
+use super::blocks::{Block, BlockPolicy, Blocks, Order};
 use super::window::MILLION;
-use super::{Ground, Policy, Proposal};
 use crate::event::Access;
-use crate::ids::PageId;
 
 const RECENT: u32 = 0;
 
-/// The blocks.
-pub(super) struct Clc {
-    blocks: Blocks,
+/// Blocks in a list by recency, and behind it by size.
+pub(super) struct ByRecencyAndSize {
     share: u32,
 }
+
+/// The policy.
+pub(super) type Clc = BlockPolicy<ByRecencyAndSize>;
 
 impl Clc {
     /// `share` parts in a million of the blocks are recent.
     pub(super) fn new(ground: &Ground, share: u32) -> Self {
-        Self {
-            blocks: Blocks::new(ground),
-            share,
-        }
+        Self::of(ground, ByRecencyAndSize { share })
     }
 }
 
-impl Policy for Clc {
-    fn inserted(&mut self, page: PageId, _by: Option<Access>) {
-        let block = self.blocks.add(page);
-        self.blocks.list(block, RECENT);
-        let share = u64::from(self.blocks.listed()) * u64::from(self.share) / u64::from(MILLION);
-        while u64::from(self.blocks.list_len(RECENT)) > share.max(1)
-            && let Some(block) = self.blocks.oldest(RECENT)
+impl Order for ByRecencyAndSize {
+    fn used(&self, blocks: &mut Blocks, block: Block, _by: Option<Access>, _had: bool) {
+        blocks.list(block, RECENT);
+        let share = u64::from(blocks.listed()) * u64::from(self.share) / u64::from(MILLION);
+        while u64::from(blocks.list_len(RECENT)) > share.max(1)
+            && let Some(block) = blocks.oldest(RECENT)
         {
-            self.blocks.list(block, self.blocks.len(block));
+            blocks.list(block, blocks.len(block));
         }
     }
 
-    fn touched(&mut self, page: PageId, access: Access) {
-        self.inserted(page, Some(access));
-    }
-
-    fn removed(&mut self, page: PageId) {
-        if let Some(block) = self.blocks.remove(page)
-            && self.blocks.list_of(block) != Some(RECENT)
-        {
-            self.blocks.list_last(block, self.blocks.len(block));
+    fn shrunk(&self, blocks: &mut Blocks, block: Block) {
+        if blocks.list_of(block) != Some(RECENT) {
+            blocks.list_last(block, blocks.len(block));
         }
     }
 
-    fn propose(&mut self) -> Option<Proposal> {
-        self.blocks
-            .propose(|blocks| blocks.largest().or(blocks.oldest(RECENT)))
-    }
-
-    fn leaves_with_next(&self) -> bool {
-        self.blocks.is_leaving()
-    }
-
-    fn relocated(&mut self, from: PageId, to: PageId) {
-        let was_in = self.blocks.is_in(from);
-        self.removed(from);
-        self.removed(to);
-        if was_in {
-            self.inserted(to, None);
-        }
+    fn victim(&self, blocks: &Blocks) -> Option<Block> {
+        blocks.largest().or(blocks.oldest(RECENT))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ids::PageId;
+    use crate::policy::{Policy, Proposal};
 
     #[test]
     fn the_largest_block_leaves_unless_it_was_just_used() {

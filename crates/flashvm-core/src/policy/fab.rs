@@ -1,61 +1,41 @@
 //! FAB: the flash block with the most pages in RAM leaves, as a whole (Jo, Kang, Park, Kim and Lee
 //! 2006; CRAW paper, II.B). Of several, the one that was used the longest ago.
 
-use super::blocks::Blocks;
-use super::{Ground, Policy, Proposal};
+use super::Ground;
+use super::blocks::{Block, BlockPolicy, Blocks, Order};
 use crate::event::Access;
-use crate::ids::PageId;
 
 /// Blocks in lists by their number of pages.
-pub(super) struct Fab {
-    blocks: Blocks,
-}
+pub(super) struct BySize;
+
+/// The policy.
+pub(super) type Fab = BlockPolicy<BySize>;
 
 impl Fab {
     pub(super) fn new(ground: &Ground) -> Self {
-        Self {
-            blocks: Blocks::new(ground),
-        }
+        Self::of(ground, BySize)
     }
 }
 
-impl Policy for Fab {
-    fn inserted(&mut self, page: PageId, _by: Option<Access>) {
-        let block = self.blocks.add(page);
-        self.blocks.list(block, self.blocks.len(block));
+impl Order for BySize {
+    fn used(&self, blocks: &mut Blocks, block: Block, _by: Option<Access>, _had: bool) {
+        blocks.list(block, blocks.len(block));
     }
 
-    fn touched(&mut self, page: PageId, access: Access) {
-        self.inserted(page, Some(access));
+    fn shrunk(&self, blocks: &mut Blocks, block: Block) {
+        blocks.list_last(block, blocks.len(block));
     }
 
-    fn removed(&mut self, page: PageId) {
-        if let Some(block) = self.blocks.remove(page) {
-            self.blocks.list_last(block, self.blocks.len(block));
-        }
-    }
-
-    fn propose(&mut self) -> Option<Proposal> {
-        self.blocks.propose(Blocks::largest)
-    }
-
-    fn leaves_with_next(&self) -> bool {
-        self.blocks.is_leaving()
-    }
-
-    fn relocated(&mut self, from: PageId, to: PageId) {
-        let was_in = self.blocks.is_in(from);
-        self.removed(from);
-        self.removed(to);
-        if was_in {
-            self.inserted(to, None);
-        }
+    fn victim(&self, blocks: &Blocks) -> Option<Block> {
+        blocks.largest()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ids::PageId;
+    use crate::policy::{Policy, Proposal};
 
     #[test]
     fn the_largest_block_leaves_as_a_whole() {

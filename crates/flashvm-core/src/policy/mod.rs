@@ -18,6 +18,7 @@ use crate::event::Access;
 use crate::ids::{Nanos, PageId};
 use std::sync::Arc;
 
+mod adaptive;
 mod arc;
 mod blocks;
 mod bplru;

@@ -1,0 +1,70 @@
+//! What ARC and CAR share: T1 for pages seen once and T2 for pages seen more often, B1 and B2 that
+//! remember what left them, and T1's target `p`, which hits in the history move (Megiddo and Modha,
+//! FAST 2003, Figure 4; Bansal and Modha, FAST 2004, Figure 2).
+
+use super::lists::{Lists, Place};
+
+pub(super) const T1: Place = 1;
+pub(super) const T2: Place = 2;
+pub(super) const B1: Place = 3;
+pub(super) const B2: Place = 4;
+
+/// The four lists.
+pub(super) struct Adaptive {
+    pub(super) lists: Lists<4>,
+    /// Frames: c.
+    frames: u32,
+    /// Target size of T1: p.
+    pub(super) target: f64,
+}
+
+impl Adaptive {
+    pub(super) fn new(pages: u32) -> Self {
+        Self {
+            lists: Lists::new(pages),
+            frames: 1,
+            target: 0.0,
+        }
+    }
+
+    /// There are so many frames now.
+    pub(super) fn resize(&mut self, frames: u32) {
+        self.frames = frames;
+        self.target = self.target.min(f64::from(frames));
+        while self.lists.len(B1) + self.lists.len(B2) > frames {
+            let longer = if self.lists.len(B1) > self.lists.len(B2) {
+                B1
+            } else {
+                B2
+            };
+            self.lists.pop(longer);
+        }
+    }
+
+    /// A page that is wanted was found at `place`: one of B1 lets T1's target grow, one of B2 lets it
+    /// shrink, by the other history's size in terms of that one's.
+    pub(super) fn learn(&mut self, place: Place) {
+        let len = |place| f64::from(self.lists.len(place));
+        match place {
+            B1 => {
+                let step = (len(B2) / len(B1)).max(1.0);
+                self.target = (self.target + step).min(f64::from(self.frames));
+            }
+            B2 => {
+                let step = (len(B1) / len(B2)).max(1.0);
+                self.target = (self.target - step).max(0.0);
+            }
+            _ => {}
+        }
+    }
+
+    /// Makes room in the history for a page that is in neither part of it.
+    pub(super) fn forget_oldest(&mut self) {
+        let len = |place| self.lists.len(place);
+        if len(T1) + len(B1) >= self.frames {
+            self.lists.pop(B1);
+        } else if len(T1) + len(T2) + len(B1) + len(B2) >= self.frames.saturating_mul(2) {
+            self.lists.pop(B2);
+        }
+    }
+}
