@@ -2,6 +2,9 @@
  * threads of the parent go on rewriting; then vfork with exec, posix_spawn and popen, where the
  * child program is this program again and pages on its own account.
  *
+ * forking: one thread does nothing but fork, while others fill memory that is absent, holds zeros or is
+ * on flash: their faults come while the pager cannot do all that it does at other times.
+ *
  * What a page must hold is a function of which process looks: even pages carry one generation, odd
  * ones another, both on the stack of the process, which a fork copies.
  */
@@ -243,4 +246,53 @@ void part_fork(void)
 		MUST(PART, pthread_join(writer[i], NULL) == 0);
 	verify_all(&v);
 	munmap(data, page_count * PAGE);
+}
+
+static _Atomic bool forking_over;
+
+/* Takes a few pages through zeros, numbers and out of RAM, again and again. */
+static void *filler_thread(void *index)
+{
+	enum { PAGES = 128, STEP = 37 };
+	struct rng r = rng_new(700 + (intptr_t)index);
+	uint8_t *mine = managed(PAGES * PAGE);
+	for (uint64_t generation = 1; !forking_over; generation++) {
+		switch (rng_below(&r, 3)) {
+		case 0:
+			memset(mine, 0, PAGES * PAGE);
+			break;
+		case 1:
+			MUST("forking", madvise(mine, PAGES * PAGE, MADV_DONTNEED) == 0);
+			break;
+		}
+		madvise(mine, PAGES * PAGE, MADV_PAGEOUT);
+		usleep(300);
+		for (size_t i = 0; i < PAGES; i++)
+			page_stamp(mine + i * STEP % PAGES * PAGE, i * STEP % PAGES, generation);
+		madvise(mine, PAGES * PAGE, MADV_PAGEOUT);
+		usleep(300);
+		for (size_t i = 0; i < PAGES; i++)
+			page_check("forking", mine + i * PAGE, i, generation);
+	}
+	munmap(mine, PAGES * PAGE);
+	return NULL;
+}
+
+void part_forking(void)
+{
+	struct deadline until = deadline_new();
+	pthread_t filler[64];
+	forking_over = false;
+	for (intptr_t i = 0; i < opt.threads; i++)
+		MUST("forking", pthread_create(&filler[i], NULL, filler_thread, (void *)i) == 0);
+	do {
+		pid_t child = fork();
+		MUST("forking", child >= 0);
+		if (child == 0)
+			_exit(0);
+		expect_status("forking", child, 0);
+	} while (!deadline_passed(&until));
+	forking_over = true;
+	for (int i = 0; i < opt.threads; i++)
+		MUST("forking", pthread_join(filler[i], NULL) == 0);
 }

@@ -23,7 +23,7 @@ static const struct {
 } parts[] = {
 	{"rewrite", part_rewrite}, {"zero", part_zero},	      {"fork", part_fork},
 	{"syscalls", part_syscalls}, {"remap", part_remap},   {"signals", part_signals},
-	{"protect", part_protect},
+	{"forking", part_forking}, {"protect", part_protect},
 	{"guard", part_guard},
 	{"alloc", part_alloc},	   {"threads", part_threads}, {"exit", part_exit},
 	{"table", part_table},

@@ -101,6 +101,7 @@ void part_protect(void);
 void part_guard(void);
 void part_zero(void);
 void part_fork(void);
+void part_forking(void);
 void part_syscalls(void);
 void part_remap(void);
 void part_signals(void);

@@ -141,7 +141,7 @@ macro_rules! parts {
 }
 
 parts!(
-    rewrite, zero, syscalls, remap, protect, guard, signals, alloc, threads, exit, table
+    rewrite, zero, syscalls, forking, remap, protect, guard, signals, alloc, threads, exit, table
 );
 
 #[test]
@@ -154,7 +154,7 @@ const WITHOUT_MOVE: &[&str] = &["--no-move", "--fault", "inline"];
 
 #[test]
 fn without_move() {
-    let parts = "rewrite,zero,syscalls,fork,remap,protect,guard,alloc";
+    let parts = "rewrite,zero,syscalls,fork,forking,remap,protect,guard,alloc";
     torture("without_move", parts, WITHOUT_MOVE);
 }
 
@@ -168,7 +168,7 @@ fn table_without_move() {
 fn without_io_uring() {
     torture(
         "without_io_uring",
-        "rewrite,fork,syscalls,remap",
+        "rewrite,fork,forking,syscalls,remap",
         &["--no-uring"],
     );
 }

@@ -349,7 +349,13 @@ impl Pager {
                 Err(Errno::AGAIN) if placed > 0 => {}
                 Err(Errno::AGAIN) => break,
                 Err(Errno::EXIST) => {
-                    // Somebody else's fault on the same page, resolved already.
+                    // Resolved already, while a fork had the engine frozen, and so that the program
+                    // could store to it: what it holds is not what would have been put there.
+                    if protect {
+                        core.events.push_back(Event::WriteProtectFault {
+                            page: first.plus(done),
+                        });
+                    }
                     let _ = uffd.wake(base + done as usize * PAGE_SIZE, PAGE_SIZE);
                     done += 1;
                 }
