@@ -361,10 +361,9 @@ impl Pager {
             let faults = faults.clone();
             faults.filter(move |fault| fault.is_stopped_store() == stopped)
         };
+        core.resolved_already.extend(of(false).map(Resolved::page));
         for fault in of(true).chain(of(false)) {
-            core.resolved_already = Some(fault.page());
             self.apply(core, fault.event());
-            core.resolved_already = None;
         }
     }
 

@@ -351,10 +351,10 @@ impl Pager {
                 Err(Errno::EXIST) => {
                     // Resolved already, while a fork had the engine frozen, and so that the program
                     // could store to it: what it holds is not what would have been put there.
+                    let page = first.plus(done);
+                    core.resolved_already.remove(&page);
                     if protect {
-                        core.events.push_back(Event::WriteProtectFault {
-                            page: first.plus(done),
-                        });
+                        core.events.push_back(Event::WriteProtectFault { page });
                     }
                     let _ = uffd.wake(base + done as usize * PAGE_SIZE, PAGE_SIZE);
                     done += 1;
@@ -548,7 +548,7 @@ impl Pager {
                 }
                 Err(Errno::AGAIN) => {}
                 Err(Errno::SRCH) => return false,
-                Err(Errno::EXIST) if core.resolved_already == Some(page) => {
+                Err(Errno::EXIST) if core.resolved_already.remove(&page) => {
                     self.drop_shadow(page);
                     return false;
                 }

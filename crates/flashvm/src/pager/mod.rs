@@ -59,7 +59,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 use rustix::mm::ProtFlags;
 use rustix_futex_sync::{Condvar, Mutex, MutexGuard};
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
@@ -170,8 +170,9 @@ struct Core {
     /// A fork is about to happen: start nothing.
     freeze: Freeze,
     fork: Option<fork::Fork>,
-    /// After a fork: this page was put in the region while the engine was frozen.
-    resolved_already: Option<PageId>,
+    /// After a fork: these pages were put in the region while the engine was frozen, and it is yet to
+    /// have them there. A fault may wait for a frame.
+    resolved_already: HashSet<PageId>,
     recorder: Option<record::Recorder>,
     tracer: Option<record::Tracer>,
     limit: u32,
@@ -314,7 +315,7 @@ pub fn start(inheritance: Inheritance) -> Result<&'static Pager, Error> {
         waiting: Vec::with_capacity(64),
         freeze: Freeze::No,
         fork: None,
-        resolved_already: None,
+        resolved_already: HashSet::new(),
         recorder,
         tracer,
         limit: 0,
