@@ -336,6 +336,15 @@ static void *remap_thread(void *index)
 	return NULL;
 }
 
+/* Takes the gaps between mappings. The kernel puts a mapping into the highest one that it fits: now
+ * that may be a hole in managed memory, however short-lived, which must not be there. */
+static void fill_gaps(void)
+{
+	for (int i = 0; i < 4000; i++)
+		MUST(PART, mmap(NULL, (size_t)PAGE << i % 8, PROT_NONE,
+				MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0) != MAP_FAILED);
+}
+
 void part_remap(void)
 {
 	char name[] = "/tmp/torture-XXXXXX";
@@ -349,6 +358,7 @@ void part_remap(void)
 	struct sigaction action = {.sa_flags = SA_SIGINFO | SA_NODEFER}, segv, bus;
 	action.sa_sigaction = on_segv;
 	MUST(PART, sigaction(SIGSEGV, &action, &segv) == 0 && sigaction(SIGBUS, &action, &bus) == 0);
+	fill_gaps();
 	until = deadline_new();
 	run_threads(PART, opt.threads, remap_thread);
 	MUST(PART, sigaction(SIGSEGV, &segv, NULL) == 0 && sigaction(SIGBUS, &bus, NULL) == 0);

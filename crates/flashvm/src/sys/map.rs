@@ -27,22 +27,30 @@ pub(crate) fn map_fixed(start: usize, len: usize, prot: ProtFlags) -> Result<(),
     Ok(())
 }
 
-/// Moves a mapping of the kernel's to `new`, whatever lies there (`mremap`).
+/// Moves a mapping of the kernel's to `new`, whatever lies there (`mremap`). What it leaves behind is
+/// mapped still, without its contents: never is there a hole, in which the kernel could put what another
+/// thread maps at that moment. For that it goes by way of a place of the kernel's choice, as no single
+/// call leaves something behind and changes the length.
 pub(crate) fn move_mapping(
     old: usize,
     len: usize,
     new: usize,
     new_len: usize,
 ) -> Result<(), Errno> {
-    let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+    let len = len.next_multiple_of(PAGE_SIZE);
+    let aside = mremap(old, len, len, libc::MREMAP_DONTUNMAP, 0)?;
+    mremap(aside, len, new_len, libc::MREMAP_FIXED, new)
+        // Where it came from nothing has changed: back it goes.
+        .inspect_err(|_| {
+            let _ = mremap(aside, len, len, libc::MREMAP_FIXED, old);
+        })
+        .map(|_| ())
+}
+
+fn mremap(old: usize, len: usize, new_len: usize, flags: i32, new: usize) -> Result<usize, Errno> {
+    let flags = (libc::MREMAP_MAYMOVE | flags) as usize;
     // SAFETY: the program asked for this, of ranges that are its own.
-    let moved = unsafe {
-        raw::syscall(
-            libc::SYS_mremap,
-            [old, len, new_len, flags as usize, new, 0],
-        )
-    };
-    raw::result(moved).map(|_| ())
+    raw::result(unsafe { raw::syscall(libc::SYS_mremap, [old, len, new_len, flags, new, 0]) })
 }
 
 /// Keeps a range out of core dumps: it is far larger than what it holds.
