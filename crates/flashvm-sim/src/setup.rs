@@ -1,7 +1,7 @@
 //! A device by name: the model, what it is made of, and the scheduler in front of it.
 
 use crate::device::nand::{GeometryError, NandOptions};
-use crate::device::{ModelKind, ModelOptions};
+use crate::device::{DeviceModel, ModelKind, ModelOptions};
 use crate::scheduler::{BlockQueue, SchedulerKind};
 
 /// What kind of device a simulation runs on.
@@ -26,17 +26,24 @@ impl Device {
         }
     }
 
-    /// A fresh device of `pages` pages.
+    /// A fresh device of `pages` pages, behind its scheduler.
     ///
     /// # Errors
     /// If there can be no such device.
     pub fn build(&self, pages: u32, seed: u64) -> Result<BlockQueue, GeometryError> {
-        let options = ModelOptions {
+        Ok(BlockQueue::new(self.bare(pages, seed)?, self.scheduler))
+    }
+
+    /// A fresh device of `pages` pages, without the scheduler.
+    ///
+    /// # Errors
+    /// If there can be no such device.
+    pub fn bare(&self, pages: u32, seed: u64) -> Result<Box<dyn DeviceModel>, GeometryError> {
+        self.model.build(&ModelOptions {
             pages,
             seed,
             nand: self.nand.clone(),
-        };
-        Ok(BlockQueue::new(self.model.build(&options)?, self.scheduler))
+        })
     }
 }
 

@@ -349,8 +349,8 @@ fn seccomp(open: bool) -> Check {
 
 fn io_uring() -> Check {
     let slower = "without it, reads and writes take a thread each";
-    match io_uring::IoUring::new(4) {
-        Ok(_) => good("io_uring", "works"),
+    match machine::io_uring() {
+        Ok(()) => good("io_uring", "works"),
         Err(e) => {
             let disabled = machine::number(Path::new("/proc/sys/kernel/io_uring_disabled"));
             let remedy = match disabled {

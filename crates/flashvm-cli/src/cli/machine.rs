@@ -118,8 +118,11 @@ pub(crate) fn temporary_folder() -> Result<PathBuf, Refusal> {
 }
 
 /// Whether the kernel lets us have io_uring: a filter that stops us stops our children too.
-pub(crate) fn has_io_uring() -> bool {
-    io_uring::IoUring::new(4).is_ok()
+///
+/// # Errors
+/// What the kernel says.
+pub(crate) fn io_uring() -> std::io::Result<()> {
+    io_uring::IoUring::new(4).map(|_| ())
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use super::refusal::Refusal;
 use flashvm::control::{Asked, Control, ModelSettings, Work};
 use flashvm_core::Nanos;
 use flashvm_sim::device::{Discards, InOrder, Range, Request, Wear};
-use flashvm_sim::{Device, DeviceModel, ModelOptions};
+use flashvm_sim::Device;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,6 +16,8 @@ use std::time::Duration;
 const IDLE: Duration = Duration::from_millis(250);
 /// Pages of a device that is built to see whether there can be such a one.
 const TRIAL_PAGES: u32 = 1 << 12;
+/// Of what a device leaves to chance.
+const SEED: u64 = 0;
 
 /// A device model that was asked for.
 #[derive(Clone, Debug)]
@@ -31,7 +33,8 @@ impl Modelled {
     /// The device that `--device-model` names, if there can be such a one.
     pub(crate) fn named(name: &str) -> Result<Self, Refusal> {
         let device = device::named("--device-model", name)?;
-        let model = build(&device, TRIAL_PAGES)
+        let model = device
+            .bare(TRIAL_PAGES, SEED)
             .map_err(|e| Refusal::new(format!("--device-model {name}: {e}")))?;
         Ok(Self {
             discards: model.discards() != Discards::Refused,
@@ -50,7 +53,9 @@ impl Modelled {
     /// A fresh device as large as the store of a run.
     pub(crate) fn attend(self, control: Control) -> Result<Attendant, Refusal> {
         let slots = control.store_slots();
-        let model = build(&self.device, slots)
+        let model = self
+            .device
+            .bare(slots, SEED)
             .map_err(|e| Refusal::new(format!("--device-model {}: {e}", self.device.model)))?;
         Ok(Attendant {
             control,
@@ -58,14 +63,6 @@ impl Modelled {
             parts: HashMap::new(),
         })
     }
-}
-
-fn build(device: &Device, pages: u32) -> Result<Box<dyn DeviceModel>, String> {
-    let options = ModelOptions {
-        nand: device.nand.clone(),
-        ..ModelOptions::of_pages(pages)
-    };
-    device.model.build(&options).map_err(|e| e.to_string())
 }
 
 /// A device, and whom it serves.

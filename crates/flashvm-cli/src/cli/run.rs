@@ -208,7 +208,7 @@ fn settings(options: &RunOptions) -> Result<RunSettings, Refusal> {
         record: options.test.record.clone(),
         trace: None,
         no_move: options.test.no_move,
-        no_uring: options.test.no_uring || !machine::has_io_uring(),
+        no_uring: options.test.no_uring || machine::io_uring().is_err(),
         chameleon,
     })
 }

@@ -4,6 +4,7 @@ use super::refusal::Refusal;
 use super::supervise::{End, Outcome};
 use super::units::{Size, count, latency};
 use flashvm::control::{Control, Histogram, StatsSnapshot};
+use flashvm_sim::device::Wear;
 use serde::Serialize;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -128,37 +129,10 @@ struct Discard {
 #[derive(Debug, Serialize)]
 struct DeviceModel<'a> {
     model: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    write_amplification: Option<f64>,
     #[serde(flatten)]
-    wear: Option<Wear>,
-}
-
-#[derive(Debug, Serialize)]
-struct Wear {
-    host_writes: u64,
-    copies: u64,
-    map_writes: u64,
-    write_amplification: f64,
-    erase_min: u32,
-    erase_mean: f64,
-    erase_max: u32,
-    free_blocks: u32,
-    bad_blocks: u32,
-}
-
-impl From<&flashvm_sim::device::Wear> for Wear {
-    fn from(wear: &flashvm_sim::device::Wear) -> Self {
-        Self {
-            host_writes: wear.host_writes,
-            copies: wear.copies,
-            map_writes: wear.map_writes,
-            write_amplification: wear.write_amplification(),
-            erase_min: wear.erase_min,
-            erase_mean: wear.erase_mean,
-            erase_max: wear.erase_max,
-            free_blocks: wear.free_blocks,
-            bad_blocks: wear.bad_blocks,
-        }
-    }
+    wear: Option<&'a Wear>,
 }
 
 /// What the settings were called.
@@ -360,7 +334,8 @@ impl StatsFile {
                 elapsed_s: outcome.elapsed.as_secs_f64(),
                 device_model: names.device.as_deref().map(|model| DeviceModel {
                     model,
-                    wear: outcome.wear.as_ref().map(Wear::from),
+                    write_amplification: outcome.wear.as_ref().map(Wear::write_amplification),
+                    wear: outcome.wear.as_ref(),
                 }),
                 figures: figures(&totals(outcome, control), names),
             },

@@ -22,6 +22,7 @@ pub use registry::{ModelInfo, ModelKind, ModelOptions, UnknownModel};
 
 use flashvm_core::Nanos;
 use flashvm_core::policy::Costs;
+use serde::Serialize;
 
 /// Pages of the erase block of FlashVM's devices: 128 KiB (5.3.1).
 pub const ERASE_BLOCK_PAGES: u32 = 32;
@@ -95,7 +96,7 @@ pub enum Discards {
 }
 
 /// What writing has done to a device since it was made; erases since its flash was new.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Wear {
     /// Pages that the host wrote.
     pub host_writes: u64,

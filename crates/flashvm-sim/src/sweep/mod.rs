@@ -17,7 +17,7 @@ pub use ram::{Counts, Sight};
 pub use references::References;
 pub use size::{MemorySize, SizeError, TooSmall};
 
-use crate::device::{ModelOptions, nand::GeometryError, page_costs};
+use crate::device::{nand::GeometryError, page_costs};
 use crate::setup::Device;
 use crate::trace::TraceError;
 use flashvm_core::policy::{BLOCK_PAGES, Ground, Policy, PolicySpec};
@@ -183,14 +183,10 @@ impl<'a> Material<'a> {
     ) -> Result<Figures, SweepError> {
         let begin = Instant::now();
         let places = self.references.places();
-        let options = ModelOptions {
-            pages: places.iter().max().map_or(BLOCK_PAGES, |place| {
-                (place + 1).next_multiple_of(BLOCK_PAGES)
-            }),
-            seed: SEED,
-            nand: self.device.nand.clone(),
-        };
-        let build = || self.device.model.build(&options);
+        let device_pages = places.iter().max().map_or(BLOCK_PAGES, |place| {
+            (place + 1).next_multiple_of(BLOCK_PAGES)
+        });
+        let build = || self.device.bare(device_pages, SEED);
         let ground = Ground {
             pages: self.references.pages(),
             places: Some(places.clone()),

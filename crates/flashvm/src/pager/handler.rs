@@ -54,8 +54,6 @@ impl Pager {
             self.demand.open_wanted();
             if let Some(io) = &mut io {
                 io.reap(&mut completions);
-            } else if let Some(range) = self.wants_reads() {
-                io = Some(self.open_io(Some(range)));
             }
             ended.clear();
             ended.extend(completions.drain(..).map(|c| self.verify(c)));
@@ -66,6 +64,7 @@ impl Pager {
                 self.read_ended(&mut core, read);
             }
             let mut busy = !ended.is_empty();
+            let mut without_queue = None;
             match core.freeze {
                 Freeze::No => {
                     if listens {
@@ -84,14 +83,14 @@ impl Pager {
                     }
                     self.retry_parked(&mut core);
                     self.handle_events(&mut core);
-                    busy |= !self.start_reads(&mut core, io.as_mut());
+                    without_queue = self.start_reads(&mut core, io.as_mut());
                     self.hand_over(&mut core, true);
                 }
                 Freeze::Quiescing => {
                     self.retry_parked(&mut core);
                     self.handle_events(&mut core);
                     // Reads that the engine has asked for have to end, and so to start.
-                    busy |= !self.start_reads(&mut core, io.as_mut());
+                    without_queue = self.start_reads(&mut core, io.as_mut());
                     if core.is_quiet() {
                         self.changed.notify_all();
                     }
@@ -116,6 +115,10 @@ impl Pager {
             }
             drop(core);
 
+            if let Some(buffers) = without_queue {
+                io = Some(self.open_io(Some(buffers)));
+                busy = true;
+            }
             if let Some(io) = &mut io {
                 io.submit();
             }
@@ -216,17 +219,11 @@ impl Pager {
         self.apply(core, Event::Discard { first, count });
     }
 
-    /// The read buffers, if reads wait to be started.
-    fn wants_reads(&self) -> Option<(usize, usize)> {
-        let mut core = self.core.lock();
-        (!core.to_read.is_empty()).then(|| self.buffers(&mut core).range())
-    }
-
-    /// Gives buffers to reads that wait to be started, as far as there are any. False: there is no
-    /// queue for them yet.
-    fn start_reads(&self, core: &mut Core, io: Option<&mut FlashIo>) -> bool {
+    /// Gives buffers to reads that wait to be started, as far as there are any. Where they are, if
+    /// reads wait and there is no queue for them yet.
+    fn start_reads(&self, core: &mut Core, io: Option<&mut FlashIo>) -> Option<(usize, usize)> {
         let Some(io) = io else {
-            return core.to_read.is_empty();
+            return (!core.to_read.is_empty()).then(|| self.buffers(core).range());
         };
         while let Some(&Action::Read {
             io: id,
@@ -254,7 +251,7 @@ impl Pager {
                 len: count * PAGE_SIZE as u32,
             });
         }
-        true
+        None
     }
 
     /// Opens a queue of requests to the store. `buffers` is where reads go. Nothing may be locked.
