@@ -138,6 +138,17 @@ impl Core {
         (Svmp(start), last - start + 1)
     }
 
+    /// Whether lifting a range makes two mappings of one, and there is no budget for another.
+    fn must_not_split(&self, first: Svmp, count: u32) -> bool {
+        let frame = |page: Svmp| self.table.get(page).1.frame().map(|frame| frame.0);
+        let last = Svmp(first.0 + count - 1);
+        let before = frame(first).and_then(|frame| frame.checked_sub(1));
+        let after = frame(last).map(|frame| frame + 1);
+        self.overlays.count >= self.overlays.most
+            && self.shows(first.0.checked_sub(1), before)
+            && self.shows(last.0.checked_add(1), after)
+    }
+
     /// Notes that a page is shown.
     fn note_shown(&mut self, page: Svmp, frame: FrameId) {
         self.overlays.count = self.overlays.count + 1 - self.merges(page, frame);
@@ -201,6 +212,12 @@ impl Chameleon {
     /// Lifts pages one after the other with one call. All of them are mapped or have nothing there.
     pub(super) fn lift_run(&self, core: &mut Core, pager: &Pager, first: Svmp, count: u32) {
         let (mut first, mut count) = (first, count);
+        if core.must_not_split(first, count) {
+            let (start, pages) = core.mappings_of(first, count);
+            if (start.0..start.0 + pages).all(|page| !core.pins.holds(Svmp(page))) {
+                (first, count) = (start, pages);
+            }
+        }
         let mut result = self.unmap(first, count);
         if result == Err(Errno::NOMEM) {
             // Its mapping would have to be split, for which there is no room: the whole of it goes.
@@ -251,39 +268,30 @@ impl Chameleon {
         while core.overlays.count > goal && idle < Shape::ALL.len() {
             let shape = Shape::ALL[core.overlays.turn as usize];
             core.overlays.turn = (core.overlays.turn + 1) % Shape::ALL.len() as u8;
-            let mut lifted = 0;
+            idle += 1;
             if core.pages.in_use(shape) {
                 for _ in 0..LIFT_BATCH {
                     let Some(frame) = core.clocks.cool(shape, &core.frames) else {
                         break;
                     };
-                    lifted += self.lift_range(core, pager, frame, shape);
+                    // Also if it was lifted already: what is behind it may not be.
+                    idle = 0;
+                    self.lift_range(core, pager, frame, shape);
                     if core.overlays.count <= goal {
                         return;
                     }
                 }
             }
-            idle = if lifted > 0 { 0 } else { idle + 1 };
         }
     }
 
-    /// Lifts the pages that reach into a range of a frame, but for those that have to stay. How many
-    /// were mapped.
-    pub(super) fn lift_range(
-        &self,
-        core: &mut Core,
-        pager: &Pager,
-        frame: FrameId,
-        range: Shape,
-    ) -> u32 {
-        let mut lifted = 0;
+    /// Lifts the pages that reach into a range of a frame, but for those that have to stay.
+    pub(super) fn lift_range(&self, core: &mut Core, pager: &Pager, frame: FrameId, range: Shape) {
         for shape in core.frames.pages_in(frame, range) {
             let page = Svmp(core.frames.owner(frame, shape));
             if matches!(core.table.get(page).1, Place::Mapped(..)) && !core.pins.holds(page) {
                 self.lift(core, pager, page);
-                lifted += 1;
             }
         }
-        lifted
     }
 }
