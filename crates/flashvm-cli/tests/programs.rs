@@ -47,12 +47,20 @@ fn same_output(test: &str, options: &[&str], program: &[&str]) {
     );
 }
 
+/// Eight times the RAM is not enough for buffers of that size beside the other programs of a pipeline:
+/// whoever asks last would get no memory.
+const ROOM: &str = "--flash-size";
+
 /// Sorts a generated file with a buffer several times the budget, by one and by two threads.
 #[test]
 fn sort() {
     let words = "seq 1 600000 | awk '{ printf \"%08x key %d\\n\", ($1 * 2654435761) % 4294967296, $1 }' \
                  | sort --buffer-size=128M --parallel=2 | cksum";
-    same_output("sort", &["--ram", "16M"], &["sh", "-c", words]);
+    same_output(
+        "sort",
+        &["--ram", "16M", ROOM, "512M"],
+        &["sh", "-c", words],
+    );
 }
 
 const DICTIONARY: &str = "
@@ -107,7 +115,11 @@ fn shell_pipelines() {
     let script = "seq 1 400000 | sort -r --buffer-size=64M | tac | sort -n --buffer-size=64M | md5sum; \
                   { (seq 1 300000 | sort -k1,1r --buffer-size=48M | head -n 3) & \
                   seq 1 10 | xargs -n 2 -P 3 sh -c 'echo $(( $0 + $1 ))'; wait; } | sort -n; exit 7";
-    same_output("shell_pipelines", &["--ram", "32M"], &["sh", "-c", script]);
+    same_output(
+        "shell_pipelines",
+        &["--ram", "32M", ROOM, "1G"],
+        &["sh", "-c", script],
+    );
 }
 
 /// The shell as the supervisor sees it: status of a program that a signal ended.

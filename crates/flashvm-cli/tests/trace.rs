@@ -321,8 +321,21 @@ fn a_run_records_what_its_pagers_see() {
         let folder = folder.path();
         let script = "seq 1 250000 | sort --reverse --buffer-size=64M --parallel=1 | cksum";
         let args = [
-            "run", "--ram", "8M", "--fault", mode, "--stats", "stats", "--trace", "run.fvt", "--",
-            "sh", "-c", script,
+            "run",
+            "--ram",
+            "8M",
+            "--flash-size",
+            "256M",
+            "--fault",
+            mode,
+            "--stats",
+            "stats",
+            "--trace",
+            "run.fvt",
+            "--",
+            "sh",
+            "-c",
+            script,
         ];
         let output = flashvm(folder, &args);
         let errors = String::from_utf8_lossy(&output.stderr).into_owned();

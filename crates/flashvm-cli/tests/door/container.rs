@@ -120,7 +120,20 @@ fn io_uring_is_forbidden() {
         .args(["-c", script])
         .output()
         .expect("a shell");
-    let paged = run(calls, &["run", "--ram", "8M", "--", "sh", "-c", script]);
+    let paged = run(
+        calls,
+        &[
+            "run",
+            "--ram",
+            "8M",
+            "--flash-size",
+            "256M",
+            "--",
+            "sh",
+            "-c",
+            script,
+        ],
+    );
     let said = String::from_utf8_lossy(&paged.stderr);
     assert!(paged.status.success(), "{said}");
     assert_eq!(paged.stdout, bare.stdout, "{said}");

@@ -42,7 +42,9 @@ fn live_runs_replay() {
     for mode in modes {
         let folder = Folder::new();
         let record = folder.path().join("steps").display().to_string();
-        let options = [&["--ram", "8M", "--record", &record], mode].concat();
+        // Room for sort's buffer beside the others: which of them asks first is open.
+        let budget = ["--ram", "8M", "--flash-size", "256M", "--record", &record];
+        let options = [&budget, mode].concat();
         let script = "seq 1 250000 | sort --reverse --buffer-size=64M --parallel=1 | cksum";
         let outcome = flashvm_run(
             TEST,
