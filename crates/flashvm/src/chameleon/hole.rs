@@ -251,39 +251,32 @@ impl Chameleon {
         while core.overlays.count > goal && idle < Shape::ALL.len() {
             let shape = Shape::ALL[core.overlays.turn as usize];
             core.overlays.turn = (core.overlays.turn + 1) % Shape::ALL.len() as u8;
-            let mut lifted = 0;
+            // What turns inactive may be lifted already. There is an end to it: only what is touched turns
+            // active again.
+            let mut turned = 0;
             if core.pages.in_use(shape) {
                 for _ in 0..LIFT_BATCH {
                     let Some(frame) = core.clocks.cool(shape, &core.frames) else {
                         break;
                     };
-                    lifted += self.lift_range(core, pager, frame, shape);
+                    turned += 1;
+                    self.lift_range(core, pager, frame, shape);
                     if core.overlays.count <= goal {
                         return;
                     }
                 }
             }
-            idle = if lifted > 0 { 0 } else { idle + 1 };
+            idle = if turned > 0 { 0 } else { idle + 1 };
         }
     }
 
-    /// Lifts the pages that reach into a range of a frame, but for those that have to stay. How many
-    /// were mapped.
-    pub(super) fn lift_range(
-        &self,
-        core: &mut Core,
-        pager: &Pager,
-        frame: FrameId,
-        range: Shape,
-    ) -> u32 {
-        let mut lifted = 0;
+    /// Lifts the pages that reach into a range of a frame, but for those that have to stay.
+    pub(super) fn lift_range(&self, core: &mut Core, pager: &Pager, frame: FrameId, range: Shape) {
         for shape in core.frames.pages_in(frame, range) {
             let page = Svmp(core.frames.owner(frame, shape));
             if matches!(core.table.get(page).1, Place::Mapped(..)) && !core.pins.holds(page) {
                 self.lift(core, pager, page);
-                lifted += 1;
             }
         }
-        lifted
     }
 }
