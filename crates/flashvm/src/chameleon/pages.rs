@@ -49,6 +49,17 @@ impl PageList {
         self.shape.first_sector()
     }
 
+    /// Hands pages of one shape out.
+    ///
+    /// # Panics
+    /// With more than [`RUN_PAGES`].
+    pub fn hand_out(&mut self, shape: Shape, pages: impl ExactSizeIterator<Item = u32>) {
+        self.shape = shape;
+        self.count = pages.len() as u32;
+        let to = &mut self.pages[..self.count as usize];
+        to.iter_mut().zip(pages).for_each(|(to, page)| *to = page);
+    }
+
     /// Names pages to be given back.
     ///
     /// # Panics
@@ -131,19 +142,14 @@ impl Chameleon {
             turn, free, next, ..
         } = &mut core.pages;
         turn[at] = shape.next();
-        list.shape = shape;
-        list.count = count;
-        let pages = list.pages.iter_mut().take(count as usize);
         if is_new {
-            pages.zip(*next..).for_each(|(to, page)| *to = page);
+            list.hand_out(shape, *next..*next + RUN_PAGES);
             *next += RUN_PAGES;
         } else {
             let free = &mut free[shape.number() as usize];
             let from = free.len() - count as usize;
             // Runs that were taken back together go out together.
-            pages
-                .zip(free.drain(from..))
-                .for_each(|(to, page)| *to = page.0);
+            list.hand_out(shape, free.drain(from..).map(|page| page.0));
         }
         core.pages.shapes |= shape.bit();
         for &page in list.pages() {
