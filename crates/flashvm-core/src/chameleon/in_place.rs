@@ -53,7 +53,7 @@ pub struct InPlace {
     /// By block of the store; `None` for those that are not ours.
     blocks: Vec<Option<Box<Block>>>,
     /// By size.
-    classes: [Class; SIZES.len()],
+    classes: Box<[Class; SIZES.len()]>,
     held: u32,
     pub(super) counters: FlashCounters,
 }
