@@ -4,6 +4,11 @@
  *                                        blocks, with a signal handler that does so too, and forks whose
  *                                        children check what they have
  *        small lost MIB                  blocks through a store that fails: right data or SIGBUS
+ *        small fill BYTES                blocks of that size until there is no more memory: all are right
+ *        small maps LEFT                 the same churn of blocks when the program itself has taken all
+ *                                        mappings that the kernel allows but for so many
+ *        small hole                      mappings at the addresses of small pages go elsewhere, or are refused
+ *        small files                     a limit on file sizes that the pager could not live with is refused
  *        small free HOW                  what must end the program: double, double-small, interior,
  *                                        never, stale
  *
@@ -21,6 +26,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/shm.h>
 #include <sys/time.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -267,6 +274,106 @@ static int main_lost(size_t mib)
 	return 0;
 }
 
+static int main_fill(size_t bytes)
+{
+	count = 1 << 20;
+	slots = shared(count * sizeof *slots);
+	size_t got = 0;
+	for (; got < count && (slots[got].at = malloc(bytes)); got++)
+		fill(slots[got].at, bytes, slots[got].tag = got * 77);
+	if (got == count)
+		DIE("%zu blocks of %zu bytes fit", got, bytes);
+	for (size_t i = 0; i < got; i++)
+		check(slots[i].at, bytes, slots[i].tag, "block");
+	for (size_t i = 0; i < got; i++)
+		free(slots[i].at);
+	if (!malloc(bytes))
+		DIE("no memory when all of it is free");
+	printf("small: %zu blocks, all are right\n", got);
+	return 0;
+}
+
+/* Every second page of a shared mapping gets another protection: each is a mapping of its own. */
+static int main_maps(size_t left)
+{
+	size_t allowed = 0;
+	FILE *file = fopen("/proc/sys/vm/max_map_count", "r");
+	if (!file || fscanf(file, "%zu", &allowed) != 1 || allowed > 1 << 20)
+		DIE("vm.max_map_count: %zu", allowed);
+	fclose(file);
+	char *at = shared(allowed * 4096);
+	size_t taken = 0;
+	while (taken + left < allowed && !mprotect(at + taken * 4096, 4096, PROT_READ))
+		taken += 2;
+	count = 24 << 11;
+	slots = shared(count * sizeof *slots);
+	for (size_t i = 0; i < count; i++)
+		if ((slots[i].at = malloc(512)))
+			fill(slots[i].at, 512, slots[i].tag = i * 77);
+	uint64_t r = 1;
+	for (size_t i = 0; i < 2 * count; i++) {
+		struct slot *s = &slots[next(&r) % count];
+		if (s->at) {
+			check(s->at, 512, s->tag, "block");
+			fill(s->at, 512, ++s->tag);
+		}
+	}
+	for (size_t i = 0; i < count; i++)
+		if (slots[i].at)
+			check(slots[i].at, 512, slots[i].tag, "end");
+	printf("small: all checks held beside %zu mappings\n", taken);
+	return 0;
+}
+
+static int main_hole(void)
+{
+	const int anonymous = MAP_PRIVATE | MAP_ANONYMOUS;
+	uint8_t *block = malloc(512);
+	fill(block, 512, 1);
+	/* Where pages will be, and where one is. */
+	for (uint8_t *at = (uint8_t *)((uintptr_t)block & ~(uintptr_t)4095); at < block + (64 << 20); at += 1 << 20) {
+		for (int bytes = 4096; bytes <= 1 << 20; bytes <<= 8) {
+			uint8_t *got = mmap(at, bytes, PROT_READ, anonymous, -1, 0);
+			if (got == MAP_FAILED || (got < block + (1ull << 39) && got + bytes > block))
+				DIE("a mapping of %d bytes wished at %p lies at %p: %m", bytes, (void *)at, (void *)got);
+			munmap(got, bytes);
+			if (mmap(at, bytes, PROT_READ, anonymous | MAP_FIXED, -1, 0) != MAP_FAILED)
+				DIE("a mapping lies at %p", (void *)at);
+			if (mmap(at, bytes, PROT_READ, anonymous | MAP_FIXED_NOREPLACE, -1, 0) != MAP_FAILED)
+				DIE("a mapping lies at %p", (void *)at);
+		}
+		void *other = mmap(NULL, 1 << 20, PROT_READ, anonymous, -1, 0);
+		if (mremap(other, 1 << 20, 1 << 20, MREMAP_MAYMOVE | MREMAP_FIXED, at) != MAP_FAILED)
+			DIE("a mapping was moved to %p", (void *)at);
+		munmap(other, 1 << 20);
+		int segment = shmget(IPC_PRIVATE, 4096, 0600);
+		if (segment >= 0 && shmat(segment, at, 0) != (void *)-1)
+			DIE("a segment lies at %p", (void *)at);
+		shmctl(segment, IPC_RMID, NULL);
+	}
+	for (int i = 0; i < 100000; i++)
+		fill(malloc(512), 512, i);
+	check(block, 512, 1, "block");
+	puts("small: nothing else lies there");
+	return 0;
+}
+
+static int main_files(void)
+{
+	struct rlimit limit;
+	if (getrlimit(RLIMIT_FSIZE, &limit))
+		DIE("getrlimit: %m");
+	limit.rlim_cur = 65536;
+	if (!setrlimit(RLIMIT_FSIZE, &limit) || errno != EPERM)
+		DIE("the limit was set: %m");
+	if (!prlimit(0, RLIMIT_FSIZE, &limit, NULL))
+		DIE("the limit was set");
+	limit.rlim_cur = 1ull << 40;
+	if (setrlimit(RLIMIT_FSIZE, &limit))
+		DIE("a limit that is no obstacle: %m");
+	return main_lost(24);
+}
+
 static int main_free(const char *how)
 {
 	uint8_t *volatile large = malloc(512), *volatile tiny = malloc(24), *volatile at = large;
@@ -293,8 +400,16 @@ int main(int argc, char **argv)
 	}
 	if (argc == 3 && !strcmp(argv[1], "lost"))
 		return main_lost(strtoul(argv[2], NULL, 10));
+	if (argc == 3 && !strcmp(argv[1], "fill"))
+		return main_fill(strtoul(argv[2], NULL, 10));
+	if (argc == 3 && !strcmp(argv[1], "maps"))
+		return main_maps(strtoul(argv[2], NULL, 10));
+	if (argc == 2 && !strcmp(argv[1], "hole"))
+		return main_hole();
+	if (argc == 2 && !strcmp(argv[1], "files"))
+		return main_files();
 	if (argc == 3 && !strcmp(argv[1], "free"))
 		return main_free(argv[2]);
-	dprintf(2, "usage: small churn MIB SECONDS SEED | lost MIB | free HOW\n");
+	dprintf(2, "usage: small churn MIB SECONDS SEED | lost MIB | fill BYTES | maps LEFT | hole | files | free HOW\n");
 	return 2;
 }

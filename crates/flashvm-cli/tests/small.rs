@@ -1,9 +1,12 @@
 //! Small pages (`--granularity 512`): blocks of all sizes under threads, signals and forks, a store that
-//! fails, mappings that run out, and what must end a program. The other live tests run with small pages
+//! fails, mappings, flash and limits that run out, devices with large sectors, and what must end a program. The other live tests run with small pages
 //! where `FLASHVM_TEST_GRANULARITY=512` is set.
 
+#[path = "small/device.rs"]
+mod device;
 mod support;
 
+use device::Device;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
@@ -12,6 +15,7 @@ use support::{Outcome, can_page, flashvm_run, has_program};
 
 const LIMIT: Duration = Duration::from_secs(180);
 const BUDGET: [&str; 6] = ["--ram", "16M", "--flash-size", "1G", "--granularity", "512"];
+const IN_PLACE: [&str; 2] = ["--log-structuring", "off"];
 
 fn seed() -> String {
     std::env::var("FLASHVM_TORTURE_SEED").unwrap_or_else(|_| "20261121".to_owned())
@@ -74,11 +78,32 @@ fn threads_signals_and_forks() {
     churn("threads_signals_and_forks", &[], "48");
 }
 
+/// With log structuring switched off nothing is cleaned, and hardly a byte written beyond what has changed:
+/// pages that are given up while they are written.
+#[test]
+fn in_place() {
+    let Some(outcome) = churn("in_place", &IN_PLACE, "48") else {
+        return;
+    };
+    assert_eq!(outcome.stat("log_bytes_cleaned"), 0, "{}", outcome.stats);
+    let (written, changed) = (outcome.stat("log_bytes_written"), outcome.stat("bytes_out"));
+    assert!(
+        (changed..changed + changed / 100).contains(&written),
+        "{written} of {changed} bytes: {}",
+        outcome.stats
+    );
+}
+
 #[test]
 fn writes_that_fail_are_hidden() {
     const TEST: &str = "writes_that_fail_are_hidden";
     let inject = format!("write=50000,seed={}", seed());
     churn(TEST, &["--inject", &inject], "32");
+    churn(
+        TEST,
+        &[&["--inject", &inject], &IN_PLACE[..]].concat(),
+        "32",
+    );
 }
 
 /// One read in five hundred fails, page-ins and those of the cleaner: they are repeated.
@@ -87,6 +112,11 @@ fn reads_that_fail_are_repeated() {
     const TEST: &str = "reads_that_fail_are_repeated";
     let inject = format!("read=2000,flip=2000,seed={}", seed());
     churn(TEST, &["--inject", &inject], "32");
+    churn(
+        TEST,
+        &[&["--inject", &inject], &IN_PLACE[..]].concat(),
+        "24",
+    );
 }
 
 /// When mappings run out, pages are lifted and new ones go to the page pager: nothing is lost.
@@ -106,6 +136,60 @@ fn few_mappings() {
     assert!((500..=600).contains(&most), "{most}: {}", outcome.stats);
 }
 
+/// The program itself has taken all mappings that the kernel allows, but for some.
+#[test]
+fn no_more_mappings() {
+    const TEST: &str = "no_more_mappings";
+    if !ready(TEST) {
+        return;
+    }
+    for left in [300, 1500] {
+        let words = ["maps", &left.to_string()];
+        let outcome = small(TEST, &[], &words).expect_success(TEST);
+        let most = outcome.stat("overlays_max");
+        assert!(
+            (left / 3..=left).contains(&most),
+            "{most}: {}",
+            outcome.stats
+        );
+    }
+}
+
+/// What a program maps never lies where small pages are, or will be.
+#[test]
+fn nothing_else_lies_in_the_hole() {
+    const TEST: &str = "nothing_else_lies_in_the_hole";
+    if ready(TEST) {
+        small(TEST, &[], &["hole"]).expect_success(TEST);
+    }
+}
+
+/// A limit on file sizes under which frames and store could not be written.
+#[test]
+fn limits_on_file_sizes() {
+    const TEST: &str = "limits_on_file_sizes";
+    if !ready(TEST) {
+        return;
+    }
+    let outcome = small(TEST, &[], &["files"]).expect_success(TEST);
+    assert!(
+        outcome.stderr.contains("ulimit -f) below those"),
+        "{}",
+        outcome.stderr
+    );
+    let command = "ulimit -f 1000; exec \"$0\" run --granularity 512 --ram 16M -- true";
+    let outcome = Command::new("sh")
+        .args(["-c", command, support::FLASHVM])
+        .output()
+        .expect("a shell");
+    let line = String::from_utf8_lossy(&outcome.stderr);
+    assert_eq!(outcome.status.code(), Some(2), "{line}");
+    assert!(
+        line.contains("ulimit -f") && line.contains("--flash-size") && line.lines().count() == 1,
+        "{line}"
+    );
+}
+
 /// A store that is hardly larger than the data: the log has to clean.
 #[test]
 fn a_small_store_is_cleaned() {
@@ -118,6 +202,75 @@ fn a_small_store_is_cleaned() {
     let words = [workload, "random", "80000", "10", "150000"];
     let outcome = flashvm_run(TEST, &options, &words, LIMIT).expect_success(TEST);
     assert!(outcome.stat("log_bytes_cleaned") > 0, "{}", outcome.stats);
+}
+
+/// Memory ends before flash does: `malloc` says so, and all that was given out is right.
+#[test]
+fn a_full_store_is_told_to_malloc() {
+    const TEST: &str = "a_full_store_is_told_to_malloc";
+    if !ready(TEST) {
+        return;
+    }
+    let program = program().display().to_string();
+    for organization in ["on", "off"] {
+        for bytes in ["512", "4000"] {
+            let options = [
+                "--ram",
+                "16M",
+                "--flash-size",
+                "64M",
+                "--granularity",
+                "512",
+                "--log-structuring",
+                organization,
+            ];
+            let words = [program.as_str(), "fill", bytes];
+            flashvm_run(TEST, &options, &words, LIMIT).expect_success(TEST);
+        }
+    }
+}
+
+/// A device with sectors of 4 KiB: small pages are read with what lies around them, and the run says so. It
+/// cannot be written by 512 bytes.
+#[test]
+fn sectors_of_4_kib() {
+    const TEST: &str = "sectors_of_4_kib";
+    if !ready(TEST) {
+        return;
+    }
+    let Some(device) = Device::with_large_sectors(TEST) else {
+        return;
+    };
+    let program = program().display().to_string();
+    let run = |options: &[&str]| {
+        let flash = [
+            "--ram",
+            "16M",
+            "--granularity",
+            "512",
+            "--flash",
+            device.path(),
+        ];
+        let mut command = Command::new(support::FLASHVM);
+        command.arg("run").args(flash).args(options);
+        command.args(["--", &program, "churn", "32", "2", &seed()]);
+        support::run_bounded(TEST, &mut command, LIMIT)
+    };
+    for options in [&[][..], &["--no-uring"]] {
+        let outcome = run(options).expect_success(TEST);
+        assert!(outcome.stdout.contains("all checks held"));
+        let said = outcome.stderr.matches("sectors of 4 KiB").count();
+        assert_eq!(said, 1, "{}", outcome.stderr);
+    }
+    let outcome = run(&IN_PLACE);
+    assert_eq!(outcome.shell_code(), 2, "{}", outcome.stderr);
+    let line = outcome.stderr.trim();
+    assert!(
+        line.contains(device.path())
+            && line.contains("--log-structuring off")
+            && !line.contains('\n'),
+        "{line}"
+    );
 }
 
 #[test]
@@ -147,25 +300,31 @@ fn lost_pages_give_sigbus() {
         "read=300000,write=20000,flip=300000",
     ] {
         let inject = format!("{inject},seed={}", seed());
-        // Pages of the C library's own may be lost as well, without which no program can go on.
-        let outcome = small(TEST, &["--inject", &inject], &["lost", "24"]);
-        let lost = outcome.stderr.matches("are lost").count();
-        assert!(
-            !outcome.stderr.contains("FAILED"),
-            "{TEST}: {}",
-            outcome.stderr
-        );
-        assert!(
-            lost > 0,
-            "{TEST}: {inject}: nothing was lost: {}",
-            outcome.stdout
-        );
-        assert!(
-            outcome.shell_code() != 0 || outcome.stdout.contains("the others are right"),
-            "{TEST}: {}",
-            outcome.stdout
-        );
+        for options in [&[][..], &IN_PLACE] {
+            lost(TEST, &[&["--inject", &inject], options].concat());
+        }
     }
+}
+
+fn lost(test: &str, options: &[&str]) {
+    // Pages of the C library's own may be lost as well, without which no program can go on.
+    let outcome = small(test, options, &["lost", "24"]);
+    let lost = outcome.stderr.matches("are lost").count();
+    assert!(
+        !outcome.stderr.contains("FAILED"),
+        "{test}: {options:?}: {}",
+        outcome.stderr
+    );
+    assert!(
+        lost > 0,
+        "{test}: {options:?}: nothing was lost: {}",
+        outcome.stdout
+    );
+    assert!(
+        outcome.shell_code() != 0 || outcome.stdout.contains("the others are right"),
+        "{test}: {options:?}: {}",
+        outcome.stdout
+    );
 }
 
 #[test]

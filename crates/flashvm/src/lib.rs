@@ -17,6 +17,7 @@
 mod chameleon;
 pub mod control;
 pub mod exec;
+mod file_limit;
 #[cfg_attr(not(target_arch = "x86_64"), path = "guard/absent.rs")]
 #[allow(
     unsafe_code,

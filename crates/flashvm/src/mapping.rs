@@ -40,15 +40,18 @@ pub fn map(
     fd: i32,
     offset: usize,
 ) -> Result<usize, Errno> {
-    let args = [
-        address,
-        len,
-        prot as usize,
-        flags as usize,
-        fd as usize,
-        offset,
-    ];
-    let kernel = || kernel(libc::SYS_mmap, args);
+    let kernel_at = |address| {
+        let args = [
+            address,
+            len,
+            prot as usize,
+            flags as usize,
+            fd as usize,
+            offset,
+        ];
+        kernel(libc::SYS_mmap, args)
+    };
+    let kernel = || kernel_at(address);
     let Some(pager) = pager() else {
         return kernel();
     };
@@ -72,6 +75,10 @@ pub fn map(
     }
     if ours && len >= MANAGED_BYTES {
         return pager.map(len, prot_flags, commit);
+    }
+    // The heap of small pages looks vacant to the kernel, which would take a hint.
+    if pager.manages(address, len) {
+        return kernel_at(0);
     }
     kernel()
 }

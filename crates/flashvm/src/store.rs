@@ -9,6 +9,7 @@ use crate::pace;
 use crate::sys::discard::Ground;
 use crate::sys::map;
 use flashvm_core::{PAGE_SIZE, SlotId};
+use rustix::fs::FileType;
 use rustix::io::Errno;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -47,6 +48,12 @@ impl FlashStore {
     /// The descriptor, for the request queues.
     pub(crate) fn file(&self) -> RawFd {
         self.file.as_raw_fd()
+    }
+
+    /// Whether it lies in a file, and not on a device.
+    pub(crate) fn is_file(&self) -> bool {
+        rustix::fs::fstat(&self.file)
+            .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile)
     }
 
     /// Byte offset of a slot.

@@ -241,6 +241,11 @@ pub(crate) struct RunOptions {
     /// 1024 [default: 0]
     #[arg(long, value_name = "BYTES")]
     pub(crate) padding: Option<u32>,
+    /// With --granularity 512: write changed pages to a log. off: to where they were, for devices that remap
+    /// sectors of 512 bytes themselves; nothing is cleaned then, and the store has to hold all pages
+    /// [default: on]
+    #[arg(long, value_name = "on|off")]
+    pub(crate) log_structuring: Option<Switch>,
     /// Write counters and latencies to a file at the end, as JSON
     #[arg(long, value_name = "FILE")]
     pub(crate) stats: Option<PathBuf>,
@@ -321,6 +326,7 @@ impl RunOptions {
             device_model: self.device_model.or(file.device_model),
             granularity: self.granularity.or(file.granularity),
             padding: self.padding.or(file.padding),
+            log_structuring: self.log_structuring.or(file.log_structuring),
             stats: self.stats.or(file.stats),
             trace: self.trace.or(file.trace),
             progress: self.progress || file.progress,

@@ -1,4 +1,4 @@
-//! `--granularity`, `--padding` and the peers of Chameleon: what was asked for, and whether it can be had.
+//! `--granularity`, `--padding`, `--log-structuring` and the peers of Chameleon: what was asked for, and whether it can be had.
 
 use super::args::RunOptions;
 use super::refusal::Refusal;
@@ -8,6 +8,7 @@ use flashvm::control::{ChameleonSettings, RunSettings};
 use flashvm_core::chameleon::{BLOCK_BYTES, SIZES};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
+use std::path::Path;
 
 /// Most padding of a request.
 const PADDING_MAX: u32 = 1024;
@@ -36,6 +37,7 @@ pub(crate) fn chameleon(options: &RunOptions) -> Result<Option<ChameleonSettings
         padding,
         overlays: options.test.overlays,
         page_buffer: None,
+        log_structuring: options.log_structuring.is_none_or(|switch| switch.0),
         spill: true,
     };
     match options.test.peer.as_deref() {
@@ -44,6 +46,11 @@ pub(crate) fn chameleon(options: &RunOptions) -> Result<Option<ChameleonSettings
             return Err(Refusal::new(format!(
                 "--padding {padding} is for small pages: add --granularity 512"
             )));
+        }
+        None if !settings.log_structuring => {
+            return Err(Refusal::new(
+                "--log-structuring off is for small pages: add --granularity 512",
+            ));
         }
         None => return Ok(None),
         Some("log-swap") => {
@@ -88,14 +95,30 @@ pub(crate) fn check_fault_mode(settings: &RunSettings) -> Result<(), Refusal> {
 }
 
 /// Says so where the store cannot be read by 512 bytes.
-pub(crate) fn look_at_sectors(store: &OwnedFd) {
+///
+/// # Errors
+/// If it would have to be written by 512 bytes.
+pub(crate) fn look_at_sectors(
+    settings: &ChameleonSettings,
+    flash: &Path,
+    store: &OwnedFd,
+) -> Result<(), Refusal> {
     #[repr(align(4096))]
     struct Sector([u8; SIZES[0]]);
     let mut sector = Sector([0; SIZES[0]]);
-    if rustix::io::pread(store, &mut sector.0, 0) == Err(Errno::INVAL) {
-        eprintln!(
-            "flashvm: the store's device has sectors of 4 KiB: small pages are read with what lies around \
-             them"
-        );
+    if rustix::io::pread(store, &mut sector.0, 0) != Err(Errno::INVAL) {
+        return Ok(());
     }
+    if !settings.log_structuring {
+        return Err(Refusal::new(format!(
+            "{}: the store's device has sectors of 4 KiB, and --log-structuring off writes 512 bytes: leave it \
+             out, or use another device",
+            flash.display()
+        )));
+    }
+    eprintln!(
+        "flashvm: the store's device has sectors of 4 KiB: small pages are read with what lies around \
+         them"
+    );
+    Ok(())
 }

@@ -11,7 +11,7 @@ use super::summary::{self, Names, StatsFile};
 use super::supervise::{End, supervise};
 use super::units::{PerDay, Size};
 use super::{config, doctor, granularity, machine, store, sys};
-use flashvm::control::{Control, Inject, RunSettings, VARIABLE};
+use flashvm::control::{ChameleonSettings, Control, Inject, RunSettings, VARIABLE};
 use flashvm::program::Refused;
 use flashvm_core::chameleon::BLOCK_BYTES;
 use flashvm_core::{DiscardKind, WriteLimit};
@@ -70,8 +70,8 @@ pub(crate) fn run(args: Box<RunArgs>) -> Result<ExitCode, Refusal> {
     }
     let store = store::open(&flash, settings.ram_bytes, options.flash_size)?;
     settings.flash_bytes = store.bytes;
-    if settings.chameleon.is_some() {
-        granularity::look_at_sectors(&store.fd);
+    if let Some(small) = &settings.chameleon {
+        granularity::look_at_sectors(small, &flash, &store.fd)?;
     }
     if engine.discard.kind != DiscardKind::Off
         && let Err(why) = discards_work(&store, model.as_ref())
@@ -114,6 +114,13 @@ pub(crate) fn run(args: Box<RunArgs>) -> Result<ExitCode, Refusal> {
         preset: settings.preset,
         policy: engine.policy.to_string(),
         device: device_name,
+        organization: match settings.chameleon {
+            Some(ChameleonSettings {
+                log_structuring: false,
+                ..
+            }) => "in place",
+            _ => "log",
+        },
     };
     if !options.quiet {
         eprint!("{}", summary::lines(&outcome, control, &names));

@@ -9,6 +9,7 @@ use flashvm::Ground;
 use rustix::fd::OwnedFd;
 use rustix::fs::{FallocateFlags, FileType, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -206,6 +207,17 @@ fn file_bytes(path: &Path, ram: u64, asked: Option<Size>) -> Result<(u64, u64), 
         }
     };
     let bytes = bytes.min(STORE_BYTES_MAX) / PAGE * PAGE;
+    if let Some(limit) = getrlimit(Resource::Fsize)
+        .current
+        .filter(|&limit| limit < bytes)
+    {
+        return Err(Refusal::new(format!(
+            "the limit on file sizes (ulimit -f) is {}, and the store takes {}: raise it, or ask for a smaller \
+             --flash-size",
+            Size(limit),
+            Size(bytes)
+        )));
+    }
     let reserve = if asked.is_some() {
         bytes
     } else {

@@ -146,6 +146,8 @@ pub(crate) struct Names {
     pub(crate) policy: String,
     /// The device model.
     pub(crate) device: Option<String>,
+    /// Where changed small pages go: `log` or `in place`.
+    pub(crate) organization: &'static str,
 }
 
 fn figures<'a>(stats: &StatsSnapshot, names: &'a Names) -> Figures<'a> {
@@ -429,7 +431,7 @@ pub(crate) fn lines(outcome: &Outcome, control: Control, names: &Names) -> Strin
             ),
         );
         line(
-            "log",
+            names.organization,
             format!(
                 "{} written, {} read to clean: {:.2} times what has changed",
                 Size(sum.log_bytes_written),

@@ -94,6 +94,10 @@ fn options() {
             &["--padding 8", "add --granularity 512"],
         ),
         (
+            &["run", "--log-structuring", "off", "--", "true"],
+            &["--log-structuring off", "add --granularity 512"],
+        ),
+        (
             &[
                 "run",
                 "--granularity",

@@ -140,6 +140,7 @@ fn modes(options: &[&str]) -> Vec<String> {
     let asked = [
         ("--fault", "FLASHVM_TEST_FAULT"),
         ("--granularity", "FLASHVM_TEST_GRANULARITY"),
+        ("--log-structuring", "FLASHVM_TEST_LOG_STRUCTURING"),
     ];
     let modes = asked
         .into_iter()

@@ -59,7 +59,7 @@ fn live_runs_replay() {
                 .unwrap_or_else(|difference| panic!("{TEST}, {mode:?}: {difference}"));
         }
         assert!(
-            outcome.stat("pages_out") > 0,
+            outcome.stat("bytes_written") > 0,
             "{TEST}, {mode:?}: nothing was paged out"
         );
     }

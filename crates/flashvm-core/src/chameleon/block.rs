@@ -12,7 +12,7 @@
 //! ```
 
 use super::shape::{SECTOR_BYTES, Shape};
-use super::table::Svmp;
+use super::table::{PAGES_MAX, Svmp};
 
 /// Bytes of a block.
 pub const BLOCK_BYTES: usize = 256 << 10;
@@ -123,7 +123,7 @@ impl<'a> BlockBuffer<'a> {
 }
 
 /// The back-pointers of a block as it was read; `None` if it is no block. A damaged one may give any
-/// back-pointers, but none that leave the block.
+/// pages of the table, but one after the other in the block, as they were written.
 #[must_use]
 pub fn back_pointers(bytes: &[u8]) -> Option<Vec<BackPointer>> {
     if bytes.len() != BLOCK_BYTES || !bytes.starts_with(MAGIC) {
@@ -133,6 +133,7 @@ pub fn back_pointers(bytes: &[u8]) -> Option<Vec<BackPointer>> {
     if count > DATA_SECTORS {
         return None;
     }
+    let mut next = HEADER_SECTORS;
     let entries = bytes[POINTERS_AT..].chunks_exact(POINTER_BYTES);
     entries
         .take(count as usize)
@@ -141,10 +142,13 @@ pub fn back_pointers(bytes: &[u8]) -> Option<Vec<BackPointer>> {
                 return None;
             };
             let shape = Shape::from_number(number)?;
+            let page = u32::from_le_bytes([a, b, c, d]);
             let sector = u32::from(u16::from_le_bytes([e, f]));
-            let inside = sector >= HEADER_SECTORS && sector + shape.sectors() <= BLOCK_SECTORS;
-            inside.then_some(BackPointer {
-                page: Svmp(u32::from_le_bytes([a, b, c, d])),
+            let follows = sector == next;
+            next += shape.sectors();
+            let good = page < PAGES_MAX && follows && next <= BLOCK_SECTORS;
+            good.then_some(BackPointer {
+                page: Svmp(page),
                 sector,
                 shape,
             })
@@ -192,9 +196,31 @@ mod tests {
             for (at, value) in changes {
                 bytes[at] = value;
             }
+            let mut end = HEADER_SECTORS as usize * SECTOR_BYTES;
             for pointer in back_pointers(&bytes).unwrap_or_default() {
-                prop_assert!(pointer.range().end <= BLOCK_BYTES);
+                prop_assert!(pointer.range().start == end && pointer.range().end <= BLOCK_BYTES);
+                prop_assert!(pointer.page.0 < PAGES_MAX);
+                end = pointer.range().end;
             }
         }
+    }
+
+    /// A page number that no table has, and a page twice in the place of another.
+    #[test]
+    fn damage_that_looks_like_pages() {
+        let mut bytes = vec![0; BLOCK_BYTES];
+        let mut buffer = BlockBuffer::new(&mut bytes);
+        for page in 0..3 {
+            buffer.push(Svmp(page), Shape::ALL[14], &[1; SECTOR_BYTES]);
+        }
+        assert_eq!(buffer.finish().1.len(), 3);
+        let second = POINTERS_AT + POINTER_BYTES..POINTERS_AT + 2 * POINTER_BYTES;
+        let mut beyond = bytes.clone();
+        beyond[second.clone()][3] = 0xff;
+        assert_eq!(back_pointers(&beyond), None);
+        let mut twice = bytes.clone();
+        twice.copy_within(POINTERS_AT..POINTERS_AT + POINTER_BYTES, second.start);
+        assert_eq!(back_pointers(&twice), None);
+        assert!(back_pointers(&bytes).is_some());
     }
 }

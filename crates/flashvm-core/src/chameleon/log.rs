@@ -12,6 +12,7 @@
 //! order of cleaning.
 
 use super::block::{BLOCK_BYTES, BackPointer, BlockBuffer, DATA_SECTORS, back_pointers};
+use super::organization::FlashCounters;
 use super::shape::Shape;
 use super::table::{Location, Place, Table};
 use crate::{ClusterId, ClusterSource};
@@ -28,7 +29,7 @@ const WORTH: u32 = 16;
 
 /// No block can be filled: the store is full of live pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the log is full of live pages")]
+#[error("the flash store is full of live pages")]
 pub struct Full;
 
 /// What a block is.
@@ -57,29 +58,6 @@ pub struct Round {
     moved: usize,
 }
 
-/// What the log has done. Write amplification is `bytes_written / bytes_changed`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LogCounters {
-    /// Rounds that were committed.
-    pub rounds: u64,
-    /// Of these, rounds with a block to clean.
-    pub cleaned: u64,
-    /// Changed pages that were written.
-    pub pages_changed: u64,
-    /// Their bytes.
-    pub bytes_changed: u64,
-    /// Live pages that cleaning has written again.
-    pub pages_moved: u64,
-    /// Bytes read for cleaning.
-    pub bytes_read: u64,
-    /// Bytes written, headers among them.
-    pub bytes_written: u64,
-    /// Writes that failed.
-    pub write_errors: u64,
-    /// Blocks given up after a failed write, or because not all of what is live could be read.
-    pub blocks_bad: u64,
-}
-
 /// The log of one process.
 #[derive(Debug)]
 pub struct Log {
@@ -94,7 +72,7 @@ pub struct Log {
     held: u32,
     live_sectors: u64,
     round: Option<Round>,
-    counters: LogCounters,
+    counters: FlashCounters,
 }
 
 impl Log {
@@ -110,13 +88,13 @@ impl Log {
             held: 0,
             live_sectors: 0,
             round: None,
-            counters: LogCounters::default(),
+            counters: FlashCounters::default(),
         }
     }
 
     /// What has been done so far.
     #[must_use]
-    pub fn counters(&self) -> &LogCounters {
+    pub fn counters(&self) -> &FlashCounters {
         &self.counters
     }
 
@@ -149,7 +127,7 @@ impl Log {
 
     /// In a forked child: counts anew.
     pub fn reset_counters(&mut self) {
-        self.counters = LogCounters::default();
+        self.counters = FlashCounters::default();
     }
 
     /// Begins a round. The log may grow to `most` blocks.

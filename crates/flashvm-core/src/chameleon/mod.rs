@@ -11,20 +11,26 @@
 //! | fine granularity free list (3.2) | [`Frames`] |
 //! | fine granularity TF-Clock (3.2) | [`Clocks`] |
 //! | SVMP table (3.3, 3.6) | [`Table`] |
+//! | flash organization (3.3) | [`Organization`] |
 //! | log, rounds, cleaning (3.3) | [`Log`], [`block`] |
+//! | log structuring switched off (3.3) | [`InPlace`] |
 //!
 //! Mapping ranges, moving bytes and looking at the clock is `flashvm::chameleon`'s part.
 
 pub mod block;
 pub mod clock;
 pub mod frames;
+pub mod in_place;
 pub mod log;
+pub mod organization;
 pub mod shape;
 pub mod table;
 
 pub use block::{BLOCK_BYTES, BLOCK_SECTORS, BackPointer, BlockBuffer, DATA_SECTORS};
 pub use clock::{Clocks, Step};
 pub use frames::{FrameId, Frames};
-pub use log::{Full, Log, LogCounters, Round};
+pub use in_place::InPlace;
+pub use log::{Full, Log, Round};
+pub use organization::{FlashCounters, Organization};
 pub use shape::{SECTOR_BYTES, SECTORS, SIZES, Shape};
 pub use table::{Check, Location, Place, Svmp, Table};

@@ -142,8 +142,10 @@ impl Chameleon {
         let contents = unsafe { map::bytes(self.range(frame, shape), shape.size()) };
         if crate::pager::is_zero(contents) {
             if let Some(location) = location {
-                let Core { log, clusters, .. } = core;
-                log.release(clusters, location, shape);
+                let Core {
+                    flash, clusters, ..
+                } = core;
+                flash.release(clusters, location, shape);
             }
             core.counters.zero_pages += 1;
             core.frames.release(frame, shape);

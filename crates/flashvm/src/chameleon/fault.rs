@@ -48,8 +48,14 @@ impl Chameleon {
                 Place::Mapped(..) => break Resolution::Resolved,
                 Place::Lifted(frame, _) | Place::Condemned(frame, _) => {
                     core.counters.rescued += 1;
-                    core.clocks.reference(frame, shape);
+                    // Shown first: what is lifted to make room for it must not use up its reference.
                     self.show(&mut core, pager, page, 1);
+                    if matches!(place, Place::Condemned(..)) {
+                        // It was a victim, and is in no FIFO any more.
+                        core.clocks.keep(frame, shape);
+                    } else {
+                        core.clocks.reference(frame, shape);
+                    }
                     break Resolution::Resolved;
                 }
                 Place::Reading(..) => core = self.changed.wait(core),
@@ -141,6 +147,9 @@ impl Chameleon {
             count += 1;
         }
         self.show(core, pager, page, count);
+        for at in 0..count {
+            core.clocks.keep(FrameId(frame.0 + at), shape);
+        }
     }
 
     fn fill_fresh(&self, core: &mut Core, page: Svmp, shape: Shape, frame: FrameId) {
@@ -148,7 +157,6 @@ impl Chameleon {
         unsafe { map::fill_zeros(self.range(frame, shape), shape.size()) };
         core.counters.fresh += 1;
         core.table.set(page, shape, Place::Lifted(frame, None));
-        core.clocks.keep(frame, shape);
     }
 
     /// Brings a page in from flash, into its range.
@@ -192,8 +200,8 @@ impl Chameleon {
                 core.counters.read_bytes += shape.size() as u64;
                 core.frames.set_check(frame, shape, checksum);
                 core.table.set(page, shape, Place::Lifted(frame, location));
-                core.clocks.keep(frame, shape);
                 self.show(&mut core, pager, page, 1);
+                core.clocks.keep(frame, shape);
                 Resolution::Resolved
             }
             None => {

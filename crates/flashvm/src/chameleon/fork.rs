@@ -3,8 +3,8 @@
 //! Overlays are shared mappings, and the parent's other threads run on beside a fork. So before it
 //! everything is lifted, in one call: nobody can store to any page, and whoever touches one waits. The
 //! frames in use are copied to a file of the child's. Parent and child then bring their pages back by
-//! faults, without I/O. Blocks of the log that hold pages of both are written by neither; both give up
-//! the empty ones.
+//! faults, without I/O. Blocks on flash that hold pages of both are written by neither; both give up the
+//! empty ones.
 
 use super::{Chameleon, Counters, new_pool};
 use crate::control::Process;
@@ -78,8 +78,10 @@ impl Chameleon {
     pub(crate) fn resume_parent(&self, forked: bool) {
         let mut core = self.core.lock();
         if forked {
-            let super::Core { log, clusters, .. } = &mut *core;
-            log.forked(clusters);
+            let super::Core {
+                flash, clusters, ..
+            } = &mut *core;
+            flash.forked(clusters);
         }
         core.frozen = false;
         drop(core);
@@ -97,9 +99,11 @@ impl Chameleon {
             core.frames.most() as usize * PAGE_SIZE,
         )?;
         core.clusters = process.clusters();
-        let super::Core { log, clusters, .. } = &mut core;
-        log.forked(clusters);
-        log.reset_counters();
+        let super::Core {
+            flash, clusters, ..
+        } = &mut core;
+        flash.forked(clusters);
+        flash.reset_counters();
         core.counters = Counters::default();
         core.overlays.most_seen = 0;
         core.pins.clear();

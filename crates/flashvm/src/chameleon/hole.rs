@@ -274,7 +274,8 @@ impl Chameleon {
                     let Some(frame) = core.clocks.cool(shape, &core.frames) else {
                         break;
                     };
-                    // Also if it was lifted already: what is behind it may not be.
+                    // Also if it was lifted already: what is behind it may not be. There is an end to it:
+                    // only what is touched turns active again.
                     idle = 0;
                     self.lift_range(core, pager, frame, shape);
                     if core.overlays.count <= goal {

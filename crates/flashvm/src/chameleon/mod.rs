@@ -6,7 +6,8 @@
 //! are `flashvm_core::chameleon`'s; this module maps, copies, reads and writes.
 //!
 //! - `hole`: the addresses, overlays, and the budget of mappings;
-//! - `fault`: what a touch finds; `evict`: room for a page; `round`: writing to the log;
+//! - `fault`: what a touch finds; `evict`: room for a page;
+//! - `round`: writing what has changed, to the log (`log`) or to where it was (`in_place`);
 //! - `pages`: handing pages out and taking them back; `pin`: those that the kernel works on;
 //! - `fork`: the child's copy.
 //!
@@ -21,6 +22,8 @@ mod evict;
 mod fault;
 mod fork;
 mod hole;
+mod in_place;
+mod log;
 mod pages;
 mod pin;
 mod round;
@@ -32,7 +35,9 @@ pub use pages::{PageList, RUN_PAGES};
 use crate::control::{ChameleonSettings, Process, SharedClusters};
 use crate::pager::Pager;
 use crate::sys::{descriptors, map};
-use flashvm_core::chameleon::{BLOCK_BYTES, Clocks, FrameId, Frames, Log, Shape, Svmp, Table};
+use flashvm_core::chameleon::{
+    BLOCK_BYTES, Clocks, FrameId, Frames, InPlace, Log, Organization, Shape, Svmp, Table,
+};
 use flashvm_core::{Nanos, PAGE_SIZE};
 use rustix::io::Errno;
 use rustix_futex_sync::{Condvar, Mutex, MutexGuard};
@@ -65,7 +70,7 @@ struct Core {
     frames: Frames,
     clocks: Clocks,
     table: Table,
-    log: Log,
+    flash: Organization,
     clusters: SharedClusters,
     /// Changed victims that wait for a round.
     condemned: Vec<Svmp>,
@@ -136,7 +141,10 @@ impl Chameleon {
                 frames: Frames::new(frames_most),
                 clocks: Clocks::new(frames_most),
                 table: Table::new(),
-                log: Log::new(store_blocks),
+                flash: match settings.log_structuring {
+                    true => Organization::Log(Log::new(store_blocks)),
+                    false => Organization::InPlace(InPlace::new(store_blocks)),
+                },
                 clusters: process.clusters(),
                 condemned: Vec::with_capacity(1024),
                 condemned_sectors: 0,
@@ -198,7 +206,7 @@ impl Chameleon {
 
     /// Publishes what has been counted.
     fn publish(&self, core: &Core, pager: &Pager) {
-        let (stats, counters, log) = (pager.stats(), &core.counters, core.log.counters());
+        let (stats, counters, log) = (pager.stats(), &core.counters, core.flash.counters());
         let set =
             |to: &std::sync::atomic::AtomicU64, value: u64| to.store(value, Ordering::Relaxed);
         set(&stats.svmp_faults, counters.faults);

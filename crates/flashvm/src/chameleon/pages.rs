@@ -9,7 +9,7 @@ use crate::pager::Pager;
 use crate::sys::map;
 use flashvm_core::PAGE_SIZE;
 use flashvm_core::chameleon::table::PAGES_MAX;
-use flashvm_core::chameleon::{Place, SIZES, Shape, Svmp};
+use flashvm_core::chameleon::{BLOCK_BYTES, Organization, Place, SIZES, Shape, Svmp};
 use rustix::io::Errno;
 use rustix_futex_sync::MutexGuard;
 
@@ -47,6 +47,17 @@ impl PageList {
     #[must_use]
     pub fn first_sector(&self) -> u32 {
         self.shape.first_sector()
+    }
+
+    /// Hands pages of one shape out.
+    ///
+    /// # Panics
+    /// With more than [`RUN_PAGES`].
+    pub fn hand_out(&mut self, shape: Shape, pages: impl ExactSizeIterator<Item = u32>) {
+        self.shape = shape;
+        self.count = pages.len() as u32;
+        let to = &mut self.pages[..self.count as usize];
+        to.iter_mut().zip(pages).for_each(|(to, page)| *to = page);
     }
 
     /// Names pages to be given back.
@@ -98,12 +109,6 @@ impl Addresses {
     }
 }
 
-/// Pages of budget and store that so many bytes of the heap need: a quarter more, headers of blocks and
-/// what the cleaner needs to gain by its work.
-fn pages_to_commit(bytes: u64) -> u64 {
-    bytes / PAGE_SIZE as u64 * 5 / 4
-}
-
 impl Chameleon {
     /// Hands out pages of one shape of `size` bytes: all zeros.
     ///
@@ -121,38 +126,33 @@ impl Chameleon {
         if core.overlays.used_up() && core.frames.used_sectors() > 0 && self.settings.spill {
             return Err(Errno::NOMEM);
         }
-        let room = u64::from(RUN_PAGES) * size as u64;
-        if core.pages.bytes + room > core.pages.committed {
-            if !pager.commit_pages(pages_to_commit(COMMIT_BYTES)) {
-                return Err(Errno::NOMEM);
-            }
-            core.pages.committed += COMMIT_BYTES;
-        }
         let shape = core.pages.turn[at];
-        core.pages.turn[at] = shape.next();
-        let free = &mut core.pages.free[shape.number() as usize];
-        let count = (free.len() as u32).min(RUN_PAGES);
-        list.shape = shape;
-        if count > 0 {
-            list.count = count;
+        let free = core.pages.free[shape.number() as usize].len() as u32;
+        let is_new = free == 0;
+        let count = if is_new {
+            RUN_PAGES
+        } else {
+            free.min(RUN_PAGES)
+        };
+        if is_new && core.pages.next + RUN_PAGES > PAGES_MAX {
+            return Err(Errno::NOMEM);
+        }
+        core.reserve(pager, shape, count)?;
+        let Addresses {
+            turn, free, next, ..
+        } = &mut core.pages;
+        turn[at] = shape.next();
+        if is_new {
+            list.hand_out(shape, *next..*next + RUN_PAGES);
+            *next += RUN_PAGES;
+        } else {
+            let free = &mut free[shape.number() as usize];
             let from = free.len() - count as usize;
             // Runs that were taken back together go out together.
-            for (to, page) in list.pages.iter_mut().zip(free.drain(from..)) {
-                *to = page.0;
-            }
-        } else {
-            if core.pages.next + RUN_PAGES > PAGES_MAX {
-                return Err(Errno::NOMEM);
-            }
-            list.count = RUN_PAGES;
-            for (to, page) in list.pages.iter_mut().zip(core.pages.next..) {
-                *to = page;
-            }
-            core.pages.next += RUN_PAGES;
+            list.hand_out(shape, free.drain(from..).map(|page| page.0));
         }
         core.pages.shapes |= shape.bit();
-        core.pages.bytes += u64::from(list.count) * size as u64;
-        for &page in &list.pages[..list.count as usize] {
+        for &page in list.pages() {
             core.table.set(Svmp(page), shape, Place::Fresh);
         }
         Ok(())
@@ -186,17 +186,16 @@ impl Chameleon {
                 core.frames.release(frame, shape);
             }
             if let Some(location) = place.location() {
-                let Core { log, clusters, .. } = &mut *core;
-                log.release(clusters, location, shape);
+                let Core {
+                    flash, clusters, ..
+                } = &mut *core;
+                flash.release(clusters, location, shape);
             }
             core.table.set(page, shape, Place::Absent);
             core.pages.free[shape.number() as usize].push(page);
-            core.pages.bytes -= shape.size() as u64;
+            core.forgo(shape, 1);
         }
-        while core.pages.committed > core.pages.bytes + 2 * COMMIT_BYTES {
-            core.pages.committed -= COMMIT_BYTES;
-            pager.uncommit_pages(pages_to_commit(COMMIT_BYTES));
-        }
+        core.uncommit(pager);
         // Frames that nobody needs any more are of use elsewhere; a few stay for what comes next.
         let idle = core.frames.free_frames();
         if idle > core.held / 2 && idle > 1024 {
@@ -211,5 +210,68 @@ impl Chameleon {
             pager.take_back_frames(returned);
         }
         self.publish(&core, pager);
+    }
+}
+
+impl Core {
+    /// Sees to it that budget and store have room for so many pages more.
+    ///
+    /// # Errors
+    /// `ENOMEM` if they have not.
+    fn reserve(&mut self, pager: &Pager, shape: Shape, count: u32) -> Result<(), Errno> {
+        let bytes = u64::from(count) * shape.size() as u64;
+        if let Organization::InPlace(in_place) = &mut self.flash {
+            let promised = in_place.promise(&mut self.clusters, shape, count);
+            promised.map_err(|_| Errno::NOMEM)?;
+        }
+        self.pages.bytes += bytes;
+        while self.room_needed(pager) > self.pages.committed {
+            if !pager.commit_pages(self.pages_to_commit()) {
+                self.forgo(shape, count);
+                self.uncommit(pager);
+                return Err(Errno::NOMEM);
+            }
+            self.pages.committed += COMMIT_BYTES;
+        }
+        Ok(())
+    }
+
+    /// So many pages need no room any more.
+    fn forgo(&mut self, shape: Shape, count: u32) {
+        self.pages.bytes -= u64::from(count) * shape.size() as u64;
+        if let Organization::InPlace(in_place) = &mut self.flash {
+            in_place.forget(&mut self.clusters, shape, count);
+        }
+    }
+
+    /// Gives back what has been asked for too much.
+    fn uncommit(&mut self, pager: &Pager) {
+        while self.pages.committed > self.room_needed(pager) + 2 * COMMIT_BYTES {
+            self.pages.committed -= COMMIT_BYTES;
+            pager.uncommit_pages(self.pages_to_commit());
+        }
+    }
+
+    /// Bytes for which budget and store must have room: those of what is handed out, or of the blocks with
+    /// slots for it. As a page keeps its slot while it lies in a frame, what frames there can be for it come
+    /// on top.
+    fn room_needed(&self, pager: &Pager) -> u64 {
+        match &self.flash {
+            Organization::Log(_) => self.pages.bytes,
+            Organization::InPlace(in_place) => {
+                let slots = u64::from(in_place.held()) * BLOCK_BYTES as u64;
+                slots + slots.min(pager.budget_bytes() as u64 / 2)
+            }
+        }
+    }
+
+    /// Pages that [`COMMIT_BYTES`] need. In the log a quarter more: headers of blocks, and what the cleaner
+    /// needs to gain by its work.
+    fn pages_to_commit(&self) -> u64 {
+        let pages = COMMIT_BYTES / PAGE_SIZE as u64;
+        match self.flash {
+            Organization::Log(_) => pages * 5 / 4,
+            Organization::InPlace(_) => pages,
+        }
     }
 }

@@ -1,5 +1,5 @@
-//! Rounds of the log, live: read, modify, write, commit (paper, 3.3); and the thread that runs them ahead
-//! of need, so that a fault seldom waits for a write.
+//! Rounds, in which changed pages are written, and the thread that runs them ahead of need, so that a
+//! fault seldom waits for a write. What a round does is `log`'s or `in_place`'s.
 //!
 //! Whether a page has changed is told by its checksum alone. So it does not matter what becomes of a page
 //! while it is written: what flash has is what the checksum says, and a page that has changed again is
@@ -8,11 +8,9 @@
 use super::{Chameleon, Core};
 use crate::pager::Pager;
 use crate::store::FlashStore;
-use crate::sys::flash_io::{read_now, write_now};
 use crate::sys::map;
 use flashvm_core::chameleon::{
-    BLOCK_BYTES, BLOCK_SECTORS, BackPointer, BlockBuffer, Check, DATA_SECTORS, FrameId, Full,
-    Location, Place, Shape, Svmp,
+    Check, DATA_SECTORS, FrameId, Full, Organization, Place, Shape, Svmp,
 };
 use rustix::thread::futex;
 use rustix_futex_sync::MutexGuard;
@@ -120,146 +118,47 @@ impl Chameleon {
             return core;
         }
         core.writing = true;
-        let mut tries = 0;
-        let round = loop {
-            let most = self.log_most(&core, pager);
-            let Core { log, clusters, .. } = &mut *core;
-            match log.begin(clusters, most) {
-                Ok(round) => break round,
-                Err(Full) if tries < FULL_TRIES => {
-                    tries += 1;
-                    drop(core);
-                    crate::sys::sleep(FULL_WAIT);
-                    core = self.core.lock();
-                }
-                Err(full) => pager.die(&format!("{full}: give it a larger --flash-size")),
-            }
+        core = match core.flash {
+            Organization::Log(_) => self.log_round(core, pager),
+            Organization::InPlace(_) => self.in_place_round(core, pager),
         };
-        let store = pager.store();
-        let (target, clean) = (self.buffers, self.buffers + BLOCK_BYTES);
-        let mut readable = false;
-        if let Some(source) = round.source {
-            drop(core);
-            let offset = Location::new(source, 0).offset();
-            readable =
-                read_now(store.file(), offset, clean, BLOCK_BYTES as u32) && !store.fail_read();
-            core = self.core.lock();
-        }
-        // SAFETY: the buffers are used by the round that is under way alone: this one.
-        let (bytes, cleaned) = unsafe {
-            (
-                map::bytes_mut(target, BLOCK_BYTES),
-                map::bytes(clean, BLOCK_BYTES),
-            )
-        };
-        let mut buffer = BlockBuffer::new(bytes);
-        if round.source.is_some() {
-            let Core {
-                log, table, frames, ..
-            } = &mut *core;
-            let matches = |pointer: &BackPointer, place: Place, bytes: &[u8]| {
-                let found = Check::of(FlashStore::checksum(bytes));
-                match place {
-                    Place::OnFlash(_, check) => found == check,
-                    place => place.frame().is_some_and(|frame| {
-                        Check::of(frames.check(frame, pointer.shape)) == found
-                    }),
-                }
-            };
-            log.keep_live(table, readable.then_some(cleaned), matches, &mut buffer);
-        }
-        let checks = self.fill(&mut core, &mut buffer);
-        let (len, pointers) = buffer.finish();
-        drop(core);
-        let offset = Location::new(round.target, 0).offset();
-        let written = !store.fail_write() && write_now(store.file(), offset, target, len as u32);
-        let mut core = self.core.lock();
-        if written {
-            self.commit(&mut core, len, &pointers, &checks);
-        } else {
-            let Core { log, clusters, .. } = &mut *core;
-            log.abandon(clusters);
-            for pointer in pointers
-                .iter()
-                .filter(|p| checks[p.sector as usize].is_some())
-            {
-                self.condemn_again(&mut core, pointer.page);
-            }
-        }
         core.writing = false;
         self.changed.notify_all();
         core
     }
 
-    /// Blocks that the log may have: half of the store as long as much of it is free, else what its live
-    /// pages need.
-    fn log_most(&self, core: &Core, pager: &Pager) -> u32 {
-        let (all, free) = pager.store_clusters();
-        core.log
-            .fewest()
-            .max((all / 2).min(core.log.held() + free / 2))
-    }
-
-    /// Puts condemned pages into the buffer until it is full. By sector, the checksum of what begins there.
-    fn fill(
-        &self,
-        core: &mut Core,
-        buffer: &mut BlockBuffer<'_>,
-    ) -> Box<[Option<u64>; BLOCK_SECTORS as usize]> {
-        let mut checks = Box::new([None; BLOCK_SECTORS as usize]);
-        core.forget_touched();
-        let mut put = 0;
-        for &page in &core.condemned {
-            let (shape, place) = core.table.get(page);
-            let frame = place.frame().expect("a condemned page lies in a frame");
-            // SAFETY: the page is lifted, and stays so as long as the lock is held.
-            let contents = unsafe { map::bytes(self.range(frame, shape), shape.size()) };
-            let Some(sector) = buffer.push(page, shape, contents) else {
-                break;
-            };
-            checks[sector as usize] = Some(FlashStore::checksum(contents));
-            put += 1;
+    /// Waits a little for room on flash.
+    pub(super) fn await_room<'a>(
+        &'a self,
+        core: MutexGuard<'a, Core>,
+        pager: &Pager,
+        tries: &mut u32,
+    ) -> MutexGuard<'a, Core> {
+        *tries += 1;
+        if *tries > FULL_TRIES {
+            pager.die(&format!("{Full}: give it a larger --flash-size"));
         }
-        core.condemned.drain(..put);
-        core.forget_touched();
-        checks
+        drop(core);
+        crate::sys::sleep(FULL_WAIT);
+        self.core.lock()
     }
 
-    fn commit(
-        &self,
-        core: &mut Core,
-        len: usize,
-        pointers: &[BackPointer],
-        checks: &[Option<u64>; BLOCK_SECTORS as usize],
-    ) {
-        let mut written = Vec::with_capacity(pointers.len());
-        let Core {
-            log,
-            table,
-            clusters,
-            ..
-        } = core;
-        log.commit(table, clusters, len, pointers, |pointer, place| {
-            written.push((*pointer, place));
-        });
-        for (pointer, place) in written {
-            let check = checks[pointer.sector as usize].expect("changed pages have a checksum");
-            let frame = place.frame().expect("a changed page lies in a frame");
-            core.frames.set_check(frame, pointer.shape, check);
-            match place {
-                // It may have been touched, changed and condemned again meanwhile.
-                Place::Condemned(_, Some(location))
-                    if self.is_unchanged(frame, pointer.shape, check) =>
-                {
-                    core.counters.evicted_dirty += 1;
-                    core.frames.release(frame, pointer.shape);
-                    let place = Place::OnFlash(location, Check::of(check));
-                    core.table.set(pointer.page, pointer.shape, place);
-                }
-                Place::Condemned(..) => {}
-                // Touched meanwhile: it stays.
-                _ => core.clocks.keep(frame, pointer.shape),
+    /// A changed page has been written. Where it is in the table says where.
+    pub(super) fn written(&self, core: &mut Core, page: Svmp, shape: Shape, check: u64) {
+        let (_, place) = core.table.get(page);
+        let frame = place.frame().expect("a changed page lies in a frame");
+        core.frames.set_check(frame, shape, check);
+        match place {
+            // It may have been touched, changed and condemned again meanwhile.
+            Place::Condemned(_, Some(location)) if self.is_unchanged(frame, shape, check) => {
+                core.counters.evicted_dirty += 1;
+                core.frames.release(frame, shape);
+                let place = Place::OnFlash(location, Check::of(check));
+                core.table.set(page, shape, place);
             }
+            Place::Condemned(..) => {}
+            // Touched meanwhile: it stays.
+            _ => core.clocks.keep(frame, shape),
         }
     }
 
@@ -270,7 +169,8 @@ impl Chameleon {
         FlashStore::checksum(contents) == check
     }
 
-    fn condemn_again(&self, core: &mut Core, page: Svmp) {
+    /// The write of a page has failed: it waits for another one.
+    pub(super) fn condemn_again(&self, core: &mut Core, page: Svmp) {
         if let (shape, Place::Condemned(..)) = core.table.get(page) {
             core.condemned.push(page);
             core.condemned_sectors += shape.sectors();
@@ -281,7 +181,7 @@ impl Chameleon {
 impl Core {
     /// Forgets condemned pages that were touched since, or given up, and counts the others. One that was
     /// condemned again after a touch is there once.
-    fn forget_touched(&mut self) {
+    pub(super) fn forget_touched(&mut self) {
         let Self {
             condemned, table, ..
         } = self;

@@ -85,6 +85,8 @@ pub struct ChameleonSettings {
     /// The share of RAM, in percent, that is SSDAlloc's page buffer: the program reaches pages in it alone,
     /// each takes a frame, the rest is a cache of objects behind faults.
     pub page_buffer: Option<u32>,
+    /// Changed pages go to a log; else to where they were.
+    pub log_structuring: bool,
     /// New pages come from the page pager when overlays have used up their mappings.
     pub spill: bool,
 }

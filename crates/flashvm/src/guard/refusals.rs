@@ -2,6 +2,7 @@
 //! what to do; and signal masks that must not hold our signals.
 
 use super::memory;
+use crate::file_limit;
 use crate::pager::{eprint_line, pager};
 use crate::sys::signals::SYNCHRONOUS;
 use rustix::io::Errno;
@@ -12,6 +13,7 @@ const PR_SET_SYSCALL_USER_DISPATCH: usize = 59;
 
 static SAID_URING: AtomicBool = AtomicBool::new(false);
 static SAID_AIO: AtomicBool = AtomicBool::new(false);
+static SAID_FILE_LIMIT: AtomicBool = AtomicBool::new(false);
 static SAID_SECCOMP: AtomicBool = AtomicBool::new(false);
 
 fn say_once(said: &AtomicBool, what: &str) {
@@ -46,6 +48,21 @@ pub(super) fn refused(number: i64, args: &[usize; 6]) -> Option<Errno> {
                 "asynchronous I/O (io_setup) is refused with small pages: run it with --granularity 4096",
             );
             Some(Errno::NOSYS)
+        }
+        libc::SYS_prlimit64 | libc::SYS_setrlimit
+            if file_limit::lowers(number, args, memory::read::<u64>) =>
+        {
+            say_once(
+                &SAID_FILE_LIMIT,
+                "a limit on file sizes (ulimit -f) below those of the pager's own files is refused",
+            );
+            Some(Errno::PERM)
+        }
+        // Nobody but the pager puts anything into its ranges, where the heap of small pages has holes.
+        libc::SYS_shmat
+            if args[1] != 0 && pager().is_some_and(|pager| pager.manages(args[1], 1)) =>
+        {
+            Some(Errno::INVAL)
         }
         // The pipe would keep the frame, which another page may have by the time that it is read.
         libc::SYS_vmsplice if names_small_pages(args[1], args[2]) => Some(Errno::INVAL),

@@ -510,6 +510,7 @@ impl Pager {
             alone: AtomicBool::new(true),
             handling: AtomicBool::new(false),
             pressure_seen: AtomicU32::new(self.control.pressure()),
+            file_bytes: self.file_bytes,
             base: self.base,
             can_move: self.can_move,
             delivery: self.delivery,

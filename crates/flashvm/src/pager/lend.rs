@@ -36,6 +36,11 @@ impl Pager {
         self.control.budget_frames() as usize * PAGE_SIZE
     }
 
+    /// Bytes of the largest file that the pager writes.
+    pub(crate) fn file_bytes(&self) -> u64 {
+        self.file_bytes
+    }
+
     pub(crate) fn store(&self) -> &FlashStore {
         &self.store
     }

@@ -36,6 +36,7 @@ mod remap;
 use crate::Error;
 use crate::chameleon::Chameleon;
 use crate::control::{Control, Process, RunSettings, SharedClusters};
+use crate::file_limit;
 use crate::pace;
 use crate::regions::Regions;
 use crate::store::{FlashStore, ReadBuffers};
@@ -85,6 +86,8 @@ pub(crate) type LiveEngine = Engine<RecordingClusters<SharedClusters>>;
 pub struct Pager {
     /// Address of the managed range; its shadow follows it.
     base: usize,
+    /// Bytes of the largest file that it writes.
+    file_bytes: u64,
     can_move: bool,
     delivery: Delivery,
     region: Uffd,
@@ -325,6 +328,11 @@ pub fn start(inheritance: Inheritance) -> Result<&'static Pager, Error> {
         open: 0,
         progress: 0,
     };
+    let small = settings.chameleon.map(|_| control.budget_frames());
+    let file_bytes = file_limit::needed(&store, settings.flash_bytes, small);
+    if let Some(why) = file_limit::too_low(file_bytes) {
+        return Err(Error::Settings(why));
+    }
     let chameleon = match settings.chameleon {
         Some(chameleon) if delivery == Delivery::Inline => {
             let frames = control.budget_frames();
@@ -368,6 +376,7 @@ pub fn start(inheritance: Inheritance) -> Result<&'static Pager, Error> {
         alone: AtomicBool::new(true),
         handling: AtomicBool::new(false),
         pressure_seen: AtomicU32::new(control.pressure()),
+        file_bytes,
     };
     let pager = publish(pager);
     pager.start_threads().map_err(Error::Threads)?;

@@ -5,7 +5,7 @@
 //! program's threads have every signal blocked while they are inside, but for those by which the
 //! kernel reports faults and system calls.
 
-use super::raw::{SignalMask, set_signal_mask};
+use super::raw::{self, SignalMask, set_signal_mask};
 
 /// Signals that the kernel raises for what a thread does. Blocked ones would end the process.
 pub(crate) const SYNCHRONOUS: SignalMask =
@@ -19,8 +19,28 @@ pub(crate) const fn bit(signal: i32) -> SignalMask {
 /// Ends the process with SIGABRT. A handler of the program's does not run: without the pager its
 /// memory is not there.
 pub fn abort() -> ! {
-    // SAFETY: takes no memory; from here on nothing of the program's runs.
-    unsafe { libc::signal(libc::SIGABRT, libc::SIG_DFL) };
+    // Past the C library, whose calls are caught in inline mode and whose locks may be managed memory.
+    // The kernel's `struct sigaction` of the default action is all zeros.
+    let default = [0_usize; 4];
+    // SAFETY: the structure is as long as the kernel reads. From here on nothing of the program's runs.
+    unsafe {
+        let action = [
+            libc::SIGABRT as usize,
+            default.as_ptr() as usize,
+            0,
+            8,
+            0,
+            0,
+        ];
+        raw::syscall(libc::SYS_rt_sigaction, action);
+        set_signal_mask(!bit(libc::SIGABRT));
+        let process = raw::syscall(libc::SYS_getpid, [0; 6]) as usize;
+        let thread = raw::syscall(libc::SYS_gettid, [0; 6]) as usize;
+        raw::syscall(
+            libc::SYS_tgkill,
+            [process, thread, libc::SIGABRT as usize, 0, 0, 0],
+        );
+    }
     std::process::abort()
 }
 

@@ -1,0 +1,51 @@
+//! A loop device with sectors of 4 KiB, detached when dropped.
+
+use crate::support::{self, Folder};
+use std::fs;
+use std::process::Command;
+
+const BYTES: u64 = 256 << 20;
+
+pub(crate) struct Device {
+    path: String,
+    /// The image goes with it.
+    _folder: Folder,
+}
+
+impl Device {
+    /// `None`, and a line that says so, where there are no loop devices.
+    pub(crate) fn with_large_sectors(test: &str) -> Option<Self> {
+        let folder = Folder::new();
+        let image = folder.path().join("image");
+        fs::File::create(&image)
+            .and_then(|file| file.set_len(BYTES))
+            .expect("a file");
+        let output = Command::new("losetup")
+            .args(["--find", "--show", "--sector-size", "4096"])
+            .arg(&image)
+            .output();
+        match output {
+            Ok(output) if output.status.success() => Some(Self {
+                path: String::from_utf8_lossy(&output.stdout).trim().to_owned(),
+                _folder: folder,
+            }),
+            _ => {
+                support::say(&format!("SKIPPED: {test}: needs root and loop devices"));
+                None
+            }
+        }
+    }
+
+    pub(crate) fn path(&self) -> &str {
+        &self.path
+    }
+}
+
+impl Drop for Device {
+    fn drop(&mut self) {
+        // Nothing can be done about it here; the image goes all the same.
+        let _ = Command::new("losetup")
+            .args(["--detach", &self.path])
+            .status();
+    }
+}

@@ -1,0 +1,74 @@
+//! How pages lie on flash (paper, 3.3, "Flash Organization"): as a log, or with log structuring switched off.
+
+use super::in_place::InPlace;
+use super::log::Log;
+use super::shape::Shape;
+use super::table::Location;
+use crate::ClusterSource;
+
+/// What was written to flash. Write amplification is `bytes_written / bytes_changed`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FlashCounters {
+    /// Rounds of the log that were committed.
+    pub rounds: u64,
+    /// Of these, rounds with a block to clean.
+    pub cleaned: u64,
+    /// Changed pages that were written.
+    pub pages_changed: u64,
+    /// Their bytes.
+    pub bytes_changed: u64,
+    /// Live pages that cleaning has written again.
+    pub pages_moved: u64,
+    /// Bytes read for cleaning.
+    pub bytes_read: u64,
+    /// Bytes written, headers among them.
+    pub bytes_written: u64,
+    /// Writes that failed.
+    pub write_errors: u64,
+    /// Blocks of the log given up after a failed write, or because not all of what is live could be read.
+    pub blocks_bad: u64,
+}
+
+/// The organization of one process' pages on flash.
+#[derive(Debug)]
+pub enum Organization {
+    /// Changed pages go to the end of a log, whose head is cleaned.
+    Log(Log),
+    /// Changed pages go to where they were.
+    InPlace(InPlace),
+}
+
+impl Organization {
+    /// What has been done so far.
+    #[must_use]
+    pub fn counters(&self) -> &FlashCounters {
+        match self {
+            Self::Log(log) => log.counters(),
+            Self::InPlace(in_place) => &in_place.counters,
+        }
+    }
+
+    /// In a forked child: counts anew.
+    pub fn reset_counters(&mut self) {
+        match self {
+            Self::Log(log) => log.reset_counters(),
+            Self::InPlace(in_place) => in_place.counters = FlashCounters::default(),
+        }
+    }
+
+    /// A page does not need its copy on flash any more.
+    pub fn release(&mut self, clusters: &mut impl ClusterSource, at: Location, shape: Shape) {
+        match self {
+            Self::Log(log) => log.release(clusters, at, shape),
+            Self::InPlace(in_place) => in_place.release(clusters, at, shape),
+        }
+    }
+
+    /// After a fork, in both processes: nothing is written where the other one has pages.
+    pub fn forked(&mut self, clusters: &mut impl ClusterSource) {
+        match self {
+            Self::Log(log) => log.forked(clusters),
+            Self::InPlace(in_place) => in_place.forked(clusters),
+        }
+    }
+}
