@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs every fuzz target of fuzz/, so many seconds each (default 60; --short: 5), and ends with a
+# Runs every fuzz target of fuzz/, so many seconds each (default 60; --short: 2), and ends with a
 # status other than 0 on any finding, which is kept in fuzz/artifacts. Needs a nightly compiler and
 # cargo-fuzz.
 #
@@ -10,7 +10,7 @@ cd "$(dirname "$0")/.."
 
 seconds=60
 case "${1:-}" in
---short) seconds=5; shift ;;
+--short) seconds=2; shift ;;
 [0-9]*) seconds=$1; shift ;;
 -*) echo "eval/fuzz.sh: unknown option '$1': see the head of the script" >&2; exit 2 ;;
 esac
