@@ -108,45 +108,62 @@ impl Core {
         matches!(self.table.get(Svmp(page)).1, Place::Mapped(there, _) if there.0 == frame)
     }
 
+    /// Whether a page in this frame would be one mapping with the page before.
+    fn joins_before(&self, page: u32, frame: u32) -> bool {
+        self.shows(page.checked_sub(1), frame.checked_sub(1))
+    }
+
+    /// Whether a page in this frame would be one mapping with the page behind.
+    fn joins_after(&self, page: u32, frame: u32) -> bool {
+        self.shows(page.checked_add(1), frame.checked_add(1))
+    }
+
+    /// The frame that a page is shown out of.
+    fn shown_frame(&self, page: u32) -> Option<u32> {
+        match self.table.get(Svmp(page)).1 {
+            Place::Mapped(frame, _) => Some(frame.0),
+            _ => None,
+        }
+    }
+
     /// Of the neighbours of a page in this frame, how many it is one mapping with.
     fn merges(&self, page: Svmp, frame: FrameId) -> u32 {
         if self.overlays.by_page {
             return 0;
         }
-        let before = self.shows(page.0.checked_sub(1), frame.0.checked_sub(1));
-        let after = self.shows(page.0.checked_add(1), frame.0.checked_add(1));
-        u32::from(before) + u32::from(after)
+        u32::from(self.joins_before(page.0, frame.0)) + u32::from(self.joins_after(page.0, frame.0))
     }
 
     /// A range, with the rest of the mappings that reach into it.
     fn mappings_of(&self, first: Svmp, count: u32) -> (Svmp, u32) {
-        let frame = |page: u32| match self.table.get(Svmp(page)).1 {
-            Place::Mapped(frame, _) => Some(frame.0),
-            _ => None,
-        };
         let (mut start, mut last) = (first.0, first.0 + count - 1);
-        while let Some(before) = frame(start).and_then(|frame| frame.checked_sub(1))
-            && self.shows(start.checked_sub(1), Some(before))
-        {
+        while self.goes_on_before(start) {
             start -= 1;
         }
-        while let Some(after) = frame(last).map(|frame| frame + 1)
-            && self.shows(last.checked_add(1), Some(after))
-        {
+        while self.goes_on_after(last) {
             last += 1;
         }
         (Svmp(start), last - start + 1)
     }
 
+    /// Whether the mapping that shows a page begins before it.
+    fn goes_on_before(&self, page: u32) -> bool {
+        self.shown_frame(page)
+            .is_some_and(|frame| self.joins_before(page, frame))
+    }
+
+    /// Whether the mapping that shows a page ends behind it.
+    fn goes_on_after(&self, page: u32) -> bool {
+        self.shown_frame(page)
+            .is_some_and(|frame| self.joins_after(page, frame))
+    }
+
     /// Whether lifting a range makes two mappings of one, and there is no budget for another.
     fn must_not_split(&self, first: Svmp, count: u32) -> bool {
-        let frame = |page: Svmp| self.table.get(page).1.frame().map(|frame| frame.0);
-        let last = Svmp(first.0 + count - 1);
-        let before = frame(first).and_then(|frame| frame.checked_sub(1));
-        let after = frame(last).map(|frame| frame + 1);
-        self.overlays.count >= self.overlays.most
-            && self.shows(first.0.checked_sub(1), before)
-            && self.shows(last.0.checked_add(1), after)
+        !self.overlays.by_page
+            && self.overlays.count >= self.overlays.most
+            && self.goes_on_before(first.0)
+            && self.goes_on_after(first.0 + count - 1)
     }
 
     /// Notes that a page is shown.

@@ -72,19 +72,18 @@ impl Chameleon {
         for (run, is_written) in written {
             if !is_written {
                 core.in_place().0.fail(run.iter().map(|write| write.shape));
+                run.iter()
+                    .for_each(|write| self.condemn_again(&mut core, write.page));
+                continue;
             }
-            for write in run {
-                if !is_written {
-                    self.condemn_again(&mut core, write.page);
-                    continue;
-                }
+            for &Write {
+                page,
+                shape,
+                slot,
+                check,
+            } in run
+            {
                 let (in_place, table, clusters) = core.in_place();
-                let Write {
-                    page,
-                    shape,
-                    slot,
-                    check,
-                } = *write;
                 if in_place
                     .commit(table, clusters, page, shape, slot)
                     .is_some()
