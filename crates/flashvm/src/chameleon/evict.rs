@@ -21,8 +21,12 @@ const ASK_AGAIN: u32 = 256;
 /// How long a fault waits for a range, looking every millisecond, before the process ends.
 const PATIENCE: u32 = 20_000;
 const PATIENCE_STEP: Duration = Duration::from_millis(1);
-/// Steps of a clock between two looks at whether somebody else needs the lock.
+/// Steps of a clock in one go, after which somebody else may have the lock.
+pub(super) const GO: u32 = 64;
+/// Steps of a clock with which frames are given back, at most.
 const STEPS: u32 = 4096;
+/// Steps of a clock beside the read of a page: what its coming in uses up, and a little more.
+const STEPS_AHEAD: u32 = 4;
 
 impl Chameleon {
     /// Takes more of the process' frames, if it may have more.
@@ -46,19 +50,18 @@ impl Chameleon {
     /// Gives frames back that the page pager needs. With nothing lifted it takes a while.
     pub(super) fn return_frames(&self, core: &mut Core, pager: &Pager) {
         let target = self.target.load(Ordering::Relaxed);
-        let mut returned = 0;
-        for _ in 0..STEPS {
-            if core.held - returned <= target {
-                break;
-            }
+        let (mut returned, mut steps) = (0, 0);
+        while core.held - returned > target && steps < STEPS {
             if let Some(frame) = core.frames.shrink() {
                 map::punch(&self.frames_file, frame.0);
                 returned += 1;
-            } else if core.condemned_sectors >= BATCH_SECTORS
-                || !self.take_step(core, pager, Shape::WHOLE)
-            {
+                continue;
+            }
+            let taken = self.take_steps(core, pager, Shape::WHOLE, 1, GO);
+            if taken == 0 {
                 break;
             }
+            steps += taken;
         }
         core.held -= returned;
         if returned > 0 {
@@ -78,14 +81,16 @@ impl Chameleon {
         let around = 2 * core.frames.most() * Shape::WHOLE.sectors();
         let mut steps = 0;
         while core.frames.available(shape) == 0 {
-            let full = core.condemned_sectors >= BATCH_SECTORS || steps >= around;
-            if !full && self.take_step(&mut core, pager, shape) {
-                steps += 1;
-                continue;
+            if steps < around {
+                let taken = self.take_steps(&mut core, pager, shape, 1, GO);
+                if taken > 0 {
+                    steps += taken;
+                    continue;
+                }
             }
             steps = 0;
             if core.writing {
-                core = self.changed.wait(core);
+                core = self.await_change(core);
             } else if core.condemned_sectors > 0 {
                 core = self.write_round(core, pager);
             } else {
@@ -107,22 +112,62 @@ impl Chameleon {
         core
     }
 
-    /// Carries out the next step of a shape's clock. False if there is none.
-    pub(super) fn take_step(&self, core: &mut Core, pager: &Pager, shape: Shape) -> bool {
-        let Some(step) = core.clocks.step(shape, &core.frames) else {
-            return false;
-        };
-        match step {
-            Step::Lift(frame) => {
-                self.lift_range(core, pager, frame, shape);
-            }
-            Step::Evict(frame) => {
-                for page in core.frames.pages_in(frame, shape) {
-                    self.evict(core, pager, frame, page);
+    /// Makes room for faults to come while this one's page is being read: its thread would do nothing but
+    /// poll, and a writer on another processor costs an interrupt for each page that it lifts.
+    pub(super) fn make_room_ahead(&self, pager: &Pager, shape: Shape) {
+        let mut core = self.core.lock();
+        // As long as there are more frames to be had nobody has to go.
+        if core.frozen || core.ask_again == 0 {
+            return;
+        }
+        let goal = Self::high(&core);
+        self.take_steps(&mut core, pager, shape, goal, STEPS_AHEAD);
+        if core.condemned_sectors >= BATCH_SECTORS && !core.writing {
+            self.call_writer();
+        }
+    }
+
+    /// Carries out the next steps of a shape's clock, `most` of them, until so many of its ranges are free or a
+    /// round is worth it. How many there were.
+    pub(super) fn take_steps(
+        &self,
+        core: &mut Core,
+        pager: &Pager,
+        shape: Shape,
+        free: u32,
+        most: u32,
+    ) -> u32 {
+        // What was filled in one go turns inactive in one go, and takes one call then.
+        let mut cold = 0..0;
+        let mut steps = 0;
+        while steps < most
+            && core.frames.available(shape) < free
+            && core.condemned_sectors < BATCH_SECTORS
+            && let Some(step) = core.clocks.step(shape, &core.frames)
+        {
+            match step {
+                Step::Lift(frame) => {
+                    for range in core.frames.pages_in(frame, shape) {
+                        let page = core.frames.owner(frame, range);
+                        if core.may_be_lifted(Svmp(page)) {
+                            if page != cold.end {
+                                self.lift_run(core, pager, cold);
+                                cold = page..page;
+                            }
+                            cold.end += 1;
+                        }
+                    }
+                }
+                Step::Evict(frame) => {
+                    for page in core.frames.pages_in(frame, shape) {
+                        self.evict(core, pager, frame, page);
+                    }
                 }
             }
+            steps += 1;
         }
-        true
+        self.lift_run(core, pager, cold);
+        steps
     }
 
     /// Takes a page out of its frame, or condemns it.

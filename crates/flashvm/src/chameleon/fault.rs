@@ -58,7 +58,7 @@ impl Chameleon {
                     }
                     break Resolution::Resolved;
                 }
-                Place::Reading(..) => core = self.changed.wait(core),
+                Place::Reading(..) => core = self.await_change(core),
                 Place::Fresh => match self.take_range(&mut core, pager, page, shape) {
                     Some(frame) => {
                         self.show_fresh(&mut core, pager, page, shape, frame);
@@ -218,7 +218,7 @@ impl Chameleon {
                 Resolution::Lost
             }
         };
-        self.changed.notify_all();
+        self.announce_change(&core);
         (core, resolution)
     }
 
@@ -237,9 +237,10 @@ impl Chameleon {
         let start = location.offset() / unit * unit;
         let skip = (location.offset() - start) as usize;
         let len = (skip + shape.size()).next_multiple_of(self.sector_bytes);
-        let arrived = match pager.demand().take() {
+        let arrived = match pager.demand_queue() {
             Some(mut queue) => {
-                let arrived = queue.read(store.file(), start, len as u32);
+                let meanwhile = || self.make_room_ahead(pager, shape);
+                let arrived = queue.read(store.file(), start, len as u32, meanwhile);
                 // SAFETY: the queue's buffer is this thread's and longer than that; the range belongs
                 // to a page that is being read, which nobody else touches.
                 unsafe { map::copy(queue.buffer() + skip, to, shape.size()) };

@@ -43,7 +43,7 @@ impl Chameleon {
         let mut core = self.lock();
         core.frozen = true;
         while core.writing || core.reads > 0 {
-            core = self.changed.wait(core);
+            core = self.await_change(core);
         }
         self.lift_all(&mut core, pager);
         let copy = || {
@@ -108,6 +108,7 @@ impl Chameleon {
         core.overlays.most_seen = 0;
         core.pins.clear();
         core.frozen = false;
+        core.waiters = 0;
         Ok(Self {
             frames_file: frames.file,
             core: Mutex::new(core),

@@ -20,6 +20,7 @@ use flashvm_core::PAGE_SIZE;
 use flashvm_core::chameleon::table::PAGES_MAX;
 use flashvm_core::chameleon::{FrameId, Place, Shape, Svmp};
 use rustix::io::Errno;
+use std::ops::Range;
 
 /// Bytes of the hole.
 pub(super) const BYTES: usize = PAGES_MAX as usize * PAGE_SIZE;
@@ -135,15 +136,14 @@ impl Core {
     }
 
     /// A range, with the rest of the mappings that reach into it.
-    fn mappings_of(&self, first: Svmp, count: u32) -> (Svmp, u32) {
-        let (mut start, mut last) = (first.0, first.0 + count - 1);
-        while self.goes_on_before(start) {
-            start -= 1;
+    fn mappings_of(&self, mut pages: Range<u32>) -> Range<u32> {
+        while self.goes_on_before(pages.start) {
+            pages.start -= 1;
         }
-        while self.goes_on_after(last) {
-            last += 1;
+        while self.goes_on_after(pages.end - 1) {
+            pages.end += 1;
         }
-        (Svmp(start), last - start + 1)
+        pages
     }
 
     /// Whether the mapping that shows a page begins before it.
@@ -159,11 +159,16 @@ impl Core {
     }
 
     /// Whether lifting a range makes two mappings of one, and there is no budget for another.
-    fn must_not_split(&self, first: Svmp, count: u32) -> bool {
+    fn must_not_split(&self, pages: &Range<u32>) -> bool {
         !self.overlays.by_page
             && self.overlays.count >= self.overlays.most
-            && self.goes_on_before(first.0)
-            && self.goes_on_after(first.0 + count - 1)
+            && self.goes_on_before(pages.start)
+            && self.goes_on_after(pages.end - 1)
+    }
+
+    /// Whether a page is shown, and nothing keeps it from being lifted.
+    pub(super) fn may_be_lifted(&self, page: Svmp) -> bool {
+        matches!(self.table.get(page).1, Place::Mapped(..)) && !self.pins.holds(page)
     }
 
     /// Notes that a page is shown.
@@ -222,28 +227,29 @@ impl Chameleon {
     /// Lifts a page that is mapped: from here on every touch is a fault.
     pub(super) fn lift(&self, core: &mut Core, pager: &Pager, page: Svmp) {
         if matches!(core.table.get(page).1, Place::Mapped(..)) {
-            self.lift_run(core, pager, page, 1);
+            self.lift_run(core, pager, page.0..page.0 + 1);
         }
     }
 
     /// Lifts pages one after the other with one call. All of them are mapped or have nothing there.
-    pub(super) fn lift_run(&self, core: &mut Core, pager: &Pager, first: Svmp, count: u32) {
-        let (mut first, mut count) = (first, count);
-        if core.must_not_split(first, count) {
-            let (start, pages) = core.mappings_of(first, count);
-            if (start.0..start.0 + pages).all(|page| !core.pins.holds(Svmp(page))) {
-                (first, count) = (start, pages);
+    pub(super) fn lift_run(&self, core: &mut Core, pager: &Pager, mut pages: Range<u32>) {
+        if pages.is_empty() {
+            return;
+        }
+        if core.must_not_split(&pages) {
+            let whole = core.mappings_of(pages.clone());
+            if whole.clone().all(|page| !core.pins.holds(Svmp(page))) {
+                pages = whole;
             }
         }
-        let mut result = self.unmap(first, count);
+        let mut result = self.unmap(&pages);
         if result == Err(Errno::NOMEM) {
             // Its mapping would have to be split, for which there is no room: the whole of it goes.
-            (first, count) = core.mappings_of(first, count);
-            result = self.unmap(first, count);
+            pages = core.mappings_of(pages);
+            result = self.unmap(&pages);
         }
-        result.unwrap_or_else(|error| self.cannot_lift(pager, first, error));
-        for i in 0..count {
-            let page = Svmp(first.0 + i);
+        result.unwrap_or_else(|error| self.cannot_lift(pager, pages.start, error));
+        for page in pages.map(Svmp) {
             if let (shape, Place::Mapped(frame, location)) = core.table.get(page) {
                 core.table.set(page, shape, Place::Lifted(frame, location));
                 core.note_lifted(page, frame);
@@ -251,12 +257,12 @@ impl Chameleon {
         }
     }
 
-    fn unmap(&self, page: Svmp, count: u32) -> Result<(), Errno> {
-        map::unmap(self.address(page), count as usize * PAGE_SIZE)
+    fn unmap(&self, pages: &Range<u32>) -> Result<(), Errno> {
+        map::unmap(self.address(Svmp(pages.start)), pages.len() * PAGE_SIZE)
     }
 
-    fn cannot_lift(&self, pager: &Pager, page: Svmp, error: Errno) -> ! {
-        let at = self.address(page);
+    fn cannot_lift(&self, pager: &Pager, page: u32, error: Errno) -> ! {
+        let at = self.address(Svmp(page));
         pager.die(&format!("a page cannot be lifted at {at:#x}: {error}"))
     }
 
@@ -264,8 +270,8 @@ impl Chameleon {
     pub(super) fn lift_all(&self, core: &mut Core, pager: &Pager) {
         let pages = core.pages.high();
         if pages > 0 {
-            self.unmap(Svmp(0), pages)
-                .unwrap_or_else(|error| self.cannot_lift(pager, Svmp(0), error));
+            self.unmap(&(0..pages))
+                .unwrap_or_else(|error| self.cannot_lift(pager, 0, error));
         }
         for frame in core.frames.all() {
             for shape in core.frames.pages_in(frame, Shape::WHOLE) {
@@ -304,10 +310,10 @@ impl Chameleon {
     }
 
     /// Lifts the pages that reach into a range of a frame, but for those that have to stay.
-    pub(super) fn lift_range(&self, core: &mut Core, pager: &Pager, frame: FrameId, range: Shape) {
+    fn lift_range(&self, core: &mut Core, pager: &Pager, frame: FrameId, range: Shape) {
         for shape in core.frames.pages_in(frame, range) {
             let page = Svmp(core.frames.owner(frame, shape));
-            if matches!(core.table.get(page).1, Place::Mapped(..)) && !core.pins.holds(page) {
+            if core.may_be_lifted(page) {
                 self.lift(core, pager, page);
             }
         }

@@ -90,6 +90,8 @@ struct Core {
     frozen: bool,
     /// Shapes whose free ranges the writer is to replenish.
     wanted: u16,
+    /// Threads that wait for a change.
+    waiters: u32,
     counters: Counters,
 }
 
@@ -157,6 +159,7 @@ impl Chameleon {
                 writing: false,
                 frozen: false,
                 wanted: 0,
+                waiters: 0,
                 counters: Counters::default(),
             }),
             changed: Condvar::new(),
@@ -199,9 +202,24 @@ impl Chameleon {
     fn lock(&self) -> MutexGuard<'_, Core> {
         let mut core = self.core.lock();
         while core.frozen {
-            core = self.changed.wait(core);
+            core = self.await_change(core);
         }
         core
+    }
+
+    /// Waits until a read or a round has ended, or a fork is over.
+    fn await_change<'a>(&'a self, mut core: MutexGuard<'a, Core>) -> MutexGuard<'a, Core> {
+        core.waiters += 1;
+        core = self.changed.wait(core);
+        core.waiters -= 1;
+        core
+    }
+
+    /// Tells those who wait for it that a read or a round has ended.
+    fn announce_change(&self, core: &Core) {
+        if core.waiters > 0 {
+            self.changed.notify_all();
+        }
     }
 
     /// Publishes what has been counted.

@@ -168,10 +168,10 @@ impl Chameleon {
             pages.any(|&page| matches!(core.table.get(Svmp(page)).1, Place::Reading(..)))
         };
         while reading(&core) {
-            core = self.changed.wait(core);
+            core = self.await_change(core);
         }
         for run in pages.chunk_by(|one, other| one + 1 == *other) {
-            self.lift_run(&mut core, pager, Svmp(run[0]), run.len() as u32);
+            self.lift_run(&mut core, pager, run[0]..run[0] + run.len() as u32);
         }
         for &page in pages.iter() {
             let page = Svmp(page);

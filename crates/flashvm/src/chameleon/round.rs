@@ -5,6 +5,7 @@
 //! while it is written: what flash has is what the checksum says, and a page that has changed again is
 //! found to be changed when it is lifted the next time.
 
+use super::evict::GO;
 use super::{Chameleon, Core};
 use crate::pager::Pager;
 use crate::store::FlashStore;
@@ -24,16 +25,18 @@ pub(super) const BATCH_SECTORS: u32 = DATA_SECTORS;
 const LOW: u32 = 32;
 const HIGH: u32 = 128;
 /// One in so many frames may be free for each shape.
-const FREE_SHARE: u32 = 256;
+const FREE_SHARE: u32 = 64;
 /// How long a round waits when the store is full, and how often, before the process ends.
 const FULL_WAIT: Duration = Duration::from_millis(1);
 const FULL_TRIES: u32 = 10_000;
-/// Steps of a clock in one go of the writer.
-const GO: u32 = 64;
 
 impl Chameleon {
     fn low(core: &Core) -> u32 {
         LOW.min(core.frames.len() / FREE_SHARE / 4).max(1)
+    }
+
+    pub(super) fn high(core: &Core) -> u32 {
+        (4 * Self::low(core)).min(HIGH)
     }
 
     /// Has the writer replenish free ranges of the shapes that were asked for, if there are few.
@@ -72,27 +75,21 @@ impl Chameleon {
             let over = core.held > self.target.load(Ordering::Relaxed);
             let mut wanted = Shape::ALL.into_iter();
             let Some(shape) = wanted.find(|shape| core.wanted & shape.bit() != 0) else {
-                if over && core.condemned_sectors > 0 && !core.writing {
+                let worth_it = core.condemned_sectors >= if over { 1 } else { BATCH_SECTORS };
+                if worth_it && !core.writing {
                     core = self.write_round(core, pager);
                     continue;
                 }
                 // What is over goes as it comes free; the next fault calls again.
                 return;
             };
-            let high = (4 * Self::low(&core)).min(HIGH);
-            let mut stuck = false;
-            for _ in 0..GO {
-                let full = core.condemned_sectors >= BATCH_SECTORS;
-                if stuck || full || core.frames.available(shape) >= high {
-                    break;
-                }
-                stuck = !self.take_step(&mut core, pager, shape);
-            }
+            let high = Self::high(&core);
+            let stuck = self.take_steps(&mut core, pager, shape, high, GO) == 0;
             let full = core.condemned_sectors >= BATCH_SECTORS;
             if core.frames.available(shape) >= high {
                 core.wanted &= !shape.bit();
             } else if core.writing {
-                core = self.changed.wait(core);
+                core = self.await_change(core);
             } else if full || (stuck && core.condemned_sectors > 0) {
                 core = self.write_round(core, pager);
             } else if stuck {
@@ -123,7 +120,7 @@ impl Chameleon {
             Organization::InPlace(_) => self.in_place_round(core, pager),
         };
         core.writing = false;
-        self.changed.notify_all();
+        self.announce_change(&core);
         core
     }
 

@@ -222,7 +222,8 @@ impl Pager {
         self.hand_over(&mut core, false);
         drop(core);
         let offset = FlashStore::offset(read.slot);
-        let whole = queue.read(self.store.file(), offset, read.count * PAGE_SIZE as u32);
+        let len = read.count * PAGE_SIZE as u32;
+        let whole = queue.read(self.store.file(), offset, len, || {});
         let failed = self.failed_pages(&read, whole);
         let mut core = self.lock();
         self.apply(&mut core, Event::ReadDone { io, failed });

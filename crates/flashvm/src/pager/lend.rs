@@ -7,7 +7,7 @@ use super::{Core, Pager, ReadBuffers};
 use crate::chameleon::Chameleon;
 use crate::control::{ChameleonSettings, ProcessStats};
 use crate::store::FlashStore;
-use crate::sys::demand::DemandQueues;
+use crate::sys::demand::DemandQueue;
 use flashvm_core::PAGE_SIZE;
 use std::sync::atomic::Ordering;
 
@@ -45,8 +45,13 @@ impl Pager {
         &self.store
     }
 
-    pub(crate) fn demand(&self) -> &DemandQueues {
-        &self.demand
+    /// A queue for a read of the calling thread's. If none is free the handler is called to open one more.
+    pub(crate) fn demand_queue(&self) -> Option<DemandQueue<'_>> {
+        let queue = self.demand.take();
+        if queue.is_none() && self.demand.has_room() {
+            self.wake_handler();
+        }
+        queue
     }
 
     pub(crate) fn stats(&self) -> &'static ProcessStats {

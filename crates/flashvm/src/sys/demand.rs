@@ -88,6 +88,11 @@ impl DemandQueues {
         Some(DemandQueue { slot, buffer })
     }
 
+    /// Whether there can be more queues.
+    pub(crate) fn has_room(&self) -> bool {
+        (self.opened.load(Ordering::Relaxed) as usize) < QUEUES
+    }
+
     /// Opens one more queue if there were too few. Called by one thread only.
     pub(crate) fn open_wanted(&self) {
         if !self.wanted.swap(false, Ordering::Relaxed) {
@@ -116,8 +121,14 @@ impl DemandQueue<'_> {
         self.buffer
     }
 
-    /// Reads into the buffer and waits for it. Whether all bytes came.
-    pub(crate) fn read(&mut self, file: RawFd, offset: u64, len: u32) -> bool {
+    /// Reads into the buffer, does something meanwhile, and waits for it. Whether all bytes came.
+    pub(crate) fn read(
+        &mut self,
+        file: RawFd,
+        offset: u64,
+        len: u32,
+        meanwhile: impl FnOnce(),
+    ) -> bool {
         debug_assert!(len as usize <= PAGES_MAX as usize * PAGE_SIZE);
         // SAFETY: this thread has the slot.
         let queue = unsafe { (*self.slot.queue.get()).as_mut() };
@@ -125,8 +136,11 @@ impl DemandQueue<'_> {
             return false;
         };
         match ring {
-            Some(ring) => read_polling(ring, file, offset, *buffer, len),
-            None => read_now(file, offset, *buffer, len),
+            Some(ring) => read_polling(ring, file, offset, *buffer, len, meanwhile),
+            None => {
+                meanwhile();
+                read_now(file, offset, *buffer, len)
+            }
         }
     }
 }
@@ -155,7 +169,15 @@ fn open_ring(buffer: usize) -> std::io::Result<IoUring> {
     Ok(ring)
 }
 
-fn read_polling(ring: &mut IoUring, file: RawFd, offset: u64, buffer: usize, len: u32) -> bool {
+fn read_polling(
+    ring: &mut IoUring,
+    file: RawFd,
+    offset: u64,
+    buffer: usize,
+    len: u32,
+    meanwhile: impl FnOnce(),
+) -> bool {
+    let mut meanwhile = Some(meanwhile);
     let entry = opcode::ReadFixed::new(types::Fd(file), buffer as *mut u8, len, 0)
         .offset(offset)
         .build();
@@ -171,6 +193,11 @@ fn read_polling(ring: &mut IoUring, file: RawFd, offset: u64, buffer: usize, len
                 Ok(_) => submit = 0,
                 Err(error) => panic!("io_uring_enter: {error}"),
             }
+        }
+        if submit == 0
+            && let Some(meanwhile) = meanwhile.take()
+        {
+            meanwhile();
         }
         for _ in 0..LOOKS {
             if let Some(entry) = ring.completion().next() {
