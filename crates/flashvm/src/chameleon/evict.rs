@@ -21,12 +21,15 @@ const ASK_AGAIN: u32 = 256;
 /// How long a fault waits for a range, looking every millisecond, before the process ends.
 const PATIENCE: u32 = 20_000;
 const PATIENCE_STEP: Duration = Duration::from_millis(1);
-/// Steps of a clock in one go, after which somebody else may have the lock.
-pub(super) const GO: u32 = 64;
+/// Steps of a clock in one go.
+const GO: u32 = 64;
 /// Steps of a clock with which frames are given back, at most.
 const STEPS: u32 = 4096;
-/// Steps of a clock beside the read of a page: what its coming in uses up, and a little more.
-const STEPS_AHEAD: u32 = 4;
+/// Ranges of each shape in use that are kept free: one for so many frames, up to so many.
+const FREE_SHARE: u32 = 64;
+const FREE_MOST: u32 = 128;
+/// Steps of a clock beside the read of a page, between two looks at whether it is there.
+const STEPS_AHEAD: u32 = 2;
 
 impl Chameleon {
     /// Takes more of the process' frames, if it may have more.
@@ -113,18 +116,23 @@ impl Chameleon {
     }
 
     /// Makes room for faults to come while this one's page is being read: its thread would do nothing but
-    /// poll, and a writer on another processor costs an interrupt for each page that it lifts.
-    pub(super) fn make_room_ahead(&self, pager: &Pager, shape: Shape) {
+    /// poll, and another one on another processor costs an interrupt for each page that it lifts. Whether there
+    /// is more to do.
+    pub(super) fn make_room_ahead(&self, pager: &Pager, shape: Shape) -> bool {
         let mut core = self.core.lock();
-        // As long as there are more frames to be had nobody has to go.
-        if core.frozen || core.ask_again == 0 {
-            return;
+        !core.frozen && self.take_steps_ahead(&mut core, pager, shape)
+    }
+
+    /// A few steps towards as many free ranges as are to be kept. Whether there are more to take.
+    pub(super) fn take_steps_ahead(&self, core: &mut Core, pager: &Pager, shape: Shape) -> bool {
+        let free = (core.frames.len() / FREE_SHARE).clamp(1, FREE_MOST);
+        if core.frames.available(shape) >= free {
+            return false;
         }
-        let goal = Self::high(&core);
-        self.take_steps(&mut core, pager, shape, goal, STEPS_AHEAD);
-        if core.condemned_sectors >= BATCH_SECTORS && !core.writing {
-            self.call_writer();
-        }
+        self.borrow(core, pager);
+        let steps = self.take_steps(core, pager, shape, free, STEPS_AHEAD);
+        self.call_writer_if_due(core);
+        steps == STEPS_AHEAD
     }
 
     /// Carries out the next steps of a shape's clock, `most` of them, until so many of its ranges are free or a

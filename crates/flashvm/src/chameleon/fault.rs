@@ -62,6 +62,7 @@ impl Chameleon {
                 Place::Fresh => match self.take_range(&mut core, pager, page, shape) {
                     Some(frame) => {
                         self.show_fresh(&mut core, pager, page, shape, frame);
+                        self.take_steps_ahead(&mut core, pager, shape);
                         break Resolution::Resolved;
                     }
                     None => core = self.make_room(core, pager, shape),
@@ -80,7 +81,7 @@ impl Chameleon {
             }
         };
         self.publish(&core, pager);
-        self.call_writer_if_low(&mut core);
+        self.call_writer_if_due(&core);
         drop(core);
         if resolution == Resolution::Resolved {
             pager.stats().latency.record(now().since(since).0);
@@ -237,7 +238,12 @@ impl Chameleon {
         let start = location.offset() / unit * unit;
         let skip = (location.offset() - start) as usize;
         let len = (skip + shape.size()).next_multiple_of(self.sector_bytes);
-        let arrived = match pager.demand_queue() {
+        let queue = pager.demand_queue();
+        if queue.is_none() {
+            // The thread will sleep: what its page takes is made up for first.
+            self.make_room_ahead(pager, shape);
+        }
+        let arrived = match queue {
             Some(mut queue) => {
                 let meanwhile = || self.make_room_ahead(pager, shape);
                 let arrived = queue.read(store.file(), start, len as u32, meanwhile);

@@ -88,8 +88,6 @@ struct Core {
     writing: bool,
     /// A fork is under way: nothing may begin.
     frozen: bool,
-    /// Shapes whose free ranges the writer is to replenish.
-    wanted: u16,
     /// Threads that wait for a change.
     waiters: u32,
     counters: Counters,
@@ -158,7 +156,6 @@ impl Chameleon {
                 reads: 0,
                 writing: false,
                 frozen: false,
-                wanted: 0,
                 waiters: 0,
                 counters: Counters::default(),
             }),

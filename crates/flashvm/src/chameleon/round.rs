@@ -5,7 +5,6 @@
 //! while it is written: what flash has is what the checksum says, and a page that has changed again is
 //! found to be changed when it is lifted the next time.
 
-use super::evict::GO;
 use super::{Chameleon, Core};
 use crate::pager::Pager;
 use crate::store::FlashStore;
@@ -20,36 +19,15 @@ use std::time::Duration;
 
 /// Changed sectors with which a round is worth it.
 pub(super) const BATCH_SECTORS: u32 = DATA_SECTORS;
-/// Free ranges of a shape at which the writer is called, and up to which it replenishes them; less in a
-/// small pool.
-const LOW: u32 = 32;
-const HIGH: u32 = 128;
-/// One in so many frames may be free for each shape.
-const FREE_SHARE: u32 = 64;
 /// How long a round waits when the store is full, and how often, before the process ends.
 const FULL_WAIT: Duration = Duration::from_millis(1);
 const FULL_TRIES: u32 = 10_000;
 
 impl Chameleon {
-    fn low(core: &Core) -> u32 {
-        LOW.min(core.frames.len() / FREE_SHARE / 4).max(1)
-    }
-
-    pub(super) fn high(core: &Core) -> u32 {
-        (4 * Self::low(core)).min(HIGH)
-    }
-
-    /// Has the writer replenish free ranges of the shapes that were asked for, if there are few.
-    pub(super) fn call_writer_if_low(&self, core: &mut Core) {
-        let low = Self::low(core);
-        let few = |shape: &Shape| core.pages.in_use(*shape) && core.frames.available(*shape) < low;
-        let wanted = Shape::ALL
-            .into_iter()
-            .filter(few)
-            .fold(0, |set, shape| set | shape.bit());
-        let over = core.held > self.target.load(Ordering::Relaxed);
-        if (wanted & !core.wanted != 0 && core.ask_again > 0) || over {
-            core.wanted |= wanted;
+    /// Has the writer run a round if it is worth it, and give frames back that the page pager needs.
+    pub(super) fn call_writer_if_due(&self, core: &Core) {
+        let due = core.condemned_sectors >= BATCH_SECTORS && !core.writing;
+        if due || self.has_too_many(core) {
             self.call_writer();
         }
     }
@@ -59,47 +37,34 @@ impl Chameleon {
         let _ = futex::wake(&self.writer_called, futex::Flags::PRIVATE, 1);
     }
 
+    fn has_too_many(&self, core: &Core) -> bool {
+        core.held > self.target.load(Ordering::Relaxed)
+    }
+
     /// The writer's thread.
-    pub(crate) fn write_ahead(&self, pager: &Pager) {
+    pub(crate) fn write_behind(&self, pager: &Pager) {
         loop {
             let seen = self.writer_called.load(Ordering::Acquire);
-            self.replenish(pager);
+            self.write_due(pager);
             let _ = futex::wait(&self.writer_called, futex::Flags::PRIVATE, seen, None);
         }
     }
 
-    fn replenish(&self, pager: &Pager) {
+    fn write_due(&self, pager: &Pager) {
         let mut core = self.lock();
         loop {
             self.return_frames(&mut core, pager);
-            let over = core.held > self.target.load(Ordering::Relaxed);
-            let mut wanted = Shape::ALL.into_iter();
-            let Some(shape) = wanted.find(|shape| core.wanted & shape.bit() != 0) else {
-                let worth_it = core.condemned_sectors >= if over { 1 } else { BATCH_SECTORS };
-                if worth_it && !core.writing {
-                    core = self.write_round(core, pager);
-                    continue;
-                }
-                // What is over goes as it comes free; the next fault calls again.
-                return;
+            // What is over goes as it comes free; the next fault calls again.
+            let worth_it = if self.has_too_many(&core) {
+                1
+            } else {
+                BATCH_SECTORS
             };
-            let high = Self::high(&core);
-            let stuck = self.take_steps(&mut core, pager, shape, high, GO) == 0;
-            let full = core.condemned_sectors >= BATCH_SECTORS;
-            if core.frames.available(shape) >= high {
-                core.wanted &= !shape.bit();
-            } else if core.writing {
-                core = self.await_change(core);
-            } else if full || (stuck && core.condemned_sectors > 0) {
-                core = self.write_round(core, pager);
-            } else if stuck {
-                core.wanted &= !shape.bit();
+            if core.writing || core.condemned_sectors < worth_it {
+                return;
             }
+            core = self.write_round(core, pager);
             self.publish(&core, pager);
-            // The program's threads come first.
-            drop(core);
-            rustix::thread::sched_yield();
-            core = self.lock();
         }
     }
 

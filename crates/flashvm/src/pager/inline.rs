@@ -223,7 +223,7 @@ impl Pager {
         drop(core);
         let offset = FlashStore::offset(read.slot);
         let len = read.count * PAGE_SIZE as u32;
-        let whole = queue.read(self.store.file(), offset, len, || {});
+        let whole = queue.read(self.store.file(), offset, len, || false);
         let failed = self.failed_pages(&read, whole);
         let mut core = self.lock();
         self.apply(&mut core, Event::ReadDone { io, failed });

@@ -451,7 +451,7 @@ impl Pager {
         thread::spawn("flashvm-clean", || self.clean(writes))?;
         thread::spawn("flashvm-limit", || self.watch_pressure())?;
         if let Some(heap) = &self.chameleon {
-            thread::spawn("flashvm-log", || heap.write_ahead(self))?;
+            thread::spawn("flashvm-log", || heap.write_behind(self))?;
         }
         Ok(())
     }

@@ -121,13 +121,14 @@ impl DemandQueue<'_> {
         self.buffer
     }
 
-    /// Reads into the buffer, does something meanwhile, and waits for it. Whether all bytes came.
+    /// Reads into the buffer and waits for it. Until it is there it calls `meanwhile`, as long as that says
+    /// that there is more to do. Whether all bytes came.
     pub(crate) fn read(
         &mut self,
         file: RawFd,
         offset: u64,
         len: u32,
-        meanwhile: impl FnOnce(),
+        mut meanwhile: impl FnMut() -> bool,
     ) -> bool {
         debug_assert!(len as usize <= PAGES_MAX as usize * PAGE_SIZE);
         // SAFETY: this thread has the slot.
@@ -138,7 +139,7 @@ impl DemandQueue<'_> {
         match ring {
             Some(ring) => read_polling(ring, file, offset, *buffer, len, meanwhile),
             None => {
-                meanwhile();
+                while meanwhile() {}
                 read_now(file, offset, *buffer, len)
             }
         }
@@ -175,9 +176,8 @@ fn read_polling(
     offset: u64,
     buffer: usize,
     len: u32,
-    meanwhile: impl FnOnce(),
+    mut meanwhile: impl FnMut() -> bool,
 ) -> bool {
-    let mut meanwhile = Some(meanwhile);
     let entry = opcode::ReadFixed::new(types::Fd(file), buffer as *mut u8, len, 0)
         .offset(offset)
         .build();
@@ -194,11 +194,7 @@ fn read_polling(
                 Err(error) => panic!("io_uring_enter: {error}"),
             }
         }
-        if submit == 0
-            && let Some(meanwhile) = meanwhile.take()
-        {
-            meanwhile();
-        }
+        while submit == 0 && ring.completion().is_empty() && meanwhile() {}
         for _ in 0..LOOKS {
             if let Some(entry) = ring.completion().next() {
                 return entry.result() == len as i32;

@@ -198,7 +198,8 @@ pub(crate) fn map_shared_over(file: &OwnedFd, start: usize, len: usize) -> Resul
 /// Shows a part of a memfd at an address where nothing is mapped; `EEXIST` if something is.
 pub(crate) fn overlay(start: usize, len: usize, file: &OwnedFd, offset: u64) -> Result<(), Errno> {
     let prot = ProtFlags::READ | ProtFlags::WRITE;
-    let flags = MapFlags::SHARED | MapFlags::NORESERVE | MapFlags::FIXED_NOREPLACE | MapFlags::POPULATE;
+    let flags =
+        MapFlags::SHARED | MapFlags::NORESERVE | MapFlags::FIXED_NOREPLACE | MapFlags::POPULATE;
     // SAFETY: nothing is replaced; the address lies in the hole, which only the program refers to.
     unsafe { rustix::mm::mmap(start as *mut _, len, prot, flags, file, offset)? };
     Ok(())
