@@ -6,10 +6,11 @@
 //! pager's.
 //!
 //! All that is known of blocks lies outside of managed memory, so that freeing a cold block brings
-//! nothing in: three bytes a page, and eight more where it is divided. Each thread has a cache of free
+//! nothing in: three bytes a page, and 14 more where it is divided. Each thread has a cache of free
 //! blocks. It is found by the thread's pointer and not through thread-local storage, which costs a call
 //! in a shared object and may be managed memory. A block that is freed twice, or was never given out,
-//! ends the process with a message.
+//! ends the process with a message: two words of a divided page say which blocks the program has. The thread
+//! that owns the page changes the one without an atomic instruction, all others change the other.
 
 use super::guard_call;
 use flashvm::control::ChameleonSettings;
@@ -30,9 +31,10 @@ const CLASSES: usize = 9;
 const BLOCKS_MAX: usize = 32;
 /// Alignment that every shape has.
 const ALIGN_MAX: usize = 512;
-/// Free blocks of a class in a thread's cache, and how many go in or out of it at once.
-const CACHED: usize = 256;
-const BATCH: usize = 128;
+/// Free blocks of a class in a thread's cache: so many bytes, and so many blocks at least and at most.
+const CACHED_BYTES: usize = 128 << 10;
+const CACHED_MIN: usize = 64;
+const CACHED_MAX: usize = 512;
 /// Threads that have a cache at the same time; others go without.
 const CACHES: usize = 1024;
 /// Free pages of a class that are kept for what comes next: those of so small a part of the budget, and so
@@ -41,11 +43,15 @@ const KEPT_SHARE: usize = 64;
 const KEPT_PAGES_MIN: usize = 256;
 const KEPT_PAGES_MAX: usize = 16384;
 
-/// In the word of a page: its class and one, its first sector, and whether it is listed as having free
-/// blocks.
+/// Arenas: threads of different ones share no page, and no cache line of what is kept of pages.
+const ARENAS: usize = 8;
+
+/// In the word of a page: its class and one, its first sector, whether it is listed as having free blocks, and
+/// its arena.
 const CLASS: u16 = 0xf;
 const SECTOR_SHIFT: u32 = 4;
 const LISTED: u16 = 1 << 8;
+const ARENA_SHIFT: u32 = 9;
 
 static BASE: AtomicUsize = AtomicUsize::new(0);
 /// Bytes of the heap's addresses; 0 without one.
@@ -60,15 +66,19 @@ static WORDS: AtomicPtr<AtomicU16> = AtomicPtr::new(std::ptr::null_mut());
 /// By page: whether the program has its only block. No atomic change: who frees a block twice at the same time
 /// by two threads is not told, as with the C library.
 static GIVEN: AtomicPtr<AtomicU8> = AtomicPtr::new(std::ptr::null_mut());
-/// By divided page: blocks that the program has; blocks that it or a cache has, changed with the class locked.
-static GIVEN_BLOCKS: AtomicPtr<AtomicU32> = AtomicPtr::new(std::ptr::null_mut());
+/// By divided page: the cache whose thread owns it. That changes while all of its blocks are free and in no
+/// cache, with the class locked: nobody has one of them to give out or back then.
+static OWNER: AtomicPtr<AtomicU16> = AtomicPtr::new(std::ptr::null_mut());
+/// By divided page: blocks that the program has are those in one of the two, and not in both. The first is its
+/// owner's to change, the second everybody else's.
+static GIVEN_BY_OWNER: AtomicPtr<AtomicU32> = AtomicPtr::new(std::ptr::null_mut());
+static GIVEN_BY_OTHERS: AtomicPtr<AtomicU32> = AtomicPtr::new(std::ptr::null_mut());
+/// By divided page: blocks that the program or a cache has, changed with the class locked.
 static OUT_BLOCKS: AtomicPtr<AtomicU32> = AtomicPtr::new(std::ptr::null_mut());
+/// Instead of a cache, for a thread that has none.
+const NO_CACHE: u16 = u16::MAX;
 
-unsafe extern "C" {
-    static __libc_single_threaded: AtomicU8;
-}
-
-/// What is free of a class and in no cache.
+/// What an arena has free of a class and in no cache.
 struct Class {
     /// Pages with free blocks; those of one block are free.
     pages: Vec<u32>,
@@ -107,31 +117,38 @@ impl Locked {
     }
 }
 
-static FREE: [Locked; CLASSES] = [const {
-    Locked {
-        locked: AtomicBool::new(false),
-        class: UnsafeCell::new(Class {
-            pages: Vec::new(),
-            whole: 0,
-        }),
-    }
-}; CLASSES];
+/// By arena and class.
+static FREE: [[Locked; CLASSES]; ARENAS] = [const {
+    [const {
+        Locked {
+            locked: AtomicBool::new(false),
+            class: UnsafeCell::new(Class {
+                pages: Vec::new(),
+                whole: 0,
+            }),
+        }
+    }; CLASSES]
+}; ARENAS];
 
 /// Free blocks that one thread has at hand.
 struct Cache {
     /// The thread's pointer, or 0.
     thread: AtomicUsize,
+    /// How many there were before it.
+    number: u16,
     bins: [Bin; CLASSES],
 }
 
 #[derive(Clone, Copy)]
 struct Bin {
     len: usize,
-    blocks: [usize; CACHED],
+    blocks: [usize; CACHED_MAX],
 }
 
 static THREADS: [AtomicPtr<Cache>; CACHES] =
     [const { AtomicPtr::new(std::ptr::null_mut()) }; CACHES];
+/// Caches that there are.
+static MADE: AtomicU16 = AtomicU16::new(0);
 static KEY: AtomicU32 = AtomicU32::new(u32::MAX);
 
 /// Puts the allocator over the heap at `base`.
@@ -162,7 +179,9 @@ pub(super) fn start(
     };
     WORDS.store(column(2)?.cast(), Ordering::Relaxed);
     GIVEN.store(column(1)?.cast(), Ordering::Relaxed);
-    GIVEN_BLOCKS.store(column(4)?.cast(), Ordering::Relaxed);
+    OWNER.store(column(2)?.cast(), Ordering::Relaxed);
+    GIVEN_BY_OWNER.store(column(4)?.cast(), Ordering::Relaxed);
+    GIVEN_BY_OTHERS.store(column(4)?.cast(), Ordering::Relaxed);
     OUT_BLOCKS.store(column(4)?.cast(), Ordering::Relaxed);
     let mut key: c_uint = 0;
     // SAFETY: the destructor is a function of this object, which is never unloaded.
@@ -204,6 +223,12 @@ fn page_bytes(class: usize) -> usize {
     (SMALLEST << class).max(SMALLEST_PAGE.load(Ordering::Relaxed))
 }
 
+/// Blocks of a class that a cache holds at most. Half of them go in or out of it at once.
+#[inline]
+fn cached(class: usize) -> usize {
+    (CACHED_BYTES >> block_shift(class)).clamp(CACHED_MIN, CACHED_MAX)
+}
+
 #[inline]
 fn class_of(bytes: usize) -> usize {
     (bytes.max(SMALLEST) - 1).ilog2() as usize + 1 - SMALLEST.ilog2() as usize
@@ -228,30 +253,33 @@ fn start_of(page: u32, word: u16) -> usize {
     BASE.load(Ordering::Relaxed) + page as usize * PAGE + sector * 512
 }
 
-/// Whether this is the only thread of the process.
+/// The arena of a page.
 #[inline]
-fn alone() -> bool {
-    // SAFETY: the C library's own flag.
-    unsafe { __libc_single_threaded.load(Ordering::Relaxed) != 0 }
+fn arena_of(block: usize) -> usize {
+    let word = column(&WORDS, page_of(block)).load(Ordering::Relaxed);
+    usize::from(word >> ARENA_SHIFT) % ARENAS
 }
 
-/// Changes a word that other threads may change as well. What it was.
-macro_rules! change {
-    ($word:expr, $change:ident, $operator:tt, $value:expr) => {{
-        let (word, value) = ($word, $value);
-        if alone() {
-            let before = word.load(Ordering::Relaxed);
-            word.store(before $operator value, Ordering::Relaxed);
-            before
-        } else {
-            word.$change(value, Ordering::AcqRel)
-        }
-    }};
+/// Notes of a block of a divided page that the program has it now, or has it no more. Whether it had it.
+#[inline]
+fn flip(page: u32, index: usize, cache: u16) -> bool {
+    let bit = 1 << index;
+    let (own, others) = (
+        column(&GIVEN_BY_OWNER, page),
+        column(&GIVEN_BY_OTHERS, page),
+    );
+    let before = own.load(Ordering::Relaxed) ^ others.load(Ordering::Relaxed);
+    if column(&OWNER, page).load(Ordering::Relaxed) == cache {
+        own.store(own.load(Ordering::Relaxed) ^ bit, Ordering::Relaxed);
+    } else {
+        others.fetch_xor(bit, Ordering::Relaxed);
+    }
+    before & bit != 0
 }
 
 /// Notes that the program has a block. Whether it had it already.
 #[inline]
-fn give(block: usize, class: usize) -> bool {
+fn give(block: usize, class: usize, cache: u16) -> bool {
     let page = page_of(block);
     if block_bytes(class) == page_bytes(class) {
         let given = column(&GIVEN, page);
@@ -260,13 +288,13 @@ fn give(block: usize, class: usize) -> bool {
         return before;
     }
     let word = column(&WORDS, page).load(Ordering::Relaxed);
-    let bit = 1 << ((block - start_of(page, word)) >> block_shift(class));
-    change!(column(&GIVEN_BLOCKS, page), fetch_or, |, bit) & bit != 0
+    let index = (block - start_of(page, word)) >> block_shift(class);
+    flip(page, index, cache)
 }
 
 /// What the program gives back: its class.
 #[inline]
-fn take_back(block: usize) -> usize {
+fn take_back(block: usize, cache: u16) -> usize {
     let page = page_of(block);
     let word = column(&WORDS, page).load(Ordering::Relaxed);
     let Some(class) = usize::from(word & CLASS).checked_sub(1) else {
@@ -282,8 +310,7 @@ fn take_back(block: usize) -> usize {
         given.store(0, Ordering::Relaxed);
         before
     } else {
-        let bit = 1_u32 << (inside >> block_shift(class));
-        change!(column(&GIVEN_BLOCKS, page), fetch_and, &, !bit) & bit != 0
+        flip(page, inside >> block_shift(class), cache)
     };
     if !was_given {
         wrong(block, "is free already");
@@ -318,21 +345,21 @@ pub(super) fn allocate(size: usize, align: usize) -> Option<*mut c_void> {
         return None;
     }
     let class = class_of(bytes.max(align));
-    let block = match cache() {
+    let (block, number) = match cache() {
         Some(cache) => {
             let bin = &mut cache.bins[class];
             if bin.len == 0 {
-                bin.len = refill(class, &mut bin.blocks[..BATCH]);
+                bin.len = refill(class, cache.number, &mut bin.blocks[..cached(class) / 2]);
             }
             bin.len = bin.len.checked_sub(1)?;
-            bin.blocks[bin.len]
+            (bin.blocks[bin.len], cache.number)
         }
         None => {
             let mut one = [0];
-            (refill(class, &mut one) > 0).then(|| one[0])?
+            (refill(class, NO_CACHE, &mut one) > 0).then_some((one[0], NO_CACHE))?
         }
     };
-    let had = give(block, class);
+    let had = give(block, class, number);
     debug_assert!(!had, "a free block is given out once");
     Some(block as *mut c_void)
 }
@@ -341,15 +368,18 @@ pub(super) fn allocate(size: usize, align: usize) -> Option<*mut c_void> {
 #[inline]
 pub(super) fn release(block: *mut c_void) {
     let block = block as usize;
-    let class = take_back(block);
-    match cache() {
+    let cache = cache();
+    let number = cache.as_ref().map_or(NO_CACHE, |cache| cache.number);
+    let class = take_back(block, number);
+    match cache {
         Some(cache) => {
             let bin = &mut cache.bins[class];
-            if bin.len == CACHED {
+            if bin.len == cached(class) {
                 // The older half: what was freed last is warm.
-                put_back(class, &bin.blocks[..BATCH]);
-                bin.blocks.copy_within(BATCH.., 0);
-                bin.len -= BATCH;
+                let half = bin.len / 2;
+                put_back(class, &bin.blocks[..half]);
+                bin.blocks.copy_within(half..bin.len, 0);
+                bin.len -= half;
             }
             bin.blocks[bin.len] = block;
             bin.len += 1;
@@ -369,21 +399,37 @@ pub(super) fn fits(block: *mut c_void, size: usize) -> bool {
     size <= room && (size > room / 4 || room < 64)
 }
 
-/// Takes free blocks of a class. How many.
+/// Takes free blocks of a class for a cache. How many.
 #[cold]
-fn refill(class: usize, blocks: &mut [usize]) -> usize {
-    FREE[class].with(|free| free.take(class, blocks))
+fn refill(class: usize, cache: u16, blocks: &mut [usize]) -> usize {
+    let own = usize::from(cache) % ARENAS;
+    let got = FREE[own][class].with(|free| {
+        let got = free.take(class, cache, blocks);
+        if got == 0 && take_pages(class, own, free) {
+            return free.take(class, cache, blocks);
+        }
+        got
+    });
+    if got > 0 {
+        return got;
+    }
+    // There is no room for more pages: what the others have has to do.
+    let mut arenas = FREE.iter();
+    arenas
+        .find_map(|free| {
+            let got = free[class].with(|free| free.take(class, NO_CACHE, blocks));
+            (got > 0).then_some(got)
+        })
+        .unwrap_or(0)
 }
 
 impl Class {
-    fn take(&mut self, class: usize, blocks: &mut [usize]) -> usize {
+    fn take(&mut self, class: usize, cache: u16, blocks: &mut [usize]) -> usize {
         let free = self;
         let mut got = 0;
-        while got < blocks.len() {
-            if free.pages.is_empty() && (got > 0 || !take_pages(class, free)) {
-                break;
-            }
-            let page = *free.pages.last().expect("seen above");
+        while got < blocks.len()
+            && let Some(&page) = free.pages.last()
+        {
             let word = column(&WORDS, page);
             let start = start_of(page, word.load(Ordering::Relaxed));
             let bytes = block_bytes(class);
@@ -396,7 +442,10 @@ impl Class {
             }
             let out = column(&OUT_BLOCKS, page);
             let mut out_now = out.load(Ordering::Relaxed);
-            free.whole = free.whole.saturating_sub(usize::from(out_now == 0));
+            if out_now == 0 {
+                free.whole = free.whole.saturating_sub(1);
+                column(&OWNER, page).store(cache, Ordering::Relaxed);
+            }
             for index in 0..count {
                 if got < blocks.len() && out_now & 1 << index == 0 {
                     out_now |= 1 << index;
@@ -407,7 +456,7 @@ impl Class {
             out.store(out_now, Ordering::Relaxed);
             if out_now.count_ones() as usize == count {
                 free.pages.pop();
-                change!(word, fetch_and, &, !LISTED);
+                word.store(word.load(Ordering::Relaxed) & !LISTED, Ordering::Relaxed);
             }
         }
         // The next to be taken is the first in memory: neighbours go out in order.
@@ -415,12 +464,13 @@ impl Class {
         got
     }
 
-    fn put(&mut self, class: usize, blocks: &[usize]) {
+    fn put(&mut self, class: usize, blocks: impl Iterator<Item = usize>) {
         let free = self;
         let divided = block_bytes(class) < page_bytes(class);
+        let arenas = usize::from(MADE.load(Ordering::Relaxed)).clamp(1, ARENAS);
         let kept = BUDGET.load(Ordering::Relaxed) / KEPT_SHARE / page_bytes(class);
-        let kept = kept.clamp(KEPT_PAGES_MIN, KEPT_PAGES_MAX);
-        for &block in blocks {
+        let kept = kept.clamp(KEPT_PAGES_MIN, KEPT_PAGES_MAX) / arenas;
+        for block in blocks {
             let page = page_of(block);
             if !divided {
                 free.pages.push(page);
@@ -461,17 +511,30 @@ impl Class {
 /// Puts free blocks back, and gives pages up of which there are too many.
 #[cold]
 fn put_back(class: usize, blocks: &[usize]) {
-    FREE[class].with(|free| free.put(class, blocks));
+    let mut arenas = blocks
+        .iter()
+        .fold(0, |set, &block| set | 1 << arena_of(block));
+    while arenas != 0 {
+        let arena = u32::trailing_zeros(arenas) as usize;
+        let of_arena = blocks
+            .iter()
+            .copied()
+            .filter(|&block| arena_of(block) == arena);
+        FREE[arena][class].with(|free| free.put(class, of_arena));
+        arenas &= arenas - 1;
+    }
 }
 
-/// Takes pages for a class.
-fn take_pages(class: usize, free: &mut Class) -> bool {
+/// Takes pages for a class of an arena.
+fn take_pages(class: usize, arena: usize, free: &mut Class) -> bool {
     let mut list = Box::new(PageList::default());
     let address = std::ptr::from_mut(&mut *list) as usize;
     if guard_call(Own::TakePages, address, page_bytes(class)).is_err() {
         return false;
     }
-    let word = (class as u16 + 1) | ((list.first_sector() as u16) << SECTOR_SHIFT);
+    let word = (class as u16 + 1)
+        | ((list.first_sector() as u16) << SECTOR_SHIFT)
+        | ((arena as u16) << ARENA_SHIFT);
     let divided = block_bytes(class) < page_bytes(class);
     for &page in list.pages() {
         let listed = if divided { LISTED } else { 0 };
@@ -547,9 +610,10 @@ fn find_cache(thread: usize) -> Option<&'static mut Cache> {
         if cache.is_null() {
             let new = Box::into_raw(Box::new(Cache {
                 thread: AtomicUsize::new(0),
+                number: MADE.fetch_add(1, Ordering::Relaxed),
                 bins: [Bin {
                     len: 0,
-                    blocks: [0; CACHED],
+                    blocks: [0; CACHED_MAX],
                 }; CLASSES],
             }));
             let (null, order) = (std::ptr::null_mut(), Ordering::AcqRel);
@@ -592,12 +656,12 @@ fn empty(cache: &mut Cache) {
 
 /// Before a fork: holds all locks, so that the child's copy is whole.
 pub(super) fn lock_for_fork() {
-    FREE.iter().for_each(Locked::acquire);
+    FREE.iter().flatten().for_each(Locked::acquire);
 }
 
 /// After a fork, in parent and child.
 pub(super) fn unlock_after_fork() {
-    FREE.iter().for_each(Locked::release);
+    FREE.iter().flatten().for_each(Locked::release);
 }
 
 /// In a forked child: what the parent's other threads had in their caches is for all.
