@@ -6,7 +6,7 @@
 //! pager's.
 //!
 //! All that is known of blocks lies outside of managed memory, so that freeing a cold block brings
-//! nothing in: three bytes a page, and 14 more where it is divided. Each thread has a cache of free
+//! nothing in: two bytes a page, and 14 more where it is divided. Each thread has a cache of free
 //! blocks. It is found by the thread's pointer and not through thread-local storage, which costs a call
 //! in a shared object and may be managed memory. A block that is freed twice, or was never given out,
 //! ends the process with a message: two words of a divided page say which blocks the program has. The thread
@@ -18,9 +18,7 @@ use flashvm::guard::Own;
 use flashvm::{PageList, RUN_PAGES};
 use std::cell::UnsafeCell;
 use std::ffi::{c_uint, c_void};
-use std::sync::atomic::{
-    AtomicBool, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicUsize, Ordering,
-};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU16, AtomicU32, AtomicUsize, Ordering};
 
 const PAGE: usize = 4096;
 /// Bytes of the smallest block.
@@ -46,12 +44,20 @@ const KEPT_PAGES_MAX: usize = 16384;
 /// Arenas: threads of different ones share no page, and no cache line of what is kept of pages.
 const ARENAS: usize = 8;
 
-/// In the word of a page: its class and one, its first sector, whether it is listed as having free blocks, and
-/// its arena.
+/// In the word of a page: its class and one, its first sector, its arena, and if it is one block, whether the
+/// program has it.
 const CLASS: u16 = 0xf;
 const SECTOR_SHIFT: u32 = 4;
-const LISTED: u16 = 1 << 8;
-const ARENA_SHIFT: u32 = 9;
+const ARENA_SHIFT: u32 = 8;
+const GIVEN: u16 = 1 << 15;
+
+/// In the word of a divided page: the number of the cache whose thread owns it, and whether it is listed as having
+/// free blocks.
+const OWNER: u16 = 0x7ff;
+const LISTED: u16 = 1 << 15;
+/// Instead of the number of a cache: no thread's, and of a thread that has none.
+const NOBODY: u16 = OWNER;
+const NO_CACHE: u16 = OWNER - 1;
 
 static BASE: AtomicUsize = AtomicUsize::new(0);
 /// Bytes of the heap's addresses; 0 without one.
@@ -61,22 +67,18 @@ static PADDING: AtomicUsize = AtomicUsize::new(0);
 static SMALLEST_PAGE: AtomicUsize = AtomicUsize::new(512);
 /// Bytes of the smallest block, as a power of two: those of the smallest page over the most blocks.
 static SMALLEST_SHIFT: AtomicU32 = AtomicU32::new(SMALLEST.ilog2());
-/// By page, changed with its class locked.
-static WORDS: AtomicPtr<AtomicU16> = AtomicPtr::new(std::ptr::null_mut());
-/// By page: whether the program has its only block. No atomic change: who frees a block twice at the same time
-/// by two threads is not told, as with the C library.
-static GIVEN: AtomicPtr<AtomicU8> = AtomicPtr::new(std::ptr::null_mut());
-/// By divided page: the cache whose thread owns it. That changes while all of its blocks are free and in no
-/// cache, with the class locked: nobody has one of them to give out or back then.
-static OWNER: AtomicPtr<AtomicU16> = AtomicPtr::new(std::ptr::null_mut());
+/// By page: changed when it is taken and given back, and if it is one block by whoever has that, without an
+/// atomic instruction: who frees a block twice at the same time by two threads is not told, as with the C library.
+static PAGES: AtomicPtr<AtomicU16> = AtomicPtr::new(std::ptr::null_mut());
+/// By divided page, changed with its class locked: the owner changes while all of its blocks are free and in no
+/// cache: nobody has one of them to give out or back then.
+static DIVIDED: AtomicPtr<AtomicU16> = AtomicPtr::new(std::ptr::null_mut());
 /// By divided page: blocks that the program has are those in one of the two, and not in both. The first is its
 /// owner's to change, the second everybody else's.
 static GIVEN_BY_OWNER: AtomicPtr<AtomicU32> = AtomicPtr::new(std::ptr::null_mut());
 static GIVEN_BY_OTHERS: AtomicPtr<AtomicU32> = AtomicPtr::new(std::ptr::null_mut());
 /// By divided page: blocks that the program or a cache has, changed with the class locked.
 static OUT_BLOCKS: AtomicPtr<AtomicU32> = AtomicPtr::new(std::ptr::null_mut());
-/// Instead of a cache, for a thread that has none.
-const NO_CACHE: u16 = u16::MAX;
 
 /// What an arena has free of a class and in no cache.
 struct Class {
@@ -177,9 +179,8 @@ pub(super) fn start(
         }
         column.map_err(|error| format!("no address space for the heap of small pages: {error}"))
     };
-    WORDS.store(column(2)?.cast(), Ordering::Relaxed);
-    GIVEN.store(column(1)?.cast(), Ordering::Relaxed);
-    OWNER.store(column(2)?.cast(), Ordering::Relaxed);
+    PAGES.store(column(2)?.cast(), Ordering::Relaxed);
+    DIVIDED.store(column(2)?.cast(), Ordering::Relaxed);
     GIVEN_BY_OWNER.store(column(4)?.cast(), Ordering::Relaxed);
     GIVEN_BY_OTHERS.store(column(4)?.cast(), Ordering::Relaxed);
     OUT_BLOCKS.store(column(4)?.cast(), Ordering::Relaxed);
@@ -253,10 +254,15 @@ fn start_of(page: u32, word: u16) -> usize {
     BASE.load(Ordering::Relaxed) + page as usize * PAGE + sector * 512
 }
 
-/// The arena of a page.
+/// Whether a page of this class has several blocks.
 #[inline]
+fn is_divided(class: usize) -> bool {
+    block_bytes(class) < page_bytes(class)
+}
+
+/// The arena of a block's page.
 fn arena_of(block: usize) -> usize {
-    let word = column(&WORDS, page_of(block)).load(Ordering::Relaxed);
+    let word = column(&PAGES, page_of(block)).load(Ordering::Relaxed);
     usize::from(word >> ARENA_SHIFT) % ARENAS
 }
 
@@ -269,7 +275,7 @@ fn flip(page: u32, index: usize, cache: u16) -> bool {
         column(&GIVEN_BY_OTHERS, page),
     );
     let before = own.load(Ordering::Relaxed) ^ others.load(Ordering::Relaxed);
-    if column(&OWNER, page).load(Ordering::Relaxed) == cache {
+    if column(&DIVIDED, page).load(Ordering::Relaxed) & OWNER == cache {
         own.store(own.load(Ordering::Relaxed) ^ bit, Ordering::Relaxed);
     } else {
         others.fetch_xor(bit, Ordering::Relaxed);
@@ -281,14 +287,13 @@ fn flip(page: u32, index: usize, cache: u16) -> bool {
 #[inline]
 fn give(block: usize, class: usize, cache: u16) -> bool {
     let page = page_of(block);
-    if block_bytes(class) == page_bytes(class) {
-        let given = column(&GIVEN, page);
-        let before = given.load(Ordering::Relaxed) != 0;
-        given.store(1, Ordering::Relaxed);
-        return before;
+    let word = column(&PAGES, page);
+    let is = word.load(Ordering::Relaxed);
+    if !is_divided(class) {
+        word.store(is | GIVEN, Ordering::Relaxed);
+        return is & GIVEN != 0;
     }
-    let word = column(&WORDS, page).load(Ordering::Relaxed);
-    let index = (block - start_of(page, word)) >> block_shift(class);
+    let index = (block - start_of(page, is)) >> block_shift(class);
     flip(page, index, cache)
 }
 
@@ -296,19 +301,18 @@ fn give(block: usize, class: usize, cache: u16) -> bool {
 #[inline]
 fn take_back(block: usize, cache: u16) -> usize {
     let page = page_of(block);
-    let word = column(&WORDS, page).load(Ordering::Relaxed);
-    let Some(class) = usize::from(word & CLASS).checked_sub(1) else {
+    let word = column(&PAGES, page);
+    let is = word.load(Ordering::Relaxed);
+    let Some(class) = usize::from(is & CLASS).checked_sub(1) else {
         wrong(block, "is not an allocated block");
     };
-    let (bytes, inside) = (block_bytes(class), block.wrapping_sub(start_of(page, word)));
+    let (bytes, inside) = (block_bytes(class), block.wrapping_sub(start_of(page, is)));
     if inside & (bytes - 1) != 0 || inside >= page_bytes(class) {
         wrong(block, "is not the start of a block");
     }
     let was_given = if bytes == page_bytes(class) {
-        let given = column(&GIVEN, page);
-        let before = given.load(Ordering::Relaxed) != 0;
-        given.store(0, Ordering::Relaxed);
-        before
+        word.store(is & !GIVEN, Ordering::Relaxed);
+        is & GIVEN != 0
     } else {
         flip(page, inside >> block_shift(class), cache)
     };
@@ -327,7 +331,7 @@ fn wrong(block: usize, what: &str) -> ! {
 /// The class of a block that the program has.
 fn class_in_use(block: usize) -> usize {
     let page = page_of(block);
-    let word = column(&WORDS, page).load(Ordering::Relaxed);
+    let word = column(&PAGES, page).load(Ordering::Relaxed);
     match usize::from(word & CLASS).checked_sub(1) {
         Some(class) => class,
         None => wrong(block, "is not an allocated block"),
@@ -403,10 +407,11 @@ pub(super) fn fits(block: *mut c_void, size: usize) -> bool {
 #[cold]
 fn refill(class: usize, cache: u16, blocks: &mut [usize]) -> usize {
     let own = usize::from(cache) % ARENAS;
+    let owner = if cache == NO_CACHE { NOBODY } else { cache };
     let got = FREE[own][class].with(|free| {
-        let got = free.take(class, cache, blocks);
+        let got = free.take(class, owner, blocks);
         if got == 0 && take_pages(class, own, free) {
-            return free.take(class, cache, blocks);
+            return free.take(class, owner, blocks);
         }
         got
     });
@@ -417,21 +422,20 @@ fn refill(class: usize, cache: u16, blocks: &mut [usize]) -> usize {
     let mut arenas = FREE.iter();
     arenas
         .find_map(|free| {
-            let got = free[class].with(|free| free.take(class, NO_CACHE, blocks));
+            let got = free[class].with(|free| free.take(class, NOBODY, blocks));
             (got > 0).then_some(got)
         })
         .unwrap_or(0)
 }
 
 impl Class {
-    fn take(&mut self, class: usize, cache: u16, blocks: &mut [usize]) -> usize {
+    fn take(&mut self, class: usize, owner: u16, blocks: &mut [usize]) -> usize {
         let free = self;
         let mut got = 0;
         while got < blocks.len()
             && let Some(&page) = free.pages.last()
         {
-            let word = column(&WORDS, page);
-            let start = start_of(page, word.load(Ordering::Relaxed));
+            let start = start_of(page, column(&PAGES, page).load(Ordering::Relaxed));
             let bytes = block_bytes(class);
             let count = page_bytes(class) / bytes;
             if count == 1 {
@@ -440,11 +444,13 @@ impl Class {
                 free.pages.pop();
                 continue;
             }
+            let word = column(&DIVIDED, page);
             let out = column(&OUT_BLOCKS, page);
             let mut out_now = out.load(Ordering::Relaxed);
             if out_now == 0 {
                 free.whole = free.whole.saturating_sub(1);
-                column(&OWNER, page).store(cache, Ordering::Relaxed);
+                let others = word.load(Ordering::Relaxed) & !OWNER;
+                word.store(others | owner, Ordering::Relaxed);
             }
             for index in 0..count {
                 if got < blocks.len() && out_now & 1 << index == 0 {
@@ -466,7 +472,7 @@ impl Class {
 
     fn put(&mut self, class: usize, blocks: impl Iterator<Item = usize>) {
         let free = self;
-        let divided = block_bytes(class) < page_bytes(class);
+        let divided = is_divided(class);
         let arenas = usize::from(MADE.load(Ordering::Relaxed)).clamp(1, ARENAS);
         let kept = BUDGET.load(Ordering::Relaxed) / KEPT_SHARE / page_bytes(class);
         let kept = kept.clamp(KEPT_PAGES_MIN, KEPT_PAGES_MAX) / arenas;
@@ -476,8 +482,8 @@ impl Class {
                 free.pages.push(page);
                 continue;
             }
-            let word = column(&WORDS, page);
-            let start = start_of(page, word.load(Ordering::Relaxed));
+            let start = start_of(page, column(&PAGES, page).load(Ordering::Relaxed));
+            let word = column(&DIVIDED, page);
             let out = column(&OUT_BLOCKS, page);
             let out_now =
                 out.load(Ordering::Relaxed) & !(1 << ((block - start) >> block_shift(class)));
@@ -511,17 +517,13 @@ impl Class {
 /// Puts free blocks back, and gives pages up of which there are too many.
 #[cold]
 fn put_back(class: usize, blocks: &[usize]) {
-    let mut arenas = blocks
+    let arenas = blocks
         .iter()
-        .fold(0, |set, &block| set | 1 << arena_of(block));
-    while arenas != 0 {
-        let arena = u32::trailing_zeros(arenas) as usize;
-        let of_arena = blocks
-            .iter()
-            .copied()
-            .filter(|&block| arena_of(block) == arena);
+        .fold(0_u32, |set, &block| set | 1 << arena_of(block));
+    for arena in (0..ARENAS).filter(|arena| arenas & 1 << arena != 0) {
+        let of_arena = blocks.iter().copied();
+        let of_arena = of_arena.filter(|&block| arena_of(block) == arena);
         FREE[arena][class].with(|free| free.put(class, of_arena));
-        arenas &= arenas - 1;
     }
 }
 
@@ -533,12 +535,14 @@ fn take_pages(class: usize, arena: usize, free: &mut Class) -> bool {
         return false;
     }
     let word = (class as u16 + 1)
-        | ((list.first_sector() as u16) << SECTOR_SHIFT)
-        | ((arena as u16) << ARENA_SHIFT);
-    let divided = block_bytes(class) < page_bytes(class);
+        | (list.first_sector() as u16) << SECTOR_SHIFT
+        | (arena as u16) << ARENA_SHIFT;
+    let divided = is_divided(class);
     for &page in list.pages() {
-        let listed = if divided { LISTED } else { 0 };
-        column(&WORDS, page).store(word | listed, Ordering::Relaxed);
+        column(&PAGES, page).store(word, Ordering::Relaxed);
+        if divided {
+            column(&DIVIDED, page).store(LISTED | NOBODY, Ordering::Relaxed);
+        }
     }
     free.whole += if divided { list.pages().len() } else { 0 };
     free.pages.extend(list.pages().iter().rev());
@@ -549,7 +553,7 @@ fn give_pages(pages: &[u32]) {
     let mut list = Box::new(PageList::default());
     for pages in pages.chunks(RUN_PAGES as usize) {
         for &page in pages {
-            column(&WORDS, page).store(0, Ordering::Relaxed);
+            column(&PAGES, page).store(0, Ordering::Relaxed);
         }
         list.set(pages);
         let address = std::ptr::from_mut(&mut *list) as usize;
