@@ -43,7 +43,7 @@ impl Chameleon {
         let mut core = self.lock();
         core.frozen = true;
         while core.writing || core.reads > 0 {
-            core = self.await_change(core);
+            core = self.await_end(core);
         }
         self.lift_all(&mut core, pager);
         let copy = || {
@@ -92,6 +92,10 @@ impl Chameleon {
     /// number.
     pub(crate) fn for_child(self, frames: ForkedFrames, process: &Process) -> Result<Self, Errno> {
         let mut core = self.core.into_inner();
+        assert!(
+            !core.writing && core.reads == 0,
+            "nothing is under way in a fork"
+        );
         std::mem::forget(self.frames_file);
         map::map_shared_over(
             &frames.file,

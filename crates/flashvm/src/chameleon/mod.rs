@@ -197,15 +197,25 @@ impl Chameleon {
 
     /// Locks; waits while a fork is under way.
     fn lock(&self) -> MutexGuard<'_, Core> {
-        let mut core = self.core.lock();
+        self.await_thaw(self.core.lock())
+    }
+
+    /// Waits until a fork is over, if there is one.
+    fn await_thaw<'a>(&'a self, mut core: MutexGuard<'a, Core>) -> MutexGuard<'a, Core> {
         while core.frozen {
-            core = self.await_change(core);
+            core = self.await_end(core);
         }
         core
     }
 
-    /// Waits until a read or a round has ended, or a fork is over.
-    fn await_change<'a>(&'a self, mut core: MutexGuard<'a, Core>) -> MutexGuard<'a, Core> {
+    /// Waits until a read or a round has ended, and no fork is under way: what the thread does next may not be
+    /// half done in the child.
+    fn await_change<'a>(&'a self, core: MutexGuard<'a, Core>) -> MutexGuard<'a, Core> {
+        self.await_thaw(self.await_end(core))
+    }
+
+    /// Waits until a read, a round or a fork has ended.
+    fn await_end<'a>(&'a self, mut core: MutexGuard<'a, Core>) -> MutexGuard<'a, Core> {
         core.waiters += 1;
         core = self.changed.wait(core);
         core.waiters -= 1;
