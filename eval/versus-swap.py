@@ -225,7 +225,7 @@ def workloads(args, folder):
     for reads in (90, 10):
         words = objects + ["random", 196608, reads, 30000]
         yield f"0.5 KiB objects, {reads}% reads", words, 12, ["object access"]
-    yield "0.5 KiB objects, hot set", objects + ["hot", 196608, 12288, 100000], 16, ["object access"]
+    yield "0.5 KiB objects, hot set", objects + ["hot", 196608, 12288, 100000], 24, ["object access"]
     yield "0.5 KiB objects, quicksort", objects + ["sort", 196608, 12288], 16, ["object sort"]
     yield "0.5 KiB objects, bloom filter", objects + ["bloom", 131072, 5000], 12, ["bloom insertion"]
     yield f"pagebench {args.ram} MiB", [bench, args.ram, 10, 50 * args.ops], 4 * args.ram, ["fits"]

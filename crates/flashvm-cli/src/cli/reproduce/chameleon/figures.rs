@@ -330,7 +330,7 @@ pub(super) fn overhead(bar: &ProgressBar) -> Report {
         ]);
     };
     row("page", table_bytes / pages, "8", "SVMP table, as measured");
-    row("page", 3.0, "-", "allocator: class, range, in use");
+    row("page", 2.0, "-", "allocator: class, range, in use");
     row(
         "page on flash",
         4096.0 / 504.0,
@@ -367,7 +367,7 @@ pub(super) fn overhead(bar: &ProgressBar) -> Report {
              paper: 128 and 64, 4.7 %). With what the allocator keeps of them: {:.1} %.",
             sectors + 40.0 + 64.0,
             (sectors + 40.0 + 64.0) / 40.96,
-            (sectors + 40.0 + 64.0 + 24.0) / 40.96
+            (sectors + 40.0 + 64.0 + 16.0) / 40.96
         )],
     }
 }
