@@ -136,7 +136,7 @@ static FREE: [[Locked; CLASSES]; ARENAS] = [const {
 struct Cache {
     /// The thread's pointer, or 0.
     thread: AtomicUsize,
-    /// How many there were before it.
+    /// How many there were before it, or [`NO_CACHE`]: no other has that number.
     number: u16,
     bins: [Bin; CLASSES],
 }
@@ -149,8 +149,8 @@ struct Bin {
 
 static THREADS: [AtomicPtr<Cache>; CACHES] =
     [const { AtomicPtr::new(std::ptr::null_mut()) }; CACHES];
-/// Caches that there are.
-static MADE: AtomicU16 = AtomicU16::new(0);
+/// Caches that were made.
+static MADE: AtomicU32 = AtomicU32::new(0);
 static KEY: AtomicU32 = AtomicU32::new(u32::MAX);
 
 /// Puts the allocator over the heap at `base`.
@@ -473,7 +473,7 @@ impl Class {
     fn put(&mut self, class: usize, blocks: impl Iterator<Item = usize>) {
         let free = self;
         let divided = is_divided(class);
-        let arenas = usize::from(MADE.load(Ordering::Relaxed)).clamp(1, ARENAS);
+        let arenas = (MADE.load(Ordering::Relaxed) as usize).clamp(1, ARENAS);
         let kept = BUDGET.load(Ordering::Relaxed) / KEPT_SHARE / page_bytes(class);
         let kept = kept.clamp(KEPT_PAGES_MIN, KEPT_PAGES_MAX) / arenas;
         for block in blocks {
@@ -612,9 +612,10 @@ fn find_cache(thread: usize) -> Option<&'static mut Cache> {
     let taken = slots().find_map(|entry| {
         let mut cache = entry.load(Ordering::Acquire);
         if cache.is_null() {
+            let number = MADE.fetch_add(1, Ordering::Relaxed);
             let new = Box::into_raw(Box::new(Cache {
                 thread: AtomicUsize::new(0),
-                number: MADE.fetch_add(1, Ordering::Relaxed),
+                number: number.min(NO_CACHE.into()) as u16,
                 bins: [Bin {
                     len: 0,
                     blocks: [0; CACHED_MAX],
