@@ -310,11 +310,11 @@ fn take_back(block: usize, cache: u16) -> usize {
     if inside & (bytes - 1) != 0 || inside >= page_bytes(class) {
         wrong(block, "is not the start of a block");
     }
-    let was_given = if bytes == page_bytes(class) {
+    let was_given = if is_divided(class) {
+        flip(page, inside >> block_shift(class), cache)
+    } else {
         word.store(is & !GIVEN, Ordering::Relaxed);
         is & GIVEN != 0
-    } else {
-        flip(page, inside >> block_shift(class), cache)
     };
     if !was_given {
         wrong(block, "is free already");
@@ -381,14 +381,14 @@ pub(super) fn release(block: *mut c_void) {
             if bin.len == cached(class) {
                 // The older half: what was freed last is warm.
                 let half = bin.len / 2;
-                put_back(class, &bin.blocks[..half]);
+                put_back(class, &mut bin.blocks[..half]);
                 bin.blocks.copy_within(half..bin.len, 0);
                 bin.len -= half;
             }
             bin.blocks[bin.len] = block;
             bin.len += 1;
         }
-        None => put_back(class, &[block]),
+        None => put_back(class, &mut [block]),
     }
 }
 
@@ -470,13 +470,13 @@ impl Class {
         got
     }
 
-    fn put(&mut self, class: usize, blocks: impl Iterator<Item = usize>) {
+    fn put(&mut self, class: usize, blocks: &[usize]) {
         let free = self;
         let divided = is_divided(class);
         let arenas = (MADE.load(Ordering::Relaxed) as usize).clamp(1, ARENAS);
         let kept = BUDGET.load(Ordering::Relaxed) / KEPT_SHARE / page_bytes(class);
         let kept = kept.clamp(KEPT_PAGES_MIN, KEPT_PAGES_MAX) / arenas;
-        for block in blocks {
+        for &block in blocks {
             let page = page_of(block);
             if !divided {
                 free.pages.push(page);
@@ -516,14 +516,11 @@ impl Class {
 
 /// Puts free blocks back, and gives pages up of which there are too many.
 #[cold]
-fn put_back(class: usize, blocks: &[usize]) {
-    let arenas = blocks
-        .iter()
-        .fold(0_u32, |set, &block| set | 1 << arena_of(block));
-    for arena in (0..ARENAS).filter(|arena| arenas & 1 << arena != 0) {
-        let of_arena = blocks.iter().copied();
-        let of_arena = of_arena.filter(|&block| arena_of(block) == arena);
-        FREE[arena][class].with(|free| free.put(class, of_arena));
+fn put_back(class: usize, blocks: &mut [usize]) {
+    blocks.sort_unstable_by_key(|&block| arena_of(block));
+    // Each block is asked for its arena before it is put back: its page may be somebody else's afterwards.
+    for blocks in blocks.chunk_by(|&one, &other| arena_of(one) == arena_of(other)) {
+        FREE[arena_of(blocks[0])][class].with(|free| free.put(class, blocks));
     }
 }
 
@@ -654,7 +651,7 @@ unsafe extern "C" fn thread_ends(cache: *mut c_void) {
 
 fn empty(cache: &mut Cache) {
     for (class, bin) in cache.bins.iter_mut().enumerate() {
-        put_back(class, &bin.blocks[..bin.len]);
+        put_back(class, &mut bin.blocks[..bin.len]);
         bin.len = 0;
     }
 }

@@ -137,7 +137,7 @@ impl Chameleon {
 
     /// Carries out the next steps of a shape's clock, `most` of them, until so many of its ranges are free or a
     /// round is worth it. How many there were.
-    pub(super) fn take_steps(
+    fn take_steps(
         &self,
         core: &mut Core,
         pager: &Pager,
@@ -154,18 +154,7 @@ impl Chameleon {
             && let Some(step) = core.clocks.step(shape, &core.frames)
         {
             match step {
-                Step::Lift(frame) => {
-                    for range in core.frames.pages_in(frame, shape) {
-                        let page = core.frames.owner(frame, range);
-                        if core.may_be_lifted(Svmp(page)) {
-                            if page != cold.end {
-                                self.lift_run(core, pager, cold);
-                                cold = page..page;
-                            }
-                            cold.end += 1;
-                        }
-                    }
-                }
+                Step::Lift(frame) => self.lift_soon(core, pager, frame, shape, &mut cold),
                 Step::Evict(frame) => {
                     for page in core.frames.pages_in(frame, shape) {
                         self.evict(core, pager, frame, page);

@@ -167,7 +167,7 @@ impl Core {
     }
 
     /// Whether a page is shown, and nothing keeps it from being lifted.
-    pub(super) fn may_be_lifted(&self, page: Svmp) -> bool {
+    fn may_be_lifted(&self, page: Svmp) -> bool {
         matches!(self.table.get(page).1, Place::Mapped(..)) && !self.pins.holds(page)
     }
 
@@ -311,10 +311,27 @@ impl Chameleon {
 
     /// Lifts the pages that reach into a range of a frame, but for those that have to stay.
     fn lift_range(&self, core: &mut Core, pager: &Pager, frame: FrameId, range: Shape) {
+        let mut cold = 0..0;
+        self.lift_soon(core, pager, frame, range, &mut cold);
+        self.lift_run(core, pager, cold);
+    }
+
+    /// The same, but those that go on where the run `cold` ends become part of it: the caller lifts it.
+    pub(super) fn lift_soon(
+        &self,
+        core: &mut Core,
+        pager: &Pager,
+        frame: FrameId,
+        range: Shape,
+        cold: &mut Range<u32>,
+    ) {
         for shape in core.frames.pages_in(frame, range) {
-            let page = Svmp(core.frames.owner(frame, shape));
-            if core.may_be_lifted(page) {
-                self.lift(core, pager, page);
+            let page = core.frames.owner(frame, shape);
+            if core.may_be_lifted(Svmp(page)) {
+                if page != cold.end {
+                    self.lift_run(core, pager, std::mem::replace(cold, page..page));
+                }
+                cold.end += 1;
             }
         }
     }
