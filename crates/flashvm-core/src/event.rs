@@ -250,3 +250,14 @@ pub enum Action {
         slots: u32,
     },
 }
+
+impl Action {
+    /// Whether it takes its time, and is answered by an event; all others are about memory.
+    #[must_use]
+    pub fn is_flash(&self) -> bool {
+        matches!(
+            self,
+            Self::Read { .. } | Self::Scan { .. } | Self::Write { .. } | Self::Discard { .. }
+        )
+    }
+}

@@ -66,6 +66,7 @@ mod queue;
 pub mod record;
 pub mod sampling;
 pub mod settings;
+pub mod space;
 mod swap;
 mod write_limit;
 

@@ -26,5 +26,5 @@ pub use replay::{Replay, Step, Touch};
 pub use rng::Rng;
 pub use scheduler::{BlockQueue, SchedulerKind};
 pub use setup::Device;
-pub use simulator::{Faults, Outcome, Simulator};
+pub use simulator::{Faults, KernelFaults, Layout, Outcome, Simulator};
 pub use workload::WorkloadKind;

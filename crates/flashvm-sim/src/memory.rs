@@ -110,6 +110,12 @@ impl Memory {
         *version.unwrap_or_else(|| panic!("{page:?} is not in the shadow"))
     }
 
+    /// Whether a page is in the shadow.
+    #[must_use]
+    pub fn shadow_holds(&self, page: PageId) -> bool {
+        self.shadow.contains_key(&page)
+    }
+
     /// Drops a page in the shadow.
     pub fn drop_shadow(&mut self, page: PageId) {
         let old = self.shadow.remove(&page);

@@ -9,7 +9,9 @@ use flashvm_core::{
     Access, Advice, Discard, DiscardKind, EngineConfig, Nanos, PageId, PolicyKind, PrefetcherKind,
     Preset, Sampling,
 };
-use flashvm_sim::{Device, Faults, ModelKind, Outcome, Rng, SchedulerKind, Simulator};
+use flashvm_sim::{
+    Device, Faults, KernelFaults, Layout, ModelKind, Outcome, Rng, SchedulerKind, Simulator,
+};
 use proptest::prelude::*;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -63,8 +65,12 @@ fn faults(rng: &mut Rng) -> Faults {
     Faults {
         reads: chance(50_000),
         writes: chance(50_000),
-        refusals: chance(300_000),
         discards: chance(300_000),
+        kernel: KernelFaults {
+            busy: chance(300_000),
+            again: chance(200_000),
+            misreported: chance(200_000),
+        },
     }
 }
 
@@ -137,7 +143,7 @@ fn run(
     }
     sim.limit(limit);
     sim.settle();
-    if faults.refusals == 0 && !sim.engine().store_full() {
+    if faults.kernel.busy == 0 && !sim.engine().store_full() {
         let frames = sim.engine().frames_in_use();
         let policy = sim.engine().settings().policy;
         assert!(
@@ -188,6 +194,11 @@ fn step(sim: &mut Simulator, walk: &mut Walk, threads: &mut Vec<u64>, pages: u32
             let to = PageId(half + rng.below_u32(half - count + 1));
             sim.relocate(from, to, count);
         }
+        96 => sim.drop_unreported(first, count),
+        97 => sim.set_layout(Layout {
+            mapping_pages: [0, 1, 7, 30][rng.below(4) as usize],
+            read_only_every: [0, 2, 5][rng.below(3) as usize],
+        }),
         _ => sim.compute(Nanos(rng.below(200_000))),
     }
 }

@@ -1,11 +1,17 @@
 //! Carrying out what the engine asks for: memory actions at once, flash actions in their time.
 
 use super::Simulator;
+use super::space::ModelSpace;
 use crate::device::{Range, Request};
 use crate::memory::Version;
-use flashvm_core::record::ClusterAnswer;
-use flashvm_core::{Action, Event, IoId, Nanos, PageId, Place, SlotId};
+use crate::store::StoreClusters;
+use flashvm_core::record::{ClusterAnswer, RecordingClusters};
+use flashvm_core::space::{Host, Placement};
+use flashvm_core::{Action, Engine, Event, IoId, Nanos, PageId, SlotId};
 use std::cmp::Reverse;
+use std::collections::VecDeque;
+
+type SimHost<'a, 's> = Host<'a, ModelSpace<'s>, Engine<RecordingClusters<StoreClusters>>>;
 
 /// A flash action under way.
 #[derive(Clone, Debug)]
@@ -33,7 +39,38 @@ impl Simulator {
         self.engine.clusters_mut().take_log()
     }
 
-    pub(super) fn wake(&mut self, first: PageId, count: u32) {
+    /// Does something with the model memory as address space, and wakes whom that wakes.
+    fn with_space<T>(
+        &mut self,
+        events: &mut VecDeque<Event>,
+        work: impl FnOnce(&mut Placement<Vec<Version>>, &mut SimHost<'_, '_>) -> T,
+    ) -> T {
+        let (mut woken, mut lost) = (Vec::new(), Vec::new());
+        let mut space = ModelSpace {
+            memory: &mut self.memory,
+            rng: &mut self.rng,
+            faults: self.faults.kernel,
+            layout: self.layout,
+            has_shadow: self.config.shadow,
+            just_read: self.just_read.as_ref(),
+            woken: &mut woken,
+            opened: Vec::new(),
+            lost: &mut lost,
+        };
+        let mut host = Host {
+            space: &mut space,
+            engine: &self.engine,
+            events,
+        };
+        let result = work(&mut self.placement, &mut host);
+        for (first, count) in woken {
+            self.wake(first, count);
+        }
+        self.lost.extend(lost);
+        result
+    }
+
+    fn wake(&mut self, first: PageId, count: u32) {
         for thread in self.threads.values_mut() {
             if (first.0..first.0 + count).contains(&thread.page.0) {
                 thread.waiting = false;
@@ -41,82 +78,66 @@ impl Simulator {
         }
     }
 
-    pub(super) fn perform(&mut self, action: Action, refused: &mut Vec<PageId>) {
+    /// Tries parked actions again. Whether none is left; then every thread looks again.
+    pub(super) fn retry_parked(&mut self) -> bool {
+        self.retry_at = None;
+        let mut events = VecDeque::new();
+        let through = self.with_space(&mut events, |placement, host| placement.retry(host));
+        if through {
+            for thread in self.threads.values_mut() {
+                thread.waiting = false;
+            }
+        }
+        self.handle(events);
+        through
+    }
+
+    pub(super) fn forget_parked(&mut self, first: PageId, count: u32) {
+        let mut events = VecDeque::new();
+        self.with_space(&mut events, |placement, host| {
+            placement.forget_parked(host, first, count);
+        });
+        assert!(events.is_empty(), "nothing follows from forgetting");
+    }
+
+    pub(super) fn resolve_spurious(&mut self, page: PageId) -> bool {
+        let mut events = VecDeque::new();
+        let was = self.with_space(&mut events, |placement, host| {
+            placement.resolve_spurious(host, page)
+        });
+        self.handle(events);
+        was
+    }
+
+    pub(super) fn lift_protection(&mut self, page: PageId) -> bool {
+        let mut events = VecDeque::new();
+        let was = self.with_space(&mut events, |placement, host| {
+            placement.lift_protection(host, page)
+        });
+        self.handle(events);
+        was
+    }
+
+    pub(super) fn perform(&mut self, actions: &[Action], events: &mut VecDeque<Event>) {
+        let mut rest = actions;
+        while let Some((&action, behind)) = rest.split_first() {
+            let dropped =
+                self.with_space(events, |placement, host| placement.drop_first(host, rest));
+            if dropped > 0 {
+                rest = &rest[dropped..];
+                continue;
+            }
+            rest = behind;
+            if action.is_flash() {
+                self.begin_flash(action);
+            } else {
+                self.with_space(events, |placement, host| placement.carry_out(host, &action));
+            }
+        }
+    }
+
+    fn begin_flash(&mut self, action: Action) {
         match action {
-            Action::Zero {
-                first,
-                count,
-                protect,
-            } => {
-                for i in 0..count {
-                    self.memory.map(first.plus(i), 0, protect);
-                }
-                self.wake(first, count);
-            }
-            Action::Map {
-                io,
-                index,
-                first,
-                count,
-                place,
-                protect,
-            } => {
-                let (of, seen) = self.just_read.take().expect("a read that has just ended");
-                assert_eq!(of, io, "a read that has not just ended is mapped");
-                for i in 0..count {
-                    let page = first.plus(i);
-                    let version = seen[(index + i) as usize];
-                    let version = version.unwrap_or_else(|| panic!("{page:?} read amid a write"));
-                    match place {
-                        Place::Region => self.memory.map(page, version, protect),
-                        Place::Shadow => self.memory.map_shadow(page, version),
-                    }
-                }
-                self.just_read = Some((of, seen));
-                if place == Place::Region {
-                    self.wake(first, count);
-                }
-            }
-            Action::Shadow { first, count } => {
-                for page in (0..count).map(|i| first.plus(i)) {
-                    if !self.config.shadow {
-                        self.memory.protect(page);
-                    } else if self.rng.chance(self.faults.refusals) {
-                        refused.push(page);
-                    } else {
-                        self.memory.shadow(page);
-                    }
-                }
-            }
-            Action::Restore { page } => {
-                self.memory.restore(page);
-                self.wake(page, 1);
-            }
-            Action::RestoreCopy { page, protect } => {
-                self.memory.restore_copy(page, protect);
-                self.wake(page, 1);
-            }
-            Action::Drop { first, count } => {
-                for page in (0..count).map(|i| first.plus(i)) {
-                    if self.config.shadow {
-                        self.memory.drop_shadow(page);
-                    } else {
-                        self.memory.drop_mapped(page);
-                    }
-                }
-            }
-            Action::Unprotect { page } => {
-                self.memory.unprotect(page);
-                self.wake(page, 1);
-            }
-            Action::Poison { page } => {
-                if !self.memory.is_poisoned(page) {
-                    self.memory.poison(page);
-                }
-                self.lost.insert(page);
-                self.wake(page, 1);
-            }
-            Action::Wake { page } => self.wake(page, 1),
             Action::Read {
                 io,
                 slot,
@@ -145,6 +166,7 @@ impl Simulator {
                 self.submit(Request::Write(range), false);
             }
             Action::Discard { ranges, slots } => self.begin_discard(ranges, slots),
+            _ => unreachable!("a memory action"),
         }
     }
 

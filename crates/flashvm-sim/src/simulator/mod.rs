@@ -7,6 +7,7 @@
 
 mod check;
 mod executor;
+mod space;
 
 use crate::memory::{Memory, Version};
 use crate::rng::Rng;
@@ -15,11 +16,14 @@ use crate::setup::Device;
 use crate::store::{Store, StoreClusters};
 use executor::Flight;
 use flashvm_core::record::{Recording, RecordingClusters, Step};
+use flashvm_core::space::Placement;
 use flashvm_core::{
     Access, Action, Advice, ConfigError, Engine, EngineConfig, Event, IoId, Nanos, PageId,
+    PageState,
 };
+pub use space::{KernelFaults, Layout};
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, HashMap, HashSet};
+use std::collections::{BTreeMap, BinaryHeap, HashMap, HashSet, VecDeque};
 
 /// Events without any access getting on before the run counts as stuck.
 const STEPS_MAX: u32 = 1_000_000;
@@ -27,6 +31,8 @@ const STEPS_MAX: u32 = 1_000_000;
 const NOTICE_DELAY: u64 = 5_000;
 /// Longest time until the background gets round to reclaiming.
 const BACKGROUND_DELAY: u64 = 20_000;
+/// Time until what the kernel has put off is tried again.
+const RETRY_DELAY: Nanos = Nanos(3_000);
 
 /// Faults to be injected, each as a chance in a million for every page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -35,10 +41,10 @@ pub struct Faults {
     pub reads: u32,
     /// A write that fails; the slot's contents are lost.
     pub writes: u32,
-    /// A move into the shadow that is refused.
-    pub refusals: u32,
     /// A discard that the device refuses; a chance for every command.
     pub discards: u32,
+    /// What the kernel may answer.
+    pub kernel: KernelFaults,
 }
 
 /// What came of an access.
@@ -65,6 +71,10 @@ pub struct Simulator {
     config: EngineConfig,
     engine: Engine<RecordingClusters<StoreClusters>>,
     memory: Memory,
+    placement: Placement<Vec<Version>>,
+    layout: Layout,
+    /// Pages that the program has dropped in a way that nobody is told of, and not touched since.
+    unreported: HashSet<PageId>,
     store: Store,
     process: u32,
     device: Device,
@@ -82,6 +92,8 @@ pub struct Simulator {
     /// What the read that has just ended saw.
     just_read: Option<(IoId, Vec<Option<Version>>)>,
     background_at: Option<Nanos>,
+    /// When parked actions are tried again.
+    retry_at: Option<Nanos>,
     threads: BTreeMap<u64, Thread>,
     finished: HashMap<u64, Outcome>,
     threads_begun: u64,
@@ -131,6 +143,9 @@ impl Simulator {
             device,
             config,
             memory: Memory::default(),
+            placement: Placement::default(),
+            layout: Layout::default(),
+            unreported: HashSet::new(),
             truth: HashMap::new(),
             lost: HashSet::new(),
             faults: Faults::default(),
@@ -142,6 +157,7 @@ impl Simulator {
             flights_begun: 0,
             just_read: None,
             background_at: None,
+            retry_at: None,
             threads: BTreeMap::new(),
             finished: HashMap::new(),
             threads_begun: 0,
@@ -288,12 +304,49 @@ impl Simulator {
         self.poll_threads();
     }
 
+    /// A thread gives pages up that others touch meanwhile: what they have put there since the
+    /// pager was told is dropped as well. Those of the pages read as zeros that are in the region and
+    /// nowhere else.
+    pub fn drop_unreported(&mut self, first: PageId, count: u32) {
+        if !self.config.shadow || self.placement.is_parked() {
+            return;
+        }
+        for page in (first.0..first.0 + count).map(PageId) {
+            if self.memory.mapped(page).is_some()
+                && self.engine.page_state(page) == PageState::Mapped
+                && self.engine.slot_of(page).is_none()
+            {
+                self.memory.give_up(page);
+                self.truth.remove(&page);
+                self.unreported.insert(page);
+            }
+        }
+    }
+
+    /// The program's mappings are these from now on.
+    pub fn set_layout(&mut self, layout: Layout) {
+        self.layout = layout;
+    }
+
+    /// Moves that were reported as impossible although they had been carried out.
+    #[must_use]
+    pub fn moves_misreported(&self) -> u64 {
+        self.placement.moves_misreported()
+    }
+
     /// Gives a range up; no thread gets in before whatever comes next.
     fn give_up(&mut self, first: PageId, count: u32) {
+        self.forget_parked(first, count);
         for page in (first.0..first.0 + count).map(PageId) {
             self.truth.remove(&page);
             self.lost.remove(&page);
+            self.unreported.remove(&page);
             self.memory.give_up(page);
+            let in_shadow = self.config.shadow && self.engine.page_state(page).is_in_shadow();
+            if in_shadow && !self.memory.shadow_holds(page) {
+                // It was on its way there, parked. A kernel drops what is not there as well.
+                self.memory.map_shadow(page, 0);
+            }
         }
         self.tell(Event::Discard { first, count });
     }
@@ -301,7 +354,13 @@ impl Simulator {
     /// The program moves a range onto one that it gives up; the two do not overlap.
     pub fn relocate(&mut self, from: PageId, to: PageId, count: u32) {
         self.give_up(to, count);
-        while self.engine.in_flight(from, count) || self.engine.in_flight(to, count) {
+        loop {
+            while self.placement.is_parked() {
+                self.retry_parked();
+            }
+            if !self.engine.in_flight(from, count) && !self.engine.in_flight(to, count) {
+                break;
+            }
             assert!(self.advance(), "a request in flight never ends");
             // Something may have come in ahead of use meanwhile.
             self.give_up(to, count);
@@ -309,6 +368,9 @@ impl Simulator {
         for i in 0..count {
             let (from, to) = (from.plus(i), to.plus(i));
             self.memory.relocate(from, to);
+            if self.unreported.remove(&from) {
+                self.unreported.insert(to);
+            }
             if let Some(version) = self.truth.remove(&from) {
                 self.truth.insert(to, version);
             }
@@ -369,6 +431,8 @@ impl Simulator {
         child.memory = self.memory.clone();
         child.truth.clone_from(&self.truth);
         child.lost.clone_from(&self.lost);
+        child.unreported.clone_from(&self.unreported);
+        child.layout = self.layout;
         child.faults = self.faults;
         child.now = self.now;
         child.versions = u64::from(child.process) << 32;
@@ -383,7 +447,7 @@ impl Simulator {
 
     fn quiesce(&mut self) {
         for _ in 0..STEPS_MAX {
-            if self.flights.is_empty() {
+            if self.flights.is_empty() && !self.placement.is_parked() {
                 return;
             }
             self.advance();
@@ -401,7 +465,7 @@ impl Simulator {
         let end = self.ends.peek().map(|Reverse((at, _))| *at);
         let device = self.queue.next_time();
         let tick = self.engine.deadline().map(|at| Nanos(at.0.max(self.now.0)));
-        [end, device, tick, self.background_at]
+        [end, device, tick, self.background_at, self.retry_at]
             .into_iter()
             .flatten()
             .min()
@@ -419,6 +483,8 @@ impl Simulator {
             self.end_flight(flight);
         } else if self.queue.next_time().is_some_and(|due| due <= self.now) {
             self.notice_ended();
+        } else if self.retry_at == Some(at) {
+            self.retry_parked();
         } else if self.background_at == Some(at) {
             self.background_at = None;
             if self.engine.wants_reclaim() {
@@ -461,9 +527,15 @@ impl Simulator {
             let entry = self.threads.get_mut(&id).expect("it waits");
             entry.waiting = true;
             let Thread { page, access, .. } = thread;
+            // A thread that resolves its own faults tries first what is parked.
+            if self.placement.is_parked() && self.rng.below(2) == 0 && !self.retry_parked() {
+                continue;
+            }
             if self.memory.mapped(page).is_some() {
-                self.tell(Event::WriteProtectFault { page });
-            } else {
+                if !self.lift_protection(page) {
+                    self.tell(Event::WriteProtectFault { page });
+                }
+            } else if !self.resolve_spurious(page) {
                 self.tell(Event::Fault { page, access });
             }
         }
@@ -480,6 +552,10 @@ impl Simulator {
         let truth = self.truth.get(&page).copied().unwrap_or(0);
         assert_eq!(mapped.version, truth, "{page:?} is stale or lost");
         if access == Access::Write {
+            if !self.layout.is_writable(page) {
+                // The program gets its SIGSEGV.
+                return Some(Outcome::Done);
+            }
             if mapped.protected {
                 return None;
             }
@@ -497,15 +573,19 @@ impl Simulator {
     }
 
     fn tell(&mut self, event: Event) {
-        let mut next = Some(event);
-        let mut refused = Vec::new();
-        while let Some(event) = next {
+        self.handle(VecDeque::from([event]));
+    }
+
+    fn handle(&mut self, mut events: VecDeque<Event>) {
+        while let Some(event) = events.pop_front() {
             let mut actions = std::mem::take(&mut self.actions);
+            let engine = &self.engine;
+            self.placement
+                .trace
+                .told(self.now, &event, |page| engine.page_state(page));
             self.engine.handle(self.now, &event, &mut actions);
             let clusters = self.engine_log();
-            for &action in &actions {
-                self.perform(action, &mut refused);
-            }
+            self.perform(&actions, &mut events);
             if let Some(steps) = &mut self.recorded {
                 steps.push(Step {
                     now: self.now,
@@ -519,10 +599,12 @@ impl Simulator {
             }
             actions.clear();
             self.actions = actions;
-            next = refused.pop().map(|page| Event::Refused { page });
         }
         if self.checking {
             self.check();
+        }
+        if self.placement.is_parked() && self.retry_at.is_none() {
+            self.retry_at = Some(self.now.plus(RETRY_DELAY));
         }
         if self.engine.wants_reclaim() && self.background_at.is_none() {
             let delay = Nanos(self.rng.below(BACKGROUND_DELAY));

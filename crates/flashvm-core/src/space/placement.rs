@@ -1,0 +1,895 @@
+//! Carries out memory actions: how pages get into the region, into the shadow, and away.
+//!
+//! Everything here happens before the engine handles its next event, so that its page states are the
+//! truth about the address space whenever somebody else looks. An action that the kernel puts off
+//! (`EAGAIN`) is parked, in order and ahead of later actions on the same pages, and retried.
+
+use super::{AddressSpace, Changes, Contents, Done, Mapping, Pinned, Stop, Trace};
+use crate::clusters::ClusterSource;
+use crate::engine::Engine;
+use crate::event::{Action, Event, Place};
+use crate::ids::{Nanos, PageId, RUN_PAGES_MAX};
+use crate::page::PageState;
+use std::collections::{HashSet, VecDeque};
+
+/// Tries of a move that the kernel puts off, before it is parked or refused.
+const MOVE_TRIES: u32 = 8;
+/// Most runs that are dropped with one call.
+const DROP_RUNS_MAX: usize = 64;
+/// Lines of a page's past in the message of a pager that cannot go on.
+const LINES: usize = 24;
+
+/// What the engine knows of pages.
+pub trait Pages {
+    /// Where a page is.
+    fn state(&self, page: PageId) -> PageState;
+    /// Whether the next store to this mapped page is to be reported.
+    fn is_protected(&self, page: PageId) -> bool;
+}
+
+impl<C: ClusterSource> Pages for Engine<C> {
+    fn state(&self, page: PageId) -> PageState {
+        self.page_state(page)
+    }
+
+    fn is_protected(&self, page: PageId) -> bool {
+        Self::is_protected(self, page)
+    }
+}
+
+/// An action that waits until the kernel can carry it out.
+#[derive(Debug)]
+struct Parked<K> {
+    action: Action,
+    /// The contents of a `Map`, whose read buffer is in use again by then.
+    kept: Option<K>,
+}
+
+/// What surrounds an action: where it is carried out, what the engine knows, and where the events
+/// go that follow from it.
+#[derive(Debug)]
+pub struct Host<'a, S, E> {
+    /// The address space.
+    pub space: &'a mut S,
+    /// The engine.
+    pub engine: &'a E,
+    /// Events that the engine has to handle next, in this order.
+    pub events: &'a mut VecDeque<Event>,
+}
+
+/// Carries out memory actions on an [`AddressSpace`].
+#[derive(Debug)]
+pub struct Placement<K> {
+    /// Ranges whose mappings the program is changing.
+    pub changes: Changes,
+    /// Pages that must not be moved.
+    pub pins: Pinned,
+    /// What has been told, asked and done last.
+    pub trace: Trace,
+    parked: VecDeque<Parked<K>>,
+    /// Pages that were put into the region while a fork had the engine frozen, and that the engine
+    /// is yet to have there.
+    resolved_already: HashSet<PageId>,
+    /// Faults that are not resolved yet, and when they came.
+    waiting: Vec<(PageId, Nanos)>,
+    progress: u64,
+    moves_misreported: u64,
+}
+
+impl<K> Default for Placement<K> {
+    fn default() -> Self {
+        Self {
+            changes: Changes::default(),
+            pins: Pinned::default(),
+            trace: Trace::default(),
+            parked: VecDeque::with_capacity(64),
+            resolved_already: HashSet::new(),
+            waiting: Vec::with_capacity(64),
+            progress: 0,
+            moves_misreported: 0,
+        }
+    }
+}
+
+/// The pages that a memory action is about.
+fn pages(action: &Action) -> (PageId, u32) {
+    match *action {
+        Action::Zero { first, count, .. }
+        | Action::Map { first, count, .. }
+        | Action::Shadow { first, count }
+        | Action::Drop { first, count } => (first, count),
+        Action::Restore { page }
+        | Action::RestoreCopy { page, .. }
+        | Action::Unprotect { page }
+        | Action::Poison { page }
+        | Action::Wake { page } => (page, 1),
+        Action::Read { .. }
+        | Action::Scan { .. }
+        | Action::Write { .. }
+        | Action::Discard { .. } => unreachable!("a flash action"),
+    }
+}
+
+/// A run action from its page `done` on; `None`: that is all of it.
+fn rest_of(action: Action, done: u32) -> Option<Action> {
+    let mut rest = action;
+    let (first, count) = match &mut rest {
+        Action::Zero { first, count, .. } => (first, count),
+        Action::Map {
+            first,
+            count,
+            index,
+            ..
+        } => {
+            *index += done;
+            (first, count)
+        }
+        _ => unreachable!("not done in parts"),
+    };
+    *first = first.plus(done);
+    *count -= done;
+    (*count > 0).then_some(rest)
+}
+
+impl<K> Placement<K> {
+    /// Whether actions wait to be retried.
+    #[must_use]
+    pub fn is_parked(&self) -> bool {
+        !self.parked.is_empty()
+    }
+
+    /// Whether an action waits on any of these pages.
+    #[must_use]
+    pub fn is_parked_on(&self, first: PageId, count: u32) -> bool {
+        self.parked.iter().any(|parked| {
+            let (other, others) = pages(&parked.action);
+            first.0 < other.0 + others && other.0 < first.0 + count
+        })
+    }
+
+    /// Changes whenever something has come of an action; a move that was refused does not count.
+    #[must_use]
+    pub fn progress(&self) -> u64 {
+        self.progress
+    }
+
+    /// A flash action was begun: that counts as progress.
+    pub fn advanced(&mut self) {
+        self.progress += 1;
+    }
+
+    /// Moves that the kernel had carried out and reported as impossible ([`Stop::Exists`]).
+    #[must_use]
+    pub fn moves_misreported(&self) -> u64 {
+        self.moves_misreported
+    }
+
+    /// A thread waits for a page since `now`.
+    pub fn await_page(&mut self, page: PageId, now: Nanos) {
+        self.waiting.push((page, now));
+    }
+
+    /// Whether a thread waits for this page, or for any page.
+    #[must_use]
+    pub fn is_awaited(&self, page: Option<PageId>) -> bool {
+        match page {
+            Some(page) => self.waiting.iter().any(|&(waiting, _)| waiting == page),
+            None => !self.waiting.is_empty(),
+        }
+    }
+
+    /// Calls `f` with the beginning of each wait that an action ends; whether it is one that ends waits.
+    pub fn end_waits(&mut self, action: &Action, mut f: impl FnMut(Nanos)) -> bool {
+        if self.waiting.is_empty() || matches!(action, Action::Shadow { .. } | Action::Drop { .. })
+        {
+            return false;
+        }
+        let (first, count) = pages(action);
+        self.waiting.retain(|&(page, since)| {
+            let ended = page.0.wrapping_sub(first.0) < count;
+            if ended {
+                f(since);
+            }
+            !ended
+        });
+        true
+    }
+
+    /// These pages were put into the region while the engine was frozen.
+    pub fn resolved_already(&mut self, pages: impl Iterator<Item = PageId>) {
+        self.resolved_already.extend(pages);
+    }
+
+    /// In a forked child: no thread of the parent's is here.
+    pub fn forked(&mut self) {
+        self.waiting.clear();
+        self.pins.clear();
+    }
+
+    /// Carries out a memory action, or parks what is left of it.
+    pub fn carry_out<S, E>(&mut self, host: &mut Host<'_, S, E>, action: &Action)
+    where
+        S: AddressSpace<Kept = K>,
+        E: Pages,
+    {
+        let (first, count) = pages(action);
+        self.trace.asked(action, (first, count));
+        self.progress += u64::from(!matches!(action, Action::Shadow { .. }));
+        let rest = if !self.is_parked_on(first, count) {
+            self.attempt(host, action, None)
+        } else if let Action::Shadow { .. } = action {
+            // The pages are not there yet, so they cannot be moved away.
+            refuse(host, first, count);
+            None
+        } else {
+            Some(*action)
+        };
+        if let Some(action) = rest {
+            let kept = match action {
+                Action::Map {
+                    io, index, count, ..
+                } => Some(host.space.keep(io, index, count)),
+                _ => None,
+            };
+            self.parked.push_back(Parked { action, kept });
+        }
+    }
+
+    /// Carries out the drops with which a list of actions begins, together. How many actions that
+    /// were: 0 if the first is none, or has to wait for what is parked.
+    pub fn drop_first<S, E>(&mut self, host: &mut Host<'_, S, E>, actions: &[Action]) -> usize
+    where
+        S: AddressSpace<Kept = K>,
+        E: Pages,
+    {
+        if self.is_parked() {
+            return 0;
+        }
+        let mut runs = [(PageId(0), 0); DROP_RUNS_MAX];
+        let mut taken = 0;
+        for (run, action) in runs.iter_mut().zip(actions) {
+            let Action::Drop { first, count } = *action else {
+                break;
+            };
+            *run = (first, count);
+            taken += 1;
+        }
+        if taken > 0 {
+            self.drop_runs(host, &runs[..taken]);
+        }
+        taken
+    }
+
+    fn drop_runs<S, E>(&mut self, host: &mut Host<'_, S, E>, runs: &[(PageId, u32)])
+    where
+        S: AddressSpace<Kept = K>,
+    {
+        let place = if host.space.has_shadow() {
+            Place::Shadow
+        } else {
+            Place::Region
+        };
+        for &(first, count) in runs {
+            self.trace.dropped(first, count);
+        }
+        host.space.drop_runs(place, runs);
+        self.progress += 1;
+    }
+
+    /// Retries what is parked. Whether nothing is left.
+    pub fn retry<S, E>(&mut self, host: &mut Host<'_, S, E>) -> bool
+    where
+        S: AddressSpace<Kept = K>,
+        E: Pages,
+    {
+        while let Some(parked) = self.parked.pop_front() {
+            let Some(rest) = self.attempt(host, &parked.action, parked.kept.as_ref()) else {
+                continue;
+            };
+            let kept = parked.kept.as_ref().map(|kept| {
+                let (was, left) = (pages(&parked.action).1, pages(&rest).1);
+                S::part(kept, was - left, left)
+            });
+            self.parked.push_front(Parked { action: rest, kept });
+            return false;
+        }
+        true
+    }
+
+    /// The program gave a range up: what is parked for it has become moot.
+    pub fn forget_parked<S, E>(&mut self, host: &mut Host<'_, S, E>, first: PageId, count: u32)
+    where
+        S: AddressSpace<Kept = K>,
+        E: Pages,
+    {
+        for parked in std::mem::take(&mut self.parked) {
+            let (at, of) = pages(&parked.action);
+            let start = at.0.max(first.0);
+            let end = (at.0 + of).min(first.0 + count);
+            if start >= end || matches!(parked.action, Action::Drop { .. }) {
+                self.parked.push_back(parked);
+                continue;
+            }
+            if let Action::Restore { page } = parked.action {
+                self.drop_shadow(host, page);
+            }
+            host.space.wake(PageId(start), end - start);
+            for part in [at.0..start, end..at.0 + of] {
+                if part.is_empty() {
+                    continue;
+                }
+                let (skipped, left) = (part.start - at.0, part.end - part.start);
+                let mut action = rest_of(parked.action, skipped).expect("a part that is left");
+                if let Action::Zero { count, .. } | Action::Map { count, .. } = &mut action {
+                    *count = left;
+                }
+                let kept = parked.kept.as_ref();
+                let kept = kept.map(|kept| S::part(kept, skipped, left));
+                self.parked.push_back(Parked { action, kept });
+            }
+        }
+    }
+
+    /// A missing page was touched that the engine has as mapped: the program dropped it in a way
+    /// that is not reported (`MADV_FREE`), and it reads as zeros. Whether that is so.
+    pub fn resolve_spurious<S, E>(&mut self, host: &mut Host<'_, S, E>, page: PageId) -> bool
+    where
+        S: AddressSpace<Kept = K>,
+        E: Pages,
+    {
+        if host.engine.state(page) != PageState::Mapped {
+            return false;
+        }
+        let elsewhere = !self.is_parked_on(page, 1)
+            && host.space.has_shadow()
+            && host.space.holds(Place::Shadow, page);
+        if elsewhere && !host.space.holds(Place::Region, page) {
+            // Zeros in its stead would be lost data.
+            self.contradiction(host, page, "was touched, and is in the shadow alone");
+        }
+        let protect = host.engine.is_protected(page);
+        let zero = Action::Zero {
+            first: page,
+            count: 1,
+            protect,
+        };
+        self.carry_out(host, &zero);
+        true
+    }
+
+    /// A page is write-protected that the engine has as mapped for stores: the protection only stopped a
+    /// move, or another thread was here first. It is lifted. Whether that is so.
+    pub fn lift_protection<S, E>(&mut self, host: &mut Host<'_, S, E>, page: PageId) -> bool
+    where
+        S: AddressSpace<Kept = K>,
+        E: Pages,
+    {
+        let stale = host.engine.state(page).is_mapped() && !host.engine.is_protected(page);
+        if stale {
+            self.carry_out(host, &Action::Unprotect { page });
+        }
+        stale
+    }
+
+    /// Moves a page to another address, or copies it where it cannot be moved. `false`: the kernel
+    /// puts it off.
+    pub fn relocate<S, E>(
+        &mut self,
+        host: &mut Host<'_, S, E>,
+        place: Place,
+        from: PageId,
+        to: PageId,
+        protect: bool,
+    ) -> bool
+    where
+        S: AddressSpace<Kept = K>,
+        E: Pages,
+    {
+        // A move makes a page writable: one that is protected is copied.
+        if !protect {
+            match host.space.relocate(place, from, to).stop {
+                None => return true,
+                Some(Stop::Again) => return false,
+                Some(Stop::Exists)
+                    if !host.space.holds(place, from) && host.space.holds(place, to) =>
+                {
+                    self.moves_misreported += 1;
+                    return true;
+                }
+                Some(_) => {}
+            }
+        }
+        // Looking at an absent page would be a fault, never to be resolved with the engine locked.
+        let zeros = !host.space.holds(place, from);
+        match host
+            .space
+            .relocate_copy(place, from, to, protect, zeros)
+            .stop
+        {
+            None => {
+                if place == Place::Shadow && !zeros {
+                    // What it was copied from is in the way.
+                    self.drop_shadow(host, from);
+                }
+                true
+            }
+            Some(Stop::Again) => false,
+            Some(stop) => {
+                let why = format!("could not be relocated to page {}: {stop:?}", to.0);
+                self.contradiction(host, from, &why)
+            }
+        }
+    }
+
+    /// Tries a memory action. What is left of it, to be retried.
+    fn attempt<S, E>(
+        &mut self,
+        host: &mut Host<'_, S, E>,
+        action: &Action,
+        kept: Option<&K>,
+    ) -> Option<Action>
+    where
+        S: AddressSpace<Kept = K>,
+        E: Pages,
+    {
+        match *action {
+            Action::Zero {
+                first,
+                count,
+                protect,
+            } => {
+                let done = if self.changes.touch(first, count) {
+                    self.zero_what_is_awaited(host, first, count, protect)
+                } else {
+                    self.place(host, Place::Region, first, count, protect, |_| {
+                        Contents::Zeros
+                    })
+                };
+                rest_of(*action, done)
+            }
+            Action::Map {
+                io,
+                index,
+                first,
+                count,
+                place,
+                protect,
+            } => {
+                let from = |done| match kept {
+                    Some(kept) => Contents::Kept(kept, done),
+                    None => Contents::Read(io, index + done),
+                };
+                let done = self.place(host, place, first, count, protect, from);
+                rest_of(*action, done)
+            }
+            Action::Shadow { first, count } => {
+                self.shadow(host, first, count);
+                None
+            }
+            Action::Restore { page } => (!self.restore(host, page)).then_some(*action),
+            Action::RestoreCopy { page, protect } => {
+                (!self.copy_back(host, page, protect)).then_some(*action)
+            }
+            Action::Drop { first, count } => {
+                self.drop_runs(host, &[(first, count)]);
+                None
+            }
+            Action::Unprotect { page } => match host.space.protect(page, 1, false) {
+                Err(Stop::Again) => Some(*action),
+                Ok(()) => None,
+                // A mapping that is gone needs no protection lifted.
+                Err(_) => {
+                    host.space.wake(page, 1);
+                    None
+                }
+            },
+            Action::Poison { page } => {
+                host.space.tell_lost(page);
+                match host.space.poison(page) {
+                    Err(Stop::Again) => Some(*action),
+                    Ok(()) | Err(Stop::Exists | Stop::Missing) => None,
+                    Err(stop) => host.space.fail(&format!(
+                        "a page is lost, and the kernel cannot deliver that as SIGBUS: {stop:?}"
+                    )),
+                }
+            }
+            Action::Wake { page } => {
+                host.space.wake(page, 1);
+                None
+            }
+            Action::Read { .. }
+            | Action::Scan { .. }
+            | Action::Write { .. }
+            | Action::Discard { .. } => unreachable!("a flash action"),
+        }
+    }
+
+    /// Fills pages with zeros in a range that the program is changing: those that are only filled
+    /// ahead of need are given up. How many are dealt with.
+    fn zero_what_is_awaited<S, E>(
+        &mut self,
+        host: &mut Host<'_, S, E>,
+        first: PageId,
+        count: u32,
+        protect: bool,
+    ) -> u32
+    where
+        S: AddressSpace<Kept = K>,
+        E: Pages,
+    {
+        for done in 0..count {
+            let page = first.plus(done);
+            if self.changes.touch(page, 1) && !self.is_awaited(Some(page)) {
+                give_up(host, page);
+            } else if self.place(host, Place::Region, page, 1, protect, |_| Contents::Zeros) == 0 {
+                return done;
+            }
+        }
+        count
+    }
+
+    /// Copies pages to where they are absent. How many are dealt with.
+    fn place<'k, S, E>(
+        &mut self,
+        host: &mut Host<'_, S, E>,
+        place: Place,
+        first: PageId,
+        count: u32,
+        protect: bool,
+        from: impl Fn(u32) -> Contents<'k, K>,
+    ) -> u32
+    where
+        S: AddressSpace<Kept = K>,
+        E: Pages,
+        K: 'k,
+    {
+        let protect = protect && place == Place::Region;
+        let mut done = 0;
+        // The kernel refuses a run that reaches beyond a mapping as a whole.
+        let mut run = count.min(RUN_PAGES_MAX);
+        while done < count {
+            let (at, len) = (first.plus(done), run.min(count - done));
+            let contents = from(done);
+            let copied = host.space.copy(place, at, len, &contents, protect);
+            self.trace.copied(place, at, len, copied);
+            done += copied.pages;
+            let page = first.plus(done);
+            match copied.stop {
+                None => {}
+                Some(Stop::Again) if copied.pages > 0 => {}
+                Some(Stop::Again) => break,
+                Some(Stop::Exists) => {
+                    // What the region holds is the truth of a page that was resolved while a fork had
+                    // the engine frozen, and of one that had no contents before.
+                    let known = place == Place::Region
+                        && (self.resolved_already.remove(&page)
+                            || matches!(contents, Contents::Zeros));
+                    if !known {
+                        self.contradiction(host, page, "was to be filled in, and is there already");
+                    }
+                    if protect {
+                        host.events.push_back(Event::WriteProtectFault { page });
+                    }
+                    host.space.wake(page, 1);
+                    done += 1;
+                }
+                Some(Stop::Missing | Stop::Invalid) if run > 1 => run = 1,
+                // No mapping: what was brought in ahead lies beyond its end, or it is gone.
+                Some(Stop::Missing | Stop::Invalid) => {
+                    give_up(host, page);
+                    done += 1;
+                }
+                Some(Stop::Exiting) => return count,
+                Some(stop) => host.space.fail(&format!("placing a page failed: {stop:?}")),
+            }
+        }
+        done
+    }
+
+    /// Moves what may leave of a run into the shadow; refusals become events.
+    fn shadow<S, E>(&mut self, host: &mut Host<'_, S, E>, first: PageId, count: u32)
+    where
+        S: AddressSpace<Kept = K>,
+        E: Pages,
+    {
+        let mut done = 0;
+        while done < count {
+            let free = self.pins.free_before(first.plus(done), count - done);
+            if free > 0 {
+                self.shadow_free(host, first.plus(done), free);
+            }
+            done += free;
+            if done < count {
+                refuse(host, first.plus(done), 1);
+                done += 1;
+            }
+        }
+    }
+
+    /// The same where no page is pinned by the pager.
+    fn shadow_free<S, E>(&mut self, host: &mut Host<'_, S, E>, first: PageId, count: u32)
+    where
+        S: AddressSpace<Kept = K>,
+        E: Pages,
+    {
+        if !host.space.has_shadow() {
+            match host.space.protect(first, count, true) {
+                Ok(()) => self.progress += 1,
+                Err(_) => refuse(host, first, count),
+            }
+            return;
+        }
+        let mut done = 0;
+        // Of the page that comes first.
+        let mut tries = (first, 0);
+        let mut unshared = None;
+        // The kernel refuses a run that reaches beyond a mapping as a whole.
+        let mut run = count;
+        while done < count {
+            let moved = self.shift(host, Place::Shadow, first.plus(done), run.min(count - done));
+            done += moved.pages;
+            self.progress += u64::from(moved.pages);
+            let page = first.plus(done);
+            if page != tries.0 {
+                tries = (page, 0);
+            }
+            match moved.stop {
+                None => {}
+                Some(_) if moved.pages > 0 => {}
+                Some(Stop::Again) if tries.1 < MOVE_TRIES => tries.1 += 1,
+                // A page that is just being copied by the kernel is absent for an instant.
+                Some(Stop::Missing) if host.space.holds(Place::Region, page) => {
+                    refuse(host, page, 1);
+                    done += 1;
+                }
+                Some(Stop::Missing) => {
+                    if !self.zero_shadow(host, page) {
+                        refuse(host, page, 1);
+                    }
+                    done += 1;
+                }
+                Some(Stop::Exiting) => return,
+                Some(Stop::Invalid) if run > 1 => run = 1,
+                Some(Stop::Invalid) => {
+                    let moved = self.shadow_protected(host, page, count - done);
+                    if moved == 0 {
+                        refuse(host, page, 1);
+                    }
+                    done += moved.max(1);
+                    self.progress += u64::from(moved);
+                }
+                Some(Stop::Exists) if self.has_arrived(host, Place::Shadow, page) => {
+                    done += 1;
+                    self.progress += 1;
+                }
+                // It was mapped until now, so what the region holds is the truth.
+                Some(Stop::Exists) if tries.1 < MOVE_TRIES => {
+                    self.drop_shadow(host, page);
+                    tries.1 += 1;
+                }
+                Some(Stop::Exists) => {
+                    self.contradiction(host, page, "was to leave the region, and is in the shadow");
+                }
+                // Shared with another process after a fork, or pinned. It is there, and nobody is
+                // taking it away, so that looking at it cannot fault.
+                Some(Stop::Busy)
+                    if unshared != Some(page)
+                        && !self.changes.touch(page, 1)
+                        && host.space.unshare(page) =>
+                {
+                    unshared = Some(page);
+                }
+                Some(_) => {
+                    refuse(host, page, 1);
+                    done += 1;
+                }
+            }
+        }
+    }
+
+    /// Moves up to `most` pages into the shadow that the program may not store to, or not touch at
+    /// all: the kernel moves only what is writable. How many have been moved.
+    ///
+    /// They become writable for the moment. Write-protection by userfaultfd stops stores meanwhile; a
+    /// thread that is stopped finds the program's own protection when it tries again.
+    fn shadow_protected<S, E>(&mut self, host: &mut Host<'_, S, E>, first: PageId, most: u32) -> u32
+    where
+        S: AddressSpace<Kept = K>,
+        E: Pages,
+    {
+        let Some(Mapping {
+            pages,
+            protection,
+            writable: false,
+        }) = host.space.mapping(first)
+        else {
+            return 0;
+        };
+        let count = pages.min(most);
+        // Another thread may be about to change the protection that would be put back.
+        if !self.changes.none() || host.space.protect(first, count, true).is_err() {
+            return 0;
+        }
+        let mut moved = 0;
+        // Refused where that would make too many mappings.
+        if host.space.set_protection(first, count, None).is_ok() {
+            let (mut tries, mut unshared) = (0, false);
+            while moved < count {
+                let page = first.plus(moved);
+                let shifted = self.shift(host, Place::Shadow, page, count - moved);
+                moved += shifted.pages;
+                if shifted.pages > 0 {
+                    (tries, unshared) = (0, false);
+                    continue;
+                }
+                match shifted.stop {
+                    Some(Stop::Again) if tries < MOVE_TRIES => tries += 1,
+                    Some(Stop::Busy) if !unshared && host.space.unshare(page) => unshared = true,
+                    Some(Stop::Exists) if self.has_arrived(host, Place::Shadow, page) => moved += 1,
+                    Some(Stop::Missing)
+                        if !host.space.holds(Place::Region, page)
+                            && self.zero_shadow(host, page) =>
+                    {
+                        moved += 1;
+                    }
+                    _ => break,
+                }
+            }
+            if let Err(stop) = host.space.set_protection(first, count, Some(protection)) {
+                host.space
+                    .fail(&format!("a range lost its protection: {stop:?}"));
+            }
+        }
+        for page in (moved..count).map(|i| first.plus(i)) {
+            // They stay, with the protection that they had.
+            if !host.engine.is_protected(page) {
+                self.carry_out(host, &Action::Unprotect { page });
+            }
+        }
+        moved
+    }
+
+    /// A page that was to leave the region has been dropped in a way that is not reported: it reads as
+    /// zeros. Whether they are in the shadow now.
+    fn zero_shadow<S, E>(&mut self, host: &mut Host<'_, S, E>, page: PageId) -> bool
+    where
+        S: AddressSpace<Kept = K>,
+    {
+        let copied = host
+            .space
+            .copy(Place::Shadow, page, 1, &Contents::Zeros, false);
+        self.trace.copied(Place::Shadow, page, 1, copied);
+        copied.stop.is_none()
+    }
+
+    /// Moves a page back from the shadow, and wakes. `false`: the kernel puts it off.
+    fn restore<S, E>(&mut self, host: &mut Host<'_, S, E>, page: PageId) -> bool
+    where
+        S: AddressSpace<Kept = K>,
+        E: Pages,
+    {
+        for _ in 0..MOVE_TRIES {
+            match self.shift(host, Place::Region, page, 1).stop {
+                None => {
+                    host.space.wake(page, 1);
+                    return true;
+                }
+                Some(Stop::Again) => {}
+                Some(Stop::Exiting) => return true,
+                Some(Stop::Exists) if self.resolved_already.remove(&page) => {
+                    self.drop_shadow(host, page);
+                    return true;
+                }
+                Some(Stop::Exists) if self.has_arrived(host, Place::Region, page) => {
+                    host.space.wake(page, 1);
+                    return true;
+                }
+                Some(Stop::Exists) => {
+                    self.contradiction(host, page, "was to leave the shadow, and is in the region");
+                }
+                // Shared after a fork, pinned, or the program made its range read-only: a copy
+                // does as well.
+                Some(_) => {
+                    let copied = self.copy_back(host, page, false);
+                    if copied {
+                        self.drop_shadow(host, page);
+                    }
+                    return copied;
+                }
+            }
+        }
+        false
+    }
+
+    /// Copies a page from the shadow into the region, and wakes. `false`: the kernel puts it off.
+    fn copy_back<S, E>(&mut self, host: &mut Host<'_, S, E>, page: PageId, protect: bool) -> bool
+    where
+        S: AddressSpace<Kept = K>,
+        E: Pages,
+    {
+        let from = |_| Contents::Shadow;
+        self.place(host, Place::Region, page, 1, protect, from) == 1
+    }
+
+    fn shift<S, E>(
+        &mut self,
+        host: &mut Host<'_, S, E>,
+        to: Place,
+        first: PageId,
+        count: u32,
+    ) -> Done
+    where
+        S: AddressSpace<Kept = K>,
+    {
+        let done = host.space.shift(to, first, count);
+        self.trace.shifted(to, first, count, done);
+        done
+    }
+
+    /// Whether a page that a move found at its destination has been moved by it. Nobody else moves
+    /// pages meanwhile, and it was at the source before.
+    fn has_arrived<S, E>(&mut self, host: &Host<'_, S, E>, to: Place, page: PageId) -> bool
+    where
+        S: AddressSpace<Kept = K>,
+    {
+        let from = match to {
+            Place::Region => Place::Shadow,
+            Place::Shadow => Place::Region,
+        };
+        let arrived = !host.space.holds(from, page) && host.space.holds(to, page);
+        self.moves_misreported += u64::from(arrived);
+        arrived
+    }
+
+    fn drop_shadow<S, E>(&mut self, host: &mut Host<'_, S, E>, page: PageId)
+    where
+        S: AddressSpace<Kept = K>,
+    {
+        self.trace.dropped(page, 1);
+        host.space.drop_runs(Place::Shadow, &[(page, 1)]);
+    }
+
+    /// A page is where the engine does not have it: which copy holds the program's data is anyone's
+    /// guess, and the process ends.
+    fn contradiction<S, E>(&self, host: &Host<'_, S, E>, page: PageId, what: &str) -> !
+    where
+        S: AddressSpace<Kept = K>,
+        E: Pages,
+    {
+        let there = |place| {
+            if host.space.holds(place, page) {
+                "present"
+            } else {
+                "absent"
+            }
+        };
+        let mut why = format!(
+            "the page at {:#x} {what} ({:?}; region: {}, shadow: {}; {} actions are parked). Its past, newest first:",
+            host.space.address(page),
+            host.engine.state(page),
+            there(Place::Region),
+            there(Place::Shadow),
+            self.parked.len()
+        );
+        for (ago, entry) in self.trace.of(page).take(LINES) {
+            why.push_str(&format!("\n  {ago} us ago: {entry}"));
+        }
+        host.space.fail(&why)
+    }
+}
+
+/// Pages that were to leave stay; the engine hears of it before anything else.
+fn refuse<S, E>(host: &mut Host<'_, S, E>, first: PageId, count: u32) {
+    for page in (0..count).map(|i| first.plus(i)) {
+        host.events.push_front(Event::Refused { page });
+    }
+}
+
+/// A page that was to be filled in is not to be there after all; whoever waits for it tries again.
+fn give_up<S: AddressSpace, E>(host: &mut Host<'_, S, E>, page: PageId) {
+    host.events.push_back(Event::Discard {
+        first: page,
+        count: 1,
+    });
+    host.space.wake(page, 1);
+}

@@ -1,0 +1,296 @@
+//! A kernel that misbehaves by a seed: the model memory as an address space, with every answer that
+//! Linux may give, partial success included.
+
+use crate::memory::{Memory, Version};
+use crate::rng::Rng;
+use flashvm_core::space::{AddressSpace, Contents, Done, Mapping, Stop};
+use flashvm_core::{IoId, PageId, Place};
+
+/// Answers of the kernel that make work, each as a chance in a million for every page or call.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct KernelFaults {
+    /// A page that is pinned, or shared after a fork, and stays so for this call.
+    pub busy: u32,
+    /// A call that is put off (`EAGAIN`), before its first page or amid its run.
+    pub again: u32,
+    /// A move that is carried out from some page on and says `EEXIST` there, as Linux 6.18 does.
+    pub misreported: u32,
+}
+
+/// What the pager cannot see of the program's address space.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Layout {
+    /// Pages of each mapping; runs do not reach beyond one. 0: all is one mapping.
+    pub mapping_pages: u32,
+    /// Every so many mappings the program may only load. 0: it may store to all.
+    pub read_only_every: u32,
+}
+
+impl Layout {
+    fn mapping_of(self, page: PageId) -> u32 {
+        page.0.checked_div(self.mapping_pages).unwrap_or(0)
+    }
+
+    /// Whether the program may store to a page.
+    #[must_use]
+    pub fn is_writable(self, page: PageId) -> bool {
+        let of = self.mapping_of(page);
+        self.read_only_every == 0 || of % self.read_only_every != self.read_only_every - 1
+    }
+
+    fn end_of_mapping(self, page: PageId) -> u32 {
+        match self.mapping_pages {
+            0 => u32::MAX,
+            pages => (self.mapping_of(page) + 1) * pages,
+        }
+    }
+}
+
+/// The address space of a simulated process, for the time of one event.
+pub(super) struct ModelSpace<'a> {
+    pub(super) memory: &'a mut Memory,
+    pub(super) rng: &'a mut Rng,
+    pub(super) faults: KernelFaults,
+    pub(super) layout: Layout,
+    pub(super) has_shadow: bool,
+    /// The read that has just ended, and what it saw.
+    pub(super) just_read: Option<&'a (IoId, Vec<Option<Version>>)>,
+    /// Whom to wake.
+    pub(super) woken: &'a mut Vec<(PageId, u32)>,
+    /// Mappings that the pager has made writable for a moment.
+    pub(super) opened: Vec<PageId>,
+    /// Pages whose contents are lost.
+    pub(super) lost: &'a mut Vec<PageId>,
+}
+
+impl ModelSpace<'_> {
+    /// Pages of a run that the kernel does before it puts the rest off.
+    fn pages_before_again(&mut self, count: u32) -> Option<u32> {
+        self.rng
+            .chance(self.faults.again)
+            .then(|| self.rng.below_u32(count))
+    }
+
+    fn is_open(&self, page: PageId) -> bool {
+        self.layout.is_writable(page) || self.opened.contains(&page)
+    }
+}
+
+impl AddressSpace for ModelSpace<'_> {
+    type Kept = Vec<Version>;
+
+    fn has_shadow(&self) -> bool {
+        self.has_shadow
+    }
+
+    fn copy(
+        &mut self,
+        place: Place,
+        first: PageId,
+        count: u32,
+        from: &Contents<'_, Self::Kept>,
+        protect: bool,
+    ) -> Done {
+        if place == Place::Region && first.0 + count > self.layout.end_of_mapping(first) {
+            return Done::stopped(0, Stop::Missing);
+        }
+        let again = self.pages_before_again(count);
+        for done in 0..count {
+            if again == Some(done) {
+                return Done::stopped(done, Stop::Again);
+            }
+            let page = first.plus(done);
+            if self.holds(place, page) {
+                return Done::stopped(done, Stop::Exists);
+            }
+            let version = match *from {
+                Contents::Zeros => 0,
+                Contents::Shadow => self.memory.in_shadow(page),
+                Contents::Kept(kept, at) => kept[(at + done) as usize],
+                Contents::Read(io, index) => self.read_page(io, index + done),
+            };
+            match (place, from) {
+                (Place::Region, Contents::Shadow) => self.memory.restore_copy(page, protect),
+                (Place::Region, _) => self.memory.map(page, version, protect),
+                (Place::Shadow, _) => self.memory.map_shadow(page, version),
+            }
+            if place == Place::Region {
+                self.wake(page, 1);
+            }
+        }
+        Done::all(count)
+    }
+
+    fn shift(&mut self, to: Place, first: PageId, count: u32) -> Done {
+        let end = self.layout.end_of_mapping(first);
+        if first.0 + count > end {
+            return Done::stopped(0, Stop::Invalid);
+        }
+        if !self.is_open(first) {
+            return Done::stopped(0, Stop::Invalid);
+        }
+        let again = self.pages_before_again(count);
+        let misreported = self.rng.chance(self.faults.misreported);
+        let from = match to {
+            Place::Region => Place::Shadow,
+            Place::Shadow => Place::Region,
+        };
+        // From here on pages are moved and not reported.
+        let silent_from = if misreported {
+            self.rng.below_u32(count)
+        } else {
+            count
+        };
+        for done in 0..count {
+            let page = first.plus(done);
+            let stopped = |stop| Done::stopped(done.min(silent_from), stop);
+            if again == Some(done) && done <= silent_from {
+                return stopped(Stop::Again);
+            }
+            if self.holds(to, page) {
+                return stopped(Stop::Exists);
+            }
+            if !self.holds(from, page) {
+                return if done > silent_from {
+                    stopped(Stop::Exists)
+                } else {
+                    stopped(Stop::Missing)
+                };
+            }
+            if self.rng.chance(self.faults.busy) {
+                return if done > silent_from {
+                    stopped(Stop::Exists)
+                } else {
+                    stopped(Stop::Busy)
+                };
+            }
+            match to {
+                Place::Region => self.memory.restore(page),
+                Place::Shadow => self.memory.shadow(page),
+            }
+        }
+        if silent_from < count {
+            return Done::stopped(silent_from, Stop::Exists);
+        }
+        Done::all(count)
+    }
+
+    fn relocate(&mut self, _: Place, _: PageId, _: PageId) -> Done {
+        unreachable!("simulated programs move their memory by `Simulator::relocate`")
+    }
+
+    fn relocate_copy(&mut self, _: Place, _: PageId, _: PageId, _: bool, _: bool) -> Done {
+        unreachable!("as above")
+    }
+
+    fn protect(&mut self, first: PageId, count: u32, on: bool) -> Result<(), Stop> {
+        if self.pages_before_again(count).is_some() {
+            return Err(Stop::Again);
+        }
+        for page in (0..count).map(|i| first.plus(i)) {
+            if !self.holds(Place::Region, page) {
+                continue;
+            }
+            if on {
+                self.memory.protect(page);
+            } else {
+                self.memory.unprotect(page);
+            }
+        }
+        if !on {
+            self.wake(first, count);
+        }
+        Ok(())
+    }
+
+    fn poison(&mut self, page: PageId) -> Result<(), Stop> {
+        if self.pages_before_again(1).is_some() {
+            return Err(Stop::Again);
+        }
+        if !self.memory.is_poisoned(page) {
+            self.memory.poison(page);
+        }
+        self.wake(page, 1);
+        Ok(())
+    }
+
+    fn wake(&mut self, first: PageId, count: u32) {
+        self.woken.push((first, count));
+    }
+
+    fn drop_runs(&mut self, place: Place, runs: &[(PageId, u32)]) {
+        for &(first, count) in runs {
+            for page in (0..count).map(|i| first.plus(i)) {
+                match place {
+                    Place::Shadow => self.memory.drop_shadow(page),
+                    Place::Region => self.memory.drop_mapped(page),
+                }
+            }
+        }
+    }
+
+    fn holds(&self, place: Place, page: PageId) -> bool {
+        match place {
+            Place::Region => self.memory.mapped(page).is_some(),
+            Place::Shadow => self.memory.shadow_holds(page),
+        }
+    }
+
+    fn unshare(&mut self, _: PageId) -> bool {
+        self.rng.below(2) == 0
+    }
+
+    fn mapping(&self, page: PageId) -> Option<Mapping> {
+        Some(Mapping {
+            pages: self.layout.end_of_mapping(page) - page.0,
+            protection: u32::from(self.layout.is_writable(page)),
+            writable: self.layout.is_writable(page),
+        })
+    }
+
+    fn set_protection(
+        &mut self,
+        first: PageId,
+        count: u32,
+        protection: Option<u32>,
+    ) -> Result<(), Stop> {
+        self.opened.clear();
+        if protection.is_none() {
+            if self.rng.chance(self.faults.busy) {
+                return Err(Stop::Failed(12));
+            }
+            self.opened.extend((0..count).map(|i| first.plus(i)));
+        }
+        Ok(())
+    }
+
+    fn keep(&self, io: IoId, index: u32, count: u32) -> Self::Kept {
+        (index..index + count)
+            .map(|index| self.read_page(io, index))
+            .collect()
+    }
+
+    fn part(kept: &Self::Kept, index: u32, count: u32) -> Self::Kept {
+        kept[index as usize..(index + count) as usize].to_vec()
+    }
+
+    fn address(&self, page: PageId) -> usize {
+        page.0 as usize * flashvm_core::PAGE_SIZE
+    }
+
+    fn tell_lost(&mut self, page: PageId) {
+        self.lost.push(page);
+    }
+
+    fn fail(&self, why: &str) -> ! {
+        panic!("{why}");
+    }
+}
+
+impl ModelSpace<'_> {
+    fn read_page(&self, io: IoId, index: u32) -> Version {
+        let (of, seen) = self.just_read.expect("a read that has just ended");
+        assert_eq!(*of, io, "a read that has not just ended is mapped");
+        seen[index as usize].unwrap_or_else(|| panic!("page {index} read amid a write"))
+    }
+}
