@@ -1,10 +1,10 @@
 //! Signals and job control.
 
+use super::children::{self, Bounded as _};
 use super::{Bench, finish, kill, state, wait_until};
 use rustix::process::Signal;
 use std::fs;
 use std::os::unix::process::ExitStatusExt as _;
-use std::process::Command;
 
 #[test]
 fn deadly_signals_pass() {
@@ -19,11 +19,11 @@ fn deadly_signals_pass() {
             .map(finish)
             .expect("the command")
             .status;
-        let plain = Command::new("/bin/sh")
+        let plain = children::command("/bin/sh")
             .args(["-c", &script])
-            .status()
+            .status_in_time()
             .expect("a shell");
-        // By the signal, or not at all if whoever started the tests has it ignored.
+        assert!(plain.signal().is_some(), "{signal}: {plain}");
         assert_eq!(status, plain, "{signal}");
     }
     let crash = bench.run(
@@ -88,9 +88,9 @@ fn the_program_starts_with_the_signals_of_its_starter() {
         return;
     };
     let program = ["/bin/grep", "-E", "^Sig(Blk|Ign|Cgt)", "/proc/self/status"];
-    let bare = Command::new(program[0])
+    let bare = children::command(program[0])
         .args(&program[1..])
-        .output()
+        .output_in_time()
         .expect("grep")
         .stdout;
     let paged = bench.run(&["--quiet"], &program).stdout;

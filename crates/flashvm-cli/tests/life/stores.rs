@@ -1,8 +1,8 @@
 //! Stores other than a folder.
 
+use super::children::{self, Bounded as _};
 use super::{Bench, FLASHVM, finish, skipped};
 use std::fs;
-use std::process::{Command, Stdio};
 
 #[test]
 fn an_empty_file_is_a_store_without_a_name() {
@@ -12,7 +12,7 @@ fn an_empty_file_is_a_store_without_a_name() {
     let file = bench.flash.path().join("store");
     fs::write(&file, "").expect("a file");
     let file = file.to_str().expect("a path in UTF-8");
-    let mut command = Command::new(FLASHVM);
+    let mut command = children::command(FLASHVM);
     command.args([
         "run",
         "--ram",
@@ -24,11 +24,7 @@ fn an_empty_file_is_a_store_without_a_name() {
         file,
     ]);
     command.args(["--", "/bin/ls"]).arg(bench.flash.path());
-    let output = command
-        .stdout(Stdio::piped())
-        .spawn()
-        .map(finish)
-        .expect("the command");
+    let output = command.spawn().map(finish).expect("the command");
     assert!(output.status.success() && output.stdout.is_empty());
 }
 
@@ -37,7 +33,9 @@ struct Loop(String);
 
 impl Drop for Loop {
     fn drop(&mut self) {
-        let _ = Command::new("losetup").args(["--detach", &self.0]).status();
+        let _ = children::command("losetup")
+            .args(["--detach", &self.0])
+            .status_in_time();
     }
 }
 
@@ -50,10 +48,10 @@ fn a_device_is_a_store() {
     fs::File::create(&image)
         .and_then(|file| file.set_len(256 << 20))
         .expect("a file");
-    let losetup = Command::new("losetup")
+    let losetup = children::command("losetup")
         .args(["--find", "--show"])
         .arg(&image)
-        .output();
+        .output_in_time();
     let device = match losetup {
         Ok(output) if output.status.success() => {
             Loop(String::from_utf8_lossy(&output.stdout).trim().to_owned())
@@ -64,7 +62,7 @@ fn a_device_is_a_store() {
         }
     };
     let run = |discard: &str| {
-        let mut command = Command::new(FLASHVM);
+        let mut command = children::command(FLASHVM);
         command.args([
             "run",
             "--ram",
@@ -84,11 +82,7 @@ fn a_device_is_a_store() {
         command
             .args(["--", "/bin/sh", "-c", script])
             .current_dir(&bench.other);
-        command
-            .stdout(Stdio::piped())
-            .spawn()
-            .map(finish)
-            .expect("the command")
+        command.spawn().map(finish).expect("the command")
     };
     for discard in ["off", "native"] {
         let output = run(discard);

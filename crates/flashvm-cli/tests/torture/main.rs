@@ -9,9 +9,9 @@ mod replay;
 mod support;
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
+use support::children::Bounded as _;
 use support::{can_page, flashvm_run, has_program};
 
 /// Families of processes commit what each of them may store to.
@@ -65,11 +65,11 @@ fn compiled(name: &str) -> PathBuf {
         "idle" => ("cc", &["idle.c"]),
         other => panic!("no torture program {other}"),
     };
-    let status = Command::new(compiler)
+    let status = support::children::command(compiler)
         .args(["-O2", "-g", "-pthread", "-o"])
         .arg(&binary)
         .args(files.iter().map(|file| sources.join(file)))
-        .status();
+        .status_in_time();
     assert!(
         status.is_ok_and(|s| s.success()),
         "{compiler} cannot compile {name}"

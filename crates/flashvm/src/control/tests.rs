@@ -292,8 +292,10 @@ fn the_dead_give_back_what_they_held() {
 
     program.kill().unwrap();
     // Not reaped yet: a zombie is dead.
+    let killed = Instant::now();
     while warden.pidfds().count() > 2 || control.committed_pages().0 == 1000 {
         assert!(warden.look(start).is_empty());
+        assert!(killed.elapsed() < PATIENCE, "the death is not noticed");
     }
     assert_eq!(other.limit(), 16 << 10);
     let records = warden.look(start + Duration::from_secs(2));
@@ -322,8 +324,10 @@ fn pressure_wakes_the_waiting() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let mut now = seen;
+            let begun = Instant::now();
             while now == seen {
                 now = control.wait_pressure(seen, Duration::from_secs(10));
+                assert!(begun.elapsed() < PATIENCE, "nobody is woken");
             }
         });
         control.raise_pressure();
