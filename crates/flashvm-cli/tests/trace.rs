@@ -10,7 +10,7 @@
 mod support;
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Output;
 use std::time::Duration;
 use support::children::{self, Bounded as _};
 use support::{can_page, has_program};
@@ -304,6 +304,26 @@ fn an_interrupted_recording_is_whole() {
     );
     assert_eq!(left(folder.path()), ["loop.fvt", "ready"]);
     assert!(stat(folder.path(), "loop.fvt")["references"].as_u64() > Some(100));
+}
+
+/// All that was wanted is recorded, and the program does not end when it is asked to.
+#[test]
+fn a_program_that_ignores_its_end_is_killed() {
+    const TEST: &str = "a_program_that_ignores_its_end_is_killed";
+    if !has_program(TEST, "valgrind") {
+        return;
+    }
+    let folder = folder();
+    let script = "trap '' TERM INT HUP; while true; do :; done";
+    let few = ["trace", "record", "--references", "100", "-o", "few.fvt"];
+    let args = [&few[..], &["--", "sh", "-c", script]].concat();
+    let output = flashvm(folder.path(), &args);
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    assert_eq!(stat(folder.path(), "few.fvt")["references"], 100);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! The life of a run: exit codes, signals and job control are the program's, the statistics are
 //! complete, and nothing is left behind however it ends.
 
+mod causes;
 #[path = "../support/children.rs"]
 #[allow(
     dead_code,

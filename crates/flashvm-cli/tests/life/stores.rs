@@ -3,6 +3,7 @@
 use super::children::{self, Bounded as _};
 use super::{Bench, FLASHVM, finish, skipped};
 use std::fs;
+use std::path::Path;
 
 #[test]
 fn an_empty_file_is_a_store_without_a_name() {
@@ -29,7 +30,21 @@ fn an_empty_file_is_a_store_without_a_name() {
 }
 
 /// A loop device, detached when dropped.
-struct Loop(String);
+pub(super) struct Loop(pub(super) String);
+
+impl Loop {
+    /// One over a new file; `None` without the privilege.
+    pub(super) fn over(image: &Path, bytes: u64) -> Option<Self> {
+        fs::File::create(image)
+            .and_then(|file| file.set_len(bytes))
+            .expect("a file");
+        let mut losetup = children::command("losetup");
+        let output = losetup.args(["--find", "--show"]).arg(image);
+        let output = output.output_in_time().ok()?;
+        let name = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+        output.status.success().then_some(Self(name))
+    }
+}
 
 impl Drop for Loop {
     fn drop(&mut self) {
@@ -44,22 +59,9 @@ fn a_device_is_a_store() {
     let Some(bench) = Bench::new("a_device_is_a_store") else {
         return;
     };
-    let image = bench.file("image");
-    fs::File::create(&image)
-        .and_then(|file| file.set_len(256 << 20))
-        .expect("a file");
-    let losetup = children::command("losetup")
-        .args(["--find", "--show"])
-        .arg(&image)
-        .output_in_time();
-    let device = match losetup {
-        Ok(output) if output.status.success() => {
-            Loop(String::from_utf8_lossy(&output.stdout).trim().to_owned())
-        }
-        _ => {
-            skipped("a_device_is_a_store", "needs root and loop devices");
-            return;
-        }
+    let Some(device) = Loop::over(&bench.file("image"), 256 << 20) else {
+        skipped("a_device_is_a_store", "needs root and loop devices");
+        return;
     };
     let run = |discard: &str| {
         let mut command = children::command(FLASHVM);

@@ -328,11 +328,13 @@ fn a_lost_page_ends_the_program() {
     let options = ["--ram", "16M", "--inject", "flip=600000,seed=3"];
     let outcome = flashvm_run(TEST, &options, &program, Duration::from_secs(180));
     assert_eq!(outcome.shell_code(), 128 + 7, "{TEST}: {}", outcome.stderr);
+    let said = |line: &str| line.starts_with("  lost") && line.contains("SIGBUS");
     assert!(
-        outcome.stderr.contains("flashvm: "),
+        outcome.stderr.contains("flashvm: ") && outcome.stderr.lines().any(said),
         "{TEST}: no message: {}",
         outcome.stderr
     );
+    assert!(outcome.stat("pages_lost") > 0, "{TEST}: {}", outcome.stats);
 }
 
 /// While the program does not fault, neither its pager nor the supervisor uses the CPU.
