@@ -331,13 +331,15 @@ impl Process {
             let (from, to) = (u64::from(backed), u64::from(end));
             space::take(from * PAGE_SIZE as u64, (to - from) * PAGE_SIZE as u64).is_ok()
         });
-        match taken {
-            Some(end) => {
-                header.backed.fetch_max(end, Ordering::AcqRel);
-            }
-            None => space::note_full(),
+        let backed = match taken {
+            Some(end) => header.backed.fetch_max(end, Ordering::AcqRel).max(end),
+            // Another process may have had the last of it.
+            None => header.backed.load(Ordering::Acquire),
+        };
+        if backed < slots {
+            space::note_full();
         }
-        taken.is_some()
+        backed >= slots
     }
 
     /// Names the file of the store, in which space is taken as the run needs it.

@@ -3,7 +3,7 @@
 
 use super::raw;
 use rustix::io::Errno;
-use std::os::fd::RawFd;
+use std::os::fd::{BorrowedFd, RawFd};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -17,12 +17,23 @@ pub(crate) fn take_from(store: RawFd, full: &'static AtomicU32) {
     let _ = STORE.set((store, full));
 }
 
+/// Free bytes that the store leaves on its disk.
+const LEFT_BYTES: u64 = 16 << 20;
+
 /// Takes space for a part of the store. Contents stay as they are.
 ///
 /// # Errors
-/// What `fallocate` says: `ENOSPC` if the disk is full; `EBADF` without a store.
+/// `ENOSPC` if the disk has less than that, and a little for others; what `fallocate` says; `EBADF`
+/// without a store.
 pub(crate) fn take(offset: u64, len: u64) -> Result<(), Errno> {
     let (store, _) = *STORE.get().ok_or(Errno::BADF)?;
+    // SAFETY: the descriptor stays open.
+    let free = rustix::fs::fstatfs(unsafe { BorrowedFd::borrow_raw(store) })
+        .map(|statfs| statfs.f_bavail.saturating_mul(statfs.f_frsize as u64))?;
+    // Asked first: a call that fails keeps what it has got, to the last block of the disk.
+    if free < len.saturating_add(LEFT_BYTES) {
+        return Err(Errno::NOSPC);
+    }
     loop {
         let args = [store as usize, 0, offset as usize, len as usize, 0, 0];
         // SAFETY: the call takes no pointer.
