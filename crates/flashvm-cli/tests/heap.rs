@@ -1,15 +1,23 @@
 //! `flashvm heap` and `flashvm reproduce` as a user meets them.
 
+#[path = "support/children.rs"]
+#[allow(
+    dead_code,
+    reason = "shared by all test programs; this one takes a part"
+)]
+mod children;
+
+use children::Bounded as _;
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Output;
 
 fn flashvm(folder: &Path, args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_flashvm"))
+    children::command(env!("CARGO_BIN_EXE_flashvm"))
         .args(args)
         .current_dir(folder)
-        .output()
+        .output_in_time()
         .expect("the command under test")
 }
 
@@ -133,11 +141,11 @@ fn a_reader_that_has_gone_away_is_no_failure() {
     ] {
         let (reader, writer) = std::io::pipe().expect("a pipe");
         drop(reader);
-        let output = Command::new(env!("CARGO_BIN_EXE_flashvm"))
+        let output = children::command(env!("CARGO_BIN_EXE_flashvm"))
             .args(args)
             .current_dir(&folder)
             .stdout(writer)
-            .output()
+            .output_in_time()
             .expect("the command under test");
         let line = String::from_utf8_lossy(&output.stderr);
         assert!(

@@ -6,8 +6,8 @@ mod support;
 
 use flashvm_core::PolicyKind;
 use std::path::PathBuf;
-use std::process::Command;
 use std::time::Duration;
+use support::children::Bounded as _;
 use support::{Folder, can_page, flashvm_run, has_program, run_bounded};
 
 const LIMIT: Duration = Duration::from_secs(120);
@@ -23,7 +23,7 @@ fn same_output(test: &str, options: &[&str], program: &[&str]) {
     if !can_page(test) || !has_program(test, program[0]) {
         return;
     }
-    let mut bare = Command::new(program[0]);
+    let mut bare = support::children::command(program[0]);
     bare.args(&program[1..]);
     let expected = run_bounded(test, &mut bare, LIMIT);
     let found = flashvm_run(test, options, program, LIMIT);
@@ -156,7 +156,7 @@ fn compiler() {
         ["gcc", "-O2", "-c", "-o", out, &source].map(str::to_owned)
     };
     let plain = words(&object("plain.o"));
-    let mut bare = Command::new("gcc");
+    let mut bare = support::children::command("gcc");
     bare.args(&plain[1..]);
     run_bounded(TEST, &mut bare, LIMIT).expect_success(TEST);
     flashvm_run(TEST, &["--ram", "12M"], &words(&object("paged.o")), LIMIT).expect_success(TEST);
@@ -178,7 +178,7 @@ fn examples() {
     if has_program(TEST, "cc") {
         let folder = Folder::new();
         let join = folder.path().join("hash-join").display().to_string();
-        let mut compile = Command::new("cc");
+        let mut compile = support::children::command("cc");
         compile
             .args(["-O2", "-o", &join])
             .arg(example("hash-join.c"));
@@ -186,9 +186,9 @@ fn examples() {
         same_output(TEST, &["--ram", "16M"], &[&join, "1000000", "1000000"]);
     }
     let numpy = ["/usr/bin/python3", "python3"].into_iter().find(|python| {
-        Command::new(python)
+        support::children::command(python)
             .args(["-c", "import numpy"])
-            .output()
+            .output_in_time()
             .is_ok_and(|o| o.status.success())
     });
     match numpy {

@@ -8,9 +8,9 @@ mod support;
 
 use device::Device;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::OnceLock;
 use std::time::Duration;
+use support::children::Bounded as _;
 use support::{Outcome, can_page, flashvm_run, has_program};
 
 const LIMIT: Duration = Duration::from_secs(180);
@@ -35,10 +35,10 @@ fn program() -> &'static Path {
     BUILT.get_or_init(|| {
         let binary = Path::new(env!("CARGO_TARGET_TMPDIR")).join("small");
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/torture/small.c");
-        let status = Command::new("cc")
+        let status = support::children::command("cc")
             .args(["-O2", "-g", "-pthread", "-o"])
             .args([&binary, &source])
-            .status();
+            .status_in_time();
         assert!(
             status.is_ok_and(|s| s.success()),
             "cc cannot compile small.c"
@@ -178,9 +178,9 @@ fn limits_on_file_sizes() {
         outcome.stderr
     );
     let command = "ulimit -f 1000; exec \"$0\" run --granularity 512 --ram 16M -- true";
-    let outcome = Command::new("sh")
+    let outcome = support::children::command("sh")
         .args(["-c", command, support::FLASHVM])
-        .output()
+        .output_in_time()
         .expect("a shell");
     let line = String::from_utf8_lossy(&outcome.stderr);
     assert_eq!(outcome.status.code(), Some(2), "{line}");
@@ -251,7 +251,7 @@ fn sectors_of_4_kib() {
             "--flash",
             device.path(),
         ];
-        let mut command = Command::new(support::FLASHVM);
+        let mut command = support::children::command(support::FLASHVM);
         command.arg("run").args(flash).args(options);
         command.args(["--", &program, "churn", "32", "2", &seed()]);
         support::run_bounded(TEST, &mut command, LIMIT)
@@ -342,6 +342,11 @@ fn wrong_frees_end_the_program() {
     ] {
         let outcome = small(TEST, &[], &["free", how]);
         assert_eq!(outcome.shell_code(), 128 + 6, "{how}: {}", outcome.stderr);
-        assert!(outcome.stderr.contains(why), "{how}: {}", outcome.stderr);
+        let told = |line: &str| line.starts_with("  ended") && line.contains(why);
+        assert!(
+            outcome.stderr.lines().any(told),
+            "{how}: {}",
+            outcome.stderr
+        );
     }
 }

@@ -10,8 +10,9 @@
 mod support;
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::process::Output;
+use std::time::Duration;
+use support::children::{self, Bounded as _};
 use support::{can_page, has_program};
 
 const FLASHVM: &str = env!("CARGO_BIN_EXE_flashvm");
@@ -21,11 +22,11 @@ fn folder() -> tempfile::TempDir {
 }
 
 fn flashvm(folder: &Path, args: &[&str]) -> Output {
-    let mut command = Command::new(FLASHVM);
+    let mut command = children::command(FLASHVM);
     command
         .args(args)
         .current_dir(folder)
-        .output()
+        .output_in_time()
         .expect("the command under test")
 }
 
@@ -126,13 +127,13 @@ fn convert_keeps_every_count_and_says_what_was_done() {
 #[test]
 fn standard_input_is_a_trace_too() {
     let folder = folder();
-    let mut child = Command::new(FLASHVM);
+    let mut child = children::command(FLASHVM);
     let child = child
         .args(["trace", "stat", "--json", "-"])
         .current_dir(&folder);
     let child = child
         .stdin(std::fs::File::open(gcc()).expect("the trace"))
-        .output();
+        .output_in_time();
     assert!(printed(&child.expect("the command")).contains("\"references\":515683"));
 }
 
@@ -284,30 +285,45 @@ fn an_interrupted_recording_is_whole() {
     }
     let folder = folder();
     let script = "touch ready; while true; do :; done";
-    let mut child = Command::new(FLASHVM)
+    let mut child = children::command(FLASHVM)
         .args([
             "trace", "record", "-o", "loop.fvt", "--", "sh", "-c", script,
         ])
         .current_dir(&folder)
-        .stderr(Stdio::null())
         .spawn()
         .expect("the command");
-    let begun = Instant::now();
-    while !folder.path().join("ready").exists() {
-        assert!(begun.elapsed() < Duration::from_secs(100), "never began");
-        std::thread::sleep(Duration::from_millis(50));
-    }
+    let ready = || folder.path().join("ready").exists();
+    children::wait_until("the program begins", Duration::from_secs(100), ready);
     let pid = rustix::process::Pid::from_child(&child);
     rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("it runs");
-    let begun = Instant::now();
-    let status = child.wait().expect("it ends");
-    assert!(begun.elapsed() < Duration::from_secs(30));
+    let limit = Duration::from_secs(30);
+    let status = children::wait_for("the interrupted recording", &mut child, limit);
     assert_eq!(
         std::os::unix::process::ExitStatusExt::signal(&status),
         Some(2)
     );
     assert_eq!(left(folder.path()), ["loop.fvt", "ready"]);
     assert!(stat(folder.path(), "loop.fvt")["references"].as_u64() > Some(100));
+}
+
+/// All that was wanted is recorded, and the program does not end when it is asked to.
+#[test]
+fn a_program_that_ignores_its_end_is_killed() {
+    const TEST: &str = "a_program_that_ignores_its_end_is_killed";
+    if !has_program(TEST, "valgrind") {
+        return;
+    }
+    let folder = folder();
+    let script = "trap '' TERM INT HUP; while true; do :; done";
+    let few = ["trace", "record", "--references", "100", "-o", "few.fvt"];
+    let args = [&few[..], &["--", "sh", "-c", script]].concat();
+    let output = flashvm(folder.path(), &args);
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    assert_eq!(stat(folder.path(), "few.fvt")["references"], 100);
 }
 
 #[test]

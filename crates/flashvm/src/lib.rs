@@ -16,6 +16,7 @@
 )]
 mod chameleon;
 pub mod control;
+mod end;
 pub mod exec;
 mod file_limit;
 #[cfg_attr(not(target_arch = "x86_64"), path = "guard/absent.rs")]
@@ -53,6 +54,7 @@ mod store;
 mod sys;
 
 pub use chameleon::{PageList, RUN_PAGES, overlays_allowed, overlays_most};
+pub use end::{count_refused_allocation, end, note_end};
 pub use guard::on_guard_stack;
 pub use pager::{
     Delivery, ForkHooks, Inheritance, Pager, Resolution, pager, set_fork_hooks, start,

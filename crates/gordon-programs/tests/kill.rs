@@ -1,11 +1,19 @@
 //! `kill -9` in a loop on the real editor and the real groundstation: what was answered is there.
 
+#[path = "../../flashvm-cli/tests/support/children.rs"]
+#[allow(
+    dead_code,
+    reason = "shared by all test programs; this one takes a part"
+)]
+mod children;
+
+use children::{Bounded as _, Lines};
 use gordon_programs::editor::{Key, typing};
 use std::collections::BTreeSet;
-use std::io::{BufRead, BufReader, Write};
+use std::io::Write;
 use std::net::UdpSocket;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 const ROUNDS: usize = 25;
@@ -15,10 +23,10 @@ fn folder() -> tempfile::TempDir {
 }
 
 fn text(heap: &Path) -> String {
-    let output = Command::new(env!("CARGO_BIN_EXE_gordon-editor"))
+    let output = children::command(env!("CARGO_BIN_EXE_gordon-editor"))
         .arg("--text")
         .arg(heap)
-        .output()
+        .output_in_time()
         .expect("the editor");
     assert!(
         output.status.success(),
@@ -35,15 +43,15 @@ fn the_editor_resumes_after_the_last_key() {
     let source = "The quick brown fox\njumps over the lazy dog.\n".repeat(400);
     let mut expected = String::new();
     for round in 0..ROUNDS {
-        let mut editor = Command::new(env!("CARGO_BIN_EXE_gordon-editor"))
+        let mut editor = children::command(env!("CARGO_BIN_EXE_gordon-editor"))
             .arg("--keys")
             .arg(&heap)
             .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
+            .stderr(Stdio::inherit())
             .spawn()
             .expect("the editor");
         let mut keys = editor.stdin.take().expect("its input");
-        let mut answers = BufReader::new(editor.stdout.take().expect("its output")).lines();
+        let answers = Lines::of(editor.stdout.take().expect("its output"));
         let rest = source[expected.len()..].to_owned();
         let typist = std::thread::spawn(move || {
             for key in typing(&rest) {
@@ -60,14 +68,14 @@ fn the_editor_resumes_after_the_last_key() {
         let wanted = [0, 1, 7, 40, 150][round % 5];
         let mut answered = 0;
         while answered < wanted {
-            let line = answers.next().expect("an answer").expect("readable");
+            let line = answers.next("the editor's answer").expect("an answer");
             answered = line.parse().expect("a number");
         }
         editor.kill().expect("alive until now");
-        editor.wait().expect("waited for");
+        children::wait_for("the editor", &mut editor, children::PATIENCE);
         typist.join().expect("the typist");
         // Answers that were under way count as well.
-        while let Some(Ok(line)) = answers.next() {
+        while let Some(line) = answers.next("the editor's last answers") {
             answered = line.parse().unwrap_or(answered);
         }
         if !heap.exists() {
@@ -104,19 +112,17 @@ struct Station {
 
 impl Station {
     fn start(heap: &Path, host: &str) -> Self {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_gordon-groundstation"))
+        let mut child = children::command(env!("CARGO_BIN_EXE_gordon-groundstation"))
             .arg(heap)
             .args(["--host", host])
-            .stdout(Stdio::piped())
+            .stderr(Stdio::inherit())
             .spawn()
             .expect("the groundstation");
-        let mut address = String::new();
-        BufReader::new(child.stdout.take().expect("its output"))
-            .read_line(&mut address)
-            .expect("its address");
+        let lines = Lines::of(child.stdout.take().expect("its output"));
+        let address = lines.next("the groundstation's address");
         Self {
             child,
-            address: address.trim().to_owned(),
+            address: address.expect("its address").trim().to_owned(),
         }
     }
 }
@@ -173,7 +179,7 @@ fn the_groundstation_loses_no_packet_that_it_has_answered() {
         packet.resize(1000, 0xAA);
         aircraft.send_to(&packet, &station.address).expect("sent");
         station.child.kill().expect("alive until now");
-        station.child.wait().expect("waited for");
+        children::wait_for("the groundstation", &mut station.child, children::PATIENCE);
         // An answer may have been on its way.
         aircraft
             .set_read_timeout(Some(Duration::from_millis(20)))

@@ -1,6 +1,14 @@
 //! The editor as somebody uses it: in a terminal, which is a pseudo-terminal here, with a screen that is
 //! read back.
 
+#[path = "../../flashvm-cli/tests/support/children.rs"]
+#[allow(
+    dead_code,
+    reason = "shared by all test programs; this one takes a part"
+)]
+mod children;
+
+use children::Bounded as _;
 use rustix::fs::{Mode, OFlags};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
@@ -8,7 +16,7 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
@@ -34,16 +42,15 @@ impl Terminal {
             .expect("its other side");
         let side = || Stdio::from(slave.try_clone().expect("a descriptor"));
         resize(&master, rows, columns);
-        // Whoever started the tests may have it ignore hang-ups.
-        let editor = Command::new("env")
-            .args(["--default-signal=HUP", "setsid", "--ctty"])
+        let editor = children::command("setsid")
+            .arg("--ctty")
             .arg(env!("CARGO_BIN_EXE_gordon-editor"))
             .arg(heap)
             .stdin(side())
             .stdout(side())
             .stderr(side())
             .spawn()
-            .expect("env of coreutils");
+            .expect("setsid of util-linux");
         let master = File::from(master);
         let mut reader = master.try_clone().expect("a descriptor");
         let (sender, output) = channel();
@@ -107,14 +114,7 @@ impl Terminal {
 
     /// Waits for the end of the editor.
     fn end(&mut self) -> ExitStatus {
-        let begun = Instant::now();
-        loop {
-            if let Some(status) = self.editor.try_wait().expect("a child") {
-                return status;
-            }
-            assert!(begun.elapsed() < PATIENCE, "the editor goes on");
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        children::wait_for("the editor", &mut self.editor, PATIENCE)
     }
 }
 
@@ -157,7 +157,7 @@ fn typing_undoing_and_going_on_after_a_kill() {
 
     for _ in 0..3 {
         terminal.editor.kill().expect("alive until now");
-        terminal.editor.wait().expect("waited for");
+        children::wait_for("the editor", &mut terminal.editor, PATIENCE);
         terminal = Terminal::start(&heap, 10, 60);
         terminal.shows_text(&lines, (0, 4));
         assert_eq!(
@@ -218,9 +218,9 @@ fn a_terminal_that_goes_away() {
     terminal.keys("kept");
     terminal.shows_text(&["kept"], (0, 4));
     // The thread that reads has a descriptor too: what hangs up is a signal, as from the kernel.
-    let hang_up = Command::new("kill")
+    let hang_up = children::command("kill")
         .args(["-HUP", &terminal.editor.id().to_string()])
-        .status()
+        .status_in_time()
         .expect("kill");
     assert!(hang_up.success());
     terminal.end();
@@ -233,11 +233,10 @@ fn no_terminal_and_no_heap() {
     let folder = folder();
     let heap = folder.path().join("heap");
     for arguments in [&[][..], &["--text"]] {
-        let output = Command::new(env!("CARGO_BIN_EXE_gordon-editor"))
+        let output = children::command(env!("CARGO_BIN_EXE_gordon-editor"))
             .args(arguments)
             .arg(&heap)
-            .stdin(Stdio::null())
-            .output()
+            .output_in_time()
             .expect("the editor");
         let line = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(2), "{line}");

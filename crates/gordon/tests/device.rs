@@ -1,12 +1,18 @@
 //! A heap on a block device: a loop device over a file, detached in the end.
 
+#[path = "../../flashvm-cli/tests/support/children.rs"]
+#[allow(
+    dead_code,
+    reason = "shared by all test programs; this one takes a part"
+)]
+mod children;
 mod common;
 
+use children::Bounded as _;
 use common::{Change, Plain, Rng, found, small_options};
 use gordon::{Collector, Error, Heap};
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 struct Loop(PathBuf);
 
@@ -15,10 +21,10 @@ impl Loop {
         std::fs::File::create(file)
             .and_then(|file| file.set_len(bytes))
             .expect("a file");
-        let output = Command::new("losetup")
+        let output = children::command("losetup")
             .args(["--find", "--show"])
             .arg(file)
-            .output()
+            .output_in_time()
             .ok()?;
         let device = String::from_utf8(output.stdout).ok()?.trim().to_owned();
         (output.status.success() && !device.is_empty()).then(|| Self(device.into()))
@@ -27,10 +33,10 @@ impl Loop {
 
 impl Drop for Loop {
     fn drop(&mut self) {
-        let _ = Command::new("losetup")
+        let _ = children::command("losetup")
             .arg("--detach")
             .arg(&self.0)
-            .status();
+            .status_in_time();
     }
 }
 

@@ -184,7 +184,9 @@ pub(crate) struct RunOptions {
     /// temporary folder]
     #[arg(long, value_name = "PATH")]
     pub(crate) flash: Option<PathBuf>,
-    /// Most that may be stored on flash [default: 8 x ram]
+    /// Most that may be stored on flash [default: all of a device; elsewhere 80 % of what is free, or
+    /// 8 x ram if that is more, but 95 % of what is free at most. Space is taken as it is needed;
+    /// what is asked for here is taken at once]
     #[arg(long, value_name = "SIZE")]
     pub(crate) flash_size: Option<Size>,
     /// Settings to start from: today's best, the paper's, or Linux 2.6.28's [default: modern]
@@ -255,7 +257,7 @@ pub(crate) struct RunOptions {
     /// Show a live line on standard error
     #[arg(long)]
     pub(crate) progress: bool,
-    /// No summary at the end
+    /// No summary at the end; a run that fails still says what the pager had to do with it
     #[arg(long)]
     pub(crate) quiet: bool,
     #[command(flatten)]

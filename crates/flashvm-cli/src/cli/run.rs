@@ -84,6 +84,7 @@ pub(crate) fn run(args: Box<RunArgs>) -> Result<ExitCode, Refusal> {
     }
     let (control, control_fd) =
         Control::create(&settings).map_err(|e| Refusal::new(e.to_string()))?;
+    control.set_backed(store.backed);
 
     let mut command = Command::new(&path);
     command
@@ -124,6 +125,8 @@ pub(crate) fn run(args: Box<RunArgs>) -> Result<ExitCode, Refusal> {
     };
     if !options.quiet {
         eprint!("{}", summary::lines(&outcome, control, &names));
+    } else if outcome.end != End::Exited(0) {
+        eprint!("{}", summary::complaints(&outcome, control, &names));
     }
     if let Some(stats) = stats
         && let Err(e) = stats.write(&outcome, control, &names)

@@ -15,9 +15,14 @@ use std::path::{Path, PathBuf};
 
 /// How names begin that are given for a moment where the file system knows no nameless files.
 const PREFIX: &str = "flashvm-store-";
-/// Stores are this many times the budget unless asked otherwise, and at least twice.
+/// Unless asked otherwise a store is this share of what is free, in percent; or this many times the
+/// budget, if that is more and leaves others [`FREE_PERCENT_LEAST`]; and at least twice the budget.
+const FREE_PERCENT: u64 = 80;
+const FREE_PERCENT_LEAST: u64 = 5;
 const RAM_MULTIPLE: u64 = 8;
 const RAM_MULTIPLE_MIN: u64 = 2;
+/// Space that is taken when such a store is opened; the rest is taken as it is needed.
+const BACKED_BYTES_FIRST: u64 = 256 << 20;
 const PAGE: u64 = 4096;
 /// The most that an engine can manage.
 const STORE_BYTES_MAX: u64 = 4 << 40;
@@ -36,6 +41,8 @@ pub(crate) struct Store {
     pub(crate) fd: OwnedFd,
     /// Bytes that may be used.
     pub(crate) bytes: u64,
+    /// Of these, bytes for which there is space on the disk for sure.
+    pub(crate) backed: u64,
 }
 
 impl Store {
@@ -152,7 +159,7 @@ fn on_device(path: &Path, ram: u64, asked: Option<Size>) -> Result<Store, Refusa
             )));
         }
         Some(Size(asked)) => asked,
-        None => there.min(ram.saturating_mul(RAM_MULTIPLE)),
+        None => there,
     };
     let bytes = bytes.min(STORE_BYTES_MAX) / PAGE * PAGE;
     if asked.is_none() && bytes < ram.saturating_mul(RAM_MULTIPLE_MIN) {
@@ -163,7 +170,11 @@ fn on_device(path: &Path, ram: u64, asked: Option<Size>) -> Result<Store, Refusa
         )));
     }
     direct(&fd, path)?;
-    Ok(Store { fd, bytes })
+    Ok(Store {
+        fd,
+        bytes,
+        backed: bytes,
+    })
 }
 
 /// Refuses a folder or file that lies in RAM.
@@ -179,12 +190,20 @@ pub(crate) fn refuse_ram(path: &Path) -> Result<(), Refusal> {
     }
 }
 
+/// Bytes of a store file that suits a budget of `ram` bytes where `free` bytes are free.
+fn bytes_that_suit(free: u64, ram: u64) -> u64 {
+    let share = free / 100 * FREE_PERCENT;
+    let most = free / 100 * (100 - FREE_PERCENT_LEAST);
+    share.max(ram.saturating_mul(RAM_MULTIPLE).min(most))
+}
+
 /// How large a store file may be, given what is free where `path` lies, and how much of it to
-/// reserve: all that was asked for, but no more than half of what is free on our own account.
+/// take at once: all that was asked for, little on our own account.
 fn file_bytes(path: &Path, ram: u64, asked: Option<Size>) -> Result<(u64, u64), Refusal> {
     let shown = path.display();
     let statfs = rustix::fs::statfs(path).map_err(|e| cannot_open(path, e))?;
     let free = free_bytes(&statfs);
+    let limit = getrlimit(Resource::Fsize).current.unwrap_or(u64::MAX);
     let bytes = match asked {
         Some(Size(asked)) if asked > free => {
             return Err(Refusal::new(format!(
@@ -195,22 +214,20 @@ fn file_bytes(path: &Path, ram: u64, asked: Option<Size>) -> Result<(u64, u64), 
         }
         Some(Size(asked)) => asked,
         None => {
-            let bytes = ram.saturating_mul(RAM_MULTIPLE).min(free / 20 * 19);
-            if bytes < ram.saturating_mul(RAM_MULTIPLE_MIN) {
+            let bytes = bytes_that_suit(free, ram);
+            let least = ram.saturating_mul(RAM_MULTIPLE_MIN);
+            if bytes < least {
                 return Err(Refusal::new(format!(
                     "--flash {shown}: {} free, less than twice the budget of {}: make room, or name another --flash",
                     Size(free),
                     Size(ram)
                 )));
             }
-            bytes
+            bytes.min(limit.max(least))
         }
     };
     let bytes = bytes.min(STORE_BYTES_MAX) / PAGE * PAGE;
-    if let Some(limit) = getrlimit(Resource::Fsize)
-        .current
-        .filter(|&limit| limit < bytes)
-    {
+    if limit < bytes {
         return Err(Refusal::new(format!(
             "the limit on file sizes (ulimit -f) is {}, and the store takes {}: raise it, or ask for a smaller \
              --flash-size",
@@ -218,22 +235,24 @@ fn file_bytes(path: &Path, ram: u64, asked: Option<Size>) -> Result<(u64, u64), 
             Size(bytes)
         )));
     }
-    let reserve = if asked.is_some() {
-        bytes
-    } else {
-        bytes.min(free / 2)
+    let backed = match asked {
+        Some(_) => bytes,
+        None => bytes.min(BACKED_BYTES_FIRST),
     };
-    Ok((bytes, reserve))
+    Ok((bytes, backed))
 }
 
-/// Gives a fresh store file its size, with space reserved from its start where the file system
-/// can: no write into that part may fail for lack of space later, and it is used first.
-fn sized(fd: OwnedFd, path: &Path, (bytes, reserve): (u64, u64)) -> Result<Store, Refusal> {
-    let reserved = match rustix::fs::fallocate(&fd, FallocateFlags::empty(), 0, reserve) {
-        Ok(()) | Err(Errno::OPNOTSUPP) => rustix::fs::ftruncate(&fd, bytes),
+/// Gives a fresh store file its size, with space for its first `backed` bytes where the file system
+/// can say so: no write into that part fails for lack of space later, and it is used first.
+fn sized(fd: OwnedFd, path: &Path, (bytes, backed): (u64, u64)) -> Result<Store, Refusal> {
+    let taken = match rustix::fs::fallocate(&fd, FallocateFlags::empty(), 0, backed) {
+        Ok(()) => Ok(backed),
+        // What cannot be taken ahead cannot be waited for either.
+        Err(Errno::OPNOTSUPP) => Ok(bytes),
         Err(e) => Err(e),
     };
-    let ready = reserved
+    let ready = taken
+        .and_then(|backed| rustix::fs::ftruncate(&fd, bytes).map(|()| backed))
         .map_err(|e| {
             Refusal::new(format!(
                 "--flash {}: cannot hold {} ({e}): make room, or ask for less with --flash-size",
@@ -241,9 +260,9 @@ fn sized(fd: OwnedFd, path: &Path, (bytes, reserve): (u64, u64)) -> Result<Store
                 Size(bytes)
             ))
         })
-        .and_then(|()| direct(&fd, path));
+        .and_then(|backed| direct(&fd, path).map(|()| backed));
     match ready {
-        Ok(()) => Ok(Store { fd, bytes }),
+        Ok(backed) => Ok(Store { fd, bytes, backed }),
         Err(refusal) => {
             // A named file must be as empty as it was found.
             let _ = rustix::fs::ftruncate(&fd, 0);
@@ -370,9 +389,29 @@ mod tests {
         let stat = rustix::fs::fstat(&fd).unwrap();
         assert_eq!((stat.st_nlink, stat.st_mode & 0o777), (0, 0o600));
         let store = open(folder.path(), 1 << 20, None).unwrap();
-        assert_eq!(store.bytes, 8 << 20);
+        assert!(store.bytes > 8 << 20 && store.backed <= 256 << 20);
+        let taken = rustix::fs::fstat(&store.fd).unwrap().st_blocks as u64 * 512;
+        assert!(taken <= 257 << 20, "{taken} bytes of the disk are taken");
         assert_eq!(rustix::fs::fstat(&store.fd).unwrap().st_nlink, 0);
         assert_eq!(fs::read_dir(&folder).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn the_size_follows_the_disk_and_the_budget() {
+        const GIB: u64 = 1 << 30;
+        for (free, ram, bytes) in [
+            // Most of the disk.
+            (100 * GIB, GIB, 80 * GIB),
+            // Eight budgets, while that leaves something for others.
+            (100 * GIB, 11 * GIB, 88 * GIB),
+            (100 * GIB, 20 * GIB, 95 * GIB),
+        ] {
+            assert_eq!(
+                bytes_that_suit(free, ram) >> 20,
+                bytes >> 20,
+                "{free} {ram}"
+            );
+        }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use super::refusal::Refusal;
 use super::supervise::{End, Outcome};
 use super::units::{Size, count, latency};
-use flashvm::control::{Control, Histogram, StatsSnapshot};
+use flashvm::control::{Control, Histogram, ProcessRecord, StatsSnapshot};
 use flashvm_sim::device::Wear;
 use serde::Serialize;
 use std::io::Write;
@@ -23,6 +23,10 @@ struct Stats<'a> {
 struct Process<'a> {
     pid: u32,
     command: &'a str,
+    /// Why the pager has ended it, if it has.
+    ended_by_pager: Option<&'a str>,
+    /// The first system call that the pager has refused it, and why.
+    refused_call: Option<&'a str>,
     #[serde(flatten)]
     figures: Figures<'a>,
 }
@@ -58,10 +62,19 @@ struct Figures<'a> {
     fault_latency_us: Latency,
     discard: Discard,
     overlays_max: u64,
+    refused: Refusals,
+    pages_lost: u64,
     read_errors: u64,
     write_errors: u64,
     slots_bad: u64,
     budget_overruns: u64,
+}
+
+/// What budget and store had no room for: the program was told ENOMEM.
+#[derive(Debug, Serialize)]
+struct Refusals {
+    allocations: u64,
+    forks: u64,
 }
 
 #[derive(Debug, Serialize)]
@@ -192,6 +205,11 @@ fn figures<'a>(stats: &StatsSnapshot, names: &'a Names) -> Figures<'a> {
         },
         overlays_max: stats.overlays_max,
         small_pages: small_pages(stats),
+        refused: Refusals {
+            allocations: stats.allocations_refused,
+            forks: stats.forks_refused,
+        },
+        pages_lost: stats.pages_lost,
         read_errors: stats.read_errors + stats.svmp_read_errors,
         write_errors: stats.write_errors + stats.log_write_errors,
         slots_bad: stats.slots_bad,
@@ -328,6 +346,8 @@ impl StatsFile {
                 .map(|record| Process {
                     pid: record.pid,
                     command: &record.command,
+                    ended_by_pager: record.ended.as_deref(),
+                    refused_call: record.refused.as_deref(),
                     figures: figures(&record.stats, names),
                 })
                 .collect(),
@@ -522,5 +542,100 @@ pub(crate) fn lines(outcome: &Outcome, control: Control, names: &Names) -> Strin
     if outcome.records.processes() > 1 {
         line("processes", count(outcome.records.processes()));
     }
+    for (name, text) in causes(outcome, control, &sum) {
+        line(name, text);
+    }
     lines
+}
+
+/// What the pager did to a program that failed, for who wants to hear of nothing else.
+pub(crate) fn complaints(outcome: &Outcome, control: Control, names: &Names) -> String {
+    causes(outcome, control, &totals(outcome, control))
+        .into_iter()
+        .filter(|(name, _)| *name != CALLS)
+        .map(|(name, text)| format!("flashvm: {}: {name}: {text}\n", names.program))
+        .collect()
+}
+
+/// The line on system calls that were refused: who made them has heard of it at once.
+const CALLS: &str = "calls";
+/// Processes that are named, of those that the pager has ended or refused a call.
+const NAMED_MAX: usize = 5;
+
+/// What the pager refused its processes, what it lost of theirs, and which ones it ended: a name and a
+/// text for each line.
+fn causes(outcome: &Outcome, control: Control, sum: &StatsSnapshot) -> Vec<(&'static str, String)> {
+    let mut lines = Vec::new();
+    let refused: Vec<_> = [
+        (sum.allocations_refused, "allocation"),
+        (sum.forks_refused, "fork"),
+    ]
+    .into_iter()
+    .filter(|(number, _)| *number > 0)
+    .map(|(number, what)| number_of(number, what))
+    .collect();
+    if !refused.is_empty() {
+        lines.push((
+            "refused",
+            format!("{} (ENOMEM): {}", refused.join(", "), too_little(control)),
+        ));
+    }
+    if sum.pages_lost > 0 {
+        lines.push((
+            "lost",
+            format!(
+                "{}, which flash did not return as written: a touch of them is SIGBUS; see the device's log",
+                number_of(sum.pages_lost, "page")
+            ),
+        ));
+    }
+    let reasons = |name, of: fn(&ProcessRecord) -> Option<&String>| {
+        let told: Vec<_> = outcome
+            .records
+            .iter()
+            .filter_map(|record| {
+                let reason = one_line(of(record)?);
+                let command = one_line(&record.command);
+                Some(format!("process {} ({command}): {reason}", record.pid))
+            })
+            .collect();
+        let more = told.len().saturating_sub(NAMED_MAX) as u64;
+        let more = (more > 0).then(|| format!("and {} more", number_of(more, "process")));
+        let named = told.into_iter().take(NAMED_MAX);
+        named
+            .chain(more)
+            .map(move |text| (name, text))
+            .collect::<Vec<_>>()
+    };
+    lines.extend(reasons(CALLS, |record| record.refused.as_ref()));
+    lines.extend(reasons("ended", |record| record.ended.as_ref()));
+    lines
+}
+
+/// Why there was no room for what was refused, and what helps.
+fn too_little(control: Control) -> String {
+    if control.disk_was_full() {
+        return "the disk of the flash store is full: make room there, or name another --flash"
+            .to_owned();
+    }
+    let (_, most) = control.committed_pages();
+    format!(
+        "budget and store hold {} together: give it a larger --flash-size (it was {}) or more --ram",
+        Size(most * PAGE),
+        Size(u64::from(control.store_slots()) * PAGE)
+    )
+}
+
+/// `1 fork`, `1,234 allocations`.
+fn number_of(number: u64, what: &str) -> String {
+    match (number, what) {
+        (1, _) => format!("1 {what}"),
+        (_, "process") => format!("{} processes", count(number)),
+        _ => format!("{} {what}s", count(number)),
+    }
+}
+
+/// A text of a process', without what would end the line or do things to a terminal.
+fn one_line(text: &str) -> String {
+    text.replace(|c: char| c.is_control(), " ")
 }

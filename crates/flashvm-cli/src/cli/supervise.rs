@@ -59,7 +59,8 @@ impl Records {
         }
     }
 
-    /// Adds a record. A process that has become another program by `exec` is still the same.
+    /// Adds a record. A process that has become another program by `exec` is still the same. One that
+    /// the pager has ended keeps its name.
     fn push(&mut self, record: ProcessRecord) {
         if let Some(before) = self
             .single
@@ -67,8 +68,12 @@ impl Records {
             .rfind(|before| before.pid == record.pid)
         {
             before.command = record.command;
+            before.ended = record.ended.or(before.ended.take());
+            before.refused = before.refused.take().or(record.refused);
             merge(&mut before.stats, &record.stats);
-        } else if self.single.len() < RECORDS_MAX {
+        } else if self.single.len() < RECORDS_MAX
+            || record.ended.is_some() && self.single.len() < 2 * RECORDS_MAX
+        {
             self.single.push(record);
         } else if let Some((sum, number)) = &mut self.others {
             merge(&mut sum.stats, &record.stats);
@@ -79,6 +84,8 @@ impl Records {
                 ProcessRecord {
                     pid: 0,
                     command,
+                    ended: None,
+                    refused: None,
                     ..record
                 },
                 1,
@@ -240,6 +247,8 @@ mod tests {
             pid,
             command: command.to_owned(),
             stats,
+            ended: None,
+            refused: None,
         }
     }
 

@@ -18,11 +18,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// Blocks of this size and more are mappings of their own, given back when they are freed.
 const MAPPED_BYTES: usize = 32 << 20;
 /// Address space of all arenas; what is committed of it is bounded by budget and store.
-const ARENAS_BYTES: usize = 64 << 30;
-/// Largest and smallest arena: mimalloc's own tables take a part of each, and it cannot place
-/// those of more than 15 GiB.
+const ARENAS_BYTES: usize = 256 << 30;
+/// Largest and smallest arena: mimalloc's own tables take a part of each (RAM, from the start), and
+/// it cannot place those of more than 15 GiB.
 const ARENA_BYTES_MAX: usize = 8 << 30;
 const ARENA_BYTES_MIN: usize = 256 << 20;
+/// The first arena is this many times the budget; each later one as large as all before it.
+const FIRST_ARENA_BUDGETS: usize = 8;
+/// Arenas that are added for one block: other threads may use them up before it.
+const ARENA_TRIES: usize = 4;
 /// Mappings start at multiples of this.
 const MAPPED_ALIGN: usize = 64 << 10;
 /// Alignment of `malloc`.
@@ -30,6 +34,11 @@ const MALLOC_ALIGN: usize = 16;
 const PAGE: usize = 4096;
 
 static ARENAS: AtomicUsize = AtomicUsize::new(0);
+/// Bytes of address space that mimalloc may have, and that it has been given.
+static ARENAS_WANTED: AtomicUsize = AtomicUsize::new(0);
+static ARENAS_GIVEN: AtomicUsize = AtomicUsize::new(0);
+/// Commits that were refused.
+static COMMITS_REFUSED: AtomicUsize = AtomicUsize::new(0);
 
 unsafe extern "C" {
     /// mimalloc's arena with a callback for commits (not among the generated bindings).
@@ -53,17 +62,15 @@ const DISALLOW_OS_ALLOC: mi::mi_option_t = 17;
 /// `mi_option_purge_delay`, in milliseconds.
 const PURGE_DELAY: mi::mi_option_t = 15;
 
-/// Gives mimalloc its arenas: address space for twice of what budget and store can hold, so that
-/// holes between blocks do not matter.
+/// Gives mimalloc its first arena, of address space for twice of what budget and store can hold, so
+/// that holes between blocks do not matter.
 pub(super) fn start(pager: &'static flashvm::Pager) -> Result<(), String> {
     let base = pager
         .map(ARENAS_BYTES, ProtFlags::READ | ProtFlags::WRITE, false)
         .map_err(|error| format!("no address space for the heap: {error}"))?;
-    let wanted = (2 * pager.capacity_bytes()).min(ARENAS_BYTES);
-    let size = wanted
-        .next_power_of_two()
-        .clamp(ARENA_BYTES_MIN, ARENA_BYTES_MAX);
+    let wanted = (2 * pager.capacity_bytes()).clamp(ARENA_BYTES_MIN, ARENAS_BYTES);
     ARENAS.store(base, Ordering::Relaxed);
+    ARENAS_WANTED.store(wanted, Ordering::Relaxed);
     // SAFETY: before any other use of mimalloc.
     unsafe {
         mi::mi_option_set(DISALLOW_OS_ALLOC, 1);
@@ -71,27 +78,38 @@ pub(super) fn start(pager: &'static flashvm::Pager) -> Result<(), String> {
         // A purge costs a message to the handler; very frequent ones are not worth it.
         mi::mi_option_set(PURGE_DELAY, 50);
     }
-    for start in (base..base + wanted).step_by(size) {
-        // SAFETY: each part is given once; it is ours and stays mapped.
-        let managed = unsafe {
-            mi_manage_memory(
-                start as *mut c_void,
-                size,
-                false,
-                false,
-                true,
-                -1,
-                false,
-                commit,
-                std::ptr::null_mut(),
-                std::ptr::null_mut(),
-            )
-        };
-        if !managed {
-            return Err("budget and flash store are too small for a heap".to_owned());
-        }
+    let first = FIRST_ARENA_BUDGETS * pager.budget_bytes();
+    if !add_arena(first.next_power_of_two()) {
+        return Err("budget and flash store are too small for a heap".to_owned());
     }
     Ok(())
+}
+
+/// Gives mimalloc one more arena, of about `bytes`. False if it has all that there are.
+fn add_arena(bytes: usize) -> bool {
+    let wanted = ARENAS_WANTED.load(Ordering::Relaxed);
+    let size = bytes.clamp(ARENA_BYTES_MIN, ARENA_BYTES_MAX);
+    let next = |given: usize| (given < wanted).then_some(given + size);
+    let Ok(given) = ARENAS_GIVEN.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next) else {
+        return false;
+    };
+    let size = size.min(ARENAS_BYTES - given);
+    let start = ARENAS.load(Ordering::Relaxed) + given;
+    // SAFETY: each part is given once; it is ours and stays mapped.
+    unsafe {
+        mi_manage_memory(
+            start as *mut c_void,
+            size,
+            false,
+            false,
+            true,
+            -1,
+            false,
+            commit,
+            std::ptr::null_mut(),
+            std::ptr::null_mut(),
+        )
+    }
 }
 
 /// mimalloc wants memory committed or gives it back.
@@ -114,6 +132,9 @@ extern "C" fn commit(
         (true, false) => aside(move || pager.commit_range(start, size)),
         (false, false) => aside(move || pager.decommit_range(start, size)),
     };
+    if on && result.is_err() {
+        COMMITS_REFUSED.fetch_add(1, Ordering::Relaxed);
+    }
     result.is_ok()
 }
 
@@ -200,7 +221,7 @@ fn allocate(size: usize, align: usize, zero: bool) -> *mut c_void {
     }
     // mimalloc aligns what is smaller to less.
     let size = size.max(MALLOC_ALIGN);
-    retrying(|| {
+    retrying(size.saturating_add(align), || {
         // SAFETY: mimalloc has its arenas since `start`.
         unsafe {
             match (align <= MALLOC_ALIGN, zero) {
@@ -213,16 +234,37 @@ fn allocate(size: usize, align: usize, zero: bool) -> *mut c_void {
     })
 }
 
-/// Tries again after mimalloc has given back what it keeps of freed memory.
+/// Allocates; if that fails, again after mimalloc has given back what it keeps of freed memory, and
+/// with more addresses. `bytes` is what the block takes, with its alignment.
 #[inline]
-fn retrying(allocate: impl Fn() -> *mut c_void) -> *mut c_void {
+fn retrying(bytes: usize, allocate: impl Fn() -> *mut c_void) -> *mut c_void {
     let block = allocate();
     if !block.is_null() {
         return block;
     }
+    retry(bytes, &allocate)
+}
+
+#[cold]
+fn retry(bytes: usize, allocate: &dyn Fn() -> *mut c_void) -> *mut c_void {
     // SAFETY: no argument to get wrong; the caller holds no lock of mimalloc's.
     unsafe { mi::mi_collect(true) };
-    checked(allocate())
+    for _ in 0..ARENA_TRIES {
+        let refused = COMMITS_REFUSED.load(Ordering::Relaxed);
+        let block = allocate();
+        if !block.is_null() {
+            return block;
+        }
+        if COMMITS_REFUSED.load(Ordering::Relaxed) != refused {
+            flashvm::count_refused_allocation();
+            break;
+        }
+        let given = ARENAS_GIVEN.load(Ordering::Relaxed);
+        if bytes > ARENA_BYTES_MAX / 2 || !add_arena(given.max(2 * bytes)) {
+            break;
+        }
+    }
+    checked(std::ptr::null_mut())
 }
 
 #[unsafe(no_mangle)]
@@ -267,8 +309,7 @@ fn free_mapping(block: *mut c_void) {
         })
     });
     if unmapped.is_err() {
-        eprintln!("flashvm: free(): {block:p} is not an allocated block");
-        std::process::abort();
+        flashvm::end(&format!("free(): {block:p} is not an allocated block"));
     }
 }
 
@@ -296,7 +337,7 @@ unsafe extern "C" fn realloc(block: *mut c_void, size: usize) -> *mut c_void {
         match owner(block) {
             Owner::Small if small::fits(block, size) => return block,
             Owner::Arena if size < MAPPED_BYTES => {
-                return retrying(|| mi::mi_realloc(block, size.max(MALLOC_ALIGN)));
+                return retrying(size, || mi::mi_realloc(block, size.max(MALLOC_ALIGN)));
             }
             Owner::Mapping if size >= MAPPED_BYTES => {
                 let Some(len) = pager().mapping_len(block as usize) else {

@@ -120,6 +120,7 @@ extern "C" fn constructor() {
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         report(panic);
+        flashvm::note_end(&format!("the pager {panic}"));
         flashvm::abort()
     }));
     STARTING.store(true, Ordering::Relaxed);

@@ -114,8 +114,9 @@ extern "C" fn in_child() {
         }
         // The C library is in order again: the pager can have its threads.
         if let Err(error) = guard_call(flashvm::guard::Own::StartThreads, 0, 0) {
-            eprintln!("flashvm: a forked child cannot have its pager's threads: {error}");
-            flashvm::abort();
+            flashvm::end(&format!(
+                "a forked child cannot have its pager's threads: {error}"
+            ));
         }
     } else {
         internal::unlock_after_fork();

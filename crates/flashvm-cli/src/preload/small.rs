@@ -324,8 +324,7 @@ fn take_back(block: usize, cache: u16) -> usize {
 
 #[cold]
 fn wrong(block: usize, what: &str) -> ! {
-    eprintln!("flashvm: free(): {block:#x} {what}");
-    flashvm::abort()
+    flashvm::end(&format!("free(): {block:#x} {what}"))
 }
 
 /// The class of a block that the program has.
@@ -555,8 +554,7 @@ fn give_pages(pages: &[u32]) {
         list.set(pages);
         let address = std::ptr::from_mut(&mut *list) as usize;
         if let Err(error) = guard_call(Own::GivePages, address, 0) {
-            eprintln!("flashvm: small pages cannot be given back: {error}");
-            flashvm::abort();
+            flashvm::end(&format!("small pages cannot be given back: {error}"));
         }
     }
 }

@@ -1,6 +1,7 @@
 //! In a container whose profile forbids system calls: a filter as Docker's, set before `flashvm` starts,
 //! and a `/dev` without `userfaultfd`.
 
+use super::children::{self, Bounded as _};
 use super::{FLASHVM, folder, is_root, refused};
 use std::io;
 use std::os::unix::process::CommandExt as _;
@@ -8,7 +9,7 @@ use std::process::{Command, Output};
 
 /// A `flashvm` for which these system calls fail with EPERM.
 fn flashvm_without(calls: &'static [libc::c_long]) -> Command {
-    let mut command = Command::new(FLASHVM);
+    let mut command = children::command(FLASHVM);
     let hide_devices = is_root();
     // SAFETY: between fork and exec only system calls are made, on memory of this frame.
     unsafe {
@@ -90,7 +91,7 @@ fn run(calls: &'static [libc::c_long], args: &[&str]) -> Output {
     flashvm_without(calls)
         .args(args)
         .env("TMPDIR", folder.path())
-        .output()
+        .output_in_time()
         .expect("the command under test")
 }
 
@@ -116,9 +117,9 @@ fn io_uring_is_forbidden() {
         libc::SYS_io_uring_register,
     ];
     let script = "seq 1 250000 | sort --reverse --buffer-size=64M --parallel=1 | cksum";
-    let bare = Command::new("sh")
+    let bare = children::command("sh")
         .args(["-c", script])
-        .output()
+        .output_in_time()
         .expect("a shell");
     let paged = run(
         calls,

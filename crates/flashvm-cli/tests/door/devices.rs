@@ -1,14 +1,15 @@
 //! `flashvm device` and `flashvm reproduce` at the door, and what they print when all is well.
 
+use super::children::{self, Bounded as _};
 use super::{FLASHVM, flashvm, folder, refused};
 use std::fs;
-use std::process::{Command, Output};
+use std::process::Output;
 
 fn within(folder: &tempfile::TempDir, args: &[&str]) -> Output {
-    let command = Command::new(FLASHVM)
+    let command = children::command(FLASHVM)
         .args(args)
         .current_dir(folder)
-        .output();
+        .output_in_time();
     command.expect("the command under test")
 }
 

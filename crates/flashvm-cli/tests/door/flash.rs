@@ -1,9 +1,9 @@
 //! Refusals of flash paths: folders, files, devices and file systems that will not do.
 
+use super::children::{self, Bounded as _};
 use super::{flashvm, folder, is_root, refused, skipped};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 #[test]
 fn flash_paths() {
@@ -40,11 +40,11 @@ impl Loop {
         fs::File::create(file)
             .and_then(|file| file.set_len(bytes))
             .expect("a file");
-        let output = Command::new("losetup")
+        let output = children::command("losetup")
             .arg("--find")
             .arg("--show")
             .arg(file)
-            .output()
+            .output_in_time()
             .ok()?;
         let device = String::from_utf8(output.stdout).ok()?.trim().to_owned();
         (output.status.success() && !device.is_empty()).then_some(Self {
@@ -66,16 +66,19 @@ impl Loop {
 impl Drop for Loop {
     fn drop(&mut self) {
         if let Some(at) = &self.mounted {
-            let _ = Command::new("umount").arg(at).status();
+            let _ = children::command("umount").arg(at).status_in_time();
         }
-        let _ = Command::new("losetup")
+        let _ = children::command("losetup")
             .args(["--detach", &self.device])
-            .status();
+            .status_in_time();
     }
 }
 
 fn run_tool(name: &str, args: &[&str]) {
-    let output = Command::new(name).args(args).output().expect(name);
+    let output = children::command(name)
+        .args(args)
+        .output_in_time()
+        .expect(name);
     assert!(
         output.status.success(),
         "{name}: {}",

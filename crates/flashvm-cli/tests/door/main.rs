@@ -1,16 +1,23 @@
 //! Bad input at the door: each case ends with its exit code and exactly one line that names the
 //! value and the remedy, and leaves the flash folder as it was.
 
+#[path = "../support/children.rs"]
+#[allow(
+    dead_code,
+    reason = "shared by all test programs; this one takes a part"
+)]
+mod children;
 mod container;
 mod devices;
 mod flash;
 mod programs;
 mod sim;
 
+use children::Bounded as _;
 use std::fs;
 use std::io::Write as _;
 use std::os::unix::ffi::OsStrExt as _;
-use std::process::{Command, Output};
+use std::process::Output;
 
 const FLASHVM: &str = env!("CARGO_BIN_EXE_flashvm");
 
@@ -31,11 +38,11 @@ fn skipped(what: &str, lacking: &str) {
 /// Runs the command with `args`; an empty folder is the working and the default flash folder.
 fn flashvm(args: &[&str]) -> Output {
     let folder = folder();
-    let output = Command::new(FLASHVM)
+    let output = children::command(FLASHVM)
         .args(args)
         .current_dir(&folder)
         .env("TMPDIR", folder.path())
-        .output()
+        .output_in_time()
         .expect("the command under test");
     let left: Vec<_> = fs::read_dir(&folder).expect("the folder").collect();
     assert!(left.is_empty(), "{args:?} left {left:?}");
@@ -311,18 +318,18 @@ fn the_doctor_reports() {
 #[test]
 fn names_that_are_no_text() {
     let odd = std::ffi::OsStr::from_bytes(b"\xff\xfe");
-    let output = Command::new(FLASHVM)
+    let output = children::command(FLASHVM)
         .arg("run")
         .arg("--")
         .arg(odd)
-        .output()
+        .output_in_time()
         .expect("the command");
     refused(&output, 127, &["$PATH"]);
-    let output = Command::new(FLASHVM)
+    let output = children::command(FLASHVM)
         .args(["run", "--ram"])
         .arg(odd)
         .args(["--", "true"])
-        .output()
+        .output_in_time()
         .expect("it");
     refused(&output, 2, &["UTF-8", "--help"]);
 }

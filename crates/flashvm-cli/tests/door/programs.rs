@@ -1,11 +1,11 @@
 //! Refusals of programs: not found, not executable, or not to be preloaded into.
 
+use super::children::{self, Bounded as _};
 use super::{FLASHVM, flashvm, folder, is_root, refused, skipped};
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 /// The user "nobody": without any privilege.
 const NOBODY: u32 = 65534;
@@ -118,7 +118,7 @@ fn programs_with_rights_of_their_own() {
 /// Copies a program, in a process of its own: a descriptor of ours that is open for writing could
 /// be inherited by a program that another test starts, and the copy be "busy".
 fn copy(from: &str, to: &Path) {
-    let status = Command::new("cp").arg(from).arg(to).status();
+    let status = children::command("cp").arg(from).arg(to).status_in_time();
     assert!(status.is_ok_and(|status| status.success()), "cp {from}");
 }
 
@@ -152,11 +152,11 @@ fn without_privilege() {
     }
     let (_folder, command) = for_nobody();
     let run = |args: &[&str]| {
-        Command::new(&command)
+        children::command(&command)
             .args(args)
             .uid(NOBODY)
             .gid(NOBODY)
-            .output()
+            .output_in_time()
             .expect("the command")
     };
     let handler = ["run", "--fault", "handler", "--ram", "64M", "--", "true"];
@@ -188,10 +188,10 @@ fn without_privilege() {
     // File capabilities change rights for everybody but root.
     let program = command.with_file_name("capable");
     copy("/bin/true", &program);
-    let set = Command::new("setcap")
+    let set = children::command("setcap")
         .arg("cap_net_raw+ep")
         .arg(&program)
-        .status();
+        .status_in_time();
     if set.is_ok_and(|status| status.success()) {
         let program = program.to_str().expect("a path in UTF-8");
         refused(&run(&["run", "--", program]), 2, &["file capabilities"]);
@@ -205,18 +205,18 @@ fn nothing_is_preloaded_from_nowhere() {
     let folder = folder();
     let command = folder.path().join("flashvm");
     copy(FLASHVM, &command);
-    let output = Command::new(&command)
+    let output = children::command(&command)
         .args(["run", "--", "true"])
-        .output()
+        .output_in_time()
         .expect("the command");
     refused(&output, 2, &["libflashvm_preload.so", "build or install"]);
     let spaced = folder.path().join("a b");
     fs::create_dir(&spaced).expect("a folder");
     copy(FLASHVM, &spaced.join("flashvm"));
     fs::write(spaced.join("libflashvm_preload.so"), "").expect("what it looks for");
-    let output = Command::new(spaced.join("flashvm"))
+    let output = children::command(spaced.join("flashvm"))
         .args(["run", "--", "true"])
-        .output()
+        .output_in_time()
         .expect("the command");
     refused(&output, 2, &["space", "a b"]);
 }

@@ -1,17 +1,25 @@
 //! The life of a run: exit codes, signals and job control are the program's, the statistics are
 //! complete, and nothing is left behind however it ends.
 
+mod causes;
+#[path = "../support/children.rs"]
+#[allow(
+    dead_code,
+    reason = "shared by all test programs; this one takes a part"
+)]
+mod children;
 mod signals;
 mod stats;
 mod stores;
 
+use children::Bounded as _;
 use std::fs;
-use std::io::{Read as _, Write as _};
+use std::io::Write as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::PathBuf;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, Output};
 use std::sync::OnceLock;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 const FLASHVM: &str = env!("CARGO_BIN_EXE_flashvm");
 /// Longest that any of these programs may take.
@@ -39,9 +47,9 @@ impl Bench {
     fn new(test: &str) -> Option<Self> {
         static WORKS: OnceLock<bool> = OnceLock::new();
         let works = *WORKS.get_or_init(|| {
-            let doctor = Command::new(FLASHVM)
+            let doctor = children::command(FLASHVM)
                 .arg("doctor")
-                .output()
+                .output_in_time()
                 .expect("the command");
             doctor.status.success()
         });
@@ -65,7 +73,7 @@ impl Bench {
     }
 
     fn command(&self, options: &[&str], program: &[&str]) -> Command {
-        let mut command = Command::new(FLASHVM);
+        let mut command = children::command(FLASHVM);
         command
             .args(["run", "--ram", "64M", "--flash-size", "256M", "--flash"])
             .arg(self.flash.path())
@@ -73,10 +81,7 @@ impl Bench {
             .args(options)
             .arg("--")
             .args(program)
-            .current_dir(&self.other)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
+            .current_dir(&self.other);
         command
     }
 
@@ -111,43 +116,13 @@ impl Drop for Bench {
 }
 
 fn wait_until(what: &str, done: impl Fn() -> bool) {
-    let start = Instant::now();
-    while !done() {
-        assert!(start.elapsed() < PATIENCE, "waited in vain until {what}");
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    children::wait_until(what, PATIENCE, done);
 }
 
 /// Waits for a run, which is ended if it takes too long.
-fn finish(mut child: Child) -> Output {
-    let read = |pipe: Option<Box<dyn std::io::Read + Send>>| {
-        std::thread::spawn(move || {
-            let mut bytes = Vec::new();
-            if let Some(mut pipe) = pipe {
-                pipe.read_to_end(&mut bytes)
-                    .expect("to read what it prints");
-            }
-            bytes
-        })
-    };
-    let stdout = read(child.stdout.take().map(|pipe| Box::new(pipe) as _));
-    let stderr = read(child.stderr.take().map(|pipe| Box::new(pipe) as _));
-    let start = Instant::now();
-    let status = loop {
-        if let Some(status) = child.try_wait().expect("to wait") {
-            break status;
-        }
-        if start.elapsed() > PATIENCE {
-            child.kill().expect("to end it");
-            panic!("a run hangs");
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    };
-    Output {
-        status,
-        stdout: stdout.join().expect("its output"),
-        stderr: stderr.join().expect("its messages"),
-    }
+#[track_caller]
+fn finish(child: Child) -> Output {
+    children::finish("a run", child, PATIENCE)
 }
 
 fn kill(pid: u32, signal: rustix::process::Signal) {
@@ -233,15 +208,9 @@ fn what_was_preloaded_stays_preloaded() {
     };
     let mut command = bench.command(&["--quiet"], &["/bin/sh", "-c", "echo $LD_PRELOAD"]);
     command.env("LD_PRELOAD", "/lib/x86_64-linux-gnu/libm.so.6");
-    let mut text = String::new();
-    let mut child = command.spawn().expect("the command");
-    child
-        .stdout
-        .take()
-        .expect("a pipe")
-        .read_to_string(&mut text)
-        .expect("its output");
-    assert!(finish(child).status.success());
+    let output = finish(command.spawn().expect("the command"));
+    assert!(output.status.success());
+    let text = String::from_utf8_lossy(&output.stdout);
     assert!(
         text.contains("libflashvm_preload.so:/lib/x86_64-linux-gnu/libm.so.6"),
         "{text}"

@@ -1,5 +1,6 @@
 //! Signals and job control.
 
+use super::children::{self, Bounded as _};
 use super::{Bench, finish, kill, state, wait_until};
 use rustix::process::Signal;
 use std::fs;
@@ -19,11 +20,11 @@ fn deadly_signals_pass() {
             .map(finish)
             .expect("the command")
             .status;
-        let plain = Command::new("/bin/sh")
+        let plain = children::command("/bin/sh")
             .args(["-c", &script])
-            .status()
+            .status_in_time()
             .expect("a shell");
-        // By the signal, or not at all if whoever started the tests has it ignored.
+        assert!(plain.signal().is_some(), "{signal}: {plain}");
         assert_eq!(status, plain, "{signal}");
     }
     let crash = bench.run(
@@ -88,12 +89,6 @@ fn the_program_starts_with_the_signals_of_its_starter() {
         return;
     };
     let program = ["/bin/grep", "-E", "^Sig(Blk|Ign|Cgt)", "/proc/self/status"];
-    let bare = Command::new(program[0])
-        .args(&program[1..])
-        .output()
-        .expect("grep")
-        .stdout;
-    let paged = bench.run(&["--quiet"], &program).stdout;
     // The C library's own two signals, 32 and 33, change with the number of threads. Inline mode
     // catches SIGBUS, SIGSEGV and SIGSYS.
     let ours = 3 << 31 | 1 << 6 | 1 << 10 | 1 << 30;
@@ -104,6 +99,39 @@ fn the_program_starts_with_the_signals_of_its_starter() {
             .map(|(_, mask)| u64::from_str_radix(mask, 16).expect("a mask") & !ours)
             .collect()
     };
-    assert_eq!(sets(&bare).len(), 3);
-    assert_eq!(sets(&paged), sets(&bare));
+    // As from a login, and as under `nohup` or in the background of a script.
+    for ignored in ["", "trap '' HUP INT QUIT TERM; "] {
+        let script = format!("{ignored}exec \"$@\"");
+        let started = |command: &mut Command| {
+            let words = Vec::from_iter(command.get_args().map(ToOwned::to_owned));
+            let mut shell = children::command("/bin/sh");
+            shell.args(["-c", &script, "sh"]).arg(command.get_program());
+            shell.args(words).output_in_time().expect("a shell").stdout
+        };
+        let bare = started(children::command(program[0]).args(&program[1..]));
+        let paged = started(&mut bench.command(&["--quiet"], &program));
+        assert_eq!(sets(&bare).len(), 3);
+        assert_eq!(sets(&paged), sets(&bare), "{ignored}");
+    }
+}
+
+/// Under `nohup` a hang-up ends neither the program nor the run.
+#[test]
+fn ignored_signals_stay_ignored() {
+    let Some(bench) = Bench::new("ignored_signals_stay_ignored") else {
+        return;
+    };
+    // A shell cannot set back what was ignored when it started: the program's is the inner one.
+    let script = "touch ready; while [ ! -e go ]; do /bin/sleep 0.05; done; exit 7";
+    let run = bench.command(&["--quiet"], &["/bin/sh", "-c", script]);
+    let mut shell = children::command("/bin/sh");
+    shell.args(["-c", "trap '' HUP INT; exec \"$@\"", "sh"]);
+    shell.arg(run.get_program()).args(run.get_args());
+    let child = shell.current_dir(&bench.other).spawn().expect("a shell");
+    wait_until("the script is ready", || bench.file("ready").exists());
+    for signal in [Signal::HUP, Signal::INT] {
+        kill(child.id(), signal);
+    }
+    fs::write(bench.file("go"), "").expect("a file");
+    assert_eq!(finish(child).status.code(), Some(7));
 }

@@ -61,6 +61,9 @@ fn statistics_are_complete() {
             "/discard/commands",
             "/discard/bytes",
             "/overlays_max",
+            "/refused/allocations",
+            "/refused/forks",
+            "/pages_lost",
         ] {
             assert!(
                 object

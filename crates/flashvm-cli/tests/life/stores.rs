@@ -1,8 +1,9 @@
 //! Stores other than a folder.
 
+use super::children::{self, Bounded as _};
 use super::{Bench, FLASHVM, finish, skipped};
 use std::fs;
-use std::process::{Command, Stdio};
+use std::path::Path;
 
 #[test]
 fn an_empty_file_is_a_store_without_a_name() {
@@ -12,7 +13,7 @@ fn an_empty_file_is_a_store_without_a_name() {
     let file = bench.flash.path().join("store");
     fs::write(&file, "").expect("a file");
     let file = file.to_str().expect("a path in UTF-8");
-    let mut command = Command::new(FLASHVM);
+    let mut command = children::command(FLASHVM);
     command.args([
         "run",
         "--ram",
@@ -24,20 +25,32 @@ fn an_empty_file_is_a_store_without_a_name() {
         file,
     ]);
     command.args(["--", "/bin/ls"]).arg(bench.flash.path());
-    let output = command
-        .stdout(Stdio::piped())
-        .spawn()
-        .map(finish)
-        .expect("the command");
+    let output = command.spawn().map(finish).expect("the command");
     assert!(output.status.success() && output.stdout.is_empty());
 }
 
 /// A loop device, detached when dropped.
-struct Loop(String);
+pub(super) struct Loop(pub(super) String);
+
+impl Loop {
+    /// One over a new file; `None` without the privilege.
+    pub(super) fn over(image: &Path, bytes: u64) -> Option<Self> {
+        fs::File::create(image)
+            .and_then(|file| file.set_len(bytes))
+            .expect("a file");
+        let mut losetup = children::command("losetup");
+        let output = losetup.args(["--find", "--show"]).arg(image);
+        let output = output.output_in_time().ok()?;
+        let name = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+        output.status.success().then_some(Self(name))
+    }
+}
 
 impl Drop for Loop {
     fn drop(&mut self) {
-        let _ = Command::new("losetup").args(["--detach", &self.0]).status();
+        let _ = children::command("losetup")
+            .args(["--detach", &self.0])
+            .status_in_time();
     }
 }
 
@@ -46,25 +59,12 @@ fn a_device_is_a_store() {
     let Some(bench) = Bench::new("a_device_is_a_store") else {
         return;
     };
-    let image = bench.file("image");
-    fs::File::create(&image)
-        .and_then(|file| file.set_len(256 << 20))
-        .expect("a file");
-    let losetup = Command::new("losetup")
-        .args(["--find", "--show"])
-        .arg(&image)
-        .output();
-    let device = match losetup {
-        Ok(output) if output.status.success() => {
-            Loop(String::from_utf8_lossy(&output.stdout).trim().to_owned())
-        }
-        _ => {
-            skipped("a_device_is_a_store", "needs root and loop devices");
-            return;
-        }
+    let Some(device) = Loop::over(&bench.file("image"), 256 << 20) else {
+        skipped("a_device_is_a_store", "needs root and loop devices");
+        return;
     };
     let run = |discard: &str| {
-        let mut command = Command::new(FLASHVM);
+        let mut command = children::command(FLASHVM);
         command.args([
             "run",
             "--ram",
@@ -84,11 +84,7 @@ fn a_device_is_a_store() {
         command
             .args(["--", "/bin/sh", "-c", script])
             .current_dir(&bench.other);
-        command
-            .stdout(Stdio::piped())
-            .spawn()
-            .map(finish)
-            .expect("the command")
+        command.spawn().map(finish).expect("the command")
     };
     for discard in ["off", "native"] {
         let output = run(discard);

@@ -1,8 +1,8 @@
 //! A loop device with sectors of 4 KiB, detached when dropped.
 
+use crate::support::children::{self, Bounded as _};
 use crate::support::{self, Folder};
 use std::fs;
-use std::process::Command;
 
 const BYTES: u64 = 256 << 20;
 
@@ -20,10 +20,10 @@ impl Device {
         fs::File::create(&image)
             .and_then(|file| file.set_len(BYTES))
             .expect("a file");
-        let output = Command::new("losetup")
+        let output = children::command("losetup")
             .args(["--find", "--show", "--sector-size", "4096"])
             .arg(&image)
-            .output();
+            .output_in_time();
         match output {
             Ok(output) if output.status.success() => Some(Self {
                 path: String::from_utf8_lossy(&output.stdout).trim().to_owned(),
@@ -44,8 +44,8 @@ impl Device {
 impl Drop for Device {
     fn drop(&mut self) {
         // Nothing can be done about it here; the image goes all the same.
-        let _ = Command::new("losetup")
+        let _ = children::command("losetup")
             .args(["--detach", &self.path])
-            .status();
+            .status_in_time();
     }
 }

@@ -4,6 +4,13 @@
 //! again at the end: nothing is left behind. A machine that cannot page is told from a broken
 //! build by the exit code 2 of a probe; its tests are named as skipped.
 
+#[allow(
+    dead_code,
+    reason = "shared by all test programs; this one takes a part"
+)]
+pub(crate) mod children;
+
+use children::Bounded as _;
 use std::ffi::OsStr;
 use std::fs;
 use std::io::Write as _;
@@ -103,9 +110,9 @@ pub(crate) fn can_page(test: &str) -> bool {
     static REASON: Mutex<Option<Result<(), String>>> = Mutex::new(None);
     let mut reason = REASON.lock().expect("no test panics while it probes");
     let probed = reason.get_or_insert_with(|| {
-        let probe = Command::new(FLASHVM)
+        let probe = children::command(FLASHVM)
             .args(["run", "--ram", "16M", "--", "true"])
-            .output()
+            .output_in_time()
             .expect("flashvm starts");
         match probe.status.code() {
             Some(0) => Ok(()),
@@ -161,7 +168,7 @@ pub(crate) fn flashvm_run<S: AsRef<OsStr>>(
     let folder = Folder::new();
     let stats = Folder::new();
     let stats_file = stats.path().join("stats.json");
-    let mut command = Command::new(FLASHVM);
+    let mut command = children::command(FLASHVM);
     command
         .arg("run")
         .args(modes(options))
@@ -234,10 +241,10 @@ fn read(path: &Path) -> String {
 
 fn end_group(group: u32) {
     // Fails when the group is gone, which is what is wanted.
-    let _ = Command::new("kill")
+    let _ = children::command("kill")
         .args(["-KILL", "--", &format!("-{group}")])
         .stderr(Stdio::null())
-        .status();
+        .status_in_time();
 }
 
 /// State, kernel function and system call of every thread of a process group, and their stacks
@@ -273,7 +280,7 @@ fn describe_group(group: u32) -> String {
                 field("syscall")
             );
         }
-        let stacks = Command::new("timeout")
+        let stacks = children::command("timeout")
             .args([
                 "20",
                 "gdb",
@@ -284,7 +291,7 @@ fn describe_group(group: u32) -> String {
                 &pid.to_string(),
             ])
             .stderr(Stdio::null())
-            .output();
+            .output_in_time();
         if let Ok(stacks) = stacks {
             report += &String::from_utf8_lossy(&stacks.stdout);
         }

@@ -9,9 +9,9 @@ mod replay;
 mod support;
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
+use support::children::Bounded as _;
 use support::{can_page, flashvm_run, has_program};
 
 /// Families of processes commit what each of them may store to.
@@ -65,11 +65,11 @@ fn compiled(name: &str) -> PathBuf {
         "idle" => ("cc", &["idle.c"]),
         other => panic!("no torture program {other}"),
     };
-    let status = Command::new(compiler)
+    let status = support::children::command(compiler)
         .args(["-O2", "-g", "-pthread", "-o"])
         .arg(&binary)
         .args(files.iter().map(|file| sources.join(file)))
-        .status();
+        .status_in_time();
     assert!(
         status.is_ok_and(|s| s.success()),
         "{compiler} cannot compile {name}"
@@ -328,11 +328,13 @@ fn a_lost_page_ends_the_program() {
     let options = ["--ram", "16M", "--inject", "flip=600000,seed=3"];
     let outcome = flashvm_run(TEST, &options, &program, Duration::from_secs(180));
     assert_eq!(outcome.shell_code(), 128 + 7, "{TEST}: {}", outcome.stderr);
+    let said = |line: &str| line.starts_with("  lost") && line.contains("SIGBUS");
     assert!(
-        outcome.stderr.contains("flashvm: "),
+        outcome.stderr.contains("flashvm: ") && outcome.stderr.lines().any(said),
         "{TEST}: no message: {}",
         outcome.stderr
     );
+    assert!(outcome.stat("pages_lost") > 0, "{TEST}: {}", outcome.stats);
 }
 
 /// While the program does not fault, neither its pager nor the supervisor uses the CPU.

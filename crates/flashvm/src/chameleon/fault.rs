@@ -10,6 +10,7 @@ use flashvm_core::PAGE_SIZE;
 use flashvm_core::chameleon::{Check, FrameId, Location, Place, SECTOR_BYTES, Shape, Svmp};
 use rustix_futex_sync::MutexGuard;
 use std::os::fd::RawFd;
+use std::sync::atomic::Ordering;
 
 /// Tries of a read before the page counts as lost.
 const READ_TRIES: u32 = 3;
@@ -207,6 +208,7 @@ impl Chameleon {
             }
             None => {
                 core.counters.read_errors += 1;
+                pager.stats().pages_lost.fetch_add(1, Ordering::Relaxed);
                 core.frames.release(frame, shape);
                 core.table.set(page, shape, Place::Lost);
                 crate::pager::eprint_line(&format!(

@@ -98,7 +98,9 @@ impl Chameleon {
     ) -> MutexGuard<'a, Core> {
         *tries += 1;
         if *tries > FULL_TRIES {
-            pager.die(&format!("{Full}: give it a larger --flash-size"));
+            pager.die(&format!(
+                "{Full}: give it a larger --flash-size, or room on its disk"
+            ));
         }
         drop(core);
         crate::sys::sleep(FULL_WAIT);

@@ -9,7 +9,7 @@
 
 use super::process::Process;
 use flashvm_core::{ClusterId, ClusterSource};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// The clusters of the run's store, as one process sees them.
 #[derive(Clone, Copy, Debug)]
@@ -21,6 +21,17 @@ impl SharedClusters {
     pub(super) fn new(process: Process) -> Self {
         Self { process }
     }
+}
+
+/// Makes this process the holder of the first of these clusters that nobody holds.
+fn claim(holders: &[AtomicU32], mut clusters: impl Iterator<Item = u32>) -> Option<u32> {
+    clusters.find(|&index| {
+        let count = &holders[index as usize];
+        count.load(Ordering::Relaxed) == 0
+            && count
+                .compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed)
+                .is_ok()
+    })
 }
 
 impl ClusterSource for SharedClusters {
@@ -37,27 +48,31 @@ impl ClusterSource for SharedClusters {
             .cluster_hint
             .load(Ordering::Relaxed)
             .min(holders.len() as u32);
+        let all = holders.len() as u32;
         // The hint is only a guess, hence the second leg from the start of the store.
-        for index in (start..holders.len() as u32).chain(0..holders.len() as u32) {
-            let count = &holders[index as usize];
-            if count.load(Ordering::Relaxed) == 0
-                && count
-                    .compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed)
-                    .is_ok()
-            {
-                self.process.seat().wrote.store(1, Ordering::Relaxed);
-                self.process.mark(index);
-                let _ = header.cluster_hint.compare_exchange(
-                    start,
-                    index + 1,
-                    Ordering::Relaxed,
-                    Ordering::Relaxed,
-                );
-                return Some(ClusterId(index));
-            }
+        let mut claimed = claim(holders, (start..all).chain(0..all));
+        let pages = region.geometry().cluster_pages;
+        if let Some(index) = claimed
+            && !self.process.back((index + 1) * pages)
+        {
+            // The disk is full: only what has space there is of use.
+            holders[index as usize].store(0, Ordering::Release);
+            let backed = header.backed.load(Ordering::Acquire) / pages;
+            claimed = claim(holders, 0..backed);
         }
-        header.clusters_free.fetch_add(1, Ordering::Relaxed);
-        None
+        let Some(index) = claimed else {
+            header.clusters_free.fetch_add(1, Ordering::Relaxed);
+            return None;
+        };
+        self.process.seat().wrote.store(1, Ordering::Relaxed);
+        self.process.mark(index);
+        let _ = header.cluster_hint.compare_exchange(
+            start,
+            index + 1,
+            Ordering::Relaxed,
+            Ordering::Relaxed,
+        );
+        Some(ClusterId(index))
     }
 
     fn release(&mut self, cluster: ClusterId) {

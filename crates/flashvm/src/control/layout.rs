@@ -20,7 +20,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"flashvmC");
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 
 /// Bytes for the settings.
 const SETTINGS_BYTES: usize = 16 << 10;
@@ -35,6 +35,8 @@ pub(super) const ORDERS: usize = 256;
 
 /// Bytes of a command line that are kept for the summary.
 pub(super) const COMMAND_BYTES: usize = 256;
+/// Bytes of a reason that are kept for the summary.
+const REASON_BYTES: usize = 252;
 
 const fn page_up(bytes: usize) -> usize {
     bytes.next_multiple_of(4096)
@@ -67,6 +69,10 @@ pub(super) struct Header {
     pub(super) ordered: AtomicU32,
     /// State of the write limit.
     pub(super) writes: AtomicU64,
+    /// Slots, from the first on, for which the store has space on its disk for sure.
+    pub(super) backed: AtomicU32,
+    /// Times that the disk had no space for more of the store.
+    pub(super) disk_refusals: AtomicU32,
 }
 
 /// What other processes need to know of a process, on cache lines of its own.
@@ -97,6 +103,18 @@ pub(super) struct Record {
     pub(super) stats: ProcessStats,
     command_len: AtomicU32,
     command: [AtomicU8; COMMAND_BYTES],
+    /// Why the pager has ended the process.
+    pub(super) ended: Reason,
+    /// The first system call that the process was refused, and why.
+    pub(super) refused: Reason,
+}
+
+/// A line that a process leaves for the summary. The first one stays.
+#[repr(C)]
+pub(super) struct Reason {
+    /// Bytes of the text; 0: none; [`Reason::BEING_WRITTEN`].
+    len: AtomicU32,
+    text: [AtomicU8; REASON_BYTES],
 }
 
 /// A request to the device model, on its way between a process and the supervisor.
@@ -116,7 +134,57 @@ pub(super) struct Order {
     pub(super) done: AtomicU32,
 }
 
+impl Reason {
+    const BEING_WRITTEN: u32 = u32::MAX;
+
+    /// Notes a reason, cut to [`REASON_BYTES`], unless there is one. Does not allocate.
+    pub(super) fn note(&self, reason: &str) {
+        let taken =
+            self.len
+                .compare_exchange(0, Self::BEING_WRITTEN, Ordering::Relaxed, Ordering::Relaxed);
+        if taken.is_err() {
+            return;
+        }
+        let bytes = reason.as_bytes();
+        let bytes = &bytes[..bytes.len().min(REASON_BYTES)];
+        for (to, from) in self.text.iter().zip(bytes) {
+            to.store(*from, Ordering::Relaxed);
+        }
+        self.len.store(bytes.len() as u32, Ordering::Release);
+    }
+
+    /// The reason, if there is one. Allocates.
+    pub(super) fn read(&self) -> Option<String> {
+        match self.len.load(Ordering::Acquire) {
+            0 => None,
+            Self::BEING_WRITTEN => Some("it was killed while it said why".to_owned()),
+            len => Some(text_of(&self.text, len)),
+        }
+    }
+
+    pub(super) fn clear(&self) {
+        self.len.store(0, Ordering::Relaxed);
+    }
+}
+
+/// The first `len` bytes as text. Allocates.
+fn text_of(bytes: &[AtomicU8], len: u32) -> String {
+    let len = (len as usize).min(bytes.len());
+    let bytes: Vec<u8> = bytes[..len]
+        .iter()
+        .map(|b| b.load(Ordering::Relaxed))
+        .collect();
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
 impl Record {
+    /// Forgets the process that was here before.
+    pub(super) fn clear(&self) {
+        self.stats.clear();
+        self.ended.clear();
+        self.refused.clear();
+    }
+
     /// Notes the command, cut to [`COMMAND_BYTES`].
     pub(super) fn set_command(&self, command: &[u8]) {
         let command = &command[..command.len().min(COMMAND_BYTES)];
@@ -138,12 +206,7 @@ impl Record {
 
     /// The command. Allocates.
     pub(super) fn command(&self) -> String {
-        let len = (self.command_len.load(Ordering::Acquire) as usize).min(COMMAND_BYTES);
-        let bytes: Vec<u8> = self.command[..len]
-            .iter()
-            .map(|b| b.load(Ordering::Relaxed))
-            .collect();
-        String::from_utf8_lossy(&bytes).into_owned()
+        text_of(&self.command, self.command_len.load(Ordering::Acquire))
     }
 }
 
@@ -177,11 +240,23 @@ impl Geometry {
         self.clusters * self.cluster_pages
     }
 
-    /// Budget and store together, less two in a hundred of the store: clusters that are partly
-    /// free and belong to another process are no room.
+    /// The most that may be committed: what budget and all of the store hold together.
     pub(super) fn commit_pages_max(&self) -> u64 {
-        let slots = u64::from(self.slots());
+        self.commit_pages_with(self.slots())
+    }
+
+    /// Budget and `slots` of the store together, less two in a hundred of those: clusters that are
+    /// partly free and belong to another process are no room.
+    pub(super) fn commit_pages_with(&self, slots: u32) -> u64 {
+        let slots = u64::from(slots);
         u64::from(self.budget_frames) + slots - slots / 50
+    }
+
+    /// Slots with which `pages` may be committed: the fewest, or a few more.
+    pub(super) fn slots_for(&self, pages: u64) -> u32 {
+        let stored = pages.saturating_sub(u64::from(self.budget_frames));
+        let slots = (stored.saturating_mul(50).div_ceil(49) + 1).min(u64::from(self.slots()));
+        slots as u32
     }
 
     /// Words of one lease bitmap, in whole cache lines.
@@ -281,6 +356,9 @@ impl Region {
         header
             .clusters_free
             .store(self.geometry.clusters, Ordering::Relaxed);
+        header
+            .backed
+            .store(self.geometry.slots(), Ordering::Relaxed);
         header.magic.store(MAGIC, Ordering::Release);
         Ok(())
     }

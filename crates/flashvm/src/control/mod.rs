@@ -30,7 +30,7 @@ mod warden;
 #[cfg(test)]
 mod tests;
 
-use flashvm_core::{Nanos, WriteLimit};
+use flashvm_core::{Nanos, PAGE_SIZE, WriteLimit};
 use layout::Region;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{MemfdFlags, SealFlags};
@@ -184,6 +184,20 @@ impl Control {
             header.committed.load(Ordering::Relaxed),
             self.region.geometry().commit_pages_max(),
         )
+    }
+
+    /// Says that the disk has space for the first `bytes` of the store only; processes take more as
+    /// they need it. Before any of them starts.
+    pub fn set_backed(&self, bytes: u64) {
+        let slots = (bytes / PAGE_SIZE as u64).min(u64::from(self.store_slots()));
+        let backed = &self.region.header().backed;
+        backed.store(slots as u32, Ordering::Release);
+    }
+
+    /// Whether the disk had no space for more of the store when it was needed.
+    #[must_use]
+    pub fn disk_was_full(&self) -> bool {
+        self.region.header().disk_refusals.load(Ordering::Relaxed) > 0
     }
 
     /// Frames that all processes of the run use now.

@@ -11,7 +11,10 @@ use super::clusters::SharedClusters;
 use super::layout::{Record, Region, Seat};
 use super::stats::ProcessStats;
 use super::{Control, Error, LIMIT_FRAMES_MIN, SEATS};
+use crate::sys::space;
+use flashvm_core::PAGE_SIZE;
 use rustix::process::{Pid, test_kill_process};
+use std::os::fd::RawFd;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -22,6 +25,9 @@ const SEAT_WAIT: Duration = Duration::from_millis(20);
 /// How often, and how long apart, room for a commitment is looked for meanwhile.
 const COMMIT_TRIES: u32 = 50;
 const COMMIT_WAIT: Duration = Duration::from_millis(20);
+
+/// Slots for which space is taken beyond those that are needed: 256 MiB.
+const BACKED_AHEAD_SLOTS: u32 = 1 << 16;
 
 /// What a seat is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -148,7 +154,7 @@ impl Control {
                 seat.preparer.store(preparer, Ordering::Release);
                 seat.pid.store(0, Ordering::Relaxed);
                 seat.wrote.store(0, Ordering::Relaxed);
-                self.region.records()[index as usize].stats.clear();
+                self.region.records()[index as usize].clear();
                 return Ok(self.process_at(index, next));
             }
             crate::sys::sleep(SEAT_WAIT);
@@ -290,17 +296,65 @@ impl Process {
     /// As [`Self::commit_patiently`], without a wait.
     #[must_use]
     pub fn commit(&self, pages: u64) -> bool {
-        let max = self.region().geometry().commit_pages_max();
-        let more = |now: u64| now.checked_add(pages).filter(|sum| *sum <= max);
-        let header = self.region().header();
-        let fits = header
-            .committed
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, more)
-            .is_ok();
-        if fits {
-            self.seat().committed.fetch_add(pages, Ordering::Relaxed);
+        let (geometry, header) = (self.region().geometry(), self.region().header());
+        loop {
+            let max = geometry.commit_pages_with(header.backed.load(Ordering::Acquire));
+            let more = |now: u64| now.checked_add(pages).filter(|sum| *sum <= max);
+            let Err(now) =
+                header
+                    .committed
+                    .fetch_update(Ordering::Relaxed, Ordering::Relaxed, more)
+            else {
+                self.seat().committed.fetch_add(pages, Ordering::Relaxed);
+                return true;
+            };
+            let sum = now.saturating_add(pages);
+            if sum > geometry.commit_pages_max() || !self.back(geometry.slots_for(sum)) {
+                return false;
+            }
         }
-        fits
+    }
+
+    /// Sees to it that the store has space on its disk for the first `slots` slots. False if the disk
+    /// has none.
+    pub(super) fn back(&self, slots: u32) -> bool {
+        let header = self.region().header();
+        let backed = header.backed.load(Ordering::Acquire);
+        if slots <= backed {
+            return true;
+        }
+        let ahead = slots
+            .saturating_add(BACKED_AHEAD_SLOTS)
+            .min(self.region().geometry().slots());
+        // What another process takes at the same time is the same space.
+        let taken = [ahead, slots].into_iter().find(|&end| {
+            let (from, to) = (u64::from(backed), u64::from(end));
+            space::take(from * PAGE_SIZE as u64, (to - from) * PAGE_SIZE as u64).is_ok()
+        });
+        let backed = match taken {
+            Some(end) => header.backed.fetch_max(end, Ordering::AcqRel).max(end),
+            // Another process may have had the last of it.
+            None => header.backed.load(Ordering::Acquire),
+        };
+        if backed < slots {
+            space::note_full();
+        }
+        backed >= slots
+    }
+
+    /// Names the file of the store, in which space is taken as the run needs it.
+    pub(crate) fn take_space_from(&self, store: RawFd) {
+        space::take_from(store, &self.region().header().disk_refusals);
+    }
+
+    /// Notes for the summary that the pager ends this process, and why.
+    pub(crate) fn note_end(&self, reason: &str) {
+        self.record().ended.note(reason);
+    }
+
+    /// Notes for the summary that a system call was refused, and why.
+    pub(crate) fn note_refusal(&self, reason: &str) {
+        self.record().refused.note(reason);
     }
 
     /// Takes back a promise of [`Self::commit`].

@@ -299,6 +299,12 @@ counters! {
         log_bytes_cleaned,
         /// Writes to the log that failed.
         log_write_errors,
+        /// Allocations refused because budget and store had no room for them.
+        allocations_refused,
+        /// Forks refused for the same reason.
+        forks_refused,
+        /// Pages, also small ones, whose contents are lost: a touch is SIGBUS.
+        pages_lost,
         /// Most mappings that overlays took at one time.
         overlays_max,
         /// Bytes of the table of small pages.

@@ -5,10 +5,13 @@ use super::*;
 use flashvm_core::{ClusterId, ClusterSource};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
+use std::os::fd::AsRawFd;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 const MIB: u64 = 1 << 20;
+/// Longest that anything here may take.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 fn settings(ram_bytes: u64, flash_bytes: u64) -> RunSettings {
     RunSettings {
@@ -292,8 +295,10 @@ fn the_dead_give_back_what_they_held() {
 
     program.kill().unwrap();
     // Not reaped yet: a zombie is dead.
+    let killed = Instant::now();
     while warden.pidfds().count() > 2 || control.committed_pages().0 == 1000 {
         assert!(warden.look(start).is_empty());
+        assert!(killed.elapsed() < PATIENCE, "the death is not noticed");
     }
     assert_eq!(other.limit(), 16 << 10);
     let records = warden.look(start + Duration::from_secs(2));
@@ -315,6 +320,52 @@ fn the_dead_give_back_what_they_held() {
 }
 
 #[test]
+fn space_is_taken_before_it_is_promised() {
+    let control = control(4 * MIB, 512 * MIB);
+    let file = tempfile::tempfile_in("/var/tmp").unwrap();
+    let taken = || rustix::fs::fstat(&file).unwrap().st_blocks as u64 * 512;
+    control.set_backed(0);
+    let process = control.register(own_pid().unwrap(), "first").unwrap();
+    assert!(
+        !process.commit(2000) && taken() == 0,
+        "nowhere to take it from"
+    );
+    process.take_space_from(file.as_raw_fd());
+    // The budget needs none.
+    assert!(process.commit(1024) && taken() == 0);
+    assert!(process.commit(100));
+    let ahead = taken();
+    assert!((MIB..300 * MIB).contains(&ahead), "{ahead}");
+    assert!(process.commit(100) && taken() == ahead);
+    assert!(process.commit(100_000) && taken() > 390 * MIB);
+    assert!(!process.commit(100_000) && !control.disk_was_full());
+    // Clusters have space as well, down to the last.
+    let leased = std::iter::from_fn(|| process.clusters().lease()).count();
+    assert_eq!(leased, control.clusters().0 as usize);
+    assert!(taken() >= 512 * MIB);
+}
+
+#[test]
+fn the_first_reason_stays_until_the_seat_is_taken_again() {
+    let control = control(4 * MIB, 64 * MIB);
+    let mut warden = Warden::new(control);
+    let process = control.register(own_pid().unwrap(), "first").unwrap();
+    process.note_end("no room");
+    process.note_end("worse");
+    process.note_refusal(&"x".repeat(1000));
+    let [record] = &warden.alive()[..] else {
+        panic!("one process");
+    };
+    assert_eq!(record.ended.as_deref(), Some("no room"));
+    assert_eq!(record.refused.as_ref().map(String::len), Some(252));
+    process.retire();
+    assert_eq!(warden.look(Instant::now()).len(), 1);
+    control.register(own_pid().unwrap(), "second").unwrap();
+    let second = &warden.alive()[0];
+    assert_eq!((&second.ended, &second.refused), (&None, &None));
+}
+
+#[test]
 fn pressure_wakes_the_waiting() {
     let control = control(4 * MIB, 4 * MIB);
     let seen = control.pressure();
@@ -322,8 +373,10 @@ fn pressure_wakes_the_waiting() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let mut now = seen;
+            let begun = Instant::now();
             while now == seen {
                 now = control.wait_pressure(seen, Duration::from_secs(10));
+                assert!(begun.elapsed() < PATIENCE, "nobody is woken");
             }
         });
         control.raise_pressure();

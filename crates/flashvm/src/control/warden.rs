@@ -29,6 +29,10 @@ pub struct ProcessRecord {
     pub command: String,
     /// Its counters.
     pub stats: StatsSnapshot,
+    /// Why the pager has ended it, if it has.
+    pub ended: Option<String>,
+    /// The first system call that the pager has refused it, and why.
+    pub refused: Option<String>,
 }
 
 /// What the warden knows of the process on a seat.
@@ -156,6 +160,8 @@ impl Warden {
             pid,
             command: record.command(),
             stats: record.stats.snapshot(),
+            ended: record.ended.read(),
+            refused: record.refused.read(),
         })
     }
 

@@ -11,7 +11,7 @@ use super::frame::{AltStack, Context, Frame, Info, STATE_ALIGN, state_bytes};
 use super::signals::{self, Actions};
 use super::{arm_thread, memory};
 use crate::pager;
-use crate::pager::{Pins, eprint_line};
+use crate::pager::Pins;
 use crate::sys::raw::{self, failed, set_signal_mask};
 use crate::sys::signals::SYNCHRONOUS;
 use rustix::io::Errno;
@@ -185,11 +185,9 @@ fn fork(record: &mut Record, context: &mut Context, number: i64, request: &Reque
             unsafe { &*record.actions }.clear_handlers();
         }
         if let Err(error) = arm_thread(own) {
-            eprint_line(&format!(
-                "flashvm: process {}: system calls of a forked child cannot be caught: {error}",
-                std::process::id()
+            crate::end::end(&format!(
+                "system calls of a forked child cannot be caught: {error}"
             ));
-            crate::sys::signals::abort();
         }
     }
     result
@@ -368,11 +366,9 @@ pub(super) unsafe extern "C" fn begin(record: *mut c_void) -> ! {
     if start.guarded
         && let Err(error) = arm_thread(record)
     {
-        eprint_line(&format!(
-            "flashvm: process {}: system calls of a new thread cannot be caught: {error}",
-            std::process::id()
+        crate::end::end(&format!(
+            "system calls of a new thread cannot be caught: {error}"
         ));
-        crate::sys::signals::abort();
     }
     let tid = rustix::thread::gettid().as_raw_nonzero().get();
     if start.flags & CLONE_CHILD_SETTID != 0 {

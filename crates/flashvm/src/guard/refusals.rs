@@ -3,7 +3,7 @@
 
 use super::memory;
 use crate::file_limit;
-use crate::pager::{eprint_line, pager};
+use crate::pager::pager;
 use crate::sys::signals::SYNCHRONOUS;
 use rustix::io::Errno;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,7 +18,7 @@ static SAID_SECCOMP: AtomicBool = AtomicBool::new(false);
 
 fn say_once(said: &AtomicBool, what: &str) {
     if !said.swap(true, Ordering::Relaxed) {
-        eprint_line(&format!("flashvm: process {}: {what}", std::process::id()));
+        crate::end::refuse(what);
     }
 }
 

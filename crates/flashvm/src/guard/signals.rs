@@ -13,7 +13,6 @@ use super::frame::{
     self, AltStack, Context, FAULT_PRESENT, FAULT_WRITE, Frame, Info, STATE_ALIGN, state_bytes,
 };
 use super::{calls, entry, memory};
-use crate::pager::eprint_line;
 use crate::sys::raw::{self, SignalMask, set_signal_mask};
 use crate::sys::signals::{SYNCHRONOUS, bit};
 use crate::{Resolution, pager};
@@ -234,13 +233,10 @@ fn forward(signal: i32, info: &Info, context: &mut Context) {
         return;
     }
     if block::at(context.regs.rsp as usize).is_some() && info.code > 0 {
-        eprint_line(&format!(
-            "flashvm: process {}: signal {signal} inside the pager at {:#x} (address {:#x})",
-            std::process::id(),
-            context.regs.rip,
-            info.address
+        crate::end::end(&format!(
+            "signal {signal} inside the pager at {:#x} (address {:#x})",
+            context.regs.rip, info.address
         ));
-        crate::sys::signals::abort();
     }
     let hidden = Record::current().is_some_and(|record| {
         // SAFETY: this thread's own record.

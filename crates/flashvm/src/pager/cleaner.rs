@@ -249,7 +249,10 @@ impl Pager {
     /// Ends a process that would hang for ever.
     fn give_up_stalled(&self, core: &Core) -> ! {
         let engine = &core.engine;
-        self.die(&if engine.store_full() {
+        self.die(&if engine.store_full() && self.control.disk_was_full() {
+            "the flash store is full, and so is its disk: make room there, or name another --flash"
+                .to_owned()
+        } else if engine.store_full() {
             format!(
                 "the flash store is full: {} of its slots hold pages of this process, and what is \
                  free lies between slots that it shares with others after a fork; give the run a \

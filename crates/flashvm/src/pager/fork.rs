@@ -110,8 +110,21 @@ impl Pager {
         let fits = self.process.commit_patiently(pages);
         if fits {
             self.process.uncommit(pages);
+        } else {
+            self.count_refused_fork(&crate::control::Error::Commit);
         }
         fits
+    }
+
+    /// Counts a fork that was refused, or says why it was if that is no matter of room.
+    fn count_refused_fork(&self, error: &crate::control::Error) {
+        match error {
+            crate::control::Error::Commit => {
+                let stats = self.stats();
+                stats.forks_refused.fetch_add(1, Ordering::Relaxed);
+            }
+            other => crate::end::refuse(&format!("a fork is refused: {other}")),
+        }
     }
 
     /// Before a fork: ends what is in flight and freezes the engine. `touched` are addresses that
@@ -392,13 +405,16 @@ impl Pager {
         // dropped again in this process: what is taken over is moved out of it here, once.
         let old = unsafe { std::ptr::read(old) };
         thread::forget_all();
+        let seat = old.seat_for_child();
         if let Err(error) = old.rebuild() {
-            super::eprint_line(&format!(
-                "flashvm: process {}: a forked child cannot go on without its pager: {error}",
-                std::process::id()
-            ));
-            crate::sys::signals::abort()
+            end_child(seat, &error)
         }
+    }
+
+    /// The seat that the parent has prepared for its child.
+    fn seat_for_child(&self) -> Option<Process> {
+        let core = self.core.lock();
+        core.fork.as_ref()?.seat.as_ref().ok().copied()
     }
 
     fn rebuild(mut self) -> Result<&'static Self, Error> {
@@ -539,9 +555,10 @@ impl Pager {
         let mut core = self.become_quiet();
         let seat = match self.process.fork() {
             Ok(seat) => seat,
-            Err(_) => {
+            Err(error) => {
                 self.thaw(core);
                 self.resume_heap(frames, false);
+                self.count_refused_fork(&error);
                 return -(Errno::NOMEM.raw_os_error() as isize);
             }
         };
@@ -567,11 +584,7 @@ impl Pager {
         let old = unsafe { std::ptr::read(self) };
         thread::forget_all();
         if let Err(error) = old.rebuild_inline(seat, frames) {
-            super::eprint_line(&format!(
-                "flashvm: process {}: a forked child cannot go on without its pager: {error}",
-                std::process::id()
-            ));
-            crate::sys::signals::abort()
+            end_child(Some(seat), &error)
         }
         0
     }
@@ -657,6 +670,16 @@ impl Pager {
         }
         protect(run)
     }
+}
+
+/// Ends a forked child that cannot have a pager.
+fn end_child(seat: Option<Process>, error: &Error) -> ! {
+    let reason = format!("a forked child cannot go on without its pager: {error}");
+    if let Some(seat) = seat {
+        seat.note_end(&reason);
+    }
+    crate::end::say(&reason);
+    crate::sys::signals::abort()
 }
 
 /// What has to happen around a fork in inline mode, beside the pager.

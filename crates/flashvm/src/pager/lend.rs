@@ -5,7 +5,7 @@
 
 use super::{Core, Pager, ReadBuffers};
 use crate::chameleon::Chameleon;
-use crate::control::{ChameleonSettings, ProcessStats};
+use crate::control::{ChameleonSettings, Process, ProcessStats};
 use crate::store::FlashStore;
 use crate::sys::demand::DemandQueue;
 use flashvm_core::PAGE_SIZE;
@@ -61,6 +61,11 @@ impl Pager {
     /// Clusters of the store, and those that nobody has.
     pub(crate) fn store_clusters(&self) -> (u32, u32) {
         self.control.clusters()
+    }
+
+    /// This process in the run.
+    pub(crate) fn process(&self) -> &Process {
+        &self.process
     }
 
     pub(crate) fn commit_pages(&self, pages: u64) -> bool {

@@ -11,6 +11,7 @@ use crate::sys::signals::Uninterrupted;
 use flashvm_core::{Advice, Event, PAGE_SIZE, PageId};
 use rustix::io::Errno;
 use rustix::mm::{MprotectFlags, ProtFlags};
+use std::sync::atomic::Ordering;
 
 /// Pages of the unit in which commitments are counted.
 pub(super) const UNIT_PAGES: u32 = 16;
@@ -230,14 +231,15 @@ impl Pager {
         Ok(())
     }
 
-    /// Promises memory to the program; see [`crate::control::Process::commit`].
+    /// Promises memory to the program; see [`crate::control::Process::commit`]. A refusal is not counted:
+    /// an allocator may have other memory to give.
     ///
     /// # Errors
     /// `ENOMEM` if there is no room for it; `EINVAL` if the range is not managed memory.
     pub fn commit_range(&self, address: usize, len: usize) -> Result<(), Errno> {
         let _change = self.begin_change([None, None]);
         let (first, count) = self.range(address, len)?;
-        self.commit(first, count)
+        self.try_commit(first, count)
     }
 
     /// Gives up contents and promise of a range that stays mapped.
@@ -296,7 +298,22 @@ impl Pager {
         self.foreign.lock().give(first, count);
     }
 
+    /// Counts a refusal: it is the program's.
     fn commit(&self, first: PageId, count: u32) -> Result<(), Errno> {
+        let result = self.try_commit(first, count);
+        if result.is_err() {
+            self.count_refused_allocation();
+        }
+        result
+    }
+
+    pub(crate) fn count_refused_allocation(&self) {
+        self.stats()
+            .allocations_refused
+            .fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn try_commit(&self, first: PageId, count: u32) -> Result<(), Errno> {
         let mut committed = self.committed.lock();
         let units = Committed::touched(first, count);
         let pages = committed.pages_to_change(units.clone(), true);

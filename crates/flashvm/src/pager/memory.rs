@@ -10,6 +10,7 @@ use crate::sys::own::Mapping;
 use flashvm_core::{Action, Event, PAGE_SIZE, PageId, PageState, Place, RUN_PAGES_MAX};
 use rustix::io::Errno;
 use rustix::mm::MprotectFlags;
+use std::sync::atomic::Ordering;
 
 /// Tries of a move that the kernel calls busy for the moment.
 const MOVE_TRIES: u32 = 8;
@@ -301,8 +302,10 @@ impl Pager {
                 ));
                 match self.region.poison(self.address(page), PAGE_SIZE) {
                     Err(Errno::AGAIN) => Some(*action),
-                    Err(Errno::EXIST) | Ok(()) => None,
-                    Err(Errno::NOENT) => None,
+                    Err(Errno::EXIST | Errno::NOENT) | Ok(()) => {
+                        self.stats().pages_lost.fetch_add(1, Ordering::Relaxed);
+                        None
+                    }
                     Err(error) => self.die(&format!(
                         "a page is lost, and the kernel cannot deliver that as SIGBUS: {error}"
                     )),

@@ -298,6 +298,7 @@ pub fn start(inheritance: Inheritance) -> Result<&'static Pager, Error> {
     }
     let store = FlashStore::new(store, control.store_slots(), settings.inject)
         .map_err(Error::memory("checksums"))?;
+    process.take_space_from(store.file());
     let zeros = map::own(RUN_PAGES_MAX as usize * PAGE_SIZE).map_err(Error::memory("zeros"))?;
     process
         .stats()
@@ -718,10 +719,8 @@ impl Pager {
 
     /// Ends the process: the pager cannot go on, and the program must not read wrong data.
     pub(crate) fn die(&self, reason: &str) -> ! {
-        eprint_line(&format!(
-            "flashvm: process {}: {reason}",
-            std::process::id()
-        ));
+        self.process.note_end(reason);
+        crate::end::say(reason);
         crate::sys::signals::abort()
     }
 }

@@ -4,7 +4,7 @@
 //! Both take a tag with each request and hand it back with the outcome. Addresses are those of
 //! the pager's read buffers or of pages in the shadow that cannot change while the request runs.
 
-use super::{descriptors, raw, thread};
+use super::{descriptors, raw, space, thread};
 use crate::pace;
 use io_uring::{IoUring, opcode, types};
 use rustix::io::Errno;
@@ -243,6 +243,7 @@ impl Ring {
             self.free.push(slot);
             self.in_flight -= 1;
             any = true;
+            space::look_at(entry.result().into());
             out.push(Completion {
                 tag: request.tag,
                 whole: entry.result() == request.len as i32,
@@ -349,6 +350,10 @@ impl Threads {
                             offset as libc::off_t,
                         )
                     };
+                    if written < 0 {
+                        let error = std::io::Error::last_os_error();
+                        space::look_at(-i64::from(error.raw_os_error().unwrap_or(0)));
+                    }
                     written == len as isize
                 };
                 Completion {
@@ -370,6 +375,7 @@ pub(crate) fn write_now(file: RawFd, offset: u64, address: usize, len: u32) -> b
                 [file as usize, address, len as usize, offset as usize, 0, 0],
             )
         };
+        space::look_at(written as i64);
         written == len as isize
     })
 }

@@ -19,6 +19,7 @@ pub(crate) mod map;
 pub(crate) mod own;
 pub(crate) mod raw;
 pub(crate) mod signals;
+pub(crate) mod space;
 pub(crate) mod thread;
 pub(crate) mod uffd;
 

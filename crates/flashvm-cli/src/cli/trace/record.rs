@@ -23,10 +23,12 @@ use std::ffi::OsStr;
 use std::io::{ErrorKind, Read};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::process::{Command, ExitCode};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How often the progress is shown.
 const LOOK: Duration = Duration::from_millis(250);
+/// How long the program has to end when it is asked to, until it is killed.
+const GRACE: Duration = Duration::from_secs(2);
 /// Bytes read at a time from one process: how finely processes are interleaved.
 const TURN_BYTES: usize = 64 * 1024;
 /// Longest line of lackey's that makes sense.
@@ -94,6 +96,7 @@ pub(super) fn record(args: &RecordArgs) -> Result<ExitCode, Refusal> {
         pipeline,
         output,
         full: false,
+        asked: None,
     };
     let end = recording.run(&signals, Pid::from_child(&child))?;
     let Recording {
@@ -177,6 +180,8 @@ struct Recording {
     output: Output,
     /// All that was wanted has been recorded.
     full: bool,
+    /// When the program was asked to end.
+    asked: Option<Instant>,
 }
 
 impl Recording {
@@ -199,13 +204,12 @@ impl Recording {
             }
             let running = reap(program, &mut end);
             self.accept()?;
-            let full = self.full;
             for at in 0..self.processes.len() {
                 self.turn(at, &mut buffer)?;
             }
             self.processes.retain(|process| !process.ended);
-            if self.full && !full {
-                sys::send(program, libc::SIGTERM);
+            if self.full && end.is_none() {
+                self.end(program);
             }
             // What was not wanted any more is read to its end: lackey would write it elsewhere.
             if !running && self.processes.is_empty() {
@@ -219,6 +223,18 @@ impl Recording {
                 self.started
             ));
             self.wait(signals);
+        }
+    }
+
+    /// Asks the program to end. One that does not, as it ignores the signal, is killed.
+    fn end(&mut self, program: Pid) {
+        match self.asked {
+            None => {
+                sys::send(program, libc::SIGTERM);
+                self.asked = Some(Instant::now());
+            }
+            Some(asked) if asked.elapsed() > GRACE => sys::send(program, libc::SIGKILL),
+            Some(_) => {}
         }
     }
 

@@ -1,0 +1,38 @@
+//! What a process is told when the pager ends it or refuses it something: a line on standard error
+//! at once, and the same in the control region, for the summary of the run.
+
+use crate::pager::{eprint_line, pager};
+
+/// Ends the process by SIGABRT: the pager cannot go on, and the program must not read wrong data.
+pub fn end(reason: &str) -> ! {
+    note_end(reason);
+    say(reason);
+    crate::sys::signals::abort()
+}
+
+/// Notes for the summary why the process ends. Who has said so already only needs this.
+pub fn note_end(reason: &str) {
+    if let Some(pager) = pager() {
+        pager.process().note_end(reason);
+    }
+}
+
+/// Says that a system call is refused, and why.
+pub(crate) fn refuse(reason: &str) {
+    if let Some(pager) = pager() {
+        pager.process().note_refusal(reason);
+    }
+    say(reason);
+}
+
+/// Counts an allocation that was refused because budget and store had no room for it.
+pub fn count_refused_allocation() {
+    if let Some(pager) = pager() {
+        pager.count_refused_allocation();
+    }
+}
+
+/// Tells the user something about this process.
+pub(crate) fn say(what: &str) {
+    eprint_line(&format!("flashvm: process {}: {what}", std::process::id()));
+}
