@@ -99,8 +99,7 @@ def wait(child, seconds, stop):
             return child.wait(min(0.2, max(end - time.monotonic(), 0.001)))
         except subprocess.TimeoutExpired:
             if stop.is_set():
-                for pid in [child.pid]:
-                    os.kill(pid, signal.SIGTERM)
+                child.terminate()
                 try:
                     child.wait(2)
                 except subprocess.TimeoutExpired:
