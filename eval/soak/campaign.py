@@ -140,6 +140,7 @@ class Campaign:
         self.started = time.monotonic()
         self.done = self.failed = self.made = 0
         self.missing = set()
+        self.refused = False
 
     def names(self, size):
         """The programs that this machine has."""
@@ -180,6 +181,11 @@ class Campaign:
                 self.skip(plan.program, reason)
             return None
         except run.Interrupted:
+            return None
+        except run.Refused as reason:
+            print(f"REFUSED: {reason}: {shlex.join(plan.words())}", flush=True)
+            if kind != "hours":  # drawn options need not go together, chosen ones do
+                self.refused = True
             return None
         record.update(campaign=kind, version=self.version, time=time.strftime("%Y-%m-%dT%H:%M:%S"))
         with self.lock:
@@ -344,7 +350,7 @@ def main():
     print("\n" + text)
     if ended_by:
         return 128 + ended_by[0]
-    return 0 if good else 1
+    return 0 if good and not campaign.refused else 1
 
 
 if __name__ == "__main__":

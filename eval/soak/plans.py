@@ -96,7 +96,7 @@ def drawn(seed, registry, names, modes, sizes, torture_parts):
     options = list(registry.modes[mode])
     if name == "torture" and torture_parts:
         name = f"torture:{draw.choice(torture_parts)}"
-    factors = [f for f in BUDGETS if size != "full" or f >= 0.75]
+    factors = [f for f in BUDGETS if size == "tiny" or f >= 0.75]
     budget = ram(name, size, draw.choice(factors))
     if draw.random() < 0.5:
         options.append(f"--policy={draw.choice(registry.policies)}")

@@ -66,7 +66,7 @@ def kill(pids):
 
 
 def managed_bytes(pid):
-    """The managed memory of a process that is in RAM."""
+    """The managed memory of a process that is in RAM: outside of the shadow, and in it."""
     with open(f"/proc/{pid}/smaps", "rb") as file:
         text = file.read()
     areas, shadow = [], None
@@ -83,7 +83,9 @@ def managed_bytes(pid):
         elif found := HEADER.match(line):
             start, end, pss = int(found[1], 16), int(found[2], 16), 0
     low, high = (shadow - RANGE_BYTES, shadow + RANGE_BYTES) if shadow else (0, 0)
-    return sum(pss for start, end, pss, registered in areas if registered or low <= start < high)
+    managed = [(start, pss) for start, end, pss, registered in areas if registered or low <= start < high]
+    moved = sum(pss for start, pss in managed if start == shadow)
+    return sum(pss for _, pss in managed) - moved, moved
 
 
 def frames(pid):
@@ -99,8 +101,10 @@ def frames(pid):
 class Sampler(threading.Thread):
     """Adds up the managed memory in RAM of a session, again and again; keeps the most that it saw.
 
-    The processes run on while they are read. A page that moves to the shadow between two reads counts twice, a
-    fork counts half: a single sample may be wrong, a budget that does not hold is seen again and again.
+    The processes run on while they are read, and pages move to the shadow and back meanwhile: the shadow, read
+    after the rest, may hold pages that have been counted there. A sample above the budget is therefore read again:
+    the shadow belongs to the rest before it or to the rest after it, whichever is less. A fork or an exit between
+    two processes still makes a single sample wrong; a budget that does not hold is seen again and again.
     """
 
     def __init__(self, session, small_pages, budget_bytes):
@@ -114,20 +118,28 @@ class Sampler(threading.Thread):
         while not self.done.wait(pause):
             start = time.thread_time()
             began = time.monotonic()
-            total, files = 0, {}
-            for pid in of_session(self.session):
-                try:
-                    total += managed_bytes(pid)
-                    if self.small_pages:
-                        files.update(frames(pid))
-                except (OSError, ValueError):
-                    pass  # it has ended
-            total += sum(files.values())
+            rest, shadow = self.sample()
+            total = rest + shadow
+            if total > self.budget_bytes:
+                total = min(rest, self.sample()[0]) + shadow
             self.samples += 1
             self.bytes_max = max(self.bytes_max, total)
             self.above += total > self.budget_bytes
             spent = max(time.thread_time() - start, (time.monotonic() - began) / 4)
             pause = max(INTERVAL_S_MIN, spent / TIME_SHARE)
+
+    def sample(self):
+        """Bytes outside of the shadows, and in them."""
+        rest, shadows, files = 0, 0, {}
+        for pid in of_session(self.session):
+            try:
+                here, moved = managed_bytes(pid)
+                rest, shadows = rest + here, shadows + moved
+                if self.small_pages:
+                    files.update(frames(pid))
+            except (OSError, ValueError):
+                pass  # it has ended
+        return rest + sum(files.values()), shadows
 
     def stop(self):
         self.done.set()

@@ -47,8 +47,8 @@ class Program:
     same_output = True
     # Exit codes that tell of an injected fault which the program has survived.
     codes_injected = ()
-    # Options without which the program makes no sense.
-    options = ()
+    # So much that no program finds the store full, which it would be told by ENOMEM.
+    flash_size = "4G"
 
     def __init__(self, folder, size, part=None):
         self.folder, self.size, self.part = folder, size, part
@@ -111,7 +111,7 @@ class Memcached(Redis):
 
 class Dictionary(Program):
     name = "dictionary"
-    ram_mib = {"tiny": 6, "small": 20, "full": 128}
+    ram_mib = {"tiny": 6, "small": 40, "full": 128}
     count = {"tiny": 30_000, "small": 300_000, "full": 2_000_000}
     env = {"PYTHONHASHSEED": "0"}
 
@@ -210,7 +210,7 @@ class Torture(Program):
 class Cxx(Program):
     name = "torture_cxx"
     ram_mib = {"tiny": 6, "small": 16, "full": 32}
-    count = {"tiny": 8, "small": 32, "full": 128}
+    count = {"tiny": 8, "small": 40, "full": 128}
     same_output = False
 
     def prepare(self):
@@ -266,8 +266,7 @@ class Full(Program):
     def prepare(self):
         self.binary = compiled(self.folder.parent / "enomem", [
             need("cc", "gcc"), "-O2", "-g", TORTURE / "enomem.c"])
-        mib = {"tiny": 32, "small": 96, "full": 384}[self.size]
-        self.options = ("--flash-size", f"{mib}M")
+        self.flash_size = {"tiny": "32M", "small": "96M", "full": "384M"}[self.size]
 
     def command(self, seed):
         return [self.binary, "mmap" if seed % 2 else "malloc", self.n()]

@@ -33,6 +33,10 @@ class Interrupted(Exception):
     """The campaign ends."""
 
 
+class Refused(Exception):
+    """These options do not go together, or not on this machine: nothing was run."""
+
+
 @dataclasses.dataclass
 class Plan:
     """All that a run depends on, apart from time."""
@@ -156,7 +160,7 @@ class Runner:
         self.slack_pages, self.stop = slack_pages, stop
 
     def run(self, plan, number):
-        """The record of a run. Raises Missing, Interrupted, and RuntimeError when the bare run fails."""
+        """The record of a run. Raises Missing, Refused, Interrupted, and RuntimeError when the bare run fails."""
         program = self.shelf.program(plan.program, plan.size)
         expected, bare_s = None, None
         if program.same_output:
@@ -167,7 +171,7 @@ class Runner:
             path.mkdir(parents=True)
         stats = place / "stats.json"
         command = [str(self.flashvm), "run", "--ram", plan.ram, "--flash", str(store), "--stats", str(stats),
-                   *program.options, *plan.options, "--", *(str(word) for word in program.command(plan.seed))]
+                   *flash_size(program, plan), *plan.options, "--", *(str(word) for word in program.command(plan.seed))]
         mark = f"{MARK}={os.getpid()}-{number}"
         environment = programs.environment(program, temporary)
         environment[MARK] = mark.partition("=")[2]
@@ -196,6 +200,9 @@ class Runner:
         if left and code is not None:
             problems.append(("left behind", f"processes {left} after {gone_s:.1f} s"))
         said = (place / "err").read_text(errors="replace")
+        if code == 2 and not stats.exists() and (refusal := REFUSED.search(said)):
+            shutil.rmtree(place)
+            raise Refused(refusal[0])
         problems += self.judge(plan, program, code, killed, said, digest(place / "out"), expected)
         problems += leftovers(store, temporary, work, bool(killed) or code != 0)
         counted, found = self.budget(plan, stats, sampler, code, killed)
@@ -274,7 +281,8 @@ class Runner:
         if lost:
             messages = [m for m in messages if not LOST.match(m)]
         if code != 0 and not lost:
-            reason = (messages or REFUSED.findall(said) or said.strip().splitlines() or [""])[0]
+            own = [line for line in said[:said.find("\nflashvm: ")].splitlines() if line.strip()]
+            reason = messages[0] if messages else own[-1] if own else said[:200]
             problems.append(("ended", f"exit code {code}: {reason[:300]}"))
         elif messages and program.same_output and code == 0:
             problems.append(("ended", f"exit code 0, but: {messages[0][:300]}"))
@@ -328,6 +336,12 @@ def leftovers(store, temporary, work, cut_short):
     for folder in (temporary, work):
         found += [path.name for path in folder.iterdir() if not cut_short or path.name.startswith("flashvm")]
     return [("left behind", f"files {', '.join(found)}")] if found else []
+
+
+def flash_size(program, plan):
+    """The size of the store, unless the plan gives one."""
+    given = any(option.startswith("--flash-size") for option in plan.options)
+    return () if given else ("--flash-size", program.flash_size)
 
 
 def name_of(pid):
