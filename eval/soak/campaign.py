@@ -31,6 +31,8 @@ import run
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SHORT_KILLS = 20
+# After so many seconds a short campaign starts no more programs, then no more kills.
+SHORT_PROGRAMS_S, SHORT_KILLS_S = 62, 85
 KILL_TRIES_MAX = 3  # for each kill that is wanted: some runs end before it
 
 EXAMPLES = """examples:
@@ -265,7 +267,7 @@ class Campaign:
         total, before = len(turns), self.done
         self.all("count", turns, lambda: f"{total - self.done + before} left")
 
-    def kills(self, number):
+    def kills(self, number, seconds=float("inf")):
         names = [name for name in self.names("tiny") if name in plans.KILLED]
         modes, first = self.modes(), self.first_seed()
         # Those of earlier starts count, unless a seed asks for these.
@@ -280,6 +282,9 @@ class Campaign:
             for seed in range(first, first + number * KILL_TRIES_MAX):
                 if now() >= number:
                     return
+                if time.monotonic() - self.started > seconds:
+                    self.skip(f"{number - now()} of {number} kills", "no time left")
+                    return
                 yield plans.killing(seed, self.registry, names, modes)
 
         self.all("kills", source(), lambda: f"{max(number - now(), 0)} kills left")
@@ -288,9 +293,17 @@ class Campaign:
         names = self.names("tiny")
         what = plans.short(self.registry, names, plans.parts(self.shelf) if "torture" in names else [])
         before = self.done
-        self.all("short", what, lambda: f"{len(what) - self.done + before} left")
+
+        def source():
+            for i, plan in enumerate(what):
+                if time.monotonic() - self.started > SHORT_PROGRAMS_S:
+                    self.skip(f"{len(what) - i} of {len(what)} programs", "no time left")
+                    return
+                yield plan
+
+        self.all("short", source(), lambda: f"{len(what) - self.done + before} left")
         if not self.stop.is_set():
-            self.kills(SHORT_KILLS)
+            self.kills(SHORT_KILLS, SHORT_KILLS_S)
 
     def replay(self, number):
         if not 0 < number <= len(self.state.records):
