@@ -4,7 +4,7 @@
 //! it would run unpaged beside the budget. An environment from which the run was lost gets it
 //! back.
 
-use crate::pager::eprint_line;
+use crate::end::eprint_line;
 use crate::program::{Refused, check};
 use rustix::fs::Access;
 use std::ffi::{CString, OsStr};

@@ -162,7 +162,7 @@ mod tests {
         }
         trace.dropped(PageId(0), 2);
         let lines: Vec<_> = trace.of(PageId(1)).collect();
-        assert_eq!(lines.len(), ENTRIES / 2 + 1);
+        assert_eq!(lines.len(), ENTRIES / 2);
         assert_eq!(lines[0].1.to_string(), "dropped (2 pages from 0)");
         assert_eq!(lines[1].0, 1, "microseconds ago");
         assert_eq!(lines[1].1.to_string(), "Read fault, Stored");

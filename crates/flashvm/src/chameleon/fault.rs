@@ -211,7 +211,7 @@ impl Chameleon {
                 pager.stats().pages_lost.fetch_add(1, Ordering::Relaxed);
                 core.frames.release(frame, shape);
                 core.table.set(page, shape, Place::Lost);
-                crate::pager::eprint_line(&format!(
+                crate::end::eprint_line(&format!(
                     "flashvm: process {}: {} bytes at {:#x} are lost: flash returned other data \
                      than was written, or none",
                     std::process::id(),

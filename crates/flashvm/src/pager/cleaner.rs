@@ -98,8 +98,8 @@ impl Pager {
                 self.changed.notify_all();
             }
             stuck = match core.engine.stalled() && core.open == 0 {
-                true if stuck.1 == core.progress => (stuck.0 + 1, stuck.1),
-                _ => (0, core.progress),
+                true if stuck.1 == core.placement.progress() => (stuck.0 + 1, stuck.1),
+                _ => (0, core.placement.progress()),
             };
             if stuck.0 == STUCK_ROUNDS {
                 self.give_up_stalled(&core);
@@ -142,9 +142,9 @@ impl Pager {
                 break;
             }
             self.look_at_limit(core);
-            let progress = core.progress;
+            let progress = core.placement.progress();
             self.apply(core, Event::Reclaim);
-            if core.progress == progress {
+            if core.placement.progress() == progress {
                 break;
             }
             any = true;

@@ -182,7 +182,7 @@ impl Pager {
 
     fn become_quiet(&self) -> MutexGuard<'_, Core> {
         let mut core = self.core.lock();
-        while core.freeze != Freeze::No || !core.changes.none() {
+        while core.freeze != Freeze::No || !core.placement.changes.none() {
             core = self.changed.wait(core);
         }
         core.freeze = Freeze::Quiescing;
@@ -374,7 +374,8 @@ impl Pager {
             let faults = faults.clone();
             faults.filter(move |fault| fault.is_stopped_store() == stopped)
         };
-        core.resolved_already.extend(of(false).map(Resolved::page));
+        core.placement
+            .resolved_already(of(false).map(Resolved::page));
         for fault in of(true).chain(of(false)) {
             self.apply(core, fault.event());
         }
@@ -497,8 +498,7 @@ impl Pager {
         if let Some(tracer) = &mut core.tracer {
             tracer.forked(crate::control::own_pid()?)?;
         }
-        core.waiting.clear();
-        core.pins.clear();
+        core.placement.forked();
         core.handling = false;
         core.limit = 0;
         core.buffers = None;

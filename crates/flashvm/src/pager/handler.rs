@@ -104,8 +104,8 @@ impl Pager {
                     self.attend_fork(&mut core, &mut messages);
                 }
             }
-            let parked = !core.parked.is_empty();
-            let awaited = !core.reads.is_empty() && !core.waiting.is_empty();
+            let parked = core.placement.is_parked();
+            let awaited = !core.reads.is_empty() && core.placement.is_awaited(None);
             let quiescing = core.freeze == Freeze::Quiescing;
             let deadline = core.engine.deadline();
             if core.freeze == Freeze::Frozen && listens {
@@ -183,9 +183,11 @@ impl Pager {
                 protected,
             } => {
                 let page = self.page_at(address).expect("a fault in the managed range");
-                core.waiting.push((page, now()));
+                core.placement.await_page(page, now());
                 if protected {
-                    self.apply(core, Event::WriteProtectFault { page });
+                    if !self.lift_protection(core, page) {
+                        self.apply(core, Event::WriteProtectFault { page });
+                    }
                 } else if self.resolve_spurious(core, page) {
                     self.handle_events(core);
                 } else {
@@ -215,7 +217,9 @@ impl Pager {
     pub(super) fn discard(&self, core: &mut Core, start: usize, end: usize) {
         let first = self.page_at(start).expect("an event in the managed range");
         let count = ((end - start) / PAGE_SIZE) as u32;
-        self.forget_parked(core, first, count);
+        self.with_space(core, |placement, host| {
+            placement.forget_parked(host, first, count);
+        });
         self.apply(core, Event::Discard { first, count });
     }
 

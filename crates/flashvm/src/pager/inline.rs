@@ -75,7 +75,7 @@ impl Resolved {
 
 impl Core {
     fn awaits(&self, page: PageId) -> bool {
-        self.waiting.iter().any(|&(waiting, _)| waiting == page)
+        self.placement.is_awaited(Some(page))
     }
 
     /// Takes over the read that brings a page in, if it has not been started.
@@ -122,7 +122,7 @@ impl Pager {
         match core.engine.page_state(page) {
             PageState::Poisoned => return Resolution::Lost,
             // What is parked for it comes first.
-            _ if !core.parked.is_empty() && !self.retry_parked(&mut core) => {
+            _ if core.placement.is_parked() && !self.retry_parked(&mut core) => {
                 self.hand_over(&mut core, false);
                 drop(core);
                 rustix::thread::sched_yield();
@@ -130,16 +130,18 @@ impl Pager {
             }
             _ => {}
         }
-        core.waiting.push((page, since));
+        core.placement.await_page(page, since);
         if present {
-            self.lift_protection(&mut core, page);
+            if !self.lift_protection(&mut core, page) {
+                self.apply(&mut core, Event::WriteProtectFault { page });
+            }
         } else if self.resolve_spurious(&mut core, page) {
             self.handle_events(&mut core);
         } else {
             self.apply(&mut core, Event::Fault { page, access });
         }
         while core.awaits(page) {
-            let before = core.progress;
+            let before = core.placement.progress();
             if let Some((io, read)) = core.take_demand(page) {
                 core = self.read_inline(core, io, read);
                 continue;
@@ -151,7 +153,7 @@ impl Pager {
                 core = self.work(core);
             }
             // What has to happen first may need the engine.
-            if core.progress == before && core.awaits(page) {
+            if core.placement.progress() == before && core.awaits(page) {
                 core = self.wait(core);
             }
         }
@@ -185,19 +187,6 @@ impl Pager {
             core = self.changed.wait(core);
         }
         core
-    }
-
-    fn lift_protection(&self, core: &mut Core, page: PageId) {
-        let engine = &core.engine;
-        if engine.page_state(page).is_mapped() && !engine.is_protected(page) {
-            // Another thread was here first, or the protection is one that only stopped a move.
-            let _ = self
-                .region
-                .write_protect(self.address(page), PAGE_SIZE, false);
-            self.note_resolved(core, &Action::Unprotect { page });
-        } else {
-            self.apply(core, Event::WriteProtectFault { page });
-        }
     }
 
     /// Reads what a fault of this thread's waits for.

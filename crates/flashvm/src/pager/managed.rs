@@ -266,7 +266,9 @@ impl Pager {
             return call();
         }
         let mut core = self.lock();
-        self.forget_parked(&mut core, first, count);
+        self.with_space(&mut core, |placement, host| {
+            placement.forget_parked(host, first, count);
+        });
         self.apply(&mut core, Event::Discard { first, count });
         let result = call();
         self.hand_over(&mut core, false);

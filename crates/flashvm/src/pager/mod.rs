@@ -6,7 +6,7 @@
 //! when they change mappings, go through [`Pager::apply`] with the engine locked; no lock is held
 //! over a request to flash.
 //!
-//! - `memory`: memory actions, by userfaultfd;
+//! - `space`: the calls of memory actions, on two userfaultfds;
 //! - `handler`: faults, events and reads;
 //! - `inline`: faults that the faulting thread resolves itself; `alone`: the work of both threads,
 //!   done by such a thread;
@@ -28,10 +28,10 @@ mod inline;
 mod lend;
 mod limit;
 mod managed;
-mod memory;
 mod pin;
 mod record;
 mod remap;
+mod space;
 
 use crate::Error;
 use crate::chameleon::Chameleon;
@@ -47,20 +47,19 @@ use crate::sys::uffd::{Features, Uffd, probe, probe_user_mode};
 use crate::sys::{descriptors, map, thread};
 pub(crate) use cleaner::is_zero;
 use flashvm_core::record::RecordingClusters;
+use flashvm_core::space::Placement;
 use flashvm_core::{
     Action, Engine, EngineConfig, Event, IoId, Nanos, PAGE_SIZE, PageId, RUN_PAGES_MAX, SlotId,
 };
 pub use fork::{ForkHooks, set_fork_hooks};
 pub use inline::Resolution;
-use memory::Parked;
-pub(crate) use memory::eprint_line;
 #[cfg(target_arch = "x86_64")]
 pub(crate) use pin::Pins;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 use rustix::mm::ProtFlags;
 use rustix_futex_sync::{Condvar, Mutex, MutexGuard};
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
@@ -159,23 +158,16 @@ struct Core {
     engine: LiveEngine,
     events: VecDeque<Event>,
     actions: Vec<Action>,
-    parked: VecDeque<Parked>,
-    changes: change::Changes,
-    pins: pin::Pinned,
+    placement: space::LivePlacement,
     /// Reads for the handler to start.
     to_read: VecDeque<Action>,
     /// Scans, writes and discards for the cleaner to start.
     to_clean: VecDeque<Action>,
     reads: HashMap<IoId, Read>,
     buffers: Option<ReadBuffers>,
-    /// Faults that are not resolved yet, and when they came.
-    waiting: Vec<(PageId, Nanos)>,
     /// A fork is about to happen: start nothing.
     freeze: Freeze,
     fork: Option<fork::Fork>,
-    /// After a fork: these pages were put in the region while the engine was frozen, and it is yet to
-    /// have them there. A fault may wait for a frame.
-    resolved_already: HashSet<PageId>,
     recorder: Option<record::Recorder>,
     tracer: Option<record::Tracer>,
     limit: u32,
@@ -187,8 +179,6 @@ struct Core {
     handling: bool,
     /// Flash actions that the engine has not had its answer to.
     open: u32,
-    /// Counts what has come of actions; a move that was refused does not count.
-    progress: u64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -309,17 +299,13 @@ pub fn start(inheritance: Inheritance) -> Result<&'static Pager, Error> {
         engine,
         events: VecDeque::with_capacity(64),
         actions: Vec::with_capacity(1024),
-        parked: VecDeque::new(),
-        changes: change::Changes::default(),
-        pins: pin::Pinned::default(),
+        placement: Placement::default(),
         to_read: VecDeque::with_capacity(256),
         to_clean: VecDeque::with_capacity(64),
         reads: HashMap::with_capacity(256),
         buffers: None,
-        waiting: Vec::with_capacity(64),
         freeze: Freeze::No,
         fork: None,
-        resolved_already: HashSet::new(),
         recorder,
         tracer,
         limit: 0,
@@ -327,7 +313,6 @@ pub fn start(inheritance: Inheritance) -> Result<&'static Pager, Error> {
         pressed: Nanos(0),
         handling: false,
         open: 0,
-        progress: 0,
     };
     let small = settings.chameleon.map(|_| control.budget_frames());
     let file_bytes = file_limit::needed(&store, settings.flash_bytes, small);
@@ -423,14 +408,9 @@ fn new_event() -> Result<OwnedFd, Error> {
 }
 
 impl Core {
-    /// Where the buffer of a read starts.
-    fn read_buffer(&self, io: IoId) -> usize {
-        self.reads[&io].buffer
-    }
-
     /// Nothing is in flight, nothing waits to be started, and the handler is up.
     fn is_quiet(&self) -> bool {
-        self.handling && self.open == 0 && self.parked.is_empty()
+        self.handling && self.open == 0 && !self.placement.is_parked()
     }
 }
 
@@ -528,6 +508,10 @@ impl Pager {
             }
             let mut actions = std::mem::take(&mut core.actions);
             actions.clear();
+            let engine = &core.engine;
+            core.placement
+                .trace
+                .told(now, &event, |page| engine.page_state(page));
             core.engine.handle(now, &event, &mut actions);
             if let Some(pace) = pace::pace() {
                 pace.freed(std::iter::from_fn(|| core.engine.pop_freed()));
@@ -544,26 +528,23 @@ impl Pager {
             }
             let mut rest = &actions[..];
             while let Some((action, behind)) = rest.split_first() {
-                // One at a time if they may have to wait for what is parked.
-                if matches!(action, Action::Drop { .. }) && core.parked.is_empty() {
-                    rest = self.drop_first(core, rest);
+                let dropped =
+                    self.with_space(core, |placement, host| placement.drop_first(host, rest));
+                if dropped > 0 {
+                    rest = &rest[dropped..];
                     continue;
                 }
                 rest = behind;
-                core.progress += u64::from(!matches!(action, Action::Shadow { .. }));
-                match action {
-                    Action::Read { .. } => {
-                        core.open += 1;
-                        core.to_read.push_back(*action);
+                if action.is_flash() {
+                    core.open += 1;
+                    core.placement.advanced();
+                    match action {
+                        Action::Read { .. } => core.to_read.push_back(*action),
+                        _ => core.to_clean.push_back(*action),
                     }
-                    Action::Scan { .. } | Action::Write { .. } | Action::Discard { .. } => {
-                        core.open += 1;
-                        core.to_clean.push_back(*action);
-                    }
-                    _ => {
-                        self.carry_out(core, action);
-                        self.note_resolved(core, action);
-                    }
+                } else {
+                    self.with_space(core, |placement, host| placement.carry_out(host, action));
+                    self.note_resolved(core, action);
                 }
             }
             core.actions = actions;
@@ -572,28 +553,11 @@ impl Pager {
 
     /// Counts the latency of faults that an action has resolved.
     fn note_resolved(&self, core: &mut Core, action: &Action) {
-        if core.waiting.is_empty() {
-            return;
-        }
-        let (first, count) = match *action {
-            Action::Zero { first, count, .. } | Action::Map { first, count, .. } => (first, count),
-            Action::Restore { page }
-            | Action::RestoreCopy { page, .. }
-            | Action::Unprotect { page }
-            | Action::Poison { page }
-            | Action::Wake { page } => (page, 1),
-            _ => return,
-        };
-        let now = now();
-        let stats = self.process.stats();
-        core.waiting.retain(|&(page, since)| {
-            let resolved = page.0.wrapping_sub(first.0) < count;
-            if resolved {
-                stats.latency.record(now.since(since).0);
-            }
-            !resolved
+        let (now, stats) = (now(), self.process.stats());
+        let ends_waits = core.placement.end_waits(action, |since| {
+            stats.latency.record(now.since(since).0);
         });
-        if self.delivery == Delivery::Inline {
+        if ends_waits && self.delivery == Delivery::Inline {
             self.resolved.announce();
         }
     }
@@ -601,7 +565,7 @@ impl Pager {
     /// Calls the other thread for what it has to do now, and publishes counters.
     fn hand_over(&self, core: &mut Core, from_handler: bool) {
         self.look_at_limit(core);
-        if !from_handler && (!core.to_read.is_empty() || !core.parked.is_empty()) {
+        if !from_handler && (!core.to_read.is_empty() || core.placement.is_parked()) {
             self.wake_handler();
         }
         if !core.to_clean.is_empty() || core.engine.wants_reclaim() {

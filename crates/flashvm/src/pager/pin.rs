@@ -2,7 +2,7 @@
 //! that cannot be repeated. Moves of them are refused to the engine, as the kernel refuses those
 //! of pages that it has pinned itself.
 
-use super::{Core, Pager};
+use super::Pager;
 use crate::chameleon::Chameleon;
 use flashvm_core::chameleon::Svmp;
 use flashvm_core::{PAGE_SIZE, PageId};
@@ -11,37 +11,6 @@ use flashvm_core::{PAGE_SIZE, PageId};
 const SHARE: u32 = 4;
 /// Ranges of so few pages, structures as a rule, may take three times as much.
 const FEW: u32 = 2;
-
-/// The ranges that are pinned.
-#[derive(Debug, Default)]
-pub(super) struct Pinned {
-    ranges: Vec<(PageId, u32)>,
-    pages: u32,
-}
-
-impl Pinned {
-    /// Whether a page has to stay.
-    pub(super) fn holds(&self, page: PageId) -> bool {
-        let inside = |&(first, count): &(PageId, u32)| page.0.wrapping_sub(first.0) < count;
-        self.ranges.iter().any(inside)
-    }
-
-    /// How many of `count` pages come before the first that has to stay.
-    pub(super) fn free_before(&self, first: PageId, count: u32) -> u32 {
-        if self.ranges.is_empty() {
-            return count;
-        }
-        (0..count)
-            .find(|&i| self.holds(first.plus(i)))
-            .unwrap_or(count)
-    }
-
-    /// After a fork: nobody is in a system call.
-    pub(super) fn clear(&mut self) {
-        self.ranges.clear();
-        self.pages = 0;
-    }
-}
 
 /// Ranges that stay in RAM, once they are there, until this is dropped.
 pub(crate) struct Pins {
@@ -90,10 +59,9 @@ impl Pins {
         let wanted = ((to - 1 - self.pager.base) / PAGE_SIZE) as u32 - first.0 + 1;
         let share = core.engine.frames_limit() / SHARE;
         let share = if wanted <= FEW { 3 * share } else { share };
-        let count = wanted.min(share.saturating_sub(core.pins.pages));
+        let count = wanted.min(share.saturating_sub(core.placement.pins.pages()));
         if count > 0 {
-            core.pins.pages += count;
-            core.pins.ranges.push((first, count));
+            core.placement.pins.pin((first, count));
             self.ranges.push((first, count));
         }
         // At least a page, even if it may not be kept.
@@ -125,13 +93,8 @@ impl Drop for Pins {
             return;
         }
         let mut core = self.pager.lock();
-        let Core { pins, .. } = &mut *core;
-        for range in &self.ranges {
-            // Equal ranges stand for each other.
-            if let Some(at) = pins.ranges.iter().position(|other| other == range) {
-                pins.ranges.swap_remove(at);
-                pins.pages -= range.1;
-            }
+        for &range in &self.ranges {
+            core.placement.pins.unpin(range);
         }
     }
 }

@@ -8,8 +8,7 @@ use super::Pager;
 use super::managed::{LARGE_PAGES, UNIT_PAGES};
 use crate::regions::pages_of;
 use crate::sys::map;
-use crate::sys::uffd::Uffd;
-use flashvm_core::{Event, PAGE_SIZE, PageId};
+use flashvm_core::{Event, PAGE_SIZE, PageId, Place};
 use rustix::io::Errno;
 use rustix::mm::{MprotectFlags, ProtFlags};
 
@@ -225,30 +224,30 @@ impl Pager {
             let run = (1..RELOCATE_RUN.min(count - done)).take_while(same).count() as u32 + 1;
             // A page of the target's past may still be in a write.
             let in_flight = core.engine.in_flight(page, run) || core.engine.in_flight(target, run);
-            if in_flight || !core.parked.is_empty() {
+            if in_flight || core.placement.is_parked() {
                 drop(core);
                 crate::sys::sleep(IN_FLIGHT_WAIT);
                 continue;
             }
-            let moved = if state.is_in_shadow() && self.can_move {
-                let (dst, src) = (self.shadow_address(target), self.shadow_address(page));
-                let moved = self.move_or_copy(self.shadow_descriptor(), dst, src, false);
-                if moved.is_ok() {
-                    // If it was copied, what it was copied from is in the way.
-                    self.drop_shadow(page);
-                }
-                moved.map(|()| 1)
+            let place = if state.is_in_shadow() && self.can_move {
+                Some((Place::Shadow, false))
             } else if state.is_mapped() || state.is_in_shadow() {
                 // Without a shadow a page that is being cleaned is protected.
                 let protected = state.is_in_shadow() || core.engine.is_protected(page);
-                let (dst, src) = (self.address(target), self.address(page));
-                self.move_or_copy(&self.region, dst, src, protected)
-                    .map(|()| 1)
+                Some((Place::Region, protected))
             } else {
-                Ok(run)
+                None
+            };
+            let moved = match place {
+                None => Some(run),
+                Some((place, protect)) => self
+                    .with_space(&mut core, |placement, host| {
+                        placement.relocate(host, place, page, target, protect)
+                    })
+                    .then_some(1),
             };
             match moved {
-                Ok(count) => {
+                Some(count) => {
                     self.apply(
                         &mut core,
                         Event::Relocate {
@@ -260,35 +259,11 @@ impl Pager {
                     done += count;
                 }
                 // The handler has to read an event first.
-                Err(()) => {
+                None => {
                     drop(core);
                     crate::sys::sleep(IN_FLIGHT_WAIT);
                 }
             }
-        }
-    }
-
-    /// Moves one page, or copies it where it cannot be moved. `Err`: try again later.
-    fn move_or_copy(&self, uffd: &Uffd, dst: usize, src: usize, protect: bool) -> Result<(), ()> {
-        // A move makes a page writable: one that is protected is copied.
-        if self.can_move && !protect {
-            match uffd.relocate(dst, src, PAGE_SIZE).1 {
-                Ok(()) => return Ok(()),
-                Err(Errno::AGAIN) => return Err(()),
-                Err(_) => {}
-            }
-        }
-        // The kernel would wait for a fault on an absent page to be resolved: never with the
-        // engine locked. Such a page was dropped in a way that is not reported.
-        let from = if self.own.is_present(src) {
-            src
-        } else {
-            self.zeros
-        };
-        match uffd.copy(dst, from, PAGE_SIZE, protect).1 {
-            Ok(()) => Ok(()),
-            Err(Errno::AGAIN) => Err(()),
-            Err(error) => self.die(&format!("moving a page failed: {error}")),
         }
     }
 }
