@@ -286,6 +286,9 @@ pub(crate) struct TestOptions {
     /// Do as where io_uring is blocked
     #[arg(long, hide = true)]
     pub(crate) no_uring: bool,
+    /// Check every invariant after every event: slow
+    #[arg(long, hide = true)]
+    pub(crate) check: bool,
     /// Most mappings that small pages may take
     #[arg(long, hide = true)]
     pub(crate) overlays: Option<u32>,

@@ -219,6 +219,7 @@ fn settings(options: &RunOptions) -> Result<RunSettings, Refusal> {
         trace: None,
         no_move: options.test.no_move,
         no_uring: options.test.no_uring || machine::io_uring().is_err(),
+        check: options.test.check,
         chameleon,
     })
 }

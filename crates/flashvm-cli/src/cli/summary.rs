@@ -68,6 +68,7 @@ struct Figures<'a> {
     write_errors: u64,
     slots_bad: u64,
     budget_overruns: u64,
+    moves_misreported: u64,
 }
 
 /// What budget and store had no room for: the program was told ENOMEM.
@@ -214,6 +215,7 @@ fn figures<'a>(stats: &StatsSnapshot, names: &'a Names) -> Figures<'a> {
         write_errors: stats.write_errors + stats.log_write_errors,
         slots_bad: stats.slots_bad,
         budget_overruns: stats.budget_overruns,
+        moves_misreported: stats.moves_misreported,
     }
 }
 

@@ -149,6 +149,72 @@ fn fork() {
     torture("fork", "fork", &[]);
 }
 
+/// After every event each page is where the engine has it. That takes time, so there is little data.
+#[test]
+fn checked() {
+    const TEST: &str = "checked";
+    if !ready(TEST) {
+        return;
+    }
+    let torture = compiled("torture").display().to_string();
+    for options in [&[][..], &["--no-move", "--fault", "inline"]] {
+        for part in ["rewrite", "fork", "protect", "remap", "syscalls"] {
+            let test = format!("{TEST}, {part} {options:?}");
+            let program = [
+                &torture,
+                "--only",
+                part,
+                "--mib",
+                "6",
+                "--seconds",
+                "1",
+                "--seed",
+                "1",
+            ];
+            let options = [&["--ram", "3M", "--flash-size", "512M", "--check"], options].concat();
+            flashvm_run(&test, &options, &program, Duration::from_secs(240)).expect_success(&test);
+        }
+    }
+}
+
+/// While the kernel migrates pages, `UFFDIO_MOVE` of Linux 6.18 calls moves impossible that it has
+/// carried out. The program has to go on, with its data.
+#[test]
+fn while_memory_is_compacted() {
+    const TEST: &str = "while_memory_is_compacted";
+    const COMPACT: &str = "/proc/sys/vm/compact_memory";
+    if !ready(TEST) {
+        return;
+    }
+    if std::fs::write(COMPACT, "1").is_err() {
+        println!("SKIPPED: {TEST}: only root may write to {COMPACT}");
+        return;
+    }
+    let over = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(std::sync::atomic::Ordering::Relaxed) {
+                std::fs::write(COMPACT, "1").expect("it could be written before");
+            }
+        });
+        // Ends the thread above also when a check fails.
+        let _end = OnDrop(|| over.store(true, std::sync::atomic::Ordering::Relaxed));
+        torture(
+            TEST,
+            "rewrite,remap,protect",
+            &["--policy", "clock", "--prefetcher", "off"],
+        );
+    });
+}
+
+struct OnDrop<F: Fn()>(F);
+
+impl<F: Fn()> Drop for OnDrop<F> {
+    fn drop(&mut self) {
+        (self.0)();
+    }
+}
+
 /// Before UFFDIO_MOVE (Linux 6.8) eviction protects, copies and drops; in inline mode only.
 const WITHOUT_MOVE: &[&str] = &["--no-move", "--fault", "inline"];
 

@@ -421,6 +421,35 @@ impl<K> Placement<K> {
         }
     }
 
+    /// Compares what the engine knows of pages with where they are. Does nothing while actions are
+    /// parked or the program changes its mappings.
+    pub fn check<S, E>(&self, host: &Host<'_, S, E>, pages: impl Iterator<Item = PageId>)
+    where
+        S: AddressSpace<Kept = K>,
+        E: Pages,
+    {
+        if self.is_parked() || !self.changes.none() {
+            return;
+        }
+        let has_shadow = host.space.has_shadow();
+        for page in pages.filter(|page| !self.resolved_already.contains(page)) {
+            let state = host.engine.state(page);
+            let region = host.space.holds(Place::Region, page);
+            let shadow = has_shadow && host.space.holds(Place::Shadow, page);
+            let right = match state {
+                // It may have been dropped in a way that is not reported.
+                PageState::Mapped => !shadow,
+                PageState::Overtaken => region && shadow == has_shadow,
+                state if state.is_in_shadow() => shadow == has_shadow && region != has_shadow,
+                PageState::Stored | PageState::Reading | PageState::Poisoned => !region && !shadow,
+                _ => true,
+            };
+            if !right {
+                self.contradiction(host, page, "is not where the engine has it");
+            }
+        }
+    }
+
     /// Tries a memory action. What is left of it, to be retried.
     fn attempt<S, E>(
         &mut self,

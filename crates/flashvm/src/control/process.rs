@@ -170,9 +170,13 @@ impl Process {
         SharedClusters::new(*self)
     }
 
-    /// Tells the others how many frames this process uses.
+    /// Tells the others how many frames this process uses. More than it holds is counted as an
+    /// overrun of the budget.
     pub fn set_used(&self, frames: u32) {
-        self.seat().used.store(frames, Ordering::Relaxed);
+        let before = self.seat().used.swap(frames, Ordering::Relaxed);
+        if frames > before && frames > self.granted() {
+            self.count_overrun();
+        }
         self.stats()
             .resident_pages_max
             .fetch_max(frames.into(), Ordering::Relaxed);
@@ -243,7 +247,15 @@ impl Process {
         {
             return held;
         }
+        if self.region().header().granted.load(Ordering::Relaxed) > budget {
+            // The least that every process has, or a parent's frames that are counted for its child as well.
+            self.count_overrun();
+        }
         self.seat().granted.fetch_add(taken, Ordering::Relaxed) + taken
+    }
+
+    fn count_overrun(&self) {
+        self.stats().budget_overruns.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Gives frames back until this process holds no more than `frames`.

@@ -62,6 +62,8 @@ pub struct RunSettings {
     pub no_move: bool,
     /// Do without io_uring: where it is blocked, on a device model, and for tests.
     pub no_uring: bool,
+    /// Check every invariant after every event: slow, for tests.
+    pub check: bool,
 }
 
 /// What the processes of a run need to know of its device model, which the supervisor has.

@@ -267,8 +267,11 @@ counters! {
         bytes_written,
         /// Time that writes were held back for the write limit, in nanoseconds.
         writes_held_back_ns,
-        /// Times that frames in use exceeded the limit, by a lowered limit or by another process.
+        /// Times that this process went beyond the budget: with more frames in use than it held, or by
+        /// the least that every process gets.
         budget_overruns,
+        /// Moves of pages that the kernel has carried out and called impossible (Linux 6.18).
+        moves_misreported,
         /// Faults on small pages.
         svmp_faults,
         /// Of these, faults that needed a read.

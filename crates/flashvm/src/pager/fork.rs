@@ -13,7 +13,7 @@ use crate::Error;
 use crate::chameleon::ForkedFrames;
 use crate::control::Process;
 use crate::pace;
-use crate::store::FlashStore;
+use crate::store::{FlashStore, ReadBuffers};
 use crate::sys::demand::DemandQueues;
 use crate::sys::flash_io::read_now;
 use crate::sys::own::OwnMemory;
@@ -481,7 +481,9 @@ impl Pager {
             None
         };
         process.adopt(crate::control::own_pid()?)?;
-        process.overdraw(core.engine.frames_in_use() + core.lent);
+        core.queue_pages = 0;
+        let buffers = super::buffer_words_of(self.control.budget_frames()) * ReadBuffers::RUN;
+        process.overdraw(core.engine.frames_in_use() + core.lent + buffers);
         if self.settings.device_model.is_some() {
             pace::begin(process);
         }
@@ -517,7 +519,7 @@ impl Pager {
             foreign: Mutex::new(self.foreign.into_inner()),
             committed: Mutex::new(self.committed.into_inner()),
             own: OwnMemory::open().map_err(Error::memory("/proc"))?,
-            demand: DemandQueues::new(self.settings.no_uring),
+            demand: DemandQueues::new(self.settings.no_uring, self.control.budget_frames()),
             resolved: super::inline::Resolved::default(),
             handler_event: new_event()?,
             handler_called: AtomicBool::new(false),

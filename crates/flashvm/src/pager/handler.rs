@@ -51,7 +51,6 @@ impl Pager {
         let linger = if listens { LINGER } else { Nanos(0) };
         loop {
             self.handler_called.store(false, Ordering::Relaxed);
-            self.demand.open_wanted();
             if let Some(io) = &mut io {
                 io.reap(&mut completions);
             }
@@ -64,7 +63,7 @@ impl Pager {
                 self.read_ended(&mut core, read);
             }
             let mut busy = !ended.is_empty();
-            let mut without_queue = None;
+            let (mut without_queue, mut open_queue) = (None, false);
             match core.freeze {
                 Freeze::No => {
                     if listens {
@@ -84,6 +83,7 @@ impl Pager {
                     self.retry_parked(&mut core);
                     self.handle_events(&mut core);
                     without_queue = self.start_reads(&mut core, io.as_mut());
+                    open_queue = self.may_open_queue(&mut core);
                     self.hand_over(&mut core, true);
                 }
                 Freeze::Quiescing => {
@@ -115,6 +115,9 @@ impl Pager {
             }
             drop(core);
 
+            if open_queue {
+                self.demand.open();
+            }
             if let Some(buffers) = without_queue {
                 io = Some(self.open_io(Some(buffers)));
                 busy = true;

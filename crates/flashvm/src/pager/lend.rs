@@ -3,7 +3,7 @@
 //! Heap and page pager can each have half of the process' frames, and beyond that what the other does not
 //! use. When the page pager is short, the heap is told how many it may keep, and gives back the others.
 
-use super::{Core, Pager, ReadBuffers};
+use super::{Core, Pager};
 use crate::chameleon::Chameleon;
 use crate::control::{ChameleonSettings, Process, ProcessStats};
 use crate::store::FlashStore;
@@ -79,7 +79,7 @@ impl Pager {
     /// Lends the heap up to so many frames more. How many.
     pub(crate) fn lend_frames(&self, more: u32) -> u32 {
         let mut core = self.lock();
-        let buffers = self.buffer_words() * ReadBuffers::RUN;
+        let buffers = self.buffers_reserved(&core);
         let in_use = core.engine.frames_in_use() + buffers + core.lent;
         let share = self.process.limit();
         let wanted = (in_use + more + SPARE).min(share);

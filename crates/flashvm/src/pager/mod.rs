@@ -40,7 +40,7 @@ use crate::file_limit;
 use crate::pace;
 use crate::regions::Regions;
 use crate::store::{FlashStore, ReadBuffers};
-use crate::sys::demand::DemandQueues;
+use crate::sys::demand::{DemandQueues, PAGES_MAX};
 use crate::sys::flash_io::Threads;
 use crate::sys::own::OwnMemory;
 use crate::sys::uffd::{Features, Uffd, probe, probe_user_mode};
@@ -173,6 +173,8 @@ struct Core {
     limit: u32,
     /// Frames of the process that Chameleon's heap has.
     lent: u32,
+    /// Pages set aside for the buffers of demand queues, opened or about to be.
+    queue_pages: u32,
     /// When the other processes were last asked for frames.
     pressed: Nanos,
     /// The handler has all the memory that it needs to see a fork through.
@@ -310,6 +312,7 @@ pub fn start(inheritance: Inheritance) -> Result<&'static Pager, Error> {
         tracer,
         limit: 0,
         lent: 0,
+        queue_pages: 0,
         pressed: Nanos(0),
         handling: false,
         open: 0,
@@ -343,7 +346,7 @@ pub fn start(inheritance: Inheritance) -> Result<&'static Pager, Error> {
         shadow,
         zeros,
         own: OwnMemory::open().map_err(Error::memory("/proc"))?,
-        demand: DemandQueues::new(settings.no_uring),
+        demand: DemandQueues::new(settings.no_uring, control.budget_frames()),
         resolved: inline::Resolved::default(),
         store,
         settings,
@@ -549,6 +552,13 @@ impl Pager {
             }
             core.actions = actions;
         }
+        if self.settings.check {
+            core.engine.check();
+            self.with_space(core, |placement, host| {
+                let engine = host.engine;
+                placement.check(host, engine.present_pages());
+            });
+        }
     }
 
     /// Counts the latency of faults that an action has resolved.
@@ -575,6 +585,9 @@ impl Pager {
             .set_used(core.engine.frames_in_use() + self.buffer_pages(core) + core.lent);
         let (stats, counters) = (self.process.stats(), core.engine.counters());
         stats.publish(counters);
+        stats
+            .moves_misreported
+            .store(core.placement.moves_misreported(), Ordering::Relaxed);
         let bytes = |pages: u64| pages * PAGE_SIZE as u64;
         stats
             .bytes_read
@@ -588,10 +601,26 @@ impl Pager {
         core.buffers.as_ref().map_or(0, ReadBuffers::pages) + self.demand.pages()
     }
 
+    /// Frames for buffers, counted before there are any: a page is never refused for want of one.
+    fn buffers_reserved(&self, core: &Core) -> u32 {
+        self.buffer_words() * ReadBuffers::RUN + core.queue_pages
+    }
+
+    /// Whether a demand queue is to be opened now: threads want one, and the budget has room for its
+    /// buffer. If it has none yet, room is being made.
+    fn may_open_queue(&self, core: &mut Core) -> bool {
+        if !self.demand.wants_more() {
+            return false;
+        }
+        core.queue_pages = self.demand.pages() + PAGES_MAX;
+        self.look_at_limit(core);
+        let in_use = core.engine.frames_in_use() + self.buffers_reserved(core) + core.lent;
+        in_use <= self.process.granted()
+    }
+
     /// Words of read buffers that this process has once a page comes back from flash.
     fn buffer_words(&self) -> u32 {
-        let share = self.control.budget_frames() / BUFFER_SHARE / ReadBuffers::RUN;
-        share.clamp(1, BUFFER_WORDS_MAX)
+        buffer_words_of(self.control.budget_frames())
     }
 
     fn wake_handler(&self) {
@@ -616,8 +645,7 @@ impl Pager {
     /// Takes more of the budget if it is needed and this process' share allows it, gives back what
     /// is beyond its share, and tells the engine what it has.
     fn look_at_limit(&self, core: &mut Core) {
-        // Counted before there are any: a page is never refused for want of a buffer.
-        let buffers = self.buffer_words() * ReadBuffers::RUN;
+        let buffers = self.buffers_reserved(core);
         let in_use = core.engine.frames_in_use() + buffers + core.lent;
         let share = self.process.limit();
         let held = self.process.granted();
@@ -662,8 +690,7 @@ impl Pager {
             if word != seen {
                 seen = word;
                 let mut core = self.lock();
-                let buffers = self.buffer_words() * ReadBuffers::RUN;
-                let in_use = core.engine.frames_in_use() + buffers + core.lent;
+                let in_use = core.engine.frames_in_use() + self.buffers_reserved(&core) + core.lent;
                 self.process.shrink(in_use + GRANT_SPARE);
                 self.look_at_limit(&mut core);
                 self.hand_over(&mut core, false);
@@ -687,6 +714,11 @@ impl Pager {
         crate::end::say(reason);
         crate::sys::signals::abort()
     }
+}
+
+/// Words of read buffers of each process of a run with so many frames.
+fn buffer_words_of(budget_frames: u32) -> u32 {
+    (budget_frames / BUFFER_SHARE / ReadBuffers::RUN).clamp(1, BUFFER_WORDS_MAX)
 }
 
 /// Time on the clock that the engine is told.

@@ -2,8 +2,8 @@
 //!
 //! A queue belongs to one thread from the request to its completion, so nothing is left in it
 //! when the next thread takes it, and no completion ever interrupts a thread that has gone on.
-//! The handler opens queues, one whenever there was none to take: the C library, which has a part
-//! in it, may touch managed memory. Where there is no io_uring the thread reads with `pread`, and
+//! The handler opens queues, one whenever there was none to take, once the budget has room for its
+//! buffer: the C library, which has a part in it, may touch managed memory. Where there is no io_uring the thread reads with `pread`, and
 //! sleeps meanwhile.
 
 use super::flash_io::read_now;
@@ -18,8 +18,10 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 /// Most pages of one read.
 pub(crate) const PAGES_MAX: u32 = 8;
-/// Queues of a process: reads that threads poll for at the same time. More are left to the handler.
+/// Most queues of a process: reads that threads poll for at the same time. More are left to the handler.
 const QUEUES: usize = 16;
+/// Queues of a process with a budget of n frames: n / 512, clamped to 1..=16. Their buffers take a 64th of it.
+const FRAMES_PER_QUEUE: u32 = 512;
 /// How long to poll: longer than flash takes as a rule. Then the thread sleeps.
 const POLL_NS: i64 = 200_000;
 /// Looks at the queue between two offers of the processor to others.
@@ -29,6 +31,7 @@ const LOOKS: u32 = 128;
 pub(crate) struct DemandQueues {
     slots: [Slot; QUEUES],
     opened: AtomicU32,
+    most: u32,
     /// A thread found no free one.
     wanted: AtomicBool,
     without_ring: bool,
@@ -54,8 +57,10 @@ pub(crate) struct DemandQueue<'a> {
 }
 
 impl DemandQueues {
-    pub(crate) fn new(without_ring: bool) -> Self {
+    /// Queues for a process of a run with so many frames.
+    pub(crate) fn new(without_ring: bool, budget_frames: u32) -> Self {
         Self {
+            most: (budget_frames / FRAMES_PER_QUEUE).clamp(1, QUEUES as u32),
             slots: [const {
                 Slot {
                     taken: AtomicBool::new(true),
@@ -90,18 +95,19 @@ impl DemandQueues {
 
     /// Whether there can be more queues.
     pub(crate) fn has_room(&self) -> bool {
-        (self.opened.load(Ordering::Relaxed) as usize) < QUEUES
+        self.opened.load(Ordering::Relaxed) < self.most
     }
 
-    /// Opens one more queue if there were too few. Called by one thread only.
-    pub(crate) fn open_wanted(&self) {
-        if !self.wanted.swap(false, Ordering::Relaxed) {
-            return;
-        }
+    /// Whether there were too few queues, and there can be more.
+    pub(crate) fn wants_more(&self) -> bool {
+        self.wanted.load(Ordering::Relaxed) && self.has_room()
+    }
+
+    /// Opens one more queue. Called by one thread only, if there can be more.
+    pub(crate) fn open(&self) {
+        self.wanted.store(false, Ordering::Relaxed);
         let index = self.opened.load(Ordering::Relaxed);
-        let Some(slot) = self.slots.get(index as usize) else {
-            return;
-        };
+        let slot = &self.slots[index as usize];
         let Ok(buffer) = map::own(PAGES_MAX as usize * PAGE_SIZE) else {
             return;
         };
