@@ -338,7 +338,12 @@ def main():
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, end)
     base = options.work or os.environ.get("TMPDIR") or "/var/tmp"
-    folder = Path(tempfile.mkdtemp(prefix="soak-", dir=base))
+    try:
+        Path(base).mkdir(parents=True, exist_ok=True)
+        folder = Path(tempfile.mkdtemp(prefix="soak-", dir=base))
+    except OSError as error:
+        print(f"soak: --work {base}: {error.strerror}: name a folder that can be written", file=sys.stderr)
+        return 2
     try:
         campaign = Campaign(options, folder, stop)
         begun = len(campaign.state.records)

@@ -331,6 +331,12 @@ impl<C: ClusterSource> Engine<C> {
         self.swap.slots_used()
     }
 
+    /// Slots that failed and are not used any more.
+    #[must_use]
+    pub fn slots_bad(&self) -> u32 {
+        self.swap.slots_bad()
+    }
+
     /// Slots there are.
     #[must_use]
     pub fn slots(&self) -> u32 {

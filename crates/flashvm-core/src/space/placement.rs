@@ -153,9 +153,10 @@ impl<K> Placement<K> {
         self.progress
     }
 
-    /// A flash action was begun: that counts as progress.
-    pub fn advanced(&mut self) {
-        self.progress += 1;
+    /// A flash action is about to be begun. That counts as progress, but for a scan: what comes of it may
+    /// be nothing, again and again, when the store is full.
+    pub fn begun(&mut self, action: &Action) {
+        self.progress += u64::from(!matches!(action, Action::Scan { .. }));
     }
 
     /// Moves that the kernel had carried out and reported as impossible ([`Stop::Exists`]).

@@ -327,6 +327,14 @@ impl Process {
         }
     }
 
+    /// Slots of the store have gone bad that this process holds: the room of as many pages is gone, and
+    /// counts as committed, also beyond what there is.
+    pub fn lose_room(&self, pages: u64) {
+        let header = self.region().header();
+        header.committed.fetch_add(pages, Ordering::Relaxed);
+        self.seat().committed.fetch_add(pages, Ordering::Relaxed);
+    }
+
     /// Sees to it that the store has space on its disk for the first `slots` slots. False if the disk
     /// has none.
     pub(super) fn back(&self, slots: u32) -> bool {

@@ -30,14 +30,12 @@ struct Writes {
 }
 
 struct Write {
-    slot: SlotId,
     pages: Vec<PageId>,
     buffer: Option<usize>,
 }
 
 /// Buffers for the contents of pages that stay where the program can change them.
 struct Bounce {
-    base: usize,
     free: Vec<usize>,
 }
 
@@ -97,7 +95,7 @@ impl Pager {
             if core.freeze == Freeze::Quiescing && core.is_quiet() {
                 self.changed.notify_all();
             }
-            stuck = match core.engine.stalled() && core.open == 0 {
+            stuck = match core.engine.stalled() && core.open == core.scans {
                 true if stuck.1 == core.placement.progress() => (stuck.0 + 1, stuck.1),
                 _ => (0, core.placement.progress()),
             };
@@ -158,7 +156,7 @@ impl Pager {
             let open = || {
                 let base = map::own(run * WRITES_MAX)?;
                 let free = (0..WRITES_MAX).map(|i| base + i * run).collect();
-                Ok(Bounce { base, free })
+                Ok(Bounce { free })
             };
             open().unwrap_or_else(|e: rustix::io::Errno| self.die(&format!("bounce buffers: {e}")))
         });
@@ -212,14 +210,7 @@ impl Pager {
                 index += 1;
             }
         }
-        writes.in_flight.insert(
-            io,
-            Write {
-                slot,
-                pages,
-                buffer,
-            },
-        );
+        writes.in_flight.insert(io, Write { pages, buffer });
         let request = Request::Write {
             tag: u64::from(io.0),
             offset: FlashStore::offset(slot),
@@ -232,9 +223,7 @@ impl Pager {
     fn write_ended(&self, core: &mut Core, writes: &mut Writes, completion: Completion) {
         let io = IoId(completion.tag as u32);
         let write = writes.in_flight.remove(&io).expect("a write in flight");
-        debug_assert!(self.store.file() >= 0 && write.slot.0 < u32::MAX);
         if let (Some(buffer), Some(bounce)) = (write.buffer, &mut writes.bounce) {
-            debug_assert!(buffer >= bounce.base);
             bounce.free.push(buffer);
         }
         let mut failed = 0;
@@ -252,6 +241,13 @@ impl Pager {
         self.die(&if engine.store_full() && self.control.disk_was_full() {
             "the flash store is full, and so is its disk: make room there, or name another --flash"
                 .to_owned()
+        } else if engine.store_full() && engine.slots_bad() > 0 {
+            format!(
+                "the flash store is full: {} of its slots hold pages of this process, and writes to {} have \
+                 failed: see the device's log, and give the run another --flash",
+                engine.slots_used(),
+                engine.slots_bad()
+            )
         } else if engine.store_full() {
             format!(
                 "the flash store is full: {} of its slots hold pages of this process, and what is \

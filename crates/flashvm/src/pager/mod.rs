@@ -173,6 +173,8 @@ struct Core {
     limit: u32,
     /// Frames of the process that Chameleon's heap has.
     lent: u32,
+    /// Slots of this process' that count as lost room.
+    slots_bad: u32,
     /// Pages set aside for the buffers of demand queues, opened or about to be.
     queue_pages: u32,
     /// When the other processes were last asked for frames.
@@ -181,6 +183,8 @@ struct Core {
     handling: bool,
     /// Flash actions that the engine has not had its answer to.
     open: u32,
+    /// Scans among them. They take no time to speak of.
+    scans: u32,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -312,10 +316,12 @@ pub fn start(inheritance: Inheritance) -> Result<&'static Pager, Error> {
         tracer,
         limit: 0,
         lent: 0,
+        slots_bad: 0,
         queue_pages: 0,
         pressed: Nanos(0),
         handling: false,
         open: 0,
+        scans: 0,
     };
     let small = settings.chameleon.map(|_| control.budget_frames());
     let file_bytes = file_limit::needed(&store, settings.flash_bytes, small);
@@ -508,6 +514,7 @@ impl Pager {
             | Event::Discarded { .. } = event
             {
                 core.open -= 1;
+                core.scans -= u32::from(matches!(event, Event::Scanned { .. }));
             }
             let mut actions = std::mem::take(&mut core.actions);
             actions.clear();
@@ -540,7 +547,8 @@ impl Pager {
                 rest = behind;
                 if action.is_flash() {
                     core.open += 1;
-                    core.placement.advanced();
+                    core.scans += u32::from(matches!(action, Action::Scan { .. }));
+                    core.placement.begun(action);
                     match action {
                         Action::Read { .. } => core.to_read.push_back(*action),
                         _ => core.to_clean.push_back(*action),
@@ -583,6 +591,11 @@ impl Pager {
         }
         self.process
             .set_used(core.engine.frames_in_use() + self.buffer_pages(core) + core.lent);
+        let slots_bad = core.engine.slots_bad();
+        if slots_bad > core.slots_bad {
+            self.process.lose_room((slots_bad - core.slots_bad).into());
+            core.slots_bad = slots_bad;
+        }
         let (stats, counters) = (self.process.stats(), core.engine.counters());
         stats.publish(counters);
         stats
