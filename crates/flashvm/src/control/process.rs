@@ -221,6 +221,16 @@ impl Process {
             .max(LIMIT_FRAMES_MIN)
     }
 
+    /// Whether another process could use more frames than it has.
+    #[must_use]
+    pub fn others_want(&self) -> bool {
+        self.control.seats_taken().any(|(index, seat)| {
+            index != self.index
+                && State::of(seat.state.load(Ordering::Relaxed)) == State::Live
+                && seat.wanting.load(Ordering::Relaxed) != 0
+        })
+    }
+
     /// Frames of the budget that this process holds.
     #[must_use]
     pub fn granted(&self) -> u32 {

@@ -7,6 +7,7 @@ use proptest::prelude::*;
 use std::collections::BTreeSet;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 const MIB: u64 = 1 << 20;
@@ -64,6 +65,61 @@ fn op() -> impl Strategy<Value = Op> {
         4 => (who.clone(), 0_u32..600, any::<bool>()).prop_map(|(p, n, w)| Op::Use(p, n, w)),
         1 => who.prop_map(Op::Exec),
     ]
+}
+
+proptest! {
+    /// Processes take frames and give them back: what they hold is the budget at most, apart from the least
+    /// that each process gets, and whatever goes beyond is counted.
+    #[test]
+    fn grants_stay_within_the_budget(
+        processes in 1_usize..24,
+        steps in prop::collection::vec((0_usize..24, 0_u32..1500, any::<bool>()), 1..150),
+    ) {
+        let control = control(4 * MIB, 4 * MIB);
+        let budget = control.budget_frames();
+        let live: Vec<Process> = (1..=processes as u32)
+            .map(|pid| control.register(1_000_000 + pid, "test").unwrap())
+            .collect();
+        let mut held = vec![0; processes];
+        for (who, frames, grow) in steps {
+            let (process, held) = (&live[who % processes], &mut held[who % processes]);
+            let before = *held;
+            if grow {
+                *held = process.grow(frames);
+                prop_assert!(*held >= before && *held <= before.max(frames));
+                prop_assert!(*held >= frames.min(LIMIT_FRAMES_MIN));
+            } else {
+                process.shrink(frames);
+                *held = before.min(frames);
+            }
+            prop_assert_eq!(process.granted(), *held);
+        }
+        let sum: u32 = held.iter().sum();
+        let least: u32 = held.iter().map(|&held| held.min(LIMIT_FRAMES_MIN)).sum();
+        prop_assert!(sum <= budget + least, "{sum} of {budget}");
+        let overruns: u64 = live
+            .iter()
+            .map(|process| process.stats().budget_overruns.load(Ordering::Relaxed))
+            .sum();
+        prop_assert!(sum <= budget || overruns > 0, "{sum} of {budget}, and nobody counted it");
+    }
+}
+
+#[test]
+fn more_in_use_than_held_is_counted() {
+    let control = control(4 * MIB, 4 * MIB);
+    let process = control.register(1_000_001, "test").unwrap();
+    let overruns = || process.stats().budget_overruns.load(Ordering::Relaxed);
+    let held = process.grow(100);
+    process.set_used(held);
+    assert_eq!(overruns(), 0);
+    process.set_used(held + 1);
+    assert_eq!(overruns(), 1);
+    process.set_used(held + 1);
+    assert_eq!(overruns(), 1, "once, until it grows again");
+    process.set_wanting(true);
+    let other = control.register(1_000_002, "other").unwrap();
+    assert!(other.others_want() && !process.others_want());
 }
 
 /// The documented limit, computed from the model.

@@ -71,6 +71,8 @@ const BASE_ALIGN: usize = 1 << 30;
 const BUFFER_SHARE: u32 = 32;
 const BUFFER_WORDS_MAX: u32 = 64;
 
+/// A process is small with fewer frames than so many times its read buffers would take.
+const SMALL_PROCESS: u32 = 4;
 /// Frames that a process asks for at least when it asks for more.
 const GRANT_STEP: u32 = 64;
 /// Frames beyond those in use that a process keeps when others ask for some.
@@ -614,9 +616,14 @@ impl Pager {
         core.buffers.as_ref().map_or(0, ReadBuffers::pages) + self.demand.pages()
     }
 
-    /// Frames for buffers, counted before there are any: a page is never refused for want of one.
+    /// Frames for buffers, counted before there are any: a page is never refused for want of one. A
+    /// small process with nothing on flash needs none: its share would belong to nobody.
     fn buffers_reserved(&self, core: &Core) -> u32 {
-        self.buffer_words() * ReadBuffers::RUN + core.queue_pages
+        let pages = self.buffer_words() * ReadBuffers::RUN;
+        let may_read = core.engine.slots_used() > 0
+            || core.engine.frames_in_use() > pages * SMALL_PROCESS
+            || core.lent > 0;
+        core.queue_pages + if may_read { pages } else { 0 }
     }
 
     /// Whether a demand queue is to be opened now: threads want one, and the budget has room for its
@@ -667,7 +674,12 @@ impl Pager {
             self.process.shrink(share.max(in_use));
             share
         } else {
-            let step = (held / 2).max(GRANT_STEP);
+            // What it takes beyond its use, others cannot have.
+            let step = if self.process.others_want() {
+                GRANT_STEP
+            } else {
+                (held / 2).max(GRANT_STEP)
+            };
             let wanted = (held + step).min(share);
             if in_use + step / 2 <= held || wanted == held {
                 self.process.set_wanting(false);
