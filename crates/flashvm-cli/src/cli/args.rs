@@ -286,7 +286,7 @@ pub(crate) struct TestOptions {
     /// Do as where io_uring is blocked
     #[arg(long, hide = true)]
     pub(crate) no_uring: bool,
-    /// Check every invariant after every event: slow
+    /// Check all invariants again and again: slow
     #[arg(long, hide = true)]
     pub(crate) check: bool,
     /// Most mappings that small pages may take

@@ -149,7 +149,7 @@ fn fork() {
     torture("fork", "fork", &[]);
 }
 
-/// After every event each page is where the engine has it. That takes time, so there is little data.
+/// Each page is where the engine has it. To look takes time, so there is little data.
 #[test]
 fn checked() {
     const TEST: &str = "checked";
@@ -171,7 +171,7 @@ fn checked() {
                 "--seed",
                 "1",
             ];
-            let options = [&["--ram", "3M", "--flash-size", "512M", "--check"], options].concat();
+            let options = [&["--ram", "4M", "--flash-size", "64M", "--check"], options].concat();
             flashvm_run(&test, &options, &program, Duration::from_secs(240)).expect_success(&test);
         }
     }

@@ -1,11 +1,14 @@
 //! The invariants, checked in full: for tests, as it walks every page that is present.
+//!
+//! No hash tables: std's take their seed from thread-local storage, which may be managed memory when a
+//! live pager checks.
 
 use super::Engine;
 use crate::clusters::ClusterSource;
 use crate::ids::PageId;
 use crate::io::IoKind;
 use crate::page::{Flag, PageState};
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 
 impl<C: ClusterSource> Engine<C> {
     /// Checks every invariant of pages, slots, frames and requests against each other.
@@ -15,7 +18,7 @@ impl<C: ClusterSource> Engine<C> {
     pub fn check(&self) {
         self.swap.check();
         let flights = self.flights();
-        let mut slots = HashMap::new();
+        let mut slots = BTreeMap::new();
         let (mut frames, mut standby, mut condemned) = (0, 0, 0);
         for page in self.present_pages() {
             let state = self.table.state(page);
@@ -49,7 +52,7 @@ impl<C: ClusterSource> Engine<C> {
         assert_eq!(frames, self.frames, "frames miscounted");
         assert_eq!(standby, self.standby.len(), "standby miscounted");
         assert_eq!(condemned, self.condemned.len(), "condemned miscounted");
-        let waiting: HashSet<PageId> = self.pending.iter().map(|parked| parked.page).collect();
+        let waiting: BTreeSet<PageId> = self.pending.iter().map(|parked| parked.page).collect();
         assert_eq!(waiting.len(), self.pending.len(), "a page waits twice");
         for &page in &waiting {
             assert!(
@@ -59,8 +62,8 @@ impl<C: ClusterSource> Engine<C> {
         }
     }
 
-    fn flights(&self) -> HashMap<PageId, IoKind> {
-        let mut flights = HashMap::new();
+    fn flights(&self) -> BTreeMap<PageId, IoKind> {
+        let mut flights = BTreeMap::new();
         let (mut requests, mut pages) = (0, 0);
         for io in self.ios.iter() {
             let kind = io.kind.expect("only requests in flight are listed");

@@ -62,7 +62,7 @@ pub struct RunSettings {
     pub no_move: bool,
     /// Do without io_uring: where it is blocked, on a device model, and for tests.
     pub no_uring: bool,
-    /// Check every invariant after every event: slow, for tests.
+    /// Check all invariants again and again: slow, for tests.
     pub check: bool,
 }
 

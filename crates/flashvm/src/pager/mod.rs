@@ -71,6 +71,10 @@ const BASE_ALIGN: usize = 1 << 30;
 const BUFFER_SHARE: u32 = 32;
 const BUFFER_WORDS_MAX: u32 = 64;
 
+/// With `--check`: every so many events all pages are looked up in the kernel's page table, and all
+/// columns of the engine are checked against each other.
+const CHECK_PLACES_EVERY: u32 = 32;
+const CHECK_ENGINE_EVERY: u32 = 1024;
 /// A process is small with fewer frames than so many times its read buffers would take.
 const SMALL_PROCESS: u32 = 4;
 /// Frames that a process asks for at least when it asks for more.
@@ -175,6 +179,8 @@ struct Core {
     limit: u32,
     /// Frames of the process that Chameleon's heap has.
     lent: u32,
+    /// Times that something was to be checked.
+    checks: u32,
     /// Slots of this process' that count as lost room.
     slots_bad: u32,
     /// Pages set aside for the buffers of demand queues, opened or about to be.
@@ -318,6 +324,7 @@ pub fn start(inheritance: Inheritance) -> Result<&'static Pager, Error> {
         tracer,
         limit: 0,
         lent: 0,
+        checks: 0,
         slots_bad: 0,
         queue_pages: 0,
         pressed: Nanos(0),
@@ -563,11 +570,21 @@ impl Pager {
             core.actions = actions;
         }
         if self.settings.check {
-            core.engine.check();
+            self.check(core);
+        }
+    }
+
+    /// Compares every page with where the engine has it, and now and then all that the engine knows.
+    fn check(&self, core: &mut Core) {
+        core.checks += 1;
+        if core.checks.is_multiple_of(CHECK_PLACES_EVERY) {
             self.with_space(core, |placement, host| {
                 let engine = host.engine;
                 placement.check(host, engine.present_pages());
             });
+        }
+        if core.checks.is_multiple_of(CHECK_ENGINE_EVERY) {
+            core.engine.check();
         }
     }
 
