@@ -404,7 +404,7 @@ impl Pager {
         let old = PAGER.load(Ordering::Acquire);
         // SAFETY: the child has one thread, this one. The parent's structure is never used or
         // dropped again in this process: what is taken over is moved out of it here, once.
-        let old = unsafe { std::ptr::read(old) };
+        let mut old = unsafe { std::ptr::read(old) };
         thread::forget_all();
         let seat = old.seat_for_child();
         if let Err(error) = old.rebuild() {
@@ -412,9 +412,10 @@ impl Pager {
         }
     }
 
-    /// The seat that the parent has prepared for its child.
-    fn seat_for_child(&self) -> Option<Process> {
-        let core = self.core.lock();
+    /// The seat that the parent has prepared for its child. Not by the lock: the parent's handler may have
+    /// had it at the moment of the fork, and is not here to give it back.
+    fn seat_for_child(&mut self) -> Option<Process> {
+        let core = self.core.get_mut();
         core.fork.as_ref()?.seat.as_ref().ok().copied()
     }
 
