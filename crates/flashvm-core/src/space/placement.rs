@@ -331,8 +331,8 @@ impl<K> Placement<K> {
         }
     }
 
-    /// A missing page was touched that the engine has as mapped: the program dropped it in a way
-    /// that is not reported (`MADV_FREE`), and it reads as zeros. Whether that is so.
+    /// A missing page was touched that the engine has as mapped: one thread gave it up while another
+    /// touched it, so it reads as zeros. Returns whether the engine has it as mapped.
     pub fn resolve_spurious<S, E>(&mut self, host: &mut Host<'_, S, E>, page: PageId) -> bool
     where
         S: AddressSpace<Kept = K>,
@@ -779,8 +779,8 @@ impl<K> Placement<K> {
         moved
     }
 
-    /// A page that was to leave the region has been dropped in a way that is not reported: it reads as
-    /// zeros. Whether they are in the shadow now.
+    /// A page that was to leave the region is gone: it was given up while another thread touched it.
+    /// Puts zeros into the shadow in its stead. Returns whether they are there.
     fn zero_shadow<S, E>(&mut self, host: &mut Host<'_, S, E>, page: PageId) -> bool
     where
         S: AddressSpace<Kept = K>,
