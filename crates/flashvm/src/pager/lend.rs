@@ -2,6 +2,8 @@
 //!
 //! Heap and page pager can each have half of the process' frames, and beyond that what the other does not
 //! use. When the page pager is short, the heap is told how many it may keep, and gives back the others.
+//! When the heap has less than its half, it claims frames; the page pager reclaims them, and the heap gets
+//! them when it asks again. Only free frames change hands.
 
 use super::{Core, Pager};
 use crate::chameleon::Chameleon;
@@ -76,7 +78,7 @@ impl Pager {
         self.process.uncommit(pages);
     }
 
-    /// Lends the heap up to so many frames more. How many.
+    /// Lends the heap up to so many free frames more. Returns how many. What is lacking is reclaimed.
     pub(crate) fn lend_frames(&self, more: u32) -> u32 {
         let mut core = self.lock();
         let buffers = self.buffers_reserved(&core);
@@ -85,9 +87,15 @@ impl Pager {
         let wanted = (in_use + more + SPARE).min(share);
         let granted = self.process.grow(wanted.max(self.process.granted()));
         let most = Self::heap_share(&core, granted.min(share).saturating_sub(buffers));
-        let got = most.saturating_sub(core.lent).min(more);
+        let due = most.saturating_sub(core.lent).min(more);
+        let got = granted.saturating_sub(in_use).min(due);
         core.lent += got;
+        core.claimed = due - got;
         self.hand_over(&mut core, false);
+        if self.is_alone() {
+            // Nobody else reclaims what is claimed.
+            drop(self.work(core));
+        }
         got
     }
 
@@ -95,6 +103,7 @@ impl Pager {
     pub(crate) fn take_back_frames(&self, frames: u32) {
         let mut core = self.lock();
         core.lent -= frames;
+        core.claimed = 0;
         self.hand_over(&mut core, false);
     }
 

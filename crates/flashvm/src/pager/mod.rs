@@ -179,6 +179,8 @@ struct Core {
     limit: u32,
     /// Frames of the process that Chameleon's heap has.
     lent: u32,
+    /// Frames that it is to have once they are free.
+    claimed: u32,
     /// Times that something was to be checked.
     checks: u32,
     /// Slots of this process' that count as lost room.
@@ -324,6 +326,7 @@ pub fn start(inheritance: Inheritance) -> Result<&'static Pager, Error> {
         tracer,
         limit: 0,
         lent: 0,
+        claimed: 0,
         checks: 0,
         slots_bad: 0,
         queue_pages: 0,
@@ -714,7 +717,7 @@ impl Pager {
         };
         self.tell_heap(core, limit.saturating_sub(buffers));
         let frames = limit
-            .saturating_sub(buffers + core.lent)
+            .saturating_sub(buffers + core.lent + core.claimed)
             .max(crate::control::LIMIT_FRAMES_MIN / 2);
         if frames != core.limit {
             core.limit = frames;
