@@ -299,12 +299,10 @@ class Runner:
             most = max(part["resident_pages_max"] for part in parts)
             counted = {"share_counted": round(most / pages, 4), "pages_out": parts[0]["pages_out"],
                        "pages_in": parts[0]["pages_in"], "major": parts[0]["faults"]["major"]}
-            # Frames shared after a fork count for each process that has them: there the samples decide.
-            alone = len(totals["processes"]) == 1
-            if alone and most > pages + self.slack_pages:
+            if most > pages + self.slack_pages:
                 problems.append(("over budget", f"{most:,} pages resident of {pages:,}"))
             overruns = max(part.get("budget_overruns", 0) for part in parts)
-            if alone and overruns:
+            if overruns:
                 problems.append(("over budget", f"{overruns} overruns counted"))
             errors = [name for name in ("read_errors", "write_errors", "slots_bad") if parts[0].get(name)]
             if errors and not plan.injects():

@@ -115,8 +115,11 @@ pub enum Event {
     },
     /// How many frames this engine may use from now on.
     Limit {
-        /// Frames.
+        /// Frames of its own.
         frames: u32,
+        /// Pages that may share frames with other processes. Each page beyond counts as a frame of its own.
+        #[serde(default = "no_limit")]
+        shared: u32,
     },
     /// How much is used of what may be written at once under a [`crate::WriteLimit`]: sampling and
     /// clustering adapt to it.
@@ -126,8 +129,16 @@ pub enum Event {
     },
     /// The background executor has time: reclaim one batch ahead of need.
     Reclaim,
-    /// The process forked: every slot in use is now shared with the other side.
+    /// The process forked: every slot and every frame in use is now shared with the other side. The
+    /// executor has write-protected every mapped page.
     Forked,
+    /// Nobody shares the frames of these pages any more: they are this process' own. The protection stays.
+    Owned {
+        /// First page.
+        first: PageId,
+        /// Pages.
+        count: u32,
+    },
     /// Time has passed [`crate::Engine::deadline`].
     Tick,
 }
@@ -214,6 +225,14 @@ pub enum Action {
         /// The page.
         page: PageId,
     },
+    /// Give up the frames that these pages shared with other processes: each page has a frame of its own now,
+    /// or none. It is carried out after the memory actions before it.
+    Unshare {
+        /// First page.
+        first: PageId,
+        /// Pages.
+        count: u32,
+    },
     /// Read contiguous slots into a buffer: `count` pages, those of `io`, in order.
     Read {
         /// The request.
@@ -249,6 +268,10 @@ pub enum Action {
         /// Slots of all ranges.
         slots: u32,
     },
+}
+
+fn no_limit() -> u32 {
+    u32::MAX
 }
 
 impl Action {

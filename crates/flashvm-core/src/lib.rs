@@ -73,7 +73,7 @@ mod write_limit;
 pub use clusters::{ClusterSource, LocalClusters};
 pub use counters::Counters;
 pub use discard::{Discard, DiscardKind};
-pub use engine::Engine;
+pub use engine::{Engine, TRANSIT_PAGES_MAX};
 pub use event::{Access, Action, Advice, Event, Place};
 pub use ids::{ClusterId, IoId, Nanos, PAGE_SIZE, PageId, RUN_PAGES_MAX, SlotId};
 pub use page::PageState;

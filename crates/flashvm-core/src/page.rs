@@ -99,6 +99,24 @@ impl PageState {
         )
     }
 
+    /// Does the page hold a frame, with no request on it in flight?
+    #[must_use]
+    pub fn is_resident(self) -> bool {
+        matches!(
+            self,
+            Self::Mapped | Self::Shadowed | Self::Leaving | Self::Condemned | Self::Standby
+        )
+    }
+
+    /// Is the page on its way out, or on standby?
+    #[must_use]
+    pub fn is_leaving(self) -> bool {
+        matches!(
+            self,
+            Self::Leaving | Self::Condemned | Self::Scanning | Self::Writing | Self::Standby
+        )
+    }
+
     /// Is a request on this page in flight?
     #[must_use]
     pub fn is_in_flight(self) -> bool {
@@ -117,7 +135,7 @@ impl PageState {
 
 /// One bit a page: what is true of it beside its state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
+#[repr(u16)]
 pub(crate) enum Flag {
     /// In RAM, and what is on flash (if anything) is not its contents.
     Dirty = 1,
@@ -136,6 +154,9 @@ pub(crate) enum Flag {
     ToShadow = 1 << 6,
     /// A fault on it waits in the engine.
     Parked = 1 << 7,
+    /// Shares its frame with another process since a fork. Of a page that is `Overtaken` or `Doomed`: its
+    /// copy in the shadow does.
+    Shared = 1 << 8,
 }
 
 const BLOCK_SHIFT: u32 = 10;
@@ -143,7 +164,7 @@ const BLOCK_SHIFT: u32 = 10;
 /// The columns.
 pub(crate) struct PageTable {
     states: Vec<u8>,
-    flags: Vec<u8>,
+    flags: Vec<u16>,
     /// Slot + 1; 0 is none.
     slots: Vec<u32>,
     /// Pages that are not absent, by block of `1 << BLOCK_SHIFT`.
@@ -195,11 +216,11 @@ impl PageTable {
     }
 
     pub(crate) fn has(&self, page: PageId, flag: Flag) -> bool {
-        self.flags[page.0 as usize] & flag as u8 != 0
+        self.flags[page.0 as usize] & flag as u16 != 0
     }
 
     pub(crate) fn set(&mut self, page: PageId, flag: Flag) {
-        self.flags[page.0 as usize] |= flag as u8;
+        self.flags[page.0 as usize] |= flag as u16;
     }
 
     pub(crate) fn put(&mut self, page: PageId, flag: Flag, on: bool) {
@@ -211,7 +232,7 @@ impl PageTable {
     }
 
     pub(crate) fn clear(&mut self, page: PageId, flag: Flag) {
-        self.flags[page.0 as usize] &= !(flag as u8);
+        self.flags[page.0 as usize] &= !(flag as u16);
     }
 
     /// Clears a flag and says whether it was set.
@@ -223,7 +244,7 @@ impl PageTable {
 
     /// Forgets everything said of a page's stay in RAM, except that a fault on it is parked.
     pub(crate) fn reset_flags(&mut self, page: PageId) {
-        self.flags[page.0 as usize] &= Flag::Parked as u8;
+        self.flags[page.0 as usize] &= Flag::Parked as u16;
     }
 
     pub(crate) fn slot(&self, page: PageId) -> Option<SlotId> {

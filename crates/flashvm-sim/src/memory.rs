@@ -3,8 +3,9 @@
 //! Every action is checked against what a kernel would allow, more strictly: to map over a page
 //! that is there, to move one that is not, to drop what does not exist is a panic.
 
-use flashvm_core::PageId;
+use flashvm_core::{PageId, Place};
 use std::collections::HashMap;
+use std::sync::Arc;
 
 /// The contents of a page; 0 is a page of zeros.
 pub type Version = u64;
@@ -18,11 +19,14 @@ pub struct Mapped {
     pub protected: bool,
 }
 
-/// The memory of the model.
+/// A frame. After a fork each process has a clone of it.
+type Frame = Arc<()>;
+
+/// The memory of the model. A clone is what a forked child has: it shares all frames.
 #[derive(Clone, Default)]
 pub struct Memory {
-    region: HashMap<PageId, Mapped>,
-    shadow: HashMap<PageId, Version>,
+    region: HashMap<PageId, (Mapped, Frame)>,
+    shadow: HashMap<PageId, (Version, Frame)>,
     poisoned: HashMap<PageId, ()>,
 }
 
@@ -30,13 +34,43 @@ impl Memory {
     /// What the program sees at a page without a fault.
     #[must_use]
     pub fn mapped(&self, page: PageId) -> Option<Mapped> {
-        self.region.get(&page).copied()
+        self.region.get(&page).map(|&(mapped, _)| mapped)
     }
 
     /// Whether every touch of the page fails.
     #[must_use]
     pub fn is_poisoned(&self, page: PageId) -> bool {
         self.poisoned.contains_key(&page)
+    }
+
+    /// Whether a page shares a frame with another process.
+    #[must_use]
+    pub fn shares(&self, place: Place, page: PageId) -> bool {
+        let frame = match place {
+            Place::Region => self.region.get(&page).map(|(_, frame)| frame),
+            Place::Shadow => self.shadow.get(&page).map(|(_, frame)| frame),
+        };
+        frame.is_some_and(|frame| Arc::strong_count(frame) > 1)
+    }
+
+    /// The same, wherever the page is.
+    #[must_use]
+    pub fn is_shared(&self, page: PageId) -> bool {
+        self.shares(Place::Region, page) || self.shares(Place::Shadow, page)
+    }
+
+    /// Gives a page in the region a frame of its own.
+    pub fn unshare(&mut self, page: PageId) {
+        if let Some((_, frame)) = self.region.get_mut(&page) {
+            *frame = Frame::default();
+        }
+    }
+
+    /// Write-protects every page in the region, as before a fork.
+    pub fn protect_all(&mut self) {
+        for (mapped, _) in self.region.values_mut() {
+            mapped.protected = true;
+        }
     }
 
     /// Frames in use.
@@ -47,11 +81,12 @@ impl Memory {
 
     /// The program stores into a mapped page.
     pub fn store(&mut self, page: PageId, version: Version) {
-        let mapped = self
+        let (mapped, frame) = self
             .region
             .get_mut(&page)
             .expect("stores need a mapped page");
         assert!(!mapped.protected, "{page:?} is protected");
+        assert_eq!(Arc::strong_count(frame), 1, "{page:?} is shared");
         mapped.version = version;
     }
 
@@ -62,22 +97,26 @@ impl Memory {
             "{page:?} is in the shadow"
         );
         assert!(!self.is_poisoned(page), "{page:?} is poisoned");
-        let old = self.region.insert(page, Mapped { version, protected });
+        self.map_frame(page, Mapped { version, protected }, Frame::default());
+    }
+
+    fn map_frame(&mut self, page: PageId, mapped: Mapped, frame: Frame) {
+        let old = self.region.insert(page, (mapped, frame));
         assert_eq!(old, None, "{page:?} mapped over a page");
     }
 
     /// Maps a page that is nowhere in RAM into the shadow.
     pub fn map_shadow(&mut self, page: PageId, version: Version) {
         assert!(!self.region.contains_key(&page), "{page:?} is mapped");
-        let old = self.shadow.insert(page, version);
+        let old = self.shadow.insert(page, (version, Frame::default()));
         assert_eq!(old, None, "{page:?} put over a page in the shadow");
     }
 
     /// Moves a page into the shadow.
     pub fn shadow(&mut self, page: PageId) {
         let mapped = self.region.remove(&page);
-        let mapped = mapped.unwrap_or_else(|| panic!("{page:?} moved but not mapped"));
-        let old = self.shadow.insert(page, mapped.version);
+        let (mapped, frame) = mapped.unwrap_or_else(|| panic!("{page:?} moved but not mapped"));
+        let old = self.shadow.insert(page, (mapped.version, frame));
         assert_eq!(old, None, "{page:?} moved over a page in the shadow");
     }
 
@@ -86,28 +125,30 @@ impl Memory {
         let mapped = self.region.get_mut(&page);
         mapped
             .unwrap_or_else(|| panic!("{page:?} protected but not mapped"))
+            .0
             .protected = true;
     }
 
     /// Moves a page back.
     pub fn restore(&mut self, page: PageId) {
-        let version = self.shadow.remove(&page);
-        let version = version.unwrap_or_else(|| panic!("{page:?} is not in the shadow"));
-        self.map(page, version, false);
+        let moved = self.shadow.remove(&page);
+        let (version, frame) = moved.unwrap_or_else(|| panic!("{page:?} is not in the shadow"));
+        let protected = false;
+        self.map_frame(page, Mapped { version, protected }, frame);
     }
 
     /// Copies a page back.
     pub fn restore_copy(&mut self, page: PageId, protected: bool) {
         let version = self.in_shadow(page);
-        let old = self.region.insert(page, Mapped { version, protected });
-        assert_eq!(old, None, "{page:?} restored over a page");
+        self.map_frame(page, Mapped { version, protected }, Frame::default());
     }
 
     /// What is in the shadow.
     #[must_use]
     pub fn in_shadow(&self, page: PageId) -> Version {
-        let version = self.shadow.get(&page);
-        *version.unwrap_or_else(|| panic!("{page:?} is not in the shadow"))
+        let held = self.shadow.get(&page);
+        held.unwrap_or_else(|| panic!("{page:?} is not in the shadow"))
+            .0
     }
 
     /// Whether a page is in the shadow.
@@ -138,11 +179,16 @@ impl Memory {
     pub fn relocate(&mut self, from: PageId, to: PageId) {
         assert!(!self.shadow.contains_key(&to), "{to:?} is in the way");
         self.give_up(to);
-        if let Some(mapped) = self.region.remove(&from) {
-            self.region.insert(to, mapped);
+        // The kernel does not move a shared page: it is copied.
+        let moved = |frame: Frame| match Arc::strong_count(&frame) {
+            1 => frame,
+            _ => Frame::default(),
+        };
+        if let Some((mapped, frame)) = self.region.remove(&from) {
+            self.region.insert(to, (mapped, moved(frame)));
         }
-        if let Some(version) = self.shadow.remove(&from) {
-            self.shadow.insert(to, version);
+        if let Some((version, frame)) = self.shadow.remove(&from) {
+            self.shadow.insert(to, (version, moved(frame)));
         }
         if self.poisoned.remove(&from).is_some() {
             self.poisoned.insert(to, ());
@@ -152,9 +198,13 @@ impl Memory {
     /// Makes a mapped page writable.
     pub fn unprotect(&mut self, page: PageId) {
         let mapped = self.region.get_mut(&page);
-        mapped
-            .unwrap_or_else(|| panic!("{page:?} unprotected but not mapped"))
-            .protected = false;
+        let (mapped, frame) =
+            mapped.unwrap_or_else(|| panic!("{page:?} unprotected but not mapped"));
+        mapped.protected = false;
+        // The store that follows makes the kernel copy what is shared.
+        if Arc::strong_count(frame) > 1 {
+            *frame = Frame::default();
+        }
     }
 
     /// Makes every touch of a page fail.

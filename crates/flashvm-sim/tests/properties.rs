@@ -148,7 +148,15 @@ fn run(
         let policy = sim.engine().settings().policy;
         assert!(
             frames <= limit,
-            "{policy}: {frames} frames at rest, of {limit}"
+            "{policy}: {frames} frames at rest, of {limit}: {:?}",
+            sim.engine()
+                .present_pages()
+                .map(|page| (
+                    page.0,
+                    sim.engine().page_state(page),
+                    sim.engine().is_shared(page)
+                ))
+                .collect::<Vec<_>>()
         );
     }
     for page in (0..pages).map(PageId) {
@@ -272,6 +280,9 @@ fn run_family(seed: u64) {
     };
     for _ in 0..50 + rng.below(150) {
         let at = rng.below(family.len() as u64) as usize;
+        if rng.below(20) == 0 {
+            family[at].own_what_nobody_shares();
+        }
         match rng.below(40) {
             0 if family.len() < 4 => {
                 let child = family[at].fork();
@@ -279,6 +290,7 @@ fn run_family(seed: u64) {
             }
             1 if family.len() > 1 => family.swap_remove(at).exit(),
             2 => family[at].discard(PageId(0), pages),
+            3 => family[at].limit(4 + rng.below_u32(40)),
             _ => {
                 let access = if rng.below(2) == 0 {
                     Access::Read

@@ -19,7 +19,8 @@ impl<C: ClusterSource> Engine<C> {
         self.swap.check();
         let flights = self.flights();
         let mut slots = BTreeMap::new();
-        let (mut frames, mut standby, mut condemned) = (0, 0, 0);
+        let (mut frames, mut shared, mut leaving) = (0, 0, 0);
+        let (mut standby, mut condemned) = (0, 0);
         for page in self.present_pages() {
             let state = self.table.state(page);
             let flight = flights.get(&page).copied();
@@ -33,7 +34,10 @@ impl<C: ClusterSource> Engine<C> {
                 }
                 _ => assert_eq!(flight, None, "{page:?} is {state:?}"),
             }
-            frames += self.frames_of(state, flight);
+            let shares = u32::from(self.table.has(page, Flag::Shared));
+            frames += self.frames_of(state, flight) - shares;
+            shared += shares;
+            leaving += shares * u32::from(state.is_leaving());
             standby += u32::from(state == PageState::Standby);
             condemned += u32::from(state == PageState::Condemned);
             self.check_contents(page, state);
@@ -50,6 +54,11 @@ impl<C: ClusterSource> Engine<C> {
         }
         assert_eq!(slots.len(), self.swap.slots_used() as usize, "slots lost");
         assert_eq!(frames, self.frames, "frames miscounted");
+        assert_eq!(shared, self.shared, "shared pages miscounted");
+        assert_eq!(
+            leaving, self.shared_leaving,
+            "shared pages on their way out miscounted"
+        );
         assert_eq!(standby, self.standby.len(), "standby miscounted");
         assert_eq!(condemned, self.condemned.len(), "condemned miscounted");
         let waiting: BTreeSet<PageId> = self.pending.iter().map(|parked| parked.page).collect();
@@ -117,7 +126,11 @@ impl<C: ClusterSource> Engine<C> {
             PageState::Standby => assert!(!dirty, "{page:?} stands by but is dirty"),
             PageState::Mapped => {
                 let protected = self.table.has(page, Flag::Protected);
-                assert!(dirty || protected, "{page:?} is clean but can be stored to");
+                let private = dirty && !self.table.has(page, Flag::Shared);
+                assert!(
+                    private || protected,
+                    "{page:?} is clean or shared, but can be stored to"
+                );
             }
             PageState::Shadowed | PageState::Leaving => {}
         }

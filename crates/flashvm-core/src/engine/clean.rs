@@ -87,7 +87,7 @@ impl<C: ClusterSource> Engine<C> {
     }
 
     fn spare(&mut self, page: PageId) {
-        self.table.set_state(page, PageState::Shadowed);
+        self.set_state(page, PageState::Shadowed);
         self.policy.touched(page, Access::Read);
     }
 
@@ -97,7 +97,7 @@ impl<C: ClusterSource> Engine<C> {
             let Some(page) = self.condemned.pop(&self.table) else {
                 break;
             };
-            self.table.set_state(page, PageState::Scanning);
+            self.set_state(page, PageState::Scanning);
             batch.push(page);
         }
         // Neighbours in the address space become neighbours on flash.
@@ -160,7 +160,7 @@ impl<C: ClusterSource> Engine<C> {
             return;
         }
         for &page in pages {
-            self.table.set_state(page, PageState::Writing);
+            self.set_state(page, PageState::Writing);
         }
         let io = self.ios.begin(IoKind::Write, slot, pages);
         let count = self.request_begun(pages);
@@ -199,17 +199,17 @@ impl<C: ClusterSource> Engine<C> {
     fn release_copy(&mut self, page: PageId) {
         let to = match self.table.state(page) {
             PageState::Overtaken => PageState::Mapped,
-            PageState::Doomed => {
-                self.table.reset_flags(page);
-                PageState::Absent
-            }
+            PageState::Doomed => PageState::Absent,
             state => panic!("page {} is {state:?} at the end of its request", page.0),
         };
-        self.table.set_state(page, to);
         if self.shadow {
             self.drops.push(page);
-            self.frames -= 1;
+            self.free_frame(page);
         }
+        if to == PageState::Absent {
+            self.table.reset_flags(page);
+        }
+        self.set_state(page, to);
     }
 
     pub(super) fn write_done(&mut self, id: IoId, failed: u64, actions: &mut Vec<Action>) {
@@ -257,7 +257,7 @@ impl<C: ClusterSource> Engine<C> {
         self.swap.mark_bad(slot, &mut self.clusters);
         match self.table.state(page) {
             PageState::Writing => {
-                self.table.set_state(page, PageState::Condemned);
+                self.set_state(page, PageState::Condemned);
                 self.condemned.push(page, &self.table);
             }
             PageState::Overtaken => {

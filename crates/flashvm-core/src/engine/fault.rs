@@ -114,13 +114,21 @@ impl<C: ClusterSource> Engine<C> {
                 self.join_read(page, access, actions);
                 Outcome::Served
             }
+            PageState::Mapped if access == Access::Write && self.table.has(page, Flag::Shared) => {
+                self.store_to_shared(page, actions)
+            }
             PageState::Mapped | PageState::Overtaken => {
                 self.counters.faults_spurious += 1;
                 actions.push(Action::Wake { page });
                 Outcome::Served
             }
             PageState::Doomed => Outcome::Busy,
-            PageState::Leaving => unreachable!("settled before any fault is served"),
+            // A store to a shared page waited, and this very event sends the page away: it is served when
+            // the move is known, at the next tick.
+            PageState::Leaving => Outcome::NoFrame,
+            _ if !self.shadow && access == Access::Write && self.table.has(page, Flag::Shared) => {
+                self.store_to_shared(page, actions)
+            }
             _ if !self.shadow => {
                 // Still in its region: only stores to it are stopped.
                 self.counters.faults_spurious += 1;
@@ -128,6 +136,17 @@ impl<C: ClusterSource> Engine<C> {
                 Outcome::Served
             }
             PageState::Shadowed | PageState::Condemned | PageState::Standby => {
+                if self.table.has(page, Flag::Shared) {
+                    if !self.take_frame(actions) {
+                        return Outcome::NoFrame;
+                    }
+                    if !self.table.state(page).is_in_shadow() {
+                        // It was dropped to make room.
+                        self.frames -= 1;
+                        return self.serve(page, access, actions);
+                    }
+                    self.unshare(page);
+                }
                 self.rescue(page, access, actions);
                 Outcome::Served
             }
@@ -207,7 +226,7 @@ impl<C: ClusterSource> Engine<C> {
             PageState::Standby => self.standby.forget(),
             _ => {}
         }
-        self.table.set_state(page, PageState::Mapped);
+        self.set_state(page, PageState::Mapped);
         self.policy.touched(page, access);
         let clean = !self.table.has(page, Flag::Dirty);
         if clean && access == Access::Read {
@@ -244,14 +263,50 @@ impl<C: ClusterSource> Engine<C> {
         let protect = self.table.state(page) == PageState::Writing && access == Access::Read;
         self.use_prefetched(page);
         self.table.put(page, Flag::Protected, protect);
-        self.table.set_state(page, PageState::Overtaken);
+        self.set_state(page, PageState::Overtaken);
         self.policy.touched(page, access);
         actions.push(Action::RestoreCopy { page, protect });
         Outcome::Served
     }
 
+    /// The program stores to a page that shares its frame: it gets a frame of its own.
+    fn store_to_shared(&mut self, page: PageId, actions: &mut Vec<Action>) -> Outcome {
+        if !self.take_frame(actions) {
+            return Outcome::NoFrame;
+        }
+        if !self.table.has(page, Flag::Shared) {
+            // It was on standby, still in its region, and dropped to make room: the store is tried again.
+            self.frames -= 1;
+            actions.push(Action::Wake { page });
+            return Outcome::Served;
+        }
+        self.unshare(page);
+        self.stored_to(page, actions);
+        Outcome::Served
+    }
+
     pub(super) fn write_protect_fault(&mut self, page: PageId, actions: &mut Vec<Action>) {
         self.counters.faults_write_protect += 1;
+        if self.table.has(page, Flag::Parked) {
+            return;
+        }
+        let in_region = !self.shadow || self.table.state(page) == PageState::Mapped;
+        if !in_region || !self.table.has(page, Flag::Shared) {
+            self.stored_to(page, actions);
+            return;
+        }
+        if let Outcome::NoFrame = self.store_to_shared(page, actions) {
+            self.counters.faults_stalled += 1;
+            self.park(page, Access::Write);
+            if !self.starved {
+                self.starved = true;
+                self.relieve(actions);
+            }
+        }
+    }
+
+    /// A store to a page was stopped by its protection, which is lifted now.
+    fn stored_to(&mut self, page: PageId, actions: &mut Vec<Action>) {
         let state = self.table.state(page);
         match state {
             PageState::Mapped | PageState::Overtaken => {
@@ -269,13 +324,13 @@ impl<C: ClusterSource> Engine<C> {
                 }
                 self.counters.faults_rescued += 1;
                 self.table.clear(page, Flag::Protected);
-                self.table.set_state(page, PageState::Mapped);
+                self.set_state(page, PageState::Mapped);
                 self.policy.touched(page, Access::Write);
             }
             PageState::Scanning | PageState::Writing if !self.shadow => {
                 self.counters.faults_rescued += 1;
                 self.table.clear(page, Flag::Protected);
-                self.table.set_state(page, PageState::Overtaken);
+                self.set_state(page, PageState::Overtaken);
                 self.policy.touched(page, Access::Write);
             }
             _ => {

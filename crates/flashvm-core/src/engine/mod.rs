@@ -16,6 +16,7 @@ mod fault;
 mod pagein;
 mod range;
 mod reclaim;
+mod share;
 
 use crate::clusters::ClusterSource;
 use crate::counters::Counters;
@@ -29,6 +30,7 @@ use crate::queue::PageQueue;
 use crate::sampling::Sampler;
 use crate::settings::{ConfigError, EngineConfig, Settings};
 use crate::swap::SwapMap;
+pub use share::TRANSIT_PAGES_MAX;
 use std::collections::VecDeque;
 
 /// Room reserved in queues so that the fault path does not allocate.
@@ -57,8 +59,14 @@ pub struct Engine<C> {
     counters: Counters,
     now: Nanos,
 
-    /// Frames in use.
+    /// Frames in use that are this process' own.
     frames: u32,
+    /// Pages in frames that other processes share.
+    shared: u32,
+    /// Those among them on their way out, or on standby: they free no frame.
+    shared_leaving: u32,
+    /// Pages that may be; each page beyond counts as a frame of its own.
+    shared_limit: u32,
     /// Clean pages in the shadow, to be dropped when frames are needed.
     standby: PageQueue,
     /// Dirty pages in the shadow, to be cleaned.
@@ -68,8 +76,7 @@ pub struct Engine<C> {
     fresh: Vec<PageId>,
     /// Moves into the shadow that the last round asked for and that were not refused.
     round_moved: u32,
-    /// The last round took all its tries to clear bits of pages that are in the shadow already, and
-    /// came to no victim yet.
+    /// The last round spent its tries on clearing reference bits, and found no victim.
     round_searching: bool,
 
     /// Faults that wait, oldest first.
@@ -101,6 +108,8 @@ pub struct Engine<C> {
     zeros: Vec<PageId>,
     moves: Vec<PageId>,
     drops: Vec<PageId>,
+    unshared: Vec<PageId>,
+    shared_kept: Vec<PageId>,
     batch: Vec<PageId>,
 }
 
@@ -136,6 +145,9 @@ impl<C: ClusterSource> Engine<C> {
             counters: Counters::default(),
             now: Nanos(0),
             frames: 0,
+            shared: 0,
+            shared_leaving: 0,
+            shared_limit: u32::MAX,
             standby: PageQueue::new(PageState::Standby, QUEUE_RESERVE),
             condemned: PageQueue::new(PageState::Condemned, QUEUE_RESERVE),
             fresh: Vec::with_capacity(QUEUE_RESERVE),
@@ -157,6 +169,8 @@ impl<C: ClusterSource> Engine<C> {
             zeros: Vec::with_capacity(QUEUE_RESERVE),
             moves: Vec::with_capacity(QUEUE_RESERVE),
             drops: Vec::with_capacity(QUEUE_RESERVE),
+            unshared: Vec::with_capacity(QUEUE_RESERVE),
+            shared_kept: Vec::new(),
             batch: Vec::with_capacity(run),
             settings,
         })
@@ -191,10 +205,11 @@ impl<C: ClusterSource> Engine<C> {
                 count,
                 advice,
             } => self.advise(first, count, advice, actions),
-            Event::Limit { frames } => self.set_limit(frames, actions),
+            Event::Limit { frames, shared } => self.set_limit(frames, shared, actions),
             Event::WriteLimit { used } => self.set_write_limit(used),
             Event::Reclaim => self.reclaim(actions),
-            Event::Forked => self.swap.seal(&mut self.clusters),
+            Event::Forked => self.forked(),
+            Event::Owned { first, count } => self.owned(first, count),
             Event::Tick => self.tick(actions),
         }
         // A stopped store takes no frame, and stores to other pages may wait to be told: what is
@@ -202,10 +217,11 @@ impl<C: ClusterSource> Engine<C> {
         if !matches!(event, Event::WriteProtectFault { .. } | Event::Forked) {
             self.keep_limit(actions);
         }
+        self.emit_unshared(actions);
         self.collect_garbage(actions);
         self.fruitless &= matches!(event, Event::Reclaim);
         self.watch_marks();
-        let most = u64::from(self.frames);
+        let most = u64::from(self.frames + self.shared);
         self.counters.resident_pages_max = self.counters.resident_pages_max.max(most);
     }
 
@@ -313,13 +329,25 @@ impl<C: ClusterSource> Engine<C> {
         self.table.has(page, Flag::Protected)
     }
 
-    /// Frames in use now; more than the limit only after the limit was lowered.
+    /// Frames of its own in use now; more than the limit only after the limit was lowered.
     #[must_use]
     pub fn frames_in_use(&self) -> u32 {
         self.frames
     }
 
-    /// Frames that may be in use.
+    /// Pages in frames that other processes share since a fork.
+    #[must_use]
+    pub fn pages_shared(&self) -> u32 {
+        self.shared
+    }
+
+    /// Whether a page shares its frame with another process.
+    #[must_use]
+    pub fn is_shared(&self, page: PageId) -> bool {
+        self.table.has(page, Flag::Shared)
+    }
+
+    /// Frames of its own that may be in use.
     #[must_use]
     pub fn frames_limit(&self) -> u32 {
         self.limit

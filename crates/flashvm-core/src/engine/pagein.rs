@@ -150,14 +150,14 @@ impl<C: ClusterSource> Engine<C> {
     /// Notes a page whose frame is taken as being read.
     pub(super) fn begin_read(&mut self, page: PageId, slot: SlotId) {
         self.table.reset_flags(page);
-        self.table.set_state(page, PageState::Reading);
+        self.set_state(page, PageState::Reading);
         self.reads.push((slot, page));
     }
 
     /// Notes a page whose frame is taken as mapped and full of zeros.
     pub(super) fn map_zero(&mut self, page: PageId, access: Access, by: Option<Access>) {
         self.table.reset_flags(page);
-        self.table.set_state(page, PageState::Mapped);
+        self.set_state(page, PageState::Mapped);
         self.policy.inserted(page, by);
         match access {
             Access::Read => self.table.set(page, Flag::Protected),
@@ -257,7 +257,7 @@ impl<C: ClusterSource> Engine<C> {
         actions: &mut Vec<Action>,
     ) -> Option<Placing> {
         if self.table.state(page) == PageState::Doomed {
-            self.table.set_state(page, PageState::Absent);
+            self.set_state(page, PageState::Absent);
             self.frames -= 1;
             return None;
         }
@@ -273,21 +273,21 @@ impl<C: ClusterSource> Engine<C> {
             if demanded {
                 self.lose(page, actions);
             } else {
-                self.table.set_state(page, PageState::Stored);
+                self.set_state(page, PageState::Stored);
             }
             return None;
         }
         self.counters.pages_in += 1;
         let access = if write { Access::Write } else { Access::Read };
         if to_shadow {
-            self.table.set_state(page, PageState::Shadowed);
+            self.set_state(page, PageState::Shadowed);
             self.policy.inserted(page, None);
             return Some(Placing {
                 place: Place::Shadow,
                 protect: false,
             });
         }
-        self.table.set_state(page, PageState::Mapped);
+        self.set_state(page, PageState::Mapped);
         self.policy.inserted(page, demanded.then_some(access));
         if write {
             self.make_dirty(page);
@@ -306,7 +306,7 @@ impl<C: ClusterSource> Engine<C> {
         self.table.set_slot(page, None);
         self.swap.mark_bad(slot, &mut self.clusters);
         self.counters.slots_bad = u64::from(self.swap.slots_bad());
-        self.table.set_state(page, PageState::Poisoned);
+        self.set_state(page, PageState::Poisoned);
         actions.push(Action::Poison { page });
     }
 }

@@ -65,11 +65,11 @@ impl<C: ClusterSource> Engine<C> {
             }
             PageState::Stored | PageState::Poisoned => PageState::Absent,
             PageState::Mapped => {
-                self.frames -= 1;
+                self.free_frame(page);
                 PageState::Absent
             }
             PageState::Shadowed | PageState::Condemned | PageState::Standby => {
-                self.frames -= 1;
+                self.free_frame(page);
                 if self.shadow {
                     self.drops.push(page);
                 }
@@ -79,7 +79,7 @@ impl<C: ClusterSource> Engine<C> {
             PageState::Scanning | PageState::Writing => {
                 // In the shadow the frame stays until the request has ended.
                 if !self.shadow {
-                    self.frames -= 1;
+                    self.free_frame(page);
                 }
                 PageState::Doomed
             }
@@ -90,8 +90,11 @@ impl<C: ClusterSource> Engine<C> {
         };
         self.policy.removed(page);
         self.free_slot(page);
+        // The copy of a doomed page in the shadow may share its frame until it goes.
+        let shared = self.table.has(page, Flag::Shared);
         self.table.reset_flags(page);
-        self.table.set_state(page, to);
+        self.table.put(page, Flag::Shared, shared);
+        self.set_state(page, to);
     }
 
     pub(super) fn relocate(
@@ -130,6 +133,11 @@ impl<C: ClusterSource> Engine<C> {
             "page {} relocated while it is {state:?}",
             from.0
         );
+        if self.table.has(from, Flag::Shared) {
+            // The kernel does not move a shared page: it has been copied.
+            self.frames += 1;
+            self.unshare(from);
+        }
         self.table.relocate(from, to);
         self.policy.relocated(from, to);
         if let Some(slot) = self.table.slot(to) {
@@ -167,7 +175,7 @@ impl<C: ClusterSource> Engine<C> {
                 self.flush = true;
                 self.for_ordered(first, end, |engine, page| {
                     engine.policy.removed(page);
-                    engine.condemn(page);
+                    engine.condemn(page, actions);
                 });
                 self.emit_moves(actions);
             }

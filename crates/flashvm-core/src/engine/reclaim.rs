@@ -32,10 +32,11 @@ const RESERVE_MAX: u32 = 8192;
 impl<C: ClusterSource> Engine<C> {
     /// Accounts for one more frame, freeing some from standby if need be.
     pub(super) fn take_frame(&mut self, actions: &mut Vec<Action>) -> bool {
-        if self.frames >= self.limit {
+        let limit = self.limit;
+        if self.charged() >= limit {
             let batch = (self.limit / DROP_SHARE).clamp(1, DROP_BATCH);
-            self.drop_standby(self.frames + 1 - self.limit, batch, actions);
-            if self.frames >= self.limit {
+            self.drop_standby(self.charged() + 1 - limit, batch, actions);
+            if self.charged() >= limit {
                 return false;
             }
         }
@@ -43,13 +44,16 @@ impl<C: ClusterSource> Engine<C> {
         true
     }
 
-    /// Frees `need` frames of pages on standby, if there are as many, and up to `batch`.
-    fn drop_standby(&mut self, need: u32, batch: u32, actions: &mut Vec<Action>) {
-        for _ in 0..need.max(batch) {
-            let Some(page) = self.standby.pop(&self.table) else {
-                break;
-            };
+    /// Drops pages on standby until `need` frames are free, and at least `batch` pages, as far as there are
+    /// any. A page that shares its frame frees none.
+    pub(super) fn drop_standby(&mut self, need: u32, batch: u32, actions: &mut Vec<Action>) {
+        let goal = self.charged().saturating_sub(need);
+        let mut dropped = 0;
+        while (self.charged() > goal || dropped < batch)
+            && let Some(page) = self.standby.pop(&self.table)
+        {
             self.evict(page);
+            dropped += 1;
         }
         self.emit_drops(actions);
     }
@@ -66,13 +70,13 @@ impl<C: ClusterSource> Engine<C> {
                 prefetcher.wasted(page);
             }
         }
+        self.free_frame(page);
         self.table.reset_flags(page);
         let to = match self.table.slot(page) {
             Some(_) => PageState::Stored,
             None => PageState::Absent,
         };
-        self.table.set_state(page, to);
-        self.frames -= 1;
+        self.set_state(page, to);
         self.drops.push(page);
     }
 
@@ -119,7 +123,7 @@ impl<C: ClusterSource> Engine<C> {
 
     fn free_ahead(&mut self, actions: &mut Vec<Action>) {
         if self.wants_free() {
-            let short = (self.frames + self.free_target()).saturating_sub(self.limit);
+            let short = (self.charged() + self.free_target()).saturating_sub(self.limit);
             self.drop_standby(short.min(FREE_BATCH), 0, actions);
         }
     }
@@ -134,24 +138,35 @@ impl<C: ClusterSource> Engine<C> {
             match self.policy.propose() {
                 None => break,
                 Some(Proposal::Unreference(page)) => {
-                    if self.table.state(page) == PageState::Mapped {
-                        self.table.set_state(page, PageState::Shadowed);
+                    // A shared page would need a frame of its own to be observed: it stays where it is, and
+                    // has its second chance when it is proposed for eviction.
+                    let observable = !self.shadow || !self.table.has(page, Flag::Shared);
+                    if self.table.state(page) == PageState::Mapped && observable {
+                        self.set_state(page, PageState::Shadowed);
                         self.moves.push(page);
                         self.counters.unreferenced += 1;
                     }
+                }
+                Some(Proposal::Evict(page)) if !self.has_way_out(page, actions) => {
+                    self.shared_kept.push(page);
+                    tries += 1;
                 }
                 Some(Proposal::Evict(page)) if self.is_sampled(page) => {
                     self.counters.sampled += 1;
                     self.policy.inserted(page, None);
                 }
                 Some(Proposal::Evict(page)) => {
-                    let leaves = self.condemn(page);
+                    let leaves = self.condemn(page, actions);
                     evicted += u32::from(leaves);
                     declined |= !leaves;
                 }
             }
         }
         self.round_searching = tries == 0 && evicted == 0 && !declined;
+        // Last of all, so that pages with frames of their own were proposed in their stead.
+        while let Some(page) = self.shared_kept.pop() {
+            self.policy.inserted(page, None);
+        }
         self.emit_moves(actions);
     }
 
@@ -179,17 +194,25 @@ impl<C: ClusterSource> Engine<C> {
     }
 
     /// Sends a page on its way out, unless it has to stay. It must not be in the policy's order.
-    pub(super) fn condemn(&mut self, page: PageId) -> bool {
+    pub(super) fn condemn(&mut self, page: PageId, actions: &mut Vec<Action>) -> bool {
         let state = self.table.state(page);
         let homeless = self.table.has(page, Flag::Dirty) && self.swap.is_full();
         if state == PageState::Overtaken || homeless {
             self.policy.touched(page, Access::Read);
             return false;
         }
+        if !self.has_way_out(page, actions) {
+            self.policy.inserted(page, None);
+            return false;
+        }
+        if self.needs_way_out(page) {
+            self.frames += 1;
+            self.unshare(page);
+        }
         if state == PageState::Mapped {
             self.moves.push(page);
         }
-        self.table.set_state(page, PageState::Leaving);
+        self.set_state(page, PageState::Leaving);
         self.fresh.push(page);
         true
     }
@@ -214,7 +237,7 @@ impl<C: ClusterSource> Engine<C> {
         );
         self.counters.refused += 1;
         self.round_moved = self.round_moved.saturating_sub(1);
-        self.table.set_state(page, PageState::Mapped);
+        self.set_state(page, PageState::Mapped);
         self.policy.touched(page, Access::Read);
     }
 
@@ -227,7 +250,7 @@ impl<C: ClusterSource> Engine<C> {
                 continue;
             }
             if self.table.has(page, Flag::Dirty) {
-                self.table.set_state(page, PageState::Condemned);
+                self.set_state(page, PageState::Condemned);
                 self.condemned.push(page, &self.table);
             } else {
                 self.stand_by(page);
@@ -237,29 +260,32 @@ impl<C: ClusterSource> Engine<C> {
     }
 
     pub(super) fn stand_by(&mut self, page: PageId) {
-        self.table.set_state(page, PageState::Standby);
+        self.set_state(page, PageState::Standby);
         self.standby.push(page, &self.table);
     }
 
-    pub(super) fn set_limit(&mut self, frames: u32, actions: &mut Vec<Action>) {
-        if frames != self.limit {
-            self.policy.resized(frames);
-        }
+    pub(super) fn set_limit(&mut self, frames: u32, shared: u32, actions: &mut Vec<Action>) {
+        let resized = frames != self.limit;
         self.limit = frames;
+        self.shared_limit = shared;
+        if resized {
+            self.resize_policy();
+        }
         self.keep_limit(actions);
         self.serve_or_relieve(actions);
     }
 
     /// After the limit was lowered, frames are given back as soon as pages stand by.
     pub(super) fn keep_limit(&mut self, actions: &mut Vec<Action>) {
-        if self.frames > self.limit && self.standby.len() > 0 {
-            self.drop_standby(self.frames - self.limit, 0, actions);
+        if self.charged() > self.limit && self.standby.len() > 0 {
+            self.drop_standby(self.charged() - self.limit, 0, actions);
         }
     }
 
     /// Frames that are free or can be had at once.
     fn available(&self) -> u32 {
-        (self.limit + self.standby.len()).saturating_sub(self.frames)
+        let idle = self.standby.len().saturating_sub(self.shared_leaving);
+        (self.limit + idle).saturating_sub(self.charged())
     }
 
     /// Frames that may be used for what is only expected: a few are left to faults.
@@ -277,7 +303,8 @@ impl<C: ClusterSource> Engine<C> {
     pub(super) fn headed_for(&self) -> u32 {
         let leaving = u32::try_from(self.fresh.len()).expect("a count of pages");
         let coming = self.standby.len() + self.condemned.len() + self.cleaning_pages + leaving;
-        (self.limit + coming).saturating_sub(self.frames)
+        let coming = coming.saturating_sub(self.shared_leaving);
+        (self.limit + coming).saturating_sub(self.charged())
     }
 
     /// Reclaim ahead of need stops here.
@@ -296,7 +323,7 @@ impl<C: ClusterSource> Engine<C> {
     }
 
     pub(super) fn watch_marks(&mut self) {
-        let free = self.limit.saturating_sub(self.frames);
+        let free = self.limit.saturating_sub(self.charged());
         if free < self.free_target() / 4 {
             self.freeing = true;
         } else if free >= self.free_target() {

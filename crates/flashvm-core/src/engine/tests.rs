@@ -182,7 +182,10 @@ fn frames_come_from_standby_and_what_was_evicted_is_read_back() {
 fn a_copy_taken_during_a_write_is_clean_unless_it_was_stored_to() {
     for stored in [false, true] {
         let (mut rig, io) = Rig::writing(4, true);
-        rig.tell(Event::Limit { frames: 8 });
+        rig.tell(Event::Limit {
+            frames: 8,
+            shared: u32::MAX,
+        });
         assert_eq!(rig.fault(0, Read), [copy_of(0, true)]);
         assert_eq!(rig.state(0), Overtaken);
         if stored {
@@ -197,7 +200,10 @@ fn a_copy_taken_during_a_write_is_clean_unless_it_was_stored_to() {
 #[test]
 fn a_failed_write_leaves_the_page_dirty_and_its_slot_bad() {
     let (mut rig, io) = Rig::writing(4, true);
-    rig.tell(Event::Limit { frames: 8 });
+    rig.tell(Event::Limit {
+        frames: 8,
+        shared: u32::MAX,
+    });
     rig.fault(0, Read);
     let unprotect = Action::Unprotect { page: PageId(0) };
     let done = rig.tell(Event::WriteDone { io, failed: 1 });
@@ -240,7 +246,10 @@ fn a_page_of_zeros_is_not_written_and_comes_back_without_a_read() {
     rig.fault(9, Read);
     let slot = rig.engine.slot_of(PageId(0)).expect("a zero slot");
     assert!(rig.engine.is_zero_slot(slot));
-    rig.tell(Event::Limit { frames: 8 });
+    rig.tell(Event::Limit {
+        frames: 8,
+        shared: u32::MAX,
+    });
     let zero = Action::Zero {
         first: PageId(0),
         count: 1,
@@ -254,7 +263,10 @@ fn a_page_of_zeros_is_not_written_and_comes_back_without_a_read() {
 fn what_is_given_up_during_a_read_reads_as_zeros() {
     let mut rig = Rig::standby();
     rig.fault(9, Write);
-    rig.tell(Event::Limit { frames: 8 });
+    rig.tell(Event::Limit {
+        frames: 8,
+        shared: u32::MAX,
+    });
     rig.fault(0, Read);
     let discarded = rig.tell(Event::Discard {
         first: PageId(0),
@@ -276,7 +288,10 @@ fn what_is_given_up_during_a_read_reads_as_zeros() {
 fn a_page_that_cannot_be_read_is_poisoned_until_it_is_given_up() {
     let mut rig = Rig::standby();
     rig.fault(9, Write);
-    rig.tell(Event::Limit { frames: 8 });
+    rig.tell(Event::Limit {
+        frames: 8,
+        shared: u32::MAX,
+    });
     rig.fault(0, Read);
     let poison = Action::Poison { page: PageId(0) };
     let io = IoId(0);
@@ -392,7 +407,10 @@ fn a_full_store_keeps_dirty_pages_and_says_so() {
     for page in 0..80 {
         rig.fault(page, Write);
     }
-    rig.tell(Event::Limit { frames: 4 });
+    rig.tell(Event::Limit {
+        frames: 4,
+        shared: u32::MAX,
+    });
     let mut in_flight = Vec::new();
     for _ in 0..200 {
         if !rig.engine.wants_reclaim() {

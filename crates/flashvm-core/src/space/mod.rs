@@ -164,6 +164,9 @@ pub trait AddressSpace {
     /// Makes a page in the region this process's own that is shared after a fork. Whether it could.
     fn unshare(&mut self, page: PageId) -> bool;
 
+    /// These pages have left the frames that they shared.
+    fn leave_frames(&mut self, first: PageId, count: u32);
+
     /// The program's mapping around a page.
     fn mapping(&self, page: PageId) -> Option<Mapping>;
 

@@ -97,6 +97,7 @@ fn pages(action: &Action) -> (PageId, u32) {
         Action::Zero { first, count, .. }
         | Action::Map { first, count, .. }
         | Action::Shadow { first, count }
+        | Action::Unshare { first, count }
         | Action::Drop { first, count } => (first, count),
         Action::Restore { page }
         | Action::RestoreCopy { page, .. }
@@ -181,8 +182,11 @@ impl<K> Placement<K> {
 
     /// Calls `f` with the beginning of each wait that an action ends; whether it is one that ends waits.
     pub fn end_waits(&mut self, action: &Action, mut f: impl FnMut(Nanos)) -> bool {
-        if self.waiting.is_empty() || matches!(action, Action::Shadow { .. } | Action::Drop { .. })
-        {
+        let ends_none = matches!(
+            action,
+            Action::Shadow { .. } | Action::Drop { .. } | Action::Unshare { .. }
+        );
+        if self.waiting.is_empty() || ends_none {
             return false;
         }
         let (first, count) = pages(action);
@@ -214,6 +218,11 @@ impl<K> Placement<K> {
         E: Pages,
     {
         let (first, count) = pages(action);
+        if let Action::Unshare { .. } = action {
+            // An account, not a call: it waits for nothing.
+            host.space.leave_frames(first, count);
+            return;
+        }
         self.trace.asked(action, (first, count));
         self.progress += u64::from(!matches!(action, Action::Shadow { .. }));
         let rest = if !self.is_parked_on(first, count) {
@@ -527,6 +536,7 @@ impl<K> Placement<K> {
                 host.space.wake(page, 1);
                 None
             }
+            Action::Unshare { .. } => unreachable!("never parked"),
             Action::Read { .. }
             | Action::Scan { .. }
             | Action::Write { .. }

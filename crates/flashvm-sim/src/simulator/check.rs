@@ -2,7 +2,7 @@
 
 use super::Simulator;
 use super::executor::FlightKind;
-use flashvm_core::{PageId, PageState};
+use flashvm_core::{PageId, PageState, TRANSIT_PAGES_MAX};
 
 impl Simulator {
     /// Compares the engine with the model.
@@ -22,11 +22,17 @@ impl Simulator {
             .map(|flight| flight.pages.len())
             .sum();
         let frames = self.engine.frames_in_use();
+        let shared = self.engine.pages_shared();
         let held = self.memory.frames() + self.unreported.len();
-        assert_eq!(held + reading, frames as usize, "frames");
+        assert_eq!(held + reading, (frames + shared) as usize, "frames");
         let limit = self.engine.frames_limit();
+        let transit = if self.has_forked {
+            TRANSIT_PAGES_MAX
+        } else {
+            0
+        };
         assert!(
-            frames <= limit.max(self.frames_excused),
+            frames <= limit.max(self.frames_excused) + transit,
             "{frames} frames of {limit}"
         );
         self.frames_excused = self.frames_excused.min(frames);
@@ -46,6 +52,10 @@ impl Simulator {
             if state == PageState::Stored {
                 self.check_stored(page);
             }
+            assert!(
+                self.engine.is_shared(page) || !self.memory.is_shared(page),
+                "{page:?} is {state:?} in a frame that others share, and counted as its own"
+            );
         }
     }
 

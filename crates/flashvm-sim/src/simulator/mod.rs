@@ -100,6 +100,8 @@ pub struct Simulator {
     versions: Version,
     /// Frames above the limit that are excused because the limit was lowered.
     frames_excused: u32,
+    /// It has forked, or is a forked child.
+    has_forked: bool,
     checking: bool,
     recorded: Option<Vec<Step>>,
     actions: Vec<Action>,
@@ -163,6 +165,7 @@ impl Simulator {
             threads_begun: 0,
             versions: 0,
             frames_excused: 0,
+            has_forked: false,
             checking: false,
             recorded: None,
             actions: Vec::new(),
@@ -277,7 +280,18 @@ impl Simulator {
                 self.threads[&thread].page
             );
         }
-        panic!("thread {thread} is stuck");
+        let engine = &self.engine;
+        let pages: Vec<_> = engine
+            .present_pages()
+            .map(|page| (page.0, engine.page_state(page), engine.is_shared(page)))
+            .collect();
+        panic!(
+            "thread {thread} is stuck on {:?}: {} of {} frames in use, {} pages shared; {pages:?}",
+            self.threads[&thread].page,
+            engine.frames_in_use(),
+            engine.frames_limit(),
+            engine.pages_shared(),
+        );
     }
 
     /// The store is full, a fault waits, and nothing is under way that could help.
@@ -365,6 +379,9 @@ impl Simulator {
             // Something may have come in ahead of use meanwhile.
             self.give_up(to, count);
         }
+        // What is shared is copied.
+        let excused = self.engine.frames_in_use() + self.engine.pages_shared();
+        self.frames_excused = self.frames_excused.max(excused);
         for i in 0..count {
             let (from, to) = (from.plus(i), to.plus(i));
             self.memory.relocate(from, to);
@@ -395,7 +412,11 @@ impl Simulator {
     /// The budget changes.
     pub fn limit(&mut self, frames: u32) {
         self.frames_excused = self.engine.frames_in_use();
-        self.tell(Event::Limit { frames });
+        let shared = match self.rng.below(3) {
+            0 => self.rng.below_u32(1 + self.engine.pages_shared()),
+            _ => u32::MAX,
+        };
+        self.tell(Event::Limit { frames, shared });
         self.poll_threads();
     }
 
@@ -428,6 +449,8 @@ impl Simulator {
             child.actions.clear();
         }
         child.engine_log();
+        (self.has_forked, child.has_forked) = (true, true);
+        self.memory.protect_all();
         child.memory = self.memory.clone();
         child.truth.clone_from(&self.truth);
         child.lost.clone_from(&self.lost);
@@ -443,6 +466,28 @@ impl Simulator {
         child.tell(Event::Forked);
         self.poll_threads();
         child
+    }
+
+    /// The other processes have let go of frames that this one shared: they are its own from now on, and
+    /// count as part of a limit that grows with them.
+    pub fn own_what_nobody_shares(&mut self) {
+        if self.placement.is_parked() {
+            return;
+        }
+        for page in (0..self.config.pages).map(PageId) {
+            let resident = self.engine.page_state(page).is_resident();
+            if resident && self.engine.is_shared(page) && !self.memory.is_shared(page) {
+                let frames = self.engine.frames_limit() + 1;
+                let shared = u32::MAX;
+                self.frames_excused += 1;
+                self.tell(Event::Limit { frames, shared });
+                // Making use of the limit may have moved it.
+                if self.engine.is_shared(page) {
+                    let (first, count) = (page, 1);
+                    self.tell(Event::Owned { first, count });
+                }
+            }
+        }
     }
 
     fn quiesce(&mut self) {
@@ -578,6 +623,10 @@ impl Simulator {
 
     fn handle(&mut self, mut events: VecDeque<Event>) {
         while let Some(event) = events.pop_front() {
+            if let Event::Refused { page } = event {
+                // Charged as a frame of its own, whether the kernel has copied it by now or not.
+                self.memory.unshare(page);
+            }
             let mut actions = std::mem::take(&mut self.actions);
             let engine = &self.engine;
             self.placement

@@ -157,7 +157,8 @@ impl AddressSpace for ModelSpace<'_> {
                     stopped(Stop::Missing)
                 };
             }
-            if self.rng.chance(self.faults.busy) {
+            let shared = self.memory.shares(from, page);
+            if shared || self.rng.chance(self.faults.busy) {
                 return if done > silent_from {
                     stopped(Stop::Exists)
                 } else {
@@ -236,9 +237,16 @@ impl AddressSpace for ModelSpace<'_> {
         }
     }
 
-    fn unshare(&mut self, _: PageId) -> bool {
-        self.rng.below(2) == 0
+    fn unshare(&mut self, page: PageId) -> bool {
+        let done = self.rng.below(2) == 0;
+        if done {
+            self.memory.unshare(page);
+        }
+        done
     }
+
+    /// [`super::check`] compares the pages that share frames with what the engine has.
+    fn leave_frames(&mut self, _: PageId, _: u32) {}
 
     fn mapping(&self, page: PageId) -> Option<Mapping> {
         Some(Mapping {

@@ -2,8 +2,9 @@
 //! references.
 //!
 //! Header page, settings as JSON, seats, records (counters and command of each seat), orders to the
-//! device model, holder count of each cluster, one lease bitmap for each seat. The memfd is sparse: the tail that
-//! nobody has touched takes no memory, so the bitmaps of unused seats are free.
+//! device model, holder count of each cluster and of each shared frame, two bitmaps for each seat: the clusters
+//! that it leases, the shared frames that it holds. The memfd is sparse: the tail that nobody has touched takes
+//! no memory, so the bitmaps of unused seats are free.
 //!
 //! Safety argument of the module: the file is sealed against shrinking, so no access inside its
 //! size can fault; the mapping is never removed, so references are `'static`; and all that is
@@ -20,7 +21,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"flashvmC");
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 
 /// Bytes for the settings.
 const SETTINGS_BYTES: usize = 16 << 10;
@@ -29,6 +30,9 @@ const SEATS_AT: usize = SETTINGS_AT + SETTINGS_BYTES;
 const RECORDS_AT: usize = page_up(SEATS_AT + SEATS as usize * size_of::<Seat>());
 const ORDERS_AT: usize = page_up(RECORDS_AT + SEATS as usize * size_of::<Record>());
 const HOLDERS_AT: usize = page_up(ORDERS_AT + ORDERS * size_of::<Order>());
+
+/// Numbers for shared frames beyond those in proportion to the budget.
+const FRAMES_EXTRA: u32 = 4096;
 
 /// Orders to the device model that can be on their way at the same time.
 pub(super) const ORDERS: usize = 256;
@@ -65,6 +69,10 @@ pub(super) struct Header {
     pub(super) used_max: AtomicU32,
     /// Frames of the budget that seats hold, used or not.
     pub(super) granted: AtomicU32,
+    /// Shared frames, each counted once. They are part of `granted`.
+    pub(super) shared: AtomicU32,
+    /// Where the search for a number for a shared frame starts.
+    pub(super) frame_hint: AtomicU32,
     /// Futex word: changes with every order.
     pub(super) ordered: AtomicU32,
     /// State of the write limit.
@@ -89,6 +97,10 @@ pub(super) struct Seat {
     pub(super) granted: AtomicU32,
     /// Nonzero: it could use more frames than it has.
     pub(super) wanting: AtomicU32,
+    /// Shared frames that this seat holds.
+    pub(super) shares: AtomicU32,
+    /// No shared frame from here on is held by this seat.
+    pub(super) frames_high: AtomicU32,
     /// No cluster from here on is leased by this seat.
     pub(super) leases_high: AtomicU32,
     /// Nonzero: it leased a cluster itself, so that a write of its own may be in flight.
@@ -229,10 +241,12 @@ impl Geometry {
             clusters,
             size: 0,
         };
-        let bitmaps = (SEATS as usize)
-            .checked_mul(geometry.bitmap_words())?
-            .checked_mul(8)?;
-        geometry.size = page_up(geometry.bitmaps_at().checked_add(bitmaps)?);
+        budget_frames.checked_mul(2)?.checked_add(FRAMES_EXTRA)?;
+        let seats = SEATS as usize * 8;
+        let frames = seats.checked_mul(geometry.frame_bitmap_words())?;
+        let leases = seats.checked_mul(geometry.bitmap_words())?;
+        geometry.bitmaps_at().checked_add(leases)?;
+        geometry.size = page_up(geometry.frame_bitmaps_at().checked_add(frames)?);
         Some(geometry)
     }
 
@@ -264,8 +278,25 @@ impl Geometry {
         (self.clusters as usize).div_ceil(64).next_multiple_of(8)
     }
 
-    fn bitmaps_at(&self) -> usize {
+    /// Numbers for shared frames: as many as the budget has frames, and more in case it is overrun.
+    pub(super) fn shared_frames(&self) -> u32 {
+        (self.budget_frames + self.budget_frames / 4 + FRAMES_EXTRA).next_multiple_of(64)
+    }
+
+    fn frame_bitmap_words(&self) -> usize {
+        (self.shared_frames() as usize / 64).next_multiple_of(8)
+    }
+
+    fn frame_holders_at(&self) -> usize {
         page_up(HOLDERS_AT + self.clusters as usize * 4)
+    }
+
+    fn frame_bitmaps_at(&self) -> usize {
+        page_up(self.bitmaps_at() + SEATS as usize * self.bitmap_words() * 8)
+    }
+
+    fn bitmaps_at(&self) -> usize {
+        page_up(self.frame_holders_at() + self.shared_frames() as usize * 4)
     }
 }
 
@@ -405,6 +436,24 @@ impl Region {
         let words = self.geometry.bitmap_words();
         self.slice(
             self.geometry.bitmaps_at() + seat as usize * words * 8,
+            words,
+        )
+    }
+
+    /// How many seats hold each shared frame.
+    pub(super) fn frame_holders(&self) -> &'static [AtomicU32] {
+        self.slice(
+            self.geometry.frame_holders_at(),
+            self.geometry.shared_frames() as usize,
+        )
+    }
+
+    /// The shared frames that one seat holds, a bit each.
+    pub(super) fn frames_held(&self, seat: u32) -> &'static [AtomicU64] {
+        assert!(seat < SEATS, "seat {seat}");
+        let words = self.geometry.frame_bitmap_words();
+        self.slice(
+            self.geometry.frame_bitmaps_at() + seat as usize * words * 8,
             words,
         )
     }

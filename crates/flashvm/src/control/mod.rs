@@ -20,6 +20,7 @@
 //! - `warden`: the supervisor's look at the seats, which gives back what the dead held.
 
 mod clusters;
+mod frames;
 mod layout;
 mod orders;
 mod process;
@@ -39,6 +40,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 pub use clusters::SharedClusters;
+pub use frames::SharedFrame;
 pub use orders::{Asked, Ticket, Work};
 pub use process::{Process, own_pid};
 pub use settings::{ChameleonSettings, Inject, ModelSettings, RunSettings};
@@ -248,6 +250,16 @@ impl Control {
     pub fn wait_pressure(&self, seen: u32, timeout: Duration) -> u32 {
         wait(&self.region.header().pressure, seen, timeout);
         self.pressure()
+    }
+
+    /// Frames of the budget that seats hold or share, and those among them that are shared.
+    #[must_use]
+    pub fn frames_granted(&self) -> (u32, u32) {
+        let header = self.region.header();
+        (
+            header.granted.load(Ordering::Relaxed),
+            header.shared.load(Ordering::Relaxed),
+        )
     }
 
     /// Tells every process of the run to look at its limit again.

@@ -26,6 +26,10 @@ const SEAT_WAIT: Duration = Duration::from_millis(20);
 const COMMIT_TRIES: u32 = 50;
 const COMMIT_WAIT: Duration = Duration::from_millis(20);
 
+/// How often, and how long apart, a new process looks for its first frames.
+const FRAMES_TRIES: u32 = 500;
+const FRAMES_WAIT: Duration = Duration::from_millis(1);
+
 /// Slots for which space is taken beyond those that are needed: 256 MiB.
 const BACKED_AHEAD_SLOTS: u32 = 1 << 16;
 
@@ -154,6 +158,7 @@ impl Control {
                 seat.preparer.store(preparer, Ordering::Release);
                 seat.pid.store(0, Ordering::Relaxed);
                 seat.wrote.store(0, Ordering::Relaxed);
+                seat.used.store(0, Ordering::Relaxed);
                 self.region.records()[index as usize].clear();
                 return Ok(self.process_at(index, next));
             }
@@ -170,7 +175,7 @@ impl Process {
         SharedClusters::new(*self)
     }
 
-    /// Tells the others how many frames this process uses. More than it holds is counted as an
+    /// Tells the others how many frames of its own this process uses. More than it holds is counted as an
     /// overrun of the budget.
     pub fn set_used(&self, frames: u32) {
         let before = self.seat().used.swap(frames, Ordering::Relaxed);
@@ -179,7 +184,7 @@ impl Process {
         }
         self.stats()
             .resident_pages_max
-            .fetch_max(frames.into(), Ordering::Relaxed);
+            .fetch_max((frames + self.shares()).into(), Ordering::Relaxed);
     }
 
     /// Tells the others whether this process could use more frames than it has.
@@ -187,11 +192,26 @@ impl Process {
         self.seat().wanting.store(wanting.into(), Ordering::Relaxed);
     }
 
-    /// Frames that this process may use now: an equal share of the budget, or all that the
-    /// others leave, whichever is more; never fewer than [`LIMIT_FRAMES_MIN`]. Another process
-    /// lays claim to what it uses and, if it wants more, at least to an equal share.
+    /// Frames of its own that this process may use now: its allowance less half of the frames that it shares;
+    /// never fewer than [`LIMIT_FRAMES_MIN`].
     #[must_use]
     pub fn limit(&self) -> u32 {
+        self.allowance()
+            .saturating_sub(self.shares() / 2)
+            .max(LIMIT_FRAMES_MIN)
+    }
+
+    /// Frames that this process shares with others.
+    #[must_use]
+    pub fn shares(&self) -> u32 {
+        self.seat().shares.load(Ordering::Relaxed)
+    }
+
+    /// Frames that this process may account for now: an equal share of the budget, or all that the others
+    /// leave, whichever is more. A process accounts for its own frames and for half of those that it shares.
+    /// Another process lays claim to what it accounts for and, if it wants more, at least to an equal share.
+    #[must_use]
+    pub fn allowance(&self) -> u32 {
         let others = || {
             self.control
                 .seats_taken()
@@ -200,25 +220,24 @@ impl Process {
                 .map(|(_, seat)| {
                     (
                         seat.used.load(Ordering::Relaxed),
+                        seat.shares.load(Ordering::Relaxed) / 2,
                         seat.wanting.load(Ordering::Relaxed) != 0,
                     )
                 })
-                .filter(|(used, wanting)| *used > 0 || *wanting)
+                .filter(|(used, shares, wanting)| *used > 0 || *shares > 0 || *wanting)
         };
         let budget = self.control.budget_frames();
         let share = budget / (others().count() as u32 + 1);
+        let header = self.region().header();
         let (mut used, mut claimed) = (self.seat().used.load(Ordering::Relaxed), 0_u32);
-        for (theirs, wanting) in others() {
-            used = used.saturating_add(theirs);
+        used += header.shared.load(Ordering::Relaxed);
+        for (own, shares, wanting) in others() {
+            used = used.saturating_add(own);
+            let theirs = own + shares;
             claimed = claimed.saturating_add(if wanting { theirs.max(share) } else { theirs });
         }
-        self.region()
-            .header()
-            .used_max
-            .fetch_max(used, Ordering::Relaxed);
-        share
-            .max(budget.saturating_sub(claimed))
-            .max(LIMIT_FRAMES_MIN)
+        header.used_max.fetch_max(used, Ordering::Relaxed);
+        share.max(budget.saturating_sub(claimed))
     }
 
     /// Whether another process could use more frames than it has.
@@ -258,10 +277,33 @@ impl Process {
             return held;
         }
         if self.region().header().granted.load(Ordering::Relaxed) > budget {
-            // The least that every process has, or a parent's frames that are counted for its child as well.
+            // The least that every process has.
             self.count_overrun();
         }
         self.seat().granted.fetch_add(taken, Ordering::Relaxed) + taken
+    }
+
+    /// Waits until the budget has room for the least that every process has, and takes it. Gives up after half
+    /// a second: then [`Self::grow`] takes it all the same, and counts that.
+    pub(crate) fn await_first_frames(&self) {
+        self.set_wanting(true);
+        for _ in 0..FRAMES_TRIES {
+            let budget = self.control.budget_frames();
+            let take = |all: u32| Some(all + LIMIT_FRAMES_MIN).filter(|&all| all <= budget);
+            let granted = &self.region().header().granted;
+            if granted
+                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, take)
+                .is_ok()
+            {
+                self.seat()
+                    .granted
+                    .fetch_add(LIMIT_FRAMES_MIN, Ordering::Relaxed);
+                return;
+            }
+            self.control.raise_pressure();
+            crate::sys::sleep(FRAMES_WAIT);
+        }
+        self.grow(LIMIT_FRAMES_MIN);
     }
 
     fn count_overrun(&self) {
@@ -276,17 +318,6 @@ impl Process {
             .header()
             .granted
             .fetch_sub(given, Ordering::Relaxed);
-    }
-
-    /// Takes frames that are in use already, whether the budget has them or not: a forked
-    /// child's, which it shares with its parent until one of them stores to them.
-    pub fn overdraw(&self, frames: u32) {
-        let taken = frames.saturating_sub(self.granted());
-        self.seat().granted.fetch_add(taken, Ordering::Relaxed);
-        self.region()
-            .header()
-            .granted
-            .fetch_add(taken, Ordering::Relaxed);
     }
 
     /// Promises `pages` more of memory to the program. False if budget and store together
@@ -466,6 +497,7 @@ impl Process {
     pub(super) fn give_back_memory(&self) {
         self.seat().used.store(0, Ordering::Relaxed);
         self.seat().wanting.store(0, Ordering::Relaxed);
+        self.leave_all_frames();
         let granted = self.seat().granted.swap(0, Ordering::Relaxed);
         self.region()
             .header()
@@ -555,6 +587,10 @@ impl Process {
 
     pub(super) fn region(&self) -> &Region {
         self.control.region()
+    }
+
+    pub(super) fn index(&self) -> u32 {
+        self.index
     }
 
     pub(super) fn seat(&self) -> &'static Seat {

@@ -4,7 +4,7 @@ use super::process::State;
 use super::*;
 use flashvm_core::{ClusterId, ClusterSource};
 use proptest::prelude::*;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::AsRawFd;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering;
@@ -120,6 +120,96 @@ fn more_in_use_than_held_is_counted() {
     process.set_wanting(true);
     let other = control.register(1_000_002, "other").unwrap();
     assert!(other.others_want() && !process.others_want());
+}
+
+/// A frame in the model: the processes that hold it.
+type Holders = BTreeSet<usize>;
+
+proptest! {
+    /// Processes fork, store, evict and end: each frame counts once, whoever holds it, and the run's account is
+    /// that of a naive model of frames.
+    #[test]
+    fn frames_shared_after_a_fork_count_once(
+        steps in prop::collection::vec((0_u32..5, 0_usize..1000, 0_usize..1000), 1..150),
+    ) {
+        let control = control(4 * MIB, 4 * MIB);
+        let root = control.register(1_000_001, "test").unwrap();
+        root.grow(300);
+        // By process: the numbers of the frames that it shares. Nothing is used but what is shared.
+        let mut live: Vec<Option<(Process, Vec<SharedFrame>)>> = vec![Some((root, Vec::new()))];
+        let mut frames: BTreeMap<u32, Holders> = BTreeMap::new();
+        let mut own: BTreeMap<usize, u32> = BTreeMap::from([(0, root.granted())]);
+        for (what, who, which) in steps {
+            let at = who % live.len();
+            let next = live.len();
+            let Some((process, shared)) = &mut live[at] else { continue };
+            match what {
+                // Half of its own frames become shared, and a child holds all that it shares.
+                0 => {
+                    for _ in 0..own[&at] / 2 {
+                        let frame = process.share_frame().unwrap();
+                        prop_assert!(frames.insert(frame.0, Holders::from([at])).is_none());
+                        shared.push(frame);
+                    }
+                    *own.get_mut(&at).unwrap() -= own[&at] / 2;
+                    let child = process.fork().unwrap();
+                    for frame in &*shared {
+                        child.hold_frame(*frame);
+                        frames.get_mut(&frame.0).unwrap().insert(next);
+                    }
+                    child.adopt(1_000_001 + next as u32).unwrap();
+                    own.insert(next, 0);
+                    let shared = shared.clone();
+                    live.push(Some((child, shared)));
+                }
+                1 if !shared.is_empty() => {
+                    let frame = shared.swap_remove(which % shared.len());
+                    process.leave_frame(frame);
+                    let holders = frames.get_mut(&frame.0).unwrap();
+                    holders.remove(&at);
+                    if holders.is_empty() {
+                        frames.remove(&frame.0);
+                    }
+                }
+                2 if !shared.is_empty() => {
+                    let place = which % shared.len();
+                    let alone = frames[&shared[place].0] == Holders::from([at]);
+                    prop_assert_eq!(process.own_frame(shared[place]), alone);
+                    if alone {
+                        frames.remove(&shared.swap_remove(place).0);
+                        *own.get_mut(&at).unwrap() += 1;
+                    }
+                }
+                3 => {
+                    process.shrink(which as u32);
+                    let own = own.get_mut(&at).unwrap();
+                    *own = (*own).min(which as u32);
+                }
+                4 if live.iter().flatten().count() > 1 => {
+                    live[at].take().unwrap().0.retire();
+                    own.remove(&at);
+                    frames.retain(|_, holders| {
+                        holders.remove(&at);
+                        !holders.is_empty()
+                    });
+                }
+                _ => {}
+            }
+            let (granted, shared) = control.frames_granted();
+            prop_assert_eq!(shared as usize, frames.len());
+            prop_assert_eq!(granted, own.values().sum::<u32>() + shared);
+            for (at, (process, shared)) in live.iter().enumerate().filter_map(|(at, live)| {
+                live.as_ref().map(|live| (at, live))
+            }) {
+                prop_assert_eq!(process.granted(), own[&at]);
+                prop_assert_eq!(process.shares() as usize, shared.len());
+            }
+        }
+        for (process, _) in live.into_iter().flatten() {
+            process.retire();
+        }
+        prop_assert_eq!(control.frames_granted(), (0, 0));
+    }
 }
 
 /// The documented limit, computed from the model.

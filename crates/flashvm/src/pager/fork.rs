@@ -13,7 +13,7 @@ use crate::Error;
 use crate::chameleon::ForkedFrames;
 use crate::control::Process;
 use crate::pace;
-use crate::store::{FlashStore, ReadBuffers};
+use crate::store::FlashStore;
 use crate::sys::demand::DemandQueues;
 use crate::sys::flash_io::read_now;
 use crate::sys::own::OwnMemory;
@@ -131,6 +131,7 @@ impl Pager {
     /// this thread will store to before the fork is over, while its faults cannot be resolved.
     pub fn prepare_fork(&self, touched: &[usize]) {
         let uninterrupted = Uninterrupted::begin();
+        self.await_room_for_fork();
         let mut core = self.quiesce(touched);
         let (parent_end, child_end) = socketpair(
             AddressFamily::UNIX,
@@ -140,13 +141,18 @@ impl Pager {
         )
         .and_then(|(one, other)| Ok((descriptors::keep(one)?, descriptors::keep(other)?)))
         .unwrap_or_else(|e| self.die(&format!("fork: no sockets: {e}")));
+        let touched: Vec<PageId> = touched.iter().filter_map(|&at| self.page_at(at)).collect();
+        let mut own = Vec::with_capacity(REPLY_MAX);
+        own.extend(touched.iter().map(|&page| Resolved::new(page, true)));
+        let seat = self.process.fork();
+        let shared = self.share_frames(&mut core, seat.as_ref().ok(), &touched);
         core.fork = Some(Fork {
-            seat: self.process.fork(),
+            seat: shared.and(seat),
             parent_end: Some(parent_end),
             child_end: Some(child_end),
             child: None,
             resolved: Vec::with_capacity(REPLY_MAX),
-            own: Vec::with_capacity(REPLY_MAX),
+            own,
             over: false,
             uninterrupted: Some(uninterrupted),
         });
@@ -376,6 +382,8 @@ impl Pager {
         };
         core.placement
             .resolved_already(of(false).map(Resolved::page));
+        // Each has been copied by the kernel, whether there are frames for it or not.
+        self.own_pages(core, of(true).map(Resolved::page));
         for fault in of(true).chain(of(false)) {
             self.apply(core, fault.event());
         }
@@ -483,8 +491,6 @@ impl Pager {
         };
         process.adopt(crate::control::own_pid()?)?;
         core.queue_pages = 0;
-        let buffers = super::buffer_words_of(self.control.budget_frames()) * ReadBuffers::RUN;
-        process.overdraw(core.engine.frames_in_use() + core.lent + buffers);
         if self.settings.device_model.is_some() {
             pace::begin(process);
         }
@@ -547,6 +553,7 @@ impl Pager {
     /// Nothing of the program's runs in the child before its pager is there, so nobody has to
     /// resolve faults for it.
     pub(crate) fn fork_inline(&'static self, clone: impl FnOnce() -> isize) -> isize {
+        self.await_room_for_fork();
         // First: what runs there may need the engine.
         let frames = match &self.chameleon {
             Some(heap) => match heap.prepare_fork(self) {
@@ -556,9 +563,15 @@ impl Pager {
             None => None,
         };
         let mut core = self.become_quiet();
-        let seat = match self.process.fork() {
+        let pinned = Self::pinned_pages(&core);
+        let seat = self.process.fork().and_then(|seat| {
+            let shared = self.share_frames(&mut core, Some(&seat), &[]);
+            shared.map(|()| seat).inspect_err(|_| seat.retire())
+        });
+        let seat = match seat {
             Ok(seat) => seat,
             Err(error) => {
+                core.fork_room = 0;
                 self.thaw(core);
                 self.resume_heap(frames, false);
                 self.count_refused_fork(&error);
@@ -572,9 +585,9 @@ impl Pager {
         FORK_HOOKS.call(|hooks| (hooks.after)());
         if result != 0 {
             let mut core = self.core.lock();
-            if result > 0 {
-                self.apply(&mut core, Event::Forked);
-            }
+            // Also without a child: the frames have their numbers, and are owned again soon.
+            self.apply(&mut core, Event::Forked);
+            self.own_pages(&mut core, pinned.into_iter());
             self.thaw(core);
             self.resume_heap(frames, result > 0);
             if result < 0 {
@@ -621,8 +634,8 @@ impl Pager {
         let mut core = pager.core.lock();
         core.handling = true;
         pager.handling.store(true, Ordering::Release);
-        pager.protect_all(&core).map_err(Error::Userfaultfd)?;
         pager.apply(&mut core, Event::Forked);
+        pager.protect_all(&core).map_err(Error::Userfaultfd)?;
         pager.thaw(core);
         Ok(())
     }

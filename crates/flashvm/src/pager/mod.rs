@@ -16,7 +16,7 @@
 //! - `managed`: what the program does to its memory: map, unmap, advise; `remap`: move;
 //! - `change`: what must not happen while it does;
 //! - `lend`: frames of the process that are Chameleon's;
-//! - `fork`: how a child comes by a pager of its own.
+//! - `fork`: how a child comes by a pager of its own; `share`: the frames that both use.
 
 mod alone;
 mod change;
@@ -31,6 +31,7 @@ mod managed;
 mod pin;
 mod record;
 mod remap;
+mod share;
 mod space;
 
 use crate::Error;
@@ -181,6 +182,12 @@ struct Core {
     lent: u32,
     /// Frames that it is to have once they are free.
     claimed: u32,
+    /// Numbers of the frames shared since a fork.
+    shares: share::Shares,
+    /// Pages that may share frames, as the engine was told last.
+    shared_limit: u32,
+    /// Frames kept back for a fork that is ahead.
+    fork_room: u32,
     /// Times that something was to be checked.
     checks: u32,
     /// Slots of this process' that count as lost room.
@@ -327,6 +334,9 @@ pub fn start(inheritance: Inheritance) -> Result<&'static Pager, Error> {
         limit: 0,
         lent: 0,
         claimed: 0,
+        shares: share::Shares::default(),
+        shared_limit: u32::MAX,
+        fork_room: 0,
         checks: 0,
         slots_bad: 0,
         queue_pages: 0,
@@ -386,6 +396,8 @@ pub fn start(inheritance: Inheritance) -> Result<&'static Pager, Error> {
         file_bytes,
     };
     let pager = publish(pager);
+    // Before anybody asks for frames on its behalf.
+    pager.process.await_first_frames();
     pager.start_threads().map_err(Error::Threads)?;
     thread::await_begun();
     pager.look_at_limit(&mut pager.lock());
@@ -643,7 +655,12 @@ impl Pager {
         let may_read = core.engine.slots_used() > 0
             || core.engine.frames_in_use() > pages * SMALL_PROCESS
             || core.lent > 0;
-        core.queue_pages + if may_read { pages } else { 0 }
+        core.queue_pages + if may_read { pages } else { 0 } + self.frames_kept_back(core)
+    }
+
+    /// Frames in use, with those kept back.
+    fn frames_in_use(&self, core: &Core) -> u32 {
+        core.engine.frames_in_use() + self.buffers_reserved(core) + core.lent
     }
 
     /// Whether a demand queue is to be opened now: threads want one, and the budget has room for its
@@ -654,8 +671,7 @@ impl Pager {
         }
         core.queue_pages = self.demand.pages() + PAGES_MAX;
         self.look_at_limit(core);
-        let in_use = core.engine.frames_in_use() + self.buffers_reserved(core) + core.lent;
-        in_use <= self.process.granted()
+        self.frames_in_use(core) <= self.process.granted()
     }
 
     /// Words of read buffers that this process has once a page comes back from flash.
@@ -686,7 +702,7 @@ impl Pager {
     /// is beyond its share, and tells the engine what it has.
     fn look_at_limit(&self, core: &mut Core) {
         let buffers = self.buffers_reserved(core);
-        let in_use = core.engine.frames_in_use() + buffers + core.lent;
+        let in_use = self.frames_in_use(core);
         let share = self.process.limit();
         let held = self.process.granted();
         let limit = if held > share {
@@ -719,9 +735,10 @@ impl Pager {
         let frames = limit
             .saturating_sub(buffers + core.lent + core.claimed)
             .max(crate::control::LIMIT_FRAMES_MIN / 2);
-        if frames != core.limit {
-            core.limit = frames;
-            self.apply(core, Event::Limit { frames });
+        let shared = self.shared_limit(core, limit);
+        if frames != core.limit || shared != core.shared_limit {
+            (core.limit, core.shared_limit) = (frames, shared);
+            self.apply(core, Event::Limit { frames, shared });
         }
     }
 
@@ -735,8 +752,10 @@ impl Pager {
             if word != seen {
                 seen = word;
                 let mut core = self.lock();
-                let in_use = core.engine.frames_in_use() + self.buffers_reserved(&core) + core.lent;
-                self.process.shrink(in_use + GRANT_SPARE);
+                self.own_abandoned(&mut core);
+                let in_use = self.frames_in_use(&core);
+                let least = crate::control::LIMIT_FRAMES_MIN;
+                self.process.shrink((in_use + GRANT_SPARE).max(least));
                 self.look_at_limit(&mut core);
                 self.hand_over(&mut core, false);
             }

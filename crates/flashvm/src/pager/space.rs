@@ -3,6 +3,7 @@
 //! What each answer of the kernel means is decided in [`flashvm_core::space`]; here are the calls.
 //! All of them are made with the engine locked.
 
+use super::share::Shares;
 use super::{Core, LiveEngine, Pager, Read};
 use crate::end::say;
 use crate::sys::map;
@@ -18,6 +19,7 @@ use std::sync::atomic::Ordering;
 pub(super) struct LiveSpace<'a> {
     pager: &'a Pager,
     reads: &'a HashMap<IoId, Read>,
+    shares: &'a mut Shares,
 }
 
 /// What surrounds an action of the live pager.
@@ -166,6 +168,10 @@ impl AddressSpace for LiveSpace<'_> {
         map::unshare(self.pager.address(page)).is_ok()
     }
 
+    fn leave_frames(&mut self, first: PageId, count: u32) {
+        self.shares.leave(&self.pager.process, first, count);
+    }
+
     fn mapping(&self, page: PageId) -> Option<Mapping> {
         let at = self.pager.address(page);
         self.pager.own.mapping_at(at).map(|mapping| Mapping {
@@ -232,9 +238,14 @@ impl Pager {
             events,
             placement,
             reads,
+            shares,
             ..
         } = core;
-        let mut space = LiveSpace { pager: self, reads };
+        let mut space = LiveSpace {
+            pager: self,
+            reads,
+            shares,
+        };
         let mut host = Host {
             space: &mut space,
             engine,

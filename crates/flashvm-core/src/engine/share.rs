@@ -1,0 +1,136 @@
+//! Frames that processes share after a fork: counted once in the run, not for each process.
+//!
+//! A fork makes every resident page shared: parent and child use one frame, which is charged to the run. A
+//! page leaves that frame when the program stores to it or when reclaim moves it: then it needs a frame of
+//! this process' own. So all mapped pages are write-protected at the fork, and the first store is a fault.
+//! When the others have let go, the executor says that the frame is this process' own ([`Event::Owned`]).
+
+use super::Engine;
+use super::pagein::for_runs;
+use crate::clusters::ClusterSource;
+use crate::event::Action;
+use crate::ids::PageId;
+use crate::page::{Flag, PageState};
+
+/// Frames beyond the limit that an engine with shared pages may use: `limit / TRANSIT_SHARE`, clamped to
+/// `1..=TRANSIT_PAGES_MAX`. A shared page needs a frame of its own to leave the region, also when none is
+/// left.
+const TRANSIT_SHARE: u32 = 4;
+/// The most of them. The executor keeps as many frames back.
+pub const TRANSIT_PAGES_MAX: u32 = 32;
+
+impl<C: ClusterSource> Engine<C> {
+    /// Pages that hold a frame: those that a fork makes shared.
+    pub fn resident_pages(&self) -> impl Iterator<Item = PageId> {
+        self.resident_pages_from(PageId(0))
+    }
+
+    /// Those from a page on.
+    pub fn resident_pages_from(&self, first: PageId) -> impl Iterator<Item = PageId> {
+        let next = |from| self.table.next_present(from, self.table.pages());
+        std::iter::successors(next(first.0), move |page| next(page.0 + 1))
+            .filter(|&page| self.page_state(page).is_resident())
+    }
+
+    /// The process forked. Nothing is in flight.
+    pub(super) fn forked(&mut self) {
+        self.swap.seal(&mut self.clusters);
+        let pages = self.table.pages();
+        let mut at = 0;
+        while let Some(page) = self.table.next_present(at, pages) {
+            at = page.0 + 1;
+            let state = self.table.state(page);
+            assert!(!state.is_in_flight(), "{page:?} is {state:?} at a fork");
+            if !state.is_resident() {
+                continue;
+            }
+            if !self.table.has(page, Flag::Shared) {
+                self.table.set(page, Flag::Shared);
+                self.frames -= 1;
+                self.shared += 1;
+                self.shared_leaving += u32::from(state.is_leaving());
+            }
+            if state == PageState::Mapped {
+                self.table.set(page, Flag::Protected);
+            }
+        }
+        self.resize_policy();
+    }
+
+    /// The other processes have let go of these pages' frames.
+    pub(super) fn owned(&mut self, first: PageId, count: u32) {
+        for page in (0..count).map(|i| first.plus(i)) {
+            self.clear_shared(page);
+            self.frames += 1;
+        }
+    }
+
+    /// Moves a page to another state, and counts the shared pages on their way out.
+    pub(super) fn set_state(&mut self, page: PageId, to: PageState) {
+        if self.table.has(page, Flag::Shared) {
+            self.shared_leaving -= u32::from(self.table.state(page).is_leaving());
+            self.shared_leaving += u32::from(to.is_leaving());
+        }
+        self.table.set_state(page, to);
+    }
+
+    /// Frames in use, and shared pages beyond their limit.
+    pub(super) fn charged(&self) -> u32 {
+        self.frames + self.shared.saturating_sub(self.shared_limit)
+    }
+
+    /// Whether a page needs a frame of its own to leave the region.
+    pub(super) fn needs_way_out(&self, page: PageId) -> bool {
+        let mapped = self.table.state(page) == PageState::Mapped;
+        self.shadow && mapped && self.table.has(page, Flag::Shared)
+    }
+
+    /// Whether a page can leave the region: there is a frame if it needs one. Shared pages beyond their limit
+    /// do not count here: it is they that have to leave.
+    pub(super) fn has_way_out(&mut self, page: PageId, actions: &mut Vec<Action>) -> bool {
+        if !self.needs_way_out(page) {
+            return true;
+        }
+        if self.frames >= self.limit {
+            self.drop_standby(1, 0, actions);
+        }
+        let transit = (self.limit / TRANSIT_SHARE).clamp(1, TRANSIT_PAGES_MAX);
+        self.frames < self.limit + transit
+    }
+
+    /// A page has left the frame that it shared.
+    pub(super) fn unshare(&mut self, page: PageId) {
+        self.clear_shared(page);
+        self.counters.pages_unshared += 1;
+        self.unshared.push(page);
+    }
+
+    fn clear_shared(&mut self, page: PageId) {
+        let was = self.table.take(page, Flag::Shared);
+        assert!(was, "{page:?} is not shared");
+        self.shared -= 1;
+        self.shared_leaving -= u32::from(self.table.state(page).is_leaving());
+    }
+
+    /// Frees the frame of a page: its own, or its share of one.
+    pub(super) fn free_frame(&mut self, page: PageId) {
+        if self.table.has(page, Flag::Shared) {
+            self.unshare(page);
+        } else {
+            self.frames -= 1;
+        }
+    }
+
+    pub(super) fn emit_unshared(&mut self, actions: &mut Vec<Action>) {
+        self.unshared.sort_unstable();
+        for_runs(&self.unshared, u32::MAX, |first, count| {
+            actions.push(Action::Unshare { first, count });
+        });
+        self.unshared.clear();
+    }
+
+    pub(super) fn resize_policy(&mut self) {
+        let shared = self.shared.min(self.shared_limit);
+        self.policy.resized(self.limit + shared);
+    }
+}

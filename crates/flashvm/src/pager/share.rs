@@ -1,0 +1,265 @@
+//! Frames that this process shares with others since a fork: their numbers in the run, and the steps that keep
+//! the account right. Which pages share is the engine's to know; [`crate::control::SharedFrame`] counts them.
+
+use super::{Core, Delivery, Freeze, LiveEngine, Pager, SPAN_PAGES};
+use crate::control::{LIMIT_FRAMES_MIN, Process, SharedFrame};
+use flashvm_core::{Event, PAGE_SIZE, PageId, TRANSIT_PAGES_MAX};
+use std::time::Duration;
+
+/// Pages of which one look asks whether the others have let go.
+const LOOK_PAGES: usize = 8192;
+/// Frames for pages that turn out to have been stored to unnoticed.
+const UNNOTICED_PAGES: u32 = 32;
+/// Frames for what threads store to during a fork with a handler: `granted / STORES_SHARE`, at most so many.
+const STORES_IN_FORK: u32 = 512;
+const STORES_SHARE: u32 = 8;
+/// How often, and how long apart, a fork looks for frames for the child: half a second.
+const ROOM_TRIES: u32 = 500;
+const ROOM_WAIT: Duration = Duration::from_millis(1);
+
+/// The numbers of the shared frames, by page.
+#[derive(Debug, Default)]
+pub(super) struct Shares {
+    /// Number + 1; 0 is none. Empty before the first fork.
+    numbers: Vec<u32>,
+    /// Where the next look starts.
+    next: u32,
+}
+
+impl Shares {
+    fn get(&self, page: PageId) -> Option<SharedFrame> {
+        let number = self.numbers.get(page.0 as usize)?;
+        number.checked_sub(1).map(SharedFrame)
+    }
+
+    fn set(&mut self, page: PageId, frame: Option<SharedFrame>) {
+        self.numbers[page.0 as usize] = frame.map_or(0, |frame| frame.0 + 1);
+    }
+
+    /// The pages have left their shared frames.
+    pub(super) fn leave(&mut self, process: &Process, first: PageId, count: u32) {
+        for page in (0..count).map(|i| first.plus(i)) {
+            if let Some(frame) = self.get(page) {
+                self.set(page, None);
+                process.leave_frame(frame);
+            }
+        }
+    }
+}
+
+impl Pager {
+    /// Frames that a process keeps back while pages are shared, or a fork is ahead.
+    pub(super) fn frames_kept_back(&self, core: &Core) -> u32 {
+        let sharing = match core.engine.pages_shared() {
+            0 => 0,
+            _ => TRANSIT_PAGES_MAX + UNNOTICED_PAGES,
+        };
+        sharing + core.fork_room
+    }
+
+    /// Frames for pages that are stored to during a fork, unnoticed or before there is room: those of calls in
+    /// flight, and with a handler whatever threads store to until the child is on its own.
+    fn frames_for_stores(&self, core: &Core) -> u32 {
+        let stores = match self.delivery {
+            Delivery::Inline => core.placement.pins.pages(),
+            Delivery::Handler => STORES_IN_FORK.min(self.process.granted() / STORES_SHARE),
+        };
+        LIMIT_FRAMES_MIN + stores
+    }
+
+    /// Pages that may share frames with this grant: all, unless others want frames and this process accounts
+    /// for more than its allowance.
+    pub(super) fn shared_limit(&self, core: &Core, granted: u32) -> u32 {
+        let shared = core.engine.pages_shared();
+        if shared == 0 || !self.process.others_want() {
+            return u32::MAX;
+        }
+        let excess = (granted + shared / 2).saturating_sub(self.process.allowance());
+        match excess {
+            0 => u32::MAX,
+            _ => shared.saturating_sub(2 * excess),
+        }
+    }
+
+    /// Frames with which a forked child begins.
+    fn frames_for_child(&self, core: &Core) -> u32 {
+        let buffers = self.buffer_words() * crate::store::ReadBuffers::RUN;
+        LIMIT_FRAMES_MIN + TRANSIT_PAGES_MAX + buffers + core.lent
+    }
+
+    /// Before a fork: waits until this process holds enough free frames for the child and for what the parent
+    /// stores to next, so that the budget holds. Gives up after a while: then the overrun is counted.
+    pub(super) fn await_room_for_fork(&self) {
+        for _ in 0..ROOM_TRIES {
+            let mut core = self.lock();
+            // Another thread's fork has its own.
+            if core.freeze == Freeze::No {
+                core.fork_room = self.frames_for_child(&core) + self.frames_for_stores(&core);
+                self.hand_over(&mut core, false);
+                if self.is_alone() {
+                    core = self.work(core);
+                }
+                if self.frames_in_use(&core) <= self.process.granted() {
+                    return;
+                }
+            }
+            drop(core);
+            crate::sys::sleep(ROOM_WAIT);
+        }
+    }
+
+    /// Right before a fork, with the engine frozen: every resident page shares its frame from now on, and stores
+    /// to it are stopped. `child` is the child's seat, if there is one.
+    ///
+    /// The kernel stores to pinned pages without asking, so they stay writable, as do those of `stored_to`;
+    /// see [`Self::own_pages`].
+    pub(super) fn share_frames(
+        &self,
+        core: &mut Core,
+        child: Option<&Process>,
+        stored_to: &[PageId],
+    ) -> Result<(), crate::control::Error> {
+        let for_child = self.frames_for_child(core);
+        let Core {
+            engine,
+            shares,
+            placement,
+            ..
+        } = core;
+        if shares.numbers.is_empty() {
+            shares.numbers = vec![0; SPAN_PAGES as usize];
+        }
+        for page in engine.resident_pages() {
+            let frame = match shares.get(page) {
+                Some(frame) => frame,
+                None => match self.process.share_frame() {
+                    Some(frame) => frame,
+                    None => {
+                        self.unshare_frames(engine, shares);
+                        return Err(crate::control::Error::Full);
+                    }
+                },
+            };
+            shares.set(page, Some(frame));
+        }
+        if let Some(child) = child {
+            for page in engine.resident_pages() {
+                child.hold_frame(shares.get(page).expect("just given"));
+            }
+            self.process
+                .pass_frames(child, core.fork_room.min(for_child));
+        }
+        core.fork_room = 0;
+        let mut run = (PageId(0), 0);
+        for page in engine.resident_pages() {
+            let stays = placement.pins.holds(page) || stored_to.contains(&page);
+            if !engine.page_state(page).is_mapped() || stays {
+                continue;
+            }
+            if page.0 != run.0.0 + run.1 {
+                self.stop_stores(run);
+                run = (page, 0);
+            }
+            run.1 += 1;
+        }
+        self.stop_stores(run);
+        Ok(())
+    }
+
+    /// The fork is refused: what was made shared for it is this process' own again.
+    fn unshare_frames(&self, engine: &LiveEngine, shares: &mut Shares) {
+        for page in engine.resident_pages() {
+            if !engine.is_shared(page)
+                && let Some(frame) = shares.get(page)
+            {
+                let owned = self.process.own_frame(frame);
+                assert!(owned, "no child holds it yet");
+                shares.set(page, None);
+            }
+        }
+    }
+
+    fn stop_stores(&self, (first, count): (PageId, u32)) {
+        let len = count as usize * PAGE_SIZE;
+        if len == 0 {
+            return;
+        }
+        loop {
+            match self.region.write_protect(self.address(first), len, true) {
+                Ok(()) => return,
+                // Another thread is changing its mappings.
+                Err(rustix::io::Errno::AGAIN) => std::thread::yield_now(),
+                Err(error) => self.die(&format!(
+                    "the pages at {:#x} cannot be write-protected for a fork: {error}",
+                    self.address(first)
+                )),
+            }
+        }
+    }
+
+    /// After a fork: these pages may have been stored to, and unnoticed, since their frames became shared. They
+    /// count as this process' own, in frames of their own.
+    pub(super) fn own_pages(&self, core: &mut Core, pages: impl Iterator<Item = PageId>) {
+        for page in pages {
+            if core.engine.is_shared(page) {
+                core.shares.leave(&self.process, page, 1);
+                let (first, count) = (page, 1);
+                self.apply(core, Event::Owned { first, count });
+                self.apply(core, Event::WriteProtectFault { page });
+            }
+        }
+    }
+
+    /// The pages that the kernel may be storing to now.
+    pub(super) fn pinned_pages(core: &Core) -> Vec<PageId> {
+        let pages = core.engine.resident_pages();
+        pages
+            .filter(|&page| core.placement.pins.holds(page))
+            .collect()
+    }
+
+    /// Takes over frames that the other processes have let go of: some of them at each look.
+    pub(super) fn own_abandoned(&self, core: &mut Core) {
+        if core.engine.pages_shared() == 0 || core.freeze != Freeze::No {
+            return;
+        }
+        let Core {
+            engine,
+            shares,
+            limit,
+            ..
+        } = core;
+        let mut owned: Vec<PageId> = Vec::new();
+        let mut looked = 0;
+        for page in engine.resident_pages_from(PageId(shares.next)) {
+            shares.next = page.0 + 1;
+            looked += 1;
+            if engine.is_shared(page)
+                && let Some(frame) = shares.get(page)
+                && self.process.own_frame(frame)
+            {
+                shares.set(page, None);
+                owned.push(page);
+            }
+            if looked == LOOK_PAGES {
+                break;
+            }
+        }
+        if looked < LOOK_PAGES {
+            shares.next = 0;
+        }
+        if owned.is_empty() {
+            return;
+        }
+        // The grant has grown by as many.
+        *limit += owned.len() as u32;
+        let (frames, shared) = (*limit, core.shared_limit);
+        self.apply(core, Event::Limit { frames, shared });
+        for first in owned {
+            // Making use of the limit may have moved it: it has left its frame then.
+            if core.engine.is_shared(first) {
+                self.apply(core, Event::Owned { first, count: 1 });
+            }
+        }
+    }
+}
