@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, OnceLock};
 
-#[path = "../../crates/flashvm-cli/src/preload/small.rs"]
+#[path = "../../crates/flashvm-preload/src/small.rs"]
 mod small;
 
 const PADDING: u32 = 3;

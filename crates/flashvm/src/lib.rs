@@ -1,8 +1,8 @@
 //! The live system: memory on flash for the process that this library is loaded into.
 //!
 //! [`start`] reserves one range of addresses, registers it with userfaultfd and resolves the
-//! faults there from flash; [`Pager`] then hands out parts of it. The preloaded object of
-//! `flashvm-cli` puts a program's `malloc` and `mmap` there.
+//! faults there from flash; [`Pager`] then hands out parts of it. The object of
+//! `flashvm-preload` puts a program's `malloc` and `mmap` there.
 #![deny(unsafe_code)]
 #![cfg_attr(
     not(target_arch = "x86_64"),

@@ -178,7 +178,7 @@ pub(super) fn call(record: &Record, number: i64, args: &[usize; 6]) -> isize {
 /// It could be made first and repeated after `EFAULT`. But many calls take something before they
 /// write (a datagram, a child's status), or write a part of what they have read: those must not
 /// meet absent memory at all. Those that are made often and may be repeated do not come here
-/// unless they have to (`flashvm-cli`'s `preload/transfer.rs`).
+/// unless they have to (`flashvm-preload/src/transfer.rs`).
 fn repeat(record: &Record, number: i64, args: &[usize; 6]) -> isize {
     let row = table::row(number);
     let mut pins = bring_in(row, args);

@@ -2,7 +2,8 @@
 //! variadic calls of the family take the process' own environment and come through the C library
 //! unchecked in handler mode; the object they preload then does the rest.
 
-use super::{for_pager, guarded, next, set_errno};
+use crate::c_library::{next, set_errno};
+use crate::state::{for_pager, guarded};
 use flashvm::exec::{refused, say, with_run};
 use flashvm::program::find;
 use rustix::io::Errno;

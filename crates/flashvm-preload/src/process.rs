@@ -1,8 +1,10 @@
 //! What processes do: find their run, fork, and close descriptors that are not theirs.
 
-use super::{
-    READY, STARTING, for_pager, guard_call, guarded, internal, next, pager, set_errno, status,
-};
+use crate::c_library::{next, set_errno, status};
+use crate::internal;
+#[cfg(target_arch = "x86_64")]
+use crate::small;
+use crate::state::{READY, STARTING, for_pager, guard_call, guarded, pager};
 use flashvm::control::Control;
 use flashvm::{Inheritance, Pager};
 use rustix::fs::{Mode, OFlags};
@@ -15,7 +17,7 @@ use std::sync::atomic::Ordering;
 const STACK_BYTES: usize = 32 << 10;
 
 /// The name of this program, for messages.
-pub(super) fn command() -> String {
+pub(crate) fn command() -> String {
     std::env::args_os().next().map_or_else(
         || "?".to_owned(),
         |name| name.to_string_lossy().into_owned(),
@@ -23,7 +25,7 @@ pub(super) fn command() -> String {
 }
 
 /// Opens what the supervisor holds for this run.
-pub(super) fn inherit(control: &OsStr) -> Result<Inheritance, String> {
+pub(crate) fn inherit(control: &OsStr) -> Result<Inheritance, String> {
     let text = control.to_str().unwrap_or_default();
     let mut parts = text.split(':').map(str::parse::<i32>);
     let (Some(Ok(supervisor)), Some(Ok(region)), Some(Ok(store)), None) =
@@ -58,7 +60,7 @@ pub(super) fn inherit(control: &OsStr) -> Result<Inheritance, String> {
 }
 
 /// Has the C library tell us of every fork.
-pub(super) fn watch_forks() {
+pub(crate) fn watch_forks() {
     flashvm::set_fork_hooks(flashvm::ForkHooks {
         before: internal::lock_for_fork,
         after: internal::unlock_after_fork,
@@ -74,7 +76,7 @@ extern "C" fn before_fork() {
     // The guard sees the fork itself, however it is made.
     if guarded() {
         #[cfg(target_arch = "x86_64")]
-        super::small::lock_for_fork();
+        small::lock_for_fork();
         return;
     }
     let mut touched = Vec::new();
@@ -98,7 +100,7 @@ extern "C" fn in_parent() {
     }
     #[cfg(target_arch = "x86_64")]
     if guarded() {
-        super::small::unlock_after_fork();
+        small::unlock_after_fork();
     }
 }
 
@@ -109,8 +111,8 @@ extern "C" fn in_child() {
     if guarded() {
         #[cfg(target_arch = "x86_64")]
         {
-            super::small::unlock_after_fork();
-            super::small::only_this_thread();
+            small::unlock_after_fork();
+            small::only_this_thread();
         }
         // The C library is in order again: the pager can have its threads.
         if let Err(error) = guard_call(flashvm::guard::Own::StartThreads, 0, 0) {

@@ -20,7 +20,7 @@ static USED: AtomicUsize = AtomicUsize::new(0);
 
 /// Whether an address was allocated here.
 #[inline]
-pub(super) fn owns(address: usize) -> bool {
+pub(crate) fn owns(address: usize) -> bool {
     let base = BASE.load(Ordering::Relaxed);
     base != 0 && address.wrapping_sub(base) < RANGE_BYTES
 }
@@ -159,12 +159,12 @@ unsafe impl GlobalAlloc for Internal {
 }
 
 /// Holds the allocator's lock across a fork, so that the child's copy is whole.
-pub(super) fn lock_for_fork() {
+pub(crate) fn lock_for_fork() {
     INTERNAL.acquire();
 }
 
 /// Lets the allocator go on after a fork, in parent and child.
-pub(super) fn unlock_after_fork() {
+pub(crate) fn unlock_after_fork() {
     INTERNAL.release();
 }
 
@@ -172,7 +172,7 @@ pub(super) fn unlock_after_fork() {
 const HEADER: usize = 16;
 
 /// `malloc` on behalf of the pager's threads.
-pub(super) fn allocate(size: usize, align: usize) -> *mut u8 {
+pub(crate) fn allocate(size: usize, align: usize) -> *mut u8 {
     let align = align.max(HEADER);
     let Some(total) = size.checked_add(align) else {
         return std::ptr::null_mut();
@@ -197,7 +197,7 @@ pub(super) fn allocate(size: usize, align: usize) -> *mut u8 {
 ///
 /// # Safety
 /// The block must come from [`allocate`] and not be freed.
-pub(super) unsafe fn size_of_block(block: *mut u8) -> usize {
+pub(crate) unsafe fn size_of_block(block: *mut u8) -> usize {
     // SAFETY: the header lies before the block.
     unsafe { block.sub(HEADER).cast::<usize>().read() }
 }
@@ -206,7 +206,7 @@ pub(super) unsafe fn size_of_block(block: *mut u8) -> usize {
 ///
 /// # Safety
 /// As [`size_of_block`]; the block is not used afterwards.
-pub(super) unsafe fn release(block: *mut u8) {
+pub(crate) unsafe fn release(block: *mut u8) {
     // SAFETY: header and layout are those that `allocate` wrote and used.
     unsafe {
         let size = size_of_block(block);

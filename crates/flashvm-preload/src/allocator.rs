@@ -4,10 +4,12 @@
 //! mimalloc asks for memory through a callback, which counts it against budget and store: when
 //! there is no room the program's `malloc` fails with `ENOMEM`, long before data is at risk.
 
-use super::mapping::{mmap, mremap};
+use crate::c_library::{keeping_errno, set_errno};
+use crate::internal;
+use crate::mapping::{mmap, mremap};
 #[cfg(target_arch = "x86_64")]
-use super::small;
-use super::{for_pager, guard_call, guarded, internal, keeping_errno, pager, set_errno};
+use crate::small;
+use crate::state::{for_pager, guard_call, guarded, pager};
 use flashvm::guard::{Own, aside};
 use libmimalloc_sys as mi;
 use rustix::io::Errno;
@@ -64,7 +66,7 @@ const PURGE_DELAY: mi::mi_option_t = 15;
 
 /// Gives mimalloc its first arena, of address space for twice of what budget and store can hold, so
 /// that holes between blocks do not matter.
-pub(super) fn start(pager: &'static flashvm::Pager) -> Result<(), String> {
+pub(crate) fn start(pager: &'static flashvm::Pager) -> Result<(), String> {
     let base = pager
         .map(ARENAS_BYTES, ProtFlags::READ | ProtFlags::WRITE, false)
         .map_err(|error| format!("no address space for the heap: {error}"))?;
@@ -143,17 +145,17 @@ extern "C" fn commit(
 mod small {
     use std::ffi::c_void;
 
-    pub(super) fn owns(_: usize) -> bool {
+    pub(crate) fn owns(_: usize) -> bool {
         false
     }
-    pub(super) fn allocate(_: usize, _: usize) -> Option<*mut c_void> {
+    pub(crate) fn allocate(_: usize, _: usize) -> Option<*mut c_void> {
         None
     }
-    pub(super) fn release(_: *mut c_void) {}
-    pub(super) fn room(_: *mut c_void) -> usize {
+    pub(crate) fn release(_: *mut c_void) {}
+    pub(crate) fn room(_: *mut c_void) -> usize {
         0
     }
-    pub(super) fn fits(_: *mut c_void, _: usize) -> bool {
+    pub(crate) fn fits(_: *mut c_void, _: usize) -> bool {
         false
     }
 }

@@ -1,7 +1,8 @@
 //! `mmap` and its kin. In handler mode they come in here; in inline mode the guard catches the
 //! system call, on a stack that is not managed memory.
 
-use super::{for_pager, guarded, set_errno, status};
+use crate::c_library::{keeping_errno, set_errno, status};
+use crate::state::{for_pager, guarded};
 use flashvm::guard::aside;
 use flashvm::mapping;
 use flashvm_core::PAGE_SIZE;
@@ -24,7 +25,7 @@ fn address(result: Result<usize, Errno>) -> *mut c_void {
 }
 
 #[unsafe(no_mangle)]
-pub(super) extern "C" fn mmap(
+pub(crate) extern "C" fn mmap(
     at: *mut c_void,
     len: usize,
     prot: c_int,
@@ -93,7 +94,7 @@ extern "C" fn posix_madvise(at: *mut c_void, len: usize, advice: c_int) -> c_int
     if advice == libc::POSIX_MADV_DONTNEED {
         return 0;
     }
-    super::keeping_errno(|| {
+    keeping_errno(|| {
         if madvise(at, len, advice) == 0 {
             0
         } else {
@@ -103,7 +104,7 @@ extern "C" fn posix_madvise(at: *mut c_void, len: usize, advice: c_int) -> c_int
 }
 
 #[unsafe(no_mangle)]
-pub(super) extern "C" fn mremap(
+pub(crate) extern "C" fn mremap(
     at: *mut c_void,
     len: usize,
     new_len: usize,

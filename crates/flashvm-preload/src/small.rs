@@ -154,7 +154,7 @@ static MADE: AtomicU32 = AtomicU32::new(0);
 static KEY: AtomicU32 = AtomicU32::new(u32::MAX);
 
 /// Puts the allocator over the heap at `base`.
-pub(super) fn start(
+pub(crate) fn start(
     base: usize,
     bytes: usize,
     budget: usize,
@@ -202,7 +202,7 @@ pub(super) fn start(
 
 /// Whether an address is one of the small pages'.
 #[inline]
-pub(super) fn owns(address: usize) -> bool {
+pub(crate) fn owns(address: usize) -> bool {
     address.wrapping_sub(BASE.load(Ordering::Relaxed)) < BYTES.load(Ordering::Relaxed)
 }
 
@@ -339,7 +339,7 @@ fn class_in_use(block: usize) -> usize {
 
 /// A block, if such are allocated here and there is room; else the page pager's allocator has to do.
 #[inline]
-pub(super) fn allocate(size: usize, align: usize) -> Option<*mut c_void> {
+pub(crate) fn allocate(size: usize, align: usize) -> Option<*mut c_void> {
     if BYTES.load(Ordering::Relaxed) == 0 || align > ALIGN_MAX {
         return None;
     }
@@ -369,7 +369,7 @@ pub(super) fn allocate(size: usize, align: usize) -> Option<*mut c_void> {
 
 /// Takes a block back.
 #[inline]
-pub(super) fn release(block: *mut c_void) {
+pub(crate) fn release(block: *mut c_void) {
     let block = block as usize;
     let cache = cache();
     let number = cache.as_ref().map_or(NO_CACHE, |cache| cache.number);
@@ -392,12 +392,12 @@ pub(super) fn release(block: *mut c_void) {
 }
 
 /// Bytes that a block has room for.
-pub(super) fn room(block: *mut c_void) -> usize {
+pub(crate) fn room(block: *mut c_void) -> usize {
     block_bytes(class_in_use(block as usize)) - PADDING.load(Ordering::Relaxed)
 }
 
 /// Whether a block can stay what it is at another size: it fits, and not much is wasted.
-pub(super) fn fits(block: *mut c_void, size: usize) -> bool {
+pub(crate) fn fits(block: *mut c_void, size: usize) -> bool {
     let room = room(block);
     size <= room && (size > room / 4 || room < 64)
 }
@@ -655,17 +655,17 @@ fn empty(cache: &mut Cache) {
 }
 
 /// Before a fork: holds all locks, so that the child's copy is whole.
-pub(super) fn lock_for_fork() {
+pub(crate) fn lock_for_fork() {
     FREE.iter().flatten().for_each(Locked::acquire);
 }
 
 /// After a fork, in parent and child.
-pub(super) fn unlock_after_fork() {
+pub(crate) fn unlock_after_fork() {
     FREE.iter().flatten().for_each(Locked::release);
 }
 
 /// In a forked child: what the parent's other threads had in their caches is for all.
-pub(super) fn only_this_thread() {
+pub(crate) fn only_this_thread() {
     let own = thread_pointer();
     for entry in &THREADS {
         let cache = entry.load(Ordering::Acquire);
