@@ -25,15 +25,12 @@ mod exec;
 mod internal;
 mod mapping;
 mod process;
+mod small;
 mod state;
 // For inline mode only.
 #[cfg(target_arch = "x86_64")]
-mod small;
-#[cfg(target_arch = "x86_64")]
 mod transfer;
 
-#[cfg(target_arch = "x86_64")]
-use state::guard_call;
 use state::{GUARDED, READY, STARTING};
 use std::sync::atomic::Ordering;
 
@@ -72,7 +69,6 @@ fn start(inheritance: flashvm::Inheritance) -> Result<(), String> {
         flashvm::guard::resolve_faults().map_err(refused)?;
     }
     allocator::start(pager)?;
-    #[cfg(target_arch = "x86_64")]
     if let Some((base, bytes, settings)) = pager.small_pages() {
         small::start(base, bytes, pager.budget_bytes(), settings)?;
     }

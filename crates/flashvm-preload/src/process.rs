@@ -2,10 +2,10 @@
 
 use crate::c_library::{next, set_errno, status};
 use crate::internal;
-#[cfg(target_arch = "x86_64")]
 use crate::small;
 use crate::state::{READY, STARTING, for_pager, guard_call, guarded, pager};
 use flashvm::control::Control;
+use flashvm::guard::Own;
 use flashvm::{Inheritance, Pager};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -63,7 +63,8 @@ pub(crate) fn inherit(control: &OsStr) -> Result<Inheritance, String> {
 pub(crate) fn watch_forks() {
     flashvm::set_fork_hooks(flashvm::ForkHooks {
         before: internal::lock_for_fork,
-        after: internal::unlock_after_fork,
+        // SAFETY: it is called after `before`, by the thread that forked and by its copy.
+        after: || unsafe { internal::unlock_after_fork() },
     });
     // SAFETY: the handlers are functions of this object, which is never unloaded.
     unsafe { libc::pthread_atfork(Some(before_fork), Some(in_parent), Some(in_child)) };
@@ -75,7 +76,6 @@ extern "C" fn before_fork() {
     }
     // The guard sees the fork itself, however it is made.
     if guarded() {
-        #[cfg(target_arch = "x86_64")]
         small::lock_for_fork();
         return;
     }
@@ -94,13 +94,17 @@ extern "C" fn before_fork() {
 }
 
 extern "C" fn in_parent() {
-    if READY.load(Ordering::Relaxed) && !guarded() {
-        internal::unlock_after_fork();
-        pager().resume_parent();
+    if !READY.load(Ordering::Relaxed) {
+        return;
     }
-    #[cfg(target_arch = "x86_64")]
-    if guarded() {
-        small::unlock_after_fork();
+    // SAFETY: `before_fork` has locked what is unlocked here, in this thread.
+    unsafe {
+        if guarded() {
+            small::unlock_in_parent();
+        } else {
+            internal::unlock_after_fork();
+            pager().resume_parent();
+        }
     }
 }
 
@@ -109,19 +113,18 @@ extern "C" fn in_child() {
         return;
     }
     if guarded() {
-        #[cfg(target_arch = "x86_64")]
-        {
-            small::unlock_after_fork();
-            small::only_this_thread();
-        }
+        // SAFETY: `before_fork` has locked in the thread that this one is the copy of; it is alone still.
+        unsafe { small::unlock_in_child() };
         // The C library is in order again: the pager can have its threads.
-        if let Err(error) = guard_call(flashvm::guard::Own::StartThreads, 0, 0) {
+        // SAFETY: the call takes no address.
+        if let Err(error) = unsafe { guard_call(Own::StartThreads, 0, 0) } {
             flashvm::end(&format!(
                 "a forked child cannot have its pager's threads: {error}"
             ));
         }
     } else {
-        internal::unlock_after_fork();
+        // SAFETY: as above.
+        unsafe { internal::unlock_after_fork() };
         STARTING.store(true, Ordering::Relaxed);
         Pager::resume_child();
         STARTING.store(false, Ordering::Relaxed);

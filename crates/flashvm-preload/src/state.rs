@@ -1,6 +1,7 @@
 //! What every wrapper asks first: does the pager run, is a request the program's or the pager's own, does the
 //! guard catch system calls.
 
+use flashvm::guard::{OWN_CALL, Own};
 use rustix::io::Errno;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -27,20 +28,20 @@ pub(crate) fn guarded() -> bool {
 }
 
 /// Has the guard do something for the pager on a stack that is not managed memory.
-pub(crate) fn guard_call(
-    what: flashvm::guard::Own,
-    address: usize,
-    len: usize,
-) -> Result<(), Errno> {
+///
+/// # Safety
+/// What is asked for may be done: nobody uses the range that [`Own::Decommit`] and [`Own::Free`] take the contents of,
+/// and the address of [`Own::TakePages`] and [`Own::GivePages`] is that of a [`flashvm::PageList`] of the caller's,
+/// with pages that nobody uses if they are given back.
+pub(crate) unsafe fn guard_call(what: Own, address: usize, len: usize) -> Result<(), Errno> {
     let what = what as usize;
-    // SAFETY: the guard answers this call, which no kernel knows.
-    match unsafe { libc::syscall(flashvm::guard::OWN_CALL, what, address, len) } {
-        -1 => {
-            // SAFETY: the location is this thread's own.
-            let errno = unsafe { *libc::__errno_location() };
-            Err(Errno::from_raw_os_error(errno))
+    // SAFETY: the guard answers this call, which no kernel knows, and the caller vouches for what it does. The
+    // location is this thread's own.
+    unsafe {
+        match libc::syscall(OWN_CALL, what, address, len) {
+            -1 => Err(Errno::from_raw_os_error(*libc::__errno_location())),
+            _ => Ok(()),
         }
-        _ => Ok(()),
     }
 }
 
