@@ -185,7 +185,8 @@ fn mapped(address: *mut c_void) -> *mut c_void {
 fn map_block(size: usize) -> *mut c_void {
     let prot = libc::PROT_READ | libc::PROT_WRITE;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-    mapped(mmap(std::ptr::null_mut(), size, prot, flags, -1, 0))
+    // SAFETY: the kernel and the pager choose a free place; no existing mapping changes.
+    mapped(unsafe { mmap(std::ptr::null_mut(), size, prot, flags, -1, 0) })
 }
 
 /// Allocates; `zero` says whether the block has to be zeroed.

@@ -72,7 +72,7 @@ fn start(inheritance: flashvm::Inheritance) -> Result<(), String> {
     if let Some((base, bytes, settings)) = pager.small_pages() {
         small::start(base, bytes, pager.budget_bytes(), settings)?;
     }
-    flashvm::exec::remember_run();
+    flashvm::program::exec::remember_run();
     process::watch_forks();
     GUARDED.store(inline, Ordering::Relaxed);
     READY.store(true, Ordering::Release);

@@ -6,6 +6,7 @@ use crate::small;
 use crate::state::{READY, STARTING, for_pager, guard_call, guarded, pager};
 use flashvm::control::Control;
 use flashvm::guard::Own;
+use flashvm::program::descriptor_kind;
 use flashvm::{Inheritance, Pager};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -148,7 +149,7 @@ extern "C" fn close(fd: c_int) -> c_int {
         set_errno(Errno::BADF);
         return -1;
     }
-    flashvm::kinds::forget(fd);
+    descriptor_kind::forget(fd);
     // SAFETY: passes on what the program asked for.
     unsafe { libc::syscall(libc::SYS_close, c_long::from(fd)) as c_int }
 }
@@ -159,7 +160,7 @@ extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
     if for_pager() || flags != 0 {
         return raw_close_range(first, last, flags);
     }
-    status(flashvm::kinds::close_range(first, last))
+    status(descriptor_kind::close_range(first, last))
 }
 
 #[unsafe(no_mangle)]

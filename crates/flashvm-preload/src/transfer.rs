@@ -5,7 +5,7 @@
 
 use crate::c_library::{keeping_errno, next, set_errno};
 use crate::state::guarded;
-use flashvm::kinds::{Kind, kind};
+use flashvm::program::descriptor_kind::{Kind, kind};
 use rustix::io::Errno;
 use std::ffi::{CStr, c_int, c_long, c_void};
 use std::sync::atomic::{AtomicUsize, Ordering};

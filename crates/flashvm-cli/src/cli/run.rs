@@ -4,8 +4,8 @@
 use super::args::{RunArgs, RunOptions};
 use super::modelled::Modelled;
 use super::progress::Progress;
+use super::reference_trace::ReferenceTrace;
 use super::refusal::Refusal;
-use super::seen::SeenFile;
 use super::store::Store;
 use super::summary::{self, Names, StatsFile};
 use super::supervise::{End, supervise};
@@ -49,10 +49,10 @@ pub(crate) fn run(args: Box<RunArgs>) -> Result<ExitCode, Refusal> {
         settings.no_uring = true;
     }
     let stats = options.stats.as_deref().map(StatsFile::check).transpose()?;
-    let seen = options.trace.as_deref();
-    let seen = seen.map(|path| SeenFile::create(path, &args.program, &settings));
-    let seen = seen.transpose()?;
-    settings.trace = seen.as_ref().map(SeenFile::open_path);
+    let trace = options.trace.as_deref();
+    let trace = trace.map(|path| ReferenceTrace::create(path, &args.program, &settings));
+    let trace = trace.transpose()?;
+    settings.trace = trace.as_ref().map(ReferenceTrace::open_path);
     let (name, program_args) = args
         .program
         .split_first()
@@ -133,8 +133,8 @@ pub(crate) fn run(args: Box<RunArgs>) -> Result<ExitCode, Refusal> {
     {
         eprintln!("flashvm: --stats: {e}");
     }
-    if let Some(seen) = seen
-        && let Err(refusal) = seen.finish(options.quiet)
+    if let Some(trace) = trace
+        && let Err(refusal) = trace.finish(options.quiet)
     {
         eprintln!("flashvm: --trace: {refusal}");
     }

@@ -23,6 +23,7 @@ mod clusters;
 mod layout;
 mod orders;
 mod process;
+pub mod reference_trace;
 mod settings;
 mod stats;
 mod warden;
