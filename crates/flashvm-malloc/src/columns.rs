@@ -154,13 +154,18 @@ impl Columns {
         self.word(self.page_of(block)).arena()
     }
 
-    /// The class of a block, at an address that may be anything.
+    /// What is known of the page of a block, at an address that may be anything.
     #[inline]
-    pub(crate) fn class_of(&self, block: usize) -> Result<Class, Misuse> {
-        self.pages
-            .get(self.index_of(block))
-            .and_then(|word| PageWord(word.load(Ordering::Relaxed)).class())
+    fn look_up(&self, block: usize) -> Result<(PageWord, Class), Misuse> {
+        let word = self.pages.get(self.index_of(block));
+        let word = word.map(|word| PageWord(word.load(Ordering::Relaxed)));
+        word.and_then(|word| Some((word, word.class()?)))
             .ok_or(Misuse::NotAllocated)
+    }
+
+    /// The class of a block, at an address that may be anything.
+    pub(crate) fn class_of(&self, block: usize) -> Result<Class, Misuse> {
+        self.look_up(block).map(|(_, class)| class)
     }
 
     /// Notes of a block of a divided page whether the program has it. False: it was so already.
@@ -197,9 +202,8 @@ impl Columns {
     /// Notes that the program gives a block back, by the thread of a cache. The block's class.
     #[inline]
     pub(crate) fn take_back(&self, block: usize, cache: CacheId) -> Result<Class, Misuse> {
-        let class = self.class_of(block)?;
+        let (word, class) = self.look_up(block)?;
         let page = self.page_of(block);
-        let word = self.word(page);
         let inside = block.wrapping_sub(self.start(page, word));
         let classes = self.classes;
         if inside & (classes.block_bytes(class) - 1) != 0 || inside >= classes.page_bytes(class) {
@@ -345,8 +349,12 @@ mod tests {
             let columns = columns(class);
             let block = columns.start_of(3);
             assert!(columns.give(block, class, OTHER));
-            assert_eq!(columns.take_back(block + 16, OTHER), Err(Misuse::NotAStart));
-            assert_eq!(columns.take_back(block - 16, OTHER), Err(Misuse::NotAStart));
+            // Within a block, and beside the page's range by whole blocks.
+            let beside = columns.classes.block_bytes(class);
+            let beyond = columns.classes.page_bytes(class);
+            for wrong in [block + 16, block - 16, block - beside, block + beyond] {
+                assert_eq!(columns.take_back(wrong, OTHER), Err(Misuse::NotAStart));
+            }
             for outside in [
                 BASE,
                 BASE - 1,
@@ -388,11 +396,14 @@ mod tests {
         let class = Class::of(16);
         let columns = columns(class);
         columns.set_owner(3, CacheId(0));
+        // Together, and for longer than a thread runs undisturbed.
+        let start = std::sync::Barrier::new(4);
         std::thread::scope(|scope| {
             for thread in 0..4 {
-                let columns = &columns;
+                let (columns, start) = (&columns, &start);
                 scope.spawn(move || {
-                    for round in 0..40_000 {
+                    start.wait();
+                    for round in 0..1_000_000 {
                         let block = columns.start_of(3) + (thread + 4 * (round % 8)) * 16;
                         let cache = CacheId(thread as u16);
                         assert!(columns.give(block, class, cache));

@@ -43,10 +43,15 @@ fn free_pages_are_given_back() {
             kept <= 512 + 256,
             "{kept} of {most} pages of blocks of {size}"
         );
+        let (base, bytes) = model.pages().range();
+        let known = (base..base + bytes)
+            .step_by(4096)
+            .filter(|&page| model.allocator().room(page as *mut u8).is_ok());
+        assert_eq!(known.count(), kept, "the allocator knows what it gave back");
     }
 }
 
-/// More than a page, or aligned to more than a sector, is for somebody else; so is everything while there is no room.
+/// Padding counts. More than a page, or aligned to more than a sector, is for somebody else; so is everything while there is no room.
 #[test]
 fn what_cannot_be_had_is_refused() {
     let model = Model::new(1 << 10, 512, 16);
@@ -54,7 +59,16 @@ fn what_cannot_be_had_is_refused() {
     assert_eq!(allocator.allocate(4097 - 16, 1), None);
     assert_eq!(allocator.allocate(usize::MAX, 1), None);
     assert_eq!(allocator.allocate(1, 1024), None);
-    assert!(allocator.allocate(4096 - 16, 512).is_some());
+    let block = allocator.allocate(4096 - 16, 512).expect("room").as_ptr();
+    assert_eq!(allocator.room(block), Ok(4096 - 16));
+    for (size, fits) in [
+        (4096 - 16, true),
+        (4096 - 15, false),
+        (1021, true),
+        (1020, false),
+    ] {
+        assert_eq!(allocator.fits(block, size), Ok(fits), "{size}");
+    }
     model.pages().refuse(true);
     assert_eq!(allocator.allocate(1, 1), None);
     model.pages().refuse(false);
