@@ -3,7 +3,8 @@
  * usage: small churn MIB SECONDS SEED    threads allocate, check, change, resize and free each other's
  *                                        blocks, with a signal handler that does so too, and forks whose
  *                                        children check what they have
- *        small lost MIB                  blocks through a store that fails: right data or SIGBUS
+ *        small lost MIB                  blocks through a store that fails: right data or SIGBUS; exit code 3 if a
+ *                                        page is lost that is none of the blocks: one of the C library's
  *        small fill BYTES                blocks of that size until there is no more memory: all are right
  *        small maps LEFT                 the same churn of blocks when the program itself has taken all
  *                                        mappings that the kernel allows but for so many
@@ -250,10 +251,13 @@ static int main_churn(size_t mib, double seconds)
 }
 
 static sigjmp_buf probe;
+static volatile sig_atomic_t probing;
 
 static void on_bus(int number)
 {
 	(void)number;
+	if (!probing)
+		_exit(3);
 	siglongjmp(probe, 1);
 }
 
@@ -265,11 +269,15 @@ static int main_lost(size_t mib)
 	for (size_t i = 0; i < count; i++)
 		fill(slots[i].at = malloc(512), 512, slots[i].tag = i * 77);
 	static volatile size_t lost;
-	for (volatile size_t i = 0; i < count; i++)
-		if (sigsetjmp(probe, 1))
+	for (volatile size_t i = 0; i < count; i++) {
+		if (sigsetjmp(probe, 1)) {
 			lost++;
-		else
+		} else {
+			probing = 1;
 			check(slots[i].at, 512, slots[i].tag, "block");
+		}
+		probing = 0;
+	}
 	printf("small: %zu of %zu blocks are lost, the others are right\n", lost, count);
 	return 0;
 }

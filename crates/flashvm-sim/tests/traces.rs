@@ -416,6 +416,8 @@ fn bad_traces_name_file_place_and_remedy() {
 #[test]
 fn an_error_ends_a_trace() {
     let mut trace = text(b"1\nx\n2\n", Some(Format::Keys)).expect("opened");
-    assert!(trace.next().expect("an item").is_err());
+    let error = trace.next().expect("an item").expect_err("x is no key");
+    let line = error.to_string();
+    assert!(line.contains("line 2: 'x' is no key"), "{line}");
     assert!(trace.next().is_none());
 }

@@ -1,8 +1,8 @@
 //! The live system: memory on flash for the process that this library is loaded into.
 //!
 //! [`start`] reserves one range of addresses, registers it with userfaultfd and resolves the
-//! faults there from flash; [`Pager`] then hands out parts of it. The preloaded object of
-//! `flashvm-cli` puts a program's `malloc` and `mmap` there.
+//! faults there from flash; [`Pager`] then hands out parts of it. The object of
+//! `flashvm-preload` puts a program's `malloc` and `mmap` there.
 #![deny(unsafe_code)]
 #![cfg_attr(
     not(target_arch = "x86_64"),
@@ -16,31 +16,13 @@
 )]
 mod chameleon;
 pub mod control;
-mod end;
-pub mod exec;
-mod file_limit;
+mod flash;
 #[cfg_attr(not(target_arch = "x86_64"), path = "guard/absent.rs")]
 #[allow(
     unsafe_code,
     reason = "signal frames and system calls; the module opens with its argument"
 )]
 pub mod guard;
-mod guard_call;
-#[allow(
-    unsafe_code,
-    reason = "descriptors of the program's are looked at by number"
-)]
-pub mod kinds;
-#[allow(
-    unsafe_code,
-    reason = "passes on system calls of the program's, of memory that is its own"
-)]
-pub mod mapping;
-#[allow(
-    unsafe_code,
-    reason = "one pointer to what is never freed, as the pager itself has"
-)]
-mod pace;
 #[allow(
     unsafe_code,
     reason = "the pager passes addresses of memory that only the program refers to; each use \
@@ -48,17 +30,14 @@ mod pace;
 )]
 mod pager;
 pub mod program;
-mod regions;
-pub mod seen;
-mod store;
 mod sys;
 
 pub use chameleon::{PageList, RUN_PAGES, overlays_allowed, overlays_most};
-pub use end::{count_refused_allocation, end, note_end};
 pub use guard::on_guard_stack;
 pub use pager::{
     Delivery, ForkHooks, Inheritance, Pager, Resolution, pager, set_fork_hooks, start,
 };
+pub use program::{count_refused_allocation, end, note_end};
 pub use sys::discard::Ground;
 pub use sys::is_ours as is_pager_descriptor;
 pub use sys::raw::syscall as raw_call;

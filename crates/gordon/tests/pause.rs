@@ -5,6 +5,7 @@
 
 use gordon::flash::{Erase, Model};
 use gordon::{Array, ByteArray, Bytes, Collector, Heap, Limits, Options, Persist, Ref, Slice};
+use std::collections::HashMap;
 
 const LARGE: usize = 50_000_000;
 
@@ -49,6 +50,7 @@ fn a_commit_waits_five_ms_at_most_for_objects_of_fifty_megabytes() {
     assert_eq!(before.persistent, 0);
     let mut longest = 0;
     let mut number = 0;
+    let mut expected = vec![8; LARGE];
     while heap.counters().persistent < 2 {
         number += 1;
         let begun = heap.bank_counters();
@@ -57,6 +59,7 @@ fn a_commit_waits_five_ms_at_most_for_objects_of_fifty_megabytes() {
             world.count.set(tx, 0, number);
             let at = number as usize * 7919 % (LARGE / 8);
             world.changing.write(tx, at, &number.to_le_bytes());
+            expected[at..at + 8].copy_from_slice(&number.to_le_bytes());
             world.table.set(tx, at, Some(tx.alloc(number)));
             Ok(())
         })
@@ -83,11 +86,15 @@ fn a_commit_waits_five_ms_at_most_for_objects_of_fifty_megabytes() {
         assert!(world.blob.iter().all(|byte| *byte == 7));
         assert_eq!(world.count.get(0), Some(number));
         assert!(world.references.iter().all(|one| one.read() == 1));
-        for number in 1..=number {
-            let at = number as usize * 7919 % (LARGE / 8);
-            let mut bytes = [0; 8];
-            world.changing.read(at, &mut bytes);
-            assert!(world.table.get(at).flatten().is_some());
+        let mut bytes = vec![0; LARGE];
+        world.changing.read(0, &mut bytes);
+        assert!(bytes == expected, "the bytes are not what was written");
+        let changed: HashMap<usize, u64> = (1..=number)
+            .map(|number| (number as usize * 7919 % (LARGE / 8), number))
+            .collect();
+        for at in 0..LARGE / 8 {
+            let one = world.table.get(at).flatten().expect("none was cleared");
+            assert_eq!(one.read(), changed.get(&at).copied().unwrap_or(1), "{at}");
         }
         Ok(())
     })

@@ -271,7 +271,7 @@ pub(crate) struct TestOptions {
     /// Prefetcher, apart from the preset's
     #[arg(long, hide = true)]
     pub(crate) prefetcher: Option<String>,
-    /// Faults to make in the store: JSON with read_error_ppm, write_error_ppm, flip_ppm, seed
+    /// Faults to make in the store, in parts per million of all pages: read=PPM,write=PPM,flip=PPM,seed=N
     #[arg(long, hide = true)]
     pub(crate) inject: Option<String>,
     /// Record the engine's events into files that begin like this

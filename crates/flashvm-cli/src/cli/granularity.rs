@@ -10,6 +10,8 @@ use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use std::path::Path;
 
+/// Most RAM of a heap of small pages: its table has 24 bits for a frame of 4 KiB.
+const RAM_BYTES_MAX: u64 = (4 << 10) << 24;
 /// Most padding of a request.
 const PADDING_MAX: u32 = 1024;
 
@@ -83,6 +85,27 @@ pub(crate) fn chameleon(options: &RunOptions) -> Result<Option<ChameleonSettings
     Ok(Some(settings))
 }
 
+/// Refuses a budget that is too large for a heap of small pages.
+pub(crate) fn check_budget(ram: u64, small: Option<&ChameleonSettings>) -> Result<(), Refusal> {
+    if budget_at_most(ram, small) < ram {
+        return Err(Refusal::new(format!(
+            "--ram {}: small pages can have {} at most: ask for 64G, or leave --granularity 512 out",
+            Size(ram),
+            Size(RAM_BYTES_MAX)
+        )));
+    }
+    Ok(())
+}
+
+/// As much of a budget as a run can use.
+pub(crate) fn budget_at_most(ram: u64, small: Option<&ChameleonSettings>) -> u64 {
+    if small.is_some() {
+        ram.min(RAM_BYTES_MAX)
+    } else {
+        ram
+    }
+}
+
 /// Small pages are resolved by the thread that touches them.
 pub(crate) fn check_fault_mode(settings: &RunSettings) -> Result<(), Refusal> {
     if settings.chameleon.is_some() && settings.delivery() == Delivery::Handler {
@@ -121,4 +144,32 @@ pub(crate) fn look_at_sectors(
          them"
     );
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use flashvm_core::PAGE_SIZE;
+    use flashvm_core::chameleon::Frames;
+
+    const SMALL: ChameleonSettings = ChameleonSettings {
+        smallest: 512,
+        padding: 0,
+        overlays: None,
+        page_buffer: None,
+        log_structuring: true,
+        spill: true,
+    };
+
+    #[test]
+    fn budgets_up_to_64_gib_are_as_many_frames_as_there_can_be() {
+        let most = RAM_BYTES_MAX / PAGE_SIZE as u64;
+        assert!(check_budget(RAM_BYTES_MAX, Some(&SMALL)).is_ok());
+        assert!(check_budget(RAM_BYTES_MAX + 1, Some(&SMALL)).is_err());
+        assert!(check_budget(RAM_BYTES_MAX + 1, None).is_ok());
+        assert_eq!(budget_at_most(u64::MAX, Some(&SMALL)), RAM_BYTES_MAX);
+        assert_eq!(budget_at_most(u64::MAX, None), u64::MAX);
+        let more = std::panic::catch_unwind(|| Frames::new(most as u32 + 1));
+        assert!(more.is_err(), "the bound is too low");
+    }
 }

@@ -1,8 +1,8 @@
 //! The parts of the command.
 //!
 //! - `args`, `config`, `granularity`, `units`: what was asked for, on the command line or in a file;
-//! - `machine`, `program`, `store`: whether it can be done, before anything is begun;
-//! - `run`, `supervise`, `sys`: doing it; `modelled`: on a device that is not here; `seen`: a trace of what
+//! - `machine`, `store`: whether it can be done, before anything is begun;
+//! - `run`, `supervise`, `sys`: doing it; `modelled`: on a device that is not here; `reference_trace`: a trace of what
 //!   the pager saw;
 //! - `summary`, `progress`: telling what happened;
 //! - `device`: device models, and what real devices do;
@@ -20,10 +20,10 @@ mod heap;
 mod machine;
 mod modelled;
 mod progress;
+mod reference_trace;
 mod refusal;
 mod reproduce;
 mod run;
-mod seen;
 mod sim;
 mod store;
 mod summary;

@@ -4,8 +4,8 @@
 use super::args::{RunArgs, RunOptions};
 use super::modelled::Modelled;
 use super::progress::Progress;
+use super::reference_trace::ReferenceTrace;
 use super::refusal::Refusal;
-use super::seen::SeenFile;
 use super::store::Store;
 use super::summary::{self, Names, StatsFile};
 use super::supervise::{End, supervise};
@@ -49,10 +49,10 @@ pub(crate) fn run(args: Box<RunArgs>) -> Result<ExitCode, Refusal> {
         settings.no_uring = true;
     }
     let stats = options.stats.as_deref().map(StatsFile::check).transpose()?;
-    let seen = options.trace.as_deref();
-    let seen = seen.map(|path| SeenFile::create(path, &args.program, &settings));
-    let seen = seen.transpose()?;
-    settings.trace = seen.as_ref().map(SeenFile::open_path);
+    let trace = options.trace.as_deref();
+    let trace = trace.map(|path| ReferenceTrace::create(path, &args.program, &settings));
+    let trace = trace.transpose()?;
+    settings.trace = trace.as_ref().map(ReferenceTrace::open_path);
     let (name, program_args) = args
         .program
         .split_first()
@@ -133,8 +133,8 @@ pub(crate) fn run(args: Box<RunArgs>) -> Result<ExitCode, Refusal> {
     {
         eprintln!("flashvm: --stats: {e}");
     }
-    if let Some(seen) = seen
-        && let Err(refusal) = seen.finish(options.quiet)
+    if let Some(trace) = trace
+        && let Err(refusal) = trace.finish(options.quiet)
     {
         eprintln!("flashvm: --trace: {refusal}");
     }
@@ -149,6 +149,7 @@ pub(crate) fn run(args: Box<RunArgs>) -> Result<ExitCode, Refusal> {
 
 /// The settings of a run, all but the size of its store.
 fn settings(options: &RunOptions) -> Result<RunSettings, Refusal> {
+    let chameleon = granularity::chameleon(options)?;
     let ram = match options.ram {
         Some(Size(ram)) if ram < RAM_BYTES_MIN => {
             return Err(Refusal::new(format!(
@@ -156,9 +157,12 @@ fn settings(options: &RunOptions) -> Result<RunSettings, Refusal> {
                 Size(ram)
             )));
         }
-        Some(Size(ram)) => ram,
+        Some(Size(ram)) => {
+            granularity::check_budget(ram, chameleon.as_ref())?;
+            ram
+        }
         None => machine::available_bytes()
-            .map(|bytes| bytes / 2)
+            .map(|bytes| granularity::budget_at_most(bytes / 2, chameleon.as_ref()))
             .filter(|bytes| *bytes >= RAM_BYTES_MIN)
             .ok_or_else(|| {
                 Refusal::new(
@@ -185,7 +189,6 @@ fn settings(options: &RunOptions) -> Result<RunSettings, Refusal> {
             )));
         }
     };
-    let chameleon = granularity::chameleon(options)?;
     let inject = options.test.inject.as_deref().map(inject).transpose();
     Ok(RunSettings {
         ram_bytes: ram,
@@ -214,7 +217,7 @@ fn settings(options: &RunOptions) -> Result<RunSettings, Refusal> {
         fault: fault.to_owned(),
         write_limit_bytes: options.write_limit.map(|limit| limit.0),
         device_model: None,
-        inject: inject.map_err(|e| Refusal::new(format!("--inject: {e}")))?,
+        inject: inject?,
         record: options.test.record.clone(),
         trace: None,
         no_move: options.test.no_move,
@@ -233,20 +236,24 @@ fn discards_work(store: &Store, model: Option<&Modelled>) -> Result<(), String> 
 }
 
 /// `read=PPM,write=PPM,flip=PPM,seed=N`, any of them.
-fn inject(text: &str) -> Result<Inject, String> {
+fn inject(text: &str) -> Result<Inject, Refusal> {
+    const ALL: u32 = 1_000_000;
     let mut inject = Inject::default();
     for part in text.split(',') {
-        let (name, value) = part
-            .split_once('=')
-            .ok_or_else(|| format!("'{part}': no value"))?;
-        let number: u64 = value.parse().map_err(|e| format!("'{part}': {e}"))?;
-        let ppm = u32::try_from(number).map_err(|e| format!("'{part}': {e}"));
+        let wrong = || {
+            Refusal::new(format!(
+                "--inject: '{part}' is none of read=PPM, write=PPM, flip=PPM (up to {ALL}), seed=N"
+            ))
+        };
+        let (name, value) = part.split_once('=').ok_or_else(wrong)?;
+        let number: u64 = value.parse().map_err(|_| wrong())?;
+        let ppm = u32::try_from(number).ok().filter(|&ppm| ppm <= ALL);
         match name {
-            "read" => inject.read_error_ppm = ppm?,
-            "write" => inject.write_error_ppm = ppm?,
-            "flip" => inject.flip_ppm = ppm?,
+            "read" => inject.read_error_ppm = ppm.ok_or_else(wrong)?,
+            "write" => inject.write_error_ppm = ppm.ok_or_else(wrong)?,
+            "flip" => inject.flip_ppm = ppm.ok_or_else(wrong)?,
             "seed" => inject.seed = number,
-            _ => return Err(format!("'{name}' is none of read, write, flip, seed")),
+            _ => return Err(wrong()),
         }
     }
     Ok(inject)

@@ -196,7 +196,18 @@ fn options() {
             &["run", "--fault", "magic", "--", "true"],
             &["'magic'", "auto, inline, handler"],
         ),
-        (&["run", "--inject", "{", "--", "true"], &["--inject"]),
+        (
+            &["run", "--inject", "{\"flip_ppm\": 5}", "--", "true"],
+            &["--inject", "flip_ppm", "read=PPM"],
+        ),
+        (
+            &["run", "--inject", "flip=1000001", "--", "true"],
+            &["--inject", "flip=1000001", "1000000"],
+        ),
+        (
+            &["run", "--granularity=512", "--ram=65G", "--", "true"],
+            &["--ram 65 GiB", "64G"],
+        ),
         (
             &["run", "--stats", "/nowhere/s.json", "--", "true"],
             &["/nowhere/s.json"],
@@ -230,15 +241,20 @@ fn options() {
 
 #[test]
 fn help_and_version_are_no_mistakes() {
-    for args in [
-        &["--help"][..],
-        &["run", "--help"],
-        &["doctor", "--help"],
-        &["--version"],
+    let version = concat!("flashvm ", env!("CARGO_PKG_VERSION"), "\n");
+    for (args, says) in [
+        (&["--help"][..], "\nUsage: flashvm <COMMAND>\n"),
+        (
+            &["run", "--help"],
+            "\nUsage: flashvm run [OPTIONS] -- PROGRAM [ARGS]...\n",
+        ),
+        (&["doctor", "--help"], "\nUsage: flashvm doctor [OPTIONS]\n"),
+        (&["--version"], version),
     ] {
         let output = flashvm(args);
         assert!(output.status.success() && output.stderr.is_empty());
-        assert!(output.stdout.starts_with(b"") && !output.stdout.is_empty());
+        let text = String::from_utf8(output.stdout).expect("text");
+        assert!(text.contains(says), "{args:?}: {text}");
     }
     let help = String::from_utf8(flashvm(&["run", "--help"]).stdout).expect("text");
     assert!(help.contains("Examples:") && !help.contains("--inject"));

@@ -187,7 +187,9 @@ fn while_memory_is_compacted() {
         return;
     }
     if std::fs::write(COMPACT, "1").is_err() {
-        println!("SKIPPED: {TEST}: only root may write to {COMPACT}");
+        support::say(&format!(
+            "SKIPPED: {TEST}: only root may write to {COMPACT}"
+        ));
         return;
     }
     let over = std::sync::atomic::AtomicBool::new(false);

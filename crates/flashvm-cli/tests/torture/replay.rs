@@ -2,6 +2,7 @@
 //! what runs.
 
 use crate::support::{Folder, can_page, flashvm_run, has_program};
+use flashvm_core::Action;
 use flashvm_core::record::{Recording, Step, replay};
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
@@ -53,11 +54,17 @@ fn live_runs_replay() {
             Duration::from_secs(180),
         )
         .expect_success(TEST);
+        let mut writes = 0;
         for entry in fs::read_dir(folder.path()).expect("the folder") {
             let recording = load(&entry.expect("an entry").path());
             replay(&recording)
                 .unwrap_or_else(|difference| panic!("{TEST}, {mode:?}: {difference}"));
+            let actions = recording.steps.iter().flat_map(|step| &step.actions);
+            writes += actions
+                .filter(|action| matches!(action, Action::Write { .. }))
+                .count();
         }
+        assert!(writes > 0, "{TEST}, {mode:?}: no recording of a write");
         assert!(
             outcome.stat("bytes_written") > 0,
             "{TEST}, {mode:?}: nothing was paged out"

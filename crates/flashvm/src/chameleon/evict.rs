@@ -5,8 +5,8 @@
 
 use super::round::BATCH_SECTORS;
 use super::{Chameleon, Core};
+use crate::flash::FlashStore;
 use crate::pager::Pager;
-use crate::store::FlashStore;
 use crate::sys::map;
 use flashvm_core::chameleon::{Check, FrameId, Place, Shape, Step, Svmp};
 use rustix_futex_sync::MutexGuard;

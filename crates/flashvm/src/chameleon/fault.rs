@@ -2,9 +2,9 @@
 //! Figure 4).
 
 use super::{Chameleon, Core, now};
+use crate::flash::FlashStore;
+use crate::flash::io::read_now;
 use crate::pager::{Pager, Resolution};
-use crate::store::FlashStore;
-use crate::sys::flash_io::read_now;
 use crate::sys::map;
 use flashvm_core::PAGE_SIZE;
 use flashvm_core::chameleon::{Check, FrameId, Location, Place, SECTOR_BYTES, Shape, Svmp};
@@ -211,7 +211,7 @@ impl Chameleon {
                 pager.stats().pages_lost.fetch_add(1, Ordering::Relaxed);
                 core.frames.release(frame, shape);
                 core.table.set(page, shape, Place::Lost);
-                crate::end::eprint_line(&format!(
+                crate::sys::message::eprint_line(&format!(
                     "flashvm: process {}: {} bytes at {:#x} are lost: flash returned other data \
                      than was written, or none",
                     std::process::id(),

@@ -5,9 +5,9 @@
 
 use super::{Chameleon, Core};
 use crate::control::SharedClusters;
+use crate::flash::FlashStore;
+use crate::flash::io::write_now;
 use crate::pager::Pager;
-use crate::store::FlashStore;
-use crate::sys::flash_io::write_now;
 use crate::sys::map;
 use flashvm_core::chameleon::{BLOCK_BYTES, InPlace, Location, Organization, Shape, Svmp, Table};
 use rustix_futex_sync::MutexGuard;

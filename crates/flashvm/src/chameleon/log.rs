@@ -2,9 +2,9 @@
 
 use super::{Chameleon, Core};
 use crate::control::SharedClusters;
+use crate::flash::FlashStore;
+use crate::flash::io::{read_now, write_now};
 use crate::pager::Pager;
-use crate::store::FlashStore;
-use crate::sys::flash_io::{read_now, write_now};
 use crate::sys::map;
 use flashvm_core::chameleon::{
     BLOCK_BYTES, BLOCK_SECTORS, BackPointer, BlockBuffer, Check, Frames, Full, Location, Log,

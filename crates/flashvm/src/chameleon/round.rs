@@ -6,8 +6,8 @@
 //! found to be changed when it is lifted the next time.
 
 use super::{Chameleon, Core};
+use crate::flash::FlashStore;
 use crate::pager::Pager;
-use crate::store::FlashStore;
 use crate::sys::map;
 use flashvm_core::chameleon::{
     Check, DATA_SECTORS, FrameId, Full, Organization, Place, Shape, Svmp,

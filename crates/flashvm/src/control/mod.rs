@@ -24,6 +24,7 @@ mod frames;
 mod layout;
 mod orders;
 mod process;
+pub mod reference_trace;
 mod settings;
 mod stats;
 mod warden;

@@ -56,7 +56,7 @@ pub struct RunSettings {
     pub inject: Option<Inject>,
     /// Where to record the engine's events, for tests; the process id is appended.
     pub record: Option<PathBuf>,
-    /// The file to which every process appends what it sees (`crate::seen`).
+    /// The file to which every process appends what it sees ([`super::reference_trace`]).
     pub trace: Option<PathBuf>,
     /// Do as on a kernel without `UFFDIO_MOVE`, for tests.
     pub no_move: bool,

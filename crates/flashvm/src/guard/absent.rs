@@ -2,7 +2,9 @@
 
 use rustix::io::Errno;
 
-pub use crate::guard_call::{OWN_CALL, Own};
+mod own_call;
+
+pub use own_call::{OWN_CALL, Own};
 
 /// Resolves the calling thread's faults.
 ///

@@ -5,14 +5,14 @@ use super::block::Record;
 use super::entry::{self, RESTART, flashvm_guard_call};
 use super::frame::Context;
 use super::memory::{Program, make_resident};
+use super::own_call::{OWN_CALL, Own};
 use super::table::{self, Consumes, Direction, Row};
 use super::walk;
 use super::{clone, exec, refusals, signals, transfer};
 use crate::PageList;
-use crate::guard_call::{OWN_CALL, Own};
-use crate::kinds::{self, Kind};
-use crate::mapping;
 use crate::pager::Pins;
+use crate::program::descriptor_kind::{self, Kind};
+use crate::program::mapping;
 use crate::sys::raw::{self, failed};
 use crate::{is_pager_descriptor, pager};
 use flashvm_core::PAGE_SIZE;
@@ -75,8 +75,24 @@ pub(super) fn caught(record: &mut Record, context: &mut Context) {
     }
 }
 
-fn answer(record: &mut Record, context: &mut Context, number: i64, args: &[usize; 6]) -> isize {
+/// Calls that change mappings of the program's, or what is in them.
+fn change_mapping(number: i64, args: &[usize; 6]) -> isize {
     let [a, b, c, d, e, f] = *args;
+    // SAFETY: the program itself has made this call. What is the pager's own it does not know, and what it maps over is
+    // its own loss.
+    unsafe {
+        match number {
+            libc::SYS_mmap => address(mapping::map(a, b, c as i32, d as i32, e as i32, f)),
+            libc::SYS_munmap => status(mapping::unmap(a, b)),
+            libc::SYS_mremap => address(mapping::remap(a, b, c, d as i32, e)),
+            libc::SYS_mprotect => status(mapping::protect(a, b, c as u32)),
+            _ => status(mapping::advise(a, b, c as i32)),
+        }
+    }
+}
+
+fn answer(record: &mut Record, context: &mut Context, number: i64, args: &[usize; 6]) -> isize {
+    let [a, b, c, ..] = *args;
     match number {
         libc::SYS_rt_sigaction => signals::sigaction(record, args),
         libc::SYS_rt_sigprocmask => signals::sigprocmask(record, context, args),
@@ -91,27 +107,27 @@ fn answer(record: &mut Record, context: &mut Context, number: i64, args: &[usize
         // The kernel writes there whenever it likes, and ends the process if it cannot.
         // The C library takes any failure for its own end, and finds its processor otherwise.
         libc::SYS_rseq if pager().is_some_and(|pager| pager.manages(a, b)) => 0,
-        libc::SYS_mmap => address(mapping::map(a, b, c as i32, d as i32, e as i32, f)),
-        libc::SYS_munmap => status(mapping::unmap(a, b)),
-        libc::SYS_mremap => address(mapping::remap(a, b, c, d as i32, e)),
-        libc::SYS_mprotect => status(mapping::protect(a, b, c as u32)),
         libc::SYS_madvise if c as i32 == libc::MADV_POPULATE_READ => populate(a, b, false),
         libc::SYS_madvise if c as i32 == libc::MADV_POPULATE_WRITE => populate(a, b, true),
-        libc::SYS_madvise => status(mapping::advise(a, b, c as i32)),
+        libc::SYS_mmap
+        | libc::SYS_munmap
+        | libc::SYS_mremap
+        | libc::SYS_mprotect
+        | libc::SYS_madvise => change_mapping(number, args),
         libc::SYS_mlock | libc::SYS_mlock2 if mapping::lock_refused(a, b) => failed(Errno::NOMEM),
         libc::SYS_mlockall => failed(Errno::NOMEM),
         libc::SYS_close if is_pager_descriptor(a as i32) => failed(Errno::BADF),
         libc::SYS_close => {
-            kinds::forget(a as i32);
+            descriptor_kind::forget(a as i32);
             repeat(record, number, args)
         }
         libc::SYS_dup2 | libc::SYS_dup3 if is_pager_descriptor(b as i32) => failed(Errno::BUSY),
         libc::SYS_dup2 | libc::SYS_dup3 => {
             let result = repeat(record, number, args);
-            kinds::forget(b as i32);
+            descriptor_kind::forget(b as i32);
             result
         }
-        libc::SYS_close_range if c == 0 => status(kinds::close_range(a as u32, b as u32)),
+        libc::SYS_close_range if c == 0 => status(descriptor_kind::close_range(a as u32, b as u32)),
         OWN_CALL => own(a, b, c),
         _ => match refusals::refused(number, args) {
             Some(error) => failed(error),
@@ -178,7 +194,7 @@ pub(super) fn call(record: &Record, number: i64, args: &[usize; 6]) -> isize {
 /// It could be made first and repeated after `EFAULT`. But many calls take something before they
 /// write (a datagram, a child's status), or write a part of what they have read: those must not
 /// meet absent memory at all. Those that are made often and may be repeated do not come here
-/// unless they have to (`flashvm-cli`'s `preload/transfer.rs`).
+/// unless they have to (`flashvm-preload/src/transfer.rs`).
 fn repeat(record: &Record, number: i64, args: &[usize; 6]) -> isize {
     let row = table::row(number);
     let mut pins = bring_in(row, args);
@@ -220,7 +236,7 @@ fn consumes(row: &Row, args: &[usize; 6]) -> bool {
     match row.consumes {
         Consumes::Never => false,
         Consumes::Always | Consumes::Quietly => true,
-        Consumes::OfSome => kinds::kind(args[0] as i32) == Kind::Consumed,
+        Consumes::OfSome => descriptor_kind::kind(args[0] as i32) == Kind::Consumed,
     }
 }
 

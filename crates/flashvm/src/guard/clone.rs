@@ -185,7 +185,7 @@ fn fork(record: &mut Record, context: &mut Context, number: i64, request: &Reque
             unsafe { &*record.actions }.clear_handlers();
         }
         if let Err(error) = arm_thread(own) {
-            crate::end::end(&format!(
+            crate::program::end(&format!(
                 "system calls of a forked child cannot be caught: {error}"
             ));
         }
@@ -366,7 +366,7 @@ pub(super) unsafe extern "C" fn begin(record: *mut c_void) -> ! {
     if start.guarded
         && let Err(error) = arm_thread(record)
     {
-        crate::end::end(&format!(
+        crate::program::end(&format!(
             "system calls of a new thread cannot be caught: {error}"
         ));
     }

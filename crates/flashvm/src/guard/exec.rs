@@ -2,7 +2,7 @@
 
 use super::block::Record;
 use super::{calls, memory};
-use crate::exec::{refused, with_run};
+use crate::program::exec::{refused, with_run};
 use crate::sys::raw::failed;
 use rustix::io::Errno;
 use std::ffi::{CString, OsStr, c_char};

@@ -13,6 +13,7 @@
 //!   stopped short;
 //! - `clone`: threads and processes; `exec`: programs; `memory`: the program's, carefully;
 //! - `refusals`: what cannot be had in this mode;
+//! - `own_call`: what the preloaded object asks of the guard;
 //! - `aside`: the pager's work for threads of the program's, in handler mode.
 //!
 //! Safety argument: handlers run on blocks that only this module knows, and refer to the program's
@@ -29,15 +30,16 @@ mod entry;
 mod exec;
 mod frame;
 mod memory;
+mod own_call;
 mod refusals;
 mod signals;
 pub mod table;
 mod transfer;
 pub mod walk;
 
-pub use crate::guard_call::{OWN_CALL, Own};
 pub use aside::aside;
 pub use block::on_guard_stack;
+pub use own_call::{OWN_CALL, Own};
 
 use crate::pager::pager;
 use crate::sys::own::Mapping;

@@ -2,7 +2,7 @@
 //! what to do; and signal masks that must not hold our signals.
 
 use super::memory;
-use crate::file_limit;
+use crate::flash::file_limit;
 use crate::pager::pager;
 use crate::sys::signals::SYNCHRONOUS;
 use rustix::io::Errno;
@@ -18,8 +18,14 @@ static SAID_SECCOMP: AtomicBool = AtomicBool::new(false);
 
 fn say_once(said: &AtomicBool, what: &str) {
     if !said.swap(true, Ordering::Relaxed) {
-        crate::end::refuse(what);
+        crate::program::refuse(what);
     }
+}
+
+/// Whether a call would set a limit on file sizes that is too low for the pager's own files.
+fn lowers_file_limit(number: i64, args: &[usize; 6]) -> bool {
+    let limit = file_limit::set_by(number, args, memory::read::<u64>);
+    pager().is_some_and(|pager| limit.is_some_and(|limit| limit < pager.file_bytes()))
 }
 
 /// Why a call is refused, if it is.
@@ -49,9 +55,7 @@ pub(super) fn refused(number: i64, args: &[usize; 6]) -> Option<Errno> {
             );
             Some(Errno::NOSYS)
         }
-        libc::SYS_prlimit64 | libc::SYS_setrlimit
-            if file_limit::lowers(number, args, memory::read::<u64>) =>
-        {
+        libc::SYS_prlimit64 | libc::SYS_setrlimit if lowers_file_limit(number, args) => {
             say_once(
                 &SAID_FILE_LIMIT,
                 "a limit on file sizes (ulimit -f) below those of the pager's own files is refused",

@@ -233,7 +233,7 @@ fn forward(signal: i32, info: &Info, context: &mut Context) {
         return;
     }
     if block::at(context.regs.rsp as usize).is_some() && info.code > 0 {
-        crate::end::end(&format!(
+        crate::program::end(&format!(
             "signal {signal} inside the pager at {:#x} (address {:#x})",
             context.regs.rip, info.address
         ));

@@ -2,8 +2,8 @@
 //! may expect of a file, and of what it sends and waits for, that all of it is moved.
 
 use super::entry;
-use crate::kinds::{Kind, kind};
 use crate::pager;
+use crate::program::descriptor_kind::{Kind, kind};
 use rustix::fs::{OFlags, fcntl_getfl};
 use std::os::fd::BorrowedFd;
 

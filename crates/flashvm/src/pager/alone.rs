@@ -5,9 +5,9 @@
 use super::cleaner::is_zero;
 use super::fork::PageBuffer;
 use super::{Core, Pager, Read};
-use crate::pace::wait_until;
-use crate::store::FlashStore;
-use crate::sys::flash_io::{read_now, write_now};
+use crate::flash::FlashStore;
+use crate::flash::io::{read_now, write_now};
+use crate::flash::model_client::wait_until;
 use crate::sys::map;
 use crate::sys::thread::on_pager_stack;
 use flashvm_core::{Action, Event, PAGE_SIZE, PageId, PageState, SlotId};

@@ -6,8 +6,8 @@
 //! meantime the engine knows, and what was written is void.
 
 use super::{Core, Freeze, Pager, now};
-use crate::store::FlashStore;
-use crate::sys::flash_io::{Completion, FlashIo, Request, Threads};
+use crate::flash::FlashStore;
+use crate::flash::io::{Completion, FlashIo, Request, Threads};
 use crate::sys::map;
 use flashvm_core::{Action, Event, IoId, Nanos, PAGE_SIZE, PageId, RUN_PAGES_MAX, SlotId};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};

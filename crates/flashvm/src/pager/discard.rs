@@ -1,7 +1,7 @@
 //! Carrying out discards. A device that refuses one is told of no more, and its user once.
 
 use super::Pager;
-use crate::end::eprint_line;
+use crate::sys::message::eprint_line;
 use flashvm_core::Event;
 
 impl Pager {

@@ -12,10 +12,10 @@ use super::{Core, Freeze, LiveEngine, PAGER, Pager, SPAN_PAGES, new_event, publi
 use crate::Error;
 use crate::chameleon::ForkedFrames;
 use crate::control::Process;
-use crate::pace;
-use crate::store::FlashStore;
-use crate::sys::demand::DemandQueues;
-use crate::sys::flash_io::read_now;
+use crate::flash::FlashStore;
+use crate::flash::demand::DemandQueues;
+use crate::flash::io::read_now;
+use crate::flash::model_client;
 use crate::sys::own::OwnMemory;
 use crate::sys::signals::Uninterrupted;
 use crate::sys::uffd::{Features, Message, Uffd, probe_user_mode};
@@ -123,7 +123,7 @@ impl Pager {
                 let stats = self.stats();
                 stats.forks_refused.fetch_add(1, Ordering::Relaxed);
             }
-            other => crate::end::refuse(&format!("a fork is refused: {other}")),
+            other => crate::program::refuse(&format!("a fork is refused: {other}")),
         }
     }
 
@@ -492,7 +492,7 @@ impl Pager {
         process.adopt(crate::control::own_pid()?)?;
         core.queue_pages = 0;
         if self.settings.device_model.is_some() {
-            pace::begin(process);
+            model_client::begin(process);
         }
         let chameleon = match (self.chameleon, frames) {
             (Some(heap), Some(frames)) => {
@@ -694,7 +694,7 @@ fn end_child(seat: Option<Process>, error: &Error) -> ! {
     if let Some(seat) = seat {
         seat.note_end(&reason);
     }
-    crate::end::say(&reason);
+    crate::sys::message::say(&reason);
     crate::sys::signals::abort()
 }
 

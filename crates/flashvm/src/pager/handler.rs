@@ -6,9 +6,9 @@
 //! sleeping thread wakes up later than flash answers; when none is, it sleeps.
 
 use super::{Core, Delivery, Freeze, Pager, Read, now};
+use crate::flash::FlashStore;
+use crate::flash::io::{Completion, FlashIo, Request, Threads, read_now};
 use crate::guard::making_threads;
-use crate::store::FlashStore;
-use crate::sys::flash_io::{Completion, FlashIo, Request, Threads, read_now};
 use crate::sys::map;
 use crate::sys::uffd::Message;
 use flashvm_core::{Access, Action, Event, IoId, Nanos, PAGE_SIZE};

@@ -6,8 +6,8 @@
 //! cleaner. Only when there is no free frame does it reclaim by itself (FlashVM, 4.1.2).
 
 use super::{Core, Freeze, Pager, Read, now};
-use crate::store::FlashStore;
-use crate::sys::demand::PAGES_MAX;
+use crate::flash::FlashStore;
+use crate::flash::demand::PAGES_MAX;
 use crate::sys::thread::on_pager_stack;
 use flashvm_core::{Access, Action, Event, IoId, PAGE_SIZE, PageId, PageState};
 use rustix::thread::futex;

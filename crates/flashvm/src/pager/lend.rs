@@ -8,8 +8,8 @@
 use super::{Core, Pager};
 use crate::chameleon::Chameleon;
 use crate::control::{ChameleonSettings, Process, ProcessStats};
-use crate::store::FlashStore;
-use crate::sys::demand::DemandQueue;
+use crate::flash::FlashStore;
+use crate::flash::demand::DemandQueue;
 use flashvm_core::PAGE_SIZE;
 use std::sync::atomic::Ordering;
 

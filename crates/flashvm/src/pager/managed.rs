@@ -5,7 +5,7 @@
 //! `UFFDIO_MOVE`, and in inline mode, there are no such events, and the engine is told here.
 
 use super::Pager;
-use crate::regions::pages_of;
+use super::regions::pages_of;
 use crate::sys::map;
 use crate::sys::signals::Uninterrupted;
 use flashvm_core::{Advice, Event, PAGE_SIZE, PageId};

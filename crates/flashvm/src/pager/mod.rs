@@ -30,19 +30,20 @@ mod limit;
 mod managed;
 mod pin;
 mod record;
+mod regions;
 mod remap;
 mod share;
 mod space;
 
+use self::regions::Regions;
 use crate::Error;
 use crate::chameleon::Chameleon;
 use crate::control::{Control, Process, RunSettings, SharedClusters};
-use crate::file_limit;
-use crate::pace;
-use crate::regions::Regions;
-use crate::store::{FlashStore, ReadBuffers};
-use crate::sys::demand::{DemandQueues, PAGES_MAX};
-use crate::sys::flash_io::Threads;
+use crate::flash::demand::{DemandQueues, PAGES_MAX};
+use crate::flash::file_limit;
+use crate::flash::io::Threads;
+use crate::flash::model_client;
+use crate::flash::{FlashStore, ReadBuffers};
 use crate::sys::own::OwnMemory;
 use crate::sys::uffd::{Features, Uffd, probe, probe_user_mode};
 use crate::sys::{descriptors, map, thread};
@@ -304,7 +305,7 @@ pub fn start(inheritance: Inheritance) -> Result<&'static Pager, Error> {
     let mut engine =
         Engine::new(config, clusters).map_err(|error| Error::Settings(error.to_string()))?;
     if let Some(model) = settings.device_model {
-        pace::begin(process);
+        model_client::begin(process);
         if model.hears_of_frees {
             engine.log_freed();
         }
@@ -547,7 +548,7 @@ impl Pager {
                 .trace
                 .told(now, &event, |page| engine.page_state(page));
             core.engine.handle(now, &event, &mut actions);
-            if let Some(pace) = pace::pace() {
+            if let Some(pace) = model_client::client() {
                 pace.freed(std::iter::from_fn(|| core.engine.pop_freed()));
             }
             let clusters = core.engine.clusters_mut().take_log();
@@ -775,7 +776,7 @@ impl Pager {
     /// Ends the process: the pager cannot go on, and the program must not read wrong data.
     pub(crate) fn die(&self, reason: &str) -> ! {
         self.process.note_end(reason);
-        crate::end::say(reason);
+        crate::sys::message::say(reason);
         crate::sys::signals::abort()
     }
 }

@@ -2,7 +2,7 @@
 //! told of the program's references, for a trace.
 
 use crate::Error;
-use crate::seen::{Seen, Sight};
+use crate::control::reference_trace::{Record as Seen, Sight};
 use crate::sys::descriptors;
 use flashvm_core::record::{ClusterAnswer, Step};
 use flashvm_core::{Access, Action, EngineConfig, Event, Nanos};

@@ -6,7 +6,7 @@
 
 use super::Pager;
 use super::managed::{LARGE_PAGES, UNIT_PAGES};
-use crate::regions::pages_of;
+use super::regions::pages_of;
 use crate::sys::map;
 use flashvm_core::{Event, PAGE_SIZE, PageId, Place};
 use rustix::io::Errno;

@@ -83,7 +83,7 @@ impl Pager {
 
     /// Frames with which a forked child begins.
     fn frames_for_child(&self, core: &Core) -> u32 {
-        let buffers = self.buffer_words() * crate::store::ReadBuffers::RUN;
+        let buffers = self.buffer_words() * crate::flash::ReadBuffers::RUN;
         LIMIT_FRAMES_MIN + TRANSIT_PAGES_MAX + buffers + core.lent
     }
 

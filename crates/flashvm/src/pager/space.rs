@@ -5,8 +5,8 @@
 
 use super::share::Shares;
 use super::{Core, LiveEngine, Pager, Read};
-use crate::end::say;
 use crate::sys::map;
+use crate::sys::message::say;
 use crate::sys::uffd::Uffd;
 use flashvm_core::space::{AddressSpace, Contents, Done, Host, Mapping, Placement, Stop};
 use flashvm_core::{Action, IoId, PAGE_SIZE, PageId, Place};

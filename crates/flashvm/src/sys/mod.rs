@@ -1,4 +1,4 @@
-//! The kernel's interfaces behind small safe-to-read contracts: userfaultfd, mappings, flash I/O.
+//! The kernel's interfaces behind small safe-to-read contracts: userfaultfd, mappings, signals.
 //!
 //! Safety argument of this folder: every call names its memory by address and length, and the
 //! callers ([`crate::pager`]) own all three ranges that are named here: the managed range, its
@@ -11,11 +11,10 @@
     reason = "this folder is where the kernel is called; see the argument above"
 )]
 
-pub(crate) mod demand;
 pub(crate) mod descriptors;
 pub(crate) mod discard;
-pub(crate) mod flash_io;
 pub(crate) mod map;
+pub(crate) mod message;
 pub(crate) mod own;
 pub(crate) mod raw;
 pub(crate) mod signals;

@@ -52,7 +52,7 @@ pub(crate) fn note_full() {
 }
 
 /// Looks at the result of a write to the store, as the kernel gave it.
-pub(super) fn look_at(result: i64) {
+pub(crate) fn look_at(result: i64) {
     if [libc::ENOSPC, libc::EDQUOT].contains(&-(result as i32)) {
         note_full();
     }

@@ -2,6 +2,7 @@
 //! at once, and the same in the control region, for the summary of the run.
 
 use crate::pager::pager;
+use crate::sys::message::say;
 
 /// Ends the process by SIGABRT: the pager cannot go on, and the program must not read wrong data.
 pub fn end(reason: &str) -> ! {
@@ -29,25 +30,5 @@ pub(crate) fn refuse(reason: &str) {
 pub fn count_refused_allocation() {
     if let Some(pager) = pager() {
         pager.count_refused_allocation();
-    }
-}
-
-/// Tells the user something about this process.
-pub(crate) fn say(what: &str) {
-    eprint_line(&format!("flashvm: process {}: {what}", std::process::id()));
-}
-
-/// Writes a line to standard error, without the C library's or std's buffers.
-pub(crate) fn eprint_line(line: &str) {
-    let mut rest = line.as_bytes();
-    while !rest.is_empty() {
-        let mut bytes = [0u8; 512];
-        let len = rest.len().min(bytes.len() - 1);
-        bytes[..len].copy_from_slice(&rest[..len]);
-        rest = &rest[len..];
-        let end = len + usize::from(rest.is_empty());
-        bytes[len] = b'\n';
-        // Standard error may be closed; then there is nobody to tell.
-        let _ = rustix::io::write(rustix::stdio::stderr(), &bytes[..end]);
     }
 }

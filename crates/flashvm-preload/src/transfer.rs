@@ -3,8 +3,9 @@
 //! what it could do only once, goes to the guard after all. In handler mode they are the C
 //! library's.
 
-use super::{guarded, next, set_errno};
-use flashvm::kinds::{Kind, kind};
+use crate::c_library::{keeping_errno, next, set_errno};
+use crate::state::guarded;
+use flashvm::program::descriptor_kind::{Kind, kind};
 use rustix::io::Errno;
 use std::ffi::{CStr, c_int, c_long, c_void};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -93,7 +94,7 @@ fn transfer(number: c_long, way: Way, args: [usize; 6], at_offset: bool) -> isiz
         if at_offset {
             rest[3] += done as usize;
         }
-        return super::keeping_errno(|| done + guarded_call(number, rest).max(0));
+        return keeping_errno(|| done + guarded_call(number, rest).max(0));
     }
     answer(done)
 }

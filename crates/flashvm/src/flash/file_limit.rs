@@ -1,8 +1,7 @@
 //! The limit on file sizes (`RLIMIT_FSIZE`, `ulimit -f`): a write beyond it ends the process by a signal, and the
 //! pager writes the store and the frames of small pages from inside the program.
 
-use crate::pager::pager;
-use crate::store::FlashStore;
+use super::FlashStore;
 use flashvm_core::PAGE_SIZE;
 use rustix::process::{Resource, getrlimit};
 
@@ -24,14 +23,19 @@ pub(crate) fn too_low(needed: u64) -> Option<String> {
     })
 }
 
-/// Whether a system call of the program's would set a limit that is too low for the pager.
-pub(crate) fn lowers(number: i64, args: &[usize; 6], read: impl Fn(usize) -> Option<u64>) -> bool {
+/// The limit in bytes that a system call of the program's would set, if it sets one.
+pub(crate) fn set_by(
+    number: i64,
+    args: &[usize; 6],
+    read: impl Fn(usize) -> Option<u64>,
+) -> Option<u64> {
     let (resource, new) = match number {
         libc::SYS_prlimit64 => (args[1], args[2]),
         libc::SYS_setrlimit => (args[0], args[1]),
-        _ => return false,
+        _ => return None,
     };
-    resource == libc::RLIMIT_FSIZE as usize
-        && new != 0
-        && pager().is_some_and(|pager| read(new).is_some_and(|limit| limit < pager.file_bytes()))
+    if resource != libc::RLIMIT_FSIZE as usize || new == 0 {
+        return None;
+    }
+    read(new)
 }

@@ -6,8 +6,8 @@
 //! buffer: the C library, which has a part in it, may touch managed memory. Where there is no io_uring the thread reads with `pread`, and
 //! sleeps meanwhile.
 
-use super::flash_io::read_now;
-use super::{descriptors, map, raw};
+use super::io::read_now;
+use crate::sys::{descriptors, map, raw};
 use flashvm_core::PAGE_SIZE;
 use io_uring::{IoUring, opcode, types};
 use rustix::io::Errno;

@@ -4,8 +4,8 @@
 //! Both take a tag with each request and hand it back with the outcome. Addresses are those of
 //! the pager's read buffers or of pages in the shadow that cannot change while the request runs.
 
-use super::{descriptors, raw, space, thread};
-use crate::pace;
+use super::model_client;
+use crate::sys::{descriptors, raw, space, thread};
 use io_uring::{IoUring, opcode, types};
 use rustix::io::Errno;
 use std::collections::VecDeque;
@@ -275,7 +275,7 @@ impl Threads {
             ended: Mutex::new(Vec::with_capacity(ENTRIES as usize)),
             event: descriptors::keep(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)?,
         });
-        let count = match pace::pace() {
+        let count = match model_client::client() {
             Some(_) => PACED_THREADS,
             None => FALLBACK_THREADS,
         };
@@ -358,7 +358,7 @@ impl Threads {
                 };
                 Completion {
                     tag,
-                    whole: pace::write(offset, len, write),
+                    whole: model_client::write(offset, len, write),
                 }
             }
         }
@@ -367,7 +367,7 @@ impl Threads {
 
 /// Writes in the calling thread. Whether all bytes went.
 pub(crate) fn write_now(file: RawFd, offset: u64, address: usize, len: u32) -> bool {
-    pace::write(offset, len, || {
+    model_client::write(offset, len, || {
         // SAFETY: the caller's memory is readable for `len` bytes and does not change meanwhile.
         let written = unsafe {
             raw::syscall(
@@ -382,7 +382,7 @@ pub(crate) fn write_now(file: RawFd, offset: u64, address: usize, len: u32) -> b
 
 /// Reads in the calling thread. Whether all bytes came.
 pub(crate) fn read_now(file: RawFd, offset: u64, address: usize, len: u32) -> bool {
-    pace::read(offset, len, || {
+    model_client::read(offset, len, || {
         // SAFETY: the caller's buffer is writable for `len` bytes and used by nobody else.
         let read = unsafe {
             raw::syscall(

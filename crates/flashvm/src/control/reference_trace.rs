@@ -1,5 +1,5 @@
-//! What a live pager sees of a program's references: faults and first stores, one after the other, of
-//! all processes of a run, in one file that each of them appends to (`flashvm run --trace`).
+//! The reference trace of a run (`flashvm run --trace`): what live pagers see of their programs' references, faults and
+//! first stores, one after the other, of all processes, in one file that each of them appends to.
 //!
 //! A record is written whole by one `write` to a file that is open for appending, so records of
 //! different processes never mix, and none is lost when a process is killed.
@@ -7,7 +7,7 @@
 use flashvm_core::PageId;
 
 /// Bytes of a record: process, page, kind, little-endian.
-pub const SEEN_BYTES: usize = 12;
+pub const RECORD_BYTES: usize = 12;
 
 /// What was seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,30 +22,30 @@ pub enum Sight {
 
 /// One record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Seen {
+pub struct Record {
     /// The process.
     pub pid: u32,
     /// What was seen of it.
     pub sight: Sight,
 }
 
-impl Seen {
+impl Record {
     /// As it stands in the file.
     ///
     /// ```
-    /// use flashvm::seen::{Seen, Sight};
+    /// use flashvm::control::reference_trace::{Record, Sight};
     /// use flashvm_core::PageId;
-    /// let seen = Seen { pid: 7, sight: Sight::Store(PageId(42)) };
-    /// assert_eq!(Seen::from_bytes(&seen.to_bytes()), Some(seen));
+    /// let record = Record { pid: 7, sight: Sight::Store(PageId(42)) };
+    /// assert_eq!(Record::from_bytes(&record.to_bytes()), Some(record));
     /// ```
     #[must_use]
-    pub fn to_bytes(self) -> [u8; SEEN_BYTES] {
+    pub fn to_bytes(self) -> [u8; RECORD_BYTES] {
         let (kind, page) = match self.sight {
             Sight::Begin => (0_u32, 0),
             Sight::Load(page) => (1, page.0),
             Sight::Store(page) => (2, page.0),
         };
-        let mut bytes = [0; SEEN_BYTES];
+        let mut bytes = [0; RECORD_BYTES];
         bytes[..4].copy_from_slice(&self.pid.to_le_bytes());
         bytes[4..8].copy_from_slice(&page.to_le_bytes());
         bytes[8..].copy_from_slice(&kind.to_le_bytes());
@@ -54,7 +54,7 @@ impl Seen {
 
     /// Reads a record. `None`: there is no such record.
     #[must_use]
-    pub fn from_bytes(bytes: &[u8; SEEN_BYTES]) -> Option<Self> {
+    pub fn from_bytes(bytes: &[u8; RECORD_BYTES]) -> Option<Self> {
         let word = |at: usize| u32::from_le_bytes(*bytes[at..].first_chunk().expect("a word"));
         let page = PageId(word(4));
         let sight = match word(8) {

@@ -1,9 +1,10 @@
-//! `execve` and its kin: see [`flashvm::exec`]. In inline mode the guard sees the system call. The
+//! `execve` and its kin: see [`flashvm::program::exec`]. In inline mode the guard sees the system call. The
 //! variadic calls of the family take the process' own environment and come through the C library
 //! unchecked in handler mode; the object they preload then does the rest.
 
-use super::{for_pager, guarded, next, set_errno};
-use flashvm::exec::{refused, say, with_run};
+use crate::c_library::{next, set_errno};
+use crate::state::{for_pager, guarded};
+use flashvm::program::exec::{refused, say, with_run};
 use flashvm::program::find;
 use rustix::io::Errno;
 use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_void};

@@ -1,9 +1,12 @@
 //! What processes do: find their run, fork, and close descriptors that are not theirs.
 
-use super::{
-    READY, STARTING, for_pager, guard_call, guarded, internal, next, pager, set_errno, status,
-};
+use crate::c_library::{next, set_errno, status};
+use crate::internal;
+use crate::small;
+use crate::state::{READY, STARTING, for_pager, guard_call, guarded, pager};
 use flashvm::control::Control;
+use flashvm::guard::Own;
+use flashvm::program::descriptor_kind;
 use flashvm::{Inheritance, Pager};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -15,7 +18,7 @@ use std::sync::atomic::Ordering;
 const STACK_BYTES: usize = 32 << 10;
 
 /// The name of this program, for messages.
-pub(super) fn command() -> String {
+pub(crate) fn command() -> String {
     std::env::args_os().next().map_or_else(
         || "?".to_owned(),
         |name| name.to_string_lossy().into_owned(),
@@ -23,7 +26,7 @@ pub(super) fn command() -> String {
 }
 
 /// Opens what the supervisor holds for this run.
-pub(super) fn inherit(control: &OsStr) -> Result<Inheritance, String> {
+pub(crate) fn inherit(control: &OsStr) -> Result<Inheritance, String> {
     let text = control.to_str().unwrap_or_default();
     let mut parts = text.split(':').map(str::parse::<i32>);
     let (Some(Ok(supervisor)), Some(Ok(region)), Some(Ok(store)), None) =
@@ -58,10 +61,11 @@ pub(super) fn inherit(control: &OsStr) -> Result<Inheritance, String> {
 }
 
 /// Has the C library tell us of every fork.
-pub(super) fn watch_forks() {
+pub(crate) fn watch_forks() {
     flashvm::set_fork_hooks(flashvm::ForkHooks {
         before: internal::lock_for_fork,
-        after: internal::unlock_after_fork,
+        // SAFETY: it is called after `before`, by the thread that forked and by its copy.
+        after: || unsafe { internal::unlock_after_fork() },
     });
     // SAFETY: the handlers are functions of this object, which is never unloaded.
     unsafe { libc::pthread_atfork(Some(before_fork), Some(in_parent), Some(in_child)) };
@@ -73,8 +77,7 @@ extern "C" fn before_fork() {
     }
     // The guard sees the fork itself, however it is made.
     if guarded() {
-        #[cfg(target_arch = "x86_64")]
-        super::small::lock_for_fork();
+        small::lock_for_fork();
         return;
     }
     let mut touched = Vec::new();
@@ -92,13 +95,17 @@ extern "C" fn before_fork() {
 }
 
 extern "C" fn in_parent() {
-    if READY.load(Ordering::Relaxed) && !guarded() {
-        internal::unlock_after_fork();
-        pager().resume_parent();
+    if !READY.load(Ordering::Relaxed) {
+        return;
     }
-    #[cfg(target_arch = "x86_64")]
-    if guarded() {
-        super::small::unlock_after_fork();
+    // SAFETY: `before_fork` has locked what is unlocked here, in this thread.
+    unsafe {
+        if guarded() {
+            small::unlock_in_parent();
+        } else {
+            internal::unlock_after_fork();
+            pager().resume_parent();
+        }
     }
 }
 
@@ -107,19 +114,18 @@ extern "C" fn in_child() {
         return;
     }
     if guarded() {
-        #[cfg(target_arch = "x86_64")]
-        {
-            super::small::unlock_after_fork();
-            super::small::only_this_thread();
-        }
+        // SAFETY: `before_fork` has locked in the thread that this one is the copy of; it is alone still.
+        unsafe { small::unlock_in_child() };
         // The C library is in order again: the pager can have its threads.
-        if let Err(error) = guard_call(flashvm::guard::Own::StartThreads, 0, 0) {
+        // SAFETY: the call takes no address.
+        if let Err(error) = unsafe { guard_call(Own::StartThreads, 0, 0) } {
             flashvm::end(&format!(
                 "a forked child cannot have its pager's threads: {error}"
             ));
         }
     } else {
-        internal::unlock_after_fork();
+        // SAFETY: as above.
+        unsafe { internal::unlock_after_fork() };
         STARTING.store(true, Ordering::Relaxed);
         Pager::resume_child();
         STARTING.store(false, Ordering::Relaxed);
@@ -143,7 +149,7 @@ extern "C" fn close(fd: c_int) -> c_int {
         set_errno(Errno::BADF);
         return -1;
     }
-    flashvm::kinds::forget(fd);
+    descriptor_kind::forget(fd);
     // SAFETY: passes on what the program asked for.
     unsafe { libc::syscall(libc::SYS_close, c_long::from(fd)) as c_int }
 }
@@ -154,7 +160,7 @@ extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
     if for_pager() || flags != 0 {
         return raw_close_range(first, last, flags);
     }
-    status(flashvm::kinds::close_range(first, last))
+    status(descriptor_kind::close_range(first, last))
 }
 
 #[unsafe(no_mangle)]

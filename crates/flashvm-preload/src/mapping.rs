@@ -1,9 +1,10 @@
 //! `mmap` and its kin. In handler mode they come in here; in inline mode the guard catches the
 //! system call, on a stack that is not managed memory.
 
-use super::{for_pager, guarded, set_errno, status};
+use crate::c_library::{keeping_errno, set_errno, status};
+use crate::state::{for_pager, guarded};
 use flashvm::guard::aside;
-use flashvm::mapping;
+use flashvm::program::mapping;
 use flashvm_core::PAGE_SIZE;
 use rustix::io::Errno;
 use std::ffi::{c_int, c_long, c_void};
@@ -24,7 +25,7 @@ fn address(result: Result<usize, Errno>) -> *mut c_void {
 }
 
 #[unsafe(no_mangle)]
-pub(super) extern "C" fn mmap(
+pub(crate) unsafe extern "C" fn mmap(
     at: *mut c_void,
     len: usize,
     prot: c_int,
@@ -40,13 +41,14 @@ pub(super) extern "C" fn mmap(
     }
     let offset = offset as usize;
     let at = at as usize;
-    address(aside(move || {
+    // SAFETY: as above.
+    address(aside(move || unsafe {
         mapping::map(at, len, prot, flags, fd, offset)
     }))
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn mmap64(
+unsafe extern "C" fn mmap64(
     at: *mut c_void,
     len: usize,
     prot: c_int,
@@ -54,47 +56,54 @@ extern "C" fn mmap64(
     fd: c_int,
     offset: c_long,
 ) -> *mut c_void {
-    mmap(at, len, prot, flags, fd, offset)
+    // SAFETY: the same call.
+    unsafe { mmap(at, len, prot, flags, fd, offset) }
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn munmap(at: *mut c_void, len: usize) -> c_int {
+unsafe extern "C" fn munmap(at: *mut c_void, len: usize) -> c_int {
     if passes() {
         // SAFETY: passes on what the program asked for.
         return unsafe { libc::syscall(libc::SYS_munmap, at, len) as c_int };
     }
     let at = at as usize;
-    status(aside(move || mapping::unmap(at, len)))
+    // SAFETY: as above.
+    status(aside(move || unsafe { mapping::unmap(at, len) }))
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn mprotect(at: *mut c_void, len: usize, prot: c_int) -> c_int {
+unsafe extern "C" fn mprotect(at: *mut c_void, len: usize, prot: c_int) -> c_int {
     if passes() {
         // SAFETY: passes on what the program asked for.
         return unsafe { libc::syscall(libc::SYS_mprotect, at, len, prot) as c_int };
     }
     let at = at as usize;
-    status(aside(move || mapping::protect(at, len, prot as u32)))
+    // SAFETY: as above.
+    status(aside(move || unsafe {
+        mapping::protect(at, len, prot as u32)
+    }))
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn madvise(at: *mut c_void, len: usize, advice: c_int) -> c_int {
+unsafe extern "C" fn madvise(at: *mut c_void, len: usize, advice: c_int) -> c_int {
     if passes() {
         // SAFETY: passes on what the program asked for.
         return unsafe { libc::syscall(libc::SYS_madvise, at, len, advice) as c_int };
     }
     let at = at as usize;
-    status(aside(move || mapping::advise(at, len, advice)))
+    // SAFETY: as above.
+    status(aside(move || unsafe { mapping::advise(at, len, advice) }))
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn posix_madvise(at: *mut c_void, len: usize, advice: c_int) -> c_int {
+unsafe extern "C" fn posix_madvise(at: *mut c_void, len: usize, advice: c_int) -> c_int {
     // POSIX_MADV_DONTNEED must not lose contents: it says nothing of use to us.
     if advice == libc::POSIX_MADV_DONTNEED {
         return 0;
     }
-    super::keeping_errno(|| {
-        if madvise(at, len, advice) == 0 {
+    keeping_errno(|| {
+        // SAFETY: passes on what the program asked for.
+        if unsafe { madvise(at, len, advice) } == 0 {
             0
         } else {
             libc::EINVAL
@@ -103,7 +112,7 @@ extern "C" fn posix_madvise(at: *mut c_void, len: usize, advice: c_int) -> c_int
 }
 
 #[unsafe(no_mangle)]
-pub(super) extern "C" fn mremap(
+pub(crate) unsafe extern "C" fn mremap(
     at: *mut c_void,
     len: usize,
     new_len: usize,
@@ -117,7 +126,10 @@ pub(super) extern "C" fn mremap(
         };
     }
     let (at, to) = (at as usize, to as usize);
-    address(aside(move || mapping::remap(at, len, new_len, flags, to)))
+    // SAFETY: as above.
+    address(aside(move || unsafe {
+        mapping::remap(at, len, new_len, flags, to)
+    }))
 }
 
 fn lock_refused(at: *const c_void, len: usize) -> bool {

@@ -4,8 +4,8 @@
 //! it would run unpaged beside the budget. An environment from which the run was lost gets it
 //! back.
 
-use crate::end::eprint_line;
-use crate::program::{Refused, check};
+use super::executable::{Refused, check};
+use crate::sys::message::eprint_line;
 use rustix::fs::Access;
 use std::ffi::{CString, OsStr};
 use std::os::unix::ffi::OsStrExt;
@@ -83,7 +83,7 @@ pub fn refused(path: &OsStr) -> bool {
     say(check(Path::new(path)))
 }
 
-/// The same for a result of [`check`] or [`crate::program::find`].
+/// The same for a result of [`check`] or [`super::find`].
 #[must_use]
 pub fn say(result: Result<(), Refused>) -> bool {
     let Err(Refused::Unpaged(why)) = result else {

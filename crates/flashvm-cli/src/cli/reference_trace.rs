@@ -5,7 +5,7 @@ use super::refusal::Refusal;
 use super::trace::Output;
 use super::units::{Size, count};
 use flashvm::control::RunSettings;
-use flashvm::seen::{SEEN_BYTES, Seen, Sight};
+use flashvm::control::reference_trace::{RECORD_BYTES, Record, Sight};
 use flashvm_sim::trace::{Granularity, Kind, Provenance, Reference};
 use rustix::fd::AsRawFd;
 use std::collections::HashMap;
@@ -18,13 +18,13 @@ use std::path::{Path, PathBuf};
 const PAGE_BITS: u32 = 32;
 
 /// The file, without a name, and the trace.
-pub(crate) struct SeenFile {
+pub(crate) struct ReferenceTrace {
     path: PathBuf,
     file: File,
     output: Output,
 }
 
-impl SeenFile {
+impl ReferenceTrace {
     /// Makes sure that the trace can be written.
     pub(crate) fn create(
         path: &Path,
@@ -77,25 +77,25 @@ impl SeenFile {
         let mut records = BufReader::new(file);
         let mut spaces: HashMap<u32, u64> = HashMap::new();
         let mut processes = 0;
-        let mut bytes = [0; SEEN_BYTES];
+        let mut bytes = [0; RECORD_BYTES];
         loop {
             match records.read_exact(&mut bytes) {
                 Ok(()) => {}
                 Err(e) if e.kind() == ErrorKind::UnexpectedEof => break,
                 Err(e) => return Err(refuse(e)),
             }
-            let seen =
-                Seen::from_bytes(&bytes).ok_or_else(|| refuse(ErrorKind::InvalidData.into()))?;
-            let (page, kind) = match seen.sight {
+            let record =
+                Record::from_bytes(&bytes).ok_or_else(|| refuse(ErrorKind::InvalidData.into()))?;
+            let (page, kind) = match record.sight {
                 Sight::Begin => {
-                    spaces.insert(seen.pid, processes);
+                    spaces.insert(record.pid, processes);
                     processes += 1;
                     continue;
                 }
                 Sight::Load(page) => (page, Kind::Read),
                 Sight::Store(page) => (page, Kind::Write),
             };
-            let space = spaces.get(&seen.pid).copied().unwrap_or(0);
+            let space = spaces.get(&record.pid).copied().unwrap_or(0);
             output.push(Reference {
                 address: space << PAGE_BITS | u64::from(page.0),
                 bytes: 0,

@@ -4,10 +4,10 @@
 //! memory from the program's by its address; reserved once, so that nothing else ever lies there.
 
 use dlmalloc::{Allocator, Dlmalloc};
+use flashvm_malloc::ForkLock;
 use rustix::mm::{MapFlags, ProtFlags};
 use std::alloc::{GlobalAlloc, Layout};
-use std::cell::UnsafeCell;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Address space of the range: mostly page tables, which are sparse.
 const RANGE_BYTES: usize = 64 << 30;
@@ -20,7 +20,7 @@ static USED: AtomicUsize = AtomicUsize::new(0);
 
 /// Whether an address was allocated here.
 #[inline]
-pub(super) fn owns(address: usize) -> bool {
+pub(crate) fn owns(address: usize) -> bool {
     let base = BASE.load(Ordering::Relaxed);
     base != 0 && address.wrapping_sub(base) < RANGE_BYTES
 }
@@ -57,8 +57,11 @@ fn fresh(bytes: usize) -> *mut u8 {
 }
 
 /// Gives the frames of a piece back; its addresses are not used again.
-fn retire(address: *mut u8, bytes: usize) {
-    // SAFETY: the piece was handed out by `fresh` and is not referred to any more.
+///
+/// # Safety
+/// [`fresh`] has handed the piece out, and nobody uses it any more.
+unsafe fn retire(address: *mut u8, bytes: usize) {
+    // SAFETY: by this function's contract; other pieces lie in other pages.
     let _ =
         unsafe { rustix::mm::madvise(address.cast(), bytes, rustix::mm::Advice::LinuxDontNeed) };
 }
@@ -90,44 +93,24 @@ unsafe impl Allocator for Range {
     }
 }
 
-/// dlmalloc behind a lock that a fork can hold across.
-pub(crate) struct Internal {
-    locked: AtomicBool,
-    heap: UnsafeCell<Dlmalloc<Range>>,
-}
+struct Heap(Dlmalloc<Range>);
 
-// SAFETY: the heap is only used with the lock held.
-unsafe impl Sync for Internal {}
+// SAFETY: dlmalloc refers to memory of the range alone, which all threads share.
+unsafe impl Send for Heap {}
+
+/// The pager's allocator.
+pub(crate) struct Internal(ForkLock<Heap>);
 
 #[global_allocator]
-static INTERNAL: Internal = Internal {
-    locked: AtomicBool::new(false),
-    heap: UnsafeCell::new(Dlmalloc::new_with_allocator(Range)),
-};
+static INTERNAL: Internal = Internal(ForkLock::new(Heap(Dlmalloc::new_with_allocator(Range))));
 
 impl Internal {
-    fn acquire(&self) {
-        while self.locked.swap(true, Ordering::Acquire) {
-            while self.locked.load(Ordering::Relaxed) {
-                rustix::thread::sched_yield();
-            }
-        }
-    }
-
-    fn release(&self) {
-        self.locked.store(false, Ordering::Release);
-    }
-
     fn with<T>(&self, work: impl FnOnce(&mut Dlmalloc<Range>) -> T) -> T {
         // The pager's threads have all signals blocked for good; what interrupts the guard does not
         // allocate.
         let inside = flashvm::on_pager_stack() || flashvm::on_guard_stack();
         let _uninterrupted = (!inside).then(flashvm::Uninterrupted::begin);
-        self.acquire();
-        // SAFETY: the lock is held.
-        let result = work(unsafe { &mut *self.heap.get() });
-        self.release();
-        result
+        self.0.with(|heap| work(&mut heap.0))
     }
 }
 
@@ -143,7 +126,8 @@ unsafe impl GlobalAlloc for Internal {
 
     unsafe fn dealloc(&self, address: *mut u8, layout: Layout) {
         if layout.size() >= LARGE_BYTES && layout.align() <= PAGE {
-            return retire(address, layout.size());
+            // SAFETY: `alloc` takes pieces of this size from `fresh`; the caller gives it up.
+            return unsafe { retire(address, layout.size()) };
         }
         // SAFETY: as the caller vouches for address and layout.
         self.with(|heap| unsafe { heap.free(address, layout.size(), layout.align()) });
@@ -159,20 +143,24 @@ unsafe impl GlobalAlloc for Internal {
 }
 
 /// Holds the allocator's lock across a fork, so that the child's copy is whole.
-pub(super) fn lock_for_fork() {
-    INTERNAL.acquire();
+pub(crate) fn lock_for_fork() {
+    INTERNAL.0.acquire();
 }
 
 /// Lets the allocator go on after a fork, in parent and child.
-pub(super) fn unlock_after_fork() {
-    INTERNAL.release();
+///
+/// # Safety
+/// This thread, or the one that it is the copy of, called [`lock_for_fork`] before.
+pub(crate) unsafe fn unlock_after_fork() {
+    // SAFETY: by this function's contract.
+    unsafe { INTERNAL.0.release() };
 }
 
 /// Bytes before each block that is handed out through C symbols: its size and padding.
 const HEADER: usize = 16;
 
 /// `malloc` on behalf of the pager's threads.
-pub(super) fn allocate(size: usize, align: usize) -> *mut u8 {
+pub(crate) fn allocate(size: usize, align: usize) -> *mut u8 {
     let align = align.max(HEADER);
     let Some(total) = size.checked_add(align) else {
         return std::ptr::null_mut();
@@ -197,7 +185,7 @@ pub(super) fn allocate(size: usize, align: usize) -> *mut u8 {
 ///
 /// # Safety
 /// The block must come from [`allocate`] and not be freed.
-pub(super) unsafe fn size_of_block(block: *mut u8) -> usize {
+pub(crate) unsafe fn size_of_block(block: *mut u8) -> usize {
     // SAFETY: the header lies before the block.
     unsafe { block.sub(HEADER).cast::<usize>().read() }
 }
@@ -206,7 +194,7 @@ pub(super) unsafe fn size_of_block(block: *mut u8) -> usize {
 ///
 /// # Safety
 /// As [`size_of_block`]; the block is not used afterwards.
-pub(super) unsafe fn release(block: *mut u8) {
+pub(crate) unsafe fn release(block: *mut u8) {
     // SAFETY: header and layout are those that `allocate` wrote and used.
     unsafe {
         let size = size_of_block(block);

@@ -4,11 +4,13 @@
 //! mimalloc asks for memory through a callback, which counts it against budget and store: when
 //! there is no room the program's `malloc` fails with `ENOMEM`, long before data is at risk.
 
-use super::mapping::{mmap, mremap};
-#[cfg(target_arch = "x86_64")]
-use super::small;
-use super::{for_pager, guard_call, guarded, internal, keeping_errno, pager, set_errno};
+use crate::c_library::{keeping_errno, set_errno};
+use crate::internal;
+use crate::mapping::{mmap, mremap};
+use crate::small;
+use crate::state::{for_pager, guard_call, guarded, pager};
 use flashvm::guard::{Own, aside};
+use flashvm_malloc::Allocator;
 use libmimalloc_sys as mi;
 use rustix::io::Errno;
 use rustix::mm::ProtFlags;
@@ -64,7 +66,7 @@ const PURGE_DELAY: mi::mi_option_t = 15;
 
 /// Gives mimalloc its first arena, of address space for twice of what budget and store can hold, so
 /// that holes between blocks do not matter.
-pub(super) fn start(pager: &'static flashvm::Pager) -> Result<(), String> {
+pub(crate) fn start(pager: &'static flashvm::Pager) -> Result<(), String> {
     let base = pager
         .map(ARENAS_BYTES, ProtFlags::READ | ProtFlags::WRITE, false)
         .map_err(|error| format!("no address space for the heap: {error}"))?;
@@ -126,11 +128,14 @@ extern "C" fn commit(
     }
     let start = start as usize;
     let pager = flashvm::pager().expect("the pager runs before its allocator");
-    let result = match (on, guarded()) {
-        (true, true) => guard_call(Own::Commit, start, size),
-        (false, true) => guard_call(Own::Decommit, start, size),
-        (true, false) => aside(move || pager.commit_range(start, size)),
-        (false, false) => aside(move || pager.decommit_range(start, size)),
+    // SAFETY: mimalloc gives up what nobody uses.
+    let result = unsafe {
+        match (on, guarded()) {
+            (true, true) => guard_call(Own::Commit, start, size),
+            (false, true) => guard_call(Own::Decommit, start, size),
+            (true, false) => aside(move || pager.commit_range(start, size)),
+            (false, false) => aside(move || pager.decommit_range(start, size)),
+        }
     };
     if on && result.is_err() {
         COMMITS_REFUSED.fetch_add(1, Ordering::Relaxed);
@@ -138,30 +143,10 @@ extern "C" fn commit(
     result.is_ok()
 }
 
-/// No small pages: there is no inline mode here.
-#[cfg(not(target_arch = "x86_64"))]
-mod small {
-    use std::ffi::c_void;
-
-    pub(super) fn owns(_: usize) -> bool {
-        false
-    }
-    pub(super) fn allocate(_: usize, _: usize) -> Option<*mut c_void> {
-        None
-    }
-    pub(super) fn release(_: *mut c_void) {}
-    pub(super) fn room(_: *mut c_void) -> usize {
-        0
-    }
-    pub(super) fn fits(_: *mut c_void, _: usize) -> bool {
-        false
-    }
-}
-
 /// Whose a block is.
 enum Owner {
     Internal,
-    Small,
+    Small(&'static Allocator),
     Arena,
     Mapping,
     Foreign,
@@ -171,8 +156,8 @@ fn owner(block: *mut c_void) -> Owner {
     let address = block as usize;
     if address.wrapping_sub(ARENAS.load(Ordering::Relaxed)) < ARENAS_BYTES {
         Owner::Arena
-    } else if small::owns(address) {
-        Owner::Small
+    } else if let Some(allocator) = small::owner(address) {
+        Owner::Small(allocator)
     } else if internal::owns(address) {
         Owner::Internal
     } else if flashvm::pager().is_some_and(|pager| pager.manages(address, 1)) {
@@ -200,7 +185,8 @@ fn mapped(address: *mut c_void) -> *mut c_void {
 fn map_block(size: usize) -> *mut c_void {
     let prot = libc::PROT_READ | libc::PROT_WRITE;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-    mapped(mmap(std::ptr::null_mut(), size, prot, flags, -1, 0))
+    // SAFETY: the kernel and the pager choose a free place; no existing mapping changes.
+    mapped(unsafe { mmap(std::ptr::null_mut(), size, prot, flags, -1, 0) })
 }
 
 /// Allocates; `zero` says whether the block has to be zeroed.
@@ -289,7 +275,7 @@ unsafe extern "C" fn free(block: *mut c_void) {
     unsafe {
         match owner(block) {
             Owner::Arena => mi::mi_free(block),
-            Owner::Small => small::release(block),
+            Owner::Small(allocator) => small::checked(allocator.release(block.cast())),
             Owner::Internal => internal::release(block.cast()),
             Owner::Mapping => free_mapping(block),
             Owner::Foreign => __libc_free(block),
@@ -297,10 +283,16 @@ unsafe extern "C" fn free(block: *mut c_void) {
     }
 }
 
-fn free_mapping(block: *mut c_void) {
+/// Unmaps a block that is a mapping of its own.
+///
+/// # Safety
+/// The program does not use the block any more.
+unsafe fn free_mapping(block: *mut c_void) {
     let unmapped = keeping_errno(|| {
         if guarded() {
-            return guard_call(Own::Free, block as usize, 0);
+            // SAFETY: the guard unmaps a whole mapping that begins here, or none; by this function's contract
+            // nobody uses it.
+            return unsafe { guard_call(Own::Free, block as usize, 0) };
         }
         let block = block as usize;
         aside(move || {
@@ -314,12 +306,15 @@ fn free_mapping(block: *mut c_void) {
 }
 
 /// Bytes that a block has room for.
+///
+/// # Safety
+/// The block is null, or one of the program's.
 unsafe fn room(block: *mut c_void) -> usize {
     // SAFETY: the caller vouches for a block that is in use.
     unsafe {
         match owner(block) {
             Owner::Arena => mi::mi_usable_size(block),
-            Owner::Small => small::room(block),
+            Owner::Small(allocator) => small::checked(allocator.room(block.cast())),
             Owner::Internal => internal::size_of_block(block.cast()),
             Owner::Mapping => pager().mapping_len(block as usize).unwrap_or(0),
             Owner::Foreign => 0,
@@ -335,7 +330,9 @@ unsafe extern "C" fn realloc(block: *mut c_void, size: usize) -> *mut c_void {
     // SAFETY: the program's block; contents are copied within both blocks' room.
     unsafe {
         match owner(block) {
-            Owner::Small if small::fits(block, size) => return block,
+            Owner::Small(allocator) if small::checked(allocator.fits(block.cast(), size)) => {
+                return block;
+            }
             Owner::Arena if size < MAPPED_BYTES => {
                 return retrying(size, || mi::mi_realloc(block, size.max(MALLOC_ALIGN)));
             }

@@ -1,4 +1,4 @@
-//! Runs on a device that is not here: data lies in the real store, and each request ends when a
+//! The client of a device model, for runs on a device that is not here: data lies in the real store, and each request ends when a
 //! device model says that it would have, or when the real one is done if that takes longer.
 //!
 //! The supervisor has the model, so that all processes of a run share one device; here is what
@@ -13,44 +13,43 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 /// A sleeping thread wakes up this much late; the rest is waited for awake.
 const OVERSLEEP_NS: u64 = 80_000;
 
-/// The way of this process to the device model.
+/// What asks the device model for this process.
 #[derive(Debug)]
-pub(crate) struct Pace {
+pub(crate) struct ModelClient {
     process: Process,
 }
 
-static PACE: AtomicPtr<Pace> = AtomicPtr::new(std::ptr::null_mut());
+static CLIENT: AtomicPtr<ModelClient> = AtomicPtr::new(std::ptr::null_mut());
 
-/// The way to the device model, if the run has one.
-pub(crate) fn pace() -> Option<&'static Pace> {
-    let pace = PACE.load(Ordering::Acquire);
+/// The client, if the run has a device model.
+pub(crate) fn client() -> Option<&'static ModelClient> {
     // SAFETY: what is set there is never freed and never changed.
-    (!pace.is_null()).then(|| unsafe { &*pace })
+    unsafe { CLIENT.load(Ordering::Acquire).as_ref() }
 }
 
 /// From now on requests of this process take the model's time.
 pub(crate) fn begin(process: Process) {
-    let pace = Box::leak(Box::new(Pace { process }));
-    PACE.store(pace, Ordering::Release);
+    let client = Box::leak(Box::new(ModelClient { process }));
+    CLIENT.store(client, Ordering::Release);
 }
 
-/// Reads at the model's pace, if there is one. `read` says whether all bytes came.
+/// Reads in the model's time, if there is one. `read` says whether all bytes came.
 pub(crate) fn read(offset: u64, len: u32, read: impl FnOnce() -> bool) -> bool {
-    match pace() {
+    match client() {
         None => read(),
-        Some(pace) => pace.take(Work::Read, offset, len.into(), read),
+        Some(client) => client.take(Work::Read, offset, len.into(), read),
     }
 }
 
-/// Writes at the model's pace, if there is one. `write` says whether all bytes went.
+/// Writes in the model's time, if there is one. `write` says whether all bytes went.
 pub(crate) fn write(offset: u64, len: u32, write: impl FnOnce() -> bool) -> bool {
-    match pace() {
+    match client() {
         None => write(),
-        Some(pace) => pace.take(Work::Write, offset, len.into(), write),
+        Some(client) => client.take(Work::Write, offset, len.into(), write),
     }
 }
 
-impl Pace {
+impl ModelClient {
     /// Slots were freed. Those that another process still refers to after a fork count as free, too:
     /// that changes the figures of the model, and no data.
     pub(crate) fn freed(&self, slots: impl Iterator<Item = SlotId>) {

@@ -18,8 +18,10 @@ const LOW: i32 = libc::MAP_32BIT;
 #[cfg(not(target_arch = "x86_64"))]
 const LOW: i32 = 0;
 
-fn kernel(number: i64, args: [usize; 6]) -> Result<usize, Errno> {
-    // SAFETY: passes on what the program asked for, of memory that is its own.
+/// # Safety
+/// Nobody but the program uses the memory that the call changes.
+unsafe fn kernel(number: i64, args: [usize; 6]) -> Result<usize, Errno> {
+    // SAFETY: by this function's contract.
     raw::result(unsafe { raw::syscall(number, args) })
 }
 
@@ -32,7 +34,10 @@ fn managed(address: usize, len: usize) -> Option<&'static Pager> {
 ///
 /// # Errors
 /// As `mmap`: `ENOMEM` if budget and store together have no room.
-pub fn map(
+///
+/// # Safety
+/// Nobody but the program uses the memory that the call changes: it has asked for this.
+pub unsafe fn map(
     address: usize,
     len: usize,
     prot: i32,
@@ -49,7 +54,8 @@ pub fn map(
             fd as usize,
             offset,
         ];
-        kernel(libc::SYS_mmap, args)
+        // SAFETY: by this function's contract.
+        unsafe { kernel(libc::SYS_mmap, args) }
     };
     let kernel = || kernel_at(address);
     let Some(pager) = pager() else {
@@ -87,10 +93,14 @@ pub fn map(
 ///
 /// # Errors
 /// As `munmap`.
-pub fn unmap(address: usize, len: usize) -> Result<(), Errno> {
+///
+/// # Safety
+/// Nobody but the program uses the memory that the call changes: it has asked for this.
+pub unsafe fn unmap(address: usize, len: usize) -> Result<(), Errno> {
     match managed(address, len) {
         Some(pager) => pager.unmap(address, len),
-        None => kernel(libc::SYS_munmap, [address, len, 0, 0, 0, 0]).map(|_| ()),
+        // SAFETY: by this function's contract.
+        None => unsafe { kernel(libc::SYS_munmap, [address, len, 0, 0, 0, 0]) }.map(|_| ()),
     }
 }
 
@@ -98,10 +108,17 @@ pub fn unmap(address: usize, len: usize) -> Result<(), Errno> {
 ///
 /// # Errors
 /// As `mprotect`; `ENOMEM` also if budget and store have no room for what becomes writable.
-pub fn protect(address: usize, len: usize, prot: u32) -> Result<(), Errno> {
+///
+/// # Safety
+/// Nobody but the program uses the memory that the call changes: it has asked for this.
+pub unsafe fn protect(address: usize, len: usize, prot: u32) -> Result<(), Errno> {
     match managed(address, len).filter(|_| len > 0) {
         Some(pager) => pager.protect(address, len, MprotectFlags::from_bits_retain(prot)),
-        None => kernel(libc::SYS_mprotect, [address, len, prot as usize, 0, 0, 0]).map(|_| ()),
+        None => {
+            let args = [address, len, prot as usize, 0, 0, 0];
+            // SAFETY: by this function's contract.
+            unsafe { kernel(libc::SYS_mprotect, args) }.map(|_| ())
+        }
     }
 }
 
@@ -109,8 +126,13 @@ pub fn protect(address: usize, len: usize, prot: u32) -> Result<(), Errno> {
 ///
 /// # Errors
 /// As `madvise`.
-pub fn advise(address: usize, len: usize, advice: i32) -> Result<(), Errno> {
-    let kernel = || kernel(libc::SYS_madvise, [address, len, advice as usize, 0, 0, 0]).map(|_| ());
+///
+/// # Safety
+/// Nobody but the program uses the memory that the call changes: it has asked for this.
+pub unsafe fn advise(address: usize, len: usize, advice: i32) -> Result<(), Errno> {
+    let args = [address, len, advice as usize, 0, 0, 0];
+    // SAFETY: by this function's contract.
+    let kernel = || unsafe { kernel(libc::SYS_madvise, args) }.map(|_| ());
     let Some(pager) = managed(address, len).filter(|_| len > 0) else {
         return kernel();
     };
@@ -132,7 +154,10 @@ pub fn advise(address: usize, len: usize, advice: i32) -> Result<(), Errno> {
 ///
 /// # Errors
 /// As `mremap`.
-pub fn remap(
+///
+/// # Safety
+/// Nobody but the program uses the memory that the call changes: it has asked for this.
+pub unsafe fn remap(
     address: usize,
     len: usize,
     new_len: usize,
@@ -140,12 +165,9 @@ pub fn remap(
     new_address: usize,
 ) -> Result<usize, Errno> {
     let fixed = flags & libc::MREMAP_FIXED != 0;
-    let kernel = || {
-        kernel(
-            libc::SYS_mremap,
-            [address, len, new_len, flags as usize, new_address, 0],
-        )
-    };
+    let args = [address, len, new_len, flags as usize, new_address, 0];
+    // SAFETY: by this function's contract.
+    let kernel = || unsafe { kernel(libc::SYS_mremap, args) };
     if let Some(pager) = managed(address, len.max(1)) {
         let to = fixed.then_some(new_address);
         let may_move = flags & libc::MREMAP_MAYMOVE != 0;

@@ -1,0 +1,229 @@
+//! What is free of each class and in no thread's cache, in arenas; and how many free pages are kept.
+//!
+//! A page belongs to one arena, so threads in different arenas share neither pages nor cache lines of the words of
+//! pages. Free pages beyond what is kept go back to where they came from, where any size can have them.
+
+use crate::classes::{CLASSES, Class};
+use crate::columns::{ARENAS, CacheId, Columns};
+use crate::lock::ForkLock;
+use crate::{PageSource, RUN_PAGES};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Free pages that are kept for each class: budget / 64 / bytes of a page, clamped to 256..=16384, divided by the
+/// arenas in use.
+const KEPT_SHARE: usize = 64;
+const KEPT_PAGES_MIN: usize = 256;
+const KEPT_PAGES_MAX: usize = 16384;
+
+/// What an arena has of a class.
+#[derive(Debug, Default)]
+struct FreePages {
+    /// Pages with free blocks; undivided ones are free.
+    pages: Vec<u32>,
+    /// Divided pages among them all of whose blocks are free: an estimate, as pages are not looked at again.
+    whole: usize,
+}
+
+/// The free blocks that all threads share.
+#[derive(Debug)]
+pub(crate) struct Arenas {
+    columns: Columns,
+    source: Box<dyn PageSource>,
+    free: [[ForkLock<FreePages>; CLASSES]; ARENAS],
+    /// Bytes of free pages that are kept for each class.
+    kept_bytes: usize,
+    /// Caches that were made: as many arenas are in use.
+    caches: AtomicU32,
+}
+
+impl Arenas {
+    pub(crate) fn new(columns: Columns, source: Box<dyn PageSource>, budget: usize) -> Self {
+        Self {
+            columns,
+            source,
+            free: Default::default(),
+            kept_bytes: budget / KEPT_SHARE,
+            caches: AtomicU32::new(0),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn columns(&self) -> &Columns {
+        &self.columns
+    }
+
+    /// The number of a new cache.
+    pub(crate) fn number_cache(&self) -> CacheId {
+        CacheId::of(self.caches.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Takes free blocks of a class for a cache, into `blocks` from its start on. How many.
+    #[cold]
+    pub(crate) fn refill(&self, class: Class, cache: CacheId, blocks: &mut [usize]) -> usize {
+        let owner = cache.as_owner();
+        let got = self.free[cache.arena()][class.number()].with(|free| {
+            let got = free.take(&self.columns, class, owner, blocks);
+            if got == 0 && self.take_pages(class, cache.arena(), free) {
+                return free.take(&self.columns, class, owner, blocks);
+            }
+            got
+        });
+        if got > 0 {
+            return got;
+        }
+        // There is no room for more pages: blocks of other arenas have to do.
+        let mut others = self.free.iter().map(|classes| &classes[class.number()]);
+        others
+            .find_map(|free| {
+                let nobody = CacheId::NOBODY;
+                let got = free.with(|free| free.take(&self.columns, class, nobody, blocks));
+                (got > 0).then_some(got)
+            })
+            .unwrap_or(0)
+    }
+
+    /// Puts blocks of a class back, each into its page's arena, and gives pages up of which there are too many.
+    #[cold]
+    pub(crate) fn put_back(&self, class: Class, blocks: &mut [usize]) {
+        let arena_of = |block: &usize| self.columns.arena_of(*block);
+        blocks.sort_unstable_by_key(arena_of);
+        // The arena is read before the block is put back: the page may change owner afterwards.
+        for blocks in blocks.chunk_by(|one, other| arena_of(one) == arena_of(other)) {
+            self.free[arena_of(&blocks[0])][class.number()].with(|free| {
+                free.put(&self.columns, class, blocks);
+                // With the lock held: a fork in between would lose the pages in the child.
+                self.give_pages(&free.beyond(&self.columns, class, self.kept(class)));
+            });
+        }
+    }
+
+    /// Free pages of a class that an arena keeps.
+    fn kept(&self, class: Class) -> usize {
+        let arenas = (self.caches.load(Ordering::Relaxed) as usize).clamp(1, ARENAS);
+        let pages = self.kept_bytes / self.columns.classes().page_bytes(class);
+        pages.clamp(KEPT_PAGES_MIN, KEPT_PAGES_MAX) / arenas
+    }
+
+    /// Takes pages for a class of an arena. False: there is no room.
+    fn take_pages(&self, class: Class, arena: usize, free: &mut FreePages) -> bool {
+        let classes = self.columns.classes();
+        let Some(run) = self.source.take(classes.page_bytes(class)) else {
+            return false;
+        };
+        self.columns.enter(&run, class, arena);
+        if classes.is_divided(class) {
+            free.whole += run.pages.len();
+        }
+        // The first in memory goes out first.
+        free.pages.extend(run.pages.iter().rev());
+        true
+    }
+
+    fn give_pages(&self, pages: &[u32]) {
+        for pages in pages.chunks(RUN_PAGES) {
+            pages.iter().for_each(|&page| self.columns.leave(page));
+            // SAFETY: they were on a list of free pages, and are on none any more: all their blocks are free,
+            // and nobody can get one.
+            unsafe { self.source.give(pages) };
+        }
+    }
+
+    /// Takes all locks.
+    pub(crate) fn lock_for_fork(&self) {
+        self.free.iter().flatten().for_each(ForkLock::acquire);
+    }
+
+    /// Releases all locks.
+    ///
+    /// # Safety
+    /// As [`ForkLock::release`], for all of them.
+    pub(crate) unsafe fn unlock_after_fork(&self) {
+        for free in self.free.iter().flatten() {
+            // SAFETY: by this function's contract.
+            unsafe { free.release() };
+        }
+    }
+}
+
+impl FreePages {
+    /// Takes blocks out of the pages that were listed last, with their class locked. Pages none of whose blocks
+    /// are out become the owner's.
+    fn take(
+        &mut self,
+        columns: &Columns,
+        class: Class,
+        owner: CacheId,
+        blocks: &mut [usize],
+    ) -> usize {
+        let classes = columns.classes();
+        let bytes = classes.block_bytes(class);
+        let count = classes.page_bytes(class) / bytes;
+        let mut got = 0;
+        while got < blocks.len()
+            && let Some(&page) = self.pages.last()
+        {
+            let start = columns.start_of(page);
+            if count == 1 {
+                blocks[got] = start;
+                got += 1;
+                self.pages.pop();
+                continue;
+            }
+            let mut out = columns.out(page);
+            if out == 0 {
+                self.whole = self.whole.saturating_sub(1);
+                columns.set_owner(page, owner);
+            }
+            for index in 0..count {
+                if got < blocks.len() && out & 1 << index == 0 {
+                    out |= 1 << index;
+                    blocks[got] = start + index * bytes;
+                    got += 1;
+                }
+            }
+            columns.set_out(page, out);
+            if out.count_ones() as usize == count {
+                self.pages.pop();
+                columns.set_listed(page, false);
+            }
+        }
+        // A cache gives out its last block first: so neighbours go out in order.
+        blocks[..got].reverse();
+        got
+    }
+
+    /// Puts blocks back, with their class locked.
+    fn put(&mut self, columns: &Columns, class: Class, blocks: &[usize]) {
+        let classes = columns.classes();
+        for &block in blocks {
+            let page = columns.page_of(block);
+            if !classes.is_divided(class) {
+                self.pages.push(page);
+                continue;
+            }
+            let index = (block - columns.start_of(page)) >> classes.block_shift(class);
+            let out = columns.out(page) & !(1 << index);
+            columns.set_out(page, out);
+            self.whole += usize::from(out == 0);
+            if !columns.set_listed(page, true) {
+                self.pages.push(page);
+            }
+        }
+    }
+
+    /// Takes free pages off the list if there are more than `kept`: half of what is kept of undivided ones, the
+    /// oldest; all of divided ones, once they are more than half of the list, which has to be searched for them.
+    fn beyond(&mut self, columns: &Columns, class: Class, kept: usize) -> Vec<u32> {
+        if !columns.classes().is_divided(class) {
+            let surplus = if self.pages.len() > kept { kept / 2 } else { 0 };
+            return self.pages.drain(..surplus).collect();
+        }
+        if self.whole <= kept || self.whole * 2 <= self.pages.len() {
+            return Vec::new();
+        }
+        self.whole = 0;
+        self.pages
+            .extract_if(.., |&mut page| columns.out(page) == 0)
+            .collect()
+    }
+}

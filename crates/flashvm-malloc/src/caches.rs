@@ -1,0 +1,273 @@
+//! A cache of free blocks for each thread: most calls take no lock and change nothing that other threads read.
+//!
+//! A thread finds its cache by its thread pointer. Thread-local storage would cost a call in a shared object, and may
+//! itself be memory that the allocator's user manages.
+
+use crate::Misuse;
+use crate::arenas::Arenas;
+use crate::classes::{CLASSES, Class, Classes};
+use crate::columns::CacheId;
+use std::alloc::Layout;
+use std::cell::UnsafeCell;
+use std::ffi::c_void;
+use std::ptr::{NonNull, null_mut};
+use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+
+/// Free blocks of a class in a cache: 128 KiB / bytes of a block, clamped to 64..=512.
+const CACHED_BYTES: usize = 128 << 10;
+const CACHED_MIN: usize = 64;
+const CACHED_MAX: usize = 512;
+/// Threads that have a cache at the same time; others go without.
+const CACHES: usize = 1024;
+
+/// Blocks of a class that a cache holds at most. Half of them go in or out at once.
+#[inline]
+fn capacity(classes: Classes, class: Class) -> usize {
+    (CACHED_BYTES >> classes.block_shift(class)).clamp(CACHED_MIN, CACHED_MAX)
+}
+
+/// Free blocks that one thread has at hand.
+struct Cache {
+    /// The thread's pointer, or 0: nobody's.
+    thread: AtomicUsize,
+    number: CacheId,
+    arenas: &'static Arenas,
+    /// By class. Only the thread uses them.
+    bins: UnsafeCell<[Bin; CLASSES]>,
+}
+
+struct Bin {
+    len: usize,
+    blocks: [usize; CACHED_MAX],
+}
+
+impl Cache {
+    /// A cache of nobody's, made where it stays: the stack of the thread may be small.
+    fn new(arenas: &'static Arenas) -> NonNull<Self> {
+        let layout = Layout::new::<Self>();
+        // SAFETY: the layout is not empty. Zeros are empty bins and no thread; the other fields are written.
+        unsafe {
+            let Some(cache) = NonNull::new(std::alloc::alloc_zeroed(layout).cast::<Self>()) else {
+                std::alloc::handle_alloc_error(layout)
+            };
+            (&raw mut (*cache.as_ptr()).number).write(arenas.number_cache());
+            (&raw mut (*cache.as_ptr()).arenas).write(arenas);
+            cache
+        }
+    }
+
+    /// The bin of a class.
+    ///
+    /// # Safety
+    /// The cache is the calling thread's, or its thread does not run any more. No other reference to the bin is in
+    /// use: what the allocator calls does not come back to it (the contract of [`crate::PageSource`]).
+    #[expect(clippy::mut_from_ref, reason = "the caller vouches for the only use")]
+    #[inline]
+    unsafe fn bin(&self, class: Class) -> &mut Bin {
+        // SAFETY: by this function's contract.
+        unsafe { &mut (*self.bins.get())[class.number()] }
+    }
+
+    /// Puts all blocks back.
+    ///
+    /// # Safety
+    /// As [`Cache::bin`], for all of them.
+    unsafe fn empty(&self) {
+        for class in Class::ALL {
+            // SAFETY: by this function's contract.
+            let bin = unsafe { self.bin(class) };
+            self.arenas.put_back(class, &mut bin.blocks[..bin.len]);
+            bin.len = 0;
+        }
+    }
+}
+
+/// The caches of all threads, and what is behind them.
+#[derive(Debug)]
+pub(crate) struct Caches {
+    arenas: Arenas,
+    /// By a hash of the thread's pointer, and from there on. A cache is never freed, only given to another thread.
+    slots: [AtomicPtr<Cache>; CACHES],
+    /// Its destructor is told of a thread's end.
+    key: libc::pthread_key_t,
+}
+
+impl Caches {
+    /// No caches yet. `None`: the process has no keys of thread-specific data left.
+    pub(crate) fn new(arenas: Arenas) -> Option<Self> {
+        let mut key = 0;
+        // SAFETY: the destructor takes what `find` sets, which lives as long as the process.
+        let failed = unsafe { libc::pthread_key_create(&raw mut key, Some(thread_ends)) };
+        (failed == 0).then_some(Self {
+            arenas,
+            slots: [const { AtomicPtr::new(null_mut()) }; CACHES],
+            key,
+        })
+    }
+
+    #[inline]
+    pub(crate) fn arenas(&self) -> &Arenas {
+        &self.arenas
+    }
+
+    /// A block that nobody has. `None`: there is no room.
+    #[inline]
+    pub(crate) fn allocate(&'static self, class: Class) -> Option<usize> {
+        let (block, number) = match self.own() {
+            Some(cache) => {
+                // SAFETY: the calling thread's cache, used once in this function.
+                let bin = unsafe { cache.bin(class) };
+                if bin.len == 0 {
+                    let half = capacity(self.arenas.columns().classes(), class) / 2;
+                    let blocks = &mut bin.blocks[..half];
+                    bin.len = self.arenas.refill(class, cache.number, blocks);
+                }
+                bin.len = bin.len.checked_sub(1)?;
+                (bin.blocks[bin.len], cache.number)
+            }
+            None => {
+                let mut one = [0];
+                let got = self.arenas.refill(class, CacheId::NONE, &mut one);
+                (got > 0).then_some((one[0], CacheId::NONE))?
+            }
+        };
+        let was_free = self.arenas.columns().give(block, class, number);
+        debug_assert!(was_free, "a free block is given out once");
+        Some(block)
+    }
+
+    /// Takes a block back.
+    #[inline]
+    pub(crate) fn release(&'static self, block: usize) -> Result<(), Misuse> {
+        let columns = self.arenas.columns();
+        let Some(cache) = self.own() else {
+            let class = columns.take_back(block, CacheId::NONE)?;
+            self.arenas.put_back(class, &mut [block]);
+            return Ok(());
+        };
+        let class = columns.take_back(block, cache.number)?;
+        // SAFETY: the calling thread's cache, used once in this function.
+        let bin = unsafe { cache.bin(class) };
+        if bin.len == capacity(columns.classes(), class) {
+            // The older half: what was freed last is warm.
+            let half = bin.len / 2;
+            self.arenas.put_back(class, &mut bin.blocks[..half]);
+            bin.blocks.copy_within(half..bin.len, 0);
+            bin.len -= half;
+        }
+        bin.blocks[bin.len] = block;
+        bin.len += 1;
+        Ok(())
+    }
+
+    /// The calling thread's cache. `None`: there are as many as there can be.
+    #[inline]
+    fn own(&'static self) -> Option<&'static Cache> {
+        let thread = thread_pointer();
+        let cache = self.slots[first_slot(thread)].load(Ordering::Acquire);
+        // SAFETY: null, or a cache, which is never freed.
+        match unsafe { cache.as_ref() } {
+            Some(cache) if cache.thread.load(Ordering::Relaxed) == thread => Some(cache),
+            _ => self.find(thread),
+        }
+    }
+
+    #[cold]
+    fn find(&'static self, thread: usize) -> Option<&'static Cache> {
+        let slots = || (0..CACHES).map(|step| &self.slots[(first_slot(thread) + step) % CACHES]);
+        for slot in slots() {
+            // SAFETY: as in `own`.
+            let Some(cache) = (unsafe { slot.load(Ordering::Acquire).as_ref() }) else {
+                break;
+            };
+            if cache.thread.load(Ordering::Relaxed) == thread {
+                return Some(cache);
+            }
+        }
+        let taken = slots().find_map(|slot| {
+            let cache = NonNull::new(slot.load(Ordering::Acquire));
+            let cache = cache.unwrap_or_else(|| self.fill(slot));
+            // SAFETY: as in `own`.
+            let cache: &'static Cache = unsafe { cache.as_ref() };
+            let order = Ordering::AcqRel;
+            let taken = cache
+                .thread
+                .compare_exchange(0, thread, order, Ordering::Relaxed);
+            taken.is_ok().then_some(cache)
+        })?;
+        // SAFETY: the key was made with the caches, for pointers to one of them.
+        unsafe { libc::pthread_setspecific(self.key, std::ptr::from_ref(taken).cast()) };
+        Some(taken)
+    }
+
+    /// Puts a new cache into an empty slot, unless another thread is faster. The slot's cache.
+    fn fill(&'static self, slot: &AtomicPtr<Cache>) -> NonNull<Cache> {
+        let new = Cache::new(&self.arenas);
+        let (empty, order) = (null_mut(), Ordering::AcqRel);
+        match slot.compare_exchange(empty, new.as_ptr(), order, Ordering::Acquire) {
+            Ok(_) => new,
+            Err(other) => {
+                // SAFETY: allocated above with this layout, and known to nobody else. Nothing in it needs a drop.
+                unsafe { std::alloc::dealloc(new.as_ptr().cast(), Layout::new::<Cache>()) };
+                NonNull::new(other).expect("a slot never becomes empty again")
+            }
+        }
+    }
+
+    /// In a forked child: what the parent's other threads had in their caches is for all.
+    ///
+    /// # Safety
+    /// No thread but the caller uses the caches, now or later, unless it starts after this call.
+    pub(crate) unsafe fn only_this_thread(&self) {
+        let own = thread_pointer();
+        for slot in &self.slots {
+            // SAFETY: as in `own`.
+            let Some(cache) = (unsafe { slot.load(Ordering::Acquire).as_ref() }) else {
+                continue;
+            };
+            let thread = cache.thread.load(Ordering::Relaxed);
+            if thread != own && thread != 0 {
+                // SAFETY: the thread whose cache this is does not use it any more, by this function's contract.
+                unsafe { cache.empty() };
+                cache.thread.store(0, Ordering::Release);
+            }
+        }
+    }
+}
+
+/// A thread ends: its free blocks are for all.
+unsafe extern "C" fn thread_ends(cache: *mut c_void) {
+    // SAFETY: the value that `find` has set, of the thread that ends and runs this.
+    unsafe {
+        let cache = &*cache.cast::<Cache>();
+        cache.empty();
+        cache.thread.store(0, Ordering::Release);
+    }
+}
+
+/// What tells a thread from others: its thread pointer.
+#[cfg(target_arch = "x86_64")]
+#[inline]
+fn thread_pointer() -> usize {
+    let pointer;
+    // SAFETY: on x86-64 the first word of a thread's block is the block's own address.
+    unsafe {
+        std::arch::asm!("mov {}, fs:0", out(reg) pointer, options(nostack, pure, readonly, preserves_flags));
+    }
+    pointer
+}
+
+/// The same by a call.
+#[cfg(not(target_arch = "x86_64"))]
+#[inline]
+fn thread_pointer() -> usize {
+    // SAFETY: the call has no preconditions.
+    unsafe { libc::pthread_self() as usize }
+}
+
+/// Where the search for a thread's cache begins: thread blocks are aligned to 64 bytes.
+#[inline]
+fn first_slot(thread: usize) -> usize {
+    (thread as u64 >> 6).wrapping_mul(0x9e37_79b9_7f4a_7c15) as usize
+        >> (usize::BITS - CACHES.ilog2())
+}

@@ -1,0 +1,100 @@
+//! A lock that can be held over a fork, so that the child's copy of what it guards is whole.
+//!
+//! It spins and yields: what it guards takes microseconds, and the C library's locks would touch the memory of the
+//! thread that waits, which may be managed.
+
+use std::cell::UnsafeCell;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// A value that one thread at a time uses.
+#[derive(Debug, Default)]
+pub struct ForkLock<T> {
+    locked: AtomicBool,
+    value: UnsafeCell<T>,
+}
+
+// SAFETY: the lock hands the value from thread to thread, and never shares it.
+unsafe impl<T: Send> Sync for ForkLock<T> {}
+
+impl<T> ForkLock<T> {
+    /// An unlocked value.
+    pub const fn new(value: T) -> Self {
+        Self {
+            locked: AtomicBool::new(false),
+            value: UnsafeCell::new(value),
+        }
+    }
+
+    /// Locks until [`ForkLock::release`]: for a fork, in which no closure spans both processes.
+    pub fn acquire(&self) {
+        while self.locked.swap(true, Ordering::Acquire) {
+            while self.locked.load(Ordering::Relaxed) {
+                rustix::thread::sched_yield();
+            }
+        }
+    }
+
+    /// Unlocks.
+    ///
+    /// # Safety
+    /// The calling thread, or the thread that it is the copy of in a forked child, holds the lock by
+    /// [`ForkLock::acquire`]: else two threads could use the value at once.
+    pub unsafe fn release(&self) {
+        self.locked.store(false, Ordering::Release);
+    }
+
+    /// Has `work` use the value. It must not come back to this lock: that would wait for ever.
+    pub fn with<R>(&self, work: impl FnOnce(&mut T) -> R) -> R {
+        /// Unlocks although the work may panic.
+        struct Held<'a, T>(&'a ForkLock<T>);
+        impl<T> Drop for Held<'_, T> {
+            fn drop(&mut self) {
+                // SAFETY: acquired below, by this thread.
+                unsafe { self.0.release() };
+            }
+        }
+        self.acquire();
+        let held = Held(self);
+        // SAFETY: the lock is held until `held` is dropped, after the work.
+        work(unsafe { &mut *held.0.value.get() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_thread_at_a_time() {
+        const ROUNDS: usize = 20_000;
+        let count = ForkLock::new(0_usize);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| (0..ROUNDS).for_each(|_| count.with(|count| *count += 1)));
+            }
+        });
+        assert_eq!(count.with(|count| *count), 4 * ROUNDS);
+    }
+
+    #[test]
+    fn who_wants_what_a_fork_holds_waits() {
+        let value = ForkLock::new(1);
+        value.acquire();
+        std::thread::scope(|scope| {
+            let other = scope.spawn(|| value.with(|value| *value));
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            assert!(!other.is_finished());
+            // SAFETY: acquired above.
+            unsafe { value.release() };
+            assert_eq!(other.join().unwrap(), 1);
+        });
+    }
+
+    #[test]
+    fn a_panic_unlocks() {
+        let value = ForkLock::new(1);
+        let work = std::panic::AssertUnwindSafe(|| value.with(|_| panic!("on purpose")));
+        std::panic::catch_unwind(work).unwrap_err();
+        assert_eq!(value.with(|value| *value), 1);
+    }
+}

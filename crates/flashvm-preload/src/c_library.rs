@@ -1,0 +1,44 @@
+//! The C library beside this object: the symbols that it has, and its way of reporting errors.
+
+use rustix::io::Errno;
+use std::ffi::{CStr, c_int, c_void};
+
+/// The next symbol of this name: the C library's.
+///
+/// # Safety
+/// `F` is the type of that function.
+pub(crate) unsafe fn next<F: Copy>(name: &CStr) -> F {
+    // SAFETY: the name is a string; a function pointer has the size of a data pointer.
+    unsafe {
+        let symbol = libc::dlsym(libc::RTLD_NEXT, name.as_ptr());
+        assert!(!symbol.is_null(), "the C library has {name:?}");
+        std::mem::transmute_copy::<*mut c_void, F>(&symbol)
+    }
+}
+
+/// Sets the calling thread's `errno`.
+pub(crate) fn set_errno(error: Errno) {
+    // SAFETY: the location is this thread's own.
+    unsafe { *libc::__errno_location() = error.raw_os_error() };
+}
+
+/// Runs `work` and leaves `errno` as it was.
+pub(crate) fn keeping_errno<T>(work: impl FnOnce() -> T) -> T {
+    // SAFETY: the location is this thread's own.
+    let errno = unsafe { *libc::__errno_location() };
+    let result = work();
+    // SAFETY: as above.
+    unsafe { *libc::__errno_location() = errno };
+    result
+}
+
+/// A C result: 0, or -1 with `errno` set.
+pub(crate) fn status(result: Result<(), Errno>) -> c_int {
+    match result {
+        Ok(()) => 0,
+        Err(error) => {
+            set_errno(error);
+            -1
+        }
+    }
+}

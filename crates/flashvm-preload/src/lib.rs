@@ -1,0 +1,84 @@
+//! The object that `flashvm run` preloads into a program: its memory calls go to the pager.
+//!
+//! It replaces library symbols, so that an unmodified, dynamically linked program finds them
+//! first. A constructor starts the pager before the program's own code runs.
+//!
+//! - `allocator`: `malloc` and its kin, on mimalloc over managed memory;
+//! - `small`: small blocks on small pages (`--granularity 512`), by `flashvm-malloc`;
+//! - `internal`: the pager's own allocator, never managed memory;
+//! - `mapping`: `mmap` and its kin;
+//! - `transfer`: the calls that are made most;
+//! - `process`: joining the run, fork, and descriptors;
+//! - `exec`: child programs;
+//! - `state`, `c_library`: what all of them ask first, and what they share with the C library.
+//!
+//! They import each other in one direction: `allocator` builds on `mapping`, `small` and `internal`, `process` on
+//! `small` and `internal`, all on the last two, and only this file on `allocator` and `process`.
+#![allow(
+    unsafe_code,
+    reason = "C symbols with C contracts: each wrapper passes on what its caller vouches for"
+)]
+
+mod allocator;
+mod c_library;
+mod exec;
+mod internal;
+mod mapping;
+mod process;
+mod small;
+mod state;
+// For inline mode only.
+#[cfg(target_arch = "x86_64")]
+mod transfer;
+
+use state::{GUARDED, READY, STARTING};
+use std::sync::atomic::Ordering;
+
+#[used]
+#[unsafe(link_section = ".init_array")]
+static CONSTRUCTOR: extern "C" fn() = constructor;
+
+/// Runs before the program's `main`. Without a run to belong to, the object does nothing.
+extern "C" fn constructor() {
+    let Some(control) = std::env::var_os(flashvm::control::VARIABLE) else {
+        return;
+    };
+    // A pager that unwinds has lost track of the program's pages: the process must end with it.
+    let report = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        report(panic);
+        flashvm::note_end(&format!("the pager {panic}"));
+        flashvm::abort()
+    }));
+    STARTING.store(true, Ordering::Relaxed);
+    let started = process::inherit(&control).and_then(start);
+    if let Err(reason) = started {
+        eprintln!("flashvm: {}: {reason}", process::command());
+        std::process::exit(2);
+    }
+}
+
+/// Starts the pager, puts the program's memory in its care, and guards this thread.
+fn start(inheritance: flashvm::Inheritance) -> Result<(), String> {
+    let pager = flashvm::start(inheritance).map_err(|error| error.to_string())?;
+    flashvm::guard::reserve_blocks()
+        .map_err(|error| format!("no address space for stacks: {error}"))?;
+    let inline = pager.delivery() == flashvm::Delivery::Inline;
+    let refused = |error| format!("inline mode does not work here ({error}): use --fault handler");
+    if inline {
+        flashvm::guard::resolve_faults().map_err(refused)?;
+    }
+    allocator::start(pager)?;
+    if let Some((base, bytes, settings)) = pager.small_pages() {
+        small::start(base, bytes, pager.budget_bytes(), settings)?;
+    }
+    flashvm::program::exec::remember_run();
+    process::watch_forks();
+    GUARDED.store(inline, Ordering::Relaxed);
+    READY.store(true, Ordering::Release);
+    STARTING.store(false, Ordering::Relaxed);
+    if inline {
+        flashvm::guard::catch_calls().map_err(refused)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,130 @@
+//! Small blocks of the program's on small pages (`--granularity 512`): `flashvm-malloc` over pages of the pager's.
+//!
+//! Pages are asked for, and given back, by calls that the guard answers: the caller's stack may be managed memory.
+
+use crate::state::guard_call;
+use flashvm::PageList;
+use flashvm::control::ChameleonSettings;
+use flashvm::guard::Own;
+use flashvm_malloc::{Allocator, Heap, NotABlock, PageSource, RUN_PAGES, Run};
+use std::ffi::c_void;
+use std::sync::OnceLock;
+
+const _: () = assert!(
+    RUN_PAGES == flashvm::RUN_PAGES as usize,
+    "a list holds a run"
+);
+
+/// There is none without `--granularity 512`.
+static ALLOCATOR: OnceLock<&'static Allocator> = OnceLock::new();
+
+#[inline]
+fn allocator() -> Option<&'static Allocator> {
+    ALLOCATOR.get().copied()
+}
+
+/// The pager's small pages.
+#[derive(Debug)]
+struct PagerPages;
+
+// SAFETY: the pager hands a page out once, as memory of the heap at `start`'s base. The guard and the pager allocate
+// with the pager's own allocator.
+unsafe impl PageSource for PagerPages {
+    fn take(&self, bytes: usize) -> Option<Run> {
+        // Not on the stack, which may be managed memory: the guard stores to it.
+        let mut list = Box::new(PageList::default());
+        let address = std::ptr::from_mut(&mut *list) as usize;
+        // SAFETY: the list is this call's own.
+        unsafe { guard_call(Own::TakePages, address, bytes) }.ok()?;
+        Some(Run {
+            first_sector: list.first_sector(),
+            pages: list.pages().to_vec(),
+        })
+    }
+
+    unsafe fn give(&self, pages: &[u32]) {
+        let mut list = Box::new(PageList::default());
+        list.set(pages);
+        let address = std::ptr::from_mut(&mut *list) as usize;
+        // SAFETY: the list is this call's own; the caller vouches for the pages.
+        if let Err(error) = unsafe { guard_call(Own::GivePages, address, 0) } {
+            flashvm::end(&format!("small pages cannot be given back: {error}"));
+        }
+    }
+}
+
+/// Puts the allocator over the heap at `base`.
+pub(crate) fn start(
+    base: usize,
+    bytes: usize,
+    budget: usize,
+    settings: ChameleonSettings,
+) -> Result<(), String> {
+    let heap = Heap {
+        base,
+        bytes,
+        smallest_page: settings.smallest as usize,
+        padding: settings.padding as usize,
+        budget,
+    };
+    let allocator = Allocator::start(heap, Box::new(PagerPages));
+    let allocator = allocator.map_err(|error| error.to_string())?;
+    ALLOCATOR.set(allocator).expect("the object starts once");
+    Ok(())
+}
+
+/// The allocator, if it has an address.
+#[inline]
+pub(crate) fn owner(address: usize) -> Option<&'static Allocator> {
+    allocator().filter(|allocator| allocator.owns(address))
+}
+
+/// A block, if such are allocated here and there is room; else the page pager's allocator has to do.
+#[inline]
+pub(crate) fn allocate(size: usize, align: usize) -> Option<*mut c_void> {
+    let block = allocator()?.allocate(size, align)?;
+    Some(block.as_ptr().cast())
+}
+
+/// Ends the process where the program passes on what is no block of its own.
+#[inline]
+pub(crate) fn checked<T>(result: Result<T, NotABlock>) -> T {
+    result.unwrap_or_else(|wrong| no_block(&wrong))
+}
+
+#[cold]
+fn no_block(wrong: &NotABlock) -> ! {
+    flashvm::end(&format!("free(): {wrong}"))
+}
+
+/// Before a fork: holds all locks, so that the child's copy is whole.
+pub(crate) fn lock_for_fork() {
+    if let Some(allocator) = allocator() {
+        allocator.lock_for_fork();
+    }
+}
+
+/// After a fork, in the parent.
+///
+/// # Safety
+/// This thread called [`lock_for_fork`] before.
+pub(crate) unsafe fn unlock_in_parent() {
+    if let Some(allocator) = allocator() {
+        // SAFETY: by this function's contract.
+        unsafe { allocator.unlock_after_fork() };
+    }
+}
+
+/// After a fork, in the child: what the parent's other threads had in their caches is for all.
+///
+/// # Safety
+/// The thread that this one is the copy of called [`lock_for_fork`] before, and the process has no other thread.
+pub(crate) unsafe fn unlock_in_child() {
+    if let Some(allocator) = allocator() {
+        // SAFETY: by this function's contract.
+        unsafe {
+            allocator.unlock_after_fork();
+            allocator.only_this_thread();
+        }
+    }
+}
