@@ -225,7 +225,7 @@ for turn in range(1, 8001):
 print(sum(known))
 ";
 
-/// Every policy that can be live, over a program that keeps twice its budget in memory, changes it at
+/// Every policy that can be live, over a program that keeps four times its budget in memory, changes it at
 /// random and knows what must be there.
 fn all_policies(preset: &str) {
     let test = format!("policies_{preset}");
@@ -237,7 +237,7 @@ fn all_policies(preset: &str) {
         .iter()
         .filter(|info| !info.kind.is_offline())
     {
-        let options = ["--ram", "16M", "--preset", preset, "--policy", info.name];
+        let options = ["--ram", "8M", "--preset", preset, "--policy", info.name];
         let program = [python(), "-c", PAGES];
         let outcome = flashvm_run(&test, &options, &program, LIMIT).expect_success(info.name);
         assert!(outcome.stat("pages_out") > 0, "{}", info.name);

@@ -338,10 +338,11 @@ fn cxx() {
     }
     let program = [
         compiled("torture_cxx").display().to_string(),
-        "24".to_owned(),
+        "12".to_owned(),
         seed(),
     ];
-    flashvm_run("cxx", &BUDGET, &program, Duration::from_secs(180)).expect_success("cxx");
+    let options = ["--ram", "8M", "--flash-size", "1G"];
+    flashvm_run("cxx", &options, &program, Duration::from_secs(180)).expect_success("cxx");
 }
 
 /// A full store is told by ENOMEM, early enough that nothing is lost.
