@@ -32,7 +32,7 @@ import run
 ROOT = Path(__file__).resolve().parent.parent.parent
 SHORT_KILLS = 20
 # After so many seconds a short campaign starts no more programs, then no more kills.
-SHORT_PROGRAMS_S, SHORT_KILLS_S = 62, 85
+SHORT_PROGRAMS_S, SHORT_KILLS_S = 130, 170
 KILL_TRIES_MAX = 3  # for each kill that is wanted: some runs end before it
 
 EXAMPLES = """examples:
@@ -72,7 +72,7 @@ def arguments():
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     what = parser.add_argument_group("what is run")
     what.add_argument("hours", nargs="?", type=float, help="hours of random runs")
-    what.add_argument("--short", action="store_true", help="each mode and program once, and 20 kills: 90 seconds at most")
+    what.add_argument("--short", action="store_true", help="each mode and program once, and 20 kills: three minutes at most")
     what.add_argument("--kills", type=int, metavar="N", help="kill -9 of N short runs")
     what.add_argument("--count", "--runs", dest="counts", action=Count, metavar="PROGRAM=N[,...]", help="run each N times")
     what.add_argument("--replay", type=int, metavar="NUMBER", help="repeat a run of the state file")

@@ -9,6 +9,7 @@ import os
 import random
 import shutil
 import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -96,10 +97,9 @@ class Redis(Program):
 
     def prepare(self):
         need(*self.servers)
-        need("python3")
 
     def command(self, seed):
-        return [need("python3"), HERE / self.client, self.n()]
+        return [sys.executable, HERE / self.client, self.n()]
 
 
 class Memcached(Redis):
@@ -116,7 +116,7 @@ class Dictionary(Program):
     env = {"PYTHONHASHSEED": "0"}
 
     def command(self, seed):
-        return [need("python3"), ROOT / "eval/programs/dictionary.py", self.n()]
+        return [sys.executable, ROOT / "eval/programs/dictionary.py", self.n()]
 
 
 class Map(Program):

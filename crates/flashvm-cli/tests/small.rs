@@ -198,8 +198,8 @@ fn a_small_store_is_cleaned() {
         return;
     }
     let workload = env!("CARGO_BIN_EXE_flashvm-workload");
-    let options = ["--ram", "8M", "--flash-size", "64M", "--granularity", "512"];
-    let words = [workload, "random", "80000", "10", "150000"];
+    let options = ["--ram", "4M", "--flash-size", "32M", "--granularity", "512"];
+    let words = [workload, "random", "40000", "10", "60000"];
     let outcome = flashvm_run(TEST, &options, &words, LIMIT).expect_success(TEST);
     assert!(outcome.stat("log_bytes_cleaned") > 0, "{}", outcome.stats);
 }
@@ -216,9 +216,9 @@ fn a_full_store_is_told_to_malloc() {
         for bytes in ["512", "4000"] {
             let options = [
                 "--ram",
-                "16M",
+                "8M",
                 "--flash-size",
-                "64M",
+                "32M",
                 "--granularity",
                 "512",
                 "--log-structuring",

@@ -16,13 +16,12 @@ use support::{can_page, flashvm_run, has_program};
 
 /// Families of processes commit what each of them may store to.
 const BUDGET: [&str; 4] = ["--ram", "16M", "--flash-size", "1G"];
-const BUDGET_PAGES: u64 = 16 << 20 >> 12;
 
 fn seconds() -> u64 {
     std::env::var("FLASHVM_TORTURE_SECONDS")
         .ok()
         .and_then(|s| s.parse().ok())
-        .unwrap_or(2)
+        .unwrap_or(1)
 }
 
 fn seed() -> String {
@@ -89,7 +88,13 @@ fn torture(test: &str, parts: &str, options: &[&str]) {
         return;
     }
     let part_count = parts.split(',').count() as u64;
-    let mib = if seconds() > 10 { "256" } else { "48" };
+    // A third of the data, or less. What a round of forks takes is in proportion to the data.
+    let (ram_mib, mib) = if seconds() > 10 {
+        (16, "256")
+    } else {
+        (8, "24")
+    };
+    let ram = format!("{ram_mib}M");
     let program = [
         compiled("torture").display().to_string(),
         "--only".to_owned(),
@@ -101,7 +106,7 @@ fn torture(test: &str, parts: &str, options: &[&str]) {
         "--seed".to_owned(),
         seed(),
     ];
-    let options: Vec<&str> = BUDGET.iter().chain(options).copied().collect();
+    let options = [&["--ram", &ram, "--flash-size", "1G"], options].concat();
     // A part ends its round after its time; what a round takes depends on the disk.
     let limit = Duration::from_secs(part_count * (seconds() * 3 + 90));
     let outcome = flashvm_run(test, &options, &program, limit).expect_success(test);
@@ -125,8 +130,8 @@ fn torture(test: &str, parts: &str, options: &[&str]) {
             .collect();
         let pages: u64 = digits.parse().expect("a number of pages");
         assert!(
-            pages <= BUDGET_PAGES,
-            "{test}: {pages} pages in RAM of {BUDGET_PAGES} allowed"
+            pages <= ram_mib << 20 >> 12,
+            "{test}: {pages} pages in RAM of {ram_mib} MiB allowed"
         );
     }
 }
@@ -335,10 +340,11 @@ fn cxx() {
     }
     let program = [
         compiled("torture_cxx").display().to_string(),
-        "24".to_owned(),
+        "12".to_owned(),
         seed(),
     ];
-    flashvm_run("cxx", &BUDGET, &program, Duration::from_secs(180)).expect_success("cxx");
+    let options = ["--ram", "8M", "--flash-size", "1G"];
+    flashvm_run("cxx", &options, &program, Duration::from_secs(180)).expect_success("cxx");
 }
 
 /// A full store is told by ENOMEM, early enough that nothing is lost.
