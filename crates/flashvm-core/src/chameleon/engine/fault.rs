@@ -118,14 +118,16 @@ impl<C: ClusterSource> Engine<C> {
                     break Outcome::Resolved;
                 }
                 Place::Reading(..) => return Action::Await,
-                Place::Fresh => match self.take_range(host, page, shape) {
-                    Some(frame) => {
+                Place::Fresh => {
+                    // Before the page is mapped: where all others are condemned, the steps would take it away
+                    // before its thread has touched it, again and again.
+                    self.take_steps_ahead(host, shape);
+                    if let Some(frame) = self.take_range(host, page, shape) {
                         self.map_fresh(host, page, shape, frame);
-                        self.take_steps_ahead(host, shape);
                         break Outcome::Resolved;
                     }
-                    None => fault.room = Some(Room::new(shape)),
-                },
+                    fault.room = Some(Room::new(shape));
+                }
                 Place::OnFlash(at, check) => match self.take_range(host, page, shape) {
                     Some(frame) => {
                         let read = Read {
@@ -234,6 +236,7 @@ impl<C: ClusterSource> Engine<C> {
             }
             self.reads -= 1;
             self.counters.read_errors += 1;
+            self.flash.release(&mut self.clusters, there, shape);
             self.frames.release(frame, shape);
             self.table.set(page, shape, Place::Lost);
             host.tell_lost(page, shape);
