@@ -10,7 +10,7 @@ use flashvm_sim::Rng;
 use flashvm_sim::chameleon::{Faults, Sabotage, Setup, Simulator};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-const RUNS: u64 = 400;
+const RUNS: u64 = 150;
 
 fn setup(rng: &mut Rng) -> Setup {
     let mut chance = |most| {

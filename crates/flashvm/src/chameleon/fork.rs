@@ -1,11 +1,12 @@
 //! fork: the frames in use are copied to a file of the child's, while the engine keeps all pages unmapped.
 
-use super::{Chameleon, new_pool};
+use super::{Chameleon, Core, new_pool};
 use crate::control::Process;
 use crate::pager::Pager;
 use crate::sys::{descriptors, map};
 use flashvm_core::PAGE_SIZE;
-use flashvm_core::chameleon::{Request, Task};
+use flashvm_core::chameleon::Request;
+use flashvm_core::record::RecordingClusters;
 use rustix::io::Errno;
 use rustix_futex_sync::{Condvar, Mutex};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -34,7 +35,8 @@ impl Chameleon {
     /// # Errors
     /// What the kernel says to a second memfd; nothing is frozen then.
     pub(crate) fn prepare_fork(&self, pager: &Pager) -> Result<ForkedFrames, Errno> {
-        let (engine, _) = self.run(pager, &mut Task::new(&Request::PrepareFork));
+        let (core, _) = self.carry_out(pager, &Request::PrepareFork);
+        let engine = &core.engine;
         let copy = || {
             let file = new_pool(engine.frames_most())?;
             let mut frames = engine.frames_in_use().peekable();
@@ -49,26 +51,29 @@ impl Chameleon {
             Ok(ForkedFrames { file })
         };
         let copied = copy();
-        drop(engine);
+        drop(core);
         copied.inspect_err(|_| self.resume_parent(pager, false))
     }
 
     /// In the parent: goes on. `forked` says whether there is a child.
     pub(crate) fn resume_parent(&self, pager: &Pager, forked: bool) {
-        drop(self.run(pager, &mut Task::new(&Request::Resume { forked })));
+        drop(self.carry_out(pager, &Request::Resume { forked }));
     }
 
     /// In the child: the same heap over its own frames. The parent's descriptors have been closed by
     /// number.
     pub(crate) fn for_child(self, frames: ForkedFrames, process: &Process) -> Result<Self, Errno> {
-        let mut engine = self.engine.into_inner();
+        let Core { mut engine, .. } = self.core.into_inner();
         std::mem::forget(self.frames_file);
         let bytes = engine.frames_most() as usize * PAGE_SIZE;
         map::map_shared_over(&frames.file, self.pool, bytes)?;
-        engine.become_child(process.clusters());
+        engine.become_child(RecordingClusters::new(process.clusters()));
         Ok(Self {
             frames_file: frames.file,
-            engine: Mutex::new(engine),
+            core: Mutex::new(Core {
+                engine,
+                recorder: None,
+            }),
             changed: Condvar::new(),
             writer_called: AtomicU32::new(0),
             target: AtomicU32::new(self.target.load(Ordering::Relaxed)),

@@ -28,25 +28,70 @@ pub(crate) use fork::ForkedFrames;
 pub use hole::{overlays_allowed, overlays_most};
 
 use crate::control::{ChameleonSettings, Process, SharedClusters};
+use crate::pager::record::Recorder;
 use crate::pager::{Pager, Resolution};
 use crate::sys::{descriptors, map};
 use flashvm_core::PAGE_SIZE;
 use flashvm_core::chameleon::engine::PINNED_PAGES_MAX;
+use flashvm_core::chameleon::record::{RecordingHost, Step};
 use flashvm_core::chameleon::{
     Action, BLOCK_BYTES, Config, Engine, Event, Outcome, Request, SIZES, Svmp, Task,
 };
+use flashvm_core::record::RecordingClusters;
 use host::LiveHost;
 use rustix::io::Errno;
 use rustix::thread::futex;
 use rustix_futex_sync::{Condvar, Mutex, MutexGuard};
-use std::os::fd::OwnedFd;
+use std::os::fd::{OwnedFd, RawFd};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 /// How long a thread sleeps that the engine lets pause.
 const PAUSE: Duration = Duration::from_millis(1);
 
-type LiveEngine = Engine<SharedClusters>;
+type LiveEngine = Engine<RecordingClusters<SharedClusters>>;
+
+/// What only one thread at a time may touch.
+struct Core {
+    engine: LiveEngine,
+    recorder: Option<Recorder>,
+}
+
+impl Core {
+    /// Tells the engine what has happened to a task; with the request, if it begins.
+    fn handle(
+        &mut self,
+        host: &mut LiveHost<'_>,
+        request: Option<&Request>,
+        task: &mut Task,
+        event: Event,
+    ) -> Action {
+        let Some(recorder) = &mut self.recorder else {
+            let action = self.engine.handle(host, task, event);
+            self.engine.clusters_mut().take_log();
+            return action;
+        };
+        let pager = host.pager;
+        let mut host = RecordingHost {
+            inner: host,
+            calls: Vec::new(),
+        };
+        let action = self.engine.handle(&mut host, task, event);
+        let step = Step {
+            // A thread has one request at a time.
+            task: rustix::thread::gettid().as_raw_nonzero().get() as u64,
+            request: request.cloned(),
+            event,
+            calls: host.calls,
+            clusters: self.engine.clusters_mut().take_log(),
+            action,
+        };
+        recorder
+            .append(&step)
+            .unwrap_or_else(|error| pager.die(&error.to_string()));
+        action
+    }
+}
 
 /// The heap of small pages of this process.
 pub(crate) struct Chameleon {
@@ -60,7 +105,7 @@ pub(crate) struct Chameleon {
     settings: ChameleonSettings,
     /// Bytes that the store reads at least.
     sector_bytes: usize,
-    engine: Mutex<LiveEngine>,
+    core: Mutex<Core>,
     /// The engine has announced a change.
     changed: Condvar,
     /// Counts calls for the writer.
@@ -70,36 +115,38 @@ pub(crate) struct Chameleon {
 }
 
 impl Chameleon {
+    /// What the engine is made from, in a run with so many frames and blocks.
+    pub(crate) fn config(settings: ChameleonSettings, frames: u32, blocks: u32) -> Config {
+        // What SSDAlloc's page buffer takes, at a frame for each page of it.
+        let buffered = settings
+            .page_buffer
+            .map(|percent| (u64::from(frames) * u64::from(percent) / 100) as u32);
+        let allowed = overlays_most(overlays_allowed());
+        let asked = buffered.or(settings.overlays);
+        Config {
+            frames_most: frames - buffered.unwrap_or(0),
+            mappings_most: asked.map_or(allowed, |asked| asked.min(allowed)),
+            by_page: buffered.is_some(),
+            spill: settings.spill,
+            log_structuring: settings.log_structuring,
+            blocks,
+            budget_bytes: u64::from(frames) * PAGE_SIZE as u64,
+        }
+    }
+
     /// Makes an empty heap.
     ///
     /// # Errors
     /// What the kernel says to address space, memory and a memfd.
     pub(crate) fn new(
         settings: ChameleonSettings,
+        config: Config,
         process: &Process,
-        frames_most: u32,
-        store: std::os::fd::RawFd,
-        store_blocks: u32,
+        store: RawFd,
+        recorder: Option<Recorder>,
     ) -> Result<Self, Errno> {
-        let budget_bytes = u64::from(frames_most) * PAGE_SIZE as u64;
-        // What SSDAlloc's page buffer takes, at a frame for each page of it.
-        let buffered = settings
-            .page_buffer
-            .map(|percent| (u64::from(frames_most) * u64::from(percent) / 100) as u32);
-        let frames_most = frames_most - buffered.unwrap_or(0);
-        let allowed = overlays_most(overlays_allowed());
-        let asked = buffered.or(settings.overlays);
-        let config = Config {
-            frames_most,
-            mappings_most: asked.map_or(allowed, |asked| asked.min(allowed)),
-            by_page: buffered.is_some(),
-            spill: settings.spill,
-            log_structuring: settings.log_structuring,
-            blocks: store_blocks,
-            budget_bytes,
-        };
-        let frames_file = new_pool(frames_most)?;
-        let pool = map::map_shared(&frames_file, frames_most as usize * PAGE_SIZE)?;
+        let frames_file = new_pool(config.frames_most)?;
+        let pool = map::map_shared(&frames_file, config.frames_most as usize * PAGE_SIZE)?;
         let buffers = map::own(2 * BLOCK_BYTES)?;
         Ok(Self {
             base: hole::reserve()?,
@@ -108,7 +155,10 @@ impl Chameleon {
             frames_file,
             sector_bytes: flash::sector_bytes(store, buffers),
             settings,
-            engine: Mutex::new(Engine::new(config, process.clusters())),
+            core: Mutex::new(Core {
+                engine: Engine::new(config, RecordingClusters::new(process.clusters())),
+                recorder,
+            }),
             changed: Condvar::new(),
             writer_called: AtomicU32::new(0),
             target: AtomicU32::new(u32::MAX),
@@ -141,26 +191,35 @@ impl Chameleon {
     }
 
     /// Carries a request out. The engine is still locked when it is done.
-    fn run<'a>(&'a self, pager: &Pager, task: &mut Task) -> (MutexGuard<'a, LiveEngine>, Outcome) {
+    fn carry_out(&self, pager: &Pager, request: &Request) -> (MutexGuard<'_, Core>, Outcome) {
+        self.run(pager, request, &mut Task::new(request))
+    }
+
+    fn run<'a>(
+        &'a self,
+        pager: &Pager,
+        request: &Request,
+        task: &mut Task,
+    ) -> (MutexGuard<'a, Core>, Outcome) {
         let mut host = LiveHost { heap: self, pager };
-        let mut engine = self.engine.lock();
-        let mut event = Event::Go;
+        let mut core = self.core.lock();
+        let (mut event, mut begins) = (Event::Go, Some(request));
         loop {
-            let action = engine.handle(&mut host, task, event);
-            if engine.take_announcement() {
+            let action = core.handle(&mut host, begins.take(), task, event);
+            if core.engine.take_announcement() {
                 self.changed.notify_all();
             }
             if matches!(event, Event::Written(_)) {
-                self.publish(&engine, pager);
+                self.publish(&core.engine, pager);
             }
             event = Event::Go;
             match action {
-                Action::Done(outcome) => return (engine, outcome),
+                Action::Done(outcome) => return (core, outcome),
                 Action::Await => {
-                    engine = self.changed.wait(engine);
+                    core = self.changed.wait(core);
                     continue;
                 }
-                _ => drop(engine),
+                _ => drop(core),
             }
             match action {
                 Action::Pause => crate::sys::sleep(PAUSE),
@@ -175,15 +234,15 @@ impl Chameleon {
                 }
                 Action::Done(_) | Action::Await | Action::More(_) => unreachable!("seen above"),
             }
-            engine = self.engine.lock();
+            core = self.core.lock();
         }
     }
 
     /// Time for a few steps ahead, while the page of a fault is read. Whether there are more to take.
     fn meanwhile(&self, pager: &Pager, task: &mut Task) -> bool {
         let mut host = LiveHost { heap: self, pager };
-        let mut engine = self.engine.lock();
-        engine.handle(&mut host, task, Event::Meanwhile) == Action::More(true)
+        let mut core = self.core.lock();
+        core.handle(&mut host, None, task, Event::Meanwhile) == Action::More(true)
     }
 
     /// Resolves a fault of the calling thread's, which runs on a stack that is not managed memory, with
@@ -193,9 +252,9 @@ impl Chameleon {
             return Resolution::NotOurs;
         };
         let since = crate::pager::now();
-        let (engine, outcome) = self.run(pager, &mut Task::new(&Request::Fault(page)));
-        self.publish(&engine, pager);
-        drop(engine);
+        let (core, outcome) = self.carry_out(pager, &Request::Fault(page));
+        self.publish(&core.engine, pager);
+        drop(core);
         match outcome {
             Outcome::NotOurs => Resolution::NotOurs,
             Outcome::Lost => Resolution::Lost,
@@ -221,8 +280,9 @@ impl Chameleon {
         if !SIZES.contains(&size) {
             return Err(Errno::INVAL);
         }
-        let mut task = Task::new(&Request::Take(size));
-        drop(self.run(pager, &mut task));
+        let request = Request::Take(size);
+        let mut task = Task::new(&request);
+        drop(self.run(pager, &request, &mut task));
         *list = *task.taken().ok_or(Errno::NOMEM)?;
         Ok(())
     }
@@ -230,8 +290,8 @@ impl Chameleon {
     /// Takes pages back: their contents are of no use to anybody. Nothing is brought in for it.
     pub(crate) fn give_pages(&self, pager: &Pager, list: &mut PageList) {
         list.sort();
-        let (engine, _) = self.run(pager, &mut Task::new(&Request::Give(*list)));
-        self.publish(&engine, pager);
+        let (core, _) = self.carry_out(pager, &Request::Give(*list));
+        self.publish(&core.engine, pager);
     }
 
     /// Keeps the pages of a range, as far as it is the heap's, once they are there: the kernel works on them.
@@ -244,13 +304,13 @@ impl Chameleon {
         let last = address.saturating_add(len - 1);
         let last = self.page_at(last.min(self.base + hole::BYTES - 1))?;
         let count = (last.0 - first.0 + 1).min(PINNED_PAGES_MAX);
-        drop(self.run(pager, &mut Task::new(&Request::Pin(first, count))));
+        drop(self.carry_out(pager, &Request::Pin(first, count)));
         Some((first, count))
     }
 
     /// Lets pages go.
     pub(crate) fn unpin(&self, pager: &Pager, (first, count): (Svmp, u32)) {
-        drop(self.run(pager, &mut Task::new(&Request::Unpin(first, count))));
+        drop(self.carry_out(pager, &Request::Unpin(first, count)));
     }
 
     /// Bytes from an address to the end of the most that is pinned of a range.
@@ -265,7 +325,7 @@ impl Chameleon {
     pub(crate) fn write_behind(&self, pager: &Pager) {
         loop {
             let seen = self.writer_called.load(Ordering::Acquire);
-            drop(self.run(pager, &mut Task::new(&Request::WriteBehind)));
+            drop(self.carry_out(pager, &Request::WriteBehind));
             let _ = futex::wait(&self.writer_called, futex::Flags::PRIVATE, seen, None);
         }
     }
