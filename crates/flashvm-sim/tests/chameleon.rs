@@ -20,7 +20,7 @@ fn setup(rng: &mut Rng) -> Setup {
             0
         }
     };
-    let faults = Faults {
+    let mut faults = Faults {
         reads: chance(100_000),
         flips: chance(50_000),
         writes: chance(100_000),
@@ -30,6 +30,12 @@ fn setup(rng: &mut Rng) -> Setup {
     let pages_most = 64 + rng.below_u32(1500);
     // Room for every page as a whole one, beside blocks that go bad.
     let fewest = pages_most * PAGE_SIZE as u32 / BLOCK_BYTES as u32 + 16;
+    let mut blocks = 2 * fewest + rng.below_u32(fewest);
+    if rng.one_in(3) {
+        // As full as commitments allow: no block may go bad.
+        blocks = 5 + rng.below_u32(20);
+        (faults.reads, faults.flips, faults.writes) = (0, 0, 0);
+    }
     let mappings_most = match rng.below(3) {
         0 => 70 + rng.below_u32(200),
         _ => u32::MAX,
@@ -41,7 +47,7 @@ fn setup(rng: &mut Rng) -> Setup {
             by_page: rng.one_in(5),
             spill: rng.one_in(2),
             log_structuring: !rng.one_in(3),
-            blocks: 2 * fewest + rng.below_u32(fewest),
+            blocks,
             budget_bytes: u64::from(frames_most) * PAGE_SIZE as u64,
         },
         threads: 1 + rng.below_u32(4),

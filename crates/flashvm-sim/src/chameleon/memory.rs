@@ -22,6 +22,8 @@ pub(super) struct Owned {
     pub(super) shape: Shape,
     pub(super) version: Version,
     pub(super) is_lost: bool,
+    /// Requests that there had been when it was handed out.
+    pub(super) since: u64,
 }
 
 #[derive(Clone)]
@@ -117,12 +119,13 @@ impl Memory {
     }
 
     /// Pages are handed out: all zeros.
-    pub(super) fn own(&mut self, list: &PageList) {
+    pub(super) fn own(&mut self, list: &PageList, since: u64) {
         for &page in list.pages() {
             let owned = Owned {
                 shape: list.shape(),
                 version: 0,
                 is_lost: false,
+                since,
             };
             let before = self.truth.insert(page, owned);
             assert!(before.is_none(), "page {page} is handed out twice");
@@ -132,6 +135,15 @@ impl Memory {
     /// All pages that are handed out.
     pub(super) fn pages(&self) -> Vec<Svmp> {
         self.truth.keys().copied().map(Svmp).collect()
+    }
+
+    /// Parent and child have half of the room each from now on. Whether that is enough.
+    pub(super) fn share_room(&mut self) -> bool {
+        let fits = self.committed <= self.commit_most / 2;
+        if fits {
+            self.commit_most /= 2;
+        }
+        fits
     }
 
     fn chance(&mut self, per_million: u32) -> bool {

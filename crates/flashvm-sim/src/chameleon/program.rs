@@ -1,5 +1,6 @@
 //! What the program's threads do, and what they expect of it.
 
+use super::memory::Owned;
 use super::{Due, Flight, Sabotage, Simulator, is_resolved};
 use crate::memory::Version;
 use flashvm_core::chameleon::{Outcome, PageList, Request, SIZES, Svmp};
@@ -30,12 +31,14 @@ enum Work {
     Nothing,
     /// It loads, or stores this, and has had so many faults.
     Touch(Svmp, Option<Version>, u32),
-    /// The kernel works on so many pages for it, of which so many are there. How many forks there had been.
+    /// The kernel works on so many pages for it, of which so many are there. How many forks and requests there
+    /// had been.
     Call {
         first: Svmp,
         count: u32,
         there: u32,
         forks: u32,
+        requests: u64,
     },
     /// It forks.
     Fork,
@@ -101,6 +104,7 @@ impl Simulator {
                     count,
                     there: 0,
                     forks,
+                    requests: self.requests,
                 };
                 self.begin(thread, Request::Pin(first, count));
             }
@@ -203,11 +207,12 @@ impl Simulator {
             count,
             there,
             forks,
+            requests,
         } = &mut self.threads[thread].work
         else {
             unreachable!("it is in a system call")
         };
-        let (first, count, forks) = (*first, *count, *forks);
+        let (first, count, forks, requests) = (*first, *count, *forks, *requests);
         let page = Svmp(first.0 + *there);
         if *there < count {
             let is_there = !self.memory.truth.contains_key(&page.0) || self.memory.is_mapped(page);
@@ -223,7 +228,9 @@ impl Simulator {
             && forks == self.forks;
         for page in (first.0..first.0 + count).map(Svmp) {
             let owned = self.memory.truth.get(&page.0);
-            let Some(owned) = owned.filter(|owned| !owned.is_lost) else {
+            // One that was given back meanwhile, and taken anew, is another page.
+            let is_same = |owned: &&Owned| !owned.is_lost && owned.since < requests;
+            let Some(owned) = owned.filter(is_same) else {
                 continue;
             };
             let version = owned.version;
@@ -246,7 +253,7 @@ impl Simulator {
             Request::Fault(page) => self.fault_ended(thread, *page, flight, outcome),
             Request::Take(_) => {
                 if let Some(list) = flight.task.taken() {
-                    self.memory.own(list);
+                    self.memory.own(list, self.requests);
                 } else {
                     assert_eq!(outcome, Outcome::NoRoom);
                 }
@@ -259,8 +266,9 @@ impl Simulator {
             Request::PrepareFork => {
                 assert_eq!(outcome, Outcome::Quiet);
                 assert!(!self.engine.writes(), "a fork during a round");
-                let forked =
-                    self.setup.sabotage != Some(Sabotage::ForkInRound) && !self.rng.one_in(4);
+                let forked = self.setup.sabotage != Some(Sabotage::ForkInRound)
+                    && !self.rng.one_in(4)
+                    && self.memory.share_room();
                 if forked {
                     self.fork_child();
                 }
