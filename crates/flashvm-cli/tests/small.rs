@@ -7,11 +7,12 @@ mod device;
 mod support;
 
 use device::Device;
+use flashvm_core::chameleon::record::{Recording, replay};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::Duration;
 use support::children::Bounded as _;
-use support::{Outcome, can_page, flashvm_run, has_program};
+use support::{Folder, Outcome, can_page, flashvm_run, has_program, recording};
 
 const LIMIT: Duration = Duration::from_secs(180);
 const BUDGET: [&str; 6] = ["--ram", "16M", "--flash-size", "1G", "--granularity", "512"];
@@ -92,6 +93,27 @@ fn in_place() {
         "{written} of {changed} bytes: {}",
         outcome.stats
     );
+}
+
+/// What the engine decides in a live run, a fresh one decides again: what the simulator tests is what runs.
+#[test]
+fn live_runs_replay() {
+    const TEST: &str = "live_runs_replay";
+    for options in [&[][..], &IN_PLACE] {
+        let folder = Folder::new();
+        let record = folder.path().join("steps").display().to_string();
+        let options = [&["--record", record.as_str()], options].concat();
+        if churn(TEST, &options, "20").is_none() {
+            return;
+        }
+        let (_, recordings) = recording::find(folder.path());
+        assert!(!recordings.is_empty(), "{TEST}: nothing was recorded");
+        for path in recordings {
+            let (config, steps) = recording::load(&path);
+            replay(&Recording { config, steps })
+                .unwrap_or_else(|difference| panic!("{TEST}, {options:?}: {difference}"));
+        }
+    }
 }
 
 #[test]

@@ -48,7 +48,7 @@ pub struct Recording {
 }
 
 /// A cluster source that notes what it is asked and says.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct RecordingClusters<C> {
     inner: C,
     log: RefCell<Vec<ClusterAnswer>>,
@@ -102,7 +102,7 @@ pub struct ReplayClusters {
 }
 
 impl ReplayClusters {
-    fn load(&mut self, answers: &[ClusterAnswer]) {
+    pub(crate) fn load(&mut self, answers: &[ClusterAnswer]) {
         self.expected.get_mut().extend(answers);
     }
 

@@ -3,11 +3,12 @@
 //! [`Simulator`] is an executor of `flashvm_core::Engine`, as the live pager is: what is tested
 //! here is the code that runs there. It knows the contents of every page and checks them; under
 //! one seed every run is the same. [`device`] has the models of devices, from a disk to flash
-//! chips behind a translation layer, [`scheduler`] what stands in front of them, and [`trace`] reads
+//! chips behind a translation layer, [`chameleon`] drives the engine of small pages, [`scheduler`] what stands in front of them, and [`trace`] reads
 //! what programs referenced, in the formats of many tools; [`locality`] measures it, and [`sweep`] runs
 //! replacement policies over it, many at once.
 #![forbid(unsafe_code)]
 
+pub mod chameleon;
 pub mod device;
 pub mod locality;
 pub mod memory;

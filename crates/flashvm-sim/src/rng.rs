@@ -30,6 +30,11 @@ impl Rng {
         u32::try_from(self.below(bound.into())).expect("below a u32")
     }
 
+    /// True once in so many times, which are not zero.
+    pub fn one_in(&mut self, times: u64) -> bool {
+        self.below(times) == 0
+    }
+
     /// True this many times in a million.
     pub fn chance(&mut self, per_million: u32) -> bool {
         per_million > 0 && self.below(1_000_000) < per_million.into()

@@ -15,6 +15,8 @@ struct Shared {
     slots: HashMap<SlotId, Version>,
     writing: HashSet<SlotId>,
     clusters: LocalClusters,
+    /// Clusters of the store.
+    all: u32,
     /// The processes that hold each leased cluster.
     holders: HashMap<ClusterId, BTreeSet<u32>>,
     processes: u32,
@@ -28,6 +30,7 @@ impl Store {
             slots: HashMap::new(),
             writing: HashSet::new(),
             clusters: LocalClusters::new(clusters),
+            all: clusters,
             holders: HashMap::new(),
             processes: 0,
         })))
@@ -37,6 +40,12 @@ impl Store {
     #[must_use]
     pub fn slot(&self, slot: SlotId) -> Option<Version> {
         self.0.borrow().slots.get(&slot).copied()
+    }
+
+    /// Clusters that nobody holds.
+    pub(crate) fn free_clusters(&self) -> u32 {
+        let shared = self.0.borrow();
+        shared.all - shared.holders.len() as u32
     }
 
     /// A write to a slot begins.
@@ -112,6 +121,7 @@ impl Shared {
 }
 
 /// The clusters of one process.
+#[derive(Clone)]
 pub struct StoreClusters {
     store: Store,
     process: u32,
@@ -126,6 +136,11 @@ impl StoreClusters {
             process,
             remembered: RefCell::default(),
         }
+    }
+
+    /// In a forked child: the same clusters, held by another process.
+    pub(crate) fn of_child(&self, process: u32) -> Self {
+        Self::new(self.store.clone(), process)
     }
 
     pub(crate) fn remember(&mut self, answers: &[ClusterAnswer]) {

@@ -9,6 +9,8 @@
     reason = "shared by all test programs; this one takes a part"
 )]
 pub(crate) mod children;
+#[allow(dead_code, reason = "shared by all test programs; some replay nothing")]
+pub(crate) mod recording;
 
 use children::Bounded as _;
 use std::ffi::OsStr;

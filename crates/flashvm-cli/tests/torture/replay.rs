@@ -1,31 +1,10 @@
 //! A recorded live run, given to a fresh engine, gives the same actions: what the simulator tests is
 //! what runs.
 
-use crate::support::{Folder, can_page, flashvm_run, has_program};
+use crate::support::{Folder, can_page, flashvm_run, has_program, recording};
 use flashvm_core::Action;
-use flashvm_core::record::{Recording, Step, replay};
-use std::fs::{self, File};
-use std::io::{BufRead, BufReader};
-use std::path::Path;
+use flashvm_core::record::{Recording, replay};
 use std::time::Duration;
-
-fn load(path: &Path) -> Recording {
-    let file = File::open(path).expect("a recording");
-    let mut lines = BufReader::new(file).lines().map(|l| l.expect("a line"));
-    let config = lines.next().expect("the configuration");
-    let mut steps: Vec<Step> = Vec::new();
-    for line in lines {
-        match serde_json::from_str(&line) {
-            Ok(step) => steps.push(step),
-            // The last line of a process that ended while it was written.
-            Err(error) => assert!(error.is_eof(), "{}: {error}", path.display()),
-        }
-    }
-    Recording {
-        config: serde_json::from_str(&config).expect("a configuration"),
-        steps,
-    }
-}
 
 /// Sorts in several times the budget, for each preset and without `UFFDIO_MOVE`.
 #[test]
@@ -55,8 +34,9 @@ fn live_runs_replay() {
         )
         .expect_success(TEST);
         let mut writes = 0;
-        for entry in fs::read_dir(folder.path()).expect("the folder") {
-            let recording = load(&entry.expect("an entry").path());
+        for path in recording::find(folder.path()).0 {
+            let (config, steps) = recording::load(&path);
+            let recording = Recording { config, steps };
             replay(&recording)
                 .unwrap_or_else(|difference| panic!("{TEST}, {mode:?}: {difference}"));
             let actions = recording.steps.iter().flat_map(|step| &step.actions);

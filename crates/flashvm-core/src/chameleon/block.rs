@@ -13,6 +13,7 @@
 
 use super::shape::{SECTOR_BYTES, Shape};
 use super::table::{PAGES_MAX, Svmp};
+use serde::{Deserialize, Serialize};
 
 /// Bytes of a block.
 pub const BLOCK_BYTES: usize = 256 << 10;
@@ -31,7 +32,7 @@ const POINTERS_AT: usize = 64;
 const POINTER_BYTES: usize = 8;
 
 /// A page in a block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BackPointer {
     /// The virtual page.
     pub page: Svmp,
@@ -50,29 +51,23 @@ impl BackPointer {
     }
 }
 
-/// Fills a block. The bytes are the caller's, where direct I/O wants them.
-#[derive(Debug)]
-pub struct BlockBuffer<'a> {
-    bytes: &'a mut [u8],
+/// What goes where in a block that is being filled.
+#[derive(Clone, Debug)]
+pub struct BlockLayout {
     pointers: Vec<BackPointer>,
     next: u32,
 }
 
-impl<'a> BlockBuffer<'a> {
-    /// An empty block in `bytes`.
-    ///
-    /// # Panics
-    /// If these are not [`BLOCK_BYTES`].
-    #[must_use]
-    pub fn new(bytes: &'a mut [u8]) -> Self {
-        assert_eq!(bytes.len(), BLOCK_BYTES);
+impl Default for BlockLayout {
+    fn default() -> Self {
         Self {
-            bytes,
             pointers: Vec::with_capacity(DATA_SECTORS as usize),
             next: HEADER_SECTORS,
         }
     }
+}
 
+impl BlockLayout {
     /// Sectors that are left.
     #[must_use]
     pub fn room(&self) -> u32 {
@@ -80,45 +75,43 @@ impl<'a> BlockBuffer<'a> {
     }
 
     /// Appends a page, if there is room for it; its sector.
-    ///
-    /// # Panics
-    /// If the contents do not have the shape's size.
-    pub fn push(&mut self, page: Svmp, shape: Shape, contents: &[u8]) -> Option<u32> {
-        assert_eq!(contents.len(), shape.size());
+    pub fn push(&mut self, page: Svmp, shape: Shape) -> Option<u32> {
         if shape.sectors() > self.room() {
             return None;
         }
-        let pointer = BackPointer {
+        let sector = self.next;
+        self.pointers.push(BackPointer {
             page,
-            sector: self.next,
+            sector,
             shape,
-        };
-        self.bytes[pointer.range()].copy_from_slice(contents);
+        });
         self.next += shape.sectors();
-        self.pointers.push(pointer);
-        Some(pointer.sector)
+        Some(sector)
     }
 
-    /// Writes the header. Bytes of the block that have to go to flash, and what lies in it.
+    /// What lies in it.
     #[must_use]
-    pub fn finish(self) -> (usize, Vec<BackPointer>) {
-        let Self {
-            bytes,
-            pointers,
-            next,
-        } = self;
-        bytes[..POINTERS_AT].fill(0);
-        bytes[..MAGIC.len()].copy_from_slice(MAGIC);
-        bytes[8..12].copy_from_slice(&(pointers.len() as u32).to_le_bytes());
-        for (at, pointer) in pointers.iter().enumerate() {
-            let at = POINTERS_AT + at * POINTER_BYTES;
-            bytes[at..at + 4].copy_from_slice(&pointer.page.0.to_le_bytes());
-            bytes[at + 4..at + 6].copy_from_slice(&(pointer.sector as u16).to_le_bytes());
-            bytes[at + 6..at + 8].copy_from_slice(&[pointer.shape.number(), 0]);
-        }
-        // Whole pages, for devices with larger sectors.
-        let len = (next as usize * SECTOR_BYTES).next_multiple_of(crate::PAGE_SIZE);
-        (len, pointers)
+    pub fn pointers(&self) -> &[BackPointer] {
+        &self.pointers
+    }
+
+    /// Bytes of the block that have to go to flash: whole pages, for devices with larger sectors.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        (self.next as usize * SECTOR_BYTES).next_multiple_of(crate::PAGE_SIZE)
+    }
+}
+
+/// Writes the header of a block in which these pages lie.
+pub fn write_header(bytes: &mut [u8], pointers: &[BackPointer]) {
+    bytes[..POINTERS_AT].fill(0);
+    bytes[..MAGIC.len()].copy_from_slice(MAGIC);
+    bytes[8..12].copy_from_slice(&(pointers.len() as u32).to_le_bytes());
+    for (at, pointer) in pointers.iter().enumerate() {
+        let at = POINTERS_AT + at * POINTER_BYTES;
+        bytes[at..at + 4].copy_from_slice(&pointer.page.0.to_le_bytes());
+        bytes[at + 4..at + 6].copy_from_slice(&(pointer.sector as u16).to_le_bytes());
+        bytes[at + 6..at + 8].copy_from_slice(&[pointer.shape.number(), 0]);
     }
 }
 
@@ -165,21 +158,26 @@ mod tests {
         #[test]
         fn what_was_put_in_comes_out(numbers in prop::collection::vec(1u8..=15, 0..600)) {
             let mut bytes = vec![0xee; BLOCK_BYTES];
-            let mut buffer = BlockBuffer::new(&mut bytes);
+            let mut layout = BlockLayout::default();
             let mut inside = Vec::new();
             for (count, number) in (0u32..).zip(numbers) {
                 let shape = Shape::from_number(number).unwrap();
                 let contents = vec![count as u8; shape.size()];
-                let fits = shape.sectors() <= buffer.room();
-                let sector = buffer.push(Svmp(count), shape, &contents);
+                let fits = shape.sectors() <= layout.room();
+                let sector = layout.push(Svmp(count), shape);
                 prop_assert_eq!(sector.is_some(), fits);
-                inside.extend(sector.map(|sector| (BackPointer { page: Svmp(count), sector, shape }, contents)));
+                if let Some(sector) = sector {
+                    let pointer = BackPointer { page: Svmp(count), sector, shape };
+                    bytes[pointer.range()].copy_from_slice(&contents);
+                    inside.push((pointer, contents));
+                }
             }
-            let (len, pointers) = buffer.finish();
+            let (len, pointers) = (layout.bytes(), layout.pointers());
+            write_header(&mut bytes, pointers);
             prop_assert!(len.is_multiple_of(crate::PAGE_SIZE) && len <= BLOCK_BYTES);
             prop_assert!(pointers.iter().eq(inside.iter().map(|(pointer, _)| pointer)));
             bytes[len..].fill(0xdd);
-            prop_assert_eq!(back_pointers(&bytes), Some(pointers));
+            prop_assert_eq!(back_pointers(&bytes), Some(pointers.to_vec()));
             for (pointer, contents) in inside {
                 prop_assert_eq!(&bytes[pointer.range()], &contents[..]);
             }
@@ -209,11 +207,11 @@ mod tests {
     #[test]
     fn damage_that_looks_like_pages() {
         let mut bytes = vec![0; BLOCK_BYTES];
-        let mut buffer = BlockBuffer::new(&mut bytes);
+        let mut layout = BlockLayout::default();
         for page in 0..3 {
-            buffer.push(Svmp(page), Shape::ALL[14], &[1; SECTOR_BYTES]);
+            layout.push(Svmp(page), Shape::ALL[14]);
         }
-        assert_eq!(buffer.finish().1.len(), 3);
+        write_header(&mut bytes, layout.pointers());
         let second = POINTERS_AT + POINTER_BYTES..POINTERS_AT + 2 * POINTER_BYTES;
         let mut beyond = bytes.clone();
         beyond[second.clone()][3] = 0xff;

@@ -7,7 +7,7 @@
 //! it. So a page is not replaced by a smaller one while any part of it is in use; a larger page may be
 //! the victim of a smaller request, and several small cold neighbours that of a larger one.
 //!
-//! References come from faults alone: a range that turns inactive is to be lifted, so that the next
+//! References come from faults alone: a range that turns inactive is to be unmapped, so that the next
 //! touch of it tells.
 //!
 //! A range is in one FIFO of its shape at most. It leaves when it is free and comes by. A shape's
@@ -24,14 +24,14 @@ const ACTIVE_SHARE: usize = 3;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// The range has turned inactive: from here on touches of it have to be faults.
-    Lift(FrameId),
+    Unmap(FrameId),
     /// The range was not referenced while it was inactive: what lies in it may go. If it cannot,
     /// [`Clocks::keep`] says so.
     Evict(FrameId),
 }
 
 /// The clocks of all shapes.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Clocks {
     /// By shape.
     active: [VecDeque<FrameId>; 16],
@@ -99,7 +99,7 @@ impl Clocks {
             let (active, inactive) = self.len(shape);
             if active > 0 && (inactive == 0 || active > ACTIVE_SHARE * inactive) {
                 if let Some(frame) = self.turn_inactive(shape, frames) {
-                    return Some(Step::Lift(frame));
+                    return Some(Step::Unmap(frame));
                 }
                 patience = patience.saturating_sub(1);
                 if patience > 0 || self.inactive[at].is_empty() {

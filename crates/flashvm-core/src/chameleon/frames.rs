@@ -9,9 +9,10 @@
 //! flash has of it) or the links of the free range that begins there: never both.
 
 use super::shape::{SECTORS, Shape, shapes_of};
+use serde::{Deserialize, Serialize};
 
 /// A frame: its index in the pool, in pages of 4 KiB.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct FrameId(pub u32);
 
 /// No range.
@@ -26,7 +27,7 @@ struct FreeList {
 }
 
 /// What lies in which frame.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Frames {
     /// Eight a frame. Owner, and the checksum's two halves; or link to the range before and after.
     sectors: Vec<[u32; 3]>,

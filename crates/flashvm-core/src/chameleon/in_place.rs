@@ -24,7 +24,7 @@ use std::collections::BTreeSet;
 const WORDS: usize = BLOCK_SECTORS as usize / u64::BITS as usize;
 
 /// A block with slots of one size.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Block {
     /// By slot, whether it has a page, is being written or is bad.
     used: [u64; WORDS],
@@ -33,7 +33,7 @@ struct Block {
 }
 
 /// The blocks whose slots have one size.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Class {
     /// Blocks with free slots, those at the start of the store first.
     open: BTreeSet<u32>,
@@ -48,7 +48,7 @@ struct Class {
 }
 
 /// Slots on flash, of one process.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct InPlace {
     /// By block of the store; `None` for those that are not ours.
     blocks: Vec<Option<Box<Block>>>,

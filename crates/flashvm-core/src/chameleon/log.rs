@@ -11,7 +11,7 @@
 //! In RAM a block costs four bytes: how many of its sectors are live, its state, and whether it is in the
 //! order of cleaning.
 
-use super::block::{BLOCK_BYTES, BackPointer, BlockBuffer, DATA_SECTORS, back_pointers};
+use super::block::{BLOCK_BYTES, BackPointer, BlockLayout, DATA_SECTORS};
 use super::organization::FlashCounters;
 use super::shape::Shape;
 use super::table::{Location, Place, Table};
@@ -59,7 +59,7 @@ pub struct Round {
 }
 
 /// The log of one process.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Log {
     states: Vec<State>,
     live: Vec<u16>,
@@ -196,51 +196,53 @@ impl Log {
         }
     }
 
-    /// The modify phase: puts what is live of the source into the buffer, before anything else.
-    /// `contents` are those of the source, `None` if it could not be read; `matches` says whether bytes
-    /// are those that were written for a page that is in a frame or only on flash. False: the source
-    /// stays as it is, the round goes on without it.
+    /// The block that the round fills.
+    ///
+    /// # Panics
+    /// If no round is under way.
+    #[must_use]
+    pub fn target(&self) -> u32 {
+        self.round.expect("a round is under way").target
+    }
+
+    /// The modify phase: puts what is live of the source into the layout, before anything else.
+    /// `pointers` are those of the source, `None` if it could not be read; `matches` says whether the
+    /// bytes there are those that were written for a page that is in a frame or only on flash. What is to be
+    /// copied, in the order of the layout. `None`: the source stays as it is, the round goes on without it.
     pub fn keep_live(
         &mut self,
         table: &Table,
-        contents: Option<&[u8]>,
-        matches: impl Fn(&BackPointer, Place, &[u8]) -> bool,
-        buffer: &mut BlockBuffer<'_>,
-    ) -> bool {
+        pointers: Option<Vec<BackPointer>>,
+        mut matches: impl FnMut(&BackPointer, Place) -> bool,
+        layout: &mut BlockLayout,
+    ) -> Option<Vec<BackPointer>> {
         let round = self.round.as_mut().expect("a round is under way");
         let source = round.source.expect("the round has a source");
-        let live = contents.and_then(|contents| {
-            let lies_here = |pointer: &BackPointer| {
+        let live = pointers.and_then(|mut live| {
+            live.retain(|pointer| {
                 let (shape, place) = table.get(pointer.page);
                 shape == pointer.shape
                     && place.location() == Some(Location::new(source, pointer.sector))
-            };
-            let live: Vec<_> = back_pointers(contents)?
-                .into_iter()
-                .filter(lies_here)
-                .collect();
+            });
             // What is moved must be what was written, and all that counts as live must be there.
-            let is_whole = |pointer: &BackPointer| {
-                let (_, place) = table.get(pointer.page);
-                matches(pointer, place, &contents[pointer.range()])
-            };
+            let mut is_whole = |pointer: &BackPointer| matches(pointer, table.get(pointer.page).1);
             let sectors: u32 = live.iter().map(|pointer| pointer.shape.sectors()).sum();
             let all = sectors == self.live[source as usize].into();
-            (all && live.iter().all(is_whole)).then_some((contents, live))
+            (all && live.iter().all(&mut is_whole)).then_some(live)
         });
-        let Some((contents, live)) = live else {
+        let Some(live) = live else {
             round.source = None;
             self.states[source as usize] = State::Bad;
             self.counters.blocks_bad += 1;
-            return false;
+            return None;
         };
         round.moved = live.len();
         self.counters.bytes_read += BLOCK_BYTES as u64;
-        for pointer in live {
-            let kept = buffer.push(pointer.page, pointer.shape, &contents[pointer.range()]);
+        for pointer in &live {
+            let kept = layout.push(pointer.page, pointer.shape);
             assert!(kept.is_some(), "a block holds what another has held");
         }
-        true
+        Some(live)
     }
 
     /// The commit phase, after a write of `len` bytes that has succeeded: from now on the table has pages

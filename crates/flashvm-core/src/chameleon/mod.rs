@@ -14,20 +14,27 @@
 //! | flash organization (3.3) | [`Organization`] |
 //! | log, rounds, cleaning (3.3) | [`Log`], [`block`] |
 //! | log structuring switched off (3.3) | [`InPlace`] |
+//! | heap and fault handler (3.4, 3.5, Figure 4) | [`engine`] |
 //!
-//! Mapping ranges, moving bytes and looking at the clock is `flashvm::chameleon`'s part.
+//! [`Engine`] takes all decisions; mapping and moving bytes is its [`Host`]'s part.
 
 pub mod block;
 pub mod clock;
+pub mod engine;
 pub mod frames;
 pub mod in_place;
 pub mod log;
 pub mod organization;
+pub mod record;
 pub mod shape;
 pub mod table;
 
-pub use block::{BLOCK_BYTES, BLOCK_SECTORS, BackPointer, BlockBuffer, DATA_SECTORS};
+pub use block::{BLOCK_BYTES, BLOCK_SECTORS, BackPointer, BlockLayout, DATA_SECTORS};
 pub use clock::{Clocks, Step};
+pub use engine::{
+    Action, Config, Engine, Event, Failure, Host, Outcome, PageList, RUN_PAGES, Refused, Request,
+    Task,
+};
 pub use frames::{FrameId, Frames};
 pub use in_place::InPlace;
 pub use log::{Full, Log, Round};

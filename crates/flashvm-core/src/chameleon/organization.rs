@@ -30,7 +30,7 @@ pub struct FlashCounters {
 }
 
 /// The organization of one process' pages on flash.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub enum Organization {
     /// Changed pages go to the end of a log, whose head is cleaned.
     Log(Log),

@@ -5,6 +5,7 @@
 //! holds what are then arithmetic.
 
 use crate::PAGE_SIZE;
+use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// Bytes of the smallest page, and of a flash sector.
@@ -26,7 +27,7 @@ pub const SIZES: [usize; 4] = [512, 1024, 2048, 4096];
 /// // Offsets are multiples of the size.
 /// assert_eq!(Shape::new(1024, 512), None);
 /// ```
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Shape(u8);
 
 impl Shape {

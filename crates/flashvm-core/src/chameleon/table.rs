@@ -7,6 +7,7 @@
 use super::block::BLOCK_SECTORS;
 use super::frames::FrameId;
 use super::shape::{SECTOR_BYTES, Shape};
+use serde::{Deserialize, Serialize};
 
 const LEVEL: usize = 512;
 
@@ -14,11 +15,11 @@ const LEVEL: usize = 512;
 pub const PAGES_MAX: u32 = (LEVEL * LEVEL * LEVEL) as u32;
 
 /// A shape-shifting virtual memory page: its index among the addresses of the heap, in pages of 4 KiB.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Svmp(pub u32);
 
 /// A place in the log, in sectors from the start of the store: at most 4 TiB.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Location(u64);
 
 impl Location {
@@ -57,11 +58,11 @@ pub enum Place {
     Absent,
     /// Allocated, and all zeros: never touched, or written as nothing.
     Fresh,
-    /// In a frame, and shown: the program reaches it without a fault.
+    /// In a frame, and mapped: the program reaches it without a fault.
     Mapped(FrameId, Option<Location>),
-    /// In a frame, lifted: a touch is a fault without I/O.
-    Lifted(FrameId, Option<Location>),
-    /// In a frame, lifted, changed, and waiting to be written or being written.
+    /// In a frame, unmapped: a touch is a soft fault.
+    Unmapped(FrameId, Option<Location>),
+    /// In a frame, unmapped, changed, and waiting to be written or being written.
     Condemned(FrameId, Option<Location>),
     /// On its way from flash into a frame.
     Reading(FrameId, Option<Location>),
@@ -95,7 +96,7 @@ impl Place {
     pub fn frame(self) -> Option<FrameId> {
         match self {
             Self::Mapped(frame, _)
-            | Self::Lifted(frame, _)
+            | Self::Unmapped(frame, _)
             | Self::Condemned(frame, _)
             | Self::Reading(frame, _) => Some(frame),
             _ => None,
@@ -107,7 +108,7 @@ impl Place {
     pub fn location(self) -> Option<Location> {
         match self {
             Self::Mapped(_, location)
-            | Self::Lifted(_, location)
+            | Self::Unmapped(_, location)
             | Self::Condemned(_, location)
             | Self::Reading(_, location) => location,
             Self::OnFlash(location, _) => Some(location),
@@ -120,7 +121,7 @@ impl Place {
     pub fn with_location(self, location: Option<Location>) -> Self {
         match self {
             Self::Mapped(frame, _) => Self::Mapped(frame, location),
-            Self::Lifted(frame, _) => Self::Lifted(frame, location),
+            Self::Unmapped(frame, _) => Self::Unmapped(frame, location),
             Self::Condemned(frame, _) => Self::Condemned(frame, location),
             Self::Reading(frame, _) => Self::Reading(frame, location),
             Self::OnFlash(_, check) => {
@@ -141,7 +142,7 @@ fn pack(shape: Shape, place: Place) -> u64 {
         Place::Absent => return 0,
         Place::Fresh => (1, 0, None),
         Place::Mapped(frame, location) => (2, frame.0, location),
-        Place::Lifted(frame, location) => (3, frame.0, location),
+        Place::Unmapped(frame, location) => (3, frame.0, location),
         Place::Condemned(frame, location) => (4, frame.0, location),
         Place::Reading(frame, location) => (5, frame.0, location),
         Place::OnFlash(location, check) => (6, check.0, Some(location)),
@@ -163,7 +164,7 @@ fn unpack(entry: u64) -> (Shape, Place) {
         0 => return (Shape::WHOLE, Place::Absent),
         1 => Place::Fresh,
         2 => Place::Mapped(frame, location),
-        3 => Place::Lifted(frame, location),
+        3 => Place::Unmapped(frame, location),
         4 => Place::Condemned(frame, location),
         5 => Place::Reading(frame, location),
         6 => Place::OnFlash(location.expect("packed with one"), Check(middle)),
@@ -177,7 +178,7 @@ type Leaf = Box<[u64; LEVEL]>;
 type Middle = Box<[Option<Leaf>; LEVEL]>;
 
 /// The table.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Table {
     top: Box<[Option<Middle>; LEVEL]>,
     leaves: u32,
@@ -273,7 +274,7 @@ mod tests {
                 0 => Place::Absent,
                 1 => Place::Fresh,
                 2 => Place::Mapped(frame, maybe),
-                3 => Place::Lifted(frame, maybe),
+                3 => Place::Unmapped(frame, maybe),
                 4 => Place::Condemned(frame, maybe),
                 5 => Place::Reading(frame, maybe),
                 6 => Place::OnFlash(location, Check::of(checksum)),

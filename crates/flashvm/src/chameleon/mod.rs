@@ -1,48 +1,97 @@
 //! Chameleon, live: a heap of virtual pages of 512 bytes to 4 KiB, packed into frames, over a log.
 //!
 //! The heap's addresses are a *hole*: nothing is mapped there. A virtual page that is in RAM and in use
-//! is an *overlay*: its frame, a page of a memfd, mapped at its address. Lifting it is one `munmap`, after
-//! which nobody can store to it; a touch is a SIGSEGV, which its own thread resolves here. All decisions
-//! are `flashvm_core::chameleon`'s; this module maps, copies, reads and writes.
+//! is an *overlay*: its frame, a page of a memfd, mapped at its address. Unmapping it is one `munmap`, after
+//! which nobody can store to it; a touch is a SIGSEGV, which its own thread resolves here.
 //!
-//! - `hole`: the addresses, overlays, and the budget of mappings;
-//! - `fault`: what a touch finds; `evict`: room for a page;
-//! - `round`: writing what has changed, to the log (`log`) or to where it was (`in_place`);
-//! - `pages`: handing pages out and taking them back; `pin`: those that the kernel works on;
+//! All decisions are those of `flashvm_core::chameleon::Engine`, waiting among them. This module locks the
+//! engine, gives it memory to work on (`host`), and has threads read, write and sleep (`run`).
+//!
+//! - `hole`: the addresses, and how many mappings the kernel allows;
+//! - `host`: mapping, copying, checksums; `flash`: reads and writes;
 //! - `fork`: the child's copy.
 //!
 //! Safety argument: frames are reached through one mapping of the memfd that lives as long as the process
-//! (`pool`). A range of a frame is read or written there only with its page lifted or not yet shown, and
-//! with the lock held or the page marked as being read, so that neither the program nor another thread of
-//! ours does. Ranges of other pages in the same frame are never touched with it.
+//! (`pool`). A range of a frame is read or written there only with its page unmapped, and with the lock held
+//! or the page marked as being read, so that neither the program nor another thread of ours does. Ranges of
+//! other pages in the same frame are never touched with it.
 //!
 //! Inline mode only: in handler mode nobody would resolve a SIGSEGV.
 
-mod evict;
-mod fault;
+mod flash;
 mod fork;
 mod hole;
-mod in_place;
-mod log;
-mod pages;
-mod pin;
-mod round;
+mod host;
 
+pub use flashvm_core::chameleon::{PageList, RUN_PAGES};
 pub(crate) use fork::ForkedFrames;
 pub use hole::{overlays_allowed, overlays_most};
-pub use pages::{PageList, RUN_PAGES};
 
 use crate::control::{ChameleonSettings, Process, SharedClusters};
-use crate::pager::Pager;
+use crate::pager::record::Recorder;
+use crate::pager::{Pager, Resolution};
 use crate::sys::{descriptors, map};
+use flashvm_core::PAGE_SIZE;
+use flashvm_core::chameleon::engine::PINNED_PAGES_MAX;
+use flashvm_core::chameleon::record::{RecordingHost, Step};
 use flashvm_core::chameleon::{
-    BLOCK_BYTES, Clocks, FrameId, Frames, InPlace, Log, Organization, Shape, Svmp, Table,
+    Action, BLOCK_BYTES, Config, Engine, Event, Outcome, Request, SIZES, Svmp, Task,
 };
-use flashvm_core::{Nanos, PAGE_SIZE};
+use flashvm_core::record::RecordingClusters;
+use host::LiveHost;
 use rustix::io::Errno;
+use rustix::thread::futex;
 use rustix_futex_sync::{Condvar, Mutex, MutexGuard};
-use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::os::fd::{OwnedFd, RawFd};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+/// How long a thread sleeps that the engine lets pause.
+const PAUSE: Duration = Duration::from_millis(1);
+
+type LiveEngine = Engine<RecordingClusters<SharedClusters>>;
+
+/// What only one thread at a time may touch.
+struct Core {
+    engine: LiveEngine,
+    recorder: Option<Recorder>,
+}
+
+impl Core {
+    /// Tells the engine what has happened to a task; with the request, if it begins.
+    fn handle(
+        &mut self,
+        host: &mut LiveHost<'_>,
+        request: Option<&Request>,
+        task: &mut Task,
+        event: Event,
+    ) -> Action {
+        let Some(recorder) = &mut self.recorder else {
+            let action = self.engine.handle(host, task, event);
+            self.engine.clusters_mut().take_log();
+            return action;
+        };
+        let pager = host.pager;
+        let mut host = RecordingHost {
+            inner: host,
+            calls: Vec::new(),
+        };
+        let action = self.engine.handle(&mut host, task, event);
+        let step = Step {
+            // A thread has one request at a time.
+            task: rustix::thread::gettid().as_raw_nonzero().get() as u64,
+            request: request.cloned(),
+            event,
+            calls: host.calls,
+            clusters: self.engine.clusters_mut().take_log(),
+            action,
+        };
+        recorder
+            .append(&step)
+            .unwrap_or_else(|error| pager.die(&error.to_string()));
+        action
+    }
+}
 
 /// The heap of small pages of this process.
 pub(crate) struct Chameleon {
@@ -57,107 +106,58 @@ pub(crate) struct Chameleon {
     /// Bytes that the store reads at least.
     sector_bytes: usize,
     core: Mutex<Core>,
-    /// A read or a round has ended, or a fork is over.
+    /// The engine has announced a change.
     changed: Condvar,
     /// Counts calls for the writer.
     writer_called: AtomicU32,
-    /// Frames that it may keep: the page pager needs the others. Written with the engine locked.
+    /// Frames that it may keep: the page pager needs the others. Written with the pager locked.
     pub(crate) target: AtomicU32,
 }
 
-/// What only one thread at a time may touch.
-struct Core {
-    frames: Frames,
-    clocks: Clocks,
-    table: Table,
-    flash: Organization,
-    clusters: SharedClusters,
-    /// Changed victims that wait for a round.
-    condemned: Vec<Svmp>,
-    condemned_sectors: u32,
-    overlays: hole::Overlays,
-    pins: pin::Pinned,
-    pages: pages::Addresses,
-    /// Frames of the process' grant that it has.
-    held: u32,
-    /// Faults until it asks for more frames again.
-    ask_again: u32,
-    /// Reads under way.
-    reads: u32,
-    /// A round is under way.
-    writing: bool,
-    /// A fork is under way: nothing may begin.
-    frozen: bool,
-    /// Threads that wait for a change.
-    waiters: u32,
-    counters: Counters,
-}
-
-/// What is published of it.
-#[derive(Clone, Copy, Debug, Default)]
-struct Counters {
-    faults: u64,
-    major: u64,
-    rescued: u64,
-    fresh: u64,
-    read_pages: u64,
-    read_bytes: u64,
-    read_errors: u64,
-    evicted_clean: u64,
-    evicted_dirty: u64,
-    zero_pages: u64,
-}
-
 impl Chameleon {
+    /// What the engine is made from, in a run with so many frames and blocks.
+    pub(crate) fn config(settings: ChameleonSettings, frames: u32, blocks: u32) -> Config {
+        // What SSDAlloc's page buffer takes, at a frame for each page of it.
+        let buffered = settings
+            .page_buffer
+            .map(|percent| (u64::from(frames) * u64::from(percent) / 100) as u32);
+        let allowed = overlays_most(overlays_allowed());
+        let asked = buffered.or(settings.overlays);
+        Config {
+            frames_most: frames - buffered.unwrap_or(0),
+            mappings_most: asked.map_or(allowed, |asked| asked.min(allowed)),
+            by_page: buffered.is_some(),
+            spill: settings.spill,
+            log_structuring: settings.log_structuring,
+            blocks,
+            budget_bytes: u64::from(frames) * PAGE_SIZE as u64,
+        }
+    }
+
     /// Makes an empty heap.
     ///
     /// # Errors
     /// What the kernel says to address space, memory and a memfd.
     pub(crate) fn new(
         settings: ChameleonSettings,
+        config: Config,
         process: &Process,
-        frames_most: u32,
-        store: std::os::fd::RawFd,
-        store_blocks: u32,
+        store: RawFd,
+        recorder: Option<Recorder>,
     ) -> Result<Self, Errno> {
-        // What SSDAlloc's page buffer takes, at a frame for each page of it.
-        let buffered = settings.page_buffer.map_or(0, |percent| {
-            (u64::from(frames_most) * u64::from(percent) / 100) as u32
-        });
-        let frames_most = frames_most - buffered;
-        let frames_file = new_pool(frames_most)?;
-        let pool = map::map_shared(&frames_file, frames_most as usize * PAGE_SIZE)?;
+        let frames_file = new_pool(config.frames_most)?;
+        let pool = map::map_shared(&frames_file, config.frames_most as usize * PAGE_SIZE)?;
         let buffers = map::own(2 * BLOCK_BYTES)?;
-        let overlays =
-            hole::Overlays::new(settings.overlays, settings.page_buffer.map(|_| buffered));
         Ok(Self {
             base: hole::reserve()?,
             pool,
             buffers,
             frames_file,
-            sector_bytes: fault::sector_bytes(store, buffers),
+            sector_bytes: flash::sector_bytes(store, buffers),
             settings,
             core: Mutex::new(Core {
-                frames: Frames::new(frames_most),
-                clocks: Clocks::new(frames_most),
-                table: Table::new(),
-                flash: match settings.log_structuring {
-                    true => Organization::Log(Log::new(store_blocks)),
-                    false => Organization::InPlace(InPlace::new(store_blocks)),
-                },
-                clusters: process.clusters(),
-                condemned: Vec::with_capacity(1024),
-                condemned_sectors: 0,
-                overlays,
-                pins: pin::Pinned::default(),
-                pages: pages::Addresses::new(),
-                held: 0,
-                ask_again: 0,
-                reads: 0,
-                writing: false,
-                frozen: false,
-                waiters: 0,
-                counters: Counters::default(),
+                engine: Engine::new(config, RecordingClusters::new(process.clusters())),
+                recorder,
             }),
             changed: Condvar::new(),
             writer_called: AtomicU32::new(0),
@@ -190,50 +190,150 @@ impl Chameleon {
         self.base + page.0 as usize * PAGE_SIZE
     }
 
-    /// Where a range of a frame is in the pool.
-    fn range(&self, frame: FrameId, shape: Shape) -> usize {
-        self.pool + frame.0 as usize * PAGE_SIZE + shape.offset()
+    /// Carries a request out. The engine is still locked when it is done.
+    fn carry_out(&self, pager: &Pager, request: &Request) -> (MutexGuard<'_, Core>, Outcome) {
+        self.run(pager, request, &mut Task::new(request))
     }
 
-    /// Locks; waits while a fork is under way.
-    fn lock(&self) -> MutexGuard<'_, Core> {
-        self.await_thaw(self.core.lock())
-    }
-
-    /// Waits until a fork is over, if there is one.
-    fn await_thaw<'a>(&'a self, mut core: MutexGuard<'a, Core>) -> MutexGuard<'a, Core> {
-        while core.frozen {
-            core = self.await_end(core);
+    fn run<'a>(
+        &'a self,
+        pager: &Pager,
+        request: &Request,
+        task: &mut Task,
+    ) -> (MutexGuard<'a, Core>, Outcome) {
+        let mut host = LiveHost { heap: self, pager };
+        let mut core = self.core.lock();
+        let (mut event, mut begins) = (Event::Go, Some(request));
+        loop {
+            let action = core.handle(&mut host, begins.take(), task, event);
+            if core.engine.take_announcement() {
+                self.changed.notify_all();
+            }
+            if matches!(event, Event::Written(_)) {
+                self.publish(&core.engine, pager);
+            }
+            event = Event::Go;
+            match action {
+                Action::Done(outcome) => return (core, outcome),
+                Action::Await => {
+                    core = self.changed.wait(core);
+                    continue;
+                }
+                _ => drop(core),
+            }
+            match action {
+                Action::Pause => crate::sys::sleep(PAUSE),
+                Action::Read { at, frame, shape } => {
+                    event = Event::Read(self.read_page(pager, task, at, frame, shape));
+                }
+                Action::ReadBlock(block) => {
+                    event = Event::BlockRead(self.read_block(pager, block));
+                }
+                Action::Write { at, from, bytes } => {
+                    event = Event::Written(self.write(pager, at, from, bytes));
+                }
+                Action::Done(_) | Action::Await | Action::More(_) => unreachable!("seen above"),
+            }
+            core = self.core.lock();
         }
-        core
     }
 
-    /// Waits until a read or a round has ended, and no fork is under way: what the thread does next may not be
-    /// half done in the child.
-    fn await_change<'a>(&'a self, core: MutexGuard<'a, Core>) -> MutexGuard<'a, Core> {
-        self.await_thaw(self.await_end(core))
+    /// Time for a few steps ahead, while the page of a fault is read. Whether there are more to take.
+    fn meanwhile(&self, pager: &Pager, task: &mut Task) -> bool {
+        let mut host = LiveHost { heap: self, pager };
+        let mut core = self.core.lock();
+        core.handle(&mut host, None, task, Event::Meanwhile) == Action::More(true)
     }
 
-    /// Waits until a read, a round or a fork has ended.
-    fn await_end<'a>(&'a self, mut core: MutexGuard<'a, Core>) -> MutexGuard<'a, Core> {
-        core.waiters += 1;
-        core = self.changed.wait(core);
-        core.waiters -= 1;
-        core
+    /// Resolves a fault of the calling thread's, which runs on a stack that is not managed memory, with
+    /// all signals blocked but the synchronous ones.
+    pub(crate) fn fault(&self, pager: &Pager, address: usize) -> Resolution {
+        let Some(page) = self.page_at(address) else {
+            return Resolution::NotOurs;
+        };
+        let since = crate::pager::now();
+        let (core, outcome) = self.carry_out(pager, &Request::Fault(page));
+        self.publish(&core.engine, pager);
+        drop(core);
+        match outcome {
+            Outcome::NotOurs => Resolution::NotOurs,
+            Outcome::Lost => Resolution::Lost,
+            _ => {
+                let taken = crate::pager::now().since(since);
+                pager.stats().latency.record(taken.0);
+                Resolution::Resolved
+            }
+        }
     }
 
-    /// Tells those who wait for it that a read or a round has ended.
-    fn announce_change(&self, core: &Core) {
-        if core.waiters > 0 {
-            self.changed.notify_all();
+    /// Hands out pages of one shape of `size` bytes: all zeros.
+    ///
+    /// # Errors
+    /// `ENOMEM` if budget and store have no room, the addresses are used up, or the budget of mappings is:
+    /// the caller goes to the page pager then.
+    pub(crate) fn take_pages(
+        &self,
+        pager: &Pager,
+        size: usize,
+        list: &mut PageList,
+    ) -> Result<(), Errno> {
+        if !SIZES.contains(&size) {
+            return Err(Errno::INVAL);
+        }
+        let request = Request::Take(size);
+        let mut task = Task::new(&request);
+        drop(self.run(pager, &request, &mut task));
+        *list = *task.taken().ok_or(Errno::NOMEM)?;
+        Ok(())
+    }
+
+    /// Takes pages back: their contents are of no use to anybody. Nothing is brought in for it.
+    pub(crate) fn give_pages(&self, pager: &Pager, list: &mut PageList) {
+        list.sort();
+        let (core, _) = self.carry_out(pager, &Request::Give(*list));
+        self.publish(&core.engine, pager);
+    }
+
+    /// Keeps the pages of a range, as far as it is the heap's, once they are there: the kernel works on them.
+    /// What to give to [`Chameleon::unpin`].
+    pub(crate) fn pin(&self, pager: &Pager, address: usize, len: usize) -> Option<(Svmp, u32)> {
+        if len == 0 || !self.holds(address, len) {
+            return None;
+        }
+        let first = self.page_at(address.max(self.base))?;
+        let last = address.saturating_add(len - 1);
+        let last = self.page_at(last.min(self.base + hole::BYTES - 1))?;
+        let count = (last.0 - first.0 + 1).min(PINNED_PAGES_MAX);
+        drop(self.carry_out(pager, &Request::Pin(first, count)));
+        Some((first, count))
+    }
+
+    /// Lets pages go.
+    pub(crate) fn unpin(&self, pager: &Pager, (first, count): (Svmp, u32)) {
+        drop(self.carry_out(pager, &Request::Unpin(first, count)));
+    }
+
+    /// Bytes from an address to the end of the most that is pinned of a range.
+    pub(crate) const PINNED_BYTES_MAX: usize = PINNED_PAGES_MAX as usize * PAGE_SIZE;
+
+    pub(crate) fn call_writer(&self) {
+        self.writer_called.fetch_add(1, Ordering::Release);
+        let _ = futex::wake(&self.writer_called, futex::Flags::PRIVATE, 1);
+    }
+
+    /// The writer's thread.
+    pub(crate) fn write_behind(&self, pager: &Pager) {
+        loop {
+            let seen = self.writer_called.load(Ordering::Acquire);
+            drop(self.carry_out(pager, &Request::WriteBehind));
+            let _ = futex::wait(&self.writer_called, futex::Flags::PRIVATE, seen, None);
         }
     }
 
     /// Publishes what has been counted.
-    fn publish(&self, core: &Core, pager: &Pager) {
-        let (stats, counters, log) = (pager.stats(), &core.counters, core.flash.counters());
-        let set =
-            |to: &std::sync::atomic::AtomicU64, value: u64| to.store(value, Ordering::Relaxed);
+    fn publish(&self, engine: &LiveEngine, pager: &Pager) {
+        let (stats, counters, flash) = (pager.stats(), engine.counters(), engine.flash_counters());
+        let set = |to: &AtomicU64, value: u64| to.store(value, Ordering::Relaxed);
         set(&stats.svmp_faults, counters.faults);
         set(&stats.svmp_major, counters.major);
         set(&stats.svmp_rescued, counters.rescued);
@@ -244,13 +344,13 @@ impl Chameleon {
         set(&stats.svmp_evicted_clean, counters.evicted_clean);
         set(&stats.svmp_evicted_dirty, counters.evicted_dirty);
         set(&stats.svmp_zero_pages, counters.zero_pages);
-        set(&stats.log_pages, log.pages_changed);
-        set(&stats.log_bytes_changed, log.bytes_changed);
-        set(&stats.log_bytes_written, log.bytes_written);
-        set(&stats.log_bytes_cleaned, log.bytes_read);
-        set(&stats.log_write_errors, log.write_errors);
-        set(&stats.overlays_max, core.overlays.most_seen.into());
-        set(&stats.svmp_table_bytes, core.table.bytes() as u64);
+        set(&stats.log_pages, flash.pages_changed);
+        set(&stats.log_bytes_changed, flash.bytes_changed);
+        set(&stats.log_bytes_written, flash.bytes_written);
+        set(&stats.log_bytes_cleaned, flash.bytes_read);
+        set(&stats.log_write_errors, flash.write_errors);
+        set(&stats.overlays_max, engine.mappings_max().into());
+        set(&stats.svmp_table_bytes, engine.table_bytes() as u64);
     }
 }
 
@@ -260,9 +360,4 @@ fn new_pool(frames: u32) -> Result<OwnedFd, Errno> {
     let file = rustix::fs::memfd_create("flashvm-frames", flags).and_then(descriptors::keep)?;
     rustix::fs::ftruncate(&file, u64::from(frames) * PAGE_SIZE as u64)?;
     Ok(file)
-}
-
-/// Time on the clock of the latencies.
-fn now() -> Nanos {
-    crate::pager::now()
 }

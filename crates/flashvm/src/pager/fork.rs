@@ -617,7 +617,7 @@ impl Pager {
     /// In the parent: the heap of small pages goes on.
     fn resume_heap(&self, frames: Option<ForkedFrames>, forked: bool) {
         if let (Some(heap), Some(frames)) = (&self.chameleon, frames) {
-            heap.resume_parent(forked);
+            heap.resume_parent(self, forked);
             frames.close();
         }
     }

@@ -29,7 +29,7 @@ mod lend;
 mod limit;
 mod managed;
 mod pin;
-mod record;
+pub(crate) mod record;
 mod regions;
 mod remap;
 mod share;
@@ -63,6 +63,7 @@ use rustix::mm::ProtFlags;
 use rustix_futex_sync::{Condvar, Mutex, MutexGuard};
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
 /// Pages of the managed range: 512 GiB of address space.
@@ -353,14 +354,16 @@ pub fn start(inheritance: Inheritance) -> Result<&'static Pager, Error> {
     }
     let chameleon = match settings.chameleon {
         Some(chameleon) if delivery == Delivery::Inline => {
-            let frames = control.budget_frames();
-            let heap = Chameleon::new(
-                chameleon,
-                &process,
-                frames,
-                store.file(),
-                control.clusters().0,
-            );
+            let (frames, blocks) = (control.budget_frames(), control.clusters().0);
+            let config = Chameleon::config(chameleon, frames, blocks);
+            let recorder = match &settings.record {
+                Some(path) => {
+                    let path = PathBuf::from(format!("{}.small", path.display()));
+                    Some(record::Recorder::create(&path, pid, &config)?)
+                }
+                None => None,
+            };
+            let heap = Chameleon::new(chameleon, config, &process, store.file(), recorder);
             Some(heap.map_err(Error::memory("the heap of small pages"))?)
         }
         Some(_) => return Err(Error::Settings(HANDLER_MODE.to_owned())),

@@ -39,7 +39,7 @@ impl Pins {
         self.fell_short |= len > most;
         let len = len.min(most);
         if let Some(heap) = self.pager.chameleon()
-            && let Some(range) = heap.pin(address, len)
+            && let Some(range) = heap.pin(self.pager, address, len)
         {
             self.any = true;
             self.small.push(range);
@@ -85,8 +85,10 @@ impl Drop for Pins {
     fn drop(&mut self) {
         for &range in &self.small {
             // In a forked child it is another one, which has none pinned.
-            if let Some(heap) = super::pager().and_then(Pager::chameleon) {
-                heap.unpin(range);
+            if let Some(pager) = super::pager()
+                && let Some(heap) = pager.chameleon()
+            {
+                heap.unpin(pager, range);
             }
         }
         if self.ranges.is_empty() {

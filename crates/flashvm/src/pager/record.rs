@@ -5,21 +5,22 @@ use crate::Error;
 use crate::control::reference_trace::{Record as Seen, Sight};
 use crate::sys::descriptors;
 use flashvm_core::record::{ClusterAnswer, Step};
-use flashvm_core::{Access, Action, EngineConfig, Event, Nanos};
+use flashvm_core::{Access, Action, Event, Nanos};
 use rustix::fd::{AsRawFd, RawFd};
+use serde::Serialize;
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 /// A recording in the making: as JSON lines, the configuration and then one step a line.
-pub(super) struct Recorder {
+pub(crate) struct Recorder {
     path: PathBuf,
     out: BufWriter<File>,
 }
 
 impl Recorder {
     /// Opens `path` with the process id appended.
-    pub(super) fn create(path: &Path, pid: u32, config: &EngineConfig) -> Result<Self, Error> {
+    pub(super) fn create(path: &Path, pid: u32, config: &impl Serialize) -> Result<Self, Error> {
         let path = PathBuf::from(format!("{}.{pid}", path.display()));
         let failed = |source| Error::Recording {
             path: path.clone(),
@@ -44,19 +45,23 @@ impl Recorder {
         actions: &[Action],
         clusters: Vec<ClusterAnswer>,
     ) -> Result<(), Error> {
-        let step = Step {
+        self.append(&Step {
             now,
             event: event.clone(),
             clusters,
             actions: actions.to_vec(),
-        };
-        self.line(&step).map_err(|source| Error::Recording {
+        })
+    }
+
+    /// Adds a line.
+    pub(crate) fn append(&mut self, step: &impl Serialize) -> Result<(), Error> {
+        self.line(step).map_err(|source| Error::Recording {
             path: self.path.clone(),
             source,
         })
     }
 
-    fn line(&mut self, value: &impl serde::Serialize) -> std::io::Result<()> {
+    fn line(&mut self, value: &impl Serialize) -> std::io::Result<()> {
         serde_json::to_writer(&mut self.out, value)?;
         self.out.write_all(b"\n")?;
         self.out.flush()

@@ -74,7 +74,7 @@ impl Model {
                     clock.active.insert(0, frame);
                 } else if in_use(frame) {
                     clock.inactive.insert(0, frame);
-                    return Some(Step::Lift(FrameId(frame)));
+                    return Some(Step::Unmap(FrameId(frame)));
                 }
                 patience = patience.saturating_sub(1);
                 if patience > 0 || clock.inactive.is_empty() {

@@ -3,7 +3,8 @@
 
 use super::*;
 use crate::LocalClusters;
-use crate::chameleon::{Check, FrameId, Svmp};
+use crate::chameleon::block::{back_pointers, write_header};
+use crate::chameleon::{Check, FrameId, SECTOR_BYTES, Svmp};
 use std::collections::BTreeMap;
 
 const BLOCKS: u32 = 24;
@@ -122,7 +123,7 @@ impl World {
             return;
         };
         let mut bytes = vec![0; BLOCK_BYTES];
-        let mut buffer = BlockBuffer::new(&mut bytes);
+        let mut layout = BlockLayout::default();
         if let Some(source) = round.source {
             let mut contents = self.flash[&source].clone();
             if self.rng.one_in(self.faults.flip) {
@@ -130,23 +131,30 @@ impl World {
                 contents[at] ^= 1 << self.rng.below(8);
             }
             let readable = !self.rng.one_in(self.faults.read);
-            let contents = readable.then_some(&contents[..]);
+            let pointers = readable.then(|| back_pointers(&contents)).flatten();
             let on_flash = &self.on_flash;
-            let matches = |pointer: &BackPointer, _, bytes: &[u8]| {
-                on_flash[&pointer.page] == Check::of(checksum(bytes))
+            let matches = |pointer: &BackPointer, _| {
+                on_flash[&pointer.page] == Check::of(checksum(&contents[pointer.range()]))
             };
-            self.log
-                .keep_live(&self.table, contents, matches, &mut buffer);
+            let kept = self
+                .log
+                .keep_live(&self.table, pointers, matches, &mut layout);
+            for (from, to) in kept.iter().flatten().zip(layout.pointers()) {
+                bytes[to.range()].copy_from_slice(&contents[from.range()]);
+            }
         }
         let mut put = 0;
         for page in &self.changed {
             let (shape, contents) = &self.model[page];
-            if buffer.push(*page, *shape, contents).is_none() {
+            let Some(sector) = layout.push(*page, *shape) else {
                 break;
-            }
+            };
+            let start = sector as usize * SECTOR_BYTES;
+            bytes[start..start + contents.len()].copy_from_slice(contents);
             put += 1;
         }
-        let (len, pointers) = buffer.finish();
+        let (len, pointers) = (layout.bytes(), layout.pointers());
+        write_header(&mut bytes, pointers);
         // While the write is under way.
         let in_flight: Vec<Svmp> = self.changed[..put].to_vec();
         let mut again = Vec::new();
@@ -178,7 +186,7 @@ impl World {
             &mut self.table,
             &mut self.clusters,
             len,
-            &pointers,
+            pointers,
             |pointer, _| {
                 written.push(pointer.page);
             },

@@ -4,14 +4,11 @@
 //! neighbours. From run to run the shapes of a size take turns, so that all ranges of the frames are
 //! in use alike (paper, 3.4).
 
-use super::{Chameleon, Core};
-use crate::pager::Pager;
-use crate::sys::map;
-use flashvm_core::PAGE_SIZE;
-use flashvm_core::chameleon::table::PAGES_MAX;
-use flashvm_core::chameleon::{BLOCK_BYTES, Organization, Place, SIZES, Shape, Svmp};
-use rustix::io::Errno;
-use rustix_futex_sync::MutexGuard;
+use super::super::table::PAGES_MAX;
+use super::super::{BLOCK_BYTES, Organization, Place, SIZES, Shape, Svmp};
+use super::{Action, Engine, Failure, Host, Outcome};
+use crate::{ClusterSource, PAGE_SIZE};
+use serde::{Deserialize, Serialize};
 
 /// Pages that are handed out at once, at most.
 pub const RUN_PAGES: u32 = 64;
@@ -19,7 +16,8 @@ pub const RUN_PAGES: u32 = 64;
 const COMMIT_BYTES: u64 = 1 << 20;
 
 /// Pages on their way between allocator and heap.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "(Shape, Vec<u32>)", into = "(Shape, Vec<u32>)")]
 pub struct PageList {
     count: u32,
     shape: Shape,
@@ -36,11 +34,31 @@ impl Default for PageList {
     }
 }
 
+impl From<PageList> for (Shape, Vec<u32>) {
+    fn from(list: PageList) -> Self {
+        (list.shape, list.pages().to_vec())
+    }
+}
+
+impl From<(Shape, Vec<u32>)> for PageList {
+    fn from((shape, pages): (Shape, Vec<u32>)) -> Self {
+        let mut list = Self::default();
+        list.hand_out(shape, pages.into_iter());
+        list
+    }
+}
+
 impl PageList {
     /// The pages: indices among the heap's addresses.
     #[must_use]
     pub fn pages(&self) -> &[u32] {
         &self.pages[..self.count as usize]
+    }
+
+    /// The range that all of them use.
+    #[must_use]
+    pub fn shape(&self) -> Shape {
+        self.shape
     }
 
     /// The first sector of the range that all of them use.
@@ -68,10 +86,15 @@ impl PageList {
         self.count = pages.len() as u32;
         self.pages[..pages.len()].copy_from_slice(pages);
     }
+
+    /// Puts the pages into the order of their addresses.
+    pub fn sort(&mut self) {
+        self.pages[..self.count as usize].sort_unstable();
+    }
 }
 
 /// Which addresses are in use.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Addresses {
     /// By size, the shape whose turn it is.
     turn: [Shape; SIZES.len()],
@@ -103,44 +126,43 @@ impl Addresses {
         self.next
     }
 
+    /// Bytes of the pages that are handed out.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
     /// Whether pages of this shape were ever handed out.
     pub(super) fn in_use(&self, shape: Shape) -> bool {
         self.shapes & shape.bit() != 0
     }
 }
 
-impl Chameleon {
-    /// Hands out pages of one shape of `size` bytes: all zeros.
-    ///
-    /// # Errors
-    /// `ENOMEM` if budget and store have no room, the addresses are used up, or the budget of mappings is:
-    /// the caller goes to the page pager then.
-    pub(crate) fn take_pages(
-        &self,
-        pager: &Pager,
-        size: usize,
-        list: &mut PageList,
-    ) -> Result<(), Errno> {
-        let at = SIZES.iter().position(|&s| s == size).ok_or(Errno::INVAL)?;
-        let mut core = self.lock();
-        if core.overlays.used_up() && core.frames.used_sectors() > 0 && self.settings.spill {
-            return Err(Errno::NOMEM);
+impl<C: ClusterSource> Engine<C> {
+    /// Hands out pages of one shape of `size` bytes: all zeros. `None` if budget and store have no room, the
+    /// addresses are used up, or the budget of mappings is: the caller goes to the page pager then.
+    pub(super) fn take_pages(&mut self, host: &mut impl Host, size: usize) -> Option<PageList> {
+        let at = SIZES.iter().position(|&s| s == size)?;
+        if self.config.spill && self.mappings.used_up() && self.frames.used_sectors() > 0 {
+            return None;
         }
-        let shape = core.pages.turn[at];
-        let free = core.pages.free[shape.number() as usize].len() as u32;
+        let shape = self.pages.turn[at];
+        let free = self.pages.free[shape.number() as usize].len() as u32;
         let is_new = free == 0;
         let count = if is_new {
             RUN_PAGES
         } else {
             free.min(RUN_PAGES)
         };
-        if is_new && core.pages.next + RUN_PAGES > PAGES_MAX {
-            return Err(Errno::NOMEM);
+        if is_new && self.pages.next + RUN_PAGES > PAGES_MAX {
+            return None;
         }
-        core.reserve(pager, shape, count)?;
+        if !self.reserve(host, shape, count) {
+            return None;
+        }
+        let mut list = PageList::default();
         let Addresses {
             turn, free, next, ..
-        } = &mut core.pages;
+        } = &mut self.pages;
         turn[at] = shape.next();
         if is_new {
             list.hand_out(shape, *next..*next + RUN_PAGES);
@@ -151,89 +173,61 @@ impl Chameleon {
             // Runs that were taken back together go out together.
             list.hand_out(shape, free.drain(from..).map(|page| page.0));
         }
-        core.pages.shapes |= shape.bit();
+        self.pages.shapes |= shape.bit();
         for &page in list.pages() {
-            core.table.set(Svmp(page), shape, Place::Fresh);
+            self.table.set(Svmp(page), shape, Place::Fresh);
         }
-        Ok(())
+        Some(list)
     }
 
-    /// Takes pages back: their contents are of no use to anybody. Nothing is brought in for it.
-    pub(crate) fn give_pages(&self, pager: &Pager, list: &mut PageList) {
-        let pages = &mut list.pages[..list.count as usize];
-        pages.sort_unstable();
-        let mut core = self.lock();
-        let reading = |core: &MutexGuard<'_, Core>| {
-            let mut pages = pages.iter();
-            pages.any(|&page| matches!(core.table.get(Svmp(page)).1, Place::Reading(..)))
-        };
-        while reading(&core) {
-            core = self.await_change(core);
+    /// Takes pages back. Nothing is brought in for it.
+    pub(super) fn give_pages(&mut self, host: &mut impl Host, list: &PageList) -> Action {
+        let pages = list.pages();
+        debug_assert!(pages.is_sorted());
+        let is_read = |&page: &u32| matches!(self.table.get(Svmp(page)).1, Place::Reading(..));
+        if pages.iter().any(is_read) {
+            return Action::Await;
         }
         for run in pages.chunk_by(|one, other| one + 1 == *other) {
-            self.lift_run(&mut core, pager, run[0]..run[0] + run.len() as u32);
+            self.unmap_run(host, run[0]..run[0] + run.len() as u32);
         }
-        for &page in pages.iter() {
-            let page = Svmp(page);
-            let (shape, place) = core.table.get(page);
+        for page in pages.iter().map(|&page| Svmp(page)) {
+            let (shape, place) = self.table.get(page);
             if place == Place::Absent {
-                pager.die(&format!(
-                    "free(): the page at {:#x} was given back twice",
-                    self.address(page)
-                ));
+                host.fail(Failure::GivenTwice(page));
             }
             if let Some(frame) = place.frame() {
-                core.frames.release(frame, shape);
+                self.frames.release(frame, shape);
             }
             if let Some(location) = place.location() {
-                let Core {
-                    flash, clusters, ..
-                } = &mut *core;
-                flash.release(clusters, location, shape);
+                self.flash.release(&mut self.clusters, location, shape);
             }
-            core.table.set(page, shape, Place::Absent);
-            core.pages.free[shape.number() as usize].push(page);
-            core.forgo(shape, 1);
+            self.table.set(page, shape, Place::Absent);
+            self.pages.free[shape.number() as usize].push(page);
+            self.forgo(shape, 1);
         }
-        core.uncommit(pager);
-        // Frames that nobody needs any more are of use elsewhere; a few stay for what comes next.
-        let idle = core.frames.free_frames();
-        if idle > core.held / 2 && idle > 1024 {
-            let mut returned = 0;
-            while returned < idle / 2
-                && let Some(frame) = core.frames.shrink()
-            {
-                map::punch(&self.frames_file, frame.0);
-                returned += 1;
-            }
-            core.held -= returned;
-            pager.take_back_frames(returned);
-        }
-        self.publish(&core, pager);
+        self.uncommit(host);
+        self.return_idle_frames(host);
+        Action::Done(Outcome::Over)
     }
-}
 
-impl Core {
-    /// Sees to it that budget and store have room for so many pages more.
-    ///
-    /// # Errors
-    /// `ENOMEM` if they have not.
-    fn reserve(&mut self, pager: &Pager, shape: Shape, count: u32) -> Result<(), Errno> {
-        let bytes = u64::from(count) * shape.size() as u64;
-        if let Organization::InPlace(in_place) = &mut self.flash {
-            let promised = in_place.promise(&mut self.clusters, shape, count);
-            promised.map_err(|_| Errno::NOMEM)?;
+    /// Sees to it that budget and store have room for so many pages more. Whether they have.
+    fn reserve(&mut self, host: &mut impl Host, shape: Shape, count: u32) -> bool {
+        if let Organization::InPlace(in_place) = &mut self.flash
+            && in_place.promise(&mut self.clusters, shape, count).is_err()
+        {
+            return false;
         }
-        self.pages.bytes += bytes;
-        while self.room_needed(pager) > self.pages.committed {
-            if !pager.commit_pages(self.pages_to_commit()) {
+        self.pages.bytes += u64::from(count) * shape.size() as u64;
+        while self.room_needed() > self.pages.committed {
+            if !host.commit(self.pages_to_commit()) {
                 self.forgo(shape, count);
-                self.uncommit(pager);
-                return Err(Errno::NOMEM);
+                self.uncommit(host);
+                return false;
             }
             self.pages.committed += COMMIT_BYTES;
         }
-        Ok(())
+        true
     }
 
     /// So many pages need no room any more.
@@ -245,22 +239,22 @@ impl Core {
     }
 
     /// Gives back what has been asked for too much.
-    fn uncommit(&mut self, pager: &Pager) {
-        while self.pages.committed > self.room_needed(pager) + 2 * COMMIT_BYTES {
+    fn uncommit(&mut self, host: &mut impl Host) {
+        while self.pages.committed > self.room_needed() + 2 * COMMIT_BYTES {
             self.pages.committed -= COMMIT_BYTES;
-            pager.uncommit_pages(self.pages_to_commit());
+            host.uncommit(self.pages_to_commit());
         }
     }
 
     /// Bytes for which budget and store must have room: those of what is handed out, or of the blocks with
-    /// slots for it. As a page keeps its slot while it lies in a frame, what frames there can be for it come
-    /// on top.
-    fn room_needed(&self, pager: &Pager) -> u64 {
+    /// slots for it. As a page keeps its slot while it lies in a frame, the frames that there can be for it
+    /// come on top.
+    fn room_needed(&self) -> u64 {
         match &self.flash {
             Organization::Log(_) => self.pages.bytes,
             Organization::InPlace(in_place) => {
                 let slots = u64::from(in_place.held()) * BLOCK_BYTES as u64;
-                slots + slots.min(pager.budget_bytes() as u64 / 2)
+                slots + slots.min(self.config.budget_bytes / 2)
             }
         }
     }

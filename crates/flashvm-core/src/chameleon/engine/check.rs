@@ -1,0 +1,102 @@
+//! The invariants, for tests and `--check`.
+
+use super::super::{Organization, Place, SECTORS, Shape, Svmp};
+use super::{Engine, Round};
+use crate::ClusterSource;
+use std::collections::HashMap;
+
+impl<C: ClusterSource> Engine<C> {
+    /// Checks everything that can be derived from something else.
+    ///
+    /// # Panics
+    /// If it is not so.
+    pub fn check(&self) {
+        self.check_frames();
+        self.check_table();
+        assert_eq!(self.frames.len(), self.held, "frames that it has");
+        if self.reads == 0 && self.round.is_none() {
+            self.check_flash();
+        }
+    }
+
+    /// Each page in a frame is one that the table has there, and they do not overlap.
+    fn check_frames(&self) {
+        let mut used = 0;
+        for frame in self.frames.all() {
+            let mut taken = 0_u16;
+            for shape in self.frames.pages_in(frame, Shape::WHOLE) {
+                let page = Svmp(self.frames.owner(frame, shape));
+                let (of_page, place) = self.table.get(page);
+                assert_eq!(place.frame(), Some(frame), "{page:?} is {place:?}");
+                assert_eq!(of_page, shape, "{page:?} in {frame:?}");
+                assert_eq!(taken & shape.bit(), 0, "{page:?} overlaps in {frame:?}");
+                taken |= shape.overlapping();
+                used += shape.sectors();
+            }
+        }
+        assert_eq!(used, self.frames.used_sectors(), "sectors in use");
+        assert!(used <= self.held * SECTORS, "more than there is");
+    }
+
+    /// Each page that the table has in a frame lies there; mappings, reads and condemned pages are counted.
+    fn check_table(&self) {
+        let (mut reads, mut mappings, mut bytes) = (0, 0, 0);
+        let mut before: Option<(u32, u32)> = None;
+        for (page, shape, place) in self.table.pages() {
+            bytes += shape.size() as u64;
+            if let Some(frame) = place.frame() {
+                assert!(
+                    self.frames.has(frame, shape) && self.frames.owner(frame, shape) == page.0,
+                    "{page:?} is not in {frame:?}"
+                );
+            }
+            match place {
+                Place::Reading(..) => reads += 1,
+                Place::Mapped(frame, _) => {
+                    let joins = before == Some((page.0.wrapping_sub(1), frame.0.wrapping_sub(1)));
+                    mappings += u32::from(!joins || self.mappings.by_page);
+                    before = Some((page.0, frame.0));
+                }
+                // The round has those that are not in the list.
+                Place::Condemned(..) if self.round.is_none() => {
+                    assert!(self.condemned.contains(&page), "{page:?} is forgotten");
+                }
+                _ => {}
+            }
+        }
+        assert_eq!(reads, self.reads, "reads under way");
+        assert_eq!(mappings, self.mappings.count, "mappings");
+        assert_eq!(bytes, self.pages.bytes(), "bytes handed out");
+    }
+
+    /// No two pages have the same place on flash, and the log's count of live sectors is that of the table.
+    fn check_flash(&self) {
+        let mut owners = HashMap::new();
+        for (page, shape, place) in self.table.pages() {
+            let Some(at) = place.location() else {
+                continue;
+            };
+            for sector in 0..shape.sectors() {
+                let at = at.offset() / super::super::SECTOR_BYTES as u64 + u64::from(sector);
+                if let Some(other) = owners.insert(at, page) {
+                    panic!("{page:?} and {other:?} are both at sector {at}");
+                }
+            }
+        }
+        if let Organization::Log(log) = &self.flash {
+            assert_eq!(owners.len() as u64, log.live_sectors(), "live sectors");
+        }
+    }
+
+    /// Whether nothing is under way.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.reads == 0 && self.round.is_none() && self.waiters == 0
+    }
+
+    /// Whether a round is under way, and has begun to write.
+    #[must_use]
+    pub fn writes(&self) -> bool {
+        matches!(self.round, Some(Round::Writing(_) | Round::Slots { .. }))
+    }
+}

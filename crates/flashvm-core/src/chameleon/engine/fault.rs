@@ -1,0 +1,257 @@
+//! What a touch finds: a page in its frame, one that is all zeros, one that is on flash (paper, 3.5,
+//! Figure 4).
+
+use super::super::table::PAGES_MAX;
+use super::super::{Check, FrameId, Location, Place, Shape, Svmp};
+use super::room::Room;
+use super::{Action, Engine, Event, Host, Outcome};
+use crate::ClusterSource;
+
+/// Tries of a read before the page counts as lost.
+const READ_TRIES: u32 = 3;
+/// Pages of zeros that are mapped at once, where frames are free: the rest of their run.
+const FRESH_RUN: u32 = 64;
+
+/// A fault.
+#[derive(Clone, Debug)]
+pub(super) struct Fault {
+    page: Svmp,
+    is_counted: bool,
+    /// It waits for a range.
+    room: Option<Room>,
+    read: Option<Read>,
+}
+
+/// A read of its page.
+#[derive(Clone, Copy, Debug)]
+struct Read {
+    at: Location,
+    frame: FrameId,
+    shape: Shape,
+    check: Check,
+    /// Tries that have failed.
+    tries: u32,
+}
+
+impl Read {
+    fn action(&self) -> Action {
+        Action::Read {
+            at: self.at,
+            frame: self.frame,
+            shape: self.shape,
+        }
+    }
+}
+
+impl Fault {
+    pub(super) fn new(page: Svmp) -> Self {
+        Self {
+            page,
+            is_counted: false,
+            room: None,
+            read: None,
+        }
+    }
+}
+
+impl<C: ClusterSource> Engine<C> {
+    pub(super) fn fault(
+        &mut self,
+        host: &mut impl Host,
+        fault: &mut Fault,
+        runs_round: &mut bool,
+        event: Event,
+    ) -> Action {
+        let action = match (event, &mut fault.read) {
+            (Event::Meanwhile, Some(read)) => {
+                return Action::More(!self.frozen && self.take_steps_ahead(host, read.shape));
+            }
+            (Event::Read(checksum), Some(read)) => {
+                let action = self.read_ended(host, fault.page, read, checksum);
+                if matches!(action, Action::Done(_)) {
+                    fault.read = None;
+                }
+                action
+            }
+            _ => self.look_up(host, fault, runs_round),
+        };
+        if matches!(action, Action::Done(_)) {
+            self.call_writer_if_due(host);
+        }
+        action
+    }
+
+    /// What the table says.
+    fn look_up(
+        &mut self,
+        host: &mut impl Host,
+        fault: &mut Fault,
+        runs_round: &mut bool,
+    ) -> Action {
+        let page = fault.page;
+        let outcome = loop {
+            if let Some(room) = &mut fault.room {
+                if let Some(action) = self.make_room(host, room, runs_round) {
+                    return action;
+                }
+                fault.room = None;
+            }
+            let (shape, place) = self.table.get(page);
+            if place != Place::Absent && !std::mem::replace(&mut fault.is_counted, true) {
+                self.counters.faults += 1;
+            }
+            match place {
+                Place::Absent => break Outcome::NotOurs,
+                Place::Lost => break Outcome::Lost,
+                // Another thread was here first.
+                Place::Mapped(..) => break Outcome::Resolved,
+                Place::Unmapped(frame, _) | Place::Condemned(frame, _) => {
+                    self.counters.rescued += 1;
+                    // Map the page before setting its reference bit, or making room for it may consume the bit.
+                    self.map(host, page, 1);
+                    if matches!(place, Place::Condemned(..)) {
+                        // It was a victim, and is in no FIFO any more.
+                        self.clocks.keep(frame, shape);
+                    } else {
+                        self.clocks.reference(frame, shape);
+                    }
+                    break Outcome::Resolved;
+                }
+                Place::Reading(..) => return Action::Await,
+                Place::Fresh => {
+                    // Before the page is mapped: where all others are condemned, the steps would take it away
+                    // before its thread has touched it, again and again.
+                    self.take_steps_ahead(host, shape);
+                    if let Some(frame) = self.take_range(host, page, shape) {
+                        self.map_fresh(host, page, shape, frame);
+                        break Outcome::Resolved;
+                    }
+                    fault.room = Some(Room::new(shape));
+                }
+                Place::OnFlash(at, check) => match self.take_range(host, page, shape) {
+                    Some(frame) => {
+                        let read = Read {
+                            at,
+                            frame,
+                            shape,
+                            check,
+                            tries: 0,
+                        };
+                        self.begin_read(page, &read);
+                        fault.read = Some(read);
+                        return read.action();
+                    }
+                    None => fault.room = Some(Room::new(shape)),
+                },
+            }
+        };
+        Action::Done(outcome)
+    }
+
+    /// A free range for a page: beside the frame of a neighbour, so that both are one mapping, or any.
+    fn take_range(&mut self, host: &mut impl Host, page: Svmp, shape: Shape) -> Option<FrameId> {
+        let before = page
+            .0
+            .checked_sub(1)
+            .and_then(|page| self.mapped_frame(page));
+        let after = Some(page.0 + 1).filter(|&next| next < PAGES_MAX);
+        let after = after.and_then(|page| self.mapped_frame(page));
+        let beside = [
+            before.and_then(|frame| frame.checked_add(1)),
+            after.and_then(|frame| frame.checked_sub(1)),
+        ];
+        let neighbour = beside
+            .into_iter()
+            .flatten()
+            .map(FrameId)
+            .find(|&frame| self.frames.take_beside(frame, shape));
+        let frame = match neighbour.or_else(|| self.frames.take(shape)) {
+            Some(frame) => frame,
+            None => {
+                self.borrow(host);
+                self.frames.take(shape)?
+            }
+        };
+        self.frames.set_owner(frame, shape, page.0);
+        Some(frame)
+    }
+
+    /// Maps a page of zeros, and the rest of its run as long as frames beside it are free.
+    fn map_fresh(&mut self, host: &mut impl Host, page: Svmp, shape: Shape, frame: FrameId) {
+        let run_end = (page.0 / FRESH_RUN + 1) * FRESH_RUN;
+        let mut count = 1;
+        self.fill_fresh(host, page, shape, frame);
+        // Only where nobody has to give way for it.
+        while page.0 + count < run_end && self.frames.available(shape) > FRESH_RUN {
+            let (next, beside) = (Svmp(page.0 + count), FrameId(frame.0 + count));
+            if self.table.get(next) != (shape, Place::Fresh) || !self.frames.take_at(beside, shape)
+            {
+                break;
+            }
+            self.frames.set_owner(beside, shape, next.0);
+            self.fill_fresh(host, next, shape, beside);
+            count += 1;
+        }
+        self.map(host, page, count);
+        for at in 0..count {
+            self.clocks.keep(FrameId(frame.0 + at), shape);
+        }
+    }
+
+    fn fill_fresh(&mut self, host: &mut impl Host, page: Svmp, shape: Shape, frame: FrameId) {
+        host.fill_zeros(frame, shape);
+        self.counters.fresh += 1;
+        self.table.set(page, shape, Place::Unmapped(frame, None));
+    }
+
+    fn begin_read(&mut self, page: Svmp, read: &Read) {
+        let place = Place::Reading(read.frame, Some(read.at));
+        self.table.set(page, read.shape, place);
+        self.frames
+            .set_check(read.frame, read.shape, read.check.into());
+        self.counters.major += 1;
+        self.reads += 1;
+    }
+
+    /// A read has ended: the page is mapped, read again, or lost.
+    fn read_ended(
+        &mut self,
+        host: &mut impl Host,
+        page: Svmp,
+        read: &mut Read,
+        checksum: Option<u64>,
+    ) -> Action {
+        let Read { frame, shape, .. } = *read;
+        let location = self.table.get(page).1.location();
+        let Some(checksum) = checksum.filter(|&checksum| Check::of(checksum) == read.check) else {
+            let there = location.expect("a page that is being read is on flash");
+            if there == read.at {
+                read.tries += 1;
+            } else {
+                // The cleaner has moved it, and somebody may have written where it was.
+                read.at = there;
+            }
+            if read.tries < READ_TRIES {
+                return read.action();
+            }
+            self.reads -= 1;
+            self.counters.read_errors += 1;
+            self.flash.release(&mut self.clusters, there, shape);
+            self.frames.release(frame, shape);
+            self.table.set(page, shape, Place::Lost);
+            host.tell_lost(page, shape);
+            self.announce();
+            return Action::Done(Outcome::Lost);
+        };
+        self.reads -= 1;
+        self.counters.read_pages += 1;
+        self.counters.read_bytes += shape.size() as u64;
+        self.frames.set_check(frame, shape, checksum);
+        self.table
+            .set(page, shape, Place::Unmapped(frame, location));
+        self.map(host, page, 1);
+        self.clocks.keep(frame, shape);
+        self.announce();
+        Action::Done(Outcome::Resolved)
+    }
+}

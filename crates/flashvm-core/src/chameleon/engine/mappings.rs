@@ -1,0 +1,252 @@
+//! The budget of mappings, and what merges into one.
+//!
+//! The kernel allows a process `vm.max_map_count` mappings. Neighbours in the hole whose frames are
+//! neighbours are one mapping, which is why pages are handed out in runs of one shape and get neighbouring
+//! frames while there are such. The budget is spent on what was touched last: when it is used up, the
+//! clocks unmap what they find cold. What is unmapped stays in its frame.
+
+use super::super::table::PAGES_MAX;
+use super::super::{FrameId, Place, Shape, Svmp};
+use super::{Engine, Failure, Host, Refused};
+use crate::ClusterSource;
+use std::ops::Range;
+
+/// Mappings that are taken away at once when there are too many.
+const BATCH: u32 = 64;
+
+/// The mappings that pages take.
+#[derive(Clone, Debug)]
+pub(super) struct Mappings {
+    /// Now.
+    pub(super) count: u32,
+    /// Most there may be.
+    pub(super) most: u32,
+    /// Most there were.
+    pub(super) most_seen: u32,
+    /// Every page counts, whether it is a mapping of its own or not: SSDAlloc's page buffer.
+    pub(super) by_page: bool,
+    /// Which shape is looked at next when there are too many.
+    turn: u8,
+}
+
+impl Mappings {
+    pub(super) fn new(most: u32, by_page: bool) -> Self {
+        Self {
+            count: 0,
+            most,
+            most_seen: 0,
+            by_page,
+            turn: 0,
+        }
+    }
+
+    /// Whether there is no budget for pages that are new.
+    pub(super) fn used_up(&self) -> bool {
+        self.count + BATCH >= self.most
+    }
+}
+
+impl<C: ClusterSource> Engine<C> {
+    /// The frame that a page is mapped from.
+    pub(super) fn mapped_frame(&self, page: u32) -> Option<u32> {
+        match self.table.get(Svmp(page)).1 {
+            Place::Mapped(frame, _) => Some(frame.0),
+            _ => None,
+        }
+    }
+
+    /// Whether a page is mapped from this frame.
+    fn maps(&self, page: Option<u32>, frame: Option<u32>) -> bool {
+        let page = page.filter(|page| *page < PAGES_MAX);
+        page.is_some_and(|page| frame.is_some() && self.mapped_frame(page) == frame)
+    }
+
+    /// Whether a page in this frame would be one mapping with the page before.
+    fn joins_before(&self, page: u32, frame: u32) -> bool {
+        self.maps(page.checked_sub(1), frame.checked_sub(1))
+    }
+
+    /// Whether a page in this frame would be one mapping with the page behind.
+    fn joins_after(&self, page: u32, frame: u32) -> bool {
+        self.maps(page.checked_add(1), frame.checked_add(1))
+    }
+
+    /// Of the neighbours of a page in this frame, how many it is one mapping with.
+    fn merges(&self, page: Svmp, frame: FrameId) -> u32 {
+        if self.mappings.by_page {
+            return 0;
+        }
+        u32::from(self.joins_before(page.0, frame.0)) + u32::from(self.joins_after(page.0, frame.0))
+    }
+
+    /// A range, with the rest of the mappings that reach into it.
+    fn mappings_of(&self, mut pages: Range<u32>) -> Range<u32> {
+        while self.goes_on_before(pages.start) {
+            pages.start -= 1;
+        }
+        while self.goes_on_after(pages.end - 1) {
+            pages.end += 1;
+        }
+        pages
+    }
+
+    /// Whether the mapping of a page begins before it.
+    fn goes_on_before(&self, page: u32) -> bool {
+        self.mapped_frame(page)
+            .is_some_and(|frame| self.joins_before(page, frame))
+    }
+
+    /// Whether the mapping of a page ends behind it.
+    fn goes_on_after(&self, page: u32) -> bool {
+        self.mapped_frame(page)
+            .is_some_and(|frame| self.joins_after(page, frame))
+    }
+
+    /// Whether unmapping a range makes two mappings of one, and there is no budget for another.
+    fn must_not_split(&self, pages: &Range<u32>) -> bool {
+        !self.mappings.by_page
+            && self.mappings.count >= self.mappings.most
+            && self.goes_on_before(pages.start)
+            && self.goes_on_after(pages.end - 1)
+    }
+
+    /// Notes that a page is mapped.
+    fn note_mapped(&mut self, page: Svmp, frame: FrameId) {
+        self.mappings.count = self.mappings.count + 1 - self.merges(page, frame);
+        self.mappings.most_seen = self.mappings.most_seen.max(self.mappings.count);
+    }
+
+    /// Notes that a page is mapped no more.
+    fn note_unmapped(&mut self, page: Svmp, frame: FrameId) {
+        self.mappings.count = self.mappings.count + self.merges(page, frame) - 1;
+    }
+
+    /// Maps pages that lie in frames one after the other.
+    pub(super) fn map(&mut self, host: &mut impl Host, page: Svmp, count: u32) {
+        if self.mappings.count >= self.mappings.most {
+            self.unmap_cold(host);
+        }
+        let first = self.table.get(page).1.frame();
+        let first = first.expect("what is mapped lies in a frame");
+        while host.map(page, count, first) == Err(Refused) {
+            // Fewer mappings than it seemed: the program has many of its own.
+            let before = self.mappings.count;
+            self.mappings.most = before.saturating_sub(2 * BATCH).max(1);
+            self.unmap_cold(host);
+            if self.mappings.count >= before {
+                host.fail(Failure::NoMappings);
+            }
+        }
+        for page in (page.0..page.0 + count).map(Svmp) {
+            let (shape, place) = self.table.get(page);
+            let frame = place.frame().expect("it lies in a frame");
+            self.table
+                .set(page, shape, Place::Mapped(frame, place.location()));
+            self.note_mapped(page, frame);
+        }
+    }
+
+    /// Unmaps a page that is mapped: from here on every touch is a fault.
+    pub(super) fn unmap(&mut self, host: &mut impl Host, page: Svmp) {
+        if matches!(self.table.get(page).1, Place::Mapped(..)) {
+            self.unmap_run(host, page.0..page.0 + 1);
+        }
+    }
+
+    /// Unmaps pages one after the other with one call. All of them are mapped or have nothing there.
+    pub(super) fn unmap_run(&mut self, host: &mut impl Host, mut pages: Range<u32>) {
+        if pages.is_empty() {
+            return;
+        }
+        if self.must_not_split(&pages) {
+            let whole = self.mappings_of(pages.clone());
+            if whole.clone().all(|page| !self.pins.holds(Svmp(page))) {
+                pages = whole;
+            }
+        }
+        if host.unmap(Svmp(pages.start), pages.len() as u32) == Err(Refused) {
+            // Its mapping would have to be split, for which there is no room: the whole of it goes.
+            pages = self.mappings_of(pages);
+            if host.unmap(Svmp(pages.start), pages.len() as u32) == Err(Refused) {
+                host.fail(Failure::NoMappings);
+            }
+        }
+        for page in pages.map(Svmp) {
+            if let (shape, Place::Mapped(frame, location)) = self.table.get(page) {
+                self.table
+                    .set(page, shape, Place::Unmapped(frame, location));
+                self.note_unmapped(page, frame);
+            }
+        }
+    }
+
+    /// Unmaps everything: nobody can store to any page from here on.
+    pub(super) fn unmap_all(&mut self, host: &mut impl Host) {
+        let pages = self.pages.high();
+        if pages > 0 && host.unmap(Svmp(0), pages) == Err(Refused) {
+            host.fail(Failure::NoMappings);
+        }
+        for frame in self.frames.all() {
+            for shape in self.frames.pages_in(frame, Shape::WHOLE) {
+                let page = Svmp(self.frames.owner(frame, shape));
+                if let (shape, Place::Mapped(frame, location)) = self.table.get(page) {
+                    self.table
+                        .set(page, shape, Place::Unmapped(frame, location));
+                }
+            }
+        }
+        self.mappings.count = 0;
+    }
+
+    /// Unmaps what the clocks find cold, until there is room for a batch of mappings.
+    fn unmap_cold(&mut self, host: &mut impl Host) {
+        let goal = self.mappings.most.saturating_sub(BATCH);
+        let mut idle = 0;
+        while self.mappings.count > goal && idle < Shape::ALL.len() {
+            let shape = Shape::ALL[self.mappings.turn as usize];
+            self.mappings.turn = (self.mappings.turn + 1) % Shape::ALL.len() as u8;
+            idle += 1;
+            if self.pages.in_use(shape) {
+                for _ in 0..BATCH {
+                    let Some(frame) = self.clocks.cool(shape, &self.frames) else {
+                        break;
+                    };
+                    // Also if it was unmapped already: what is behind it may not be. There is an end to it:
+                    // only what is touched turns active again.
+                    idle = 0;
+                    self.unmap_range(host, frame, shape);
+                    if self.mappings.count <= goal {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Unmaps the pages that reach into a range of a frame, but for those that have to stay.
+    fn unmap_range(&mut self, host: &mut impl Host, frame: FrameId, range: Shape) {
+        let mut cold = 0..0;
+        self.unmap_soon(host, frame, range, &mut cold);
+        self.unmap_run(host, cold);
+    }
+
+    /// The same, but those that go on where the run `cold` ends become part of it: the caller unmaps it.
+    pub(super) fn unmap_soon(
+        &mut self,
+        host: &mut impl Host,
+        frame: FrameId,
+        range: Shape,
+        cold: &mut Range<u32>,
+    ) {
+        for shape in self.frames.pages_in(frame, range) {
+            let page = self.frames.owner(frame, shape);
+            let is_mapped = matches!(self.table.get(Svmp(page)).1, Place::Mapped(..));
+            if is_mapped && !self.pins.holds(Svmp(page)) {
+                if page != cold.end {
+                    self.unmap_run(host, std::mem::replace(cold, page..page));
+                }
+                cold.end += 1;
+            }
+        }
+    }
+}

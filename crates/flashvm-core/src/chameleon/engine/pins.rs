@@ -1,0 +1,39 @@
+//! Pages that have to stay where they are while the kernel works on them: those of a system call.
+
+use super::super::Svmp;
+
+/// Most pages of one range that are kept: a call that is given more gets EFAULT for the rest.
+pub const PINNED_PAGES_MAX: u32 = 64;
+
+/// The ranges that are pinned. Equal ranges stand for each other.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Pins {
+    ranges: Vec<(Svmp, u32)>,
+}
+
+impl Pins {
+    /// Whether a page has to stay.
+    pub(super) fn holds(&self, page: Svmp) -> bool {
+        let inside = |&(first, count): &(Svmp, u32)| page.0.wrapping_sub(first.0) < count;
+        self.ranges.iter().any(inside)
+    }
+
+    pub(super) fn add(&mut self, first: Svmp, count: u32) {
+        self.ranges.push((first, count));
+    }
+
+    pub(super) fn remove(&mut self, first: Svmp, count: u32) {
+        if let Some(at) = self
+            .ranges
+            .iter()
+            .position(|&range| range == (first, count))
+        {
+            self.ranges.swap_remove(at);
+        }
+    }
+
+    /// In a forked child: nobody is in a system call.
+    pub(super) fn clear(&mut self) {
+        self.ranges.clear();
+    }
+}

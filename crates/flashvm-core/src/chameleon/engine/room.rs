@@ -1,0 +1,226 @@
+//! Room for a page: more frames as long as the process may have them, then victims of the clocks.
+//!
+//! What has not changed since it came in goes at once: its checksum is that of flash's copy. What has
+//! changed is condemned and waits for a round. Pages of zeros are written as nothing.
+
+use super::super::{Check, FrameId, Place, Shape, Step, Svmp};
+use super::round::BATCH_SECTORS;
+use super::{Action, Engine, Failure, Host};
+use crate::ClusterSource;
+
+/// Frames that are asked for at once: as many as there are already, within these.
+const BORROW_MIN: u32 = 16;
+const BORROW_MAX: u32 = 256;
+/// Faults after which more frames are asked for again, when there were none.
+const ASK_AGAIN: u32 = 256;
+/// Pauses of a fault that waits for a range, before the process ends.
+const PATIENCE: u32 = 20_000;
+/// Steps of a clock in one go.
+const GO: u32 = 64;
+/// Steps of a clock with which frames are given back, at most.
+const STEPS: u32 = 4096;
+/// Ranges of each shape in use that are kept free: one for so many frames, up to so many.
+const FREE_SHARE: u32 = 64;
+const FREE_MOST: u32 = 128;
+/// Steps of a clock beside the read of a page, between two looks at whether it is there.
+const STEPS_AHEAD: u32 = 2;
+
+/// A fault that waits for a range.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Room {
+    shape: Shape,
+    /// Steps of its clock since it last waited.
+    steps: u32,
+    pauses: u32,
+}
+
+impl Room {
+    pub(super) fn new(shape: Shape) -> Self {
+        Self {
+            shape,
+            steps: 0,
+            pauses: 0,
+        }
+    }
+}
+
+impl<C: ClusterSource> Engine<C> {
+    /// Takes more of the process' frames, if it may have more.
+    pub(super) fn borrow(&mut self, host: &mut impl Host) {
+        if self.ask_again > 0 {
+            self.ask_again -= 1;
+            return;
+        }
+        let asked = self.held.clamp(BORROW_MIN, BORROW_MAX);
+        let asked = asked.min(self.frames.most() - self.frames.len());
+        let got = host.borrow_frames(asked);
+        self.held += got;
+        for _ in 0..got {
+            self.frames.grow().expect("no more than the pool can have");
+        }
+        if got < asked || asked == 0 {
+            self.ask_again = ASK_AGAIN;
+        }
+    }
+
+    /// Gives frames back that the page pager needs. With nothing unmapped it takes a while.
+    pub(super) fn return_frames(&mut self, host: &mut impl Host) {
+        let target = host.frames_target();
+        let (mut returned, mut steps) = (0, 0);
+        while self.held - returned > target && steps < STEPS {
+            if self.shrink(host) {
+                returned += 1;
+                continue;
+            }
+            let taken = self.take_steps(host, Shape::WHOLE, 1, GO);
+            if taken == 0 {
+                break;
+            }
+            steps += taken;
+        }
+        self.held -= returned;
+        if returned > 0 {
+            host.return_frames(returned);
+        }
+    }
+
+    /// Gives half of the free frames back if there are many: they are of use elsewhere.
+    pub(super) fn return_idle_frames(&mut self, host: &mut impl Host) {
+        let idle = self.frames.free_frames();
+        if idle > self.held / 2 && idle > 1024 {
+            let mut returned = 0;
+            while returned < idle / 2 && self.shrink(host) {
+                returned += 1;
+            }
+            self.held -= returned;
+            host.return_frames(returned);
+        }
+    }
+
+    /// Takes a free frame out of the pool, if there is one.
+    fn shrink(&mut self, host: &mut impl Host) -> bool {
+        let frame = self.frames.shrink();
+        if let Some(frame) = frame {
+            host.drop_frame(frame);
+        }
+        frame.is_some()
+    }
+
+    /// Sees to it that a range of a shape is free; else what the thread does until it looks again.
+    pub(super) fn make_room(
+        &mut self,
+        host: &mut impl Host,
+        room: &mut Room,
+        runs_round: &mut bool,
+    ) -> Option<Action> {
+        // Twice around every clock: what is still there then is condemned, pinned or on its way in.
+        let around = 2 * self.frames.most() * Shape::WHOLE.sectors();
+        while self.frames.available(room.shape) == 0 {
+            if room.steps < around {
+                let taken = self.take_steps(host, room.shape, 1, GO);
+                if taken > 0 {
+                    room.steps += taken;
+                    continue;
+                }
+            }
+            room.steps = 0;
+            if self.round.is_some() {
+                return Some(Action::Await);
+            } else if self.condemned_sectors > 0 {
+                let action = self.begin_round(host, runs_round);
+                if action.is_some() {
+                    return action;
+                }
+            } else {
+                // All is pinned or on its way in. Others will be done soon.
+                room.pauses += 1;
+                if room.pauses > PATIENCE {
+                    host.fail(Failure::NoRoom);
+                }
+                self.ask_again = 0;
+                self.borrow(host);
+                return Some(Action::Pause);
+            }
+        }
+        None
+    }
+
+    /// A few steps towards as many free ranges as are to be kept. Whether there are more to take.
+    ///
+    /// A thread whose page is being read takes them: it would only poll, and another thread on another processor
+    /// costs an interrupt for each page that it unmaps.
+    pub(super) fn take_steps_ahead(&mut self, host: &mut impl Host, shape: Shape) -> bool {
+        let free = (self.frames.len() / FREE_SHARE).clamp(1, FREE_MOST);
+        if self.frames.available(shape) >= free {
+            return false;
+        }
+        self.borrow(host);
+        let steps = self.take_steps(host, shape, free, STEPS_AHEAD);
+        self.call_writer_if_due(host);
+        steps == STEPS_AHEAD
+    }
+
+    /// Carries out the next steps of a shape's clock, `most` of them, until so many of its ranges are free or a
+    /// round is worth it. How many there were.
+    fn take_steps(&mut self, host: &mut impl Host, shape: Shape, free: u32, most: u32) -> u32 {
+        // What was filled in one go turns inactive in one go, and takes one call then.
+        let mut cold = 0..0;
+        let mut steps = 0;
+        while steps < most
+            && self.frames.available(shape) < free
+            && self.condemned_sectors < BATCH_SECTORS
+            && let Some(step) = self.clocks.step(shape, &self.frames)
+        {
+            match step {
+                Step::Unmap(frame) => self.unmap_soon(host, frame, shape, &mut cold),
+                Step::Evict(frame) => {
+                    for page in self.frames.pages_in(frame, shape) {
+                        self.evict(host, frame, page);
+                    }
+                }
+            }
+            steps += 1;
+        }
+        self.unmap_run(host, cold);
+        steps
+    }
+
+    /// Takes a page out of its frame, or condemns it.
+    fn evict(&mut self, host: &mut impl Host, frame: FrameId, shape: Shape) {
+        let page = Svmp(self.frames.owner(frame, shape));
+        let location = match self.table.get(page).1 {
+            // It goes when its round is over.
+            Place::Condemned(..) => return,
+            Place::Mapped(..) | Place::Unmapped(..) if !self.pins.holds(page) => {
+                self.unmap(host, page);
+                self.table.get(page).1.location()
+            }
+            // It has to stay, or is on its way in.
+            _ => return self.clocks.keep(frame, shape),
+        };
+        if host.is_zero(frame, shape) {
+            if let Some(location) = location {
+                self.flash.release(&mut self.clusters, location, shape);
+            }
+            self.counters.zero_pages += 1;
+            self.frames.release(frame, shape);
+            self.table.set(page, shape, Place::Fresh);
+            return;
+        }
+        let checksum = host.checksum(frame, shape);
+        match location {
+            Some(location) if self.frames.check(frame, shape) == checksum => {
+                self.counters.evicted_clean += 1;
+                self.frames.release(frame, shape);
+                let place = Place::OnFlash(location, Check::of(checksum));
+                self.table.set(page, shape, place);
+            }
+            _ => {
+                self.table
+                    .set(page, shape, Place::Condemned(frame, location));
+                self.condemned.push(page);
+                self.condemned_sectors += shape.sectors();
+            }
+        }
+    }
+}

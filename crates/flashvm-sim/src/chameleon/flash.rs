@@ -1,0 +1,75 @@
+//! Flash that several processes share, by sector, and the headers of blocks.
+
+use crate::memory::Version;
+use flashvm_core::chameleon::{BLOCK_SECTORS, BackPointer};
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::Rc;
+
+/// Contents that nobody has written: what a write under way, or one that has failed, leaves behind.
+const TORN: Version = Version::MAX;
+
+/// A block in RAM.
+#[derive(Clone, Debug)]
+pub(super) struct Buffer {
+    pub(super) sectors: Vec<Version>,
+    /// Its header; `None`: it is no block.
+    pub(super) pointers: Option<Vec<BackPointer>>,
+}
+
+impl Default for Buffer {
+    fn default() -> Self {
+        Self {
+            sectors: vec![TORN; BLOCK_SECTORS as usize],
+            pointers: None,
+        }
+    }
+}
+
+/// The flash store.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Flash(Rc<RefCell<HashMap<u32, Buffer>>>);
+
+impl Flash {
+    /// What so many sectors hold.
+    pub(super) fn read(&self, first: u64, count: u32) -> Vec<Version> {
+        let blocks = self.0.borrow();
+        let read = |sector| {
+            let (block, at) = place(sector);
+            blocks.get(&block).map_or(TORN, |block| block.sectors[at])
+        };
+        (first..first + u64::from(count)).map(read).collect()
+    }
+
+    pub(super) fn read_block(&self, block: u32) -> Buffer {
+        self.0.borrow().get(&block).cloned().unwrap_or_default()
+    }
+
+    /// A write begins: until it ends there may be anything.
+    pub(super) fn tear(&self, first: u64, count: u32) {
+        self.write(first, &vec![TORN; count as usize], None);
+    }
+
+    /// A write has ended. One that begins with a block writes its header.
+    pub(super) fn write(
+        &self,
+        first: u64,
+        sectors: &[Version],
+        pointers: Option<&Vec<BackPointer>>,
+    ) {
+        let mut blocks = self.0.borrow_mut();
+        for (sector, contents) in (first..).zip(sectors) {
+            let (block, at) = place(sector);
+            let block = blocks.entry(block).or_default();
+            block.sectors[at] = *contents;
+            if at == 0 {
+                block.pointers = pointers.cloned();
+            }
+        }
+    }
+}
+
+fn place(sector: u64) -> (u32, usize) {
+    let per_block = u64::from(BLOCK_SECTORS);
+    ((sector / per_block) as u32, (sector % per_block) as usize)
+}

@@ -1,0 +1,522 @@
+//! Drives the engine of small pages: threads that touch, take and give pages, system calls that pin, forks,
+//! and flash that takes its time and fails, all interleaved by a seed under a virtual clock.
+//!
+//! It is an executor of `flashvm_core::chameleon::Engine`, as the live heap is. What a thread loads is compared
+//! with what was last stored there. A lost page, a range that two pages are mapped from, a page that is mapped
+//! twice, a fork beside a round, and a thread that waits and is never woken are panics.
+//!
+//! - `memory`: what is mapped, and what lies in frames; `flash`: what lies on flash;
+//! - `program`: what threads do; this file: their requests.
+
+mod flash;
+mod memory;
+mod program;
+
+use crate::rng::Rng;
+use crate::store::{Store, StoreClusters};
+use flash::{Buffer, Flash};
+use flashvm_core::Nanos;
+use flashvm_core::chameleon::record::{Recording, RecordingHost, Step};
+use flashvm_core::chameleon::{
+    Action, Config, Engine, Event, FrameId, Outcome, Request, SECTOR_BYTES, Shape, Task,
+};
+use flashvm_core::record::RecordingClusters;
+use memory::{Memory, checksum, pages_of};
+use program::Thread;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+/// Events without any request coming to its end before the run counts as stuck.
+const STEPS_MAX: u32 = 100_000;
+/// What [`Action::Pause`] takes.
+const PAUSE: u64 = 1_000_000;
+
+/// Faults to be injected, each as a chance in a million.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Faults {
+    /// A read of a page or a block that fails.
+    pub reads: u32,
+    /// One that returns other data than was written.
+    pub flips: u32,
+    /// A write that fails, and leaves anything behind.
+    pub writes: u32,
+    /// A call that maps, or splits a mapping, and is refused.
+    pub mappings: u32,
+}
+
+/// A bug put in, to see that it is found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sabotage {
+    /// A round is broken: a write is reported as done that was not carried out.
+    LoseWrite,
+    /// Pages stay mapped while their ranges are given to others.
+    StayMapped,
+    /// A page is mapped once more.
+    MapTwice,
+    /// A child is made while a round is under way.
+    ForkInRound,
+    /// Who waits is not told of a change.
+    LoseWakeUp,
+}
+
+/// What a run is made from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Setup {
+    /// The engine.
+    pub config: Config,
+    /// Threads of the program.
+    pub threads: u32,
+    /// What each thread does before it ends.
+    pub operations: u32,
+    /// Most pages that are handed out at once.
+    pub pages_most: u32,
+    /// Mappings that the kernel allows.
+    pub mappings_most: u32,
+    /// Fewest frames that the heap may have; the page pager's need comes and goes.
+    pub frames_fewest: u32,
+    /// Faults to be injected.
+    pub faults: Faults,
+    /// A bug put in.
+    pub sabotage: Option<Sabotage>,
+}
+
+/// A request under way.
+#[derive(Clone)]
+struct Flight {
+    id: u64,
+    request: Request,
+    task: Task,
+    /// It waits for an announcement.
+    waits: bool,
+    /// What it is reading or writing.
+    io: Option<Io>,
+    /// Reads of its page, and those that were made to fail.
+    reads: u32,
+    failed_reads: u32,
+}
+
+#[derive(Clone)]
+enum Io {
+    Page {
+        sector: u64,
+        frame: FrameId,
+        shape: Shape,
+        /// What a device sees that looks at once.
+        seen: Option<Vec<u64>>,
+    },
+    Block(u32),
+    Write {
+        sector: u64,
+        from: u32,
+        count: u32,
+        buffer: Buffer,
+    },
+}
+
+/// What happens next to a thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Due {
+    /// It does the next thing that the program has it do.
+    Operation,
+    /// Its request goes on.
+    Go,
+    /// Its read has not ended.
+    Meanwhile,
+    /// Its read or write has ended.
+    IoEnd,
+}
+
+/// The engine of a process with all that surrounds it.
+pub struct Simulator {
+    setup: Setup,
+    engine: Engine<RecordingClusters<StoreClusters>>,
+    memory: Memory,
+    flash: Flash,
+    store: Store,
+    process: u32,
+    rng: Rng,
+    now: Nanos,
+    /// What is due, earliest first; of what is due at once the first to have come.
+    due: BinaryHeap<Reverse<(Nanos, u64, usize, Due)>>,
+    dues: u64,
+    /// The program's threads, and as the last one the writer.
+    threads: Vec<Thread>,
+    requests: u64,
+    steps_idle: u32,
+    versions: u64,
+    forks: u32,
+    recorded: Option<Vec<Step>>,
+    children: Vec<Simulator>,
+}
+
+impl Simulator {
+    /// A process with an empty heap, with everything that is left to chance taken from `seed`.
+    #[must_use]
+    pub fn new(setup: Setup, seed: u64) -> Self {
+        let blocks = setup.config.blocks;
+        let store = Store::new(blocks);
+        let process = store.process(None);
+        let mut rng = Rng::new(seed);
+        let clusters = RecordingClusters::new(StoreClusters::new(store.clone(), process));
+        let frames = setup.config.frames_most;
+        let mut memory = Memory::new(rng.next_u64(), store.clone(), blocks, frames);
+        memory.faults = setup.faults;
+        memory.sabotage = setup.sabotage;
+        memory.mappings_most = setup.mappings_most;
+        // A fiftieth of a store is no room, as it is live.
+        memory.commit_most = pages_of(blocks) - pages_of(blocks) / 50;
+        let mut simulator = Self {
+            engine: Engine::new(setup.config, clusters),
+            memory,
+            flash: Flash::default(),
+            store,
+            process,
+            rng,
+            now: Nanos(0),
+            due: BinaryHeap::new(),
+            dues: 0,
+            threads: Vec::new(),
+            requests: 0,
+            steps_idle: 0,
+            versions: 0,
+            forks: 0,
+            recorded: None,
+            children: Vec::new(),
+            setup,
+        };
+        simulator.start_threads(setup.threads);
+        simulator
+    }
+
+    /// Records every step.
+    #[must_use]
+    pub fn recorded(mut self) -> Self {
+        self.recorded = Some(Vec::new());
+        self
+    }
+
+    /// What was recorded.
+    #[must_use]
+    pub fn into_recording(self) -> Option<Recording> {
+        Some(Recording {
+            config: self.setup.config,
+            steps: self.recorded?,
+        })
+    }
+
+    /// The engine.
+    #[must_use]
+    pub fn engine(&self) -> &Engine<RecordingClusters<StoreClusters>> {
+        &self.engine
+    }
+
+    /// Processes that were forked off since this was last asked.
+    pub fn take_children(&mut self) -> Vec<Self> {
+        std::mem::take(&mut self.children)
+    }
+
+    /// Runs until all threads have ended, then compares every page with the model.
+    ///
+    /// # Panics
+    /// If anything is wrong.
+    pub fn run(&mut self) {
+        while self.advance() {}
+        self.finish();
+    }
+
+    /// Goes to the next thing that happens. False: nothing will.
+    pub fn advance(&mut self) -> bool {
+        let Some(Reverse((at, _, thread, due))) = self.due.pop() else {
+            for (at, thread) in self.threads.iter().enumerate() {
+                if let Some(flight) = &thread.flight {
+                    panic!(
+                        "thread {at} waits in {:?}, and nothing will wake it",
+                        flight.request
+                    );
+                }
+            }
+            return false;
+        };
+        self.now = Nanos(self.now.0.max(at.0));
+        self.steps_idle += 1;
+        if self.steps_idle == STEPS_MAX {
+            let flights = self
+                .threads
+                .iter()
+                .filter_map(|thread| thread.flight.as_ref());
+            let requests: Vec<_> = flights
+                .map(|flight| (&flight.request, flight.waits))
+                .collect();
+            panic!(
+                "no request comes to its end: {requests:?} (whether they wait); {:?}",
+                self.engine.flash_counters()
+            );
+        }
+        match due {
+            Due::Operation => self.operate(thread),
+            Due::Go => self.tell(thread, Event::Go),
+            Due::Meanwhile => {
+                let reads = self.threads[thread].flight.as_ref();
+                if reads.is_some_and(|flight| matches!(flight.io, Some(Io::Page { .. }))) {
+                    self.tell(thread, Event::Meanwhile);
+                }
+            }
+            Due::IoEnd => self.end_io(thread),
+        }
+        if self.steps_idle < 100 && self.rng.one_in(200) {
+            self.engine.check();
+        }
+        if std::mem::take(&mut self.memory.writer_called) {
+            self.call_writer();
+        }
+        true
+    }
+
+    fn schedule(&mut self, thread: usize, delay: u64, due: Due) {
+        self.dues += 1;
+        let at = self.now.plus(Nanos(delay));
+        self.due.push(Reverse((at, self.dues, thread, due)));
+    }
+
+    /// A thread begins a request.
+    fn begin(&mut self, thread: usize, request: Request) {
+        let flight = Flight {
+            id: self.requests,
+            task: Task::new(&request),
+            request: request.clone(),
+            waits: false,
+            io: None,
+            reads: 0,
+            failed_reads: 0,
+        };
+        self.requests += 1;
+        let before = self.threads[thread].flight.replace(flight);
+        assert!(before.is_none(), "one request at a time");
+        self.tell_of(thread, Some(request), Event::Go);
+    }
+
+    fn tell(&mut self, thread: usize, event: Event) {
+        self.tell_of(thread, None, event);
+    }
+
+    /// Tells the engine what has happened to a thread's request, and has it do what the engine wants.
+    fn tell_of(&mut self, thread: usize, request: Option<Request>, event: Event) {
+        let flight = self.threads[thread].flight.as_mut();
+        let flight = flight.expect("a request is under way");
+        if event == Event::Go {
+            flight.waits = false;
+        }
+        let mut host = RecordingHost {
+            inner: &mut self.memory,
+            calls: Vec::new(),
+        };
+        let action = self.engine.handle(&mut host, &mut flight.task, event);
+        let (task, calls) = (flight.id, host.calls);
+        let clusters = self.engine.clusters_mut().take_log();
+        if let Some(steps) = &mut self.recorded {
+            steps.push(Step {
+                task,
+                request,
+                event,
+                calls,
+                clusters,
+                action,
+            });
+        }
+        if self.engine.take_announcement() {
+            self.wake_all();
+        }
+        self.carry_out(thread, action);
+    }
+
+    fn wake_all(&mut self) {
+        if self.setup.sabotage == Some(Sabotage::LoseWakeUp) && self.rng.one_in(20) {
+            return;
+        }
+        for thread in 0..self.threads.len() {
+            if let Some(flight) = &mut self.threads[thread].flight
+                && std::mem::take(&mut flight.waits)
+            {
+                let delay = self.rng.below(20_000);
+                self.schedule(thread, delay, Due::Go);
+            }
+        }
+    }
+
+    fn carry_out(&mut self, thread: usize, action: Action) {
+        let is_quick = self.rng.one_in(2);
+        let delay = 1_000 + self.rng.below(if is_quick { 10_000 } else { 300_000 });
+        let flash = &self.flash;
+        let flight = self.threads[thread].flight.as_mut();
+        let flight = flight.expect("a request is under way");
+        match action {
+            Action::Done(outcome) => {
+                self.steps_idle = 0;
+                let flight = self.threads[thread].flight.take().expect("seen above");
+                self.ended(thread, &flight, outcome);
+            }
+            Action::Await => {
+                flight.waits = true;
+                if self.setup.sabotage == Some(Sabotage::ForkInRound)
+                    && flight.request == Request::PrepareFork
+                    && self.engine.writes()
+                {
+                    self.fork_child();
+                }
+            }
+            Action::Pause => self.schedule(thread, PAUSE, Due::Go),
+            Action::Read { at, frame, shape } => {
+                let sector = at.offset() / SECTOR_BYTES as u64;
+                let seen = is_quick.then(|| flash.read(sector, shape.sectors()));
+                flight.io = Some(Io::Page {
+                    sector,
+                    frame,
+                    shape,
+                    seen,
+                });
+                let first = self.memory.reading.insert((frame, shape));
+                assert!(first, "two reads into {shape:?} of {frame:?}");
+                for _ in 0..self.rng.below(3) {
+                    let before = self.rng.below(delay);
+                    self.schedule(thread, before, Due::Meanwhile);
+                }
+                self.schedule(thread, delay, Due::IoEnd);
+            }
+            Action::ReadBlock(block) => {
+                flight.io = Some(Io::Block(block));
+                self.schedule(thread, delay, Due::IoEnd);
+            }
+            Action::Write { at, from, bytes } => {
+                let sector = at.offset() / SECTOR_BYTES as u64;
+                let count = bytes / SECTOR_BYTES as u32;
+                if self.setup.sabotage != Some(Sabotage::LoseWrite) {
+                    flash.tear(sector, count);
+                }
+                flight.io = Some(Io::Write {
+                    sector,
+                    from: from / SECTOR_BYTES as u32,
+                    count,
+                    buffer: self.memory.target.clone(),
+                });
+                self.schedule(thread, delay, Due::IoEnd);
+            }
+            Action::More(_) => {}
+        }
+    }
+
+    /// A read or write has ended.
+    fn end_io(&mut self, thread: usize) {
+        let flight = self.threads[thread].flight.as_mut();
+        let flight = flight.expect("a request is under way");
+        let Faults {
+            reads,
+            flips,
+            writes,
+            ..
+        } = self.setup.faults;
+        let event = match flight.io.take().expect("a read or write is under way") {
+            Io::Page {
+                sector,
+                frame,
+                shape,
+                seen,
+            } => {
+                let read = || self.flash.read(sector, shape.sectors());
+                let mut contents = seen.unwrap_or_else(read);
+                let (failed, flipped) = (self.rng.chance(reads), self.rng.chance(flips));
+                contents[0] ^= u64::from(flipped);
+                flight.reads += 1;
+                flight.failed_reads += u32::from(failed || flipped);
+                self.memory.reading.remove(&(frame, shape));
+                self.memory.fill(frame, shape, &contents);
+                Event::Read((!failed).then(|| checksum(&contents)))
+            }
+            Io::Block(block) => {
+                let mut buffer = self.flash.read_block(block);
+                if self.rng.chance(flips) {
+                    let at = self.rng.below(buffer.sectors.len() as u64) as usize;
+                    buffer.sectors[at] ^= 1;
+                }
+                self.memory.source = buffer;
+                Event::BlockRead(!self.rng.chance(reads))
+            }
+            Io::Write {
+                sector,
+                from,
+                count,
+                buffer,
+            } => {
+                let target = &self.memory.target;
+                assert_eq!(target.sectors, buffer.sectors, "a buffer amid its write");
+                let failed = self.rng.chance(writes);
+                let lost = self.setup.sabotage == Some(Sabotage::LoseWrite) && self.rng.one_in(4);
+                if !failed && !lost {
+                    let range = from as usize..(from + count) as usize;
+                    let pointers = buffer.pointers.as_ref();
+                    self.flash.write(sector, &buffer.sectors[range], pointers);
+                }
+                Event::Written(!failed)
+            }
+        };
+        self.tell(thread, event);
+    }
+
+    /// The child of a fork that happens now, as the kernel makes it.
+    fn fork_child(&mut self) {
+        let frames = self.engine.frames_in_use().map(|FrameId(frame)| frame);
+        let frames = frames.collect();
+        let process = self.store.process(Some(self.process));
+        let clusters = self.engine.clusters_mut().inner_mut().of_child(process);
+        let mut child = Self {
+            setup: self.setup,
+            engine: self.engine.clone(),
+            memory: self.memory.clone(),
+            flash: self.flash.clone(),
+            store: self.store.clone(),
+            process,
+            rng: Rng::new(self.rng.next_u64()),
+            now: self.now,
+            due: BinaryHeap::new(),
+            dues: 0,
+            threads: Vec::new(),
+            requests: 0,
+            steps_idle: 0,
+            versions: (u64::from(process) + 1) << 32,
+            // Children of children seldom fork.
+            forks: self.forks + 2,
+            recorded: None,
+            children: Vec::new(),
+        };
+        child.engine.become_child(RecordingClusters::new(clusters));
+        child.memory.forked(&frames, self.rng.next_u64());
+        child.start_threads(1);
+        self.children.push(child);
+    }
+
+    /// After the last thread has ended: every page is what the model says, and frames that the page pager
+    /// needs have been given back.
+    fn finish(&mut self) {
+        self.engine.check();
+        assert!(self.engine.is_idle(), "nothing is under way");
+        let (held, most) = (self.engine.frames_held(), self.memory.frames_most);
+        assert!(
+            held <= most,
+            "{held} frames of {most} are not given back, and nobody will"
+        );
+        for page in self.memory.pages() {
+            self.touch_finally(page);
+            while self.advance() {}
+        }
+        self.engine.check();
+    }
+
+    /// A process ends: its blocks are free.
+    pub fn exit(self) {
+        self.store.exit(self.process);
+    }
+}
+
+/// Whether an outcome is that of a fault which was resolved.
+fn is_resolved(outcome: Outcome) -> bool {
+    outcome == Outcome::Resolved
+}

@@ -1,0 +1,172 @@
+//! The engine's surroundings in a live process: the kernel's mappings, the pool of frames, the page pager.
+
+use super::Chameleon;
+use crate::flash::FlashStore;
+use crate::pager::Pager;
+use crate::sys::map;
+use flashvm_core::PAGE_SIZE;
+use flashvm_core::chameleon::block::{back_pointers, write_header};
+use flashvm_core::chameleon::{
+    BLOCK_BYTES, BackPointer, Failure, FrameId, Host, Refused, SECTOR_BYTES, Shape, Svmp,
+};
+use rustix::io::Errno;
+use std::sync::atomic::Ordering;
+
+/// The surroundings of one request. Its methods are called with the engine locked.
+pub(super) struct LiveHost<'a> {
+    pub(super) heap: &'a Chameleon,
+    pub(super) pager: &'a Pager,
+}
+
+impl Chameleon {
+    /// Where a range of a frame is in the pool.
+    pub(super) fn range(&self, frame: FrameId, shape: Shape) -> usize {
+        self.pool + frame.0 as usize * PAGE_SIZE + shape.offset()
+    }
+}
+
+impl LiveHost<'_> {
+    fn contents(&self, frame: FrameId, shape: Shape) -> &[u8] {
+        // SAFETY: the page is unmapped, so nobody stores to its range; the engine is locked.
+        unsafe { map::bytes(self.heap.range(frame, shape), shape.size()) }
+    }
+
+    /// The block that was read for cleaning.
+    fn block(&self) -> &[u8] {
+        // SAFETY: the round that is under way alone uses the buffers: that of this request.
+        unsafe { map::bytes(self.heap.buffers + BLOCK_BYTES, BLOCK_BYTES) }
+    }
+}
+
+impl Host for LiveHost<'_> {
+    fn map(&mut self, first: Svmp, count: u32, frame: FrameId) -> Result<(), Refused> {
+        let (at, len) = (self.heap.address(first), count as usize * PAGE_SIZE);
+        let offset = u64::from(frame.0) * PAGE_SIZE as u64;
+        match map::overlay(at, len, &self.heap.frames_file, offset) {
+            Ok(()) => Ok(()),
+            Err(Errno::NOMEM) => Err(Refused),
+            Err(Errno::EXIST) => self.pager.die(&format!(
+                "something else has been mapped at {at:#x}, in the heap of small pages"
+            )),
+            Err(error) => self
+                .pager
+                .die(&format!("a page cannot be mapped at {at:#x}: {error}")),
+        }
+    }
+
+    fn unmap(&mut self, first: Svmp, count: u32) -> Result<(), Refused> {
+        let at = self.heap.address(first);
+        match map::unmap(at, count as usize * PAGE_SIZE) {
+            Ok(()) => Ok(()),
+            Err(Errno::NOMEM) => Err(Refused),
+            Err(error) => self
+                .pager
+                .die(&format!("a page cannot be unmapped at {at:#x}: {error}")),
+        }
+    }
+
+    fn fill_zeros(&mut self, frame: FrameId, shape: Shape) {
+        // SAFETY: the range belongs to a page that is not mapped yet; the engine is locked.
+        unsafe { map::fill_zeros(self.heap.range(frame, shape), shape.size()) };
+    }
+
+    fn is_zero(&mut self, frame: FrameId, shape: Shape) -> bool {
+        crate::pager::is_zero(self.contents(frame, shape))
+    }
+
+    fn checksum(&mut self, frame: FrameId, shape: Shape) -> u64 {
+        FlashStore::checksum(self.contents(frame, shape))
+    }
+
+    fn drop_frame(&mut self, frame: FrameId) {
+        map::punch(&self.heap.frames_file, frame.0);
+    }
+
+    fn block_pointers(&mut self) -> Option<Vec<BackPointer>> {
+        back_pointers(self.block())
+    }
+
+    fn block_checksum(&mut self, page: &BackPointer) -> u64 {
+        FlashStore::checksum(&self.block()[page.range()])
+    }
+
+    fn keep(&mut self, page: &BackPointer, sector: u32) {
+        let range = page.range();
+        let (source, target) = (self.heap.buffers + BLOCK_BYTES, self.heap.buffers);
+        let to = target + sector as usize * SECTOR_BYTES;
+        // SAFETY: both lie in the buffers, which the round that is under way alone uses.
+        unsafe { map::copy(source + range.start, to, range.len()) };
+    }
+
+    fn gather(&mut self, frame: FrameId, shape: Shape, to: u32) -> u64 {
+        let (from, to) = (
+            self.heap.range(frame, shape),
+            self.heap.buffers + to as usize,
+        );
+        // SAFETY: the page is unmapped, and stays so as long as the engine is locked; the buffer is that of the
+        // round under way, and longer than what it takes.
+        let copied = unsafe {
+            map::copy(from, to, shape.size());
+            map::bytes(to, shape.size())
+        };
+        FlashStore::checksum(copied)
+    }
+
+    fn write_header(&mut self, pointers: &[BackPointer]) {
+        // SAFETY: the round that is under way alone uses the buffers.
+        write_header(
+            unsafe { map::bytes_mut(self.heap.buffers, BLOCK_BYTES) },
+            pointers,
+        );
+    }
+
+    fn frames_target(&mut self) -> u32 {
+        self.heap.target.load(Ordering::Relaxed)
+    }
+
+    fn borrow_frames(&mut self, more: u32) -> u32 {
+        self.pager.lend_frames(more)
+    }
+
+    fn return_frames(&mut self, frames: u32) {
+        self.pager.take_back_frames(frames);
+    }
+
+    fn commit(&mut self, pages: u64) -> bool {
+        self.pager.commit_pages(pages)
+    }
+
+    fn uncommit(&mut self, pages: u64) {
+        self.pager.uncommit_pages(pages);
+    }
+
+    fn store_blocks(&mut self) -> (u32, u32) {
+        self.pager.store_clusters()
+    }
+
+    fn call_writer(&mut self) {
+        self.heap.call_writer();
+    }
+
+    fn tell_lost(&mut self, page: Svmp, shape: Shape) {
+        let lost = &self.pager.stats().pages_lost;
+        lost.fetch_add(1, Ordering::Relaxed);
+        crate::sys::message::eprint_line(&format!(
+            "flashvm: process {}: {} bytes at {:#x} are lost: flash returned other data \
+             than was written, or none",
+            std::process::id(),
+            shape.size(),
+            self.heap.address(page) + shape.offset()
+        ));
+    }
+
+    fn fail(&self, why: Failure) -> ! {
+        match why {
+            Failure::GivenTwice(page) => self.pager.die(&format!(
+                "free(): the page at {:#x} was given back twice",
+                self.heap.address(page)
+            )),
+            why => self.pager.die(&why.to_string()),
+        }
+    }
+}
