@@ -131,8 +131,7 @@ impl Pager {
     /// this thread will store to before the fork is over, while its faults cannot be resolved.
     pub fn prepare_fork(&self, touched: &[usize]) {
         let uninterrupted = Uninterrupted::begin();
-        self.await_room_for_fork();
-        let mut core = self.quiesce(touched);
+        let mut core = self.quiet_with_room(|| self.quiesce(touched));
         let (parent_end, child_end) = socketpair(
             AddressFamily::UNIX,
             SocketType::SEQPACKET,
@@ -553,7 +552,6 @@ impl Pager {
     /// Nothing of the program's runs in the child before its pager is there, so nobody has to
     /// resolve faults for it.
     pub(crate) fn fork_inline(&'static self, clone: impl FnOnce() -> isize) -> isize {
-        self.await_room_for_fork();
         // First: what runs there may need the engine.
         let frames = match &self.chameleon {
             Some(heap) => match heap.prepare_fork(self) {
@@ -562,7 +560,7 @@ impl Pager {
             },
             None => None,
         };
-        let mut core = self.become_quiet();
+        let mut core = self.quiet_with_room(|| self.become_quiet());
         let pinned = Self::pinned_pages(&core);
         let seat = self.process.fork().and_then(|seat| {
             let shared = self.share_frames(&mut core, Some(&seat), &[]);
@@ -606,7 +604,7 @@ impl Pager {
     }
 
     /// Lets everybody go on.
-    fn thaw(&self, mut core: MutexGuard<'_, Core>) {
+    pub(super) fn thaw(&self, mut core: MutexGuard<'_, Core>) {
         core.freeze = Freeze::No;
         self.hand_over(&mut core, false);
         drop(core);

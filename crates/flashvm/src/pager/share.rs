@@ -4,6 +4,7 @@
 use super::{Core, Delivery, Freeze, LiveEngine, Pager, SPAN_PAGES};
 use crate::control::{LIMIT_FRAMES_MIN, Process, SharedFrame};
 use flashvm_core::{Event, PAGE_SIZE, PageId, TRANSIT_PAGES_MAX};
+use rustix_futex_sync::MutexGuard;
 use std::time::Duration;
 
 /// Pages of which one look asks whether the others have let go.
@@ -87,25 +88,34 @@ impl Pager {
         LIMIT_FRAMES_MIN + TRANSIT_PAGES_MAX + buffers + core.lent
     }
 
-    /// Before a fork: waits until this process holds enough free frames for the child and for what the parent
-    /// stores to next, so that the budget holds. Gives up after a while: then the overrun is counted.
-    pub(super) fn await_room_for_fork(&self) {
+    /// Before a fork: lets everything in flight end while this process holds enough free frames for the child
+    /// and for what the parent stores to next, so that the budget holds. After a while it does without: then
+    /// the overrun is counted. `quiet` says how to get there.
+    pub(super) fn quiet_with_room<'a>(
+        &'a self,
+        quiet: impl Fn() -> MutexGuard<'a, Core>,
+    ) -> MutexGuard<'a, Core> {
         for _ in 0..ROOM_TRIES {
             let mut core = self.lock();
-            // Another thread's fork has its own.
-            if core.freeze == Freeze::No {
-                core.fork_room = self.frames_for_child(&core) + self.frames_for_stores(&core);
-                self.hand_over(&mut core, false);
-                if self.is_alone() {
-                    core = self.work(core);
-                }
-                if self.frames_in_use(&core) <= self.process.granted() {
-                    return;
-                }
+            core.fork_room = self.frames_for_child(&core) + self.frames_for_stores(&core);
+            self.hand_over(&mut core, false);
+            if self.is_alone() {
+                core = self.work(core);
             }
+            let has_room = self.frames_in_use(&core) <= self.process.granted();
             drop(core);
-            crate::sys::sleep(ROOM_WAIT);
+            if !has_room {
+                crate::sys::sleep(ROOM_WAIT);
+                continue;
+            }
+            let core = quiet();
+            // Another thread may have forked meanwhile, with the room of this one.
+            if core.fork_room > 0 && self.frames_in_use(&core) <= self.process.granted() {
+                return core;
+            }
+            self.thaw(core);
         }
+        quiet()
     }
 
     /// Right before a fork, with the engine frozen: every resident page shares its frame from now on, and stores
@@ -119,7 +129,9 @@ impl Pager {
         child: Option<&Process>,
         stored_to: &[PageId],
     ) -> Result<(), crate::control::Error> {
-        let for_child = self.frames_for_child(core);
+        let free = self.process.granted() + core.fork_room;
+        let free = free.saturating_sub(self.frames_in_use(core));
+        let for_child = self.frames_for_child(core).min(core.fork_room).min(free);
         let Core {
             engine,
             shares,
