@@ -61,11 +61,10 @@ impl Pager {
     /// Frames for pages that are stored to during a fork, unnoticed or before there is room: those of calls in
     /// flight, and with a handler whatever threads store to until the child is on its own.
     fn frames_for_stores(&self, core: &Core) -> u32 {
-        let stores = match self.delivery {
+        match self.delivery {
             Delivery::Inline => core.placement.pins.pages(),
             Delivery::Handler => STORES_IN_FORK.min(self.process.granted() / STORES_SHARE),
-        };
-        LIMIT_FRAMES_MIN + stores
+        }
     }
 
     /// Pages that may share frames with this grant: all, unless others want frames and this process accounts
@@ -85,25 +84,36 @@ impl Pager {
     /// Frames with which a forked child begins.
     fn frames_for_child(&self, core: &Core) -> u32 {
         let buffers = self.buffer_words() * crate::flash::ReadBuffers::RUN;
-        LIMIT_FRAMES_MIN + TRANSIT_PAGES_MAX + buffers + core.lent
+        let stores = match self.delivery {
+            Delivery::Inline => 0,
+            // It is charged for the same pages.
+            Delivery::Handler => self.frames_for_stores(core),
+        };
+        LIMIT_FRAMES_MIN + TRANSIT_PAGES_MAX + buffers + core.lent + stores
     }
 
     /// Before a fork: lets everything in flight end while this process holds enough free frames for the child
-    /// and for what the parent stores to next, so that the budget holds. After a while it does without: then
-    /// the overrun is counted. `quiet` says how to get there.
+    /// and for what the parent stores to next, so that the budget holds. After a while, or with too small a
+    /// share, it does without: then the overrun is counted. `quiet` says how to get there.
     pub(super) fn quiet_with_room<'a>(
         &'a self,
         quiet: impl Fn() -> MutexGuard<'a, Core>,
     ) -> MutexGuard<'a, Core> {
         for _ in 0..ROOM_TRIES {
             let mut core = self.lock();
-            core.fork_room = self.frames_for_child(&core) + self.frames_for_stores(&core);
+            let for_parent = LIMIT_FRAMES_MIN + self.frames_for_stores(&core);
+            core.fork_room = for_parent + self.frames_for_child(&core);
             self.hand_over(&mut core, false);
             if self.is_alone() {
                 core = self.work(core);
             }
             let has_room = self.frames_in_use(&core) <= self.process.granted();
+            // Its share of the budget never has that room.
+            let hopeless = self.process.limit() < core.fork_room + LIMIT_FRAMES_MIN;
             drop(core);
+            if !has_room && hopeless {
+                break;
+            }
             if !has_room {
                 crate::sys::sleep(ROOM_WAIT);
                 continue;
