@@ -353,6 +353,13 @@ impl Model {
         }
     }
 
+    /// Blocks that the program has.
+    #[allow(clippy::len_without_is_empty, reason = "a model, no collection")]
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.blocks.len()
+    }
+
     /// Gives all blocks back, with room for pages again.
     ///
     /// # Panics
