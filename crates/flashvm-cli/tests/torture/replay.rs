@@ -6,7 +6,6 @@ use flashvm_core::record::{Recording, Step, replay};
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::time::Duration;
 
 fn load(path: &Path) -> Recording {
     let file = File::open(path).expect("a recording");
@@ -46,13 +45,8 @@ fn live_runs_replay() {
         let budget = ["--ram", "8M", "--flash-size", "256M", "--record", &record];
         let options = [&budget, mode].concat();
         let script = "seq 1 250000 | sort --reverse --buffer-size=64M --parallel=1 | cksum";
-        let outcome = flashvm_run(
-            TEST,
-            &options,
-            &["sh", "-c", script],
-            Duration::from_secs(180),
-        )
-        .expect_success(TEST);
+        let outcome =
+            flashvm_run(TEST, &options, &["sh", "-c", script], super::LIMIT).expect_success(TEST);
         for entry in fs::read_dir(folder.path()).expect("the folder") {
             let recording = load(&entry.expect("an entry").path());
             replay(&recording)
