@@ -10,7 +10,7 @@ use std::time::Duration;
 use support::children::Bounded as _;
 use support::{Folder, can_page, flashvm_run, has_program, run_bounded};
 
-const LIMIT: Duration = Duration::from_secs(120);
+const LIMIT: Duration = Duration::from_secs(300);
 
 fn example(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))

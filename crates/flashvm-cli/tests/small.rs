@@ -14,7 +14,7 @@ use std::time::Duration;
 use support::children::Bounded as _;
 use support::{Folder, Outcome, can_page, flashvm_run, has_program, recording};
 
-const LIMIT: Duration = Duration::from_secs(180);
+const LIMIT: Duration = Duration::from_secs(600);
 const BUDGET: [&str; 6] = ["--ram", "16M", "--flash-size", "1G", "--granularity", "512"];
 const IN_PLACE: [&str; 2] = ["--log-structuring", "off"];
 

@@ -23,7 +23,7 @@ use std::time::Duration;
 
 const FLASHVM: &str = env!("CARGO_BIN_EXE_flashvm");
 /// Longest that any of these programs may take.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(300);
 
 /// The fault mode of all runs: `FLASHVM_TEST_FAULT=handler` runs the suite in handler mode.
 fn fault_mode() -> String {

@@ -9,7 +9,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 /// Longest that a child may take of which nothing else is known: many times what it needs.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(300);
 /// Between two looks at something that is waited for.
 const STEP: Duration = Duration::from_millis(5);
 /// How long to wait for the end of what a child has printed once it has ended.

@@ -14,6 +14,8 @@ use std::time::Duration;
 use support::children::Bounded as _;
 use support::{can_page, flashvm_run, has_program};
 
+/// Tells a hang from a machine that has other work: a run of small pages waits for the CPU at each read.
+const LIMIT: Duration = Duration::from_secs(600);
 /// Families of processes commit what each of them may store to.
 const BUDGET: [&str; 4] = ["--ram", "16M", "--flash-size", "1G"];
 
@@ -108,7 +110,7 @@ fn torture(test: &str, parts: &str, options: &[&str]) {
     ];
     let options = [&["--ram", &ram, "--flash-size", "1G"], options].concat();
     // A part ends its round after its time; what a round takes depends on the disk.
-    let limit = Duration::from_secs(part_count * (seconds() * 3 + 90));
+    let limit = Duration::from_secs(part_count * (seconds() * 3 + 300));
     let outcome = flashvm_run(test, &options, &program, limit).expect_success(test);
     assert!(
         outcome.stdout.contains("all checks held"),
@@ -177,7 +179,7 @@ fn checked() {
                 "1",
             ];
             let options = [&["--ram", "4M", "--flash-size", "64M", "--check"], options].concat();
-            flashvm_run(&test, &options, &program, Duration::from_secs(240)).expect_success(&test);
+            flashvm_run(&test, &options, &program, LIMIT).expect_success(&test);
         }
     }
 }
@@ -271,8 +273,7 @@ fn a_device_model_takes_its_time() {
     let program = [&compiled("sigbus").display().to_string(), "24", "1"];
     let options = ["--device-model", "seagate-7200", "--readahead", "1"];
     let options: Vec<&str> = BUDGET.iter().chain(&options).copied().collect();
-    let outcome =
-        flashvm_run(TEST, &options, &program, Duration::from_secs(180)).expect_success(TEST);
+    let outcome = flashvm_run(TEST, &options, &program, LIMIT).expect_success(TEST);
     let stats: serde_json::Value = serde_json::from_str(&outcome.stats).expect("JSON");
     let totals = &stats["totals"];
     assert_eq!(totals["device_model"]["model"], "seagate-7200");
@@ -298,7 +299,7 @@ fn a_write_limit_holds() {
     let options: Vec<&str> = BUDGET.iter().chain(&options).copied().collect();
     let sigbus = compiled("sigbus").display().to_string();
     let program = ["timeout", "-s", "KILL", "6", &sigbus, "96", "1000"];
-    let outcome = flashvm_run(TEST, &options, &program, Duration::from_secs(60));
+    let outcome = flashvm_run(TEST, &options, &program, LIMIT);
     if std::env::var("FLASHVM_TEST_GRANULARITY").as_deref() == Ok("512") {
         assert_eq!(outcome.shell_code(), 2, "small pages know no limit");
         return;
@@ -344,7 +345,7 @@ fn cxx() {
         seed(),
     ];
     let options = ["--ram", "8M", "--flash-size", "1G"];
-    flashvm_run("cxx", &options, &program, Duration::from_secs(180)).expect_success("cxx");
+    flashvm_run("cxx", &options, &program, LIMIT).expect_success("cxx");
 }
 
 /// A full store is told by ENOMEM, early enough that nothing is lost.
@@ -357,7 +358,7 @@ fn a_full_store_loses_nothing() {
         let test = format!("a_full_store_loses_nothing, {way}");
         let program = [&compiled("enomem").display().to_string(), way, "1024"];
         let options = ["--ram", "16M", "--flash-size", "48M"];
-        flashvm_run(&test, &options, &program, Duration::from_secs(180)).expect_success(&test);
+        flashvm_run(&test, &options, &program, LIMIT).expect_success(&test);
     }
 }
 
@@ -376,7 +377,7 @@ fn lost_pages_give_sigbus() {
         let inject = format!("{inject},seed={}", seed());
         let options = ["--ram", "16M", "--inject", &inject];
         let program = [&compiled("sigbus").display().to_string(), "64", "2"];
-        let outcome = flashvm_run(&test, &options, &program, Duration::from_secs(180));
+        let outcome = flashvm_run(&test, &options, &program, LIMIT);
         let (code, out) = (outcome.shell_code(), &outcome.stdout);
         assert!(
             matches!(code, 0 | 3),
@@ -400,7 +401,7 @@ fn a_lost_page_ends_the_program() {
     }
     let program = [&compiled("sigbus").display().to_string(), "64", "4", "die"];
     let options = ["--ram", "16M", "--inject", "flip=600000,seed=3"];
-    let outcome = flashvm_run(TEST, &options, &program, Duration::from_secs(180));
+    let outcome = flashvm_run(TEST, &options, &program, LIMIT);
     assert_eq!(outcome.shell_code(), 128 + 7, "{TEST}: {}", outcome.stderr);
     let said = |line: &str| line.starts_with("  lost") && line.contains("SIGBUS");
     assert!(
@@ -419,8 +420,7 @@ fn idle_uses_no_cpu() {
         return;
     }
     let program = [&compiled("idle").display().to_string(), "64", "2"];
-    let outcome =
-        flashvm_run(TEST, &BUDGET, &program, Duration::from_secs(60)).expect_success(TEST);
+    let outcome = flashvm_run(TEST, &BUDGET, &program, LIMIT).expect_success(TEST);
     let used: Vec<f64> = outcome
         .stdout
         .split([' ', ','])

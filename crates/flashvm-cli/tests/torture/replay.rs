@@ -4,7 +4,6 @@
 use crate::support::{Folder, can_page, flashvm_run, has_program, recording};
 use flashvm_core::Action;
 use flashvm_core::record::{Recording, replay};
-use std::time::Duration;
 
 /// Sorts in several times the budget, for each preset and without `UFFDIO_MOVE`.
 #[test]
@@ -26,13 +25,8 @@ fn live_runs_replay() {
         let budget = ["--ram", "8M", "--flash-size", "256M", "--record", &record];
         let options = [&budget, mode].concat();
         let script = "seq 1 250000 | sort --reverse --buffer-size=64M --parallel=1 | cksum";
-        let outcome = flashvm_run(
-            TEST,
-            &options,
-            &["sh", "-c", script],
-            Duration::from_secs(180),
-        )
-        .expect_success(TEST);
+        let outcome =
+            flashvm_run(TEST, &options, &["sh", "-c", script], super::LIMIT).expect_success(TEST);
         let mut writes = 0;
         for path in recording::find(folder.path()).0 {
             let (config, steps) = recording::load(&path);
