@@ -1,15 +1,12 @@
 //! Which process of the run holds which clusters of the store.
 //!
-//! A cluster has a count of holders, and every seat a bitmap of what it holds. A free cluster
-//! (count 0) is taken by one compare-and-swap; a fork adds the child to all clusters of its
-//! parent. The count is raised before the bit is set and the bit cleared before the count is
-//! lowered: a kill in between leaks the cluster until the run ends, but can never let two
-//! processes write into it. Free clusters are taken from the start of the store, so that a
-//! store file is no longer than it must be.
+//! A free cluster is taken by one compare-and-swap of its count of holders ([`super::holders`]); a fork adds
+//! the child to all clusters of its parent. Two processes never write into one cluster. Free clusters are taken
+//! from the start of the store, so that a store file is no longer than it must be.
 
 use super::process::Process;
 use flashvm_core::{ClusterId, ClusterSource};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::Ordering;
 
 /// The clusters of the run's store, as one process sees them.
 #[derive(Clone, Copy, Debug)]
@@ -23,17 +20,6 @@ impl SharedClusters {
     }
 }
 
-/// Makes this process the holder of the first of these clusters that nobody holds.
-fn claim(holders: &[AtomicU32], mut clusters: impl Iterator<Item = u32>) -> Option<u32> {
-    clusters.find(|&index| {
-        let count = &holders[index as usize];
-        count.load(Ordering::Relaxed) == 0
-            && count
-                .compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed)
-                .is_ok()
-    })
-}
-
 impl ClusterSource for SharedClusters {
     fn lease(&mut self) -> Option<ClusterId> {
         let region = self.process.region();
@@ -43,29 +29,26 @@ impl ClusterSource for SharedClusters {
             .clusters_free
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, less_one)
             .ok()?;
-        let holders = region.holders();
-        let start = header
-            .cluster_hint
-            .load(Ordering::Relaxed)
-            .min(holders.len() as u32);
-        let all = holders.len() as u32;
+        let leases = self.process.leases();
+        let all = leases.holders.len() as u32;
+        let start = header.cluster_hint.load(Ordering::Relaxed).min(all);
         // The hint is only a guess, hence the second leg from the start of the store.
-        let mut claimed = claim(holders, (start..all).chain(0..all));
+        let mut claimed = leases.claim((start..all).chain(0..all));
         let pages = region.geometry().cluster_pages;
         if let Some(index) = claimed
             && !self.process.back((index + 1) * pages)
         {
             // The disk is full: only what has space there is of use.
-            holders[index as usize].store(0, Ordering::Release);
+            leases.put_back(index);
             let backed = header.backed.load(Ordering::Acquire) / pages;
-            claimed = claim(holders, 0..backed);
+            claimed = leases.claim(0..backed);
         }
         let Some(index) = claimed else {
             header.clusters_free.fetch_add(1, Ordering::Relaxed);
             return None;
         };
         self.process.seat().wrote.store(1, Ordering::Relaxed);
-        self.process.mark(index);
+        leases.mark(index);
         let _ = header.cluster_hint.compare_exchange(
             start,
             index + 1,
@@ -83,6 +66,6 @@ impl ClusterSource for SharedClusters {
     }
 
     fn shared(&self, cluster: ClusterId) -> bool {
-        self.process.region().holders()[cluster.0 as usize].load(Ordering::Acquire) > 1
+        self.process.leases().holders[cluster.0 as usize].load(Ordering::Acquire) > 1
     }
 }

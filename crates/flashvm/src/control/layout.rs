@@ -67,7 +67,7 @@ pub(super) struct Header {
     pub(super) clusters_free: AtomicU32,
     /// Most frames seen in use at one time.
     pub(super) used_max: AtomicU32,
-    /// Frames of the budget that seats hold, used or not.
+    /// Frames of the budget that seats hold, used or not, and shared frames.
     pub(super) granted: AtomicU32,
     /// Shared frames, each counted once. They are part of `granted`.
     pub(super) shared: AtomicU32,
@@ -91,7 +91,7 @@ pub(super) struct Seat {
     pub(super) pid: AtomicU32,
     /// Who prepares this seat: the process itself or, before a fork, its parent.
     pub(super) preparer: AtomicU32,
-    /// Frames in use.
+    /// Frames of its own in use.
     pub(super) used: AtomicU32,
     /// Frames of the budget that this seat holds, used or not.
     pub(super) granted: AtomicU32,
@@ -241,11 +241,11 @@ impl Geometry {
             clusters,
             size: 0,
         };
+        // With room for `shared_frames`.
         budget_frames.checked_mul(2)?.checked_add(FRAMES_EXTRA)?;
-        let seats = SEATS as usize * 8;
-        let frames = seats.checked_mul(geometry.frame_bitmap_words())?;
-        let leases = seats.checked_mul(geometry.bitmap_words())?;
-        geometry.bitmaps_at().checked_add(leases)?;
+        let bitmaps = |words: usize| words.checked_mul(SEATS as usize * 8);
+        bitmaps(geometry.bitmap_words())?.checked_add(geometry.bitmaps_at())?;
+        let frames = bitmaps(geometry.frame_bitmap_words())?;
         geometry.size = page_up(geometry.frame_bitmaps_at().checked_add(frames)?);
         Some(geometry)
     }
@@ -291,12 +291,12 @@ impl Geometry {
         page_up(HOLDERS_AT + self.clusters as usize * 4)
     }
 
-    fn frame_bitmaps_at(&self) -> usize {
-        page_up(self.bitmaps_at() + SEATS as usize * self.bitmap_words() * 8)
-    }
-
     fn bitmaps_at(&self) -> usize {
         page_up(self.frame_holders_at() + self.shared_frames() as usize * 4)
+    }
+
+    fn frame_bitmaps_at(&self) -> usize {
+        page_up(self.bitmaps_at() + SEATS as usize * self.bitmap_words() * 8)
     }
 }
 
@@ -432,11 +432,10 @@ impl Region {
 
     /// The clusters that one seat holds, a bit each.
     pub(super) fn leases(&self, seat: u32) -> &'static [AtomicU64] {
-        assert!(seat < SEATS, "seat {seat}");
-        let words = self.geometry.bitmap_words();
-        self.slice(
-            self.geometry.bitmaps_at() + seat as usize * words * 8,
-            words,
+        self.bitmap(
+            self.geometry.bitmaps_at(),
+            self.geometry.bitmap_words(),
+            seat,
         )
     }
 
@@ -450,12 +449,18 @@ impl Region {
 
     /// The shared frames that one seat holds, a bit each.
     pub(super) fn frames_held(&self, seat: u32) -> &'static [AtomicU64] {
-        assert!(seat < SEATS, "seat {seat}");
-        let words = self.geometry.frame_bitmap_words();
-        self.slice(
-            self.geometry.frame_bitmaps_at() + seat as usize * words * 8,
-            words,
+        let geometry = &self.geometry;
+        self.bitmap(
+            geometry.frame_bitmaps_at(),
+            geometry.frame_bitmap_words(),
+            seat,
         )
+    }
+
+    /// One seat's bitmap of those that begin at `at`, of so many words each.
+    fn bitmap(&self, at: usize, words: usize, seat: u32) -> &'static [AtomicU64] {
+        assert!(seat < SEATS, "seat {seat}");
+        self.slice(at + seat as usize * words * 8, words)
     }
 
     fn settings_area(&self) -> &'static [AtomicU8] {

@@ -14,13 +14,16 @@
 //! - `layout`: what lies where in the region;
 //! - `settings`: what was asked for on the command line;
 //! - `process`: a process's seat: limit, commit, fork, retirement;
-//! - `clusters`: which process holds which clusters of the store;
+//! - `clusters`: which process holds which clusters of the store; `frames`: the frames shared since a fork;
+//!   `holders`: the counts and bitmaps of both;
+//! - `reference_trace`: the records of `--trace`;
 //! - `orders`: requests to a device model, which the supervisor has;
 //! - `stats`: counters and the latency histogram;
 //! - `warden`: the supervisor's look at the seats, which gives back what the dead held.
 
 mod clusters;
 mod frames;
+mod holders;
 mod layout;
 mod orders;
 mod process;

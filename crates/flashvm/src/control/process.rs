@@ -8,6 +8,7 @@
 //! a bit, so that a second attempt, after a first that was killed, gives back only the rest.
 
 use super::clusters::SharedClusters;
+use super::holders::Holdings;
 use super::layout::{Record, Region, Seat};
 use super::stats::ProcessStats;
 use super::{Control, Error, LIMIT_FRAMES_MIN, SEATS};
@@ -259,45 +260,45 @@ impl Process {
     /// Takes frames from the budget until this process holds `frames`, or none are left; always
     /// at least [`LIMIT_FRAMES_MIN`], so that every process can go on. What it holds then.
     pub fn grow(&self, frames: u32) -> u32 {
-        let held = self.granted();
-        let budget = self.control.budget_frames();
-        let mut taken = 0;
-        let take = |granted: u32| {
-            let free = budget
-                .saturating_sub(granted)
-                .max(LIMIT_FRAMES_MIN.saturating_sub(held));
-            taken = frames.saturating_sub(held).min(free);
-            (taken > 0).then(|| granted + taken)
-        };
-        let granted = &self.region().header().granted;
-        if granted
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, take)
-            .is_err()
-        {
-            return held;
-        }
-        if self.region().header().granted.load(Ordering::Relaxed) > budget {
+        let (held, budget) = (self.granted(), self.control.budget_frames());
+        let least = LIMIT_FRAMES_MIN.saturating_sub(held);
+        let taken = self.take(|granted| {
+            let free = budget.saturating_sub(granted).max(least);
+            frames.saturating_sub(held).min(free)
+        });
+        if taken > 0 && self.region().header().granted.load(Ordering::Relaxed) > budget {
             // The least that every process has.
             self.count_overrun();
         }
-        self.seat().granted.fetch_add(taken, Ordering::Relaxed) + taken
+        held + taken
     }
 
-    /// Waits until the budget has room for the least that every process has, and takes it. Gives up after half
-    /// a second: then [`Self::grow`] takes it all the same, and counts that.
+    /// Takes frames from the budget: how many, `wanted` says of those that are granted. Returns them.
+    fn take(&self, wanted: impl Fn(u32) -> u32) -> u32 {
+        let mut taken = 0;
+        let granted = self.region().header().granted.fetch_update(
+            Ordering::Relaxed,
+            Ordering::Relaxed,
+            |granted| {
+                taken = wanted(granted);
+                (taken > 0).then(|| granted + taken)
+            },
+        );
+        if granted.is_err() {
+            return 0;
+        }
+        self.seat().granted.fetch_add(taken, Ordering::Relaxed);
+        taken
+    }
+
+    /// Waits until the budget has room for the least that every process has, and takes it. Gives up after
+    /// `FRAMES_TRIES * FRAMES_WAIT`: then [`Self::grow`] takes it all the same, and counts that.
     pub(crate) fn await_first_frames(&self) {
+        let budget = self.control.budget_frames();
         self.set_wanting(true);
         for _ in 0..FRAMES_TRIES {
-            let budget = self.control.budget_frames();
-            let take = |all: u32| Some(all + LIMIT_FRAMES_MIN).filter(|&all| all <= budget);
-            let granted = &self.region().header().granted;
-            if granted
-                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, take)
-                .is_ok()
-            {
-                self.seat()
-                    .granted
-                    .fetch_add(LIMIT_FRAMES_MIN, Ordering::Relaxed);
+            let fits = |granted| granted + LIMIT_FRAMES_MIN <= budget;
+            if self.take(|granted| if fits(granted) { LIMIT_FRAMES_MIN } else { 0 }) > 0 {
                 return;
             }
             self.control.raise_pressure();
@@ -454,10 +455,8 @@ impl Process {
             .stats()
             .fault_mode
             .store(fault_mode, Ordering::Relaxed);
-        let holders = self.region().holders();
-        for cluster in self.held() {
-            holders[cluster as usize].fetch_add(1, Ordering::Relaxed);
-            child.mark(cluster);
+        for cluster in self.leases().held() {
+            child.leases().join(cluster);
         }
         Ok(child)
     }
@@ -512,7 +511,7 @@ impl Process {
 
     /// All clusters go back to the run.
     pub(super) fn give_back_leases(&self) {
-        for cluster in self.held() {
+        for cluster in self.leases().held() {
             self.give_back(cluster);
         }
         self.seat().leases_high.store(0, Ordering::Relaxed);
@@ -534,48 +533,24 @@ impl Process {
             .is_ok()
     }
 
-    /// Notes a cluster, whose count of holders includes this process already, as held.
-    pub(super) fn mark(&self, cluster: u32) {
-        self.seat()
-            .leases_high
-            .fetch_max(cluster + 1, Ordering::Relaxed);
-        let word = &self.region().leases(self.index)[cluster as usize / 64];
-        let before = word.fetch_or(1 << (cluster % 64), Ordering::Relaxed);
-        assert!(
-            before & (1 << (cluster % 64)) == 0,
-            "cluster {cluster} leased twice"
-        );
-    }
-
     /// Gives one cluster back; false if it was not held.
     pub(super) fn give_back(&self, cluster: u32) -> bool {
-        let word = &self.region().leases(self.index)[cluster as usize / 64];
-        let bit = 1 << (cluster % 64);
-        if word.fetch_and(!bit, Ordering::Relaxed) & bit == 0 {
-            return false;
-        }
-        let header = self.region().header();
-        if self.region().holders()[cluster as usize].fetch_sub(1, Ordering::Release) == 1 {
+        let last = self.leases().leave(cluster);
+        if last == Some(true) {
+            let header = self.region().header();
             header.clusters_free.fetch_add(1, Ordering::Relaxed);
             header.cluster_hint.fetch_min(cluster, Ordering::Relaxed);
         }
-        true
+        last.is_some()
     }
 
     /// The clusters that this seat holds.
-    fn held(&self) -> impl Iterator<Item = u32> {
-        let high = self.seat().leases_high.load(Ordering::Relaxed);
-        let words = &self.region().leases(self.index)[..high.div_ceil(64) as usize];
-        (0_u32..).zip(words).flat_map(|(at, word)| {
-            let mut word = word.load(Ordering::Relaxed);
-            std::iter::from_fn(move || {
-                let bit = word.trailing_zeros();
-                (bit < 64).then(|| {
-                    word &= word - 1;
-                    at * 64 + bit
-                })
-            })
-        })
+    pub(super) fn leases(&self) -> Holdings {
+        Holdings {
+            holders: self.region().holders(),
+            bits: self.region().leases(self.index),
+            high: &self.seat().leases_high,
+        }
     }
 
     /// Seat and generation, as far as 30 bits go: tells this process from those that had its seat

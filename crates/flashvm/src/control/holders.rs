@@ -1,0 +1,84 @@
+//! Who holds what several processes may hold: clusters of the store, frames shared since a fork.
+//!
+//! Each such thing has a number and a count of holders; each seat has a bitmap of what it holds. The count is
+//! raised before the bit is set, and the bit cleared before the count is lowered: a kill in between leaks the
+//! thing until the run ends, and never makes it free while somebody holds it.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// What one seat holds of one kind of thing.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Holdings {
+    /// By number: how many seats hold it.
+    pub(super) holders: &'static [AtomicU32],
+    /// By number, a bit each: this seat holds it.
+    pub(super) bits: &'static [AtomicU64],
+    /// This seat holds no number from here on.
+    pub(super) high: &'static AtomicU32,
+}
+
+impl Holdings {
+    /// Counts this seat as holder of the first of these numbers that nobody holds. To be marked next, or put
+    /// back.
+    pub(super) fn claim(&self, mut numbers: impl Iterator<Item = u32>) -> Option<u32> {
+        numbers.find(|&number| {
+            let count = &self.holders[number as usize];
+            count.load(Ordering::Relaxed) == 0
+                && count
+                    .compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed)
+                    .is_ok()
+        })
+    }
+
+    /// Takes back a claim that was not marked.
+    pub(super) fn put_back(&self, number: u32) {
+        self.holders[number as usize].store(0, Ordering::Release);
+    }
+
+    /// Notes a number, whose count includes this seat already, as held.
+    pub(super) fn mark(&self, number: u32) {
+        self.high.fetch_max(number + 1, Ordering::Relaxed);
+        let bit = 1 << (number % 64);
+        let before = self.bits[number as usize / 64].fetch_or(bit, Ordering::Relaxed);
+        assert!(before & bit == 0, "{number} is held twice");
+    }
+
+    /// Adds this seat to the holders of a number.
+    pub(super) fn join(&self, number: u32) {
+        self.holders[number as usize].fetch_add(1, Ordering::Relaxed);
+        self.mark(number);
+    }
+
+    /// Clears the bit of a number; false if it was not held. The count still includes this seat.
+    pub(super) fn unmark(&self, number: u32) -> bool {
+        let bit = 1 << (number % 64);
+        self.bits[number as usize / 64].fetch_and(!bit, Ordering::Relaxed) & bit != 0
+    }
+
+    /// Lets a number go. `None`: it was not held; otherwise whether this seat was its last holder.
+    pub(super) fn leave(&self, number: u32) -> Option<bool> {
+        self.unmark(number)
+            .then(|| self.holders[number as usize].fetch_sub(1, Ordering::Release) == 1)
+    }
+
+    /// Whether exactly one seat holds a number.
+    pub(super) fn is_sole(&self, number: u32) -> bool {
+        self.holders[number as usize].load(Ordering::Acquire) == 1
+    }
+
+    /// The numbers that this seat holds.
+    pub(super) fn held(&self) -> impl Iterator<Item = u32> {
+        let high = self.high.load(Ordering::Relaxed);
+        let words = &self.bits[..high.div_ceil(64) as usize];
+        (0_u32..).zip(words).flat_map(|(at, word)| {
+            let mut word = word.load(Ordering::Relaxed);
+            std::iter::from_fn(move || {
+                let bit = word.trailing_zeros();
+                (bit < 64).then(|| {
+                    word &= word - 1;
+                    at * 64 + bit
+                })
+            })
+        })
+    }
+}
