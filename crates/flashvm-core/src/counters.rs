@@ -71,9 +71,6 @@ pub struct Counters {
     pub refused: u64,
     /// Reference bits cleared: moves into the shadow that were not evictions.
     pub unreferenced: u64,
-    /// Pages that left a frame shared since a fork.
-    #[serde(default)]
-    pub pages_unshared: u64,
     /// Pages given up by the program.
     pub discarded: u64,
 }

@@ -212,9 +212,12 @@ impl<C: ClusterSource> Engine<C> {
             Event::Owned { first, count } => self.owned(first, count),
             Event::Tick => self.tick(actions),
         }
-        // A stopped store takes no frame, and stores to other pages may wait to be told: what is
-        // clean now may not be in a moment.
-        if !matches!(event, Event::WriteProtectFault { .. } | Event::Forked) {
+        // Stores during a fork are told one by one, after it: what is clean now may not be in a moment.
+        let after_fork = matches!(
+            event,
+            Event::WriteProtectFault { .. } | Event::Forked | Event::Owned { .. }
+        );
+        if !after_fork {
             self.keep_limit(actions);
         }
         self.emit_unshared(actions);
@@ -306,8 +309,12 @@ impl<C: ClusterSource> Engine<C> {
 
     /// The pages that are not absent, in order.
     pub fn present_pages(&self) -> impl Iterator<Item = PageId> {
+        self.present_pages_from(PageId(0))
+    }
+
+    fn present_pages_from(&self, first: PageId) -> impl Iterator<Item = PageId> {
         let next = |from| self.table.next_present(from, self.table.pages());
-        std::iter::successors(next(0), move |page| next(page.0 + 1))
+        std::iter::successors(next(first.0), move |page| next(page.0 + 1))
     }
 
     /// The slot that holds what a page holds, if there is one. A page in a write in flight has

@@ -2,6 +2,7 @@
 //! table; what was never touched is passed over by the block.
 
 use super::Engine;
+use super::reclaim::Condemned;
 use crate::clusters::ClusterSource;
 use crate::event::{Action, Advice, Place};
 use crate::ids::PageId;
@@ -175,7 +176,9 @@ impl<C: ClusterSource> Engine<C> {
                 self.flush = true;
                 self.for_ordered(first, end, |engine, page| {
                     engine.policy.removed(page);
-                    engine.condemn(page, actions);
+                    if let Condemned::NoFrame = engine.condemn(page, actions) {
+                        engine.policy.inserted(page, None);
+                    }
                 });
                 self.emit_moves(actions);
             }

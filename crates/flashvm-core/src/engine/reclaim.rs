@@ -29,14 +29,24 @@ const PREFETCH_KEEPS: u32 = 8;
 /// Most frames kept free or on standby ahead of need.
 const RESERVE_MAX: u32 = 8192;
 
+/// What became of a page that was to leave.
+pub(super) enum Condemned {
+    /// It is on its way.
+    Leaves,
+    /// It stays in the policy's order.
+    Stays,
+    /// It shares its frame, and there is no frame of its own to leave with. The caller puts it back into the
+    /// policy's order.
+    NoFrame,
+}
+
 impl<C: ClusterSource> Engine<C> {
     /// Accounts for one more frame, freeing some from standby if need be.
     pub(super) fn take_frame(&mut self, actions: &mut Vec<Action>) -> bool {
-        let limit = self.limit;
-        if self.charged() >= limit {
+        if self.charged() >= self.limit {
             let batch = (self.limit / DROP_SHARE).clamp(1, DROP_BATCH);
-            self.drop_standby(self.charged() + 1 - limit, batch, actions);
-            if self.charged() >= limit {
+            self.drop_standby(self.charged() + 1 - self.limit, batch, actions);
+            if self.charged() >= self.limit {
                 return false;
             }
         }
@@ -147,19 +157,18 @@ impl<C: ClusterSource> Engine<C> {
                         self.counters.unreferenced += 1;
                     }
                 }
-                Some(Proposal::Evict(page)) if !self.has_way_out(page, actions) => {
-                    self.shared_kept.push(page);
-                    tries += 1;
-                }
                 Some(Proposal::Evict(page)) if self.is_sampled(page) => {
                     self.counters.sampled += 1;
                     self.policy.inserted(page, None);
                 }
-                Some(Proposal::Evict(page)) => {
-                    let leaves = self.condemn(page, actions);
-                    evicted += u32::from(leaves);
-                    declined |= !leaves;
-                }
+                Some(Proposal::Evict(page)) => match self.condemn(page, actions) {
+                    Condemned::Leaves => evicted += 1,
+                    Condemned::Stays => declined = true,
+                    Condemned::NoFrame => {
+                        self.shared_kept.push(page);
+                        tries += 1;
+                    }
+                },
             }
         }
         self.round_searching = tries == 0 && evicted == 0 && !declined;
@@ -194,27 +203,22 @@ impl<C: ClusterSource> Engine<C> {
     }
 
     /// Sends a page on its way out, unless it has to stay. It must not be in the policy's order.
-    pub(super) fn condemn(&mut self, page: PageId, actions: &mut Vec<Action>) -> bool {
+    pub(super) fn condemn(&mut self, page: PageId, actions: &mut Vec<Action>) -> Condemned {
         let state = self.table.state(page);
         let homeless = self.table.has(page, Flag::Dirty) && self.swap.is_full();
         if state == PageState::Overtaken || homeless {
             self.policy.touched(page, Access::Read);
-            return false;
+            return Condemned::Stays;
         }
-        if !self.has_way_out(page, actions) {
-            self.policy.inserted(page, None);
-            return false;
-        }
-        if self.needs_way_out(page) {
-            self.frames += 1;
-            self.unshare(page);
+        if !self.own_to_leave(page, actions) {
+            return Condemned::NoFrame;
         }
         if state == PageState::Mapped {
             self.moves.push(page);
         }
         self.set_state(page, PageState::Leaving);
         self.fresh.push(page);
-        true
+        Condemned::Leaves
     }
 
     /// Moves the collected pages into the shadow, adjacent ones together.

@@ -27,8 +27,7 @@ impl<C: ClusterSource> Engine<C> {
 
     /// Those from a page on.
     pub fn resident_pages_from(&self, first: PageId) -> impl Iterator<Item = PageId> {
-        let next = |from| self.table.next_present(from, self.table.pages());
-        std::iter::successors(next(first.0), move |page| next(page.0 + 1))
+        self.present_pages_from(first)
             .filter(|&page| self.page_state(page).is_resident())
     }
 
@@ -79,29 +78,28 @@ impl<C: ClusterSource> Engine<C> {
         self.frames + self.shared.saturating_sub(self.shared_limit)
     }
 
-    /// Whether a page needs a frame of its own to leave the region.
-    pub(super) fn needs_way_out(&self, page: PageId) -> bool {
+    /// Gives a page that shares its frame one of its own to leave the region with, if it needs one. `false`: none
+    /// is left. Shared pages beyond their limit do not count here: it is they that have to leave.
+    pub(super) fn own_to_leave(&mut self, page: PageId, actions: &mut Vec<Action>) -> bool {
         let mapped = self.table.state(page) == PageState::Mapped;
-        self.shadow && mapped && self.table.has(page, Flag::Shared)
-    }
-
-    /// Whether a page can leave the region: there is a frame if it needs one. Shared pages beyond their limit
-    /// do not count here: it is they that have to leave.
-    pub(super) fn has_way_out(&mut self, page: PageId, actions: &mut Vec<Action>) -> bool {
-        if !self.needs_way_out(page) {
+        if !self.shadow || !mapped || !self.table.has(page, Flag::Shared) {
             return true;
         }
         if self.frames >= self.limit {
             self.drop_standby(1, 0, actions);
         }
         let transit = (self.limit / TRANSIT_SHARE).clamp(1, TRANSIT_PAGES_MAX);
-        self.frames < self.limit + transit
+        if self.frames >= self.limit + transit {
+            return false;
+        }
+        self.frames += 1;
+        self.unshare(page);
+        true
     }
 
     /// A page has left the frame that it shared.
     pub(super) fn unshare(&mut self, page: PageId) {
         self.clear_shared(page);
-        self.counters.pages_unshared += 1;
         self.unshared.push(page);
     }
 
