@@ -140,7 +140,8 @@ impl Pager {
         )
         .and_then(|(one, other)| Ok((descriptors::keep(one)?, descriptors::keep(other)?)))
         .unwrap_or_else(|e| self.die(&format!("fork: no sockets: {e}")));
-        let touched: Vec<PageId> = touched.iter().filter_map(|&at| self.page_at(at)).collect();
+        let mut touched: Vec<PageId> = touched.iter().filter_map(|&at| self.page_at(at)).collect();
+        touched.sort_unstable();
         let mut own = Vec::with_capacity(REPLY_MAX);
         own.extend(touched.iter().map(|&page| Resolved::new(page, true)));
         let seat = self.process.fork();
@@ -552,6 +553,10 @@ impl Pager {
     /// Nothing of the program's runs in the child before its pager is there, so nobody has to
     /// resolve faults for it.
     pub(crate) fn fork_inline(&'static self, clone: impl FnOnce() -> isize) -> isize {
+        if self.chameleon.is_some() {
+            // Its frames are copied, and it gives none up once it is frozen.
+            self.await_room_for_fork();
+        }
         // First: what runs there may need the engine.
         let frames = match &self.chameleon {
             Some(heap) => match heap.prepare_fork(self) {
@@ -563,7 +568,7 @@ impl Pager {
         let mut core = self.quiet_with_room(|| self.become_quiet());
         let pinned = Self::pinned_pages(&core);
         let seat = self.process.fork().and_then(|seat| {
-            let shared = self.share_frames(&mut core, Some(&seat), &[]);
+            let shared = self.share_frames(&mut core, Some(&seat), &pinned);
             shared.map(|()| seat).inspect_err(|_| seat.retire())
         });
         let seat = match seat {

@@ -82,7 +82,7 @@ impl Pager {
     pub(crate) fn lend_frames(&self, more: u32) -> u32 {
         let mut core = self.lock();
         let buffers = self.buffers_reserved(&core);
-        let in_use = core.engine.frames_in_use() + buffers + core.lent;
+        let in_use = self.frames_in_use(&core);
         let share = self.process.limit();
         let wanted = (in_use + more + SPARE).min(share);
         let granted = self.process.grow(wanted.max(self.process.granted()));

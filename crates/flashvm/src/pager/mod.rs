@@ -655,7 +655,7 @@ impl Pager {
     /// Frames for buffers, counted before there are any: a page is never refused for want of one. A
     /// small process with nothing on flash needs none: its share would belong to nobody.
     fn buffers_reserved(&self, core: &Core) -> u32 {
-        let pages = self.buffer_words() * ReadBuffers::RUN;
+        let pages = self.read_buffer_pages();
         let may_read = core.engine.slots_used() > 0
             || core.engine.frames_in_use() > pages * SMALL_PROCESS
             || core.lent > 0;
@@ -681,6 +681,11 @@ impl Pager {
     /// Words of read buffers that this process has once a page comes back from flash.
     fn buffer_words(&self) -> u32 {
         buffer_words_of(self.control.budget_frames())
+    }
+
+    /// Pages of those.
+    fn read_buffer_pages(&self) -> u32 {
+        self.buffer_words() * ReadBuffers::RUN
     }
 
     fn wake_handler(&self) {

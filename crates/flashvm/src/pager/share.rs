@@ -14,7 +14,7 @@ const UNNOTICED_PAGES: u32 = 32;
 /// Frames for what threads store to during a fork with a handler: `granted / STORES_SHARE`, at most so many.
 const STORES_IN_FORK: u32 = 512;
 const STORES_SHARE: u32 = 8;
-/// How often, and how long apart, a fork looks for frames for the child: half a second.
+/// How often, and how long apart, a fork looks for frames for the child.
 const ROOM_TRIES: u32 = 500;
 const ROOM_WAIT: Duration = Duration::from_millis(1);
 
@@ -83,22 +83,18 @@ impl Pager {
 
     /// Frames with which a forked child begins.
     fn frames_for_child(&self, core: &Core) -> u32 {
-        let buffers = self.buffer_words() * crate::flash::ReadBuffers::RUN;
         let stores = match self.delivery {
             Delivery::Inline => 0,
             // It is charged for the same pages.
             Delivery::Handler => self.frames_for_stores(core),
         };
-        LIMIT_FRAMES_MIN + TRANSIT_PAGES_MAX + buffers + core.lent + stores
+        LIMIT_FRAMES_MIN + TRANSIT_PAGES_MAX + self.read_buffer_pages() + core.lent + stores
     }
 
-    /// Before a fork: lets everything in flight end while this process holds enough free frames for the child
-    /// and for what the parent stores to next, so that the budget holds. After a while, or with too small a
-    /// share, it does without: then the overrun is counted. `quiet` says how to get there.
-    pub(super) fn quiet_with_room<'a>(
-        &'a self,
-        quiet: impl Fn() -> MutexGuard<'a, Core>,
-    ) -> MutexGuard<'a, Core> {
+    /// Before a fork: waits until this process holds enough free frames for the child and for what the parent
+    /// stores to next, so that the budget holds. Whether it does: after `ROOM_TRIES * ROOM_WAIT`, or with too
+    /// small a share, the fork does without, and the overrun is counted.
+    pub(super) fn await_room_for_fork(&self) -> bool {
         for _ in 0..ROOM_TRIES {
             let mut core = self.lock();
             let for_parent = LIMIT_FRAMES_MIN + self.frames_for_stores(&core);
@@ -107,75 +103,79 @@ impl Pager {
             if self.is_alone() {
                 core = self.work(core);
             }
-            let has_room = self.frames_in_use(&core) <= self.process.granted();
-            // Its share of the budget never has that room.
-            let hopeless = self.process.limit() < core.fork_room + LIMIT_FRAMES_MIN;
+            if self.has_room_for_fork(&core) {
+                return true;
+            }
+            if self.process.limit() < core.fork_room + LIMIT_FRAMES_MIN {
+                // Its share of the budget never has that room.
+                return false;
+            }
             drop(core);
-            if !has_room && hopeless {
-                break;
-            }
-            if !has_room {
-                crate::sys::sleep(ROOM_WAIT);
-                continue;
-            }
+            crate::sys::sleep(ROOM_WAIT);
+        }
+        false
+    }
+
+    fn has_room_for_fork(&self, core: &Core) -> bool {
+        core.fork_room > 0 && self.frames_in_use(core) <= self.process.granted()
+    }
+
+    /// Before a fork: lets everything in flight end, as `quiet` does, while there is room for the child.
+    pub(super) fn quiet_with_room<'a>(
+        &'a self,
+        quiet: impl Fn() -> MutexGuard<'a, Core>,
+    ) -> MutexGuard<'a, Core> {
+        loop {
+            let had_room = self.await_room_for_fork();
             let core = quiet();
-            // Another thread may have forked meanwhile, with the room of this one.
-            if core.fork_room > 0 && self.frames_in_use(&core) <= self.process.granted() {
+            if !had_room || self.has_room_for_fork(&core) {
                 return core;
             }
+            // Another thread has forked meanwhile, with the room of this one.
             self.thaw(core);
         }
-        quiet()
     }
 
     /// Right before a fork, with the engine frozen: every resident page shares its frame from now on, and stores
     /// to it are stopped. `child` is the child's seat, if there is one.
     ///
-    /// The kernel stores to pinned pages without asking, so they stay writable, as do those of `stored_to`;
-    /// see [`Self::own_pages`].
+    /// The pages of `writable`, sorted, are stored to before anybody can be asked: by system calls in flight,
+    /// or by the thread that forks. Stores to them go on; see [`Self::own_pages`].
     pub(super) fn share_frames(
         &self,
         core: &mut Core,
         child: Option<&Process>,
-        stored_to: &[PageId],
+        writable: &[PageId],
     ) -> Result<(), crate::control::Error> {
-        let free = self.process.granted() + core.fork_room;
-        let free = free.saturating_sub(self.frames_in_use(core));
-        let for_child = self.frames_for_child(core).min(core.fork_room).min(free);
-        let Core {
-            engine,
-            shares,
-            placement,
-            ..
-        } = core;
+        let room = std::mem::take(&mut core.fork_room);
+        let free = self
+            .process
+            .granted()
+            .saturating_sub(self.frames_in_use(core));
+        let for_child = self.frames_for_child(core).min(room).min(free);
+        let Core { engine, shares, .. } = core;
         if shares.numbers.is_empty() {
             shares.numbers = vec![0; SPAN_PAGES as usize];
         }
         for page in engine.resident_pages() {
-            let frame = match shares.get(page) {
-                Some(frame) => frame,
-                None => match self.process.share_frame() {
-                    Some(frame) => frame,
-                    None => {
-                        self.unshare_frames(engine, shares);
-                        return Err(crate::control::Error::Full);
-                    }
-                },
-            };
-            shares.set(page, Some(frame));
+            if shares.get(page).is_none() {
+                let frame = self.process.share_frame();
+                shares.set(page, frame);
+                if frame.is_none() {
+                    self.unshare_frames(engine, shares);
+                    return Err(crate::control::Error::Full);
+                }
+            }
         }
         if let Some(child) = child {
             for page in engine.resident_pages() {
                 child.hold_frame(shares.get(page).expect("just given"));
             }
-            self.process
-                .pass_frames(child, core.fork_room.min(for_child));
+            self.process.pass_frames(child, for_child);
         }
-        core.fork_room = 0;
         let mut run = (PageId(0), 0);
         for page in engine.resident_pages() {
-            let stays = placement.pins.holds(page) || stored_to.contains(&page);
-            if !engine.page_state(page).is_mapped() || stays {
+            if !engine.page_state(page).is_mapped() || writable.binary_search(&page).is_ok() {
                 continue;
             }
             if page.0 != run.0.0 + run.1 {
@@ -232,7 +232,7 @@ impl Pager {
         }
     }
 
-    /// The pages that the kernel may be storing to now.
+    /// The pages that system calls in flight may be storing to, sorted.
     pub(super) fn pinned_pages(core: &Core) -> Vec<PageId> {
         let pages = core.engine.resident_pages();
         pages
@@ -245,12 +245,7 @@ impl Pager {
         if core.engine.pages_shared() == 0 || core.freeze != Freeze::No {
             return;
         }
-        let Core {
-            engine,
-            shares,
-            limit,
-            ..
-        } = core;
+        let Core { engine, shares, .. } = core;
         let mut owned: Vec<PageId> = Vec::new();
         let mut looked = 0;
         for page in engine.resident_pages_from(PageId(shares.next)) {
@@ -274,8 +269,8 @@ impl Pager {
             return;
         }
         // The grant has grown by as many.
-        *limit += owned.len() as u32;
-        let (frames, shared) = (*limit, core.shared_limit);
+        core.limit += owned.len() as u32;
+        let (frames, shared) = (core.limit, core.shared_limit);
         self.apply(core, Event::Limit { frames, shared });
         for first in owned {
             // Making use of the limit may have moved it: it has left its frame then.
