@@ -126,6 +126,31 @@ type Spawn = unsafe extern "C" fn(
     Strings,
 ) -> c_int;
 
+/// Spawns by the function `name`, which `call` calls with an environment.
+///
+/// # Safety
+/// As `posix_spawn` and its kin: strings and null-terminated arrays of strings.
+unsafe fn spawn(
+    name: &CStr,
+    refused: unsafe fn(*const c_char) -> bool,
+    program: *const c_char,
+    variables: Strings,
+    call: impl FnOnce(Spawn, Strings) -> c_int,
+) -> c_int {
+    // SAFETY: as the program vouches for its arguments.
+    unsafe {
+        let spawn = next::<Spawn>(name);
+        if for_pager() || guarded() {
+            return call(spawn, variables);
+        }
+        if refused(program) {
+            return libc::EACCES;
+        }
+        let variables = Environment::with_run(variables);
+        call(spawn, variables.as_ptr())
+    }
+}
+
 #[unsafe(no_mangle)]
 unsafe extern "C" fn posix_spawn(
     pid: *mut libc::pid_t,
@@ -137,21 +162,12 @@ unsafe extern "C" fn posix_spawn(
 ) -> c_int {
     // SAFETY: passes on what the program asked for.
     unsafe {
-        let call = next::<Spawn>(c"posix_spawn");
-        if for_pager() || guarded() {
-            return call(pid, path, actions, attributes, arguments, variables);
-        }
-        if refused_path(path) {
-            return libc::EACCES;
-        }
-        let variables = Environment::with_run(variables);
-        call(
-            pid,
+        spawn(
+            c"posix_spawn",
+            refused_path,
             path,
-            actions,
-            attributes,
-            arguments,
-            variables.as_ptr(),
+            variables,
+            |spawn, variables| spawn(pid, path, actions, attributes, arguments, variables),
         )
     }
 }
@@ -167,21 +183,12 @@ unsafe extern "C" fn posix_spawnp(
 ) -> c_int {
     // SAFETY: passes on what the program asked for.
     unsafe {
-        let call = next::<Spawn>(c"posix_spawnp");
-        if for_pager() || guarded() {
-            return call(pid, file, actions, attributes, arguments, variables);
-        }
-        if refused_file(file) {
-            return libc::EACCES;
-        }
-        let variables = Environment::with_run(variables);
-        call(
-            pid,
+        spawn(
+            c"posix_spawnp",
+            refused_file,
             file,
-            actions,
-            attributes,
-            arguments,
-            variables.as_ptr(),
+            variables,
+            |spawn, variables| spawn(pid, file, actions, attributes, arguments, variables),
         )
     }
 }

@@ -188,14 +188,7 @@ impl Ring {
                     )
                 }
                 Request::Write { tag, offset, parts } => {
-                    let vector: Vec<libc::iovec> = parts
-                        .iter()
-                        .map(|&(address, len)| libc::iovec {
-                            iov_base: address as *mut _,
-                            iov_len: len as usize,
-                        })
-                        .collect();
-                    let len = parts.iter().map(|part| part.1).sum();
+                    let (vector, len) = gather(&parts);
                     let entry =
                         opcode::Writev::new(self.file, vector.as_ptr(), vector.len() as u32)
                             .offset(offset)
@@ -332,14 +325,7 @@ impl Threads {
                 whole: read_now(self.file, offset, address, len),
             },
             Request::Write { tag, offset, parts } => {
-                let vector: Vec<libc::iovec> = parts
-                    .iter()
-                    .map(|&(address, len)| libc::iovec {
-                        iov_base: address as *mut _,
-                        iov_len: len as usize,
-                    })
-                    .collect();
-                let len: u32 = parts.iter().map(|part| part.1).sum();
+                let (vector, len) = gather(&parts);
                 let write = || {
                     // SAFETY: the parts are readable for the length of the request.
                     let written = unsafe {
@@ -378,6 +364,18 @@ pub(crate) fn write_now(file: RawFd, offset: u64, address: usize, len: u32) -> b
         space::look_at(written as i64);
         written == len as isize
     })
+}
+
+/// The parts of a write as the kernel takes them, and their bytes.
+fn gather(parts: &[(usize, u32)]) -> (Vec<libc::iovec>, u32) {
+    let vector = parts
+        .iter()
+        .map(|&(address, len)| libc::iovec {
+            iov_base: address as *mut _,
+            iov_len: len as usize,
+        })
+        .collect();
+    (vector, parts.iter().map(|part| part.1).sum())
 }
 
 /// Reads in the calling thread. Whether all bytes came.
