@@ -107,8 +107,8 @@ fn bench(c: &mut Criterion, name: &str, prepare: impl Fn(&Memory), touch: impl F
 fn faults(c: &mut Criterion) {
     let out = |memory: &Memory| memory.store_all().page_out();
     bench(c, "zeros, by a store", |_| {}, Memory::store);
-    bench(c, "rescue from the shadow, by a load", out, Memory::load);
-    bench(c, "rescue from the shadow, by a store", out, Memory::store);
+    bench(c, "soft fault, by a load", out, Memory::load);
+    bench(c, "soft fault, by a store", out, Memory::store);
     let clean = |memory: &Memory| {
         out(memory);
         (0..PAGES).for_each(|page| memory.load(page));

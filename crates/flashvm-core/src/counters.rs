@@ -12,7 +12,7 @@ pub struct Counters {
     /// Those that met a read already under way by prefetch.
     pub faults_waited: u64,
     /// Those that found the page in the shadow.
-    pub faults_rescued: u64,
+    pub faults_soft: u64,
     /// Those served with a zero-filled frame.
     pub faults_zero: u64,
     /// First stores to write-protected pages.

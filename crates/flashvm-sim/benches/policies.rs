@@ -3,7 +3,7 @@
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use flashvm_core::PolicyKind;
-use flashvm_sim::sweep::{Job, References, Sight, sweep};
+use flashvm_sim::sweep::{Job, Observation, References, sweep};
 use flashvm_sim::trace::{Granularity, Kind, Reference, TraceError, open};
 use flashvm_sim::{Device, ModelKind, Rng};
 use std::hint::black_box;
@@ -48,7 +48,7 @@ fn policies(c: &mut Criterion) {
             let job = Job {
                 policy: info.kind.into(),
                 frames: references.pages() / 10,
-                sight: Sight::Full,
+                sight: Observation::Full,
             };
             group.bench_function(BenchmarkId::from_parameter(info.name), |b| {
                 b.iter(|| black_box(sweep(&references, &[job], &device, 1, &Default::default())));

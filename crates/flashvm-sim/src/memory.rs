@@ -170,7 +170,7 @@ impl Memory {
     }
 
     /// The program gives a page up.
-    pub fn give_up(&mut self, page: PageId) {
+    pub fn zap(&mut self, page: PageId) {
         self.region.remove(&page);
         self.poisoned.remove(&page);
     }
@@ -178,7 +178,7 @@ impl Memory {
     /// The program moves a page; what was at `to` has been given up.
     pub fn relocate(&mut self, from: PageId, to: PageId) {
         assert!(!self.shadow.contains_key(&to), "{to:?} is in the way");
-        self.give_up(to);
+        self.zap(to);
         // The kernel does not move a shared page: it is copied.
         let moved = |frame: Frame| match Arc::strong_count(&frame) {
             1 => frame,

@@ -45,13 +45,13 @@ pub enum Touch {
     /// Stores that leave the page full of zeros.
     Clear,
     /// Its contents are given up, and it reads as zeros (`munmap`, `MADV_DONTNEED`).
-    GiveUp,
+    Zap,
 }
 
 impl Touch {
     fn access(self) -> Access {
         match self {
-            Self::Read | Self::GiveUp => Access::Read,
+            Self::Read | Self::Zap => Access::Read,
             Self::Write | Self::Clear => Access::Write,
         }
     }
@@ -342,7 +342,7 @@ impl<'a> Replay<'a> {
                 }
             };
             let Step { page, touch, work } = step;
-            if touch == Touch::GiveUp {
+            if touch == Touch::Zap {
                 self.zero[page.0 as usize] = true;
                 self.tell(&Event::Discard {
                     first: page,
@@ -368,7 +368,7 @@ impl<'a> Replay<'a> {
                 Touch::Read => {}
                 Touch::Write => self.zero[page.0 as usize] = false,
                 Touch::Clear => self.zero[page.0 as usize] = true,
-                Touch::GiveUp => unreachable!("dealt with above"),
+                Touch::Zap => unreachable!("dealt with above"),
             }
             self.references += 1;
             let until = self.now.plus(work);

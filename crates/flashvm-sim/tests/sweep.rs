@@ -2,7 +2,7 @@
 
 use flashvm_core::PolicyKind;
 use flashvm_core::policy::PolicySpec;
-use flashvm_sim::sweep::{Figures, Job, References, Sight, sweep};
+use flashvm_sim::sweep::{Figures, Job, Observation, References, sweep};
 use flashvm_sim::{Device, ModelKind, trace};
 use std::path::PathBuf;
 use std::sync::OnceLock;
@@ -38,7 +38,7 @@ fn misses(references: &References, policies: &str, frames: u32) -> Vec<u64> {
         .map(|policy| Job {
             policy,
             frames,
-            sight: Sight::Full,
+            sight: Observation::Full,
         })
         .collect();
     let figures = run(references, &jobs);
@@ -82,7 +82,7 @@ fn known_answers_gcc() {
     assert_eq!(misses(trace, KNOWN, 32), known);
 }
 
-fn everything(frames: &[u32], sight: Sight) -> Vec<Job> {
+fn everything(frames: &[u32], sight: Observation) -> Vec<Job> {
     let policies = PolicyKind::ALL.iter();
     let jobs = policies.flat_map(|info| {
         frames.iter().map(move |&frames| Job {
@@ -99,7 +99,7 @@ fn everything(frames: &[u32], sight: Sight) -> Vec<Job> {
 #[test]
 fn no_policy_does_better_than_opt_and_every_run_is_the_same() {
     for (trace, sizes) in [(gcc(), [4, 32, 294]), (cloud(), [16, 3000, 48_974])] {
-        for sight in [Sight::Full, Sight::Live] {
+        for sight in [Observation::Full, Observation::Live] {
             let jobs = everything(&sizes, sight);
             let first = run(trace, &jobs);
             let again = run(trace, &jobs);
@@ -108,7 +108,7 @@ fn no_policy_does_better_than_opt_and_every_run_is_the_same() {
                 let counts = figures.counts;
                 assert_eq!(counts, again[index].counts, "{job:?}");
                 let bound = opt[index % sizes.len()].counts;
-                if sight == Sight::Full {
+                if sight == Observation::Full {
                     assert!(counts.misses >= bound.misses, "{job:?}");
                 }
                 assert!(counts.misses >= u64::from(trace.pages()), "{job:?}");

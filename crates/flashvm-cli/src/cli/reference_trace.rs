@@ -5,7 +5,7 @@ use super::refusal::Refusal;
 use super::trace::Output;
 use super::units::{Size, count};
 use flashvm::control::RunSettings;
-use flashvm::control::reference_trace::{RECORD_BYTES, Record, Sight};
+use flashvm::control::reference_trace::{Observation, RECORD_BYTES, Record};
 use flashvm_sim::trace::{Granularity, Kind, Provenance, Reference};
 use rustix::fd::AsRawFd;
 use std::collections::HashMap;
@@ -87,13 +87,13 @@ impl ReferenceTrace {
             let record =
                 Record::from_bytes(&bytes).ok_or_else(|| refuse(ErrorKind::InvalidData.into()))?;
             let (page, kind) = match record.sight {
-                Sight::Begin => {
+                Observation::Begin => {
                     spaces.insert(record.pid, processes);
                     processes += 1;
                     continue;
                 }
-                Sight::Load(page) => (page, Kind::Read),
-                Sight::Store(page) => (page, Kind::Write),
+                Observation::Load(page) => (page, Kind::Read),
+                Observation::Store(page) => (page, Kind::Write),
             };
             let space = spaces.get(&record.pid).copied().unwrap_or(0);
             output.push(Reference {

@@ -12,7 +12,7 @@ use clap::{Args, ValueEnum};
 use flashvm_core::PolicySpec;
 use flashvm_core::policy::PolicyError;
 use flashvm_sim::sweep::{
-    Figures, Job, MemorySize, References, Sight, SizeError, SweepError, sweep,
+    Figures, Job, MemorySize, Observation, References, SizeError, SweepError, sweep,
 };
 use flashvm_sim::trace::{Format, Trace, TraceError, open};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -157,8 +157,8 @@ pub(crate) fn sim(args: &SimArgs) -> Result<ExitCode, Refusal> {
     let frames = frames.collect::<Result<Vec<_>, _>>();
     let frames = frames.map_err(|e| Refusal::new(format!("--frames: {e}")))?;
     let sight = match args.sight.as_str() {
-        "live" => Sight::Live,
-        _ => Sight::Full,
+        "live" => Observation::Live,
+        _ => Observation::Full,
     };
     let jobs = frames.iter().flat_map(|&frames| {
         let policies = args.policy.0.iter();

@@ -82,7 +82,7 @@ struct Refusals {
 struct Faults {
     total: u64,
     major: u64,
-    rescued: u64,
+    soft: u64,
     zero: u64,
     write_protect: u64,
     waited: u64,
@@ -100,7 +100,7 @@ struct Evicted {
 struct SmallPages {
     faults: u64,
     major: u64,
-    rescued: u64,
+    soft: u64,
     fresh: u64,
     pages_in: u64,
     bytes_in: u64,
@@ -172,7 +172,7 @@ fn figures<'a>(stats: &StatsSnapshot, names: &'a Names) -> Figures<'a> {
         faults: Faults {
             total: stats.faults_total + stats.svmp_faults,
             major: stats.faults_major + stats.svmp_major,
-            rescued: stats.faults_rescued + stats.svmp_rescued,
+            soft: stats.faults_soft + stats.svmp_soft,
             zero: stats.faults_zero + svmp_zero_faults(stats),
             write_protect: stats.faults_write_protect,
             waited: stats.faults_waited,
@@ -233,14 +233,14 @@ fn bytes_written(stats: &StatsSnapshot) -> u64 {
 fn svmp_zero_faults(stats: &StatsSnapshot) -> u64 {
     stats
         .svmp_faults
-        .saturating_sub(stats.svmp_major + stats.svmp_rescued)
+        .saturating_sub(stats.svmp_major + stats.svmp_soft)
 }
 
 fn small_pages(stats: &StatsSnapshot) -> SmallPages {
     SmallPages {
         faults: stats.svmp_faults,
         major: stats.svmp_major,
-        rescued: stats.svmp_rescued,
+        soft: stats.svmp_soft,
         fresh: stats.svmp_fresh,
         pages_in: stats.svmp_pages_in,
         bytes_in: stats.svmp_bytes_in,
@@ -410,10 +410,10 @@ pub(crate) fn lines(outcome: &Outcome, control: Control, names: &Names) -> Strin
     line(
         "faults",
         format!(
-            "{}: {} from flash, {} rescued, {} zero, {} first writes",
+            "{}: {} from flash, {} soft, {} zero, {} first writes",
             count(sum.faults_total + sum.svmp_faults),
             count(sum.faults_major + sum.svmp_major),
-            count(sum.faults_rescued + sum.svmp_rescued),
+            count(sum.faults_soft + sum.svmp_soft),
             count(sum.faults_zero + svmp_zero_faults(&sum)),
             count(sum.faults_write_protect)
         ),

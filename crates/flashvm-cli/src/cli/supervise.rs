@@ -9,14 +9,14 @@
 use super::modelled::{Attendant, Attending};
 use super::progress::Progress;
 use super::sys::{self, Received, Signals};
-use flashvm::control::{Control, ProcessRecord, StatsSnapshot, Warden};
+use flashvm::control::{Control, ProcessRecord, Reaper, StatsSnapshot};
 use flashvm_sim::device::Wear;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, WaitOptions};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// How often the seats are looked at.
+/// How often the process slots are looked at.
 const LOOK: Duration = Duration::from_millis(250);
 /// Processes whose record is kept by itself; the others are summed.
 const RECORDS_MAX: usize = 1000;
@@ -131,28 +131,28 @@ pub(crate) fn supervise(
     let child = command.spawn()?;
     let program = Pid::from_child(&child);
 
-    let mut warden = Warden::new(control);
+    let mut reaper = Reaper::new(control);
     let mut records = Records::default();
     let mut end = None;
     let mut looked: Option<Instant> = None;
     loop {
         while let Some(received) = signals.next() {
-            pass_on(received, program, end.is_none(), &warden);
+            pass_on(received, program, end.is_none(), &reaper);
         }
         if !reap(program, &mut end) {
             break;
         }
         let now = Instant::now();
         if looked.is_none_or(|looked| now.duration_since(looked) >= LOOK / 10) {
-            records.extend(warden.look(now));
+            records.extend(reaper.look(now));
             looked = Some(now);
         }
         if let Some(progress) = &mut progress {
-            progress.show(now.duration_since(started), &records, &warden.alive());
+            progress.show(now.duration_since(started), &records, &reaper.alive());
         }
-        wait(&signals, &warden);
+        wait(&signals, &reaper);
     }
-    records.extend(warden.finish());
+    records.extend(reaper.finish());
     if let Some(progress) = &mut progress {
         progress.finish();
     }
@@ -165,11 +165,11 @@ pub(crate) fn supervise(
 }
 
 /// Sleeps until there may be something to do.
-fn wait(signals: &Signals, warden: &Warden) {
+fn wait(signals: &Signals, reaper: &Reaper) {
     let signal_fd = signals.fd();
     let mut fds = vec![PollFd::from_borrowed_fd(signal_fd, PollFlags::IN)];
     fds.extend(
-        warden
+        reaper
             .pidfds()
             .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)),
     );
@@ -182,7 +182,7 @@ fn wait(signals: &Signals, warden: &Warden) {
 }
 
 /// Passes a signal on that was sent to us alone.
-fn pass_on(received: Received, program: Pid, running: bool, warden: &Warden) {
+fn pass_on(received: Received, program: Pid, running: bool, reaper: &Reaper) {
     match received.number {
         libc::SIGCHLD => {}
         libc::SIGCONT => go_on(program, running),
@@ -190,7 +190,7 @@ fn pass_on(received: Received, program: Pid, running: bool, warden: &Warden) {
         signal if running => sys::send(program, signal),
         // The program has gone: whoever it left behind is meant.
         signal => {
-            for record in warden.alive() {
+            for record in reaper.alive() {
                 if let Some(pid) = i32::try_from(record.pid).ok().and_then(Pid::from_raw) {
                     sys::send(pid, signal);
                 }

@@ -40,7 +40,7 @@ fn statistics_are_complete() {
         for key in [
             "/faults/total",
             "/faults/major",
-            "/faults/rescued",
+            "/faults/soft",
             "/faults/zero",
             "/faults/write_protect",
             "/pages_in",

@@ -147,7 +147,7 @@ impl<C: ClusterSource> Engine<C> {
                     }
                     self.unshare(page);
                 }
-                self.rescue(page, access, actions);
+                self.soft_fault(page, access, actions);
                 Outcome::Served
             }
             PageState::Scanning | PageState::Writing => self.overtake(page, access, actions),
@@ -218,8 +218,8 @@ impl<C: ClusterSource> Engine<C> {
     }
 
     /// The second chance: a page in the shadow goes back to its region.
-    fn rescue(&mut self, page: PageId, access: Access, actions: &mut Vec<Action>) {
-        self.counters.faults_rescued += 1;
+    fn soft_fault(&mut self, page: PageId, access: Access, actions: &mut Vec<Action>) {
+        self.counters.faults_soft += 1;
         let hit = self.use_prefetched(page);
         match self.table.state(page) {
             PageState::Condemned => self.condemned.forget(),
@@ -258,7 +258,7 @@ impl<C: ClusterSource> Engine<C> {
         if !self.take_frame(actions) {
             return Outcome::NoFrame;
         }
-        self.counters.faults_rescued += 1;
+        self.counters.faults_soft += 1;
         // What is being written may become its clean copy; what is only looked at is dirty anyway.
         let protect = self.table.state(page) == PageState::Writing && access == Access::Read;
         self.use_prefetched(page);
@@ -322,13 +322,13 @@ impl<C: ClusterSource> Engine<C> {
                     PageState::Standby => self.standby.forget(),
                     _ => {}
                 }
-                self.counters.faults_rescued += 1;
+                self.counters.faults_soft += 1;
                 self.table.clear(page, Flag::Protected);
                 self.set_state(page, PageState::Mapped);
                 self.policy.touched(page, Access::Write);
             }
             PageState::Scanning | PageState::Writing if !self.shadow => {
-                self.counters.faults_rescued += 1;
+                self.counters.faults_soft += 1;
                 self.table.clear(page, Flag::Protected);
                 self.set_state(page, PageState::Overtaken);
                 self.policy.touched(page, Access::Write);

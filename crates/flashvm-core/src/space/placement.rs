@@ -560,7 +560,7 @@ impl<K> Placement<K> {
         for done in 0..count {
             let page = first.plus(done);
             if self.changes.touch(page, 1) && !self.is_awaited(Some(page)) {
-                give_up(host, page);
+                zap(host, page);
             } else if self.place(host, Place::Region, page, 1, protect, |_| Contents::Zeros) == 0 {
                 return done;
             }
@@ -616,7 +616,7 @@ impl<K> Placement<K> {
                 Some(Stop::Missing | Stop::Invalid) if run > 1 => run = 1,
                 // No mapping: what was brought in ahead lies beyond its end, or it is gone.
                 Some(Stop::Missing | Stop::Invalid) => {
-                    give_up(host, page);
+                    zap(host, page);
                     done += 1;
                 }
                 Some(Stop::Exiting) => return count,
@@ -926,7 +926,7 @@ fn refuse<S, E>(host: &mut Host<'_, S, E>, first: PageId, count: u32) {
 }
 
 /// A page that was to be filled in is not to be there after all; whoever waits for it tries again.
-fn give_up<S: AddressSpace, E>(host: &mut Host<'_, S, E>, page: PageId) {
+fn zap<S: AddressSpace, E>(host: &mut Host<'_, S, E>, page: PageId) {
     host.events.push_back(Event::Discard {
         first: page,
         count: 1,

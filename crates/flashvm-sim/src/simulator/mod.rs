@@ -314,7 +314,7 @@ impl Simulator {
 
     /// The program gives a range up.
     pub fn discard(&mut self, first: PageId, count: u32) {
-        self.give_up(first, count);
+        self.zap(first, count);
         self.poll_threads();
     }
 
@@ -330,7 +330,7 @@ impl Simulator {
                 && self.engine.page_state(page) == PageState::Mapped
                 && self.engine.slot_of(page).is_none()
             {
-                self.memory.give_up(page);
+                self.memory.zap(page);
                 self.truth.remove(&page);
                 self.unreported.insert(page);
             }
@@ -349,13 +349,13 @@ impl Simulator {
     }
 
     /// Gives a range up; no thread gets in before whatever comes next.
-    fn give_up(&mut self, first: PageId, count: u32) {
+    fn zap(&mut self, first: PageId, count: u32) {
         self.forget_parked(first, count);
         for page in (first.0..first.0 + count).map(PageId) {
             self.truth.remove(&page);
             self.lost.remove(&page);
             self.unreported.remove(&page);
-            self.memory.give_up(page);
+            self.memory.zap(page);
             let in_shadow = self.config.shadow && self.engine.page_state(page).is_in_shadow();
             if in_shadow && !self.memory.shadow_holds(page) {
                 // It was on its way there, parked. A kernel drops what is not there as well.
@@ -367,7 +367,7 @@ impl Simulator {
 
     /// The program moves a range onto one that it gives up; the two do not overlap.
     pub fn relocate(&mut self, from: PageId, to: PageId, count: u32) {
-        self.give_up(to, count);
+        self.zap(to, count);
         loop {
             while self.placement.is_parked() {
                 self.retry_parked();
@@ -377,7 +377,7 @@ impl Simulator {
             }
             assert!(self.advance(), "a request in flight never ends");
             // Something may have come in ahead of use meanwhile.
-            self.give_up(to, count);
+            self.zap(to, count);
         }
         // What is shared is copied.
         let excused = self.engine.frames_in_use() + self.engine.pages_shared();

@@ -13,7 +13,7 @@ mod references;
 mod size;
 mod spool;
 
-pub use ram::{Counts, Sight};
+pub use ram::{Counts, Observation};
 pub use references::References;
 pub use size::{MemorySize, SizeError, TooSmall};
 
@@ -39,7 +39,7 @@ pub struct Job {
     /// Frames, at least one.
     pub frames: u32,
     /// What the policy is shown.
-    pub sight: Sight,
+    pub sight: Observation,
 }
 
 /// What a job has come to.
@@ -95,14 +95,14 @@ struct Material<'a> {
 ///
 /// # Examples
 /// ```
-/// use flashvm_sim::sweep::{Job, References, Sight, sweep};
+/// use flashvm_sim::sweep::{Job, References, Observation, sweep};
 /// use flashvm_sim::trace::{Granularity, Kind, Reference, TraceError};
 /// use flashvm_sim::{Device, ModelKind};
 /// let trace = [1, 2, 3, 1, 2, 3].map(|address| {
 ///     Ok::<_, TraceError>(Reference { address, bytes: 0, kind: Kind::Read })
 /// });
 /// let references = References::read(Granularity::Pages, trace)?;
-/// let job = |policy: &str| Job { policy: policy.parse().unwrap(), frames: 2, sight: Sight::Full };
+/// let job = |policy: &str| Job { policy: policy.parse().unwrap(), frames: 2, sight: Observation::Full };
 /// let device = Device::new(ModelKind::SlcNand);
 /// let figures = sweep(&references, &[job("lru"), job("opt")], &device, 1, &Default::default())?;
 /// assert_eq!((figures[0].counts.misses, figures[1].counts.misses), (6, 4));
@@ -262,7 +262,7 @@ mod tests {
         let jobs = ["opt", "craw", "bplru"].map(|policy| Job {
             policy: policy.parse().expect("a policy"),
             frames: 100,
-            sight: Sight::Full,
+            sight: Observation::Full,
         });
         let counts = [0, usize::MAX].map(|ram_bytes_max| {
             let references = References::read_within(ram_bytes_max, Granularity::Pages, trace());

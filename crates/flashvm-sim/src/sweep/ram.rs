@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 /// What a policy is shown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Sight {
+pub enum Observation {
     /// Every reference.
     #[default]
     Full,
@@ -44,7 +44,7 @@ pub(super) struct Ram {
     model: Box<dyn DeviceModel>,
     tells_of_frees: bool,
     places: Arc<[u32]>,
-    sight: Sight,
+    sight: Observation,
     free: u32,
     pages: Vec<u8>,
     counts: Counts,
@@ -61,7 +61,7 @@ impl Ram {
         model: Box<dyn DeviceModel>,
         places: Arc<[u32]>,
         frames: u32,
-        sight: Sight,
+        sight: Observation,
     ) -> Self {
         let mut ram = Self {
             policy,
@@ -120,7 +120,7 @@ impl Ram {
         let first_store = access == Access::Write && state & DIRTY == 0;
         if !hit {
             self.fault(page, access);
-        } else if self.sight == Sight::Full || first_store || state & UNREFERENCED != 0 {
+        } else if self.sight == Observation::Full || first_store || state & UNREFERENCED != 0 {
             self.policy.touched(page, access);
             self.pages[page.0 as usize] &= !UNREFERENCED;
         }

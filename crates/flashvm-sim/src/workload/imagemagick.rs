@@ -51,11 +51,11 @@ pub(super) fn steps(layout: Layout) -> Program<'static> {
             reads.chain([step(result + row * WIDE_ROW + column, touch, WRITE_WORK)])
         })
     });
-    let give_up = move |first: u32, pages: u32| {
-        (first..first + pages).map(move |page| step(page, Touch::GiveUp, Nanos(100)))
+    let zap = move |first: u32, pages: u32| {
+        (first..first + pages).map(move |page| step(page, Touch::Zap, Nanos(100)))
     };
-    let image_gone = give_up(layout.base, rows * ROW);
-    let wide_gone = give_up(wide, rows * WIDE_ROW);
+    let image_gone = zap(layout.base, rows * ROW);
+    let wide_gone = zap(wide, rows * WIDE_ROW);
     let encode =
         (0..rows * WIDE_ROW * FACTOR).map(move |i| step(result + i, Touch::Read, READ_WORK));
     let widened = load.chain(columns).chain(image_gone);

@@ -139,7 +139,7 @@ impl WorkloadKind {
         let gone = move || {
             (0..pages).map(|page| Step {
                 page: PageId(page),
-                touch: Touch::GiveUp,
+                touch: Touch::Zap,
                 work: Nanos(100),
             })
         };

@@ -336,7 +336,7 @@ impl Chameleon {
         let set = |to: &AtomicU64, value: u64| to.store(value, Ordering::Relaxed);
         set(&stats.svmp_faults, counters.faults);
         set(&stats.svmp_major, counters.major);
-        set(&stats.svmp_rescued, counters.rescued);
+        set(&stats.svmp_soft, counters.soft);
         set(&stats.svmp_fresh, counters.fresh);
         set(&stats.svmp_pages_in, counters.read_pages);
         set(&stats.svmp_bytes_in, counters.read_bytes);

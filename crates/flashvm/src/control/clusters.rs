@@ -47,7 +47,7 @@ impl ClusterSource for SharedClusters {
             header.clusters_free.fetch_add(1, Ordering::Relaxed);
             return None;
         };
-        self.process.seat().wrote.store(1, Ordering::Relaxed);
+        self.process.slot().wrote.store(1, Ordering::Relaxed);
         leases.mark(index);
         let _ = header.cluster_hint.compare_exchange(
             start,

@@ -1,7 +1,7 @@
 //! Frames that processes of the run share since a fork: each is charged to the budget once.
 //!
-//! A shared frame has a number, a count of holders, and a bit for each seat that holds it. While it is
-//! shared, the run's `granted` counts it and no seat's does. A frame moves from its owner's grant to the run
+//! A shared frame has a number, a count of holders, and a bit for each process slot that holds it. While it is
+//! shared, the run's `granted` counts it and no process slot's does. A frame moves from its owner's grant to the run
 //! when a fork shares it, and back to the last holder when the others have let go
 //! ([`Process::own_frame`]).
 //!
@@ -21,7 +21,7 @@ impl Process {
     /// are no numbers left.
     #[must_use]
     pub fn share_frame(&self) -> Option<SharedFrame> {
-        let (header, seat) = (self.region().header(), self.seat());
+        let (header, slot) = (self.region().header(), self.slot());
         let frames = self.frames();
         let all = frames.holders.len() as u32;
         let start = header.frame_hint.load(Ordering::Relaxed) % all;
@@ -33,19 +33,19 @@ impl Process {
             account.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less_one)
         };
         // What others are told of its use is behind at times, and corrected with the next look.
-        let _ = take_from(&seat.used);
-        if take_from(&seat.granted).is_err() {
+        let _ = take_from(&slot.used);
+        if take_from(&slot.granted).is_err() {
             // The budget was overrun before: more was in use than granted.
             header.granted.fetch_add(1, Ordering::Relaxed);
         }
-        seat.shares.fetch_add(1, Ordering::Relaxed);
+        slot.shares.fetch_add(1, Ordering::Relaxed);
         frames.mark(frame);
         Some(SharedFrame(frame))
     }
 
     /// Before a fork: the child holds this frame as well.
     pub fn hold_frame(&self, SharedFrame(frame): SharedFrame) {
-        self.seat().shares.fetch_add(1, Ordering::Relaxed);
+        self.slot().shares.fetch_add(1, Ordering::Relaxed);
         self.frames().join(frame);
     }
 
@@ -54,7 +54,7 @@ impl Process {
         let Some(last) = self.frames().leave(frame) else {
             return;
         };
-        self.seat().shares.fetch_sub(1, Ordering::Relaxed);
+        self.slot().shares.fetch_sub(1, Ordering::Relaxed);
         if last {
             let header = self.region().header();
             header.shared.fetch_sub(1, Ordering::Relaxed);
@@ -71,9 +71,9 @@ impl Process {
             return false;
         }
         frames.put_back(frame);
-        let (header, seat) = (self.region().header(), self.seat());
-        seat.shares.fetch_sub(1, Ordering::Relaxed);
-        seat.granted.fetch_add(1, Ordering::Relaxed);
+        let (header, slot) = (self.region().header(), self.slot());
+        slot.shares.fetch_sub(1, Ordering::Relaxed);
+        slot.granted.fetch_add(1, Ordering::Relaxed);
         header.shared.fetch_sub(1, Ordering::Relaxed);
         true
     }
@@ -81,8 +81,8 @@ impl Process {
     /// Moves frames from this process' grant to a child's that is being prepared.
     pub fn pass_frames(&self, child: &Self, frames: u32) {
         let frames = frames.min(self.granted());
-        self.seat().granted.fetch_sub(frames, Ordering::Relaxed);
-        child.seat().granted.fetch_add(frames, Ordering::Relaxed);
+        self.slot().granted.fetch_sub(frames, Ordering::Relaxed);
+        child.slot().granted.fetch_add(frames, Ordering::Relaxed);
     }
 
     /// Lets go of all shared frames.
@@ -90,16 +90,16 @@ impl Process {
         for frame in self.frames().held() {
             self.leave_frame(SharedFrame(frame));
         }
-        self.seat().frames_high.store(0, Ordering::Relaxed);
-        self.seat().shares.store(0, Ordering::Relaxed);
+        self.slot().frames_high.store(0, Ordering::Relaxed);
+        self.slot().shares.store(0, Ordering::Relaxed);
     }
 
     fn frames(&self) -> Holdings {
-        let seat = self.seat();
+        let slot = self.slot();
         Holdings {
             holders: self.region().frame_holders(),
             bits: self.region().frames_held(self.index()),
-            high: &seat.frames_high,
+            high: &slot.frames_high,
         }
     }
 }

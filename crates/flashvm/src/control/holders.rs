@@ -1,24 +1,24 @@
 //! Who holds what several processes may hold: clusters of the store, frames shared since a fork.
 //!
-//! Each such thing has a number and a count of holders; each seat has a bitmap of what it holds. The count is
+//! Each such thing has a number and a count of holders; each process slot has a bitmap of what it holds. The count is
 //! raised before the bit is set, and the bit cleared before the count is lowered: a kill in between leaks the
 //! thing until the run ends, and never makes it free while somebody holds it.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// What one seat holds of one kind of thing.
+/// What one process slot holds of one kind of thing.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Holdings {
-    /// By number: how many seats hold it.
+    /// By number: how many process slots hold it.
     pub(super) holders: &'static [AtomicU32],
-    /// By number, a bit each: this seat holds it.
+    /// By number, a bit each: this process slot holds it.
     pub(super) bits: &'static [AtomicU64],
-    /// This seat holds no number from here on.
+    /// This process slot holds no number from here on.
     pub(super) high: &'static AtomicU32,
 }
 
 impl Holdings {
-    /// Counts this seat as holder of the first of these numbers that nobody holds. To be marked next, or put
+    /// Counts this process slot as holder of the first of these numbers that nobody holds. To be marked next, or put
     /// back.
     pub(super) fn claim(&self, mut numbers: impl Iterator<Item = u32>) -> Option<u32> {
         numbers.find(|&number| {
@@ -35,7 +35,7 @@ impl Holdings {
         self.holders[number as usize].store(0, Ordering::Release);
     }
 
-    /// Notes a number, whose count includes this seat already, as held.
+    /// Notes a number, whose count includes this process slot already, as held.
     pub(super) fn mark(&self, number: u32) {
         self.high.fetch_max(number + 1, Ordering::Relaxed);
         let bit = 1 << (number % 64);
@@ -43,30 +43,30 @@ impl Holdings {
         assert!(before & bit == 0, "{number} is held twice");
     }
 
-    /// Adds this seat to the holders of a number.
+    /// Adds this process slot to the holders of a number.
     pub(super) fn join(&self, number: u32) {
         self.holders[number as usize].fetch_add(1, Ordering::Relaxed);
         self.mark(number);
     }
 
-    /// Clears the bit of a number; false if it was not held. The count still includes this seat.
+    /// Clears the bit of a number; false if it was not held. The count still includes this process slot.
     pub(super) fn unmark(&self, number: u32) -> bool {
         let bit = 1 << (number % 64);
         self.bits[number as usize / 64].fetch_and(!bit, Ordering::Relaxed) & bit != 0
     }
 
-    /// Lets a number go. `None`: it was not held; otherwise whether this seat was its last holder.
+    /// Lets a number go. `None`: it was not held; otherwise whether this process slot was its last holder.
     pub(super) fn leave(&self, number: u32) -> Option<bool> {
         self.unmark(number)
             .then(|| self.holders[number as usize].fetch_sub(1, Ordering::Release) == 1)
     }
 
-    /// Whether exactly one seat holds a number.
+    /// Whether exactly one process slot holds a number.
     pub(super) fn is_sole(&self, number: u32) -> bool {
         self.holders[number as usize].load(Ordering::Acquire) == 1
     }
 
-    /// The numbers that this seat holds.
+    /// The numbers that this process slot holds.
     pub(super) fn held(&self) -> impl Iterator<Item = u32> {
         let high = self.high.load(Ordering::Relaxed);
         let words = &self.bits[..high.div_ceil(64) as usize];

@@ -1,10 +1,10 @@
 //! Where everything lies in the control region, and the only code that turns offsets into
 //! references.
 //!
-//! Header page, settings as JSON, seats, records (counters and command of each seat), orders to the
-//! device model, holder count of each cluster and of each shared frame, two bitmaps for each seat: the clusters
+//! Header page, settings as JSON, process slots, records (counters and command of each process slot), orders to the
+//! device model, holder count of each cluster and of each shared frame, two bitmaps for each process slot: the clusters
 //! that it leases, the shared frames that it holds. The memfd is sparse: the tail that nobody has touched takes
-//! no memory, so the bitmaps of unused seats are free.
+//! no memory, so the bitmaps of unused process slots are free.
 //!
 //! Safety argument of the module: the file is sealed against shrinking, so no access inside its
 //! size can fault; the mapping is never removed, so references are `'static`; and all that is
@@ -13,7 +13,7 @@
 #![allow(unsafe_code, reason = "maps the shared region; the argument is above")]
 
 use super::stats::ProcessStats;
-use super::{Error, SEATS, os};
+use super::{Error, PROCESS_SLOTS, os};
 use rustix::fd::BorrowedFd;
 use rustix::mm::{MapFlags, ProtFlags};
 use std::mem::offset_of;
@@ -26,9 +26,9 @@ const VERSION: u32 = 4;
 /// Bytes for the settings.
 const SETTINGS_BYTES: usize = 16 << 10;
 const SETTINGS_AT: usize = 4096;
-const SEATS_AT: usize = SETTINGS_AT + SETTINGS_BYTES;
-const RECORDS_AT: usize = page_up(SEATS_AT + SEATS as usize * size_of::<Seat>());
-const ORDERS_AT: usize = page_up(RECORDS_AT + SEATS as usize * size_of::<Record>());
+const SLOTS_AT: usize = SETTINGS_AT + SETTINGS_BYTES;
+const RECORDS_AT: usize = page_up(SLOTS_AT + PROCESS_SLOTS as usize * size_of::<ProcessSlot>());
+const ORDERS_AT: usize = page_up(RECORDS_AT + PROCESS_SLOTS as usize * size_of::<Record>());
 const HOLDERS_AT: usize = page_up(ORDERS_AT + ORDERS * size_of::<Order>());
 
 /// Numbers for shared frames beyond those in proportion to the budget.
@@ -57,17 +57,17 @@ pub(super) struct Header {
     settings_len: AtomicU32,
     /// Futex word: changes whenever limits may have.
     pub(super) pressure: AtomicU32,
-    /// Pages committed by all seats.
+    /// Pages committed by all process slots.
     pub(super) committed: AtomicU64,
-    /// Seats beyond this one have never been taken.
-    pub(super) seats_high: AtomicU32,
+    /// Process slots beyond this one have never been taken.
+    pub(super) slots_high: AtomicU32,
     /// Where the search for a free cluster starts: the first that may be free.
     pub(super) cluster_hint: AtomicU32,
     /// Clusters that nobody holds and nobody is about to take.
     pub(super) clusters_free: AtomicU32,
     /// Most frames seen in use at one time.
     pub(super) used_max: AtomicU32,
-    /// Frames of the budget that seats hold, used or not, and shared frames.
+    /// Frames of the budget that process slots hold, used or not, and shared frames.
     pub(super) granted: AtomicU32,
     /// Shared frames, each counted once. They are part of `granted`.
     pub(super) shared: AtomicU32,
@@ -85,23 +85,23 @@ pub(super) struct Header {
 
 /// What other processes need to know of a process, on cache lines of its own.
 #[repr(C, align(128))]
-pub(super) struct Seat {
+pub(super) struct ProcessSlot {
     /// Generation and [`super::process::State`].
     pub(super) state: AtomicU32,
     pub(super) pid: AtomicU32,
-    /// Who prepares this seat: the process itself or, before a fork, its parent.
+    /// Who prepares this process slot: the process itself or, before a fork, its parent.
     pub(super) preparer: AtomicU32,
     /// Frames of its own in use.
     pub(super) used: AtomicU32,
-    /// Frames of the budget that this seat holds, used or not.
+    /// Frames of the budget that this process slot holds, used or not.
     pub(super) granted: AtomicU32,
     /// Nonzero: it could use more frames than it has.
     pub(super) wanting: AtomicU32,
-    /// Shared frames that this seat holds.
+    /// Shared frames that this process slot holds.
     pub(super) shares: AtomicU32,
-    /// No shared frame from here on is held by this seat.
+    /// No shared frame from here on is held by this process slot.
     pub(super) frames_high: AtomicU32,
-    /// No cluster from here on is leased by this seat.
+    /// No cluster from here on is leased by this process slot.
     pub(super) leases_high: AtomicU32,
     /// Nonzero: it leased a cluster itself, so that a write of its own may be in flight.
     pub(super) wrote: AtomicU32,
@@ -243,7 +243,7 @@ impl Geometry {
         };
         // With room for `shared_frames`.
         budget_frames.checked_mul(2)?.checked_add(FRAMES_EXTRA)?;
-        let bitmaps = |words: usize| words.checked_mul(SEATS as usize * 8);
+        let bitmaps = |words: usize| words.checked_mul(PROCESS_SLOTS as usize * 8);
         bitmaps(geometry.bitmap_words())?.checked_add(geometry.bitmaps_at())?;
         let frames = bitmaps(geometry.frame_bitmap_words())?;
         geometry.size = page_up(geometry.frame_bitmaps_at().checked_add(frames)?);
@@ -296,7 +296,7 @@ impl Geometry {
     }
 
     fn frame_bitmaps_at(&self) -> usize {
-        page_up(self.bitmaps_at() + SEATS as usize * self.bitmap_words() * 8)
+        page_up(self.bitmaps_at() + PROCESS_SLOTS as usize * self.bitmap_words() * 8)
     }
 }
 
@@ -413,33 +413,33 @@ impl Region {
             .collect()
     }
 
-    pub(super) fn seats(&self) -> &'static [Seat] {
-        self.slice(SEATS_AT, SEATS as usize)
+    pub(super) fn process_slots(&self) -> &'static [ProcessSlot] {
+        self.slice(SLOTS_AT, PROCESS_SLOTS as usize)
     }
 
     pub(super) fn records(&self) -> &'static [Record] {
-        self.slice(RECORDS_AT, SEATS as usize)
+        self.slice(RECORDS_AT, PROCESS_SLOTS as usize)
     }
 
     pub(super) fn orders(&self) -> &'static [Order] {
         self.slice(ORDERS_AT, ORDERS)
     }
 
-    /// How many seats hold each cluster.
+    /// How many process slots hold each cluster.
     pub(super) fn holders(&self) -> &'static [AtomicU32] {
         self.slice(HOLDERS_AT, self.geometry.clusters as usize)
     }
 
-    /// The clusters that one seat holds, a bit each.
-    pub(super) fn leases(&self, seat: u32) -> &'static [AtomicU64] {
+    /// The clusters that one process slot holds, a bit each.
+    pub(super) fn leases(&self, slot: u32) -> &'static [AtomicU64] {
         self.bitmap(
             self.geometry.bitmaps_at(),
             self.geometry.bitmap_words(),
-            seat,
+            slot,
         )
     }
 
-    /// How many seats hold each shared frame.
+    /// How many process slots hold each shared frame.
     pub(super) fn frame_holders(&self) -> &'static [AtomicU32] {
         self.slice(
             self.geometry.frame_holders_at(),
@@ -447,20 +447,20 @@ impl Region {
         )
     }
 
-    /// The shared frames that one seat holds, a bit each.
-    pub(super) fn frames_held(&self, seat: u32) -> &'static [AtomicU64] {
+    /// The shared frames that one process slot holds, a bit each.
+    pub(super) fn frames_held(&self, slot: u32) -> &'static [AtomicU64] {
         let geometry = &self.geometry;
         self.bitmap(
             geometry.frame_bitmaps_at(),
             geometry.frame_bitmap_words(),
-            seat,
+            slot,
         )
     }
 
-    /// One seat's bitmap of those that begin at `at`, of so many words each.
-    fn bitmap(&self, at: usize, words: usize, seat: u32) -> &'static [AtomicU64] {
-        assert!(seat < SEATS, "seat {seat}");
-        self.slice(at + seat as usize * words * 8, words)
+    /// One process slot's bitmap of those that begin at `at`, of so many words each.
+    fn bitmap(&self, at: usize, words: usize, slot: u32) -> &'static [AtomicU64] {
+        assert!(slot < PROCESS_SLOTS, "process slot {slot}");
+        self.slice(at + slot as usize * words * 8, words)
     }
 
     fn settings_area(&self) -> &'static [AtomicU8] {

@@ -13,13 +13,13 @@
 //!
 //! - `layout`: what lies where in the region;
 //! - `settings`: what was asked for on the command line;
-//! - `process`: a process's seat: limit, commit, fork, retirement;
+//! - `process`: a process's slot: limit, commit, fork, retirement;
 //! - `clusters`: which process holds which clusters of the store; `frames`: the frames shared since a fork;
 //!   `holders`: the counts and bitmaps of both;
 //! - `reference_trace`: the records of `--trace`;
 //! - `orders`: requests to a device model, which the supervisor has;
 //! - `stats`: counters and the latency histogram;
-//! - `warden`: the supervisor's look at the seats, which gives back what the dead held.
+//! - `reaper`: the supervisor's look at the process slots, which gives back what the dead held.
 
 mod clusters;
 mod frames;
@@ -27,10 +27,10 @@ mod holders;
 mod layout;
 mod orders;
 mod process;
+mod reaper;
 pub mod reference_trace;
 mod settings;
 mod stats;
-mod warden;
 
 #[cfg(test)]
 mod tests;
@@ -47,16 +47,16 @@ pub use clusters::SharedClusters;
 pub use frames::SharedFrame;
 pub use orders::{Asked, Ticket, Work};
 pub use process::{Process, own_pid};
+pub use reaper::{ProcessRecord, Reaper};
 pub use settings::{ChameleonSettings, Inject, ModelSettings, RunSettings};
 pub use stats::{Histogram, LatencyHistogram, ProcessStats, StatsSnapshot};
-pub use warden::{ProcessRecord, Warden};
 
 /// The environment variable through which a process finds its run: the supervisor's process id,
 /// and there the descriptors of control region and store, as `PID:FD:FD`.
 pub const VARIABLE: &str = "FLASHVM_CONTROL";
 
 /// Processes of one run that can be alive, or dead and not yet counted, at the same time.
-pub const SEATS: u32 = 1024;
+pub const PROCESS_SLOTS: u32 = 1024;
 
 /// Fewest frames that [`Process::limit`] grants, however many processes there are.
 pub const LIMIT_FRAMES_MIN: u32 = 64;
@@ -78,13 +78,13 @@ pub enum Error {
     /// The settings cannot be used, or do not fit into their area.
     #[error("{0}")]
     Settings(String),
-    /// All seats are taken.
-    #[error("more than {SEATS} processes in one run")]
+    /// All process slots are taken.
+    #[error("more than {PROCESS_SLOTS} processes in one run")]
     Full,
     /// The copy of a process's memory fits into neither RAM budget nor flash store.
     #[error("the flash store is too small for another copy of this process")]
     Commit,
-    /// The seat was given to somebody else in the meantime.
+    /// The process slot was given to somebody else in the meantime.
     #[error("this process was taken for dead and its memory given back")]
     Stale,
 }
@@ -209,8 +209,8 @@ impl Control {
     /// Frames that all processes of the run use now.
     #[must_use]
     pub fn used_frames(&self) -> u32 {
-        self.seats_taken()
-            .map(|(_, seat)| seat.used.load(Ordering::Relaxed))
+        self.slots_taken()
+            .map(|(_, slot)| slot.used.load(Ordering::Relaxed))
             .sum()
     }
 
@@ -256,7 +256,7 @@ impl Control {
         self.pressure()
     }
 
-    /// Frames of the budget that seats hold or share, and those among them that are shared.
+    /// Frames of the budget that process slots hold or share, and those among them that are shared.
     #[must_use]
     pub fn frames_granted(&self) -> (u32, u32) {
         let header = self.region.header();

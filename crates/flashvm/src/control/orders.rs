@@ -1,12 +1,12 @@
 //! Requests to a device model, which the supervisor has: all processes of a run share one device.
 //!
 //! An order is free, being filled, asked (the supervisor's turn) or answered (its owner's). The state
-//! word names the owner's seat and generation, so that what the dead leave behind is found and
+//! word names the owner's process slot and generation, so that what the dead leave behind is found and
 //! freed; only they change it, by turns, so that no lock is needed.
 
 use super::layout::Order;
 use super::process::State;
-use super::{Control, Process, SEATS, wait, wake};
+use super::{Control, PROCESS_SLOTS, Process, wait, wake};
 use flashvm_core::Nanos;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -215,10 +215,10 @@ impl Control {
         }
     }
 
-    /// Whether the process that made an order is still on its seat.
+    /// Whether the process that made an order is still on its process slot.
     fn is_live(&self, owner: u32) -> bool {
-        let index = owner & (SEATS - 1);
-        let word = self.region().seats()[index as usize]
+        let index = owner & (PROCESS_SLOTS - 1);
+        let word = self.region().process_slots()[index as usize]
             .state
             .load(Ordering::Acquire);
         matches!(State::of(word), State::Preparing | State::Live)

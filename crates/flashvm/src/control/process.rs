@@ -1,7 +1,7 @@
-//! A process's seat in the control region: what it may use, what it has committed, and how the
-//! seat passes through fork, exec and death.
+//! A process's slot in the control region: what it may use, what it has committed, and how the
+//! process slot passes through fork, exec and death.
 //!
-//! A seat is free, being prepared (by a parent about to fork), live, dying (the supervisor has
+//! A process slot is free, being prepared (by a parent about to fork), live, dying (the supervisor has
 //! seen the death; its writes may still be in flight), or retired (everything given back, the
 //! counters still to be harvested). Only compare-and-swaps on the state word, which carries a
 //! generation, change it. All that is given back is given back by a swap or by the clearing of
@@ -9,9 +9,9 @@
 
 use super::clusters::SharedClusters;
 use super::holders::Holdings;
-use super::layout::{Record, Region, Seat};
+use super::layout::{ProcessSlot, Record, Region};
 use super::stats::ProcessStats;
-use super::{Control, Error, LIMIT_FRAMES_MIN, SEATS};
+use super::{Control, Error, LIMIT_FRAMES_MIN, PROCESS_SLOTS};
 use crate::sys::space;
 use flashvm_core::PAGE_SIZE;
 use rustix::process::{Pid, test_kill_process};
@@ -19,9 +19,9 @@ use std::os::fd::RawFd;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// How often, and how long apart, a free seat is looked for while the supervisor clears up.
-const SEAT_TRIES: u32 = 100;
-const SEAT_WAIT: Duration = Duration::from_millis(20);
+/// How often, and how long apart, a free process slot is looked for while the supervisor clears up.
+const SLOT_TRIES: u32 = 100;
+const SLOT_WAIT: Duration = Duration::from_millis(20);
 
 /// How often, and how long apart, room for a commitment is looked for meanwhile.
 const COMMIT_TRIES: u32 = 50;
@@ -34,7 +34,7 @@ const FRAMES_WAIT: Duration = Duration::from_millis(1);
 /// Slots for which space is taken beyond those that are needed: 256 MiB.
 const BACKED_AHEAD_SLOTS: u32 = 1 << 16;
 
-/// What a seat is.
+/// What a process slot is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(super) enum State {
@@ -85,20 +85,20 @@ pub fn own_pid() -> Result<u32, Error> {
 pub struct Process {
     control: Control,
     index: u32,
-    /// The state word of this seat while it is live.
+    /// The state word of this process slot while it is live.
     live: u32,
 }
 
 impl Control {
-    /// Takes a seat for this process. A seat that the same process had before an `exec` is
-    /// retired. `pid` is as [`own_pid`] says. Waits up to two seconds for a free seat.
+    /// Takes a process slot for this process. A process slot that the same process had before an `exec` is
+    /// retired. `pid` is as [`own_pid`] says. Waits up to two seconds for a free process slot.
     ///
     /// # Errors
-    /// [`Error::Full`] if all seats are taken.
+    /// [`Error::Full`] if all process slots are taken.
     pub fn register(&self, pid: u32, command: &str) -> Result<Process, Error> {
-        for (index, seat) in self.seats_taken() {
-            let word = seat.state.load(Ordering::Acquire);
-            if State::of(word) == State::Live && seat.pid.load(Ordering::Relaxed) == pid {
+        for (index, slot) in self.slots_taken() {
+            let word = slot.state.load(Ordering::Acquire);
+            if State::of(word) == State::Live && slot.pid.load(Ordering::Relaxed) == pid {
                 Process {
                     control: *self,
                     index,
@@ -107,28 +107,28 @@ impl Control {
                 .retire();
             }
         }
-        let process = self.take_seat(pid)?;
+        let process = self.take_slot(pid)?;
         process.record().set_command(command.as_bytes());
         process.adopt(pid)?;
         Ok(process)
     }
 
-    /// The seats that have ever been taken.
-    pub(super) fn seats_taken(&self) -> impl Iterator<Item = (u32, &'static Seat)> {
+    /// The process slots that have ever been taken.
+    pub(super) fn slots_taken(&self) -> impl Iterator<Item = (u32, &'static ProcessSlot)> {
         let high = self
             .region
             .header()
-            .seats_high
+            .slots_high
             .load(Ordering::Acquire)
-            .min(SEATS);
-        (0_u32..).zip(&self.region.seats()[..high as usize])
+            .min(PROCESS_SLOTS);
+        (0_u32..).zip(&self.region.process_slots()[..high as usize])
     }
 
     pub(super) fn region(&self) -> &Region {
         &self.region
     }
 
-    /// The process on a seat whose state word is `word`, for the supervisor.
+    /// The process on a process slot whose state word is `word`, for the supervisor.
     pub(super) fn process_at(&self, index: u32, word: u32) -> Process {
         Process {
             control: *self,
@@ -137,33 +137,33 @@ impl Control {
         }
     }
 
-    /// A seat in preparation by `preparer`, with nothing on it.
-    fn take_seat(&self, preparer: u32) -> Result<Process, Error> {
-        for _ in 0..SEAT_TRIES {
-            for (index, seat) in (0..SEATS).zip(self.region.seats()) {
-                let word = seat.state.load(Ordering::Relaxed);
+    /// A process slot in preparation by `preparer`, with nothing on it.
+    fn take_slot(&self, preparer: u32) -> Result<Process, Error> {
+        for _ in 0..SLOT_TRIES {
+            for (index, slot) in (0..PROCESS_SLOTS).zip(self.region.process_slots()) {
+                let word = slot.state.load(Ordering::Relaxed);
                 if State::of(word) != State::Free {
                     continue;
                 }
                 let next = State::Preparing.within(word.wrapping_add(1 << STATE_BITS));
                 let taken =
-                    seat.state
+                    slot.state
                         .compare_exchange(word, next, Ordering::Acquire, Ordering::Relaxed);
                 if taken.is_err() {
                     continue;
                 }
                 self.region
                     .header()
-                    .seats_high
+                    .slots_high
                     .fetch_max(index + 1, Ordering::Release);
-                seat.preparer.store(preparer, Ordering::Release);
-                seat.pid.store(0, Ordering::Relaxed);
-                seat.wrote.store(0, Ordering::Relaxed);
-                seat.used.store(0, Ordering::Relaxed);
+                slot.preparer.store(preparer, Ordering::Release);
+                slot.pid.store(0, Ordering::Relaxed);
+                slot.wrote.store(0, Ordering::Relaxed);
+                slot.used.store(0, Ordering::Relaxed);
                 self.region.records()[index as usize].clear();
                 return Ok(self.process_at(index, next));
             }
-            crate::sys::sleep(SEAT_WAIT);
+            crate::sys::sleep(SLOT_WAIT);
         }
         Err(Error::Full)
     }
@@ -179,7 +179,7 @@ impl Process {
     /// Tells the others how many frames of its own this process uses. More than it holds is counted as an
     /// overrun of the budget.
     pub fn set_used(&self, frames: u32) {
-        let before = self.seat().used.swap(frames, Ordering::Relaxed);
+        let before = self.slot().used.swap(frames, Ordering::Relaxed);
         if frames > before && frames > self.granted() {
             self.count_overrun();
         }
@@ -190,7 +190,7 @@ impl Process {
 
     /// Tells the others whether this process could use more frames than it has.
     pub fn set_wanting(&self, wanting: bool) {
-        self.seat().wanting.store(wanting.into(), Ordering::Relaxed);
+        self.slot().wanting.store(wanting.into(), Ordering::Relaxed);
     }
 
     /// Frames of its own that this process may use now: its allowance less half of the frames that it shares;
@@ -205,7 +205,7 @@ impl Process {
     /// Frames that this process shares with others.
     #[must_use]
     pub fn shares(&self) -> u32 {
-        self.seat().shares.load(Ordering::Relaxed)
+        self.slot().shares.load(Ordering::Relaxed)
     }
 
     /// Frames that this process may account for now: an equal share of the budget, or all that the others
@@ -215,14 +215,14 @@ impl Process {
     pub fn allowance(&self) -> u32 {
         let others = || {
             self.control
-                .seats_taken()
+                .slots_taken()
                 .filter(|(index, _)| *index != self.index)
-                .filter(|(_, seat)| State::of(seat.state.load(Ordering::Relaxed)) == State::Live)
-                .map(|(_, seat)| {
+                .filter(|(_, slot)| State::of(slot.state.load(Ordering::Relaxed)) == State::Live)
+                .map(|(_, slot)| {
                     (
-                        seat.used.load(Ordering::Relaxed),
-                        seat.shares.load(Ordering::Relaxed) / 2,
-                        seat.wanting.load(Ordering::Relaxed) != 0,
+                        slot.used.load(Ordering::Relaxed),
+                        slot.shares.load(Ordering::Relaxed) / 2,
+                        slot.wanting.load(Ordering::Relaxed) != 0,
                     )
                 })
                 .filter(|(used, shares, wanting)| *used > 0 || *shares > 0 || *wanting)
@@ -230,7 +230,7 @@ impl Process {
         let budget = self.control.budget_frames();
         let share = budget / (others().count() as u32 + 1);
         let header = self.region().header();
-        let (mut used, mut claimed) = (self.seat().used.load(Ordering::Relaxed), 0_u32);
+        let (mut used, mut claimed) = (self.slot().used.load(Ordering::Relaxed), 0_u32);
         used += header.shared.load(Ordering::Relaxed);
         for (own, shares, wanting) in others() {
             used = used.saturating_add(own);
@@ -244,17 +244,17 @@ impl Process {
     /// Whether another process could use more frames than it has.
     #[must_use]
     pub fn others_want(&self) -> bool {
-        self.control.seats_taken().any(|(index, seat)| {
+        self.control.slots_taken().any(|(index, slot)| {
             index != self.index
-                && State::of(seat.state.load(Ordering::Relaxed)) == State::Live
-                && seat.wanting.load(Ordering::Relaxed) != 0
+                && State::of(slot.state.load(Ordering::Relaxed)) == State::Live
+                && slot.wanting.load(Ordering::Relaxed) != 0
         })
     }
 
     /// Frames of the budget that this process holds.
     #[must_use]
     pub fn granted(&self) -> u32 {
-        self.seat().granted.load(Ordering::Relaxed)
+        self.slot().granted.load(Ordering::Relaxed)
     }
 
     /// Takes frames from the budget until this process holds `frames`, or none are left; always
@@ -287,7 +287,7 @@ impl Process {
         if granted.is_err() {
             return 0;
         }
-        self.seat().granted.fetch_add(taken, Ordering::Relaxed);
+        self.slot().granted.fetch_add(taken, Ordering::Relaxed);
         taken
     }
 
@@ -314,7 +314,7 @@ impl Process {
     /// Gives frames back until this process holds no more than `frames`.
     pub fn shrink(&self, frames: u32) {
         let given = self.granted().saturating_sub(frames);
-        self.seat().granted.fetch_sub(given, Ordering::Relaxed);
+        self.slot().granted.fetch_sub(given, Ordering::Relaxed);
         self.region()
             .header()
             .granted
@@ -337,11 +337,11 @@ impl Process {
         })
     }
 
-    /// A process has ended whose seat the supervisor has not looked at since.
+    /// A process has ended whose process slot the supervisor has not looked at since.
     fn somebody_has_died(&self) -> bool {
-        self.control.seats_taken().any(|(_, seat)| {
-            let pid = i32::try_from(seat.pid.load(Ordering::Relaxed)).unwrap_or(0);
-            State::of(seat.state.load(Ordering::Acquire)) == State::Live
+        self.control.slots_taken().any(|(_, slot)| {
+            let pid = i32::try_from(slot.pid.load(Ordering::Relaxed)).unwrap_or(0);
+            State::of(slot.state.load(Ordering::Acquire)) == State::Live
                 && Pid::from_raw(pid)
                     .is_some_and(|pid| test_kill_process(pid) == Err(rustix::io::Errno::SRCH))
         })
@@ -359,7 +359,7 @@ impl Process {
                     .committed
                     .fetch_update(Ordering::Relaxed, Ordering::Relaxed, more)
             else {
-                self.seat().committed.fetch_add(pages, Ordering::Relaxed);
+                self.slot().committed.fetch_add(pages, Ordering::Relaxed);
                 return true;
             };
             let sum = now.saturating_add(pages);
@@ -374,7 +374,7 @@ impl Process {
     pub fn lose_room(&self, pages: u64) {
         let header = self.region().header();
         header.committed.fetch_add(pages, Ordering::Relaxed);
-        self.seat().committed.fetch_add(pages, Ordering::Relaxed);
+        self.slot().committed.fetch_add(pages, Ordering::Relaxed);
     }
 
     /// Sees to it that the store has space on its disk for the first `slots` slots. False if the disk
@@ -421,7 +421,7 @@ impl Process {
 
     /// Takes back a promise of [`Self::commit`].
     pub fn uncommit(&self, pages: u64) {
-        let before = self.seat().committed.fetch_sub(pages, Ordering::Relaxed);
+        let before = self.slot().committed.fetch_sub(pages, Ordering::Relaxed);
         assert!(before >= pages, "{pages} pages uncommitted of {before}");
         self.region()
             .header()
@@ -432,19 +432,19 @@ impl Process {
     /// Pages that this process has committed.
     #[must_use]
     pub fn committed(&self) -> u64 {
-        self.seat().committed.load(Ordering::Relaxed)
+        self.slot().committed.load(Ordering::Relaxed)
     }
 
-    /// Prepares a seat for a child, before the fork: it commits as much and holds the same
-    /// clusters. Until the child calls [`Self::adopt`] the seat belongs to the parent, which
+    /// Prepares a process slot for a child, before the fork: it commits as much and holds the same
+    /// clusters. Until the child calls [`Self::adopt`] the process slot belongs to the parent, which
     /// retires it if the fork fails. No lease or release of this process may run meanwhile.
     ///
     /// # Errors
-    /// [`Error::Commit`] if the copy does not fit, [`Error::Full`] if no seat is free.
+    /// [`Error::Commit`] if the copy does not fit, [`Error::Full`] if no process slot is free.
     pub fn fork(&self) -> Result<Self, Error> {
         let child = self
             .control
-            .take_seat(self.seat().pid.load(Ordering::Relaxed))?;
+            .take_slot(self.slot().pid.load(Ordering::Relaxed))?;
         if !child.commit(self.committed()) {
             child.retire();
             return Err(Error::Commit);
@@ -461,19 +461,19 @@ impl Process {
         Ok(child)
     }
 
-    /// In the child: takes the prepared seat. `pid` is as [`own_pid`] says in the child.
+    /// In the child: takes the prepared process slot. `pid` is as [`own_pid`] says in the child.
     ///
     /// # Errors
-    /// [`Error::Stale`] if the supervisor has given the seat back (the parent was killed and
+    /// [`Error::Stale`] if the supervisor has given the process slot back (the parent was killed and
     /// the child did not run for a long time): the child's memory is lost, it must end.
     pub fn adopt(&self, pid: u32) -> Result<(), Error> {
         let prepared = State::Preparing.within(self.live);
-        self.seat()
+        self.slot()
             .state
             .compare_exchange(prepared, self.live, Ordering::AcqRel, Ordering::Relaxed)
             .map_err(|_| Error::Stale)?;
-        // Only now is the seat surely ours; the supervisor is patient with a live seat without an id.
-        self.seat().pid.store(pid, Ordering::Release);
+        // Only now is the process slot surely ours; the supervisor is patient with a live process slot without an id.
+        self.slot().pid.store(pid, Ordering::Release);
         Ok(())
     }
 
@@ -494,15 +494,15 @@ impl Process {
 
     /// Frames and commitments go back to the run.
     pub(super) fn give_back_memory(&self) {
-        self.seat().used.store(0, Ordering::Relaxed);
-        self.seat().wanting.store(0, Ordering::Relaxed);
+        self.slot().used.store(0, Ordering::Relaxed);
+        self.slot().wanting.store(0, Ordering::Relaxed);
         self.leave_all_frames();
-        let granted = self.seat().granted.swap(0, Ordering::Relaxed);
+        let granted = self.slot().granted.swap(0, Ordering::Relaxed);
         self.region()
             .header()
             .granted
             .fetch_sub(granted, Ordering::Relaxed);
-        let pages = self.seat().committed.swap(0, Ordering::Relaxed);
+        let pages = self.slot().committed.swap(0, Ordering::Relaxed);
         self.region()
             .header()
             .committed
@@ -514,20 +514,20 @@ impl Process {
         for cluster in self.leases().held() {
             self.give_back(cluster);
         }
-        self.seat().leases_high.store(0, Ordering::Relaxed);
+        self.slot().leases_high.store(0, Ordering::Relaxed);
     }
 
-    /// Moves the seat on, whatever it was in this generation.
+    /// Moves the process slot on, whatever it was in this generation.
     pub(super) fn set_state(&self, state: State) {
-        self.seat()
+        self.slot()
             .state
             .store(state.within(self.live), Ordering::Release);
     }
 
-    /// Moves the seat on from the state word `from`; false if it has moved meanwhile.
+    /// Moves the process slot on from the state word `from`; false if it has moved meanwhile.
     pub(super) fn advance(&self, from: u32, to: State) -> bool {
         let to = to.within(from);
-        self.seat()
+        self.slot()
             .state
             .compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed)
             .is_ok()
@@ -544,20 +544,20 @@ impl Process {
         last.is_some()
     }
 
-    /// The clusters that this seat holds.
+    /// The clusters that this process slot holds.
     pub(super) fn leases(&self) -> Holdings {
         Holdings {
             holders: self.region().holders(),
             bits: self.region().leases(self.index),
-            high: &self.seat().leases_high,
+            high: &self.slot().leases_high,
         }
     }
 
-    /// Seat and generation, as far as 30 bits go: tells this process from those that had its seat
+    /// Process slot and generation, as far as 30 bits go: tells this process from those that had its process slot
     /// before.
     pub(super) fn owner(&self) -> u32 {
         let generation = self.live >> STATE_BITS;
-        (self.index | generation << SEATS.ilog2()) & (u32::MAX >> 2)
+        (self.index | generation << PROCESS_SLOTS.ilog2()) & (u32::MAX >> 2)
     }
 
     pub(super) fn region(&self) -> &Region {
@@ -568,8 +568,8 @@ impl Process {
         self.index
     }
 
-    pub(super) fn seat(&self) -> &'static Seat {
-        &self.region().seats()[self.index as usize]
+    pub(super) fn slot(&self) -> &'static ProcessSlot {
+        &self.region().process_slots()[self.index as usize]
     }
 
     pub(super) fn record(&self) -> &'static Record {

@@ -11,7 +11,7 @@ pub const RECORD_BYTES: usize = 12;
 
 /// What was seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sight {
+pub enum Observation {
     /// A process begins: its own pages follow, whatever was seen of the same number before.
     Begin,
     /// A load of a page that was not mapped.
@@ -26,24 +26,24 @@ pub struct Record {
     /// The process.
     pub pid: u32,
     /// What was seen of it.
-    pub sight: Sight,
+    pub sight: Observation,
 }
 
 impl Record {
     /// As it stands in the file.
     ///
     /// ```
-    /// use flashvm::control::reference_trace::{Record, Sight};
+    /// use flashvm::control::reference_trace::{Record, Observation};
     /// use flashvm_core::PageId;
-    /// let record = Record { pid: 7, sight: Sight::Store(PageId(42)) };
+    /// let record = Record { pid: 7, sight: Observation::Store(PageId(42)) };
     /// assert_eq!(Record::from_bytes(&record.to_bytes()), Some(record));
     /// ```
     #[must_use]
     pub fn to_bytes(self) -> [u8; RECORD_BYTES] {
         let (kind, page) = match self.sight {
-            Sight::Begin => (0_u32, 0),
-            Sight::Load(page) => (1, page.0),
-            Sight::Store(page) => (2, page.0),
+            Observation::Begin => (0_u32, 0),
+            Observation::Load(page) => (1, page.0),
+            Observation::Store(page) => (2, page.0),
         };
         let mut bytes = [0; RECORD_BYTES];
         bytes[..4].copy_from_slice(&self.pid.to_le_bytes());
@@ -58,9 +58,9 @@ impl Record {
         let word = |at: usize| u32::from_le_bytes(*bytes[at..].first_chunk().expect("a word"));
         let page = PageId(word(4));
         let sight = match word(8) {
-            0 => Sight::Begin,
-            1 => Sight::Load(page),
-            2 => Sight::Store(page),
+            0 => Observation::Begin,
+            1 => Observation::Load(page),
+            2 => Observation::Store(page),
             _ => return None,
         };
         Some(Self {

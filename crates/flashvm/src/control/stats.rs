@@ -210,7 +210,7 @@ counters! {
         /// Faults that met a read already under way.
         faults_waited,
         /// Faults on pages that were still in the shadow.
-        faults_rescued,
+        faults_soft,
         /// Faults that were given a frame of zeros.
         faults_zero,
         /// First stores to write-protected pages.
@@ -277,7 +277,7 @@ counters! {
         /// Of these, faults that needed a read.
         svmp_major,
         /// Faults on small pages that were lifted and still in their frame.
-        svmp_rescued,
+        svmp_soft,
         /// Small pages of zeros that were given a range of a frame.
         svmp_fresh,
         /// Small pages read from flash.

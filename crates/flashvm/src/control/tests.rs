@@ -422,7 +422,7 @@ fn foreign_memory_is_refused() {
 #[test]
 fn the_dead_give_back_what_they_held() {
     let control = control(64 * MIB, 64 * MIB);
-    let mut warden = Warden::new(control);
+    let mut reaper = Reaper::new(control);
     let mut program = std::process::Command::new("sleep")
         .arg("1000")
         .spawn()
@@ -435,19 +435,19 @@ fn the_dead_give_back_what_they_held() {
     process.stats().faults_major.store(7, Ordering::Relaxed);
     let orphan = process.fork().unwrap();
     let start = Instant::now();
-    assert!(warden.look(start).is_empty());
-    assert_eq!(warden.alive().len(), 2);
+    assert!(reaper.look(start).is_empty());
+    assert_eq!(reaper.alive().len(), 2);
     assert_eq!(other.limit(), 8 << 10);
 
     program.kill().unwrap();
     // Not reaped yet: a zombie is dead.
     let killed = Instant::now();
-    while warden.pidfds().count() > 2 || control.committed_pages().0 == 1000 {
-        assert!(warden.look(start).is_empty());
+    while reaper.pidfds().count() > 2 || control.committed_pages().0 == 1000 {
+        assert!(reaper.look(start).is_empty());
         assert!(killed.elapsed() < PATIENCE, "the death is not noticed");
     }
     assert_eq!(other.limit(), 16 << 10);
-    let records = warden.look(start + Duration::from_secs(2));
+    let records = reaper.look(start + Duration::from_secs(2));
     assert_eq!(records.len(), 1);
     assert_eq!(
         (records[0].pid, &*records[0].command),
@@ -457,12 +457,12 @@ fn the_dead_give_back_what_they_held() {
     program.wait().unwrap();
     assert!(other.clusters().shared(ClusterId(0)) || control.committed_pages().0 == 500);
 
-    // The seat for a fork that never came about goes back later, and cannot be adopted then.
-    assert!(warden.look(start + Duration::from_secs(20)).is_empty());
+    // The process slot for a fork that never came about goes back later, and cannot be adopted then.
+    assert!(reaper.look(start + Duration::from_secs(20)).is_empty());
     assert_eq!(control.committed_pages().0, 0);
     assert!(matches!(orphan.adopt(1), Err(Error::Stale)));
     assert_eq!(std::iter::from_fn(|| other.clusters().lease()).count(), 512);
-    assert_eq!(warden.finish().len(), 1);
+    assert_eq!(reaper.finish().len(), 1);
 }
 
 #[test]
@@ -492,22 +492,22 @@ fn space_is_taken_before_it_is_promised() {
 }
 
 #[test]
-fn the_first_reason_stays_until_the_seat_is_taken_again() {
+fn the_first_reason_stays_until_the_process_slot_is_taken_again() {
     let control = control(4 * MIB, 64 * MIB);
-    let mut warden = Warden::new(control);
+    let mut reaper = Reaper::new(control);
     let process = control.register(own_pid().unwrap(), "first").unwrap();
     process.note_end("no room");
     process.note_end("worse");
     process.note_refusal(&"x".repeat(1000));
-    let [record] = &warden.alive()[..] else {
+    let [record] = &reaper.alive()[..] else {
         panic!("one process");
     };
     assert_eq!(record.ended.as_deref(), Some("no room"));
     assert_eq!(record.refused.as_ref().map(String::len), Some(252));
     process.retire();
-    assert_eq!(warden.look(Instant::now()).len(), 1);
+    assert_eq!(reaper.look(Instant::now()).len(), 1);
     control.register(own_pid().unwrap(), "second").unwrap();
-    let second = &warden.alive()[0];
+    let second = &reaper.alive()[0];
     assert_eq!((&second.ended, &second.refused), (&None, &None));
 }
 

@@ -177,7 +177,7 @@ pub(super) fn interrupt(context: &mut Context) {
 }
 
 /// A copy or a touch met memory that is not there: it ends. Whether it was one.
-pub(super) fn give_up_access(context: &mut Context) -> bool {
+pub(super) fn abandon_access(context: &mut Context) -> bool {
     let rip = context.regs.rip;
     if between(rip, flashvm_guard_copy_start, flashvm_guard_copy_end) {
         context.regs.rip = address(flashvm_guard_copy_end);

@@ -229,7 +229,7 @@ extern "C" fn on_segv(signal: i32, info: *mut Info, context: *mut Context) {
 
 /// A synchronous signal that is not for us.
 fn forward(signal: i32, info: &Info, context: &mut Context) {
-    if info.code > 0 && entry::give_up_access(context) {
+    if info.code > 0 && entry::abandon_access(context) {
         return;
     }
     if block::at(context.regs.rsp as usize).is_some() && info.code > 0 {

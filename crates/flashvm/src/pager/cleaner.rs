@@ -100,7 +100,7 @@ impl Pager {
                 _ => (0, core.placement.progress()),
             };
             if stuck.0 == STUCK_ROUNDS {
-                self.give_up_stalled(&core);
+                self.report_stall(&core);
             }
             let deadline = core.engine.deadline();
             drop(core);
@@ -236,7 +236,7 @@ impl Pager {
     }
 
     /// Ends a process that would hang for ever.
-    fn give_up_stalled(&self, core: &Core) -> ! {
+    fn report_stall(&self, core: &Core) -> ! {
         let engine = &core.engine;
         self.die(&if engine.store_full() && self.control.disk_was_full() {
             "the flash store is full, and so is its disk: make room there, or name another --flash"

@@ -42,7 +42,7 @@ const QUIET_WAIT: Duration = Duration::from_millis(1);
 
 /// A fork under way: what stands ready for the child, and what was done for it.
 pub(super) struct Fork {
-    seat: Result<Process, crate::control::Error>,
+    process_slot: Result<Process, crate::control::Error>,
     parent_end: Option<OwnedFd>,
     child_end: Option<OwnedFd>,
     /// The child's userfaultfd, as long as its faults are resolved here.
@@ -144,10 +144,10 @@ impl Pager {
         touched.sort_unstable();
         let mut own = Vec::with_capacity(REPLY_MAX);
         own.extend(touched.iter().map(|&page| Resolved::new(page, true)));
-        let seat = self.process.fork();
-        let shared = self.share_frames(&mut core, seat.as_ref().ok(), &touched);
+        let process_slot = self.process.fork();
+        let shared = self.share_frames(&mut core, process_slot.as_ref().ok(), &touched);
         core.fork = Some(Fork {
-            seat: shared.and(seat),
+            process_slot: shared.and(process_slot),
             parent_end: Some(parent_end),
             child_end: Some(child_end),
             child: None,
@@ -414,17 +414,17 @@ impl Pager {
         // dropped again in this process: what is taken over is moved out of it here, once.
         let mut old = unsafe { std::ptr::read(old) };
         thread::forget_all();
-        let seat = old.seat_for_child();
+        let process_slot = old.slot_for_child();
         if let Err(error) = old.rebuild() {
-            end_child(seat, &error)
+            end_child(process_slot, &error)
         }
     }
 
-    /// The seat that the parent has prepared for its child. Not by the lock: the parent's handler may have
+    /// The process slot that the parent has prepared for its child. Not by the lock: the parent's handler may have
     /// had it at the moment of the fork, and is not here to give it back.
-    fn seat_for_child(&mut self) -> Option<Process> {
+    fn slot_for_child(&mut self) -> Option<Process> {
         let core = self.core.get_mut();
-        core.fork.as_ref()?.seat.as_ref().ok().copied()
+        core.fork.as_ref()?.process_slot.as_ref().ok().copied()
     }
 
     fn rebuild(mut self) -> Result<&'static Self, Error> {
@@ -437,10 +437,11 @@ impl Pager {
         let _uninterrupted = fork.uninterrupted.take();
         // Closed by number in a moment.
         std::mem::forget(fork.parent_end.take());
-        let seat = std::mem::replace(&mut fork.seat, Err(crate::control::Error::Stale));
+        let process_slot =
+            std::mem::replace(&mut fork.process_slot, Err(crate::control::Error::Stale));
         self.close_inherited(&[kept]);
         let region = Uffd::from_fork(region).map_err(Error::Userfaultfd)?;
-        let pager = publish(self.for_child(region, seat?, None)?);
+        let pager = publish(self.for_child(region, process_slot?, None)?);
         pager.start_threads().map_err(Error::Threads)?;
         // Until its handler has taken over.
         drop(pager.lock());
@@ -532,7 +533,7 @@ impl Pager {
             handler_called: AtomicBool::new(false),
             cleaner_event: new_event()?,
             cleaner_called: AtomicBool::new(false),
-            alone: AtomicBool::new(true),
+            synchronous: AtomicBool::new(true),
             handling: AtomicBool::new(false),
             pressure_seen: AtomicU32::new(self.control.pressure()),
             file_bytes: self.file_bytes,
@@ -567,12 +568,14 @@ impl Pager {
         };
         let mut core = self.quiet_with_room(|| self.become_quiet());
         let pinned = Self::pinned_pages(&core);
-        let seat = self.process.fork().and_then(|seat| {
-            let shared = self.share_frames(&mut core, Some(&seat), &pinned);
-            shared.map(|()| seat).inspect_err(|_| seat.retire())
+        let process_slot = self.process.fork().and_then(|process_slot| {
+            let shared = self.share_frames(&mut core, Some(&process_slot), &pinned);
+            shared
+                .map(|()| process_slot)
+                .inspect_err(|_| process_slot.retire())
         });
-        let seat = match seat {
-            Ok(seat) => seat,
+        let process_slot = match process_slot {
+            Ok(process_slot) => process_slot,
             Err(error) => {
                 core.fork_room = 0;
                 self.thaw(core);
@@ -594,7 +597,7 @@ impl Pager {
             self.thaw(core);
             self.resume_heap(frames, result > 0);
             if result < 0 {
-                seat.retire();
+                process_slot.retire();
             }
             return result;
         }
@@ -602,8 +605,8 @@ impl Pager {
         // dropped again in this process: what is taken over is moved out of it here, once.
         let old = unsafe { std::ptr::read(self) };
         thread::forget_all();
-        if let Err(error) = old.rebuild_inline(seat, frames) {
-            end_child(Some(seat), &error)
+        if let Err(error) = old.rebuild_inline(process_slot, frames) {
+            end_child(Some(process_slot), &error)
         }
         0
     }
@@ -625,14 +628,18 @@ impl Pager {
         }
     }
 
-    fn rebuild_inline(mut self, seat: Process, frames: Option<ForkedFrames>) -> Result<(), Error> {
+    fn rebuild_inline(
+        mut self,
+        process_slot: Process,
+        frames: Option<ForkedFrames>,
+    ) -> Result<(), Error> {
         let kept: Vec<RawFd> = frames.iter().map(ForkedFrames::descriptor).collect();
         self.close_inherited(&kept);
         let optional = Features::POISON | Features::MOVE;
         let offered = probe_user_mode().map_err(Error::Userfaultfd)?;
         let features = Features::WRITE_PROTECT | self.delivery.features() | (offered.0 & optional);
         let region = Uffd::open(features).map_err(Error::Userfaultfd)?;
-        let pager = publish(self.for_child(region, seat, frames)?);
+        let pager = publish(self.for_child(region, process_slot, frames)?);
         pager.register_all().map_err(Error::Userfaultfd)?;
         let mut core = pager.core.lock();
         core.handling = true;
@@ -692,10 +699,10 @@ impl Pager {
 }
 
 /// Ends a forked child that cannot have a pager.
-fn end_child(seat: Option<Process>, error: &Error) -> ! {
+fn end_child(process_slot: Option<Process>, error: &Error) -> ! {
     let reason = format!("a forked child cannot go on without its pager: {error}");
-    if let Some(seat) = seat {
-        seat.note_end(&reason);
+    if let Some(process_slot) = process_slot {
+        process_slot.note_end(&reason);
     }
     crate::sys::message::say(&reason);
     crate::sys::signals::abort()

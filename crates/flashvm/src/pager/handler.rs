@@ -46,7 +46,7 @@ impl Pager {
         let mut active = now();
         self.take_over();
         self.handling.store(true, Ordering::Release);
-        self.alone.store(false, Ordering::Release);
+        self.synchronous.store(false, Ordering::Release);
         let listens = self.delivery == Delivery::Handler;
         let linger = if listens { LINGER } else { Nanos(0) };
         loop {

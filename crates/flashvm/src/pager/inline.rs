@@ -149,7 +149,7 @@ impl Pager {
             if core.engine.deadline().is_some_and(|at| at <= now()) {
                 self.apply(&mut core, Event::Tick);
             }
-            if self.is_alone() || core.engine.stalled() {
+            if self.is_synchronous() || core.engine.stalled() {
                 core = self.work(core);
             }
             // What has to happen first may need the engine.
@@ -157,7 +157,7 @@ impl Pager {
                 core = self.wait(core);
             }
         }
-        if self.is_alone() {
+        if self.is_synchronous() {
             core = self.work(core);
         }
         let lost = core.engine.page_state(page) == PageState::Poisoned;

@@ -92,7 +92,7 @@ impl Pager {
         core.lent += got;
         core.claimed = due - got;
         self.hand_over(&mut core, false);
-        if self.is_alone() {
+        if self.is_synchronous() {
             // Nobody else reclaims what is claimed.
             drop(self.work(core));
         }

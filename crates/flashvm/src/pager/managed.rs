@@ -117,7 +117,7 @@ impl Pager {
         if self.is_managed_whole(first, count) {
             return self.renew(first, count, prot, commit);
         }
-        self.give_up(first, count, || {
+        self.zap(first, count, || {
             map::map_fixed(self.address(first), count as usize * PAGE_SIZE, prot)
         })?;
         self.uncommit(first, count);
@@ -134,7 +134,7 @@ impl Pager {
     /// for a moment, in which other threads could have pages of the kernel's.
     fn renew(&self, first: PageId, count: u32, prot: ProtFlags, commit: bool) -> Result<(), Errno> {
         let (address, len) = (self.address(first), count as usize * PAGE_SIZE);
-        self.give_up(first, count, || map::drop_pages(address, len))?;
+        self.zap(first, count, || map::drop_pages(address, len))?;
         self.uncommit(first, count);
         if commit {
             self.commit(first, count)?;
@@ -154,7 +154,7 @@ impl Pager {
     ) -> Result<T, Errno> {
         let (first, count) = self.range(address, len)?;
         let _change = self.begin_change([Some((first, count)), None]);
-        let result = self.give_up(first, count, map_it)?;
+        let result = self.zap(first, count, map_it)?;
         self.uncommit(first, count);
         self.regions.lock().claim(first, count);
         self.foreign.lock().claim(first, count);
@@ -169,7 +169,7 @@ impl Pager {
         let (first, count) = self.range(address, len)?;
         let _change = self.begin_change([Some((first, count)), None]);
         // The reservation stays, so that the kernel puts nothing of its own there.
-        self.give_up(first, count, || {
+        self.zap(first, count, || {
             map::map_fixed(
                 self.address(first),
                 count as usize * PAGE_SIZE,
@@ -211,7 +211,7 @@ impl Pager {
     pub fn discard_contents(&self, address: usize, len: usize) -> Result<(), Errno> {
         let (first, count) = self.range(address, len)?;
         let _change = self.begin_change([Some((first, count)), None]);
-        self.give_up(first, count, || {
+        self.zap(first, count, || {
             map::drop_pages(self.address(first), count as usize * PAGE_SIZE)
         })
     }
@@ -255,7 +255,7 @@ impl Pager {
     }
 
     /// Runs a system call that gives up a range, and sees to it that the engine knows.
-    fn give_up<T>(
+    fn zap<T>(
         &self,
         first: PageId,
         count: u32,

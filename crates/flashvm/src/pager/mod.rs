@@ -18,7 +18,6 @@
 //! - `lend`: frames of the process that are Chameleon's;
 //! - `fork`: how a child comes by a pager of its own; `share`: the frames that both use.
 
-mod alone;
 mod change;
 mod cleaner;
 mod discard;
@@ -34,6 +33,7 @@ mod regions;
 mod remap;
 mod share;
 mod space;
+mod synchronous;
 
 use self::regions::Regions;
 use crate::Error;
@@ -126,7 +126,7 @@ pub struct Pager {
     cleaner_event: OwnedFd,
     cleaner_called: AtomicBool,
     /// The handler is not up: whoever faults does its work.
-    alone: AtomicBool,
+    synchronous: AtomicBool,
     /// The handler has started: from here on it allocates nothing while the engine is frozen.
     handling: AtomicBool,
     pressure_seen: AtomicU32,
@@ -394,7 +394,7 @@ pub fn start(inheritance: Inheritance) -> Result<&'static Pager, Error> {
         handler_called: AtomicBool::new(false),
         cleaner_event: new_event()?,
         cleaner_called: AtomicBool::new(false),
-        alone: AtomicBool::new(true),
+        synchronous: AtomicBool::new(true),
         handling: AtomicBool::new(false),
         pressure_seen: AtomicU32::new(control.pressure()),
         file_bytes,

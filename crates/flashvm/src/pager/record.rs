@@ -2,7 +2,7 @@
 //! told of the program's references, for a trace.
 
 use crate::Error;
-use crate::control::reference_trace::{Record as Seen, Sight};
+use crate::control::reference_trace::{Observation, Record as Seen};
 use crate::sys::descriptors;
 use flashvm_core::record::{ClusterAnswer, Step};
 use flashvm_core::{Access, Action, Event, Nanos};
@@ -90,7 +90,7 @@ impl Tracer {
             file: File::from(file),
             pid,
         };
-        tracer.write(Sight::Begin)?;
+        tracer.write(Observation::Begin)?;
         Ok(tracer)
     }
 
@@ -102,22 +102,22 @@ impl Tracer {
     /// Goes on for a forked child, whose pages are its own from now on.
     pub(super) fn forked(&mut self, pid: u32) -> Result<(), Error> {
         self.pid = pid;
-        self.write(Sight::Begin)
+        self.write(Observation::Begin)
     }
 
     /// Notes an event that tells of a reference.
     pub(super) fn note(&mut self, event: &Event) -> Result<(), Error> {
         match *event {
             Event::Fault { page, access } => self.write(match access {
-                Access::Read => Sight::Load(page),
-                Access::Write => Sight::Store(page),
+                Access::Read => Observation::Load(page),
+                Access::Write => Observation::Store(page),
             }),
-            Event::WriteProtectFault { page } => self.write(Sight::Store(page)),
+            Event::WriteProtectFault { page } => self.write(Observation::Store(page)),
             _ => Ok(()),
         }
     }
 
-    fn write(&mut self, sight: Sight) -> Result<(), Error> {
+    fn write(&mut self, sight: Observation) -> Result<(), Error> {
         let seen = Seen {
             pid: self.pid,
             sight,

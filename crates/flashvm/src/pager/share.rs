@@ -100,7 +100,7 @@ impl Pager {
             let for_parent = LIMIT_FRAMES_MIN + self.frames_for_stores(&core);
             core.fork_room = for_parent + self.frames_for_child(&core);
             self.hand_over(&mut core, false);
-            if self.is_alone() {
+            if self.is_synchronous() {
                 core = self.work(core);
             }
             if self.has_room_for_fork(&core) {
@@ -137,7 +137,7 @@ impl Pager {
     }
 
     /// Right before a fork, with the engine frozen: every resident page shares its frame from now on, and stores
-    /// to it are stopped. `child` is the child's seat, if there is one.
+    /// to it are stopped. `child` is the child's process slot, if there is one.
     ///
     /// The pages of `writable`, sorted, are stored to before anybody can be asked: by system calls in flight,
     /// or by the thread that forks. Stores to them go on; see [`Self::own_pages`].

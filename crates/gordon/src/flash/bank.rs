@@ -93,7 +93,7 @@ impl Bank {
         let mut bank = Self::assemble(medium, identity, table, model);
         for segment in 0..bank.table.segments.len() {
             if bank.table.segments[segment].state == State::Dirty {
-                bank.give_up(segment)?;
+                bank.release(segment)?;
             }
         }
         Ok(bank)
@@ -191,7 +191,7 @@ impl Bank {
     /// caller has taken them out of the addresses.
     pub(crate) fn free(&mut self, address: u64, count: u64) -> Result<()> {
         for segment in self.mapped_at(address, count)? {
-            self.give_up(segment)?;
+            self.release(segment)?;
         }
         for index in 0..count {
             self.mapped
@@ -246,7 +246,7 @@ impl Bank {
             let State::Allocated { continues, .. } = self.table.segments[old].state else {
                 unreachable!("what is mapped is allocated");
             };
-            self.give_up(old)?;
+            self.release(old)?;
             self.mapped.remove(&at);
             let segment = self.take_erased(at, continues)?;
             self.map(addresses, segment, at)?;

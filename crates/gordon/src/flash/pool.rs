@@ -60,7 +60,7 @@ impl Bank {
         }
     }
 
-    pub(super) fn give_up(&mut self, segment: usize) -> Result<()> {
+    pub(super) fn release(&mut self, segment: usize) -> Result<()> {
         self.table.segments[segment].state = State::Dirty;
         self.counters.erased_bytes_written += self.written[segment];
         self.dirty.push_back(segment);

@@ -106,7 +106,7 @@ impl<C: ClusterSource> Engine<C> {
                 // Another thread was here first.
                 Place::Mapped(..) => break Outcome::Resolved,
                 Place::Unmapped(frame, _) | Place::Condemned(frame, _) => {
-                    self.counters.rescued += 1;
+                    self.counters.soft += 1;
                     // Map the page before setting its reference bit, or making room for it may consume the bit.
                     self.map(host, page, 1);
                     if matches!(place, Place::Condemned(..)) {

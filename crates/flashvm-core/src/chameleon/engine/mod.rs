@@ -234,7 +234,7 @@ pub struct Counters {
     /// Of these, with a read.
     pub major: u64,
     /// Of these, soft faults.
-    pub rescued: u64,
+    pub soft: u64,
     /// Pages of zeros that were mapped.
     pub fresh: u64,
     /// Pages that came in.

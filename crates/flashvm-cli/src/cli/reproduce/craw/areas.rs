@@ -4,7 +4,7 @@ use super::programs::{device, refusal, spec};
 use crate::cli::refusal::Refusal;
 use crate::cli::reproduce::Material;
 use crate::cli::reproduce::report::{Axis, Chart, Report, Series, Table};
-use flashvm_sim::sweep::{Job, Sight, observe};
+use flashvm_sim::sweep::{Job, Observation, observe};
 use indicatif::ProgressBar;
 
 /// Memory in percent of the footprint. The paper does not say its.
@@ -25,7 +25,7 @@ pub(super) fn figure_15(material: &Material, bar: &ProgressBar) -> Result<Report
         let job = Job {
             policy: spec("craw"),
             frames: (program.references.pages() * percent).div_ceil(100),
-            sight: Sight::Full,
+            sight: Observation::Full,
         };
         let mut areas: Vec<(&str, Vec<(f64, f64)>)> = Vec::new();
         let figures = observe(&program.references, job, &device(), |_, policy| {

@@ -4,7 +4,7 @@ use crate::cli::refusal::Refusal;
 use crate::cli::trace::measure;
 use flashvm_core::PolicySpec;
 use flashvm_sim::locality::Locality;
-use flashvm_sim::sweep::{Counts, Job, References, Sight, SweepError, sweep};
+use flashvm_sim::sweep::{Counts, Job, Observation, References, SweepError, sweep};
 use flashvm_sim::trace::{Provenance, Trace, open, read};
 use flashvm_sim::{Device, ModelKind};
 use indicatif::ProgressBar;
@@ -189,7 +189,7 @@ fn run(program: &Program) -> Result<Swept, Refusal> {
         POLICIES.map(|policy| Job {
             policy: spec(policy),
             frames,
-            sight: Sight::Full,
+            sight: Observation::Full,
         })
     });
     let jobs: Vec<_> = jobs.collect();

@@ -20,22 +20,22 @@ const REQUESTS: u32 = 4;
 impl Pager {
     /// Whether this thread has to do the work of the pager's threads: the handler is not up yet, or
     /// this is one of them, whose start in the C library has met managed memory.
-    pub(super) fn is_alone(&self) -> bool {
-        self.alone.load(Ordering::Acquire) || on_pager_stack()
+    pub(super) fn is_synchronous(&self) -> bool {
+        self.synchronous.load(Ordering::Acquire) || on_pager_stack()
     }
 
     /// Reclaims, and does some of what waits to be done.
     pub(super) fn work<'a>(&'a self, mut core: MutexGuard<'a, Core>) -> MutexGuard<'a, Core> {
-        let alone = self.is_alone();
+        let synchronous = self.is_synchronous();
         if core.engine.wants_reclaim() {
             self.apply(&mut core, Event::Reclaim);
         }
-        if !alone && self.writes_wait() {
+        if !synchronous && self.writes_wait() {
             // The cleaner holds them back; a clean page may come free before.
             return core;
         }
-        for _ in 0..if alone { u32::MAX } else { REQUESTS } {
-            if alone && let Some(read) = core.to_read.pop_front() {
+        for _ in 0..if synchronous { u32::MAX } else { REQUESTS } {
+            if synchronous && let Some(read) = core.to_read.pop_front() {
                 core = self.read_alone(core, read);
             } else if let Some(action) = core.to_clean.pop_front() {
                 core = self.clean_alone(core, action);

@@ -1,4 +1,4 @@
-//! The supervisor's look at the seats: notices deaths, gives back what the dead held, and
+//! The supervisor's look at the process slots: notices deaths, gives back what the dead held, and
 //! collects the counters of all who have been.
 //!
 //! Frames and commitments of a dead process go back at once. Its clusters wait a second if it
@@ -6,7 +6,7 @@
 //! they must not land in a cluster that has a new owner by then.
 
 use super::Control;
-use super::layout::Seat;
+use super::layout::ProcessSlot;
 use super::process::State;
 use super::stats::StatsSnapshot;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 /// How long the clusters of a process that was killed stay unused.
 const WRITES_SETTLE: Duration = Duration::from_secs(1);
-/// How long a seat may be in preparation, by a process that is dead, until it is given back.
+/// How long a process slot may be in preparation, by a process that is dead, until it is given back.
 const PREPARATION_MAX: Duration = Duration::from_secs(5);
 
 /// What a process of the run did, told after its end or while it runs.
@@ -35,7 +35,7 @@ pub struct ProcessRecord {
     pub refused: Option<String>,
 }
 
-/// What the warden knows of the process on a seat.
+/// What the reaper knows of the process on a process slot.
 struct Watched {
     word: u32,
     pid: u32,
@@ -46,14 +46,14 @@ struct Watched {
     dead_since: Option<Instant>,
 }
 
-/// Watches all seats of a run.
-pub struct Warden {
+/// Watches all process slots of a run.
+pub struct Reaper {
     control: Control,
     watched: Vec<Option<Watched>>,
 }
 
-impl Warden {
-    /// A warden for the run; there must be only one.
+impl Reaper {
+    /// A reaper for the run; there must be only one.
     #[must_use]
     pub fn new(control: Control) -> Self {
         Self {
@@ -62,27 +62,27 @@ impl Warden {
         }
     }
 
-    /// Looks at every seat once: returns the records of processes that have gone. `now` is the
+    /// Looks at every process slot once: returns the records of processes that have gone. `now` is the
     /// time of the look. To be called some times a second.
     pub fn look(&mut self, now: Instant) -> Vec<ProcessRecord> {
         let mut records = Vec::new();
         let mut freed = false;
-        for (index, seat) in self.control.seats_taken() {
+        for (index, slot) in self.control.slots_taken() {
             let at = index as usize;
             self.watched
                 .resize_with(self.watched.len().max(at + 1), || None);
-            let word = seat.state.load(Ordering::Acquire);
+            let word = slot.state.load(Ordering::Acquire);
             let state = State::of(word);
             let process = self.control.process_at(index, word);
             match state {
                 State::Free => self.watched[at] = None,
                 State::Retired => {
                     self.watched[at] = None;
-                    records.extend(self.harvest(index, seat, word));
+                    records.extend(self.harvest(index, slot, word));
                 }
                 State::Preparing | State::Live | State::Dying => {
-                    let pid = match seat.pid.load(Ordering::Acquire) {
-                        0 => seat.preparer.load(Ordering::Acquire),
+                    let pid = match slot.pid.load(Ordering::Acquire) {
+                        0 => slot.preparer.load(Ordering::Acquire),
                         pid => pid,
                     };
                     let watched = match &mut self.watched[at] {
@@ -96,7 +96,7 @@ impl Warden {
                         continue;
                     };
                     let dead_for = now.duration_since(since);
-                    let unsettled = seat.pid.load(Ordering::Relaxed) == 0;
+                    let unsettled = slot.pid.load(Ordering::Relaxed) == 0;
                     if unsettled && dead_for < PREPARATION_MAX {
                         continue;
                     }
@@ -107,11 +107,11 @@ impl Warden {
                         process.give_back_memory();
                         freed = true;
                     }
-                    let wrote = seat.wrote.load(Ordering::Relaxed) != 0;
+                    let wrote = slot.wrote.load(Ordering::Relaxed) != 0;
                     if !wrote || dead_for >= WRITES_SETTLE {
                         self.watched[at] = None;
                         process.retire();
-                        records.extend(self.harvest(index, seat, word));
+                        records.extend(self.harvest(index, slot, word));
                     }
                 }
             }
@@ -126,14 +126,14 @@ impl Warden {
     #[must_use]
     pub fn alive(&self) -> Vec<ProcessRecord> {
         self.control
-            .seats_taken()
-            .filter(|(_, seat)| {
+            .slots_taken()
+            .filter(|(_, slot)| {
                 matches!(
-                    State::of(seat.state.load(Ordering::Acquire)),
+                    State::of(slot.state.load(Ordering::Acquire)),
                     State::Live | State::Dying | State::Retired
                 )
             })
-            .filter_map(|(index, seat)| self.record(index, seat))
+            .filter_map(|(index, slot)| self.record(index, slot))
             .collect()
     }
 
@@ -153,8 +153,8 @@ impl Warden {
             .filter_map(|watched| watched.pidfd.as_ref().map(AsFd::as_fd))
     }
 
-    fn record(&self, index: u32, seat: &Seat) -> Option<ProcessRecord> {
-        let pid = seat.pid.load(Ordering::Relaxed);
+    fn record(&self, index: u32, slot: &ProcessSlot) -> Option<ProcessRecord> {
+        let pid = slot.pid.load(Ordering::Relaxed);
         let record = &self.control.region().records()[index as usize];
         (pid != 0).then(|| ProcessRecord {
             pid,
@@ -165,11 +165,11 @@ impl Warden {
         })
     }
 
-    /// Takes the record of a retired seat and frees it.
-    fn harvest(&self, index: u32, seat: &Seat, word: u32) -> Option<ProcessRecord> {
-        let record = self.record(index, seat);
-        seat.pid.store(0, Ordering::Relaxed);
-        seat.preparer.store(0, Ordering::Relaxed);
+    /// Takes the record of a retired process slot and frees it.
+    fn harvest(&self, index: u32, slot: &ProcessSlot, word: u32) -> Option<ProcessRecord> {
+        let record = self.record(index, slot);
+        slot.pid.store(0, Ordering::Relaxed);
+        slot.preparer.store(0, Ordering::Relaxed);
         self.control.process_at(index, word).set_state(State::Free);
         record
     }
@@ -189,7 +189,7 @@ impl Watched {
         }
     }
 
-    /// Whether this is still the process on the seat: `Live` follows `Preparing` and `Dying`
+    /// Whether this is still the process on the process slot: `Live` follows `Preparing` and `Dying`
     /// follows `Live` without a change of the process.
     fn is(&self, word: u32, pid: u32) -> bool {
         self.pid == pid
