@@ -153,7 +153,7 @@ pub(crate) enum Flag {
     /// Being read, and to be put into the shadow.
     ToShadow = 1 << 6,
     /// A fault on it waits in the engine.
-    Parked = 1 << 7,
+    Pending = 1 << 7,
     /// Shares its frame with another process since a fork. Of a page that is `Overtaken` or `Doomed`: its
     /// copy in the shadow does.
     Shared = 1 << 8,
@@ -242,9 +242,9 @@ impl PageTable {
         had
     }
 
-    /// Forgets everything said of a page's stay in RAM, except that a fault on it is parked.
+    /// Forgets everything said of a page's stay in RAM, except that a fault on it waits.
     pub(crate) fn reset_flags(&mut self, page: PageId) {
-        self.flags[page.0 as usize] &= Flag::Parked as u16;
+        self.flags[page.0 as usize] &= Flag::Pending as u16;
     }
 
     pub(crate) fn slot(&self, page: PageId) -> Option<SlotId> {

@@ -61,11 +61,11 @@ impl<C: ClusterSource> Engine<C> {
         );
         assert_eq!(standby, self.standby.len(), "standby miscounted");
         assert_eq!(condemned, self.condemned.len(), "condemned miscounted");
-        let waiting: BTreeSet<PageId> = self.pending.iter().map(|parked| parked.page).collect();
+        let waiting: BTreeSet<PageId> = self.pending.iter().map(|fault| fault.page).collect();
         assert_eq!(waiting.len(), self.pending.len(), "a page waits twice");
         for &page in &waiting {
             assert!(
-                self.table.has(page, Flag::Parked),
+                self.table.has(page, Flag::Pending),
                 "{page:?} waits unmarked"
             );
         }

@@ -1,6 +1,6 @@
 //! Faults: serving them from zeros, flash or the shadow, and parking those that have to wait.
 
-use super::{Engine, Parked};
+use super::{Engine, PendingFault};
 use crate::clusters::ClusterSource;
 use crate::event::{Access, Action};
 use crate::ids::PageId;
@@ -19,15 +19,15 @@ enum Outcome {
 impl<C: ClusterSource> Engine<C> {
     pub(super) fn fault(&mut self, page: PageId, access: Access, actions: &mut Vec<Action>) {
         self.counters.faults_total += 1;
-        if self.table.has(page, Flag::Parked) {
+        if self.table.has(page, Flag::Pending) {
             return;
         }
         match self.serve(page, access, actions) {
             Outcome::Served => {}
-            Outcome::Busy => self.park(page, access),
+            Outcome::Busy => self.keep_waiting(page, access),
             Outcome::NoFrame => {
                 self.counters.faults_stalled += 1;
-                self.park(page, access);
+                self.keep_waiting(page, access);
                 if !self.starved {
                     self.starved = true;
                     self.relieve(actions);
@@ -36,25 +36,25 @@ impl<C: ClusterSource> Engine<C> {
         }
     }
 
-    fn park(&mut self, page: PageId, access: Access) {
-        self.table.set(page, Flag::Parked);
-        self.pending.push_back(Parked { page, access });
+    fn keep_waiting(&mut self, page: PageId, access: Access) {
+        self.table.set(page, Flag::Pending);
+        self.pending.push_back(PendingFault { page, access });
     }
 
     /// Serves what can be served of the faults that wait.
     pub(super) fn serve_pending(&mut self, actions: &mut Vec<Action>) {
         self.starved = false;
         for _ in 0..self.pending.len() {
-            let Some(parked) = self.pending.pop_front() else {
+            let Some(fault) = self.pending.pop_front() else {
                 break;
             };
-            self.table.clear(parked.page, Flag::Parked);
-            match self.serve(parked.page, parked.access, actions) {
+            self.table.clear(fault.page, Flag::Pending);
+            match self.serve(fault.page, fault.access, actions) {
                 Outcome::Served => {}
-                Outcome::Busy => self.park(parked.page, parked.access),
+                Outcome::Busy => self.keep_waiting(fault.page, fault.access),
                 Outcome::NoFrame => {
-                    self.table.set(parked.page, Flag::Parked);
-                    self.pending.push_front(parked);
+                    self.table.set(fault.page, Flag::Pending);
+                    self.pending.push_front(fault);
                     self.starved = true;
                     break;
                 }
@@ -287,7 +287,7 @@ impl<C: ClusterSource> Engine<C> {
 
     pub(super) fn write_protect_fault(&mut self, page: PageId, actions: &mut Vec<Action>) {
         self.counters.faults_write_protect += 1;
-        if self.table.has(page, Flag::Parked) {
+        if self.table.has(page, Flag::Pending) {
             return;
         }
         let in_region = !self.shadow || self.table.state(page) == PageState::Mapped;
@@ -297,7 +297,7 @@ impl<C: ClusterSource> Engine<C> {
         }
         if let Outcome::NoFrame = self.store_to_shared(page, actions) {
             self.counters.faults_stalled += 1;
-            self.park(page, Access::Write);
+            self.keep_waiting(page, Access::Write);
             if !self.starved {
                 self.starved = true;
                 self.relieve(actions);

@@ -38,7 +38,7 @@ const QUEUE_RESERVE: usize = 1024;
 
 /// A fault that waits: for a frame, or for a request on a page that was given up.
 #[derive(Clone, Copy)]
-struct Parked {
+struct PendingFault {
     page: PageId,
     access: Access,
 }
@@ -80,7 +80,7 @@ pub struct Engine<C> {
     round_searching: bool,
 
     /// Faults that wait, oldest first.
-    pending: VecDeque<Parked>,
+    pending: VecDeque<PendingFault>,
     /// The oldest of them waits for a frame.
     starved: bool,
     /// When a starved fault looks for a frame by itself.

@@ -110,7 +110,7 @@ impl<C: ClusterSource> Engine<C> {
     ) {
         let mut candidates = std::mem::take(&mut self.candidates);
         for Candidate { page, place, store } in candidates.drain(..) {
-            if page.0 >= self.table.pages() || self.table.has(page, Flag::Parked) {
+            if page.0 >= self.table.pages() || self.table.has(page, Flag::Pending) {
                 continue;
             }
             let slot = match (self.table.state(page), self.table.slot(page)) {

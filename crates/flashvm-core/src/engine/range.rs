@@ -32,11 +32,11 @@ impl<C: ClusterSource> Engine<C> {
     /// Faults that wait for pages of the range are sent back to be tried anew.
     fn unpark(&mut self, first: PageId, end: u32, actions: &mut Vec<Action>) {
         let table = &mut self.table;
-        self.pending.retain(|parked| {
-            let outside = parked.page < first || parked.page.0 >= end;
+        self.pending.retain(|fault| {
+            let outside = fault.page < first || fault.page.0 >= end;
             if !outside {
-                table.clear(parked.page, Flag::Parked);
-                actions.push(Action::Wake { page: parked.page });
+                table.clear(fault.page, Flag::Pending);
+                actions.push(Action::Wake { page: fault.page });
             }
             outside
         });

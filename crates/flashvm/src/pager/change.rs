@@ -17,13 +17,13 @@ impl Pager {
     /// One change may contain others.
     pub(super) fn begin_change(&self, ranges: [Option<Range>; 2]) -> Change<'_> {
         let uninterrupted = Uninterrupted::begin();
-        let mut core = self.core.lock();
+        let mut locked = self.locked.lock();
         // A fork begins only while there is no change, so this one may contain another.
-        while core.freeze != Freeze::No {
-            core = self.changed.wait(core);
+        while locked.freeze != Freeze::No {
+            locked = self.changed.wait(locked);
         }
-        core.placement.changes.begin(&ranges);
-        drop(core);
+        locked.placement.changes.begin(&ranges);
+        drop(locked);
         Change {
             pager: self,
             ranges,
@@ -34,10 +34,10 @@ impl Pager {
 
 impl Drop for Change<'_> {
     fn drop(&mut self) {
-        let mut core = self.pager.core.lock();
-        core.placement.changes.end(&self.ranges);
-        let over = core.placement.changes.none();
-        drop(core);
+        let mut locked = self.pager.locked.lock();
+        locked.placement.changes.end(&self.ranges);
+        let over = locked.placement.changes.none();
+        drop(locked);
         if over {
             self.pager.changed.notify_all();
         }

@@ -5,7 +5,7 @@
 //! cannot be moved they are copied out of the region first; if the program changes one in the
 //! meantime the engine knows, and what was written is void.
 
-use super::{Core, Freeze, Pager, now};
+use super::{Freeze, Locked, Pager, now};
 use crate::flash::FlashStore;
 use crate::flash::io::{Completion, FlashIo, Request, Threads};
 use crate::sys::map;
@@ -70,48 +70,48 @@ impl Pager {
             }
             let mut busy = !completions.is_empty();
 
-            let mut core = self.lock();
+            let mut locked = self.lock();
             for completion in completions.drain(..) {
-                self.write_ended(&mut core, writes.as_mut().expect("a queue"), completion);
+                self.write_ended(&mut locked, writes.as_mut().expect("a queue"), completion);
             }
-            self.look_at_write_limit(&mut core);
-            if core.freeze == Freeze::No {
-                busy |= self.reclaim(&mut core);
+            self.look_at_write_limit(&mut locked);
+            if locked.freeze == Freeze::No {
+                busy |= self.reclaim(&mut locked);
             }
             let in_flight = writes.as_ref().map_or(0, |writes| writes.in_flight.len());
             while in_flight + work.len() < WRITES_MAX {
-                let Some(action) = core.to_clean.pop_front() else {
+                let Some(action) = locked.to_clean.pop_front() else {
                     break;
                 };
                 let pages = match action {
                     Action::Scan { io, .. } | Action::Write { io, .. } => {
-                        core.engine.io_pages(io).to_vec()
+                        locked.engine.io_pages(io).to_vec()
                     }
                     _ => Vec::new(),
                 };
                 work.push((action, pages));
             }
-            self.hand_over(&mut core, false);
-            if core.freeze == Freeze::Quiescing && core.is_quiet() {
+            self.hand_over(&mut locked, false);
+            if locked.freeze == Freeze::Quiescing && locked.is_quiet() {
                 self.changed.notify_all();
             }
-            stuck = match core.engine.stalled() && core.open == core.scans {
-                true if stuck.1 == core.placement.progress() => (stuck.0 + 1, stuck.1),
-                _ => (0, core.placement.progress()),
+            stuck = match locked.engine.stalled() && locked.open == locked.scans {
+                true if stuck.1 == locked.placement.progress() => (stuck.0 + 1, stuck.1),
+                _ => (0, locked.placement.progress()),
             };
             if stuck.0 == STUCK_ROUNDS {
-                self.report_stall(&core);
+                self.report_stall(&locked);
             }
-            let deadline = core.engine.deadline();
-            drop(core);
+            let deadline = locked.engine.deadline();
+            drop(locked);
 
             busy |= !work.is_empty();
             for (action, pages) in work.drain(..) {
                 match action {
                     Action::Scan { io, .. } => {
                         let zero = self.zeros_among(&pages);
-                        let mut core = self.lock();
-                        self.apply(&mut core, Event::Scanned { io, zero });
+                        let mut locked = self.lock();
+                        self.apply(&mut locked, Event::Scanned { io, zero });
                     }
                     Action::Write { io, slot, .. } => {
                         let writes = writes.get_or_insert_with(|| self.writes(self.open_io(None)));
@@ -132,17 +132,17 @@ impl Pager {
     }
 
     /// Reclaims batches until there is enough, or nothing more can be done now.
-    fn reclaim(&self, core: &mut Core) -> bool {
+    fn reclaim(&self, locked: &mut Locked) -> bool {
         let mut any = false;
         // The handler gets its turn between batches; what is left is done in the next round.
         for _ in 0..4 {
-            if !core.engine.wants_reclaim() {
+            if !locked.engine.wants_reclaim() {
                 break;
             }
-            self.look_at_limit(core);
-            let progress = core.placement.progress();
-            self.apply(core, Event::Reclaim);
-            if core.placement.progress() == progress {
+            self.look_at_limit(locked);
+            let progress = locked.placement.progress();
+            self.apply(locked, Event::Reclaim);
+            if locked.placement.progress() == progress {
                 break;
             }
             any = true;
@@ -188,14 +188,14 @@ impl Pager {
                     .free
                     .pop()
                     .expect("one buffer for each write in flight");
-                let core = self.lock();
+                let locked = self.lock();
                 for (index, &page) in pages.iter().enumerate() {
                     let at = buffer + index * PAGE_SIZE;
                     // SAFETY: this buffer belongs to this write alone.
                     let copy = unsafe { &mut *(at as *mut [u8; PAGE_SIZE]) };
-                    self.copy_out(&core, page, copy);
+                    self.copy_out(&locked, page, copy);
                 }
-                drop(core);
+                drop(locked);
                 parts.push((buffer, (pages.len() * PAGE_SIZE) as u32));
                 Some(buffer)
             }
@@ -220,7 +220,7 @@ impl Pager {
         writes.held_back.push_back((begin, request));
     }
 
-    fn write_ended(&self, core: &mut Core, writes: &mut Writes, completion: Completion) {
+    fn write_ended(&self, locked: &mut Locked, writes: &mut Writes, completion: Completion) {
         let io = IoId(completion.tag as u32);
         let write = writes.in_flight.remove(&io).expect("a write in flight");
         if let (Some(buffer), Some(bounce)) = (write.buffer, &mut writes.bounce) {
@@ -232,12 +232,12 @@ impl Pager {
                 failed |= 1 << page;
             }
         }
-        self.apply(core, Event::WriteDone { io, failed });
+        self.apply(locked, Event::WriteDone { io, failed });
     }
 
     /// Ends a process that would hang for ever.
-    fn report_stall(&self, core: &Core) -> ! {
-        let engine = &core.engine;
+    fn report_stall(&self, locked: &Locked) -> ! {
+        let engine = &locked.engine;
         self.die(&if engine.store_full() && self.control.disk_was_full() {
             "the flash store is full, and so is its disk: make room there, or name another --flash"
                 .to_owned()

@@ -15,8 +15,8 @@ impl Pager {
                 std::process::id()
             ));
         }
-        let mut core = self.lock();
+        let mut locked = self.lock();
         let refused = done.is_err();
-        self.apply(&mut core, Event::Discarded { refused });
+        self.apply(&mut locked, Event::Discarded { refused });
     }
 }

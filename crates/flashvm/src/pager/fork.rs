@@ -8,7 +8,7 @@
 //! asks for what was resolved for it, brings its page table up to that, and both go on.
 //! Slots on flash are shared from then on; clusters know how many processes hold them.
 
-use super::{Core, Freeze, LiveEngine, PAGER, Pager, SPAN_PAGES, new_event, publish};
+use super::{Freeze, LiveEngine, Locked, PAGER, Pager, SPAN_PAGES, new_event, publish};
 use crate::Error;
 use crate::chameleon::ForkedFrames;
 use crate::control::Process;
@@ -47,10 +47,10 @@ pub(super) struct Fork {
     child_end: Option<OwnedFd>,
     /// The child's userfaultfd, as long as its faults are resolved here.
     child: Option<Uffd>,
-    resolved: Vec<Resolved>,
+    resolved: Vec<ResolvedFault>,
     /// Faults of this process' own that were resolved while its engine was frozen: handlers that
     /// the C library calls around a fork touch memory too.
-    own: Vec<Resolved>,
+    own: Vec<ResolvedFault>,
     /// The child is on its own, or there is none.
     over: bool,
     /// Until parent and child can resolve faults again, in the thread that forks.
@@ -59,9 +59,9 @@ pub(super) struct Fork {
 
 /// A fault of the child's that the parent's handler resolved, packed for the socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Resolved(u32);
+struct ResolvedFault(u32);
 
-impl Resolved {
+impl ResolvedFault {
     const STOPPED_STORE: u32 = 1 << 31;
 
     fn new(page: PageId, stopped_store: bool) -> Self {
@@ -131,7 +131,7 @@ impl Pager {
     /// this thread will store to before the fork is over, while its faults cannot be resolved.
     pub fn prepare_fork(&self, touched: &[usize]) {
         let uninterrupted = Uninterrupted::begin();
-        let mut core = self.quiet_with_room(|| self.quiesce(touched));
+        let mut locked = self.quiet_with_room(|| self.quiesce(touched));
         let (parent_end, child_end) = socketpair(
             AddressFamily::UNIX,
             SocketType::SEQPACKET,
@@ -143,10 +143,10 @@ impl Pager {
         let mut touched: Vec<PageId> = touched.iter().filter_map(|&at| self.page_at(at)).collect();
         touched.sort_unstable();
         let mut own = Vec::with_capacity(REPLY_MAX);
-        own.extend(touched.iter().map(|&page| Resolved::new(page, true)));
+        own.extend(touched.iter().map(|&page| ResolvedFault::new(page, true)));
         let process_slot = self.process.fork();
-        let shared = self.share_frames(&mut core, process_slot.as_ref().ok(), &touched);
-        core.fork = Some(Fork {
+        let shared = self.share_frames(&mut locked, process_slot.as_ref().ok(), &touched);
+        locked.fork = Some(Fork {
             process_slot: shared.and(process_slot),
             parent_end: Some(parent_end),
             child_end: Some(child_end),
@@ -156,69 +156,69 @@ impl Pager {
             over: false,
             uninterrupted: Some(uninterrupted),
         });
-        core.freeze = Freeze::Frozen;
-        drop(core);
+        locked.freeze = Freeze::Frozen;
+        drop(locked);
         self.wake_handler();
     }
 
     /// Lets everything in flight end, with `touched` in RAM and writable.
-    fn quiesce(&self, touched: &[usize]) -> MutexGuard<'_, Core> {
+    fn quiesce(&self, touched: &[usize]) -> MutexGuard<'_, Locked> {
         loop {
             for &address in touched.iter().filter(|&&address| self.manages(address, 1)) {
                 // SAFETY: the caller vouches for mapped, writable memory; adding nothing to a
                 // byte atomically leaves it as it is, whoever else uses it.
                 unsafe { AtomicU8::from_ptr(address as *mut u8) }.fetch_or(0, Ordering::Relaxed);
             }
-            let core = self.become_quiet();
+            let locked = self.become_quiet();
             let there = |&address: &usize| {
                 self.page_at(address).is_none_or(|page| {
-                    core.engine.page_state(page).is_mapped() && !core.engine.is_protected(page)
+                    locked.engine.page_state(page).is_mapped() && !locked.engine.is_protected(page)
                 })
             };
             if touched.iter().all(there) {
-                return core;
+                return locked;
             }
-            let mut core = core;
-            core.freeze = Freeze::No;
-            drop(core);
+            let mut locked = locked;
+            locked.freeze = Freeze::No;
+            drop(locked);
             self.changed.notify_all();
             self.wake_handler();
         }
     }
 
-    fn become_quiet(&self) -> MutexGuard<'_, Core> {
-        let mut core = self.core.lock();
-        while core.freeze != Freeze::No || !core.placement.changes.none() {
-            core = self.changed.wait(core);
+    fn become_quiet(&self) -> MutexGuard<'_, Locked> {
+        let mut locked = self.locked.lock();
+        while locked.freeze != Freeze::No || !locked.placement.changes.none() {
+            locked = self.changed.wait(locked);
         }
-        core.freeze = Freeze::Quiescing;
+        locked.freeze = Freeze::Quiescing;
         self.wake_handler();
         self.call_cleaner();
-        while !core.is_quiet() || !self.handling.load(Ordering::Acquire) {
-            core = self.changed.wait_timeout(core, QUIET_WAIT).0;
+        while !locked.is_quiet() || !self.handling.load(Ordering::Acquire) {
+            locked = self.changed.wait_timeout(locked, QUIET_WAIT).0;
             self.wake_handler();
             self.call_cleaner();
         }
-        core
+        locked
     }
 
     /// After a fork, in the parent, whether it succeeded or not: goes on when the child can
     /// resolve its own faults.
     pub fn resume_parent(&self) {
-        let mut core = self.core.lock();
-        let fork = core.fork.as_mut().expect("prepared");
+        let mut locked = self.locked.lock();
+        let fork = locked.fork.as_mut().expect("prepared");
         // If there is no child, or it dies, nobody else holds this end.
         descriptors::release(fork.child_end.take().expect("not closed yet"));
-        while !core.fork.as_ref().is_some_and(|fork| fork.over) {
-            core = self.changed.wait(core);
+        while !locked.fork.as_ref().is_some_and(|fork| fork.over) {
+            locked = self.changed.wait(locked);
         }
-        let fork = core.fork.take();
-        core.freeze = Freeze::No;
-        self.apply(&mut core, Event::Forked);
+        let fork = locked.fork.take();
+        locked.freeze = Freeze::No;
+        self.apply(&mut locked, Event::Forked);
         let own = fork.as_ref().map_or(&[][..], |fork| &fork.own);
-        self.catch_up(&mut core, own.iter().copied());
-        self.hand_over(&mut core, false);
-        drop(core);
+        self.catch_up(&mut locked, own.iter().copied());
+        self.hand_over(&mut locked, false);
+        drop(locked);
         self.changed.notify_all();
         self.wake_handler();
         drop(fork);
@@ -226,8 +226,8 @@ impl Pager {
 
     /// The handler's part while the engine is frozen: passes the child's descriptor on, and
     /// resolves the child's faults until it does so itself.
-    pub(super) fn attend_fork(&self, core: &mut Core, messages: &mut Vec<Message>) {
-        let Core { fork, engine, .. } = core;
+    pub(super) fn attend_fork(&self, locked: &mut Locked, messages: &mut Vec<Message>) {
+        let Locked { fork, engine, .. } = locked;
         let fork = fork.as_mut().expect("frozen for a fork");
         messages.retain(|message| {
             let fd = match (*message, &fork.parent_end) {
@@ -241,7 +241,7 @@ impl Pager {
                     // Noted first: a child that is forked in between knows of it, whether it was
                     // in time to have the page or not.
                     let page = self.page_at(address).expect("a fault in the managed range");
-                    fork.own.push(Resolved::new(page, protected));
+                    fork.own.push(ResolvedFault::new(page, protected));
                     self.resolve_for(&self.region, engine, page, protected);
                     return false;
                 }
@@ -280,7 +280,7 @@ impl Pager {
                 {
                     let page = self.page_at(address).expect("a fault in the managed range");
                     self.resolve_for(child, engine, page, protected);
-                    fork.resolved.push(Resolved::new(page, protected));
+                    fork.resolved.push(ResolvedFault::new(page, protected));
                 }
             }
         }
@@ -340,8 +340,8 @@ impl Pager {
     /// Where the handler waits while the engine is frozen. Nothing is allocated on this way: the
     /// allocator is locked meanwhile.
     pub(super) fn await_fork(&self) {
-        let core = self.core.lock();
-        let Some(fork) = &core.fork else { return };
+        let locked = self.locked.lock();
+        let Some(fork) = &locked.fork else { return };
         let (region, child, parent_end) = match &fork.parent_end {
             None => (Some(self.region.as_fd()), None, None),
             Some(end) => (
@@ -351,7 +351,7 @@ impl Pager {
             ),
         };
         let raw = [region, child, parent_end].map(|fd| fd.map(|fd| fd.as_raw_fd()));
-        drop(core);
+        drop(locked);
         // SAFETY: only the handler, which is here, closes these.
         let fds = raw.map(|fd| fd.map(|fd| unsafe { BorrowedFd::borrow_raw(fd) }));
         let event = self.handler_event.as_fd();
@@ -375,34 +375,37 @@ impl Pager {
     /// Tells the engine of faults that were resolved while it was frozen. Stopped stores come first:
     /// the other faults may need frames, and a page that the engine still has as clean would be
     /// dropped for them, with what has been stored to it since.
-    fn catch_up(&self, core: &mut Core, faults: impl Iterator<Item = Resolved> + Clone) {
+    fn catch_up(&self, locked: &mut Locked, faults: impl Iterator<Item = ResolvedFault> + Clone) {
         let of = |stopped| {
             let faults = faults.clone();
             faults.filter(move |fault| fault.is_stopped_store() == stopped)
         };
-        core.placement
-            .resolved_already(of(false).map(Resolved::page));
+        locked
+            .placement
+            .resolved_already(of(false).map(ResolvedFault::page));
         // Each has been copied by the kernel, whether there are frames for it or not.
-        self.own_pages(core, of(true).map(Resolved::page));
+        self.own_pages(locked, of(true).map(ResolvedFault::page));
         for fault in of(true).chain(of(false)) {
-            self.apply(core, fault.event());
+            self.apply(locked, fault.event());
         }
     }
 
     /// The handler's first act in a child: from here on it resolves the faults. What the parent
     /// resolved before becomes known to the engine.
     pub(super) fn take_over(&self) {
-        let mut core = self.core.lock();
-        let Some(fork) = core.fork.take() else { return };
+        let mut locked = self.locked.lock();
+        let Some(fork) = locked.fork.take() else {
+            return;
+        };
         let socket = fork.child_end.as_ref().expect("the child's");
         let resolved = send(socket, &[0], SendFlags::NOSIGNAL)
             .and_then(|_| receive_resolved(socket))
             .unwrap_or_else(|e| self.die(&format!("the parent of a forked child has died: {e}")));
-        self.apply(&mut core, Event::Forked);
-        self.catch_up(&mut core, fork.own.iter().chain(&resolved).copied());
-        core.freeze = Freeze::No;
-        self.hand_over(&mut core, false);
-        drop(core);
+        self.apply(&mut locked, Event::Forked);
+        self.catch_up(&mut locked, fork.own.iter().chain(&resolved).copied());
+        locked.freeze = Freeze::No;
+        self.hand_over(&mut locked, false);
+        drop(locked);
         self.changed.notify_all();
         descriptors::release(fork.child_end.expect("the child's"));
     }
@@ -423,13 +426,13 @@ impl Pager {
     /// The process slot that the parent has prepared for its child. Not by the lock: the parent's handler may have
     /// had it at the moment of the fork, and is not here to give it back.
     fn slot_for_child(&mut self) -> Option<Process> {
-        let core = self.core.get_mut();
-        core.fork.as_ref()?.process_slot.as_ref().ok().copied()
+        let locked = self.locked.get_mut();
+        locked.fork.as_ref()?.process_slot.as_ref().ok().copied()
     }
 
     fn rebuild(mut self) -> Result<&'static Self, Error> {
-        let core = self.core.get_mut();
-        let fork = core.fork.as_mut().expect("prepared");
+        let locked = self.locked.get_mut();
+        let fork = locked.fork.as_mut().expect("prepared");
         let socket = fork.child_end.as_ref().expect("the child's");
         let region = receive_descriptor(socket).map_err(Error::memory("the pager's descriptor"))?;
         let kept = socket.as_raw_fd();
@@ -452,7 +455,7 @@ impl Pager {
     fn close_inherited(&mut self, kept: &[RawFd]) {
         let mut shared = vec![self.store.file(), self.supervisor.as_raw_fd()];
         shared.extend(
-            self.core
+            self.locked
                 .get_mut()
                 .tracer
                 .as_ref()
@@ -470,7 +473,7 @@ impl Pager {
         process: Process,
         frames: Option<ForkedFrames>,
     ) -> Result<Self, Error> {
-        let mut core = self.core.into_inner();
+        let mut locked = self.locked.into_inner();
         std::mem::forget((
             self.region,
             self.shadow,
@@ -491,7 +494,7 @@ impl Pager {
             None
         };
         process.adopt(crate::control::own_pid()?)?;
-        core.queue_pages = 0;
+        locked.queue_pages = 0;
         if self.settings.device_model.is_some() {
             model_client::begin(process);
         }
@@ -502,16 +505,16 @@ impl Pager {
             }
             _ => None,
         };
-        *core.engine.clusters_mut().inner_mut() = process.clusters();
-        core.engine.reset_counters();
-        core.recorder = None;
-        if let Some(tracer) = &mut core.tracer {
+        *locked.engine.clusters_mut().inner_mut() = process.clusters();
+        locked.engine.reset_counters();
+        locked.recorder = None;
+        if let Some(tracer) = &mut locked.tracer {
             tracer.forked(crate::control::own_pid()?)?;
         }
-        core.placement.forked();
-        core.handling = false;
-        core.limit = 0;
-        core.buffers = None;
+        locked.placement.forked();
+        locked.handling = false;
+        locked.limit = 0;
+        locked.buffers = None;
         let stats = process.stats();
         stats
             .fault_mode
@@ -521,14 +524,14 @@ impl Pager {
             shadow,
             process,
             chameleon,
-            core: Mutex::new(core),
+            locked: Mutex::new(locked),
             changed: Condvar::new(),
             regions: Mutex::new(self.regions.into_inner()),
             foreign: Mutex::new(self.foreign.into_inner()),
             committed: Mutex::new(self.committed.into_inner()),
             own: OwnMemory::open().map_err(Error::memory("/proc"))?,
             demand: DemandQueues::new(self.settings.no_uring, self.control.budget_frames()),
-            resolved: super::inline::Resolved::default(),
+            resolved_count: super::inline::ResolvedCount::default(),
             handler_event: new_event()?,
             handler_called: AtomicBool::new(false),
             cleaner_event: new_event()?,
@@ -566,10 +569,10 @@ impl Pager {
             },
             None => None,
         };
-        let mut core = self.quiet_with_room(|| self.become_quiet());
-        let pinned = Self::pinned_pages(&core);
+        let mut locked = self.quiet_with_room(|| self.become_quiet());
+        let pinned = Self::pinned_pages(&locked);
         let process_slot = self.process.fork().and_then(|process_slot| {
-            let shared = self.share_frames(&mut core, Some(&process_slot), &pinned);
+            let shared = self.share_frames(&mut locked, Some(&process_slot), &pinned);
             shared
                 .map(|()| process_slot)
                 .inspect_err(|_| process_slot.retire())
@@ -577,24 +580,24 @@ impl Pager {
         let process_slot = match process_slot {
             Ok(process_slot) => process_slot,
             Err(error) => {
-                core.fork_room = 0;
-                self.thaw(core);
+                locked.fork_room = 0;
+                self.thaw(locked);
                 self.resume_heap(frames, false);
                 self.count_refused_fork(&error);
                 return -(Errno::NOMEM.raw_os_error() as isize);
             }
         };
-        core.freeze = Freeze::Frozen;
-        drop(core);
+        locked.freeze = Freeze::Frozen;
+        drop(locked);
         FORK_HOOKS.call(|hooks| (hooks.before)());
         let result = clone();
         FORK_HOOKS.call(|hooks| (hooks.after)());
         if result != 0 {
-            let mut core = self.core.lock();
+            let mut locked = self.locked.lock();
             // Also without a child: the frames have their numbers, and are owned again soon.
-            self.apply(&mut core, Event::Forked);
-            self.own_pages(&mut core, pinned.into_iter());
-            self.thaw(core);
+            self.apply(&mut locked, Event::Forked);
+            self.own_pages(&mut locked, pinned.into_iter());
+            self.thaw(locked);
             self.resume_heap(frames, result > 0);
             if result < 0 {
                 process_slot.retire();
@@ -612,10 +615,10 @@ impl Pager {
     }
 
     /// Lets everybody go on.
-    pub(super) fn thaw(&self, mut core: MutexGuard<'_, Core>) {
-        core.freeze = Freeze::No;
-        self.hand_over(&mut core, false);
-        drop(core);
+    pub(super) fn thaw(&self, mut locked: MutexGuard<'_, Locked>) {
+        locked.freeze = Freeze::No;
+        self.hand_over(&mut locked, false);
+        drop(locked);
         self.changed.notify_all();
         self.wake_handler();
     }
@@ -641,12 +644,12 @@ impl Pager {
         let region = Uffd::open(features).map_err(Error::Userfaultfd)?;
         let pager = publish(self.for_child(region, process_slot, frames)?);
         pager.register_all().map_err(Error::Userfaultfd)?;
-        let mut core = pager.core.lock();
-        core.handling = true;
+        let mut locked = pager.locked.lock();
+        locked.handling = true;
         pager.handling.store(true, Ordering::Release);
-        pager.apply(&mut core, Event::Forked);
-        pager.protect_all(&core).map_err(Error::Userfaultfd)?;
-        pager.thaw(core);
+        pager.apply(&mut locked, Event::Forked);
+        pager.protect_all(&locked).map_err(Error::Userfaultfd)?;
+        pager.thaw(locked);
         Ok(())
     }
 
@@ -669,8 +672,8 @@ impl Pager {
     }
 
     /// Write-protects anew what was protected: a fork without fork events forgets it.
-    fn protect_all(&self, core: &Core) -> Result<(), Errno> {
-        let engine = &core.engine;
+    fn protect_all(&self, locked: &Locked) -> Result<(), Errno> {
+        let engine = &locked.engine;
         let mut run: Option<(PageId, u32)> = None;
         let protect = |run: Option<(PageId, u32)>| match run {
             Some((first, count)) => {
@@ -735,7 +738,7 @@ pub fn set_fork_hooks(hooks: ForkHooks) {
 }
 
 /// Tells the child what was resolved for it: a count, and the faults in messages of bounded size.
-fn send_resolved(socket: &OwnedFd, resolved: &[Resolved]) -> Result<(), Errno> {
+fn send_resolved(socket: &OwnedFd, resolved: &[ResolvedFault]) -> Result<(), Errno> {
     let count = u32::try_from(resolved.len()).expect("fewer faults than pages");
     send(socket, &count.to_ne_bytes(), SendFlags::NOSIGNAL)?;
     let mut bytes = [0; 4 * REPLY_MAX];
@@ -748,7 +751,7 @@ fn send_resolved(socket: &OwnedFd, resolved: &[Resolved]) -> Result<(), Errno> {
     Ok(())
 }
 
-fn receive_resolved(socket: &OwnedFd) -> Result<Vec<Resolved>, Errno> {
+fn receive_resolved(socket: &OwnedFd) -> Result<Vec<ResolvedFault>, Errno> {
     let mut count = [0; 4];
     if recv(socket, &mut count, RecvFlags::empty())?.0 != count.len() {
         return Err(Errno::PIPE);
@@ -762,7 +765,11 @@ fn receive_resolved(socket: &OwnedFd) -> Result<Vec<Resolved>, Errno> {
             return Err(Errno::PIPE);
         }
         let (words, _) = bytes[..len].as_chunks::<4>();
-        resolved.extend(words.iter().map(|&word| Resolved(u32::from_ne_bytes(word))));
+        resolved.extend(
+            words
+                .iter()
+                .map(|&word| ResolvedFault(u32::from_ne_bytes(word))),
+        );
     }
     Ok(resolved)
 }

@@ -5,7 +5,7 @@
 //! memory can be put back by mistake. While requests are in flight the handler polls, because a
 //! sleeping thread wakes up later than flash answers; when none is, it sleeps.
 
-use super::{Core, Delivery, Freeze, Pager, Read, now};
+use super::{Delivery, Freeze, Locked, Pager, Read, now};
 use crate::flash::FlashStore;
 use crate::flash::io::{Completion, FlashIo, Request, Threads, read_now};
 use crate::guard::making_threads;
@@ -57,14 +57,14 @@ impl Pager {
             ended.clear();
             ended.extend(completions.drain(..).map(|c| self.verify(c)));
 
-            let mut core = self.core.lock();
-            core.handling = true;
+            let mut locked = self.locked.lock();
+            locked.handling = true;
             for read in &ended {
-                self.read_ended(&mut core, read);
+                self.read_ended(&mut locked, read);
             }
             let mut busy = !ended.is_empty();
             let (mut without_queue, mut open_queue) = (None, false);
-            match core.freeze {
+            match locked.freeze {
                 Freeze::No => {
                     if listens {
                         self.region
@@ -73,25 +73,25 @@ impl Pager {
                     }
                     busy |= !messages.is_empty();
                     for message in messages.drain(..) {
-                        self.receive(&mut core, message);
+                        self.receive(&mut locked, message);
                     }
-                    let due = core.engine.deadline().is_some_and(|at| at <= now());
+                    let due = locked.engine.deadline().is_some_and(|at| at <= now());
                     if due {
-                        self.apply(&mut core, Event::Tick);
+                        self.apply(&mut locked, Event::Tick);
                         busy = true;
                     }
-                    self.retry_parked(&mut core);
-                    self.handle_events(&mut core);
-                    without_queue = self.start_reads(&mut core, io.as_mut());
-                    open_queue = self.may_open_queue(&mut core);
-                    self.hand_over(&mut core, true);
+                    self.retry_parked(&mut locked);
+                    self.handle_events(&mut locked);
+                    without_queue = self.start_reads(&mut locked, io.as_mut());
+                    open_queue = self.may_open_queue(&mut locked);
+                    self.hand_over(&mut locked, true);
                 }
                 Freeze::Quiescing => {
-                    self.retry_parked(&mut core);
-                    self.handle_events(&mut core);
+                    self.retry_parked(&mut locked);
+                    self.handle_events(&mut locked);
                     // Reads that the engine has asked for have to end, and so to start.
-                    without_queue = self.start_reads(&mut core, io.as_mut());
-                    if core.is_quiet() {
+                    without_queue = self.start_reads(&mut locked, io.as_mut());
+                    if locked.is_quiet() {
                         self.changed.notify_all();
                     }
                 }
@@ -101,19 +101,19 @@ impl Pager {
                     self.region
                         .read(&mut messages)
                         .unwrap_or_else(|e| self.die(&format!("userfaultfd: {e}")));
-                    self.attend_fork(&mut core, &mut messages);
+                    self.attend_fork(&mut locked, &mut messages);
                 }
             }
-            let parked = core.placement.is_parked();
-            let awaited = !core.reads.is_empty() && core.placement.is_awaited(None);
-            let quiescing = core.freeze == Freeze::Quiescing;
-            let deadline = core.engine.deadline();
-            if core.freeze == Freeze::Frozen && listens {
-                drop(core);
+            let parked = locked.placement.is_parked();
+            let awaited = !locked.reads.is_empty() && locked.placement.is_awaited(None);
+            let quiescing = locked.freeze == Freeze::Quiescing;
+            let deadline = locked.engine.deadline();
+            if locked.freeze == Freeze::Frozen && listens {
+                drop(locked);
                 self.await_fork();
                 continue;
             }
-            drop(core);
+            drop(locked);
 
             if open_queue {
                 self.demand.open();
@@ -178,7 +178,7 @@ impl Pager {
     }
 
     /// One message of userfaultfd.
-    fn receive(&self, core: &mut Core, message: Message) {
+    fn receive(&self, locked: &mut Locked, message: Message) {
         match message {
             Message::Fault {
                 address,
@@ -186,20 +186,20 @@ impl Pager {
                 protected,
             } => {
                 let page = self.page_at(address).expect("a fault in the managed range");
-                core.placement.await_page(page, now());
+                locked.placement.await_page(page, now());
                 if protected {
-                    if !self.lift_protection(core, page) {
-                        self.apply(core, Event::WriteProtectFault { page });
+                    if !self.lift_protection(locked, page) {
+                        self.apply(locked, Event::WriteProtectFault { page });
                     }
-                } else if self.resolve_spurious(core, page) {
-                    self.handle_events(core);
+                } else if self.resolve_spurious(locked, page) {
+                    self.handle_events(locked);
                 } else {
                     let access = if write { Access::Write } else { Access::Read };
-                    self.apply(core, Event::Fault { page, access });
+                    self.apply(locked, Event::Fault { page, access });
                 }
             }
             Message::Remove { start, end } | Message::Unmap { start, end } => {
-                self.discard(core, start, end);
+                self.discard(locked, start, end);
             }
             Message::Remap { from, to, len } => self.die(&format!(
                 "mremap of {len} bytes at {from:#x} to {to:#x} went past the C library; \
@@ -217,33 +217,33 @@ impl Pager {
     }
 
     /// The program gave up what lies between two addresses.
-    pub(super) fn discard(&self, core: &mut Core, start: usize, end: usize) {
+    pub(super) fn discard(&self, locked: &mut Locked, start: usize, end: usize) {
         let first = self.page_at(start).expect("an event in the managed range");
         let count = ((end - start) / PAGE_SIZE) as u32;
-        self.with_space(core, |placement, host| {
+        self.with_space(locked, |placement, host| {
             placement.forget_parked(host, first, count);
         });
-        self.apply(core, Event::Discard { first, count });
+        self.apply(locked, Event::Discard { first, count });
     }
 
     /// Gives buffers to reads that wait to be started, as far as there are any. Where they are, if
     /// reads wait and there is no queue for them yet.
-    fn start_reads(&self, core: &mut Core, io: Option<&mut FlashIo>) -> Option<(usize, usize)> {
+    fn start_reads(&self, locked: &mut Locked, io: Option<&mut FlashIo>) -> Option<(usize, usize)> {
         let Some(io) = io else {
-            return (!core.to_read.is_empty()).then(|| self.buffers(core).range());
+            return (!locked.to_read.is_empty()).then(|| self.buffers(locked).range());
         };
         while let Some(&Action::Read {
             io: id,
             slot,
             count,
             ..
-        }) = core.to_read.front()
+        }) = locked.to_read.front()
         {
-            let Some(buffer) = self.buffers(core).take(count) else {
+            let Some(buffer) = self.buffers(locked).take(count) else {
                 break;
             };
-            core.to_read.pop_front();
-            core.reads.insert(
+            locked.to_read.pop_front();
+            locked.reads.insert(
                 id,
                 Read {
                     slot,
@@ -270,7 +270,7 @@ impl Pager {
     /// Compares what was read with what was written, and tries again where it differs.
     fn verify(&self, completion: Completion) -> Ended {
         let io = IoId(completion.tag as u32);
-        let read = self.core.lock().reads[&io];
+        let read = self.locked.lock().reads[&io];
         let failed = self.failed_pages(&read, completion.whole);
         Ended { io, failed }
     }
@@ -314,16 +314,17 @@ impl Pager {
     }
 
     /// Tells the engine, and takes the buffer back.
-    fn read_ended(&self, core: &mut Core, ended: &Ended) {
+    fn read_ended(&self, locked: &mut Locked, ended: &Ended) {
         self.apply(
-            core,
+            locked,
             Event::ReadDone {
                 io: ended.io,
                 failed: ended.failed,
             },
         );
-        let read = core.reads.remove(&ended.io).expect("a read in flight");
-        core.buffers
+        let read = locked.reads.remove(&ended.io).expect("a read in flight");
+        locked
+            .buffers
             .as_mut()
             .expect("there are buffers")
             .give(read.buffer, read.count);

@@ -5,7 +5,7 @@
 //! and polls for it; what is to be read beside it is left to the handler, and eviction to the
 //! cleaner. Only when there is no free frame does it reclaim by itself (FlashVM, 4.1.2).
 
-use super::{Core, Freeze, Pager, Read, now};
+use super::{Freeze, Locked, Pager, Read, now};
 use crate::flash::FlashStore;
 use crate::flash::demand::PAGES_MAX;
 use crate::sys::thread::on_pager_stack;
@@ -33,12 +33,12 @@ pub enum Resolution {
 
 /// Lets threads wait until faults have been resolved, by whomever.
 #[derive(Debug, Default)]
-pub(super) struct Resolved {
+pub(super) struct ResolvedCount {
     count: AtomicU32,
     sleepers: AtomicU32,
 }
 
-impl Resolved {
+impl ResolvedCount {
     /// To be called with the engine locked, before waiting with it unlocked.
     fn seen(&self) -> u32 {
         self.count.load(Ordering::Acquire)
@@ -73,7 +73,7 @@ impl Resolved {
     }
 }
 
-impl Core {
+impl Locked {
     fn awaits(&self, page: PageId) -> bool {
         self.placement.is_awaited(Some(page))
     }
@@ -118,50 +118,50 @@ impl Pager {
             return Resolution::NotOurs;
         }
         let since = now();
-        let mut core = self.lock_to_fault();
-        match core.engine.page_state(page) {
+        let mut locked = self.lock_to_fault();
+        match locked.engine.page_state(page) {
             PageState::Poisoned => return Resolution::Lost,
             // What is parked for it comes first.
-            _ if core.placement.is_parked() && !self.retry_parked(&mut core) => {
-                self.hand_over(&mut core, false);
-                drop(core);
+            _ if locked.placement.is_parked() && !self.retry_parked(&mut locked) => {
+                self.hand_over(&mut locked, false);
+                drop(locked);
                 rustix::thread::sched_yield();
                 return Resolution::Resolved;
             }
             _ => {}
         }
-        core.placement.await_page(page, since);
+        locked.placement.await_page(page, since);
         if present {
-            if !self.lift_protection(&mut core, page) {
-                self.apply(&mut core, Event::WriteProtectFault { page });
+            if !self.lift_protection(&mut locked, page) {
+                self.apply(&mut locked, Event::WriteProtectFault { page });
             }
-        } else if self.resolve_spurious(&mut core, page) {
-            self.handle_events(&mut core);
+        } else if self.resolve_spurious(&mut locked, page) {
+            self.handle_events(&mut locked);
         } else {
-            self.apply(&mut core, Event::Fault { page, access });
+            self.apply(&mut locked, Event::Fault { page, access });
         }
-        while core.awaits(page) {
-            let before = core.placement.progress();
-            if let Some((io, read)) = core.take_demand(page) {
-                core = self.read_inline(core, io, read);
+        while locked.awaits(page) {
+            let before = locked.placement.progress();
+            if let Some((io, read)) = locked.take_demand(page) {
+                locked = self.read_inline(locked, io, read);
                 continue;
             }
-            if core.engine.deadline().is_some_and(|at| at <= now()) {
-                self.apply(&mut core, Event::Tick);
+            if locked.engine.deadline().is_some_and(|at| at <= now()) {
+                self.apply(&mut locked, Event::Tick);
             }
-            if self.is_synchronous() || core.engine.stalled() {
-                core = self.work(core);
+            if self.is_synchronous() || locked.engine.stalled() {
+                locked = self.work(locked);
             }
             // What has to happen first may need the engine.
-            if core.placement.progress() == before && core.awaits(page) {
-                core = self.wait(core);
+            if locked.placement.progress() == before && locked.awaits(page) {
+                locked = self.wait(locked);
             }
         }
         if self.is_synchronous() {
-            core = self.work(core);
+            locked = self.work(locked);
         }
-        let lost = core.engine.page_state(page) == PageState::Poisoned;
-        self.hand_over(&mut core, false);
+        let lost = locked.engine.page_state(page) == PageState::Poisoned;
+        self.hand_over(&mut locked, false);
         if lost {
             Resolution::Lost
         } else {
@@ -170,53 +170,53 @@ impl Pager {
     }
 
     /// Waits until some fault has been resolved, or a little.
-    fn wait<'a>(&'a self, mut core: MutexGuard<'a, Core>) -> MutexGuard<'a, Core> {
-        self.hand_over(&mut core, false);
-        let seen = self.resolved.seen();
-        drop(core);
-        self.resolved.wait(seen);
+    fn wait<'a>(&'a self, mut locked: MutexGuard<'a, Locked>) -> MutexGuard<'a, Locked> {
+        self.hand_over(&mut locked, false);
+        let seen = self.resolved_count.seen();
+        drop(locked);
+        self.resolved_count.wait(seen);
         self.lock_to_fault()
     }
 
     /// Locks the engine where new requests may begin. For a fault of one of the pager's threads they may
     /// also while a fork waits for quiet, which would not come without that thread.
-    fn lock_to_fault(&self) -> MutexGuard<'_, Core> {
+    fn lock_to_fault(&self) -> MutexGuard<'_, Locked> {
         let own = on_pager_stack();
-        let mut core = self.core.lock();
-        while core.freeze == Freeze::Frozen || (core.freeze == Freeze::Quiescing && !own) {
-            core = self.changed.wait(core);
+        let mut locked = self.locked.lock();
+        while locked.freeze == Freeze::Frozen || (locked.freeze == Freeze::Quiescing && !own) {
+            locked = self.changed.wait(locked);
         }
-        core
+        locked
     }
 
     /// Reads what a fault of this thread's waits for.
     fn read_inline<'a>(
         &'a self,
-        mut core: MutexGuard<'a, Core>,
+        mut locked: MutexGuard<'a, Locked>,
         io: IoId,
         mut read: Read,
-    ) -> MutexGuard<'a, Core> {
+    ) -> MutexGuard<'a, Locked> {
         let Some(mut queue) = self.demand.take() else {
             // Every queue is in use: the handler has one of its own.
-            core.to_read.push_front(Action::Read {
+            locked.to_read.push_front(Action::Read {
                 io,
                 slot: read.slot,
                 count: read.count,
                 demand: false,
             });
-            return core;
+            return locked;
         };
         read.buffer = queue.buffer();
-        core.reads.insert(io, read);
-        self.hand_over(&mut core, false);
-        drop(core);
+        locked.reads.insert(io, read);
+        self.hand_over(&mut locked, false);
+        drop(locked);
         let offset = FlashStore::offset(read.slot);
         let len = read.count * PAGE_SIZE as u32;
         let whole = queue.read(self.store.file(), offset, len, || false);
         let failed = self.failed_pages(&read, whole);
-        let mut core = self.lock();
-        self.apply(&mut core, Event::ReadDone { io, failed });
-        core.reads.remove(&io);
-        core
+        let mut locked = self.lock();
+        self.apply(&mut locked, Event::ReadDone { io, failed });
+        locked.reads.remove(&io);
+        locked
     }
 }

@@ -5,7 +5,7 @@
 //! When the heap has less than its half, it claims frames; the page pager reclaims them, and the heap gets
 //! them when it asks again. Only free frames change hands.
 
-use super::{Core, Pager};
+use super::{Locked, Pager};
 use crate::chameleon::Chameleon;
 use crate::control::{ChameleonSettings, Process, ProcessStats};
 use crate::flash::FlashStore;
@@ -80,45 +80,45 @@ impl Pager {
 
     /// Lends the heap up to so many free frames more. Returns how many. What is lacking is reclaimed.
     pub(crate) fn lend_frames(&self, more: u32) -> u32 {
-        let mut core = self.lock();
-        let buffers = self.buffers_reserved(&core);
-        let in_use = self.frames_in_use(&core);
+        let mut locked = self.lock();
+        let buffers = self.buffers_reserved(&locked);
+        let in_use = self.frames_in_use(&locked);
         let share = self.process.limit();
         let wanted = (in_use + more + SPARE).min(share);
         let granted = self.process.grow(wanted.max(self.process.granted()));
-        let most = Self::heap_share(&core, granted.min(share).saturating_sub(buffers));
-        let due = most.saturating_sub(core.lent).min(more);
+        let most = Self::heap_share(&locked, granted.min(share).saturating_sub(buffers));
+        let due = most.saturating_sub(locked.lent).min(more);
         let got = granted.saturating_sub(in_use).min(due);
-        core.lent += got;
-        core.claimed = due - got;
-        self.hand_over(&mut core, false);
+        locked.lent += got;
+        locked.claimed = due - got;
+        self.hand_over(&mut locked, false);
         if self.is_synchronous() {
             // Nobody else reclaims what is claimed.
-            drop(self.work(core));
+            drop(self.work(locked));
         }
         got
     }
 
     /// The heap has given frames back.
     pub(crate) fn take_back_frames(&self, frames: u32) {
-        let mut core = self.lock();
-        core.lent -= frames;
-        core.claimed = 0;
-        self.hand_over(&mut core, false);
+        let mut locked = self.lock();
+        locked.lent -= frames;
+        locked.claimed = 0;
+        self.hand_over(&mut locked, false);
     }
 
     /// Of so many frames, those that the heap may have.
-    fn heap_share(core: &Core, frames: u32) -> u32 {
-        let left = frames.saturating_sub(core.engine.frames_in_use() + SPARE);
+    fn heap_share(locked: &Locked, frames: u32) -> u32 {
+        let left = frames.saturating_sub(locked.engine.frames_in_use() + SPARE);
         left.max(frames / 2)
     }
 
     /// Tells the heap how many frames it may keep, as the process may have so many.
-    pub(super) fn tell_heap(&self, core: &Core, frames: u32) {
+    pub(super) fn tell_heap(&self, locked: &Locked, frames: u32) {
         if let Some(heap) = &self.chameleon {
-            let target = Self::heap_share(core, frames);
+            let target = Self::heap_share(locked, frames);
             let before = heap.target.swap(target, Ordering::Relaxed);
-            if core.lent > target && before != target {
+            if locked.lent > target && before != target {
                 heap.call_writer();
             }
         }

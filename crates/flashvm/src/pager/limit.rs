@@ -2,7 +2,7 @@
 //! back the engine passes over dirty pages and writes whole erase blocks (FlashVM, 4.2.1 and
 //! 4.1.1, driven harder).
 
-use super::{Core, Pager, now};
+use super::{Locked, Pager, now};
 use flashvm_core::{Event, Nanos, WriteLimit};
 use std::sync::atomic::Ordering;
 
@@ -35,13 +35,13 @@ impl Pager {
     }
 
     /// Tells the engine how near the limit is.
-    pub(super) fn look_at_write_limit(&self, core: &mut Core) {
+    pub(super) fn look_at_write_limit(&self, locked: &mut Locked) {
         let Some(limit) = self.write_limit() else {
             return;
         };
         let used = self.control.writes_used(limit, now()) / STEP * STEP;
-        if used != core.engine.write_limit_used() {
-            self.apply(core, Event::WriteLimit { used });
+        if used != locked.engine.write_limit_used() {
+            self.apply(locked, Event::WriteLimit { used });
         }
     }
 }

@@ -265,13 +265,13 @@ impl Pager {
             // The handler is told by the kernel, in order with all faults.
             return call();
         }
-        let mut core = self.lock();
-        self.with_space(&mut core, |placement, host| {
+        let mut locked = self.lock();
+        self.with_space(&mut locked, |placement, host| {
             placement.forget_parked(host, first, count);
         });
-        self.apply(&mut core, Event::Discard { first, count });
+        self.apply(&mut locked, Event::Discard { first, count });
         let result = call();
-        self.hand_over(&mut core, false);
+        self.hand_over(&mut locked, false);
         result
     }
 

@@ -111,7 +111,7 @@ pub struct Pager {
     supervisor: OwnedFd,
     /// The heap of small pages, where it was asked for.
     chameleon: Option<Chameleon>,
-    core: Mutex<Core>,
+    locked: Mutex<Locked>,
     /// Signalled when the engine thaws after a fork, or a quiescing request has ended.
     changed: Condvar,
     regions: Mutex<Regions>,
@@ -120,7 +120,7 @@ pub struct Pager {
     committed: Mutex<managed::Committed>,
     /// Queues of threads that read what they wait for.
     demand: DemandQueues,
-    resolved: inline::Resolved,
+    resolved_count: inline::ResolvedCount,
     handler_event: OwnedFd,
     handler_called: AtomicBool,
     cleaner_event: OwnedFd,
@@ -163,7 +163,7 @@ impl Delivery {
 }
 
 /// What only one thread at a time may touch.
-struct Core {
+struct Locked {
     engine: LiveEngine,
     events: VecDeque<Event>,
     actions: Vec<Action>,
@@ -320,7 +320,7 @@ pub fn start(inheritance: Inheritance) -> Result<&'static Pager, Error> {
         .fault_mode
         .store(delivery.code(), Ordering::Relaxed);
 
-    let core = Core {
+    let locked = Locked {
         engine,
         events: VecDeque::with_capacity(64),
         actions: Vec::with_capacity(1024),
@@ -379,13 +379,13 @@ pub fn start(inheritance: Inheritance) -> Result<&'static Pager, Error> {
         zeros,
         own: OwnMemory::open().map_err(Error::memory("/proc"))?,
         demand: DemandQueues::new(settings.no_uring, control.budget_frames()),
-        resolved: inline::Resolved::default(),
+        resolved_count: inline::ResolvedCount::default(),
         store,
         settings,
         control,
         process,
         supervisor,
-        core: Mutex::new(core),
+        locked: Mutex::new(locked),
         changed: Condvar::new(),
         regions: Mutex::new(Regions::new(SPAN_PAGES)),
         foreign: Mutex::new(Regions::new(SPAN_PAGES)),
@@ -444,7 +444,7 @@ fn new_event() -> Result<OwnedFd, Error> {
         .map_err(Error::memory("eventfd"))
 }
 
-impl Core {
+impl Locked {
     /// Nothing is in flight, nothing waits to be started, and the handler is up.
     fn is_quiet(&self) -> bool {
         self.handling && self.open == 0 && !self.placement.is_parked()
@@ -518,127 +518,129 @@ impl Pager {
     }
 
     /// Locks the engine; waits while a fork is under way.
-    fn lock(&self) -> MutexGuard<'_, Core> {
-        let mut core = self.core.lock();
-        while core.freeze == Freeze::Frozen {
-            core = self.changed.wait(core);
+    fn lock(&self) -> MutexGuard<'_, Locked> {
+        let mut locked = self.locked.lock();
+        while locked.freeze == Freeze::Frozen {
+            locked = self.changed.wait(locked);
         }
-        core
+        locked
     }
 
     /// The one way into the engine: handles an event and all that follows from it.
-    fn apply(&self, core: &mut Core, event: Event) {
-        core.events.push_back(event);
-        self.handle_events(core);
+    fn apply(&self, locked: &mut Locked, event: Event) {
+        locked.events.push_back(event);
+        self.handle_events(locked);
     }
 
     /// Handles what has come of actions that were carried out outside of an event.
-    fn handle_events(&self, core: &mut Core) {
-        while let Some(event) = core.events.pop_front() {
+    fn handle_events(&self, locked: &mut Locked) {
+        while let Some(event) = locked.events.pop_front() {
             let now = now();
             if let Event::ReadDone { .. }
             | Event::Scanned { .. }
             | Event::WriteDone { .. }
             | Event::Discarded { .. } = event
             {
-                core.open -= 1;
-                core.scans -= u32::from(matches!(event, Event::Scanned { .. }));
+                locked.open -= 1;
+                locked.scans -= u32::from(matches!(event, Event::Scanned { .. }));
             }
-            let mut actions = std::mem::take(&mut core.actions);
+            let mut actions = std::mem::take(&mut locked.actions);
             actions.clear();
-            let engine = &core.engine;
-            core.placement
+            let engine = &locked.engine;
+            locked
+                .placement
                 .trace
                 .told(now, &event, |page| engine.page_state(page));
-            core.engine.handle(now, &event, &mut actions);
+            locked.engine.handle(now, &event, &mut actions);
             if let Some(pace) = model_client::client() {
-                pace.freed(std::iter::from_fn(|| core.engine.pop_freed()));
+                pace.freed(std::iter::from_fn(|| locked.engine.pop_freed()));
             }
-            let clusters = core.engine.clusters_mut().take_log();
-            if let Some(recorder) = &mut core.recorder {
+            let clusters = locked.engine.clusters_mut().take_log();
+            if let Some(recorder) = &mut locked.recorder {
                 recorder
                     .step(now, &event, &actions, clusters)
                     .unwrap_or_else(|error| self.die(&error.to_string()));
             }
-            if let Some(tracer) = &mut core.tracer {
+            if let Some(tracer) = &mut locked.tracer {
                 let noted = tracer.note(&event);
                 noted.unwrap_or_else(|error| self.die(&error.to_string()));
             }
             let mut rest = &actions[..];
             while let Some((action, behind)) = rest.split_first() {
                 let dropped =
-                    self.with_space(core, |placement, host| placement.drop_first(host, rest));
+                    self.with_space(locked, |placement, host| placement.drop_first(host, rest));
                 if dropped > 0 {
                     rest = &rest[dropped..];
                     continue;
                 }
                 rest = behind;
                 if action.is_flash() {
-                    core.open += 1;
-                    core.scans += u32::from(matches!(action, Action::Scan { .. }));
-                    core.placement.begun(action);
+                    locked.open += 1;
+                    locked.scans += u32::from(matches!(action, Action::Scan { .. }));
+                    locked.placement.begun(action);
                     match action {
-                        Action::Read { .. } => core.to_read.push_back(*action),
-                        _ => core.to_clean.push_back(*action),
+                        Action::Read { .. } => locked.to_read.push_back(*action),
+                        _ => locked.to_clean.push_back(*action),
                     }
                 } else {
-                    self.with_space(core, |placement, host| placement.carry_out(host, action));
-                    self.note_resolved(core, action);
+                    self.with_space(locked, |placement, host| placement.carry_out(host, action));
+                    self.note_resolved(locked, action);
                 }
             }
-            core.actions = actions;
+            locked.actions = actions;
         }
         if self.settings.check {
-            self.check(core);
+            self.check(locked);
         }
     }
 
     /// Compares every page with where the engine has it, and now and then all that the engine knows.
-    fn check(&self, core: &mut Core) {
-        core.checks += 1;
-        if core.checks.is_multiple_of(CHECK_PLACES_EVERY) {
-            self.with_space(core, |placement, host| {
+    fn check(&self, locked: &mut Locked) {
+        locked.checks += 1;
+        if locked.checks.is_multiple_of(CHECK_PLACES_EVERY) {
+            self.with_space(locked, |placement, host| {
                 let engine = host.engine;
                 placement.check(host, engine.present_pages());
             });
         }
-        if core.checks.is_multiple_of(CHECK_ENGINE_EVERY) {
-            core.engine.check();
+        if locked.checks.is_multiple_of(CHECK_ENGINE_EVERY) {
+            locked.engine.check();
         }
     }
 
     /// Counts the latency of faults that an action has resolved.
-    fn note_resolved(&self, core: &mut Core, action: &Action) {
+    fn note_resolved(&self, locked: &mut Locked, action: &Action) {
         let (now, stats) = (now(), self.process.stats());
-        let ends_waits = core.placement.end_waits(action, |since| {
+        let ends_waits = locked.placement.end_waits(action, |since| {
             stats.latency.record(now.since(since).0);
         });
         if ends_waits && self.delivery == Delivery::Inline {
-            self.resolved.announce();
+            self.resolved_count.announce();
         }
     }
 
     /// Calls the other thread for what it has to do now, and publishes counters.
-    fn hand_over(&self, core: &mut Core, from_handler: bool) {
-        self.look_at_limit(core);
-        if !from_handler && (!core.to_read.is_empty() || core.placement.is_parked()) {
+    fn hand_over(&self, locked: &mut Locked, from_handler: bool) {
+        self.look_at_limit(locked);
+        if !from_handler && (!locked.to_read.is_empty() || locked.placement.is_parked()) {
             self.wake_handler();
         }
-        if !core.to_clean.is_empty() || core.engine.wants_reclaim() {
+        if !locked.to_clean.is_empty() || locked.engine.wants_reclaim() {
             self.call_cleaner();
         }
         self.process
-            .set_used(core.engine.frames_in_use() + self.buffer_pages(core) + core.lent);
-        let slots_bad = core.engine.slots_bad();
-        if slots_bad > core.slots_bad {
-            self.process.lose_room((slots_bad - core.slots_bad).into());
-            core.slots_bad = slots_bad;
+            .set_used(locked.engine.frames_in_use() + self.buffer_pages(locked) + locked.lent);
+        let slots_bad = locked.engine.slots_bad();
+        if slots_bad > locked.slots_bad {
+            self.process
+                .lose_room((slots_bad - locked.slots_bad).into());
+            locked.slots_bad = slots_bad;
         }
-        let (stats, counters) = (self.process.stats(), core.engine.counters());
+        let (stats, counters) = (self.process.stats(), locked.engine.counters());
         stats.publish(counters);
         stats
             .moves_misreported
-            .store(core.placement.moves_misreported(), Ordering::Relaxed);
+            .store(locked.placement.moves_misreported(), Ordering::Relaxed);
         let bytes = |pages: u64| pages * PAGE_SIZE as u64;
         stats
             .bytes_read
@@ -648,34 +650,34 @@ impl Pager {
             .store(bytes(counters.pages_out), Ordering::Relaxed);
     }
 
-    fn buffer_pages(&self, core: &Core) -> u32 {
-        core.buffers.as_ref().map_or(0, ReadBuffers::pages) + self.demand.pages()
+    fn buffer_pages(&self, locked: &Locked) -> u32 {
+        locked.buffers.as_ref().map_or(0, ReadBuffers::pages) + self.demand.pages()
     }
 
     /// Frames for buffers, counted before there are any: a page is never refused for want of one. A
     /// small process with nothing on flash needs none: its share would belong to nobody.
-    fn buffers_reserved(&self, core: &Core) -> u32 {
+    fn buffers_reserved(&self, locked: &Locked) -> u32 {
         let pages = self.read_buffer_pages();
-        let may_read = core.engine.slots_used() > 0
-            || core.engine.frames_in_use() > pages * SMALL_PROCESS
-            || core.lent > 0;
-        core.queue_pages + if may_read { pages } else { 0 } + self.frames_kept_back(core)
+        let may_read = locked.engine.slots_used() > 0
+            || locked.engine.frames_in_use() > pages * SMALL_PROCESS
+            || locked.lent > 0;
+        locked.queue_pages + if may_read { pages } else { 0 } + self.frames_kept_back(locked)
     }
 
     /// Frames in use, with those kept back.
-    fn frames_in_use(&self, core: &Core) -> u32 {
-        core.engine.frames_in_use() + self.buffers_reserved(core) + core.lent
+    fn frames_in_use(&self, locked: &Locked) -> u32 {
+        locked.engine.frames_in_use() + self.buffers_reserved(locked) + locked.lent
     }
 
     /// Whether a demand queue is to be opened now: threads want one, and the budget has room for its
     /// buffer. If it has none yet, room is being made.
-    fn may_open_queue(&self, core: &mut Core) -> bool {
+    fn may_open_queue(&self, locked: &mut Locked) -> bool {
         if !self.demand.wants_more() {
             return false;
         }
-        core.queue_pages = self.demand.pages() + PAGES_MAX;
-        self.look_at_limit(core);
-        self.frames_in_use(core) <= self.process.granted()
+        locked.queue_pages = self.demand.pages() + PAGES_MAX;
+        self.look_at_limit(locked);
+        self.frames_in_use(locked) <= self.process.granted()
     }
 
     /// Words of read buffers that this process has once a page comes back from flash.
@@ -702,16 +704,16 @@ impl Pager {
 
     /// Applies an event that a thread of the program reports.
     fn report(&self, event: Event) {
-        let mut core = self.lock();
-        self.apply(&mut core, event);
-        self.hand_over(&mut core, false);
+        let mut locked = self.lock();
+        self.apply(&mut locked, event);
+        self.hand_over(&mut locked, false);
     }
 
     /// Takes more of the budget if it is needed and this process' share allows it, gives back what
     /// is beyond its share, and tells the engine what it has.
-    fn look_at_limit(&self, core: &mut Core) {
-        let buffers = self.buffers_reserved(core);
-        let in_use = self.frames_in_use(core);
+    fn look_at_limit(&self, locked: &mut Locked) {
+        let buffers = self.buffers_reserved(locked);
+        let in_use = self.frames_in_use(locked);
         let share = self.process.limit();
         let held = self.process.granted();
         let limit = if held > share {
@@ -733,21 +735,21 @@ impl Pager {
                 let got = self.process.grow(wanted);
                 self.process.set_wanting(got < wanted);
                 let now = now();
-                if got < wanted && now.since(core.pressed) >= PRESS_INTERVAL {
-                    core.pressed = now;
+                if got < wanted && now.since(locked.pressed) >= PRESS_INTERVAL {
+                    locked.pressed = now;
                     self.control.raise_pressure();
                 }
                 got
             }
         };
-        self.tell_heap(core, limit.saturating_sub(buffers));
+        self.tell_heap(locked, limit.saturating_sub(buffers));
         let frames = limit
-            .saturating_sub(buffers + core.lent + core.claimed)
+            .saturating_sub(buffers + locked.lent + locked.claimed)
             .max(crate::control::LIMIT_FRAMES_MIN / 2);
-        let shared = self.shared_limit(core, limit);
-        if frames != core.limit || shared != core.shared_limit {
-            (core.limit, core.shared_limit) = (frames, shared);
-            self.apply(core, Event::Limit { frames, shared });
+        let shared = self.shared_limit(locked, limit);
+        if frames != locked.limit || shared != locked.shared_limit {
+            (locked.limit, locked.shared_limit) = (frames, shared);
+            self.apply(locked, Event::Limit { frames, shared });
         }
     }
 
@@ -760,25 +762,25 @@ impl Pager {
                 .wait_pressure(seen, std::time::Duration::from_secs(3600));
             if word != seen {
                 seen = word;
-                let mut core = self.lock();
-                self.own_abandoned(&mut core);
-                let in_use = self.frames_in_use(&core);
+                let mut locked = self.lock();
+                self.own_abandoned(&mut locked);
+                let in_use = self.frames_in_use(&locked);
                 let least = crate::control::LIMIT_FRAMES_MIN;
                 self.process.shrink((in_use + GRANT_SPARE).max(least));
-                self.look_at_limit(&mut core);
-                self.hand_over(&mut core, false);
+                self.look_at_limit(&mut locked);
+                self.hand_over(&mut locked, false);
             }
         }
     }
 
     /// Read buffers, made when the first page comes back from flash.
-    fn buffers<'a>(&self, core: &'a mut Core) -> &'a mut ReadBuffers {
-        if core.buffers.is_none() {
+    fn buffers<'a>(&self, locked: &'a mut Locked) -> &'a mut ReadBuffers {
+        if locked.buffers.is_none() {
             let buffers = ReadBuffers::new(self.buffer_words() as usize)
                 .unwrap_or_else(|error| self.die(&format!("no memory for read buffers: {error}")));
-            core.buffers = Some(buffers);
+            locked.buffers = Some(buffers);
         }
-        core.buffers.as_mut().expect("just made")
+        locked.buffers.as_mut().expect("just made")
     }
 
     /// Ends the process: the pager cannot go on, and the program must not read wrong data.

@@ -55,13 +55,13 @@ impl Pins {
             return len;
         };
         self.any = true;
-        let mut core = self.pager.lock();
+        let mut locked = self.pager.lock();
         let wanted = ((to - 1 - self.pager.base) / PAGE_SIZE) as u32 - first.0 + 1;
-        let share = core.engine.frames_limit() / SHARE;
+        let share = locked.engine.frames_limit() / SHARE;
         let share = if wanted <= FEW { 3 * share } else { share };
-        let count = wanted.min(share.saturating_sub(core.placement.pins.pages()));
+        let count = wanted.min(share.saturating_sub(locked.placement.pins.pages()));
         if count > 0 {
-            core.placement.pins.pin((first, count));
+            locked.placement.pins.pin((first, count));
             self.ranges.push((first, count));
         }
         // At least a page, even if it may not be kept.
@@ -94,9 +94,9 @@ impl Drop for Pins {
         if self.ranges.is_empty() {
             return;
         }
-        let mut core = self.pager.lock();
+        let mut locked = self.pager.lock();
         for &range in &self.ranges {
-            core.placement.pins.unpin(range);
+            locked.placement.pins.unpin(range);
         }
     }
 }

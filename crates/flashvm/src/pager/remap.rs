@@ -217,15 +217,16 @@ impl Pager {
     fn relocate(&self, from: PageId, to: PageId, count: u32) {
         let mut done = 0;
         while done < count {
-            let mut core = self.lock();
+            let mut locked = self.lock();
             let (page, target) = (from.plus(done), to.plus(done));
-            let state = core.engine.page_state(page);
-            let same = |n: &u32| core.engine.page_state(page.plus(*n)) == state;
+            let state = locked.engine.page_state(page);
+            let same = |n: &u32| locked.engine.page_state(page.plus(*n)) == state;
             let run = (1..RELOCATE_RUN.min(count - done)).take_while(same).count() as u32 + 1;
             // A page of the target's past may still be in a write.
-            let in_flight = core.engine.in_flight(page, run) || core.engine.in_flight(target, run);
-            if in_flight || core.placement.is_parked() {
-                drop(core);
+            let in_flight =
+                locked.engine.in_flight(page, run) || locked.engine.in_flight(target, run);
+            if in_flight || locked.placement.is_parked() {
+                drop(locked);
                 crate::sys::sleep(IN_FLIGHT_WAIT);
                 continue;
             }
@@ -233,7 +234,7 @@ impl Pager {
                 Some((Place::Shadow, false))
             } else if state.is_mapped() || state.is_in_shadow() {
                 // Without a shadow a page that is being cleaned is protected.
-                let protected = state.is_in_shadow() || core.engine.is_protected(page);
+                let protected = state.is_in_shadow() || locked.engine.is_protected(page);
                 Some((Place::Region, protected))
             } else {
                 None
@@ -241,7 +242,7 @@ impl Pager {
             let moved = match place {
                 None => Some(run),
                 Some((place, protect)) => self
-                    .with_space(&mut core, |placement, host| {
+                    .with_space(&mut locked, |placement, host| {
                         placement.relocate(host, place, page, target, protect)
                     })
                     .then_some(1),
@@ -249,7 +250,7 @@ impl Pager {
             match moved {
                 Some(count) => {
                     self.apply(
-                        &mut core,
+                        &mut locked,
                         Event::Relocate {
                             from: page,
                             to: target,
@@ -260,7 +261,7 @@ impl Pager {
                 }
                 // The handler has to read an event first.
                 None => {
-                    drop(core);
+                    drop(locked);
                     crate::sys::sleep(IN_FLIGHT_WAIT);
                 }
             }

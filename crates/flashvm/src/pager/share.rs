@@ -1,7 +1,7 @@
 //! Frames that this process shares with others since a fork: their numbers in the run, and the steps that keep
 //! the account right. Which pages share is the engine's to know; [`crate::control::SharedFrame`] counts them.
 
-use super::{Core, Delivery, Freeze, LiveEngine, Pager, SPAN_PAGES};
+use super::{Delivery, Freeze, LiveEngine, Locked, Pager, SPAN_PAGES};
 use crate::control::{LIMIT_FRAMES_MIN, Process, SharedFrame};
 use flashvm_core::{Event, PAGE_SIZE, PageId, TRANSIT_PAGES_MAX};
 use rustix_futex_sync::MutexGuard;
@@ -50,27 +50,27 @@ impl Shares {
 
 impl Pager {
     /// Frames that a process keeps back while pages are shared, or a fork is ahead.
-    pub(super) fn frames_kept_back(&self, core: &Core) -> u32 {
-        let sharing = match core.engine.pages_shared() {
+    pub(super) fn frames_kept_back(&self, locked: &Locked) -> u32 {
+        let sharing = match locked.engine.pages_shared() {
             0 => 0,
             _ => TRANSIT_PAGES_MAX + UNNOTICED_PAGES,
         };
-        sharing + core.fork_room
+        sharing + locked.fork_room
     }
 
     /// Frames for pages that are stored to during a fork, unnoticed or before there is room: those of calls in
     /// flight, and with a handler whatever threads store to until the child is on its own.
-    fn frames_for_stores(&self, core: &Core) -> u32 {
+    fn frames_for_stores(&self, locked: &Locked) -> u32 {
         match self.delivery {
-            Delivery::Inline => core.placement.pins.pages(),
+            Delivery::Inline => locked.placement.pins.pages(),
             Delivery::Handler => STORES_IN_FORK.min(self.process.granted() / STORES_SHARE),
         }
     }
 
     /// Pages that may share frames with this grant: all, unless others want frames and this process accounts
     /// for more than its allowance.
-    pub(super) fn shared_limit(&self, core: &Core, granted: u32) -> u32 {
-        let shared = core.engine.pages_shared();
+    pub(super) fn shared_limit(&self, locked: &Locked, granted: u32) -> u32 {
+        let shared = locked.engine.pages_shared();
         if shared == 0 || !self.process.others_want() {
             return u32::MAX;
         }
@@ -82,13 +82,13 @@ impl Pager {
     }
 
     /// Frames with which a forked child begins.
-    fn frames_for_child(&self, core: &Core) -> u32 {
+    fn frames_for_child(&self, locked: &Locked) -> u32 {
         let stores = match self.delivery {
             Delivery::Inline => 0,
             // It is charged for the same pages.
-            Delivery::Handler => self.frames_for_stores(core),
+            Delivery::Handler => self.frames_for_stores(locked),
         };
-        LIMIT_FRAMES_MIN + TRANSIT_PAGES_MAX + self.read_buffer_pages() + core.lent + stores
+        LIMIT_FRAMES_MIN + TRANSIT_PAGES_MAX + self.read_buffer_pages() + locked.lent + stores
     }
 
     /// Before a fork: waits until this process holds enough free frames for the child and for what the parent
@@ -96,43 +96,43 @@ impl Pager {
     /// small a share, the fork does without, and the overrun is counted.
     pub(super) fn await_room_for_fork(&self) -> bool {
         for _ in 0..ROOM_TRIES {
-            let mut core = self.lock();
-            let for_parent = LIMIT_FRAMES_MIN + self.frames_for_stores(&core);
-            core.fork_room = for_parent + self.frames_for_child(&core);
-            self.hand_over(&mut core, false);
+            let mut locked = self.lock();
+            let for_parent = LIMIT_FRAMES_MIN + self.frames_for_stores(&locked);
+            locked.fork_room = for_parent + self.frames_for_child(&locked);
+            self.hand_over(&mut locked, false);
             if self.is_synchronous() {
-                core = self.work(core);
+                locked = self.work(locked);
             }
-            if self.has_room_for_fork(&core) {
+            if self.has_room_for_fork(&locked) {
                 return true;
             }
-            if self.process.limit() < core.fork_room + LIMIT_FRAMES_MIN {
+            if self.process.limit() < locked.fork_room + LIMIT_FRAMES_MIN {
                 // Its share of the budget never has that room.
                 return false;
             }
-            drop(core);
+            drop(locked);
             crate::sys::sleep(ROOM_WAIT);
         }
         false
     }
 
-    fn has_room_for_fork(&self, core: &Core) -> bool {
-        core.fork_room > 0 && self.frames_in_use(core) <= self.process.granted()
+    fn has_room_for_fork(&self, locked: &Locked) -> bool {
+        locked.fork_room > 0 && self.frames_in_use(locked) <= self.process.granted()
     }
 
     /// Before a fork: lets everything in flight end, as `quiet` does, while there is room for the child.
     pub(super) fn quiet_with_room<'a>(
         &'a self,
-        quiet: impl Fn() -> MutexGuard<'a, Core>,
-    ) -> MutexGuard<'a, Core> {
+        quiet: impl Fn() -> MutexGuard<'a, Locked>,
+    ) -> MutexGuard<'a, Locked> {
         loop {
             let had_room = self.await_room_for_fork();
-            let core = quiet();
-            if !had_room || self.has_room_for_fork(&core) {
-                return core;
+            let locked = quiet();
+            if !had_room || self.has_room_for_fork(&locked) {
+                return locked;
             }
             // Another thread has forked meanwhile, with the room of this one.
-            self.thaw(core);
+            self.thaw(locked);
         }
     }
 
@@ -143,17 +143,17 @@ impl Pager {
     /// or by the thread that forks. Stores to them go on; see [`Self::own_pages`].
     pub(super) fn share_frames(
         &self,
-        core: &mut Core,
+        locked: &mut Locked,
         child: Option<&Process>,
         writable: &[PageId],
     ) -> Result<(), crate::control::Error> {
-        let room = std::mem::take(&mut core.fork_room);
+        let room = std::mem::take(&mut locked.fork_room);
         let free = self
             .process
             .granted()
-            .saturating_sub(self.frames_in_use(core));
-        let for_child = self.frames_for_child(core).min(room).min(free);
-        let Core { engine, shares, .. } = core;
+            .saturating_sub(self.frames_in_use(locked));
+        let for_child = self.frames_for_child(locked).min(room).min(free);
+        let Locked { engine, shares, .. } = locked;
         if shares.numbers.is_empty() {
             shares.numbers = vec![0; SPAN_PAGES as usize];
         }
@@ -221,31 +221,31 @@ impl Pager {
 
     /// After a fork: these pages may have been stored to, and unnoticed, since their frames became shared. They
     /// count as this process' own, in frames of their own.
-    pub(super) fn own_pages(&self, core: &mut Core, pages: impl Iterator<Item = PageId>) {
+    pub(super) fn own_pages(&self, locked: &mut Locked, pages: impl Iterator<Item = PageId>) {
         for page in pages {
-            if core.engine.is_shared(page) {
-                core.shares.leave(&self.process, page, 1);
+            if locked.engine.is_shared(page) {
+                locked.shares.leave(&self.process, page, 1);
                 let (first, count) = (page, 1);
-                self.apply(core, Event::Owned { first, count });
-                self.apply(core, Event::WriteProtectFault { page });
+                self.apply(locked, Event::Owned { first, count });
+                self.apply(locked, Event::WriteProtectFault { page });
             }
         }
     }
 
     /// The pages that system calls in flight may be storing to, sorted.
-    pub(super) fn pinned_pages(core: &Core) -> Vec<PageId> {
-        let pages = core.engine.resident_pages();
+    pub(super) fn pinned_pages(locked: &Locked) -> Vec<PageId> {
+        let pages = locked.engine.resident_pages();
         pages
-            .filter(|&page| core.placement.pins.holds(page))
+            .filter(|&page| locked.placement.pins.holds(page))
             .collect()
     }
 
     /// Takes over frames that the other processes have let go of: some of them at each look.
-    pub(super) fn own_abandoned(&self, core: &mut Core) {
-        if core.engine.pages_shared() == 0 || core.freeze != Freeze::No {
+    pub(super) fn own_abandoned(&self, locked: &mut Locked) {
+        if locked.engine.pages_shared() == 0 || locked.freeze != Freeze::No {
             return;
         }
-        let Core { engine, shares, .. } = core;
+        let Locked { engine, shares, .. } = locked;
         let mut owned: Vec<PageId> = Vec::new();
         let mut looked = 0;
         for page in engine.resident_pages_from(PageId(shares.next)) {
@@ -269,13 +269,13 @@ impl Pager {
             return;
         }
         // The grant has grown by as many.
-        core.limit += owned.len() as u32;
-        let (frames, shared) = (core.limit, core.shared_limit);
-        self.apply(core, Event::Limit { frames, shared });
+        locked.limit += owned.len() as u32;
+        let (frames, shared) = (locked.limit, locked.shared_limit);
+        self.apply(locked, Event::Limit { frames, shared });
         for first in owned {
             // Making use of the limit may have moved it: it has left its frame then.
-            if core.engine.is_shared(first) {
-                self.apply(core, Event::Owned { first, count: 1 });
+            if locked.engine.is_shared(first) {
+                self.apply(locked, Event::Owned { first, count: 1 });
             }
         }
     }

@@ -4,7 +4,7 @@
 //! All of them are made with the engine locked.
 
 use super::share::Shares;
-use super::{Core, LiveEngine, Pager, Read};
+use super::{LiveEngine, Locked, Pager, Read};
 use crate::sys::map;
 use crate::sys::message::say;
 use crate::sys::uffd::Uffd;
@@ -230,17 +230,17 @@ impl Pager {
     /// Does something with the address space.
     pub(super) fn with_space<T>(
         &self,
-        core: &mut Core,
+        locked: &mut Locked,
         work: impl FnOnce(&mut LivePlacement, &mut LiveHost<'_, '_>) -> T,
     ) -> T {
-        let Core {
+        let Locked {
             engine,
             events,
             placement,
             reads,
             shares,
             ..
-        } = core;
+        } = locked;
         let mut space = LiveSpace {
             pager: self,
             reads,
@@ -255,29 +255,29 @@ impl Pager {
     }
 
     /// Retries what is parked. Whether nothing is left.
-    pub(super) fn retry_parked(&self, core: &mut Core) -> bool {
-        self.with_space(core, |placement, host| placement.retry(host))
+    pub(super) fn retry_parked(&self, locked: &mut Locked) -> bool {
+        self.with_space(locked, |placement, host| placement.retry(host))
     }
 
     /// A missing page was touched that the engine has as mapped: it reads as zeros. Whether that is so.
-    pub(super) fn resolve_spurious(&self, core: &mut Core, page: PageId) -> bool {
-        let was = self.with_space(core, |placement, host| {
+    pub(super) fn resolve_spurious(&self, locked: &mut Locked, page: PageId) -> bool {
+        let was = self.with_space(locked, |placement, host| {
             placement.resolve_spurious(host, page)
         });
         if was {
-            self.note_resolved(core, &Action::Wake { page });
+            self.note_resolved(locked, &Action::Wake { page });
         }
         was
     }
 
     /// A write-protected page was stored to. If the engine has it as mapped for stores, the
     /// protection is lifted. Whether that is so.
-    pub(super) fn lift_protection(&self, core: &mut Core, page: PageId) -> bool {
-        let was = self.with_space(core, |placement, host| {
+    pub(super) fn lift_protection(&self, locked: &mut Locked, page: PageId) -> bool {
+        let was = self.with_space(locked, |placement, host| {
             placement.lift_protection(host, page)
         });
         if was {
-            self.note_resolved(core, &Action::Wake { page });
+            self.note_resolved(locked, &Action::Wake { page });
         }
         was
     }

@@ -4,7 +4,7 @@
 
 use super::cleaner::is_zero;
 use super::fork::PageBuffer;
-use super::{Core, Pager, Read};
+use super::{Locked, Pager, Read};
 use crate::flash::FlashStore;
 use crate::flash::io::{read_now, write_now};
 use crate::flash::model_client::wait_until;
@@ -25,73 +25,73 @@ impl Pager {
     }
 
     /// Reclaims, and does some of what waits to be done.
-    pub(super) fn work<'a>(&'a self, mut core: MutexGuard<'a, Core>) -> MutexGuard<'a, Core> {
+    pub(super) fn work<'a>(&'a self, mut locked: MutexGuard<'a, Locked>) -> MutexGuard<'a, Locked> {
         let synchronous = self.is_synchronous();
-        if core.engine.wants_reclaim() {
-            self.apply(&mut core, Event::Reclaim);
+        if locked.engine.wants_reclaim() {
+            self.apply(&mut locked, Event::Reclaim);
         }
         if !synchronous && self.writes_wait() {
             // The cleaner holds them back; a clean page may come free before.
-            return core;
+            return locked;
         }
         for _ in 0..if synchronous { u32::MAX } else { REQUESTS } {
-            if synchronous && let Some(read) = core.to_read.pop_front() {
-                core = self.read_alone(core, read);
-            } else if let Some(action) = core.to_clean.pop_front() {
-                core = self.clean_alone(core, action);
+            if synchronous && let Some(read) = locked.to_read.pop_front() {
+                locked = self.read_alone(locked, read);
+            } else if let Some(action) = locked.to_clean.pop_front() {
+                locked = self.clean_alone(locked, action);
             } else {
                 break;
             }
         }
-        core
+        locked
     }
 
     fn read_alone<'a>(
         &'a self,
-        mut core: MutexGuard<'a, Core>,
+        mut locked: MutexGuard<'a, Locked>,
         action: Action,
-    ) -> MutexGuard<'a, Core> {
+    ) -> MutexGuard<'a, Locked> {
         let Action::Read {
             io, slot, count, ..
         } = action
         else {
             unreachable!("only reads are queued here")
         };
-        let Some(buffer) = self.buffers(&mut core).take(count) else {
-            core.to_read.push_front(action);
-            return core;
+        let Some(buffer) = self.buffers(&mut locked).take(count) else {
+            locked.to_read.push_front(action);
+            return locked;
         };
         let read = Read {
             slot,
             count,
             buffer,
         };
-        core.reads.insert(io, read);
-        drop(core);
+        locked.reads.insert(io, read);
+        drop(locked);
         let len = count * PAGE_SIZE as u32;
         let whole = read_now(self.store.file(), FlashStore::offset(slot), buffer, len);
         let failed = self.failed_pages(&read, whole);
-        let mut core = self.lock();
-        self.apply(&mut core, Event::ReadDone { io, failed });
-        core.reads.remove(&io);
-        if let Some(buffers) = &mut core.buffers {
+        let mut locked = self.lock();
+        self.apply(&mut locked, Event::ReadDone { io, failed });
+        locked.reads.remove(&io);
+        if let Some(buffers) = &mut locked.buffers {
             buffers.give(buffer, count);
         }
-        core
+        locked
     }
 
     fn clean_alone<'a>(
         &'a self,
-        core: MutexGuard<'a, Core>,
+        locked: MutexGuard<'a, Locked>,
         action: Action,
-    ) -> MutexGuard<'a, Core> {
+    ) -> MutexGuard<'a, Locked> {
         let (Action::Scan { io, .. } | Action::Write { io, .. }) = action else {
-            drop(core);
+            drop(locked);
             self.discard_slots();
             return self.lock();
         };
-        let pages = core.engine.io_pages(io).to_vec();
-        drop(core);
+        let pages = locked.engine.io_pages(io).to_vec();
+        drop(locked);
         let event = match action {
             Action::Write { slot, .. } => Event::WriteDone {
                 io,
@@ -102,9 +102,9 @@ impl Pager {
                 zero: self.zeros_among(&pages),
             },
         };
-        let mut core = self.lock();
-        self.apply(&mut core, event);
-        core
+        let mut locked = self.lock();
+        self.apply(&mut locked, event);
+        locked
     }
 
     /// Which of these pages hold only zeros.
@@ -127,8 +127,13 @@ impl Pager {
     ///
     /// With the engine locked, so that it is not given up meanwhile: where nothing is registered
     /// yet, looking at a page makes the kernel put one there that the engine does not know of.
-    pub(super) fn copy_out(&self, core: &Core, page: PageId, into: &mut [u8; PAGE_SIZE]) -> bool {
-        if core.engine.page_state(page) == PageState::Doomed {
+    pub(super) fn copy_out(
+        &self,
+        locked: &Locked,
+        page: PageId,
+        into: &mut [u8; PAGE_SIZE],
+    ) -> bool {
+        if locked.engine.page_state(page) == PageState::Doomed {
             return false;
         }
         let address = self.address(page);
