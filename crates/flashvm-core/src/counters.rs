@@ -72,5 +72,5 @@ pub struct Counters {
     /// Reference bits cleared: moves into the shadow that were not evictions.
     pub unreferenced: u64,
     /// Pages given up by the program.
-    pub discarded: u64,
+    pub zapped: u64,
 }

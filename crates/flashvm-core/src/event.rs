@@ -87,7 +87,7 @@ pub enum Event {
     },
     /// The program gave the contents up (`munmap`, `MADV_DONTNEED`): the pages read as zeros.
     /// The executor drops what is mapped in the region; the engine what is in the shadow.
-    Discard {
+    Zap {
         /// First page.
         first: PageId,
         /// Pages.
@@ -98,7 +98,7 @@ pub enum Event {
     Relocate {
         /// First page of the old range.
         from: PageId,
-        /// First page of the new range. It has been given up just before ([`Event::Discard`],
+        /// First page of the new range. It has been given up just before ([`Event::Zap`],
         /// with no other fault handled since); what was zero-filled ahead there is given up.
         to: PageId,
         /// Pages; the ranges do not overlap.

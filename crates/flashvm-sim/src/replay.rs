@@ -344,7 +344,7 @@ impl<'a> Replay<'a> {
             let Step { page, touch, work } = step;
             if touch == Touch::Zap {
                 self.zero[page.0 as usize] = true;
-                self.tell(&Event::Discard {
+                self.tell(&Event::Zap {
                     first: page,
                     count: 1,
                 });
@@ -395,7 +395,7 @@ impl<'a> Replay<'a> {
         if let Some((_, first, count)) = thread.killed {
             let pages = first.0 as usize..(first.0 + count) as usize;
             self.zero[pages].fill(true);
-            self.tell(&Event::Discard { first, count });
+            self.tell(&Event::Zap { first, count });
         }
         true
     }

@@ -125,7 +125,7 @@ impl Region {
             return Ok(());
         }
         self.lengths[area as usize] = keep;
-        self.window.hide(self.start(area) + keep, length - keep)
+        self.window.unmap(self.start(area) + keep, length - keep)
     }
 
     /// Makes `area`, of DRAM, at least `length` bytes long. New memory is zero.
@@ -152,18 +152,18 @@ impl Region {
     }
 
     /// Gives the memory of `area`, of DRAM, beyond `keep` bytes back; it reads as zeros again.
-    pub(crate) fn discard(&mut self, area: Area, keep: u64) {
-        self.discard_from(area, keep, self.lengths[area as usize]);
+    pub(crate) fn zap(&mut self, area: Area, keep: u64) {
+        self.zap_from(area, keep, self.lengths[area as usize]);
     }
 
     /// The same up to `end` bytes, beyond which nothing has been stored.
-    pub(crate) fn discard_from(&mut self, area: Area, keep: u64, end: u64) {
+    pub(crate) fn zap_from(&mut self, area: Area, keep: u64, end: u64) {
         const STEP: u64 = 1 << 16;
         assert!(!area.is_flash());
         let keep = keep.next_multiple_of(STEP);
         let end = end.next_multiple_of(STEP).min(self.lengths[area as usize]);
         if keep < end {
-            self.window.discard(self.start(area) + keep, end - keep);
+            self.window.zap(self.start(area) + keep, end - keep);
         }
     }
 
@@ -262,7 +262,7 @@ impl Addresses for Region {
         })
     }
 
-    fn show(
+    fn map(
         &mut self,
         address: u64,
         medium: BorrowedFd<'_>,
@@ -270,7 +270,7 @@ impl Addresses for Region {
         length: u64,
     ) -> Result<()> {
         assert!(self.accepts(address, length));
-        self.window.show(address, medium, offset, length)?;
+        self.window.map(address, medium, offset, length)?;
         let area = self.area(address).expect("an area that accepts");
         let length = address + length - self.start(area);
         self.lengths[area as usize] = self.lengths[area as usize].max(length);

@@ -1,4 +1,4 @@
-//! A reserved range of addresses, in which flash and memory are mapped and hidden again.
+//! A reserved range of addresses, in which flash and memory are mapped and unmapped.
 //!
 //! Safety: the range is reserved with `MAP_FIXED_NOREPLACE` and owned by this value until it is
 //! dropped, so every mapping made with `MAP_FIXED` inside it replaces our own. Whoever hands out
@@ -12,7 +12,7 @@ use std::ffi::c_void;
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
 
-/// A range of addresses. What is neither shown nor opened cannot be accessed.
+/// A range of addresses. What is neither mapped nor opened cannot be accessed.
 #[derive(Debug)]
 pub(crate) struct Window(Range<u64>);
 
@@ -68,8 +68,8 @@ impl Window {
         pointer(address)
     }
 
-    /// Shows `length` bytes of `medium` from `offset` on at `address`, to be read.
-    pub(crate) fn show(
+    /// Maps `length` bytes of `medium` from `offset` on at `address`, to be read.
+    pub(crate) fn map(
         &mut self,
         address: u64,
         medium: BorrowedFd<'_>,
@@ -79,7 +79,7 @@ impl Window {
         let at = self.check(address, length);
         // SAFETY: the bytes are inside the range that this value owns, as just asserted, and no
         // slice of them is out (`&mut self`).
-        let shown = unsafe {
+        let mapped = unsafe {
             rustix::mm::mmap(
                 at,
                 length as usize,
@@ -89,16 +89,16 @@ impl Window {
                 offset,
             )
         };
-        shown
+        mapped
             .map(|_| ())
             .map_err(|errno| Error::io("mapping flash", errno))
     }
 
-    /// Takes what is shown out again.
-    pub(crate) fn hide(&mut self, address: u64, length: u64) -> Result<()> {
+    /// Unmaps it.
+    pub(crate) fn unmap(&mut self, address: u64, length: u64) -> Result<()> {
         let at = self.check(address, length);
-        // SAFETY: as for `show`; what takes the place cannot be accessed.
-        let hidden = unsafe {
+        // SAFETY: as for `map`; what takes the place cannot be accessed.
+        let unmapped = unsafe {
             rustix::mm::mmap_anonymous(
                 at,
                 length as usize,
@@ -106,12 +106,12 @@ impl Window {
                 MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED,
             )
         };
-        hidden
+        unmapped
             .map(|_| ())
             .map_err(|errno| Error::io("unmapping flash", errno))
     }
 
-    /// Makes `length` bytes memory that can be read and written, where nothing is shown.
+    /// Makes `length` bytes memory that can be read and written, where nothing is mapped.
     pub(crate) fn open(&mut self, address: u64, length: u64) -> Result<()> {
         let at = self.check(address, length);
         // SAFETY: anonymous memory of this value's range that was inaccessible so far.
@@ -126,7 +126,7 @@ impl Window {
     }
 
     /// Gives opened memory back; it stays open, and reads as zeros.
-    pub(crate) fn discard(&mut self, address: u64, length: u64) {
+    pub(crate) fn zap(&mut self, address: u64, length: u64) {
         let at = self.check(address, length);
         // SAFETY: private anonymous memory of this value's range, of which no slice is out.
         let dropped = unsafe { rustix::mm::madvise(at, length as usize, Advice::LinuxDontNeed) };

@@ -94,7 +94,7 @@ impl<C: ClusterSource> Engine<C> {
             if due {
                 self.swap.retry();
             }
-            let progress = self.round_progressed();
+            let progress = self.batch_progressed();
             self.serve_pending(actions);
             if self.starved && (due || progress) {
                 self.relieve(actions);

@@ -75,9 +75,9 @@ pub struct Engine<C> {
     /// all moves that were refused are known.
     fresh: Vec<PageId>,
     /// Moves into the shadow that the last round asked for and that were not refused.
-    round_moved: u32,
+    batch_moved: u32,
     /// The last round spent its tries on clearing reference bits, and found no victim.
-    round_searching: bool,
+    batch_searching: bool,
 
     /// Faults that wait, oldest first.
     pending: VecDeque<PendingFault>,
@@ -151,8 +151,8 @@ impl<C: ClusterSource> Engine<C> {
             standby: PageQueue::new(PageState::Standby, QUEUE_RESERVE),
             condemned: PageQueue::new(PageState::Condemned, QUEUE_RESERVE),
             fresh: Vec::with_capacity(QUEUE_RESERVE),
-            round_moved: 0,
-            round_searching: false,
+            batch_moved: 0,
+            batch_searching: false,
             pending: VecDeque::with_capacity(QUEUE_RESERVE),
             starved: false,
             allocator_retry: None,
@@ -198,7 +198,7 @@ impl<C: ClusterSource> Engine<C> {
             Event::WriteDone { io, failed } => self.write_done(io, failed, actions),
             Event::Discarded { refused } => self.discarded(refused, actions),
             Event::Refused { .. } => unreachable!("handled above"),
-            Event::Discard { first, count } => self.discard(first, count, actions),
+            Event::Zap { first, count } => self.zap(first, count, actions),
             Event::Relocate { from, to, count } => self.relocate(from, to, count, actions),
             Event::Advise {
                 first,
@@ -239,7 +239,7 @@ impl<C: ClusterSource> Engine<C> {
     pub fn deadline(&self) -> Option<Nanos> {
         let allocator = if !self.starved {
             None
-        } else if self.round_progressed() || !self.fresh.is_empty() {
+        } else if self.batch_progressed() || !self.fresh.is_empty() {
             Some(self.now)
         } else {
             self.allocator_retry

@@ -17,12 +17,12 @@ impl<C: ClusterSource> Engine<C> {
         first.0.saturating_add(count).min(self.table.pages())
     }
 
-    pub(super) fn discard(&mut self, first: PageId, count: u32, actions: &mut Vec<Action>) {
+    pub(super) fn zap(&mut self, first: PageId, count: u32, actions: &mut Vec<Action>) {
         let end = self.range_end(first, count);
         self.unpark(first, end, actions);
         let mut at = first.0;
         while let Some(page) = self.table.next_present(at, end) {
-            self.discard_page(page, actions);
+            self.zap_page(page, actions);
             at = page.0 + 1;
         }
         self.emit_drops(actions);
@@ -43,12 +43,12 @@ impl<C: ClusterSource> Engine<C> {
         self.starved &= !self.pending.is_empty();
     }
 
-    fn discard_page(&mut self, page: PageId, actions: &mut Vec<Action>) {
+    fn zap_page(&mut self, page: PageId, actions: &mut Vec<Action>) {
         let state = self.table.state(page);
         if state == PageState::Doomed {
             return;
         }
-        self.counters.discarded += 1;
+        self.counters.zapped += 1;
         if self.table.has(page, Flag::Prefetched) {
             self.counters.prefetch_wasted += 1;
         }
@@ -117,7 +117,7 @@ impl<C: ClusterSource> Engine<C> {
                 PageState::Mapped,
                 "{page:?} is in the way"
             );
-            self.discard_page(page, actions);
+            self.zap_page(page, actions);
             at = page.0 + 1;
         }
         let mut at = from.0;
@@ -171,8 +171,8 @@ impl<C: ClusterSource> Engine<C> {
                 engine.policy.cooled(page);
             }),
             Advice::PageOut => {
-                self.round_moved = 0;
-                self.round_searching = false;
+                self.batch_moved = 0;
+                self.batch_searching = false;
                 self.flush = true;
                 self.for_ordered(first, end, |engine, page| {
                     engine.policy.removed(page);

@@ -108,7 +108,7 @@ impl<C: ClusterSource> Engine<C> {
         let short = self.mark_high().saturating_sub(self.headed_for());
         if short > 0 {
             self.reclaim_batch(short.min(self.settings.preclean), actions);
-            fruitful |= self.round_progressed() || !self.fresh.is_empty();
+            fruitful |= self.batch_progressed() || !self.fresh.is_empty();
         }
         self.flush &= self.condemned.len() > 0 || !self.fresh.is_empty();
         self.fruitless = !fruitful;
@@ -141,7 +141,7 @@ impl<C: ClusterSource> Engine<C> {
     /// Takes proposals until `goal` pages are on their way out, or tries run out.
     pub(super) fn reclaim_batch(&mut self, goal: u32, actions: &mut Vec<Action>) {
         let (mut evicted, mut declined) = (0, false);
-        self.round_moved = 0;
+        self.batch_moved = 0;
         let mut tries = goal.saturating_mul(TRIES_PER_VICTIM);
         while (evicted < goal && tries > 0) || self.policy.leaves_with_next() {
             tries = tries.saturating_sub(1);
@@ -171,7 +171,7 @@ impl<C: ClusterSource> Engine<C> {
                 },
             }
         }
-        self.round_searching = tries == 0 && evicted == 0 && !declined;
+        self.batch_searching = tries == 0 && evicted == 0 && !declined;
         // Last of all, so that pages with frames of their own were proposed in their stead.
         while let Some(page) = self.shared_kept.pop() {
             self.policy.inserted(page, None);
@@ -192,8 +192,8 @@ impl<C: ClusterSource> Engine<C> {
     }
 
     /// Whether the last round has brought victims nearer.
-    pub(super) fn round_progressed(&self) -> bool {
-        self.round_moved > 0 || self.round_searching
+    pub(super) fn batch_progressed(&self) -> bool {
+        self.batch_moved > 0 || self.batch_searching
     }
 
     /// Whether a victim is dirty and passed over (FlashVM, 4.2.1).
@@ -224,7 +224,7 @@ impl<C: ClusterSource> Engine<C> {
     /// Moves the collected pages into the shadow, adjacent ones together.
     pub(super) fn emit_moves(&mut self, actions: &mut Vec<Action>) {
         self.moves.sort_unstable();
-        self.round_moved += u32::try_from(self.moves.len()).expect("a count of pages");
+        self.batch_moved += u32::try_from(self.moves.len()).expect("a count of pages");
         for_runs(&self.moves, u32::MAX, |first, count| {
             actions.push(Action::Shadow { first, count });
         });
@@ -240,7 +240,7 @@ impl<C: ClusterSource> Engine<C> {
             page.0
         );
         self.counters.refused += 1;
-        self.round_moved = self.round_moved.saturating_sub(1);
+        self.batch_moved = self.batch_moved.saturating_sub(1);
         self.set_state(page, PageState::Mapped);
         self.policy.touched(page, Access::Read);
     }

@@ -268,11 +268,11 @@ fn what_is_given_up_during_a_read_reads_as_zeros() {
         shared: u32::MAX,
     });
     rig.fault(0, Read);
-    let discarded = rig.tell(Event::Discard {
+    let zapped = rig.tell(Event::Zap {
         first: PageId(0),
         count: 1,
     });
-    assert_eq!(discarded, [Action::Wake { page: PageId(0) }]);
+    assert_eq!(zapped, [Action::Wake { page: PageId(0) }]);
     assert_eq!(rig.state(0), Doomed);
     assert_eq!(rig.fault(0, Read), [], "it waits for the request to end");
     let io = IoId(0);
@@ -297,7 +297,7 @@ fn a_page_that_cannot_be_read_is_poisoned_until_it_is_given_up() {
     let io = IoId(0);
     assert_eq!(rig.tell(Event::ReadDone { io, failed: 1 }), [poison]);
     assert_eq!(rig.fault(0, Write), [poison]);
-    rig.tell(Event::Discard {
+    rig.tell(Event::Zap {
         first: PageId(0),
         count: 1,
     });

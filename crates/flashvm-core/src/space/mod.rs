@@ -20,7 +20,7 @@ mod placement;
 mod trace;
 
 pub use changes::{Changes, Range};
-pub use pins::Pinned;
+pub use pins::PinnedRanges;
 pub use placement::{Host, Pages, Placement};
 pub use trace::{Entry, Trace};
 

@@ -7,12 +7,12 @@ use crate::ids::PageId;
 
 /// The ranges that are pinned.
 #[derive(Debug, Default)]
-pub struct Pinned {
+pub struct PinnedRanges {
     ranges: Vec<Range>,
     pages: u32,
 }
 
-impl Pinned {
+impl PinnedRanges {
     /// Pins a range.
     pub fn pin(&mut self, range: Range) {
         self.ranges.push(range);
@@ -67,7 +67,7 @@ mod tests {
     proptest! {
         #[test]
         fn like_counts_by_page(steps in prop::collection::vec((any::<bool>(), 0u32..30, 1u32..8), 0..60)) {
-            let mut pinned = Pinned::default();
+            let mut pinned = PinnedRanges::default();
             let mut held: Vec<Range> = Vec::new();
             for (pin, first, count) in steps {
                 let range = (PageId(first), count);

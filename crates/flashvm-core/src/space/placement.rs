@@ -4,7 +4,7 @@
 //! truth about the address space whenever somebody else looks. An action that the kernel puts off
 //! (`EAGAIN`) is parked, in order and ahead of later actions on the same pages, and retried.
 
-use super::{AddressSpace, Changes, Contents, Done, Mapping, Pinned, Stop, Trace};
+use super::{AddressSpace, Changes, Contents, Done, Mapping, PinnedRanges, Stop, Trace};
 use crate::clusters::ClusterSource;
 use crate::engine::Engine;
 use crate::event::{Action, Event, Place};
@@ -63,7 +63,7 @@ pub struct Placement<K> {
     /// Ranges whose mappings the program is changing.
     pub changes: Changes,
     /// Pages that must not be moved.
-    pub pins: Pinned,
+    pub pins: PinnedRanges,
     /// What has been told, asked and done last.
     pub trace: Trace,
     parked: VecDeque<Parked<K>>,
@@ -80,7 +80,7 @@ impl<K> Default for Placement<K> {
     fn default() -> Self {
         Self {
             changes: Changes::default(),
-            pins: Pinned::default(),
+            pins: PinnedRanges::default(),
             trace: Trace::default(),
             parked: VecDeque::with_capacity(64),
             resolved_already: HashSet::new(),
@@ -927,7 +927,7 @@ fn refuse<S, E>(host: &mut Host<'_, S, E>, first: PageId, count: u32) {
 
 /// A page that was to be filled in is not to be there after all; whoever waits for it tries again.
 fn zap<S: AddressSpace, E>(host: &mut Host<'_, S, E>, page: PageId) {
-    host.events.push_back(Event::Discard {
+    host.events.push_back(Event::Zap {
         first: page,
         count: 1,
     });

@@ -24,7 +24,7 @@ enum What {
     Fault(Access, PageState),
     Stopped(PageState),
     Refused,
-    GivenUp,
+    Zapped,
     Relocated,
     Asked(&'static str),
     Copied(Place, Done),
@@ -73,7 +73,7 @@ impl Trace {
             Event::Fault { page, access } => self.note(page, 1, What::Fault(access, state(page))),
             Event::WriteProtectFault { page } => self.note(page, 1, What::Stopped(state(page))),
             Event::Refused { page } => self.note(page, 1, What::Refused),
-            Event::Discard { first, count } => self.note(first, count, What::GivenUp),
+            Event::Zap { first, count } => self.note(first, count, What::Zapped),
             Event::Relocate { from, to, count } => {
                 self.note(from, count, What::Relocated);
                 self.note(to, count, What::Relocated);
@@ -131,7 +131,7 @@ impl fmt::Display for Entry {
             What::Fault(access, state) => write!(f, "{access:?} fault, {state:?}")?,
             What::Stopped(state) => write!(f, "stopped store, {state:?}")?,
             What::Refused => f.write_str("refused")?,
-            What::GivenUp => f.write_str("given up")?,
+            What::Zapped => f.write_str("zapped")?,
             What::Relocated => f.write_str("relocated")?,
             What::Asked(action) => f.write_str(action)?,
             What::Copied(place, done) => write!(f, "copy to {place:?}: {}", outcome(done))?,

@@ -362,7 +362,7 @@ impl Simulator {
                 self.memory.map_shadow(page, 0);
             }
         }
-        self.tell(Event::Discard { first, count });
+        self.tell(Event::Zap { first, count });
     }
 
     /// The program moves a range onto one that it gives up; the two do not overlap.

@@ -258,7 +258,7 @@ counters! {
         /// Pages that could not be moved, as they were pinned or shared.
         refused,
         /// Pages that the program gave up.
-        discarded,
+        zapped,
     }
     pager {
         /// Bytes read from the store.

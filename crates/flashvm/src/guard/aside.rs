@@ -3,8 +3,8 @@
 //! A program may run on a stack of its own making, in managed memory. With the engine locked
 //! nothing there may be touched: a fault could not be resolved.
 
-use super::block::{self, on_guard_stack};
 use super::entry::flashvm_guard_aside;
+use super::guard_stack::{self, on_guard_stack};
 use crate::sys::signals::Uninterrupted;
 use std::ffi::c_void;
 
@@ -15,11 +15,11 @@ pub fn aside<R, F: FnOnce() -> R>(work: F) -> R {
         return work();
     }
     let _uninterrupted = Uninterrupted::begin();
-    let Some(record) = block::take() else {
+    let Some(record) = guard_stack::take() else {
         // As many threads as there are blocks are here already.
         return work();
     };
-    let stack = block::stack_of(record);
+    let stack = guard_stack::stack_of(record);
     let mut call = Call {
         work: Some(work),
         result: None,
@@ -32,7 +32,7 @@ pub fn aside<R, F: FnOnce() -> R>(work: F) -> R {
             (&raw mut call).cast(),
         );
     }
-    block::give(record);
+    guard_stack::give(record);
     match call.result {
         Some(result) => result,
         None => unreachable!("the work was done"),
@@ -59,7 +59,7 @@ mod tests {
 
     #[test]
     fn work_is_done_elsewhere_and_comes_back() {
-        block::reserve().unwrap();
+        guard_stack::reserve().unwrap();
         let (here, text) = (0_u8, String::from("kept"));
         let (there, back) = aside(|| {
             let there = 0_u8;

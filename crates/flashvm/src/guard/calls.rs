@@ -1,9 +1,9 @@
 //! System calls that were caught: those that the guard has a part in, and all others, which are
 //! made with their memory in RAM, kept there meanwhile.
 
-use super::block::Record;
 use super::entry::{self, RESTART, flashvm_guard_call};
 use super::frame::Context;
+use super::guard_stack::Record;
 use super::memory::{Program, make_resident};
 use super::own_call::{OWN_CALL, Own};
 use super::table::{self, Consumes, Direction, Row};

@@ -5,9 +5,9 @@
 //! its own, with a copy of the frame of the call that made it; when all is set, `rt_sigreturn` makes
 //! that copy its state. A child with a copy of our memory goes on in this very code.
 
-use super::block::{self, Record};
 use super::entry::{self, flashvm_guard_clone, flashvm_guard_exit, flashvm_guard_resume};
 use super::frame::{AltStack, Context, Frame, Info, STATE_ALIGN, state_bytes};
+use super::guard_stack::{self, Record};
 use super::signals::{self, Actions};
 use super::{arm_thread, memory};
 use crate::pager;
@@ -169,7 +169,7 @@ fn fork(record: &mut Record, context: &mut Context, number: i64, request: &Reque
     // SAFETY: the child goes on here, with copies of all memory and of this thread alone.
     let result = pager.fork_inline(|| unsafe { raw::syscall(number, args) });
     if result == 0 {
-        block::keep_only(own);
+        guard_stack::keep_only(own);
         let tid = rustix::thread::gettid().as_raw_nonzero().get();
         if flags & CLONE_CHILD_SETTID != 0 {
             memory::write(words[2] as usize, &tid);
@@ -217,14 +217,14 @@ pub(super) fn set_clear_tid(record: &mut Record, address: usize) -> isize {
 
 /// A child that shares our memory.
 fn thread(record: &mut Record, context: &mut Context, number: i64, request: &Request) -> isize {
-    let Some(child) = block::take() else {
+    let Some(child) = guard_stack::take() else {
         return failed(Errno::AGAIN);
     };
     let flags = request.flags();
     let own_actions = flags & CLONE_SIGHAND == 0;
     // SAFETY: the block is ours alone until the child runs; the frame is copied to its top.
     unsafe {
-        let stack = block::stack_of(child);
+        let stack = guard_stack::stack_of(child);
         let mut state = *context;
         state.stack = stack;
         state.regs.rax = 0;
@@ -291,7 +291,7 @@ unsafe fn release(child: *mut Record) {
         }
         drop((*child).strings.take());
     }
-    block::give(child);
+    guard_stack::give(child);
 }
 
 /// Puts a frame with this context below an address. The stack pointer below it, and where the
@@ -413,7 +413,7 @@ pub(super) fn exit(record: &mut Record, status: i32) -> isize {
         unsafe { drop(Box::from_raw(record.actions)) };
     }
     // SAFETY: the block is not used from the first step on, and all signals are blocked.
-    unsafe { flashvm_guard_exit(status, block::taken_word(own)) }
+    unsafe { flashvm_guard_exit(status, guard_stack::taken_word(own)) }
 }
 
 /// The record of the thread that was there before the guard.

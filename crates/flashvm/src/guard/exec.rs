@@ -1,6 +1,6 @@
 //! `execve`: what the kernel is given is a copy, because it takes absent memory for wrong addresses.
 
-use super::block::Record;
+use super::guard_stack::Record;
 use super::{calls, memory};
 use crate::program::exec::{refused, with_run};
 use crate::sys::raw::failed;

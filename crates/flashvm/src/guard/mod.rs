@@ -7,7 +7,7 @@
 //! however it does it.
 //!
 //! - `entry`: the instructions that have to be exact;
-//! - `frame`: the kernel's signal frame; `block`: a stack and a record for each thread;
+//! - `frame`: the kernel's signal frame; `guard_stack`: a stack and a record for each thread;
 //! - `signals`: the program's handlers, masks and alternate stacks;
 //! - `calls`: what is done about each call; `table` and `walk`: what it touches; `transfer`: what
 //!   stopped short;
@@ -23,12 +23,12 @@
 //! aarch64 has no Syscall User Dispatch (Linux 6.18): there is no inline mode there (`absent.rs`).
 
 mod aside;
-mod block;
 mod calls;
 mod clone;
 mod entry;
 mod exec;
 mod frame;
+mod guard_stack;
 mod memory;
 mod own_call;
 mod refusals;
@@ -38,13 +38,13 @@ mod transfer;
 pub mod walk;
 
 pub use aside::aside;
-pub use block::on_guard_stack;
+pub use guard_stack::on_guard_stack;
 pub use own_call::{OWN_CALL, Own};
 
 use crate::pager::pager;
 use crate::sys::own::Mapping;
 use crate::sys::raw;
-use block::Record;
+use guard_stack::Record;
 use rustix::io::Errno;
 
 const PR_SET_SYSCALL_USER_DISPATCH: usize = 59;
@@ -58,7 +58,7 @@ static TEXT: std::sync::OnceLock<(usize, usize)> = std::sync::OnceLock::new();
 /// # Errors
 /// `ENOMEM` where there is no address space.
 pub fn reserve_blocks() -> Result<(), Errno> {
-    block::reserve()
+    guard_stack::reserve()
 }
 
 /// From here on the calling thread's faults are resolved.
@@ -66,7 +66,7 @@ pub fn reserve_blocks() -> Result<(), Errno> {
 /// # Errors
 /// What the kernel says to handlers and stacks.
 pub fn resolve_faults() -> Result<(), Errno> {
-    let record = block::take().ok_or(Errno::NOMEM)?;
+    let record = guard_stack::take().ok_or(Errno::NOMEM)?;
     clone::first(record);
     signals::install()?;
     set_stack(record)
@@ -92,7 +92,7 @@ fn arm_thread(record: *mut Record) -> Result<(), Errno> {
 }
 
 fn set_stack(record: *mut Record) -> Result<(), Errno> {
-    let stack = block::stack_of(record);
+    let stack = guard_stack::stack_of(record);
     // SAFETY: the block is this thread's as long as it lives.
     let result = unsafe {
         raw::syscall(

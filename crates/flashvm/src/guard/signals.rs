@@ -8,10 +8,10 @@
 //! A signal that arrives while a thread is in the guard waits until the system call that was
 //! caught is over, or has been interrupted by it: `pending` in the thread's record.
 
-use super::block::{self, Record};
 use super::frame::{
     self, AltStack, Context, FAULT_PRESENT, FAULT_WRITE, Frame, Info, STATE_ALIGN, state_bytes,
 };
+use super::guard_stack::{self, Record};
 use super::{calls, entry, memory};
 use crate::sys::raw::{self, SignalMask, set_signal_mask};
 use crate::sys::signals::{SYNCHRONOUS, bit};
@@ -232,7 +232,7 @@ fn forward(signal: i32, info: &Info, context: &mut Context) {
     if info.code > 0 && entry::abandon_access(context) {
         return;
     }
-    if block::at(context.regs.rsp as usize).is_some() && info.code > 0 {
+    if guard_stack::at(context.regs.rsp as usize).is_some() && info.code > 0 {
         crate::program::end(&format!(
             "signal {signal} inside the pager at {:#x} (address {:#x})",
             context.regs.rip, info.address
@@ -259,7 +259,7 @@ extern "C" fn on_signal(signal: i32, info: *mut Info, context: *mut Context) {
 
 /// Delivers a signal to the program: now, or when the thread leaves the guard.
 fn receive(signal: i32, info: &Info, context: &mut Context) {
-    if let Some(record) = block::at(context.regs.rsp as usize) {
+    if let Some(record) = guard_stack::at(context.regs.rsp as usize) {
         // SAFETY: the record of the block on which this thread runs.
         let record = unsafe { &mut *record };
         record.pending = signal;
@@ -393,7 +393,7 @@ extern "C" fn on_sys(signal: i32, info: *mut Info, context: *mut Context) {
         // One of the pager's threads, in `making_threads`.
         return calls::nested(context);
     };
-    if block::at(context.regs.rsp as usize).is_some() {
+    if guard_stack::at(context.regs.rsp as usize).is_some() {
         // The guard itself, through the C library.
         calls::nested(context);
         return;

@@ -110,12 +110,12 @@ pub struct Case {
     /// Which way bytes go.
     pub direction: Direction,
     /// What lies at the pointer.
-    pub shape: Shape,
+    pub pointee: Pointee,
 }
 
 /// What lies at a pointer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Shape {
+pub enum Pointee {
     /// So many bytes.
     Bytes(Len),
     /// NUL-terminated.
@@ -175,7 +175,7 @@ pub struct Pointer {
     /// Which way bytes go.
     pub direction: Direction,
     /// What lies there.
-    pub shape: Shape,
+    pub pointee: Pointee,
 }
 
 /// Whether a call may be repeated when its memory was not there.
@@ -267,60 +267,60 @@ mod size {
 }
 
 const fn text(argument: u8) -> Pointer {
-    any(argument, Direction::In, Shape::Text)
+    any(argument, Direction::In, Pointee::Text)
 }
 
 const fn texts(argument: u8) -> Pointer {
-    any(argument, Direction::In, Shape::Texts)
+    any(argument, Direction::In, Pointee::Texts)
 }
 
 const fn input(argument: u8, len: Len) -> Pointer {
-    any(argument, Direction::In, Shape::Bytes(len))
+    any(argument, Direction::In, Pointee::Bytes(len))
 }
 
 const fn output(argument: u8, len: Len) -> Pointer {
-    any(argument, Direction::Out, Shape::Bytes(len))
+    any(argument, Direction::Out, Pointee::Bytes(len))
 }
 
 const fn both(argument: u8, len: Len) -> Pointer {
-    any(argument, Direction::InOut, Shape::Bytes(len))
+    any(argument, Direction::InOut, Pointee::Bytes(len))
 }
 
 /// Depends on a command; its direction is that of the case.
 const fn by(argument: u8, command: u8, cases: &'static [Case]) -> Pointer {
-    let shape = Shape::By {
+    let pointee = Pointee::By {
         command,
         mask: u32::MAX,
         cases,
     };
-    any(argument, Direction::InOut, shape)
+    any(argument, Direction::InOut, pointee)
 }
 
-const fn any(argument: u8, direction: Direction, shape: Shape) -> Pointer {
+const fn any(argument: u8, direction: Direction, pointee: Pointee) -> Pointer {
     Pointer {
         argument,
         direction,
-        shape,
+        pointee,
     }
 }
 
 const fn case_in(command: u32, bytes: usize) -> Case {
-    case(command, Direction::In, Shape::Bytes(Len::Bytes(bytes)))
+    case(command, Direction::In, Pointee::Bytes(Len::Bytes(bytes)))
 }
 
 const fn case_out(command: u32, bytes: usize) -> Case {
-    case(command, Direction::Out, Shape::Bytes(Len::Bytes(bytes)))
+    case(command, Direction::Out, Pointee::Bytes(Len::Bytes(bytes)))
 }
 
 const fn case_both(command: u32, bytes: usize) -> Case {
-    case(command, Direction::InOut, Shape::Bytes(Len::Bytes(bytes)))
+    case(command, Direction::InOut, Pointee::Bytes(Len::Bytes(bytes)))
 }
 
-const fn case(command: u32, direction: Direction, shape: Shape) -> Case {
+const fn case(command: u32, direction: Direction, pointee: Pointee) -> Case {
     Case {
         command,
         direction,
-        shape,
+        pointee,
     }
 }
 

@@ -3,7 +3,7 @@
 //! The walk follows the program's own structures, which may be garbage or change meanwhile:
 //! nothing that they say leads to more than a bounded number of reads and ranges.
 
-use super::table::{self, Case, Direction, Len, Nested, Row, Shape};
+use super::table::{self, Case, Direction, Len, Nested, Pointee, Row};
 
 /// Most items of a vector: the kernel's limit.
 pub const IOV_MAX: usize = 1024;
@@ -56,7 +56,7 @@ pub fn ranges(row: &Row, args: &[usize; 6], memory: &impl Memory, visit: &mut dy
     };
     for pointer in row.pointers {
         let address = walk.argument(pointer.argument);
-        walk.shape(address, pointer.direction, &pointer.shape);
+        walk.pointee(address, pointer.direction, &pointer.pointee);
     }
 }
 
@@ -130,23 +130,23 @@ impl<M: Memory> Walk<'_, M> {
         }
     }
 
-    fn shape(&mut self, start: usize, direction: Direction, shape: &Shape) {
+    fn pointee(&mut self, start: usize, direction: Direction, pointee: &Pointee) {
         if start == 0 {
             return;
         }
-        match *shape {
-            Shape::Bytes(len) => self.visit(start, self.len(start, len), direction),
-            Shape::Text => {
+        match *pointee {
+            Pointee::Bytes(len) => self.visit(start, self.len(start, len), direction),
+            Pointee::Text => {
                 self.text(start);
             }
-            Shape::Texts => self.texts(start),
-            Shape::Iovec { count } => self.iovec(start, self.argument(count), Some(direction)),
-            Shape::IovecOf { count, process } => {
+            Pointee::Texts => self.texts(start),
+            Pointee::Iovec { count } => self.iovec(start, self.argument(count), Some(direction)),
+            Pointee::IovecOf { count, process } => {
                 let own = self.memory.is_own_process(self.argument(process));
                 self.iovec(start, self.argument(count), own.then_some(direction));
             }
-            Shape::Message => self.message(start, direction, MSGHDR),
-            Shape::Messages { count } => {
+            Pointee::Message => self.message(start, direction, MSGHDR),
+            Pointee::Messages { count } => {
                 for i in 0..self.argument(count).min(IOV_MAX) {
                     let Some(at) = start.checked_add(i * MMSGHDR) else {
                         return;
@@ -154,11 +154,11 @@ impl<M: Memory> Walk<'_, M> {
                     self.message(at, direction, MMSGHDR);
                 }
             }
-            Shape::IoControlBlocks { count } => self.control_blocks(start, self.argument(count)),
-            Shape::FutexWaiters(len) => self.futex_waiters(start, self.len(start, len)),
-            Shape::Notification => self.notification(start),
-            Shape::Nested(nested) => self.nested(start, direction, nested),
-            Shape::By {
+            Pointee::IoControlBlocks { count } => self.control_blocks(start, self.argument(count)),
+            Pointee::FutexWaiters(len) => self.futex_waiters(start, self.len(start, len)),
+            Pointee::Notification => self.notification(start),
+            Pointee::Nested(nested) => self.nested(start, direction, nested),
+            Pointee::By {
                 command,
                 mask,
                 cases,
@@ -168,12 +168,12 @@ impl<M: Memory> Walk<'_, M> {
                     self.case(start, case);
                 }
             }
-            Shape::Ioctl => self.case(start, &table::ioctl_case(low(self.argument(1)))),
+            Pointee::Ioctl => self.case(start, &table::ioctl_case(low(self.argument(1)))),
         }
     }
 
     fn case(&mut self, start: usize, case: &Case) {
-        self.shape(start, case.direction, &case.shape);
+        self.pointee(start, case.direction, &case.pointee);
     }
 
     /// Visits a string; how many bytes it has, if all of them could be read.

@@ -223,7 +223,7 @@ impl Pager {
         self.with_space(locked, |placement, host| {
             placement.forget_parked(host, first, count);
         });
-        self.apply(locked, Event::Discard { first, count });
+        self.apply(locked, Event::Zap { first, count });
     }
 
     /// Gives buffers to reads that wait to be started, as far as there are any. Where they are, if

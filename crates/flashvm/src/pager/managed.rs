@@ -208,7 +208,7 @@ impl Pager {
     ///
     /// # Errors
     /// What `madvise` says.
-    pub fn discard_contents(&self, address: usize, len: usize) -> Result<(), Errno> {
+    pub fn zap_contents(&self, address: usize, len: usize) -> Result<(), Errno> {
         let (first, count) = self.range(address, len)?;
         let _change = self.begin_change([Some((first, count)), None]);
         self.zap(first, count, || {
@@ -248,7 +248,7 @@ impl Pager {
     /// What `madvise` says.
     pub fn decommit_range(&self, address: usize, len: usize) -> Result<(), Errno> {
         let _change = self.begin_change([None, None]);
-        self.discard_contents(address, len)?;
+        self.zap_contents(address, len)?;
         let (first, count) = self.range(address, len)?;
         self.uncommit(first, count);
         Ok(())
@@ -269,7 +269,7 @@ impl Pager {
         self.with_space(&mut locked, |placement, host| {
             placement.forget_parked(host, first, count);
         });
-        self.apply(&mut locked, Event::Discard { first, count });
+        self.apply(&mut locked, Event::Zap { first, count });
         let result = call();
         self.hand_over(&mut locked, false);
         result

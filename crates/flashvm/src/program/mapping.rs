@@ -138,7 +138,7 @@ pub unsafe fn advise(address: usize, len: usize, advice: i32) -> Result<(), Errn
     };
     match advice {
         // A page that is freed lazily reads as its old contents or as zeros; zeros it is.
-        libc::MADV_DONTNEED | libc::MADV_FREE => pager.discard_contents(address, len),
+        libc::MADV_DONTNEED | libc::MADV_FREE => pager.zap_contents(address, len),
         libc::MADV_WILLNEED => pager.advise(address, len, Advice::WillNeed),
         libc::MADV_COLD => pager.advise(address, len, Advice::Cold),
         libc::MADV_PAGEOUT => pager.advise(address, len, Advice::PageOut),

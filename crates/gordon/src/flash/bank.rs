@@ -208,7 +208,7 @@ impl Bank {
             .collect()
     }
 
-    /// Whether a segment shows at `address`.
+    /// Whether a segment is mapped at `address`.
     pub(crate) fn is_mapped(&self, address: u64) -> bool {
         self.mapped.contains_key(&address)
     }
@@ -404,7 +404,7 @@ impl Bank {
 
     fn map(&mut self, addresses: &mut impl Addresses, segment: usize, address: u64) -> Result<()> {
         let offset = self.identity.offset(segment);
-        addresses.show(
+        addresses.map(
             address,
             self.medium.descriptor(),
             offset,

@@ -7,8 +7,8 @@
 //! | `Flash_erase` | [`Flash::erase`] |
 //! | `Flash_recover` | [`Flash::recover`] |
 //!
-//! Safety: a slice that is handed out lies in segments that are shown in the window, and borrows
-//! the bank; what shows, hides or writes takes `&mut`. A medium belongs to the bank that is opened on
+//! Safety: a slice that is handed out lies in segments that are mapped in the window, and borrows
+//! the bank; what maps, unmaps or writes takes `&mut`. A medium belongs to the bank that is opened on
 //! it: nobody else writes to it.
 #![allow(unsafe_code, reason = "slices of what is mapped")]
 
@@ -59,24 +59,24 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub struct Flash {
     bank: Bank,
-    shown: Shown,
+    mapped: Mapped,
 }
 
 /// The window of a bank, and the segments that show in it.
 #[derive(Debug)]
-struct Shown {
+struct Mapped {
     window: Window,
     segment_bytes: u64,
     segments: BTreeSet<u64>,
 }
 
-impl Addresses for Shown {
+impl Addresses for Mapped {
     fn accepts(&self, address: u64, length: u64) -> bool {
         let Range { start, end } = self.window.addresses();
         address >= start && length <= end.saturating_sub(address)
     }
 
-    fn show(
+    fn map(
         &mut self,
         address: u64,
         medium: BorrowedFd<'_>,
@@ -84,7 +84,7 @@ impl Addresses for Shown {
         length: u64,
     ) -> Result<()> {
         assert_eq!(length, self.segment_bytes, "a segment at a time");
-        self.window.show(address, medium, offset, length)?;
+        self.window.map(address, medium, offset, length)?;
         self.segments.insert(address);
         Ok(())
     }
@@ -156,25 +156,25 @@ impl Flash {
 
     fn start(bank: Bank) -> Result<Self> {
         let identity = bank.identity();
-        let shown = Shown {
+        let mapped = Mapped {
             window: Window::reserve(identity.base, 1 << identity.area_shift())?,
             segment_bytes: identity.segment_bytes,
             segments: BTreeSet::new(),
         };
-        Ok(Self { bank, shown })
+        Ok(Self { bank, mapped })
     }
 
     /// Where buffers can be mapped: these addresses are the bank's, in this process and in all
     /// that open it later.
     #[must_use]
     pub fn addresses(&self) -> Range<u64> {
-        self.shown.window.addresses()
+        self.mapped.window.addresses()
     }
 
     /// Bytes of a segment: 64 KiB for each chip.
     #[must_use]
     pub fn segment_bytes(&self) -> u64 {
-        self.shown.segment_bytes
+        self.mapped.segment_bytes
     }
 
     /// `Flash_alloc`: maps a buffer of `num` erased segments, the least worn ones, at `addr`, and
@@ -188,7 +188,7 @@ impl Flash {
         let bytes = num.checked_mul(self.segment_bytes());
         let Range { start: first, end } = self.addresses();
         let fits = addr.wrapping_sub(first) % self.segment_bytes() == 0
-            && bytes.is_some_and(|bytes| self.shown.accepts(addr, bytes));
+            && bytes.is_some_and(|bytes| self.mapped.accepts(addr, bytes));
         if !fits {
             return Err(Error::BadAddress {
                 address: addr,
@@ -198,10 +198,10 @@ impl Flash {
             });
         }
         let buffer = addr..addr + num * self.segment_bytes();
-        if let Some(&taken) = self.shown.segments.range(buffer).next() {
+        if let Some(&taken) = self.mapped.segments.range(buffer).next() {
             return Err(Error::Overlap(taken));
         }
-        self.bank.alloc(&mut self.shown, num, addr)
+        self.bank.alloc(&mut self.mapped, num, addr)
     }
 
     /// `Flash_free`: gives up the buffer that was allocated at `addr`. Its segments are erased in
@@ -212,9 +212,9 @@ impl Flash {
     pub fn free(&mut self, addr: u64) -> Result<()> {
         let count = self.bank.buffer(addr)?;
         let segment_bytes = self.segment_bytes();
-        self.shown.window.hide(addr, count * segment_bytes)?;
+        self.mapped.window.unmap(addr, count * segment_bytes)?;
         for index in 0..count {
-            self.shown.segments.remove(&(addr + index * segment_bytes));
+            self.mapped.segments.remove(&(addr + index * segment_bytes));
         }
         self.bank.free(addr, count)
     }
@@ -226,14 +226,14 @@ impl Flash {
     /// [`Error::NotAllocated`]: one of them is not in a buffer, and nothing is erased;
     /// [`Error::WornOut`]: too many have been retired; or the medium failed.
     pub fn erase(&mut self, addr: u64, num: u64) -> Result<()> {
-        let erased = self.bank.erase(&mut self.shown, addr, num);
+        let erased = self.bank.erase(&mut self.mapped, addr, num);
         if erased.is_err() {
             // What was given up and has found no successor is not in a buffer any more.
             let lost = |at: &u64| !self.bank.is_mapped(*at);
-            let lost: Vec<_> = self.shown.segments.iter().copied().filter(lost).collect();
+            let lost: Vec<_> = self.mapped.segments.iter().copied().filter(lost).collect();
             for at in lost {
-                self.shown.window.hide(at, self.shown.segment_bytes)?;
-                self.shown.segments.remove(&at);
+                self.mapped.window.unmap(at, self.mapped.segment_bytes)?;
+                self.mapped.segments.remove(&at);
             }
         }
         erased
@@ -246,12 +246,12 @@ impl Flash {
     /// [`Error::WrongKey`]: that is not the bank's key; [`Error::Overlap`]: they are mapped
     /// already; [`Error::Corrupted`]: the table has impossible addresses.
     pub fn recover(&mut self, key: u64) -> Result<Vec<Range<u64>>> {
-        if let Some(&first) = self.shown.segments.first() {
+        if let Some(&first) = self.mapped.segments.first() {
             return Err(Error::Overlap(first));
         }
         let mut ranges: Vec<Range<u64>> = Vec::new();
-        for address in self.bank.recover(&mut self.shown, key)? {
-            let end = address + self.shown.segment_bytes;
+        for address in self.bank.recover(&mut self.mapped, key)? {
+            let end = address + self.mapped.segment_bytes;
             match ranges.last_mut() {
                 Some(last) if last.end == address => last.end = end,
                 _ => ranges.push(address..end),
@@ -280,12 +280,12 @@ impl Flash {
         let mut at = address - address.wrapping_sub(first) % segment_bytes;
         let end = address.saturating_add(count as u64);
         while at < end.max(address + 1) {
-            if !self.shown.segments.contains(&at) {
+            if !self.mapped.segments.contains(&at) {
                 return Err(Error::NotAllocated(at.max(address)));
             }
             at += segment_bytes;
         }
-        // SAFETY: all of it lies in segments that are shown, as just tested; they are hidden and
+        // SAFETY: all of it lies in segments that are mapped, as just tested; they are unmapped and
         // written through `&mut self` only.
         Ok(unsafe { std::slice::from_raw_parts(pointer(address).cast::<u8>(), count) })
     }

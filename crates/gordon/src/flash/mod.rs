@@ -26,16 +26,11 @@ pub use table::{Segment, State};
 use crate::error::Result;
 use std::os::fd::BorrowedFd;
 
-/// Addresses at which segments can be shown.
+/// Addresses at which segments can be mapped.
 pub(crate) trait Addresses {
-    /// Whether `length` bytes may be shown at `address`.
+    /// Whether `length` bytes may be mapped at `address`.
     fn accepts(&self, address: u64, length: u64) -> bool;
-    /// Shows `length` bytes of `medium` from `offset` on at `address`, to be read.
-    fn show(
-        &mut self,
-        address: u64,
-        medium: BorrowedFd<'_>,
-        offset: u64,
-        length: u64,
-    ) -> Result<()>;
+    /// Maps `length` bytes of `medium` from `offset` on at `address`, to be read.
+    fn map(&mut self, address: u64, medium: BorrowedFd<'_>, offset: u64, length: u64)
+    -> Result<()>;
 }

@@ -19,7 +19,7 @@ pub(super) const SLOT_HEADER: u64 = 24;
 pub enum State {
     /// In the pool, all ones.
     Erased,
-    /// Shows at this address, for this key.
+    /// Mapped at this address, for this key.
     Allocated {
         /// The persistent key.
         key: u64,

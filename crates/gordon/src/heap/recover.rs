@@ -178,7 +178,7 @@ impl State {
         ) else {
             return None;
         };
-        self.region.discard(mutable, 0);
+        self.region.zap(mutable, 0);
         self.immutable = Space {
             area: immutable,
             next: mini.immutable_end,

@@ -87,14 +87,14 @@ impl State {
         let from = self.old.area;
         let to = Space::new(from.other(), &self.region);
         self.old = self.copy_transitory(&[Area::New, from], to, to.next)?;
-        self.region.discard(from, 0);
+        self.region.zap(from, 0);
         self.empty_new();
         Ok(())
     }
 
     fn empty_new(&mut self) {
         if self.new.used(&self.region) > self.limits.new_bytes {
-            self.region.discard(Area::New, self.limits.new_bytes);
+            self.region.zap(Area::New, self.limits.new_bytes);
         }
         self.new = Space::new(Area::New, &self.region);
     }
@@ -151,7 +151,7 @@ impl State {
         }
         if self.old.used(&self.region) > 0 {
             self.old = Space::new(self.old.area, &self.region);
-            self.region.discard(self.old.area, 0);
+            self.region.zap(self.old.area, 0);
         }
         self.empty_new();
         Ok(())

@@ -44,7 +44,7 @@ use crate::ClusterSource;
 use fault::Fault;
 use mappings::Mappings;
 use pages::Addresses;
-use pins::Pins;
+use pins::PinnedRanges;
 use round::Round;
 use serde::{Deserialize, Serialize};
 
@@ -264,7 +264,7 @@ pub struct Engine<C> {
     condemned: Vec<Svmp>,
     condemned_sectors: u32,
     mappings: Mappings,
-    pins: Pins,
+    pins: PinnedRanges,
     pages: Addresses,
     /// Frames of the process' grant that it has.
     held: u32,
@@ -300,7 +300,7 @@ impl<C: ClusterSource> Engine<C> {
             condemned: Vec::with_capacity(1024),
             condemned_sectors: 0,
             mappings: Mappings::new(config.mappings_most, config.by_page),
-            pins: Pins::default(),
+            pins: PinnedRanges::default(),
             pages: Addresses::new(),
             held: 0,
             ask_again: 0,

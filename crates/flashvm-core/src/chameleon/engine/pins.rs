@@ -7,11 +7,11 @@ pub const PINNED_PAGES_MAX: u32 = 64;
 
 /// The ranges that are pinned. Equal ranges stand for each other.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Pins {
+pub(super) struct PinnedRanges {
     ranges: Vec<(Svmp, u32)>,
 }
 
-impl Pins {
+impl PinnedRanges {
     /// Whether a page has to stay.
     pub(super) fn holds(&self, page: Svmp) -> bool {
         let inside = |&(first, count): &(Svmp, u32)| page.0.wrapping_sub(first.0) < count;

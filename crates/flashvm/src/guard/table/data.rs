@@ -1,15 +1,15 @@
 //! What moves data and waits for it: files' contents, pipes, sockets, polling, asynchronous I/O.
 
 use super::Len::{Arg, At, Bits, Bytes, Items};
-use super::{Case, Direction, Nested, Row, Shape, any, both, by, case, input, output, size};
+use super::{Case, Direction, Nested, Pointee, Row, any, both, by, case, input, output, size};
 use super::{case_both, case_in, case_out};
 
 const fn iovec(argument: u8, direction: Direction, count: u8) -> super::Pointer {
-    any(argument, direction, Shape::Iovec { count })
+    any(argument, direction, Pointee::Iovec { count })
 }
 
 /// A set of signals and its size behind one pointer: a call has no seventh argument.
-const MASK_AND_SIZE: Shape = Shape::Nested(Nested {
+const MASK_AND_SIZE: Pointee = Pointee::Nested(Nested {
     bytes: 16,
     pointer: 0,
     count: 8,
@@ -19,7 +19,7 @@ const MASK_AND_SIZE: Shape = Shape::Nested(Nested {
 });
 
 /// `sock_fprog`: a program of eight bytes an instruction.
-pub(super) const FILTER: Shape = Shape::Nested(Nested {
+pub(super) const FILTER: Pointee = Pointee::Nested(Nested {
     bytes: 16,
     pointer: 8,
     count: 0,
@@ -32,7 +32,7 @@ pub(super) const FILTER: Shape = Shape::Nested(Nested {
 const OPTION_LEVELS: &[Case] = &[case(
     libc::SOL_SOCKET as u32,
     Direction::In,
-    Shape::By {
+    Pointee::By {
         command: 2,
         mask: u32::MAX,
         cases: &[
@@ -86,7 +86,11 @@ pub(super) const ROWS: &[Row] = &[
         [both(1, Bytes(size::WORD)), both(3, Bytes(size::WORD))]
     ),
     row!(SYS_fcntl, Never, [by(2, 1, FCNTL)]),
-    row!(SYS_ioctl, OfSome, [any(2, Direction::InOut, Shape::Ioctl)]),
+    row!(
+        SYS_ioctl,
+        OfSome,
+        [any(2, Direction::InOut, Pointee::Ioctl)]
+    ),
     row!(SYS_pipe2, Never, [output(0, Bytes(2 * size::INT))]),
     // The time that is left is written quietly.
     row!(
@@ -161,12 +165,16 @@ pub(super) const ROWS: &[Row] = &[
         [input(3, Arg(4)), by(3, 1, OPTION_LEVELS)]
     ),
     row!(SYS_sendto, Never, [input(1, Arg(2)), input(4, Arg(5))]),
-    row!(SYS_sendmsg, Never, [any(1, Direction::In, Shape::Message)]),
+    row!(
+        SYS_sendmsg,
+        Never,
+        [any(1, Direction::In, Pointee::Message)]
+    ),
     // A message is on its way when its length is written.
     row!(
         SYS_sendmmsg,
         Always,
-        [any(1, Direction::In, Shape::Messages { count: 2 })]
+        [any(1, Direction::In, Pointee::Messages { count: 2 })]
     ),
     row!(
         SYS_recvfrom,
@@ -180,13 +188,13 @@ pub(super) const ROWS: &[Row] = &[
     row!(
         SYS_recvmsg,
         Always,
-        [any(1, Direction::Out, Shape::Message)]
+        [any(1, Direction::Out, Pointee::Message)]
     ),
     row!(
         SYS_recvmmsg,
         Always,
         [
-            any(1, Direction::Out, Shape::Messages { count: 2 }),
+            any(1, Direction::Out, Pointee::Messages { count: 2 }),
             both(4, Bytes(size::TIME))
         ]
     ),
@@ -198,7 +206,7 @@ pub(super) const ROWS: &[Row] = &[
         [any(
             2,
             Direction::InOut,
-            Shape::IoControlBlocks { count: 1 }
+            Pointee::IoControlBlocks { count: 1 }
         )]
     ),
     row!(

@@ -1,11 +1,11 @@
 //! Files by path or descriptor: what they are, not what is in them.
 
 use super::Len::{Arg, Bytes, Own};
-use super::{Direction, Nested, Row, Shape, any, both, input, output, size, text};
+use super::{Direction, Nested, Pointee, Row, any, both, input, output, size, text};
 
 /// `xattr_args`: where the value is, and how long.
-const fn value(direction: Direction) -> Shape {
-    Shape::Nested(Nested {
+const fn value(direction: Direction) -> Pointee {
+    Pointee::Nested(Nested {
         bytes: 16,
         pointer: 0,
         count: 8,

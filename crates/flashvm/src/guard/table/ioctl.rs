@@ -1,6 +1,6 @@
 //! `ioctl`: the commands that do not say their size, and the rule for those that do.
 
-use super::{Case, Direction, Nested, Shape, case, case_both, case_in, case_out, size};
+use super::{Case, Direction, Nested, Pointee, case, case_both, case_in, case_out, size};
 
 /// The kernel's `termios`, which is smaller than the C library's.
 const TERMIOS: usize = 36;
@@ -46,7 +46,7 @@ const OLD: &[Case] = &[
     case(
         0x8912, // SIOCGIFCONF
         Direction::InOut,
-        Shape::Nested(Nested {
+        Pointee::Nested(Nested {
             bytes: 16,
             pointer: 8,
             count: 0,

@@ -2,9 +2,9 @@
 
 use super::Len::{Arg, Bits, Bytes, Items};
 use super::{Case, Row, both, by, case, case_out, input, output, size, text};
-use super::{Direction, Shape};
+use super::{Direction, Pointee};
 
-const SYSFS_1: &[Case] = &[case(1, Direction::In, Shape::Text)];
+const SYSFS_1: &[Case] = &[case(1, Direction::In, Pointee::Text)];
 
 /// A file system's name; they are short, and nothing says how much room there is.
 const SYSFS_2: &[Case] = &[case_out(2, 32)];

@@ -2,25 +2,25 @@
 
 use super::Len::{Arg, ArgPlus, Bits, Bytes, Items, Own, Pages};
 use super::data::FILTER;
-use super::{Case, Direction, Len, Row, Shape, any, both, by, case, input, output, size};
+use super::{Case, Direction, Len, Pointee, Row, any, both, by, case, input, output, size};
 use super::{case_in, case_out, text, texts};
 
 /// Without `FUTEX_PRIVATE_FLAG` and `FUTEX_CLOCK_REALTIME`.
 const FUTEX_COMMAND: u32 = 0x7f;
 
 const fn by_futex(argument: u8, cases: &'static [Case]) -> super::Pointer {
-    let shape = Shape::By {
+    let pointee = Pointee::By {
         command: 1,
         mask: FUTEX_COMMAND,
         cases,
     };
-    any(argument, Direction::InOut, shape)
+    any(argument, Direction::InOut, pointee)
 }
 
 /// A futex. The kernel does not take a word, even only to look at it, from a page to which nobody
 /// could write.
 const fn word(command: i32, direction: Direction) -> Case {
-    case(command as u32, direction, Shape::Bytes(Bytes(size::INT)))
+    case(command as u32, direction, Pointee::Bytes(Bytes(size::INT)))
 }
 
 const FUTEX_WORD: &[Case] = &[
@@ -73,7 +73,7 @@ const PRCTL_1: &[Case] = &[
     case(
         0x4155_5856, // PR_GET_AUXV
         Direction::Out,
-        Shape::Bytes(Arg(2)),
+        Pointee::Bytes(Arg(2)),
     ),
 ];
 
@@ -81,7 +81,7 @@ const PRCTL_1: &[Case] = &[
 const PRCTL_2: &[Case] = &[case(
     libc::PR_SET_SECCOMP as u32,
     Direction::In,
-    Shape::By {
+    Pointee::By {
         command: 1,
         mask: u32::MAX,
         cases: &[case(2, Direction::In, FILTER)],
@@ -90,11 +90,11 @@ const PRCTL_2: &[Case] = &[case(
 
 /// `PR_SET_VMA` gives names; `PR_SCHED_CORE` of 0 (`GET`) writes a cookie.
 const PRCTL_4: &[Case] = &[
-    case(libc::PR_SET_VMA as u32, Direction::In, Shape::Text),
+    case(libc::PR_SET_VMA as u32, Direction::In, Pointee::Text),
     case(
         libc::PR_SCHED_CORE as u32,
         Direction::Out,
-        Shape::By {
+        Pointee::By {
             command: 1,
             mask: u32::MAX,
             cases: &[case_out(0, size::WORD)],
@@ -144,23 +144,23 @@ const SEMCTL: &[Case] = &[
 ];
 
 const fn buffers_of(argument: u8, direction: Direction) -> super::Pointer {
-    let shape = Shape::IovecOf {
+    let pointee = Pointee::IovecOf {
         count: 4,
         process: 0,
     };
-    any(argument, direction, shape)
+    any(argument, direction, pointee)
 }
 
 const fn iovec(argument: u8, direction: Direction) -> super::Pointer {
-    any(argument, direction, Shape::Iovec { count: 2 })
+    any(argument, direction, Pointee::Iovec { count: 2 })
 }
 
 const TIME: Len = Bytes(size::TIME);
 const ITIMER: Len = Bytes(size::ITIMER);
 const INT: Len = Bytes(size::INT);
 const INFO: Len = Bytes(size::SIGINFO);
-const WAITERS: Shape = Shape::FutexWaiters(Items(1, WAITER));
-const TWO_WAITERS: Shape = Shape::FutexWaiters(Bytes(2 * WAITER));
+const WAITERS: Pointee = Pointee::FutexWaiters(Items(1, WAITER));
+const TWO_WAITERS: Pointee = Pointee::FutexWaiters(Bytes(2 * WAITER));
 const SCHED_ATTR: Len = Own {
     offset: 0,
     default: 48,
@@ -331,7 +331,7 @@ pub(super) const ROWS: &[Row] = &[
     row!(
         SYS_mq_notify,
         Never,
-        [any(1, Direction::In, Shape::Notification)]
+        [any(1, Direction::In, Pointee::Notification)]
     ),
     row!(
         SYS_mq_getsetattr,

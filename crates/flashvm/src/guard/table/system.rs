@@ -1,55 +1,55 @@
 //! The system as a whole: mounts, names, keys, modules, quotas, access rules.
 
 use super::Len::{Arg, At, Bytes, Items, Own};
-use super::{Case, Direction, Len, Row, Shape, any, both, by, case, input, output, size};
+use super::{Case, Direction, Len, Pointee, Row, any, both, by, case, input, output, size};
 use super::{case_in, case_out, text};
 
 /// Without the type of quota in the low byte.
 const QUOTA_COMMAND: u32 = 0xffff_ff00;
 
 const QUOTA: &[Case] = &[
-    case(0x80_0002 << 8, Direction::In, Shape::Text), // Q_QUOTAON
-    case_out(0x80_0004 << 8, size::INT),              // Q_GETFMT
-    case_out(0x80_0005 << 8, 24),                     // Q_GETINFO
-    case_in(0x80_0006 << 8, 24),                      // Q_SETINFO
-    case_out(0x80_0007 << 8, 72),                     // Q_GETQUOTA
-    case_in(0x80_0008 << 8, 72),                      // Q_SETQUOTA
-    case_out(0x80_0009 << 8, 72),                     // Q_GETNEXTQUOTA
+    case(0x80_0002 << 8, Direction::In, Pointee::Text), // Q_QUOTAON
+    case_out(0x80_0004 << 8, size::INT),                // Q_GETFMT
+    case_out(0x80_0005 << 8, 24),                       // Q_GETINFO
+    case_in(0x80_0006 << 8, 24),                        // Q_SETINFO
+    case_out(0x80_0007 << 8, 72),                       // Q_GETQUOTA
+    case_in(0x80_0008 << 8, 72),                        // Q_SETQUOTA
+    case_out(0x80_0009 << 8, 72),                       // Q_GETNEXTQUOTA
 ];
 
 const fn quota(argument: u8, command: u8) -> super::Pointer {
-    let shape = Shape::By {
+    let pointee = Pointee::By {
         command,
         mask: QUOTA_COMMAND,
         cases: QUOTA,
     };
-    any(argument, Direction::InOut, shape)
+    any(argument, Direction::InOut, pointee)
 }
 
-const PAYLOAD: Shape = Shape::Bytes(Arg(3));
+const PAYLOAD: Pointee = Pointee::Bytes(Arg(3));
 
-const KEYCTL_1: &[Case] = &[case(1, Direction::In, Shape::Text)]; // JOIN_SESSION_KEYRING
+const KEYCTL_1: &[Case] = &[case(1, Direction::In, Pointee::Text)]; // JOIN_SESSION_KEYRING
 
 const KEYCTL_2: &[Case] = &[
-    case(2, Direction::In, PAYLOAD),      // UPDATE
-    case(6, Direction::Out, PAYLOAD),     // DESCRIBE
-    case(10, Direction::In, Shape::Text), // SEARCH
-    case(11, Direction::Out, PAYLOAD),    // READ
-    case(12, Direction::In, PAYLOAD),     // INSTANTIATE
-    case(17, Direction::Out, PAYLOAD),    // GET_SECURITY
+    case(2, Direction::In, PAYLOAD),        // UPDATE
+    case(6, Direction::Out, PAYLOAD),       // DESCRIBE
+    case(10, Direction::In, Pointee::Text), // SEARCH
+    case(11, Direction::Out, PAYLOAD),      // READ
+    case(12, Direction::In, PAYLOAD),       // INSTANTIATE
+    case(17, Direction::Out, PAYLOAD),      // GET_SECURITY
 ];
 
-const KEYCTL_3: &[Case] = &[case(10, Direction::In, Shape::Text)];
+const KEYCTL_3: &[Case] = &[case(10, Direction::In, Pointee::Text)];
 
 const FSCONFIG: &[Case] = &[
-    case(1, Direction::In, Shape::Text),          // SET_STRING
-    case(2, Direction::In, Shape::Bytes(Arg(4))), // SET_BINARY
-    case(3, Direction::In, Shape::Text),          // SET_PATH
-    case(4, Direction::In, Shape::Text),          // SET_PATH_EMPTY
+    case(1, Direction::In, Pointee::Text),          // SET_STRING
+    case(2, Direction::In, Pointee::Bytes(Arg(4))), // SET_BINARY
+    case(3, Direction::In, Pointee::Text),          // SET_PATH
+    case(4, Direction::In, Pointee::Text),          // SET_PATH_EMPTY
 ];
 
 /// `LINUX_REBOOT_CMD_RESTART2` has a word for the firmware.
-const REBOOT: &[Case] = &[case(0xA1B2_C3D4, Direction::In, Shape::Text)];
+const REBOOT: &[Case] = &[case(0xA1B2_C3D4, Direction::In, Pointee::Text)];
 
 const LANDLOCK_RULE: &[Case] = &[
     case_in(1, 12), // PATH_BENEATH

@@ -67,10 +67,10 @@ fn calls_that_the_guard_handles_have_no_row() {
     }
 }
 
-fn check_shape(row: &Row, shape: &Shape) {
+fn check_pointee(row: &Row, pointee: &Pointee) {
     let known = |argument: u8| assert!(argument < 6, "{row:?}");
-    match *shape {
-        Shape::Bytes(len) | Shape::FutexWaiters(len) => match len {
+    match *pointee {
+        Pointee::Bytes(len) | Pointee::FutexWaiters(len) => match len {
             Len::Bytes(bytes) => assert!(bytes > 0, "{row:?}"),
             Len::Arg(argument)
             | Len::ArgPlus(argument, _)
@@ -86,14 +86,14 @@ fn check_shape(row: &Row, shape: &Shape) {
             ),
             Len::Own { offset, .. } => assert!(offset < 64, "{row:?}"),
         },
-        Shape::Iovec { count } | Shape::Messages { count } | Shape::IoControlBlocks { count } => {
-            known(count)
-        }
-        Shape::IovecOf { count, process } => {
+        Pointee::Iovec { count }
+        | Pointee::Messages { count }
+        | Pointee::IoControlBlocks { count } => known(count),
+        Pointee::IovecOf { count, process } => {
             known(count);
             known(process);
         }
-        Shape::By {
+        Pointee::By {
             command,
             mask,
             cases,
@@ -103,14 +103,18 @@ fn check_shape(row: &Row, shape: &Shape) {
                 assert_eq!(case.command & mask, case.command, "{row:?}");
                 let same = |other: &Case| other.command == case.command;
                 assert!(!cases[..i].iter().any(same), "twice {case:?} of {row:?}");
-                check_shape(row, &case.shape);
+                check_pointee(row, &case.pointee);
             }
         }
-        Shape::Nested(nested) => {
+        Pointee::Nested(nested) => {
             assert!(nested.pointer + 8 <= nested.bytes, "{row:?}");
             assert!(nested.count + nested.width <= nested.bytes, "{row:?}");
         }
-        Shape::Text | Shape::Texts | Shape::Message | Shape::Notification | Shape::Ioctl => {}
+        Pointee::Text
+        | Pointee::Texts
+        | Pointee::Message
+        | Pointee::Notification
+        | Pointee::Ioctl => {}
     }
 }
 
@@ -120,7 +124,7 @@ fn rows_name_arguments_that_there_are() {
         assert!(!row.pointers.is_empty(), "{row:?}");
         for pointer in row.pointers {
             assert!(pointer.argument < 6, "{row:?}");
-            check_shape(row, &pointer.shape);
+            check_pointee(row, &pointer.pointee);
         }
     }
 }
@@ -130,7 +134,8 @@ fn rows_name_arguments_that_there_are() {
 fn calls_that_consume_write_something() {
     for row in rows().iter().filter(|row| row.consumes == Consumes::Always) {
         let writes = |pointer: &Pointer| {
-            pointer.direction != Direction::In || matches!(pointer.shape, Shape::Messages { .. })
+            pointer.direction != Direction::In
+                || matches!(pointer.pointee, Pointee::Messages { .. })
         };
         assert!(row.pointers.iter().any(writes), "{row:?}");
     }
@@ -158,7 +163,7 @@ fn sizes_are_those_of_the_c_library_where_it_has_the_kernels() {
 
 #[test]
 fn ioctls_have_the_size_that_they_say() {
-    let bytes = |len| Shape::Bytes(Len::Bytes(len));
+    let bytes = |len| Pointee::Bytes(Len::Bytes(len));
     // TCGETS, BLKGETSIZE64 (_IOR of a size_t), an unknown _IOWR, an unknown old one of terminals,
     // SIOCGIFFLAGS, CDROM_GET_CAPABILITY.
     for (request, direction, len) in [
@@ -170,7 +175,7 @@ fn ioctls_have_the_size_that_they_say() {
         (0x5331, Direction::InOut, 256),
     ] {
         let case = ioctl_case(request);
-        assert_eq!((case.direction, case.shape), (direction, bytes(len)));
+        assert_eq!((case.direction, case.pointee), (direction, bytes(len)));
     }
 }
 

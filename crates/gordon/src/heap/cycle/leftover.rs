@@ -71,7 +71,7 @@ impl State {
             }
         } else if let Some((area, used)) = &mut left.memory {
             let keep = if all { 0 } else { used.saturating_sub(PIECE) };
-            self.region.discard_from(*area, keep, *used);
+            self.region.zap_from(*area, keep, *used);
             *used = keep;
             if keep == 0 {
                 left.memory = None;

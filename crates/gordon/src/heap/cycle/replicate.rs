@@ -456,7 +456,7 @@ impl Cycle {
     pub(super) fn abandon(self, heap: &mut State) -> Result<()> {
         if self.kind == Kind::Collect {
             heap.release(self.immutable.area)?;
-            heap.region.discard(self.mutable.area, 0);
+            heap.region.zap(self.mutable.area, 0);
         }
         heap.release(self.log.area)
     }

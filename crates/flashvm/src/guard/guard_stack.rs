@@ -13,12 +13,12 @@ use rustix::io::Errno;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 /// Size and alignment of a block.
-pub(super) const BLOCK_BYTES: usize = 128 << 10;
+pub(super) const STACK_BYTES: usize = 128 << 10;
 /// Threads of a process that can be guarded at once.
-const BLOCKS: usize = 8192;
+const STACKS_MAX: usize = 8192;
 
 static BASE: AtomicUsize = AtomicUsize::new(0);
-static TAKEN: [AtomicU32; BLOCKS] = [const { AtomicU32::new(0) }; BLOCKS];
+static TAKEN: [AtomicU32; STACKS_MAX] = [const { AtomicU32::new(0) }; STACKS_MAX];
 static NEXT: AtomicUsize = AtomicUsize::new(0);
 
 /// What is known of a guarded thread. Only the thread itself uses it, and before it runs the
@@ -66,12 +66,12 @@ impl Record {
 
 /// The record of the block that holds an address.
 pub(super) fn at(address: usize) -> Option<*mut Record> {
-    is_block(address).then_some((address & !(BLOCK_BYTES - 1)) as *mut Record)
+    is_guard_stack(address).then_some((address & !(STACK_BYTES - 1)) as *mut Record)
 }
 
-fn is_block(address: usize) -> bool {
+fn is_guard_stack(address: usize) -> bool {
     let base = BASE.load(Ordering::Relaxed);
-    base != 0 && address.wrapping_sub(base) < BLOCKS * BLOCK_BYTES
+    base != 0 && address.wrapping_sub(base) < STACKS_MAX * STACK_BYTES
 }
 
 /// Whether the calling code runs on a guarded thread's block, and so for the pager.
@@ -79,33 +79,33 @@ fn is_block(address: usize) -> bool {
 #[inline]
 pub fn on_guard_stack() -> bool {
     let here = 0_u8;
-    is_block(&raw const here as usize)
+    is_guard_stack(&raw const here as usize)
 }
 
 /// Reserves address space for the blocks.
 pub(super) fn reserve() -> Result<(), Errno> {
-    let space = map::own(BLOCKS * BLOCK_BYTES + BLOCK_BYTES)?;
-    map::keep_from_dumps(space, BLOCKS * BLOCK_BYTES + BLOCK_BYTES);
-    BASE.store(space.next_multiple_of(BLOCK_BYTES), Ordering::Relaxed);
+    let space = map::own(STACKS_MAX * STACK_BYTES + STACK_BYTES)?;
+    map::keep_from_dumps(space, STACKS_MAX * STACK_BYTES + STACK_BYTES);
+    BASE.store(space.next_multiple_of(STACK_BYTES), Ordering::Relaxed);
     Ok(())
 }
 
-/// Takes a block.
+/// Takes a guard stack.
 pub(super) fn take() -> Option<*mut Record> {
     let from = NEXT.load(Ordering::Relaxed);
-    let index = (from..BLOCKS).chain(0..from).find(|&index| {
+    let index = (from..STACKS_MAX).chain(0..from).find(|&index| {
         TAKEN[index].load(Ordering::Relaxed) == 0 && TAKEN[index].swap(1, Ordering::Acquire) == 0
     })?;
-    NEXT.store((index + 1) % BLOCKS, Ordering::Relaxed);
-    Some((BASE.load(Ordering::Relaxed) + index * BLOCK_BYTES) as *mut Record)
+    NEXT.store((index + 1) % STACKS_MAX, Ordering::Relaxed);
+    Some((BASE.load(Ordering::Relaxed) + index * STACK_BYTES) as *mut Record)
 }
 
 /// The word that says that a block is taken.
 pub(super) fn taken_word(record: *mut Record) -> &'static AtomicU32 {
-    &TAKEN[(record as usize - BASE.load(Ordering::Relaxed)) / BLOCK_BYTES]
+    &TAKEN[(record as usize - BASE.load(Ordering::Relaxed)) / STACK_BYTES]
 }
 
-/// Gives a block back that nobody runs on.
+/// Gives a guard stack back that nobody runs on.
 pub(super) fn give(record: *mut Record) {
     taken_word(record).store(0, Ordering::Release);
 }
@@ -127,6 +127,6 @@ pub(super) fn stack_of(record: *mut Record) -> AltStack {
         sp: start as u64,
         flags: 0,
         pad: 0,
-        size: (record as usize + BLOCK_BYTES - start) as u64,
+        size: (record as usize + STACK_BYTES - start) as u64,
     }
 }
