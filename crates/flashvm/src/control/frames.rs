@@ -32,8 +32,10 @@ impl Process {
         let take_from = |account: &AtomicU32| {
             account.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less_one)
         };
-        // What others are told of its use is behind at times, and corrected with the next look.
-        let _ = take_from(&slot.used);
+        if take_from(&slot.used).is_err() {
+            // What others are told of its use is behind at times.
+            header.used.fetch_add(1, Ordering::Relaxed);
+        }
         if take_from(&slot.granted).is_err() {
             // The budget was overrun before: more was in use than granted.
             header.granted.fetch_add(1, Ordering::Relaxed);
@@ -58,6 +60,7 @@ impl Process {
         if last {
             let header = self.region().header();
             header.shared.fetch_sub(1, Ordering::Relaxed);
+            self.no_longer_used(1);
             header.granted.fetch_sub(1, Ordering::Relaxed);
         }
     }
@@ -74,6 +77,7 @@ impl Process {
         let (header, slot) = (self.region().header(), self.slot());
         slot.shares.fetch_sub(1, Ordering::Relaxed);
         slot.granted.fetch_add(1, Ordering::Relaxed);
+        slot.used.fetch_add(1, Ordering::Relaxed);
         header.shared.fetch_sub(1, Ordering::Relaxed);
         true
     }

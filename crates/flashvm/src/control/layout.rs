@@ -65,7 +65,9 @@ pub(super) struct Header {
     pub(super) cluster_hint: AtomicU32,
     /// Clusters that nobody holds and nobody is about to take.
     pub(super) clusters_free: AtomicU32,
-    /// Most frames seen in use at one time.
+    /// Frames in use by all process slots, each shared frame once.
+    pub(super) used: AtomicU32,
+    /// The most that `used` ever was.
     pub(super) used_max: AtomicU32,
     /// Frames of the budget that process slots hold, used or not, and shared frames.
     pub(super) granted: AtomicU32,

@@ -206,15 +206,13 @@ impl Control {
         self.region.header().disk_refusals.load(Ordering::Relaxed) > 0
     }
 
-    /// Frames that all processes of the run use now.
+    /// Frames that all processes of the run use now, each shared frame once.
     #[must_use]
     pub fn used_frames(&self) -> u32 {
-        self.slots_taken()
-            .map(|(_, slot)| slot.used.load(Ordering::Relaxed))
-            .sum()
+        self.region.header().used.load(Ordering::Relaxed)
     }
 
-    /// The most frames that were seen in use by all processes at one time.
+    /// The most frames that all processes ever used at one time.
     #[must_use]
     pub fn used_frames_max(&self) -> u32 {
         self.region.header().used_max.load(Ordering::Relaxed)

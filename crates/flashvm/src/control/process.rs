@@ -178,14 +178,37 @@ impl Process {
 
     /// Tells the others how many frames of its own this process uses. More than it holds is counted as an
     /// overrun of the budget.
+    ///
+    /// A process says so before it gives frames back: else they would count twice when another uses them.
     pub fn set_used(&self, frames: u32) {
-        let before = self.slot().used.swap(frames, Ordering::Relaxed);
-        if frames > before && frames > self.granted() {
-            self.count_overrun();
+        let before = self.slot().used.load(Ordering::Relaxed);
+        let header = self.region().header();
+        // A kill between two steps leaves the run's sum too small, never too large.
+        if frames > before {
+            self.slot().used.store(frames, Ordering::Relaxed);
+            let more = frames - before;
+            let sum = header.used.fetch_add(more, Ordering::Relaxed) + more;
+            header.used_max.fetch_max(sum, Ordering::Relaxed);
+            if frames > self.granted() {
+                self.count_overrun();
+            }
+        } else {
+            self.no_longer_used(before - frames);
+            self.slot().used.store(frames, Ordering::Relaxed);
         }
         self.stats()
             .resident_pages_max
             .fetch_max((frames + self.shares()).into(), Ordering::Relaxed);
+    }
+
+    /// So many frames fewer are in use by the run.
+    pub(super) fn no_longer_used(&self, frames: u32) {
+        let less = |sum: u32| Some(sum.saturating_sub(frames));
+        let _ =
+            self.region()
+                .header()
+                .used
+                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
     }
 
     /// Tells the others whether this process could use more frames than it has.
@@ -229,15 +252,11 @@ impl Process {
         };
         let budget = self.control.budget_frames();
         let share = budget / (others().count() as u32 + 1);
-        let header = self.region().header();
-        let (mut used, mut claimed) = (self.slot().used.load(Ordering::Relaxed), 0_u32);
-        used += header.shared.load(Ordering::Relaxed);
+        let mut claimed = 0_u32;
         for (own, shares, wanting) in others() {
-            used = used.saturating_add(own);
             let theirs = own + shares;
             claimed = claimed.saturating_add(if wanting { theirs.max(share) } else { theirs });
         }
-        header.used_max.fetch_max(used, Ordering::Relaxed);
         share.max(budget.saturating_sub(claimed))
     }
 
@@ -291,14 +310,18 @@ impl Process {
         taken
     }
 
-    /// Waits until the budget has room for the least that every process has, and takes it. Gives up after
-    /// `FRAMES_TRIES * FRAMES_WAIT`: then [`Self::grow`] takes it all the same, and counts that.
+    /// Waits until the budget has room for what this process lacks of [`LIMIT_FRAMES_MIN`], and takes it. After
+    /// `FRAMES_TRIES * FRAMES_WAIT` [`Self::grow`] takes it all the same, and counts that.
     pub(crate) fn await_first_frames(&self) {
         let budget = self.control.budget_frames();
+        let lacks = LIMIT_FRAMES_MIN.saturating_sub(self.granted());
+        if lacks == 0 {
+            return;
+        }
         self.set_wanting(true);
         for _ in 0..FRAMES_TRIES {
-            let fits = |granted| granted + LIMIT_FRAMES_MIN <= budget;
-            if self.take(|granted| if fits(granted) { LIMIT_FRAMES_MIN } else { 0 }) > 0 {
+            let fits = |granted| granted + lacks <= budget;
+            if self.take(|granted| if fits(granted) { lacks } else { 0 }) > 0 {
                 return;
             }
             self.control.raise_pressure();
@@ -494,7 +517,7 @@ impl Process {
 
     /// Frames and commitments go back to the run.
     pub(super) fn give_back_memory(&self) {
-        self.slot().used.store(0, Ordering::Relaxed);
+        self.no_longer_used(self.slot().used.swap(0, Ordering::Relaxed));
         self.slot().wanting.store(0, Ordering::Relaxed);
         self.leave_all_frames();
         let granted = self.slot().granted.swap(0, Ordering::Relaxed);

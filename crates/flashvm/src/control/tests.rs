@@ -139,6 +139,8 @@ proptest! {
         let mut live: Vec<Option<(Process, Vec<SharedFrame>)>> = vec![Some((root, Vec::new()))];
         let mut frames: BTreeMap<u32, Holders> = BTreeMap::new();
         let mut own: BTreeMap<usize, u32> = BTreeMap::from([(0, root.granted())]);
+        // Of its own frames, those that each process uses.
+        let mut used: BTreeMap<usize, u32> = BTreeMap::new();
         for (what, who, which) in steps {
             let at = who % live.len();
             let next = live.len();
@@ -148,6 +150,7 @@ proptest! {
                 0 => {
                     for _ in 0..own[&at] / 2 {
                         let frame = process.share_frame().unwrap();
+                        used.entry(at).and_modify(|used| *used = used.saturating_sub(1));
                         prop_assert!(frames.insert(frame.0, Holders::from([at])).is_none());
                         shared.push(frame);
                     }
@@ -178,6 +181,7 @@ proptest! {
                     if alone {
                         frames.remove(&shared.swap_remove(place).0);
                         *own.get_mut(&at).unwrap() += 1;
+                        *used.entry(at).or_default() += 1;
                     }
                 }
                 3 => {
@@ -188,6 +192,7 @@ proptest! {
                 4 if live.iter().flatten().count() > 1 => {
                     live[at].take().unwrap().0.retire();
                     own.remove(&at);
+                    used.remove(&at);
                     frames.retain(|_, holders| {
                         holders.remove(&at);
                         !holders.is_empty()
@@ -197,6 +202,7 @@ proptest! {
             }
             let (granted, shared) = control.frames_granted();
             prop_assert_eq!(shared as usize, frames.len());
+            prop_assert_eq!(control.used_frames(), shared + used.values().sum::<u32>());
             prop_assert_eq!(granted, own.values().sum::<u32>() + shared);
             for (at, (process, shared)) in live.iter().enumerate().filter_map(|(at, live)| {
                 live.as_ref().map(|live| (at, live))

@@ -494,6 +494,7 @@ impl Pager {
             None
         };
         process.adopt(crate::control::own_pid()?)?;
+        process.await_first_frames();
         locked.queue_pages = 0;
         if self.settings.device_model.is_some() {
             model_client::begin(process);

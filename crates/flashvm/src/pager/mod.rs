@@ -628,8 +628,7 @@ impl Pager {
         if !locked.to_clean.is_empty() || locked.engine.wants_reclaim() {
             self.call_cleaner();
         }
-        self.process
-            .set_used(locked.engine.frames_in_use() + self.buffer_pages(locked) + locked.lent);
+        self.publish_use(locked);
         let slots_bad = locked.engine.slots_bad();
         if slots_bad > locked.slots_bad {
             self.process
@@ -648,6 +647,12 @@ impl Pager {
         stats
             .bytes_written
             .store(bytes(counters.pages_out), Ordering::Relaxed);
+    }
+
+    /// Tells the run how many frames are in use. Before frames are given back, too: see [`Process::set_used`].
+    fn publish_use(&self, locked: &Locked) {
+        self.process
+            .set_used(locked.engine.frames_in_use() + self.buffer_pages(locked) + locked.lent);
     }
 
     fn buffer_pages(&self, locked: &Locked) -> u32 {
@@ -718,6 +723,7 @@ impl Pager {
         let held = self.process.granted();
         let limit = if held > share {
             // Frames that are in use go back as they come free.
+            self.publish_use(locked);
             self.process.shrink(share.max(in_use));
             share
         } else {
@@ -766,6 +772,7 @@ impl Pager {
                 self.own_abandoned(&mut locked);
                 let in_use = self.frames_in_use(&locked);
                 let least = crate::control::LIMIT_FRAMES_MIN;
+                self.publish_use(&locked);
                 self.process.shrink((in_use + GRANT_SPARE).max(least));
                 self.look_at_limit(&mut locked);
                 self.hand_over(&mut locked, false);

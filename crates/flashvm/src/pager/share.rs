@@ -148,6 +148,7 @@ impl Pager {
         writable: &[PageId],
     ) -> Result<(), crate::control::Error> {
         let room = std::mem::take(&mut locked.fork_room);
+        self.publish_use(locked);
         let free = self
             .process
             .granted()
