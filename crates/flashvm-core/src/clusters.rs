@@ -1,17 +1,17 @@
-//! Who owns which clusters of the store: the border between one engine and those of the other
-//! processes in a run.
+//! Owners of the store's clusters: the border between this engine and those of the run's other
+//! processes.
 
 use crate::ids::ClusterId;
 
 /// Which clusters of the run's store this engine may use.
 pub trait ClusterSource {
-    /// A wholly free cluster, this engine's from now on. `None`: there is none.
+    /// Leases a wholly free cluster to this engine. `None`: there is none.
     fn lease(&mut self) -> Option<ClusterId>;
 
-    /// This engine holds no slot in the cluster any more.
+    /// This engine no longer holds a slot in the cluster.
     fn release(&mut self, cluster: ClusterId);
 
-    /// Does another process (after a fork) hold slots in this cluster as well?
+    /// Whether another process (after a fork) also holds slots in this cluster.
     fn shared(&self, cluster: ClusterId) -> bool;
 }
 
@@ -22,7 +22,7 @@ pub struct LocalClusters {
     /// Bit set: leased.
     leased: Vec<u64>,
     clusters: u32,
-    /// No free cluster lies in a word before this one.
+    /// No cluster in a word before this one is free.
     hint: usize,
 }
 

@@ -1,23 +1,23 @@
-//! What the engine counts. Figures are exact unless their line says otherwise; none is estimated.
+//! The engine's counters. They are exact unless their line says otherwise; none is estimated.
 
 use serde::{Deserialize, Serialize};
 
-/// Sums since the engine was made.
+/// Sums since the engine was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counters {
     /// Faults on absent, stored, shadow or incoming pages, each counted once.
     pub faults_total: u64,
-    /// Those that needed a read from flash, issued for them.
+    /// Faults that issued a read from flash.
     pub faults_major: u64,
-    /// Those that met a read already under way by prefetch.
+    /// Faults on a page that prefetch was already reading.
     pub faults_waited: u64,
-    /// Those that found the page in the shadow.
+    /// Faults that found the page in the shadow.
     pub faults_soft: u64,
-    /// Those served with a zero-filled frame.
+    /// Faults served with a zero-filled frame.
     pub faults_zero: u64,
     /// First stores to write-protected pages.
     pub faults_write_protect: u64,
-    /// Faults on pages that were mapped by the time they were handled.
+    /// Faults on pages that were mapped by the time the fault was handled.
     pub faults_spurious: u64,
     /// Faults that had to wait for a frame.
     pub faults_stalled: u64,
@@ -29,37 +29,37 @@ pub struct Counters {
     pub reads: u64,
     /// Write requests issued.
     pub writes: u64,
-    /// Pages that were not written because they hold only zeros.
+    /// Pages not written because they hold only zeros.
     pub zero_pages_skipped: u64,
-    /// Pages that came back without a read because they hold only zeros.
+    /// Pages restored without a read because they hold only zeros.
     pub zero_pages_not_read: u64,
-    /// Dirty pages that were passed over in the search for victims.
+    /// Dirty pages skipped in the search for victims.
     pub sampled: u64,
-    /// Discard commands that ended well.
+    /// Successful discard commands.
     pub discard_commands: u64,
-    /// Slots in those.
+    /// Slots of those commands.
     pub discard_pages: u64,
-    /// Time from sending them until they ended, in nanoseconds.
+    /// Time from a command to its end, summed, in nanoseconds.
     pub discard_ns: u64,
     /// Free clusters that were left to be overwritten.
     pub discards_elided: u64,
-    /// Discard commands that the device refused; none is sent after the first.
+    /// Discard commands that the device refused; no command follows the first refusal.
     pub discards_refused: u64,
-    /// Absent pages mapped ahead of a run of faults that fills memory; not counted as prefetch.
+    /// Absent pages mapped ahead of a sequential run of first touches; not counted as prefetch.
     pub zero_ahead: u64,
-    /// Frames taken from pages that were not stored to since they came in.
+    /// Frames freed from pages without a store since they came in.
     pub evicted_clean: u64,
-    /// Frames taken from pages that were stored to since they came in.
+    /// Frames freed from pages with a store since they came in.
     pub evicted_dirty: u64,
     /// Pages read ahead of a fault.
     pub prefetch_issued: u64,
-    /// Of those, the ones that were used: exact for pages put into the shadow. A page mapped by
-    /// a trusted stream counts once the stream is known to have moved past it, or at its first
-    /// store or its return from the shadow.
+    /// Pages read ahead that were used: exact for pages put into the shadow. A page mapped by a
+    /// trusted stream counts once the stream is known to have passed it, at its first store, or at
+    /// its return from the shadow.
     pub prefetch_used: u64,
-    /// Of those, the ones that left RAM without being known to have been used.
+    /// Pages read ahead that left RAM without a known use.
     pub prefetch_wasted: u64,
-    /// Most frames ever in use.
+    /// Largest number of frames in use.
     pub resident_pages_max: u64,
     /// Pages whose write failed.
     pub write_errors: u64,
@@ -69,8 +69,8 @@ pub struct Counters {
     pub slots_bad: u64,
     /// Pages whose move into the shadow was refused.
     pub refused: u64,
-    /// Reference bits cleared: moves into the shadow that were not evictions.
+    /// Reference bits cleared: moves into the shadow other than evictions.
     pub unreferenced: u64,
-    /// Pages given up by the program.
+    /// Pages zapped by the program: `munmap`, `MADV_DONTNEED`.
     pub zapped: u64,
 }

@@ -1,11 +1,11 @@
-//! What goes into the engine and what comes out of it: the border between deciding and doing.
+//! Events and actions: the border between decisions and their execution.
 //!
 //! An executor (the live pager, the simulator) reports [`Event`]s and carries out [`Action`]s.
-//! Actions are of two kinds. *Memory* actions (`Zero` to `Wake`) are carried out at once, in
-//! order, before the next event is handled: when the executor lets go of the engine, the
-//! engine's page states are the truth about the address space. *Flash* actions (`Read`, `Scan`,
-//! `Write`, `Discard`) take their time; the executor answers each with exactly one event that
-//! carries its [`IoId`] (a discard has none). The pages of a request stand in [`crate::Engine::io_pages`] until that answer.
+//! There are two kinds of actions. *Memory* actions (`Zero` to `Wake`) are carried out at once, in
+//! order, before the next event: when the executor unlocks the engine, its page states are the
+//! truth about the address space. *Flash* actions (`Read`, `Scan`, `Write`, `Discard`) take time;
+//! the executor answers each with exactly one event that carries its [`IoId`] (a discard has none).
+//! [`crate::Engine::io_pages`] lists the pages of a request until that answer.
 
 use crate::ids::{IoId, PageId, SlotId};
 use serde::{Deserialize, Serialize};
@@ -19,18 +19,18 @@ pub enum Access {
     Write,
 }
 
-/// What a program says of a range in advance (`madvise`).
+/// The program's advice on a range (`madvise`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Advice {
-    /// It will be wanted soon: read it ahead.
+    /// Needed soon: read it ahead.
     WillNeed,
-    /// It is not wanted soon: first choice for reclaim.
+    /// Not needed soon: first choice for reclaim.
     Cold,
-    /// Put it on flash now.
+    /// Write it to flash now.
     PageOut,
 }
 
-/// What happened, told to the engine with the time at which it did.
+/// What has happened, reported to the engine together with the time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Event {
     /// A thread touched a page that is not mapped in its region (it may lie in the shadow).
@@ -45,7 +45,7 @@ pub enum Event {
         /// The page.
         page: PageId,
     },
-    /// A mapped page was referenced. Only executors with full sight (replay) can tell.
+    /// A mapped page was referenced. Only executors with full observation (replay) can tell.
     Touched {
         /// The page.
         page: PageId,
@@ -59,7 +59,8 @@ pub enum Event {
         /// Bit `i` set: page `i` of the request could not be read, or its checksum differs.
         failed: u64,
     },
-    /// An [`Action::Scan`] has ended. What it saw counts only for pages that were left alone.
+    /// An [`Action::Scan`] has ended. Its result counts only for pages that were not touched
+    /// meanwhile.
     Scanned {
         /// The request.
         io: IoId,
@@ -75,31 +76,31 @@ pub enum Event {
     },
     /// An [`Action::Discard`] has ended.
     Discarded {
-        /// The device does not know discards, or failed: none is sent any more.
+        /// The device does not support discards, or failed: no further command is sent.
         refused: bool,
     },
-    /// The move of this page into the shadow (an [`Action::Shadow`] just now) was refused:
-    /// it is pinned, or shared with another process after a fork. It is still mapped, with the
-    /// protection that it had.
+    /// The move of this page into the shadow (an [`Action::Shadow`] just now) was refused: the page
+    /// is pinned, or shared with another process after a fork. It is still mapped, with its
+    /// protection unchanged.
     Refused {
         /// The page.
         page: PageId,
     },
-    /// The program gave the contents up (`munmap`, `MADV_DONTNEED`): the pages read as zeros.
-    /// The executor drops what is mapped in the region; the engine what is in the shadow.
+    /// The program zapped the pages (`munmap`, `MADV_DONTNEED`): they read as zeros. The executor
+    /// drops pages in the region; the engine drops those in the shadow.
     Zap {
         /// First page.
         first: PageId,
         /// Pages.
         count: u32,
     },
-    /// The program moved a range (`mremap`). Nothing in either range is in flight; see
+    /// The program moved a range (`mremap`). No page of either range is in flight; see
     /// [`crate::Engine::in_flight`]. The executor has moved mapped and shadow pages likewise.
     Relocate {
         /// First page of the old range.
         from: PageId,
-        /// First page of the new range. It has been given up just before ([`Event::Zap`],
-        /// with no other fault handled since); what was zero-filled ahead there is given up.
+        /// First page of the new range. It has just been zapped ([`Event::Zap`], with no other
+        /// fault handled since); pages zero-filled ahead there are dropped.
         to: PageId,
         /// Pages; the ranges do not overlap.
         count: u32,
@@ -113,26 +114,26 @@ pub enum Event {
         /// The advice.
         advice: Advice,
     },
-    /// How many frames this engine may use from now on.
+    /// The frames that this engine may use from now on.
     Limit {
-        /// Frames of its own.
+        /// Frames that only this process uses.
         frames: u32,
-        /// Pages that may share frames with other processes. Each page beyond counts as a frame of its own.
+        /// Pages that may share frames with other processes. Each page beyond counts as a frame of
+        /// its own.
         #[serde(default = "no_limit")]
         shared: u32,
     },
-    /// How much is used of what may be written at once under a [`crate::WriteLimit`]: sampling and
-    /// clustering adapt to it.
+    /// The use of a [`crate::WriteLimit`]'s burst: sampling and clustering adapt to it.
     WriteLimit {
-        /// In percent: at 100 the executor holds writes back.
+        /// In percent: at 100 the executor delays writes.
         used: u8,
     },
     /// The background executor has time: reclaim one batch ahead of need.
     Reclaim,
-    /// The process forked: every slot and every frame in use is now shared with the other side. The
-    /// executor has write-protected every mapped page.
+    /// The process forked: every used slot and every used frame is now shared with the other
+    /// process. The executor has write-protected every mapped page.
     Forked,
-    /// Nobody shares the frames of these pages any more: they are this process' own. The protection stays.
+    /// No other process shares the frames of these pages any more. Their protection stays.
     Owned {
         /// First page.
         first: PageId,
@@ -143,21 +144,21 @@ pub enum Event {
     Tick,
 }
 
-/// Where a page that was read is put.
+/// The destination of a page that was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Place {
-    /// In its region, where the program sees it without a fault.
+    /// Its region: the program accesses it without a fault.
     Region,
-    /// In the shadow: its first touch is a fault without I/O, which tells that it was wanted.
+    /// The shadow: its first touch is a fault without I/O, which shows that the page was used.
     Shadow,
 }
 
 /// What the executor has to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Action {
-    /// Map zero-filled frames in the region and wake whoever waits for them. Pages beside the
-    /// one that was touched are filled ahead; if there is no managed memory, the executor may
-    /// pass over them, or report them given up.
+    /// Map zero-filled frames in the region and wake the threads that wait for them. Pages beside
+    /// the touched one are filled ahead; where memory is not managed, the executor may skip them,
+    /// or report them zapped.
     Zero {
         /// First page.
         first: PageId,
@@ -166,8 +167,8 @@ pub enum Action {
         /// Write-protected, so that the first store is reported.
         protect: bool,
     },
-    /// Map pages `index..index + count` of a read that has just ended, and, in the region,
-    /// wake whoever waits for them.
+    /// Map pages `index..index + count` of a read that has just ended; in the region, wake the
+    /// threads that wait for them.
     Map {
         /// The read; its buffer is free for reuse once the event's actions are done.
         io: IoId,
@@ -182,8 +183,8 @@ pub enum Action {
         /// Write-protected (region only).
         protect: bool,
     },
-    /// Move a run of pages from the region into the shadow. A page that cannot be moved is
-    /// answered by [`Event::Refused`] before any other event.
+    /// Move a run of pages from the region into the shadow. [`Event::Refused`] answers for a page
+    /// that cannot be moved, before any other event.
     Shadow {
         /// First page.
         first: PageId,
@@ -195,7 +196,7 @@ pub enum Action {
         /// The page.
         page: PageId,
     },
-    /// Copy a page from the shadow into the region and wake; the shadow keeps its copy until a
+    /// Copy a page from the shadow into the region and wake. The shadow keeps its copy until a
     /// `Drop`: a scan or a write of it is in flight, or the `Drop` follows at once.
     RestoreCopy {
         /// The page.
@@ -215,18 +216,18 @@ pub enum Action {
         /// The page.
         page: PageId,
     },
-    /// Every touch of this page from now on fails (SIGBUS): its contents are lost. Wake.
+    /// Make every touch of this page fail (SIGBUS): its contents are lost. Wake.
     Poison {
         /// The page.
         page: PageId,
     },
-    /// Wake whoever waits for a page that is mapped by now.
+    /// Wake the threads that wait for a page that is mapped by now.
     Wake {
         /// The page.
         page: PageId,
     },
-    /// Give up the frames that these pages shared with other processes: each page has a frame of its own now,
-    /// or none. It is carried out after the memory actions before it.
+    /// Leave the frames that these pages shared with other processes: each page has a frame of its
+    /// own now, or none. Carried out after the preceding memory actions.
     Unshare {
         /// First page.
         first: PageId,
@@ -241,10 +242,10 @@ pub enum Action {
         slot: SlotId,
         /// Slots.
         count: u32,
-        /// A thread waits for a page of it; otherwise it is all prefetch.
+        /// A thread waits for one of the pages; otherwise all of them are prefetched.
         demand: bool,
     },
-    /// Look at pages in the shadow: which hold only zero bytes.
+    /// Find out which pages in the shadow hold only zero bytes.
     Scan {
         /// The request.
         io: IoId,
@@ -260,8 +261,8 @@ pub enum Action {
         /// Slots.
         count: u32,
     },
-    /// Tell the device that ranges of slots hold nothing of use any more, in one command:
-    /// those of [`crate::Engine::discard_ranges`]. One at a time is in flight.
+    /// Discard ranges of slots with one command: those of [`crate::Engine::discard_ranges`]. At
+    /// most one is in flight.
     Discard {
         /// Ranges.
         ranges: u32,
@@ -275,7 +276,7 @@ fn no_limit() -> u32 {
 }
 
 impl Action {
-    /// Whether it takes its time, and is answered by an event; all others are about memory.
+    /// Whether the action takes time and is answered by an event; all others are memory actions.
     #[must_use]
     pub fn is_flash(&self) -> bool {
         matches!(

@@ -1,4 +1,4 @@
-//! The newtypes for pages, slots, clusters and requests, so that none is taken for another.
+//! Newtypes for pages, slots, clusters and requests, so that they cannot be confused.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,4 +1,4 @@
-//! The requests in flight: which pages each one carries, in order.
+//! The requests in flight, with their pages in order.
 
 use crate::ids::{IoId, PageId, RUN_PAGES_MAX, SlotId};
 
@@ -13,9 +13,9 @@ pub(crate) enum IoKind {
 /// One request.
 #[derive(Clone, Copy)]
 pub(crate) struct Io {
-    /// `None`: this entry is not in use.
+    /// `None`: this entry is free.
     pub(crate) kind: Option<IoKind>,
-    /// First slot; not used by scans.
+    /// First slot; unused by scans.
     pub(crate) slot: SlotId,
     pages: [PageId; RUN_PAGES_MAX as usize],
     count: u32,
@@ -27,8 +27,8 @@ impl Io {
     }
 }
 
-/// All requests, indexed by their id. Ids are reused, but not before the event that ended the
-/// request has been handled: its actions still name the request's buffer.
+/// All requests, indexed by id. An id is reused only after the event that ended its request has
+/// been handled: the actions of that event still name the request's buffer.
 #[derive(Default)]
 pub(crate) struct IoTable {
     ios: Vec<Io>,
@@ -55,7 +55,7 @@ impl IoTable {
         id
     }
 
-    /// Ends a request and says what it was.
+    /// Ends a request and returns it.
     ///
     /// # Panics
     /// If no such request is in flight: a bug in the executor.
@@ -67,7 +67,7 @@ impl IoTable {
         io
     }
 
-    /// The ids that the last event freed may be used again.
+    /// Makes the ids that the last event freed available again.
     pub(crate) fn recycle(&mut self) {
         self.free.append(&mut self.ended);
     }

@@ -1,4 +1,4 @@
-//! Every decision of FlashVM and no I/O: page states, swap map, replacement, prefetching,
+//! All decisions of FlashVM, without I/O: page states, swap map, replacement, prefetching,
 //! write-back, counters.
 //!
 //! The engine is one state machine, [`Engine::handle`]: events go in, actions come out. It has
@@ -25,9 +25,9 @@
 //! ```
 //!
 //! From `Shadowed` to `Standby` a page is in the shadow: a touch is a fault without I/O that takes
-//! it back. While a scan or a write works on the shadow it is taken back as a copy
-//! ([`PageState::Overtaken`]); if it is given up then, it is [`PageState::Doomed`] until the
-//! request has ended. [`PageState::may_become`] holds every legal move; any other is a panic.
+//! it back. A page taken back while a scan or a write works on its shadow copy is mapped as a copy
+//! ([`PageState::Overtaken`]). A page zapped meanwhile is [`PageState::Doomed`] until the request
+//! has ended. [`PageState::may_become`] has every legal transition; any other is a panic.
 //!
 //! # Where the mechanisms of the FlashVM paper are
 //!
@@ -42,13 +42,13 @@
 //! | page sharing, zero pages (4.2.2) | `engine::clean`, zero flags in `swap` |
 //! | native, merged and dummy discard (4.3) | [`discard`], `engine::discard`, `swap::free` |
 //!
-//! Chameleon, paging by 512 bytes, is a part of its own: [`chameleon`].
+//! Chameleon, paging with small pages, is a part of its own: [`chameleon`].
 //!
 //! # Memory
 //!
-//! Per page: state, flags, slot, and the policy's: nine bytes of those that the presets have, at most
-//! 40 of any; per slot its owner; per
-//! cluster seven bytes. All in zero-initialised columns, so what was never touched takes none.
+//! Per page: state, flags, slot, and the policy's columns: nine bytes with the policies of the
+//! presets, at most 40 with any. Per slot: its owner. Per cluster: seven bytes. All columns are
+//! zero-initialised, so untouched parts take no RAM.
 #![forbid(unsafe_code)]
 
 pub mod chameleon;

@@ -1,8 +1,8 @@
-//! The page table: where each managed page is, and which moves between those places are legal.
+//! The page table: the state of each managed page, and the legal transitions.
 //!
-//! Flat columns, zero-initialised so that the untouched part of a huge span takes no RAM. Zero
-//! is therefore `Absent`, no flags, no slot. A count of present pages a block lets range
-//! operations skip what was never touched.
+//! Flat columns, zero-initialised so that the untouched part of a huge span takes no RAM. So zero
+//! means `Absent`, no flags, no slot. Each chunk of pages has a count of present pages: range
+//! operations skip untouched chunks.
 
 use crate::ids::{PageId, SlotId};
 
@@ -10,32 +10,32 @@ use crate::ids::{PageId, SlotId};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum PageState {
-    /// Nowhere: never touched, or given up. Reads as zeros.
+    /// Nowhere: never touched, or zapped. Reads as zeros.
     Absent,
     /// On flash only, in its slot.
     Stored,
-    /// Its contents are lost: every touch fails until the program gives the page up.
+    /// Its contents are lost: every touch fails until the program zaps the page.
     Poisoned,
-    /// On its way in from flash; its frame is accounted.
+    /// Being read from flash; its frame is accounted.
     Reading,
     /// In its region.
     Mapped,
-    /// In the shadow with its reference bit cleared (or prefetched and not touched yet); still
-    /// in the policy's order.
+    /// In the shadow with its reference bit cleared, or prefetched and not touched yet; still in
+    /// the policy's order.
     Shadowed,
-    /// Proposed for eviction; the move into the shadow may still be refused.
+    /// Proposed for eviction; its move into the shadow may still be refused.
     Leaving,
     /// In the shadow, dirty, waiting to be cleaned.
     Condemned,
-    /// In the shadow, being looked at for zeros.
+    /// In the shadow, being scanned for zeros.
     Scanning,
     /// In the shadow, being written.
     Writing,
-    /// In the shadow, clean: its frame is free for the taking.
+    /// In the shadow, clean: its frame can be freed at once.
     Standby,
-    /// Mapped again while its shadow copy is still being looked at or written.
+    /// Mapped again while its shadow copy is still being scanned or written.
     Overtaken,
-    /// Given up by the program while a request on it was in flight.
+    /// Zapped by the program while a request on it was in flight.
     Doomed,
 }
 
@@ -56,7 +56,7 @@ impl PageState {
         Self::Doomed,
     ];
 
-    /// Is `self -> to` a legal move?
+    /// Whether `self -> to` is a legal transition.
     #[must_use]
     pub fn may_become(self, to: Self) -> bool {
         use PageState::*;
@@ -79,13 +79,13 @@ impl PageState {
         }
     }
 
-    /// Is the page in the region, so that the program sees it without a fault?
+    /// Whether the page is in the region: the program accesses it without a fault.
     #[must_use]
     pub fn is_mapped(self) -> bool {
         matches!(self, Self::Mapped | Self::Overtaken)
     }
 
-    /// Is the page in the shadow, and only there, once the actions so far are carried out?
+    /// Whether the page is only in the shadow, once the actions so far are carried out.
     #[must_use]
     pub fn is_in_shadow(self) -> bool {
         matches!(
@@ -99,7 +99,7 @@ impl PageState {
         )
     }
 
-    /// Does the page hold a frame, with no request on it in flight?
+    /// Whether the page holds a frame, with no request on it in flight.
     #[must_use]
     pub fn is_resident(self) -> bool {
         matches!(
@@ -108,7 +108,7 @@ impl PageState {
         )
     }
 
-    /// Is the page on its way out, or on standby?
+    /// Whether the page is leaving or on standby.
     #[must_use]
     pub fn is_leaving(self) -> bool {
         matches!(
@@ -117,7 +117,7 @@ impl PageState {
         )
     }
 
-    /// Is a request on this page in flight?
+    /// Whether a request on this page is in flight.
     #[must_use]
     pub fn is_in_flight(self) -> bool {
         matches!(
@@ -126,40 +126,40 @@ impl PageState {
         )
     }
 
-    /// Is the page in the policy's order?
+    /// Whether the page is in the policy's order.
     #[must_use]
     pub fn is_ordered(self) -> bool {
         matches!(self, Self::Mapped | Self::Shadowed | Self::Overtaken)
     }
 }
 
-/// One bit a page: what is true of it beside its state.
+/// One bit a page, beside its state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
 pub(crate) enum Flag {
-    /// In RAM, and what is on flash (if anything) is not its contents.
+    /// In RAM, and the copy on flash (if any) is out of date.
     Dirty = 1,
     /// Mapped write-protected.
     Protected = 1 << 1,
-    /// Brought in by prefetch and not known to have been used.
+    /// Read by prefetch, and not known to have been used.
     Prefetched = 1 << 2,
-    /// Became dirty at some time in this stay in RAM.
+    /// Became dirty at least once since it came into RAM.
     WasDirtied = 1 << 3,
     /// Being read, and a thread waits for it.
     Demanded = 1 << 4,
-    /// Being read, and to be mapped writable: the waiting thread is about to store, or a stream
-    /// that stores is expected.
+    /// Being read, and to be mapped writable: the waiting thread is about to store, or a storing
+    /// stream is expected to.
     ToStore = 1 << 5,
     /// Being read, and to be put into the shadow.
     ToShadow = 1 << 6,
     /// A fault on it waits in the engine.
     Pending = 1 << 7,
-    /// Shares its frame with another process since a fork. Of a page that is `Overtaken` or `Doomed`: its
-    /// copy in the shadow does.
+    /// Shares its frame with another process since a fork. In `Overtaken` and `Doomed`: its shadow
+    /// copy does.
     Shared = 1 << 8,
 }
 
-const BLOCK_SHIFT: u32 = 10;
+const CHUNK_SHIFT: u32 = 10;
 
 /// The columns.
 pub(crate) struct PageTable {
@@ -167,7 +167,7 @@ pub(crate) struct PageTable {
     flags: Vec<u16>,
     /// Slot + 1; 0 is none.
     slots: Vec<u32>,
-    /// Pages that are not absent, by block of `1 << BLOCK_SHIFT`.
+    /// By chunk of `1 << CHUNK_SHIFT` pages, the pages that are not absent.
     present: Vec<u16>,
 }
 
@@ -178,7 +178,7 @@ impl PageTable {
             states: vec![0; n],
             flags: vec![0; n],
             slots: vec![0; n],
-            present: vec![0; (n >> BLOCK_SHIFT) + 1],
+            present: vec![0; (n >> CHUNK_SHIFT) + 1],
         }
     }
 
@@ -190,10 +190,9 @@ impl PageTable {
         PageState::ALL[usize::from(self.states[page.0 as usize])]
     }
 
-    /// Moves a page to another state.
+    /// Sets a page's state.
     ///
-    /// # Panics
-    /// If the move is not legal: a bug in the engine.
+    /// # Panics If the transition is not legal: a bug in the engine.
     pub(crate) fn set_state(&mut self, page: PageId, to: PageState) {
         let from = self.state(page);
         assert!(
@@ -205,11 +204,11 @@ impl PageTable {
     }
 
     fn put_state(&mut self, page: PageId, from: PageState, to: PageState) {
-        let block = &mut self.present[(page.0 >> BLOCK_SHIFT) as usize];
+        let present = &mut self.present[(page.0 >> CHUNK_SHIFT) as usize];
         match (from, to) {
             (PageState::Absent, PageState::Absent) => {}
-            (PageState::Absent, _) => *block += 1,
-            (_, PageState::Absent) => *block -= 1,
+            (PageState::Absent, _) => *present += 1,
+            (_, PageState::Absent) => *present -= 1,
             _ => {}
         }
         self.states[page.0 as usize] = to as u8;
@@ -235,14 +234,14 @@ impl PageTable {
         self.flags[page.0 as usize] &= !(flag as u16);
     }
 
-    /// Clears a flag and says whether it was set.
+    /// Clears a flag; returns whether it was set.
     pub(crate) fn take(&mut self, page: PageId, flag: Flag) -> bool {
         let had = self.has(page, flag);
         self.clear(page, flag);
         had
     }
 
-    /// Forgets everything said of a page's stay in RAM, except that a fault on it waits.
+    /// Clears the flags of a page's stay in RAM, except that a fault on it waits.
     pub(crate) fn reset_flags(&mut self, page: PageId) {
         self.flags[page.0 as usize] &= Flag::Pending as u16;
     }
@@ -255,7 +254,7 @@ impl PageTable {
         self.slots[page.0 as usize] = slot.map_or(0, |s| s.0 + 1);
     }
 
-    /// Moves all that is known of a page to another, absent one.
+    /// Moves all state of a page to another, absent one.
     pub(crate) fn relocate(&mut self, from: PageId, to: PageId) {
         let state = self.state(from);
         assert_eq!(
@@ -273,12 +272,12 @@ impl PageTable {
         self.slots[f] = 0;
     }
 
-    /// The first page that is not absent in `from..end`; skips untouched blocks.
+    /// The first page that is not absent in `from..end`; skips untouched chunks.
     pub(crate) fn next_present(&self, from: u32, end: u32) -> Option<PageId> {
         let mut at = from;
         while at < end {
-            if self.present[(at >> BLOCK_SHIFT) as usize] == 0 {
-                at = ((at >> BLOCK_SHIFT) + 1) << BLOCK_SHIFT;
+            if self.present[(at >> CHUNK_SHIFT) as usize] == 0 {
+                at = ((at >> CHUNK_SHIFT) + 1) << CHUNK_SHIFT;
             } else if self.states[at as usize] == PageState::Absent as u8 {
                 at += 1;
             } else {
@@ -294,7 +293,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn next_present_skips_blocks_and_finds_edges() {
+    fn next_present_skips_chunks_and_finds_edges() {
         let mut table = PageTable::new(5000);
         assert_eq!(table.next_present(0, 5000), None);
         for page in [0, 1023, 1024, 4999] {

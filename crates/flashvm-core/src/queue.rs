@@ -1,9 +1,9 @@
 //! A first-in first-out queue of pages that may leave it from the middle.
 //!
-//! Leaving costs nothing: an entry is stale as soon as its page has another state, and is passed
-//! over when it comes up. That saves eight bytes of links a page. The queue is swept once stale
-//! entries outnumber live ones, so its length stays within twice that of the live ones and its
-//! cost per entry constant.
+//! Removal costs nothing: an entry is stale as soon as its page changes its state, and is skipped
+//! when its turn comes. That saves eight bytes of links a page. The queue is swept once stale
+//! entries outnumber live ones: so its length is at most twice the number of live entries, and the
+//! cost of an entry is constant.
 
 use crate::ids::PageId;
 use crate::page::{PageState, PageTable};
@@ -20,7 +20,7 @@ pub(crate) struct PageQueue {
 }
 
 impl PageQueue {
-    /// A queue for the pages that are in `state`.
+    /// A queue of the pages in `state`.
     pub(crate) fn new(state: PageState, capacity: usize) -> Self {
         Self {
             state,
@@ -34,7 +34,7 @@ impl PageQueue {
         self.live
     }
 
-    /// A page has come into the state.
+    /// A page has entered the state.
     pub(crate) fn push(&mut self, page: PageId, table: &PageTable) {
         debug_assert_eq!(table.state(page), self.state);
         if self.entries.len() == self.entries.capacity()
@@ -54,7 +54,7 @@ impl PageQueue {
         }
     }
 
-    /// Takes the oldest page; the caller moves it to another state.
+    /// Takes the oldest page; the caller changes its state.
     pub(crate) fn pop(&mut self, table: &PageTable) -> Option<PageId> {
         while let Some(page) = self.entries.pop_front() {
             if table.state(page) == self.state {
@@ -66,7 +66,7 @@ impl PageQueue {
         None
     }
 
-    /// Drops stale entries, and all but the youngest of several entries for one page.
+    /// Removes stale entries, and all but the youngest of several entries for one page.
     fn sweep(&mut self, table: &PageTable) {
         let live = |(_, page): &(usize, PageId)| table.state(*page) == self.state;
         let entries = self.entries.drain(..).enumerate();
@@ -83,14 +83,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn stale_entries_are_passed_over_and_swept() {
+    fn stale_entries_are_skipped_and_swept() {
         let mut table = PageTable::new(100);
         let mut queue = PageQueue::new(PageState::Mapped, 0);
         for page in (0..100).map(PageId) {
             table.set_state(page, PageState::Mapped);
             queue.push(page, &table);
         }
-        // Each page leaves and comes back many times: the queue stays short.
+        // Each page leaves and returns many times: the queue stays short.
         for _ in 0..50 {
             for page in (0..99).map(PageId) {
                 table.set_state(page, PageState::Absent);

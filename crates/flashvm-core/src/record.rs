@@ -1,9 +1,9 @@
-//! Recorded runs: what an engine was told and what it answered, so that a live run can be replayed.
+//! Recorded runs: the events and actions of an engine, for the replay of live runs.
 //!
-//! An engine is deterministic but for one thing that it asks of its surroundings: clusters. A
-//! [`RecordingClusters`] notes those answers, a [`Recording`] keeps them with the events and
-//! actions, and [`replay`] gives the same to a fresh engine and reports the first difference.
-//! As JSON lines, a recording is its configuration and then one step a line.
+//! An engine is deterministic except for one thing that it asks of its executor: clusters.
+//! [`RecordingClusters`] records those answers, a [`Recording`] keeps them with the events and
+//! actions, and [`replay`] feeds them to a fresh engine and reports the first difference. A
+//! recording is JSON lines: the configuration, then one step a line.
 
 use crate::clusters::ClusterSource;
 use crate::engine::Engine;
@@ -14,40 +14,40 @@ use serde::{Deserialize, Serialize};
 use std::cell::RefCell;
 use std::collections::VecDeque;
 
-/// What a cluster source was asked, and what it said.
+/// A call of a cluster source, with its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ClusterAnswer {
-    /// It was asked for a cluster and gave this one.
+    /// It leased this cluster, or none.
     Leased(Option<ClusterId>),
-    /// It was given a cluster back.
+    /// It took a cluster back.
     Released(ClusterId),
-    /// It was asked whether a cluster is shared.
+    /// Whether a cluster is shared.
     Shared(ClusterId, bool),
 }
 
-/// One event, and all that came of it.
+/// One event, and its consequences.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Step {
-    /// When it was handled.
+    /// When the event was handled.
     pub now: Nanos,
-    /// What had happened.
+    /// The event.
     pub event: Event,
-    /// What the cluster source said meanwhile.
+    /// The answers of the cluster source.
     pub clusters: Vec<ClusterAnswer>,
-    /// What the engine answered.
+    /// The engine's actions.
     pub actions: Vec<Action>,
 }
 
 /// A run from its start.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Recording {
-    /// What the engine was made from.
+    /// The configuration of the engine.
     pub config: EngineConfig,
-    /// All that followed, in order.
+    /// All steps, in order.
     pub steps: Vec<Step>,
 }
 
-/// A cluster source that notes what it is asked and says.
+/// A cluster source that records its calls and answers.
 #[derive(Clone, Debug)]
 pub struct RecordingClusters<C> {
     inner: C,
@@ -63,7 +63,7 @@ impl<C> RecordingClusters<C> {
         }
     }
 
-    /// Takes the answers since the last call: those of one step.
+    /// Takes the answers since the last call.
     pub fn take_log(&mut self) -> Vec<ClusterAnswer> {
         std::mem::take(self.log.get_mut())
     }
@@ -94,7 +94,7 @@ impl<C: ClusterSource> ClusterSource for RecordingClusters<C> {
     }
 }
 
-/// A cluster source that says what was recorded, and notes whether it is asked the same.
+/// A cluster source that gives the recorded answers, and notes whether the calls agree.
 #[derive(Debug, Default)]
 pub struct ReplayClusters {
     expected: RefCell<VecDeque<ClusterAnswer>>,
@@ -106,7 +106,7 @@ impl ReplayClusters {
         self.expected.get_mut().extend(answers);
     }
 
-    /// Whether exactly what was recorded has been asked for.
+    /// Whether all calls agreed with the recording.
     fn agrees(&self) -> bool {
         self.expected.borrow().is_empty() && !*self.differs.borrow()
     }
@@ -148,13 +148,13 @@ impl ClusterSource for ReplayClusters {
     }
 }
 
-/// Why a replay differs from its recording.
+/// The first difference between a replay and its recording.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Difference {
-    /// The recorded configuration makes no engine.
+    /// The recorded configuration is invalid.
     #[error("the recorded configuration is not valid: {0}")]
     Config(#[from] crate::settings::ConfigError),
-    /// The engine answered otherwise.
+    /// The engine's actions differ.
     #[error("step {step}: {event:?} gave {got:?} instead of {expected:?}")]
     Actions {
         /// Index of the step.
@@ -166,7 +166,7 @@ pub enum Difference {
         /// What the fresh engine answered.
         got: Vec<Action>,
     },
-    /// The engine asked its cluster source for something else.
+    /// The engine's calls of its cluster source differ.
     #[error("step {step}: {event:?} used clusters otherwise than recorded")]
     Clusters {
         /// Index of the step.
@@ -176,7 +176,7 @@ pub enum Difference {
     },
 }
 
-/// Gives a fresh engine the recorded events.
+/// Gives the recorded events to a fresh engine.
 ///
 /// # Errors
 /// The first difference.

@@ -1,5 +1,5 @@
-//! Page sampling: dirty pages are passed over with some probability while victims are sought, so
-//! that younger clean ones go in their stead and fewer pages are written (FlashVM, 4.2.1).
+//! Page sampling: the search for victims skips dirty pages with some probability, so that younger
+//! clean ones are evicted and fewer pages are written (FlashVM, 4.2.1).
 
 use crate::ids::Nanos;
 use crate::settings::UnknownName;
@@ -7,31 +7,31 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
-/// How often dirty pages are passed over.
+/// How often dirty pages are skipped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Sampling {
     /// Never.
     #[default]
     Off,
-    /// One in so many.
+    /// One in N.
     Uniform(u32),
-    /// One in so many on average: more while few pages are written, none under write pressure.
+    /// One in N on average: more while few pages are written, none under write pressure.
     Adaptive(u32),
 }
 
-/// Least and greatest N.
+/// Range of N.
 const N_MIN: u32 = 2;
 const N_MAX: u32 = 1_000_000;
-/// No more than one in so many is passed over, so that victims are always found.
+/// Bound on the probability of a skip: 1 / SHARE_MAX, so that victims are always found.
 const SHARE_MAX: u64 = 2;
-/// Probabilities are in so many parts.
+/// Denominator of probabilities.
 const PARTS: u64 = 1 << 32;
-/// Writes are saved once so many percent are used of what may be written at once.
+/// Percentage of the write limit's burst from which writes are saved.
 pub(crate) const WRITES_SAVED_FROM: u8 = 50;
-/// Where all of it is used, so many parts of dirty victims are passed over.
+/// Probability of a skip, in PARTS, once the whole burst is used.
 const SHARE_UNDER_LIMIT: u64 = PARTS / 8 * 7;
-/// Weight of the newest t_n in its moving average: one in so many.
+/// Weight of the newest t_n in its moving average: 1 / WEIGHT.
 const WEIGHT: u64 = 4;
 
 impl fmt::Display for Sampling {
@@ -69,19 +69,20 @@ impl FromStr for Sampling {
 /// Decides page by page.
 ///
 /// Adaptive sampling keeps a moving average of t_n, the time in which n dirty pages are written.
-/// The rate starts from none whenever n pages have gone out and rises with the time since then,
-/// in proportion to that average: it is 1 in N on average, higher while pages go out more slowly
+/// The probability is zero whenever n pages have just been written, and rises with the time since
+/// then in proportion to that average: 1 / N on average, higher while pages are written more slowly
+/// than before, lower while they are written faster.
 /// than they did, lower while they go out faster.
 pub(crate) struct Sampler {
     sampling: Sampling,
     random: u64,
-    /// Pages whose writing is timed together.
+    /// Pages whose writes are timed together.
     n: u32,
     written: u32,
     since: Nanos,
     /// Zero until n pages have been written.
     average: Nanos,
-    /// What is passed over, whatever else, because writes are limited.
+    /// Least probability of a skip, because writes are limited.
     under_limit: u64,
 }
 
@@ -98,8 +99,8 @@ impl Sampler {
         }
     }
 
-    /// What is used of what may be written at once, in percent: from half of it on more and more
-    /// dirty pages are passed over, also under write pressure, so that clean ones go.
+    /// Use of the write limit's burst, in percent: from half of it on, more and more dirty pages
+    /// are skipped, even under write pressure, so that clean ones leave.
     pub(crate) fn set_write_limit(&mut self, used: u8) {
         let over = u64::from(used.saturating_sub(WRITES_SAVED_FROM));
         self.under_limit = SHARE_UNDER_LIMIT * over / u64::from(100 - WRITES_SAVED_FROM);
@@ -120,8 +121,7 @@ impl Sampler {
         self.written = 0;
     }
 
-    /// Whether a dirty page that has come up as a victim is passed over. `pressed`: frames are
-    /// short, and dirty pages have to go.
+    /// Whether to skip a dirty victim. `pressed`: frames are short, and dirty pages have to leave.
     pub(crate) fn skips(&mut self, now: Nanos, pressed: bool) -> bool {
         let chance = match self.sampling {
             Sampling::Off => 0,
@@ -129,7 +129,7 @@ impl Sampler {
             Sampling::Adaptive(_) if pressed || self.average == Nanos(0) => 0,
             Sampling::Adaptive(n) => {
                 let elapsed = u128::from(now.since(self.since).0);
-                // Half of the average has passed at a page that comes up at any time.
+                // On average, half of the interval has passed when a page is considered.
                 let rate = 2 * u128::from(PARTS) * elapsed / u128::from(self.average.0);
                 u64::try_from(rate / u128::from(n)).unwrap_or(u64::MAX)
             }
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_are_read_and_shown() {
+    fn texts_parse_and_print() {
         for text in ["off", "uniform:100", "adaptive:20"] {
             let sampling: Sampling = text.parse().expect(text);
             assert_eq!(sampling.to_string(), text);
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn under_a_write_limit_more_and_more_are_passed_over() {
+    fn a_write_limit_raises_the_probability_of_a_skip() {
         let mut sampler = Sampler::new(Sampling::Off, 32);
         for (used, about) in [(0, 0), (50, 0), (75, 4375), (100, 8750)] {
             sampler.set_write_limit(used);

@@ -1,5 +1,4 @@
-//! What can be set: the presets, their settings, and what an engine needs to know of its
-//! surroundings.
+//! Settings: the presets, and the engine's configuration.
 
 use crate::discard::{Discard, DiscardKind};
 use crate::ids::Nanos;
@@ -10,12 +9,12 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
-/// Most pages that can be managed; the top bit of a slot's owner is its zero flag.
+/// Most pages that can be managed: the top bit of a slot's owner is its zero flag.
 pub const PAGES_MAX: u32 = (1 << 30) - 1;
 /// Fewest frames an engine works with.
 pub const FRAMES_MIN: u32 = 4;
 
-/// How the engine decides.
+/// The settings of the engine's decisions.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Settings {
     /// Page replacement.
@@ -26,30 +25,30 @@ pub struct Settings {
     pub readahead: u32,
     /// Stride pages read at a fault (flashvm).
     pub stride: u32,
-    /// Pages that are cleaned in one batch.
+    /// Pages cleaned in one batch.
     pub preclean: u32,
     /// Slots in a cluster: a power of two, 2 to 1024 (8 KiB to 4 MiB).
     pub cluster_pages: u32,
     /// Slots in an erase block: a power of two.
     pub erase_block_pages: u32,
-    /// Whether pages of zeros are found and not written.
+    /// Whether pages of zeros are detected and not written.
     pub zero_sharing: bool,
-    /// How often dirty pages are passed over in the search for victims.
+    /// How often the search for victims skips dirty pages.
     pub sampling: Sampling,
-    /// Which free clusters the device is told of.
+    /// Which free clusters are discarded.
     pub discard: Discard,
-    /// How long a fault that found no frame waits for a write to end before it looks again.
+    /// How long a fault without a frame waits for a write to end before it searches again.
     pub congestion_allocator: Nanos,
-    /// How long the cleaner with all its requests in flight waits for one to end before it
+    /// How long the cleaner, its maximum of requests in flight, waits for one to end before it
     /// issues one more.
     pub congestion_cleaner: Nanos,
-    /// Cleaning requests (scans and writes) in flight before the cleaner waits.
+    /// Cleaning requests (scans and writes) in flight at which the cleaner waits.
     pub write_requests_max: u32,
-    /// Frames kept free or on standby ahead of need: the limit divided by this.
+    /// Frames kept free or on standby ahead of need: limit / reserve_share.
     pub reserve_share: u32,
 }
 
-/// A set of settings with a name.
+/// A named set of settings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Preset {
@@ -57,7 +56,7 @@ pub enum Preset {
     Native,
     /// The paper's system.
     Flashvm,
-    /// What is best on flash of today.
+    /// The best settings for today's flash.
     #[default]
     Modern,
 }
@@ -127,7 +126,7 @@ impl fmt::Display for Preset {
     }
 }
 
-/// A name that is not in its table.
+/// An unknown name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unknown {what} '{name}': known are {known}")]
 pub struct UnknownName {
@@ -135,7 +134,7 @@ pub struct UnknownName {
     pub what: &'static str,
     /// The name given.
     pub name: String,
-    /// The names there are.
+    /// The known names.
     pub known: String,
 }
 
@@ -165,27 +164,27 @@ impl FromStr for Preset {
     }
 }
 
-/// What an engine is made from.
+/// The configuration of an engine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EngineConfig {
     /// Pages of the managed address range.
     pub pages: u32,
-    /// Slots of the store. A last cluster that is not whole is not used.
+    /// Slots of the store. A partial last cluster is unused.
     pub slots: u32,
     /// Frames that may be in use.
     pub frames: u32,
     /// Whether the executor has a shadow region to move pages to (`UFFDIO_MOVE`). Without one,
-    /// `Shadow` write-protects in place: reads of such pages are not reported, stores are, as
+    /// `Shadow` write-protects in place: reads of such pages are not reported, stores are
     /// write-protect faults.
     pub shadow: bool,
-    /// How to decide.
+    /// The settings.
     pub settings: Settings,
 }
 
-/// Why an engine cannot be made.
+/// Why a configuration is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
-    /// A number lies outside of its range.
+    /// A number is out of range.
     #[error("{name} is {value}: it must lie between {min} and {max}")]
     Range {
         /// The setting.
@@ -197,7 +196,7 @@ pub enum ConfigError {
         /// Greatest value.
         max: u64,
     },
-    /// A number has to be a power of two and is not.
+    /// A number is not a power of two.
     #[error("{name} is {value}: it must be a power of two")]
     PowerOfTwo {
         /// The setting.
@@ -205,10 +204,10 @@ pub enum ConfigError {
         /// Its value.
         value: u32,
     },
-    /// A policy that only works on traces.
+    /// A policy that works on traces only.
     #[error("policy '{0}' has to know what comes: it is for flashvm sim, on traces")]
     Offline(PolicySpec),
-    /// The store has not one whole cluster.
+    /// The store is smaller than one cluster.
     #[error("the store has {slots} pages: it must have at least one cluster of {cluster}")]
     StoreTooSmall {
         /// Slots of the store.

@@ -1,13 +1,13 @@
-//! A limit on bytes written a day: when a write may begin, and how near the limit is.
+//! A limit on bytes written a day: when a write may begin, and how close the limit is.
 //!
-//! One 24th of a day's bytes may be written at once; the rest comes evenly over the day, so that no
-//! 24 hours see more than the limit. The whole state is one time (the generic cell rate
-//! algorithm of ITU-T I.371): processes that share a limit can keep it in one atomic word.
+//! The burst is a day's bytes / 24; the rest comes evenly over the day, so that no 24 hours exceed
+//! the limit. The whole state is one time (the generic cell rate algorithm of ITU-T I.371):
+//! processes that share a limit keep it in one atomic word.
 
 use crate::ids::Nanos;
 
 const DAY_NS: u128 = 86_400_000_000_000;
-/// A day's bytes divided by those that may go at once.
+/// A day's bytes / the burst.
 const BURSTS: u128 = 24;
 
 /// A limit.
@@ -20,25 +20,25 @@ impl WriteLimit {
     /// Least limit: 12 KiB a second.
     pub const BYTES_PER_DAY_MIN: u64 = 1 << 30;
 
-    /// A limit of so many bytes in any 24 hours; `None` if that is too few.
+    /// A limit of this many bytes in any 24 hours; `None` if that is too few.
     #[must_use]
     pub fn new(bytes_per_day: u64) -> Option<Self> {
         (bytes_per_day >= Self::BYTES_PER_DAY_MIN).then_some(Self { bytes_per_day })
     }
 
-    /// The time in which so many bytes come in, after those that may go at once.
+    /// The time in which this many bytes accrue once the burst is used.
     fn time_of(self, bytes: u64) -> u64 {
         let evenly = u128::from(self.bytes_per_day) * (BURSTS - 1);
         (u128::from(bytes) * DAY_NS * BURSTS).div_ceil(evenly) as u64
     }
 
-    /// The time in which those come in that may go at once.
+    /// The time in which a burst accrues.
     fn burst(self) -> u64 {
         (DAY_NS / (BURSTS - 1)) as u64
     }
 
-    /// Takes a write of so many bytes at `now` into account: the state afterwards, and when it may
-    /// begin. The state of an unused limit is zero.
+    /// Accounts for a write of this many bytes at `now`: the state afterwards, and when the write
+    /// may begin. The state of an unused limit is zero.
     #[must_use]
     pub fn take(self, state: Nanos, now: Nanos, bytes: u64) -> (Nanos, Nanos) {
         let state = state.max(now).plus(Nanos(self.time_of(bytes)));
@@ -46,7 +46,7 @@ impl WriteLimit {
         (state, begin)
     }
 
-    /// What is used of the bytes that may go at once, in percent: writes wait at 100.
+    /// Use of the burst, in percent: writes wait at 100.
     #[must_use]
     pub fn used(self, state: Nanos, now: Nanos) -> u8 {
         let used = u128::from(state.since(now).0) * 100 / u128::from(self.burst());
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn a_24th_may_go_at_once_and_what_comes_then_waits() {
+    fn a_burst_goes_at_once_and_later_writes_wait() {
         let limit = WriteLimit::new(24 << 30).unwrap();
         let start = Nanos(7_000_000_000);
         let (state, begin) = limit.take(Nanos(0), start, (1 << 30) - 4096);
@@ -83,7 +83,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_day_sees_more_than_the_limit(
+        fn no_day_exceeds_the_limit(
             gibibytes in 1_u64..100,
             writes in prop::collection::vec((0_u64..4_000_000_000_000, 1_u64..1 << 28), 1..200),
         ) {
@@ -105,7 +105,7 @@ mod tests {
                 let until = start.plus(Nanos(DAY_NS as u64));
                 let day = begun[i..].iter().take_while(|(at, _)| *at < until);
                 let bytes: u64 = day.map(|(_, bytes)| bytes).sum();
-                // One more request may begin at the very end of it.
+                // One more request may begin at its very end.
                 prop_assert!(bytes <= (gibibytes << 30) + (1 << 28), "{bytes}");
             }
         }

@@ -1,7 +1,8 @@
-//! What every registered policy, prefetcher and discard strategy promises, whatever it decides.
+//! The promises that every registered policy, prefetcher and discard strategy keeps, whatever it
+//! decides.
 
 use flashvm_core::discard::Fate;
-use flashvm_core::policy::{Ground, Policy, PolicySpec, Proposal};
+use flashvm_core::policy::{Policy, PolicyContext, PolicySpec, Proposal};
 use flashvm_core::prefetch::{Candidate, Demand, SlotView, View, Whereabouts};
 use flashvm_core::{
     Access, Discard, DiscardKind, Nanos, PageId, PolicyKind, PrefetcherKind, Preset, SlotId,
@@ -12,7 +13,7 @@ use std::collections::BTreeSet;
 const PAGES: u32 = 64;
 const FRAMES: u32 = 24;
 
-/// One thing that happens to a policy.
+/// One event of a policy.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Insert(u32, Option<Access>),
@@ -47,7 +48,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Proposals up to the next eviction; a policy must not go round for ever.
+/// Proposals up to the next eviction; a policy must not propose for ever.
 fn next_victim(
     policy: &mut dyn Policy,
     resident: &BTreeSet<u32>,
@@ -67,11 +68,11 @@ fn next_victim(
     panic!("no eviction in {} proposals", 4 * PAGES);
 }
 
-/// Runs the steps, and gives all that was proposed.
+/// Runs the steps; returns all proposals.
 fn run_policy(kind: PolicyKind, steps: &[Step]) -> Vec<Proposal> {
-    let ground = Ground::of_pages(PAGES);
-    let mut policy = PolicySpec::new(kind).build(&ground, FRAMES);
-    // Pages in the policy's order, and pages it has proposed and not heard of since.
+    let context = PolicyContext::of_pages(PAGES);
+    let mut policy = PolicySpec::new(kind).build(&context, FRAMES);
+    // Pages in the policy's order, and proposed pages without an answer yet.
     let (mut ordered, mut proposed) = (BTreeSet::new(), BTreeSet::new());
     let mut proposals = Vec::new();
     for &step in steps {
@@ -152,8 +153,8 @@ impl View for AnyView {
     }
 }
 
-/// A page of a store: resident, on flash, of zeros or absent; and what is in the slot of the
-/// same number if it is not the page's.
+/// A page of a store: resident, on flash, of zeros or absent; and the owner of the slot of the same
+/// number.
 fn any_view(kinds: &[u8], room: u32) -> AnyView {
     let numbered = || (0..).zip(kinds);
     AnyView {
@@ -218,8 +219,8 @@ proptest! {
 }
 
 proptest! {
-    /// Held clusters fall due before more than a batch, or an eighth of the store, is held back;
-    /// what is due is not more than what is held; nothing is due of nothing.
+    /// Held clusters are due before they exceed a batch, or an eighth of the store; no more is due
+    /// than is held; with nothing held nothing is due.
     #[test]
     fn discard_strategies_hold_back_no_more_than_their_batch(
         steps in prop::collection::vec((0..3_u8, 0..200_000_000_u64), 1..300),
@@ -259,7 +260,7 @@ proptest! {
 }
 
 #[test]
-fn names_are_unique_and_parse_and_unknown_ones_are_told_the_known() {
+fn names_are_unique_and_parse_and_errors_list_them() {
     for info in PolicyKind::ALL {
         assert_eq!(info.name.parse(), Ok(info.kind));
         assert_eq!(info.kind.to_string(), info.name);

@@ -1,13 +1,13 @@
-//! What a policy takes for a page, counted by the allocator: columns, histories, everything.
+//! The memory of a policy per page, counted by the allocator: columns, histories, everything.
 //!
-//! A test of its own, as the count is of the whole process.
+//! A test binary of its own, since the count covers the whole process.
 
-use flashvm_core::policy::{BLOCK_PAGES, Ground, PolicySpec, Proposal};
+use flashvm_core::policy::{BLOCK_PAGES, PolicyContext, PolicySpec, Proposal};
 use flashvm_core::{Access, PageId, PolicyKind};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Most bytes of a policy's state for each page.
+/// Bound on the bytes of a policy's state per page.
 const BYTES_MAX: usize = 40;
 const PAGES: u32 = 1 << 16;
 
@@ -36,16 +36,16 @@ static COUNTING: Counting = Counting;
 
 #[test]
 fn no_policy_takes_more_than_forty_bytes_a_page() {
-    // As they come: pages side by side; at worst: each in a block of its own.
+    // Pages side by side, and the worst case: each in a block of its own.
     let apart = (0..PAGES).map(|page| page * BLOCK_PAGES).collect();
     for places in [None, Some(apart)] {
         for info in PolicyKind::ALL {
-            let ground = Ground {
+            let context = PolicyContext {
                 places: places.clone(),
-                ..Ground::of_pages(PAGES)
+                ..PolicyContext::of_pages(PAGES)
             };
             let before = ALLOCATED.load(Ordering::Relaxed);
-            let mut policy = PolicySpec::new(info.kind).build(&ground, PAGES);
+            let mut policy = PolicySpec::new(info.kind).build(&context, PAGES);
             for page in (0..PAGES).map(PageId) {
                 policy.foresee(u64::from(page.0));
                 policy.wanted(page, Access::Write);
@@ -58,7 +58,11 @@ fn no_policy_takes_more_than_forty_bytes_a_page() {
             }
             let bytes = ALLOCATED.load(Ordering::Relaxed) - before;
             let a_page = bytes.div_ceil(PAGES as usize);
-            assert!(a_page <= BYTES_MAX, "{}: {a_page} bytes a page", info.name);
+            assert!(
+                a_page <= BYTES_MAX,
+                "{}: {a_page} bytes per page",
+                info.name
+            );
         }
     }
 }

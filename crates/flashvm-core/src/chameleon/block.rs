@@ -1,8 +1,8 @@
-//! A block of the log: 256 KiB that are written at once (paper, 3.3).
+//! A block of the log: 256 KiB, written as a whole (paper, 3.3).
 //!
-//! Eight sectors of header, then pages, each at a multiple of 512 bytes. The header has a back-pointer
-//! for each page: which virtual page it is. That page is live as long as the SVMP table says that it
-//! lies here. All numbers are little-endian.
+//! A block has a header of eight sectors, then pages, each at a multiple of 512 bytes. For each
+//! page the header has a back-pointer: the number of the virtual page. A page is live while the
+//! SVMP table says that it lies here. All numbers are little-endian.
 //!
 //! ```text
 //! 0     magic "fvm-log1"
@@ -51,7 +51,7 @@ impl BackPointer {
     }
 }
 
-/// What goes where in a block that is being filled.
+/// The layout of a block that is being filled.
 #[derive(Clone, Debug)]
 pub struct BlockLayout {
     pointers: Vec<BackPointer>,
@@ -68,13 +68,13 @@ impl Default for BlockLayout {
 }
 
 impl BlockLayout {
-    /// Sectors that are left.
+    /// Sectors that are still free.
     #[must_use]
     pub fn room(&self) -> u32 {
         BLOCK_SECTORS - self.next
     }
 
-    /// Appends a page, if there is room for it; its sector.
+    /// Appends a page if there is room for it, and returns its sector.
     pub fn push(&mut self, page: Svmp, shape: Shape) -> Option<u32> {
         if shape.sectors() > self.room() {
             return None;
@@ -89,20 +89,20 @@ impl BlockLayout {
         Some(sector)
     }
 
-    /// What lies in it.
+    /// The pages in the block.
     #[must_use]
     pub fn pointers(&self) -> &[BackPointer] {
         &self.pointers
     }
 
-    /// Bytes of the block that have to go to flash: whole pages, for devices with larger sectors.
+    /// Bytes of the block to write: whole 4 KiB pages, for devices with larger sectors.
     #[must_use]
     pub fn bytes(&self) -> usize {
         (self.next as usize * SECTOR_BYTES).next_multiple_of(crate::PAGE_SIZE)
     }
 }
 
-/// Writes the header of a block in which these pages lie.
+/// Writes the header of a block that holds these pages.
 pub fn write_header(bytes: &mut [u8], pointers: &[BackPointer]) {
     bytes[..POINTERS_AT].fill(0);
     bytes[..MAGIC.len()].copy_from_slice(MAGIC);
@@ -115,8 +115,9 @@ pub fn write_header(bytes: &mut [u8], pointers: &[BackPointer]) {
     }
 }
 
-/// The back-pointers of a block as it was read; `None` if it is no block. A damaged one may give any
-/// pages of the table, but one after the other in the block, as they were written.
+/// The back-pointers of a block as it was read; `None` if these bytes are no block. A damaged
+/// header may name any pages of the table, but their ranges in the block are in order and do not
+/// overlap.
 #[must_use]
 pub fn back_pointers(bytes: &[u8]) -> Option<Vec<BackPointer>> {
     if bytes.len() != BLOCK_BYTES || !bytes.starts_with(MAGIC) {
@@ -203,7 +204,7 @@ mod tests {
         }
     }
 
-    /// A page number that no table has, and a page twice in the place of another.
+    /// A page number beyond every table, and a page twice in place of another.
     #[test]
     fn damage_that_looks_like_pages() {
         let mut bytes = vec![0; BLOCK_BYTES];

@@ -1,32 +1,32 @@
 //! Two-FIFO clocks, one for each shape (paper, 3.2, Figure 3).
 //!
-//! Each shape has an active and an inactive FIFO of the frames in which that range is in use. A range
-//! at the tail of the active FIFO goes back to its head if it was referenced, else to the inactive
-//! one; at the tail of that it goes back to the active one if it was referenced, else it is the
-//! victim. A reference counts for the range itself, for those that hold it and for those that lie in
-//! it. So a page is not replaced by a smaller one while any part of it is in use; a larger page may be
-//! the victim of a smaller request, and several small cold neighbours that of a larger one.
+//! Each shape has an active and an inactive FIFO of the frames in which its range is in use. At the
+//! tail of the active FIFO a referenced range returns to the head; any other moves to the inactive
+//! FIFO. At the tail of the inactive FIFO a referenced range returns to the active one; any other
+//! is the victim. A reference to a range also counts for the ranges that contain it and for those
+//! inside it. So a smaller page never replaces a page of which any part is in use; a larger page
+//! may be the victim of a smaller request, and several small cold neighbours that of a larger one.
 //!
-//! References come from faults alone: a range that turns inactive is to be unmapped, so that the next
-//! touch of it tells.
+//! References are observed by faults alone: a range that turns inactive is unmapped, so that its
+//! next touch faults.
 //!
-//! A range is in one FIFO of its shape at most. It leaves when it is free and comes by. A shape's
-//! clock starts when it is first asked for a victim: programs use few sizes.
+//! A range is in at most one FIFO of its shape. A freed range leaves its FIFO when the clock
+//! reaches it. A shape's clock starts with the first request for a victim: programs use few sizes.
 
 use super::frames::{FrameId, Frames};
 use super::shape::Shape;
 use std::collections::VecDeque;
 
-/// The active FIFO is kept at most this many times as long as the inactive one.
+/// Bound on the active FIFO: this many times the length of the inactive one.
 const ACTIVE_SHARE: usize = 3;
 
-/// What a clock wants done next.
+/// The next action of a clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// The range has turned inactive: from here on touches of it have to be faults.
+    /// The range has turned inactive: unmap it, so that its next touch faults.
     Unmap(FrameId),
-    /// The range was not referenced while it was inactive: what lies in it may go. If it cannot,
-    /// [`Clocks::keep`] says so.
+    /// The range was not referenced while inactive: evict the pages in it. If one cannot go, call
+    /// [`Clocks::keep`].
     Evict(FrameId),
 }
 
@@ -36,11 +36,11 @@ pub struct Clocks {
     /// By shape.
     active: [VecDeque<FrameId>; 16],
     inactive: [VecDeque<FrameId>; 16],
-    /// By frame: the set of ranges that were referenced since their clocks last looked.
+    /// By frame: the set of ranges referenced since their clocks last looked.
     referenced: Vec<u16>,
-    /// By frame: the set of ranges that are in a FIFO.
+    /// By frame: the set of ranges in a FIFO.
     queued: Vec<u16>,
-    /// The set of shapes whose clock runs.
+    /// The set of shapes whose clocks run.
     running: u16,
 }
 
@@ -57,8 +57,8 @@ impl Clocks {
         }
     }
 
-    /// A page has come to lie in a frame, or one that was a victim stays: its ranges are at the head of
-    /// their active FIFOs, unreferenced. Those that were in a FIFO already count as referenced.
+    /// A page was placed in a frame, or a victim stays: its ranges enter the heads of their active
+    /// FIFOs, unreferenced. Ranges that are in a FIFO already count as referenced.
     pub fn keep(&mut self, frame: FrameId, page: Shape) {
         let at = frame.0 as usize;
         let overlapping = page.overlapping() & self.running;
@@ -89,11 +89,11 @@ impl Clocks {
         (self.active[at].len(), self.inactive[at].len())
     }
 
-    /// The next step towards a free range of this shape; `None` if nothing lies in any.
+    /// The next step towards a free range of this shape; `None` if no page lies in any such range.
     pub fn step(&mut self, shape: Shape, frames: &Frames) -> Option<Step> {
         self.start(shape, frames);
         let at = shape.number() as usize;
-        // Each range is looked at twice at most, then the next one has to go.
+        // Each range is inspected at most twice; after that the next one is evicted.
         let mut patience = 2 * (self.active[at].len() + self.inactive[at].len());
         loop {
             let (active, inactive) = self.len(shape);
@@ -119,8 +119,8 @@ impl Clocks {
         }
     }
 
-    /// A range of this shape that has turned inactive, without a victim being needed: for when
-    /// only the number of mapped ranges is bounded. `None`: there is no active one.
+    /// Turns a range of this shape inactive without evicting anything, for when only the number of
+    /// mapped ranges is bounded. `None`: there is no active range.
     pub fn cool(&mut self, shape: Shape, frames: &Frames) -> Option<FrameId> {
         self.start(shape, frames);
         let at = shape.number() as usize;
@@ -139,7 +139,7 @@ impl Clocks {
         (0..2 * self.active[at].len()).find_map(|_| self.turn_inactive(shape, frames))
     }
 
-    /// Looks at the tail of the active FIFO. The range, if it has turned inactive.
+    /// Inspects the tail of the active FIFO; returns the range if it turned inactive.
     fn turn_inactive(&mut self, shape: Shape, frames: &Frames) -> Option<FrameId> {
         let at = shape.number() as usize;
         let frame = self.active[at].pop_back()?;
@@ -154,7 +154,7 @@ impl Clocks {
         None
     }
 
-    /// Clears a reference. Whether there was one.
+    /// Clears a reference; returns whether it was set.
     fn take_reference(&mut self, frame: FrameId, shape: Shape) -> bool {
         let referenced = &mut self.referenced[frame.0 as usize];
         let was = *referenced & shape.bit() != 0;
@@ -162,7 +162,7 @@ impl Clocks {
         was
     }
 
-    /// Starts a shape's clock with what lies in its ranges.
+    /// Starts a shape's clock with the frames in which its range is in use.
     fn start(&mut self, shape: Shape, frames: &Frames) {
         if self.running & shape.bit() != 0 {
             return;

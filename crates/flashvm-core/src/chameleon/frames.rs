@@ -1,12 +1,12 @@
 //! Frames and their fine-grained free lists (paper, 3.2).
 //!
-//! A frame is divided among the pages that lie in it. Each free range is on the free list of its
-//! shape and of no other; a request takes the smallest range that holds it and splits it, what is
-//! given back is joined with its buddy as far as that is free. All of it takes a bounded number of
-//! steps, as there are four sizes.
+//! Pages divide a frame among themselves. Each free range is on the free list of its shape and of
+//! no other. A request takes the smallest sufficient range and splits it; a freed range is joined
+//! with its buddy while that is free. With four sizes, each operation takes a bounded number of
+//! steps.
 //!
-//! Twelve bytes a sector hold either the page that begins there (its owner, and a checksum of what
-//! flash has of it) or the links of the free range that begins there: never both.
+//! Each sector has twelve bytes: either of the page that begins there (its owner, and the checksum
+//! of its copy on flash), or the links of the free range that begins there; never both.
 
 use super::shape::{SECTORS, Shape, shapes_of};
 use serde::{Deserialize, Serialize};
@@ -18,7 +18,7 @@ pub struct FrameId(pub u32);
 /// No range.
 const NIL: u32 = u32::MAX;
 
-/// A free list: first in, first out, so that ranges come out in the order of their frames.
+/// A free list: first in, first out, so that ranges are allocated in the order of their frames.
 #[derive(Clone, Copy, Debug)]
 struct FreeList {
     first: u32,
@@ -26,10 +26,11 @@ struct FreeList {
     len: u32,
 }
 
-/// What lies in which frame.
+/// The pages in each frame.
 #[derive(Clone, Debug)]
 pub struct Frames {
-    /// Eight a frame. Owner, and the checksum's two halves; or link to the range before and after.
+    /// Eight a frame: owner and the two halves of the checksum, or the links to the previous and
+    /// the next range.
     sectors: Vec<[u32; 3]>,
     /// By frame: the set of shapes of the pages in it.
     pages: Vec<u16>,
@@ -41,7 +42,7 @@ pub struct Frames {
     high: u32,
     /// Frames below `high` that have left the pool.
     gone: Vec<u32>,
-    /// Sectors with a page in them.
+    /// Sectors occupied by pages.
     used_sectors: u32,
 }
 
@@ -75,7 +76,7 @@ impl Frames {
         self.pages.len() as u32
     }
 
-    /// Frames that the pool has.
+    /// Frames in the pool.
     #[must_use]
     pub fn len(&self) -> u32 {
         self.high - self.gone.len() as u32
@@ -87,13 +88,13 @@ impl Frames {
         self.len() == 0
     }
 
-    /// Sectors that pages take.
+    /// Sectors occupied by pages.
     #[must_use]
     pub fn used_sectors(&self) -> u32 {
         self.used_sectors
     }
 
-    /// Puts one more free frame into the pool; `None` if it can have no more.
+    /// Adds a free frame to the pool; `None` if the pool is full.
     pub fn grow(&mut self) -> Option<FrameId> {
         let frame = match self.gone.pop() {
             Some(frame) => frame,
@@ -107,7 +108,7 @@ impl Frames {
         Some(FrameId(frame))
     }
 
-    /// Takes a wholly free frame out of the pool, if there is one.
+    /// Removes a wholly free frame from the pool, if there is one.
     pub fn shrink(&mut self) -> Option<FrameId> {
         let node = self.lists[Shape::WHOLE.number() as usize].last;
         (node != NIL).then(|| {
@@ -118,7 +119,7 @@ impl Frames {
         })
     }
 
-    /// All frames that have ever been in the pool; in those that have left it lies nothing.
+    /// All frames that have ever been in the pool; those that have left it are empty.
     pub fn all(&self) -> impl Iterator<Item = FrameId> + use<> {
         (0..self.high).map(FrameId)
     }
@@ -129,7 +130,7 @@ impl Frames {
         self.lists[1].len
     }
 
-    /// Free ranges out of which a page of this shape can be given.
+    /// Free ranges that can hold a page of this shape.
     #[must_use]
     pub fn available(&self, shape: Shape) -> u32 {
         let lens = shape.and_holders();
@@ -137,7 +138,7 @@ impl Frames {
             .sum()
     }
 
-    /// Takes a range for a page, out of the smallest free range that holds one.
+    /// Takes a range for a page, from the smallest free range that can hold it.
     pub fn take(&mut self, shape: Shape) -> Option<FrameId> {
         let from = shape
             .and_holders()
@@ -147,7 +148,7 @@ impl Frames {
         Some(frame)
     }
 
-    /// Takes a range in this very frame, if it is free.
+    /// Takes a range in this frame, if it is free.
     pub fn take_at(&mut self, frame: FrameId, shape: Shape) -> bool {
         let Some(&free) = self.free.get(frame.0 as usize) else {
             return false;
@@ -159,7 +160,7 @@ impl Frames {
         from.is_some()
     }
 
-    /// The same where that breaks no whole frame up, unless there are only whole ones left.
+    /// Like `take_at`, but splits a whole frame only if no divided frame has room.
     pub fn take_beside(&mut self, frame: FrameId, shape: Shape) -> bool {
         let whole = self
             .free
@@ -184,7 +185,7 @@ impl Frames {
         self.sectors[node(frame, to)] = [0; 3];
     }
 
-    /// Gives the range of a page back.
+    /// Frees the range of a page.
     ///
     /// # Panics
     /// If no page of this shape lies there.
@@ -203,24 +204,24 @@ impl Frames {
         self.push(frame, at);
     }
 
-    /// Whether a page lies here.
+    /// Whether a page of this shape lies here.
     #[must_use]
     pub fn has(&self, frame: FrameId, shape: Shape) -> bool {
         self.pages[frame.0 as usize] & shape.bit() != 0
     }
 
-    /// Whether no page reaches into a range.
+    /// Whether no page overlaps a range.
     #[must_use]
     pub fn is_free(&self, frame: FrameId, range: Shape) -> bool {
         self.pages[frame.0 as usize] & range.overlapping() == 0
     }
 
-    /// The pages that reach into a range: one that holds it, or those that lie in it.
+    /// The pages that overlap a range: one that contains it, or those inside it.
     pub fn pages_in(&self, frame: FrameId, range: Shape) -> impl Iterator<Item = Shape> + use<> {
         shapes_of(self.pages[frame.0 as usize] & range.overlapping())
     }
 
-    /// The frames in which a page reaches into a range.
+    /// The frames in which a page overlaps a range.
     pub(super) fn occupied(&self, range: Shape) -> impl Iterator<Item = FrameId> {
         self.all().filter(move |&frame| !self.is_free(frame, range))
     }
@@ -232,13 +233,13 @@ impl Frames {
         self.sectors[node(frame, shape)][0]
     }
 
-    /// Notes whose page lies here.
+    /// Sets the owner of the page that lies here.
     pub fn set_owner(&mut self, frame: FrameId, shape: Shape, owner: u32) {
         debug_assert!(self.has(frame, shape));
         self.sectors[node(frame, shape)][0] = owner;
     }
 
-    /// Checksum of what flash has of the page that lies here.
+    /// Checksum of the copy on flash of the page that lies here.
     #[must_use]
     pub fn check(&self, frame: FrameId, shape: Shape) -> u64 {
         debug_assert!(self.has(frame, shape));
@@ -246,7 +247,7 @@ impl Frames {
         u64::from(low) | u64::from(high) << 32
     }
 
-    /// Notes the checksum of what flash has of the page that lies here.
+    /// Sets the checksum of the copy on flash of the page that lies here.
     pub fn set_check(&mut self, frame: FrameId, shape: Shape, check: u64) {
         debug_assert!(self.has(frame, shape));
         let sector = &mut self.sectors[node(frame, shape)];
@@ -267,7 +268,7 @@ impl Frames {
         self.free[frame.0 as usize] |= shape.bit();
     }
 
-    /// Takes a range off its free list.
+    /// Removes a range from its free list.
     fn unlink(&mut self, frame: FrameId, shape: Shape) {
         debug_assert!(self.free[frame.0 as usize] & shape.bit() != 0);
         let [before, after, _] = self.sectors[node(frame, shape)];
@@ -285,7 +286,7 @@ impl Frames {
     }
 }
 
-/// Where what begins at a range is kept.
+/// The index of a range's entry.
 fn node(frame: FrameId, shape: Shape) -> usize {
     (frame.0 * SECTORS + shape.first_sector()) as usize
 }

@@ -1,17 +1,17 @@
-//! Flash with log structuring switched off (paper, 3.3): a page that has changed is written to where it was.
+//! Flash with log structuring switched off (paper, 3.3): a changed page is written in place.
 //!
-//! For devices that remap sectors themselves, on which a log does the same work twice: nothing is cleaned,
-//! and not a byte is written beyond what has changed. A page's *slot* has the page's size; a block has slots
-//! of one size, so that no garbage in between can be too small to be used. There are slots for all pages
-//! that are handed out, or they are not handed out ([`InPlace::promise`]): flash that is full is told to
-//! the allocator, and never to an eviction.
+//! For devices that remap sectors themselves: a log would do that work twice. Nothing is cleaned,
+//! and only changed bytes are written. A page's *slot* has the size of the page; a block has slots
+//! of one size, so that no gap is too small to be used. Pages are handed out only while there is a
+//! slot for each ([`InPlace::promise`]): the allocator learns that flash is full, an eviction never
+//! does.
 //!
-//! While a page is written flash has no copy of it: what is there is the old contents, the new ones or a
-//! mixture. So its slot is the round's until the write has ended, the table says that there is none, and
-//! the slot of a write that has failed is never used again.
+//! While a page is written flash has no copy of it: the slot holds old contents, new contents or a
+//! mixture. So the round owns the slot until the write has ended, the table has no location for the
+//! page, and the slot of a failed write is never used again.
 //!
-//! After a fork nothing is written over what the other process may read: pages in shared blocks go to a
-//! new slot.
+//! After a fork nothing overwrites data that the other process may read: pages in shared blocks get
+//! a new slot.
 
 use super::block::BLOCK_SECTORS;
 use super::log::Full;
@@ -26,31 +26,31 @@ const WORDS: usize = BLOCK_SECTORS as usize / u64::BITS as usize;
 /// A block with slots of one size.
 #[derive(Clone, Debug)]
 struct Block {
-    /// By slot, whether it has a page, is being written or is bad.
+    /// By slot: whether it has a page, is being written or is bad.
     used: [u64; WORDS],
-    /// Slots of these.
+    /// Number of slots in use.
     count: u32,
 }
 
-/// The blocks whose slots have one size.
+/// The blocks with slots of one size.
 #[derive(Clone, Debug, Default)]
 struct Class {
     /// Blocks with free slots, those at the start of the store first.
     open: BTreeSet<u32>,
-    /// Blocks with nothing in them.
+    /// Blocks without pages.
     empty: BTreeSet<u32>,
-    /// Blocks with free slots that another process held as well when they were last looked at.
+    /// Blocks with free slots that another process also held at the last check.
     sealed: BTreeSet<u32>,
-    /// Slots of all blocks, but for bad ones.
+    /// Slots of all blocks, except bad ones.
     slots: u64,
-    /// Slots that handed out pages may need.
+    /// Slots that the pages handed out may need.
     promised: u64,
 }
 
-/// Slots on flash, of one process.
+/// The slots on flash of one process.
 #[derive(Clone, Debug)]
 pub struct InPlace {
-    /// By block of the store; `None` for those that are not ours.
+    /// By block of the store; `None` for blocks of others.
     blocks: Vec<Option<Box<Block>>>,
     /// By size.
     classes: Box<[Class; SIZES.len()]>,
@@ -68,7 +68,7 @@ fn class_of(shape: Shape) -> usize {
 }
 
 impl InPlace {
-    /// Slots over a store of `blocks` blocks, none of which it has.
+    /// Slots over a store of `blocks` blocks, none of them leased yet.
     #[must_use]
     pub fn new(blocks: u32) -> Self {
         Self {
@@ -79,16 +79,15 @@ impl InPlace {
         }
     }
 
-    /// Blocks that it holds.
+    /// Blocks leased.
     #[must_use]
     pub fn held(&self) -> u32 {
         self.held
     }
 
-    /// Sees to it that there is a slot for each of `count` more pages of this shape's size.
+    /// Guarantees a slot for each of `count` more pages of this shape's size.
     ///
-    /// # Errors
-    /// [`Full`] if the store has no block for them; nothing is promised then.
+    /// # Errors [`Full`] if the store has no block for them; then nothing is promised.
     pub fn promise(
         &mut self,
         clusters: &mut impl ClusterSource,
@@ -106,7 +105,7 @@ impl InPlace {
         Ok(())
     }
 
-    /// So many pages of this shape's size are handed out no more.
+    /// `count` pages of this shape's size were freed.
     pub fn forget(&mut self, clusters: &mut impl ClusterSource, shape: Shape, count: u32) {
         let class = &mut self.classes[class_of(shape)];
         class.promised = class
@@ -118,14 +117,13 @@ impl InPlace {
         }
     }
 
-    /// Begins the write of a changed page that lies in a frame: its slot, a new one if it has none or may not
-    /// write there. Until [`InPlace::commit`] or [`InPlace::fail`] the table says that flash has no copy.
+    /// Begins the write of a changed page in a frame; returns its slot, a new one if it has none or
+    /// must not write there. Until [`InPlace::commit`] or [`InPlace::fail`] the table has no
+    /// location for the page.
     ///
-    /// # Errors
-    /// [`Full`] if there is no slot: many are bad, or shared after a fork.
+    /// # Errors [`Full`] if no slot is free: many are bad, or shared since a fork.
     ///
-    /// # Panics
-    /// If the page does not lie in a frame.
+    /// # Panics If the page is not in a frame.
     pub fn begin(
         &mut self,
         table: &mut Table,
@@ -150,7 +148,8 @@ impl InPlace {
         Ok(slot)
     }
 
-    /// A write has succeeded. Where the page is now, if it still lies in a frame; else its slot is free.
+    /// A write succeeded. Returns the page's place if it is still in a frame; otherwise frees the
+    /// slot.
     pub fn commit(
         &mut self,
         table: &mut Table,
@@ -161,7 +160,7 @@ impl InPlace {
     ) -> Option<Place> {
         self.counters.bytes_written += shape.size() as u64;
         let (now, place) = table.get(page);
-        // It may have been given up meanwhile, or be in use for something else.
+        // The page may have been freed meanwhile, or handed out again.
         if now != shape || place.frame().is_none() {
             self.release(clusters, slot, shape);
             return None;
@@ -174,7 +173,7 @@ impl InPlace {
         Some(place)
     }
 
-    /// A write has failed, of which these were the slots: none of them is used again.
+    /// A write to these slots failed: none of them is used again.
     pub fn fail(&mut self, slots: impl IntoIterator<Item = Shape>) {
         self.counters.write_errors += 1;
         for shape in slots {
@@ -182,7 +181,7 @@ impl InPlace {
         }
     }
 
-    /// A page does not need its slot any more.
+    /// A page no longer needs its slot.
     pub fn release(&mut self, clusters: &mut impl ClusterSource, at: Location, shape: Shape) {
         let (word, bit) = Self::bit(at, shape);
         let block = self.block(at.block());
@@ -206,7 +205,7 @@ impl InPlace {
         }
     }
 
-    /// After a fork: what is empty could be filled by both processes, so both give it up.
+    /// After a fork both processes could fill an empty block, so both release theirs.
     pub fn forked(&mut self, clusters: &mut impl ClusterSource) {
         for shape in SIZES.map(|size| Shape::new(size, 0).expect("a size of Table 2")) {
             let class = &mut self.classes[class_of(shape)];
@@ -218,12 +217,12 @@ impl InPlace {
         }
     }
 
-    /// A free slot.
+    /// Takes a free slot.
     fn take(&mut self, clusters: &mut impl ClusterSource, shape: Shape) -> Result<Location, Full> {
         let at = class_of(shape);
         let class = &mut self.classes[at];
         if class.open.is_empty() && class.empty.is_empty() {
-            // The other process may have ended, or have gone elsewhere.
+            // The other process may have ended or released its slots.
             let sealed = std::mem::take(&mut class.sealed);
             (class.sealed, class.open) = sealed
                 .into_iter()
@@ -256,12 +255,12 @@ impl InPlace {
         Ok(Location::new(number, slot * shape.sectors()))
     }
 
-    /// One more block for slots of this size.
+    /// Leases one more block, for slots of this size.
     fn lease(&mut self, clusters: &mut impl ClusterSource, shape: Shape) -> Result<(), Full> {
         let ClusterId(block) = clusters.lease().ok_or(Full)?;
         self.held += 1;
         let slots = slots_of_block(shape);
-        // Those beyond the last slot are in use for good.
+        // The bits beyond the last slot stay set.
         let mut used = [u64::MAX; WORDS];
         used[..slots as usize / u64::BITS as usize].fill(0);
         self.blocks[block as usize] = Some(Box::new(Block { used, count: 0 }));
@@ -286,14 +285,14 @@ impl InPlace {
             .expect("a slot lies in a block of ours")
     }
 
-    /// Where the bit of a slot is.
+    /// The position of a slot's bit.
     fn bit(at: Location, shape: Shape) -> (usize, u64) {
         let slot = at.sector() / shape.sectors();
         ((slot / u64::BITS) as usize, 1 << (slot % u64::BITS))
     }
 }
 
-/// An empty block without which there are still slots for all that was promised.
+/// An empty block that is not needed for the slots promised.
 fn surplus(class: &Class, shape: Shape) -> Option<&u32> {
     let enough = class.slots >= class.promised + u64::from(slots_of_block(shape));
     class.empty.last().filter(|_| enough)

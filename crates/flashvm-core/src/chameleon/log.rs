@@ -1,15 +1,15 @@
 //! The log: which blocks hold live pages, and rounds of read, modify, write and commit (paper, 3.3).
 //!
-//! A round fills one block with pages that have changed. While the log may grow it needs no more. After
-//! that it takes the block at the head of the log, keeps of it what is live, and fills the gaps.
+//! A round fills one block with changed pages. While the log may grow, that is all. Later it takes
+//! the block at the head of the log, keeps its live pages, and fills the gaps.
 //!
-//! The paper writes that block back to where it was. Here it goes to an empty block, and the old one is
-//! the empty one of the next round: the same reads and writes, but when a write fails, or a page-in runs
-//! beside the round, every live page is where the table says. A block whose live pages cannot all be
-//! found again, whole, stays as it is.
+//! The paper writes that block back in place. Here a round writes to an empty block, and the old
+//! one is the empty block of the next round. The reads and writes are the same, but after a failed
+//! write, or for a page-in during the round, every live page is where the table says. A block stays
+//! as it is unless all its live pages are found in it, undamaged.
 //!
-//! In RAM a block costs four bytes: how many of its sectors are live, its state, and whether it is in the
-//! order of cleaning.
+//! A block costs four bytes of RAM: its live sectors, its state, and whether it is queued for
+//! cleaning.
 
 use super::block::{BLOCK_BYTES, BackPointer, BlockLayout, DATA_SECTORS};
 use super::organization::FlashCounters;
@@ -18,13 +18,13 @@ use super::table::{Location, Place, Table};
 use crate::{ClusterId, ClusterSource};
 use std::collections::VecDeque;
 
-/// Blocks that are kept empty: one to fill, one for when a write fails.
+/// Blocks kept empty: one to fill, one for a failed write.
 const RESERVE: usize = 2;
 
-/// Empty blocks beyond these are given back to the run.
+/// Empty blocks beyond this number return to the run.
 const EMPTY_MAX: usize = 8;
 
-/// A block is passed over by the cleaner while less than one in so many of its sectors is garbage.
+/// The cleaner skips a block whose garbage is less than sectors / WORTH.
 const WORTH: u32 = 16;
 
 /// No block can be filled: the store is full of live pages.
@@ -32,29 +32,29 @@ const WORTH: u32 = 16;
 #[error("the flash store is full of live pages")]
 pub struct Full;
 
-/// What a block is.
+/// The state of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     /// Not ours.
     Foreign,
-    /// Ours, with nothing live in it.
+    /// Ours, without live pages.
     Empty,
-    /// Being filled by a round.
+    /// A round fills it.
     Filling,
     /// Written.
     Closed,
-    /// A write to it has failed, or it cannot be read: never filled again.
+    /// A write to it failed, or it cannot be read: never filled again.
     Bad,
 }
 
-/// A round under way: what to read, and where to write to.
+/// The current round: which block to read, and which to write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Round {
     /// The block to fill.
     pub target: u32,
-    /// The block to read and to clean, if there is one.
+    /// The block to read and to clean, if any.
     pub source: Option<u32>,
-    /// The first so many pages of the buffer come from there.
+    /// Pages of the buffer that come from there: the first `moved`.
     moved: usize,
 }
 
@@ -63,7 +63,7 @@ pub struct Round {
 pub struct Log {
     states: Vec<State>,
     live: Vec<u16>,
-    /// Closed blocks, the head of the log first, and such as were closed.
+    /// Closed blocks, the head of the log first, and stale entries.
     order: VecDeque<u32>,
     /// By block: whether it is in `order`.
     ordered: Vec<bool>,
@@ -76,7 +76,7 @@ pub struct Log {
 }
 
 impl Log {
-    /// A log over a store of `blocks` blocks, none of which it has.
+    /// A log over a store of `blocks` blocks, none of them leased yet.
     #[must_use]
     pub fn new(blocks: u32) -> Self {
         Self {
@@ -92,13 +92,13 @@ impl Log {
         }
     }
 
-    /// What has been done so far.
+    /// Counters.
     #[must_use]
     pub fn counters(&self) -> &FlashCounters {
         &self.counters
     }
 
-    /// Blocks that it holds.
+    /// Blocks leased.
     #[must_use]
     pub fn held(&self) -> u32 {
         self.held
@@ -116,8 +116,8 @@ impl Log {
         (self.live_sectors * 5 / 4).div_ceil(DATA_SECTORS.into()) as u32 + EMPTY_MAX as u32
     }
 
-    /// After a fork: blocks in which both processes have pages are written by neither, as no block is
-    /// that holds pages. Empty ones could be filled by both, so both give them up.
+    /// After a fork neither process writes to a block that holds pages. Both could fill empty
+    /// blocks, so both release them.
     pub fn forked(&mut self, clusters: &mut impl ClusterSource) {
         assert!(self.round.is_none(), "no round runs beside a fork");
         while let Some(block) = self.empty.pop() {
@@ -125,7 +125,7 @@ impl Log {
         }
     }
 
-    /// In a forked child: counts anew.
+    /// In a forked child: resets the counters.
     pub fn reset_counters(&mut self) {
         self.counters = FlashCounters::default();
     }
@@ -135,8 +135,7 @@ impl Log {
     /// # Errors
     /// [`Full`] if there is neither an empty block nor garbage.
     ///
-    /// # Panics
-    /// If a round is under way.
+    /// # Panics If another round is running.
     pub fn begin(&mut self, clusters: &mut impl ClusterSource, most: u32) -> Result<Round, Full> {
         assert!(self.round.is_none(), "one round at a time");
         let most = most.max(RESERVE as u32 + 1);
@@ -164,7 +163,8 @@ impl Log {
         Ok(round)
     }
 
-    /// The first block from the head of the log on that is worth cleaning, else that with most garbage.
+    /// The first block from the head of the log that is worth cleaning; otherwise the one with the
+    /// most garbage.
     fn head(&mut self) -> Option<u32> {
         let mut best: Option<u32> = None;
         for _ in 0..self.order.len() {
@@ -198,17 +198,16 @@ impl Log {
 
     /// The block that the round fills.
     ///
-    /// # Panics
-    /// If no round is under way.
+    /// # Panics If no round is running.
     #[must_use]
     pub fn target(&self) -> u32 {
         self.round.expect("a round is under way").target
     }
 
-    /// The modify phase: puts what is live of the source into the layout, before anything else.
-    /// `pointers` are those of the source, `None` if it could not be read; `matches` says whether the
-    /// bytes there are those that were written for a page that is in a frame or only on flash. What is to be
-    /// copied, in the order of the layout. `None`: the source stays as it is, the round goes on without it.
+    /// The modify phase: adds the live pages of the source to the layout, before all others.
+    /// `pointers` are the back-pointers of the source, `None` if it could not be read; `matches`
+    /// compares the bytes there with the checksum of a page. Returns the pages to copy, in the
+    /// order of the layout. `None`: the source stays as it is, and the round continues without it.
     pub fn keep_live(
         &mut self,
         table: &Table,
@@ -224,7 +223,7 @@ impl Log {
                 shape == pointer.shape
                     && place.location() == Some(Location::new(source, pointer.sector))
             });
-            // What is moved must be what was written, and all that counts as live must be there.
+            // A moved page must be undamaged, and every sector counted as live must be found.
             let mut is_whole = |pointer: &BackPointer| matches(pointer, table.get(pointer.page).1);
             let sectors: u32 = live.iter().map(|pointer| pointer.shape.sectors()).sum();
             let all = sectors == self.live[source as usize].into();
@@ -245,9 +244,8 @@ impl Log {
         Some(live)
     }
 
-    /// The commit phase, after a write of `len` bytes that has succeeded: from now on the table has pages
-    /// where `pointers`, those of the buffer, say. `written` is told of every changed page that still
-    /// lies in a frame.
+    /// The commit phase, after a successful write of `len` bytes: the table now places pages where
+    /// `pointers` say. Calls `written` for every changed page that is still in a frame.
     pub fn commit(
         &mut self,
         table: &mut Table,
@@ -265,7 +263,7 @@ impl Log {
             let (shape, place) = table.get(pointer.page);
             let old = place.location();
             let is_moved = at < round.moved;
-            // Given up meanwhile, or in use for something else: garbage from the beginning.
+            // The page was freed meanwhile, or handed out again: garbage from the start.
             let is_live = if is_moved {
                 old.is_some() && old.map(Location::block) == round.source
             } else {
@@ -297,7 +295,7 @@ impl Log {
         self.emptied_or_enqueued(clusters, round.target);
     }
 
-    /// The write has failed: what was in the buffer stays where it was.
+    /// The write failed: the pages of the buffer stay where they were.
     pub fn abandon(&mut self, clusters: &mut impl ClusterSource) {
         let round = self.round.take().expect("a round is under way");
         self.states[round.target as usize] = State::Bad;
@@ -308,7 +306,7 @@ impl Log {
         }
     }
 
-    /// A page does not need its copy on flash any more.
+    /// A page no longer needs its copy on flash.
     pub fn release(&mut self, clusters: &mut impl ClusterSource, at: Location, shape: Shape) {
         let block = at.block();
         let live = &mut self.live[block as usize];
@@ -322,8 +320,8 @@ impl Log {
         }
     }
 
-    /// A closed block without anything live in it is empty, or goes back to the run; others wait for
-    /// the cleaner.
+    /// A closed block without live pages becomes empty or returns to the run; others are queued for
+    /// cleaning.
     fn emptied_or_enqueued(&mut self, clusters: &mut impl ClusterSource, block: u32) {
         if self.live[block as usize] > 0 {
             self.enqueue(block);

@@ -1,9 +1,9 @@
 //! Chameleon: virtual pages of 512 bytes to 4 KiB, packed into frames, over a log on flash.
 //!
 //! After Badam, Pai and Nellans, *Better Flash Access via Shape-shifting Virtual Memory Pages*
-//! (TRIOS 2013). A *shape-shifting virtual memory page* (SVMP) is a 4 KiB page of addresses of which
-//! only one range is used, its [`Shape`]. Several of them share a frame, as long as their ranges do
-//! not overlap: only what is used takes RAM, and only what is used is read and written.
+//! (TRIOS 2013). A *shape-shifting virtual memory page* (SVMP) is a 4 KiB page of addresses that
+//! uses only one range of it, its [`Shape`]. Pages whose ranges do not overlap share a frame: only
+//! used ranges take RAM, and only used ranges are read and written.
 //!
 //! | paper | here |
 //! | --- | --- |
@@ -16,7 +16,7 @@
 //! | log structuring switched off (3.3) | [`InPlace`] |
 //! | heap and fault handler (3.4, 3.5, Figure 4) | [`engine`] |
 //!
-//! [`Engine`] takes all decisions; mapping and moving bytes is its [`Host`]'s part.
+//! [`Engine`] takes all decisions; its [`Host`] maps pages and moves bytes.
 
 pub mod block;
 pub mod clock;

@@ -1,4 +1,5 @@
-//! How pages lie on flash (paper, 3.3, "Flash Organization"): as a log, or with log structuring switched off.
+//! The organization of pages on flash (paper, 3.3, "Flash Organization"): a log, or log structuring
+//! switched off.
 
 use super::in_place::InPlace;
 use super::log::Log;
@@ -6,18 +7,18 @@ use super::shape::Shape;
 use super::table::Location;
 use crate::ClusterSource;
 
-/// What was written to flash. Write amplification is `bytes_written / bytes_changed`.
+/// Counters of writes to flash. Write amplification is `bytes_written / bytes_changed`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FlashCounters {
-    /// Rounds of the log that were committed.
+    /// Committed rounds of the log.
     pub rounds: u64,
-    /// Of these, rounds with a block to clean.
+    /// Rounds that cleaned a block.
     pub cleaned: u64,
     /// Changed pages that were written.
     pub pages_changed: u64,
     /// Their bytes.
     pub bytes_changed: u64,
-    /// Live pages that cleaning has written again.
+    /// Live pages that cleaning wrote again.
     pub pages_moved: u64,
     /// Bytes read for cleaning.
     pub bytes_read: u64,
@@ -25,7 +26,7 @@ pub struct FlashCounters {
     pub bytes_written: u64,
     /// Writes that failed.
     pub write_errors: u64,
-    /// Blocks of the log given up after a failed write, or because not all of what is live could be read.
+    /// Blocks taken out of use after a failed write, or because a live page could not be read.
     pub blocks_bad: u64,
 }
 
@@ -34,12 +35,12 @@ pub struct FlashCounters {
 pub enum Organization {
     /// Changed pages go to the end of a log, whose head is cleaned.
     Log(Log),
-    /// Changed pages go to where they were.
+    /// Changed pages are written in place.
     InPlace(InPlace),
 }
 
 impl Organization {
-    /// What has been done so far.
+    /// Counters.
     #[must_use]
     pub fn counters(&self) -> &FlashCounters {
         match self {
@@ -48,7 +49,7 @@ impl Organization {
         }
     }
 
-    /// In a forked child: counts anew.
+    /// In a forked child: resets the counters.
     pub fn reset_counters(&mut self) {
         match self {
             Self::Log(log) => log.reset_counters(),
@@ -56,7 +57,7 @@ impl Organization {
         }
     }
 
-    /// A page does not need its copy on flash any more.
+    /// A page no longer needs its copy on flash.
     pub fn release(&mut self, clusters: &mut impl ClusterSource, at: Location, shape: Shape) {
         match self {
             Self::Log(log) => log.release(clusters, at, shape),
@@ -64,7 +65,7 @@ impl Organization {
         }
     }
 
-    /// After a fork, in both processes: nothing is written where the other one has pages.
+    /// After a fork, in both processes: neither overwrites pages of the other.
     pub fn forked(&mut self, clusters: &mut impl ClusterSource) {
         match self {
             Self::Log(log) => log.forked(clusters),

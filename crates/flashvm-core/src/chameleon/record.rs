@@ -1,9 +1,9 @@
-//! Recorded runs of small pages: what their engine was told, and what it did, so that a live run can be
-//! replayed.
+//! Recorded runs of small pages: the events and actions of an engine, for the replay of live runs.
 //!
-//! An engine is deterministic but for what its [`Host`] and its clusters answer. [`RecordingHost`] notes each
-//! call with its answer; [`replay`] gives the same answers to a fresh engine and reports the first difference.
-//! As JSON lines, a recording is its configuration and then one step a line.
+//! An engine is deterministic except for the answers of its [`Host`] and its clusters.
+//! [`RecordingHost`] records each call with its answer; [`replay`] gives the same answers to a
+//! fresh engine and reports the first difference. A recording is JSON lines: the configuration,
+//! then one step a line.
 
 use super::{
     Action, BackPointer, Config, Engine, Event, Failure, FrameId, Host, Refused, Request, Shape,
@@ -13,7 +13,7 @@ use crate::record::{ClusterAnswer, RecordingClusters, ReplayClusters};
 use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, VecDeque};
 
-/// A call of the engine's to its host; the answer comes last.
+/// A call of the engine to its host; the answer is the last field.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Call {
     /// [`Host::map`]; false: refused.
@@ -56,38 +56,38 @@ pub enum Call {
     TellLost(Svmp, Shape),
 }
 
-/// One event, and all that came of it.
+/// One event, and its consequences.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Step {
     /// The task.
     pub task: u64,
-    /// What it is, if it begins with this step.
+    /// The request, if the task begins with this step.
     pub request: Option<Request>,
-    /// What has happened to it.
+    /// The event.
     pub event: Event,
-    /// What the engine asked of its host, and the answers.
+    /// The engine's calls to its host, with their answers.
     pub calls: Vec<Call>,
-    /// What the cluster source said.
+    /// The answers of the cluster source.
     pub clusters: Vec<ClusterAnswer>,
-    /// What the engine decided.
+    /// The engine's decision.
     pub action: Action,
 }
 
 /// A run from its start.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Recording {
-    /// What the engine was made from.
+    /// The configuration of the engine.
     pub config: Config,
-    /// All that followed, in order.
+    /// All steps, in order.
     pub steps: Vec<Step>,
 }
 
-/// A host that notes what it is asked and says.
+/// A host that records its calls and answers.
 #[derive(Debug)]
 pub struct RecordingHost<'a, H> {
     /// The host that answers.
     pub inner: &'a mut H,
-    /// What was asked of it.
+    /// The recorded calls.
     pub calls: Vec<Call>,
 }
 
@@ -204,7 +204,7 @@ impl<H: Host> Host for RecordingHost<'_, H> {
     }
 }
 
-/// A host that says what was recorded. Whether it is asked the same is seen by comparing the calls.
+/// A host that gives the recorded answers. Comparing the calls shows whether they are the same.
 #[derive(Debug, Default)]
 struct Answers(VecDeque<Call>);
 
@@ -313,7 +313,7 @@ impl Host for Answers {
     }
 }
 
-/// Where a replay differs from its recording.
+/// The first difference between a replay and its recording.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("step {at}: {expected:?} became {got:?}")]
 pub struct Difference {
@@ -325,7 +325,7 @@ pub struct Difference {
     pub got: Box<Step>,
 }
 
-/// Gives a fresh engine the recorded events.
+/// Gives the recorded events to a fresh engine.
 ///
 /// # Errors
 /// The first difference.

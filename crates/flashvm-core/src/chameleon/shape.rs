@@ -1,8 +1,8 @@
 //! Shapes: which range of a 4 KiB page a virtual page uses (paper, Table 2).
 //!
 //! The fifteen ranges are the nodes of a binary tree over the eight sectors of a frame, numbered as
-//! in a heap: 1 is the whole frame, 2 and 3 its halves, 8 to 15 its sectors. Parent, buddy and what
-//! holds what are then arithmetic.
+//! in a heap: 1 is the whole frame, 2 and 3 its halves, 8 to 15 its sectors. Parent, buddy and
+//! containment are then arithmetic.
 
 use crate::PAGE_SIZE;
 use serde::{Deserialize, Serialize};
@@ -71,7 +71,7 @@ impl Shape {
         PAGE_SIZE >> self.0.ilog2()
     }
 
-    /// Where the range starts in its page, in bytes.
+    /// Start of the range in its page, in bytes.
     #[must_use]
     pub fn offset(self) -> usize {
         (self.0 as usize - (1 << self.0.ilog2())) * self.size()
@@ -95,37 +95,37 @@ impl Shape {
         1 << self.0.ilog2()
     }
 
-    /// The next shape of this size, the first after the last: the cycle of the allocator (paper, 3.4).
+    /// The next shape of this size, the first after the last: the allocator's cycle (paper, 3.4).
     #[must_use]
     pub fn next(self) -> Self {
         let first = self.siblings();
         Self(first + (self.0 + 1 - first) % first)
     }
 
-    /// The range that holds this one and its buddy; `None` for the whole.
+    /// The range that contains this one and its buddy; `None` for the whole page.
     #[must_use]
     pub fn parent(self) -> Option<Self> {
         (self.0 > 1).then_some(Self(self.0 / 2))
     }
 
-    /// The other half of the parent; `None` for the whole.
+    /// The other half of the parent; `None` for the whole page.
     #[must_use]
     pub fn buddy(self) -> Option<Self> {
         (self.0 > 1).then_some(Self(self.0 ^ 1))
     }
 
-    /// This range and all that hold it, from small to large.
+    /// This range and all that contain it, from small to large.
     pub fn and_holders(self) -> impl Iterator<Item = Self> {
         std::iter::successors(Some(self), |shape| shape.parent())
     }
 
-    /// Bit of this shape in a set of shapes.
+    /// This shape's bit in a set of shapes.
     #[must_use]
     pub fn bit(self) -> u16 {
         1 << self.0
     }
 
-    /// The set of ranges that overlap this one: itself, those that hold it, those that lie in it.
+    /// The set of ranges that overlap this one: itself, outer ranges, inner ranges.
     #[must_use]
     pub fn overlapping(self) -> u16 {
         OVERLAPPING[self.0 as usize]
@@ -139,7 +139,7 @@ const OVERLAPPING: [u16; 16] = {
     while one <= 15 {
         let mut other = 1;
         while other <= 15 {
-            // One of them is an ancestor of the other.
+            // One is an ancestor of the other.
             let (mut low, high) = if one > other {
                 (one, other)
             } else {
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn what_overlaps_is_what_shares_a_byte() {
+    fn ranges_overlap_if_they_share_a_byte() {
         for one in Shape::ALL {
             for other in Shape::ALL {
                 let apart = one.offset() + one.size() <= other.offset()

@@ -1,8 +1,8 @@
-//! The SVMP table: where each virtual page is (paper, 3.3 and 3.6).
+//! The SVMP table: the place of each virtual page (paper, 3.3 and 3.6).
 //!
-//! Three levels of 512 entries over 2^27 pages, eight bytes a page, as the paper has it. An entry holds
-//! the page's shape (the paper's five bits for size and shape, here four), and where it is: the frame
-//! and, if flash has an older or equal copy, that; or the place on flash and 24 bits of a checksum.
+//! Three levels of 512 entries over 2^27 pages, eight bytes a page, as in the paper. An entry holds
+//! the page's shape (five bits in the paper, four here) and its place: the frame and the location
+//! of a copy on flash, if any; or the location on flash and 24 bits of a checksum.
 
 use super::block::BLOCK_SECTORS;
 use super::frames::FrameId;
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 const LEVEL: usize = 512;
 
-/// Virtual pages that a table can have: 512 GiB of addresses.
+/// Most virtual pages of a table: 512 GiB of addresses.
 pub const PAGES_MAX: u32 = (LEVEL * LEVEL * LEVEL) as u32;
 
 /// A shape-shifting virtual memory page: its index among the addresses of the heap, in pages of 4 KiB.
@@ -51,14 +51,14 @@ impl Location {
     }
 }
 
-/// Where a virtual page is.
+/// The place of a virtual page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
     /// Nowhere: not allocated.
     Absent,
-    /// Allocated, and all zeros: never touched, or written as nothing.
+    /// Allocated, all zeros: never touched, or evicted as zeros.
     Fresh,
-    /// In a frame, and mapped: the program reaches it without a fault.
+    /// In a frame, and mapped: the program reads it without a fault.
     Mapped(FrameId, Option<Location>),
     /// In a frame, unmapped: a touch is a soft fault.
     Unmapped(FrameId, Option<Location>),
@@ -68,11 +68,11 @@ pub enum Place {
     Reading(FrameId, Option<Location>),
     /// On flash only, with the low bits of its checksum.
     OnFlash(Location, Check),
-    /// Could not be read back as it was written.
+    /// Lost: its contents on flash are damaged.
     Lost,
 }
 
-/// What is kept of a checksum while a page is on flash only.
+/// The part of a checksum that is kept while a page is on flash only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Check(u32);
 
@@ -103,7 +103,7 @@ impl Place {
         }
     }
 
-    /// Where flash has a copy, also one that is out of date.
+    /// The location of the copy on flash, which may be out of date.
     #[must_use]
     pub fn location(self) -> Option<Location> {
         match self {
@@ -116,7 +116,7 @@ impl Place {
         }
     }
 
-    /// The same place with another copy on flash.
+    /// The same place with another location on flash.
     #[must_use]
     pub fn with_location(self, location: Option<Location>) -> Self {
         match self {
@@ -200,7 +200,7 @@ impl Table {
         }
     }
 
-    /// Shape and place of a page; the shape of an absent one means nothing.
+    /// Shape and place of a page; the shape of an absent page is arbitrary.
     #[must_use]
     pub fn get(&self, page: Svmp) -> (Shape, Place) {
         let [top, middle, leaf] = levels(page);

@@ -1,16 +1,16 @@
-//! t_s, the interval between two scans for a free cluster, and what it is held against (4.3.3).
+//! t_s, the interval between two scans for a free cluster, and the cost of a command (4.3.3).
 
 use crate::ids::Nanos;
 
-/// Weight of the newest interval in the moving average: one in so many.
+/// Weight of the newest interval in the moving average: 1 / WEIGHT.
 const WEIGHT: u64 = 8;
-/// What a command is taken to cost before one has been timed: c_o of the paper's drive.
+/// Assumed cost of a command before one has been timed: c_o of the paper's drive.
 const COST_EXPECTED: Nanos = Nanos(55_000_000);
 
-/// A moving average of t_s beside the cost of a command.
+/// A moving average of t_s, and of the cost of a command.
 pub(super) struct ScanInterval {
     last: Option<Nanos>,
-    /// Zero until two scans have been seen.
+    /// Zero until two scans have happened.
     average: Nanos,
     cost: Nanos,
 }
@@ -39,8 +39,8 @@ impl ScanInterval {
         self.cost = took;
     }
 
-    /// Whether clusters are taken again sooner than a command would pay for itself: t_s, or
-    /// the time since the last scan if that is longer, is below the cost of a command.
+    /// Whether clusters are reused sooner than a command would pay for itself: max(t_s, time since
+    /// the last scan) < cost of a command.
     pub(super) fn is_short(&self, now: Nanos) -> bool {
         let idle = self.last.map_or(Nanos(u64::MAX), |last| now.since(last));
         self.average.max(idle) < self.cost

@@ -1,11 +1,11 @@
-//! Garbage collection on flash: which free clusters the device is told of, when, and in how
-//! large commands (FlashVM, 4.3).
+//! Garbage collection on flash: which free clusters are discarded, when, and in commands of which
+//! size (FlashVM, 4.3).
 //!
-//! A strategy is one file and one line in `registry`. It is told when a cluster comes free and
-//! when the swap map looks for one; it says what becomes of the cluster, and when what is held
-//! is due. The swap map keeps the books: a cluster that is held for a discard, or is being
-//! discarded, is not lent to anybody else, and one that is being discarded is not written to.
-//! That takes five bytes a cluster at most, and nothing for its slots.
+//! A strategy is one file and one line in `registry`. It hears when a cluster becomes free and when
+//! the swap map searches for one; it decides the fate of the cluster, and when the held clusters
+//! are due. The swap map does the accounting: a cluster that is held or being discarded is leased
+//! to nobody else, and one that is being discarded is not written to. That takes at most five bytes
+//! a cluster, and nothing a slot.
 
 mod auto;
 mod dummy;
@@ -18,41 +18,41 @@ pub use registry::{Discard, DiscardInfo, DiscardKind};
 
 use crate::ids::Nanos;
 
-/// Longest command that Linux's block layer lets through: 256 sectors (4.3), in pages.
+/// Longest command that Linux's block layer passes on: 256 sectors (4.3), in pages.
 pub const NATIVE_COMMAND_PAGES: u32 = (128 << 10) / 4096;
 
-/// What becomes of a cluster that has come free.
+/// The fate of a cluster that became free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// It is left to be overwritten: a dummy discard.
+    /// Left to be overwritten: a dummy discard.
     Overwritten,
-    /// It is held until it has been discarded, or is needed.
+    /// Held until it has been discarded, or is needed.
     Held,
 }
 
-/// How held clusters are discarded.
+/// A discard of held clusters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Due {
-    /// Slots that are discarded now, whole clusters, at least one.
+    /// Slots to discard now: whole clusters, at least one slot.
     pub slots: u32,
-    /// Most slots of one command.
+    /// Most slots in one command.
     pub slots_per_command: u32,
 }
 
-/// A way to discard. Commands go out one after the other: they are untagged on ATA devices.
+/// A discard strategy. Commands are sent one after the other: they are untagged on ATA devices.
 pub trait DiscardStrategy: Send {
-    /// The swap map looked for a free cluster.
+    /// The swap map searched for a free cluster.
     fn scanned(&mut self, now: Nanos) {
         let _ = now;
     }
 
-    /// A cluster has come free at `now`.
+    /// A cluster became free at `now`.
     fn freed(&mut self, now: Nanos) -> Fate;
 
-    /// Whether something of the slots that are held is due.
+    /// What to discard now of the `held` slots, if anything.
     fn due(&mut self, held: u32) -> Option<Due>;
 
-    /// A command has ended, `took` after it was sent.
+    /// A command ended `took` after it was sent.
     fn ended(&mut self, took: Nanos) {
         let _ = took;
     }

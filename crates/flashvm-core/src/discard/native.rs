@@ -1,5 +1,5 @@
-//! `native`: Linux 2.6.28 as the paper describes it (4.3). Every free cluster of 1 MiB is
-//! discarded by itself, and the block layer cuts that into commands of 128 KiB.
+//! `native`: Linux 2.6.28 as the paper describes it (4.3). Every free cluster of 1 MiB is discarded
+//! on its own, and the block layer splits the discard into commands of 128 KiB.
 
 use super::{DiscardStrategy, Due, Fate, NATIVE_COMMAND_PAGES};
 use crate::ids::Nanos;

@@ -1,4 +1,4 @@
-//! The one list of discard strategies: names, constructors, one line of help each. The command
+//! The registry of discard strategies: name, constructor and one line of help each. The command
 //! line, the documentation and the conformance tests walk it.
 
 use super::DiscardStrategy;
@@ -11,11 +11,11 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
-/// Gathered before a merged discard unless asked otherwise: 100 MB (4.3.2), in slots.
+/// Default batch of a merged discard: 100 MB (4.3.2), in slots.
 const BATCH_PAGES: u32 = 100_000_000 / 4096;
-/// No more than this share of a store is held back for a merged discard.
+/// Bound on what a merged discard holds back: slots of the store / STORE_SHARE.
 const STORE_SHARE: u32 = 8;
-/// The largest batch that can be asked for: 1 GiB.
+/// Largest batch that an option accepts: 1 GiB.
 const BATCH_PAGES_MAX: u32 = (1 << 30) / 4096;
 
 /// A discard strategy.
@@ -28,13 +28,13 @@ pub enum DiscardKind {
     Native,
     /// Many clusters in one command.
     Merged,
-    /// None where clusters are soon overwritten.
+    /// None for clusters that are soon overwritten.
     Dummy,
-    /// Dummy or merged.
+    /// Dummy while t_s is short, otherwise merged.
     Auto,
 }
 
-/// A strategy, and how much it gathers.
+/// A strategy with its batch size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Discard {
     /// The strategy.
@@ -43,7 +43,7 @@ pub struct Discard {
     pub batch_pages: u32,
 }
 
-/// A line of the list.
+/// A line of the registry.
 #[derive(Clone, Copy)]
 pub struct DiscardInfo {
     /// The strategy.
@@ -56,7 +56,7 @@ pub struct DiscardInfo {
 }
 
 impl DiscardKind {
-    /// Every strategy there is.
+    /// All strategies.
     pub const ALL: &[DiscardInfo] = &[
         DiscardInfo {
             kind: Self::Off,
@@ -90,19 +90,18 @@ impl DiscardKind {
         },
     ];
 
-    /// Its line in the list.
+    /// Its line in the registry.
     ///
-    /// # Panics
-    /// If a strategy is missing from the list: a bug.
+    /// # Panics If the registry lacks a strategy: a bug.
     #[must_use]
     pub fn info(self) -> &'static DiscardInfo {
         let info = Self::ALL.iter().find(|info| info.kind == self);
-        info.expect("every strategy is in the list")
+        info.expect("every strategy is registered")
     }
 }
 
 impl Discard {
-    /// A strategy that gathers as much as usual.
+    /// A strategy with the default batch size.
     #[must_use]
     pub const fn new(kind: DiscardKind) -> Self {
         Self {
@@ -111,7 +110,7 @@ impl Discard {
         }
     }
 
-    /// The strategy for a store of so many slots; `None`: no discards.
+    /// The strategy for a store of this many slots; `None`: no discards.
     #[must_use]
     pub fn build(&self, slots: u32) -> Option<Box<dyn DiscardStrategy>> {
         let batch = self.batch_pages.min(slots / STORE_SHARE).max(1);
@@ -129,7 +128,7 @@ impl fmt::Display for Discard {
     }
 }
 
-/// Why a text names no strategy.
+/// Why a text does not name a strategy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DiscardError {
     /// No strategy has this name.
@@ -143,7 +142,7 @@ pub enum DiscardError {
 impl FromStr for Discard {
     type Err = DiscardError;
 
-    /// A name of the list, or `merged:SIZE`; `none` is `off`.
+    /// A registered name, or `merged:SIZE`; `none` is `off`.
     fn from_str(text: &str) -> Result<Self, DiscardError> {
         let (name, size) = match text.split_once(':') {
             Some((name, size)) => (name, Some(size)),
@@ -185,7 +184,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_and_names_are_read_and_shown() {
+    fn sizes_and_names_parse_and_print() {
         let merged = |pages| Discard {
             kind: DiscardKind::Merged,
             batch_pages: pages,
@@ -195,7 +194,7 @@ mod tests {
         assert_eq!("none".parse(), Ok(Discard::new(DiscardKind::Off)));
         assert_eq!(merged(256).to_string().parse(), Ok(merged(256)));
         for info in DiscardKind::ALL {
-            let discard: Discard = info.name.parse().expect("it is in the list");
+            let discard: Discard = info.name.parse().expect("it is registered");
             assert_eq!(discard, Discard::new(info.kind));
             assert_eq!(discard.to_string(), info.name);
         }

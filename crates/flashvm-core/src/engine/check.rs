@@ -1,7 +1,7 @@
-//! The invariants, checked in full: for tests, as it walks every page that is present.
+//! Checks all invariants: for tests, since it visits every present page.
 //!
-//! No hash tables: std's take their seed from thread-local storage, which may be managed memory when a
-//! live pager checks.
+//! Uses no hash tables: those of std take their seed from thread-local storage, which may be
+//! managed memory when a live pager checks.
 
 use super::Engine;
 use crate::clusters::ClusterSource;
@@ -11,10 +11,9 @@ use crate::page::{Flag, PageState};
 use std::collections::{BTreeMap, BTreeSet};
 
 impl<C: ClusterSource> Engine<C> {
-    /// Checks every invariant of pages, slots, frames and requests against each other.
+    /// Checks all invariants between pages, slots, frames and requests.
     ///
-    /// # Panics
-    /// If one does not hold: a bug in the engine.
+    /// # Panics If an invariant does not hold: a bug in the engine.
     pub fn check(&self) {
         self.swap.check();
         let flights = self.flights();
@@ -57,7 +56,7 @@ impl<C: ClusterSource> Engine<C> {
         assert_eq!(shared, self.shared, "shared pages miscounted");
         assert_eq!(
             leaving, self.shared_leaving,
-            "shared pages on their way out miscounted"
+            "leaving shared pages miscounted"
         );
         assert_eq!(standby, self.standby.len(), "standby miscounted");
         assert_eq!(condemned, self.condemned.len(), "condemned miscounted");

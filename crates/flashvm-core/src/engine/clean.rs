@@ -1,8 +1,8 @@
-//! Cleaning: dirty pages in the shadow are looked at for zeros and written in batches.
+//! Cleaning: scans dirty pages in the shadow for zeros, and writes the others in batches.
 //!
-//! Nothing in the shadow can be stored to, so what was looked at is what is written. A page that
-//! is wanted back meanwhile is copied out, and what was written of it counts only if the copy was
-//! not stored to (see `PageState::Overtaken`).
+//! Nobody can store to a page in the shadow, so the scanned contents are the written contents. A
+//! page that is touched meanwhile is copied back; its write counts only if nobody has stored to the
+//! copy (see `PageState::Overtaken`).
 
 use super::Engine;
 use crate::clusters::ClusterSource;
@@ -12,11 +12,11 @@ use crate::io::IoKind;
 use crate::page::{Flag, PageState};
 use crate::sampling::WRITES_SAVED_FROM;
 
-/// Part of the cleaning requests that is used while frames are not short.
+/// Cleaning requests in flight while frames are not short: the maximum / LEISURE_SHARE.
 const LEISURE_SHARE: u32 = 16;
 
 impl<C: ClusterSource> Engine<C> {
-    /// Cleans whole batches while requests may be issued; part of one only if nothing else is
+    /// Cleans whole batches while requests may be issued; a partial batch only if nothing else is
     /// being cleaned, or a fault waits.
     pub(super) fn start_cleaning(&mut self, actions: &mut Vec<Action>) {
         if self.swap.is_full() {
@@ -42,8 +42,7 @@ impl<C: ClusterSource> Engine<C> {
         }
     }
 
-    /// Dirty pages that are worth cleaning at once: those of a whole erase block while writes have to
-    /// be saved.
+    /// Dirty pages that make a batch: a whole erase block while writes have to be saved.
     fn whole_batch(&self) -> u32 {
         if self.write_limit_used < WRITES_SAVED_FROM {
             self.settings.preclean
@@ -52,9 +51,9 @@ impl<C: ClusterSource> Engine<C> {
         }
     }
 
-    /// Requests that may be in flight: all of them when frames are short; fewer as long as the
-    /// reserve lasts, so that reads do not queue behind bursts of writes; one where the executor
-    /// holds writes back.
+    /// Cleaning requests that may be in flight: all when frames are short; fewer while the reserve
+    /// lasts, so that reads do not queue behind bursts of writes; one if the executor delays
+    /// writes.
     pub(super) fn requests_allowed(&self) -> u32 {
         let most = self.settings.write_requests_max;
         if self.write_limit_used >= 100 {
@@ -66,8 +65,8 @@ impl<C: ClusterSource> Engine<C> {
         }
     }
 
-    /// The cleaner has waited long enough for a request to end: it issues another batch, as far
-    /// as twice its requests.
+    /// The cleaner has waited its timeout for a request to end: issues another batch, up to twice
+    /// the maximum of requests.
     pub(super) fn clean_once_more(&mut self, actions: &mut Vec<Action>) {
         let most = self.settings.write_requests_max.saturating_mul(2);
         if self.condemned.len() > 0 && self.cleaning_requests < most && !self.swap.is_full() {
@@ -78,8 +77,8 @@ impl<C: ClusterSource> Engine<C> {
         }
     }
 
-    /// Without a slot nothing can be cleaned: the pages go back to the policy, so that clean
-    /// ones are proposed in their stead.
+    /// Without a slot no page can be cleaned: returns the pages to the policy, so that it proposes
+    /// clean ones.
     fn spare_condemned(&mut self) {
         while let Some(page) = self.condemned.pop(&self.table) {
             self.spare(page);
@@ -130,7 +129,7 @@ impl<C: ClusterSource> Engine<C> {
         }
     }
 
-    /// Gives each page the next slot and writes contiguous ones together.
+    /// Gives each page the next slot; one write covers contiguous slots.
     fn write_out(&mut self, pages: &[PageId], actions: &mut Vec<Action>) {
         let mut start = 0;
         let mut first = SlotId(0);
@@ -168,7 +167,7 @@ impl<C: ClusterSource> Engine<C> {
         actions.push(Action::Write { io, slot, count });
     }
 
-    /// Pages of zeros get a slot with the zero flag and are clean; the rest is written.
+    /// Pages of zeros get a slot with the zero flag and are clean; the others are written.
     pub(super) fn scanned(&mut self, id: IoId, zero: u64, actions: &mut Vec<Action>) {
         let io = self.ios.end(id, IoKind::Scan);
         self.request_ended(io.pages());
@@ -176,7 +175,7 @@ impl<C: ClusterSource> Engine<C> {
         for (index, &page) in io.pages().iter().enumerate() {
             match self.table.state(page) {
                 PageState::Scanning if zero >> index & 1 != 0 && self.settings.zero_sharing => {
-                    // When the store is full it does without: what has no slot reads as zeros.
+                    // A full store has no slot for it; a page without a slot reads as zeros.
                     let slot = self.swap.allocate(page, true, &mut self.clusters);
                     self.table.set_slot(page, slot);
                     self.table.clear(page, Flag::Dirty);
@@ -195,7 +194,7 @@ impl<C: ClusterSource> Engine<C> {
         self.serve_or_relieve(actions);
     }
 
-    /// A request on a page that left it behind has ended: its shadow copy is of no use now.
+    /// A request has ended on a page that was mapped or zapped meanwhile: drops its shadow copy.
     fn release_copy(&mut self, page: PageId) {
         let to = match self.table.state(page) {
             PageState::Overtaken => PageState::Mapped,
@@ -234,7 +233,7 @@ impl<C: ClusterSource> Engine<C> {
         let state = self.table.state(page);
         let still_the_contents = match state {
             PageState::Writing => true,
-            // Still write-protected: not stored to since the write began.
+            // Still write-protected: no store since the write began.
             PageState::Overtaken => self.table.has(page, Flag::Protected),
             _ => false,
         };

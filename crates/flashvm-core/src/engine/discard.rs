@@ -1,5 +1,5 @@
-//! Discards: free clusters go to the strategy, and what it says is due goes to the device, one
-//! command after the other (FlashVM, 4.3).
+//! Discards: the strategy decides on free clusters; due ones are sent to the device, one command
+//! after the other (FlashVM, 4.3).
 
 use super::Engine;
 use crate::clusters::ClusterSource;
@@ -8,15 +8,15 @@ use crate::event::Action;
 use crate::ids::{Nanos, SlotId};
 use std::collections::VecDeque;
 
-/// Discards under way.
+/// The state of discards.
 pub(super) struct Discards {
-    /// `None`: none are sent.
+    /// `None`: discards are off.
     strategy: Option<Box<dyn DiscardStrategy>>,
-    /// What has still to be sent of the clusters that are being discarded.
+    /// Ranges of the clusters being discarded that are not sent yet.
     waiting: VecDeque<(SlotId, u32)>,
-    /// Most slots of one of these commands.
+    /// Most slots in one command.
     slots_per_command: u32,
-    /// The command in flight; empty: none is.
+    /// The command in flight; empty if there is none.
     in_flight: Vec<(SlotId, u32)>,
     sent: Nanos,
 }
@@ -36,7 +36,7 @@ impl Discards {
         self.strategy.is_some()
     }
 
-    /// Puts the next command together. False: there is none.
+    /// Assembles the next command; returns whether there is one.
     fn next_command(&mut self) -> bool {
         let mut left = self.slots_per_command;
         while left > 0
@@ -60,18 +60,18 @@ impl<C: ClusterSource> Engine<C> {
         &self.discards.in_flight
     }
 
-    /// From now on keeps account of every slot that is freed, for [`Self::pop_freed`]: unmanaged
-    /// flash has to know (FlashVM, 4.4).
+    /// Records every freed slot from now on, for [`Self::pop_freed`]: unmanaged flash needs to know
+    /// (FlashVM, 4.4).
     pub fn log_freed(&mut self) {
         self.swap.log_freed();
     }
 
-    /// A slot that was freed and not told of yet.
+    /// A freed slot that was not reported yet.
     pub fn pop_freed(&mut self) -> Option<SlotId> {
         self.swap.pop_freed()
     }
 
-    /// Decides on clusters that came free in this event, and sends what is due.
+    /// Decides on clusters that this event freed, and sends due discards.
     pub(super) fn collect_garbage(&mut self, actions: &mut Vec<Action>) {
         let Some(strategy) = &mut self.discards.strategy else {
             return;
@@ -133,7 +133,7 @@ impl<C: ClusterSource> Engine<C> {
         if refused {
             self.swap.let_go_all(&mut self.clusters);
         }
-        // What waited for room may find some now.
+        // Faults that wait for room may find some now.
         self.serve_or_relieve(actions);
     }
 }

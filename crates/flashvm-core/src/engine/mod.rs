@@ -1,13 +1,13 @@
-//! The state machine: what it knows, how events reach its parts, what can be asked of it.
+//! The state machine: its state, the dispatch of events, its queries.
 //!
 //! The parts are methods in the files beside this one: `fault` serves faults, `pagein` reads and
-//! prefetches, `reclaim` moves victims out and frees frames, `clean` writes dirty pages,
-//! `discard` tells the device of free clusters, `range` handles what a program says of ranges,
-//! `check` holds the invariants.
+//! prefetches, `reclaim` moves victims out and frees frames, `clean` writes dirty pages, `discard`
+//! discards free clusters, `range` handles zaps, moves and advice, `share` the frames shared after
+//! a fork, `check` the invariants.
 //!
 //! A frame is in use for every page that is mapped, in the shadow or being read, and for every
 //! shadow copy of a page that was mapped again while a request works on the copy. The copy of a
-//! clean page that is restored and dropped within one event is not counted twice.
+//! clean page that is restored and dropped within one event is not counted.
 
 mod check;
 mod clean;
@@ -24,7 +24,7 @@ use crate::event::{Access, Action, Event};
 use crate::ids::{IoId, Nanos, PageId, RUN_PAGES_MAX, SlotId};
 use crate::io::IoTable;
 use crate::page::{Flag, PageState, PageTable};
-use crate::policy::{Ground, Policy};
+use crate::policy::{Policy, PolicyContext};
 use crate::prefetch::{Candidate, Prefetcher};
 use crate::queue::PageQueue;
 use crate::sampling::Sampler;
@@ -33,10 +33,10 @@ use crate::swap::SwapMap;
 pub use share::TRANSIT_PAGES_MAX;
 use std::collections::VecDeque;
 
-/// Room reserved in queues so that the fault path does not allocate.
+/// Initial capacity of queues, so that the fault path does not allocate.
 const QUEUE_RESERVE: usize = 1024;
 
-/// A fault that waits: for a frame, or for a request on a page that was given up.
+/// A fault that waits for a frame, or for a request on a zapped page.
 #[derive(Clone, Copy)]
 struct PendingFault {
     page: PageId,
@@ -59,47 +59,47 @@ pub struct Engine<C> {
     counters: Counters,
     now: Nanos,
 
-    /// Frames in use that are this process' own.
+    /// Frames in use that only this process uses.
     frames: u32,
-    /// Pages in frames that other processes share.
+    /// Pages in frames shared with other processes.
     shared: u32,
-    /// Those among them on their way out, or on standby: they free no frame.
+    /// Shared pages that are leaving or on standby: they free no frame.
     shared_leaving: u32,
-    /// Pages that may be; each page beyond counts as a frame of its own.
+    /// Bound on shared pages; each page beyond counts as a frame of its own.
     shared_limit: u32,
-    /// Clean pages in the shadow, to be dropped when frames are needed.
+    /// Clean pages in the shadow, dropped when frames are needed.
     standby: PageQueue,
-    /// Dirty pages in the shadow, to be cleaned.
+    /// Dirty pages in the shadow that wait for cleaning.
     condemned: PageQueue,
-    /// Pages that the last event sent on their way out; they move on with the next event, when
-    /// all moves that were refused are known.
+    /// Pages that the last event evicted; they proceed with the next event, when all refused moves
+    /// are known.
     fresh: Vec<PageId>,
-    /// Moves into the shadow that the last round asked for and that were not refused.
+    /// Moves into the shadow that the last batch requested and that were not refused.
     batch_moved: u32,
-    /// The last round spent its tries on clearing reference bits, and found no victim.
+    /// The last batch spent its budget clearing reference bits and found no victim.
     batch_searching: bool,
 
     /// Faults that wait, oldest first.
     pending: VecDeque<PendingFault>,
     /// The oldest of them waits for a frame.
     starved: bool,
-    /// When a starved fault looks for a frame by itself.
+    /// When a starved fault searches for a frame itself.
     allocator_retry: Option<Nanos>,
     /// Scans and writes in flight.
     cleaning_requests: u32,
-    /// Pages in those.
+    /// Pages in those requests.
     cleaning_pages: u32,
-    /// When the cleaner, all its requests in flight, issues one more.
+    /// When the cleaner issues one more request although its maximum is in flight.
     cleaner_retry: Option<Nanos>,
-    /// Reclaiming ahead of need goes on until the upper mark is reached.
+    /// Reclaim ahead of need continues until the upper mark.
     reclaiming: bool,
-    /// Dropping ahead of need goes on until enough frames are free.
+    /// Drops ahead of need continue until enough frames are free.
     freeing: bool,
-    /// The last reclaim achieved nothing; another makes sense only after some other event.
+    /// The last reclaim achieved nothing; the next waits for another event.
     fruitless: bool,
-    /// Pages are to be cleaned although frames are not short.
+    /// Clean pages although frames are not short.
     flush: bool,
-    /// What is used of what may be written at once, in percent.
+    /// Share of the write limit's burst that is used, in percent.
     write_limit_used: u8,
 
     // Scratch, empty between events.
@@ -137,7 +137,9 @@ impl<C: ClusterSource> Engine<C> {
             table: PageTable::new(pages),
             swap,
             clusters,
-            policy: settings.policy.build(&Ground::of_pages(pages), frames),
+            policy: settings
+                .policy
+                .build(&PolicyContext::of_pages(pages), frames),
             prefetcher: settings.prefetcher.build(&settings),
             sampler: Sampler::new(settings.sampling, settings.preclean),
             discards,
@@ -176,13 +178,13 @@ impl<C: ClusterSource> Engine<C> {
         })
     }
 
-    /// Takes in what happened and appends what is to be done about it.
+    /// Handles an event and appends the resulting actions.
     ///
-    /// # Panics
-    /// If the event contradicts what the engine was told before: a bug in the executor.
+    /// # Panics If the event contradicts earlier ones: a bug in the executor.
     pub fn handle(&mut self, now: Nanos, event: &Event, actions: &mut Vec<Action>) {
         if let Event::Refused { page } = *event {
-            // Comes between the actions of the event before: nothing is to be settled yet.
+            // Arrives while the actions of the previous event are carried out: nothing is settled
+            // yet.
             self.refused(page);
             return;
         }
@@ -212,7 +214,8 @@ impl<C: ClusterSource> Engine<C> {
             Event::Owned { first, count } => self.owned(first, count),
             Event::Tick => self.tick(actions),
         }
-        // Stores during a fork are told one by one, after it: what is clean now may not be in a moment.
+        // Stores during a fork are reported one by one after it: a page that is clean now may soon
+        // be dirty.
         let after_fork = matches!(
             event,
             Event::WriteProtectFault { .. } | Event::Forked | Event::Owned { .. }
@@ -234,7 +237,7 @@ impl<C: ClusterSource> Engine<C> {
         self.ios.get(io).pages()
     }
 
-    /// When a `Tick` is due, if time matters at all. May lie in the past: then it is due now.
+    /// When a `Tick` is due; `None` if no time matters. May lie in the past: then it is due now.
     #[must_use]
     pub fn deadline(&self) -> Option<Nanos> {
         let allocator = if !self.starved {
@@ -250,7 +253,7 @@ impl<C: ClusterSource> Engine<C> {
         }
     }
 
-    /// Frames are short, or pages wait to be cleaned, and `Reclaim` can do something about it.
+    /// Whether `Reclaim` has work: frames are short, or pages wait to be cleaned.
     #[must_use]
     pub fn wants_reclaim(&self) -> bool {
         if self.wants_free() {
@@ -275,19 +278,19 @@ impl<C: ClusterSource> Engine<C> {
         self.starved
     }
 
-    /// Faults that wait: for a frame, or for a request on a page that was given up.
+    /// Faults that wait for a frame, or for a request on a zapped page.
     #[must_use]
     pub fn pending_faults(&self) -> usize {
         self.pending.len()
     }
 
-    /// Whether the last page to be written found no slot, and none has been freed since.
+    /// Whether the last page to write found no slot, and none has been freed since.
     #[must_use]
     pub fn store_full(&self) -> bool {
         self.swap.is_full()
     }
 
-    /// Whether a request on any of these pages is in flight.
+    /// Whether a request in flight has any of these pages.
     #[must_use]
     pub fn in_flight(&self, first: PageId, count: u32) -> bool {
         let end = first.0.saturating_add(count).min(self.table.pages());
@@ -317,32 +320,33 @@ impl<C: ClusterSource> Engine<C> {
         std::iter::successors(next(first.0), move |page| next(page.0 + 1))
     }
 
-    /// The slot that holds what a page holds, if there is one. A page in a write in flight has
-    /// none yet.
+    /// The slot that holds the current contents of a page, if there is one. A page in a write in
+    /// flight has none yet.
     #[must_use]
     pub fn slot_of(&self, page: PageId) -> Option<SlotId> {
         self.table.slot(page)
     }
 
-    /// Whether a used slot has only its zero flag: nothing was written to it.
+    /// Whether a used slot has only its zero flag, and nothing was written to it.
     #[must_use]
     pub fn is_zero_slot(&self, slot: SlotId) -> bool {
         self.swap.is_zero(slot)
     }
 
-    /// Whether the program's next store to this mapped page is to be reported.
+    /// Whether the program's next store to this mapped page will be reported.
     #[must_use]
     pub fn is_protected(&self, page: PageId) -> bool {
         self.table.has(page, Flag::Protected)
     }
 
-    /// Frames of its own in use now; more than the limit only after the limit was lowered.
+    /// Frames in use that only this process uses; exceeds the limit only after the limit was
+    /// lowered.
     #[must_use]
     pub fn frames_in_use(&self) -> u32 {
         self.frames
     }
 
-    /// Pages in frames that other processes share since a fork.
+    /// Pages in frames shared with other processes since a fork.
     #[must_use]
     pub fn pages_shared(&self) -> u32 {
         self.shared
@@ -354,19 +358,19 @@ impl<C: ClusterSource> Engine<C> {
         self.table.has(page, Flag::Shared)
     }
 
-    /// Frames of its own that may be in use.
+    /// Limit of the frames that only this process uses.
     #[must_use]
     pub fn frames_limit(&self) -> u32 {
         self.limit
     }
 
-    /// Slots in use, those of zero pages among them.
+    /// Slots in use, including those of zero pages.
     #[must_use]
     pub fn slots_used(&self) -> u32 {
         self.swap.slots_used()
     }
 
-    /// Slots that failed and are not used any more.
+    /// Slots out of use after a failure.
     #[must_use]
     pub fn slots_bad(&self) -> u32 {
         self.swap.slots_bad()
@@ -384,7 +388,7 @@ impl<C: ClusterSource> Engine<C> {
         &self.counters
     }
 
-    /// Starts counting anew: a forked child has done nothing yet.
+    /// Resets the counters: a forked child has done nothing yet.
     pub fn reset_counters(&mut self) {
         self.counters = Counters::default();
     }

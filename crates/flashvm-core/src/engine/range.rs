@@ -1,5 +1,5 @@
-//! What a program says of ranges: giving them up, moving them, advice. Ranges may span the whole
-//! table; what was never touched is passed over by the block.
+//! Ranges that the program zaps, moves or advises on. A range may span the whole table; chunks
+//! without present pages are skipped.
 
 use super::Engine;
 use super::reclaim::Condemned;
@@ -9,7 +9,7 @@ use crate::ids::PageId;
 use crate::page::{Flag, PageState};
 use crate::prefetch::Candidate;
 
-/// Pages that are read ahead on advice before their requests are issued.
+/// Pages read ahead on advice before their requests are issued.
 const WILL_NEED_BATCH: usize = 512;
 
 impl<C: ClusterSource> Engine<C> {
@@ -29,7 +29,7 @@ impl<C: ClusterSource> Engine<C> {
         self.serve_or_relieve(actions);
     }
 
-    /// Faults that wait for pages of the range are sent back to be tried anew.
+    /// Faults that wait for pages of the range are retried.
     fn unpark(&mut self, first: PageId, end: u32, actions: &mut Vec<Action>) {
         let table = &mut self.table;
         self.pending.retain(|fault| {
@@ -62,7 +62,7 @@ impl<C: ClusterSource> Engine<C> {
         }
         let to = match state {
             PageState::Absent | PageState::Doomed | PageState::Leaving => {
-                unreachable!("not come by, or settled before")
+                unreachable!("settled before")
             }
             PageState::Stored | PageState::Poisoned => PageState::Absent,
             PageState::Mapped => {
@@ -78,7 +78,7 @@ impl<C: ClusterSource> Engine<C> {
             }
             PageState::Reading => PageState::Doomed,
             PageState::Scanning | PageState::Writing => {
-                // In the shadow the frame stays until the request has ended.
+                // In the shadow the frame stays in use until the request has ended.
                 if !self.shadow {
                     self.free_frame(page);
                 }
@@ -91,7 +91,7 @@ impl<C: ClusterSource> Engine<C> {
         };
         self.policy.removed(page);
         self.free_slot(page);
-        // The copy of a doomed page in the shadow may share its frame until it goes.
+        // The shadow copy of a doomed page may share its frame until it is dropped.
         let shared = self.table.has(page, Flag::Shared);
         self.table.reset_flags(page);
         self.table.put(page, Flag::Shared, shared);
@@ -111,7 +111,7 @@ impl<C: ClusterSource> Engine<C> {
         self.unpark(to, to_end, actions);
         let mut at = to.0;
         while let Some(page) = self.table.next_present(at, to_end) {
-            // Zero-filled ahead of a fault since it was given up.
+            // Zero-filled ahead of a fault since it was zapped.
             assert_eq!(
                 self.table.state(page),
                 PageState::Mapped,
@@ -135,7 +135,7 @@ impl<C: ClusterSource> Engine<C> {
             from.0
         );
         if self.table.has(from, Flag::Shared) {
-            // The kernel does not move a shared page: it has been copied.
+            // The kernel does not move a shared page: the executor has copied it.
             self.frames += 1;
             self.unshare(from);
         }
@@ -195,7 +195,7 @@ impl<C: ClusterSource> Engine<C> {
         }
     }
 
-    /// Reads in what is on flash, as far as there are frames to spare.
+    /// Reads the stored pages of the range while frames can be spared.
     fn read_ahead(&mut self, first: PageId, end: u32, actions: &mut Vec<Action>) {
         let mut room = self.room();
         let mut at = first.0;

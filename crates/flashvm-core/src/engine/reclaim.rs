@@ -1,8 +1,8 @@
 //! Reclaim: from the policy's proposals to free frames.
 //!
-//! The pipeline is that of VMS and NT: unreferenced pages stay with the policy, in the shadow;
-//! proposed ones are condemned, cleaned if they are dirty, and stand by, clean, until a frame is
-//! needed. A touch takes a page back from anywhere in it.
+//! The pipeline is that of VMS and NT. An unreferenced page stays with the policy, in the shadow. A
+//! proposed page is condemned, cleaned if it is dirty, and stays on standby until a frame is
+//! needed. A touch takes a page back from any of these states.
 
 use super::Engine;
 use super::pagein::for_runs;
@@ -12,36 +12,36 @@ use crate::ids::PageId;
 use crate::page::{Flag, PageState};
 use crate::policy::Proposal;
 
-/// Frames freed together when one is needed, so that drops come in runs: at most so many, and
-/// at most the limit divided by `DROP_SHARE`.
+/// Frames freed together when one is needed, so that drops come in runs: min(DROP_BATCH, limit /
+/// DROP_SHARE).
 const DROP_BATCH: u32 = 32;
 const DROP_SHARE: u32 = 256;
-/// Frames that are kept free ahead of need, so that no fault has to drop pages first: one in so
-/// many of the limit, at most so many.
+/// Frames kept free ahead of need, so that no fault has to drop pages first: limit / FREE_SHARE, at
+/// most FREE_BATCH.
 const FREE_SHARE: u32 = 128;
 const FREE_MAX: u32 = 512;
-/// Pages that one round drops for that.
+/// Pages dropped ahead of need in one batch.
 const FREE_BATCH: u32 = 32;
-/// Proposals that one round takes for each page it wants to evict.
+/// Proposals of one batch, for each page it wants to evict.
 const TRIES_PER_VICTIM: u32 = 4;
-/// Prefetch leaves one in so many of the available frames to faults.
+/// Prefetch leaves available frames / PREFETCH_KEEPS to faults.
 const PREFETCH_KEEPS: u32 = 8;
 /// Most frames kept free or on standby ahead of need.
 const RESERVE_MAX: u32 = 8192;
 
-/// What became of a page that was to leave.
+/// The result of an attempt to evict a page.
 pub(super) enum Condemned {
-    /// It is on its way.
+    /// The page is leaving.
     Leaves,
-    /// It stays in the policy's order.
+    /// The page stays in the policy's order.
     Stays,
-    /// It shares its frame, and there is no frame of its own to leave with. The caller puts it back into the
-    /// policy's order.
+    /// The page shares its frame, and there is no other frame to leave with. The caller returns the
+    /// page to the policy's order.
     NoFrame,
 }
 
 impl<C: ClusterSource> Engine<C> {
-    /// Accounts for one more frame, freeing some from standby if need be.
+    /// Accounts for one more frame; drops standby pages if necessary.
     pub(super) fn take_frame(&mut self, actions: &mut Vec<Action>) -> bool {
         if self.charged() >= self.limit {
             let batch = (self.limit / DROP_SHARE).clamp(1, DROP_BATCH);
@@ -54,8 +54,8 @@ impl<C: ClusterSource> Engine<C> {
         true
     }
 
-    /// Drops pages on standby until `need` frames are free, and at least `batch` pages, as far as there are
-    /// any. A page that shares its frame frees none.
+    /// Drops standby pages until `need` frames are free, and at least `batch` pages, while there
+    /// are any. A page that shares its frame frees none.
     pub(super) fn drop_standby(&mut self, need: u32, batch: u32, actions: &mut Vec<Action>) {
         let goal = self.charged().saturating_sub(need);
         let mut dropped = 0;
@@ -90,7 +90,7 @@ impl<C: ClusterSource> Engine<C> {
         self.drops.push(page);
     }
 
-    /// Drops the collected pages, adjacent ones together.
+    /// Drops the collected pages; one action covers adjacent pages.
     pub(super) fn emit_drops(&mut self, actions: &mut Vec<Action>) {
         self.drops.sort_unstable();
         for_runs(&self.drops, u32::MAX, |first, count| {
@@ -117,8 +117,8 @@ impl<C: ClusterSource> Engine<C> {
         }
     }
 
-    /// Frames to be kept free. None without a shadow: what stands by is still in its region then,
-    /// and the longer it stays the likelier it is that nobody in the kernel works on it.
+    /// Frames to keep free. None without a shadow: a standby page is then still in its region, and
+    /// the longer it stays the less likely the kernel works on it.
     fn free_target(&self) -> u32 {
         if !self.shadow {
             return 0;
@@ -126,7 +126,7 @@ impl<C: ClusterSource> Engine<C> {
         (self.limit / FREE_SHARE).min(FREE_MAX)
     }
 
-    /// Whether frames that could be free are not.
+    /// Whether standby pages should be dropped to free frames.
     pub(super) fn wants_free(&self) -> bool {
         self.freeing && self.standby.len() > 0
     }
@@ -138,7 +138,7 @@ impl<C: ClusterSource> Engine<C> {
         }
     }
 
-    /// Takes proposals until `goal` pages are on their way out, or tries run out.
+    /// Takes proposals until `goal` pages are leaving, or the tries are used up.
     pub(super) fn reclaim_batch(&mut self, goal: u32, actions: &mut Vec<Action>) {
         let (mut evicted, mut declined) = (0, false);
         self.batch_moved = 0;
@@ -148,7 +148,7 @@ impl<C: ClusterSource> Engine<C> {
             match self.policy.propose() {
                 None => break,
                 Some(Proposal::Unreference(page)) => {
-                    // A shared page would need a frame of its own to be observed: it stays where it is, and
+                    // Observing a shared page would take a frame of its own: the page stays, and
                     // has its second chance when it is proposed for eviction.
                     let observable = !self.shadow || !self.table.has(page, Flag::Shared);
                     if self.table.state(page) == PageState::Mapped && observable {
@@ -172,37 +172,38 @@ impl<C: ClusterSource> Engine<C> {
             }
         }
         self.batch_searching = tries == 0 && evicted == 0 && !declined;
-        // Last of all, so that pages with frames of their own were proposed in their stead.
+        // Last, so that the policy proposed pages with frames of their own first.
         while let Some(page) = self.shared_kept.pop() {
             self.policy.inserted(page, None);
         }
         self.emit_moves(actions);
     }
 
-    /// What the executor told last of what may be written at once: used, in percent.
+    /// The last reported use of the write limit's burst, in percent.
     #[must_use]
     pub fn write_limit_used(&self) -> u8 {
         self.write_limit_used
     }
 
-    /// The executor tells what is used of what may be written at once.
+    /// The executor reports the use of the write limit's burst.
     pub(super) fn set_write_limit(&mut self, used: u8) {
         self.write_limit_used = used;
         self.sampler.set_write_limit(used);
     }
 
-    /// Whether the last round has brought victims nearer.
+    /// Whether the last batch made progress towards victims.
     pub(super) fn batch_progressed(&self) -> bool {
         self.batch_moved > 0 || self.batch_searching
     }
 
-    /// Whether a victim is dirty and passed over (FlashVM, 4.2.1).
+    /// Whether a victim is dirty and skipped by sampling (FlashVM, 4.2.1).
     fn is_sampled(&mut self, page: PageId) -> bool {
         let pressed = self.is_pressed();
         self.table.has(page, Flag::Dirty) && self.sampler.skips(self.now, pressed)
     }
 
-    /// Sends a page on its way out, unless it has to stay. It must not be in the policy's order.
+    /// Starts the eviction of a page, unless it has to stay. The page must not be in the policy's
+    /// order.
     pub(super) fn condemn(&mut self, page: PageId, actions: &mut Vec<Action>) -> Condemned {
         let state = self.table.state(page);
         let homeless = self.table.has(page, Flag::Dirty) && self.swap.is_full();
@@ -221,7 +222,7 @@ impl<C: ClusterSource> Engine<C> {
         Condemned::Leaves
     }
 
-    /// Moves the collected pages into the shadow, adjacent ones together.
+    /// Moves the collected pages into the shadow; one action covers adjacent pages.
     pub(super) fn emit_moves(&mut self, actions: &mut Vec<Action>) {
         self.moves.sort_unstable();
         self.batch_moved += u32::try_from(self.moves.len()).expect("a count of pages");
@@ -231,7 +232,7 @@ impl<C: ClusterSource> Engine<C> {
         self.moves.clear();
     }
 
-    /// A page that was to be moved into the shadow cannot be moved now.
+    /// The executor could not move a page into the shadow.
     pub(super) fn refused(&mut self, page: PageId) {
         let state = self.table.state(page);
         assert!(
@@ -245,8 +246,7 @@ impl<C: ClusterSource> Engine<C> {
         self.policy.touched(page, Access::Read);
     }
 
-    /// The moves of the last round have been carried out: its pages go on to be cleaned, or
-    /// stand by.
+    /// The moves of the last batch have been carried out: its pages are condemned, or stand by.
     pub(super) fn settle(&mut self) {
         for i in 0..self.fresh.len() {
             let page = self.fresh[i];
@@ -279,31 +279,31 @@ impl<C: ClusterSource> Engine<C> {
         self.serve_or_relieve(actions);
     }
 
-    /// After the limit was lowered, frames are given back as soon as pages stand by.
+    /// Returns frames as soon as pages stand by, after the limit was lowered.
     pub(super) fn keep_limit(&mut self, actions: &mut Vec<Action>) {
         if self.charged() > self.limit && self.standby.len() > 0 {
             self.drop_standby(self.charged() - self.limit, 0, actions);
         }
     }
 
-    /// Frames that are free or can be had at once.
+    /// Frames that are free or on standby.
     fn available(&self) -> u32 {
         let idle = self.standby.len().saturating_sub(self.shared_leaving);
         (self.limit + idle).saturating_sub(self.charged())
     }
 
-    /// Frames that may be used for what is only expected: a few are left to faults.
+    /// Frames that prefetch may use: a few are left to faults.
     pub(super) fn room(&self) -> u32 {
         let kept = (self.mark_high() / PREFETCH_KEEPS).max(1);
         self.available().saturating_sub(kept)
     }
 
-    /// More frames are available than reclaim ahead of need would ever make so.
+    /// Whether more frames are available than reclaim ahead of need ever provides.
     pub(super) fn at_ease(&self) -> bool {
         self.available() > self.mark_high().saturating_mul(2)
     }
 
-    /// Frames that will be available when everything on its way out has got there.
+    /// Frames that will be available once all leaving pages have left.
     pub(super) fn headed_for(&self) -> u32 {
         let leaving = u32::try_from(self.fresh.len()).expect("a count of pages");
         let coming = self.standby.len() + self.condemned.len() + self.cleaning_pages + leaving;
@@ -311,17 +311,17 @@ impl<C: ClusterSource> Engine<C> {
         (self.limit + coming).saturating_sub(self.charged())
     }
 
-    /// Reclaim ahead of need stops here.
+    /// Reclaim ahead of need stops at this number of available frames.
     pub(super) fn mark_high(&self) -> u32 {
         (self.limit / self.settings.reserve_share).clamp(1, RESERVE_MAX)
     }
 
-    /// Reclaim ahead of need starts once so few frames are available.
+    /// Reclaim ahead of need starts at this number of available frames.
     fn mark_low(&self) -> u32 {
         self.mark_high() / 2 + 1
     }
 
-    /// Most of the reserve is gone.
+    /// Whether most of the reserve is used.
     pub(super) fn is_pressed(&self) -> bool {
         self.starved || self.available() < self.mark_high() / 4
     }

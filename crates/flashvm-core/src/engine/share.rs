@@ -1,9 +1,10 @@
-//! Frames that processes share after a fork: counted once in the run, not for each process.
+//! Frames that processes share after a fork: the run is charged for each once.
 //!
-//! A fork makes every resident page shared: parent and child use one frame, which is charged to the run. A
-//! page leaves that frame when the program stores to it or when reclaim moves it: then it needs a frame of
-//! this process' own. So all mapped pages are write-protected at the fork, and the first store is a fault.
-//! When the others have let go, the executor says that the frame is this process' own ([`Event::Owned`]).
+//! A fork makes every resident page shared: parent and child use one frame, which is charged to the
+//! run. A page leaves that frame when the program stores to it or when reclaim moves it: then it
+//! needs a frame of its own. So the fork write-protects all mapped pages, and the first store
+//! faults. When all other holders have left, the executor reports that the frame belongs to this
+//! process alone ([`Event::Owned`]).
 
 use super::Engine;
 use super::pagein::for_runs;
@@ -12,11 +13,11 @@ use crate::event::Action;
 use crate::ids::PageId;
 use crate::page::{Flag, PageState};
 
-/// Frames beyond the limit that an engine with shared pages may use: `limit / TRANSIT_SHARE`, clamped to
-/// `1..=TRANSIT_PAGES_MAX`. A shared page needs a frame of its own to leave the region, also when none is
-/// left.
+/// Frames beyond the limit that an engine with shared pages may use: `limit / TRANSIT_SHARE`,
+/// clamped to `1..=TRANSIT_PAGES_MAX`. A shared page needs a frame of its own to leave the region,
+/// even if none is left.
 const TRANSIT_SHARE: u32 = 4;
-/// The most of them. The executor keeps as many frames back.
+/// Upper bound. The executor reserves as many frames.
 pub const TRANSIT_PAGES_MAX: u32 = 32;
 
 impl<C: ClusterSource> Engine<C> {
@@ -25,13 +26,13 @@ impl<C: ClusterSource> Engine<C> {
         self.resident_pages_from(PageId(0))
     }
 
-    /// Those from a page on.
+    /// Resident pages from `first` on.
     pub fn resident_pages_from(&self, first: PageId) -> impl Iterator<Item = PageId> {
         self.present_pages_from(first)
             .filter(|&page| self.page_state(page).is_resident())
     }
 
-    /// The process forked. Nothing is in flight.
+    /// The process forked. No request is in flight.
     pub(super) fn forked(&mut self) {
         self.swap.seal(&mut self.clusters);
         let pages = self.table.pages();
@@ -56,7 +57,7 @@ impl<C: ClusterSource> Engine<C> {
         self.resize_policy();
     }
 
-    /// The other processes have let go of these pages' frames.
+    /// No other process holds these pages' frames any more.
     pub(super) fn owned(&mut self, first: PageId, count: u32) {
         for page in (0..count).map(|i| first.plus(i)) {
             self.clear_shared(page);
@@ -64,7 +65,7 @@ impl<C: ClusterSource> Engine<C> {
         }
     }
 
-    /// Moves a page to another state, and counts the shared pages on their way out.
+    /// Sets a page's state, and counts leaving shared pages.
     pub(super) fn set_state(&mut self, page: PageId, to: PageState) {
         if self.table.has(page, Flag::Shared) {
             self.shared_leaving -= u32::from(self.table.state(page).is_leaving());
@@ -73,13 +74,13 @@ impl<C: ClusterSource> Engine<C> {
         self.table.set_state(page, to);
     }
 
-    /// Frames in use, and shared pages beyond their limit.
+    /// Frames in use, plus shared pages beyond their limit.
     pub(super) fn charged(&self) -> u32 {
         self.frames + self.shared.saturating_sub(self.shared_limit)
     }
 
-    /// Gives a page that shares its frame one of its own to leave the region with, if it needs one. `false`: none
-    /// is left. Shared pages beyond their limit do not count here: it is they that have to leave.
+    /// Takes a frame for a shared page that has to leave the region. `false`: none is left. Shared
+    /// pages beyond their limit do not count here, since they are the ones that leave.
     pub(super) fn own_to_leave(&mut self, page: PageId, actions: &mut Vec<Action>) -> bool {
         let mapped = self.table.state(page) == PageState::Mapped;
         if !self.shadow || !mapped || !self.table.has(page, Flag::Shared) {
@@ -97,7 +98,7 @@ impl<C: ClusterSource> Engine<C> {
         true
     }
 
-    /// A page has left the frame that it shared.
+    /// A page has left its shared frame.
     pub(super) fn unshare(&mut self, page: PageId) {
         self.clear_shared(page);
         self.unshared.push(page);
@@ -110,7 +111,7 @@ impl<C: ClusterSource> Engine<C> {
         self.shared_leaving -= u32::from(self.table.state(page).is_leaving());
     }
 
-    /// Frees the frame of a page: its own, or its share of one.
+    /// Frees the frame of a page, or its share of one.
     pub(super) fn free_frame(&mut self, page: PageId) {
         if self.table.has(page, Flag::Shared) {
             self.unshare(page);

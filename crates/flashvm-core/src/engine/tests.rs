@@ -1,4 +1,4 @@
-//! Single steps in a page's life, as sequences of events and the exact actions that answer them.
+//! Single steps in the life of a page: sequences of events, and the exact actions that answer them.
 
 use super::*;
 use crate::clusters::LocalClusters;
@@ -15,7 +15,7 @@ struct Rig {
     now: u64,
 }
 
-/// First in first out, nothing read ahead, every dirty page on its own.
+/// FIFO, no prefetch, every dirty page written on its own.
 fn settings() -> Settings {
     Settings {
         policy: PolicyKind::Fifo.into(),
@@ -60,7 +60,7 @@ impl Rig {
         self.engine.page_state(PageId(page))
     }
 
-    /// Fills pages and gets the first of them as far as a write in flight.
+    /// Fills pages until the first of them is in a write in flight.
     fn writing(frames: u32, shadow: bool) -> (Self, IoId) {
         let mut rig = rig(frames, settings(), shadow);
         for page in 0..frames {
@@ -79,7 +79,7 @@ impl Rig {
         (rig, io)
     }
 
-    /// Page 0 stands by, clean; page 1 is on its way out.
+    /// Page 0 stands by, clean; page 1 is leaving.
     fn standby() -> Self {
         let (mut rig, io) = Self::writing(4, true);
         rig.tell(Event::WriteDone { io, failed: 0 });
@@ -143,7 +143,7 @@ fn a_page_on_standby_is_moved_back_for_a_store_and_loses_its_slot() {
 }
 
 #[test]
-fn frames_come_from_standby_and_what_was_evicted_is_read_back() {
+fn frames_come_from_standby_and_evicted_pages_are_read_back() {
     let mut rig = Rig::standby();
     let zero = Action::Zero {
         first: PageId(9),
@@ -179,7 +179,7 @@ fn frames_come_from_standby_and_what_was_evicted_is_read_back() {
 }
 
 #[test]
-fn a_copy_taken_during_a_write_is_clean_unless_it_was_stored_to() {
+fn a_copy_taken_during_a_write_is_clean_without_a_store() {
     for stored in [false, true] {
         let (mut rig, io) = Rig::writing(4, true);
         rig.tell(Event::Limit {
@@ -213,7 +213,7 @@ fn a_failed_write_leaves_the_page_dirty_and_its_slot_bad() {
     let (mut rig, io) = Rig::writing(4, true);
     rig.tell(Event::WriteDone { io, failed: 1 });
     assert_eq!(rig.state(0), Condemned);
-    // Page 1 is ahead of it by now.
+    // Page 1 comes first by now.
     let write = |slot| Action::Write {
         io: IoId(0),
         slot: SlotId(slot),
@@ -222,7 +222,7 @@ fn a_failed_write_leaves_the_page_dirty_and_its_slot_bad() {
     assert!(rig.tell(Event::Reclaim).contains(&write(1)));
     rig.tell(Event::WriteDone { io, failed: 0 });
     assert!(rig.tell(Event::Reclaim).contains(&write(2)));
-    assert_eq!(rig.state(0), Writing, "it is tried elsewhere");
+    assert_eq!(rig.state(0), Writing, "another slot is tried");
 }
 
 #[test]
@@ -260,7 +260,7 @@ fn a_page_of_zeros_is_not_written_and_comes_back_without_a_read() {
 }
 
 #[test]
-fn what_is_given_up_during_a_read_reads_as_zeros() {
+fn a_page_zapped_during_a_read_reads_as_zeros() {
     let mut rig = Rig::standby();
     rig.fault(9, Write);
     rig.tell(Event::Limit {
@@ -285,7 +285,7 @@ fn what_is_given_up_during_a_read_reads_as_zeros() {
 }
 
 #[test]
-fn a_page_that_cannot_be_read_is_poisoned_until_it_is_given_up() {
+fn an_unreadable_page_is_poisoned_until_it_is_zapped() {
     let mut rig = Rig::standby();
     rig.fault(9, Write);
     rig.tell(Event::Limit {
@@ -312,7 +312,7 @@ fn without_a_shadow_stores_are_stopped_in_place_and_nothing_is_moved_back() {
     assert_eq!(rig.tell(Event::WriteProtectFault { page }), [unprotect]);
     assert_eq!(rig.tell(Event::WriteDone { io, failed: 0 }), []);
     assert_eq!(rig.state(0), Mapped);
-    assert_eq!(rig.engine.slot_of(page), None, "what was written is stale");
+    assert_eq!(rig.engine.slot_of(page), None, "the written copy is stale");
 }
 
 #[test]

@@ -1,6 +1,6 @@
-//! What ARC and CAR share: T1 for pages seen once and T2 for pages seen more often, B1 and B2 that
-//! remember what left them, and T1's target `p`, which hits in the history move (Megiddo and Modha,
-//! FAST 2003, Figure 4; Bansal and Modha, FAST 2004, Figure 2).
+//! The lists that ARC and CAR share: T1 for pages referenced once, T2 for pages referenced more
+//! often, B1 and B2 as their histories, and T1's target `p`, which hits in the history move
+//! (Megiddo and Modha, FAST 2003, Figure 4; Bansal and Modha, FAST 2004, Figure 2).
 
 use super::lists::{Lists, Place};
 
@@ -27,7 +27,7 @@ impl Adaptive {
         }
     }
 
-    /// There are so many frames now.
+    /// The number of frames has changed.
     pub(super) fn resize(&mut self, frames: u32) {
         self.frames = frames;
         self.target = self.target.min(f64::from(frames));
@@ -41,8 +41,8 @@ impl Adaptive {
         }
     }
 
-    /// A page that is wanted was found at `place`: one of B1 lets T1's target grow, one of B2 lets it
-    /// shrink, by the other history's size in terms of that one's.
+    /// A wanted page was found at `place`: a hit in B1 increases T1's target, a hit in B2 decreases
+    /// it, by the ratio of the other history's size to that one's.
     pub(super) fn learn(&mut self, place: Place) {
         let len = |place| f64::from(self.lists.len(place));
         match place {
@@ -58,7 +58,7 @@ impl Adaptive {
         }
     }
 
-    /// Makes room in the history for a page that is in neither part of it.
+    /// Makes room in the history for a page that is in neither list of it.
     pub(super) fn forget_oldest(&mut self) {
         let len = |place| self.lists.len(place);
         if len(T1) + len(B1) >= self.frames {

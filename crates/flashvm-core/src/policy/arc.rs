@@ -1,14 +1,14 @@
 //! ARC: adaptive replacement (Megiddo and Modha, FAST 2003, Figure 4).
 //!
-//! LRU lists T1 (seen once) and T2 (seen more often), with B1 and B2 to remember what left them. A
-//! hit in B1 lets T1's target `p` grow, one in B2 lets it shrink, both before the victim is chosen:
-//! [`Policy::wanted`] tells. A page found in the history is taken out of it then and waits in no
-//! list, marked, until it comes in.
+//! LRU lists T1 (referenced once) and T2 (referenced more often), with histories B1 and B2. A hit
+//! in B1 increases T1's target `p`, a hit in B2 decreases it, both before the victim is chosen:
+//! [`Policy::wanted`] reports it. A page found in the history leaves it then; marked and in no
+//! list, it waits until it comes in.
 //!
-//! The history is cut when a page comes in and not, as the paper writes it, just before the victim
-//! is chosen: that is the same, as the victim enters at the other end.
+//! The history is trimmed when a page comes in, not just before the victim is chosen as in the
+//! paper: the result is the same, as the victim enters at the other end.
 //!
-//! Like LRU it needs to see every reference; see `lru` for what it sees live.
+//! Like LRU it needs to observe every reference; `lru` says what it observes live.
 
 use super::adaptive::{Adaptive, B1, B2, T1, T2};
 use super::lists::{Bit, NOWHERE};
@@ -16,13 +16,13 @@ use super::{Policy, Proposal};
 use crate::event::Access;
 use crate::ids::PageId;
 
-/// Was found in the history by the fault that is being served.
+/// Found in the history by the current fault.
 const FOUND: Bit = Bit::Mark;
 
 /// The lists.
 pub(super) struct Arc {
     adaptive: Adaptive,
-    /// The page wanted now was found in B2.
+    /// The wanted page was found in B2.
     found_in_b2: bool,
 }
 
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scan_passes_by_what_was_used_twice() {
+    fn a_scan_leaves_pages_used_twice() {
         let mut arc = Arc::new(64);
         arc.resized(4);
         for page in 0..4 {
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hit_in_the_history_of_t1_lets_it_grow() {
+    fn a_hit_in_b1_increases_the_target_of_t1() {
         let mut arc = Arc::new(64);
         arc.resized(4);
         for page in 0..4 {

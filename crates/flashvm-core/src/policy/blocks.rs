@@ -1,13 +1,13 @@
-//! Pages grouped by the flash block in which they lie, for FAB, BPLRU and CLC: which pages of a
-//! block are in RAM, blocks in lists, and the block that is leaving.
+//! Pages grouped by their flash block, for FAB, BPLRU and CLC: the resident pages of each block,
+//! lists of blocks, and the block that is being evicted.
 //!
-//! A block is what the CRAW paper says a NAND block is (V): 64 flash pages of 2 KiB, 32 pages of
-//! memory. Live, a page's neighbours on flash are its neighbours in the address space: pages that
-//! leave together are written together, in the order of their addresses. In a trace, whose pages are
-//! numbered as they come, a column says where each lies.
+//! A block is the CRAW paper's NAND block (V): 64 flash pages of 2 KiB, 32 pages of memory. Live, a
+//! page's neighbours on flash are its neighbours in the address space: pages evicted together are
+//! written together, in the order of their addresses. In a trace, whose pages are numbered by first
+//! reference, a column has the place of each.
 
 use super::list::{Links, List};
-use super::{Ground, Policy, Proposal};
+use super::{Policy, PolicyContext, Proposal};
 use crate::event::Access;
 use crate::ids::PageId;
 use std::sync::Arc;
@@ -15,13 +15,13 @@ use std::sync::Arc;
 /// Pages of memory in a NAND block.
 pub const BLOCK_PAGES: u32 = 32;
 
-/// Lists of blocks: one for each number of pages that a block may have in RAM, list 0 for others.
+/// Lists of blocks: one for each number of resident pages, and list 0 for others.
 const LISTS: usize = BLOCK_PAGES as usize + 1;
 
 /// A block by its number: lists know nothing but pages.
 pub(super) type Block = PageId;
 
-/// Pages in RAM by block, and blocks in lists; heads are young.
+/// Resident pages by block, and lists of blocks; heads are young.
 pub(super) struct Blocks {
     places: Option<Arc<[u32]>>,
     in_ram: Vec<bool>,
@@ -29,7 +29,7 @@ pub(super) struct Blocks {
     members: Vec<List>,
     block_links: Links,
     lists: [List; LISTS],
-    /// The list that a block is in, plus one: 0 is none.
+    /// The list of each block, plus one; 0: none.
     list_of: Vec<u8>,
     /// Blocks in lists.
     listed: u32,
@@ -37,16 +37,16 @@ pub(super) struct Blocks {
 }
 
 impl Blocks {
-    fn new(ground: &Ground) -> Self {
-        let most = match &ground.places {
+    fn new(context: &PolicyContext) -> Self {
+        let most = match &context.places {
             Some(places) => places.iter().max().map_or(0, |place| place + 1),
-            None => ground.pages,
+            None => context.pages,
         };
         let blocks = most.div_ceil(BLOCK_PAGES);
         Self {
-            places: ground.places.clone(),
-            in_ram: vec![false; ground.pages as usize],
-            page_links: Links::new(ground.pages),
+            places: context.places.clone(),
+            in_ram: vec![false; context.pages as usize],
+            page_links: Links::new(context.pages),
             members: vec![List::default(); blocks as usize],
             block_links: Links::new(blocks),
             lists: [List::default(); LISTS],
@@ -64,7 +64,7 @@ impl Blocks {
         PageId(place / BLOCK_PAGES)
     }
 
-    /// Pages of a block that are in RAM.
+    /// Resident pages of a block.
     pub(super) fn len(&self, block: Block) -> u32 {
         self.members[block.0 as usize].len()
     }
@@ -73,8 +73,8 @@ impl Blocks {
         self.in_ram[page.0 as usize]
     }
 
-    /// A page is in RAM now, if it was not; its block, which does not leave any more. The policy
-    /// lists it.
+    /// Notes that a page is resident; returns its block, which is no longer being evicted. The
+    /// policy lists it.
     fn add(&mut self, page: PageId) -> Block {
         let block = self.block(page);
         if !std::mem::replace(&mut self.in_ram[page.0 as usize], true) {
@@ -84,7 +84,8 @@ impl Blocks {
         block
     }
 
-    /// A page is not in RAM any more. Its block, if it has other pages; the policy lists it anew.
+    /// Notes that a page left RAM; returns its block if other pages remain, for the policy to list
+    /// anew.
     fn remove(&mut self, page: PageId) -> Option<Block> {
         if !std::mem::take(&mut self.in_ram[page.0 as usize]) {
             return None;
@@ -106,7 +107,7 @@ impl Blocks {
         }
     }
 
-    /// Puts a block at the head of a list, wherever it was.
+    /// Moves a block to the head of a list.
     pub(super) fn list(&mut self, block: Block, list: u32) {
         self.unlist(block);
         self.lists[list as usize].push_head(&mut self.block_links, block);
@@ -114,7 +115,7 @@ impl Blocks {
         self.listed += 1;
     }
 
-    /// Puts a block at the tail of a list, wherever it was.
+    /// Moves a block to the tail of a list.
     pub(super) fn list_last(&mut self, block: Block, list: u32) {
         self.unlist(block);
         self.lists[list as usize].push_tail(&mut self.block_links, block);
@@ -122,7 +123,7 @@ impl Blocks {
         self.listed += 1;
     }
 
-    /// The list that a block is in.
+    /// The list of a block.
     pub(super) fn list_of(&self, block: Block) -> Option<u32> {
         let list = self.list_of[block.0 as usize].checked_sub(1);
         list.map(u32::from)
@@ -137,7 +138,7 @@ impl Blocks {
         self.lists[list as usize].tail()
     }
 
-    /// The oldest block of those with the most pages in RAM, of lists by that number.
+    /// The oldest block among those with the most resident pages, in lists by that number.
     pub(super) fn largest(&self) -> Option<Block> {
         (1..=BLOCK_PAGES).rev().find_map(|list| self.oldest(list))
     }
@@ -147,7 +148,7 @@ impl Blocks {
         self.listed
     }
 
-    /// The next page of the block that is leaving; `choose` says which, when none is.
+    /// The next page of the block being evicted; `choose` picks a block if there is none.
     fn propose(&mut self, choose: impl FnOnce(&Self) -> Option<Block>) -> Option<Proposal> {
         let block = self.leaving.or_else(|| choose(self))?;
         self.unlist(block);
@@ -157,24 +158,25 @@ impl Blocks {
         Some(Proposal::Evict(page))
     }
 
-    /// Whether a block has begun to leave and has pages left.
+    /// Whether a block is being evicted and has pages left.
     fn is_leaving(&self) -> bool {
         self.leaving.is_some()
     }
 }
 
-/// In which order blocks leave.
+/// The order in which blocks are evicted.
 pub(super) trait Order: Send {
     /// Whether blocks are padded; see [`Policy::pads_blocks`].
     const PADS: bool = false;
 
-    /// A page of a block came in or was used: lists the block. `had`: the page was in RAM already.
+    /// A page of a block came in or was used: lists the block. `had`: the page was already
+    /// resident.
     fn used(&self, blocks: &mut Blocks, block: Block, by: Option<Access>, had: bool);
 
-    /// A block has lost a page and has others: lists it anew, if it has to be.
+    /// A block has lost a page and has others: lists it anew, if necessary.
     fn shrunk(&self, blocks: &mut Blocks, block: Block);
 
-    /// The block to leave next.
+    /// The next block to evict.
     fn victim(&self, blocks: &Blocks) -> Option<Block>;
 }
 
@@ -185,9 +187,9 @@ pub(super) struct BlockPolicy<O> {
 }
 
 impl<O: Order> BlockPolicy<O> {
-    pub(super) fn of(ground: &Ground, order: O) -> Self {
+    pub(super) fn of(context: &PolicyContext, order: O) -> Self {
         Self {
-            blocks: Blocks::new(ground),
+            blocks: Blocks::new(context),
             order,
         }
     }

@@ -1,29 +1,29 @@
-//! BPLRU: flash blocks in the order of their last write, whole blocks leave, padded (Kim and Ahn,
-//! FAST 2008; CRAW paper, II.B).
+//! BPLRU: flash blocks in the order of their last write; whole blocks are evicted, padded (Kim and
+//! Ahn, FAST 2008; CRAW paper, II.B).
 //!
-//! A write takes its block to the MRU end; a read leaves a block where it is, and brings one in at
-//! the MRU end. *LRU compensation*: a block of which all pages are in RAM once a write has brought in
-//! the last is not expected to be written soon, and goes to the LRU end. *Page padding*: before a
-//! block with dirty pages is written, its other pages are read, so that the block is written whole.
-//! A policy reads and writes nothing: [`Order::PADS`] asks the executor for it. The simulator
-//! does it; the live pager writes what leaves together into a fresh cluster, with no old block to
-//! merge, and has nothing to pad.
+//! A write moves its block to the MRU end; a read leaves its block in place, and brings a new one
+//! in at the MRU end. *LRU compensation*: a block whose last page was brought in by a write, so
+//! that all its pages are resident, is not expected to be written soon, and goes to the LRU end.
+//! *Page padding*: before a block with dirty pages is written, its other pages are read, so that
+//! the block is written whole. A policy does no I/O: [`Order::PADS`] requests it from the executor.
+//! The simulator pads; the live pager writes pages evicted together into a fresh cluster, with no
+//! old block to merge, and has nothing to pad.
 
-use super::Ground;
+use super::PolicyContext;
 use super::blocks::{BLOCK_PAGES, Block, BlockPolicy, Blocks, Order};
 use crate::event::Access;
 
 const STACK: u32 = 0;
 
-/// The blocks, that written last at the head.
+/// The blocks, the last written at the head.
 pub(super) struct ByWrite;
 
 /// The policy.
 pub(super) type Bplru = BlockPolicy<ByWrite>;
 
 impl Bplru {
-    pub(super) fn new(ground: &Ground) -> Self {
-        Self::of(ground, ByWrite)
+    pub(super) fn new(context: &PolicyContext) -> Self {
+        Self::of(context, ByWrite)
     }
 }
 
@@ -39,7 +39,7 @@ impl Order for ByWrite {
     }
 
     fn shrunk(&self, _blocks: &mut Blocks, _block: Block) {
-        // A block that is left with pages stays where it is.
+        // A block with remaining pages stays in place.
     }
 
     fn victim(&self, blocks: &Blocks) -> Option<Block> {
@@ -63,7 +63,7 @@ mod tests {
 
     #[test]
     fn blocks_leave_in_the_order_of_their_last_write() {
-        let mut bplru = Bplru::new(&Ground::of_pages(128));
+        let mut bplru = Bplru::new(&PolicyContext::of_pages(128));
         for page in [0, 32, 64] {
             bplru.inserted(PageId(page), Some(Access::Write));
         }
@@ -75,7 +75,7 @@ mod tests {
 
     #[test]
     fn a_full_block_leaves_first() {
-        let mut bplru = Bplru::new(&Ground::of_pages(128));
+        let mut bplru = Bplru::new(&PolicyContext::of_pages(128));
         bplru.inserted(PageId(100), Some(Access::Write));
         for page in 0..BLOCK_PAGES {
             bplru.inserted(PageId(page), Some(Access::Write));

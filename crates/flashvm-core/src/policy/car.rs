@@ -1,12 +1,12 @@
 //! CAR: CLOCK with adaptive replacement (Bansal and Modha, FAST 2004, Figure 2).
 //!
-//! Two clocks: T1 for pages seen once, T2 for pages seen more often; B1 and B2 remember the pages
-//! that left them. A hit in B1 means that T1 was too small: its target `p` grows, and shrinks with a
-//! hit in B2. Hands are at the tails of the lists.
+//! Two clocks: T1 for pages referenced once, T2 for pages referenced more often; B1 and B2 are
+//! their histories. A hit in B1 means that T1 was too small: its target `p` increases, and
+//! decreases with a hit in B2. Hands are at the tails of the lists.
 //!
-//! A page that comes back after it was proposed, before its frame was used, is a page of T1 or T2
-//! whose bit was found set: it goes to T2. One that was prefetched is seen for the first time,
-//! whatever is remembered, and nothing is learnt from it.
+//! A page that returns after it was proposed, before its frame was reused, is a page of T1 or T2
+//! whose bit was set: it goes to T2. A prefetched page counts as referenced for the first time,
+//! whatever the history says, and teaches nothing.
 
 use super::adaptive::{Adaptive, B1, B2, T1, T2};
 use super::lists::{Bit, NOWHERE};
@@ -14,7 +14,7 @@ use super::{Policy, Proposal};
 use crate::event::Access;
 use crate::ids::PageId;
 
-/// The clocks and what they remember.
+/// The clocks and their histories.
 pub(super) struct Car {
     adaptive: Adaptive,
 }

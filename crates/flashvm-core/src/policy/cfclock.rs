@@ -1,19 +1,20 @@
 //! CFCLOCK: the clean-first window on a CLOCK (CRAW paper, V.A: "a modified version of CFLRU to
 //! work efficiently in virtual memory environments").
 //!
-//! The window is the next third of the frames under the hand. An unreferenced clean page in it goes
-//! first, then an unreferenced dirty one; if all of it is referenced, the search goes on behind it.
+//! The window is the next third of the frames under the hand. An unreferenced clean page in it is
+//! evicted first, then an unreferenced dirty one; if all pages of the window are referenced, the
+//! search continues behind it.
 //!
 //! What the paper leaves open:
-//! - *When bits are cleared.* A scan of the window that finds nothing clears the bits of the pages that
-//!   it looked for, as the hand of a CLOCK clears those it passes: the first those of clean pages, the
-//!   second those of dirty ones. So the clean pages of a window without an unreferenced one had their
-//!   second chance, and are the next to go.
-//! - *Where the hand is left.* On a victim from the window it stays, so that the dirty pages which
-//!   were passed over stay in the window, as those of CFLRU do in the clean-first region. So it does
-//!   when the search goes on behind the window, which passes referenced pages as any CLOCK does.
-//! - *Scanning.* The window's pages are in lists by class, in the order in which they came into it: what
-//!   a scan would find is found at once.
+//! - *When bits are cleared.* A fruitless scan of the window clears the bits of the pages it
+//!   considered, as the hand of a CLOCK clears those it passes: the first scan those of clean pages,
+//!   the second those of dirty ones. So the clean pages of a window without an unreferenced one had
+//!   their second chance, and are evicted next.
+//! - *Where the hand stays.* A victim from the window leaves it in place, so that the skipped dirty
+//!   pages stay in the window, as those of CFLRU do in the clean-first region. So does a search
+//!   behind the window, which passes referenced pages as any CLOCK does.
+//! - *Scanning.* The window's pages are in lists by class, in the order in which they entered it: the
+//!   result of a scan is found at once.
 
 use super::lists::{Bit, Lists, NOWHERE, Place};
 use super::{Policy, Proposal, window};
@@ -28,14 +29,14 @@ const CLEAN: Place = 1;
 const DIRTY: Place = 2;
 const REFERENCED: Place = 2;
 
-/// How far a replacement has got.
+/// The progress of a search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Search {
-    /// Nothing was looked for yet.
+    /// Nothing was searched yet.
     Window,
-    /// The window had no clean victim: bits are being cleared. The dirty one, if there is one.
+    /// The window had no clean victim: bits are being cleared. The dirty victim, if any.
     Clearing(Option<PageId>),
-    /// The window has no victim: the search goes on behind it.
+    /// The window has no victim: the search continues behind it.
     Behind,
 }
 
@@ -60,7 +61,7 @@ impl CfClock {
         }
     }
 
-    /// Files a page by its class, if it is in the window.
+    /// Lists a page by its class, if it is in the window.
     fn file(&mut self, page: PageId) {
         if self.ring.place(page) != WINDOW {
             self.classes.remove(page);
@@ -75,14 +76,14 @@ impl CfClock {
         }
     }
 
-    /// A page is not what it was when it was chosen.
+    /// A chosen page has changed its class.
     fn unchoose(&mut self, page: PageId) {
         if self.search == Search::Clearing(Some(page)) {
             self.search = Search::Window;
         }
     }
 
-    /// Moves the far border of the window to where it belongs.
+    /// Moves the far border of the window to its position.
     fn settle(&mut self) {
         while self.ring.len(WINDOW) > self.window
             && let Some(page) = self.ring.head(WINDOW)
@@ -185,7 +186,7 @@ impl Policy for CfClock {
             self.search = Search::Behind;
         }
         let Some(page) = self.ring.tail(REST) else {
-            // All of memory is window, and some of it may have been referenced again.
+            // The window covers all frames, and some pages may have been referenced again.
             let page = self.classes.tail(CLEAN).or(self.classes.tail(DIRTY));
             if let Some(page) = page {
                 return self.evict(page);
@@ -235,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn scans_that_find_nothing_clear_what_they_looked_for() {
+    fn fruitless_scans_clear_the_bits_they_considered() {
         let mut clock = of(9);
         clock.dirtied(PageId(1));
         for page in [0, 2] {

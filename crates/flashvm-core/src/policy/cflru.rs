@@ -2,9 +2,9 @@
 //! CASES 2006; CRAW paper, II.B).
 //!
 //! The last `window` pages of an LRU list are the clean-first region. The victim is its least
-//! recently used clean page; without one, the least recently used page. The region is topped up
-//! from the working region only when a victim is sought: until then nobody looks at its border.
-//! A second list holds the region's clean pages in the same order, so that none is searched for.
+//! recently used clean page; without one, the least recently used page. The region is refilled from
+//! the working region only in the search for a victim: until then nothing depends on its border. A
+//! second list holds the region's clean pages in the same order, so that no search is needed.
 
 use super::lists::{Bit, Lists, NOWHERE};
 use super::{Policy, Proposal, window};
@@ -39,7 +39,7 @@ impl Cflru {
         self.stack.enter(page, WORKING);
     }
 
-    /// Moves the border to where it belongs.
+    /// Moves the border to its position.
     fn settle(&mut self) {
         while self.stack.len(REGION) > self.window
             && let Some(page) = self.stack.head(REGION)
@@ -143,7 +143,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn as_a_plain_list_does_it(trace in trace(), frames in 1..16_u32) {
+        fn matches_a_plain_list(trace in trace(), frames in 1..16_u32) {
             let mut plain = Plain {
                 frames: frames as usize,
                 window: (frames as usize / 3).max(1),

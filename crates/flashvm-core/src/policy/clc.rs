@@ -1,11 +1,11 @@
-//! CLC: of the flash blocks that were not used recently, the one with the most pages in RAM leaves,
-//! as a whole (Kang, Park, Jung, Shim and Cha 2009; CRAW paper, II.B).
+//! CLC: evicts, as a whole, the largest of the flash blocks not used recently (most resident pages)
+//! (Kang, Park, Jung, Shim and Cha 2009; CRAW paper, II.B).
 //!
-//! Every use takes a block to the head of a list by recency. That list keeps a share of the blocks, a
-//! tenth unless asked otherwise; what leaves it at the tail is filed by size. Only if nothing is filed
-//! does the oldest of the recent ones leave.
+//! Every use moves a block to the head of a list by recency. That list keeps a share of the blocks,
+//! a tenth by default; blocks that leave it at the tail are listed by size. Only if no block is
+//! listed by size is the oldest recent one evicted.
 
-use super::Ground;
+use super::PolicyContext;
 use super::blocks::{Block, BlockPolicy, Blocks, Order};
 use super::window::MILLION;
 use crate::event::Access;
@@ -21,9 +21,9 @@ pub(super) struct ByRecencyAndSize {
 pub(super) type Clc = BlockPolicy<ByRecencyAndSize>;
 
 impl Clc {
-    /// `share` parts in a million of the blocks are recent.
-    pub(super) fn new(ground: &Ground, share: u32) -> Self {
-        Self::of(ground, ByRecencyAndSize { share })
+    /// `share` / 10^6 of the blocks are recent.
+    pub(super) fn new(context: &PolicyContext, share: u32) -> Self {
+        Self::of(context, ByRecencyAndSize { share })
     }
 }
 
@@ -57,7 +57,7 @@ mod tests {
 
     #[test]
     fn the_largest_block_leaves_unless_it_was_just_used() {
-        let mut clc = Clc::new(&Ground::of_pages(128), 100_000);
+        let mut clc = Clc::new(&PolicyContext::of_pages(128), 100_000);
         for page in [64, 65, 0, 32, 33, 34] {
             clc.inserted(PageId(page), Some(Access::Write));
         }
@@ -65,7 +65,7 @@ mod tests {
         while let Some(Proposal::Evict(page)) = clc.propose() {
             order.push(page.0);
         }
-        // The block of 32 to 34 is the largest, and the recent one.
+        // The block of 32 to 34 is the largest, and the most recent.
         assert_eq!(order, [64, 65, 0, 32, 33, 34]);
     }
 }

@@ -2,10 +2,10 @@
 //! (Corbato, *A Paging Experiment with the Multics System*, 1969).
 //!
 //! The ring is a list whose tail is under the hand. A page whose bit is set is unreferenced and
-//! passed by; one whose bit is clear is evicted. The bit is set by the access that brings a page
-//! in ([`Insert::Set`], the default), as the hardware does it when the access is tried again; or
-//! it starts clear ([`Insert::Clear`]), so that a page has to be touched once more to earn its
-//! second chance: the convention of simulators of caches, libCacheSim among them.
+//! passed; one whose bit is clear is evicted. By default ([`Insert::Set`]) the access that brings a
+//! page in sets the bit, as the hardware does when it retries the access. With [`Insert::Clear`]
+//! the bit starts clear, so that a page has to be touched once more to earn its second chance: the
+//! convention of cache simulators such as libCacheSim.
 
 use super::lists::{Bit, Lists, NOWHERE};
 use super::{Policy, Proposal};

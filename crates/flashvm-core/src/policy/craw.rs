@@ -2,44 +2,44 @@
 //! Flash Based Virtual Memory Systems*, JCSE 8(3), 2014, IV), and CRAW-A, its approximation by
 //! reference and modified bits (VI.A).
 //!
-//! Three clocks, over one set of frames: the read area R, and in the write area W1 for pages written
-//! once and W2 for pages written more often while anything was known of them. A page may be in R and
-//! in the write area at a time, by separate links; it leaves RAM when it is in neither. What leaves an
-//! area is remembered in its ghost area R', W1' or W2', first in, first out. A fault on a page that is
-//! remembered there lets the area grow. Victims are sought in the area with the largest ratio of
-//! current to desired size.
+//! Three clocks over one set of frames: the read area R, and in the write area W1 for pages written
+//! once and W2 for pages written more often while their metadata was kept. A page may be in R and
+//! in the write area at a time, by separate links; it leaves RAM when it is in neither. A page that
+//! leaves an area is remembered in its ghost area R', W1' or W2', first in, first out. A fault on a
+//! page remembered there enlarges the area. Victims are sought in the area with the largest ratio
+//! of current to desired size.
 //!
-//! The pseudocode of the paper's Figure 9 is not in the text at hand. What the text leaves open, and
-//! what is done here:
+//! The pseudocode of the paper's Figure 9 is not in the text at hand. Where the text leaves a
+//! choice, this file takes the following:
 //!
 //! - *How much an area grows.* "The different cost of a read and a write is also considered" (IV.A):
-//!   by one page for a hit in W1' or W2', and for a hit in R' by what a read costs in writes, an eighth
-//!   with the paper's Table 1. The others give in proportion to their desired sizes, none below one
-//!   page, so that the sum stays at S frames. At first R has one half and W1 and W2 a quarter each:
-//!   nothing is known.
-//! - *Ghosts.* R' holds S - R pages, W1' and W2' together S - W1 - W2, of desired sizes, so that there
-//!   are S ghosts at most, however many pages are shared (IV.A). Of W1' and W2' the longer one gives
-//!   way: neither can starve the other.
-//! - *Bits of a page that comes in* are clear: the access that faulted has decided on its area already.
-//! - *Pages of W1 found written* go to W2: what W2 is for are "pages that are written more than once"
-//!   (IV.B), and such a page was. So CAR does it with T1 and T2, which the paper builds on. Within R
-//!   and W2 a page whose bit is found set stays, with its bit clear.
+//!   by one page for a hit in W1' or W2'; for a hit in R' by the cost of a read in writes, an eighth
+//!   with the paper's Table 1. The others shrink in proportion to their desired sizes, none below one
+//!   page, so that the sum stays at S frames. At first R has S/2, W1 and W2 have S/4 each: nothing is
+//!   known.
+//! - *Ghosts.* R' holds S - R pages, W1' and W2' together S - W1 - W2, of desired sizes, so that
+//!   there are S ghosts at most, however many pages are shared (IV.A). The longer of W1' and W2' is
+//!   trimmed: neither can starve the other.
+//! - *Bits of a page that comes in* are clear: the faulting access has already decided its area.
+//! - *Pages of W1 found written* go to W2: W2 is for "pages that are written more than once" (IV.B),
+//!   and such a page was. CAR, on which the paper builds, does the same with T1 and T2. In R and W2 a
+//!   page whose bit is set stays, with its bit cleared.
 //! - *A page found written in R* (IV.B) joins W1 with its bit clear, or W2 if W1' or W2' remembers
-//!   it: W2 is for "pages that are written more than once" while their metadata are there. No fault
-//!   was caused, so no size changes. A page that is in the write area already keeps its write bit for
-//!   the hand there. Likewise for pages found read in W1 or W2.
-//! - *History of the other kind.* A read fault leaves W1' and W2' alone, a write fault R' (IV.B).
-//! - *Prefetched pages* join R with their bit clear, and nothing is learnt. So do pages that the engine
+//!   it: W2 is for "pages that are written more than once" while their metadata exist. There was no
+//!   fault, so no size changes. A page that is already in the write area keeps its write bit for the
+//!   hand there. Likewise for pages found read in W1 or W2.
+//! - *History of the other kind.* A read fault leaves W1' and W2' unchanged, a write fault R' (IV.B).
+//! - *Prefetched pages* join R with their bit clear, and teach nothing. So do pages that the engine
 //!   declines to evict, but in the write area if they left it last.
 //!
-//! Of these, growth, bits and promotion were chosen by measurement among the readings that the text allows:
+//! Growth, bits and promotion were chosen by measurement among the readings that the text allows:
 //! `docs/policies.md` has the figures of the others.
 //!
-//! In CRAW-A R is the area of all references: the bit of R is set by writes as well, and a write fault
-//! enters the page into R and the write area, with a hit in either history counted.
+//! In CRAW-A R is the area of all references: writes set the bit of R as well, and a write fault
+//! enters the page into R and the write area; a hit in either history counts.
 
 use super::lists::{Bit, Lists, Place};
-use super::{Costs, Ground, Policy, Proposal};
+use super::{Costs, Policy, PolicyContext, Proposal};
 use crate::event::Access;
 use crate::ids::PageId;
 
@@ -55,7 +55,7 @@ const W2_GHOST: Place = 4;
 /// The bit of an area's links: read or reference bit, write or modified bit.
 const BIT: Bit = Bit::Referenced;
 
-/// What the bits of a page are set by.
+/// Which accesses set the bits of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Bits {
     /// A read bit by reads, a write bit by writes: CRAW.
@@ -83,16 +83,16 @@ pub(super) struct Craw {
     bits: Bits,
     frames: f64,
     desired: [f64; 3],
-    /// What a read costs, in writes.
+    /// The cost of a read, in writes.
     read_cost: f64,
 }
 
 impl Craw {
-    pub(super) fn new(ground: &Ground, bits: Bits) -> Self {
-        let Costs { read, write } = ground.costs;
+    pub(super) fn new(context: &PolicyContext, bits: Bits) -> Self {
+        let Costs { read, write } = context.costs;
         Self {
-            read: Lists::new(ground.pages),
-            write: Lists::new(ground.pages),
+            read: Lists::new(context.pages),
+            write: Lists::new(context.pages),
             bits,
             frames: 0.0,
             desired: [0.0; 3],
@@ -116,7 +116,7 @@ impl Craw {
         }
     }
 
-    /// Lets an area grow at the cost of the others.
+    /// Enlarges an area at the expense of the others.
     fn grow(&mut self, area: Area, pages: f64) {
         let others = Area::ALL.into_iter().filter(|&other| other != area);
         let spare = |craw: &Self, other: Area| (craw.desired[other as usize] - 1.0).max(0.0);
@@ -133,7 +133,7 @@ impl Craw {
         self.trim();
     }
 
-    /// Forgets the oldest of what is remembered too much of.
+    /// Forgets the oldest pages of histories that are too long.
     fn trim(&mut self) {
         let [r, w1, w2] = self.desired;
         while f64::from(self.read.len(R_GHOST)) > (self.frames - r).max(0.0) {
@@ -173,7 +173,7 @@ impl Craw {
         }
     }
 
-    /// Joins the write area without a fault.
+    /// Adds a page to the write area without a fault.
     fn join_written(&mut self, page: PageId) {
         let known = matches!(self.write.place(page), W1_GHOST | W2_GHOST);
         self.write.enter(page, if known { W2 } else { W1 });
@@ -188,14 +188,14 @@ impl Craw {
         }
     }
 
-    /// The area to find a victim in.
+    /// The area in which to search a victim.
     fn fullest(&self) -> Option<Area> {
         let ratio = |area: Area| f64::from(self.len(area)) / self.desired[area as usize];
         let filled = Area::ALL.into_iter().filter(|&area| self.len(area) > 0);
         filled.max_by(|&a, &b| ratio(a).total_cmp(&ratio(b)))
     }
 
-    /// One step of the hand of R: what to propose, if anything.
+    /// One step of the hand of R; returns a proposal, if any.
     fn step_read(&mut self) -> Option<Proposal> {
         let page = self.read.tail(R)?;
         let found = !self.is_written(page) && self.write.take(page, BIT);
@@ -227,7 +227,7 @@ impl Craw {
         self.left(page, found)
     }
 
-    /// A page has left an area; `cleared`: on the way a bit was.
+    /// A page has left an area; `cleared`: a bit was cleared on the way.
     fn left(&self, page: PageId, cleared: bool) -> Option<Proposal> {
         match self.is_read(page) || self.is_written(page) {
             true => cleared.then_some(Proposal::Unreference(page)),

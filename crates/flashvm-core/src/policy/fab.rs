@@ -1,7 +1,7 @@
-//! FAB: the flash block with the most pages in RAM leaves, as a whole (Jo, Kang, Park, Kim and Lee
-//! 2006; CRAW paper, II.B). Of several, the one that was used the longest ago.
+//! FAB: evicts, as a whole, the flash block with the most resident pages; among equals the least
+//! recently used (Jo, Kang, Park, Kim and Lee 2006; CRAW paper, II.B).
 
-use super::Ground;
+use super::PolicyContext;
 use super::blocks::{Block, BlockPolicy, Blocks, Order};
 use crate::event::Access;
 
@@ -12,8 +12,8 @@ pub(super) struct BySize;
 pub(super) type Fab = BlockPolicy<BySize>;
 
 impl Fab {
-    pub(super) fn new(ground: &Ground) -> Self {
-        Self::of(ground, BySize)
+    pub(super) fn new(context: &PolicyContext) -> Self {
+        Self::of(context, BySize)
     }
 }
 
@@ -39,7 +39,7 @@ mod tests {
 
     #[test]
     fn the_largest_block_leaves_as_a_whole() {
-        let mut fab = Fab::new(&Ground::of_pages(128));
+        let mut fab = Fab::new(&PolicyContext::of_pages(128));
         for page in [0, 32, 64, 1, 33, 65, 2] {
             fab.inserted(PageId(page), Some(Access::Read));
         }

@@ -1,7 +1,7 @@
-//! First in, first out: pages leave in the order in which they came.
+//! First in, first out: pages are evicted in the order of their arrival.
 //!
-//! References are ignored, except one: a page that is touched after it was proposed starts anew
-//! as the youngest.
+//! References are ignored, except one: a page touched after it was proposed becomes the youngest
+//! again.
 
 use super::lists::{Lists, NOWHERE};
 use super::{Policy, Proposal};
@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn oldest_goes_first_whatever_was_touched() {
+    fn the_oldest_is_evicted_first_whatever_was_touched() {
         let mut fifo = Fifo::new(8);
         for page in 0..4 {
             fifo.inserted(PageId(page), Some(Access::Read));

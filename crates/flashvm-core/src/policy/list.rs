@@ -1,5 +1,5 @@
-//! Doubly linked lists of pages through one shared column of index pairs: eight bytes a page,
-//! which take no RAM where no page was ever linked.
+//! Doubly linked lists of pages through one shared column of index pairs: eight bytes a page, which
+//! take no RAM where no page was ever linked.
 
 use crate::ids::PageId;
 
@@ -81,7 +81,7 @@ impl List {
         self.len -= 1;
     }
 
-    /// Puts `to` in the place of `from`.
+    /// Replaces `from` by `to`.
     pub(super) fn replace(&mut self, links: &mut Links, from: PageId, to: PageId) {
         let [next, prev] = links.0[from.0 as usize];
         links.0[to.0 as usize] = [next, prev];
@@ -122,7 +122,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn behaves_like_a_deque(ops in prop::collection::vec((0..4u8, 0..16u32), 0..200)) {
+        fn matches_a_deque(ops in prop::collection::vec((0..4u8, 0..16u32), 0..200)) {
             let (mut links, mut list) = (Links::new(32), List::default());
             let mut model: VecDeque<u32> = VecDeque::new();
             for (op, page) in ops {

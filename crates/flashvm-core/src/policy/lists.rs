@@ -1,8 +1,8 @@
-//! Several lists over one column of links, of which a page is in one at most, with a byte a page
-//! that says in which, and holds the policy's bits.
+//! Several lists over one column of links. A page is in at most one list; a byte a page holds the
+//! number of the list and the policy's bits.
 //!
-//! The lower half of the byte is the page's place: 0 for none, else a list. The upper half holds
-//! bits whose meaning is the policy's. Bits stay with a page that leaves its list.
+//! The lower half of the byte is the page's place: 0 for none, otherwise a list. The upper half
+//! holds bits whose meaning the policy defines. Bits stay with a page that leaves its list.
 
 use super::list::{Links, List};
 use crate::ids::PageId;
@@ -18,9 +18,9 @@ pub(super) const NOWHERE: Place = 0;
 pub(super) enum Bit {
     /// Referenced since the policy last cleared it.
     Referenced = 0x10,
-    /// Holds what flash does not.
+    /// The contents differ from those on flash.
     Dirty = 0x20,
-    /// What else a policy has to remember.
+    /// For any other use of a policy.
     Mark = 0x40,
 }
 
@@ -69,7 +69,7 @@ impl<const N: usize> Lists<N> {
         *tag = *tag & !PLACE | place;
     }
 
-    /// Takes a page out of its list, if it is in one.
+    /// Removes a page from its list, if it is in one.
     pub(super) fn remove(&mut self, page: PageId) {
         let place = self.place(page);
         if place != NOWHERE {
@@ -78,14 +78,14 @@ impl<const N: usize> Lists<N> {
         }
     }
 
-    /// Puts a page at the head of a list, wherever it was.
+    /// Moves a page to the head of a list.
     pub(super) fn enter(&mut self, page: PageId, place: Place) {
         self.remove(page);
         self.lists[usize::from(place) - 1].push_head(&mut self.links, page);
         self.put_place(page, place);
     }
 
-    /// Puts a page at the tail of a list, wherever it was.
+    /// Moves a page to the tail of a list.
     pub(super) fn enter_tail(&mut self, page: PageId, place: Place) {
         self.remove(page);
         self.lists[usize::from(place) - 1].push_tail(&mut self.links, page);
@@ -114,7 +114,7 @@ impl<const N: usize> Lists<N> {
         self.tags[page.0 as usize] &= !(bit as u8);
     }
 
-    /// Clears a bit and says whether it was set.
+    /// Clears a bit; returns whether it was set.
     pub(super) fn take(&mut self, page: PageId, bit: Bit) -> bool {
         let had = self.has(page, bit);
         self.clear(page, bit);
@@ -127,7 +127,7 @@ impl<const N: usize> Lists<N> {
         self.tags[page.0 as usize] = 0;
     }
 
-    /// Gives place and bits of `from` to `to`, of which nothing is known after.
+    /// Moves place and bits from `from` to `to`.
     pub(super) fn relocate(&mut self, from: PageId, to: PageId) {
         self.forget(to);
         let place = self.place(from);

@@ -1,8 +1,8 @@
-//! LRU: the page that was referenced the longest ago goes first (Coffman and Denning, *Operating
-//! Systems Theory*, 1973).
+//! LRU: evicts the least recently referenced page (Coffman and Denning, *Operating Systems Theory*,
+//! 1973).
 //!
-//! It needs to see every reference. A live pager shows it those that take a page back from its
-//! way out, and first stores: there the order is that of the last reference seen.
+//! It needs to observe every reference. A live pager reports first stores and the references that
+//! take back a leaving page: the order is then that of the last observed reference.
 
 use super::lists::{Lists, NOWHERE};
 use super::{Policy, Proposal};
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_longest_unreferenced_goes_first() {
+    fn the_least_recently_used_is_evicted_first() {
         let mut lru = Lru::new(8);
         for page in 0..4 {
             lru.inserted(PageId(page), Some(Access::Read));

@@ -1,9 +1,9 @@
-//! LRU-WSR: LRU that gives a dirty page one more chance (Jung, Shim, Park, Kang and Cha 2008; CRAW
+//! LRU-WSR: LRU with one more chance for dirty pages (Jung, Shim, Park, Kang and Cha 2008; CRAW
 //! paper, II.B).
 //!
-//! A clean page at the LRU end is replaced. A dirty one is replaced if its cold flag is set;
-//! otherwise the flag is set and the page goes to the MRU end. A reference to a dirty page clears
-//! its flag. A page comes in without one.
+//! A clean page at the LRU end is evicted. A dirty one is evicted if its cold flag is set;
+//! otherwise the flag is set and the page moves to the MRU end. A reference to a dirty page clears
+//! its flag. A page comes in without the flag.
 
 use super::lists::{Bit, Lists, NOWHERE};
 use super::{Policy, Proposal};
@@ -36,7 +36,7 @@ impl Policy for LruWsr {
         if self.lists.head(STACK) != Some(page) {
             self.lists.enter(page, STACK);
         }
-        // Of a clean page the flag is not looked at: clearing it there is the same.
+        // The flag of a clean page does not matter: clearing it is harmless.
         self.lists.clear(page, COLD);
     }
 
@@ -125,7 +125,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn as_a_plain_queue_does_it(trace in trace(), frames in 1..16_u32) {
+        fn matches_a_plain_queue(trace in trace(), frames in 1..16_u32) {
             let mut plain = Plain {
                 frames: frames as usize,
                 buffers: VecDeque::new(),
@@ -143,7 +143,7 @@ mod tests {
         wsr.dirtied(PageId(0));
         wsr.dirtied(PageId(1));
         assert_eq!(wsr.propose(), Some(Proposal::Evict(PageId(2))));
-        // 0 is cold now, and loses that by a reference.
+        // 0 is cold now; a reference clears that.
         wsr.touched(PageId(0), Access::Read);
         let order: Vec<_> = std::iter::from_fn(|| wsr.propose()).collect();
         assert_eq!(order, [3, 1, 0].map(|p| Proposal::Evict(PageId(p))));

@@ -1,13 +1,13 @@
 //! NRU: classes by reference and modified bit, the lowest class first (Carr and Hennessy 1981; as
-//! the CRAW paper, II.A, describes it).
+//! described in the CRAW paper, II.A).
 //!
-//! Pages leave in the order (reference bit, modified bit) = (0, 0), (0, 1), (1, 0), (1, 1), within
-//! a class in the order in which they came into it. Reference bits are "periodically cleared by the
-//! clock-hand"; the paper leaves the period open, and a policy must not look at a clock. Here the hand
-//! goes on whenever less than a third of the pages is unreferenced, as Linux does with its inactive
-//! list, and takes the older of those with each modified bit in turn: a page gets the time of that many
-//! faults to be referenced again. (With one page cleared for each victim it got the time of one, which
-//! was worse than FIFO.)
+//! Pages are evicted in the order (reference bit, modified bit) = (0, 0), (0, 1), (1, 0), (1, 1),
+//! within a class in the order in which they entered it. Reference bits are "periodically cleared
+//! by the clock-hand"; the paper leaves the period open, and a policy has no clock. Here the hand
+//! advances whenever less than a third of the pages is unreferenced, as Linux does with its
+//! inactive list, and takes the older page of those with each modified bit in turn: a page has that
+//! many faults to be referenced again. (With one page cleared for each victim it had one fault, and
+//! the result was worse than FIFO.)
 
 use super::lists::{Bit, Lists, NOWHERE, Place};
 use super::{Policy, Proposal};
@@ -18,13 +18,13 @@ use crate::ids::PageId;
 const CLASS: Place = 1;
 const REFERENCED: Place = 2;
 const MODIFIED: Place = 1;
-/// One in so many pages is to be unreferenced.
+/// Unreferenced pages: 1 / UNREFERENCED_SHARE of all.
 const UNREFERENCED_SHARE: u32 = 3;
 
 /// The classes.
 pub(super) struct Nru {
     classes: Lists<4>,
-    /// Of which of the two referenced classes the hand takes a page next.
+    /// From which of the two referenced classes the hand takes the next page.
     hand_on_modified: bool,
 }
 
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn classes_go_in_the_paper_s_order() {
+    fn classes_are_evicted_in_the_paper_s_order() {
         let mut nru = Nru::new(8);
         for page in 0..4 {
             nru.inserted(PageId(page), (page >= 2).then_some(Access::Read));

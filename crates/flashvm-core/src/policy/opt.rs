@@ -1,8 +1,8 @@
-//! OPT: the page whose next reference lies the furthest ahead goes first (Belady 1966). It has to be
-//! told the future, so it works on traces only: [`Policy::foresee`] comes before every reference.
+//! OPT: evicts the page whose next reference lies the furthest ahead (Belady 1966). It needs the
+//! future, so it works on traces only: [`Policy::foresee`] is called before every reference.
 //!
-//! The pages in RAM are in a heap by their next reference, with a column that says where in it each
-//! page is.
+//! The pages in RAM are in a heap by their next reference; a column has the position of each page
+//! in it.
 
 use super::{Policy, Proposal};
 use crate::event::Access;
@@ -11,7 +11,7 @@ use crate::ids::PageId;
 /// Not in the heap.
 const NOWHERE: u32 = 0;
 
-/// The heap: parents come later than their children.
+/// The heap: a parent's next reference is later than its children's.
 pub(super) struct Opt {
     heap: Vec<PageId>,
     /// Index in the heap, plus one.
@@ -39,7 +39,7 @@ impl Opt {
         self.at[page.0 as usize] = u32::try_from(index).expect("at most all pages") + 1;
     }
 
-    /// Moves the page at an index to where its key belongs.
+    /// Moves the page at an index to the position of its key.
     fn settle(&mut self, mut index: usize) {
         let page = self.heap[index];
         let key = self.key(index);
@@ -124,7 +124,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_furthest_goes_first(steps in prop::collection::vec((0..20_u32, 0..1000_u64, 0..4_u8), 0..200)) {
+        fn the_furthest_is_evicted_first(steps in prop::collection::vec((0..20_u32, 0..1000_u64, 0..4_u8), 0..200)) {
             let mut opt = Opt::new(20);
             let mut model = std::collections::BTreeMap::new();
             for (page, next_use, what) in steps {

@@ -1,8 +1,8 @@
-//! A policy as it is written: `car`, `clock(insert=clear)`, `lru,cfclock(window=0.33)`.
+//! The text form of a policy: `car`, `clock(insert=clear)`, `lru,cfclock(window=0.33)`.
 
 use super::registry::{PolicyInfo, PolicyKind};
 use super::window::MILLION;
-use super::{Ground, Policy};
+use super::{Policy, PolicyContext};
 use crate::settings::UnknownName;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -25,13 +25,13 @@ pub enum Parameter {
     Share {
         /// Its name.
         name: &'static str,
-        /// The default, in parts in a million.
+        /// The default, in parts per million.
         default: u32,
     },
 }
 
-/// The values of a policy's parameters, in the order of [`PolicyInfo::parameters`]: the number of a
-/// word, or a share in parts in a million.
+/// The values of a policy's parameters, in the order of [`PolicyInfo::parameters`]: the index of a
+/// word, or a share in parts per million.
 pub type Values = [u32; PARAMETERS_MAX];
 
 /// A policy with its parameters. Serialised as text.
@@ -42,7 +42,7 @@ pub struct PolicySpec {
     values: Values,
 }
 
-/// Why a text names no policy.
+/// Why a text does not name a policy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PolicyError {
     /// No policy has this name.
@@ -53,24 +53,24 @@ pub enum PolicyError {
     NoParameter {
         /// The policy.
         policy: &'static str,
-        /// What was given.
+        /// The given name.
         name: String,
-        /// What there is.
+        /// The known names.
         known: String,
     },
-    /// The value lies outside of its range.
+    /// The value is out of range.
     #[error("policy '{policy}': {name}={value}: write {range}")]
     Value {
         /// The policy.
         policy: &'static str,
         /// The parameter.
         name: &'static str,
-        /// What was given.
+        /// The given value.
         value: String,
-        /// What can be.
+        /// The range.
         range: String,
     },
-    /// It is not written like a policy.
+    /// The text is not of the form of a policy.
     #[error("'{0}' is not a policy: write NAME or NAME(parameter=value)")]
     Form(String),
 }
@@ -84,7 +84,7 @@ impl Parameter {
         }
     }
 
-    /// What its value may be.
+    /// The values it accepts.
     #[must_use]
     pub fn range(&self) -> String {
         match self {
@@ -111,7 +111,7 @@ impl Parameter {
             Self::Share { .. } => {
                 let share = text.parse::<f64>().ok()? * f64::from(MILLION);
                 let share = share.round();
-                // Not a number is in no range.
+                // NaN is in no range.
                 (1.0..=f64::from(MILLION))
                     .contains(&share)
                     .then_some(share as u32)
@@ -130,7 +130,7 @@ impl Parameter {
 impl PolicySpec {
     /// A policy with its parameters at their defaults.
     ///
-    /// # Panics
+    /// If the registry lacks the policy: a bug.
     /// If the policy is missing from the list: a bug.
     #[must_use]
     pub fn new(kind: PolicyKind) -> Self {
@@ -147,24 +147,24 @@ impl PolicySpec {
         self.kind
     }
 
-    /// Its line in the list.
+    /// Its line in the registry.
     #[must_use]
     pub fn info(&self) -> &'static PolicyInfo {
         self.kind.info()
     }
 
-    /// The policy, for pages that are all out of RAM, with `frames` frames.
+    /// Builds the policy for pages that are all out of RAM, with `frames` frames.
     #[must_use]
-    pub fn build(&self, ground: &Ground, frames: u32) -> Box<dyn Policy> {
-        let mut policy = (self.info().build)(ground, self.values);
+    pub fn build(&self, context: &PolicyContext, frames: u32) -> Box<dyn Policy> {
+        let mut policy = (self.info().build)(context, self.values);
         policy.resized(frames);
         policy
     }
 
-    /// Reads a list, separated by commas.
+    /// Parses a list, separated by commas.
     ///
     /// # Errors
-    /// The first part that is no policy.
+    /// The first part that names no policy.
     ///
     /// # Example
     /// ```
@@ -194,7 +194,7 @@ impl From<PolicyKind> for PolicySpec {
 }
 
 impl fmt::Display for PolicySpec {
-    /// The name, and parameters that are not at their defaults.
+    /// The name, and the parameters that differ from their defaults.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.info().name)?;
         let given = self.info().parameters.iter().zip(self.values);
@@ -268,7 +268,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read_and_shown() {
+    fn texts_parse_and_print() {
         for info in PolicyKind::ALL {
             let spec = PolicySpec::new(info.kind);
             assert_eq!(spec.to_string(), info.name);
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_named_with_what_can() {
+    fn errors_name_the_value_and_the_alternatives() {
         for (text, named) in [
             ("lru2", &["'lru2'", "two-list", "craw-a"][..]),
             ("", &["''"]),

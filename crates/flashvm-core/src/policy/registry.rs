@@ -1,5 +1,5 @@
-//! The one list of replacement policies: names, parameters, constructors, one line of help each. The
-//! command line, the documentation, the conformance tests and the sweeps walk it.
+//! The registry of replacement policies: name, parameters, constructor and one line of help each.
+//! The command line, the documentation, the conformance tests and the sweeps walk it.
 
 use super::arc::Arc;
 use super::bplru::Bplru;
@@ -20,14 +20,14 @@ use super::s3_fifo::S3Fifo;
 use super::sieve::Sieve;
 use super::two_list::TwoList;
 use super::wage::Wage;
-use super::{Ground, Policy};
+use super::{Policy, PolicyContext};
 use crate::settings::UnknownName;
 use std::fmt;
 use std::str::FromStr;
 
-type Build = fn(&Ground, Values) -> Box<dyn Policy>;
+type Build = fn(&PolicyContext, Values) -> Box<dyn Policy>;
 
-/// A line of the list.
+/// A line of the registry.
 #[derive(Clone, Copy)]
 pub struct PolicyInfo {
     /// The policy.
@@ -36,7 +36,7 @@ pub struct PolicyInfo {
     pub name: &'static str,
     /// What it does, in a line.
     pub help: &'static str,
-    /// What of it can be set.
+    /// Its parameters.
     pub parameters: &'static [Parameter],
     pub(super) build: Build,
 }
@@ -51,7 +51,7 @@ macro_rules! policies {
         }
 
         impl PolicyKind {
-            /// Every policy there is.
+            /// All policies.
             pub const ALL: &[PolicyInfo] = &[$(PolicyInfo {
                 kind: Self::$kind,
                 name: $name,
@@ -115,7 +115,7 @@ policies! {
         => |g, _| Box::new(Sieve::new(g.pages));
     S3Fifo "s3-fifo" [SMALL] "a small queue filters for the main one (Yang and others 2023)"
         => |g, [share]| Box::new(S3Fifo::new(g.pages, share));
-    Craw "craw" [] "CLOCK for read and write, by read and write bits (Lee, Bahn, Shin 2014)"
+    Craw "craw" [] "CLOCK for read and write, with a read and a write bit a page (Lee, Bahn, Shin 2014)"
         => |g, _| Box::new(Craw::new(g, Bits::ReadWrite));
     CrawA "craw-a" [] "the same by reference and modified bits"
         => |g, _| Box::new(Craw::new(g, Bits::ReferenceModified));
@@ -124,13 +124,13 @@ policies! {
 }
 
 impl PolicyKind {
-    /// Its line in the list.
+    /// Its line in the registry.
     #[must_use]
     pub fn info(self) -> &'static PolicyInfo {
         &Self::ALL[self as usize]
     }
 
-    /// Whether it has to be told the future: on traces only.
+    /// Whether it needs the future, and so works on traces only.
     #[must_use]
     pub fn is_offline(self) -> bool {
         self == Self::Opt

@@ -1,14 +1,14 @@
-//! S3-FIFO: a small queue that filters, a main queue, and the memory of what the filter dropped
+//! S3-FIFO: a small queue that filters, a main queue, and a history of pages evicted by the filter
 //! (Yang, Zhang, Qiu, Yue and Rashmi, *FIFO Queues Are All You Need*, SOSP 2023).
 //!
-//! New pages enter the small queue S, a tenth of the frames. A page that leaves S was referenced more
-//! than once and goes to the main queue M, or is dropped and remembered in the ghost queue G; a page
-//! remembered there enters M. A page at the end of M that was referenced enters M anew, with one
-//! reference less. References are counted up to three.
+//! New pages enter the small queue S, a tenth of the frames. A page at the end of S goes to the
+//! main queue M if it was referenced more than once; otherwise it is evicted and remembered in the
+//! ghost queue G. A page remembered there enters M. A referenced page at the end of M enters M
+//! anew, with one reference less. References are counted up to three.
 //!
 //! As in the paper, S gives a victim while it holds its tenth or more, G remembers as many pages as
-//! M may hold, and the count of a page that moves to M begins anew. A page that comes back on its way
-//! out enters M.
+//! M may hold, and the count of a page that moves to M restarts. A page that returns while it is
+//! leaving enters M.
 
 use super::lists::{Bit, Lists};
 use super::{Policy, Proposal, window};
@@ -32,7 +32,7 @@ pub(super) struct S3Fifo {
 }
 
 impl S3Fifo {
-    /// A small queue of `share` parts in a million of the frames.
+    /// A small queue of `share` / 10^6 of the frames.
     pub(super) fn new(pages: u32, share: u32) -> Self {
         Self {
             lists: Lists::new(pages),

@@ -1,9 +1,9 @@
-//! SIEVE: a queue in which pages keep their places, and a hand that looks for one that was not
-//! visited (Zhang, Yang, Yue, Vigfusson and Rashmi, NSDI 2024).
+//! SIEVE: a queue in which pages keep their places, and a hand that searches for an unvisited one
+//! (Zhang, Yang, Yue, Vigfusson and Rashmi, NSDI 2024).
 //!
-//! New pages enter at the head. The hand goes from the tail to the head, clears the bits of visited
-//! pages and evicts the first unvisited one; then it stays there. Other than in CLOCK a page that is
-//! passed keeps its place, so that new pages are soon looked at.
+//! New pages enter at the head. The hand moves from the tail to the head, clears the bits of
+//! visited pages and evicts the first unvisited one; it stays there. Unlike in CLOCK a passed page
+//! keeps its place, so that new pages are soon examined.
 
 use super::lists::{Bit, Lists, NOWHERE};
 use super::{Policy, Proposal};
@@ -16,7 +16,7 @@ const VISITED: Bit = Bit::Referenced;
 /// The queue and the hand.
 pub(super) struct Sieve {
     lists: Lists<1>,
-    /// The page looked at next; none: the tail.
+    /// The page to examine next; none: the tail.
     hand: Option<PageId>,
 }
 
@@ -28,7 +28,7 @@ impl Sieve {
         }
     }
 
-    /// Moves the hand off a page that is about to leave its place.
+    /// Moves the hand off a page that leaves its place.
     fn leave(&mut self, page: PageId) {
         if self.hand == Some(page) {
             self.hand = self.lists.towards_head(page);
@@ -88,7 +88,7 @@ mod tests {
     use super::Proposal::{Evict, Unreference};
     use super::*;
 
-    /// The first figure of the paper, in small: visited pages keep their places.
+    /// The paper's first figure, scaled down: visited pages keep their places.
     #[test]
     fn the_hand_stays_where_it_found_a_victim() {
         let mut sieve = Sieve::new(16);

@@ -1,7 +1,7 @@
-//! For tests: a policy driven over a trace, beside a naive model of the same policy that knows of no
-//! links, no bits in bytes and no histories of one column.
+//! For tests: drives a policy over a trace, beside a naive model of it without links, packed bits
+//! or shared columns.
 
-use super::{Ground, Policy, PolicySpec, Proposal};
+use super::{Policy, PolicyContext, PolicySpec, Proposal};
 use crate::event::Access;
 use crate::ids::PageId;
 use proptest::prelude::*;
@@ -12,13 +12,13 @@ pub(super) const PAGES: u32 = 24;
 /// A reference: the page, and whether it is a write.
 pub(super) type Reference = (u32, bool);
 
-/// A policy written as its paper says it, over plain containers.
+/// A policy as its paper states it, over plain containers.
 pub(super) trait Naive {
-    /// Takes a reference; on a fault that needs a frame, the victim.
+    /// Takes a reference; for a fault that needs a frame, returns the victim.
     fn reference(&mut self, page: u32, write: bool) -> Option<u32>;
 }
 
-/// References with loops, hot pages and chance.
+/// References with loops, hot pages and random ones.
 pub(super) fn trace() -> impl Strategy<Value = Vec<Reference>> {
     let chance = (0..PAGES, any::<bool>()).prop_map(|reference| vec![reference]);
     let hot = (0..4_u32, any::<bool>()).prop_map(|reference| vec![reference; 2]);
@@ -33,7 +33,7 @@ pub(super) fn trace() -> impl Strategy<Value = Vec<Reference>> {
 /// Fails at the first victim that differs.
 pub(super) fn agree(policy: &str, naive: &mut dyn Naive, frames: u32, trace: &[Reference]) {
     let spec: PolicySpec = policy.parse().expect("a policy");
-    let mut policy = spec.build(&Ground::of_pages(PAGES), frames);
+    let mut policy = spec.build(&PolicyContext::of_pages(PAGES), frames);
     let (mut in_ram, mut dirty) = ([false; PAGES as usize], [false; PAGES as usize]);
     let mut used = 0;
     for (at, &(number, write)) in trace.iter().enumerate() {

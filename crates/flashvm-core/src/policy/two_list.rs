@@ -1,12 +1,12 @@
 //! Two lists, active and inactive: the clock of Linux 2.6.28 for anonymous memory.
 //!
-//! New pages start active. When the inactive list is short of its share, the oldest active page
-//! is deactivated (its reference bit is cleared); an inactive page that is touched becomes
-//! active again; victims are the oldest inactive pages. Prefetched pages start inactive.
+//! New pages start active. When the inactive list is shorter than its share, the oldest active page
+//! is deactivated (its reference bit is cleared); a touched inactive page becomes active again;
+//! victims are the oldest inactive pages. Prefetched pages start inactive.
 //!
-//! The same order with a small inactive share is the segmented FIFO of Turner and Levy (1981):
-//! every deactivation costs a move into the shadow and perhaps a fault to come back, so a pager
-//! that sees references only that way keeps the observed part small.
+//! With a small inactive share this is the segmented FIFO of Turner and Levy (1981). Every
+//! deactivation costs a move into the shadow and perhaps a fault to return, so a pager that
+//! observes references only that way keeps the observed part small.
 
 use super::lists::{Lists, NOWHERE};
 use super::{Policy, Proposal};
@@ -19,7 +19,7 @@ const INACTIVE: u8 = 2;
 /// The lists; their tails are the oldest pages.
 pub(super) struct TwoList {
     lists: Lists<2>,
-    /// One in so many pages is to be inactive.
+    /// Inactive pages: 1 / share of all.
     share: u32,
 }
 

@@ -1,30 +1,30 @@
-//! WAGE, weighted age: a page leaves when it has been idle for longer than its return would be worth.
-//! A policy of FlashVM's own.
+//! WAGE, weighted age: evicts the page whose idle time is longest in relation to the cost of its
+//! return. A policy of FlashVM's own.
 //!
-//! A page that was idle for a time `a` is likely to stay so for about as long again, so keeping it
-//! saves its cost once in `a`, and the page to evict is the one with the least cost for its age. What
-//! leaves clean costs a read if it comes back; what leaves dirty costs that and a write: (read + write)
-//! / read times as much, 9 on the CRAW paper's flash. So a dirty page may be idle nine times as long as
-//! a clean one. A page that was referenced again since it came in gets half as much again ([`AGAIN`]):
-//! what a scan brings in goes first.
+//! A page that was idle for a time `a` is likely to stay idle for about as long again, so keeping
+//! it saves its cost once in `a`, and the page to evict is the one with the least cost / age. A
+//! page evicted clean costs a read if it returns; a page evicted dirty costs a read and a write:
+//! (read + write) / read times as much, 9 on the CRAW paper's flash. So a dirty page may be idle
+//! nine times as long as a clean one. A page referenced again since it came in may be idle
+//! [`AGAIN`] times as long: pages of a scan are evicted first.
 //!
-//! Age is counted in faults, not in references: it is pressure for frames that ages a page, and a
-//! fault is what a live pager sees. Pages are in four LRU lists, clean or dirty, referenced again or
-//! not; the oldest of each list has the largest age there, so that a victim takes four comparisons.
+//! Age is counted in faults, not in references: pressure for frames ages a page, and a live pager
+//! observes faults. Pages are in four LRU lists, clean or dirty, referenced again or not; the
+//! oldest page of each list has its largest age, so that a victim takes four comparisons.
 //!
-//! Unlike CRAW it has no areas with sizes to adapt, and remembers nothing of what has left: with a
-//! history of up to four times the frames, adaptive weights or age in references it did no better or
-//! worse. `docs/policies.md` has the figures, and where it falls short.
+//! Unlike CRAW it has no areas with sizes to adapt, and no history of evicted pages: a history of
+//! up to four times the frames, adaptive weights, and age in references were no better or worse.
+//! `docs/policies.md` has the figures, and where it falls short.
 
 use super::lists::{Bit, Lists, NOWHERE, Place};
-use super::{Costs, Ground, Policy, Proposal};
+use super::{Costs, Policy, PolicyContext, Proposal};
 use crate::event::Access;
 use crate::ids::PageId;
 
-/// How much longer a page may be idle that was referenced again since it came in.
+/// Factor of the idle time of a page that was referenced again since it came in.
 const AGAIN: f64 = 1.5;
 
-/// The list of clean pages that were referenced once; the others follow.
+/// The list of clean pages referenced once; the others follow.
 const LIST: Place = 1;
 const LISTS: u8 = 4;
 const REFERENCED_AGAIN: Place = 1;
@@ -33,21 +33,21 @@ const DIRTY: Place = 2;
 /// The lists; their tails were referenced the longest ago.
 pub(super) struct Wage {
     lists: Lists<4>,
-    /// The fault before which a page was last referenced.
+    /// The number of the last fault before a page's last reference.
     faults_then: Vec<u32>,
-    /// Faults so far. It wraps; ages stay right as long as none spans four billion faults.
+    /// Number of faults. It wraps; ages are right as long as none spans four billion faults.
     faults: u32,
-    /// What a page of each list costs.
+    /// The cost of a page in each list.
     weights: [f64; LISTS as usize],
 }
 
 impl Wage {
-    pub(super) fn new(ground: &Ground) -> Self {
-        let Costs { read, write } = ground.costs;
+    pub(super) fn new(context: &PolicyContext) -> Self {
+        let Costs { read, write } = context.costs;
         let dirty = 1.0 + write.0 as f64 / read.0.max(1) as f64;
         Self {
-            lists: Lists::new(ground.pages),
-            faults_then: vec![0; ground.pages as usize],
+            lists: Lists::new(context.pages),
+            faults_then: vec![0; context.pages as usize],
             faults: 0,
             weights: [1.0, AGAIN, dirty, dirty * AGAIN],
         }
@@ -62,7 +62,7 @@ impl Wage {
         self.faults_then[page.0 as usize] = self.faults;
     }
 
-    /// Age for its cost: the largest leaves.
+    /// Age / cost: the page with the largest score is evicted.
     fn score(&self, list: Place, page: PageId) -> f64 {
         let age = self.faults.wrapping_sub(self.faults_then[page.0 as usize]);
         (f64::from(age) + 1.0) / self.weights[usize::from(list - LIST)]
@@ -102,7 +102,7 @@ impl Policy for Wage {
     fn cooled(&mut self, page: PageId) {
         let list = self.lists.place(page);
         if list != NOWHERE {
-            // As old as can be told from the present.
+            // The greatest age that can be represented.
             self.faults_then[page.0 as usize] = self.faults.wrapping_add(1);
             self.lists.enter_tail(page, list);
         }
@@ -138,7 +138,7 @@ mod tests {
         turn: usize,
     }
 
-    /// Looks at every page.
+    /// Compares all pages.
     #[derive(Default)]
     struct Plain {
         frames: usize,
@@ -157,7 +157,8 @@ mod tests {
             let list = |idle: &Idle| (idle.dirty, idle.again);
             let worst = (0..self.pages.len()).max_by(|&a, &b| {
                 let (a, b) = (&self.pages[a], &self.pages[b]);
-                // Of equal ones that of the last list; within a list that of the earliest turn.
+                // Among equals the one of the last list; within a list the one of the earliest
+                // turn.
                 let by_score = score(a).total_cmp(&score(b));
                 by_score
                     .then(list(a).cmp(&list(b)))
@@ -191,7 +192,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn as_one_that_looks_at_every_page(trace in trace(), frames in 1..16_u32) {
+        fn matches_a_search_of_all_pages(trace in trace(), frames in 1..16_u32) {
             let mut plain = Plain {
                 frames: frames as usize,
                 ..Plain::default()
@@ -202,7 +203,7 @@ mod tests {
 
     #[test]
     fn a_dirty_page_may_be_idle_nine_times_as_long() {
-        let mut wage = Wage::new(&Ground::of_pages(64));
+        let mut wage = Wage::new(&PolicyContext::of_pages(64));
         wage.inserted(PageId(0), Some(Access::Write));
         wage.dirtied(PageId(0));
         let mut clean = 0;
@@ -215,7 +216,8 @@ mod tests {
                 }
             }
         }
-        // Clean pages leave at a weighted age of 2; the dirty one has that as the eighteenth fault comes.
+        // Clean pages leave at a weighted age of 2; the dirty one reaches that at the eighteenth
+        // fault.
         assert_eq!(clean, 15);
     }
 }

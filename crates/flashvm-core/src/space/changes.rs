@@ -1,20 +1,19 @@
-//! Ranges whose mappings the program is changing at this moment.
+//! Ranges whose mappings the program is changing.
 //!
-//! The kernel lets a thread that drops pages go on as soon as its message is read, and drops them
-//! after that (`MADV_DONTNEED`) or has dropped them before (`munmap`). So for a while the engine
-//! has a range as absent that is not, or the other way round. Whatever a thread touches there is
-//! served as ever; but nothing is filled in ahead of need, because such a page could be taken
-//! for what lay there before.
+//! The kernel lets a thread that drops pages continue as soon as its message is read; it drops the
+//! pages after that (`MADV_DONTNEED`) or has dropped them before (`munmap`). So for a while the
+//! engine has a range as absent that is not, or vice versa. Touches of such a range are served as
+//! usual, but no page is filled ahead of need: it could be taken for an older page of the range.
 
 use crate::ids::PageId;
 
 /// First page and pages of a range.
 pub type Range = (PageId, u32);
 
-/// The changes that are under way.
+/// The changes in progress.
 #[derive(Debug, Default)]
 pub struct Changes {
-    /// How many, those of no particular range among them.
+    /// Number of changes, including those without a range.
     count: u32,
     ranges: Vec<Range>,
 }
@@ -26,26 +25,25 @@ impl Changes {
         self.ranges.extend(ranges.iter().flatten());
     }
 
-    /// A change ends that began with these ranges.
+    /// Ends a change that began with these ranges.
     ///
-    /// # Panics
-    /// If none did.
+    /// # Panics If there is no such change.
     pub fn end(&mut self, ranges: &[Option<Range>]) {
         self.count -= 1;
         for range in ranges.iter().flatten() {
-            // Equal ranges stand for each other.
+            // Equal ranges are interchangeable.
             let at = self.ranges.iter().position(|other| other == range);
             self.ranges.swap_remove(at.expect("noted when it began"));
         }
     }
 
-    /// Whether no mapping is changing: a fork may happen.
+    /// Whether no mapping is changing, so that a fork may happen.
     #[must_use]
     pub fn none(&self) -> bool {
         self.count == 0
     }
 
-    /// Whether any of these pages is being given up or moved.
+    /// Whether any of these pages is being zapped or moved.
     #[must_use]
     pub fn touch(&self, first: PageId, count: u32) -> bool {
         let overlaps = |&(at, pages): &Range| first.0 < at.0 + pages && at.0 < first.0 + count;

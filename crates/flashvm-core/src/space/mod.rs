@@ -1,17 +1,17 @@
-//! The address space of a process: a *region* that the program sees, and a *shadow* of it that only
+//! The address space of a process: a *region* that the program sees, and its *shadow*, which only
 //! the pager sees.
 //!
-//! [`AddressSpace`] is what a kernel does with pages and what it may answer, partial success
-//! included. [`Placement`] carries out the engine's memory actions on it, and decides what each
-//! answer means. The live pager has the kernel behind the trait; the simulator a model that
-//! misbehaves by a seed, so that every answer is met in a test.
+//! [`AddressSpace`] is what a kernel does with pages and how it may answer, including partial
+//! success. [`Placement`] carries out the engine's memory actions on it, and interprets the
+//! answers. The live pager implements the trait by the kernel; the simulator by a model that
+//! misbehaves by a seed, so that tests meet every answer.
 //!
 //! # Invariants
 //!
-//! - A page of managed memory has its contents in one place: region, shadow, flash, or nowhere (zeros).
-//! - Only the pager, with the engine locked, puts pages into region or shadow and takes them away.
-//!   The program can only give pages up, and each way of doing so is reported or counts as zeros.
-//! - So two copies of a page, or a copy where the engine has none, is a bug of the pager or the
+//! - A managed page has its contents in one place: region, shadow, flash, or nowhere (zeros).
+//! - Only the pager, with the engine locked, puts pages into region or shadow and removes them. The
+//!   program can only zap pages, and every zap is reported or counts as zeros.
+//! - So a second copy of a page, or a copy where the engine has none, is a bug of the pager or the
 //!   kernel. [`Placement`] never guesses which copy is right: it calls [`AddressSpace::fail`].
 
 mod changes;
@@ -27,7 +27,7 @@ pub use trace::{Entry, Trace};
 use crate::event::Place;
 use crate::ids::{IoId, PageId};
 
-/// Where the contents of a page come from that is put into an address space.
+/// The source of a page's contents.
 #[derive(Debug)]
 pub enum Contents<'a, K> {
     /// Zeros.
@@ -36,16 +36,16 @@ pub enum Contents<'a, K> {
     Shadow,
     /// Pages of a read that has just ended, from this index on.
     Read(IoId, u32),
-    /// What [`AddressSpace::keep`] kept of a read, without its first so many pages.
+    /// The contents that [`AddressSpace::keep`] kept of a read, from this page on.
     Kept(&'a K, u32),
 }
 
-/// How far a call came: pages done from the start of its run, and why it stopped there.
+/// The extent of a call: pages done from the start of its run, and why it stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Done {
-    /// Pages that the kernel reports as done. It may have done more: see [`Stop::Exists`].
+    /// Pages that the kernel reports as done. More may be done: see [`Stop::Exists`].
     pub pages: u32,
-    /// Why it did not do all of the run; `None`: it did.
+    /// Why it stopped before the end of the run; `None`: it did not.
     pub stop: Option<Stop>,
 }
 
@@ -56,7 +56,7 @@ impl Done {
         Self { pages, stop: None }
     }
 
-    /// It stopped after so many pages.
+    /// Stopped after this many pages.
     #[must_use]
     pub fn stopped(pages: u32, stop: Stop) -> Self {
         Self {
@@ -73,11 +73,11 @@ pub enum Stop {
     Again,
     /// `EEXIST`: there is a page at the destination.
     ///
-    /// Of a move this may be said of a page that this very call has moved: Linux 6.18 keeps the
-    /// `EAGAIN` of an earlier try, tries again although the page has been moved, and finds it at
-    /// the destination ("userfaultfd: reset err to be 0 when move_pages_ptes succeeded", August 2026).
+    /// For a move this may concern a page that the same call has moved: Linux 6.18 keeps the
+    /// `EAGAIN` of an earlier try, retries although the page has been moved, and finds it at the
+    /// destination ("userfaultfd: reset err to be 0 when move_pages_ptes succeeded", August 2026).
     Exists,
-    /// `ENOENT`: there is no page at the source, or for a copy no mapping at the destination.
+    /// `ENOENT`: no page at the source, or, for a copy, no mapping at the destination.
     Missing,
     /// `EINVAL`: the run reaches beyond a mapping, or the mapping may not be stored to.
     Invalid,
@@ -89,31 +89,31 @@ pub enum Stop {
     Failed(i32),
 }
 
-/// The program's mapping around a page, from the page on.
+/// The program's mapping at a page, from that page on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mapping {
     /// Pages from the page to the end of the mapping.
     pub pages: u32,
-    /// What the program may do there, as `PROT_*` bits.
+    /// The program's access rights there, as `PROT_*` bits.
     pub protection: u32,
-    /// It may load and store there.
+    /// The program may load and store there.
     pub writable: bool,
 }
 
-/// What can be done with the pages of an address space.
+/// The operations on the pages of an address space.
 ///
-/// Calls on runs work from the first page on and stop at the first page that they cannot do; what
-/// they have done before stays done.
+/// A call on a run works from the first page on and stops at the first page that it cannot process;
+/// its work on the pages before stays done.
 pub trait AddressSpace {
     /// Contents of a read, kept beyond its end.
     type Kept;
 
-    /// Whether there is a shadow. Without one the kernel cannot move pages: what is on its way out
-    /// stays in the region, write-protected.
+    /// Whether there is a shadow. Without one the kernel cannot move pages: a leaving page stays in
+    /// the region, write-protected.
     fn has_shadow(&self) -> bool;
 
-    /// Puts copies of contents where no pages are. In the region this wakes whoever waits for
-    /// them; `protect` stops the first store to each.
+    /// Copies contents to where no pages are. In the region this wakes the threads that wait for
+    /// them; with `protect` the first store to each page is reported.
     fn copy(
         &mut self,
         place: Place,
@@ -124,13 +124,14 @@ pub trait AddressSpace {
     ) -> Done;
 
     /// Moves pages from the region into the shadow, or back; back they are writable. The
-    /// destination must hold none.
+    /// destination must be empty.
     fn shift(&mut self, to: Place, first: PageId, count: u32) -> Done;
 
     /// Moves one page to another page's address, in the region or in the shadow.
     fn relocate(&mut self, place: Place, from: PageId, to: PageId) -> Done;
 
-    /// Copies one page to another page's address, in the region or in the shadow; `zeros` in its stead.
+    /// Copies one page to another page's address, in the region or in the shadow; with `zeros`,
+    /// zeros in its stead.
     fn relocate_copy(
         &mut self,
         place: Place,
@@ -140,37 +141,39 @@ pub trait AddressSpace {
         zeros: bool,
     ) -> Done;
 
-    /// Stops the next store to each page in the region, or no longer and wakes who was stopped.
+    /// Starts or stops the reporting of stores to pages in the region; when it stops, wakes the
+    /// stopped threads.
     ///
     /// # Errors
     /// Why nothing changed.
     fn protect(&mut self, first: PageId, count: u32, on: bool) -> Result<(), Stop>;
 
-    /// Lets every touch of an absent page in the region fail, and wakes.
+    /// Makes every touch of an absent page in the region fail, and wakes.
     ///
     /// # Errors
     /// Why it does not.
     fn poison(&mut self, page: PageId) -> Result<(), Stop>;
 
-    /// Wakes whoever waits for pages of the region.
+    /// Wakes the threads that wait for pages of the region.
     fn wake(&mut self, first: PageId, count: u32);
 
     /// Frees the frames of runs of pages.
     fn drop_runs(&mut self, place: Place, runs: &[(PageId, u32)]);
 
-    /// Whether there is a page. Touches nothing.
+    /// Whether there is a page. Does not touch it.
     fn holds(&self, place: Place, page: PageId) -> bool;
 
-    /// Makes a page in the region this process's own that is shared after a fork. Whether it could.
+    /// Makes a page in the region that is shared after a fork this process's own; returns whether
+    /// it could.
     fn unshare(&mut self, page: PageId) -> bool;
 
-    /// These pages have left the frames that they shared.
+    /// These pages have left their shared frames.
     fn leave_frames(&mut self, first: PageId, count: u32);
 
-    /// The program's mapping around a page.
+    /// The program's mapping at a page.
     fn mapping(&self, page: PageId) -> Option<Mapping>;
 
-    /// Changes what the program may do with pages. `None`: load and store.
+    /// Changes the program's access rights to pages. `None`: load and store.
     ///
     /// # Errors
     /// Why it did not.
@@ -184,7 +187,7 @@ pub trait AddressSpace {
     /// Keeps pages of a read that has just ended.
     fn keep(&self, io: IoId, index: u32, count: u32) -> Self::Kept;
 
-    /// Some of the kept pages, by their own index.
+    /// A part of kept pages, by its own index.
     fn part(kept: &Self::Kept, index: u32, count: u32) -> Self::Kept;
 
     /// The address of a page in the region.
@@ -193,6 +196,6 @@ pub trait AddressSpace {
     /// The contents of a page are lost for good: tells the user.
     fn tell_lost(&mut self, page: PageId);
 
-    /// Ends the process: it must not read what may be wrong.
+    /// Ends the process: it must not read data that may be wrong.
     fn fail(&self, why: &str) -> !;
 }

@@ -1,11 +1,11 @@
-//! Pages that have to stay where they are while the kernel works on them: those of a system call
-//! that cannot be repeated. Moves of them are refused to the engine, as the kernel refuses those
-//! of pages that it has pinned itself.
+//! Pinned pages: those of a system call that cannot be repeated, which stay where they are while
+//! the kernel works on them. The pager refuses to move them, as the kernel refuses to move pages
+//! that it has pinned itself.
 
 use super::Range;
 use crate::ids::PageId;
 
-/// The ranges that are pinned.
+/// The pinned ranges.
 #[derive(Debug, Default)]
 pub struct PinnedRanges {
     ranges: Vec<Range>,
@@ -19,29 +19,29 @@ impl PinnedRanges {
         self.pages += range.1;
     }
 
-    /// Lets a range go, if it is pinned.
+    /// Unpins a range, if it is pinned.
     pub fn unpin(&mut self, range: Range) {
-        // Equal ranges stand for each other.
+        // Equal ranges are interchangeable.
         if let Some(at) = self.ranges.iter().position(|&other| other == range) {
             self.ranges.swap_remove(at);
             self.pages -= range.1;
         }
     }
 
-    /// Pages of all ranges.
+    /// Pages of all ranges together.
     #[must_use]
     pub fn pages(&self) -> u32 {
         self.pages
     }
 
-    /// Whether a page has to stay.
+    /// Whether a page is pinned.
     #[must_use]
     pub fn holds(&self, page: PageId) -> bool {
         let inside = |&(first, count): &Range| page.0.wrapping_sub(first.0) < count;
         self.ranges.iter().any(inside)
     }
 
-    /// How many of `count` pages come before the first that has to stay.
+    /// How many of `count` pages come before the first pinned one.
     #[must_use]
     pub fn free_before(&self, first: PageId, count: u32) -> u32 {
         if self.ranges.is_empty() {
@@ -52,7 +52,7 @@ impl PinnedRanges {
             .unwrap_or(count)
     }
 
-    /// After a fork: nobody is in a system call.
+    /// After a fork: no thread is in a system call.
     pub fn clear(&mut self) {
         self.ranges.clear();
         self.pages = 0;
@@ -66,7 +66,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn like_counts_by_page(steps in prop::collection::vec((any::<bool>(), 0u32..30, 1u32..8), 0..60)) {
+        fn matches_counts_by_page(steps in prop::collection::vec((any::<bool>(), 0u32..30, 1u32..8), 0..60)) {
             let mut pinned = PinnedRanges::default();
             let mut held: Vec<Range> = Vec::new();
             for (pin, first, count) in steps {

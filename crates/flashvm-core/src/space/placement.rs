@@ -1,7 +1,7 @@
-//! Carries out memory actions: how pages get into the region, into the shadow, and away.
+//! Carries out memory actions: puts pages into the region and the shadow, and removes them.
 //!
-//! Everything here happens before the engine handles its next event, so that its page states are the
-//! truth about the address space whenever somebody else looks. An action that the kernel puts off
+//! All of this happens before the engine handles its next event, so that its page states are the
+//! truth about the address space whenever another thread looks. An action that the kernel postpones
 //! (`EAGAIN`) is parked, in order and ahead of later actions on the same pages, and retried.
 
 use super::{AddressSpace, Changes, Contents, Done, Mapping, PinnedRanges, Stop, Trace};
@@ -12,18 +12,18 @@ use crate::ids::{Nanos, PageId, RUN_PAGES_MAX};
 use crate::page::PageState;
 use std::collections::{HashSet, VecDeque};
 
-/// Tries of a move that the kernel puts off, before it is parked or refused.
+/// Tries of a move that the kernel postpones, before it is parked or refused.
 const MOVE_TRIES: u32 = 8;
-/// Most runs that are dropped with one call.
+/// Most runs dropped with one call.
 const DROP_RUNS_MAX: usize = 64;
-/// Lines of a page's past in the message of a pager that cannot go on.
+/// Lines of a page's history in the message of a pager that cannot continue.
 const LINES: usize = 24;
 
-/// What the engine knows of pages.
+/// The engine's knowledge of pages.
 pub trait Pages {
     /// Where a page is.
     fn state(&self, page: PageId) -> PageState;
-    /// Whether the next store to this mapped page is to be reported.
+    /// Whether the next store to this mapped page will be reported.
     fn is_protected(&self, page: PageId) -> bool;
 }
 
@@ -37,16 +37,16 @@ impl<C: ClusterSource> Pages for Engine<C> {
     }
 }
 
-/// An action that waits until the kernel can carry it out.
+/// An action that the kernel has postponed.
 #[derive(Debug)]
 struct Parked<K> {
     action: Action,
-    /// The contents of a `Map`, whose read buffer is in use again by then.
+    /// The contents of a `Map`, since its read buffer is reused meanwhile.
     kept: Option<K>,
 }
 
-/// What surrounds an action: where it is carried out, what the engine knows, and where the events
-/// go that follow from it.
+/// The context of an action: where it is carried out, what the engine knows, and where resulting
+/// events go.
 #[derive(Debug)]
 pub struct Host<'a, S, E> {
     /// The address space.
@@ -62,15 +62,15 @@ pub struct Host<'a, S, E> {
 pub struct Placement<K> {
     /// Ranges whose mappings the program is changing.
     pub changes: Changes,
-    /// Pages that must not be moved.
+    /// Pinned pages, which must not be moved.
     pub pins: PinnedRanges,
-    /// What has been told, asked and done last.
+    /// The latest events, actions and answers.
     pub trace: Trace,
     parked: VecDeque<Parked<K>>,
-    /// Pages that were put into the region while a fork had the engine frozen, and that the engine
-    /// is yet to have there.
+    /// Pages that were put into the region while a fork froze the engine, and that the engine does
+    /// not know to be there yet.
     resolved_already: HashSet<PageId>,
-    /// Faults that are not resolved yet, and when they came.
+    /// Faults that are not resolved yet, with the time of each.
     waiting: Vec<(PageId, Nanos)>,
     progress: u64,
     moves_misreported: u64,
@@ -91,7 +91,7 @@ impl<K> Default for Placement<K> {
     }
 }
 
-/// The pages that a memory action is about.
+/// The pages of a memory action.
 fn pages(action: &Action) -> (PageId, u32) {
     match *action {
         Action::Zero { first, count, .. }
@@ -111,7 +111,7 @@ fn pages(action: &Action) -> (PageId, u32) {
     }
 }
 
-/// A run action from its page `done` on; `None`: that is all of it.
+/// A run action from its page `done` on; `None`: nothing is left.
 fn rest_of(action: Action, done: u32) -> Option<Action> {
     let mut rest = action;
     let (first, count) = match &mut rest {
@@ -139,7 +139,7 @@ impl<K> Placement<K> {
         !self.parked.is_empty()
     }
 
-    /// Whether an action waits on any of these pages.
+    /// Whether an action on any of these pages is parked.
     #[must_use]
     pub fn is_parked_on(&self, first: PageId, count: u32) -> bool {
         self.parked.iter().any(|parked| {
@@ -148,19 +148,19 @@ impl<K> Placement<K> {
         })
     }
 
-    /// Changes whenever something has come of an action; a move that was refused does not count.
+    /// Changes whenever an action achieved something; a refused move does not count.
     #[must_use]
     pub fn progress(&self) -> u64 {
         self.progress
     }
 
-    /// A flash action is about to be begun. That counts as progress, but for a scan: what comes of it may
-    /// be nothing, again and again, when the store is full.
+    /// A flash action is about to begin. That counts as progress, except for a scan: with a full
+    /// store scans may repeat without result.
     pub fn begun(&mut self, action: &Action) {
         self.progress += u64::from(!matches!(action, Action::Scan { .. }));
     }
 
-    /// Moves that the kernel had carried out and reported as impossible ([`Stop::Exists`]).
+    /// Moves that the kernel carried out and reported as failed ([`Stop::Exists`]).
     #[must_use]
     pub fn moves_misreported(&self) -> u64 {
         self.moves_misreported
@@ -180,7 +180,8 @@ impl<K> Placement<K> {
         }
     }
 
-    /// Calls `f` with the beginning of each wait that an action ends; whether it is one that ends waits.
+    /// Calls `f` with the start of each wait that an action ends; returns whether it is an action
+    /// that ends waits.
     pub fn end_waits(&mut self, action: &Action, mut f: impl FnMut(Nanos)) -> bool {
         let ends_none = matches!(
             action,
@@ -219,7 +220,7 @@ impl<K> Placement<K> {
     {
         let (first, count) = pages(action);
         if let Action::Unshare { .. } = action {
-            // An account, not a call: it waits for nothing.
+            // Accounting, not a system call: it never waits.
             host.space.leave_frames(first, count);
             return;
         }
@@ -245,8 +246,8 @@ impl<K> Placement<K> {
         }
     }
 
-    /// Carries out the drops with which a list of actions begins, together. How many actions that
-    /// were: 0 if the first is none, or has to wait for what is parked.
+    /// Carries out the drops at the start of a list of actions, together. Returns their number: 0
+    /// if the first action is no drop, or has to wait for a parked one.
     pub fn drop_first<S, E>(&mut self, host: &mut Host<'_, S, E>, actions: &[Action]) -> usize
     where
         S: AddressSpace<Kept = K>,
@@ -286,7 +287,7 @@ impl<K> Placement<K> {
         self.progress += 1;
     }
 
-    /// Retries what is parked. Whether nothing is left.
+    /// Retries parked actions; returns whether none is left.
     pub fn retry<S, E>(&mut self, host: &mut Host<'_, S, E>) -> bool
     where
         S: AddressSpace<Kept = K>,
@@ -306,7 +307,7 @@ impl<K> Placement<K> {
         true
     }
 
-    /// The program gave a range up: what is parked for it has become moot.
+    /// The program zapped a range: forgets its parked actions.
     pub fn forget_parked<S, E>(&mut self, host: &mut Host<'_, S, E>, first: PageId, count: u32)
     where
         S: AddressSpace<Kept = K>,
@@ -340,8 +341,8 @@ impl<K> Placement<K> {
         }
     }
 
-    /// A missing page was touched that the engine has as mapped: one thread gave it up while another
-    /// touched it, so it reads as zeros. Returns whether the engine has it as mapped.
+    /// A thread touched a missing page that the engine has as mapped: another thread zapped it at
+    /// the same time, so it reads as zeros. Returns whether the engine has it as mapped.
     pub fn resolve_spurious<S, E>(&mut self, host: &mut Host<'_, S, E>, page: PageId) -> bool
     where
         S: AddressSpace<Kept = K>,
@@ -367,8 +368,9 @@ impl<K> Placement<K> {
         true
     }
 
-    /// A page is write-protected that the engine has as mapped for stores: the protection only stopped a
-    /// move, or another thread was here first. It is lifted. Whether that is so.
+    /// A page is write-protected that the engine has as mapped for stores: the protection only
+    /// guarded a move, or another thread was faster. Removes the protection; returns whether that
+    /// is so.
     pub fn lift_protection<S, E>(&mut self, host: &mut Host<'_, S, E>, page: PageId) -> bool
     where
         S: AddressSpace<Kept = K>,
@@ -382,7 +384,7 @@ impl<K> Placement<K> {
     }
 
     /// Moves a page to another address, or copies it where it cannot be moved. `false`: the kernel
-    /// puts it off.
+    /// postpones it.
     pub fn relocate<S, E>(
         &mut self,
         host: &mut Host<'_, S, E>,
@@ -395,7 +397,7 @@ impl<K> Placement<K> {
         S: AddressSpace<Kept = K>,
         E: Pages,
     {
-        // A move makes a page writable: one that is protected is copied.
+        // A move makes a page writable, so a protected one is copied.
         if !protect {
             match host.space.relocate(place, from, to).stop {
                 None => return true,
@@ -409,7 +411,7 @@ impl<K> Placement<K> {
                 Some(_) => {}
             }
         }
-        // Looking at an absent page would be a fault, never to be resolved with the engine locked.
+        // Reading an absent page would be a fault, which cannot be resolved with the engine locked.
         let zeros = !host.space.holds(place, from);
         match host
             .space
@@ -418,7 +420,7 @@ impl<K> Placement<K> {
         {
             None => {
                 if place == Place::Shadow && !zeros {
-                    // What it was copied from is in the way.
+                    // The original of the copy is in the way.
                     self.drop_shadow(host, from);
                 }
                 true
@@ -431,7 +433,7 @@ impl<K> Placement<K> {
         }
     }
 
-    /// Compares what the engine knows of pages with where they are. Does nothing while actions are
+    /// Compares the engine's page states with the address space. Does nothing while actions are
     /// parked or the program changes its mappings.
     pub fn check<S, E>(&self, host: &Host<'_, S, E>, pages: impl Iterator<Item = PageId>)
     where
@@ -447,7 +449,7 @@ impl<K> Placement<K> {
             let region = host.space.holds(Place::Region, page);
             let shadow = has_shadow && host.space.holds(Place::Shadow, page);
             let right = match state {
-                // It may have been dropped in a way that is not reported.
+                // The page may have been dropped in a way that is not reported.
                 PageState::Mapped => !shadow,
                 PageState::Overtaken => region && shadow == has_shadow,
                 state if state.is_in_shadow() => shadow == has_shadow && region != has_shadow,
@@ -460,7 +462,7 @@ impl<K> Placement<K> {
         }
     }
 
-    /// Tries a memory action. What is left of it, to be retried.
+    /// Tries a memory action; returns the rest, to be retried.
     fn attempt<S, E>(
         &mut self,
         host: &mut Host<'_, S, E>,
@@ -516,7 +518,7 @@ impl<K> Placement<K> {
             Action::Unprotect { page } => match host.space.protect(page, 1, false) {
                 Err(Stop::Again) => Some(*action),
                 Ok(()) => None,
-                // A mapping that is gone needs no protection lifted.
+                // No mapping, so there is no protection to remove.
                 Err(_) => {
                     host.space.wake(page, 1);
                     None
@@ -544,8 +546,8 @@ impl<K> Placement<K> {
         }
     }
 
-    /// Fills pages with zeros in a range that the program is changing: those that are only filled
-    /// ahead of need are given up. How many are dealt with.
+    /// Fills pages with zeros in a range that the program is changing: pages filled only ahead of
+    /// need are zapped. Returns the number of pages processed.
     fn zero_what_is_awaited<S, E>(
         &mut self,
         host: &mut Host<'_, S, E>,
@@ -568,7 +570,7 @@ impl<K> Placement<K> {
         count
     }
 
-    /// Copies pages to where they are absent. How many are dealt with.
+    /// Copies pages to where they are absent. Returns the number of pages processed.
     fn place<'k, S, E>(
         &mut self,
         host: &mut Host<'_, S, E>,
@@ -585,7 +587,7 @@ impl<K> Placement<K> {
     {
         let protect = protect && place == Place::Region;
         let mut done = 0;
-        // The kernel refuses a run that reaches beyond a mapping as a whole.
+        // The kernel refuses a run that extends beyond a mapping as a whole.
         let mut run = count.min(RUN_PAGES_MAX);
         while done < count {
             let (at, len) = (first.plus(done), run.min(count - done));
@@ -599,8 +601,8 @@ impl<K> Placement<K> {
                 Some(Stop::Again) if copied.pages > 0 => {}
                 Some(Stop::Again) => break,
                 Some(Stop::Exists) => {
-                    // What the region holds is the truth of a page that was resolved while a fork had
-                    // the engine frozen, and of one that had no contents before.
+                    // The region holds the truth about a page that was resolved while a fork froze
+                    // the engine, and about one without earlier contents.
                     let known = place == Place::Region
                         && (self.resolved_already.remove(&page)
                             || matches!(contents, Contents::Zeros));
@@ -614,7 +616,7 @@ impl<K> Placement<K> {
                     done += 1;
                 }
                 Some(Stop::Missing | Stop::Invalid) if run > 1 => run = 1,
-                // No mapping: what was brought in ahead lies beyond its end, or it is gone.
+                // No mapping: the page was brought in ahead beyond its end, or the mapping is gone.
                 Some(Stop::Missing | Stop::Invalid) => {
                     zap(host, page);
                     done += 1;
@@ -626,7 +628,7 @@ impl<K> Placement<K> {
         done
     }
 
-    /// Moves what may leave of a run into the shadow; refusals become events.
+    /// Moves the movable pages of a run into the shadow; refusals become events.
     fn shadow<S, E>(&mut self, host: &mut Host<'_, S, E>, first: PageId, count: u32)
     where
         S: AddressSpace<Kept = K>,
@@ -646,7 +648,7 @@ impl<K> Placement<K> {
         }
     }
 
-    /// The same where no page is pinned by the pager.
+    /// The same for pages that the pager has not pinned.
     fn shadow_free<S, E>(&mut self, host: &mut Host<'_, S, E>, first: PageId, count: u32)
     where
         S: AddressSpace<Kept = K>,
@@ -660,10 +662,10 @@ impl<K> Placement<K> {
             return;
         }
         let mut done = 0;
-        // Of the page that comes first.
+        // Tries, with the page that they are for.
         let mut tries = (first, 0);
         let mut unshared = None;
-        // The kernel refuses a run that reaches beyond a mapping as a whole.
+        // The kernel refuses a run that extends beyond a mapping as a whole.
         let mut run = count;
         while done < count {
             let moved = self.shift(host, Place::Shadow, first.plus(done), run.min(count - done));
@@ -677,7 +679,7 @@ impl<K> Placement<K> {
                 None => {}
                 Some(_) if moved.pages > 0 => {}
                 Some(Stop::Again) if tries.1 < MOVE_TRIES => tries.1 += 1,
-                // A page that is just being copied by the kernel is absent for an instant.
+                // A page that the kernel is just copying is absent for an instant.
                 Some(Stop::Missing) if host.space.holds(Place::Region, page) => {
                     refuse(host, page, 1);
                     done += 1;
@@ -702,7 +704,7 @@ impl<K> Placement<K> {
                     done += 1;
                     self.progress += 1;
                 }
-                // It was mapped until now, so what the region holds is the truth.
+                // The page was mapped until now, so the region holds the truth.
                 Some(Stop::Exists) if tries.1 < MOVE_TRIES => {
                     self.drop_shadow(host, page);
                     tries.1 += 1;
@@ -710,8 +712,8 @@ impl<K> Placement<K> {
                 Some(Stop::Exists) => {
                     self.contradiction(host, page, "was to leave the region, and is in the shadow");
                 }
-                // Shared with another process after a fork, or pinned. It is there, and nobody is
-                // taking it away, so that looking at it cannot fault.
+                // Shared with another process after a fork, or pinned. The page is there, and
+                // nobody is removing it, so reading it cannot fault.
                 Some(Stop::Busy)
                     if unshared != Some(page)
                         && !self.changes.touch(page, 1)
@@ -727,11 +729,11 @@ impl<K> Placement<K> {
         }
     }
 
-    /// Moves up to `most` pages into the shadow that the program may not store to, or not touch at
-    /// all: the kernel moves only what is writable. How many have been moved.
+    /// Moves up to `most` pages into the shadow that the program may not store to, or not access at
+    /// all: the kernel moves only writable pages. Returns the number of moved pages.
     ///
-    /// They become writable for the moment. Write-protection by userfaultfd stops stores meanwhile; a
-    /// thread that is stopped finds the program's own protection when it tries again.
+    /// They become writable for the duration of the move. Userfaultfd's write-protection stops
+    /// stores meanwhile; a stopped thread meets the program's own protection when it retries.
     fn shadow_protected<S, E>(&mut self, host: &mut Host<'_, S, E>, first: PageId, most: u32) -> u32
     where
         S: AddressSpace<Kept = K>,
@@ -746,12 +748,12 @@ impl<K> Placement<K> {
             return 0;
         };
         let count = pages.min(most);
-        // Another thread may be about to change the protection that would be put back.
+        // Another thread may be about to change the protection that would be restored.
         if !self.changes.none() || host.space.protect(first, count, true).is_err() {
             return 0;
         }
         let mut moved = 0;
-        // Refused where that would make too many mappings.
+        // The kernel refuses if that would take too many mappings.
         if host.space.set_protection(first, count, None).is_ok() {
             let (mut tries, mut unshared) = (0, false);
             while moved < count {
@@ -781,7 +783,7 @@ impl<K> Placement<K> {
             }
         }
         for page in (moved..count).map(|i| first.plus(i)) {
-            // They stay, with the protection that they had.
+            // They stay, with their protection unchanged.
             if !host.engine.is_protected(page) {
                 self.carry_out(host, &Action::Unprotect { page });
             }
@@ -789,8 +791,8 @@ impl<K> Placement<K> {
         moved
     }
 
-    /// A page that was to leave the region is gone: it was given up while another thread touched it.
-    /// Puts zeros into the shadow in its stead. Returns whether they are there.
+    /// A page that was to leave the region is gone: one thread zapped it while another touched it.
+    /// Puts zeros into the shadow in its stead; returns whether they are there.
     fn zero_shadow<S, E>(&mut self, host: &mut Host<'_, S, E>, page: PageId) -> bool
     where
         S: AddressSpace<Kept = K>,
@@ -802,7 +804,7 @@ impl<K> Placement<K> {
         copied.stop.is_none()
     }
 
-    /// Moves a page back from the shadow, and wakes. `false`: the kernel puts it off.
+    /// Moves a page back from the shadow, and wakes. `false`: the kernel postpones it.
     fn restore<S, E>(&mut self, host: &mut Host<'_, S, E>, page: PageId) -> bool
     where
         S: AddressSpace<Kept = K>,
@@ -828,7 +830,7 @@ impl<K> Placement<K> {
                     self.contradiction(host, page, "was to leave the shadow, and is in the region");
                 }
                 // Shared after a fork, pinned, or the program made its range read-only: a copy
-                // does as well.
+                // serves as well.
                 Some(_) => {
                     let copied = self.copy_back(host, page, false);
                     if copied {
@@ -841,7 +843,7 @@ impl<K> Placement<K> {
         false
     }
 
-    /// Copies a page from the shadow into the region, and wakes. `false`: the kernel puts it off.
+    /// Copies a page from the shadow into the region, and wakes. `false`: the kernel postpones it.
     fn copy_back<S, E>(&mut self, host: &mut Host<'_, S, E>, page: PageId, protect: bool) -> bool
     where
         S: AddressSpace<Kept = K>,
@@ -866,8 +868,8 @@ impl<K> Placement<K> {
         done
     }
 
-    /// Whether a page that a move found at its destination has been moved by it. Nobody else moves
-    /// pages meanwhile, and it was at the source before.
+    /// Whether the move that found a page at its destination has moved that page itself. No other
+    /// thread moves pages meanwhile, and the page was at the source before.
     fn has_arrived<S, E>(&mut self, host: &Host<'_, S, E>, to: Place, page: PageId) -> bool
     where
         S: AddressSpace<Kept = K>,
@@ -889,8 +891,8 @@ impl<K> Placement<K> {
         host.space.drop_runs(Place::Shadow, &[(page, 1)]);
     }
 
-    /// A page is where the engine does not have it: which copy holds the program's data is anyone's
-    /// guess, and the process ends.
+    /// A page is where the engine does not have it: nothing tells which copy holds the program's
+    /// data, so the process ends.
     fn contradiction<S, E>(&self, host: &Host<'_, S, E>, page: PageId, what: &str) -> !
     where
         S: AddressSpace<Kept = K>,
@@ -918,14 +920,14 @@ impl<K> Placement<K> {
     }
 }
 
-/// Pages that were to leave stay; the engine hears of it before anything else.
+/// Reports that pages stay, before any other event.
 fn refuse<S, E>(host: &mut Host<'_, S, E>, first: PageId, count: u32) {
     for page in (0..count).map(|i| first.plus(i)) {
         host.events.push_front(Event::Refused { page });
     }
 }
 
-/// A page that was to be filled in is not to be there after all; whoever waits for it tries again.
+/// Reports a page that cannot be filled in as zapped; the threads that wait for it retry.
 fn zap<S: AddressSpace, E>(host: &mut Host<'_, S, E>, page: PageId) {
     host.events.push_back(Event::Zap {
         first: page,

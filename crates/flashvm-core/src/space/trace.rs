@@ -1,5 +1,5 @@
-//! The last things that were told, asked and done about pages, for the message of a pager that
-//! cannot go on.
+//! The latest events, actions and answers about pages, for the message of a pager that cannot
+//! continue.
 
 use super::{Done, Stop};
 use crate::event::{Access, Action, Event, Place};
@@ -7,10 +7,10 @@ use crate::ids::{Nanos, PageId};
 use crate::page::PageState;
 use std::fmt;
 
-/// Entries that are kept: 32 bytes each.
+/// Entries kept, of 32 bytes each.
 const ENTRIES: usize = 4096;
 
-/// Something about a run of pages.
+/// An entry about a run of pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
     at: Nanos,
@@ -92,7 +92,7 @@ impl Trace {
             Action::RestoreCopy { .. } => "restore a copy",
             Action::Unprotect { .. } => "unprotect",
             Action::Poison { .. } => "poison",
-            // Drops are noted as they are done; a wake changes nothing.
+            // Drops are noted as they are carried out; a wake changes nothing.
             _ => return,
         };
         self.note(first, count, What::Asked(name));
@@ -110,7 +110,7 @@ impl Trace {
         self.note(first, count, What::Dropped);
     }
 
-    /// What is known of a page, newest first, each with its time before now in microseconds.
+    /// The history of a page, newest first, each entry with its age in microseconds.
     pub fn of(&self, page: PageId) -> impl Iterator<Item = (u64, Entry)> {
         let (newer, older) = self.entries.split_at(self.next.min(self.entries.len()));
         let newest_first = newer.iter().rev().chain(older.iter().rev());

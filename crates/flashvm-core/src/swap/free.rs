@@ -1,22 +1,22 @@
-//! Clusters that come free: given back at once, or held until the device has been told.
+//! Clusters that become free: released at once, or held until they have been discarded.
 
 use super::{SwapMap, Tenure};
 use crate::clusters::ClusterSource;
 use crate::ids::{ClusterId, SlotId};
 use std::collections::VecDeque;
 
-/// Free clusters on their way to a discard.
+/// Free clusters before a discard.
 #[derive(Default)]
 pub(super) struct Free {
-    /// Clusters that come free are held here until it is decided what becomes of them.
+    /// Whether clusters that become free are kept here until the strategy decides.
     keeps: bool,
     emptied: Vec<ClusterId>,
-    /// Held, the longest first.
+    /// Held clusters, the longest held first.
     held: VecDeque<ClusterId>,
     discarding: Vec<ClusterId>,
-    /// Searches for a free cluster since this was last asked for.
+    /// Searches for a free cluster since the last query.
     pub(super) scans: u32,
-    /// Slots freed since this was last asked for, for whoever asked to be told.
+    /// Slots freed since the last query, if they are recorded.
     freed: Option<Vec<SlotId>>,
 }
 
@@ -29,13 +29,13 @@ impl Free {
 }
 
 impl SwapMap {
-    /// Whether clusters that come free are kept, to be decided on by [`Self::pop_emptied`].
+    /// Sets whether clusters that become free are kept for [`Self::pop_emptied`].
     pub(crate) fn keep_emptied(&mut self, keep: bool) {
         self.free.keeps = keep;
     }
 
-    /// A cluster without used slots goes back, unless all of it is bad or its discard is to be
-    /// decided on.
+    /// Releases a cluster without used slots, unless all of it is bad or the strategy has to decide
+    /// first.
     pub(super) fn empty_cluster(&mut self, cluster: ClusterId, clusters: &mut impl ClusterSource) {
         if self.free.keeps && self.has_free(cluster) {
             self.set_tenure(cluster, Tenure::Held);
@@ -45,7 +45,7 @@ impl SwapMap {
         }
     }
 
-    /// Gives a cluster without used slots back, unless all of it is bad.
+    /// Releases a cluster without used slots, unless all of it is bad.
     pub(super) fn give_back(&mut self, cluster: ClusterId, clusters: &mut impl ClusterSource) {
         if self.has_free(cluster) {
             self.set_tenure(cluster, Tenure::Foreign);
@@ -55,18 +55,18 @@ impl SwapMap {
         }
     }
 
-    /// Takes a free cluster that was not discarded yet, because there is no other.
+    /// Takes a held cluster back, because there is no other free one.
     pub(super) fn take_back(&mut self) -> Option<ClusterId> {
         let youngest = self.free.emptied.pop();
         youngest.or_else(|| self.free.held.pop_back())
     }
 
-    /// How often a free cluster was looked for since the last call.
+    /// Searches for a free cluster since the last call.
     pub(crate) fn take_scans(&mut self) -> u32 {
         std::mem::take(&mut self.free.scans)
     }
 
-    /// A cluster that has come free: it is to be held, or let go.
+    /// A cluster that became free: the caller holds it or lets it go.
     pub(crate) fn pop_emptied(&mut self) -> Option<ClusterId> {
         self.free.emptied.pop()
     }
@@ -76,19 +76,19 @@ impl SwapMap {
         self.free.held.push_back(cluster);
     }
 
-    /// Lets a cluster of [`Self::pop_emptied`] go without one.
+    /// Releases a cluster of [`Self::pop_emptied`] without a discard.
     pub(crate) fn let_go(&mut self, cluster: ClusterId, clusters: &mut impl ClusterSource) {
         self.give_back(cluster, clusters);
     }
 
-    /// Slots of the clusters that are held.
+    /// Slots of the held clusters.
     pub(crate) fn held_slots(&self) -> u32 {
         let held = u32::try_from(self.free.held.len()).expect("a count of clusters");
         held * self.cluster_pages
     }
 
-    /// Begins to discard clusters of at least `slots` slots, those held longest; appends their
-    /// ranges, adjacent ones together.
+    /// Begins to discard clusters of at least `slots` slots, the longest held first; appends their
+    /// ranges, with adjacent ones joined.
     pub(crate) fn begin_discard(&mut self, slots: u32, ranges: &mut VecDeque<(SlotId, u32)>) {
         assert!(self.free.discarding.is_empty(), "one discard at a time");
         let clusters = slots.div_ceil(self.cluster_pages) as usize;
@@ -108,7 +108,7 @@ impl SwapMap {
         }
     }
 
-    /// What was being discarded is free for everybody.
+    /// The discard has ended: releases its clusters.
     pub(crate) fn end_discard(&mut self, clusters: &mut impl ClusterSource) {
         while let Some(cluster) = self.free.discarding.pop() {
             self.give_back(cluster, clusters);
@@ -116,7 +116,7 @@ impl SwapMap {
         }
     }
 
-    /// Gives everything back that is held.
+    /// Releases all held clusters.
     pub(crate) fn let_go_all(&mut self, clusters: &mut impl ClusterSource) {
         assert!(self.free.discarding.is_empty(), "a discard is in flight");
         while let Some(cluster) = self.take_back() {
@@ -124,12 +124,12 @@ impl SwapMap {
         }
     }
 
-    /// From now on keeps account of every slot that is freed.
+    /// Records every freed slot from now on.
     pub(crate) fn log_freed(&mut self) {
         self.free.freed = Some(Vec::new());
     }
 
-    /// A slot freed since the last call, if that is kept account of.
+    /// A slot freed since the last call, if they are recorded.
     pub(crate) fn pop_freed(&mut self) -> Option<SlotId> {
         self.free.freed.as_mut()?.pop()
     }

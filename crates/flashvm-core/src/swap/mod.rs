@@ -1,10 +1,10 @@
-//! The swap map: what lies in each slot on flash, and where the next page goes.
+//! The swap map: the owner of each slot on flash, and the allocation of slots.
 //!
-//! Slots are allocated one after the other through an open cluster; when it is full, through a
-//! wholly free cluster, and when there is none, through clusters that are partly free. Clusters
-//! are powers of two, so that one of at least an erase block is aligned with erase blocks
-//! (FlashVM, 4.1.1). After a fork, clusters with used slots are sealed: their free slots may
-//! hold pages of the other process. `free` holds what becomes of clusters that come free.
+//! Slots are allocated in order through an open cluster; once it is full, through a wholly free
+//! cluster; without one, through partly free clusters. Cluster sizes are powers of two, so that a
+//! cluster of at least an erase block is aligned with erase blocks (FlashVM, 4.1.1). After a fork,
+//! clusters with used slots are sealed: their free slots may hold pages of the other process.
+//! `free` handles clusters that become free.
 
 mod free;
 
@@ -14,13 +14,13 @@ use crate::prefetch::SlotView;
 
 const FREE: u32 = 0;
 const BAD: u32 = u32::MAX;
-/// Set beside the owner: the page holds only zeros and nothing was written (FlashVM, 4.2.2).
+/// Flag beside the owner: the page holds only zeros and nothing was written (FlashVM, 4.2.2).
 const ZERO: u32 = 1 << 31;
-/// Sealed clusters that one allocation looks at in search of one no longer shared.
+/// Sealed clusters that one allocation checks for whether they are still shared.
 const SEALED_CHECKS_MAX: usize = 64;
 
-/// Beside the tenure of a cluster: it stands in the list of partly free clusters. A cluster that
-/// stops being partly free stays in that list until it comes up there.
+/// Flag beside the tenure: the cluster is in the list of partly free clusters. One that stops being
+/// partly free stays in that list until its turn comes.
 const LINKED: u8 = 1 << 7;
 
 /// What this engine may do with a cluster.
@@ -33,13 +33,13 @@ enum Tenure {
     Open,
     /// Ours, no free slot known.
     Full,
-    /// Ours, with free slots, in the list of such clusters.
+    /// Ours, with free slots, in the list of partly free clusters.
     Partial,
     /// Shared with another process since a fork: read only.
     Sealed,
     /// Ours and wholly free, held for a discard.
     Held,
-    /// Ours and wholly free, in a discard: not to be written to.
+    /// Ours and wholly free, being discarded: not to be written to.
     Discarding,
 }
 
@@ -57,7 +57,7 @@ const TENURES: [Tenure; 7] = [
 pub(crate) struct SwapMap {
     /// Owner page + 1, `FREE` or `BAD`; with `ZERO` set: no contents on flash.
     owners: Vec<u32>,
-    /// Used slots by cluster; bad ones are not counted.
+    /// Used slots by cluster, without bad ones.
     used: Vec<u16>,
     tenure: Vec<u8>,
     /// Next in the list of partly free clusters (cluster + 1).
@@ -67,7 +67,7 @@ pub(crate) struct SwapMap {
     sealed_at: usize,
     open: Option<ClusterId>,
     cursor: u32,
-    /// All clusters from here on were never leased.
+    /// No cluster from here on was ever leased.
     leased_end: u32,
     cluster_pages: u32,
     slots_used: u32,
@@ -98,12 +98,12 @@ impl SwapMap {
         }
     }
 
-    /// The last allocation found no slot, and none has been freed since.
+    /// Whether the last allocation found no slot, and none has been freed since.
     pub(crate) fn is_full(&self) -> bool {
         self.full
     }
 
-    /// Lets the next allocation try again: another process may have freed something.
+    /// Lets the next allocation retry: another process may have freed slots.
     pub(crate) fn retry(&mut self) {
         self.full = false;
     }
@@ -201,8 +201,8 @@ impl SwapMap {
         }
     }
 
-    /// The open cluster has been gone through. What was freed behind the cursor meanwhile is
-    /// found again through the list of partly free clusters.
+    /// The cursor has reached the end of the open cluster. Slots freed behind the cursor meanwhile
+    /// are found again through the list of partly free clusters.
     fn close(&mut self, cluster: ClusterId, clusters: &mut impl ClusterSource) {
         self.open = None;
         if !self.has_free(cluster) {
@@ -253,7 +253,7 @@ impl SwapMap {
         None
     }
 
-    /// Looks for sealed clusters that nobody else holds any more.
+    /// Unseals sealed clusters that no other process holds any more.
     fn unseal_some(&mut self, clusters: &impl ClusterSource) {
         for _ in 0..SEALED_CHECKS_MAX.min(self.sealed.len()) {
             if self.sealed.is_empty() {
@@ -276,7 +276,7 @@ impl SwapMap {
         }
     }
 
-    /// Gives a slot back.
+    /// Frees a slot.
     pub(crate) fn free(&mut self, slot: SlotId, clusters: &mut impl ClusterSource) {
         assert!(
             self.owner(slot).is_some(),
@@ -326,8 +326,8 @@ impl SwapMap {
         }
     }
 
-    /// The process forked: what is used now may be read by the other process as well. Clusters
-    /// without a used slot go back, from either side.
+    /// The process forked: the other process may read all slots in use. Both release clusters
+    /// without used slots.
     pub(crate) fn seal(&mut self, clusters: &mut impl ClusterSource) {
         self.sealed.clear();
         self.sealed_at = 0;
@@ -346,14 +346,14 @@ impl SwapMap {
         }
     }
 
-    /// Tells a used slot that its page has another address now.
+    /// The page of a used slot has another address now.
     pub(crate) fn reassign(&mut self, slot: SlotId, page: PageId) {
         assert!(self.owner(slot).is_some(), "slot {} is not used", slot.0);
         let owner = &mut self.owners[slot.0 as usize];
         *owner = (*owner & ZERO) | (page.0 + 1);
     }
 
-    /// Checks the sums against the columns.
+    /// Checks the counts against the columns.
     ///
     /// # Panics
     /// If they differ: a bug in this file.

@@ -5,7 +5,7 @@ use crate::clusters::LocalClusters;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Clusters of which some are said to be shared.
+/// Clusters, some of them shared.
 struct Shared {
     local: LocalClusters,
     all_shared: bool,
@@ -44,7 +44,7 @@ fn slots_follow_each_other_through_clusters_from_the_start() {
     assert_eq!(slots(&mut map, &mut source, 0..20), Vec::from_iter(0..20));
 }
 
-/// A cluster of at least an erase block starts where one starts, for all sizes of FlashVM, 4.1.1.
+/// A cluster of at least an erase block starts at an erase block, for all sizes of FlashVM, 4.1.1.
 #[test]
 fn clusters_are_aligned_with_erase_blocks() {
     let erase_block = 32;
@@ -154,7 +154,7 @@ fn clusters_in_a_discard_are_not_used_and_held_ones_only_when_there_is_no_other(
 
 proptest! {
     #[test]
-    fn behaves_like_a_set_of_slots(
+    fn matches_a_set_of_slots(
         keep in any::<bool>(),
         ops in prop::collection::vec((0..13_u8, any::<prop::sample::Index>()), 0..400),
         shift in 0..5_u32,

@@ -20,7 +20,7 @@ pub use size::{MemorySize, SizeError, TooSmall};
 use crate::device::{nand::GeometryError, page_costs};
 use crate::setup::Device;
 use crate::trace::TraceError;
-use flashvm_core::policy::{BLOCK_PAGES, Ground, Policy, PolicySpec};
+use flashvm_core::policy::{BLOCK_PAGES, Policy, PolicyContext, PolicySpec};
 use ram::Ram;
 use references::unpack;
 use spool::{BLOCK, Spool};
@@ -187,12 +187,12 @@ impl<'a> Material<'a> {
             (place + 1).next_multiple_of(BLOCK_PAGES)
         });
         let build = || self.device.bare(device_pages, SEED);
-        let ground = Ground {
+        let context = PolicyContext {
             pages: self.references.pages(),
             places: Some(places.clone()),
             costs: page_costs(&mut *build()?),
         };
-        let policy = job.policy.build(&ground, job.frames);
+        let policy = job.policy.build(&context, job.frames);
         let mut ram = Ram::new(policy, build()?, places.clone(), job.frames, job.sight);
         let next_uses = self.next_uses.as_ref();
         let next_uses = next_uses.filter(|_| job.policy.kind().is_offline());

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 const FRAMES: u32 = 5;
 
-/// One shape's clock as the paper draws it. Heads come first.
+/// One shape's clock as the paper draws it; heads come first.
 #[derive(Default)]
 struct Naive {
     active: Vec<u32>,
@@ -99,7 +99,7 @@ fn order(queue: &VecDeque<FrameId>) -> Vec<u32> {
 
 proptest! {
     #[test]
-    fn like_the_paper_draws_it(
+    fn matches_the_model_of_figure_3(
         steps in prop::collection::vec((0u8..10, 1u8..=15, any::<prop::sample::Index>()), 1..300),
     ) {
         let mut frames = Frames::new(FRAMES);
@@ -152,7 +152,7 @@ fn shape(size: usize, offset: usize) -> Shape {
 }
 
 #[test]
-fn a_reference_counts_for_what_holds_it_and_what_lies_in_it() {
+fn a_reference_counts_for_outer_and_inner_ranges() {
     let mut clocks = Clocks::new(1);
     let frame = FrameId(0);
     clocks.reference(frame, shape(1024, 0));
@@ -174,9 +174,9 @@ fn a_reference_counts_for_what_holds_it_and_what_lies_in_it() {
     }
 }
 
-/// Small cold neighbours make room for a larger page; a large cold page for a small one.
+/// Several small cold pages give way to a larger one; one large cold page gives way to a small one.
 #[test]
-fn victims_of_other_sizes() {
+fn victims_may_have_other_sizes() {
     let mut frames = Frames::new(2);
     (0..2).for_each(|_| assert!(frames.grow().is_some()));
     let mut clocks = Clocks::new(2);

@@ -6,20 +6,19 @@ use crate::ClusterSource;
 use std::collections::HashMap;
 
 impl<C: ClusterSource> Engine<C> {
-    /// Checks everything that can be derived from something else.
+    /// Checks all derived state: counts, mappings, places on flash.
     ///
-    /// # Panics
-    /// If it is not so.
+    /// # Panics If an invariant does not hold.
     pub fn check(&self) {
         self.check_frames();
         self.check_table();
-        assert_eq!(self.frames.len(), self.held, "frames that it has");
+        assert_eq!(self.frames.len(), self.held, "frames held");
         if self.reads == 0 && self.round.is_none() {
             self.check_flash();
         }
     }
 
-    /// Each page in a frame is one that the table has there, and they do not overlap.
+    /// Every page in a frame is in that frame according to the table, and pages do not overlap.
     fn check_frames(&self) {
         let mut used = 0;
         for frame in self.frames.all() {
@@ -35,10 +34,14 @@ impl<C: ClusterSource> Engine<C> {
             }
         }
         assert_eq!(used, self.frames.used_sectors(), "sectors in use");
-        assert!(used <= self.held * SECTORS, "more than there is");
+        assert!(
+            used <= self.held * SECTORS,
+            "more sectors than the frames have"
+        );
     }
 
-    /// Each page that the table has in a frame lies there; mappings, reads and condemned pages are counted.
+    /// Every page that the table has in a frame lies there; mappings, reads and condemned pages are
+    /// counted.
     fn check_table(&self) {
         let (mut reads, mut mappings, mut bytes) = (0, 0, 0);
         let mut before: Option<(u32, u32)> = None;
@@ -57,7 +60,7 @@ impl<C: ClusterSource> Engine<C> {
                     mappings += u32::from(!joins || self.mappings.by_page);
                     before = Some((page.0, frame.0));
                 }
-                // The round has those that are not in the list.
+                // Pages that are not in the list belong to the round.
                 Place::Condemned(..) if self.round.is_none() => {
                     assert!(self.condemned.contains(&page), "{page:?} is forgotten");
                 }
@@ -69,7 +72,7 @@ impl<C: ClusterSource> Engine<C> {
         assert_eq!(bytes, self.pages.bytes(), "bytes handed out");
     }
 
-    /// No two pages have the same place on flash, and the log's count of live sectors is that of the table.
+    /// No two pages share a place on flash, and the log counts the same live sectors as the table.
     fn check_flash(&self) {
         let mut owners = HashMap::new();
         for (page, shape, place) in self.table.pages() {
@@ -88,13 +91,13 @@ impl<C: ClusterSource> Engine<C> {
         }
     }
 
-    /// Whether nothing is under way.
+    /// Whether no read, round or waiting task exists.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.reads == 0 && self.round.is_none() && self.waiters == 0
     }
 
-    /// Whether a round is under way, and has begun to write.
+    /// Whether a round has begun to write.
     #[must_use]
     pub fn writes(&self) -> bool {
         matches!(self.round, Some(Round::Writing(_) | Round::Slots { .. }))

@@ -1,5 +1,4 @@
-//! What a touch finds: a page in its frame, one that is all zeros, one that is on flash (paper, 3.5,
-//! Figure 4).
+//! Faults: the page is in its frame, all zeros, or on flash (paper, 3.5, Figure 4).
 
 use super::super::table::PAGES_MAX;
 use super::super::{Check, FrameId, Location, Place, Shape, Svmp};
@@ -7,9 +6,9 @@ use super::room::Room;
 use super::{Action, Engine, Event, Host, Outcome};
 use crate::ClusterSource;
 
-/// Tries of a read before the page counts as lost.
+/// Reads of a page that fail before the page counts as lost.
 const READ_TRIES: u32 = 3;
-/// Pages of zeros that are mapped at once, where frames are free: the rest of their run.
+/// Pages of zeros mapped at once while frames are free: the rest of the page's run.
 const FRESH_RUN: u32 = 64;
 
 /// A fault.
@@ -17,19 +16,19 @@ const FRESH_RUN: u32 = 64;
 pub(super) struct Fault {
     page: Svmp,
     is_counted: bool,
-    /// It waits for a range.
+    /// The fault waits for a free range.
     room: Option<Room>,
     read: Option<Read>,
 }
 
-/// A read of its page.
+/// A read of the fault's page.
 #[derive(Clone, Copy, Debug)]
 struct Read {
     at: Location,
     frame: FrameId,
     shape: Shape,
     check: Check,
-    /// Tries that have failed.
+    /// Failed tries.
     tries: u32,
 }
 
@@ -81,7 +80,7 @@ impl<C: ClusterSource> Engine<C> {
         action
     }
 
-    /// What the table says.
+    /// Decides by the table entry.
     fn look_up(
         &mut self,
         host: &mut impl Host,
@@ -103,14 +102,14 @@ impl<C: ClusterSource> Engine<C> {
             match place {
                 Place::Absent => break Outcome::NotOurs,
                 Place::Lost => break Outcome::Lost,
-                // Another thread was here first.
+                // Another thread has resolved the fault.
                 Place::Mapped(..) => break Outcome::Resolved,
                 Place::Unmapped(frame, _) | Place::Condemned(frame, _) => {
                     self.counters.soft += 1;
                     // Map the page before setting its reference bit, or making room for it may consume the bit.
                     self.map(host, page, 1);
                     if matches!(place, Place::Condemned(..)) {
-                        // It was a victim, and is in no FIFO any more.
+                        // The page was a victim and is in no FIFO.
                         self.clocks.keep(frame, shape);
                     } else {
                         self.clocks.reference(frame, shape);
@@ -119,8 +118,8 @@ impl<C: ClusterSource> Engine<C> {
                 }
                 Place::Reading(..) => return Action::Await,
                 Place::Fresh => {
-                    // Before the page is mapped: where all others are condemned, the steps would take it away
-                    // before its thread has touched it, again and again.
+                    // Before the page is mapped: if all other pages are condemned, the steps would
+                    // evict this page before its thread touches it, again and again.
                     self.take_steps_ahead(host, shape);
                     if let Some(frame) = self.take_range(host, page, shape) {
                         self.map_fresh(host, page, shape, frame);
@@ -148,7 +147,8 @@ impl<C: ClusterSource> Engine<C> {
         Action::Done(outcome)
     }
 
-    /// A free range for a page: beside the frame of a neighbour, so that both are one mapping, or any.
+    /// Takes a free range for a page: beside the frame of a neighbour, so that one mapping covers
+    /// both, or any.
     fn take_range(&mut self, host: &mut impl Host, page: Svmp, shape: Shape) -> Option<FrameId> {
         let before = page
             .0
@@ -176,12 +176,12 @@ impl<C: ClusterSource> Engine<C> {
         Some(frame)
     }
 
-    /// Maps a page of zeros, and the rest of its run as long as frames beside it are free.
+    /// Maps a page of zeros, and the rest of its run while frames beside it are free.
     fn map_fresh(&mut self, host: &mut impl Host, page: Svmp, shape: Shape, frame: FrameId) {
         let run_end = (page.0 / FRESH_RUN + 1) * FRESH_RUN;
         let mut count = 1;
         self.fill_fresh(host, page, shape, frame);
-        // Only where nobody has to give way for it.
+        // Only while nothing has to be evicted for it.
         while page.0 + count < run_end && self.frames.available(shape) > FRESH_RUN {
             let (next, beside) = (Svmp(page.0 + count), FrameId(frame.0 + count));
             if self.table.get(next) != (shape, Place::Fresh) || !self.frames.take_at(beside, shape)
@@ -213,7 +213,7 @@ impl<C: ClusterSource> Engine<C> {
         self.reads += 1;
     }
 
-    /// A read has ended: the page is mapped, read again, or lost.
+    /// A read has ended: maps the page, reads it again, or declares it lost.
     fn read_ended(
         &mut self,
         host: &mut impl Host,
@@ -228,7 +228,7 @@ impl<C: ClusterSource> Engine<C> {
             if there == read.at {
                 read.tries += 1;
             } else {
-                // The cleaner has moved it, and somebody may have written where it was.
+                // The cleaner has moved the page, and its old place may have been overwritten.
                 read.at = there;
             }
             if read.tries < READ_TRIES {

@@ -1,15 +1,16 @@
-//! fork: when it may happen, and what both processes do after it.
+//! fork: when it may happen, and what parent and child do afterwards.
 //!
-//! Overlays are shared mappings, and the parent's other threads run on beside a fork. So before it all is
-//! unmapped, in one call: nobody can store to any page, and whoever touches one waits. The executor copies
-//! the frames in use for the child. Parent and child then take their pages back by soft faults. Blocks that
-//! hold pages of both are written by neither; both give up the empty ones.
+//! Overlays are shared mappings, and the parent's other threads run on during a fork. So the engine
+//! first unmaps all pages with one call: nobody can store to a page, and a thread that touches one
+//! waits. The executor copies the used frames for the child. Then parent and child map their pages
+//! again by soft faults. Neither process writes to blocks that hold pages; both release their empty
+//! blocks.
 
 use super::{Action, Counters, Engine, Host, Outcome};
 use crate::ClusterSource;
 
 impl<C: ClusterSource> Engine<C> {
-    /// Lets everything under way end, then unmaps all pages.
+    /// Waits for all requests in flight, then unmaps all pages.
     pub(super) fn prepare_fork(&mut self, host: &mut impl Host, frozen: &mut bool) -> Action {
         *frozen = true;
         self.frozen = true;
@@ -20,7 +21,7 @@ impl<C: ClusterSource> Engine<C> {
         Action::Done(Outcome::Quiet)
     }
 
-    /// In the parent: goes on.
+    /// The parent continues.
     pub(super) fn resume(&mut self, forked: bool) -> Action {
         if forked {
             self.flash.forked(&mut self.clusters);
@@ -30,14 +31,13 @@ impl<C: ClusterSource> Engine<C> {
         Action::Done(Outcome::Over)
     }
 
-    /// In the child: goes on, as a process of its own with other clusters. It has no other thread.
+    /// The child continues as a process of its own, with other clusters. It has no other thread.
     ///
-    /// # Panics
-    /// If something is under way.
+    /// # Panics If a request is in flight.
     pub fn become_child(&mut self, clusters: C) {
         assert!(
             self.frozen && self.round.is_none() && self.reads == 0,
-            "something is under way in a fork"
+            "a request is in flight during a fork"
         );
         self.clusters = clusters;
         self.flash.forked(&mut self.clusters);

@@ -1,4 +1,4 @@
-//! What the engine needs at once of its surroundings: memory, checksums of what lies in it, frames and room.
+//! The calls of the engine that are answered at once: memory, checksums, frames and room.
 
 use super::super::{BackPointer, FrameId, Shape, Svmp};
 
@@ -9,37 +9,35 @@ pub struct Refused;
 /// Why the process cannot go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Failure {
-    /// The allocator gave this page back twice.
+    /// The allocator returned this page twice.
     #[error("free(): {0:?} was given back twice")]
     GivenTwice(Svmp),
-    /// A fault has waited for a range for too long.
+    /// A fault has waited too long for a range.
     #[error(
         "no room for a page, and nothing that could go: give it more --ram or a larger --flash-size"
     )]
     NoRoom,
-    /// A round has waited for a block for too long.
+    /// A round has waited too long for a block.
     #[error(
         "the flash store is full of live pages: give it a larger --flash-size, or room on its disk"
     )]
     FlashFull,
-    /// Not even one page can be mapped.
+    /// The kernel refuses to map even one page.
     #[error("the kernel allows no more mappings: raise vm.max_map_count")]
     NoMappings,
 }
 
-/// The surroundings of an engine. All calls are made with the engine locked.
+/// The executor's side of an engine. All methods are called with the engine locked.
 ///
-/// A range of a frame is named by frame and shape. It is read and written only while its page is unmapped,
-/// so that the program does not store to it.
+/// A range of a frame is named by frame and shape. The engine reads and writes a range only while
+/// its page is unmapped, so that the program cannot store to it.
 pub trait Host {
-    /// Maps pages one after the other at their addresses, out of frames one after the other. Nothing is mapped
-    /// there.
+    /// Maps contiguous pages at their addresses, from contiguous frames. Nothing is mapped there.
     ///
-    /// # Errors
-    /// [`Refused`], and nothing has changed.
+    /// # Errors [`Refused`]; nothing has changed.
     fn map(&mut self, first: Svmp, count: u32, frame: FrameId) -> Result<(), Refused>;
 
-    /// Unmaps what is mapped of these pages: from here on every touch is a fault.
+    /// Unmaps the mapped ones among these pages: every further touch is a fault.
     ///
     /// # Errors
     /// [`Refused`] if a mapping would have to be split; nothing has changed.
@@ -54,10 +52,10 @@ pub trait Host {
     /// The checksum of a range.
     fn checksum(&mut self, frame: FrameId, shape: Shape) -> u64;
 
-    /// A frame has left the pool: its memory is given up.
+    /// A frame has left the pool: frees its memory.
     fn drop_frame(&mut self, frame: FrameId);
 
-    /// What lies in the block that was read for cleaning; `None` if it is no block.
+    /// The pages of the block that was read for cleaning; `None` if it is no block.
     fn block_pointers(&mut self) -> Option<Vec<BackPointer>>;
 
     /// The checksum of a page of that block.
@@ -66,31 +64,31 @@ pub trait Host {
     /// Copies a page of that block to a sector of the first buffer.
     fn keep(&mut self, page: &BackPointer, sector: u32);
 
-    /// Copies a range to the first buffer, so many bytes from its start. The checksum of what was copied.
+    /// Copies a range to the first buffer at byte `to`; returns the checksum of the copy.
     fn gather(&mut self, frame: FrameId, shape: Shape, to: u32) -> u64;
 
     /// Writes the header of the block in the first buffer.
     fn write_header(&mut self, pointers: &[BackPointer]);
 
-    /// Frames that the engine may keep: the page pager needs the others.
+    /// Frames that the engine may keep; the page pager needs the others.
     fn frames_target(&mut self) -> u32;
 
-    /// Asks for so many frames more. How many there are.
+    /// Asks for `more` frames; returns how many were granted.
     fn borrow_frames(&mut self, more: u32) -> u32;
 
     /// Gives frames back.
     fn return_frames(&mut self, frames: u32);
 
-    /// Asks budget and store for room for so many 4 KiB pages. Whether they have it.
+    /// Asks budget and store for room for this many 4 KiB pages; returns whether they have it.
     fn commit(&mut self, pages: u64) -> bool;
 
-    /// Gives such room back.
+    /// Returns such room.
     fn uncommit(&mut self, pages: u64);
 
-    /// Blocks of the store, and those that nobody has.
+    /// Blocks of the store, and blocks without an owner.
     fn store_blocks(&mut self) -> (u32, u32);
 
-    /// Has the writer begin [`super::Request::WriteBehind`], again if it is at it.
+    /// Makes the writer begin [`super::Request::WriteBehind`], again if it is at it.
     fn call_writer(&mut self);
 
     /// A page's contents are lost: tells the user.

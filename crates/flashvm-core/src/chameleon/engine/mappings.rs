@@ -1,9 +1,9 @@
-//! The budget of mappings, and what merges into one.
+//! The budget of mappings, and which pages share one mapping.
 //!
-//! The kernel allows a process `vm.max_map_count` mappings. Neighbours in the hole whose frames are
-//! neighbours are one mapping, which is why pages are handed out in runs of one shape and get neighbouring
-//! frames while there are such. The budget is spent on what was touched last: when it is used up, the
-//! clocks unmap what they find cold. What is unmapped stays in its frame.
+//! The kernel allows a process `vm.max_map_count` mappings. One mapping covers adjacent pages of
+//! the hole whose frames are adjacent. So pages are handed out in runs of one shape and get
+//! adjacent frames where possible. The budget is spent on the pages touched last: when it is used
+//! up, the clocks unmap cold ranges. An unmapped page stays in its frame.
 
 use super::super::table::PAGES_MAX;
 use super::super::{FrameId, Place, Shape, Svmp};
@@ -11,21 +11,21 @@ use super::{Engine, Failure, Host, Refused};
 use crate::ClusterSource;
 use std::ops::Range;
 
-/// Mappings that are taken away at once when there are too many.
+/// Mappings removed at once when there are too many.
 const BATCH: u32 = 64;
 
-/// The mappings that pages take.
+/// The mappings of pages.
 #[derive(Clone, Debug)]
 pub(super) struct Mappings {
-    /// Now.
+    /// Current number.
     pub(super) count: u32,
-    /// Most there may be.
+    /// Upper bound.
     pub(super) most: u32,
-    /// Most there were.
+    /// Largest number so far.
     pub(super) most_seen: u32,
-    /// Every page counts, whether it is a mapping of its own or not: SSDAlloc's page buffer.
+    /// Every page counts as one mapping, merged or not: SSDAlloc's page buffer.
     pub(super) by_page: bool,
-    /// Which shape is looked at next when there are too many.
+    /// The shape whose clock is next when there are too many.
     turn: u8,
 }
 
@@ -40,14 +40,14 @@ impl Mappings {
         }
     }
 
-    /// Whether there is no budget for pages that are new.
+    /// Whether the budget has no room for new pages.
     pub(super) fn used_up(&self) -> bool {
         self.count + BATCH >= self.most
     }
 }
 
 impl<C: ClusterSource> Engine<C> {
-    /// The frame that a page is mapped from.
+    /// The frame from which a page is mapped; `None` if it is not mapped.
     pub(super) fn mapped_frame(&self, page: u32) -> Option<u32> {
         match self.table.get(Svmp(page)).1 {
             Place::Mapped(frame, _) => Some(frame.0),
@@ -61,17 +61,17 @@ impl<C: ClusterSource> Engine<C> {
         page.is_some_and(|page| frame.is_some() && self.mapped_frame(page) == frame)
     }
 
-    /// Whether a page in this frame would be one mapping with the page before.
+    /// Whether a page in this frame would share a mapping with the previous page.
     fn joins_before(&self, page: u32, frame: u32) -> bool {
         self.maps(page.checked_sub(1), frame.checked_sub(1))
     }
 
-    /// Whether a page in this frame would be one mapping with the page behind.
+    /// Whether a page in this frame would share a mapping with the next page.
     fn joins_after(&self, page: u32, frame: u32) -> bool {
         self.maps(page.checked_add(1), frame.checked_add(1))
     }
 
-    /// Of the neighbours of a page in this frame, how many it is one mapping with.
+    /// The number of neighbours with which a page in this frame would share a mapping.
     fn merges(&self, page: Svmp, frame: FrameId) -> u32 {
         if self.mappings.by_page {
             return 0;
@@ -79,7 +79,7 @@ impl<C: ClusterSource> Engine<C> {
         u32::from(self.joins_before(page.0, frame.0)) + u32::from(self.joins_after(page.0, frame.0))
     }
 
-    /// A range, with the rest of the mappings that reach into it.
+    /// A range, extended to the ends of the mappings that overlap it.
     fn mappings_of(&self, mut pages: Range<u32>) -> Range<u32> {
         while self.goes_on_before(pages.start) {
             pages.start -= 1;
@@ -96,13 +96,13 @@ impl<C: ClusterSource> Engine<C> {
             .is_some_and(|frame| self.joins_before(page, frame))
     }
 
-    /// Whether the mapping of a page ends behind it.
+    /// Whether the mapping of a page ends after it.
     fn goes_on_after(&self, page: u32) -> bool {
         self.mapped_frame(page)
             .is_some_and(|frame| self.joins_after(page, frame))
     }
 
-    /// Whether unmapping a range makes two mappings of one, and there is no budget for another.
+    /// Whether unmapping a range would split a mapping while the budget has no room for another.
     fn must_not_split(&self, pages: &Range<u32>) -> bool {
         !self.mappings.by_page
             && self.mappings.count >= self.mappings.most
@@ -116,12 +116,12 @@ impl<C: ClusterSource> Engine<C> {
         self.mappings.most_seen = self.mappings.most_seen.max(self.mappings.count);
     }
 
-    /// Notes that a page is mapped no more.
+    /// Notes that a page is no longer mapped.
     fn note_unmapped(&mut self, page: Svmp, frame: FrameId) {
         self.mappings.count = self.mappings.count + self.merges(page, frame) - 1;
     }
 
-    /// Maps pages that lie in frames one after the other.
+    /// Maps contiguous pages from contiguous frames.
     pub(super) fn map(&mut self, host: &mut impl Host, page: Svmp, count: u32) {
         if self.mappings.count >= self.mappings.most {
             self.unmap_cold(host);
@@ -129,7 +129,7 @@ impl<C: ClusterSource> Engine<C> {
         let first = self.table.get(page).1.frame();
         let first = first.expect("what is mapped lies in a frame");
         while host.map(page, count, first) == Err(Refused) {
-            // Fewer mappings than it seemed: the program has many of its own.
+            // The kernel allows fewer mappings than assumed: the program has many of its own.
             let before = self.mappings.count;
             self.mappings.most = before.saturating_sub(2 * BATCH).max(1);
             self.unmap_cold(host);
@@ -146,14 +146,14 @@ impl<C: ClusterSource> Engine<C> {
         }
     }
 
-    /// Unmaps a page that is mapped: from here on every touch is a fault.
+    /// Unmaps a mapped page: every further touch is a fault.
     pub(super) fn unmap(&mut self, host: &mut impl Host, page: Svmp) {
         if matches!(self.table.get(page).1, Place::Mapped(..)) {
             self.unmap_run(host, page.0..page.0 + 1);
         }
     }
 
-    /// Unmaps pages one after the other with one call. All of them are mapped or have nothing there.
+    /// Unmaps contiguous pages with one call. Each of them is mapped or absent.
     pub(super) fn unmap_run(&mut self, host: &mut impl Host, mut pages: Range<u32>) {
         if pages.is_empty() {
             return;
@@ -165,7 +165,7 @@ impl<C: ClusterSource> Engine<C> {
             }
         }
         if host.unmap(Svmp(pages.start), pages.len() as u32) == Err(Refused) {
-            // Its mapping would have to be split, for which there is no room: the whole of it goes.
+            // The kernel would have to split the mapping and has no room for that: unmap all of it.
             pages = self.mappings_of(pages);
             if host.unmap(Svmp(pages.start), pages.len() as u32) == Err(Refused) {
                 host.fail(Failure::NoMappings);
@@ -180,7 +180,7 @@ impl<C: ClusterSource> Engine<C> {
         }
     }
 
-    /// Unmaps everything: nobody can store to any page from here on.
+    /// Unmaps all pages: nobody can store to one.
     pub(super) fn unmap_all(&mut self, host: &mut impl Host) {
         let pages = self.pages.high();
         if pages > 0 && host.unmap(Svmp(0), pages) == Err(Refused) {
@@ -198,7 +198,7 @@ impl<C: ClusterSource> Engine<C> {
         self.mappings.count = 0;
     }
 
-    /// Unmaps what the clocks find cold, until there is room for a batch of mappings.
+    /// Unmaps cold ranges until the budget has room for a batch of mappings.
     fn unmap_cold(&mut self, host: &mut impl Host) {
         let goal = self.mappings.most.saturating_sub(BATCH);
         let mut idle = 0;
@@ -211,8 +211,8 @@ impl<C: ClusterSource> Engine<C> {
                     let Some(frame) = self.clocks.cool(shape, &self.frames) else {
                         break;
                     };
-                    // Also if it was unmapped already: what is behind it may not be. There is an end to it:
-                    // only what is touched turns active again.
+                    // Counts even if the range was unmapped already: the next one may not be. The
+                    // loop ends, since only a touched range turns active again.
                     idle = 0;
                     self.unmap_range(host, frame, shape);
                     if self.mappings.count <= goal {
@@ -223,14 +223,15 @@ impl<C: ClusterSource> Engine<C> {
         }
     }
 
-    /// Unmaps the pages that reach into a range of a frame, but for those that have to stay.
+    /// Unmaps the pages that overlap a range of a frame, except pinned pages.
     fn unmap_range(&mut self, host: &mut impl Host, frame: FrameId, range: Shape) {
         let mut cold = 0..0;
         self.unmap_soon(host, frame, range, &mut cold);
         self.unmap_run(host, cold);
     }
 
-    /// The same, but those that go on where the run `cold` ends become part of it: the caller unmaps it.
+    /// Like `unmap_range`, but a page that continues the run `cold` extends that run, and the
+    /// caller unmaps it.
     pub(super) fn unmap_soon(
         &mut self,
         host: &mut impl Host,

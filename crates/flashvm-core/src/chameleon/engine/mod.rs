@@ -1,26 +1,26 @@
-//! The engine of small pages: every decision about them, and no I/O.
+//! The engine of small pages: all decisions, no I/O.
 //!
-//! Threads come with a [`Request`]: a fault, pages to take or to give, a system call that pins, a fork, or
-//! the writer's turn. Each request is a [`Task`]; [`Engine::handle`] tells the engine what has happened to
-//! it ([`Event`]) and returns what its thread does next ([`Action`]). Mapping, unmapping and looking at
-//! memory happen at once, through the [`Host`]. Reads and writes take their time: the thread carries them
-//! out with the engine unlocked. So waiting is a decision as well: a thread that waits for a read, a round
-//! or a fork gets [`Action::Await`], and [`Engine::take_announcement`] says when all who wait have to look
-//! again.
+//! A thread comes with a [`Request`]: a fault, pages to allocate or to free, a system call that
+//! pins pages, a fork, or the writer's turn. Each request is a [`Task`]. [`Engine::handle`] takes
+//! what has happened to the task ([`Event`]) and returns the next step of its thread ([`Action`]).
+//! The [`Host`] maps, unmaps and inspects memory at once. Reads and writes take time: the thread
+//! carries them out with the engine unlocked. So waiting is a decision as well: a thread that waits
+//! for a read, a round or a fork gets [`Action::Await`], and [`Engine::take_announcement`] says
+//! when all waiting threads have to look again.
 //!
 //! There are two executors. The live one (`flashvm::chameleon`) locks the engine, calls the kernel and lets
 //! threads sleep. The simulated one (`flashvm_sim::chameleon`) interleaves tasks by a seed, injects faults
 //! and compares every page with a naive model. [`super::record`] replays what either has recorded.
 //!
 //! - `fault`: what a touch finds; `room`: victims, and steps ahead of need;
-//! - `mappings`: the budget of mappings, and what merges;
-//! - `round`: writing what has changed, to the log or to where it was;
-//! - `pages`: runs handed out and taken back; `pins`: pages that the kernel works on;
+//! - `mappings`: the budget of mappings;
+//! - `round`: writes changed pages to the log, or in place;
+//! - `pages`: runs handed out and returned; `pins`: pages that the kernel works on;
 //! - `check`: the invariants.
 //!
-//! Whether a page has changed is told by its checksum alone. So it does not matter what becomes of a page
-//! while it is written: what flash has is what the checksum says, and a page that has changed again is
-//! found to be changed when it is unmapped the next time.
+//! The checksum alone says whether a page has changed. So a page may change in any way while it is
+//! being written: the checksum describes the copy on flash, and the next unmapping finds a page
+//! that has changed again.
 
 mod check;
 mod fault;
@@ -48,22 +48,22 @@ use pins::PinnedRanges;
 use round::Round;
 use serde::{Deserialize, Serialize};
 
-/// What an engine is made from.
+/// The configuration of an engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Config {
-    /// Most frames that the pool can have.
+    /// Upper bound of the pool's frames.
     pub frames_most: u32,
-    /// Most mappings that pages may take.
+    /// Upper bound of the mappings of pages.
     pub mappings_most: u32,
     /// Every mapped page counts as a mapping: SSDAlloc's page buffer.
     pub by_page: bool,
-    /// New pages are refused when the budget of mappings is used up.
+    /// Refuse new pages once the budget of mappings is used up.
     pub spill: bool,
-    /// Changed pages go to a log; else to where they were.
+    /// Write changed pages to a log; otherwise in place.
     pub log_structuring: bool,
     /// Blocks of the store.
     pub blocks: u32,
-    /// Bytes of RAM that all processes of the run may use together.
+    /// The run's budget: bytes of RAM for all its processes.
     pub budget_bytes: u64,
 }
 
@@ -74,23 +74,23 @@ pub struct Config {
     reason = "it lies on the stack of its thread, which must not allocate in a fault"
 )]
 pub enum Request {
-    /// It has touched a page that is not mapped.
+    /// The thread touched a page that is not mapped.
     Fault(Svmp),
-    /// It needs pages of one shape of so many bytes, one of [`super::SIZES`].
+    /// The thread needs pages of one shape of this many bytes, one of [`super::SIZES`].
     Take(usize),
-    /// It gives pages back, sorted; their contents are of no use to anybody.
+    /// The thread frees pages, sorted; nobody needs their contents.
     Give(PageList),
-    /// The kernel is about to work on so many pages from this one on.
+    /// The kernel is about to work on this many pages from this one on.
     Pin(Svmp, u32),
-    /// It no longer does.
+    /// The kernel no longer works on them.
     Unpin(Svmp, u32),
-    /// It is the writer, and was called: rounds ahead of need, and frames that the page pager needs.
+    /// The writer was woken: rounds ahead of need, and frames that the page pager needs.
     WriteBehind,
-    /// It is about to fork.
+    /// The thread is about to fork.
     PrepareFork,
-    /// After a fork, in the parent: whether there is a child.
+    /// After a fork, in the parent.
     Resume {
-        /// There is one.
+        /// Whether there is a child.
         forked: bool,
     },
 }
@@ -98,11 +98,11 @@ pub enum Request {
 /// What has happened to a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Event {
-    /// It begins, has waited or has paused.
+    /// The task begins, has waited or has paused.
     Go,
-    /// While its page is read, its thread has time for a few steps ahead.
+    /// While its page is read, the thread has time for steps ahead of need.
     Meanwhile,
-    /// [`Action::Read`] has ended. The checksum of what arrived, if anything did.
+    /// [`Action::Read`] has ended. The checksum of the data, if any arrived.
     Read(Option<u64>),
     /// [`Action::ReadBlock`] has ended; whether the block was read.
     BlockRead(bool),
@@ -110,36 +110,36 @@ pub enum Event {
     Written(bool),
 }
 
-/// What the task's thread does next, with the engine unlocked.
+/// The next step of the task's thread, with the engine unlocked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Action {
-    /// Nothing: the request is done.
+    /// The request is done.
     Done(Outcome),
-    /// Waits for the next announcement ([`Engine::take_announcement`]), then [`Event::Go`].
+    /// Wait for the next announcement ([`Engine::take_announcement`]), then send [`Event::Go`].
     Await,
-    /// Sleeps for a millisecond, then [`Event::Go`].
+    /// Sleep for a millisecond, then send [`Event::Go`].
     Pause,
-    /// Reads a page from flash into its range, then [`Event::Read`].
+    /// Read a page from flash into its range, then send [`Event::Read`].
     Read {
-        /// Where flash has it.
+        /// Its place on flash.
         at: Location,
         /// The frame.
         frame: FrameId,
         /// The range.
         shape: Shape,
     },
-    /// Reads this block into the second buffer, then [`Event::BlockRead`].
+    /// Read this block into the second buffer, then send [`Event::BlockRead`].
     ReadBlock(u32),
-    /// Writes a part of the first buffer to flash, then [`Event::Written`].
+    /// Write a part of the first buffer to flash, then send [`Event::Written`].
     Write {
-        /// Where to.
+        /// The destination.
         at: Location,
-        /// Where the part begins in the buffer, in bytes.
+        /// The start of the part in the buffer, in bytes.
         from: u32,
-        /// Its bytes.
+        /// Bytes of the part.
         bytes: u32,
     },
-    /// After [`Event::Meanwhile`]: whether there are more steps to take.
+    /// After [`Event::Meanwhile`]: whether more steps remain.
     More(bool),
 }
 
@@ -148,7 +148,7 @@ pub enum Action {
 pub enum Outcome {
     /// A fault: the page is mapped.
     Resolved,
-    /// A fault: no page was handed out here.
+    /// A fault: no page was handed out at this address.
     NotOurs,
     /// A fault: the page's contents are lost.
     Lost,
@@ -156,24 +156,24 @@ pub enum Outcome {
     Taken,
     /// [`Request::Take`]: budget, store, addresses or mappings have no room.
     NoRoom,
-    /// [`Request::PrepareFork`]: nothing is under way, nothing is mapped, and it stays so until
+    /// [`Request::PrepareFork`]: no request is in flight and no page is mapped, until
     /// [`Request::Resume`].
     Quiet,
     /// Any other request is done.
     Over,
 }
 
-/// A request from its beginning to its end.
+/// A request from beginning to end.
 #[derive(Clone, Debug)]
 pub struct Task {
     work: Work,
-    /// It runs the round that is under way.
+    /// The task runs the current round.
     runs_round: bool,
-    /// It is counted among those who wait.
+    /// The task is counted as waiting.
     waits: bool,
 }
 
-/// How far a request has come.
+/// The progress of a request.
 #[derive(Clone, Debug)]
 enum Work {
     Fault(Fault),
@@ -217,7 +217,7 @@ impl Task {
         }
     }
 
-    /// Whether it belongs to a fork, and so goes on while all others wait for its end.
+    /// Whether the task belongs to a fork, and so proceeds while all others wait.
     fn is_of_fork(&self) -> bool {
         matches!(
             self.work,
@@ -226,28 +226,28 @@ impl Task {
     }
 }
 
-/// What has been counted.
+/// Counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Faults.
     pub faults: u64,
-    /// Of these, with a read.
+    /// Faults with a read.
     pub major: u64,
-    /// Of these, soft faults.
+    /// Soft faults.
     pub soft: u64,
     /// Pages of zeros that were mapped.
     pub fresh: u64,
-    /// Pages that came in.
+    /// Pages read.
     pub read_pages: u64,
     /// Their bytes.
     pub read_bytes: u64,
     /// Pages that were lost.
     pub read_errors: u64,
-    /// Pages that were evicted without a write.
+    /// Pages evicted without a write.
     pub evicted_clean: u64,
-    /// Pages that were evicted after a write.
+    /// Pages evicted after a write.
     pub evicted_dirty: u64,
-    /// Pages that were evicted as zeros.
+    /// Pages evicted as zeros.
     pub zero_pages: u64,
 }
 
@@ -266,19 +266,19 @@ pub struct Engine<C> {
     mappings: Mappings,
     pins: PinnedRanges,
     pages: Addresses,
-    /// Frames of the process' grant that it has.
+    /// Frames of the process' grant that the pool holds.
     held: u32,
-    /// Faults until it asks for more frames again.
+    /// Faults until the pool asks for more frames again.
     ask_again: u32,
-    /// Reads of pages under way.
+    /// Reads of pages in flight.
     reads: u32,
-    /// The round under way.
+    /// The current round.
     round: Option<Round>,
-    /// By sector of the block that is being filled, the checksum of the changed page that begins there.
+    /// By sector of the block being filled: the checksum of the changed page that begins there.
     checks: Box<[Option<u64>; BLOCK_SECTORS as usize]>,
-    /// A fork is under way: nothing may begin.
+    /// A fork is in progress: nothing may begin.
     frozen: bool,
-    /// Tasks that wait for an announcement, and whether there is one.
+    /// Tasks that wait for an announcement, and whether one is due.
     waiters: u32,
     announced: bool,
     counters: Counters,
@@ -315,7 +315,8 @@ impl<C: ClusterSource> Engine<C> {
         }
     }
 
-    /// Something has happened to a task: what its thread does next. After [`Action::Done`] the task is over.
+    /// Handles what has happened to a task; returns the next step of its thread. [`Action::Done`]
+    /// ends the task.
     pub fn handle(&mut self, host: &mut impl Host, task: &mut Task, event: Event) -> Action {
         if std::mem::take(&mut task.waits) {
             self.waiters -= 1;
@@ -336,7 +337,7 @@ impl<C: ClusterSource> Engine<C> {
             task.runs_round = false;
             event = Event::Go;
         } else if event == Event::Go && self.frozen && !task.is_of_fork() {
-            // What it does next may not be half done in the child.
+            // Its next step must not be half done in the child.
             return Action::Await;
         }
         let Task {
@@ -367,7 +368,7 @@ impl<C: ClusterSource> Engine<C> {
         }
     }
 
-    /// Whether all tasks that wait have to look again. Asked after each [`Engine::handle`].
+    /// Whether all waiting tasks have to look again. Called after each [`Engine::handle`].
     pub fn take_announcement(&mut self) -> bool {
         std::mem::take(&mut self.announced)
     }
@@ -383,13 +384,13 @@ impl<C: ClusterSource> Engine<C> {
         &self.counters
     }
 
-    /// What was written to flash.
+    /// Counters of writes to flash.
     #[must_use]
     pub fn flash_counters(&self) -> &FlashCounters {
         self.flash.counters()
     }
 
-    /// Most mappings that there were at once.
+    /// The largest number of mappings so far.
     #[must_use]
     pub fn mappings_max(&self) -> u32 {
         self.mappings.most_seen
@@ -406,19 +407,19 @@ impl<C: ClusterSource> Engine<C> {
         &mut self.clusters
     }
 
-    /// Most frames that the pool can have.
+    /// Upper bound of the pool's frames.
     #[must_use]
     pub fn frames_most(&self) -> u32 {
         self.frames.most()
     }
 
-    /// Frames of the process' grant that it has.
+    /// Frames of the process' grant that the pool holds.
     #[must_use]
     pub fn frames_held(&self) -> u32 {
         self.held
     }
 
-    /// Frames in which pages lie, in the order of their numbers.
+    /// Frames that hold pages, in the order of their numbers.
     pub fn frames_in_use(&self) -> impl Iterator<Item = FrameId> {
         self.frames
             .all()

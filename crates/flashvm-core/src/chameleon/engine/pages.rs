@@ -1,8 +1,8 @@
-//! Handing pages out to the allocator, and taking them back.
+//! Hands pages out to the allocator, and takes them back.
 //!
-//! Pages are handed out in runs of one shape: neighbours are then one mapping as long as their frames are
-//! neighbours. From run to run the shapes of a size take turns, so that all ranges of the frames are
-//! in use alike (paper, 3.4).
+//! Pages are handed out in runs of one shape: one mapping covers neighbours while their frames are
+//! neighbours. The shapes of a size take turns from run to run, so that all ranges of the frames
+//! are used evenly (paper, 3.4).
 
 use super::super::table::PAGES_MAX;
 use super::super::{BLOCK_BYTES, Organization, Place, SIZES, Shape, Svmp};
@@ -10,9 +10,9 @@ use super::{Action, Engine, Failure, Host, Outcome};
 use crate::{ClusterSource, PAGE_SIZE};
 use serde::{Deserialize, Serialize};
 
-/// Pages that are handed out at once, at most.
+/// Longest run that is handed out at once.
 pub const RUN_PAGES: u32 = 64;
-/// Bytes in which budget and store are asked for room.
+/// Unit in which budget and store are asked for room.
 const COMMIT_BYTES: u64 = 1 << 20;
 
 /// Pages on their way between allocator and heap.
@@ -55,19 +55,19 @@ impl PageList {
         &self.pages[..self.count as usize]
     }
 
-    /// The range that all of them use.
+    /// The range that each of them uses.
     #[must_use]
     pub fn shape(&self) -> Shape {
         self.shape
     }
 
-    /// The first sector of the range that all of them use.
+    /// The first sector of that range.
     #[must_use]
     pub fn first_sector(&self) -> u32 {
         self.shape.first_sector()
     }
 
-    /// Hands pages of one shape out.
+    /// Hands out pages of one shape.
     ///
     /// # Panics
     /// With more than [`RUN_PAGES`].
@@ -78,7 +78,7 @@ impl PageList {
         to.iter_mut().zip(pages).for_each(|(to, page)| *to = page);
     }
 
-    /// Names pages to be given back.
+    /// Sets the pages to return.
     ///
     /// # Panics
     /// With more than [`RUN_PAGES`].
@@ -87,24 +87,24 @@ impl PageList {
         self.pages[..pages.len()].copy_from_slice(pages);
     }
 
-    /// Puts the pages into the order of their addresses.
+    /// Sorts the pages by address.
     pub fn sort(&mut self) {
         self.pages[..self.count as usize].sort_unstable();
     }
 }
 
-/// Which addresses are in use.
+/// The addresses in use.
 #[derive(Clone, Debug)]
 pub(super) struct Addresses {
-    /// By size, the shape whose turn it is.
+    /// By size, the next shape.
     turn: [Shape; SIZES.len()],
-    /// By shape, pages that were taken back.
+    /// By shape, returned pages.
     free: [Vec<Svmp>; 16],
     /// Pages from here on were never handed out.
     next: u32,
-    /// The set of shapes that were ever handed out.
+    /// The set of shapes ever handed out.
     shapes: u16,
-    /// Bytes of the pages that are handed out, and bytes for which there is room.
+    /// Bytes of the pages handed out, and bytes for which room is committed.
     bytes: u64,
     committed: u64,
 }
@@ -126,7 +126,7 @@ impl Addresses {
         self.next
     }
 
-    /// Bytes of the pages that are handed out.
+    /// Bytes of the pages handed out.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -138,8 +138,8 @@ impl Addresses {
 }
 
 impl<C: ClusterSource> Engine<C> {
-    /// Hands out pages of one shape of `size` bytes: all zeros. `None` if budget and store have no room, the
-    /// addresses are used up, or the budget of mappings is: the caller goes to the page pager then.
+    /// Hands out pages of one shape of `size` bytes: all zeros. `None` if budget, store, addresses
+    /// or mappings have no room: the caller then asks the page pager.
     pub(super) fn take_pages(&mut self, host: &mut impl Host, size: usize) -> Option<PageList> {
         let at = SIZES.iter().position(|&s| s == size)?;
         if self.config.spill && self.mappings.used_up() && self.frames.used_sectors() > 0 {
@@ -170,7 +170,7 @@ impl<C: ClusterSource> Engine<C> {
         } else {
             let free = &mut free[shape.number() as usize];
             let from = free.len() - count as usize;
-            // Runs that were taken back together go out together.
+            // A run that was returned together goes out together.
             list.hand_out(shape, free.drain(from..).map(|page| page.0));
         }
         self.pages.shapes |= shape.bit();
@@ -180,7 +180,7 @@ impl<C: ClusterSource> Engine<C> {
         Some(list)
     }
 
-    /// Takes pages back. Nothing is brought in for it.
+    /// Takes pages back. Reads nothing from flash.
     pub(super) fn give_pages(&mut self, host: &mut impl Host, list: &PageList) -> Action {
         let pages = list.pages();
         debug_assert!(pages.is_sorted());
@@ -211,7 +211,7 @@ impl<C: ClusterSource> Engine<C> {
         Action::Done(Outcome::Over)
     }
 
-    /// Sees to it that budget and store have room for so many pages more. Whether they have.
+    /// Commits room for this many more pages; returns whether budget and store have it.
     fn reserve(&mut self, host: &mut impl Host, shape: Shape, count: u32) -> bool {
         if let Organization::InPlace(in_place) = &mut self.flash
             && in_place.promise(&mut self.clusters, shape, count).is_err()
@@ -230,7 +230,7 @@ impl<C: ClusterSource> Engine<C> {
         true
     }
 
-    /// So many pages need no room any more.
+    /// These pages need no room any more.
     fn forgo(&mut self, shape: Shape, count: u32) {
         self.pages.bytes -= u64::from(count) * shape.size() as u64;
         if let Organization::InPlace(in_place) = &mut self.flash {
@@ -238,7 +238,7 @@ impl<C: ClusterSource> Engine<C> {
         }
     }
 
-    /// Gives back what has been asked for too much.
+    /// Returns commitments that exceed the need.
     fn uncommit(&mut self, host: &mut impl Host) {
         while self.pages.committed > self.room_needed() + 2 * COMMIT_BYTES {
             self.pages.committed -= COMMIT_BYTES;
@@ -246,9 +246,8 @@ impl<C: ClusterSource> Engine<C> {
         }
     }
 
-    /// Bytes for which budget and store must have room: those of what is handed out, or of the blocks with
-    /// slots for it. As a page keeps its slot while it lies in a frame, the frames that there can be for it
-    /// come on top.
+    /// Bytes to commit: those of the pages handed out; in place, those of the blocks with slots for
+    /// them plus, since a resident page keeps its slot, those of the frames that may hold pages.
     fn room_needed(&self) -> u64 {
         match &self.flash {
             Organization::Log(_) => self.pages.bytes,
@@ -259,8 +258,8 @@ impl<C: ClusterSource> Engine<C> {
         }
     }
 
-    /// Pages that [`COMMIT_BYTES`] need. In the log a quarter more: headers of blocks, and what the cleaner
-    /// needs to gain by its work.
+    /// Pages to commit for [`COMMIT_BYTES`]. In the log a quarter more: for block headers, and for
+    /// the garbage without which cleaning gains nothing.
     fn pages_to_commit(&self) -> u64 {
         let pages = COMMIT_BYTES / PAGE_SIZE as u64;
         match self.flash {

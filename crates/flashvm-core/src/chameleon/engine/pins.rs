@@ -1,18 +1,18 @@
-//! Pages that have to stay where they are while the kernel works on them: those of a system call.
+//! Pinned pages: those of a system call, which stay where they are while the kernel works on them.
 
 use super::super::Svmp;
 
-/// Most pages of one range that are kept: a call that is given more gets EFAULT for the rest.
+/// Most pages pinned for one range: a call with a longer range gets EFAULT for the rest.
 pub const PINNED_PAGES_MAX: u32 = 64;
 
-/// The ranges that are pinned. Equal ranges stand for each other.
+/// The pinned ranges. Equal ranges are interchangeable.
 #[derive(Clone, Debug, Default)]
 pub(super) struct PinnedRanges {
     ranges: Vec<(Svmp, u32)>,
 }
 
 impl PinnedRanges {
-    /// Whether a page has to stay.
+    /// Whether a page is pinned.
     pub(super) fn holds(&self, page: Svmp) -> bool {
         let inside = |&(first, count): &(Svmp, u32)| page.0.wrapping_sub(first.0) < count;
         self.ranges.iter().any(inside)
@@ -32,7 +32,7 @@ impl PinnedRanges {
         }
     }
 
-    /// In a forked child: nobody is in a system call.
+    /// In a forked child: no thread is in a system call.
     pub(super) fn clear(&mut self) {
         self.ranges.clear();
     }

@@ -1,28 +1,28 @@
-//! Room for a page: more frames as long as the process may have them, then victims of the clocks.
+//! Room for a page: more frames while the process may have them, then victims of the clocks.
 //!
-//! What has not changed since it came in goes at once: its checksum is that of flash's copy. What has
-//! changed is condemned and waits for a round. Pages of zeros are written as nothing.
+//! An unchanged page (its checksum equals that of the copy on flash) leaves at once. A changed page
+//! is condemned and waits for a round. Pages of zeros are not written.
 
 use super::super::{Check, FrameId, Place, Shape, Step, Svmp};
 use super::round::BATCH_SECTORS;
 use super::{Action, Engine, Failure, Host};
 use crate::ClusterSource;
 
-/// Frames that are asked for at once: as many as there are already, within these.
+/// Frames requested at once: as many as the pool holds, clamped to `BORROW_MIN..=BORROW_MAX`.
 const BORROW_MIN: u32 = 16;
 const BORROW_MAX: u32 = 256;
-/// Faults after which more frames are asked for again, when there were none.
+/// Faults between two requests for frames, when the first was refused.
 const ASK_AGAIN: u32 = 256;
 /// Pauses of a fault that waits for a range, before the process ends.
 const PATIENCE: u32 = 20_000;
-/// Steps of a clock in one go.
+/// Steps of a clock between two checks.
 const GO: u32 = 64;
-/// Steps of a clock with which frames are given back, at most.
+/// Bound on the steps of a clock for the return of frames.
 const STEPS: u32 = 4096;
-/// Ranges of each shape in use that are kept free: one for so many frames, up to so many.
+/// Ranges kept free of each shape in use: frames / FREE_SHARE, clamped to `1..=FREE_MOST`.
 const FREE_SHARE: u32 = 64;
 const FREE_MOST: u32 = 128;
-/// Steps of a clock beside the read of a page, between two looks at whether it is there.
+/// Steps of a clock beside the read of a page, between two checks whether the page is there.
 const STEPS_AHEAD: u32 = 2;
 
 /// A fault that waits for a range.
@@ -45,7 +45,7 @@ impl Room {
 }
 
 impl<C: ClusterSource> Engine<C> {
-    /// Takes more of the process' frames, if it may have more.
+    /// Takes more of the process' frames, if the grant has them.
     pub(super) fn borrow(&mut self, host: &mut impl Host) {
         if self.ask_again > 0 {
             self.ask_again -= 1;
@@ -63,7 +63,8 @@ impl<C: ClusterSource> Engine<C> {
         }
     }
 
-    /// Gives frames back that the page pager needs. With nothing unmapped it takes a while.
+    /// Returns frames that the page pager needs. Takes several calls, since it does not wait for
+    /// rounds.
     pub(super) fn return_frames(&mut self, host: &mut impl Host) {
         let target = host.frames_target();
         let (mut returned, mut steps) = (0, 0);
@@ -84,7 +85,7 @@ impl<C: ClusterSource> Engine<C> {
         }
     }
 
-    /// Gives half of the free frames back if there are many: they are of use elsewhere.
+    /// Returns half of the free frames if many are free.
     pub(super) fn return_idle_frames(&mut self, host: &mut impl Host) {
         let idle = self.frames.free_frames();
         if idle > self.held / 2 && idle > 1024 {
@@ -106,14 +107,14 @@ impl<C: ClusterSource> Engine<C> {
         frame.is_some()
     }
 
-    /// Sees to it that a range of a shape is free; else what the thread does until it looks again.
+    /// Frees a range of a shape; `Some`: the thread's step before the next try.
     pub(super) fn make_room(
         &mut self,
         host: &mut impl Host,
         room: &mut Room,
         runs_round: &mut bool,
     ) -> Option<Action> {
-        // Twice around every clock: what is still there then is condemned, pinned or on its way in.
+        // Two turns of every clock: a page that is left is condemned, pinned or being read.
         let around = 2 * self.frames.most() * Shape::WHOLE.sectors();
         while self.frames.available(room.shape) == 0 {
             if room.steps < around {
@@ -132,7 +133,7 @@ impl<C: ClusterSource> Engine<C> {
                     return action;
                 }
             } else {
-                // All is pinned or on its way in. Others will be done soon.
+                // All pages are pinned or being read: other threads finish soon.
                 room.pauses += 1;
                 if room.pauses > PATIENCE {
                     host.fail(Failure::NoRoom);
@@ -145,10 +146,10 @@ impl<C: ClusterSource> Engine<C> {
         None
     }
 
-    /// A few steps towards as many free ranges as are to be kept. Whether there are more to take.
+    /// Takes a few steps towards the free ranges to keep; returns whether more remain.
     ///
-    /// A thread whose page is being read takes them: it would only poll, and another thread on another processor
-    /// costs an interrupt for each page that it unmaps.
+    /// The thread whose page is being read takes them, as it would only poll. A thread on another
+    /// processor would cost an interrupt for each page that it unmaps.
     pub(super) fn take_steps_ahead(&mut self, host: &mut impl Host, shape: Shape) -> bool {
         let free = (self.frames.len() / FREE_SHARE).clamp(1, FREE_MOST);
         if self.frames.available(shape) >= free {
@@ -160,10 +161,10 @@ impl<C: ClusterSource> Engine<C> {
         steps == STEPS_AHEAD
     }
 
-    /// Carries out the next steps of a shape's clock, `most` of them, until so many of its ranges are free or a
-    /// round is worth it. How many there were.
+    /// Carries out at most `most` steps of a shape's clock, until `free` of its ranges are free or
+    /// a round is worth it; returns the number of steps.
     fn take_steps(&mut self, host: &mut impl Host, shape: Shape, free: u32, most: u32) -> u32 {
-        // What was filled in one go turns inactive in one go, and takes one call then.
+        // Pages filled together turn inactive together, and are unmapped with one call.
         let mut cold = 0..0;
         let mut steps = 0;
         while steps < most
@@ -185,17 +186,17 @@ impl<C: ClusterSource> Engine<C> {
         steps
     }
 
-    /// Takes a page out of its frame, or condemns it.
+    /// Removes a page from its frame, or condemns it.
     fn evict(&mut self, host: &mut impl Host, frame: FrameId, shape: Shape) {
         let page = Svmp(self.frames.owner(frame, shape));
         let location = match self.table.get(page).1 {
-            // It goes when its round is over.
+            // The page leaves at the end of its round.
             Place::Condemned(..) => return,
             Place::Mapped(..) | Place::Unmapped(..) if !self.pins.holds(page) => {
                 self.unmap(host, page);
                 self.table.get(page).1.location()
             }
-            // It has to stay, or is on its way in.
+            // The page is pinned or being read.
             _ => return self.clocks.keep(frame, shape),
         };
         if host.is_zero(frame, shape) {

@@ -1,8 +1,8 @@
-//! Rounds, in which changed pages are written: to the end of the log, with what is live of the block that is
-//! cleaned (read, modify, write, commit; paper, 3.3), or each to its slot.
+//! Rounds: write changed pages to the end of the log, together with the live pages of a block that
+//! is cleaned (read, modify, write, commit; paper, 3.3), or each to its slot.
 //!
-//! One round runs at a time, in the thread that needs it or in the writer's, which runs them ahead of need,
-//! so that a fault seldom waits for a write.
+//! One round runs at a time, in the thread that needs it or in the writer, which runs rounds ahead
+//! of need so that a fault seldom waits for a write.
 
 use super::super::{
     BLOCK_BYTES, BackPointer, BlockLayout, Check, DATA_SECTORS, InPlace, Location, Log,
@@ -11,24 +11,24 @@ use super::super::{
 use super::{Action, Engine, Event, Failure, Host, Outcome};
 use crate::ClusterSource;
 
-/// Changed sectors with which a round is worth it.
+/// Changed sectors that make a round worth its cost.
 pub(super) const BATCH_SECTORS: u32 = DATA_SECTORS;
-/// Pauses of a round when the store is full, before the process ends.
+/// Pauses of a round while the store is full, before the process ends.
 const FULL_TRIES: u32 = 10_000;
 
-/// How far a round has come.
+/// The progress of a round.
 #[derive(Clone, Debug)]
 pub(super) enum Round {
-    /// It needs a block, and has looked for one so many times.
+    /// It needs a block; the number of searches so far.
     Beginning { tries: u32 },
     /// A block is being read for cleaning.
     Reading,
     /// A block is being written.
     Writing(BlockLayout),
-    /// Pages are being written to their slots, in the order of these.
+    /// Writes pages to their slots, in this order.
     Slots {
         writes: Vec<SlotWrite>,
-        /// The first of the run that is being written, and where it begins in the buffer.
+        /// The first write of the current run, and its start in the buffer.
         at: usize,
         from: u32,
     },
@@ -49,7 +49,7 @@ impl SlotWrite {
     }
 }
 
-/// The first of these writes that are neighbours on flash: how many there are, and their bytes.
+/// The leading run of writes that are contiguous on flash: its length, and its bytes.
 fn first_run(writes: &[SlotWrite]) -> (usize, u32) {
     let run = writes.chunk_by(|one, next| one.end() == next.slot.offset());
     let run = run.into_iter().next().expect("a write is left");
@@ -58,7 +58,7 @@ fn first_run(writes: &[SlotWrite]) -> (usize, u32) {
 }
 
 impl<C: ClusterSource> Engine<C> {
-    /// Calls the writer if a round is worth it, or the page pager needs frames.
+    /// Wakes the writer if a round is worth its cost, or the page pager needs frames.
     pub(super) fn call_writer_if_due(&mut self, host: &mut impl Host) {
         let due = self.condemned_sectors >= BATCH_SECTORS && self.round.is_none();
         if due || self.has_too_many(host) {
@@ -70,11 +70,11 @@ impl<C: ClusterSource> Engine<C> {
         self.held > host.frames_target()
     }
 
-    /// What the writer does when it is called.
+    /// The writer's work after a wake-up.
     pub(super) fn write_behind(&mut self, host: &mut impl Host, runs_round: &mut bool) -> Action {
         loop {
             self.return_frames(host);
-            // What is over goes as it comes free; the next fault calls again.
+            // Excess frames leave as they become free; the next fault wakes the writer again.
             let worth_it = if self.has_too_many(host) {
                 1
             } else {
@@ -89,7 +89,7 @@ impl<C: ClusterSource> Engine<C> {
         }
     }
 
-    /// Begins a round, which the task at hand runs. `None`: there was nothing to write.
+    /// Begins a round, which this task runs. `None`: there is nothing to write.
     pub(super) fn begin_round(
         &mut self,
         host: &mut impl Host,
@@ -106,7 +106,7 @@ impl<C: ClusterSource> Engine<C> {
         action
     }
 
-    /// Goes on with the round. `None`: it is over.
+    /// Continues the round. `None`: it is over.
     pub(super) fn step_round(&mut self, host: &mut impl Host, event: Event) -> Option<Action> {
         let round = self.round.take().expect("a round is under way");
         let (round, action) = match (round, event) {
@@ -132,7 +132,7 @@ impl<C: ClusterSource> Engine<C> {
         action
     }
 
-    /// There is no room on flash: waits a little.
+    /// The store has no room: pauses.
     fn await_block(host: &impl Host, tries: u32) -> (Round, Action) {
         if tries == FULL_TRIES {
             host.fail(Failure::FlashFull);
@@ -152,7 +152,7 @@ impl<C: ClusterSource> Engine<C> {
         })
     }
 
-    /// The modify phase: what is live of the block that was read, then what is condemned.
+    /// The modify phase: first the live pages of the block that was read, then condemned pages.
     fn fill_block(&mut self, host: &mut impl Host, readable: bool) -> (Round, Action) {
         let mut layout = BlockLayout::default();
         let pointers = readable.then(|| host.block_pointers()).flatten();
@@ -181,7 +181,7 @@ impl<C: ClusterSource> Engine<C> {
         self.write_block(host, layout)
     }
 
-    /// Puts condemned pages into the block until it is full.
+    /// Adds condemned pages until the block is full.
     fn write_block(&mut self, host: &mut impl Host, mut layout: BlockLayout) -> (Round, Action) {
         self.checks.fill(None);
         self.forget_touched();
@@ -234,10 +234,11 @@ impl<C: ClusterSource> Engine<C> {
         }
     }
 
-    /// Takes condemned pages, as many as go into a block and have a slot, in the order of their slots.
+    /// Takes condemned pages in the order of their slots, as many as fit into a block and have a
+    /// slot.
     ///
-    /// Contents are copied first, so that neighbours are one write and the program may go on with the pages
-    /// meanwhile.
+    /// Copies the contents first, so that one write covers neighbours and the program may use the
+    /// pages meanwhile.
     fn begin_slots(&mut self, host: &mut impl Host, tries: u32) -> Option<(Round, Action)> {
         let mut writes = self.begin_writes();
         if writes.is_empty() {
@@ -280,7 +281,7 @@ impl<C: ClusterSource> Engine<C> {
         writes
     }
 
-    /// Writes the run of neighbours that begins at this write.
+    /// Writes the run of neighbours that begins with this write.
     fn write_slots(writes: Vec<SlotWrite>, at: usize, from: u32) -> (Round, Action) {
         let action = Action::Write {
             at: writes[at].slot,
@@ -290,7 +291,7 @@ impl<C: ClusterSource> Engine<C> {
         (Round::Slots { writes, at, from }, action)
     }
 
-    /// A run has been written; goes on with the next one.
+    /// A run has been written; continues with the next one.
     fn end_slots(
         &mut self,
         host: &mut impl Host,
@@ -322,13 +323,13 @@ impl<C: ClusterSource> Engine<C> {
         (next < writes.len()).then(|| Self::write_slots(writes, next, from + bytes))
     }
 
-    /// A changed page has been written. Where it is in the table says where.
+    /// A changed page has been written; the table says where.
     fn written(&mut self, host: &mut impl Host, page: Svmp, shape: Shape, check: u64) {
         let (_, place) = self.table.get(page);
         let frame = place.frame().expect("a changed page lies in a frame");
         self.frames.set_check(frame, shape, check);
         match place {
-            // It may have been touched, changed and condemned again meanwhile.
+            // The page may have been touched, changed and condemned again meanwhile.
             Place::Condemned(_, Some(location)) if host.checksum(frame, shape) == check => {
                 self.counters.evicted_dirty += 1;
                 self.frames.release(frame, shape);
@@ -336,12 +337,12 @@ impl<C: ClusterSource> Engine<C> {
                 self.table.set(page, shape, place);
             }
             Place::Condemned(..) => {}
-            // Touched meanwhile: it stays.
+            // Touched meanwhile: the page stays.
             _ => self.clocks.keep(frame, shape),
         }
     }
 
-    /// The write of a page has failed: it waits for another one.
+    /// The write of a page failed: the page waits for another round.
     fn condemn_again(&mut self, page: Svmp) {
         if let (shape, Place::Condemned(..)) = self.table.get(page) {
             self.condemned.push(page);
@@ -349,8 +350,8 @@ impl<C: ClusterSource> Engine<C> {
         }
     }
 
-    /// Forgets condemned pages that were touched since, or given up, and counts the others. One that was
-    /// condemned again after a touch is there once.
+    /// Removes condemned pages that have since been touched or freed, and duplicates; counts the
+    /// rest.
     fn forget_touched(&mut self) {
         let Self {
             condemned, table, ..
@@ -367,7 +368,7 @@ impl<C: ClusterSource> Engine<C> {
         self.condemned_sectors = sectors;
     }
 
-    /// The log, and what a round of it works on.
+    /// The log, with the state that its rounds need.
     fn log(&mut self) -> (&mut Log, &mut Table, &mut C) {
         match &mut self.flash {
             Organization::Log(log) => (log, &mut self.table, &mut self.clusters),
@@ -375,7 +376,7 @@ impl<C: ClusterSource> Engine<C> {
         }
     }
 
-    /// The slots, and what a round of them works on.
+    /// The slots, with the state that their rounds need.
     fn in_place(&mut self) -> (&mut InPlace, &mut Table, &mut C) {
         match &mut self.flash {
             Organization::InPlace(in_place) => (in_place, &mut self.table, &mut self.clusters),
@@ -384,8 +385,8 @@ impl<C: ClusterSource> Engine<C> {
     }
 }
 
-/// Blocks that the log may have: half of the store as long as much of it is free, else what its live pages
-/// need.
+/// Blocks that the log may have: half of the store while that much is free, otherwise the need of
+/// its live pages.
 fn log_most(log: &Log, host: &mut impl Host) -> u32 {
     let (all, free) = host.store_blocks();
     log.fewest().max((all / 2).min(log.held() + free / 2))

@@ -23,7 +23,7 @@ impl Naive {
             .all(Option::is_none)
     }
 
-    /// The largest ranges that are free: what has to be on the free lists.
+    /// The maximal free ranges, which must be on the free lists.
     fn maximal(&self, frame: usize) -> u16 {
         let free = |shape: &Shape| self.is_free(frame, *shape);
         let maximal = |shape: &Shape| shape.parent().is_none_or(|parent| !free(&parent));
@@ -62,7 +62,7 @@ fn check(frames: &Frames, naive: &Naive) {
 
 proptest! {
     #[test]
-    fn free_lists_like_a_bitmap(
+    fn free_lists_match_a_bitmap(
         steps in prop::collection::vec((0u8..8, 1u8..=15, any::<prop::sample::Index>()), 1..200),
     ) {
         let mut frames = Frames::new(FRAMES);
@@ -123,7 +123,7 @@ proptest! {
 }
 
 #[test]
-fn a_frame_leaves_only_when_it_is_free() {
+fn only_free_frames_leave_the_pool() {
     let mut frames = Frames::new(2);
     assert_eq!(frames.shrink(), None);
     frames.grow();
@@ -153,15 +153,15 @@ fn sequential_pages_get_sequential_frames() {
 }
 
 #[test]
-fn a_neighbour_breaks_no_frame_up_while_others_have_room() {
+fn a_neighbour_splits_no_whole_frame_while_others_have_room() {
     let mut frames = Frames::new(3);
     (0..3).for_each(|_| assert!(frames.grow().is_some()));
     let (first, second) = (Shape::new(512, 0).unwrap(), Shape::new(512, 512).unwrap());
     assert_eq!(frames.take(first), Some(FrameId(0)));
-    // Only whole frames have room for another of this shape.
+    // Only whole frames have room for another page of this shape.
     assert!(frames.take_beside(FrameId(1), first));
     assert!(!frames.take_beside(FrameId(1), first));
-    // This one has room in the frames that are broken up already.
+    // A divided frame has room for this one.
     assert!(!frames.take_beside(FrameId(2), second));
     assert!(frames.take_beside(FrameId(1), second));
     assert!(!frames.take_beside(FrameId(9), second));

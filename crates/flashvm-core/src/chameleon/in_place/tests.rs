@@ -1,5 +1,5 @@
-//! Slots against a naive model, a map from page to contents: writes that fail half way, pages that are stored
-//! to and given up while they are written, another process that reads what it had at a fork.
+//! Slots against a naive model, a map from page to contents: torn writes, pages that are stored to
+//! or freed while they are written, another process that reads the data of a fork.
 
 use super::*;
 use crate::LocalClusters;
@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 const BLOCKS: u32 = 12;
 
-/// The clusters of a store of which another process may hold some as well.
+/// The clusters of a store that another process shares.
 struct Clusters {
     store: LocalClusters,
     ours: BTreeSet<u32>,
@@ -37,13 +37,13 @@ impl ClusterSource for Clusters {
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// Hands pages out.
+    /// Hands out pages.
     TakePages(Shape, u32),
-    /// Takes one back, one in so many of those that there are.
+    /// Frees one page, chosen by index.
     Free(usize),
     /// The program stores to a page, which is in a frame from then on.
     Change(usize, u8),
-    /// Writes what has changed. Meanwhile some pages are stored to, others taken back; the write may fail.
+    /// Writes changed pages. Meanwhile some are stored to, others freed; the write may fail.
     Round {
         fails: bool,
         stored: Vec<usize>,
@@ -74,14 +74,14 @@ struct World {
     clusters: Clusters,
     /// By sector of the store.
     flash: BTreeMap<u64, [u8; SECTOR_BYTES]>,
-    /// What each page holds, in its first bytes again and again.
+    /// The contents of each page: this byte pattern, repeated.
     model: BTreeMap<Svmp, (Shape, u64)>,
     changed: BTreeSet<Svmp>,
-    /// What the other process reads.
+    /// The pages of the other process.
     others: Vec<(Location, Shape, u64)>,
     next: u32,
     stores: u64,
-    /// A write has failed or there was a fork: there may be too few slots.
+    /// A write failed or a fork happened: there may be too few slots.
     short: bool,
 }
 
@@ -112,7 +112,7 @@ impl World {
                 .model
                 .keys()
                 .nth(at % count)
-                .expect("less than there are")
+                .expect("an index below the count")
         })
     }
 
@@ -167,7 +167,7 @@ impl World {
 
     fn change(&mut self, page: Svmp, fill: u8) {
         self.stores += 1;
-        let (shape, contents) = self.model.get_mut(&page).expect("a page that there is");
+        let (shape, contents) = self.model.get_mut(&page).expect("a page of the model");
         *contents = self.stores << 8 | u64::from(fill);
         let location = self.table.get(page).1.location();
         self.table
@@ -289,7 +289,7 @@ impl World {
             }
         }
         for &(at, shape, contents) in &self.others {
-            // The table keeps 24 bits of what the model has.
+            // The table keeps 24 bits of the model's checksum.
             let first = self.flash[&(at.offset() / SECTOR_BYTES as u64)];
             let there = u64::from_le_bytes(first[..8].try_into().expect("eight bytes"));
             assert_eq!(
@@ -334,9 +334,9 @@ proptest! {
     }
 }
 
-/// A page is written to where it was, byte for byte what has changed: an amplification of 1.
+/// A page is written in place, changed bytes only: write amplification is 1.
 #[test]
-fn in_place_and_not_a_byte_more() {
+fn writes_in_place_have_an_amplification_of_one() {
     let mut world = World::new();
     world.take_pages(Shape::ALL[14], 64);
     let mut places = BTreeSet::new();
@@ -356,9 +356,9 @@ fn in_place_and_not_a_byte_more() {
     assert_eq!(counters.bytes_written, counters.bytes_changed);
 }
 
-/// What the store cannot hold is not promised, whatever sizes came before.
+/// The allocator is refused what the store cannot hold, whatever sizes came before.
 #[test]
-fn a_full_store_is_told_to_who_asks_for_pages() {
+fn a_full_store_refuses_new_pages() {
     let mut world = World::new();
     let (small, whole) = (Shape::ALL[14], Shape::WHOLE);
     world.take_pages(small, 3 * 512);
@@ -369,7 +369,7 @@ fn a_full_store_is_told_to_who_asks_for_pages() {
         world.in_place.promise(&mut world.clusters, whole, 1),
         Err(Full)
     );
-    // One page of each block of small ones stays: the others leave no room for larger ones.
+    // One page of each block of small ones stays: larger pages find no room.
     for page in 0..3 * 512 {
         world.change(Svmp(page), 0);
     }

@@ -1,5 +1,5 @@
-//! The log against a naive model, a map from page to contents, over flash that fails under a seed:
-//! reads and writes that fail, blocks that come back with a bit changed.
+//! The log against a naive model, a map from page to contents. Flash fails by a seed: failed reads,
+//! failed writes, flipped bits.
 
 use super::*;
 use crate::LocalClusters;
@@ -31,7 +31,7 @@ impl Rng {
     }
 }
 
-/// How often flash fails, as one in so many; 0 for never.
+/// One in this many operations fails; 0: none.
 #[derive(Clone, Copy)]
 struct Faults {
     read: u32,
@@ -46,9 +46,9 @@ struct World {
     table: Table,
     clusters: LocalClusters,
     flash: BTreeMap<u32, Vec<u8>>,
-    /// What each page holds.
+    /// The contents of each page.
     model: BTreeMap<Svmp, (Shape, Vec<u8>)>,
-    /// Checksum of what flash has of each page.
+    /// Checksum of the copy on flash of each page.
     on_flash: BTreeMap<Svmp, Check>,
     /// Pages that lie in a frame, changed.
     changed: Vec<Svmp>,
@@ -82,7 +82,7 @@ impl World {
         seed.iter().copied().cycle().take(shape.size()).collect()
     }
 
-    /// The program stores to a page, which is then in a frame.
+    /// The program stores to a page, which is in a frame from then on.
     fn change(&mut self, page: Svmp) {
         let shape = match self.model.get(&page) {
             Some((shape, _)) => *shape,
@@ -171,7 +171,7 @@ impl World {
             self.free(page);
         }
         if self.rng.one_in(self.faults.write) {
-            // What is there now is anything.
+            // A failed write leaves arbitrary contents.
             self.flash.insert(round.target, vec![0x5a; BLOCK_BYTES]);
             self.log.abandon(&mut self.clusters);
             return;
@@ -196,7 +196,7 @@ impl World {
             if again.contains(&page) {
                 continue;
             }
-            // Its frame is given to somebody else.
+            // Another page takes its frame.
             let (shape, place) = self.table.get(page);
             let check = Check::of(checksum(&self.model[&page].1));
             let location = place.location().expect("just written");
@@ -205,7 +205,7 @@ impl World {
         }
     }
 
-    /// Every page that only flash has is there; every block's count is right.
+    /// Every page that is only on flash can be read; every block's count is right.
     fn check(&self) {
         let mut live = vec![0; BLOCKS as usize];
         for (&page, (shape, contents)) in &self.model {
@@ -302,7 +302,7 @@ fn without_faults_no_block_is_given_up() {
 }
 
 #[test]
-fn a_full_log_says_so_and_goes_on_when_pages_are_freed() {
+fn a_full_log_refuses_rounds_until_pages_are_freed() {
     let none = Faults {
         read: 0,
         write: 0,
@@ -337,7 +337,7 @@ fn a_full_log_says_so_and_goes_on_when_pages_are_freed() {
 }
 
 #[test]
-fn empty_blocks_are_given_up_at_a_fork() {
+fn a_fork_releases_empty_blocks() {
     let none = Faults {
         read: 0,
         write: 0,

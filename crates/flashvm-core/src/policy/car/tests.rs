@@ -72,7 +72,7 @@ impl Naive for Figure2 {
 
 proptest! {
     #[test]
-    fn as_the_paper_has_it(trace in trace(), frames in 1..12_u32) {
+    fn matches_figure_2(trace in trace(), frames in 1..12_u32) {
         let mut figure = Figure2 {
             c: frames as usize,
             p: 0.0,

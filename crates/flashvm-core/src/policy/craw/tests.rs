@@ -1,5 +1,5 @@
-//! CRAW and CRAW-A against a naive model: areas are queues of page numbers, bits are sets, and every
-//! rule is written out again from the paper's sections IV.A, IV.B and VI.A.
+//! CRAW and CRAW-A against a naive model: areas are queues of page numbers, bits are sets, and
+//! every rule is restated from the paper's sections IV.A, IV.B and VI.A.
 
 use super::super::testing::{Naive, Reference, agree, trace};
 use super::*;
@@ -183,18 +183,18 @@ impl Naive for Model {
 
 proptest! {
     #[test]
-    fn craw_as_the_paper_has_it(trace in trace(), frames in 1..16_u32) {
+    fn craw_matches_the_model(trace in trace(), frames in 1..16_u32) {
         agree("craw", &mut Model::new(frames, false), frames, &trace);
     }
 
     #[test]
-    fn craw_a_as_the_paper_has_it(trace in trace(), frames in 1..16_u32) {
+    fn craw_a_matches_the_model(trace in trace(), frames in 1..16_u32) {
         agree("craw-a", &mut Model::new(frames, true), frames, &trace);
     }
 
     #[test]
     fn there_are_s_ghosts_at_most_and_the_sizes_add_up(trace in trace(), frames in 4..16_u32) {
-        let mut craw = Craw::new(&Ground::of_pages(64), Bits::ReadWrite);
+        let mut craw = Craw::new(&PolicyContext::of_pages(64), Bits::ReadWrite);
         craw.resized(frames);
         let mut resident = BTreeSet::new();
         for (page, write) in trace {
@@ -219,7 +219,7 @@ proptest! {
 }
 
 fn driven(references: &[Reference]) -> Craw {
-    let mut craw = Craw::new(&Ground::of_pages(64), Bits::ReadWrite);
+    let mut craw = Craw::new(&PolicyContext::of_pages(64), Bits::ReadWrite);
     craw.resized(12);
     for &(page, write) in references {
         craw.inserted(
@@ -230,7 +230,7 @@ fn driven(references: &[Reference]) -> Craw {
     craw
 }
 
-/// IV.B: sizes 4, 5, 5 where 3, 4, 5 are desired; R has the largest ratio.
+/// IV.B: sizes 4, 5, 5 with 3, 4, 5 desired; R has the largest ratio.
 #[test]
 fn the_victim_area_is_that_with_the_largest_ratio() {
     let mut craw = driven(&[]);
@@ -259,11 +259,11 @@ fn a_page_leaves_ram_when_it_is_in_no_area() {
 }
 
 #[test]
-fn a_write_remembered_in_w1_lets_it_grow_by_a_page() {
+fn a_hit_in_the_ghosts_of_w1_enlarges_it_by_a_page() {
     let mut craw = driven(&[(0, true)]);
     while craw.propose() != Some(Proposal::Evict(PageId(0))) {}
     craw.inserted(PageId(0), Some(Access::Write));
     assert_eq!(craw.write.place(PageId(0)), W2);
-    // It had 3 of 12.
+    // Before, 3 of 12.
     assert_eq!(craw.desired[1], 4.0);
 }
