@@ -1,5 +1,5 @@
-//! A block of the log that comes back damaged, as the fuzzer likes: its back-pointers stay inside the block, and the
-//! cleaner keeps either every live page, as it was written, or the block.
+//! A damaged block of the log: its back-pointers stay inside the block, and the cleaner keeps
+//! either every live page undamaged, or the block.
 #![no_main]
 
 use flashvm_core::LocalClusters;
@@ -9,14 +9,14 @@ use flashvm_core::chameleon::{
 };
 use libfuzzer_sys::fuzz_target;
 
-/// Any hash will do that tells damage: FNV-1a.
+/// Any hash that detects damage: FNV-1a.
 fn check(bytes: &[u8]) -> Check {
     let step = |hash: u64, &byte: &u8| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
     let hash: u64 = bytes.iter().fold(0xcbf2_9ce4_8422_2325, step);
     Check::of(hash ^ hash >> 32)
 }
 
-/// A log whose first block holds a page of each shape, some of them garbage; the block's bytes.
+/// A log whose first block holds a page of each shape, some of them garbage; and the block's bytes.
 fn written(garbage: u16) -> (Log, Table, LocalClusters, Vec<u8>, u32) {
     let (mut log, mut table, mut clusters) = (Log::new(8), Table::new(), LocalClusters::new(8));
     let round = log.begin(&mut clusters, 3).expect("an empty store");
@@ -42,7 +42,8 @@ fn written(garbage: u16) -> (Log, Table, LocalClusters, Vec<u8>, u32) {
     (log, table, clusters, bytes, round.target)
 }
 
-// Two bytes say which pages are garbage; then edits: four bytes of offset, one of length, the bytes.
+// Two bytes say which pages are garbage; then edits: four bytes of offset, one of length, the
+// bytes.
 fuzz_target!(|input: &[u8]| {
     let Some((garbage, edits)) = input.split_first_chunk::<2>() else { return };
     let (mut log, mut table, mut clusters, good, block) = written(u16::from_le_bytes(*garbage));
@@ -52,7 +53,7 @@ fuzz_target!(|input: &[u8]| {
         let Some((&length, tail)) = tail.split_first() else { break };
         let length = usize::from(length).min(tail.len());
         let offset = u32::from_le_bytes(*offset) as usize;
-        // Most of what counts is the header.
+        // Most interesting bytes are in the header.
         let offset = if offset % 4 == 0 { offset % (BLOCK_BYTES - 255) } else { offset % 4096 };
         bytes[offset..offset + length].copy_from_slice(&tail[..length]);
         rest = &tail[length..];
@@ -73,7 +74,7 @@ fuzz_target!(|input: &[u8]| {
     log.commit(&mut table, &mut clusters, len, &pointers, |_, _| unreachable!("nothing has changed"));
     for (page, shape, _) in live {
         let (_, place) = table.get(page);
-        let at = place.location().expect("it is live still");
+        let at = place.location().expect("it is still live");
         let there = if kept { &target } else { &good };
         assert_eq!(at, Location::new(if kept { round.target } else { block }, at.sector()));
         let start = at.sector() as usize * 512;

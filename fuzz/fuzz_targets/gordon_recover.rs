@@ -1,5 +1,5 @@
-//! Recovery of a bank whose bytes are the fuzzer's: an error, or a heap in which everything is good.
-//! The same with bounded mutations runs under `cargo test` (`crates/gordon/tests/bad_input.rs`).
+//! Recovery of a bank with the fuzzer's bytes: an error, or a heap without damage. The same with
+//! bounded mutations runs under `cargo test` (`crates/gordon/tests/bad_input.rs`).
 #![no_main]
 
 use gordon::flash::{Medium, MemoryMedium};
@@ -7,7 +7,7 @@ use gordon::{Heap, Options, Var};
 use libfuzzer_sys::fuzz_target;
 use std::sync::{Arc, OnceLock};
 
-/// A heap with some commits in it.
+/// A heap with some commits.
 fn seed() -> &'static [u8] {
     static SEED: OnceLock<Vec<u8>> = OnceLock::new();
     SEED.get_or_init(|| {
@@ -46,7 +46,7 @@ fuzz_target!(|edits: &[u8]| {
     }
     let medium = Arc::new(MemoryMedium::from_bytes(&bytes).expect("memory"));
     if let Ok(heap) = Heap::open_on(medium, Options::default()) {
-        heap.report().expect("what opens is good");
+        heap.report().expect("an opened heap is undamaged");
         let _ = heap.view(|view| Ok(view.root::<Var<'_, (u64, gordon::Bytes<'_>)>>()?.map(Var::read).is_some()));
     }
 });

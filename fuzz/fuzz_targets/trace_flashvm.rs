@@ -1,5 +1,6 @@
-//! Our own format, by the first byte: the fuzzer's bytes as a file; as blocks behind a good header (the
-//! frame's checksum would keep the fuzzer out of them); as references that are written and read again.
+//! Our own format; the first byte chooses: the fuzzer's bytes as a file; as blocks behind a valid
+//! header (the frame's checksum would keep the fuzzer out of them); as references that are written
+//! and read again.
 #![no_main]
 
 use flashvm_fuzz::references;

@@ -365,8 +365,8 @@ fn wrong_frees_end_the_program() {
     for (how, why) in [
         ("double", "is free already"),
         ("double-small", "is free already"),
-        ("interior", "is not the start of a block"),
-        ("never", "is not an allocated block"),
+        ("interior", "is not the start of an object"),
+        ("never", "is not an allocated object"),
         ("stale", "is free already"),
     ] {
         let outcome = small(TEST, &[], &["free", how]);

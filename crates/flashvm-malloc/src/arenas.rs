@@ -1,7 +1,8 @@
-//! What is free of each class and in no thread's cache, in arenas; and how many free pages are kept.
+//! Arenas: the free objects of each class that are in no thread's cache, and the free pages that
+//! are kept.
 //!
-//! A page belongs to one arena, so threads in different arenas share neither pages nor cache lines of the words of
-//! pages. Free pages beyond what is kept go back to where they came from, where any size can have them.
+//! Threads in different arenas share neither pages nor metadata cache lines. Free pages beyond the
+//! number kept return to the page source, where other sizes can use them.
 
 use crate::classes::{CLASSES, Class};
 use crate::columns::{ARENAS, CacheId, Columns};
@@ -9,30 +10,30 @@ use crate::lock::ForkLock;
 use crate::{PageSource, RUN_PAGES};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Free pages that are kept for each class: budget / 64 / bytes of a page, clamped to 256..=16384, divided by the
-/// arenas in use.
+/// Free pages kept per class: budget / KEPT_SHARE / bytes of a page, clamped to 256..=16384,
+/// divided by the arenas in use.
 const KEPT_SHARE: usize = 64;
 const KEPT_PAGES_MIN: usize = 256;
 const KEPT_PAGES_MAX: usize = 16384;
 
-/// What an arena has of a class.
+/// The pages of a class in an arena.
 #[derive(Debug, Default)]
 struct FreePages {
-    /// Pages with free blocks; undivided ones are free.
+    /// Pages with free objects; undivided pages are free.
     pages: Vec<u32>,
-    /// Divided pages among them all of whose blocks are free: an estimate, as pages are not looked at again.
+    /// The divided ones whose objects are all free: an estimate, as pages are not checked again.
     whole: usize,
 }
 
-/// The free blocks that all threads share.
+/// The free objects that all threads share.
 #[derive(Debug)]
 pub(crate) struct Arenas {
     columns: Columns,
     source: Box<dyn PageSource>,
     free: [[ForkLock<FreePages>; CLASSES]; ARENAS],
-    /// Bytes of free pages that are kept for each class.
+    /// Bytes of free pages kept per class.
     kept_bytes: usize,
-    /// Caches that were made: as many arenas are in use.
+    /// Caches created: as many arenas are in use.
     caches: AtomicU32,
 }
 
@@ -57,40 +58,40 @@ impl Arenas {
         CacheId::of(self.caches.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Takes free blocks of a class for a cache, into `blocks` from its start on. How many.
+    /// Moves free objects of a class to the start of `objects`, for a cache; returns their number.
     #[cold]
-    pub(crate) fn refill(&self, class: Class, cache: CacheId, blocks: &mut [usize]) -> usize {
+    pub(crate) fn refill(&self, class: Class, cache: CacheId, objects: &mut [usize]) -> usize {
         let owner = cache.as_owner();
         let got = self.free[cache.arena()][class.number()].with(|free| {
-            let got = free.take(&self.columns, class, owner, blocks);
+            let got = free.take(&self.columns, class, owner, objects);
             if got == 0 && self.take_pages(class, cache.arena(), free) {
-                return free.take(&self.columns, class, owner, blocks);
+                return free.take(&self.columns, class, owner, objects);
             }
             got
         });
         if got > 0 {
             return got;
         }
-        // There is no room for more pages: blocks of other arenas have to do.
+        // No room for more pages: takes objects of other arenas.
         let mut others = self.free.iter().map(|classes| &classes[class.number()]);
         others
             .find_map(|free| {
                 let nobody = CacheId::NOBODY;
-                let got = free.with(|free| free.take(&self.columns, class, nobody, blocks));
+                let got = free.with(|free| free.take(&self.columns, class, nobody, objects));
                 (got > 0).then_some(got)
             })
             .unwrap_or(0)
     }
 
-    /// Puts blocks of a class back, each into its page's arena, and gives pages up of which there are too many.
+    /// Returns objects of a class, each to its page's arena, and releases excess pages.
     #[cold]
-    pub(crate) fn put_back(&self, class: Class, blocks: &mut [usize]) {
-        let arena_of = |block: &usize| self.columns.arena_of(*block);
-        blocks.sort_unstable_by_key(arena_of);
-        // The arena is read before the block is put back: the page may change owner afterwards.
-        for blocks in blocks.chunk_by(|one, other| arena_of(one) == arena_of(other)) {
-            self.free[arena_of(&blocks[0])][class.number()].with(|free| {
-                free.put(&self.columns, class, blocks);
+    pub(crate) fn put_back(&self, class: Class, objects: &mut [usize]) {
+        let arena_of = |object: &usize| self.columns.arena_of(*object);
+        objects.sort_unstable_by_key(arena_of);
+        // Read the arena before freeing: the page may change owner afterwards.
+        for objects in objects.chunk_by(|one, other| arena_of(one) == arena_of(other)) {
+            self.free[arena_of(&objects[0])][class.number()].with(|free| {
+                free.put(&self.columns, class, objects);
                 // With the lock held: a fork in between would lose the pages in the child.
                 self.give_pages(&free.beyond(&self.columns, class, self.kept(class)));
             });
@@ -104,7 +105,7 @@ impl Arenas {
         pages.clamp(KEPT_PAGES_MIN, KEPT_PAGES_MAX) / arenas
     }
 
-    /// Takes pages for a class of an arena. False: there is no room.
+    /// Takes pages for a class of an arena. `false`: there is no room.
     fn take_pages(&self, class: Class, arena: usize, free: &mut FreePages) -> bool {
         let classes = self.columns.classes();
         let Some(run) = self.source.take(classes.page_bytes(class)) else {
@@ -114,7 +115,7 @@ impl Arenas {
         if classes.is_divided(class) {
             free.whole += run.pages.len();
         }
-        // The first in memory goes out first.
+        // The page with the lowest address goes out first.
         free.pages.extend(run.pages.iter().rev());
         true
     }
@@ -122,8 +123,8 @@ impl Arenas {
     fn give_pages(&self, pages: &[u32]) {
         for pages in pages.chunks(RUN_PAGES) {
             pages.iter().for_each(|&page| self.columns.leave(page));
-            // SAFETY: they were on a list of free pages, and are on none any more: all their blocks are free,
-            // and nobody can get one.
+            // SAFETY: The pages were on a list of free pages and are on none any more: all their
+            // objects are free, and no thread can allocate one.
             unsafe { self.source.give(pages) };
         }
     }
@@ -146,25 +147,25 @@ impl Arenas {
 }
 
 impl FreePages {
-    /// Takes blocks out of the pages that were listed last, with their class locked. Pages none of whose blocks
-    /// are out become the owner's.
+    /// Takes objects from the pages listed last, with their class locked. A page without allocated
+    /// objects becomes the owner's.
     fn take(
         &mut self,
         columns: &Columns,
         class: Class,
         owner: CacheId,
-        blocks: &mut [usize],
+        objects: &mut [usize],
     ) -> usize {
         let classes = columns.classes();
-        let bytes = classes.block_bytes(class);
+        let bytes = classes.object_bytes(class);
         let count = classes.page_bytes(class) / bytes;
         let mut got = 0;
-        while got < blocks.len()
+        while got < objects.len()
             && let Some(&page) = self.pages.last()
         {
             let start = columns.start_of(page);
             if count == 1 {
-                blocks[got] = start;
+                objects[got] = start;
                 got += 1;
                 self.pages.pop();
                 continue;
@@ -175,9 +176,9 @@ impl FreePages {
                 columns.set_owner(page, owner);
             }
             for index in 0..count {
-                if got < blocks.len() && out & 1 << index == 0 {
+                if got < objects.len() && out & 1 << index == 0 {
                     out |= 1 << index;
-                    blocks[got] = start + index * bytes;
+                    objects[got] = start + index * bytes;
                     got += 1;
                 }
             }
@@ -187,21 +188,21 @@ impl FreePages {
                 columns.set_listed(page, false);
             }
         }
-        // A cache gives out its last block first: so neighbours go out in order.
-        blocks[..got].reverse();
+        // A cache hands out its last object first: so neighbours go out in order.
+        objects[..got].reverse();
         got
     }
 
-    /// Puts blocks back, with their class locked.
-    fn put(&mut self, columns: &Columns, class: Class, blocks: &[usize]) {
+    /// Returns objects, with their class locked.
+    fn put(&mut self, columns: &Columns, class: Class, objects: &[usize]) {
         let classes = columns.classes();
-        for &block in blocks {
-            let page = columns.page_of(block);
+        for &object in objects {
+            let page = columns.page_of(object);
             if !classes.is_divided(class) {
                 self.pages.push(page);
                 continue;
             }
-            let index = (block - columns.start_of(page)) >> classes.block_shift(class);
+            let index = (object - columns.start_of(page)) >> classes.object_shift(class);
             let out = columns.out(page) & !(1 << index);
             columns.set_out(page, out);
             self.whole += usize::from(out == 0);
@@ -211,8 +212,9 @@ impl FreePages {
         }
     }
 
-    /// Takes free pages off the list if there are more than `kept`: half of what is kept of undivided ones, the
-    /// oldest; all of divided ones, once they are more than half of the list, which has to be searched for them.
+    /// Removes free pages from the list if there are more than `kept`: the oldest kept / 2 of
+    /// undivided pages; all divided ones, once they are more than half of the list, as the list has
+    /// to be searched for them.
     fn beyond(&mut self, columns: &Columns, class: Class, kept: usize) -> Vec<u32> {
         if !columns.classes().is_divided(class) {
             let surplus = if self.pages.len() > kept { kept / 2 } else { 0 };

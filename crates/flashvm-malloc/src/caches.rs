@@ -1,7 +1,8 @@
-//! A cache of free blocks for each thread: most calls take no lock and change nothing that other threads read.
+//! A cache of free objects for each thread: most calls take no lock and change nothing that other
+//! threads read.
 //!
-//! A thread finds its cache by its thread pointer. Thread-local storage would cost a call in a shared object, and may
-//! itself be memory that the allocator's user manages.
+//! The thread pointer identifies a thread's cache. Thread-local storage would cost a call in a
+//! shared object, and may itself be managed memory.
 
 use crate::Misuse;
 use crate::arenas::Arenas;
@@ -13,22 +14,22 @@ use std::ffi::c_void;
 use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
-/// Free blocks of a class in a cache: 128 KiB / bytes of a block, clamped to 64..=512.
+/// Free objects of a class in a cache: CACHED_BYTES / bytes of an object, clamped to 64..=512.
 const CACHED_BYTES: usize = 128 << 10;
 const CACHED_MIN: usize = 64;
 const CACHED_MAX: usize = 512;
-/// Threads that have a cache at the same time; others go without.
+/// Threads that have a cache at the same time; others have none.
 const CACHES: usize = 1024;
 
-/// Blocks of a class that a cache holds at most. Half of them go in or out at once.
+/// Most objects of a class in a cache. Half of them move at once.
 #[inline]
 fn capacity(classes: Classes, class: Class) -> usize {
-    (CACHED_BYTES >> classes.block_shift(class)).clamp(CACHED_MIN, CACHED_MAX)
+    (CACHED_BYTES >> classes.object_shift(class)).clamp(CACHED_MIN, CACHED_MAX)
 }
 
-/// Free blocks that one thread has at hand.
+/// The free objects of one thread.
 struct Cache {
-    /// The thread's pointer, or 0: nobody's.
+    /// The thread pointer, or 0: no thread's.
     thread: AtomicUsize,
     number: CacheId,
     arenas: &'static Arenas,
@@ -38,14 +39,15 @@ struct Cache {
 
 struct Bin {
     len: usize,
-    blocks: [usize; CACHED_MAX],
+    objects: [usize; CACHED_MAX],
 }
 
 impl Cache {
-    /// A cache of nobody's, made where it stays: the stack of the thread may be small.
+    /// A cache of no thread, built in place: the stack of the thread may be small.
     fn new(arenas: &'static Arenas) -> NonNull<Self> {
         let layout = Layout::new::<Self>();
-        // SAFETY: the layout is not empty. Zeros are empty bins and no thread; the other fields are written.
+        // SAFETY: The layout is not empty. Zeros are empty bins and no thread; the other fields are
+        // written.
         unsafe {
             let Some(cache) = NonNull::new(std::alloc::alloc_zeroed(layout).cast::<Self>()) else {
                 std::alloc::handle_alloc_error(layout)
@@ -58,9 +60,9 @@ impl Cache {
 
     /// The bin of a class.
     ///
-    /// # Safety
-    /// The cache is the calling thread's, or its thread does not run any more. No other reference to the bin is in
-    /// use: what the allocator calls does not come back to it (the contract of [`crate::PageSource`]).
+    /// # Safety The cache is the calling thread's, or its thread no longer runs. No other reference
+    /// to the bin is in use: the page source does not call the allocator back (the contract of
+    /// [`crate::PageSource`]).
     #[expect(clippy::mut_from_ref, reason = "the caller vouches for the only use")]
     #[inline]
     unsafe fn bin(&self, class: Class) -> &mut Bin {
@@ -68,7 +70,7 @@ impl Cache {
         unsafe { &mut (*self.bins.get())[class.number()] }
     }
 
-    /// Puts all blocks back.
+    /// Returns all objects.
     ///
     /// # Safety
     /// As [`Cache::bin`], for all of them.
@@ -76,19 +78,19 @@ impl Cache {
         for class in Class::ALL {
             // SAFETY: by this function's contract.
             let bin = unsafe { self.bin(class) };
-            self.arenas.put_back(class, &mut bin.blocks[..bin.len]);
+            self.arenas.put_back(class, &mut bin.objects[..bin.len]);
             bin.len = 0;
         }
     }
 }
 
-/// The caches of all threads, and what is behind them.
+/// The caches of all threads, and the arenas behind them.
 #[derive(Debug)]
 pub(crate) struct Caches {
     arenas: Arenas,
-    /// By a hash of the thread's pointer, and from there on. A cache is never freed, only given to another thread.
+    /// From a hash of the thread pointer on. A cache is never freed, only passed to another thread.
     slots: [AtomicPtr<Cache>; CACHES],
-    /// Its destructor is told of a thread's end.
+    /// Its destructor reports the end of a thread.
     key: libc::pthread_key_t,
 }
 
@@ -96,7 +98,8 @@ impl Caches {
     /// No caches yet. `None`: the process has no keys of thread-specific data left.
     pub(crate) fn new(arenas: Arenas) -> Option<Self> {
         let mut key = 0;
-        // SAFETY: the destructor takes what `find` sets, which lives as long as the process.
+        // SAFETY: The destructor takes the value that `find` sets, which lives as long as the
+        // process.
         let failed = unsafe { libc::pthread_key_create(&raw mut key, Some(thread_ends)) };
         (failed == 0).then_some(Self {
             arenas,
@@ -110,20 +113,20 @@ impl Caches {
         &self.arenas
     }
 
-    /// A block that nobody has. `None`: there is no room.
+    /// A free object. `None`: there is no room.
     #[inline]
     pub(crate) fn allocate(&'static self, class: Class) -> Option<usize> {
-        let (block, number) = match self.own() {
+        let (object, number) = match self.own() {
             Some(cache) => {
                 // SAFETY: the calling thread's cache, used once in this function.
                 let bin = unsafe { cache.bin(class) };
                 if bin.len == 0 {
                     let half = capacity(self.arenas.columns().classes(), class) / 2;
-                    let blocks = &mut bin.blocks[..half];
-                    bin.len = self.arenas.refill(class, cache.number, blocks);
+                    let objects = &mut bin.objects[..half];
+                    bin.len = self.arenas.refill(class, cache.number, objects);
                 }
                 bin.len = bin.len.checked_sub(1)?;
-                (bin.blocks[bin.len], cache.number)
+                (bin.objects[bin.len], cache.number)
             }
             None => {
                 let mut one = [0];
@@ -131,36 +134,36 @@ impl Caches {
                 (got > 0).then_some((one[0], CacheId::NONE))?
             }
         };
-        let was_free = self.arenas.columns().give(block, class, number);
-        debug_assert!(was_free, "a free block is given out once");
-        Some(block)
+        let was_free = self.arenas.columns().give(object, class, number);
+        debug_assert!(was_free, "a free object is handed out once");
+        Some(object)
     }
 
-    /// Takes a block back.
+    /// Frees an object.
     #[inline]
-    pub(crate) fn release(&'static self, block: usize) -> Result<(), Misuse> {
+    pub(crate) fn release(&'static self, object: usize) -> Result<(), Misuse> {
         let columns = self.arenas.columns();
         let Some(cache) = self.own() else {
-            let class = columns.take_back(block, CacheId::NONE)?;
-            self.arenas.put_back(class, &mut [block]);
+            let class = columns.take_back(object, CacheId::NONE)?;
+            self.arenas.put_back(class, &mut [object]);
             return Ok(());
         };
-        let class = columns.take_back(block, cache.number)?;
+        let class = columns.take_back(object, cache.number)?;
         // SAFETY: the calling thread's cache, used once in this function.
         let bin = unsafe { cache.bin(class) };
         if bin.len == capacity(columns.classes(), class) {
-            // The older half: what was freed last is warm.
+            // The older half: recently freed objects are warm.
             let half = bin.len / 2;
-            self.arenas.put_back(class, &mut bin.blocks[..half]);
-            bin.blocks.copy_within(half..bin.len, 0);
+            self.arenas.put_back(class, &mut bin.objects[..half]);
+            bin.objects.copy_within(half..bin.len, 0);
             bin.len -= half;
         }
-        bin.blocks[bin.len] = block;
+        bin.objects[bin.len] = object;
         bin.len += 1;
         Ok(())
     }
 
-    /// The calling thread's cache. `None`: there are as many as there can be.
+    /// The calling thread's cache. `None`: all are in use.
     #[inline]
     fn own(&'static self) -> Option<&'static Cache> {
         let thread = thread_pointer();
@@ -200,7 +203,8 @@ impl Caches {
         Some(taken)
     }
 
-    /// Puts a new cache into an empty slot, unless another thread is faster. The slot's cache.
+    /// Puts a new cache into an empty slot, unless another thread is faster; returns the slot's
+    /// cache.
     fn fill(&'static self, slot: &AtomicPtr<Cache>) -> NonNull<Cache> {
         let new = Cache::new(&self.arenas);
         let (empty, order) = (null_mut(), Ordering::AcqRel);
@@ -214,10 +218,9 @@ impl Caches {
         }
     }
 
-    /// In a forked child: what the parent's other threads had in their caches is for all.
+    /// In a forked child: releases the cached objects of the parent's other threads.
     ///
-    /// # Safety
-    /// No thread but the caller uses the caches, now or later, unless it starts after this call.
+    /// # Safety No other thread uses the caches, now or later, unless it starts after this call.
     pub(crate) unsafe fn only_this_thread(&self) {
         let own = thread_pointer();
         for slot in &self.slots {
@@ -227,7 +230,7 @@ impl Caches {
             };
             let thread = cache.thread.load(Ordering::Relaxed);
             if thread != own && thread != 0 {
-                // SAFETY: the thread whose cache this is does not use it any more, by this function's contract.
+                // SAFETY: The thread of this cache no longer uses it, by this function's contract.
                 unsafe { cache.empty() };
                 cache.thread.store(0, Ordering::Release);
             }
@@ -235,9 +238,9 @@ impl Caches {
     }
 }
 
-/// A thread ends: its free blocks are for all.
+/// A thread ends: releases its free objects.
 unsafe extern "C" fn thread_ends(cache: *mut c_void) {
-    // SAFETY: the value that `find` has set, of the thread that ends and runs this.
+    // SAFETY: The value that `find` has set, of the thread that ends and runs this.
     unsafe {
         let cache = &*cache.cast::<Cache>();
         cache.empty();
@@ -245,12 +248,12 @@ unsafe extern "C" fn thread_ends(cache: *mut c_void) {
     }
 }
 
-/// What tells a thread from others: its thread pointer.
+/// The identity of a thread: its thread pointer.
 #[cfg(target_arch = "x86_64")]
 #[inline]
 fn thread_pointer() -> usize {
     let pointer;
-    // SAFETY: on x86-64 the first word of a thread's block is the block's own address.
+    // SAFETY: On x86-64 the first word of a thread's control object is the object's own address.
     unsafe {
         std::arch::asm!("mov {}, fs:0", out(reg) pointer, options(nostack, pure, readonly, preserves_flags));
     }
@@ -265,7 +268,7 @@ fn thread_pointer() -> usize {
     unsafe { libc::pthread_self() as usize }
 }
 
-/// Where the search for a thread's cache begins: thread blocks are aligned to 64 bytes.
+/// The start of the search for a thread's cache: thread control blocks are aligned to 64 bytes.
 #[inline]
 fn first_slot(thread: usize) -> usize {
     (thread as u64 >> 6).wrapping_mul(0x9e37_79b9_7f4a_7c15) as usize

@@ -1,8 +1,9 @@
-//! What is known of pages and blocks: words by page, outside of the memory that is handed out.
+//! Metadata of pages and objects: words by page, outside of the memory that is handed out.
 //!
-//! Freeing a cold block so brings nothing in. A page costs two bytes, a divided one 14 more. They tell which blocks the
-//! program has, so a block that is freed twice, or was never given out, is found; and the thread that owns a page
-//! changes its bits without an atomic instruction.
+//! So freeing a cold object reads nothing from flash. A page costs two bytes, a divided one 14
+//! more. The words say which objects are allocated: a double free, or a free of an address that was
+//! never allocated, is detected. The thread that owns a page changes its bits without an atomic
+//! instruction.
 
 use crate::classes::{Class, Classes, PAGE, SECTOR};
 use crate::{Misuse, Run};
@@ -13,8 +14,8 @@ use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
 /// Arenas that a page can belong to.
 pub(crate) const ARENAS: usize = 8;
 
-/// What is known of a page: its class and one (0: not handed out), the sector that its range begins with, its
-/// arena; and of one that is a single block, whether the program has it.
+/// The word of a page: its class + 1 (0: not handed out), the first sector of its range, its arena;
+/// and for a page that is a single object, whether the program has it.
 #[derive(Clone, Copy)]
 struct PageWord(u16);
 
@@ -37,7 +38,7 @@ impl PageWord {
         Class::ALL.get(class).copied()
     }
 
-    /// Where in its addresses the page begins.
+    /// Start of the range in the page.
     #[inline]
     fn offset(self) -> usize {
         usize::from(self.0 >> Self::SECTOR_SHIFT & 7) * SECTOR
@@ -53,27 +54,27 @@ impl PageWord {
     }
 }
 
-/// The number of a thread's cache: no two caches have the same.
+/// The number of a thread's cache, unique.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CacheId(u16);
 
 impl CacheId {
-    /// No thread: the owner of a page that belongs to none.
+    /// No thread: the owner of an unowned page.
     pub(crate) const NOBODY: Self = Self(0x7ff);
     /// A thread without a cache: it owns no page.
     pub(crate) const NONE: Self = Self(Self::NOBODY.0 - 1);
 
-    /// The cache before which `number` others were made.
+    /// The id of the cache with this number.
     pub(crate) fn of(number: u32) -> Self {
         Self(number.min(Self::NONE.0.into()) as u16)
     }
 
-    /// The arena that the cache takes its blocks from.
+    /// The arena from which the cache takes its objects.
     pub(crate) fn arena(self) -> usize {
         usize::from(self.0) % ARENAS
     }
 
-    /// Who owns the pages that it takes blocks from.
+    /// The owner of the pages from which it takes objects.
     pub(crate) fn as_owner(self) -> Self {
         match self {
             Self::NONE => Self::NOBODY,
@@ -82,7 +83,7 @@ impl CacheId {
     }
 }
 
-/// In the word of a divided page, beside its owner: whether it is listed as having free blocks.
+/// Flag in the word of a divided page, beside its owner: listed as having free objects.
 const LISTED: u16 = 1 << 15;
 
 /// The words of all pages.
@@ -90,17 +91,18 @@ const LISTED: u16 = 1 << 15;
 pub(crate) struct Columns {
     base: usize,
     classes: Classes,
-    /// A [`PageWord`] each, changed when a page is taken and given back. A page that is one block has a bit in it
-    /// that whoever has the block changes, non-atomically: concurrent double frees go undetected.
+    /// One [`PageWord`] each, changed when a page is taken and returned. A page that is one object
+    /// has a bit in it that is updated non-atomically: concurrent double frees go undetected.
     pages: &'static [AtomicU16],
-    /// By divided page: the owner and [`LISTED`], changed with the class locked. The owner changes only while
-    /// all blocks are free and in no cache: nobody has one of them to give out or back then.
+    /// By divided page: the owner and [`LISTED`], changed with the class locked. The owner changes
+    /// only while all objects are free and in no cache: then no thread can allocate or free one of
+    /// them.
     owners: &'static [AtomicU16],
-    /// By divided page: the program has a block if its bit is in one of the two and not in both. Only the owner
-    /// changes the first; all others change the second.
+    /// By divided page: allocated = owner_bits XOR remote_bits. Only the owner changes the former;
+    /// all others change the latter.
     owner_bits: &'static [AtomicU32],
     remote_bits: &'static [AtomicU32],
-    /// By divided page: blocks that the program or a cache has, changed with the class locked.
+    /// By divided page: objects that the program or a cache has, changed with the class locked.
     out: &'static [AtomicU32],
 }
 
@@ -128,10 +130,10 @@ impl Columns {
         address.wrapping_sub(self.base) / PAGE
     }
 
-    /// The page that a block lies in.
+    /// The page of an object.
     #[inline]
-    pub(crate) fn page_of(&self, block: usize) -> u32 {
-        self.index_of(block) as u32
+    pub(crate) fn page_of(&self, object: usize) -> u32 {
+        self.index_of(object) as u32
     }
 
     #[inline]
@@ -149,26 +151,26 @@ impl Columns {
         self.start(page, self.word(page))
     }
 
-    /// The arena of a block's page.
-    pub(crate) fn arena_of(&self, block: usize) -> usize {
-        self.word(self.page_of(block)).arena()
+    /// The arena of an object's page.
+    pub(crate) fn arena_of(&self, object: usize) -> usize {
+        self.word(self.page_of(object)).arena()
     }
 
-    /// What is known of the page of a block, at an address that may be anything.
+    /// The word of an object's page; accepts any address.
     #[inline]
-    fn look_up(&self, block: usize) -> Result<(PageWord, Class), Misuse> {
-        let word = self.pages.get(self.index_of(block));
+    fn look_up(&self, object: usize) -> Result<(PageWord, Class), Misuse> {
+        let word = self.pages.get(self.index_of(object));
         let word = word.map(|word| PageWord(word.load(Ordering::Relaxed)));
         word.and_then(|word| Some((word, word.class()?)))
             .ok_or(Misuse::NotAllocated)
     }
 
-    /// The class of a block, at an address that may be anything.
-    pub(crate) fn class_of(&self, block: usize) -> Result<Class, Misuse> {
-        self.look_up(block).map(|(_, class)| class)
+    /// The class of an object; accepts any address.
+    pub(crate) fn class_of(&self, object: usize) -> Result<Class, Misuse> {
+        self.look_up(object).map(|(_, class)| class)
     }
 
-    /// Notes of a block of a divided page whether the program has it. False: it was so already.
+    /// Notes whether the program has an object of a divided page. `false`: that was so already.
     #[inline]
     fn set_given(&self, page: u32, index: usize, cache: CacheId, given: bool) -> bool {
         let page = page as usize;
@@ -186,31 +188,31 @@ impl Columns {
         true
     }
 
-    /// Notes that the program gets a free block from the thread of a cache. False: it has it already.
+    /// Notes that the thread of a cache allocates a free object. `false`: it is allocated already.
     #[inline]
-    pub(crate) fn give(&self, block: usize, class: Class, cache: CacheId) -> bool {
-        let page = self.page_of(block);
+    pub(crate) fn give(&self, object: usize, class: Class, cache: CacheId) -> bool {
+        let page = self.page_of(object);
         let word = self.word(page);
         if self.classes.is_divided(class) {
-            let index = (block - self.start(page, word)) >> self.classes.block_shift(class);
+            let index = (object - self.start(page, word)) >> self.classes.object_shift(class);
             return self.set_given(page, index, cache, true);
         }
         self.pages[page as usize].store(word.0 | PageWord::GIVEN, Ordering::Relaxed);
         !word.is_given()
     }
 
-    /// Notes that the program gives a block back, by the thread of a cache. The block's class.
+    /// Notes that the thread of a cache frees an object; returns the object's class.
     #[inline]
-    pub(crate) fn take_back(&self, block: usize, cache: CacheId) -> Result<Class, Misuse> {
-        let (word, class) = self.look_up(block)?;
-        let page = self.page_of(block);
-        let inside = block.wrapping_sub(self.start(page, word));
+    pub(crate) fn take_back(&self, object: usize, cache: CacheId) -> Result<Class, Misuse> {
+        let (word, class) = self.look_up(object)?;
+        let page = self.page_of(object);
+        let inside = object.wrapping_sub(self.start(page, word));
         let classes = self.classes;
-        if inside & (classes.block_bytes(class) - 1) != 0 || inside >= classes.page_bytes(class) {
+        if inside & (classes.object_bytes(class) - 1) != 0 || inside >= classes.page_bytes(class) {
             return Err(Misuse::NotAStart);
         }
         let was_given = if classes.is_divided(class) {
-            self.set_given(page, inside >> classes.block_shift(class), cache, false)
+            self.set_given(page, inside >> classes.object_shift(class), cache, false)
         } else {
             self.pages[page as usize].store(word.0 & !PageWord::GIVEN, Ordering::Relaxed);
             word.is_given()
@@ -222,7 +224,8 @@ impl Columns {
         }
     }
 
-    /// A run of pages was handed out for a class of an arena. A divided one has free blocks, and no owner.
+    /// A run of pages was handed out for a class of an arena. A divided page has free objects, and
+    /// no owner.
     pub(crate) fn enter(&self, run: &Run, class: Class, arena: usize) {
         let word = PageWord::new(class, run.first_sector, arena);
         for &page in &run.pages {
@@ -234,12 +237,12 @@ impl Columns {
         }
     }
 
-    /// A page is given back.
+    /// A page is returned.
     pub(crate) fn leave(&self, page: u32) {
         self.pages[page as usize].store(0, Ordering::Relaxed);
     }
 
-    /// The blocks of a divided page that the program or a cache has.
+    /// The objects of a divided page that the program or a cache has.
     pub(crate) fn out(&self, page: u32) -> u32 {
         self.out[page as usize].load(Ordering::Relaxed)
     }
@@ -248,14 +251,14 @@ impl Columns {
         self.out[page as usize].store(out, Ordering::Relaxed);
     }
 
-    /// Makes a cache the owner of a divided page, all of whose blocks are free and in no cache.
+    /// Makes a cache the owner of a divided page, all of whose objects are free and in no cache.
     pub(crate) fn set_owner(&self, page: u32, owner: CacheId) {
         let word = &self.owners[page as usize];
         let listed = word.load(Ordering::Relaxed) & LISTED;
         word.store(owner.0 | listed, Ordering::Relaxed);
     }
 
-    /// Notes whether a divided page is listed as having free blocks. Whether it was.
+    /// Sets whether a divided page is listed as having free objects; returns whether it was.
     pub(crate) fn set_listed(&self, page: u32, listed: bool) -> bool {
         let word = &self.owners[page as usize];
         let before = word.load(Ordering::Relaxed);
@@ -265,21 +268,21 @@ impl Columns {
     }
 }
 
-/// What a column is made of: an integer that starts as 0 and needs no drop.
+/// An element of a column: an integer that starts as 0 and needs no drop.
 trait Word {}
 impl Word for AtomicU16 {}
 impl Word for AtomicU32 {}
 
-/// A column of zeros, which takes RAM where it is used. It stays mapped for as long as the process lives.
+/// A zeroed column, which takes RAM where it is used. It stays mapped for the life of the process.
 fn column<T: Word>(count: usize) -> Result<&'static [T], Errno> {
     let bytes = count * size_of::<T>();
     let (prot, flags) = (
         ProtFlags::READ | ProtFlags::WRITE,
         MapFlags::PRIVATE | MapFlags::NORESERVE,
     );
-    // SAFETY: the kernel chooses a free place, so no existing mapping changes; then only a flag of the new one
-    // does, which keeps dumps as small as what is used. Nobody unmaps it, zeros are a `Word`, and pages are
-    // aligned to any.
+    // SAFETY: The kernel chooses a free place, so no existing mapping changes; then only a flag of
+    // the new one changes, which keeps dumps as small as what is used. Nobody unmaps it, zeros are
+    // a valid `Word`, and pages are aligned to any `Word`.
     unsafe {
         let start = rustix::mm::mmap_anonymous(std::ptr::null_mut(), bytes, prot, flags)?;
         let _ = rustix::mm::madvise(start, bytes, Advice::LinuxDontDump);
@@ -307,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_is_what_it_was_taken_as() {
+    fn a_page_keeps_its_class_sector_and_arena() {
         for class in Class::ALL {
             let columns = columns(class);
             let start = BASE + 3 * PAGE + 2 * SECTOR;
@@ -321,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn who_gives_a_block_and_who_takes_it_back_may_differ() {
+    fn one_thread_may_free_what_another_allocated() {
         let class = Class::of(32);
         for (giver, taker) in [
             (OWNER, OWNER),
@@ -331,13 +334,13 @@ mod tests {
         ] {
             let columns = columns(class);
             columns.set_owner(3, OWNER);
-            let blocks = (0..16).map(|index| columns.start_of(3) + index * 32);
-            for block in blocks {
+            let objects = (0..16).map(|index| columns.start_of(3) + index * 32);
+            for object in objects {
                 for _ in 0..3 {
-                    assert!(columns.give(block, class, giver));
-                    assert!(!columns.give(block, class, taker), "it is given");
-                    assert_eq!(columns.take_back(block, taker), Ok(class));
-                    assert_eq!(columns.take_back(block, giver), Err(Misuse::FreeAlready));
+                    assert!(columns.give(object, class, giver));
+                    assert!(!columns.give(object, class, taker), "it is given");
+                    assert_eq!(columns.take_back(object, taker), Ok(class));
+                    assert_eq!(columns.take_back(object, giver), Err(Misuse::FreeAlready));
                 }
             }
         }
@@ -347,19 +350,19 @@ mod tests {
     fn a_refused_free_changes_nothing() {
         for class in [Class::of(100), Class::of(1000)] {
             let columns = columns(class);
-            let block = columns.start_of(3);
-            assert!(columns.give(block, class, OTHER));
-            // Within a block, and beside the page's range by whole blocks.
-            let beside = columns.classes.block_bytes(class);
+            let object = columns.start_of(3);
+            assert!(columns.give(object, class, OTHER));
+            // Inside an object, and whole objects beside the page's range.
+            let beside = columns.classes.object_bytes(class);
             let beyond = columns.classes.page_bytes(class);
-            for wrong in [block + 16, block - 16, block - beside, block + beyond] {
+            for wrong in [object + 16, object - 16, object - beside, object + beyond] {
                 assert_eq!(columns.take_back(wrong, OTHER), Err(Misuse::NotAStart));
             }
             for outside in [
                 BASE,
                 BASE - 1,
                 BASE + 8 * PAGE,
-                block + (1 << 44),
+                object + (1 << 44),
                 0,
                 usize::MAX,
             ] {
@@ -369,22 +372,22 @@ mod tests {
                     "{outside:#x}"
                 );
             }
-            assert_eq!(columns.take_back(block, OTHER), Ok(class));
+            assert_eq!(columns.take_back(object, OTHER), Ok(class));
             for _ in 0..2 {
-                assert_eq!(columns.take_back(block, OTHER), Err(Misuse::FreeAlready));
+                assert_eq!(columns.take_back(object, OTHER), Err(Misuse::FreeAlready));
             }
-            assert!(columns.give(block, class, OTHER), "it is free still");
+            assert!(columns.give(object, class, OTHER), "it is still free");
         }
     }
 
     #[test]
-    fn owner_and_list_do_not_disturb_each_other() {
+    fn owner_and_list_are_independent() {
         let columns = columns(Class::of(16));
-        let block = columns.start_of(3);
+        let object = columns.start_of(3);
         columns.set_owner(3, OWNER);
         assert!(columns.set_listed(3, false), "a new page is listed");
         assert!(!columns.set_listed(3, true));
-        assert!(columns.give(block, Class::of(16), OWNER));
+        assert!(columns.give(object, Class::of(16), OWNER));
         assert_eq!(columns.owner_bits[3].load(Ordering::Relaxed), 1);
         assert_eq!(columns.remote_bits[3].load(Ordering::Relaxed), 0);
         columns.set_owner(3, OTHER);
@@ -396,7 +399,7 @@ mod tests {
         let class = Class::of(16);
         let columns = columns(class);
         columns.set_owner(3, CacheId(0));
-        // Together, and for longer than a thread runs undisturbed.
+        // Together, and for longer than a time slice.
         let start = std::sync::Barrier::new(4);
         std::thread::scope(|scope| {
             for thread in 0..4 {
@@ -404,10 +407,10 @@ mod tests {
                 scope.spawn(move || {
                     start.wait();
                     for round in 0..1_000_000 {
-                        let block = columns.start_of(3) + (thread + 4 * (round % 8)) * 16;
+                        let object = columns.start_of(3) + (thread + 4 * (round % 8)) * 16;
                         let cache = CacheId(thread as u16);
-                        assert!(columns.give(block, class, cache));
-                        assert_eq!(columns.take_back(block, cache), Ok(class));
+                        assert!(columns.give(object, class, cache));
+                        assert_eq!(columns.take_back(object, cache), Ok(class));
                     }
                 });
             }

@@ -1,19 +1,19 @@
-//! A lock that can be held over a fork, so that the child's copy of what it guards is whole.
+//! A lock that can be held over a fork, so that the child's copy of its value is consistent.
 //!
-//! It spins and yields: what it guards takes microseconds, and the C library's locks would touch the memory of the
-//! thread that waits, which may be managed.
+//! It spins and yields: critical sections take microseconds, and the C library's locks would touch
+//! memory of the waiting thread, which may be managed.
 
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// A value that one thread at a time uses.
+/// A value that one thread uses at a time.
 #[derive(Debug, Default)]
 pub struct ForkLock<T> {
     locked: AtomicBool,
     value: UnsafeCell<T>,
 }
 
-// SAFETY: the lock hands the value from thread to thread, and never shares it.
+// SAFETY: the lock passes the value from thread to thread, and never shares it.
 unsafe impl<T: Send> Sync for ForkLock<T> {}
 
 impl<T> ForkLock<T> {
@@ -25,7 +25,7 @@ impl<T> ForkLock<T> {
         }
     }
 
-    /// Locks until [`ForkLock::release`]: for a fork, in which no closure spans both processes.
+    /// Locks until [`ForkLock::release`]: for a fork, which no closure can span.
     pub fn acquire(&self) {
         while self.locked.swap(true, Ordering::Acquire) {
             while self.locked.load(Ordering::Relaxed) {
@@ -36,16 +36,15 @@ impl<T> ForkLock<T> {
 
     /// Unlocks.
     ///
-    /// # Safety
-    /// The calling thread, or the thread that it is the copy of in a forked child, holds the lock by
-    /// [`ForkLock::acquire`]: else two threads could use the value at once.
+    /// # Safety The calling thread, or in a forked child the thread of which it is the copy, holds
+    /// the lock by [`ForkLock::acquire`]: otherwise two threads could use the value at once.
     pub unsafe fn release(&self) {
         self.locked.store(false, Ordering::Release);
     }
 
-    /// Has `work` use the value. It must not come back to this lock: that would wait for ever.
+    /// Passes the value to `work`. It must not take this lock again: that would deadlock.
     pub fn with<R>(&self, work: impl FnOnce(&mut T) -> R) -> R {
-        /// Unlocks although the work may panic.
+        /// Unlocks even if the work panics.
         struct Held<'a, T>(&'a ForkLock<T>);
         impl<T> Drop for Held<'_, T> {
             fn drop(&mut self) {
@@ -77,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn who_wants_what_a_fork_holds_waits() {
+    fn a_thread_waits_for_a_lock_that_a_fork_holds() {
         let value = ForkLock::new(1);
         value.acquire();
         std::thread::scope(|scope| {

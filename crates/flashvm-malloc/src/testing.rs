@@ -1,9 +1,9 @@
-//! What tests and the fuzz target share: pages in ordinary memory, and a naive model that is told the same steps as
-//! the allocator.
+//! Shared by tests and the fuzz target: pages in ordinary memory, and a naive model that takes the
+//! same steps as the allocator.
 //!
-//! The model knows which blocks there are and what they were filled with. A block must have the size and alignment
-//! that was asked for, lie in a page that is handed out, and overlap no other; its contents must be there when it is
-//! given back; and what is no block must be refused.
+//! The model knows the allocated objects and their contents. An object must have the requested size
+//! and alignment, lie in a page that is handed out, and overlap no other; its contents must be
+//! intact when it is freed; and the allocator must refuse an address that is no object.
 
 use crate::{Allocator, Heap, Misuse, PageSource, RUN_PAGES, Run};
 use std::collections::BTreeMap;
@@ -21,19 +21,19 @@ pub struct Pages {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Handed out: where in its addresses a page begins, and its size.
+    /// Handed out pages: the offset of the range, and its size.
     out: BTreeMap<u32, (usize, usize)>,
-    /// Given back, by the same.
+    /// Returned pages, by the same.
     free: BTreeMap<(usize, usize), Vec<u32>>,
     /// Pages from here on were never handed out.
     next: u32,
-    /// Runs that were handed out.
+    /// Number of runs handed out.
     turn: usize,
     refusing: bool,
 }
 
 impl Pages {
-    /// So many pages, in memory that is never freed: allocators stay as well.
+    /// This many pages, in memory that is never freed, since allocators are not either.
     #[must_use]
     pub fn new(count: u32) -> Self {
         let memory = vec![0_u8; (count as usize + 1) * PAGE].leak();
@@ -44,13 +44,13 @@ impl Pages {
         }
     }
 
-    /// Where they lie, and their bytes.
+    /// Their address and bytes.
     #[must_use]
     pub fn range(&self) -> (usize, usize) {
         (self.base, self.count as usize * PAGE)
     }
 
-    /// Whether there is no room for pages that were never handed out.
+    /// Whether to refuse pages that were never handed out.
     pub fn refuse(&self, refusing: bool) {
         self.state().refusing = refusing;
     }
@@ -74,8 +74,9 @@ impl Pages {
     }
 }
 
-// SAFETY: a page is in `out` from the time it is handed out until it is given back, and is not handed out twice; all
-// lie in memory of these pages alone. Nothing here calls an allocator of small pages.
+// SAFETY: a page is in `out` from the time it is handed out until it is returned, and is not handed
+// out twice; all lie in memory of these pages alone. Nothing here calls an allocator of small
+// pages.
 unsafe impl PageSource for Pages {
     fn take(&self, bytes: usize) -> Option<Run> {
         let mut state = self.state();
@@ -114,21 +115,20 @@ unsafe impl PageSource for Pages {
     }
 }
 
-/// A block as a program uses it: filled, and looked at when it is given back.
+/// An object as a program uses it: filled, and checked when it is freed.
 #[derive(Debug)]
-pub struct Block {
-    /// Where it begins.
+pub struct Object {
+    /// Its address.
     pub address: usize,
-    /// Bytes that were asked for.
+    /// The requested bytes.
     pub size: usize,
     fill: u8,
 }
 
-impl Block {
-    /// Asks for a block and fills it. `None`: such blocks are not given, or there is no room.
+impl Object {
+    /// Allocates an object and fills it. `None`: such requests are refused, or there is no room.
     ///
-    /// # Panics
-    /// If it is not what was asked for, or lies outside of the pages that are handed out.
+    /// # Panics If it is not as requested, or lies outside of the pages that are handed out.
     pub fn new(
         allocator: &'static Allocator,
         pages: &Pages,
@@ -136,9 +136,9 @@ impl Block {
         align: usize,
         fill: u8,
     ) -> Option<Self> {
-        let block = allocator.allocate(size, align)?;
-        let address = block.as_ptr() as usize;
-        let room = allocator.room(block.as_ptr()).expect("a new block");
+        let object = allocator.allocate(size, align)?;
+        let address = object.as_ptr() as usize;
+        let room = allocator.room(object.as_ptr()).expect("a new object");
         assert!(
             allocator.owns(address) && address.is_multiple_of(align.max(16)),
             "{address:#x} of {size}, aligned to {align}"
@@ -146,10 +146,10 @@ impl Block {
         assert!(room >= size, "{room} bytes for {size}");
         assert!(
             pages.has(address, room),
-            "{address:#x} of {size} lies outside of what is handed out"
+            "{address:#x} of {size} lies outside of the pages handed out"
         );
-        // SAFETY: the program's own block, as was just seen.
-        unsafe { block.write_bytes(fill, size) };
+        // SAFETY: the program's own object, as just checked.
+        unsafe { object.write_bytes(fill, size) };
         Some(Self {
             address,
             size,
@@ -157,8 +157,7 @@ impl Block {
         })
     }
 
-    /// # Panics
-    /// If somebody else has stored to the block, or has its page.
+    /// # Panics If the object was overwritten, or its page was returned.
     pub fn check(&self, pages: &Pages) {
         let Self {
             address,
@@ -166,66 +165,65 @@ impl Block {
             fill,
         } = *self;
         assert!(pages.has(address, size), "its page was given back");
-        // SAFETY: the program's own block.
+        // SAFETY: the program's own object.
         let bytes = unsafe { std::slice::from_raw_parts(address as *const u8, size) };
         let intact = bytes.iter().all(|&byte| byte == fill);
-        assert!(intact, "{address:#x} of {size} was stored to");
+        assert!(intact, "{address:#x} of {size} was overwritten");
     }
 
-    /// Gives the block back, unharmed.
+    /// Frees the object, intact.
     ///
-    /// # Panics
-    /// As [`Block::check`], and if it is refused.
+    /// # Panics As [`Object::check`], and if the allocator refuses.
     pub fn free(self, allocator: &'static Allocator, pages: &Pages) {
         self.check(pages);
-        // SAFETY: the program's own block, which ends here.
+        // SAFETY: the program's own object, which it no longer uses.
         let freed = unsafe { allocator.release(self.address as *mut u8) };
-        freed.expect("a block of the program's");
+        freed.expect("an object of the program's");
     }
 }
 
-/// What a program does next. Numbers of blocks are 256ths of those that there are.
+/// A step of a program. Indices of objects are in 256ths of their number.
 #[derive(Clone, Copy, Debug)]
 pub enum Step {
-    /// Asks for a block.
+    /// Allocates an object.
     Allocate {
         /// Its bytes.
         size: usize,
         /// Its alignment.
         align: usize,
     },
-    /// Asks for blocks of one size.
+    /// Allocates objects of one size.
     AllocateMany {
         /// Bytes of each.
         size: usize,
-        /// How many.
+        /// Their number.
         count: u8,
     },
-    /// Gives a block back.
+    /// Frees an object.
     Free(u8),
-    /// Gives blocks back, neighbours mostly.
+    /// Frees objects, mostly neighbours.
     FreeMany {
-        /// Where they begin.
+        /// The first.
         from: u8,
-        /// How many.
+        /// Their number.
         count: u8,
     },
-    /// Gives a block back in another thread.
+    /// Frees an object in another thread.
     FreeElsewhere(u8),
-    /// Gives a block back, and then once more.
+    /// Frees an object twice.
     FreeTwice(u8),
-    /// Gives an address inside a block back.
+    /// Frees an address inside an object.
     FreeInside(u8),
-    /// Asks for another size of a block, as `realloc` does it.
+    /// Resizes an object, as `realloc` does.
     Resize {
-        /// The block.
-        block: u8,
-        /// Its bytes from now on.
+        /// The object.
+        object: u8,
+        /// Its new size in bytes.
         size: usize,
     },
-    /// Locks for a fork, and goes on as its child.
+    /// Locks for a fork, and continues as its child.
     Fork,
-    /// There is no room for new pages; or there is again.
+    /// Refuses new pages, or stops refusing.
     Refuse(bool),
 }
 
@@ -251,27 +249,29 @@ impl From<[u8; 4]> for Step {
             12 => Self::FreeElsewhere(which),
             13 => Self::FreeTwice(which),
             14 => Self::FreeInside(which),
-            15..18 => Self::Resize { block: which, size },
+            15..18 => Self::Resize {
+                object: which,
+                size,
+            },
             18 => Self::Fork,
             _ => Self::Refuse(low % 4 == 0),
         }
     }
 }
 
-/// An allocator, its pages, and the blocks that a program of one thread has.
+/// An allocator, its pages, and the objects of a program with one thread.
 #[derive(Debug)]
 pub struct Model {
     allocator: &'static Allocator,
     pages: Pages,
-    blocks: BTreeMap<usize, Block>,
+    objects: BTreeMap<usize, Object>,
     fill: u8,
 }
 
 impl Model {
-    /// An allocator over so many pages, which adds `padding` to every request.
+    /// An allocator over this many pages, which adds `padding` to every request.
     ///
-    /// # Panics
-    /// If the process has no room for it.
+    /// # Panics If the process has no room for it.
     #[must_use]
     pub fn new(pages: u32, smallest_page: usize, padding: usize) -> Self {
         let pages = Pages::new(pages);
@@ -287,7 +287,7 @@ impl Model {
         Self {
             allocator,
             pages,
-            blocks: BTreeMap::new(),
+            objects: BTreeMap::new(),
             fill: 0,
         }
     }
@@ -306,8 +306,7 @@ impl Model {
 
     /// Takes a step.
     ///
-    /// # Panics
-    /// If the allocator does what it must not.
+    /// # Panics If the allocator misbehaves.
     pub fn step(&mut self, step: Step) {
         match step {
             Step::Allocate { size, align } => self.allocate(size, align),
@@ -317,16 +316,16 @@ impl Model {
             Step::Free(which) => self.free(which),
             Step::FreeMany { from, count } => (0..count).for_each(|_| self.free(from)),
             Step::FreeElsewhere(which) => {
-                if let Some(block) = self.remove(which) {
-                    let free = || block.free(self.allocator, &self.pages);
+                if let Some(object) = self.remove(which) {
+                    let free = || object.free(self.allocator, &self.pages);
                     std::thread::scope(|scope| scope.spawn(free).join().expect("freed"));
                 }
             }
             Step::FreeTwice(which) => {
-                if let Some(block) = self.remove(which) {
-                    let address = block.address;
-                    block.free(self.allocator, &self.pages);
-                    // Its page may have been given back with it.
+                if let Some(object) = self.remove(which) {
+                    let address = object.address;
+                    object.free(self.allocator, &self.pages);
+                    // Its page may have been returned with it.
                     let misuse = self.refused(address);
                     let expected = [Misuse::FreeAlready, Misuse::NotAllocated];
                     assert!(expected.contains(&misuse), "{misuse:?}");
@@ -335,12 +334,12 @@ impl Model {
             Step::FreeInside(which) => {
                 if let Some(address) = self.address(which) {
                     let room = self.allocator.room(address as *mut u8);
-                    for inside in [1, 8, room.expect("a block") - 1] {
+                    for inside in [1, 8, room.expect("an object") - 1] {
                         assert_eq!(self.refused(address + inside), Misuse::NotAStart);
                     }
                 }
             }
-            Step::Resize { block, size } => self.resize(block, size),
+            Step::Resize { object, size } => self.resize(object, size),
             Step::Fork => {
                 self.allocator.lock_for_fork();
                 // SAFETY: locked above; the threads of `FreeElsewhere` have ended.
@@ -353,79 +352,79 @@ impl Model {
         }
     }
 
-    /// Blocks that the program has.
+    /// Objects that the program has.
     #[allow(clippy::len_without_is_empty, reason = "a model, no collection")]
     #[must_use]
     pub fn len(&self) -> usize {
-        self.blocks.len()
+        self.objects.len()
     }
 
-    /// Gives all blocks back, with room for pages again.
+    /// Frees all objects, with room for pages again.
     ///
     /// # Panics
     /// As [`Model::step`].
     pub fn clear(&mut self) {
         self.pages.refuse(false);
-        while !self.blocks.is_empty() {
+        while !self.objects.is_empty() {
             self.free(0);
         }
     }
 
     fn address(&self, which: u8) -> Option<usize> {
-        let at = usize::from(which) * self.blocks.len() / 256;
-        self.blocks.keys().nth(at).copied()
+        let at = usize::from(which) * self.objects.len() / 256;
+        self.objects.keys().nth(at).copied()
     }
 
-    fn remove(&mut self, which: u8) -> Option<Block> {
-        self.address(which).and_then(|at| self.blocks.remove(&at))
+    fn remove(&mut self, which: u8) -> Option<Object> {
+        self.address(which).and_then(|at| self.objects.remove(&at))
     }
 
     fn allocate(&mut self, size: usize, align: usize) {
         self.fill = self.fill.wrapping_add(1);
         let (allocator, pages) = (self.allocator, &self.pages);
-        if let Some(block) = Block::new(allocator, pages, size, align, self.fill) {
-            self.add(block);
+        if let Some(object) = Object::new(allocator, pages, size, align, self.fill) {
+            self.add(object);
         }
     }
 
-    fn add(&mut self, block: Block) {
-        let (address, end) = (block.address, block.address + block.size.max(1));
-        let mut around = self.blocks.range(..end);
+    fn add(&mut self, object: Object) {
+        let (address, end) = (object.address, object.address + object.size.max(1));
+        let mut around = self.objects.range(..end);
         let before = around.next_back();
         let clear = before.is_none_or(|(&at, other)| at + other.size.max(1) <= address);
-        assert!(clear, "{block:?} overlaps {before:?}");
-        self.blocks.insert(address, block);
+        assert!(clear, "{object:?} overlaps {before:?}");
+        self.objects.insert(address, object);
     }
 
     fn free(&mut self, which: u8) {
-        if let Some(block) = self.remove(which) {
-            block.free(self.allocator, &self.pages);
+        if let Some(object) = self.remove(which) {
+            object.free(self.allocator, &self.pages);
         }
     }
 
     fn resize(&mut self, which: u8, size: usize) {
-        let Some(block) = self.remove(which) else {
+        let Some(object) = self.remove(which) else {
             return;
         };
-        block.check(&self.pages);
-        let fits = self.allocator.fits(block.address as *mut u8, size);
-        if fits.expect("a block of the program's") {
-            let room = self.allocator.room(block.address as *mut u8);
-            assert!(room.expect("a block of the program's") >= size);
-            // SAFETY: the program's own block, which has room for so much.
-            unsafe { (block.address as *mut u8).write_bytes(block.fill, size) };
-            self.add(Block { size, ..block });
+        object.check(&self.pages);
+        let fits = self.allocator.fits(object.address as *mut u8, size);
+        if fits.expect("an object of the program's") {
+            let room = self.allocator.room(object.address as *mut u8);
+            assert!(room.expect("an object of the program's") >= size);
+            // SAFETY: the program's own object, which has room for this much.
+            unsafe { (object.address as *mut u8).write_bytes(object.fill, size) };
+            self.add(Object { size, ..object });
         } else {
             self.allocate(size, 1);
-            block.free(self.allocator, &self.pages);
+            object.free(self.allocator, &self.pages);
         }
     }
 
-    /// Gives an address back that is no block: what the allocator says of it.
+    /// Frees an address that is no object; returns the error.
     fn refused(&self, address: usize) -> Misuse {
-        // SAFETY: no block of the program's begins there, so none ends.
+        // SAFETY: no object of the program begins there, so none ends.
         let result = unsafe { self.allocator.release(address as *mut u8) };
-        let wrong = result.expect_err("it is no block");
+        let wrong = result.expect_err("it is no object");
         assert_eq!(wrong.address, address);
         wrong.misuse
     }

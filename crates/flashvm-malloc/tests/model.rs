@@ -1,6 +1,6 @@
-//! The allocator against a naive model: random steps, and threads that pass blocks on.
+//! The allocator against a naive model: random steps, and threads that pass objects on.
 
-use flashvm_malloc::testing::{Block, Model, Step};
+use flashvm_malloc::testing::{Model, Object, Step};
 use proptest::prelude::*;
 use std::sync::{Barrier, Mutex};
 
@@ -9,7 +9,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 proptest! {
-    // Each case takes one of the 1024 keys that a process has, and keeps it.
+    // Each case takes one of the process's 1024 keys, and keeps it.
     #![proptest_config(ProptestConfig { cases: 200, max_shrink_iters: 500, ..ProptestConfig::default() })]
     #[test]
     fn any_steps(
@@ -25,8 +25,8 @@ proptest! {
     }
 }
 
-/// Pages that nobody has blocks of go back, but for those that are kept: 512 in the only arena in use, and what is in
-/// the thread's cache (256 pages at most).
+/// Pages without allocated objects are returned, except those that are kept: 512 in the only arena
+/// in use, and those in the thread's cache (256 pages at most).
 #[test]
 fn free_pages_are_given_back() {
     for size in [16, 512, 4000] {
@@ -36,38 +36,43 @@ fn free_pages_are_given_back() {
             model.step(Step::AllocateMany { size, count: 250 });
         }
         let most = model.pages().out();
-        assert!(most >= 3900, "{most} pages of blocks of {size}");
+        assert!(most >= 3900, "{most} pages of objects of {size}");
         model.clear();
         let kept = model.pages().out();
         assert!(
             kept <= 512 + 256,
-            "{kept} of {most} pages of blocks of {size}"
+            "{kept} of {most} pages of objects of {size}"
         );
         let (base, bytes) = model.pages().range();
         let known = (base..base + bytes)
             .step_by(4096)
             .filter(|&page| model.allocator().room(page as *mut u8).is_ok());
-        assert_eq!(known.count(), kept, "the allocator knows what it gave back");
+        assert_eq!(
+            known.count(),
+            kept,
+            "the allocator keeps exactly these pages"
+        );
     }
 }
 
-/// Padding counts. More than a page, or aligned to more than a sector, is for somebody else; so is everything while there is no room.
+/// Padding counts. Requests of more than a page, or aligned to more than a sector, are refused; so
+/// are all requests while there is no room.
 #[test]
-fn what_cannot_be_had_is_refused() {
+fn requests_that_cannot_be_served_are_refused() {
     let model = Model::new(1 << 10, 512, 16);
     let allocator = model.allocator();
     assert_eq!(allocator.allocate(4097 - 16, 1), None);
     assert_eq!(allocator.allocate(usize::MAX, 1), None);
     assert_eq!(allocator.allocate(1, 1024), None);
-    let block = allocator.allocate(4096 - 16, 512).expect("room").as_ptr();
-    assert_eq!(allocator.room(block), Ok(4096 - 16));
+    let object = allocator.allocate(4096 - 16, 512).expect("room").as_ptr();
+    assert_eq!(allocator.room(object), Ok(4096 - 16));
     for (size, fits) in [
         (4096 - 16, true),
         (4096 - 15, false),
         (1021, true),
         (1020, false),
     ] {
-        assert_eq!(allocator.fits(block, size), Ok(fits), "{size}");
+        assert_eq!(allocator.fits(object, size), Ok(fits), "{size}");
     }
     model.pages().refuse(true);
     assert_eq!(allocator.allocate(1, 1), None);
@@ -75,21 +80,21 @@ fn what_cannot_be_had_is_refused() {
     assert!(allocator.allocate(1, 1).is_some());
 }
 
-/// What one thread has freed serves another one when there are no pages.
+/// Without new pages, a thread gets the objects that another thread freed.
 #[test]
-fn blocks_of_a_thread_that_ended_are_for_all() {
+fn an_ended_thread_leaves_its_objects_to_all() {
     let model = Model::new(1 << 10, 512, 0);
     let (allocator, pages) = (model.allocator(), model.pages());
     let addresses = std::thread::scope(|scope| {
         let fill_and_free = || {
-            let blocks: Vec<Block> = (0..500)
-                .filter_map(|_| Block::new(allocator, pages, 64, 1, 1))
+            let objects: Vec<Object> = (0..500)
+                .filter_map(|_| Object::new(allocator, pages, 64, 1, 1))
                 .collect();
-            let addresses = blocks.iter().map(|block| block.address);
+            let addresses = objects.iter().map(|object| object.address);
             let addresses: std::collections::BTreeSet<usize> = addresses.collect();
-            blocks
+            objects
                 .into_iter()
-                .for_each(|block| block.free(allocator, pages));
+                .for_each(|object| object.free(allocator, pages));
             addresses
         };
         scope.spawn(fill_and_free).join().expect("no panic")
@@ -97,19 +102,19 @@ fn blocks_of_a_thread_that_ended_are_for_all() {
     assert_eq!(addresses.len(), 500);
     pages.refuse(true);
     let mut again = 0;
-    while let Some(block) = Block::new(allocator, pages, 64, 1, 2) {
-        again += usize::from(addresses.contains(&block.address));
+    while let Some(object) = Object::new(allocator, pages, 64, 1, 2) {
+        again += usize::from(addresses.contains(&object.address));
     }
     assert_eq!(again, 500);
 }
 
-/// Blocks go round between threads; nobody else stores to them, and all can be freed by anybody.
+/// Objects go round between threads; no other thread stores to them, and any thread can free them.
 #[test]
-fn threads_pass_blocks_on() {
+fn threads_pass_objects_on() {
     const THREADS: u8 = 12;
     let mut model = Model::new(1 << 14, 512, 0);
     let (allocator, pages) = (model.allocator(), model.pages().clone());
-    let passed: Mutex<Vec<Block>> = Mutex::default();
+    let passed: Mutex<Vec<Object>> = Mutex::default();
     let start = Barrier::new(THREADS.into());
     std::thread::scope(|scope| {
         for thread in 0..THREADS {
@@ -125,7 +130,7 @@ fn threads_pass_blocks_on() {
                     let size = 1 << (random >> 60 & 7);
                     let size = size + (random >> 40) as usize % (size * 7);
                     let fill = thread.wrapping_mul(17) ^ round as u8;
-                    own.extend(Block::new(allocator, pages, size, 1, fill));
+                    own.extend(Object::new(allocator, pages, size, 1, fill));
                     if own.len() > 200 || random >> 33 & 3 == 0 {
                         let at = (random >> 20) as usize % own.len().max(1);
                         let mut passed = passed.lock().expect("no panic");
@@ -139,23 +144,23 @@ fn threads_pass_blocks_on() {
                         drop(passed);
                         other
                             .into_iter()
-                            .for_each(|block| block.free(allocator, pages));
+                            .for_each(|object| object.free(allocator, pages));
                     }
                 }
                 own.into_iter()
-                    .for_each(|block| block.free(allocator, pages));
+                    .for_each(|object| object.free(allocator, pages));
             });
         }
     });
     let rest = passed.into_inner().expect("no panic");
     rest.into_iter()
-        .for_each(|block| block.free(allocator, &pages));
-    // All of it serves a single thread afterwards.
+        .for_each(|object| object.free(allocator, &pages));
+    // A single thread can allocate all of it afterwards.
     pages.refuse(true);
     model.step(Step::AllocateMany {
         size: 100,
         count: 255,
     });
-    assert_eq!(model.len(), 255, "no page that is new is needed");
+    assert_eq!(model.len(), 255, "no new page is needed");
     model.clear();
 }

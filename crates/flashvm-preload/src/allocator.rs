@@ -1,8 +1,8 @@
-//! `malloc` and its kin: mimalloc over one managed arena; very large blocks are mappings, and with
-//! `--granularity 512` small ones lie on small pages.
+//! `malloc` and its family: mimalloc over managed arenas; very large objects are mappings, and with
+//! `--granularity 512` small objects are on small pages.
 //!
-//! mimalloc asks for memory through a callback, which counts it against budget and store: when
-//! there is no room the program's `malloc` fails with `ENOMEM`, long before data is at risk.
+//! mimalloc asks for memory through a callback, which commits it against budget and store: without
+//! room the program's `malloc` fails with `ENOMEM`, long before data is at risk.
 
 use crate::c_library::{keeping_errno, set_errno};
 use crate::internal;
@@ -17,17 +17,17 @@ use rustix::mm::ProtFlags;
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Blocks of this size and more are mappings of their own, given back when they are freed.
+/// Objects of this size and more are mappings of their own, unmapped when they are freed.
 const MAPPED_BYTES: usize = 32 << 20;
-/// Address space of all arenas; what is committed of it is bounded by budget and store.
+/// Address space of all arenas; budget and store bound the committed part.
 const ARENAS_BYTES: usize = 256 << 30;
 /// Largest and smallest arena: mimalloc's own tables take a part of each (RAM, from the start), and
-/// it cannot place those of more than 15 GiB.
+/// it cannot place those of arenas beyond 15 GiB.
 const ARENA_BYTES_MAX: usize = 8 << 30;
 const ARENA_BYTES_MIN: usize = 256 << 20;
-/// The first arena is this many times the budget; each later one as large as all before it.
+/// The first arena is FIRST_ARENA_BUDGETS * budget; each later one as large as all before it.
 const FIRST_ARENA_BUDGETS: usize = 8;
-/// Arenas that are added for one block: other threads may use them up before it.
+/// Arenas added for one object: other threads may use them up before it.
 const ARENA_TRIES: usize = 4;
 /// Mappings start at multiples of this.
 const MAPPED_ALIGN: usize = 64 << 10;
@@ -36,10 +36,10 @@ const MALLOC_ALIGN: usize = 16;
 const PAGE: usize = 4096;
 
 static ARENAS: AtomicUsize = AtomicUsize::new(0);
-/// Bytes of address space that mimalloc may have, and that it has been given.
+/// Bytes of address space that mimalloc may have, and that it has got.
 static ARENAS_WANTED: AtomicUsize = AtomicUsize::new(0);
 static ARENAS_GIVEN: AtomicUsize = AtomicUsize::new(0);
-/// Commits that were refused.
+/// Refused commits.
 static COMMITS_REFUSED: AtomicUsize = AtomicUsize::new(0);
 
 unsafe extern "C" {
@@ -56,7 +56,7 @@ unsafe extern "C" {
         argument: *mut c_void,
         arena: *mut *mut c_void,
     ) -> bool;
-    fn __libc_free(block: *mut c_void);
+    fn __libc_free(object: *mut c_void);
 }
 
 /// `mi_option_disallow_os_alloc`.
@@ -64,8 +64,8 @@ const DISALLOW_OS_ALLOC: mi::mi_option_t = 17;
 /// `mi_option_purge_delay`, in milliseconds.
 const PURGE_DELAY: mi::mi_option_t = 15;
 
-/// Gives mimalloc its first arena, of address space for twice of what budget and store can hold, so
-/// that holes between blocks do not matter.
+/// Gives mimalloc its first arena, of address space for 2 * (budget + store), so that gaps between
+/// objects do not matter.
 pub(crate) fn start(pager: &'static flashvm::Pager) -> Result<(), String> {
     let base = pager
         .map(ARENAS_BYTES, ProtFlags::READ | ProtFlags::WRITE, false)
@@ -87,7 +87,7 @@ pub(crate) fn start(pager: &'static flashvm::Pager) -> Result<(), String> {
     Ok(())
 }
 
-/// Gives mimalloc one more arena, of about `bytes`. False if it has all that there are.
+/// Gives mimalloc one more arena, of about `bytes`. `false`: it has all of them.
 fn add_arena(bytes: usize) -> bool {
     let wanted = ARENAS_WANTED.load(Ordering::Relaxed);
     let size = bytes.clamp(ARENA_BYTES_MIN, ARENA_BYTES_MAX);
@@ -114,7 +114,7 @@ fn add_arena(bytes: usize) -> bool {
     }
 }
 
-/// mimalloc wants memory committed or gives it back.
+/// mimalloc commits memory or returns it.
 extern "C" fn commit(
     on: bool,
     start: *mut c_void,
@@ -128,7 +128,7 @@ extern "C" fn commit(
     }
     let start = start as usize;
     let pager = flashvm::pager().expect("the pager runs before its allocator");
-    // SAFETY: mimalloc gives up what nobody uses.
+    // SAFETY: mimalloc returns memory that nobody uses.
     let result = unsafe {
         match (on, guarded()) {
             (true, true) => guard_call(Own::Commit, start, size),
@@ -143,7 +143,7 @@ extern "C" fn commit(
     result.is_ok()
 }
 
-/// Whose a block is.
+/// The owner of an object.
 enum Owner {
     Internal,
     Small(&'static Allocator),
@@ -152,8 +152,8 @@ enum Owner {
     Foreign,
 }
 
-fn owner(block: *mut c_void) -> Owner {
-    let address = block as usize;
+fn owner(object: *mut c_void) -> Owner {
+    let address = object as usize;
     if address.wrapping_sub(ARENAS.load(Ordering::Relaxed)) < ARENAS_BYTES {
         Owner::Arena
     } else if let Some(allocator) = small::owner(address) {
@@ -167,14 +167,14 @@ fn owner(block: *mut c_void) -> Owner {
     }
 }
 
-fn checked(block: *mut c_void) -> *mut c_void {
-    if block.is_null() {
+fn checked(object: *mut c_void) -> *mut c_void {
+    if object.is_null() {
         set_errno(Errno::NOMEM);
     }
-    block
+    object
 }
 
-/// A block from what `mmap` gave.
+/// The object of a result of `mmap`.
 fn mapped(address: *mut c_void) -> *mut c_void {
     if address == libc::MAP_FAILED {
         return checked(std::ptr::null_mut());
@@ -182,30 +182,30 @@ fn mapped(address: *mut c_void) -> *mut c_void {
     address
 }
 
-fn map_block(size: usize) -> *mut c_void {
+fn map_object(size: usize) -> *mut c_void {
     let prot = libc::PROT_READ | libc::PROT_WRITE;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
     // SAFETY: the kernel and the pager choose a free place; no existing mapping changes.
     mapped(unsafe { mmap(std::ptr::null_mut(), size, prot, flags, -1, 0) })
 }
 
-/// Allocates; `zero` says whether the block has to be zeroed.
+/// Allocates; `zero`: the object must be zeroed.
 #[inline]
 fn allocate(size: usize, align: usize, zero: bool) -> *mut c_void {
     if for_pager() {
         return checked(internal::allocate(size, align).cast());
     }
-    if let Some(block) = small::allocate(size, align) {
+    if let Some(object) = small::allocate(size, align) {
         if zero {
-            // SAFETY: a block of at least so many bytes, which nobody else has.
-            unsafe { std::ptr::write_bytes(block.cast::<u8>(), 0, size) };
+            // SAFETY: an object of at least `size` bytes, which nobody else uses.
+            unsafe { std::ptr::write_bytes(object.cast::<u8>(), 0, size) };
         }
-        return block;
+        return object;
     }
     if size >= MAPPED_BYTES && align <= MAPPED_ALIGN {
-        return map_block(size);
+        return map_object(size);
     }
-    // mimalloc aligns what is smaller to less.
+    // mimalloc aligns smaller objects less strictly.
     let size = size.max(MALLOC_ALIGN);
     retrying(size.saturating_add(align), || {
         // SAFETY: mimalloc has its arenas since `start`.
@@ -220,26 +220,26 @@ fn allocate(size: usize, align: usize, zero: bool) -> *mut c_void {
     })
 }
 
-/// Allocates; if that fails, again after mimalloc has given back what it keeps of freed memory, and
-/// with more addresses. `bytes` is what the block takes, with its alignment.
+/// Allocates; if that fails, retries after mimalloc has returned the freed memory that it keeps,
+/// and with more addresses. `bytes` is the need of the object, with its alignment.
 #[inline]
 fn retrying(bytes: usize, allocate: impl Fn() -> *mut c_void) -> *mut c_void {
-    let block = allocate();
-    if !block.is_null() {
-        return block;
+    let object = allocate();
+    if !object.is_null() {
+        return object;
     }
     retry(bytes, &allocate)
 }
 
 #[cold]
 fn retry(bytes: usize, allocate: &dyn Fn() -> *mut c_void) -> *mut c_void {
-    // SAFETY: no argument to get wrong; the caller holds no lock of mimalloc's.
+    // SAFETY: the call takes a flag only, and the caller holds no lock of mimalloc's.
     unsafe { mi::mi_collect(true) };
     for _ in 0..ARENA_TRIES {
         let refused = COMMITS_REFUSED.load(Ordering::Relaxed);
-        let block = allocate();
-        if !block.is_null() {
-            return block;
+        let object = allocate();
+        if !object.is_null() {
+            return object;
         }
         if COMMITS_REFUSED.load(Ordering::Relaxed) != refused {
             flashvm::count_refused_allocation();
@@ -267,114 +267,113 @@ extern "C" fn calloc(count: usize, size: usize) -> *mut c_void {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn free(block: *mut c_void) {
-    if block.is_null() {
+unsafe extern "C" fn free(object: *mut c_void) {
+    if object.is_null() {
         return;
     }
-    // SAFETY: the program gives a block up that it got from here; each goes where it came from.
+    // SAFETY: the program frees an object that it got from here; each is freed by its own
+    // allocator.
     unsafe {
-        match owner(block) {
-            Owner::Arena => mi::mi_free(block),
-            Owner::Small(allocator) => small::checked(allocator.release(block.cast())),
-            Owner::Internal => internal::release(block.cast()),
-            Owner::Mapping => free_mapping(block),
-            Owner::Foreign => __libc_free(block),
+        match owner(object) {
+            Owner::Arena => mi::mi_free(object),
+            Owner::Small(allocator) => small::checked(allocator.release(object.cast())),
+            Owner::Internal => internal::release(object.cast()),
+            Owner::Mapping => free_mapping(object),
+            Owner::Foreign => __libc_free(object),
         }
     }
 }
 
-/// Unmaps a block that is a mapping of its own.
+/// Unmaps an object that is a mapping of its own.
 ///
-/// # Safety
-/// The program does not use the block any more.
-unsafe fn free_mapping(block: *mut c_void) {
+/// # Safety The program no longer uses the object.
+unsafe fn free_mapping(object: *mut c_void) {
     let unmapped = keeping_errno(|| {
         if guarded() {
             // SAFETY: the guard unmaps a whole mapping that begins here, or none; by this function's contract
             // nobody uses it.
-            return unsafe { guard_call(Own::Free, block as usize, 0) };
+            return unsafe { guard_call(Own::Free, object as usize, 0) };
         }
-        let block = block as usize;
+        let object = object as usize;
         aside(move || {
-            let len = pager().mapping_len(block).ok_or(Errno::INVAL)?;
-            pager().unmap(block, len)
+            let len = pager().mapping_len(object).ok_or(Errno::INVAL)?;
+            pager().unmap(object, len)
         })
     });
     if unmapped.is_err() {
-        flashvm::end(&format!("free(): {block:p} is not an allocated block"));
+        flashvm::end(&format!("free(): {object:p} is not an allocated object"));
     }
 }
 
-/// Bytes that a block has room for.
+/// Usable bytes of an object.
 ///
-/// # Safety
-/// The block is null, or one of the program's.
-unsafe fn room(block: *mut c_void) -> usize {
-    // SAFETY: the caller vouches for a block that is in use.
+/// # Safety The object is null, or one of the program's.
+unsafe fn room(object: *mut c_void) -> usize {
+    // SAFETY: the caller guarantees an object that is in use.
     unsafe {
-        match owner(block) {
-            Owner::Arena => mi::mi_usable_size(block),
-            Owner::Small(allocator) => small::checked(allocator.room(block.cast())),
-            Owner::Internal => internal::size_of_block(block.cast()),
-            Owner::Mapping => pager().mapping_len(block as usize).unwrap_or(0),
+        match owner(object) {
+            Owner::Arena => mi::mi_usable_size(object),
+            Owner::Small(allocator) => small::checked(allocator.room(object.cast())),
+            Owner::Internal => internal::size_of_object(object.cast()),
+            Owner::Mapping => pager().mapping_len(object as usize).unwrap_or(0),
             Owner::Foreign => 0,
         }
     }
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn realloc(block: *mut c_void, size: usize) -> *mut c_void {
-    if block.is_null() {
+unsafe extern "C" fn realloc(object: *mut c_void, size: usize) -> *mut c_void {
+    if object.is_null() {
         return malloc(size);
     }
-    // SAFETY: the program's block; contents are copied within both blocks' room.
+    // SAFETY: the program's object; contents are copied within the room of both objects.
     unsafe {
-        match owner(block) {
-            Owner::Small(allocator) if small::checked(allocator.fits(block.cast(), size)) => {
-                return block;
+        match owner(object) {
+            Owner::Small(allocator) if small::checked(allocator.fits(object.cast(), size)) => {
+                return object;
             }
             Owner::Arena if size < MAPPED_BYTES => {
-                return retrying(size, || mi::mi_realloc(block, size.max(MALLOC_ALIGN)));
+                return retrying(size, || mi::mi_realloc(object, size.max(MALLOC_ALIGN)));
             }
             Owner::Mapping if size >= MAPPED_BYTES => {
-                let Some(len) = pager().mapping_len(block as usize) else {
-                    free_mapping(block);
+                let Some(len) = pager().mapping_len(object as usize) else {
+                    free_mapping(object);
                     return std::ptr::null_mut();
                 };
                 let moving = libc::MREMAP_MAYMOVE;
-                return mapped(mremap(block, len, size, moving, std::ptr::null_mut()));
+                return mapped(mremap(object, len, size, moving, std::ptr::null_mut()));
             }
             _ => {}
         }
         let new = malloc(size);
         if !new.is_null() {
             std::ptr::copy_nonoverlapping(
-                block.cast::<u8>(),
+                object.cast::<u8>(),
                 new.cast::<u8>(),
-                room(block).min(size),
+                room(object).min(size),
             );
-            free(block);
+            free(object);
         }
         new
     }
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn reallocarray(block: *mut c_void, count: usize, size: usize) -> *mut c_void {
+unsafe extern "C" fn reallocarray(object: *mut c_void, count: usize, size: usize) -> *mut c_void {
     match count.checked_mul(size) {
         // SAFETY: as `realloc`.
-        Some(bytes) => unsafe { realloc(block, bytes) },
+        Some(bytes) => unsafe { realloc(object, bytes) },
         None => checked(std::ptr::null_mut()),
     }
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn malloc_usable_size(block: *mut c_void) -> usize {
-    if block.is_null() {
+unsafe extern "C" fn malloc_usable_size(object: *mut c_void) -> usize {
+    if object.is_null() {
         return 0;
     }
-    // SAFETY: the program's block.
-    unsafe { room(block) }
+    // SAFETY: the program's object.
+    unsafe { room(object) }
 }
 
 #[unsafe(no_mangle)]
@@ -396,12 +395,12 @@ unsafe extern "C" fn posix_memalign(out: *mut *mut c_void, align: usize, size: u
     if !align.is_power_of_two() || !align.is_multiple_of(size_of::<usize>()) {
         return libc::EINVAL;
     }
-    let block = keeping_errno(|| allocate(size, align, false));
-    if block.is_null() {
+    let object = keeping_errno(|| allocate(size, align, false));
+    if object.is_null() {
         return libc::ENOMEM;
     }
     // SAFETY: the program's out parameter.
-    unsafe { *out = block };
+    unsafe { *out = object };
     0
 }
 

@@ -1,4 +1,4 @@
-//! The C library beside this object: the symbols that it has, and its way of reporting errors.
+//! The C library beside this object: its symbols, and its way of reporting errors.
 
 use rustix::io::Errno;
 use std::ffi::{CStr, c_int, c_void};

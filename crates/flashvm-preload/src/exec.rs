@@ -1,6 +1,6 @@
-//! `execve` and its kin: see [`flashvm::program::exec`]. In inline mode the guard sees the system call. The
-//! variadic calls of the family take the process' own environment and come through the C library
-//! unchecked in handler mode; the object they preload then does the rest.
+//! `execve` and its family: see [`flashvm::program::exec`]. In inline mode the guard catches the
+//! system call. In handler mode the variadic calls of the family use the process's own environment
+//! and pass through the C library unchecked; the object that they preload then checks.
 
 use crate::c_library::{next, set_errno};
 use crate::state::{for_pager, guarded};

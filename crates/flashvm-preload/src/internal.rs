@@ -1,7 +1,7 @@
 //! The pager's own allocator: memory in one range that is never managed.
 //!
-//! dlmalloc over pieces of a reserved range. One range, so that `free` can tell the pager's
-//! memory from the program's by its address; reserved once, so that nothing else ever lies there.
+//! dlmalloc over pieces of a reserved range. One range, so that `free` can tell the pager's memory
+//! from the program's by its address; reserved once, so that nothing else is ever mapped there.
 
 use dlmalloc::{Allocator, Dlmalloc};
 use flashvm_malloc::ForkLock;
@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Address space of the range: mostly page tables, which are sparse.
 const RANGE_BYTES: usize = 64 << 30;
-/// Requests from this size on bypass dlmalloc, so that zeroed ones stay untouched.
+/// Requests of this size and more bypass dlmalloc, so that zeroed ones stay untouched.
 const LARGE_BYTES: usize = 1 << 20;
 const PAGE: usize = 4096;
 
@@ -56,10 +56,9 @@ fn fresh(bytes: usize) -> *mut u8 {
     (base + offset) as *mut u8
 }
 
-/// Gives the frames of a piece back; its addresses are not used again.
+/// Returns the frames of a piece; its addresses are not used again.
 ///
-/// # Safety
-/// [`fresh`] has handed the piece out, and nobody uses it any more.
+/// # Safety [`fresh`] has handed out the piece, and nobody uses it any more.
 unsafe fn retire(address: *mut u8, bytes: usize) {
     // SAFETY: by this function's contract; other pieces lie in other pages.
     let _ =
@@ -106,8 +105,8 @@ static INTERNAL: Internal = Internal(ForkLock::new(Heap(Dlmalloc::new_with_alloc
 
 impl Internal {
     fn with<T>(&self, work: impl FnOnce(&mut Dlmalloc<Range>) -> T) -> T {
-        // The pager's threads have all signals blocked for good; what interrupts the guard does not
-        // allocate.
+        // The pager's threads have all signals blocked permanently; handlers that interrupt the
+        // guard do not allocate.
         let inside = flashvm::on_pager_stack() || flashvm::on_guard_stack();
         let _uninterrupted = (!inside).then(flashvm::Uninterrupted::begin);
         self.0.with(|heap| work(&mut heap.0))
@@ -120,16 +119,16 @@ unsafe impl GlobalAlloc for Internal {
         if layout.size() >= LARGE_BYTES && layout.align() <= PAGE {
             return fresh(layout.size());
         }
-        // SAFETY: as the caller vouches for the layout.
+        // SAFETY: by the caller's guarantee about the layout.
         self.with(|heap| unsafe { heap.malloc(layout.size(), layout.align()) })
     }
 
     unsafe fn dealloc(&self, address: *mut u8, layout: Layout) {
         if layout.size() >= LARGE_BYTES && layout.align() <= PAGE {
-            // SAFETY: `alloc` takes pieces of this size from `fresh`; the caller gives it up.
+            // SAFETY: `alloc` takes pieces of this size from `fresh`; the caller frees it.
             return unsafe { retire(address, layout.size()) };
         }
-        // SAFETY: as the caller vouches for address and layout.
+        // SAFETY: by the caller's guarantee about address and layout.
         self.with(|heap| unsafe { heap.free(address, layout.size(), layout.align()) });
     }
 
@@ -137,26 +136,25 @@ unsafe impl GlobalAlloc for Internal {
         if layout.size() >= LARGE_BYTES && layout.align() <= PAGE {
             return fresh(layout.size());
         }
-        // SAFETY: as the caller vouches for the layout.
+        // SAFETY: by the caller's guarantee about the layout.
         self.with(|heap| unsafe { heap.calloc(layout.size(), layout.align()) })
     }
 }
 
-/// Holds the allocator's lock across a fork, so that the child's copy is whole.
+/// Holds the allocator's lock across a fork, so that the child's copy is consistent.
 pub(crate) fn lock_for_fork() {
     INTERNAL.0.acquire();
 }
 
-/// Lets the allocator go on after a fork, in parent and child.
+/// Unlocks the allocator after a fork, in parent and child.
 ///
-/// # Safety
-/// This thread, or the one that it is the copy of, called [`lock_for_fork`] before.
+/// # Safety This thread, or the one of which it is the copy, called [`lock_for_fork`] before.
 pub(crate) unsafe fn unlock_after_fork() {
     // SAFETY: by this function's contract.
     unsafe { INTERNAL.0.release() };
 }
 
-/// Bytes before each block that is handed out through C symbols: its size and padding.
+/// Bytes before each object that is handed out through C symbols: its size and padding.
 const HEADER: usize = 16;
 
 /// `malloc` on behalf of the pager's threads.
@@ -168,38 +166,37 @@ pub(crate) fn allocate(size: usize, align: usize) -> *mut u8 {
     let Ok(layout) = Layout::from_size_align(total, align) else {
         return std::ptr::null_mut();
     };
-    // SAFETY: the size is not zero. Header and block lie within the allocation.
+    // SAFETY: the size is not zero. Header and object lie within the allocation.
     unsafe {
         let start = INTERNAL.alloc_zeroed(layout);
         if start.is_null() {
             return start;
         }
-        let block = start.add(align);
-        block.sub(HEADER).cast::<usize>().write(size);
-        block.sub(HEADER / 2).cast::<usize>().write(align);
-        block
+        let object = start.add(align);
+        object.sub(HEADER).cast::<usize>().write(size);
+        object.sub(HEADER / 2).cast::<usize>().write(align);
+        object
     }
 }
 
-/// The size that a block of [`allocate`] was asked for with.
+/// The requested size of an object of [`allocate`].
 ///
-/// # Safety
-/// The block must come from [`allocate`] and not be freed.
-pub(crate) unsafe fn size_of_block(block: *mut u8) -> usize {
-    // SAFETY: the header lies before the block.
-    unsafe { block.sub(HEADER).cast::<usize>().read() }
+/// # Safety The object must come from [`allocate`] and not be freed.
+pub(crate) unsafe fn size_of_object(object: *mut u8) -> usize {
+    // SAFETY: the header lies before the object.
+    unsafe { object.sub(HEADER).cast::<usize>().read() }
 }
 
-/// `free` of a block of [`allocate`].
+/// `free` of an object of [`allocate`].
 ///
 /// # Safety
-/// As [`size_of_block`]; the block is not used afterwards.
-pub(crate) unsafe fn release(block: *mut u8) {
+/// As [`size_of_object`]; the object is not used afterwards.
+pub(crate) unsafe fn release(object: *mut u8) {
     // SAFETY: header and layout are those that `allocate` wrote and used.
     unsafe {
-        let size = size_of_block(block);
-        let align = block.sub(HEADER / 2).cast::<usize>().read();
+        let size = size_of_object(object);
+        let align = object.sub(HEADER / 2).cast::<usize>().read();
         let layout = Layout::from_size_align_unchecked(size + align, align);
-        INTERNAL.dealloc(block.sub(align), layout);
+        INTERNAL.dealloc(object.sub(align), layout);
     }
 }

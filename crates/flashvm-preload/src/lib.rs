@@ -1,22 +1,24 @@
 //! The object that `flashvm run` preloads into a program: its memory calls go to the pager.
 //!
-//! It replaces library symbols, so that an unmodified, dynamically linked program finds them
-//! first. A constructor starts the pager before the program's own code runs.
+//! It replaces library symbols: an unmodified, dynamically linked program finds these first. A
+//! constructor starts the pager before the program's own code runs.
 //!
-//! - `allocator`: `malloc` and its kin, on mimalloc over managed memory;
-//! - `small`: small blocks on small pages (`--granularity 512`), by `flashvm-malloc`;
+//! - `allocator`: `malloc` and its family, by mimalloc over managed memory;
+//! - `small`: small objects on small pages (`--granularity 512`), by `flashvm-malloc`;
 //! - `internal`: the pager's own allocator, never managed memory;
-//! - `mapping`: `mmap` and its kin;
-//! - `transfer`: the calls that are made most;
+//! - `mapping`: `mmap` and its family;
+//! - `transfer`: the most frequent calls;
 //! - `process`: joining the run, fork, and descriptors;
 //! - `exec`: child programs;
-//! - `state`, `c_library`: what all of them ask first, and what they share with the C library.
+//! - `state`, `c_library`: the checks that all of them begin with, and the interface to the C
+//!   library.
 //!
-//! They import each other in one direction: `allocator` builds on `mapping`, `small` and `internal`, `process` on
-//! `small` and `internal`, all on the last two, and only this file on `allocator` and `process`.
+//! They import each other in one direction: `allocator` builds on `mapping`, `small` and
+//! `internal`; `process` on `small` and `internal`; all on the last two; and only this file on
+//! `allocator` and `process`.
 #![allow(
     unsafe_code,
-    reason = "C symbols with C contracts: each wrapper passes on what its caller vouches for"
+    reason = "C symbols with C contracts: each wrapper passes on its caller's guarantees"
 )]
 
 mod allocator;
@@ -58,7 +60,7 @@ extern "C" fn constructor() {
     }
 }
 
-/// Starts the pager, puts the program's memory in its care, and guards this thread.
+/// Starts the pager, makes the program's memory managed, and guards this thread.
 fn start(inheritance: flashvm::Inheritance) -> Result<(), String> {
     let pager = flashvm::start(inheritance).map_err(|error| error.to_string())?;
     flashvm::guard::reserve_blocks()

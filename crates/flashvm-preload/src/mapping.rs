@@ -1,5 +1,5 @@
-//! `mmap` and its kin. In handler mode they come in here; in inline mode the guard catches the
-//! system call, on a stack that is not managed memory.
+//! `mmap` and its family. In handler mode the program calls these symbols; in inline mode the guard
+//! catches the system call, on a stack that is not managed memory.
 
 use crate::c_library::{keeping_errno, set_errno, status};
 use crate::state::{for_pager, guarded};
@@ -9,7 +9,7 @@ use flashvm_core::PAGE_SIZE;
 use rustix::io::Errno;
 use std::ffi::{c_int, c_long, c_void};
 
-/// Whether a call goes to the kernel as it is: on behalf of the pager, or to be caught.
+/// Whether a call goes to the kernel unchanged: it is the pager's, or the guard will catch it.
 fn passes() -> bool {
     for_pager() || guarded()
 }
@@ -97,7 +97,7 @@ unsafe extern "C" fn madvise(at: *mut c_void, len: usize, advice: c_int) -> c_in
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn posix_madvise(at: *mut c_void, len: usize, advice: c_int) -> c_int {
-    // POSIX_MADV_DONTNEED must not lose contents: it says nothing of use to us.
+    // POSIX_MADV_DONTNEED must not lose contents: there is nothing to do.
     if advice == libc::POSIX_MADV_DONTNEED {
         return 0;
     }

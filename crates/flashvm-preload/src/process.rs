@@ -1,4 +1,4 @@
-//! What processes do: find their run, fork, and close descriptors that are not theirs.
+//! Processes: joining the run, fork, and descriptors that belong to the pager.
 
 use crate::c_library::{next, set_errno, status};
 use crate::internal;
@@ -14,7 +14,7 @@ use std::ffi::{OsStr, c_int, c_long, c_uint};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::Ordering;
 
-/// Stack around the current frame, if it is managed memory, that a fork needs.
+/// Stack around the current frame that a fork needs, if it is managed memory.
 const STACK_BYTES: usize = 32 << 10;
 
 /// The name of this program, for messages.
@@ -25,7 +25,7 @@ pub(crate) fn command() -> String {
     )
 }
 
-/// Opens what the supervisor holds for this run.
+/// Opens the descriptors that the supervisor holds for this run.
 pub(crate) fn inherit(control: &OsStr) -> Result<Inheritance, String> {
     let text = control.to_str().unwrap_or_default();
     let mut parts = text.split(':').map(str::parse::<i32>);
@@ -60,7 +60,7 @@ pub(crate) fn inherit(control: &OsStr) -> Result<Inheritance, String> {
     })
 }
 
-/// Has the C library tell us of every fork.
+/// Registers handlers with the C library for every fork.
 pub(crate) fn watch_forks() {
     flashvm::set_fork_hooks(flashvm::ForkHooks {
         before: internal::lock_for_fork,
@@ -98,7 +98,7 @@ extern "C" fn in_parent() {
     if !READY.load(Ordering::Relaxed) {
         return;
     }
-    // SAFETY: `before_fork` has locked what is unlocked here, in this thread.
+    // SAFETY: `before_fork` has taken these locks, in this thread.
     unsafe {
         if guarded() {
             small::unlock_in_parent();
@@ -114,9 +114,10 @@ extern "C" fn in_child() {
         return;
     }
     if guarded() {
-        // SAFETY: `before_fork` has locked in the thread that this one is the copy of; it is alone still.
+        // SAFETY: `before_fork` took the locks in the thread of which this one is the copy; it is
+        // still alone.
         unsafe { small::unlock_in_child() };
-        // The C library is in order again: the pager can have its threads.
+        // The C library works again: the pager can start its threads.
         // SAFETY: the call takes no address.
         if let Err(error) = unsafe { guard_call(Own::StartThreads, 0, 0) } {
             flashvm::end(&format!(
@@ -132,7 +133,7 @@ extern "C" fn in_child() {
     }
 }
 
-/// Fails early where budget and store cannot hold a copy of the process.
+/// Fails early if budget and store cannot hold a copy of the process.
 #[unsafe(no_mangle)]
 extern "C" fn fork() -> c_int {
     if !for_pager() && !guarded() && !flashvm::guard::aside(|| pager().can_fork()) {
@@ -180,7 +181,7 @@ fn raw_close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
     }
 }
 
-/// Whether a program tries to put a descriptor of its own where one of the pager's is.
+/// Whether a program tries to put a descriptor of its own in place of one of the pager's.
 fn taken(new: c_int) -> bool {
     let taken = flashvm::is_pager_descriptor(new);
     if taken {

@@ -1,12 +1,13 @@
-//! Small blocks of the program's on small pages (`--granularity 512`): `flashvm-malloc` over pages of the pager's.
+//! The program's small objects on small pages (`--granularity 512`): `flashvm-malloc` over the
+//! pager's pages.
 //!
-//! Pages are asked for, and given back, by calls that the guard answers: the caller's stack may be managed memory.
+//! Calls that the guard answers allocate and free pages: the caller's stack may be managed memory.
 
 use crate::state::guard_call;
 use flashvm::PageList;
 use flashvm::control::ChameleonSettings;
 use flashvm::guard::Own;
-use flashvm_malloc::{Allocator, Heap, NotABlock, PageSource, RUN_PAGES, Run};
+use flashvm_malloc::{Allocator, Heap, NotAnObject, PageSource, RUN_PAGES, Run};
 use std::ffi::c_void;
 use std::sync::OnceLock;
 
@@ -15,7 +16,7 @@ const _: () = assert!(
     "a list holds a run"
 );
 
-/// There is none without `--granularity 512`.
+/// Empty without `--granularity 512`.
 static ALLOCATOR: OnceLock<&'static Allocator> = OnceLock::new();
 
 #[inline]
@@ -27,8 +28,8 @@ fn allocator() -> Option<&'static Allocator> {
 #[derive(Debug)]
 struct PagerPages;
 
-// SAFETY: the pager hands a page out once, as memory of the heap at `start`'s base. The guard and the pager allocate
-// with the pager's own allocator.
+// SAFETY: the pager hands out a page once, as memory of the heap at `start`'s base. The guard and
+// the pager allocate with the pager's own allocator.
 unsafe impl PageSource for PagerPages {
     fn take(&self, bytes: usize) -> Option<Run> {
         // Not on the stack, which may be managed memory: the guard stores to it.
@@ -46,14 +47,14 @@ unsafe impl PageSource for PagerPages {
         let mut list = Box::new(PageList::default());
         list.set(pages);
         let address = std::ptr::from_mut(&mut *list) as usize;
-        // SAFETY: the list is this call's own; the caller vouches for the pages.
+        // SAFETY: the list is this call's own; the caller guarantees that nobody uses the pages.
         if let Err(error) = unsafe { guard_call(Own::GivePages, address, 0) } {
-            flashvm::end(&format!("small pages cannot be given back: {error}"));
+            flashvm::end(&format!("small pages cannot be freed: {error}"));
         }
     }
 }
 
-/// Puts the allocator over the heap at `base`.
+/// Starts the allocator over the heap at `base`.
 pub(crate) fn start(
     base: usize,
     bytes: usize,
@@ -73,31 +74,32 @@ pub(crate) fn start(
     Ok(())
 }
 
-/// The allocator, if it has an address.
+/// The allocator, if the address is one of its heap.
 #[inline]
 pub(crate) fn owner(address: usize) -> Option<&'static Allocator> {
     allocator().filter(|allocator| allocator.owns(address))
 }
 
-/// A block, if such are allocated here and there is room; else the page pager's allocator has to do.
+/// An object, if this allocator serves such requests and has room; otherwise the page pager's
+/// allocator has to.
 #[inline]
 pub(crate) fn allocate(size: usize, align: usize) -> Option<*mut c_void> {
-    let block = allocator()?.allocate(size, align)?;
-    Some(block.as_ptr().cast())
+    let object = allocator()?.allocate(size, align)?;
+    Some(object.as_ptr().cast())
 }
 
-/// Ends the process where the program passes on what is no block of its own.
+/// Ends the process if the program passes an address that is none of its objects.
 #[inline]
-pub(crate) fn checked<T>(result: Result<T, NotABlock>) -> T {
-    result.unwrap_or_else(|wrong| no_block(&wrong))
+pub(crate) fn checked<T>(result: Result<T, NotAnObject>) -> T {
+    result.unwrap_or_else(|wrong| no_object(&wrong))
 }
 
 #[cold]
-fn no_block(wrong: &NotABlock) -> ! {
+fn no_object(wrong: &NotAnObject) -> ! {
     flashvm::end(&format!("free(): {wrong}"))
 }
 
-/// Before a fork: holds all locks, so that the child's copy is whole.
+/// Before a fork: holds all locks, so that the child's copy is consistent.
 pub(crate) fn lock_for_fork() {
     if let Some(allocator) = allocator() {
         allocator.lock_for_fork();
@@ -115,10 +117,10 @@ pub(crate) unsafe fn unlock_in_parent() {
     }
 }
 
-/// After a fork, in the child: what the parent's other threads had in their caches is for all.
+/// After a fork, in the child: frees the cached objects of the parent's other threads.
 ///
-/// # Safety
-/// The thread that this one is the copy of called [`lock_for_fork`] before, and the process has no other thread.
+/// # Safety The thread of which this one is the copy called [`lock_for_fork`] before, and the
+/// process has no other thread.
 pub(crate) unsafe fn unlock_in_child() {
     if let Some(allocator) = allocator() {
         // SAFETY: by this function's contract.

@@ -1,7 +1,6 @@
-//! The calls that programs make most: in inline mode they go to the kernel from here, past the
-//! guard, which costs two microseconds. What the kernel cannot do because memory is not in RAM, and
-//! what it could do only once, goes to the guard after all. In handler mode they are the C
-//! library's.
+//! The most frequent calls: in inline mode they go to the kernel from here, past the guard, which
+//! would cost two microseconds. A call that fails because memory is not in RAM, or that can be made
+//! only once, goes to the guard after all. In handler mode they are the C library's.
 
 use crate::c_library::{keeping_errno, next, set_errno};
 use crate::state::guarded;
@@ -19,11 +18,11 @@ unsafe extern "C" {
 
 const ASYNCHRONOUS: c_int = 1;
 
-/// A system call from this object's text, at which a thread can be cancelled as at the C library's.
+/// A system call from this object's text, a cancellation point as in the C library.
 #[inline]
 fn call(number: c_long, args: [usize; 6]) -> isize {
-    // SAFETY: passes on what the program asked for. The flag is the C library's own; between the
-    // two changes of the thread's cancellation type there is nothing that would have to be undone.
+    // SAFETY: passes on what the program asked for. The flag is the C library's own; nothing
+    // between the two changes of the thread's cancellation type would have to be undone.
     unsafe {
         if __libc_single_threaded != 0 {
             return flashvm::raw_call(number, args);
@@ -36,7 +35,7 @@ fn call(number: c_long, args: [usize; 6]) -> isize {
     }
 }
 
-/// The same by way of the guard, which brings in what is not in RAM.
+/// The same through the guard, which brings absent memory in.
 #[cold]
 fn guarded_call(number: c_long, args: [usize; 6]) -> isize {
     let [a, b, c, d, e, f] = args;
@@ -44,7 +43,7 @@ fn guarded_call(number: c_long, args: [usize; 6]) -> isize {
     unsafe { libc::syscall(number, a, b, c, d, e, f) as isize }
 }
 
-/// What the program gets of a kernel's result.
+/// Converts a kernel's result to that of the C library.
 #[inline]
 fn answer(result: isize) -> isize {
     if (-4095..0).contains(&result) {
@@ -59,12 +58,12 @@ fn is_managed(address: usize, len: usize) -> bool {
     flashvm::pager().is_some_and(|pager| pager.manages(address, len))
 }
 
-/// What may be done about a transfer that met absent memory.
+/// What may follow a transfer that met absent memory.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Way {
-    /// It sends: it may be made again, and goes on until everything is sent.
+    /// It sends: it may be repeated, and continues until everything is sent.
     Send,
-    /// It receives: that depends on what is received from.
+    /// It receives: what may follow depends on the source.
     Receive,
 }
 
@@ -99,7 +98,7 @@ fn transfer(number: c_long, way: Way, args: [usize; 6], at_offset: bool) -> isiz
     answer(done)
 }
 
-/// A call that may be made again after `EFAULT`.
+/// A call that may be repeated after `EFAULT`.
 #[inline]
 fn repeatable(number: c_long, args: [usize; 6]) -> isize {
     match call(number, args) {
@@ -108,7 +107,7 @@ fn repeatable(number: c_long, args: [usize; 6]) -> isize {
     }
 }
 
-/// A message is received past the guard only if nothing of it can be lost.
+/// Whether a message can be received past the guard: only if nothing of it can be lost.
 fn message_stays(fd: c_int, message: usize) -> bool {
     if kind(fd) != Kind::Stream || is_managed(message, size_of::<libc::msghdr>()) {
         return false;
@@ -118,18 +117,18 @@ fn message_stays(fd: c_int, message: usize) -> bool {
     message.is_null() || unsafe { (*message).msg_control.is_null() }
 }
 
-/// The C library's function of a name, looked up once.
+/// The C library's function of a name, resolved once.
 fn real(cache: &AtomicUsize, name: &CStr) -> usize {
     let mut known = cache.load(Ordering::Relaxed);
     if known == 0 {
-        // SAFETY: an address is as good as a pointer.
+        // SAFETY: the symbol's address as a number; it is not called here.
         known = unsafe { next::<usize>(name) };
         cache.store(known, Ordering::Relaxed);
     }
     known
 }
 
-/// Defines a symbol: past the guard in inline mode, the C library's else.
+/// Defines a symbol: past the guard in inline mode, otherwise the C library's.
 macro_rules! symbol {
     ($name:ident, $real:literal, ($($arg:ident: $kind:ty),*) -> $result:ty, $inline:expr) => {
         #[unsafe(no_mangle)]

@@ -1,8 +1,8 @@
 //! `#[derive(Persist)]`: stores a struct or an enum in a `gordon` heap.
 //!
-//! Fields are stored in order. An enum is stored as a byte that counts its variants, with the fields
-//! of the variant over the space of the largest one. The schema is a hash of the definition's text
-//! and of the type parameters' schemas.
+//! Fields are stored in order. An enum is stored as a byte with the number of its variant, followed
+//! by the fields of the variant in the space of the largest one. The schema is a hash of the
+//! definition's text and of the type parameters' schemas.
 
 use proc_macro2::{Span, TokenStream};
 use quote::{format_ident, quote};
@@ -11,8 +11,8 @@ use syn::{Data, DeriveInput, Error, Field, Fields, GenericParam, Lifetime, Type}
 
 /// Derives `gordon::Persist` for a struct or an enum whose fields are all `Persist`.
 ///
-/// The type must be `Copy`. If it holds references it has one lifetime parameter: that of the update
-/// in which it is read.
+/// The type must be `Copy`. If it holds references it has one lifetime parameter: that of the
+/// update in which it is read.
 #[proc_macro_derive(Persist)]
 pub fn persist(input: proc_macro::TokenStream) -> proc_macro::TokenStream {
     let input = syn::parse_macro_input!(input as DeriveInput);
@@ -90,7 +90,7 @@ fn derive(input: &DeriveInput) -> Result<TokenStream, Error> {
         Data::Union(data) => {
             return Err(Error::new(
                 data.union_token.span(),
-                "a union cannot be persistent: which field is in it is not known",
+                "a union cannot be persistent: its current field is not known",
             ));
         }
     };
@@ -120,7 +120,7 @@ fn derive(input: &DeriveInput) -> Result<TokenStream, Error> {
     })
 }
 
-/// The definition without attributes, so that a changed comment is no other type.
+/// The definition without attributes, so that a changed comment does not change the type.
 fn schema_text(input: &DeriveInput) -> String {
     let mut bare = input.clone();
     bare.attrs.clear();

@@ -112,7 +112,7 @@ fn who_was_ended_by_the_pager_is_named() {
                 "ended",
                 "process",
                 "refused): free()",
-                "not an allocated block",
+                "not an allocated object",
             ],
         );
         let stats = stats(&bench);
