@@ -63,7 +63,7 @@ extern "C" fn constructor() {
 /// Starts the pager, makes the program's memory managed, and guards this thread.
 fn start(inheritance: flashvm::Inheritance) -> Result<(), String> {
     let pager = flashvm::start(inheritance).map_err(|error| error.to_string())?;
-    flashvm::guard::reserve_blocks()
+    flashvm::guard::reserve_stacks()
         .map_err(|error| format!("no address space for stacks: {error}"))?;
     let inline = pager.delivery() == flashvm::Delivery::Inline;
     let refused = |error| format!("inline mode does not work here ({error}): use --fault handler");

@@ -1,4 +1,5 @@
-//! fork: the frames in use are copied to a file of the child's, while the engine keeps all pages unmapped.
+//! fork: the used frames are copied to a file for the child, while the engine keeps all pages
+//! unmapped.
 
 use super::{Chameleon, Core, new_pool};
 use crate::control::Process;
@@ -23,17 +24,16 @@ impl ForkedFrames {
         self.file.as_raw_fd()
     }
 
-    /// In the parent: the child has it now, or there is none.
+    /// In the parent: the child has its own copy of the descriptor by now, or there is no child.
     pub(crate) fn close(self) {
         descriptors::release(self.file);
     }
 }
 
 impl Chameleon {
-    /// Before a fork: lets everything under way end, unmaps all pages and copies the frames in use.
+    /// Before a fork: waits for all requests, unmaps all pages and copies the used frames.
     ///
-    /// # Errors
-    /// What the kernel says to a second memfd; nothing is frozen then.
+    /// # Errors The kernel's error for a second memfd; nothing is frozen then.
     pub(crate) fn prepare_fork(&self, pager: &Pager) -> Result<ForkedFrames, Errno> {
         let (core, _) = self.carry_out(pager, &Request::PrepareFork);
         let engine = &core.engine;
@@ -55,13 +55,13 @@ impl Chameleon {
         copied.inspect_err(|_| self.resume_parent(pager, false))
     }
 
-    /// In the parent: goes on. `forked` says whether there is a child.
+    /// The parent continues; `forked`: there is a child.
     pub(crate) fn resume_parent(&self, pager: &Pager, forked: bool) {
         drop(self.carry_out(pager, &Request::Resume { forked }));
     }
 
-    /// In the child: the same heap over its own frames. The parent's descriptors have been closed by
-    /// number.
+    /// In the child: the same heap over the child's frames. The parent's descriptors have been
+    /// closed by number.
     pub(crate) fn for_child(self, frames: ForkedFrames, process: &Process) -> Result<Self, Errno> {
         let Core { mut engine, .. } = self.core.into_inner();
         std::mem::forget(self.frames_file);

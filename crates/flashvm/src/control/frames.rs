@@ -1,12 +1,12 @@
-//! Frames that processes of the run share since a fork: each is charged to the budget once.
+//! Frames that processes of the run share since a fork: the budget is charged for each once.
 //!
-//! A shared frame has a number, a count of holders, and a bit for each process slot that holds it. While it is
-//! shared, the run's `granted` counts it and no process slot's does. A frame moves from its owner's grant to the run
-//! when a fork shares it, and back to the last holder when the others have let go
-//! ([`Process::own_frame`]).
+//! A shared frame has a number, a count of holders, and a bit in each process slot that holds it.
+//! While it is shared, the run's `granted` counts it, and no process slot's does. A fork moves a
+//! frame from its owner's grant to the run; [`Process::own_frame`] moves it back to the last holder
+//! once the others have left.
 //!
-//! Every step takes a frame out of one account before the next gives it back on a death: a kill in between
-//! leaks the frame until the run ends, and never gives it back twice.
+//! Every step removes a frame from one account before it adds it to another: a kill in between
+//! leaks the frame until the run ends, and never counts it twice.
 
 use super::holders::Holdings;
 use super::process::Process;
@@ -17,8 +17,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 pub struct SharedFrame(pub u32);
 
 impl Process {
-    /// Makes a frame of this process' own a shared frame, of which it is the only holder so far. `None`: there
-    /// are no numbers left.
+    /// Turns a frame of this process into a shared frame, with this process as its only holder.
+    /// `None`: no number is free.
     #[must_use]
     pub fn share_frame(&self) -> Option<SharedFrame> {
         let (header, slot) = (self.region().header(), self.slot());
@@ -33,11 +33,11 @@ impl Process {
             account.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less_one)
         };
         if take_from(&slot.used).is_err() {
-            // What others are told of its use is behind at times.
+            // The published use of this process lags behind.
             header.used.fetch_add(1, Ordering::Relaxed);
         }
         if take_from(&slot.granted).is_err() {
-            // The budget was overrun before: more was in use than granted.
+            // The budget was overrun before: more was used than granted.
             header.granted.fetch_add(1, Ordering::Relaxed);
         }
         slot.shares.fetch_add(1, Ordering::Relaxed);
@@ -45,13 +45,13 @@ impl Process {
         Some(SharedFrame(frame))
     }
 
-    /// Before a fork: the child holds this frame as well.
+    /// Before a fork: the child also holds this frame.
     pub fn hold_frame(&self, SharedFrame(frame): SharedFrame) {
         self.slot().shares.fetch_add(1, Ordering::Relaxed);
         self.frames().join(frame);
     }
 
-    /// This process uses the frame no more. The last holder gives it back to the budget.
+    /// This process leaves the frame. The last holder returns it to the budget.
     pub fn leave_frame(&self, SharedFrame(frame): SharedFrame) {
         let Some(last) = self.frames().leave(frame) else {
             return;
@@ -65,11 +65,12 @@ impl Process {
         }
     }
 
-    /// Takes a frame that nobody else holds any more as this process' own, into its grant. Whether nobody does.
+    /// Moves a frame without other holders into this process's grant; returns whether there were
+    /// none.
     #[must_use]
     pub fn own_frame(&self, SharedFrame(frame): SharedFrame) -> bool {
         let frames = self.frames();
-        // Nobody but a holder can make others hold it.
+        // Only a holder can add holders.
         if !frames.is_sole(frame) || !frames.unmark(frame) {
             return false;
         }
@@ -82,14 +83,14 @@ impl Process {
         true
     }
 
-    /// Moves frames from this process' grant to a child's that is being prepared.
+    /// Moves frames from this process's grant to that of a child in preparation.
     pub fn pass_frames(&self, child: &Self, frames: u32) {
         let frames = frames.min(self.granted());
         self.slot().granted.fetch_sub(frames, Ordering::Relaxed);
         child.slot().granted.fetch_add(frames, Ordering::Relaxed);
     }
 
-    /// Lets go of all shared frames.
+    /// Leaves all shared frames.
     pub(super) fn leave_all_frames(&self) {
         for frame in self.frames().held() {
             self.leave_frame(SharedFrame(frame));

@@ -1,25 +1,27 @@
-//! Who holds what several processes may hold: clusters of the store, frames shared since a fork.
+//! Holders of numbered objects that several processes may hold: clusters of the store, frames
+//! shared since a fork.
 //!
-//! Each such thing has a number and a count of holders; each process slot has a bitmap of what it holds. The count is
-//! raised before the bit is set, and the bit cleared before the count is lowered: a kill in between leaks the
-//! thing until the run ends, and never makes it free while somebody holds it.
+//! Each object has a number and a count of holders; each process slot has a bitmap of the objects
+//! it holds. The count is raised before the bit is set, and the bit is cleared before the count is
+//! lowered: a kill in between leaks the object until the run ends, and never frees it while a
+//! process holds it.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// What one process slot holds of one kind of thing.
+/// The objects of one kind that one process slot holds.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Holdings {
     /// By number: how many process slots hold it.
     pub(super) holders: &'static [AtomicU32],
-    /// By number, a bit each: this process slot holds it.
+    /// By number, one bit each: this process slot holds it.
     pub(super) bits: &'static [AtomicU64],
     /// This process slot holds no number from here on.
     pub(super) high: &'static AtomicU32,
 }
 
 impl Holdings {
-    /// Counts this process slot as holder of the first of these numbers that nobody holds. To be marked next, or put
-    /// back.
+    /// Makes this process slot the holder of the first of these numbers without a holder. To be
+    /// marked next, or put back.
     pub(super) fn claim(&self, mut numbers: impl Iterator<Item = u32>) -> Option<u32> {
         numbers.find(|&number| {
             let count = &self.holders[number as usize];
@@ -30,12 +32,12 @@ impl Holdings {
         })
     }
 
-    /// Takes back a claim that was not marked.
+    /// Undoes a claim that was not marked.
     pub(super) fn put_back(&self, number: u32) {
         self.holders[number as usize].store(0, Ordering::Release);
     }
 
-    /// Notes a number, whose count includes this process slot already, as held.
+    /// Marks a number as held, whose count already includes this process slot.
     pub(super) fn mark(&self, number: u32) {
         self.high.fetch_max(number + 1, Ordering::Relaxed);
         let bit = 1 << (number % 64);
@@ -49,13 +51,15 @@ impl Holdings {
         self.mark(number);
     }
 
-    /// Clears the bit of a number; false if it was not held. The count still includes this process slot.
+    /// Clears the bit of a number; `false` if it was not held. The count still includes this
+    /// process slot.
     pub(super) fn unmark(&self, number: u32) -> bool {
         let bit = 1 << (number % 64);
         self.bits[number as usize / 64].fetch_and(!bit, Ordering::Relaxed) & bit != 0
     }
 
-    /// Lets a number go. `None`: it was not held; otherwise whether this process slot was its last holder.
+    /// Leaves a number. `None`: it was not held; otherwise whether this process slot was its last
+    /// holder.
     pub(super) fn leave(&self, number: u32) -> Option<bool> {
         self.unmark(number)
             .then(|| self.holders[number as usize].fetch_sub(1, Ordering::Release) == 1)

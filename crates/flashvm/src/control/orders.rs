@@ -1,8 +1,10 @@
-//! Requests to a device model, which the supervisor has: all processes of a run share one device.
+//! Requests to a device model, which runs in the supervisor: all processes of a run share one
+//! device.
 //!
-//! An order is free, being filled, asked (the supervisor's turn) or answered (its owner's). The state
-//! word names the owner's process slot and generation, so that what the dead leave behind is found and
-//! freed; only they change it, by turns, so that no lock is needed.
+//! An order is free, being filled, asked (the supervisor's turn) or answered (its owner's turn).
+//! The state word names the owner's process slot and generation, so that the supervisor finds and
+//! frees the orders of dead processes. Owner and supervisor change an order in turns, so no lock is
+//! needed.
 
 use super::layout::Order;
 use super::process::State;
@@ -12,9 +14,9 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 const PHASE_BITS: u32 = 2;
-/// How long an owner sleeps until it looks again by itself.
+/// Interval at which a waiting owner checks its order.
 const LOOK: Duration = Duration::from_millis(100);
-/// Between two looks for a free order.
+/// Interval between two searches for a free order.
 const FULL_WAIT: Duration = Duration::from_micros(100);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,13 +38,13 @@ impl Phase {
         }
     }
 
-    /// The state word of this phase, of the same owner as `word`.
+    /// The state word of this phase, with the owner of `word`.
     fn within(self, word: u32) -> u32 {
         word & !((1 << PHASE_BITS) - 1) | self as u32
     }
 }
 
-/// What a device is asked to do; ranges are slots of the store.
+/// A request to the device; ranges are slots of the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Work {
@@ -50,11 +52,11 @@ pub enum Work {
     Read = 0,
     /// Write a range.
     Write = 1,
-    /// A range of the next discard, and not the last.
+    /// One range of the next discard, not the last.
     DiscardPart = 2,
-    /// Discard this range and the parts before it, by one command.
+    /// Discard this range and the preceding parts, with one command.
     Discard = 3,
-    /// Nothing: a range of slots was freed.
+    /// No request: a range of slots was freed.
     Freed = 4,
 }
 
@@ -77,19 +79,19 @@ impl Work {
 pub struct Asked {
     index: usize,
     word: u32,
-    /// What is asked.
+    /// The request.
     pub work: Work,
     /// First slot.
     pub first: u32,
     /// Slots.
     pub count: u32,
-    /// When it was made.
+    /// Time of the request.
     pub since: Nanos,
-    /// Tells the processes of a run apart.
+    /// Identifies the process.
     pub owner: u32,
 }
 
-/// An order that was made.
+/// An order that was issued.
 #[derive(Debug)]
 pub struct Ticket {
     order: &'static Order,
@@ -97,8 +99,8 @@ pub struct Ticket {
 }
 
 impl Ticket {
-    /// Waits for the answer: when the request ends, and whether the device could do it. A program
-    /// whose supervisor has died dies too, so there is no other end to this.
+    /// Waits for the answer: when the request ends, and whether the device succeeded. A process
+    /// dies with its supervisor, so there is no other end to this wait.
     #[must_use]
     pub fn answer(self) -> (Nanos, bool) {
         let asked = Phase::Asked.within(self.word);
@@ -115,7 +117,7 @@ impl Ticket {
 }
 
 impl Process {
-    /// Asks the device model to do something at `since`. Waits for a free order if there is none;
+    /// Issues a request to the device model at `since`. Waits for a free order if there is none;
     /// does not allocate.
     #[must_use]
     pub fn order(&self, work: Work, first: u32, count: u32, since: Nanos) -> Ticket {
@@ -157,8 +159,8 @@ impl Process {
 }
 
 impl Control {
-    /// The orders that wait for an answer, the oldest first, into `asked`. Sleeps up to `timeout` if
-    /// there are none. For the supervisor.
+    /// Appends the orders that wait for an answer to `asked`, the oldest first. Sleeps up to
+    /// `timeout` if there are none. For the supervisor.
     pub fn take_orders(&self, timeout: Duration, asked: &mut Vec<Asked>) {
         asked.clear();
         let ordered = &self.region().header().ordered;
@@ -202,20 +204,20 @@ impl Control {
         wake(&order.state);
     }
 
-    /// Frees the orders of processes that have gone. For the supervisor, now and then.
+    /// Frees the orders of dead processes. For the supervisor, now and then.
     pub fn free_orders_of_the_dead(&self) {
         for order in self.region().orders() {
             let word = order.state.load(Ordering::Acquire);
             if matches!(Phase::of(word), Phase::Filling | Phase::Answered)
                 && !self.is_live(word >> PHASE_BITS)
             {
-                // Nobody else changes what belongs to the dead.
+                // Nobody else changes an order of a dead process.
                 order.state.store(Phase::Free as u32, Ordering::Release);
             }
         }
     }
 
-    /// Whether the process that made an order is still on its process slot.
+    /// Whether the process that issued an order still has its process slot.
     fn is_live(&self, owner: u32) -> bool {
         let index = owner & (PROCESS_SLOTS - 1);
         let word = self.region().process_slots()[index as usize]

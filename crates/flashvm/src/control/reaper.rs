@@ -1,9 +1,9 @@
-//! The supervisor's look at the process slots: notices deaths, gives back what the dead held, and
-//! collects the counters of all who have been.
+//! The supervisor's reaper: notices deaths, returns what dead processes held, and collects all
+//! counters.
 //!
-//! Frames and commitments of a dead process go back at once. Its clusters wait a second if it
-//! had leased any itself: the kernel may still be carrying out writes that it had queued, and
-//! they must not land in a cluster that has a new owner by then.
+//! Frames and commitments of a dead process return at once. Its clusters wait a second if it had
+//! leased any itself: the kernel may still be carrying out queued writes, which must not land in a
+//! cluster that has a new owner.
 
 use super::Control;
 use super::layout::ProcessSlot;
@@ -15,34 +15,35 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// How long the clusters of a process that was killed stay unused.
+/// How long the clusters of a killed process stay unused.
 const WRITES_SETTLE: Duration = Duration::from_secs(1);
-/// How long a process slot may be in preparation, by a process that is dead, until it is given back.
+/// How long a dead process's preparation of a process slot is kept.
 const PREPARATION_MAX: Duration = Duration::from_secs(5);
 
-/// What a process of the run did, told after its end or while it runs.
+/// The record of a process, after its end or while it runs.
 #[derive(Clone, Debug)]
 pub struct ProcessRecord {
     /// Its process id, as the supervisor sees it.
     pub pid: u32,
-    /// Its command, possibly cut.
+    /// Its command, possibly truncated.
     pub command: String,
     /// Its counters.
     pub stats: StatsSnapshot,
-    /// Why the pager has ended it, if it has.
+    /// Why the pager ended it, if it did.
     pub ended: Option<String>,
-    /// The first system call that the pager has refused it, and why.
+    /// The first system call that the pager refused, and why.
     pub refused: Option<String>,
 }
 
-/// What the reaper knows of the process on a process slot.
+/// The reaper's knowledge of the process on a process slot.
 struct Watched {
     word: u32,
     pid: u32,
-    /// Start time in clock ticks since boot: tells a process from a later one of the same id.
+    /// Start time in clock ticks since boot: distinguishes a process from a later one with the same
+    /// id.
     started: Option<u64>,
     pidfd: Option<OwnedFd>,
-    /// When the death, or an orphaned preparation, was first seen.
+    /// When the death, or an orphaned preparation, was first noticed.
     dead_since: Option<Instant>,
 }
 
@@ -62,8 +63,8 @@ impl Reaper {
         }
     }
 
-    /// Looks at every process slot once: returns the records of processes that have gone. `now` is the
-    /// time of the look. To be called some times a second.
+    /// Checks every process slot once; returns the records of processes that have ended. `now` is
+    /// the time of the check. To be called a few times a second.
     pub fn look(&mut self, now: Instant) -> Vec<ProcessRecord> {
         let mut records = Vec::new();
         let mut freed = false;
@@ -122,7 +123,7 @@ impl Reaper {
         records
     }
 
-    /// The records of the processes that are alive.
+    /// The records of live processes.
     #[must_use]
     pub fn alive(&self) -> Vec<ProcessRecord> {
         self.control
@@ -137,7 +138,7 @@ impl Reaper {
             .collect()
     }
 
-    /// The records of all that are left, when no process of the run is alive any more.
+    /// The remaining records, when no process of the run is alive any more.
     #[must_use]
     pub fn finish(self) -> Vec<ProcessRecord> {
         self.alive()
@@ -189,8 +190,8 @@ impl Watched {
         }
     }
 
-    /// Whether this is still the process on the process slot: `Live` follows `Preparing` and `Dying`
-    /// follows `Live` without a change of the process.
+    /// Whether this is still the same process on the process slot: `Live` follows `Preparing` and
+    /// `Dying` follows `Live` for the same process.
     fn is(&self, word: u32, pid: u32) -> bool {
         self.pid == pid
             && (self.word == word
@@ -208,14 +209,14 @@ impl Watched {
             Some(state.started) == self.started && !(state.zombie && state.threads < 2)
         });
         if alive {
-            // Older kernels tell too early when a thread execs: do without this descriptor.
+            // Older kernels report too early when a thread execs: works without this descriptor.
             self.pidfd = None;
         }
         !alive
     }
 }
 
-/// The fields of `/proc/PID/stat` that tell whether a process is still the one it was.
+/// The fields of `/proc/PID/stat` that identify a process.
 struct ProcessState {
     zombie: bool,
     threads: u64,
@@ -225,7 +226,7 @@ struct ProcessState {
 impl ProcessState {
     fn of(pid: u32) -> Option<Self> {
         let stat = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
-        // The command, in parentheses, may itself hold spaces and parentheses.
+        // The command, in parentheses, may itself contain spaces and parentheses.
         let rest = &stat[stat.iter().rposition(|b| *b == b')')? + 1..];
         let rest = str::from_utf8(rest).ok()?;
         let mut fields = rest.split_ascii_whitespace();

@@ -1,18 +1,20 @@
-//! The reference trace of a run (`flashvm run --trace`): what live pagers see of their programs' references, faults and
-//! first stores, one after the other, of all processes, in one file that each of them appends to.
+//! The reference trace of a run (`flashvm run --trace`): what live pagers observe of their
+//! programs' references, faults and first stores, in order, of all processes, in one file to which
+//! each of them appends.
 //!
-//! A record is written whole by one `write` to a file that is open for appending, so records of
-//! different processes never mix, and none is lost when a process is killed.
+//! One `write` to a file open for appending writes a whole record, so records of different
+//! processes never mix, and none is lost when a process is killed.
 
 use flashvm_core::PageId;
 
 /// Bytes of a record: process, page, kind, little-endian.
 pub const RECORD_BYTES: usize = 12;
 
-/// What was seen.
+/// An observation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Observation {
-    /// A process begins: its own pages follow, whatever was seen of the same number before.
+    /// A process begins: its own pages follow, whatever was recorded for the same process id
+    /// before.
     Begin,
     /// A load of a page that was not mapped.
     Load(PageId),
@@ -25,12 +27,12 @@ pub enum Observation {
 pub struct Record {
     /// The process.
     pub pid: u32,
-    /// What was seen of it.
+    /// The observation.
     pub sight: Observation,
 }
 
 impl Record {
-    /// As it stands in the file.
+    /// Its bytes in the file.
     ///
     /// ```
     /// use flashvm::control::reference_trace::{Record, Observation};

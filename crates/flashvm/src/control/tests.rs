@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 const MIB: u64 = 1 << 20;
-/// Longest that anything here may take.
+/// Longest wait of a test.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn settings(ram_bytes: u64, flash_bytes: u64) -> RunSettings {
@@ -30,7 +30,7 @@ fn control(ram_bytes: u64, flash_bytes: u64) -> Control {
         .0
 }
 
-/// What a process should hold, kept the simplest way.
+/// What a process should hold, in the simplest form.
 #[derive(Clone, Default)]
 struct Model {
     clusters: BTreeSet<u32>,
@@ -68,8 +68,8 @@ fn op() -> impl Strategy<Value = Op> {
 }
 
 proptest! {
-    /// Processes take frames and give them back: what they hold is the budget at most, apart from the least
-    /// that each process gets, and whatever goes beyond is counted.
+    /// Processes take and return frames: together they hold at most the budget, apart from the
+    /// minimum that each process gets, and every excess is counted.
     #[test]
     fn grants_stay_within_the_budget(
         processes in 1_usize..24,
@@ -101,12 +101,12 @@ proptest! {
             .iter()
             .map(|process| process.stats().budget_overruns.load(Ordering::Relaxed))
             .sum();
-        prop_assert!(sum <= budget || overruns > 0, "{sum} of {budget}, and nobody counted it");
+        prop_assert!(sum <= budget || overruns > 0, "{sum} of {budget}, not counted as an overrun");
     }
 }
 
 #[test]
-fn more_in_use_than_held_is_counted() {
+fn using_more_than_held_is_counted() {
     let control = control(4 * MIB, 4 * MIB);
     let process = control.register(1_000_001, "test").unwrap();
     let overruns = || process.stats().budget_overruns.load(Ordering::Relaxed);
@@ -116,7 +116,7 @@ fn more_in_use_than_held_is_counted() {
     process.set_used(held + 1);
     assert_eq!(overruns(), 1);
     process.set_used(held + 1);
-    assert_eq!(overruns(), 1, "once, until it grows again");
+    assert_eq!(overruns(), 1, "counted once, until it grows again");
     process.set_wanting(true);
     let other = control.register(1_000_002, "other").unwrap();
     assert!(other.others_want() && !process.others_want());
@@ -126,8 +126,8 @@ fn more_in_use_than_held_is_counted() {
 type Holders = BTreeSet<usize>;
 
 proptest! {
-    /// Processes fork, store, evict and end: each frame counts once, whoever holds it, and the run's account is
-    /// that of a naive model of frames.
+    /// Processes fork, store, evict and end: each frame counts once, whoever holds it, and the
+    /// run's account equals that of a naive model.
     #[test]
     fn frames_shared_after_a_fork_count_once(
         steps in prop::collection::vec((0_u32..5, 0_usize..1000, 0_usize..1000), 1..150),
@@ -135,18 +135,19 @@ proptest! {
         let control = control(4 * MIB, 4 * MIB);
         let root = control.register(1_000_001, "test").unwrap();
         root.grow(300);
-        // By process: the numbers of the frames that it shares. Nothing is used but what is shared.
+        // By process: the numbers of the frames that it shares. Only shared frames are used.
         let mut live: Vec<Option<(Process, Vec<SharedFrame>)>> = vec![Some((root, Vec::new()))];
         let mut frames: BTreeMap<u32, Holders> = BTreeMap::new();
         let mut own: BTreeMap<usize, u32> = BTreeMap::from([(0, root.granted())]);
-        // Of its own frames, those that each process uses.
+        // By process: how many of its own frames it uses.
         let mut used: BTreeMap<usize, u32> = BTreeMap::new();
         for (what, who, which) in steps {
             let at = who % live.len();
             let next = live.len();
             let Some((process, shared)) = &mut live[at] else { continue };
             match what {
-                // Half of its own frames become shared, and a child holds all that it shares.
+                // Half of its own frames become shared, and a child holds all shared frames of its
+                // parent.
                 0 => {
                     for _ in 0..own[&at] / 2 {
                         let frame = process.share_frame().unwrap();
@@ -344,7 +345,7 @@ proptest! {
 }
 
 #[test]
-fn two_threads_never_lease_the_same() {
+fn two_threads_never_lease_the_same_cluster() {
     const CLUSTERS: usize = 40;
     let control = control(4 * MIB, CLUSTERS as u64 * 128 * 1024);
     let taken: [AtomicBool; CLUSTERS] = [const { AtomicBool::new(false) }; CLUSTERS];
@@ -426,7 +427,7 @@ fn foreign_memory_is_refused() {
 }
 
 #[test]
-fn the_dead_give_back_what_they_held() {
+fn a_dead_process_returns_what_it_held() {
     let control = control(64 * MIB, 64 * MIB);
     let mut reaper = Reaper::new(control);
     let mut program = std::process::Command::new("sleep")
@@ -446,7 +447,7 @@ fn the_dead_give_back_what_they_held() {
     assert_eq!(other.limit(), 8 << 10);
 
     program.kill().unwrap();
-    // Not reaped yet: a zombie is dead.
+    // Not reaped yet: a zombie counts as dead.
     let killed = Instant::now();
     while reaper.pidfds().count() > 2 || control.committed_pages().0 == 1000 {
         assert!(reaper.look(start).is_empty());
@@ -463,7 +464,7 @@ fn the_dead_give_back_what_they_held() {
     program.wait().unwrap();
     assert!(other.clusters().shared(ClusterId(0)) || control.committed_pages().0 == 500);
 
-    // The process slot for a fork that never came about goes back later, and cannot be adopted then.
+    // The process slot for a fork that never happened is freed later, and cannot be adopted then.
     assert!(reaper.look(start + Duration::from_secs(20)).is_empty());
     assert_eq!(control.committed_pages().0, 0);
     assert!(matches!(orphan.adopt(1), Err(Error::Stale)));
@@ -472,7 +473,7 @@ fn the_dead_give_back_what_they_held() {
 }
 
 #[test]
-fn space_is_taken_before_it_is_promised() {
+fn space_is_allocated_before_it_is_promised() {
     let control = control(4 * MIB, 512 * MIB);
     let file = tempfile::tempfile_in("/var/tmp").unwrap();
     let taken = || rustix::fs::fstat(&file).unwrap().st_blocks as u64 * 512;
@@ -480,10 +481,10 @@ fn space_is_taken_before_it_is_promised() {
     let process = control.register(own_pid().unwrap(), "first").unwrap();
     assert!(
         !process.commit(2000) && taken() == 0,
-        "nowhere to take it from"
+        "no disk to allocate from"
     );
     process.take_space_from(file.as_raw_fd());
-    // The budget needs none.
+    // The budget needs no space.
     assert!(process.commit(1024) && taken() == 0);
     assert!(process.commit(100));
     let ahead = taken();
@@ -491,7 +492,7 @@ fn space_is_taken_before_it_is_promised() {
     assert!(process.commit(100) && taken() == ahead);
     assert!(process.commit(100_000) && taken() > 390 * MIB);
     assert!(!process.commit(100_000) && !control.disk_was_full());
-    // Clusters have space as well, down to the last.
+    // Clusters have space too, down to the last.
     let leased = std::iter::from_fn(|| process.clusters().lease()).count();
     assert_eq!(leased, control.clusters().0 as usize);
     assert!(taken() >= 512 * MIB);
@@ -518,7 +519,7 @@ fn the_first_reason_stays_until_the_process_slot_is_taken_again() {
 }
 
 #[test]
-fn pressure_wakes_the_waiting() {
+fn pressure_wakes_waiting_processes() {
     let control = control(4 * MIB, 4 * MIB);
     let seen = control.pressure();
     assert_eq!(control.wait_pressure(seen, Duration::from_millis(5)), seen);
@@ -536,7 +537,7 @@ fn pressure_wakes_the_waiting() {
 }
 
 #[test]
-fn own_pid_is_ours() {
+fn own_pid_is_this_process() {
     assert_eq!(own_pid().unwrap(), std::process::id());
 }
 

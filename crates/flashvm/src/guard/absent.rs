@@ -1,4 +1,4 @@
-//! No guard: aarch64 has no Syscall User Dispatch (Linux 6.18), and so no inline mode.
+//! No guard: aarch64 has no Syscall User Dispatch (Linux 6.18), and therefore no inline mode.
 
 use rustix::io::Errno;
 
@@ -27,13 +27,13 @@ pub(crate) fn making_threads<T>(work: impl FnOnce() -> T) -> T {
     work()
 }
 
-/// Whether this kernel catches system calls for a process.
+/// Whether this kernel can dispatch a process's system calls to it.
 #[must_use]
 pub fn can_guard() -> bool {
     false
 }
 
-/// Whether the calling code runs on a guarded thread's block.
+/// Whether the calling code runs on a guard stack.
 #[must_use]
 #[inline]
 pub fn on_guard_stack() -> bool {
@@ -44,11 +44,11 @@ pub fn on_guard_stack() -> bool {
 ///
 /// # Errors
 /// Never.
-pub fn reserve_blocks() -> Result<(), Errno> {
+pub fn reserve_stacks() -> Result<(), Errno> {
     Ok(())
 }
 
-/// Runs `work` where it is: a program must not call the pager on a stack in managed memory.
+/// Runs `work` in place: a program must not call the pager on a stack in managed memory.
 pub fn aside<R, F: FnOnce() -> R>(work: F) -> R {
     work()
 }

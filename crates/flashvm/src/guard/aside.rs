@@ -1,22 +1,22 @@
-//! Work for the pager on a stack that is not managed memory.
+//! Runs the pager's work on a stack that is not managed memory.
 //!
-//! A program may run on a stack of its own making, in managed memory. With the engine locked
-//! nothing there may be touched: a fault could not be resolved.
+//! A program may run on a stack of its own in managed memory. With the engine locked that stack
+//! must not be touched: its fault could not be resolved.
 
 use super::entry::flashvm_guard_aside;
 use super::guard_stack::{self, on_guard_stack};
 use crate::sys::signals::Uninterrupted;
 use std::ffi::c_void;
 
-/// Runs `work` on a block of the guard's, with all signals blocked. What it takes with it is read
-/// before it begins, and what it leaves is written after it has ended.
+/// Runs `work` on a guard stack, with all signals blocked. Its captures are read before it begins,
+/// and its result is written after it has ended.
 pub fn aside<R, F: FnOnce() -> R>(work: F) -> R {
     if on_guard_stack() || crate::on_pager_stack() {
         return work();
     }
     let _uninterrupted = Uninterrupted::begin();
     let Some(record) = guard_stack::take() else {
-        // As many threads as there are blocks are here already.
+        // All guard stacks are in use by other threads in here.
         return work();
     };
     let stack = guard_stack::stack_of(record);
@@ -24,7 +24,7 @@ pub fn aside<R, F: FnOnce() -> R>(work: F) -> R {
         work: Some(work),
         result: None,
     };
-    // SAFETY: the block is this call's alone; a stack pointer is aligned to 16 at a call.
+    // SAFETY: this call alone uses the guard stack; a stack pointer is aligned to 16 at a call.
     unsafe {
         flashvm_guard_aside(
             (stack.sp + stack.size) & !15,
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn work_is_done_elsewhere_and_comes_back() {
+    fn work_runs_on_another_stack_and_returns() {
         guard_stack::reserve().unwrap();
         let (here, text) = (0_u8, String::from("kept"));
         let (there, back) = aside(|| {

@@ -1,5 +1,5 @@
-//! System calls that were caught: those that the guard has a part in, and all others, which are
-//! made with their memory in RAM, kept there meanwhile.
+//! Caught system calls: those that the guard carries out or changes, and all others, which are made
+//! while their memory is resident and pinned.
 
 use super::entry::{self, RESTART, flashvm_guard_call};
 use super::frame::Context;
@@ -19,10 +19,10 @@ use flashvm_core::PAGE_SIZE;
 use rustix::io::Errno;
 use std::time::Duration;
 
-/// How often, and after what time, a call looks for room to keep its memory in RAM.
+/// Tries, and pause between two, of a call that needs room for its pins.
 const PATIENCE: u32 = 1000;
 const PATIENCE_STEP: Duration = Duration::from_millis(1);
-/// Times that a call is made again at once because not all of its memory could be kept in RAM.
+/// Immediate retries of a call whose memory could not be pinned as a whole.
 const EAGER: u32 = 64;
 const EFAULT: isize = -(libc::EFAULT as isize);
 
@@ -40,7 +40,7 @@ fn arguments(context: &Context) -> [usize; 6] {
     [regs.rdi, regs.rsi, regs.rdx, regs.r10, regs.r8, regs.r9].map(|register| register as usize)
 }
 
-/// Makes the call as it is.
+/// Makes the call unchanged.
 fn make(context: &Context) -> isize {
     // SAFETY: the program's own call.
     unsafe { raw::syscall(context.regs.rax as i64, arguments(context)) }
@@ -58,7 +58,7 @@ pub(super) fn nested(context: &mut Context) {
     context.regs.rax = result as u64;
 }
 
-/// A call of the program's.
+/// A call of the program.
 pub(super) fn caught(record: &mut Record, context: &mut Context) {
     let number = context.regs.rax as i64;
     let args = arguments(context);
@@ -67,7 +67,7 @@ pub(super) fn caught(record: &mut Record, context: &mut Context) {
     }
     let result = answer(record, context, number, &args);
     if result == RESTART {
-        // The program makes the call again after its signal handler.
+        // The program repeats the call after its signal handler.
         context.regs.rip -= 2;
         context.regs.rax = number as u64;
     } else {
@@ -75,11 +75,11 @@ pub(super) fn caught(record: &mut Record, context: &mut Context) {
     }
 }
 
-/// Calls that change mappings of the program's, or what is in them.
+/// Calls that change the program's mappings or their contents.
 fn change_mapping(number: i64, args: &[usize; 6]) -> isize {
     let [a, b, c, d, e, f] = *args;
-    // SAFETY: the program itself has made this call. What is the pager's own it does not know, and what it maps over is
-    // its own loss.
+    // SAFETY: the program itself has made this call. It does not know the pager's own memory, and
+    // mapping over its own is its own loss.
     unsafe {
         match number {
             libc::SYS_mmap => address(mapping::map(a, b, c as i32, d as i32, e as i32, f)),
@@ -104,8 +104,8 @@ fn answer(record: &mut Record, context: &mut Context, number: i64, args: &[usize
         libc::SYS_execve => exec::execve(record, args),
         libc::SYS_execveat => exec::execveat(record, args),
         libc::SYS_set_tid_address => clone::set_clear_tid(record, a),
-        // The kernel writes there whenever it likes, and ends the process if it cannot.
-        // The C library takes any failure for its own end, and finds its processor otherwise.
+        // The kernel writes there at any time, and ends the process if it cannot. The C library
+        // accepts any failure, and then finds its processor otherwise.
         libc::SYS_rseq if pager().is_some_and(|pager| pager.manages(a, b)) => 0,
         libc::SYS_madvise if c as i32 == libc::MADV_POPULATE_READ => populate(a, b, false),
         libc::SYS_madvise if c as i32 == libc::MADV_POPULATE_WRITE => populate(a, b, true),
@@ -139,7 +139,7 @@ fn answer(record: &mut Record, context: &mut Context, number: i64, args: &[usize
     }
 }
 
-/// `MADV_POPULATE_READ` and `MADV_POPULATE_WRITE`: the pages are touched one by one.
+/// `MADV_POPULATE_READ` and `MADV_POPULATE_WRITE`: touches the pages one by one.
 fn populate(start: usize, len: usize, store: bool) -> isize {
     if !start.is_multiple_of(PAGE_SIZE) {
         return failed(Errno::INVAL);
@@ -183,23 +183,24 @@ fn own(what: usize, start: usize, len: usize) -> isize {
     })
 }
 
-/// Makes a call of the program's once. Signals interrupt it as they would without us.
+/// Makes a call of the program once. Signals interrupt it as they would without the guard.
 pub(super) fn call(record: &Record, number: i64, args: &[usize; 6]) -> isize {
     // SAFETY: the program's own call; the pending word is this thread's.
     unsafe { flashvm_guard_call(number, args, &raw const record.pending) }
 }
 
-/// Makes a call with its memory in RAM, and again while not all of that can be kept there at once.
+/// Makes a call with its memory resident, and repeats it while not all of that can be pinned at
+/// once.
 ///
-/// It could be made first and repeated after `EFAULT`. But many calls take something before they
-/// write (a datagram, a child's status), or write a part of what they have read: those must not
-/// meet absent memory at all. Those that are made often and may be repeated do not come here
-/// unless they have to (`flashvm-preload/src/transfer.rs`).
+/// Making the call first and repeating it after `EFAULT` would not do: many calls consume something
+/// before they write (a datagram, a child's status), or write a part of what they have read, so
+/// they must not meet absent memory at all. Frequent calls that can be repeated come here only
+/// after `EFAULT` (`flashvm-preload/src/transfer.rs`).
 fn repeat(record: &Record, number: i64, args: &[usize; 6]) -> isize {
     let row = table::row(number);
     let mut pins = bring_in(row, args);
     if pins.as_ref().is_some_and(Pins::fell_short) && row.is_some_and(|row| consumes(row, args)) {
-        // It must not be made without: others will give up what they keep.
+        // The call must not be made without pins: other threads will release theirs.
         for _ in 0..PATIENCE {
             drop(pins);
             crate::sys::sleep(PATIENCE_STEP);
@@ -223,7 +224,7 @@ fn repeat(record: &Record, number: i64, args: &[usize; 6]) -> isize {
             return result;
         }
         if tries >= EAGER {
-            // Others keep so much that what is brought in leaves at once: they will be done soon.
+            // Other threads pin so much that these pages leave at once: wait for them.
             crate::sys::sleep(PATIENCE_STEP);
         }
         pins = bring_in(row, args);
@@ -231,7 +232,7 @@ fn repeat(record: &Record, number: i64, args: &[usize; 6]) -> isize {
     EFAULT
 }
 
-/// Whether a call takes something that it cannot give again.
+/// Whether a call consumes something that cannot be delivered again.
 fn consumes(row: &Row, args: &[usize; 6]) -> bool {
     match row.consumes {
         Consumes::Never => false,
@@ -240,12 +241,12 @@ fn consumes(row: &Row, args: &[usize; 6]) -> bool {
     }
 }
 
-/// Most bytes of one range that are kept in RAM for a call. A transfer that is longer goes on
-/// after a first part.
+/// Most bytes of one range that are pinned for a call. A longer transfer continues after a first
+/// part.
 const RESIDENT_BYTES_MAX: usize = 1 << 20;
 
-/// Brings in what a call touches, to stay until the call is over. `None` if none of it is
-/// managed, or some of it is not there at all.
+/// Makes the memory of a call resident and pins it until the call is over. `None` if none of it is
+/// managed, or some of it does not exist.
 fn bring_in(row: Option<&Row>, args: &[usize; 6]) -> Option<Pins> {
     let pager = pager()?;
     let mut pins = Pins::none(pager);
@@ -255,12 +256,12 @@ fn bring_in(row: Option<&Row>, args: &[usize; 6]) -> Option<Pins> {
             if pager.manages(range.start, range.len) {
                 let len = pins.add(range.start, range.len, RESIDENT_BYTES_MAX);
                 let store = range.direction != Direction::In;
-                // A load does not bring back what is on its way out, where that stays in place.
+                // Where leaving pages stay in place, a load does not take them back.
                 let back = !pager.moves() && make_resident(range.start, len, true);
                 there &= back || make_resident(range.start, len, store);
             }
         }),
-        // Nothing is known of it: a page of each argument, writable if it can be.
+        // An unknown call: a page of each argument, writable if possible.
         None => {
             for &argument in args.iter().filter(|&&argument| pager.manages(argument, 1)) {
                 for at in [argument, (argument | (PAGE_SIZE - 1)) + 1] {

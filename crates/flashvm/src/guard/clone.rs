@@ -1,9 +1,9 @@
-//! New threads and processes. System calls are not caught in them to begin with, and they have no
-//! alternate stack: so each begins in our text, and only then goes on where the program wants it.
+//! New threads and processes. They start without dispatch of system calls and without an alternate
+//! stack: so each begins in our text, and then continues where the program wants it.
 //!
-//! A child that shares our memory (a thread, or between `vfork` and `execve`) begins on a block of
-//! its own, with a copy of the frame of the call that made it; when all is set, `rt_sigreturn` makes
-//! that copy its state. A child with a copy of our memory goes on in this very code.
+//! A child that shares our memory (a thread, or between `vfork` and `execve`) begins on its own
+//! guard stack, with a copy of the signal frame of the call that made it; `rt_sigreturn` then makes
+//! that copy its state. A child with a copy of our memory continues in this very code.
 
 use super::entry::{self, flashvm_guard_clone, flashvm_guard_exit, flashvm_guard_resume};
 use super::frame::{AltStack, Context, Frame, Info, STATE_ALIGN, state_bytes};
@@ -24,18 +24,18 @@ const CLONE_PARENT_SETTID: u64 = libc::CLONE_PARENT_SETTID as u64;
 const CLONE_CHILD_SETTID: u64 = libc::CLONE_CHILD_SETTID as u64;
 const CLONE_CHILD_CLEARTID: u64 = libc::CLONE_CHILD_CLEARTID as u64;
 const CLONE_CLEAR_SIGHAND: u64 = 1 << 32;
-/// Bytes of `struct clone_args` that this version knows.
+/// Words of `struct clone_args` that this version knows.
 const ARGS_WORDS: usize = 11;
 
-/// What a child needs to begin.
+/// The start of a child.
 #[derive(Clone, Copy)]
 pub(crate) struct Start {
-    /// The context to go on with.
+    /// The context with which the child continues.
     context: *const Context,
     guarded: bool,
     flags: u64,
     child_tid: usize,
-    /// A table of handlers of its own, to be freed.
+    /// The child has a table of handlers of its own, to be freed.
     own_actions: bool,
 }
 
@@ -65,7 +65,7 @@ impl Request {
                 request.words[3] = c;
                 request.words[2] = d;
                 request.words[7] = e;
-                // The descriptor of CLONE_PIDFD goes where the parent's tid would.
+                // The descriptor of CLONE_PIDFD takes the place of the parent's tid.
                 if a & libc::CLONE_PIDFD as u64 != 0 {
                     request.words[1] = c;
                 }
@@ -97,12 +97,12 @@ impl Request {
         self.words[0]
     }
 
-    /// The top of the stack that the child gets, or 0.
+    /// The top of the child's stack, or 0.
     fn stack(&self) -> u64 {
         self.words[5]
     }
 
-    /// The call with which the child begins at `stack`, or where the parent is.
+    /// The call with which the child begins at `stack`, or in place of the parent.
     fn call(
         &self,
         number: i64,
@@ -132,7 +132,7 @@ impl Request {
     }
 }
 
-/// `clone`, `clone3`, `fork` and `vfork` of the program's.
+/// `clone`, `clone3`, `fork` and `vfork` of the program.
 pub(super) fn clone(
     record: &mut Record,
     context: &mut Context,
@@ -144,7 +144,7 @@ pub(super) fn clone(
         Err(error) => return failed(error),
     };
     let mask = signals::block_all();
-    // A signal that has come comes first; the program makes its call again.
+    // A pending signal comes first; the program repeats its call.
     let result = if record.pending != 0 {
         entry::RESTART
     } else if request.flags() & CLONE_VM == 0 {
@@ -166,7 +166,7 @@ fn fork(record: &mut Record, context: &mut Context, number: i64, request: &Reque
     let mut room = [0; ARGS_WORDS];
     let (number, args) = request.call(number, None, &mut room);
     let _there = parent_tid_there(request);
-    // SAFETY: the child goes on here, with copies of all memory and of this thread alone.
+    // SAFETY: the child continues here, with copies of all memory and of this thread alone.
     let result = pager.fork_inline(|| unsafe { raw::syscall(number, args) });
     if result == 0 {
         guard_stack::keep_only(own);
@@ -193,7 +193,7 @@ fn fork(record: &mut Record, context: &mut Context, number: i64, request: &Reque
     result
 }
 
-/// Brings in, to stay, the word to which the kernel writes a child's number before the child runs.
+/// Pins the word to which the kernel writes a child's number before the child runs.
 fn parent_tid_there(request: &Request) -> Option<Pins> {
     let address = request.words[3] as usize;
     if request.flags() & CLONE_PARENT_SETTID == 0 {
@@ -205,8 +205,8 @@ fn parent_tid_there(request: &Request) -> Option<Pins> {
     Some(pins)
 }
 
-/// Sets the address that is cleared when a thread ends; the guard sees to it where the kernel
-/// could not.
+/// Sets the address that is cleared when a thread ends; the guard clears it where the kernel could
+/// not.
 pub(super) fn set_clear_tid(record: &mut Record, address: usize) -> isize {
     let managed = pager().is_some_and(|pager| pager.manages(address, 4));
     record.clear_tid = if managed { address } else { 0 };
@@ -222,7 +222,7 @@ fn thread(record: &mut Record, context: &mut Context, number: i64, request: &Req
     };
     let flags = request.flags();
     let own_actions = flags & CLONE_SIGHAND == 0;
-    // SAFETY: the block is ours alone until the child runs; the frame is copied to its top.
+    // SAFETY: the guard stack is ours alone until the child runs; the frame is copied to its top.
     unsafe {
         let stack = guard_stack::stack_of(child);
         let mut state = *context;
@@ -251,8 +251,8 @@ fn thread(record: &mut Record, context: &mut Context, number: i64, request: &Req
         };
         let mut new = Record::new(start, actions);
         new.hidden_mask = record.hidden_mask;
-        // As the kernel has it: threads begin without one, a child between vfork and execve keeps
-        // its parent's.
+        // As in the kernel: threads begin without one, a child between vfork and execve keeps its
+        // parent's.
         if flags & CLONE_VFORK != 0 {
             new.stack = record.stack;
         }
@@ -279,10 +279,9 @@ fn thread(record: &mut Record, context: &mut Context, number: i64, request: &Req
     }
 }
 
-/// Frees a block on which nobody runs, with what belongs to it.
+/// Frees a guard stack on which nobody runs, with what belongs to it.
 ///
-/// # Safety
-/// The record must be one that `thread` wrote, and its thread must be gone.
+/// # Safety `thread` must have written the record, and its thread must be gone.
 unsafe fn release(child: *mut Record) {
     // SAFETY: by this function's contract nobody else uses the record.
     unsafe {
@@ -294,10 +293,10 @@ unsafe fn release(child: *mut Record) {
     guard_stack::give(child);
 }
 
-/// Puts a frame with this context below an address. The stack pointer below it, and where the
-/// context is.
+/// Puts a signal frame with this context below an address; returns the stack pointer below it, and
+/// the address of the context.
 ///
-/// # Safety
+/// # Safety There must be room that nobody else uses, and the context must be the kernel's.
 /// There must be room, which is nobody else's, and the context must be the kernel's.
 unsafe fn place(top: u64, context: &Context) -> (u64, *const Context) {
     let mut at = top & !(STATE_ALIGN - 1);
@@ -321,8 +320,8 @@ unsafe fn place(top: u64, context: &Context) -> (u64, *const Context) {
     }
 }
 
-/// A thread of the pager's, made through the C library from inside of the guard. Its system calls
-/// are not caught.
+/// A thread of the pager, made through the C library from within the guard. Its system calls are
+/// not caught.
 pub(super) fn own_thread(number: i64, args: &[usize; 6], context: &Context) -> isize {
     let request = match Request::read(number, args) {
         Ok(request) => request,
@@ -330,11 +329,12 @@ pub(super) fn own_thread(number: i64, args: &[usize; 6], context: &Context) -> i
     };
     let stack = request.stack();
     if stack == 0 || request.flags() & CLONE_VM == 0 {
-        // SAFETY: as the C library wants it.
+        // SAFETY: the C library's own call.
         return unsafe { raw::syscall(number, *args) };
     }
     // SAFETY: the C library gives the new thread its stack, which is one of the pager's: the frame
-    // lies below what it has put there. The record is used before the frame below it is left.
+    // lies below the data that it has put there. The record is used before the frame below it is
+    // left.
     unsafe {
         let mut state = *context;
         state.stack = AltStack::NONE;
@@ -352,16 +352,16 @@ pub(super) fn own_thread(number: i64, args: &[usize; 6], context: &Context) -> i
         };
         child.write(Record::new(start, std::ptr::null_mut()));
         let mut room = [0; ARGS_WORDS];
-        // Only the top matters to the kernel.
+        // The kernel uses the top only.
         let (number, args) = request.call(number, Some((record - 4096, 4096 - 64)), &mut room);
         flashvm_guard_clone(number, &args, child.cast())
     }
 }
 
-/// Where a child begins, with all signals blocked.
+/// The start of a child, with all signals blocked.
 pub(super) unsafe extern "C" fn begin(record: *mut c_void) -> ! {
     let record = record.cast::<Record>();
-    // SAFETY: the parent has filled the record in for this thread alone.
+    // SAFETY: the parent has filled in the record for this thread alone.
     let start = unsafe { (*record).start };
     if start.guarded
         && let Err(error) = arm_thread(record)
@@ -374,8 +374,7 @@ pub(super) unsafe extern "C" fn begin(record: *mut c_void) -> ! {
     if start.flags & CLONE_CHILD_SETTID != 0 {
         memory::write(start.child_tid, &tid);
     }
-    // SAFETY: a whole frame, of which the kernel makes this thread's state; its mask is the
-    // program's.
+    // SAFETY: a whole frame, which the kernel makes this thread's state; its mask is the program's.
     unsafe { flashvm_guard_resume(start.context) }
 }
 
@@ -385,7 +384,7 @@ pub(super) fn exit(record: &mut Record, status: i32) -> isize {
     let own = std::ptr::from_mut(record);
     if record.clear_tid != 0 {
         // What the kernel would do when nobody can resolve its fault any more. From here on the
-        // thread touches nothing of the program's.
+        // thread touches no memory of the program.
         memory::write(record.clear_tid, &0_i32);
         let wake = [
             record.clear_tid,
@@ -395,8 +394,7 @@ pub(super) fn exit(record: &mut Record, status: i32) -> isize {
             0,
             0,
         ];
-        // The kernel looks at the page, which may have left again.
-        // SAFETY: only the address counts.
+        // SAFETY: the kernel only uses the address, whose page may have left again.
         while unsafe { raw::syscall(libc::SYS_futex, wake) } == failed(Errno::FAULT) {
             if !entry::touch(record.clear_tid, false) {
                 break;
@@ -404,19 +402,18 @@ pub(super) fn exit(record: &mut Record, status: i32) -> isize {
         }
     }
     if record.start.flags & CLONE_VFORK != 0 {
-        // The parent frees the block.
-        // SAFETY: takes no memory, and does not return.
+        // SAFETY: takes no memory, and does not return. The parent frees the guard stack.
         unsafe { raw::syscall(libc::SYS_exit, [status as usize, 0, 0, 0, 0, 0]) };
     }
     if record.start.own_actions {
-        // SAFETY: this thread was the only one that used them.
+        // SAFETY: this thread was their only user.
         unsafe { drop(Box::from_raw(record.actions)) };
     }
-    // SAFETY: the block is not used from the first step on, and all signals are blocked.
+    // SAFETY: the guard stack is not used from the first step on, and all signals are blocked.
     unsafe { flashvm_guard_exit(status, guard_stack::taken_word(own)) }
 }
 
-/// The record of the thread that was there before the guard.
+/// The record of the thread that existed before the guard.
 pub(super) fn first(record: *mut Record) {
     let start = Start {
         context: std::ptr::null(),
@@ -425,6 +422,6 @@ pub(super) fn first(record: *mut Record) {
         child_tid: 0,
         own_actions: false,
     };
-    // SAFETY: the block has just been taken.
+    // SAFETY: the guard stack has just been taken.
     unsafe { record.write(Record::new(start, (&raw const signals::ACTIONS).cast_mut())) };
 }

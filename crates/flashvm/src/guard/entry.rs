@@ -1,11 +1,11 @@
 //! The few instructions that cannot be written in Rust: system calls at known addresses, copies
-//! that may fault, the first steps of a new thread and the last of one that ends.
+//! that may fault, the first steps of a new thread and the last of an ending one.
 
 use super::frame::Context;
 use std::ffi::c_void;
 
 std::arch::global_asm!(
-    // The arguments of a system call, from where r11 points to.
+    // Loads the arguments of a system call from where r11 points to.
     ".macro flashvm_guard_load_arguments",
     "mov rdi, [r11]",
     "mov rsi, [r11 + 8]",
@@ -21,8 +21,7 @@ std::arch::global_asm!(
     "flashvm_guard_restorer:",
     "mov eax, 15",
     "syscall",
-    // A system call of the program's. A signal that has arrived comes first.
-    // (number, arguments, pending)
+    // A system call of the program. A pending signal comes first. (number, arguments, pending)
     ".hidden flashvm_guard_call, flashvm_guard_call_start, flashvm_guard_call_end, flashvm_guard_call_interrupted",
     ".globl flashvm_guard_call, flashvm_guard_call_start, flashvm_guard_call_end, flashvm_guard_call_interrupted",
     "flashvm_guard_call:",
@@ -39,7 +38,7 @@ std::arch::global_asm!(
     "flashvm_guard_call_interrupted:",
     "mov rax, -512",
     "ret",
-    // A copy that stops where memory is not there. (to, from, bytes): bytes that are left.
+    // A copy that stops at absent memory. (to, from, bytes): returns the bytes left.
     ".hidden flashvm_guard_copy, flashvm_guard_copy_start, flashvm_guard_copy_end",
     ".globl flashvm_guard_copy, flashvm_guard_copy_start, flashvm_guard_copy_end",
     "flashvm_guard_copy:",
@@ -49,7 +48,7 @@ std::arch::global_asm!(
     "flashvm_guard_copy_end:",
     "mov rax, rcx",
     "ret",
-    // A load, or a store that changes nothing. (address, store): 0 if it could be made.
+    // A load, or a store that changes nothing. (address, store): 0 if it succeeded.
     ".hidden flashvm_guard_touch, flashvm_guard_touch_start, flashvm_guard_touch_end",
     ".globl flashvm_guard_touch, flashvm_guard_touch_start, flashvm_guard_touch_end",
     "flashvm_guard_touch:",
@@ -66,7 +65,7 @@ std::arch::global_asm!(
     "flashvm_guard_touch_end:",
     "mov eax, 1",
     "ret",
-    // A new thread. (number, arguments, record): what the parent gets.
+    // A new thread. (number, arguments, record): returns the parent's result.
     ".hidden flashvm_guard_clone",
     ".globl flashvm_guard_clone",
     "flashvm_guard_clone:",
@@ -98,7 +97,7 @@ std::arch::global_asm!(
     "mov rsp, rbp",
     "pop rbp",
     "ret",
-    // Goes on as a frame says. (address of its context)
+    // Continues as a frame says. (address of its context)
     ".hidden flashvm_guard_resume",
     ".globl flashvm_guard_resume",
     "flashvm_guard_resume:",
@@ -106,8 +105,8 @@ std::arch::global_asm!(
     "mov eax, 15",
     "syscall",
     "ud2",
-    // The end of a thread, whose block is somebody else's from the first step on.
-    // (status, word that says that the block is taken)
+    // The end of a thread, which must not use its guard stack from the first step on. (status, word
+    // that says that the guard stack is taken)
     ".hidden flashvm_guard_exit",
     ".globl flashvm_guard_exit",
     "flashvm_guard_exit:",
@@ -150,8 +149,8 @@ unsafe extern "C" {
     pub(super) fn flashvm_guard_exit(status: i32, taken: *const std::sync::atomic::AtomicU32) -> !;
 }
 
-/// What `flashvm_guard_call` returns for a call that a signal kept from beginning, or that is to
-/// be made again after the signal: the kernel's own `ERESTARTSYS`.
+/// The result of `flashvm_guard_call` for a call that a signal prevented, or that is to be repeated
+/// after the signal: the kernel's own `ERESTARTSYS`.
 pub(super) const RESTART: isize = -512;
 
 type Label = unsafe extern "C" fn();
@@ -165,7 +164,7 @@ fn between(at: u64, start: Label, end: Label) -> bool {
     (address(start)..address(end)).contains(&at)
 }
 
-/// A signal came: a call that has not begun is not to begin.
+/// A signal arrived: prevents a call that has not begun.
 pub(super) fn interrupt(context: &mut Context) {
     if between(
         context.regs.rip,
@@ -176,7 +175,7 @@ pub(super) fn interrupt(context: &mut Context) {
     }
 }
 
-/// A copy or a touch met memory that is not there: it ends. Whether it was one.
+/// Ends a copy or a touch that met absent memory; returns whether it was one.
 pub(super) fn abandon_access(context: &mut Context) -> bool {
     let rip = context.regs.rip;
     if between(rip, flashvm_guard_copy_start, flashvm_guard_copy_end) {
@@ -190,13 +189,13 @@ pub(super) fn abandon_access(context: &mut Context) -> bool {
     false
 }
 
-/// Copies between the guard's memory and the program's. Bytes that could not be copied.
+/// Copies between the guard's memory and the program's; returns the bytes that could not be copied.
 pub(super) fn copy(to: usize, from: usize, bytes: usize) -> usize {
-    // SAFETY: faults end the copy; the guard's side is as long as its callers say.
+    // SAFETY: faults end the copy; the callers pass a range of the guard's memory of this length.
     unsafe { flashvm_guard_copy(to, from, bytes) }
 }
 
-/// Touches a byte of the program's as the kernel will. Whether it is there.
+/// Touches a byte of the program as the kernel will; returns whether it exists.
 pub(super) fn touch(address: usize, store: bool) -> bool {
     // SAFETY: a fault ends the touch, and a store leaves the byte as it is.
     unsafe { flashvm_guard_touch(address, i32::from(store)) == 0 }

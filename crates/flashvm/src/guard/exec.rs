@@ -1,4 +1,5 @@
-//! `execve`: what the kernel is given is a copy, because it takes absent memory for wrong addresses.
+//! `execve`: the kernel gets copies of the strings, because it takes absent memory for wrong
+//! addresses.
 
 use super::guard_stack::Record;
 use super::{calls, memory};

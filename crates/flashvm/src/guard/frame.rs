@@ -1,5 +1,5 @@
-//! What the kernel puts on a stack when it delivers a signal (x86-64): `rt_sigframe`, and the
-//! extended processor state above it.
+//! The signal frame of the kernel (x86-64): `rt_sigframe`, and the extended processor state above
+//! it.
 
 /// Registers: `struct sigcontext`.
 #[repr(C)]
@@ -69,7 +69,7 @@ pub(crate) struct Context {
     pub(super) mask: u64,
 }
 
-/// `siginfo_t`, as bytes and the fields that are looked at.
+/// `siginfo_t`, as bytes and the fields used here.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct Info {
@@ -94,22 +94,21 @@ pub(super) struct Frame {
 const _: () = assert!(size_of::<Context>() == 304 && size_of::<Info>() == 128);
 const _: () = assert!(size_of::<Frame>() == 440);
 
-/// Error code of a page fault: the page is there.
+/// Page fault error code: the page is present.
 pub(super) const FAULT_PRESENT: u64 = 1;
-/// Error code of a page fault: a store.
+/// Page fault error code: a store.
 pub(super) const FAULT_WRITE: u64 = 2;
 
-/// The extended state's own alignment.
+/// Alignment of the extended state.
 pub(super) const STATE_ALIGN: u64 = 64;
 const LEGACY_BYTES: usize = 512;
 const MAGIC: u32 = 0x4650_5853;
 const MAGIC_AT: usize = 464;
 const FEATURES_AT: usize = 512;
 
-/// Bytes of the extended state at an address in memory of the guard's.
+/// Bytes of the extended state at an address in the guard's memory.
 ///
-/// # Safety
-/// The kernel, or this module, has put such a state there.
+/// # Safety The kernel, or this module, has put such a state there.
 pub(super) unsafe fn state_bytes(at: u64) -> usize {
     // SAFETY: by this function's contract; the fields lie in the first 512 bytes.
     unsafe {
@@ -122,8 +121,8 @@ pub(super) unsafe fn state_bytes(at: u64) -> usize {
     }
 }
 
-/// Makes the state one in which all components are in their initial configuration, as a signal
-/// handler finds them.
+/// Resets all components of the state to their initial configuration, as a signal handler finds
+/// them.
 ///
 /// # Safety
 /// As [`state_bytes`].

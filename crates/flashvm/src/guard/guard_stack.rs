@@ -1,8 +1,8 @@
-//! A block for each guarded thread: the alternate stack on which our signal handlers run, and
-//! what is known of the thread. None of it is managed memory.
+//! A guard stack for each guarded thread: the alternate stack of our signal handlers, and the
+//! thread's record. None of it is managed memory.
 //!
-//! Blocks are aligned, so that code on one finds its record from its own stack pointer: no
-//! thread-local storage, which may be managed memory itself.
+//! Guard stacks are aligned, so that code on one finds its record from its own stack pointer: no
+//! thread-local storage, which may itself be managed memory.
 
 use super::clone::Start;
 use super::exec::Strings;
@@ -12,17 +12,17 @@ use crate::sys::map;
 use rustix::io::Errno;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
-/// Size and alignment of a block.
+/// Size and alignment of a guard stack.
 pub(super) const STACK_BYTES: usize = 128 << 10;
-/// Threads of a process that can be guarded at once.
+/// Most guarded threads of a process.
 const STACKS_MAX: usize = 8192;
 
 static BASE: AtomicUsize = AtomicUsize::new(0);
 static TAKEN: [AtomicU32; STACKS_MAX] = [const { AtomicU32::new(0) }; STACKS_MAX];
 static NEXT: AtomicUsize = AtomicUsize::new(0);
 
-/// What is known of a guarded thread. Only the thread itself uses it, and before it runs the
-/// thread that makes it.
+/// The record of a guarded thread. Only the thread itself uses it; before it runs, the thread that
+/// creates it does.
 pub(crate) struct Record {
     /// A signal that arrived while the thread was in the guard, or 0. All others are blocked then.
     pub(super) pending: i32,
@@ -33,11 +33,11 @@ pub(crate) struct Record {
     pub(super) hidden_mask: u64,
     /// The program's signal handlers: those of its process, or of a child that shares its memory.
     pub(super) actions: *mut Actions,
-    /// How the thread begins.
+    /// The start of the thread.
     pub(super) start: Start,
-    /// Address that is cleared and woken when the thread ends, if that is managed memory.
+    /// Managed address to clear and wake when the thread ends.
     pub(super) clear_tid: usize,
-    /// What an `execve` of a child that shares our memory was given.
+    /// The strings of an `execve` by a child that shares our memory.
     pub(super) strings: Option<Strings>,
 }
 
@@ -57,14 +57,14 @@ impl Record {
         }
     }
 
-    /// The record of the block on which the caller runs.
+    /// The record of the guard stack on which the caller runs.
     pub(super) fn current() -> Option<*mut Self> {
         let here = 0_u8;
         at(&raw const here as usize)
     }
 }
 
-/// The record of the block that holds an address.
+/// The record of the guard stack that contains an address.
 pub(super) fn at(address: usize) -> Option<*mut Record> {
     is_guard_stack(address).then_some((address & !(STACK_BYTES - 1)) as *mut Record)
 }
@@ -74,7 +74,7 @@ fn is_guard_stack(address: usize) -> bool {
     base != 0 && address.wrapping_sub(base) < STACKS_MAX * STACK_BYTES
 }
 
-/// Whether the calling code runs on a guarded thread's block, and so for the pager.
+/// Whether the calling code runs on a guard stack, and so for the pager.
 #[must_use]
 #[inline]
 pub fn on_guard_stack() -> bool {
@@ -82,7 +82,7 @@ pub fn on_guard_stack() -> bool {
     is_guard_stack(&raw const here as usize)
 }
 
-/// Reserves address space for the blocks.
+/// Reserves address space for the guard stacks.
 pub(super) fn reserve() -> Result<(), Errno> {
     let space = map::own(STACKS_MAX * STACK_BYTES + STACK_BYTES)?;
     map::keep_from_dumps(space, STACKS_MAX * STACK_BYTES + STACK_BYTES);
@@ -100,17 +100,17 @@ pub(super) fn take() -> Option<*mut Record> {
     Some((BASE.load(Ordering::Relaxed) + index * STACK_BYTES) as *mut Record)
 }
 
-/// The word that says that a block is taken.
+/// The word that says that a guard stack is taken.
 pub(super) fn taken_word(record: *mut Record) -> &'static AtomicU32 {
     &TAKEN[(record as usize - BASE.load(Ordering::Relaxed)) / STACK_BYTES]
 }
 
-/// Gives a guard stack back that nobody runs on.
+/// Frees a guard stack on which nobody runs.
 pub(super) fn give(record: *mut Record) {
     taken_word(record).store(0, Ordering::Release);
 }
 
-/// After a fork there is only one thread: all other blocks are free.
+/// After a fork there is only one thread: frees all other guard stacks.
 pub(super) fn keep_only(record: *mut Record) {
     let own = std::ptr::from_ref(taken_word(record));
     for taken in &TAKEN {
@@ -120,7 +120,7 @@ pub(super) fn keep_only(record: *mut Record) {
     }
 }
 
-/// The block as an alternate stack for the kernel: all but the record.
+/// The guard stack as an alternate stack for the kernel: all but the record.
 pub(super) fn stack_of(record: *mut Record) -> AltStack {
     let start = record as usize + size_of::<Record>().next_multiple_of(4096);
     AltStack {

@@ -1,5 +1,5 @@
-//! The program's memory as the guard sees it: read and written in user mode, so that what is
-//! absent comes in by an ordinary fault, and what is not there at all is an answer, not a crash.
+//! The program's memory as the guard accesses it: read and written in user mode, so that an absent
+//! page comes in by an ordinary fault, and an invalid address is an error, not a crash.
 
 use super::entry;
 use super::walk::Memory;
@@ -28,15 +28,14 @@ pub(super) fn read<T: Plain>(address: usize) -> Option<T> {
     (left == 0).then(|| unsafe { value.assume_init() })
 }
 
-/// Writes a plain value. Whether it could be written.
+/// Writes a plain value; returns whether it could be written.
 pub(super) fn write<T: Plain>(address: usize, value: &T) -> bool {
     entry::copy(address, std::ptr::from_ref(value) as usize, size_of::<T>()) == 0
 }
 
 /// Types for which any bytes are a value.
 ///
-/// # Safety
-/// So it must be.
+/// # Safety Any bytes must be a value.
 pub(super) unsafe trait Plain: Copy {}
 // SAFETY: integers, and structures of integers.
 unsafe impl Plain for u8 {}
@@ -61,12 +60,12 @@ unsafe impl Plain for super::frame::Frame {}
 // SAFETY: as above.
 unsafe impl Plain for super::signals::KernelAction {}
 
-/// A string of the program's, without its end.
+/// A string of the program, without its NUL.
 pub(super) fn read_text(address: usize, most: usize) -> Option<Vec<u8>> {
     let mut text = Vec::new();
     while text.len() < most {
         let at = address + text.len();
-        // To the end of the page: what lies beyond need not be there.
+        // To the end of the page: the next one need not exist.
         let len = (PAGE_SIZE - at % PAGE_SIZE).min(256);
         let mut part = [0_u8; 256];
         if entry::copy(part.as_mut_ptr() as usize, at, len) != 0 {
@@ -83,8 +82,8 @@ pub(super) fn read_text(address: usize, most: usize) -> Option<Vec<u8>> {
     None
 }
 
-/// Brings in every page of a range, writable where the kernel is going to write. Whether all of
-/// it is there.
+/// Makes every page of a range resident, writable if the kernel is going to write; returns whether
+/// all of it exists.
 pub(super) fn make_resident(start: usize, len: usize, store: bool) -> bool {
     if len == 0 {
         return true;
@@ -96,7 +95,7 @@ pub(super) fn make_resident(start: usize, len: usize, store: bool) -> bool {
     let mut there = true;
     loop {
         if !entry::touch(at, store) {
-            // What cannot be written can perhaps be read; that has to do then.
+            // A page that cannot be written may be readable, which has to suffice.
             there = false;
             if !store || !entry::touch(at, false) {
                 return false;

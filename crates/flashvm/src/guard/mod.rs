@@ -1,26 +1,27 @@
 //! The system-call guard of inline mode (x86-64).
 //!
 //! The kernel does not call a signal handler for a page that it touches itself: the system call
-//! fails with `EFAULT`, or stops short. So every system call of the program's is caught (Syscall
-//! User Dispatch, with this object's text as the one range from which calls are let through), and
-//! made here, with the memory that it names in RAM and kept there. What a program does to its mappings, threads, signals and processes is seen here too,
-//! however it does it.
+//! fails with `EFAULT`, or stops short. So Syscall User Dispatch catches every system call of the
+//! program, with this object's text as the one range that may call the kernel. The guard makes the
+//! call with its memory resident and pinned. It also sees all that a program does to its mappings,
+//! threads, signals and processes, however it does so.
 //!
 //! - `entry`: the instructions that have to be exact;
 //! - `frame`: the kernel's signal frame; `guard_stack`: a stack and a record for each thread;
 //! - `signals`: the program's handlers, masks and alternate stacks;
-//! - `calls`: what is done about each call; `table` and `walk`: what it touches; `transfer`: what
-//!   stopped short;
-//! - `clone`: threads and processes; `exec`: programs; `memory`: the program's, carefully;
-//! - `refusals`: what cannot be had in this mode;
-//! - `own_call`: what the preloaded object asks of the guard;
-//! - `aside`: the pager's work for threads of the program's, in handler mode.
+//! - `calls`: the handling of each call; `table` and `walk`: the memory it touches; `transfer`:
+//!   transfers that stopped short;
+//! - `clone`: threads and processes; `exec`: programs; `memory`: access to the program's memory
+//!   that may fail;
+//! - `refusals`: calls that this mode refuses;
+//! - `own_call`: requests of the preloaded object to the guard;
+//! - `aside`: the pager's work for threads of the program, in handler mode.
 //!
-//! Safety argument: handlers run on blocks that only this module knows, and refer to the program's
-//! memory by copies that may fail, never by reference. What interrupts them can be one of these
-//! handlers only: it notes a signal, or resolves a fault.
+//! Safety argument: handlers run on guard stacks that only this module knows, and access the
+//! program's memory by copies that may fail, never by reference. Only these handlers can interrupt
+//! them: such a handler notes a signal, or resolves a fault.
 //!
-//! aarch64 has no Syscall User Dispatch (Linux 6.18): there is no inline mode there (`absent.rs`).
+//! aarch64 has no Syscall User Dispatch (Linux 6.18), hence no inline mode (`absent.rs`).
 
 mod aside;
 mod calls;
@@ -50,21 +51,21 @@ use rustix::io::Errno;
 const PR_SET_SYSCALL_USER_DISPATCH: usize = 59;
 const PR_SYS_DISPATCH_ON: usize = 1;
 
-/// First address and length of the text from which calls are let through.
+/// First address and length of the text that may call the kernel.
 static TEXT: std::sync::OnceLock<(usize, usize)> = std::sync::OnceLock::new();
 
-/// Reserves the blocks; first of all, in both modes.
+/// Reserves the guard stacks; called first, in both modes.
 ///
 /// # Errors
 /// `ENOMEM` where there is no address space.
-pub fn reserve_blocks() -> Result<(), Errno> {
+pub fn reserve_stacks() -> Result<(), Errno> {
     guard_stack::reserve()
 }
 
 /// From here on the calling thread's faults are resolved.
 ///
 /// # Errors
-/// What the kernel says to handlers and stacks.
+/// The kernel's error for handlers and stacks.
 pub fn resolve_faults() -> Result<(), Errno> {
     let record = guard_stack::take().ok_or(Errno::NOMEM)?;
     clone::first(record);
@@ -73,7 +74,7 @@ pub fn resolve_faults() -> Result<(), Errno> {
 }
 
 /// From here on the calling thread's system calls are caught, and those of all threads and
-/// processes that it makes. Its faults are resolved already.
+/// processes that it creates. Its faults are already being resolved.
 ///
 /// # Errors
 /// `EINVAL` where the kernel has no Syscall User Dispatch (before Linux 5.11).
@@ -85,7 +86,7 @@ pub fn catch_calls() -> Result<(), Errno> {
     dispatch()
 }
 
-/// Gives the calling thread its block, and has its system calls caught.
+/// Gives the calling thread its guard stack, and catches its system calls.
 fn arm_thread(record: *mut Record) -> Result<(), Errno> {
     set_stack(record)?;
     dispatch()
@@ -93,7 +94,7 @@ fn arm_thread(record: *mut Record) -> Result<(), Errno> {
 
 fn set_stack(record: *mut Record) -> Result<(), Errno> {
     let stack = guard_stack::stack_of(record);
-    // SAFETY: the block is this thread's as long as it lives.
+    // SAFETY: the guard stack is this thread's as long as it lives.
     let result = unsafe {
         raw::syscall(
             libc::SYS_sigaltstack,
@@ -101,7 +102,7 @@ fn set_stack(record: *mut Record) -> Result<(), Errno> {
         )
     };
     match raw::result(result) {
-        // A forked child is on this very stack already.
+        // A forked child is already on this stack.
         Err(Errno::PERM) => Ok(()),
         result => result.map(|_| ()),
     }
@@ -110,7 +111,7 @@ fn set_stack(record: *mut Record) -> Result<(), Errno> {
 fn dispatch() -> Result<(), Errno> {
     let &(start, len) = TEXT.get().ok_or(Errno::NOENT)?;
     let on = PR_SYS_DISPATCH_ON;
-    // SAFETY: the range is our text; there is no selector that the kernel would read.
+    // SAFETY: the range is our text; there is no selector for the kernel to read.
     let result = unsafe {
         raw::syscall(
             libc::SYS_prctl,
@@ -120,9 +121,9 @@ fn dispatch() -> Result<(), Errno> {
     raw::result(result).map(|_| ())
 }
 
-/// Runs `work`, in which a thread of the pager's makes others through the C library. They begin as those
-/// that the guard makes: with the signals open by which faults come, which the C library would close
-/// until it has looked at the program's locale.
+/// Runs `work`, in which a thread of the pager creates others through the C library. They begin
+/// like threads that the guard creates: with the signals of faults unblocked, which the C library
+/// would block until it has read the program's locale.
 pub(crate) fn making_threads<T>(work: impl FnOnce() -> T) -> T {
     let caught = dispatch().is_ok();
     let result = work();
@@ -138,11 +139,11 @@ pub(crate) fn making_threads<T>(work: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Whether this kernel catches system calls for a process.
+/// Whether this kernel can dispatch a process's system calls to it.
 #[must_use]
 pub fn can_guard() -> bool {
-    // Switching it off where it is off already: refused only where it is not there.
-    // SAFETY: no memory is passed.
+    // SAFETY: no memory is passed. Switching dispatch off where it is off succeeds wherever it
+    // exists.
     let result = unsafe {
         raw::syscall(
             libc::SYS_prctl,

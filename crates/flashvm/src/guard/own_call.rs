@@ -1,23 +1,23 @@
-//! What the preloaded object asks of the guard: as a system call that no kernel knows, so that it is
-//! answered on a stack that is not managed memory.
+//! Requests of the preloaded object to the guard: a system call that no kernel knows, so that it is
+//! handled on a stack that is not managed memory.
 
-/// A call that the pager's own code makes where its caller's stack may be managed memory.
-/// Arguments: an [`Own`], an address, a length.
+/// A request of the pager's own code whose caller's stack may be managed memory. Arguments: an
+/// [`Own`], an address, a length.
 pub const OWN_CALL: i64 = 0x464c_5348;
 
-/// What [`OWN_CALL`] can ask for.
+/// The requests of [`OWN_CALL`].
 #[derive(Clone, Copy, Debug)]
 pub enum Own {
-    /// Count a range against budget and store.
+    /// Commit a range against budget and store.
     Commit = 1,
-    /// Give a range's contents and promise up.
+    /// Drop the contents of a range, and its commitment.
     Decommit,
     /// Unmap the mapping that starts at an address.
     Free,
     /// Start the threads of a forked child's pager.
     StartThreads,
-    /// Take small pages of a size (the length) into the list at an address.
+    /// Allocate small pages of a size (the length) into the list at an address.
     TakePages,
-    /// Give the small pages of the list at an address back.
+    /// Free the small pages of the list at an address.
     GivePages,
 }

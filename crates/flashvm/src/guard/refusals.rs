@@ -1,5 +1,5 @@
-//! What a program cannot have while its faults are resolved inline, each with one line that says
-//! what to do; and signal masks that must not hold our signals.
+//! Calls refused while faults are resolved inline, each with one line that names the remedy; and
+//! signal masks that must not block our signals.
 
 use super::memory;
 use crate::flash::file_limit;
@@ -28,7 +28,7 @@ fn lowers_file_limit(number: i64, args: &[usize; 6]) -> bool {
     pager().is_some_and(|pager| limit.is_some_and(|limit| limit < pager.file_bytes()))
 }
 
-/// Why a call is refused, if it is.
+/// The error of a refused call; `None` if it is allowed.
 pub(super) fn refused(number: i64, args: &[usize; 6]) -> Option<Errno> {
     match number {
         SYS_IO_URING_SETUP => {
@@ -39,7 +39,8 @@ pub(super) fn refused(number: i64, args: &[usize; 6]) -> Option<Errno> {
             );
             Some(Errno::NOSYS)
         }
-        // The kernel goes on working on memory after the call, and without a move that cannot be told.
+        // The kernel continues to use memory after the call, and without a move the pager cannot
+        // tell.
         libc::SYS_io_setup if pager().is_some_and(|pager| !pager.moves()) => {
             say_once(
                 &SAID_AIO,
@@ -47,7 +48,7 @@ pub(super) fn refused(number: i64, args: &[usize; 6]) -> Option<Errno> {
             );
             Some(Errno::NOSYS)
         }
-        // Nor for small pages, which are not moved.
+        // Small pages are not moved either.
         libc::SYS_io_setup if pager().is_some_and(|pager| pager.chameleon().is_some()) => {
             say_once(
                 &SAID_AIO,
@@ -62,13 +63,13 @@ pub(super) fn refused(number: i64, args: &[usize; 6]) -> Option<Errno> {
             );
             Some(Errno::PERM)
         }
-        // Nobody but the pager puts anything into its ranges, where the heap of small pages has holes.
+        // Only the pager maps memory into its ranges, where the heap of small pages has holes.
         libc::SYS_shmat
             if args[1] != 0 && pager().is_some_and(|pager| pager.manages(args[1], 1)) =>
         {
             Some(Errno::INVAL)
         }
-        // The pipe would keep the frame, which another page may have by the time that it is read.
+        // The pipe would keep the frame, which may hold another page by the time it is read.
         libc::SYS_vmsplice if names_small_pages(args[1], args[2]) => Some(Errno::INVAL),
         // SECCOMP_SET_MODE_STRICT and SECCOMP_SET_MODE_FILTER.
         libc::SYS_seccomp if args[0] <= 1 => {
@@ -110,7 +111,8 @@ pub(super) struct Mask {
     sized: [usize; 2],
 }
 
-/// Arguments of a call that waits with a signal mask of its own, without our signals in it.
+/// The arguments of a call that waits with a signal mask of its own, with our signals removed from
+/// the mask.
 pub(super) fn unmask(number: i64, args: &[usize; 6], room: &mut Mask) -> [usize; 6] {
     let mut args = *args;
     let at = match number {

@@ -1,12 +1,12 @@
-//! Signals: ours stay ours, and the program's are delivered where it expects them.
+//! Signals: ours stay ours, and the program's are delivered where the program expects them.
 //!
-//! The kernel delivers every signal that has a handler to us, on the thread's block: the program's
-//! own stack may be absent, which the kernel would take for an overflow. From there a signal of the
-//! program's is given a frame on the program's stack, made here as the kernel makes it, and the
-//! thread goes on in the program's handler; `rt_sigreturn` from it is carried out here as well.
+//! The kernel delivers every signal that has a handler to us, on the guard stack: the program's own
+//! stack may be absent, which the kernel would take for an overflow. The guard then builds a frame
+//! on the program's stack, as the kernel would, and the thread continues in the program's handler;
+//! the guard carries out the handler's `rt_sigreturn` as well.
 //!
-//! A signal that arrives while a thread is in the guard waits until the system call that was
-//! caught is over, or has been interrupted by it: `pending` in the thread's record.
+//! A signal that arrives while a thread is in the guard waits until the caught system call has
+//! ended, or interrupts it: `pending` in the thread's record.
 
 use super::frame::{
     self, AltStack, Context, FAULT_PRESENT, FAULT_WRITE, Frame, Info, STATE_ALIGN, state_bytes,
@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 pub(super) const SIGNALS: usize = 64;
 const SA_RESTORER: u64 = 0x0400_0000;
-/// Flags of the program's that the kernel has to know.
+/// Flags of the program's handlers that the kernel has to know.
 const FOR_KERNEL: u64 = (libc::SA_RESTART | libc::SA_NOCLDSTOP | libc::SA_NOCLDWAIT) as u32 as u64;
 /// `SS_AUTODISARM`.
 const AUTODISARM: i32 = i32::MIN;
@@ -50,7 +50,7 @@ impl KernelAction {
     }
 }
 
-/// What the program wants done about each signal.
+/// The program's action for each signal.
 #[derive(Debug)]
 pub(crate) struct Actions {
     slots: [Slot; SIGNALS],
@@ -119,14 +119,14 @@ impl Actions {
         slot.version.store(version + 2, Ordering::Release);
     }
 
-    /// Takes all actions over from another table.
+    /// Copies all actions from another table.
     pub(super) fn copy_from(&self, other: &Self) {
         for signal in 1..=SIGNALS as i32 {
             self.set(signal, &other.get(signal));
         }
     }
 
-    /// As `CLONE_CLEAR_SIGHAND` has it.
+    /// Resets the handlers, as `CLONE_CLEAR_SIGHAND` does.
     pub(super) fn clear_handlers(&self) {
         for signal in 1..=SIGNALS as i32 {
             if self.get(signal).is_handler() {
@@ -139,7 +139,7 @@ impl Actions {
 /// The actions of this process.
 pub(super) static ACTIONS: Actions = Actions::new();
 
-/// The kernel's action for a signal, set and read.
+/// Sets and returns the kernel's action for a signal.
 fn kernel_action(signal: i32, new: Option<&KernelAction>) -> Result<KernelAction, Errno> {
     let mut old = KernelAction::default();
     let new = new.map_or(0, |new| std::ptr::from_ref(new) as usize);
@@ -182,12 +182,12 @@ pub(super) fn install() -> Result<(), Errno> {
     let nested = libc::SA_NODEFER as u64;
     kernel_action(libc::SIGBUS, Some(&ours(on_bus, nested, all)))?;
     kernel_action(libc::SIGSEGV, Some(&ours(on_segv, nested, all)))?;
-    // With the program's own mask: the call that was caught is made inside.
+    // With the program's own mask: the caught call is made inside.
     kernel_action(libc::SIGSYS, Some(&ours(on_sys, nested, 0)))?;
     Ok(())
 }
 
-/// A fault: on managed memory it is resolved here.
+/// A fault: resolves it if it is on managed memory.
 extern "C" fn on_bus(signal: i32, info: *mut Info, context: *mut Context) {
     // SAFETY: the kernel's, for this handler alone.
     let (info, context) = unsafe { (&mut *info, &mut *context) };
@@ -216,7 +216,7 @@ extern "C" fn on_segv(signal: i32, info: *mut Info, context: *mut Context) {
     {
         match heap.fault(pager, info.address as usize) {
             Resolution::Resolved => return,
-            // As the page pager tells of it: the program may expect it.
+            // Delivered as the page pager does: the program may expect it.
             Resolution::Lost => {
                 info.code = BUS_ADRERR;
                 return forward(libc::SIGBUS, info, context);
@@ -227,7 +227,7 @@ extern "C" fn on_segv(signal: i32, info: *mut Info, context: *mut Context) {
     forward(signal, info, context);
 }
 
-/// A synchronous signal that is not for us.
+/// Forwards a synchronous signal that is not the pager's.
 fn forward(signal: i32, info: &Info, context: &mut Context) {
     if info.code > 0 && entry::abandon_access(context) {
         return;
@@ -243,14 +243,14 @@ fn forward(signal: i32, info: &Info, context: &mut Context) {
         unsafe { (*record).hidden_mask & bit(signal) != 0 }
     });
     if hidden && info.code > 0 {
-        // The kernel ends a process that blocks what it raises.
+        // The kernel ends a process that blocks a signal which it raises.
         end_by(signal, info);
         return;
     }
     receive(signal, info, context);
 }
 
-/// Any signal with a handler of the program's.
+/// Any signal with a handler of the program.
 extern "C" fn on_signal(signal: i32, info: *mut Info, context: *mut Context) {
     // SAFETY: the kernel's, for this handler alone.
     let (info, context) = unsafe { (&mut *info, &mut *context) };
@@ -260,7 +260,7 @@ extern "C" fn on_signal(signal: i32, info: *mut Info, context: *mut Context) {
 /// Delivers a signal to the program: now, or when the thread leaves the guard.
 fn receive(signal: i32, info: &Info, context: &mut Context) {
     if let Some(record) = guard_stack::at(context.regs.rsp as usize) {
-        // SAFETY: the record of the block on which this thread runs.
+        // SAFETY: the record of the guard stack on which this thread runs.
         let record = unsafe { &mut *record };
         record.pending = signal;
         record.info = *info;
@@ -273,11 +273,11 @@ fn receive(signal: i32, info: &Info, context: &mut Context) {
         deliver(unsafe { &mut *record }, signal, info, context);
         return;
     }
-    // One of the pager's threads, which are the C library's too: it asks all of them to change
-    // their user (`setuid`), and waits for it.
+    // One of the pager's threads. The C library knows it too: it makes all threads change their
+    // user (`setuid`), and waits for it.
     let action = ACTIONS.get(signal);
     if action.is_handler() {
-        // SAFETY: a handler that was installed for this signal, called as the kernel would.
+        // SAFETY: a handler installed for this signal, called as the kernel would.
         unsafe {
             let handler: Handler = std::mem::transmute(action.handler as usize);
             handler(signal, std::ptr::from_ref(info).cast_mut(), context);
@@ -285,8 +285,8 @@ fn receive(signal: i32, info: &Info, context: &mut Context) {
     }
 }
 
-/// Ends the process by a signal's default action. What the kernel raised it raises again, at the
-/// same place.
+/// Ends the process by a signal's default action. A signal that the kernel raised is raised again,
+/// at the same place.
 fn end_by(signal: i32, info: &Info) {
     let _ = kernel_action(signal, Some(&KernelAction::default()));
     if info.code <= 0 || bit(signal) & SYNCHRONOUS == 0 {
@@ -306,9 +306,9 @@ fn raise(signal: i32) {
     }
 }
 
-/// Has the thread go on in the program's handler.
+/// Makes the thread continue in the program's handler.
 fn deliver(record: &mut Record, signal: i32, info: &Info, context: &mut Context) {
-    // SAFETY: lives as long as the process, or the child that has its own.
+    // SAFETY: lives as long as the process, or as the child that owns it.
     let actions = unsafe { &*record.actions };
     let action = actions.get(signal);
     if !action.is_handler() {
@@ -331,7 +331,7 @@ fn deliver(record: &mut Record, signal: i32, info: &Info, context: &mut Context)
     let mut at = top;
     let mut state = 0;
     if regs.state != 0 {
-        // SAFETY: the kernel's frame, on our block.
+        // SAFETY: the kernel's frame, on our guard stack.
         let bytes = unsafe { state_bytes(regs.state) };
         at = (at - bytes as u64) & !(STATE_ALIGN - 1);
         state = at;
@@ -382,7 +382,7 @@ fn overflow() {
     raise(libc::SIGSEGV);
 }
 
-/// A system call of the program's.
+/// A system call of the program.
 extern "C" fn on_sys(signal: i32, info: *mut Info, context: *mut Context) {
     // SAFETY: the kernel's, for this handler alone.
     let (info, context) = unsafe { (&mut *info, &mut *context) };
@@ -426,7 +426,7 @@ pub(super) fn sigaction(record: &mut Record, args: &[usize; 6]) -> isize {
     if new.is_some() && matches!(signal, libc::SIGKILL | libc::SIGSTOP) {
         return -(libc::EINVAL as isize);
     }
-    // SAFETY: lives as long as the process, or the child that has its own.
+    // SAFETY: lives as long as the process, or as the child that owns it.
     let before = unsafe { &*record.actions }.get(signal);
     if let Some(action) = new
         && let Err(error) = set_action(record, signal, &action)
@@ -440,7 +440,7 @@ pub(super) fn sigaction(record: &mut Record, args: &[usize; 6]) -> isize {
 }
 
 fn set_action(record: &Record, signal: i32, action: &KernelAction) -> Result<(), Errno> {
-    // SAFETY: lives as long as the process, or the child that has its own.
+    // SAFETY: lives as long as the process, or as the child that owns it.
     unsafe { &*record.actions }.set(signal, action);
     if bit(signal) & SYNCHRONOUS != 0 {
         return Ok(());
@@ -453,7 +453,7 @@ fn set_action(record: &Record, signal: i32, action: &KernelAction) -> Result<(),
     kernel_action(signal, Some(&new)).map(|_| ())
 }
 
-/// `rt_sigprocmask`: of the context that the handler returns to.
+/// `rt_sigprocmask`: changes the mask of the context to which the handler returns.
 pub(super) fn sigprocmask(record: &mut Record, context: &mut Context, args: &[usize; 6]) -> isize {
     let [how, new, old, size, ..] = *args;
     if size != 8 {
@@ -478,13 +478,14 @@ pub(super) fn sigprocmask(record: &mut Record, context: &mut Context, args: &[us
     0
 }
 
-/// The mask that the program wants from here on.
+/// Sets the mask that the program requests.
 fn set_mask(record: &mut Record, context: &mut Context, mask: SignalMask) {
     record.hidden_mask = mask & SYNCHRONOUS;
     context.mask = mask & !SYNCHRONOUS;
 }
 
-/// `sigaltstack`: the kernel's is our block; the program's is where its handlers run.
+/// `sigaltstack`: the kernel's alternate stack is the guard stack; the program's handlers run on
+/// the program's.
 pub(super) fn sigaltstack(record: &mut Record, context: &Context, args: &[usize; 6]) -> isize {
     let [new, old, ..] = *args;
     let mut before = record.stack;
@@ -515,7 +516,7 @@ pub(super) fn sigaltstack(record: &mut Record, context: &Context, args: &[usize;
     0
 }
 
-/// `rt_sigreturn` from a handler of the program's: what its frame says becomes our context.
+/// `rt_sigreturn` from a handler of the program: its frame becomes our context.
 pub(super) fn sigreturn(record: &mut Record, context: &mut Context) {
     let at = context.regs.rsp as usize;
     let Some(saved) = memory::read::<Context>(at) else {
@@ -523,7 +524,7 @@ pub(super) fn sigreturn(record: &mut Record, context: &mut Context) {
     };
     let ours = context.regs;
     if saved.regs.state != 0 && ours.state != 0 {
-        // SAFETY: the kernel's frame, on our block.
+        // SAFETY: the kernel's frame, on our guard stack.
         let bytes = unsafe { state_bytes(ours.state) };
         if entry::copy(ours.state as usize, saved.regs.state as usize, bytes) != 0 {
             return overflow();
@@ -532,17 +533,17 @@ pub(super) fn sigreturn(record: &mut Record, context: &mut Context) {
     context.regs = saved.regs;
     context.regs.state = ours.state;
     context.regs.segments = ours.segments;
-    // What a program may set: arithmetic, direction and alignment flags, and the trap flag.
+    // Flags that a program may set: arithmetic, direction, alignment and trap.
     const SETTABLE: u64 = 0x0004_0dd5 | 0x100;
     context.regs.eflags = (ours.eflags & !SETTABLE) | (saved.regs.eflags & SETTABLE);
     record.stack = saved.stack;
     record.stack.flags &= !libc::SS_ONSTACK;
-    // The mask in the frame has no synchronous signals in it unless the program put them there.
+    // The mask in the frame has synchronous signals only if the program put them there.
     let mask = saved.mask;
     set_mask(record, context, mask);
 }
 
-/// Blocks all signals but the synchronous ones, for the guard's own needs.
+/// Blocks all signals but the synchronous ones, for the guard's own work.
 pub(super) fn block_all() -> SignalMask {
     set_signal_mask(!SYNCHRONOUS)
 }

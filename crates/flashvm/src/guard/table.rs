@@ -1,24 +1,23 @@
-//! The table of system calls: which arguments point to memory, what lies there, and whether a call
-//! that failed with `EFAULT` may be made again.
+//! The table of system calls: which arguments point to memory, what they point to, and whether a
+//! call that failed with `EFAULT` may be repeated.
 //!
-//! Code, tests (`tests/torture/table.c`) and documentation go by this one table. Its lengths are
+//! Code, tests (`tests/torture/table.c`) and documentation use this one table. Its lengths are
 //! those of the kernel's structures, not of the C library's. Where the kernel decides how much it
-//! touches, a length is the most that it can be; whoever touches the memory must pass over what is
-//! not mapped.
+//! touches, a length is the maximum; a user of the table has to skip unmapped parts.
 //!
 //! No rows:
-//! - Calls without pointers, and calls that take addresses without touching what lies there
+//! - Calls without pointers, and calls that take addresses without accessing the memory there
 //!   (`brk`, `madvise`, `msync`, `shmat`, `set_robust_list`, `membarrier`, …).
 //! - Calls that the guard handles itself: `mmap`, `munmap`, `mremap`, `mprotect`, `mlock*`,
 //!   `clone*`, `fork`, `vfork`, `exit*`, `rt_sigaction`, `rt_sigprocmask`, `rt_sigreturn`,
 //!   `sigaltstack`, `set_tid_address`, `rseq`, `seccomp`, `io_uring_*`, `userfaultfd`.
-//! - Calls whose layout is another program's or another world's: `ptrace`, `bpf`, `kexec_load`,
-//!   `lookup_dcookie`, `uselib`, `_sysctl`.
+//! - Calls with foreign layouts: `ptrace`, `bpf`, `kexec_load`, `lookup_dcookie`, `uselib`,
+//!   `_sysctl`.
 //!
-//! The guard retries a call without a row with one page of each argument resident. So does it with
-//! a command of `fcntl`, `prctl`, `keyctl`, … that has no [`Case`]: then a row names no range.
+//! The guard retries a call without a row with one page of each argument resident. The same holds
+//! for a command of `fcntl`, `prctl`, `keyctl`, … without a [`Case`]: its row names no range.
 
-/// A row of one of this folder's files; number and name come from one word.
+/// A row of one of this folder's files; one word gives number and name.
 macro_rules! row {
     ($number:ident, $consumes:ident, $pointers:expr) => {
         $crate::guard::table::Row {
@@ -27,7 +26,7 @@ macro_rules! row {
                 reason = "a C long is not an i64 on every target"
             )]
             number: $crate::guard::table::numbers::$number as i64,
-            // Behind "SYS_".
+            // After "SYS_".
             name: stringify!($number).split_at(4).1,
             pointers: &$pointers,
             consumes: $crate::guard::table::Consumes::$consumes,
@@ -45,7 +44,7 @@ mod system;
 
 pub use ioctl::case_of as ioctl_case;
 
-/// Which way bytes go.
+/// The direction of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// The kernel reads.
@@ -56,31 +55,30 @@ pub enum Direction {
     InOut,
 }
 
-/// How many bytes lie at a pointer. Numbers of arguments start at 0.
+/// The number of bytes at a pointer. Arguments are numbered from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Len {
     /// The fixed size of a structure.
     Bytes(usize),
     /// An argument, in bytes.
     Arg(u8),
-    /// An argument, in bytes, and so many more.
+    /// An argument, in bytes, plus a constant.
     ArgPlus(u8, usize),
     /// An argument times the size of an item.
     Items(u8, usize),
     /// An argument in bits: a set of descriptors or of memory nodes, in whole words.
     Bits(u8),
-    /// A byte for each page of as many bytes as an argument says.
+    /// One byte for each page of a range whose length is the argument.
     Pages(u8),
     /// The `u32` (`socklen_t`) that an argument points to.
     At(u8),
-    /// The object says it itself: the `u32` at `offset`, if it is not 0, else `default`; and
-    /// `plus` bytes beside it.
+    /// The object's own field: the `u32` at `offset`, or `default` if it is 0; plus `plus`.
     Own {
-        /// Where in the object.
+        /// Offset in the object.
         offset: usize,
-        /// What 0 stands for.
+        /// The meaning of 0.
         default: usize,
-        /// What is not counted.
+        /// Bytes that the field does not count.
         plus: usize,
     },
 }
@@ -90,61 +88,61 @@ pub enum Len {
 pub struct Nested {
     /// Size of the structure.
     pub bytes: usize,
-    /// Where the pointer is.
+    /// Offset of the pointer.
     pub pointer: usize,
-    /// Where the count is.
+    /// Offset of the count.
     pub count: usize,
     /// Width of the count: 2, 4 or 8 bytes.
     pub width: usize,
     /// Size of an item of the array.
     pub item: usize,
-    /// Which way the array's bytes go; those of the structure go as its pointer says.
+    /// Direction of the array; the structure has the direction of its pointer.
     pub direction: Direction,
 }
 
-/// What a command of a multiplexed call means.
+/// The meaning of one command of a multiplexed call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Case {
     /// The command.
     pub command: u32,
-    /// Which way bytes go.
+    /// Direction.
     pub direction: Direction,
-    /// What lies at the pointer.
+    /// The pointee.
     pub pointee: Pointee,
 }
 
-/// What lies at a pointer.
+/// What a pointer points to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pointee {
-    /// So many bytes.
+    /// Bytes.
     Bytes(Len),
     /// NUL-terminated.
     Text,
     /// Null-terminated array of NUL-terminated strings.
     Texts,
-    /// Array of `iovec`, as many as argument `count` says; the buffers go in the direction of the
+    /// Array of `iovec`, with argument `count` as its length; the buffers have the direction of the
     /// pointer, the array is read.
     Iovec {
         /// The argument.
         count: u8,
     },
-    /// The same, for buffers in the memory of the process that argument `process` names.
+    /// The same, with buffers in the memory of the process that argument `process` names.
     IovecOf {
-        /// The argument that says how many.
+        /// The argument with the length.
         count: u8,
-        /// The argument that says whose.
+        /// The argument with the process.
         process: u8,
     },
     /// `msghdr`: the header, name, control data, vector and buffers.
     Message,
     /// Array of `mmsghdr`.
     Messages {
-        /// The argument that says how many.
+        /// The argument with the length.
         count: u8,
     },
-    /// `io_submit`'s array of pointers to `iocb`, with the buffers that those name.
+    /// `io_submit`'s array of pointers to `iocb`, with their buffers.
     IoControlBlocks {
-        /// The argument that says how many.
+        /// The argument with the length.
         count: u8,
     },
     /// Array of `futex_waitv`, with their words.
@@ -153,50 +151,49 @@ pub enum Pointee {
     Notification,
     /// A structure that points to an array.
     Nested(Nested),
-    /// Depends on the low 32 bits of an argument, masked; nothing if no case is that of the
-    /// command.
+    /// Depends on the low 32 bits of an argument, masked; nothing if no case has the command.
     By {
         /// The argument.
         command: u8,
-        /// Which of its bits say the command.
+        /// The bits of the argument that hold the command.
         mask: u32,
-        /// What is known.
+        /// The known cases.
         cases: &'static [Case],
     },
-    /// What the `ioctl` of argument 1 takes: see [`ioctl_case`].
+    /// The argument of the `ioctl` whose request is argument 1: see [`ioctl_case`].
     Ioctl,
 }
 
 /// A pointer among the arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pointer {
-    /// Which argument, from 0.
+    /// The argument, from 0.
     pub argument: u8,
-    /// Which way bytes go.
+    /// Direction.
     pub direction: Direction,
-    /// What lies there.
+    /// The pointee.
     pub pointee: Pointee,
 }
 
-/// Whether a call may be repeated when its memory was not there.
+/// Whether a call may be repeated after its memory was absent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Consumes {
-    /// It may. A result that could not be written is given again, and what stopped short goes on
-    /// where it stopped.
+    /// Yes. A result that could not be written is delivered again, and a transfer that stopped
+    /// short continues where it stopped.
     Never,
-    /// Depends on the descriptor (an `eventfd`, an inotify queue, a terminal, … gives what it has
+    /// Depends on the descriptor (an `eventfd`, an inotify queue, a terminal, … delivers only
     /// once), and for `ioctl` on the command.
     OfSome,
-    /// The kernel takes or changes something before it writes its results, or does not tell that
-    /// it could not write one (the time that `select` leaves, control data of `recvmsg`): it must
-    /// write to memory that is there.
+    /// No: the kernel consumes or changes something before it writes its results, or does not
+    /// report that it could not write one (the remaining time of `select`, control data of
+    /// `recvmsg`). Its memory must be present.
     Always,
-    /// The kernel does not tell with `EFAULT` what it could not read or write: everything must be
-    /// there before the first try.
+    /// The kernel does not report with `EFAULT` what it could not read or write: all memory must be
+    /// present before the first try.
     Quietly,
 }
 
-/// What is known of a system call.
+/// A system call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Row {
     /// `libc::SYS_*`.
@@ -209,7 +206,7 @@ pub struct Row {
     pub consumes: Consumes,
 }
 
-/// Numbers of calls: libc's, and those that it does not have yet, which are the same everywhere.
+/// Numbers of calls: libc's, and newer ones, which are the same on all architectures.
 mod numbers {
     #![allow(
         non_upper_case_globals,
@@ -286,7 +283,7 @@ const fn both(argument: u8, len: Len) -> Pointer {
     any(argument, Direction::InOut, Pointee::Bytes(len))
 }
 
-/// Depends on a command; its direction is that of the case.
+/// Depends on a command; the case has the direction.
 const fn by(argument: u8, command: u8, cases: &'static [Case]) -> Pointer {
     let pointee = Pointee::By {
         command,
@@ -359,10 +356,10 @@ static ROWS: [Row; COUNT] = {
     rows
 };
 
-/// Above every number of a call.
+/// Above every call number.
 const NUMBERS: usize = 512;
 
-/// For each number the place of its row and 1, or 0. Two rows of one number do not compile.
+/// For each number the index of its row plus 1, or 0. Two rows with one number do not compile.
 static INDEX: [u16; NUMBERS] = {
     let mut index = [0; NUMBERS];
     let mut at = 0;

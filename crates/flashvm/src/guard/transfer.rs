@@ -1,5 +1,5 @@
-//! Transfers that stop short because memory was not in RAM go on where they stopped: a program
-//! may expect of a file, and of what it sends and waits for, that all of it is moved.
+//! Continues transfers that stopped short because memory was absent: a program may expect a file, a
+//! blocking send or a blocking receive to transfer everything.
 
 use super::entry;
 use crate::pager;
@@ -10,7 +10,7 @@ use std::os::fd::BorrowedFd;
 /// The kernel's limit of a vector.
 const PARTS_MAX: usize = 1024;
 
-/// Where a transfer's memory is named.
+/// Which arguments name a transfer's memory.
 enum Memory {
     /// Address in this argument, bytes in the next.
     Flat(usize),
@@ -21,9 +21,9 @@ enum Memory {
 /// How a call moves bytes.
 struct Transfer {
     memory: Memory,
-    /// It goes on without waiting for somebody else: what is read may have no more to give.
+    /// It continues without waiting for another process: a read may have no more to deliver.
     goes_on: bool,
-    /// The offset in the file is argument 3.
+    /// Argument 3 is the offset in the file.
     at_offset: bool,
 }
 
@@ -52,7 +52,7 @@ fn transfer(number: i64, args: &[usize; 6]) -> Option<Transfer> {
 }
 
 /// Makes the rest of a transfer that has moved `done` bytes, if it stopped at managed memory.
-/// What it has moved in all; `done` for all other calls.
+/// Returns the bytes moved in total; `done` for all other calls.
 pub(super) fn rest(
     number: i64,
     args: &[usize; 6],
@@ -94,13 +94,13 @@ pub(super) fn rest(
     all + again(number, &next).max(0)
 }
 
-/// Whether a transfer may have stopped here because memory was not in RAM: at the page, or at the
-/// beginning of a piece that reaches into it.
+/// Whether a transfer may have stopped here because memory was absent: at a page boundary, or at
+/// the start of a buffer in managed memory.
 fn is_ours(next: usize) -> bool {
     pager().is_some_and(|pager| pager.manages(next, 1))
 }
 
-/// The parts of a vector after its first `done` bytes, if it stopped at managed memory.
+/// The parts of a vector after its first `done` bytes, if the transfer stopped at managed memory.
 fn left_of(array: usize, count: usize, done: usize) -> Option<Vec<[usize; 2]>> {
     let mut parts = vec![[0_usize; 2]; count.min(PARTS_MAX)];
     let bytes = size_of_val(&parts[..]);
@@ -124,9 +124,9 @@ fn left_of(array: usize, count: usize, done: usize) -> Option<Vec<[usize; 2]>> {
     Some(parts.split_off(first))
 }
 
-/// The end of a pipe that takes bytes.
+/// Whether a descriptor is the write end of a pipe.
 fn is_open_for_writing(fd: usize) -> bool {
-    // SAFETY: the descriptor is only looked at, while this call lasts.
+    // SAFETY: the descriptor is only queried, during this call.
     let fd = unsafe { BorrowedFd::borrow_raw(fd as i32) };
     fcntl_getfl(fd).is_ok_and(|flags| flags.contains(OFlags::WRONLY))
 }

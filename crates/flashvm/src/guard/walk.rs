@@ -1,7 +1,7 @@
 //! The ranges of memory that a system call may touch, from its row and its arguments.
 //!
-//! The walk follows the program's own structures, which may be garbage or change meanwhile:
-//! nothing that they say leads to more than a bounded number of reads and ranges.
+//! The walk follows the program's own structures, which may be garbage or change meanwhile: their
+//! contents lead to a bounded number of reads and ranges.
 
 use super::table::{self, Case, Direction, Len, Nested, Pointee, Row};
 
@@ -14,17 +14,17 @@ pub const TEXT_MAX: usize = 128 << 10;
 /// Most bytes of an array of strings with its strings: the kernel's limit is 6 MiB.
 pub const TEXTS_MAX: usize = 8 << 20;
 
-/// Strings are read in pieces that lie within a page.
+/// Strings are read in pieces within a page.
 const PIECE: usize = 256;
 const PAGE: usize = 4096;
 const WORD: usize = size_of::<usize>();
 
 /// The program's memory.
 pub trait Memory {
-    /// Copies program memory; false if it is not there.
+    /// Copies program memory; `false` if it does not exist.
     fn read(&self, address: usize, into: &mut [u8]) -> bool;
 
-    /// Whether a process number given to a call means this process.
+    /// Whether a process number passed to a call means this process.
     fn is_own_process(&self, process: usize) -> bool {
         let _ = process;
         false
@@ -36,18 +36,18 @@ pub trait Memory {
 pub struct Range {
     /// First address.
     pub start: usize,
-    /// Bytes, not 0; does not go round the end of the address space.
+    /// Bytes, not 0; does not wrap around the end of the address space.
     pub len: usize,
-    /// Which way they go.
+    /// Direction.
     pub direction: Direction,
 }
 
 /// Calls `visit` with every range of memory that the call may touch, outermost first: a structure
-/// is visited before it is read for what it points to.
+/// is visited before it is read for its pointers.
 ///
-/// Stops at null pointers and at what cannot be read. At most [`IOV_MAX`] items of a vector are
-/// followed (a call that takes more of them stops short or fails), at most [`TEXTS_MAX`] bytes of
-/// strings. Does not allocate; safe in a signal handler if `memory` and `visit` are.
+/// Stops at null pointers and at unreadable memory. Follows at most [`IOV_MAX`] items of a vector
+/// (a call with more stops short or fails) and at most [`TEXTS_MAX`] bytes of strings. Does not
+/// allocate; safe in a signal handler if `memory` and `visit` are.
 pub fn ranges(row: &Row, args: &[usize; 6], memory: &impl Memory, visit: &mut dyn FnMut(Range)) {
     let mut walk = Walk {
         args,
@@ -82,7 +82,7 @@ impl<M: Memory> Walk<'_, M> {
         }
     }
 
-    /// Visits a structure that is read here, and reads it.
+    /// Visits a structure, and reads it.
     fn open<const N: usize>(&mut self, start: usize, direction: Direction) -> Option<[u8; N]> {
         self.visit(start, N, direction);
         self.read(start)
@@ -103,7 +103,7 @@ impl<M: Memory> Walk<'_, M> {
         self.read(address).map(usize::from_ne_bytes)
     }
 
-    /// How many bytes lie at `start`.
+    /// The number of bytes at `start`.
     fn len(&self, start: usize, len: Len) -> usize {
         match len {
             Len::Bytes(bytes) => bytes,
@@ -120,10 +120,10 @@ impl<M: Memory> Walk<'_, M> {
             } => {
                 let own = start.checked_add(offset).and_then(|at| self.u32_at(at));
                 match own {
-                    // What says the length is touched in any case.
+                    // The field with the length is touched in any case.
                     None => offset + 4,
                     Some(0) => default + plus,
-                    // The kernel refuses structures that are larger than a page.
+                    // The kernel refuses structures larger than a page.
                     Some(own) => own.min(PAGE) + plus,
                 }
             }
@@ -176,9 +176,9 @@ impl<M: Memory> Walk<'_, M> {
         self.pointee(start, case.direction, &case.pointee);
     }
 
-    /// Visits a string; how many bytes it has, if all of them could be read.
+    /// Visits a string; returns its length if all of it could be read.
     ///
-    /// Where it cannot be read, the first byte that is missing belongs to it as well.
+    /// Where it cannot be read, the range includes the first missing byte.
     fn text(&mut self, start: usize) -> Option<usize> {
         let mut len = 0;
         while len < TEXT_MAX {
@@ -220,7 +220,7 @@ impl<M: Memory> Walk<'_, M> {
         }
     }
 
-    /// An array of `iovec`, and its buffers if they are in this memory.
+    /// An array of `iovec`, and its buffers if they are in this process.
     fn iovec(&mut self, start: usize, count: usize, buffers: Option<Direction>) {
         let count = count.min(IOV_MAX);
         self.visit(start, count * 2 * WORD, Direction::In);
@@ -238,7 +238,7 @@ impl<M: Memory> Walk<'_, M> {
 
     /// A `msghdr`, or a `mmsghdr` that begins with one.
     fn message(&mut self, start: usize, direction: Direction, bytes: usize) {
-        // Lengths and flags are written when a message was received; of a `mmsghdr` always.
+        // Lengths and flags are written after a message was received; those of a `mmsghdr` always.
         let written = bytes == MMSGHDR || direction != Direction::In;
         let own = if written {
             Direction::InOut
@@ -265,7 +265,7 @@ impl<M: Memory> Walk<'_, M> {
             let Some(block) = start.checked_add(i * WORD).and_then(|at| self.usize_at(at)) else {
                 return;
             };
-            // The kernel writes its key into the block.
+            // The kernel writes its key into the control block.
             let Some(block) = self.open::<IOCB>(block, Direction::InOut) else {
                 continue;
             };
@@ -280,7 +280,7 @@ impl<M: Memory> Walk<'_, M> {
         }
     }
 
-    /// An array of `futex_waitv` of so many bytes, and the words that are waited for.
+    /// An array of `futex_waitv` of this many bytes, and the words that it waits for.
     fn futex_waiters(&mut self, start: usize, bytes: usize) {
         let count = (bytes / FUTEX_WAITV).min(FUTEX_WAITV_MAX);
         self.visit(start, count * FUTEX_WAITV, Direction::In);
@@ -339,7 +339,7 @@ fn word(bytes: &[u8], offset: usize) -> usize {
     usize::from_ne_bytes(word)
 }
 
-/// Commands are 32 bits wide: the kernel does not look at the rest.
+/// Commands are 32 bits wide: the kernel ignores the rest.
 #[expect(clippy::cast_possible_truncation, reason = "that is the point")]
 fn low(argument: usize) -> u32 {
     argument as u32

@@ -1,7 +1,7 @@
-//! What reading a descriptor takes away, remembered for each number until it is closed.
+//! Whether a read from a descriptor consumes data, cached for each number until it is closed.
 //!
-//! A read that stops because memory was not in RAM may be made again on a file, a pipe or a stream:
-//! they keep what could not be delivered. A datagram, an event or a line from a terminal is gone.
+//! A read that stops because memory was absent may be repeated on a file, a pipe or a stream: they
+//! keep undelivered data. A datagram, an event or a line from a terminal is gone.
 
 use crate::sys::descriptors::close_program_range;
 use rustix::fs::{FileType, fstat};
@@ -10,7 +10,7 @@ use rustix::net::{SocketType, sockopt::socket_type};
 use std::os::fd::{BorrowedFd, RawFd};
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// Descriptors that are remembered; others are looked at every time.
+/// Descriptors in the cache; others are queried every time.
 const DESCRIPTORS: usize = 4096;
 const UNKNOWN: u8 = 0;
 const FILE: u8 = 1;
@@ -19,12 +19,12 @@ const CONSUMED: u8 = 3;
 
 static KINDS: [AtomicU8; DESCRIPTORS] = [const { AtomicU8::new(UNKNOWN) }; DESCRIPTORS];
 
-/// How a descriptor gives what it has.
+/// How a descriptor delivers data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// At once, and again: a regular file.
+    /// At offsets, repeatedly: a regular file.
     File,
-    /// In order, and what was not taken stays: a pipe, a stream socket.
+    /// In order, and undelivered data stays: a pipe, a stream socket.
     Stream,
     /// Once: all others.
     Consumed,
@@ -50,14 +50,14 @@ fn look(fd: RawFd) -> Kind {
     if fd < 0 {
         return Kind::Consumed;
     }
-    // SAFETY: the descriptor is only looked at, while this call lasts.
+    // SAFETY: the descriptor is only queried, during this call.
     let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
     let kind = match fstat(borrowed).map(|stat| FileType::from_raw_mode(stat.st_mode)) {
         Ok(FileType::RegularFile) => Kind::File,
         Ok(FileType::Fifo) => Kind::Stream,
         Ok(FileType::Socket) if socket_type(borrowed) == Ok(SocketType::STREAM) => Kind::Stream,
         Ok(_) => Kind::Consumed,
-        // Not open: there is nothing to remember.
+        // Not open: there is nothing to cache.
         Err(_) => return Kind::Consumed,
     };
     if let Some(known) = KINDS.get(fd as usize) {
@@ -71,7 +71,7 @@ fn look(fd: RawFd) -> Kind {
     kind
 }
 
-/// A descriptor is being closed, or becomes another one.
+/// A descriptor is being closed or replaced.
 #[inline]
 pub fn forget(fd: RawFd) {
     if let Some(known) = KINDS.get(fd as usize) {
@@ -87,7 +87,7 @@ fn forget_range(first: u32, last: u32) {
     }
 }
 
-/// `close_range` of the program's: closes what is not the pager's.
+/// `close_range` of the program: closes all but the pager's descriptors.
 ///
 /// # Errors
 /// What `close_range` says.
@@ -102,7 +102,7 @@ mod tests {
     use std::os::fd::AsRawFd;
 
     #[test]
-    fn what_is_closed_with_others_is_forgotten() {
+    fn a_descriptor_closed_in_a_range_is_forgotten() {
         let file = tempfile::tempfile().unwrap();
         // Beyond the numbers that the other tests use.
         let fd = rustix::io::fcntl_dupfd_cloexec(&file, 3000).unwrap();
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_is_another_thing_after_it_was_closed() {
+    fn a_number_may_have_another_kind_after_it_was_closed() {
         let file = tempfile::tempfile().unwrap();
         let fd = file.as_raw_fd();
         assert_eq!(kind(fd), Kind::File);

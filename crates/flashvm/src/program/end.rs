@@ -1,24 +1,25 @@
-//! What a process is told when the pager ends it or refuses it something: a line on standard error
-//! at once, and the same in the control region, for the summary of the run.
+//! Messages for a process that the pager ends or refuses something: a line on standard error at
+//! once, and the same in the control region, for the summary of the run.
 
 use crate::pager::pager;
 use crate::sys::message::say;
 
-/// Ends the process by SIGABRT: the pager cannot go on, and the program must not read wrong data.
+/// Ends the process by SIGABRT: the pager cannot continue, and the program must not read wrong
+/// data.
 pub fn end(reason: &str) -> ! {
     note_end(reason);
     say(reason);
     crate::sys::signals::abort()
 }
 
-/// Notes for the summary why the process ends. Who has said so already only needs this.
+/// Notes for the summary why the process ends; for callers that have already told the user.
 pub fn note_end(reason: &str) {
     if let Some(pager) = pager() {
         pager.process().note_end(reason);
     }
 }
 
-/// Says that a system call is refused, and why.
+/// Reports that a system call is refused, and why.
 pub(crate) fn refuse(reason: &str) {
     if let Some(pager) = pager() {
         pager.process().note_refusal(reason);
@@ -26,7 +27,7 @@ pub(crate) fn refuse(reason: &str) {
     say(reason);
 }
 
-/// Counts an allocation that was refused because budget and store had no room for it.
+/// Counts an allocation refused because budget and store had no room for it.
 pub fn count_refused_allocation() {
     if let Some(pager) = pager() {
         pager.count_refused_allocation();

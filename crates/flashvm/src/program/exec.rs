@@ -1,8 +1,7 @@
-//! Child programs: they are paged out of the same budget, or they are not started.
+//! Child programs: they are paged within the same budget, or not started.
 //!
-//! A program that cannot be preloaded (static, setuid, of another C library) is refused, because
-//! it would run unpaged beside the budget. An environment from which the run was lost gets it
-//! back.
+//! A program that cannot be preloaded (static, setuid, of another C library) is refused, because it
+//! would run unpaged beside the budget. An environment without the run gets it back.
 
 use super::executable::{Refused, check};
 use crate::sys::message::eprint_line;
@@ -14,7 +13,7 @@ use std::sync::OnceLock;
 
 const PRELOAD: &str = "LD_PRELOAD";
 
-/// What a child needs in its environment: the object's path and the run.
+/// The run as a child's environment needs it: the object's path and the control variable.
 #[derive(Debug)]
 struct Run {
     object: Vec<u8>,
@@ -23,7 +22,7 @@ struct Run {
 
 static RUN: OnceLock<Run> = OnceLock::new();
 
-/// Notes this process' own part in the run, before the program can change its environment.
+/// Records this process's own run, before the program can change its environment.
 pub fn remember_run() {
     let preload = std::env::var_os(PRELOAD).unwrap_or_default();
     let object = preload
@@ -68,13 +67,13 @@ pub fn with_run(environment: Vec<CString>) -> Vec<CString> {
         [b"LD_PRELOAD=", &preload[..]].concat(),
         [&control[..], &run.control].concat(),
     ];
-    // None has a zero byte in it: all come from an environment.
+    // None contains a zero byte: all come from an environment.
     entries.extend(lines.into_iter().filter_map(|line| CString::new(line).ok()));
     entries
 }
 
-/// Whether the program at a path has to be refused: says so. What is not there or cannot be
-/// executed is left to the kernel to refuse.
+/// Whether the program at a path has to be refused; tells the user. The kernel refuses missing and
+/// non-executable files.
 #[must_use]
 pub fn refused(path: &OsStr) -> bool {
     if rustix::fs::access(path, Access::EXEC_OK).is_err() {

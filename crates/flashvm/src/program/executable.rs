@@ -1,6 +1,6 @@
-//! Whether a program can be run with the preloaded object: found, executable, and started by
-//! glibc's dynamic linker, which is what loads the object. What it would silently ignore
-//! (static programs, setuid, another architecture) is refused by name here.
+//! Whether a program can run with the preloaded object: found, executable, and started by glibc's
+//! dynamic linker, which loads the object. Programs that would silently ignore it (static, setuid,
+//! another architecture) are refused by name.
 
 use rustix::fs::Access;
 use std::ffi::{OsStr, OsString};
@@ -20,13 +20,13 @@ const MACHINE: u16 = 62;
 #[cfg(target_arch = "aarch64")]
 const MACHINE: u16 = 183;
 
-/// Why a program is not run. The text is one line that names the program and the remedy.
+/// Why a program is not run: one line that names the program and the remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum Refused {
     /// There is no such program.
     #[error("{0}")]
     NotFound(String),
-    /// It is there and cannot be executed.
+    /// It exists and cannot be executed.
     #[error("{0}")]
     NotExecutable(String),
     /// It could be executed, but not with the preloaded object: it would run unpaged.
@@ -36,8 +36,7 @@ pub enum Refused {
 
 /// Finds `program` as a shell would and checks that it can be preloaded.
 ///
-/// # Errors
-/// [`Refused`], with what is wrong and what to do.
+/// # Errors [`Refused`], with the problem and the remedy.
 pub fn find(program: &OsStr) -> Result<PathBuf, Refused> {
     let path = locate(program)?;
     check(&path)?;
@@ -46,8 +45,7 @@ pub fn find(program: &OsStr) -> Result<PathBuf, Refused> {
 
 /// Finds `program` as a shell would, whether it can be preloaded or not.
 ///
-/// # Errors
-/// [`Refused`], with what is wrong and what to do.
+/// # Errors [`Refused`], with the problem and the remedy.
 pub fn locate(program: &OsStr) -> Result<PathBuf, Refused> {
     let shown = program.display();
     if program.is_empty() {
@@ -109,13 +107,12 @@ fn executable(path: &Path) -> io::Result<()> {
 
 /// Checks that the program at `path` can be preloaded.
 ///
-/// # Errors
-/// [`Refused`], with what is wrong and what to do.
+/// # Errors [`Refused`], with the problem and the remedy.
 pub fn check(path: &Path) -> Result<(), Refused> {
     inspect(path, SCRIPTS_MAX)
 }
 
-/// Checks a file, or the interpreter if it is a script.
+/// Checks a file, or the interpreter of a script.
 fn inspect(path: &Path, scripts_left: u32) -> Result<(), Refused> {
     let shown = path.display();
     let file = File::open(path).map_err(|e| {
@@ -173,7 +170,8 @@ fn inspect(path: &Path, scripts_left: u32) -> Result<(), Refused> {
     privileged(path, &file)
 }
 
-/// Refuses what would run with other rights than ours: the dynamic linker preloads nothing then.
+/// Refuses programs that would run with other privileges than ours: the dynamic linker preloads
+/// nothing then.
 fn privileged(path: &Path, file: &File) -> Result<(), Refused> {
     let shown = path.display();
     let Ok(metadata) = file.metadata() else {
@@ -201,7 +199,7 @@ fn privileged(path: &Path, file: &File) -> Result<(), Refused> {
     Ok(())
 }
 
-/// The dynamic linker of an ELF program, `None` if it has none, or why it cannot be run here.
+/// The dynamic linker of an ELF program, `None` if it has none, or why it cannot run here.
 fn elf_interpreter(file: &impl ReadAt) -> Result<Option<Vec<u8>>, String> {
     const PT_INTERP: u32 = 3;
     const PROGRAM_HEADER_BYTES: usize = 56;
@@ -249,7 +247,7 @@ fn elf_interpreter(file: &impl ReadAt) -> Result<Option<Vec<u8>>, String> {
 
 /// Reading at an offset: of a file, or of bytes in a test.
 trait ReadAt {
-    /// Fills `buffer` from `at`, or says that it cannot.
+    /// Fills `buffer` from `at`; `false` if it cannot.
     fn read_all_at(&self, buffer: &mut [u8], at: u64) -> bool;
 }
 
@@ -298,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_run_is_named() {
+    fn refusals_name_the_problem() {
         let mut narrow = elf(None);
         narrow[4] = 1;
         assert!(elf_interpreter(&narrow).unwrap_err().contains("32-bit"));

@@ -1,5 +1,5 @@
-//! `mmap` and its kin: large private anonymous mappings are managed memory, the rest is the
-//! kernel's. Both ways in (preloaded symbols, and calls that the guard catches) end here.
+//! `mmap` and its family: large private anonymous mappings are managed memory, the rest is the
+//! kernel's. Both entry points (preloaded symbols, and calls that the guard catches) lead here.
 
 use crate::pager::{Pager, pager};
 use crate::sys::raw;
@@ -9,8 +9,8 @@ use rustix::mm::{MprotectFlags, ProtFlags};
 
 /// Anonymous mappings of this size and more are managed.
 const MANAGED_BYTES: usize = 64 << 10;
-/// Flags of memory that stays the kernel's: what only the kernel can honour, and stacks, where it
-/// keeps what it writes to at any time.
+/// Flags of memory that the kernel keeps: those that only the kernel can honour, and stacks, to
+/// which it writes at any time.
 const KERNEL_ONLY: i32 =
     libc::MAP_SHARED | libc::MAP_GROWSDOWN | libc::MAP_HUGETLB | libc::MAP_STACK | LOW;
 #[cfg(target_arch = "x86_64")]
@@ -25,7 +25,7 @@ unsafe fn kernel(number: i64, args: [usize; 6]) -> Result<usize, Errno> {
     raw::result(unsafe { raw::syscall(number, args) })
 }
 
-/// The pager, if a range is managed memory, at least in part.
+/// The pager, if at least a part of a range is managed memory.
 fn managed(address: usize, len: usize) -> Option<&'static Pager> {
     pager().filter(|pager| pager.manages(address, len))
 }
@@ -82,7 +82,7 @@ pub unsafe fn map(
     if ours && len >= MANAGED_BYTES {
         return pager.map(len, prot_flags, commit);
     }
-    // The heap of small pages looks vacant to the kernel, which would take a hint.
+    // The heap of small pages looks vacant to the kernel, which would follow a hint into it.
     if pager.manages(address, len) {
         return kernel_at(0);
     }
@@ -137,14 +137,14 @@ pub unsafe fn advise(address: usize, len: usize, advice: i32) -> Result<(), Errn
         return kernel();
     };
     match advice {
-        // A page that is freed lazily reads as its old contents or as zeros; zeros it is.
+        // A lazily freed page reads as its old contents or as zeros; here as zeros.
         libc::MADV_DONTNEED | libc::MADV_FREE => pager.zap_contents(address, len),
         libc::MADV_WILLNEED => pager.advise(address, len, Advice::WillNeed),
         libc::MADV_COLD => pager.advise(address, len, Advice::Cold),
         libc::MADV_PAGEOUT => pager.advise(address, len, Advice::PageOut),
-        // Not in the way of anything, and pages are small here.
+        // Harmless, and managed pages are small.
         libc::MADV_HUGEPAGE | libc::MADV_NOHUGEPAGE | libc::MADV_MERGEABLE => Ok(()),
-        // The child's copy of the page table would not know of these.
+        // The child's copy of the page table would not have them.
         libc::MADV_WIPEONFORK | libc::MADV_DONTFORK => Err(Errno::INVAL),
         _ => kernel(),
     }
@@ -185,8 +185,8 @@ pub unsafe fn remap(
     }
 }
 
-/// Memory that a program locks must not be paged, and the budget is there to page it: locking
-/// fails as it does where the limit on locked memory is reached.
+/// Locked memory must not be paged, which would defeat the budget: locking fails as if the limit on
+/// locked memory were reached.
 #[must_use]
 pub fn lock_refused(address: usize, len: usize) -> bool {
     len > 0 && managed(address, len.next_multiple_of(PAGE_SIZE)).is_some()

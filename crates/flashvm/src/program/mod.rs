@@ -1,14 +1,15 @@
-//! What a program does that the pager has part in, whichever way it comes: by a symbol of the preloaded object, or as a
-//! system call that the guard catches.
+//! Program actions that concern the pager, by either entry point: a symbol of the preloaded object,
+//! or a system call that the guard catches.
 //!
-//! - `mapping`: `mmap` and its kin;
-//! - `descriptor_kind`: what reading a descriptor takes away;
-//! - `exec`: child programs, and the run in their environment; `executable`: which programs can be paged;
-//! - `end`: what the program's user is told when the pager ends it, or refuses it something.
+//! - `mapping`: `mmap` and its family;
+//! - `descriptor_kind`: whether reading a descriptor consumes data;
+//! - `exec`: child programs, and the run in their environment; `executable`: which programs can be
+//!   paged;
+//! - `end`: messages to the user when the pager ends a program, or refuses it something.
 
 #[allow(
     unsafe_code,
-    reason = "descriptors of the program's are looked at by number"
+    reason = "the program's descriptors are queried by number"
 )]
 pub mod descriptor_kind;
 mod end;

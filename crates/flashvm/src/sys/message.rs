@@ -1,6 +1,7 @@
-//! Lines for the user, on standard error at once: not through the C library, whose buffers may be managed memory.
+//! Lines for the user, on standard error at once: not through the C library, whose buffers may be
+//! managed memory.
 
-/// Tells the user something about this process.
+/// Prints a line about this process.
 pub(crate) fn say(what: &str) {
     eprint_line(&format!("flashvm: process {}: {what}", std::process::id()));
 }
@@ -15,7 +16,7 @@ pub(crate) fn eprint_line(line: &str) {
         rest = &rest[len..];
         let end = len + usize::from(rest.is_empty());
         bytes[len] = b'\n';
-        // Standard error may be closed; then there is nobody to tell.
+        // Standard error may be closed; then nobody can be told.
         let _ = rustix::io::write(rustix::stdio::stderr(), &bytes[..end]);
     }
 }

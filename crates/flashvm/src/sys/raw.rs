@@ -1,20 +1,20 @@
 //! System calls made from this object's own text.
 //!
-//! The system-call guard lets calls through that are made here and catches those that are made in
-//! the C library's text. So what runs inside of the guard, or with a lock of the pager's held,
-//! calls the kernel from here; that also leaves `errno` alone, which is the program's.
+//! The guard lets calls from here through and catches those from the C library's text. So code that
+//! runs inside the guard, or with a lock of the pager held, calls the kernel from here; that also
+//! leaves `errno`, which is the program's, unchanged.
 
 use rustix::io::Errno;
 
 /// Makes a system call. The result is the kernel's: `-4095..=-1` are negated error codes.
 ///
 /// # Safety
-/// As the call that is made.
+/// The safety conditions of the system call.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 pub unsafe fn syscall(number: i64, args: [usize; 6]) -> isize {
     let result: isize;
-    // SAFETY: the kernel clobbers rcx and r11 and returns in rax; memory as the caller vouches.
+    // SAFETY: the kernel clobbers rcx and r11 and returns in rax; the caller guarantees the memory.
     unsafe {
         std::arch::asm!(
             "syscall",
@@ -36,12 +36,12 @@ pub unsafe fn syscall(number: i64, args: [usize; 6]) -> isize {
 /// Makes a system call. The result is the kernel's: `-4095..=-1` are negated error codes.
 ///
 /// # Safety
-/// As the call that is made.
+/// The safety conditions of the system call.
 #[cfg(target_arch = "aarch64")]
 #[inline(always)]
 pub unsafe fn syscall(number: i64, args: [usize; 6]) -> isize {
     let result: isize;
-    // SAFETY: the kernel keeps all registers but x0; memory as the caller vouches.
+    // SAFETY: the kernel keeps all registers but x0; the caller guarantees the memory.
     unsafe {
         std::arch::asm!(
             "svc 0",
@@ -74,7 +74,7 @@ pub(crate) fn failed(error: Errno) -> isize {
     -(error.raw_os_error() as isize)
 }
 
-/// A signal mask as the kernel has it: bit `n - 1` for signal `n`.
+/// The kernel's signal mask: bit `n - 1` for signal `n`.
 pub(crate) type SignalMask = u64;
 
 /// Replaces the thread's signal mask and returns the one before.

@@ -1,13 +1,14 @@
-//! Keeping signal handlers out of the pager.
+//! Keeps signal handlers out of the pager.
 //!
-//! A handler of the program's may touch managed memory. If it ran on a thread that holds a lock
-//! of the pager's, its fault could not be resolved: resolving it needs that lock. So the
-//! program's threads have every signal blocked while they are inside, but for those by which the
-//! kernel reports faults and system calls.
+//! A handler of the program may touch managed memory. On a thread that holds a lock of the pager,
+//! its fault could not be resolved: that needs the lock. So the program's threads block every
+//! signal while they are in the pager, except those by which the kernel reports faults and system
+//! calls.
 
 use super::raw::{self, SignalMask, set_signal_mask};
 
-/// Signals that the kernel raises for what a thread does. Blocked ones would end the process.
+/// Signals that the kernel raises for an instruction of the thread. Blocked ones would end the
+/// process.
 pub(crate) const SYNCHRONOUS: SignalMask =
     bit(libc::SIGBUS) | bit(libc::SIGSEGV) | bit(libc::SIGSYS);
 
@@ -16,13 +17,14 @@ pub(crate) const fn bit(signal: i32) -> SignalMask {
     1 << (signal - 1)
 }
 
-/// Ends the process with SIGABRT. A handler of the program's does not run: without the pager its
-/// memory is not there.
+/// Ends the process with SIGABRT. The program's handler does not run: without the pager its memory
+/// is absent.
 pub fn abort() -> ! {
-    // Past the C library, whose calls are caught in inline mode and whose locks may be managed memory.
-    // The kernel's `struct sigaction` of the default action is all zeros.
+    // Past the C library, whose calls are caught in inline mode and whose locks may be managed
+    // memory. The kernel's `struct sigaction` of the default action is all zeros.
     let default = [0_usize; 4];
-    // SAFETY: the structure is as long as the kernel reads. From here on nothing of the program's runs.
+    // SAFETY: the structure is as long as the kernel reads. From here on no code of the program
+    // runs.
     unsafe {
         let action = [
             libc::SIGABRT as usize,
@@ -44,7 +46,7 @@ pub fn abort() -> ! {
     std::process::abort()
 }
 
-/// All signals but the synchronous ones are blocked in this thread while this lives.
+/// Blocks all signals but the synchronous ones in this thread while it lives.
 #[derive(Debug)]
 pub struct Uninterrupted {
     before: SignalMask,

@@ -1,9 +1,9 @@
-//! The pager's threads: on stacks in one known place, with all signals blocked but the synchronous ones:
-//! in inline mode a fault is one.
+//! The pager's threads: on stacks in one known place, with all signals blocked but the synchronous
+//! ones, since a fault is one in inline mode.
 //!
-//! The place matters: memory that the C library allocates on behalf of such a thread must not be
-//! managed memory (the thread that resolves faults cannot wait for its own fault). The
-//! allocator asks [`on_pager_stack`] instead of keeping a thread-local flag.
+//! The place matters: memory that the C library allocates for such a thread must not be managed
+//! memory (the thread that resolves faults cannot wait for its own fault). The allocator asks
+//! [`on_pager_stack`] instead of keeping a thread-local flag.
 
 use super::map;
 use super::raw::{SignalMask, set_signal_mask};
@@ -18,12 +18,13 @@ const STACKS: usize = 40;
 const CREATE_TRIES: u32 = 1000;
 const CREATE_WAIT: std::time::Duration = std::time::Duration::from_millis(1);
 
-/// Signals that the C library sends to all threads: it waits for each to change its user (`setuid`).
+/// Signals that the C library sends to all threads: it waits until each has changed its user
+/// (`setuid`).
 const C_LIBRARY: SignalMask = 3 << 31;
 
 static STACKS_BASE: AtomicUsize = AtomicUsize::new(0);
 static TAKEN: [AtomicBool; STACKS] = [const { AtomicBool::new(false) }; STACKS];
-/// Threads that have left the C library's first steps behind.
+/// Threads that have passed the C library's first steps.
 static BEGUN: [AtomicBool; STACKS] = [const { AtomicBool::new(false) }; STACKS];
 
 /// Whether the calling thread is one of the pager's.
@@ -42,9 +43,9 @@ pub(crate) fn forget_all() {
     }
 }
 
-/// Waits until all threads have begun. The C library's first steps in a thread look at the program's
-/// locale with all signals blocked: once the program runs, that may be managed memory, and a fault in it
-/// would end the process. With no lock of the pager's held.
+/// Waits until all threads have begun. The C library's first steps in a thread read the program's
+/// locale with all signals blocked: once the program runs, the locale may be managed memory, and a
+/// fault on it would end the process. Called with no lock of the pager held.
 pub(crate) fn await_begun() {
     for (taken, begun) in TAKEN.iter().zip(&BEGUN) {
         while taken.load(Ordering::Relaxed) && !begun.load(Ordering::Acquire) {
@@ -58,8 +59,8 @@ struct Start {
     stack: usize,
 }
 
-/// Starts a thread of the pager's. Must be called where the C library's allocations are not
-/// managed (while the pager starts, or from another of its threads).
+/// Starts a thread of the pager. Must be called where the C library's allocations are not managed
+/// (while the pager starts, or from another of its threads).
 pub(crate) fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), Errno> {
     if STACKS_BASE.load(Ordering::Relaxed) == 0 {
         let base = map::own(STACKS * STACK_BYTES)?;
@@ -78,8 +79,8 @@ pub(crate) fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<(
     name_bytes[..len].copy_from_slice(&name.as_bytes()[..len]);
 
     // SAFETY: the attribute object is initialised before use; the stack is ours and given to no
-    // other thread; signals are blocked over the creation so that the new thread inherits that,
-    // and the caller's mask is put back; `start` is taken over by `enter` on success only.
+    // other thread; signals are blocked over the creation so that the new thread inherits that, and
+    // the caller's mask is restored; `enter` takes `start` over on success only.
     unsafe {
         let mut attr = std::mem::MaybeUninit::<libc::pthread_attr_t>::uninit();
         libc::pthread_attr_init(attr.as_mut_ptr());
@@ -90,7 +91,7 @@ pub(crate) fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<(
         let mut create =
             || libc::pthread_create(thread.as_mut_ptr(), attr.as_ptr(), enter, start.cast());
         let mut code = create();
-        // Short of something for the moment: other processes of the run are just ending.
+        // A temporary shortage: other processes of the run are just ending.
         for _ in 0..CREATE_TRIES {
             if code != libc::EAGAIN {
                 break;

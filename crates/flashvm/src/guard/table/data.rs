@@ -1,4 +1,5 @@
-//! What moves data and waits for it: files' contents, pipes, sockets, polling, asynchronous I/O.
+//! Calls that move data and wait for it: contents of files, pipes, sockets, polling, asynchronous
+//! I/O.
 
 use super::Len::{Arg, At, Bits, Bytes, Items};
 use super::{Case, Direction, Nested, Pointee, Row, any, both, by, case, input, output, size};
@@ -28,7 +29,7 @@ pub(super) const FILTER: Pointee = Pointee::Nested(Nested {
     direction: Direction::In,
 });
 
-/// Options that point elsewhere; only of level `SOL_SOCKET`.
+/// Options with further pointers; only at level `SOL_SOCKET`.
 const OPTION_LEVELS: &[Case] = &[case(
     libc::SOL_SOCKET as u32,
     Direction::In,
@@ -64,16 +65,16 @@ pub(super) const ROWS: &[Row] = &[
     row!(SYS_readv, OfSome, [iovec(1, Direction::Out, 2)]),
     row!(SYS_preadv, OfSome, [iovec(1, Direction::Out, 2)]),
     row!(SYS_preadv2, OfSome, [iovec(1, Direction::Out, 2)]),
-    // A write that stops short goes on as a second one: where that is not the same (a pipe and at
-    // most PIPE_BUF bytes, a device), the buffer must be there before.
+    // A write that stops short continues as a second one: where that differs (a pipe and at most
+    // PIPE_BUF bytes, a device), the buffer must be present first.
     row!(SYS_write, Never, [input(1, Arg(2))]),
     row!(SYS_pwrite64, Never, [input(1, Arg(2))]),
     row!(SYS_writev, Never, [iovec(1, Direction::In, 2)]),
     row!(SYS_pwritev, Never, [iovec(1, Direction::In, 2)]),
     row!(SYS_pwritev2, Never, [iovec(1, Direction::In, 2)]),
-    // The end of the pipe decides about the direction.
+    // The end of the pipe decides the direction.
     row!(SYS_vmsplice, Never, [iovec(1, Direction::InOut, 2)]),
-    // Offsets are written when the bytes have been moved.
+    // Offsets are written after the bytes have been moved.
     row!(SYS_sendfile, Always, [both(2, Bytes(size::WORD))]),
     row!(
         SYS_splice,
@@ -92,7 +93,7 @@ pub(super) const ROWS: &[Row] = &[
         [any(2, Direction::InOut, Pointee::Ioctl)]
     ),
     row!(SYS_pipe2, Never, [output(0, Bytes(2 * size::INT))]),
-    // The time that is left is written quietly.
+    // The remaining time is written without an error report.
     row!(
         SYS_pselect6,
         Always,
@@ -153,7 +154,7 @@ pub(super) const ROWS: &[Row] = &[
         [both(2, Bytes(size::INT)), output(1, At(2))]
     ),
     row!(SYS_socketpair, Never, [output(3, Bytes(2 * size::INT))]),
-    // SO_ERROR is given once. Some options are read as well.
+    // SO_ERROR is delivered once. Some options are read as well.
     row!(
         SYS_getsockopt,
         Always,
@@ -170,7 +171,7 @@ pub(super) const ROWS: &[Row] = &[
         Never,
         [any(1, Direction::In, Pointee::Message)]
     ),
-    // A message is on its way when its length is written.
+    // A message has been sent when its length is written.
     row!(
         SYS_sendmmsg,
         Always,
@@ -199,7 +200,7 @@ pub(super) const ROWS: &[Row] = &[
         ]
     ),
     row!(SYS_io_setup, Never, [both(1, Bytes(size::WORD))]),
-    // A buffer that is not there is told in its event.
+    // The event reports an absent buffer.
     row!(
         SYS_io_submit,
         Quietly,

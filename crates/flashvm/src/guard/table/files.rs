@@ -1,9 +1,9 @@
-//! Files by path or descriptor: what they are, not what is in them.
+//! Files by path or descriptor: their metadata, not their contents.
 
 use super::Len::{Arg, Bytes, Own};
 use super::{Direction, Nested, Pointee, Row, any, both, input, output, size, text};
 
-/// `xattr_args`: where the value is, and how long.
+/// `xattr_args`: address and length of the value.
 const fn value(direction: Direction) -> Pointee {
     Pointee::Nested(Nested {
         bytes: 16,
@@ -15,7 +15,7 @@ const fn value(direction: Direction) -> Pointee {
     })
 }
 
-/// `file_handle`: a header of 8 bytes, and as many as its first word says.
+/// `file_handle`: a header of 8 bytes, and the number of bytes in its first word.
 const HANDLE: super::Len = Own {
     offset: 0,
     default: 0,
@@ -69,7 +69,7 @@ pub(super) const ROWS: &[Row] = &[
     row!(SYS_chdir, Never, [text(0)]),
     row!(SYS_chroot, Never, [text(0)]),
     row!(SYS_getcwd, Never, [output(0, Arg(1))]),
-    // The directory moves on with the last entry, whose offset is written after that.
+    // The directory position advances with the last entry, whose offset is written after that.
     row!(SYS_getdents64, Always, [output(1, Arg(2))]),
     row!(SYS_inotify_add_watch, Never, [text(1)]),
     row!(SYS_fanotify_mark, Never, [text(4)]),

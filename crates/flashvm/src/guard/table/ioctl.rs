@@ -1,4 +1,4 @@
-//! `ioctl`: the commands that do not say their size, and the rule for those that do.
+//! `ioctl`: the commands that do not encode their size, and the rule for those that do.
 
 use super::{Case, Direction, Nested, Pointee, case, case_both, case_in, case_out, size};
 
@@ -8,7 +8,7 @@ const TERMIO: usize = 18;
 const WINSIZE: usize = 8;
 const IFREQ: usize = 40;
 
-/// Old commands: their numbers say nothing.
+/// Old commands: their numbers encode nothing.
 const OLD: &[Case] = &[
     case_out(0x5401, TERMIOS),    // TCGETS
     case_in(0x5402, TERMIOS),     // TCSETS
@@ -55,7 +55,7 @@ const OLD: &[Case] = &[
             direction: Direction::Out,
         }),
     ),
-    // The numbers of these say sizes that are not theirs.
+    // The numbers of these encode wrong sizes.
     case_out(0x8008_6601, size::INT), // FS_IOC_GETFLAGS
     case_in(0x4008_6602, size::INT),  // FS_IOC_SETFLAGS
     case_out(0x8008_7601, size::INT), // FS_IOC_GETVERSION
@@ -64,9 +64,9 @@ const OLD: &[Case] = &[
 
 /// What the argument of an `ioctl` points to, if it is a pointer.
 ///
-/// A command that says its size and direction has that; old ones of terminals have 64 bytes, those
-/// of network devices an `ifreq`, any other 256, which holds every structure that they take. What
-/// such structures point to is not known here.
+/// A command that encodes its size and direction has these; old ones of terminals have 64 bytes,
+/// those of network devices an `ifreq`, any other 256, which is enough for all their structures.
+/// Pointers inside such structures are unknown here.
 #[must_use]
 pub fn case_of(request: u32) -> Case {
     if let Some(old) = OLD.iter().find(|case| case.command == request) {

@@ -1,4 +1,4 @@
-//! Calls that only x86-64 has: most have a successor with a directory's descriptor.
+//! Calls that only x86-64 has: most have a successor with a directory descriptor.
 
 use super::Len::{Arg, Bits, Bytes, Items};
 use super::{Case, Row, both, by, case, case_out, input, output, size, text};
@@ -6,7 +6,7 @@ use super::{Direction, Pointee};
 
 const SYSFS_1: &[Case] = &[case(1, Direction::In, Pointee::Text)];
 
-/// A file system's name; they are short, and nothing says how much room there is.
+/// A file system's name; names are short, and no argument has the size of the buffer.
 const SYSFS_2: &[Case] = &[case_out(2, 32)];
 
 const ARCH_PRCTL: &[Case] = &[
@@ -52,7 +52,7 @@ pub(super) const ROWS: &[Row] = &[
     row!(SYS_getdents, Always, [output(1, Arg(2))]),
     row!(SYS_pipe, Never, [output(0, Bytes(2 * size::INT))]),
     row!(SYS_poll, Never, [both(0, Items(1, size::POLLFD))]),
-    // The time that is left is written quietly.
+    // The remaining time is written without an error report.
     row!(
         SYS_select,
         Always,

@@ -17,8 +17,8 @@ const fn by_futex(argument: u8, cases: &'static [Case]) -> super::Pointer {
     any(argument, Direction::InOut, pointee)
 }
 
-/// A futex. The kernel does not take a word, even only to look at it, from a page to which nobody
-/// could write.
+/// A futex. The kernel does not take a word, not even to read it, from a page that nobody could
+/// write.
 const fn word(command: i32, direction: Direction) -> Case {
     case(command as u32, direction, Pointee::Bytes(Bytes(size::INT)))
 }
@@ -88,7 +88,7 @@ const PRCTL_2: &[Case] = &[case(
     },
 )];
 
-/// `PR_SET_VMA` gives names; `PR_SCHED_CORE` of 0 (`GET`) writes a cookie.
+/// `PR_SET_VMA` sets names; `PR_SCHED_CORE` of 0 (`GET`) writes a cookie.
 const PRCTL_4: &[Case] = &[
     case(libc::PR_SET_VMA as u32, Direction::In, Pointee::Text),
     case(
@@ -129,7 +129,7 @@ const SEMID: usize = 104;
 #[cfg(not(target_arch = "x86_64"))]
 const SEMID: usize = 88;
 
-/// Only the set knows how many semaphores it has; the kernel's usual limit is 32000.
+/// Only the set knows its number of semaphores; the kernel's default limit is 32000.
 const SEMAPHORES: usize = 2 * 32000;
 
 const SEMCTL: &[Case] = &[
@@ -174,7 +174,7 @@ pub(super) const ROWS: &[Row] = &[
     row!(SYS_clock_getres, Never, [output(1, TIME)]),
     row!(SYS_clock_adjtime, Always, [both(1, Bytes(size::TIMEX))]),
     row!(SYS_adjtimex, Always, [both(0, Bytes(size::TIMEX))]),
-    // What is left is written when the time has passed.
+    // The remaining time is written when the time has passed.
     row!(SYS_nanosleep, Always, [input(0, TIME), output(1, TIME)]),
     row!(
         SYS_clock_nanosleep,
@@ -247,8 +247,8 @@ pub(super) const ROWS: &[Row] = &[
         Never,
         [output(0, INT), output(1, INT), output(2, INT)]
     ),
-    // The first version of the interface has half the data. The header is written when its version
-    // is not known.
+    // The first version of the interface has half the data. The kernel writes the header if it does
+    // not know the version.
     row!(SYS_capget, Never, [both(0, Bytes(8)), output(1, Bytes(24))]),
     row!(SYS_capset, Never, [both(0, Bytes(8)), input(1, Bytes(24))]),
     row!(
@@ -364,14 +364,14 @@ pub(super) const ROWS: &[Row] = &[
         Never,
         [output(0, INT), output(1, Bits(2))]
     ),
-    // The ranges are named, not touched.
+    // The ranges are named, not accessed.
     row!(
         SYS_process_madvise,
         Never,
         [input(1, Items(2, size::IOVEC))]
     ),
-    // What the other process does not have in memory stops the call short: nothing helps here
-    // unless it is this one.
+    // Memory that is absent in the other process stops the call short, which only helps if that
+    // process is this one.
     row!(
         SYS_process_vm_readv,
         Never,

@@ -48,7 +48,7 @@ const FSCONFIG: &[Case] = &[
     case(4, Direction::In, Pointee::Text),          // SET_PATH_EMPTY
 ];
 
-/// `LINUX_REBOOT_CMD_RESTART2` has a word for the firmware.
+/// `LINUX_REBOOT_CMD_RESTART2` takes a string for the firmware.
 const REBOOT: &[Case] = &[case(0xA1B2_C3D4, Direction::In, Pointee::Text)];
 
 const LANDLOCK_RULE: &[Case] = &[
@@ -70,7 +70,7 @@ const MOUNT_REQUEST: Len = Own {
 };
 
 pub(super) const ROWS: &[Row] = &[
-    // Of the options, a page is read as far as it is there.
+    // The options are read as far as they exist, at most a page.
     row!(
         SYS_mount,
         Quietly,
@@ -103,7 +103,7 @@ pub(super) const ROWS: &[Row] = &[
     row!(SYS_sethostname, Never, [input(0, Arg(1))]),
     row!(SYS_setdomainname, Never, [input(0, Arg(1))]),
     row!(SYS_reboot, Never, [by(3, 2, REBOOT)]),
-    // Some commands take the messages that they give.
+    // Some commands consume the messages that they return.
     row!(SYS_syslog, Always, [output(1, Arg(2))]),
     row!(SYS_init_module, Never, [input(0, Arg(1)), text(2)]),
     row!(SYS_finit_module, Never, [text(1)]),

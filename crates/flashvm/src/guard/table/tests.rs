@@ -1,8 +1,8 @@
-//! The table against the kernel's list of calls: which are in it, and what is said of some.
+//! The table against the kernel's list of calls: coverage, and samples of its contents.
 
 use super::*;
 
-/// Rows whose calls stand for others: the shapes that are easily confused.
+/// Rows that stand for others: pointees that are easily confused.
 const SAMPLE: &[(&str, i64)] = &[
     ("read", libc::SYS_read),
     ("recvmsg", libc::SYS_recvmsg),
@@ -77,7 +77,7 @@ fn check_pointee(row: &Row, pointee: &Pointee) {
             | Len::Items(argument, _)
             | Len::Bits(argument)
             | Len::Pages(argument) => known(argument),
-            // What says a length is itself among the pointers, and before what it is about.
+            // The argument with a length is itself among the pointers, and before its buffer.
             Len::At(argument) => assert!(
                 row.pointers[..row.pointers.len() - 1]
                     .iter()
@@ -119,7 +119,7 @@ fn check_pointee(row: &Row, pointee: &Pointee) {
 }
 
 #[test]
-fn rows_name_arguments_that_there_are() {
+fn rows_name_existing_arguments() {
     for row in rows() {
         assert!(!row.pointers.is_empty(), "{row:?}");
         for pointer in row.pointers {
@@ -129,7 +129,7 @@ fn rows_name_arguments_that_there_are() {
     }
 }
 
-/// What only takes memory in has no result that could be lost.
+/// A call that only reads memory has no result that could be lost.
 #[test]
 fn calls_that_consume_write_something() {
     for row in rows().iter().filter(|row| row.consumes == Consumes::Always) {
@@ -143,7 +143,7 @@ fn calls_that_consume_write_something() {
 
 #[test]
 #[cfg(all(target_env = "gnu", target_pointer_width = "64"))]
-fn sizes_are_those_of_the_c_library_where_it_has_the_kernels() {
+fn sizes_match_the_c_library_where_it_has_the_kernel_structures() {
     assert_eq!(size::FLOCK, size_of::<libc::flock>());
     assert_eq!(size::IOVEC, size_of::<libc::iovec>());
     assert_eq!(size::ITIMER, size_of::<libc::itimerspec>());
@@ -162,7 +162,7 @@ fn sizes_are_those_of_the_c_library_where_it_has_the_kernels() {
 }
 
 #[test]
-fn ioctls_have_the_size_that_they_say() {
+fn ioctls_have_the_size_that_they_encode() {
     let bytes = |len| Pointee::Bytes(Len::Bytes(len));
     // TCGETS, BLKGETSIZE64 (_IOR of a size_t), an unknown _IOWR, an unknown old one of terminals,
     // SIOCGIFFLAGS, CDROM_GET_CAPABILITY.
@@ -179,7 +179,7 @@ fn ioctls_have_the_size_that_they_say() {
     }
 }
 
-/// The torture program makes every one of these calls: `ROW(name)`.
+/// The torture program makes each of these calls: `ROW(name)`.
 #[test]
 fn every_row_is_tortured() {
     let rows_of_the_test = include_str!("../../../../../tests/torture/table.c");

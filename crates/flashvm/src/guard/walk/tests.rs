@@ -1,4 +1,4 @@
-//! What is walked for calls in made-up memory, and that nothing in it can lead the walk astray.
+//! The ranges of calls in made-up memory, and that its contents cannot lead the walk astray.
 
 use super::super::table::{row, rows};
 use super::*;
@@ -6,7 +6,7 @@ use Direction::{In, InOut, Out};
 use proptest::prelude::*;
 use std::collections::HashMap;
 
-/// Memory of a few pages that are there; everything else cannot be read.
+/// Memory with a few present pages; everything else is unreadable.
 #[derive(Default)]
 struct Fake {
     pages: HashMap<usize, Vec<u8>>,
@@ -104,7 +104,7 @@ fn lengths_come_from_memory() {
         walked(libc::SYS_open_by_handle_at, &[3, 0x7100], &memory),
         [(0x7100, 20, In)]
     );
-    // perf_event_attr says its size in the second word; one that is not there still says where.
+    // perf_event_attr has its size in the second word; without it the address alone is known.
     memory.put(0x7204, &128u32.to_ne_bytes());
     assert_eq!(
         walked(libc::SYS_perf_event_open, &[0x7200], &memory),
@@ -167,7 +167,7 @@ fn a_list_without_an_end_stops() {
         memory.put_words((10 + page) * PAGE, &[0x1000; PAGE / WORD]);
     }
     memory.put(0x1000, b"x\0");
-    // To the end of what is there.
+    // To the end of the memory.
     assert_eq!(
         walked(libc::SYS_execve, &[0x1000, 10 * PAGE, 0], &memory).len(),
         1 + 4 * PAGE / WORD * 2 + 1
@@ -185,7 +185,7 @@ fn vectors_lead_to_their_buffers() {
     );
     let found = walked(libc::SYS_vmsplice, &[3, 0x1000, 1], &memory);
     assert_eq!(found, [(0x1000, 16, In), (0x5000, 10, InOut)]);
-    // More than the kernel takes.
+    // More than the kernel's limit.
     let found = walked(libc::SYS_writev, &[3, 0x1000, usize::MAX], &memory);
     assert_eq!(found[0], (0x1000, IOV_MAX * 16, In));
 }
@@ -354,7 +354,7 @@ fn structures_lead_to_what_they_point_to() {
     );
 }
 
-/// Memory that is the same page everywhere, but not above some address.
+/// Memory that is the same page everywhere below some address.
 struct Everywhere {
     page: Vec<u8>,
     end: usize,
