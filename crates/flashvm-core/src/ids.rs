@@ -14,6 +14,15 @@ pub const RUN_PAGES_MAX: u32 = 64;
 )]
 pub struct PageId(pub u32);
 
+/// Neighbouring pages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Run {
+    /// The first page.
+    pub first: PageId,
+    /// How many pages.
+    pub count: u32,
+}
+
 /// A page-sized place on flash: its index in the store, in pages.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize,
@@ -43,6 +52,37 @@ impl PageId {
     #[must_use]
     pub fn plus(self, n: u32) -> Self {
         Self(self.0 + n)
+    }
+}
+
+impl Run {
+    /// `count` pages from `first` on.
+    #[must_use]
+    pub fn new(first: PageId, count: u32) -> Self {
+        Self { first, count }
+    }
+
+    /// One page.
+    #[must_use]
+    pub fn one(page: PageId) -> Self {
+        Self::new(page, 1)
+    }
+
+    /// The page behind the last.
+    #[must_use]
+    pub fn end(self) -> PageId {
+        self.first.plus(self.count)
+    }
+
+    /// Bytes of its pages.
+    #[must_use]
+    pub fn bytes(self) -> usize {
+        self.count as usize * PAGE_SIZE
+    }
+
+    /// Its pages, in ascending order.
+    pub fn pages(self) -> impl Iterator<Item = PageId> {
+        (self.first.0..self.first.0 + self.count).map(PageId)
     }
 }
 

@@ -75,7 +75,7 @@ pub use counters::Counters;
 pub use discard::{Discard, DiscardKind};
 pub use engine::{Engine, TRANSIT_PAGES_MAX};
 pub use event::{Access, Action, Advice, Event, Place};
-pub use ids::{ClusterId, IoId, Nanos, PAGE_SIZE, PageId, RUN_PAGES_MAX, SlotId};
+pub use ids::{ClusterId, IoId, Nanos, PAGE_SIZE, PageId, RUN_PAGES_MAX, Run, SlotId};
 pub use page::PageState;
 pub use policy::{PolicyKind, PolicySpec};
 pub use prefetch::PrefetcherKind;

@@ -145,7 +145,7 @@ pub trait AddressSpace {
     /// stopped threads.
     ///
     /// # Errors
-    /// Why nothing changed.
+    /// Why it stopped. Pages before that one may have changed.
     fn protect(&mut self, first: PageId, count: u32, on: bool) -> Result<(), Stop>;
 
     /// Makes every touch of an absent page in the region fail, and wakes.

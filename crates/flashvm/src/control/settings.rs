@@ -5,7 +5,7 @@
 
 use super::Error;
 use super::layout::Geometry;
-use crate::Delivery;
+use crate::space::Delivery;
 use flashvm_core::policy::PolicyError;
 use flashvm_core::settings::PAGES_MAX;
 use flashvm_core::{Discard, EngineConfig, Nanos, PAGE_SIZE, Preset, Settings, UnknownName};

@@ -8,8 +8,9 @@
 use super::{Freeze, Locked, Pager, now};
 use crate::flash::FlashStore;
 use crate::flash::io::{Completion, FlashIo, Request, Threads};
+use crate::space::{Backend, PageBuffer};
 use crate::sys::map;
-use flashvm_core::{Action, Event, IoId, Nanos, PAGE_SIZE, PageId, RUN_PAGES_MAX, SlotId};
+use flashvm_core::{Action, Event, IoId, Nanos, PAGE_SIZE, PageId, Place, RUN_PAGES_MAX, SlotId};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -151,7 +152,7 @@ impl Pager {
     }
 
     fn writes(&self, io: FlashIo) -> Writes {
-        let bounce = (!self.can_move).then(|| {
+        let bounce = (!self.space.has_shadow()).then(|| {
             let run = RUN_PAGES_MAX as usize * PAGE_SIZE;
             let open = || {
                 let base = map::own(run * WRITES_MAX)?;
@@ -170,10 +171,17 @@ impl Pager {
 
     fn write(&self, writes: &mut Writes, io: IoId, slot: SlotId, pages: Vec<PageId>) {
         let mut parts: Vec<(usize, u32)> = Vec::with_capacity(pages.len());
+        let set_checksum = |index: usize, contents: &PageBuffer| {
+            let checksum = FlashStore::checksum(&contents.0);
+            self.store.set_checksum(slot.plus(index as u32), checksum);
+        };
         let buffer = match &mut writes.bounce {
             None => {
-                for &page in &pages {
-                    let address = self.shadow_address(page);
+                let mut copy = PageBuffer::new();
+                for (index, &page) in pages.iter().enumerate() {
+                    self.copy_from_shadow(page, &mut copy);
+                    set_checksum(index, &copy);
+                    let address = self.space.range().at(Place::Shadow, page).get();
                     match parts.last_mut() {
                         Some((start, len)) if *start + *len as usize == address => {
                             *len += PAGE_SIZE as u32;
@@ -192,31 +200,23 @@ impl Pager {
                 for (index, &page) in pages.iter().enumerate() {
                     let at = buffer + index * PAGE_SIZE;
                     // SAFETY: this buffer belongs to this write alone.
-                    let copy = unsafe { &mut *(at as *mut [u8; PAGE_SIZE]) };
+                    let copy = unsafe { &mut *(at as *mut PageBuffer) };
                     self.copy_out(&locked, page, copy);
+                    set_checksum(index, copy);
                 }
                 drop(locked);
                 parts.push((buffer, (pages.len() * PAGE_SIZE) as u32));
                 Some(buffer)
             }
         };
-        let mut index = 0;
-        for &(start, len) in &parts {
-            for at in (start..start + len as usize).step_by(PAGE_SIZE) {
-                // SAFETY: shadow or bounce buffer; neither changes while the write is in flight.
-                let contents = unsafe { map::bytes(at, PAGE_SIZE) };
-                self.store
-                    .set_checksum(slot.plus(index), FlashStore::checksum(contents));
-                index += 1;
-            }
-        }
+        let bytes = (pages.len() * PAGE_SIZE) as u64;
         writes.in_flight.insert(io, Write { pages, buffer });
         let request = Request::Write {
             tag: u64::from(io.0),
             offset: FlashStore::offset(slot),
             parts,
         };
-        let begin = self.write_may_begin(u64::from(index) * PAGE_SIZE as u64);
+        let begin = self.write_may_begin(bytes);
         writes.held_back.push_back((begin, request));
     }
 

@@ -8,7 +8,7 @@
 //! asks for what was resolved for it, brings its page table up to that, and both go on.
 //! Slots on flash are shared from then on; clusters know how many processes hold them.
 
-use super::{Freeze, LiveEngine, Locked, PAGER, Pager, SPAN_PAGES, new_event, publish};
+use super::{Freeze, LiveEngine, Locked, PAGER, Pager, new_event, publish};
 use crate::Error;
 use crate::chameleon::ForkedFrames;
 use crate::control::Process;
@@ -16,11 +16,11 @@ use crate::flash::FlashStore;
 use crate::flash::demand::DemandQueues;
 use crate::flash::io::read_now;
 use crate::flash::model_client;
-use crate::sys::own::OwnMemory;
+use crate::space::{Backend, PageBuffer, Source};
 use crate::sys::signals::Uninterrupted;
-use crate::sys::uffd::{Features, Message, Uffd, probe_user_mode};
+use crate::sys::uffd::{Message, Uffd};
 use crate::sys::{descriptors, thread};
-use flashvm_core::{Access, Event, PAGE_SIZE, PageId, PageState, SlotId};
+use flashvm_core::{Access, Event, PAGE_SIZE, PageId, PageState, Place, Run, SlotId};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::net::{
@@ -96,10 +96,6 @@ impl ResolvedFault {
         }
     }
 }
-
-/// A buffer that direct I/O can read into.
-#[repr(align(4096))]
-pub(super) struct PageBuffer(pub(super) [u8; PAGE_SIZE]);
 
 impl Pager {
     /// Whether budget and store could hold a copy of this process.
@@ -242,7 +238,7 @@ impl Pager {
                     // in time to have the page or not.
                     let page = self.page_at(address).expect("a fault in the managed range");
                     fork.own.push(ResolvedFault::new(page, protected));
-                    self.resolve_for(&self.region, engine, page, protected);
+                    self.resolve_for(self.space.region(), engine, page, protected);
                     return false;
                 }
                 _ => return true,
@@ -290,9 +286,7 @@ impl Pager {
             fork.over = true;
         }
         if fork.over {
-            if let Some(child) = fork.child.take() {
-                child.close();
-            }
+            fork.child = None;
             descriptors::release(fork.parent_end.take().expect("seen above"));
             self.changed.notify_all();
         }
@@ -301,30 +295,22 @@ impl Pager {
     /// Resolves a fault of the child's with what this process has, which is what the child had
     /// when it was forked.
     fn resolve_for(&self, child: &Uffd, engine: &LiveEngine, page: PageId, protected: bool) {
-        let address = self.address(page);
         if protected {
-            let _ = child.write_protect(address, PAGE_SIZE, false);
+            self.space.unprotect_through(child, page);
             return;
         }
-        let mut buffer = PageBuffer([0; PAGE_SIZE]);
+        let mut buffer = PageBuffer::new();
         let source = match engine.page_state(page) {
-            state if state.is_in_shadow() => Some(self.shadow_address(page)),
+            state if state.is_in_shadow() => Some(Source::Page(Place::Shadow, page)),
             PageState::Stored => {
                 let slot = engine.slot_of(page).expect("stored pages have a slot");
                 let good = engine.is_zero_slot(slot) || self.read_for_fork(slot, &mut buffer);
-                good.then_some(buffer.0.as_ptr() as usize)
+                good.then_some(Source::Bytes(&buffer.0))
             }
             PageState::Poisoned => None,
-            _ => Some(self.zeros),
+            _ => Some(Source::Zeros),
         };
-        let done = match source {
-            Some(source) => child.copy(address, source, PAGE_SIZE, false).1,
-            None => child.poison(address, PAGE_SIZE),
-        };
-        if done.is_err() {
-            // There already, or the child is gone.
-            let _ = child.wake(address, PAGE_SIZE);
-        }
+        self.space.resolve_through(child, page, source);
     }
 
     fn read_for_fork(&self, slot: SlotId, buffer: &mut PageBuffer) -> bool {
@@ -343,9 +329,9 @@ impl Pager {
         let locked = self.locked.lock();
         let Some(fork) = &locked.fork else { return };
         let (region, child, parent_end) = match &fork.parent_end {
-            None => (Some(self.region.as_fd()), None, None),
+            None => (Some(self.space.region().as_fd()), None, None),
             Some(end) => (
-                Some(self.region.as_fd()),
+                Some(self.space.region().as_fd()),
                 fork.child.as_ref().map(AsFd::as_fd),
                 Some(end.as_fd()),
             ),
@@ -444,7 +430,7 @@ impl Pager {
             std::mem::replace(&mut fork.process_slot, Err(crate::control::Error::Stale));
         self.close_inherited(&[kept]);
         let region = Uffd::from_fork(region).map_err(Error::Userfaultfd)?;
-        let pager = publish(self.for_child(region, process_slot?, None)?);
+        let pager = publish(self.for_child(Some(region), process_slot?, None)?);
         pager.start_threads().map_err(Error::Threads)?;
         // Until its handler has taken over.
         drop(pager.lock());
@@ -465,34 +451,17 @@ impl Pager {
         descriptors::close_inherited(&shared);
     }
 
-    /// The pager of a forked child, whose faults come through `region`. The parent's descriptors
-    /// have been closed by number.
+    /// The pager of a forked child, whose faults come through `region`, or a new descriptor. The parent's
+    /// descriptors have been closed by number.
     fn for_child(
         self,
-        region: Uffd,
+        region: Option<Uffd>,
         process: Process,
         frames: Option<ForkedFrames>,
     ) -> Result<Self, Error> {
         let mut locked = self.locked.into_inner();
-        std::mem::forget((
-            self.region,
-            self.shadow,
-            self.handler_event,
-            self.cleaner_event,
-            self.demand,
-            self.own,
-        ));
-        let shadow = if self.can_move {
-            let start = self.base + SPAN_PAGES as usize * PAGE_SIZE;
-            let features = super::shadow_features(self.delivery);
-            let shadow = Uffd::open(features).map_err(Error::Userfaultfd)?;
-            shadow
-                .register(start, SPAN_PAGES as usize * PAGE_SIZE, false)
-                .map_err(Error::Userfaultfd)?;
-            Some(shadow)
-        } else {
-            None
-        };
+        std::mem::forget((self.handler_event, self.cleaner_event, self.demand));
+        let space = self.space.for_child(region, self.delivery)?;
         process.adopt(crate::control::own_pid()?)?;
         process.await_first_frames();
         locked.queue_pages = 0;
@@ -521,8 +490,7 @@ impl Pager {
             .fault_mode
             .store(self.delivery.code(), Ordering::Relaxed);
         Ok(Self {
-            region,
-            shadow,
+            space,
             process,
             chameleon,
             locked: Mutex::new(locked),
@@ -530,7 +498,6 @@ impl Pager {
             regions: Mutex::new(self.regions.into_inner()),
             foreign: Mutex::new(self.foreign.into_inner()),
             committed: Mutex::new(self.committed.into_inner()),
-            own: OwnMemory::open().map_err(Error::memory("/proc"))?,
             demand: DemandQueues::new(self.settings.no_uring, self.control.budget_frames()),
             resolved_count: super::inline::ResolvedCount::default(),
             handler_event: new_event()?,
@@ -541,10 +508,7 @@ impl Pager {
             handling: AtomicBool::new(false),
             pressure_seen: AtomicU32::new(self.control.pressure()),
             file_bytes: self.file_bytes,
-            base: self.base,
-            can_move: self.can_move,
             delivery: self.delivery,
-            zeros: self.zeros,
             store: self.store,
             settings: self.settings,
             control: self.control,
@@ -639,17 +603,13 @@ impl Pager {
     ) -> Result<(), Error> {
         let kept: Vec<RawFd> = frames.iter().map(ForkedFrames::descriptor).collect();
         self.close_inherited(&kept);
-        let optional = Features::POISON | Features::MOVE;
-        let offered = probe_user_mode().map_err(Error::Userfaultfd)?;
-        let features = Features::WRITE_PROTECT | self.delivery.features() | (offered.0 & optional);
-        let region = Uffd::open(features).map_err(Error::Userfaultfd)?;
-        let pager = publish(self.for_child(region, process_slot, frames)?);
+        let pager = publish(self.for_child(None, process_slot, frames)?);
         pager.register_all().map_err(Error::Userfaultfd)?;
         let mut locked = pager.locked.lock();
         locked.handling = true;
         pager.handling.store(true, Ordering::Release);
         pager.apply(&mut locked, Event::Forked);
-        pager.protect_all(&locked).map_err(Error::Userfaultfd)?;
+        pager.protect_all(&locked);
         pager.thaw(locked);
         Ok(())
     }
@@ -663,8 +623,7 @@ impl Pager {
                 let left = first.0 + count - at.0;
                 let (run, is_foreign) = foreign.run(at, left);
                 if !is_foreign {
-                    let len = run as usize * PAGE_SIZE;
-                    self.region.register(self.address(at), len, true)?;
+                    self.space.register(Run::new(at, run))?;
                 }
                 at = at.plus(run);
             }
@@ -673,32 +632,14 @@ impl Pager {
     }
 
     /// Write-protects anew what was protected: a fork without fork events forgets it.
-    fn protect_all(&self, locked: &Locked) -> Result<(), Errno> {
-        let engine = &locked.engine;
-        let mut run: Option<(PageId, u32)> = None;
-        let protect = |run: Option<(PageId, u32)>| match run {
-            Some((first, count)) => {
-                let len = count as usize * PAGE_SIZE;
-                self.region.write_protect(self.address(first), len, true)
-            }
-            None => Ok(()),
-        };
-        for page in engine.present_pages() {
-            let in_region = engine.page_state(page).is_mapped() || !self.can_move;
-            let protected = engine.is_protected(page)
-                || (!self.can_move && engine.page_state(page).is_in_shadow());
-            if !in_region || !protected {
-                continue;
-            }
-            run = match run {
-                Some((first, count)) if first.0 + count == page.0 => Some((first, count + 1)),
-                _ => {
-                    protect(run)?;
-                    Some((page, 1))
-                }
-            };
-        }
-        protect(run)
+    fn protect_all(&self, locked: &Locked) {
+        let (engine, has_shadow) = (&locked.engine, self.space.has_shadow());
+        self.stop_stores(engine.present_pages().filter(|&page| {
+            let state = engine.page_state(page);
+            let in_region = state.is_mapped() || !has_shadow;
+            let on_its_way_out = !has_shadow && state.is_in_shadow();
+            in_region && (engine.is_protected(page) || on_its_way_out)
+        }));
     }
 }
 

@@ -67,7 +67,7 @@ impl Pager {
             match locked.freeze {
                 Freeze::No => {
                     if listens {
-                        self.region
+                        self.space
                             .read(&mut messages)
                             .unwrap_or_else(|e| self.die(&format!("userfaultfd: {e}")));
                     }
@@ -98,7 +98,7 @@ impl Pager {
                 Freeze::Frozen if !listens => {}
                 Freeze::Frozen => {
                     // Only the fork may go on: its event is the one that we wait for.
-                    self.region
+                    self.space
                         .read(&mut messages)
                         .unwrap_or_else(|e| self.die(&format!("userfaultfd: {e}")));
                     self.attend_fork(&mut locked, &mut messages);
@@ -159,7 +159,7 @@ impl Pager {
                 .as_ref()
                 .map_or(self.handler_event.as_fd(), FlashIo::readiness);
             let mut fds = [
-                PollFd::new(&self.region, listen),
+                PollFd::new(self.space.region(), listen),
                 PollFd::new(&self.handler_event, PollFlags::IN),
                 PollFd::new(&self.supervisor, PollFlags::IN),
                 PollFd::from_borrowed_fd(ready, PollFlags::IN),

@@ -6,9 +6,8 @@
 
 use super::Pager;
 use super::regions::pages_of;
-use crate::sys::map;
 use crate::sys::signals::Uninterrupted;
-use flashvm_core::{Advice, Event, PAGE_SIZE, PageId};
+use flashvm_core::{Advice, Event, PAGE_SIZE, PageId, Run};
 use rustix::io::Errno;
 use rustix::mm::{MprotectFlags, ProtFlags};
 use std::sync::atomic::Ordering;
@@ -62,8 +61,7 @@ impl Pager {
     /// is nothing there that a program could map, unmap or protect.
     #[must_use]
     pub fn manages(&self, address: usize, len: usize) -> bool {
-        let span = super::SPAN_PAGES as usize * PAGE_SIZE;
-        (address < self.base + span && address.saturating_add(len) > self.base)
+        self.space.range().pages_of(address, len.max(1)).is_some()
             || self
                 .chameleon
                 .as_ref()
@@ -118,7 +116,7 @@ impl Pager {
             return self.renew(first, count, prot, commit);
         }
         self.zap(first, count, || {
-            map::map_fixed(self.address(first), count as usize * PAGE_SIZE, prot)
+            self.space.range().map_anew(Run::new(first, count), prot)
         })?;
         self.uncommit(first, count);
         self.regions.lock().claim(first, count);
@@ -133,13 +131,14 @@ impl Pager {
     /// Makes managed memory as new, where it is: a mapping in its stead would not be registered
     /// for a moment, in which other threads could have pages of the kernel's.
     fn renew(&self, first: PageId, count: u32, prot: ProtFlags, commit: bool) -> Result<(), Errno> {
-        let (address, len) = (self.address(first), count as usize * PAGE_SIZE);
-        self.zap(first, count, || map::drop_pages(address, len))?;
+        let run = Run::new(first, count);
+        self.zap(first, count, || self.space.range().zap(run))?;
         self.uncommit(first, count);
         if commit {
             self.commit(first, count)?;
         }
-        map::protect(address, len, MprotectFlags::from_bits_retain(prot.bits()))
+        let prot = MprotectFlags::from_bits_retain(prot.bits());
+        self.space.range().set_protection(run, prot)
     }
 
     /// The program put something else over part of the managed range: `map_it` does that.
@@ -170,11 +169,8 @@ impl Pager {
         let _change = self.begin_change([Some((first, count)), None]);
         // The reservation stays, so that the kernel puts nothing of its own there.
         self.zap(first, count, || {
-            map::map_fixed(
-                self.address(first),
-                count as usize * PAGE_SIZE,
-                ProtFlags::empty(),
-            )
+            let range = self.space.range();
+            range.map_anew(Run::new(first, count), ProtFlags::empty())
         })?;
         self.uncommit(first, count);
         self.no_longer_foreign(first, count);
@@ -197,11 +193,13 @@ impl Pager {
     /// `ENOMEM` if budget and store have no room for it; what `mprotect` says.
     pub fn protect(&self, address: usize, len: usize, prot: MprotectFlags) -> Result<(), Errno> {
         let _change = self.begin_change([None, None]);
+        let (first, count) = self.range(address, len)?;
         if prot.contains(MprotectFlags::WRITE) {
-            let (first, count) = self.range(address, len)?;
             self.commit(first, count)?;
         }
-        map::protect(address, len.next_multiple_of(PAGE_SIZE), prot)
+        self.space
+            .range()
+            .set_protection(Run::new(first, count), prot)
     }
 
     /// The program gave contents up: they read as zeros from now on (`MADV_DONTNEED`).
@@ -212,7 +210,7 @@ impl Pager {
         let (first, count) = self.range(address, len)?;
         let _change = self.begin_change([Some((first, count)), None]);
         self.zap(first, count, || {
-            map::drop_pages(self.address(first), count as usize * PAGE_SIZE)
+            self.space.range().zap(Run::new(first, count))
         })
     }
 
@@ -287,9 +285,9 @@ impl Pager {
             self.commit(first, count)?;
         }
         self.no_longer_foreign(first, count);
-        let (address, len) = (self.address(first), count as usize * PAGE_SIZE);
-        let mapped = map::map_fixed(address, len, prot)
-            .and_then(|()| self.region.register(address, len, true));
+        let run = Run::new(first, count);
+        let mapped = self.space.range().map_anew(run, prot);
+        let mapped = mapped.and_then(|()| self.space.register(run));
         if mapped.is_err() {
             self.uncommit(first, count);
         }

@@ -6,7 +6,7 @@
 //! when they change mappings, go through [`Pager::apply`] with the engine locked; no lock is held
 //! over a request to flash.
 //!
-//! - `space`: the calls of memory actions, on two userfaultfds;
+//! - `actions`: carries out memory actions on the [address space](crate::space);
 //! - `handler`: faults, events and reads;
 //! - `inline`: faults that the faulting thread resolves itself; `alone`: the work of both threads,
 //!   done by such a thread;
@@ -18,6 +18,7 @@
 //! - `lend`: frames of the process that are Chameleon's;
 //! - `fork`: how a child comes by a pager of its own; `share`: the frames that both use.
 
+mod actions;
 mod change;
 mod cleaner;
 mod discard;
@@ -32,7 +33,6 @@ pub(crate) mod record;
 mod regions;
 mod remap;
 mod share;
-mod space;
 mod synchronous;
 
 use self::regions::Regions;
@@ -44,14 +44,13 @@ use crate::flash::file_limit;
 use crate::flash::io::Threads;
 use crate::flash::model_client;
 use crate::flash::{FlashStore, ReadBuffers};
-use crate::sys::own::OwnMemory;
-use crate::sys::uffd::{Features, Uffd, probe, probe_user_mode};
-use crate::sys::{descriptors, map, thread};
+use crate::space::{Backend, Delivery, Userfaultfd};
+use crate::sys::{descriptors, thread};
 pub(crate) use cleaner::is_zero;
 use flashvm_core::record::RecordingClusters;
 use flashvm_core::space::Placement;
 use flashvm_core::{
-    Action, Engine, EngineConfig, Event, IoId, Nanos, PAGE_SIZE, PageId, RUN_PAGES_MAX, SlotId,
+    Action, Engine, EngineConfig, Event, IoId, Nanos, PAGE_SIZE, PageId, Place, SlotId,
 };
 pub use fork::{ForkHooks, set_fork_hooks};
 pub use inline::Resolution;
@@ -59,7 +58,6 @@ pub use inline::Resolution;
 pub(crate) use pin::Pins;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
-use rustix::mm::ProtFlags;
 use rustix_futex_sync::{Condvar, Mutex, MutexGuard};
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::OwnedFd;
@@ -68,8 +66,6 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
 /// Pages of the managed range: 512 GiB of address space.
 pub(crate) const SPAN_PAGES: u32 = 1 << 27;
-/// Alignment of the managed range: no allocator asks for more.
-const BASE_ALIGN: usize = 1 << 30;
 /// The share of the budget that goes to read buffers, and their bounds in words of 64 pages.
 const BUFFER_SHARE: u32 = 32;
 const BUFFER_WORDS_MAX: u32 = 64;
@@ -92,18 +88,10 @@ pub(crate) type LiveEngine = Engine<RecordingClusters<SharedClusters>>;
 
 /// The pager of this process.
 pub struct Pager {
-    /// Address of the managed range; its shadow follows it.
-    base: usize,
+    space: Userfaultfd,
     /// Bytes of the largest file that it writes.
     file_bytes: u64,
-    can_move: bool,
     delivery: Delivery,
-    region: Uffd,
-    /// Absent where the kernel cannot move pages.
-    shadow: Option<Uffd>,
-    /// 64 pages of zeros to copy from.
-    zeros: usize,
-    own: OwnMemory,
     store: FlashStore,
     settings: RunSettings,
     control: Control,
@@ -132,42 +120,12 @@ pub struct Pager {
     pressure_seen: AtomicU32,
 }
 
-/// How faults come to the pager.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Delivery {
-    /// The faulting thread resolves them itself, in a signal handler.
-    Inline,
-    /// A thread of the pager's reads them from the userfaultfd.
-    Handler,
-}
-
-impl Delivery {
-    /// As the statistics have it.
-    fn code(self) -> u64 {
-        match self {
-            Self::Inline => 1,
-            Self::Handler => 2,
-        }
-    }
-
-    /// Features of the region's userfaultfd: faults in this way, and what the program does to
-    /// its mappings where only the kernel can tell.
-    fn features(self) -> u64 {
-        match self {
-            Self::Inline => Features::SIGBUS,
-            // Only a move tells memory that the kernel works on (direct I/O) from memory that it
-            // does not. In inline mode the guard knows.
-            Self::Handler => Features::EVENT_FORK | Features::EVENTS | Features::MOVE,
-        }
-    }
-}
-
 /// What only one thread at a time may touch.
 struct Locked {
     engine: LiveEngine,
     events: VecDeque<Event>,
     actions: Vec<Action>,
-    placement: space::LivePlacement,
+    placement: actions::LivePlacement,
     /// Reads for the handler to start.
     to_read: VecDeque<Action>,
     /// Scans, writes and discards for the cleaner to start.
@@ -263,35 +221,14 @@ pub fn start(inheritance: Inheritance) -> Result<&'static Pager, Error> {
     let settings = control.settings()?;
     let pid = crate::control::own_pid()?;
     let delivery = settings.delivery();
-    let features = match delivery {
-        Delivery::Inline => probe_user_mode(),
-        Delivery::Handler => probe(),
-    }
-    .map_err(Error::Userfaultfd)?;
-    let can_move = features.has(Features::MOVE) && !settings.no_move;
-    let wanted = Features::WRITE_PROTECT | delivery.features();
-    if !features.has(wanted) {
-        return Err(Error::KernelTooOld);
-    }
-    let optional = Features::POISON | Features::MOVE;
-    let region = Uffd::open(wanted | (features.0 & optional)).map_err(Error::Userfaultfd)?;
-
-    let span = SPAN_PAGES as usize * PAGE_SIZE;
-    let base = map::reserve(2 * span, BASE_ALIGN).map_err(Error::memory("address space"))?;
-    map::keep_from_dumps(base, 2 * span);
-    let shadow = if can_move {
-        Some(open_shadow(base + span, span, delivery)?)
-    } else {
-        None
-    };
-
+    let space = Userfaultfd::open(SPAN_PAGES, delivery, !settings.no_move)?;
     let process = control.register(pid, &command)?;
     let engine_settings = settings.engine_settings().map_err(Error::Settings)?;
     let config = EngineConfig {
         pages: SPAN_PAGES,
         slots: control.store_slots(),
         frames: crate::control::LIMIT_FRAMES_MIN,
-        shadow: can_move,
+        shadow: space.has_shadow(),
         settings: engine_settings,
     };
     let recorder = match &settings.record {
@@ -314,7 +251,6 @@ pub fn start(inheritance: Inheritance) -> Result<&'static Pager, Error> {
     let store = FlashStore::new(store, control.store_slots(), settings.inject)
         .map_err(Error::memory("checksums"))?;
     process.take_space_from(store.file());
-    let zeros = map::own(RUN_PAGES_MAX as usize * PAGE_SIZE).map_err(Error::memory("zeros"))?;
     process
         .stats()
         .fault_mode
@@ -371,13 +307,8 @@ pub fn start(inheritance: Inheritance) -> Result<&'static Pager, Error> {
     };
     let pager = Pager {
         chameleon,
-        base,
-        can_move,
+        space,
         delivery,
-        region,
-        shadow,
-        zeros,
-        own: OwnMemory::open().map_err(Error::memory("/proc"))?,
         demand: DemandQueues::new(settings.no_uring, control.budget_frames()),
         resolved_count: inline::ResolvedCount::default(),
         store,
@@ -416,26 +347,6 @@ fn publish(pager: Pager) -> &'static Pager {
     let pager: &'static Pager = Box::leak(Box::new(pager));
     PAGER.store(std::ptr::from_ref(pager).cast_mut(), Ordering::Release);
     pager
-}
-
-fn open_shadow(start: usize, len: usize, delivery: Delivery) -> Result<Uffd, Error> {
-    map::map_fixed(start, len, ProtFlags::READ | ProtFlags::WRITE)
-        .map_err(Error::memory("shadow"))?;
-    map::keep_from_dumps(start, len);
-    let shadow = Uffd::open(shadow_features(delivery)).map_err(Error::Userfaultfd)?;
-    shadow
-        .register(start, len, false)
-        .map_err(Error::Userfaultfd)?;
-    Ok(shadow)
-}
-
-/// Features of the shadow's userfaultfd. Nobody touches the shadow but the pager, where pages are.
-fn shadow_features(delivery: Delivery) -> u64 {
-    match delivery {
-        // For user mode only, which needs no privilege.
-        Delivery::Inline => Features::MOVE | Features::SIGBUS,
-        Delivery::Handler => Features::MOVE,
-    }
 }
 
 fn new_event() -> Result<OwnedFd, Error> {
@@ -480,26 +391,21 @@ impl Pager {
         self.delivery
     }
 
-    /// Address of a page in its region.
+    /// Address of a page in its region, as the program has it.
     fn address(&self, page: PageId) -> usize {
-        self.base + page.0 as usize * PAGE_SIZE
-    }
-
-    /// Address of a page in the shadow.
-    fn shadow_address(&self, page: PageId) -> usize {
-        self.address(page) + SPAN_PAGES as usize * PAGE_SIZE
+        self.space.range().at(Place::Region, page).get()
     }
 
     /// The mapping of an address of this process'.
     #[cfg(target_arch = "x86_64")]
     pub(crate) fn mapping_at(&self, address: usize) -> Option<crate::sys::own::Mapping> {
-        self.own.mapping_at(address)
+        self.space.mapping_at(address)
     }
 
     /// Whether pages on their way out are moved, so that every touch is a fault.
     #[cfg(target_arch = "x86_64")]
     pub(crate) fn moves(&self) -> bool {
-        self.can_move
+        self.space.has_shadow()
     }
 
     /// Whether the kernel tells the handler what the program does to its mappings.
@@ -507,14 +413,9 @@ impl Pager {
         self.delivery == Delivery::Handler
     }
 
-    fn shadow_descriptor(&self) -> &Uffd {
-        self.shadow.as_ref().expect("the kernel can move pages")
-    }
-
     /// The page of a managed address.
     fn page_at(&self, address: usize) -> Option<PageId> {
-        let offset = address.wrapping_sub(self.base) / PAGE_SIZE;
-        (offset < SPAN_PAGES as usize).then_some(PageId(offset as u32))
+        self.space.range().page_at(address)
     }
 
     /// Locks the engine; waits while a fork is under way.

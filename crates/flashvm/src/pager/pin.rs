@@ -5,7 +5,7 @@
 use super::Pager;
 use crate::chameleon::Chameleon;
 use flashvm_core::chameleon::Svmp;
-use flashvm_core::{PAGE_SIZE, PageId};
+use flashvm_core::{PageId, Run};
 
 /// At most one in so many of the frames: the rest has to be enough for everybody else.
 const SHARE: u32 = 4;
@@ -45,18 +45,15 @@ impl Pins {
             self.small.push(range);
             return len.min(Chameleon::PINNED_BYTES_MAX);
         }
-        let end = address.saturating_add(len);
-        let span = super::SPAN_PAGES as usize * PAGE_SIZE;
-        let (from, to) = (
-            address.max(self.pager.base),
-            end.min(self.pager.base + span),
-        );
-        let Some(first) = self.pager.page_at(from).filter(|_| from < to) else {
+        let Some(Run {
+            first,
+            count: wanted,
+        }) = self.pager.space.range().pages_of(address, len)
+        else {
             return len;
         };
         self.any = true;
         let mut locked = self.pager.lock();
-        let wanted = ((to - 1 - self.pager.base) / PAGE_SIZE) as u32 - first.0 + 1;
         let share = locked.engine.frames_limit() / SHARE;
         let share = if wanted <= FEW { 3 * share } else { share };
         let count = wanted.min(share.saturating_sub(locked.placement.pins.pages()));

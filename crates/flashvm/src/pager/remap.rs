@@ -7,8 +7,9 @@
 use super::Pager;
 use super::managed::{LARGE_PAGES, UNIT_PAGES};
 use super::regions::pages_of;
+use crate::space::Backend;
 use crate::sys::map;
-use flashvm_core::{Event, PAGE_SIZE, PageId, Place};
+use flashvm_core::{Event, PAGE_SIZE, PageId, Place, Run};
 use rustix::io::Errno;
 use rustix::mm::{MprotectFlags, ProtFlags};
 
@@ -40,7 +41,7 @@ impl Pager {
             return self.remap_foreign(address, len, new_len, may_move, to);
         }
         let prot = self
-            .own
+            .space
             .mapping_at(address)
             .map(|mapping| mapping.prot)
             .ok_or(Errno::FAULT)?;
@@ -98,7 +99,8 @@ impl Pager {
         let moved = mapped.and_then(|()| {
             if prot != rw {
                 let flags = MprotectFlags::READ | MprotectFlags::WRITE;
-                map::protect(address, count as usize * PAGE_SIZE, flags)?;
+                let range = self.space.range();
+                range.set_protection(Run::new(first, count), flags)?;
             }
             self.relocate(first, target, count.min(new_count));
             Ok(())
@@ -111,7 +113,8 @@ impl Pager {
         drop(moving);
         if prot != rw {
             let flags = MprotectFlags::from_bits_retain(prot.bits());
-            map::protect(new, new_count as usize * PAGE_SIZE, flags)?;
+            let range = self.space.range();
+            range.set_protection(Run::new(target, new_count), flags)?;
         }
         Ok(new)
     }
@@ -134,7 +137,7 @@ impl Pager {
             return self.remap_foreign(address, len, new_len, true, Some(to));
         }
         let prot = self
-            .own
+            .space
             .mapping_at(address)
             .map(|mapping| mapping.prot)
             .ok_or(Errno::FAULT)?;
@@ -142,9 +145,13 @@ impl Pager {
         if !to.is_multiple_of(PAGE_SIZE) || new_len == 0 {
             return Err(Errno::INVAL);
         }
-        map::map_fixed(to, new_len, ProtFlags::READ | ProtFlags::WRITE)?;
+        // SAFETY: memory of the program's own, which it wishes to be replaced.
+        unsafe { map::map_fixed(to, new_len, ProtFlags::READ | ProtFlags::WRITE)? };
         let old_len = count as usize * PAGE_SIZE;
-        map::protect(address, old_len, MprotectFlags::READ | MprotectFlags::WRITE)?;
+        let all = MprotectFlags::READ | MprotectFlags::WRITE;
+        self.space
+            .range()
+            .set_protection(Run::new(first, count), all)?;
         // SAFETY: both ranges are mapped and apart (one is managed, the other not); the program
         // has given their contents into this call. Absent pages fault in as they are read.
         unsafe {
@@ -154,7 +161,8 @@ impl Pager {
                 old_len.min(new_len),
             );
         }
-        map::protect(to, new_len, MprotectFlags::from_bits_retain(prot.bits()))?;
+        // SAFETY: the mapping that was just made for the program.
+        unsafe { map::protect(to, new_len, MprotectFlags::from_bits_retain(prot.bits()))? };
         self.unmap(address, old_len)?;
         Ok(to)
     }
@@ -202,7 +210,8 @@ impl Pager {
                 self.address(regions.take(new_count, UNIT_PAGES).ok_or(Errno::NOMEM)?)
             }
         };
-        let move_it = || map::move_mapping(address, len, new, new_len);
+        // SAFETY: the program asked for it; it is foreign memory, of the program's own.
+        let move_it = || unsafe { map::move_mapping(address, len, new, new_len) };
         if self.manages(new, new_len) {
             self.map_foreign(new, new_len, move_it)?;
         } else {
@@ -230,7 +239,7 @@ impl Pager {
                 crate::sys::sleep(IN_FLIGHT_WAIT);
                 continue;
             }
-            let place = if state.is_in_shadow() && self.can_move {
+            let place = if state.is_in_shadow() && self.space.has_shadow() {
                 Some((Place::Shadow, false))
             } else if state.is_mapped() || state.is_in_shadow() {
                 // Without a shadow a page that is being cleaned is protected.

@@ -3,7 +3,9 @@
 
 use super::{Delivery, Freeze, LiveEngine, Locked, Pager, SPAN_PAGES};
 use crate::control::{LIMIT_FRAMES_MIN, Process, SharedFrame};
-use flashvm_core::{Event, PAGE_SIZE, PageId, TRANSIT_PAGES_MAX};
+use crate::space::{Backend, runs};
+use flashvm_core::space::Stop;
+use flashvm_core::{Event, PageId, TRANSIT_PAGES_MAX};
 use rustix_futex_sync::MutexGuard;
 use std::time::Duration;
 
@@ -174,18 +176,9 @@ impl Pager {
             }
             self.process.pass_frames(child, for_child);
         }
-        let mut run = (PageId(0), 0);
-        for page in engine.resident_pages() {
-            if !engine.page_state(page).is_mapped() || writable.binary_search(&page).is_ok() {
-                continue;
-            }
-            if page.0 != run.0.0 + run.1 {
-                self.stop_stores(run);
-                run = (page, 0);
-            }
-            run.1 += 1;
-        }
-        self.stop_stores(run);
+        self.stop_stores(engine.resident_pages().filter(|page| {
+            engine.page_state(*page).is_mapped() && writable.binary_search(page).is_err()
+        }));
         Ok(())
     }
 
@@ -202,20 +195,19 @@ impl Pager {
         }
     }
 
-    fn stop_stores(&self, (first, count): (PageId, u32)) {
-        let len = count as usize * PAGE_SIZE;
-        if len == 0 {
-            return;
-        }
-        loop {
-            match self.region.write_protect(self.address(first), len, true) {
-                Ok(()) => return,
-                // Another thread is changing its mappings.
-                Err(rustix::io::Errno::AGAIN) => std::thread::yield_now(),
-                Err(error) => self.die(&format!(
-                    "the pages at {:#x} cannot be write-protected for a fork: {error}",
-                    self.address(first)
-                )),
+    /// Around a fork: write-protects pages of the region, which come in ascending order.
+    pub(super) fn stop_stores(&self, pages: impl Iterator<Item = PageId>) {
+        for run in runs(pages) {
+            loop {
+                match self.space.protect(run, true) {
+                    Ok(()) => break,
+                    // Another thread is changing its mappings.
+                    Err(Stop::Again) => std::thread::yield_now(),
+                    Err(stop) => self.die(&format!(
+                        "the pages at {:#x} cannot be write-protected for a fork: {stop:?}",
+                        self.address(run.first)
+                    )),
+                }
             }
         }
     }

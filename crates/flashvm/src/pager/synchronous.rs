@@ -3,12 +3,11 @@
 //! and waited for.
 
 use super::cleaner::is_zero;
-use super::fork::PageBuffer;
 use super::{Locked, Pager, Read};
 use crate::flash::FlashStore;
 use crate::flash::io::{read_now, write_now};
 use crate::flash::model_client::wait_until;
-use crate::sys::map;
+use crate::space::{Backend, PageBuffer};
 use crate::sys::thread::on_pager_stack;
 use flashvm_core::{Action, Event, PAGE_SIZE, PageId, PageState, SlotId};
 use rustix_futex_sync::MutexGuard;
@@ -109,14 +108,13 @@ impl Pager {
 
     /// Which of these pages hold only zeros.
     pub(super) fn zeros_among(&self, pages: &[PageId]) -> u64 {
-        let mut copy = PageBuffer([0; PAGE_SIZE]);
+        let mut copy = PageBuffer::new();
         (0..).zip(pages).fold(0, |zero, (index, &page)| {
-            let is_zero = if self.can_move {
-                // SAFETY: the page is in the shadow and stays there until this scan is answered;
-                // nobody writes to the shadow.
-                is_zero(unsafe { map::bytes(self.shadow_address(page), PAGE_SIZE) })
+            let is_zero = if self.space.has_shadow() {
+                // The page stays in the shadow until this scan is answered.
+                self.space.is_zero(page)
             } else {
-                self.copy_out(&self.lock(), page, &mut copy.0) && is_zero(&copy.0)
+                self.copy_out(&self.lock(), page, &mut copy) && is_zero(&copy.0)
             };
             zero | u64::from(is_zero) << index
         })
@@ -127,41 +125,41 @@ impl Pager {
     ///
     /// With the engine locked, so that it is not given up meanwhile: where nothing is registered
     /// yet, looking at a page makes the kernel put one there that the engine does not know of.
-    pub(super) fn copy_out(
-        &self,
-        locked: &Locked,
-        page: PageId,
-        into: &mut [u8; PAGE_SIZE],
-    ) -> bool {
+    pub(super) fn copy_out(&self, locked: &Locked, page: PageId, into: &mut PageBuffer) -> bool {
         if locked.engine.page_state(page) == PageState::Doomed {
             return false;
         }
-        let address = self.address(page);
-        self.own
-            .read(address, into)
-            .unwrap_or_else(|e| self.die(&format!("the page at {address:#x} cannot be read: {e}")));
+        self.copy_or_die(page, into);
         true
+    }
+
+    /// Copies a page out of the shadow, where it stays until the request on it is answered.
+    pub(super) fn copy_from_shadow(&self, page: PageId, into: &mut PageBuffer) {
+        self.copy_or_die(page, into);
+    }
+
+    fn copy_or_die(&self, page: PageId, into: &mut PageBuffer) {
+        self.space.copy_out(page, into).unwrap_or_else(|stop| {
+            let at = self.address(page);
+            self.die(&format!("the page at {at:#x} cannot be read: {stop:?}"))
+        });
     }
 
     /// Writes pages; those that failed.
     fn write_alone(&self, slot: SlotId, pages: &[PageId]) -> u64 {
         wait_until(self.write_may_begin((pages.len() * PAGE_SIZE) as u64));
-        let mut copy = PageBuffer([0; PAGE_SIZE]);
+        let mut copy = PageBuffer::new();
         (0..).zip(pages).fold(0, |failed, (index, &page)| {
             let slot = slot.plus(index);
-            let address = if self.can_move {
-                self.shadow_address(page)
+            if self.space.has_shadow() {
+                self.copy_from_shadow(page, &mut copy);
             } else {
-                self.copy_out(&self.lock(), page, &mut copy.0);
-                copy.0.as_ptr() as usize
-            };
-            // SAFETY: the page stays in the shadow, and nobody writes to it there, until this
-            // write is answered; or the copy is ours.
-            let contents = unsafe { map::bytes(address, PAGE_SIZE) };
-            self.store
-                .set_checksum(slot, FlashStore::checksum(contents));
-            let offset = FlashStore::offset(slot);
-            let whole = write_now(self.store.file(), offset, address, PAGE_SIZE as u32)
+                self.copy_out(&self.lock(), page, &mut copy);
+            }
+            let checksum = FlashStore::checksum(&copy.0);
+            self.store.set_checksum(slot, checksum);
+            let (offset, from) = (FlashStore::offset(slot), copy.0.as_ptr() as usize);
+            let whole = write_now(self.store.file(), offset, from, PAGE_SIZE as u32)
                 && !self.store.fail_write();
             failed | u64::from(!whole) << index
         })

@@ -6,7 +6,7 @@
 
 use super::raw;
 use rustix::io::Errno;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicI32, Ordering};
 
 const OURS_MAX: usize = 64;
@@ -86,11 +86,49 @@ pub(crate) fn keep(fd: OwnedFd) -> Result<OwnedFd, Errno> {
     Ok(high)
 }
 
+/// A descriptor of the pager's: out of the program's way, close-on-exec, and noted as the pager's until it
+/// closes.
+#[derive(Debug)]
+pub(crate) struct PagerFd(OwnedFd);
+
+impl PagerFd {
+    /// Moves a descriptor out of the program's way.
+    ///
+    /// # Errors
+    /// `EMFILE` if there is no number left.
+    pub(crate) fn keep(fd: OwnedFd) -> Result<Self, Errno> {
+        keep(fd).map(Self)
+    }
+}
+
+impl AsFd for PagerFd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl AsRawFd for PagerFd {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+}
+
+impl Drop for PagerFd {
+    fn drop(&mut self) {
+        // Before the number is anybody else's.
+        forget(self.0.as_raw_fd());
+    }
+}
+
+fn forget(fd: RawFd) {
+    for ours in &OURS {
+        let _ = ours.compare_exchange(fd, -1, Ordering::Relaxed, Ordering::Relaxed);
+    }
+}
+
 /// Closes a descriptor that [`keep`] noted.
 pub(crate) fn release(fd: OwnedFd) {
-    for ours in &OURS {
-        let _ = ours.compare_exchange(fd.as_raw_fd(), -1, Ordering::Relaxed, Ordering::Relaxed);
-    }
+    forget(fd.as_raw_fd());
     drop(fd);
 }
 

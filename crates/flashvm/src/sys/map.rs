@@ -19,10 +19,13 @@ pub(crate) fn reserve(len: usize, align: usize) -> Result<usize, Errno> {
     Ok((address as usize).next_multiple_of(align))
 }
 
-/// Puts fresh anonymous memory over part of a range that the caller owns.
-pub(crate) fn map_fixed(start: usize, len: usize, prot: ProtFlags) -> Result<(), Errno> {
+/// Puts fresh anonymous memory over a range, whatever is mapped there.
+///
+/// # Safety
+/// No Rust code may refer to what is there.
+pub(crate) unsafe fn map_fixed(start: usize, len: usize, prot: ProtFlags) -> Result<(), Errno> {
     let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
-    // SAFETY: the caller owns the range: it lies in the managed range or its shadow.
+    // SAFETY: by this function's own contract.
     unsafe { rustix::mm::mmap_anonymous(start as *mut _, len, prot, flags)? };
     Ok(())
 }
@@ -31,25 +34,40 @@ pub(crate) fn map_fixed(start: usize, len: usize, prot: ProtFlags) -> Result<(),
 /// mapped still, without its contents: never is there a hole, in which the kernel could put what another
 /// thread maps at that moment. For that it goes by way of a place of the kernel's choice, as no single
 /// call leaves something behind and changes the length.
-pub(crate) fn move_mapping(
+///
+/// # Safety
+/// No Rust code may refer to what is at either place.
+pub(crate) unsafe fn move_mapping(
     old: usize,
     len: usize,
     new: usize,
     new_len: usize,
 ) -> Result<(), Errno> {
     let len = len.next_multiple_of(PAGE_SIZE);
-    let aside = mremap(old, len, len, libc::MREMAP_DONTUNMAP, 0)?;
-    mremap(aside, len, new_len, libc::MREMAP_FIXED, new)
+    let remap = |old: usize, new_len: usize, flags: i32, new: usize| {
+        // SAFETY: by this function's own contract; nobody else knows of the place between.
+        unsafe { mremap(old, len, new_len, flags, new) }
+    };
+    let aside = remap(old, len, libc::MREMAP_DONTUNMAP, 0)?;
+    remap(aside, new_len, libc::MREMAP_FIXED, new)
         // Where it came from nothing has changed: back it goes.
         .inspect_err(|_| {
-            let _ = mremap(aside, len, len, libc::MREMAP_FIXED, old);
+            let _ = remap(aside, len, libc::MREMAP_FIXED, old);
         })
         .map(|_| ())
 }
 
-fn mremap(old: usize, len: usize, new_len: usize, flags: i32, new: usize) -> Result<usize, Errno> {
+/// # Safety
+/// As for [`move_mapping`].
+unsafe fn mremap(
+    old: usize,
+    len: usize,
+    new_len: usize,
+    flags: i32,
+    new: usize,
+) -> Result<usize, Errno> {
     let flags = (libc::MREMAP_MAYMOVE | flags) as usize;
-    // SAFETY: the program asked for this, of ranges that are its own.
+    // SAFETY: by this function's own contract.
     raw::result(unsafe { raw::syscall(libc::SYS_mremap, [old, len, new_len, flags, new, 0]) })
 }
 
@@ -68,6 +86,13 @@ pub(crate) fn own(len: usize) -> Result<usize, Errno> {
     Ok(address as usize)
 }
 
+/// Zeros that stay so, page-aligned.
+pub(crate) fn own_zeros(len: usize) -> Result<&'static [u8], Errno> {
+    let address = own(len)?;
+    // SAFETY: fresh, zeroed memory of that length that nobody else knows of, and that is never unmapped.
+    Ok(unsafe { bytes(address, len) })
+}
+
 /// Zeroed counters of the pager's own, in memory that is not taken before it is touched.
 pub(crate) fn own_counters(count: usize) -> Result<&'static [AtomicU64], Errno> {
     let address = own(count.max(1) * size_of::<AtomicU64>())?;
@@ -77,8 +102,11 @@ pub(crate) fn own_counters(count: usize) -> Result<&'static [AtomicU64], Errno> 
 }
 
 /// Gives the frames of a range back; it reads as zeros, or faults again where registered.
-pub(crate) fn drop_pages(start: usize, len: usize) -> Result<(), Errno> {
-    // SAFETY: the caller owns the contents: they are on flash, or given up.
+///
+/// # Safety
+/// No Rust code may refer to what is there.
+pub(crate) unsafe fn drop_pages(start: usize, len: usize) -> Result<(), Errno> {
+    // SAFETY: by this function's own contract.
     unsafe { rustix::mm::madvise(start as *mut _, len, Advice::LinuxDontNeed) }
 }
 
@@ -86,12 +114,15 @@ pub(crate) fn drop_pages(start: usize, len: usize) -> Result<(), Errno> {
 pub(crate) const DROP_RANGES_MAX: usize = 64;
 
 /// Gives the frames of several ranges back, as [`drop_pages`] does for one.
-pub(crate) fn drop_ranges(ranges: &[libc::iovec]) -> Result<(), Errno> {
+///
+/// # Safety
+/// As for [`drop_pages`], of each of them.
+pub(crate) unsafe fn drop_ranges(ranges: &[libc::iovec]) -> Result<(), Errno> {
     /// This process, without a descriptor for it (Linux 6.14).
     const PIDFD_SELF: i32 = -10_000;
     let bytes: usize = ranges.iter().map(|range| range.iov_len).sum();
     if ranges.len() > 1 {
-        // SAFETY: the caller owns the contents: they are on flash, or given up.
+        // SAFETY: by this function's own contract; the kernel reads as many vectors as there are.
         let dropped = unsafe {
             raw::syscall(
                 libc::SYS_process_madvise,
@@ -112,7 +143,8 @@ pub(crate) fn drop_ranges(ranges: &[libc::iovec]) -> Result<(), Errno> {
     // An older kernel, or a part of it is done: dropping twice is dropping once.
     ranges
         .iter()
-        .try_for_each(|range| drop_pages(range.iov_base as usize, range.iov_len))
+        // SAFETY: by this function's own contract.
+        .try_for_each(|range| unsafe { drop_pages(range.iov_base as usize, range.iov_len) })
 }
 
 /// Takes a page that is present out of sharing after a fork: a copy of this process' own, or the
@@ -148,8 +180,11 @@ pub(crate) fn unshare(page: usize) -> Result<(), Errno> {
 }
 
 /// Changes the protection of a range.
-pub(crate) fn protect(start: usize, len: usize, prot: MprotectFlags) -> Result<(), Errno> {
-    // SAFETY: the caller owns the range, and no Rust reference points into it.
+///
+/// # Safety
+/// No Rust code may refer to what is there, if it loses a permission.
+pub(crate) unsafe fn protect(start: usize, len: usize, prot: MprotectFlags) -> Result<(), Errno> {
+    // SAFETY: by this function's own contract.
     unsafe { rustix::mm::mprotect(start as *mut _, len, prot) }
 }
 

@@ -3,19 +3,20 @@
 //! The descriptors stay open, out of the program's way: one that comes and goes would take, for a
 //! moment, a number that the program expects to get.
 
-use super::{descriptors, raw};
+use super::descriptors::PagerFd;
+use super::raw;
 use flashvm_core::PAGE_SIZE;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mm::ProtFlags;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::AsRawFd;
 
 /// Contents, page table and mappings of this process. A forked child needs its own.
 #[derive(Debug)]
 pub(crate) struct OwnMemory {
-    contents: OwnedFd,
-    pages: OwnedFd,
-    mappings: OwnedFd,
+    contents: PagerFd,
+    pages: PagerFd,
+    mappings: PagerFd,
 }
 
 impl OwnMemory {
@@ -23,7 +24,7 @@ impl OwnMemory {
         // Those of the thread: the process' own are gone once its main thread has ended.
         let open = |path| {
             let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-            rustix::fs::open(path, flags, Mode::empty()).and_then(descriptors::keep)
+            rustix::fs::open(path, flags, Mode::empty()).and_then(PagerFd::keep)
         };
         Ok(Self {
             contents: open("/proc/thread-self/mem")?,
@@ -157,7 +158,8 @@ mod tests {
     #[test]
     fn a_mapping_is_found_in_both_ways() {
         let at = map::own(3 * PAGE_SIZE).unwrap();
-        map::protect(at + PAGE_SIZE, PAGE_SIZE, MprotectFlags::READ).unwrap();
+        // SAFETY: just mapped, and nobody refers to it.
+        unsafe { map::protect(at + PAGE_SIZE, PAGE_SIZE, MprotectFlags::READ).unwrap() };
         let own = OwnMemory::open().unwrap();
         let expected = Mapping {
             start: at + PAGE_SIZE,
@@ -179,13 +181,15 @@ mod tests {
         let at = map::own(2 * PAGE_SIZE).unwrap();
         // SAFETY: just mapped, and nobody else's.
         unsafe { *(at as *mut u8) = 7 };
-        map::protect(at, PAGE_SIZE, MprotectFlags::empty()).unwrap();
+        // SAFETY: nobody refers to it.
+        unsafe { map::protect(at, PAGE_SIZE, MprotectFlags::empty()).unwrap() };
         let own = OwnMemory::open().unwrap();
         let mut page = [0; PAGE_SIZE];
         own.read(at, &mut page).unwrap();
         assert_eq!(page[..2], [7, 0], "also where the program may not look");
         assert!(own.is_present(at) && !own.is_present(at + PAGE_SIZE));
-        map::drop_pages(at, PAGE_SIZE).unwrap();
+        // SAFETY: nobody refers to it.
+        unsafe { map::drop_pages(at, PAGE_SIZE).unwrap() };
         assert!(!own.is_present(at));
     }
 }

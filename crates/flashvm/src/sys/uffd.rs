@@ -4,7 +4,7 @@
 //! does to its mappings (fork, remove, unmap, remap). The *shadow* descriptor receives the pages
 //! that are moved out of the region; nobody faults there, and dropping pages raises no event.
 
-use super::descriptors::keep;
+use super::descriptors::PagerFd;
 use super::raw;
 use linux_raw_sys::general as sys;
 use linux_raw_sys::ioctl as request;
@@ -66,9 +66,9 @@ pub(crate) enum Message {
     Unmap { start: usize, end: usize },
 }
 
-/// A userfaultfd.
+/// A userfaultfd. Registrations end when nobody has it open any more.
 #[derive(Debug)]
-pub(crate) struct Uffd(OwnedFd);
+pub(crate) struct Uffd(PagerFd);
 
 impl Uffd {
     /// Opens a descriptor with exactly these features. With [`Features::SIGBUS`] it is one for
@@ -80,17 +80,12 @@ impl Uffd {
     pub(crate) fn open(features: u64) -> Result<Self, Errno> {
         let fd = open_raw(features & Features::SIGBUS != 0)?;
         handshake(&fd, features)?;
-        Ok(Self(keep(fd)?))
-    }
-
-    /// Closes the descriptor; registrations end when nobody else has it open either.
-    pub(crate) fn close(self) {
-        super::descriptors::release(self.0);
+        Ok(Self(PagerFd::keep(fd)?))
     }
 
     /// Takes over the descriptor of a forked child: a copy of ours, registered and configured.
     pub(crate) fn from_fork(fd: OwnedFd) -> Result<Self, Errno> {
-        Ok(Self(keep(fd)?))
+        Ok(Self(PagerFd::keep(fd)?))
     }
 
     /// Registers a range for missing pages and, if asked, write-protection.
@@ -110,10 +105,14 @@ impl Uffd {
 
     /// Copies `len` bytes from `src` to absent pages at `dst` and wakes their waiters.
     /// Returns how many bytes were placed together with why it stopped short, if it did.
-    pub(crate) fn copy(
+    ///
+    /// # Safety
+    /// No Rust code may refer to what is at `dst`; at `src` there are `len` bytes that stay while
+    /// the call lasts.
+    pub(crate) unsafe fn copy(
         &self,
         dst: usize,
-        src: usize,
+        src: *const u8,
         len: usize,
         protect: bool,
     ) -> (usize, Result<(), Errno>) {
@@ -129,13 +128,16 @@ impl Uffd {
             mode,
             copy: 0,
         };
-        // SAFETY: as in `register`; `src` is memory of the pager that lives over the call.
+        // SAFETY: as in `register`; what the kernel is told to copy is as this function's contract says.
         let result = unsafe { ioctl(self.0.as_fd(), request::UFFDIO_COPY, &mut arg) };
         done(result, arg.copy, len)
     }
 
     /// Moves pages from `src` to absent pages at `dst`. Returns like [`Uffd::copy`].
-    pub(crate) fn relocate(
+    ///
+    /// # Safety
+    /// No Rust code may refer to what is at either place.
+    pub(crate) unsafe fn relocate(
         &self,
         dst: usize,
         src: usize,
@@ -148,7 +150,7 @@ impl Uffd {
             mode: 0,
             move_: 0,
         };
-        // SAFETY: as in `register`; both ranges are managed memory and its shadow.
+        // SAFETY: as in `register`; what the kernel is told to move is as this function's contract says.
         let result = unsafe { ioctl(self.0.as_fd(), UFFDIO_MOVE, &mut arg) };
         done(result, arg.move_, len)
     }

@@ -1,0 +1,87 @@
+//! The address space of a process: the managed range that the program sees, and its shadow.
+//!
+//! - [`ManagedRange`] maps pages to addresses of the region and the shadow, and back; it owns both.
+//! - [`Backend`] is what can be done with a page there. Its documentation is the contract: pre- and
+//!   postcondition of each operation, partial progress, and what the program's own calls do to it.
+//! - [`Userfaultfd`] is the backend of today, in two kinds: with `UFFDIO_MOVE` and a shadow, and without.
+//!
+//! What an answer of a backend *means* is decided in [`flashvm_core::space`], by code that the simulator
+//! runs as well; nothing here knows of the engine.
+//!
+//! # Safety
+//!
+//! Managed memory is never referenced by Rust code, only by the program: here it is named by page, the
+//! kernel is told of it by address, and what the pager has to see is copied out through raw pointers. So
+//! no Rust reference is invalidated when a page comes or goes. [`ManagedRange`] reserves the addresses
+//! itself and hands out none beyond its end, so that safe calls on its pages cannot reach other memory.
+#![allow(
+    unsafe_code,
+    reason = "the kernel is told to change mappings of managed memory; see the argument above"
+)]
+
+mod backend;
+mod range;
+mod userfaultfd;
+
+pub(crate) use backend::{Backend, Source};
+pub(crate) use range::ManagedRange;
+pub use userfaultfd::Delivery;
+pub(crate) use userfaultfd::Userfaultfd;
+
+use flashvm_core::space::Stop;
+use flashvm_core::{PAGE_SIZE, PageId, Run};
+use rustix::io::Errno;
+
+/// A page of the pager's own memory that direct I/O can work on.
+#[repr(align(4096))]
+pub(crate) struct PageBuffer(pub(crate) [u8; PAGE_SIZE]);
+
+impl PageBuffer {
+    pub(crate) fn new() -> Self {
+        Self([0; PAGE_SIZE])
+    }
+}
+
+/// Groups neighbours among pages, which come in ascending order.
+pub(crate) fn runs(pages: impl IntoIterator<Item = PageId>) -> impl Iterator<Item = Run> {
+    let mut pages = pages.into_iter().peekable();
+    std::iter::from_fn(move || {
+        let mut run = Run::one(pages.next()?);
+        while pages.next_if_eq(&run.end()).is_some() {
+            run.count += 1;
+        }
+        Some(run)
+    })
+}
+
+/// What an error of the kernel says of the page at which a call stopped.
+fn stop(error: Errno) -> Stop {
+    match error {
+        Errno::AGAIN => Stop::Again,
+        Errno::EXIST => Stop::Exists,
+        Errno::NOENT => Stop::Missing,
+        Errno::INVAL => Stop::Invalid,
+        Errno::BUSY => Stop::Busy,
+        Errno::SRCH => Stop::Exiting,
+        other => Stop::Failed(other.raw_os_error()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    proptest! {
+        #[test]
+        fn runs_cover_the_pages_and_do_not_touch(pages in prop::collection::btree_set(0u32..60, 0..40)) {
+            let grouped: Vec<Run> = runs(pages.iter().copied().map(PageId)).collect();
+            let covered: BTreeSet<u32> = grouped.iter().flat_map(|run| run.pages()).map(|page| page.0).collect();
+            prop_assert_eq!(covered, pages);
+            for pair in grouped.windows(2) {
+                prop_assert!(pair[0].end() < pair[1].first);
+            }
+        }
+    }
+}

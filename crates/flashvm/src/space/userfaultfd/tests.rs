@@ -1,0 +1,536 @@
+//! Each operation's postcondition in both kinds: with a shadow, and without.
+//!
+//! Pages are touched through `process_vm_readv` and its counterpart: where the program would have a fault, they
+//! say EFAULT.
+
+use super::*;
+use crate::sys::message::eprint_line;
+use flashvm_core::PageId;
+
+const PAGES: u32 = 200;
+/// Pages of the region that are mapped and registered, but for those of [`Space::open`].
+const MAPPED: u32 = 160;
+
+/// An address space, and what a program would see there.
+struct Space(Userfaultfd);
+
+fn run(first: u32, count: u32) -> Run {
+    Run::new(PageId(first), count)
+}
+
+fn page(byte: u8) -> [u8; PAGE_SIZE] {
+    [byte; PAGE_SIZE]
+}
+
+/// Does something to each kind that this machine has. A test for one kind alone says which.
+fn each_kind<T: Fn(&Space)>(shadow: Option<bool>, test: T) {
+    // The closure lies in the test.
+    let name = std::any::type_name::<T>();
+    for may_move in [true, false] {
+        if shadow.is_some_and(|wanted| wanted != may_move) {
+            continue;
+        }
+        match Userfaultfd::open(PAGES, Delivery::Inline, may_move) {
+            Ok(space) if space.has_shadow() == may_move => {
+                let space = Space(space);
+                let all = run(0, MAPPED);
+                let prot = ProtFlags::READ | ProtFlags::WRITE;
+                space.0.range().map_anew(all, prot).unwrap();
+                space.0.register(all).unwrap();
+                test(&space);
+            }
+            Ok(_) => eprint_line(&format!("SKIPPED: {name}: no UFFDIO_MOVE before Linux 6.8")),
+            Err(error) => eprint_line(&format!("SKIPPED: {name}: {error}")),
+        }
+    }
+}
+
+impl Space {
+    fn at(&self, place: Place, page: u32) -> usize {
+        self.0.range().at(place, PageId(page)).get()
+    }
+
+    /// Maps a page full of one byte.
+    fn put(&self, place: Place, at: u32, byte: u8) {
+        let done = self
+            .0
+            .copy(place, run(at, 1), Source::Bytes(&page(byte)), false);
+        assert_eq!(done, Done::all(1));
+    }
+
+    /// What a load of the page's first byte gives. A fault: `None`.
+    fn load(&self, place: Place, page: u32) -> Option<u8> {
+        let mut byte = 0;
+        let (local, remote) = vectors(&mut byte, self.at(place, page));
+        // SAFETY: one writable byte; the kernel checks the other side itself.
+        let read = unsafe { libc::process_vm_readv(libc::getpid(), &local, 1, &remote, 1, 0) };
+        (read == 1).then_some(byte)
+    }
+
+    /// Whether a store to the region goes on without a fault.
+    fn store(&self, page: u32, mut byte: u8) -> bool {
+        let (local, remote) = vectors(&mut byte, self.at(Place::Region, page));
+        // SAFETY: the kernel checks the other side itself; it is managed memory.
+        let written = unsafe { libc::process_vm_writev(libc::getpid(), &local, 1, &remote, 1, 0) };
+        written == 1
+    }
+
+    /// Where pages are: region, shadow.
+    fn held(&self, page: u32) -> (bool, bool) {
+        let holds = |place| self.0.holds(place, PageId(page));
+        (holds(Place::Region), holds(Place::Shadow))
+    }
+}
+
+fn vectors(byte: &mut u8, remote: usize) -> (libc::iovec, libc::iovec) {
+    let vector = |at| libc::iovec {
+        iov_base: at,
+        iov_len: 1,
+    };
+    (
+        vector(std::ptr::from_mut(byte).cast()),
+        vector(remote as *mut _),
+    )
+}
+
+#[test]
+fn a_run_is_mapped_with_its_contents() {
+    each_kind(None, |space| {
+        assert_eq!(space.load(Place::Region, 3), None);
+        let contents = [page(1), page(2), page(3)].concat();
+        let from = Source::Bytes(&contents);
+        assert_eq!(
+            space.0.copy(Place::Region, run(3, 3), from, false),
+            Done::all(3)
+        );
+        for (at, byte) in [(3, 1), (4, 2), (5, 3)] {
+            assert_eq!(space.load(Place::Region, at), Some(byte));
+            assert!(space.store(at, 9));
+        }
+        assert_eq!(space.held(2), (false, false));
+        assert_eq!(space.held(5), (true, false));
+        let zeros = space
+            .0
+            .copy(Place::Region, run(64, 64), Source::Zeros, false);
+        assert_eq!(zeros, Done::all(64));
+        assert_eq!(space.load(Place::Region, 127), Some(0));
+    });
+}
+
+#[test]
+fn a_page_that_is_mapped_protected_may_be_loaded() {
+    each_kind(None, |space| {
+        let from = Source::Bytes(&page(7));
+        assert_eq!(
+            space.0.copy(Place::Region, run(0, 1), from, true),
+            Done::all(1)
+        );
+        assert_eq!(space.load(Place::Region, 0), Some(7));
+        assert!(!space.store(0, 8));
+        space.0.protect(run(0, 1), false).unwrap();
+        assert!(space.store(0, 8));
+        assert_eq!(space.load(Place::Region, 0), Some(8));
+    });
+}
+
+#[test]
+fn a_copy_stops_at_a_page_that_is_there() {
+    each_kind(None, |space| {
+        space.put(Place::Region, 2, 5);
+        let zeros = |run| space.0.copy(Place::Region, run, Source::Zeros, false);
+        // Why, Linux says only of the first page of a call.
+        assert_eq!(zeros(run(0, 4)), Done::stopped(2, Stop::Again));
+        assert_eq!(zeros(run(2, 2)), Done::stopped(0, Stop::Exists));
+        assert_eq!(space.load(Place::Region, 2), Some(5));
+        assert_eq!(space.held(3), (false, false));
+        assert_eq!(zeros(run(3, 1)), Done::all(1));
+    });
+}
+
+#[test]
+fn a_protected_page_that_is_there_stays_protected() {
+    each_kind(None, |space| {
+        let copy = |protect| {
+            space
+                .0
+                .copy(Place::Region, run(0, 1), Source::Zeros, protect)
+        };
+        assert_eq!(copy(true), Done::all(1));
+        assert_eq!(copy(false), Done::stopped(0, Stop::Exists));
+        assert!(!space.store(0, 1));
+    });
+}
+
+#[test]
+fn a_run_beyond_a_mapping_is_refused_as_a_whole() {
+    each_kind(None, |space| {
+        let last = MAPPED - 1;
+        let copy = |run| space.0.copy(Place::Region, run, Source::Zeros, false);
+        assert_eq!(copy(run(last, 2)), Done::stopped(0, Stop::Missing));
+        assert_eq!(space.held(last), (false, false));
+        assert_eq!(copy(run(MAPPED, 1)), Done::stopped(0, Stop::Missing));
+        assert_eq!(copy(run(last, 1)), Done::all(1));
+        if space.0.has_shadow() {
+            let away = space.0.shift(Place::Shadow, run(last, 2));
+            assert_eq!(away, Done::stopped(0, Stop::Invalid));
+            assert_eq!(space.held(last), (true, false));
+        }
+    });
+}
+
+#[test]
+fn pages_are_taken_away_and_back() {
+    each_kind(Some(true), |space| {
+        for at in 0..3 {
+            space.put(Place::Region, at, at as u8 + 1);
+        }
+        space.0.protect(run(1, 1), true).unwrap();
+        assert_eq!(space.0.shift(Place::Shadow, run(0, 3)), Done::all(3));
+        for at in 0..3 {
+            assert_eq!(space.held(at), (false, true));
+            assert_eq!(space.load(Place::Region, at), None, "a touch is a fault");
+            assert_eq!(space.load(Place::Shadow, at), Some(at as u8 + 1));
+        }
+        assert_eq!(space.0.shift(Place::Region, run(0, 3)), Done::all(3));
+        for at in 0..3 {
+            assert_eq!(space.held(at), (true, false));
+            assert_eq!(space.load(Place::Region, at), Some(at as u8 + 1));
+            assert!(space.store(at, 9), "what comes back is not protected");
+        }
+    });
+}
+
+#[test]
+fn a_move_stops_at_a_page_that_is_not_at_its_source() {
+    each_kind(Some(true), |space| {
+        space.put(Place::Region, 0, 1);
+        space.put(Place::Region, 2, 3);
+        let away = |run| space.0.shift(Place::Shadow, run);
+        assert_eq!(away(run(0, 3)), Done::stopped(1, Stop::Again));
+        assert_eq!(away(run(1, 2)), Done::stopped(0, Stop::Missing));
+        assert_eq!(away(run(2, 1)), Done::all(1));
+        assert_eq!([0, 1, 2].map(|at| space.held(at).1), [true, false, true]);
+        // Where it should be already: the destination is looked at first.
+        assert_eq!(away(run(0, 1)), Done::stopped(0, Stop::Exists));
+        assert_eq!(space.load(Place::Shadow, 0), Some(1));
+    });
+}
+
+#[test]
+fn a_move_stops_at_a_page_that_is_at_its_destination() {
+    each_kind(Some(true), |space| {
+        for at in 0..3 {
+            space.put(Place::Region, at, 1);
+        }
+        space.put(Place::Shadow, 1, 2);
+        let away = |run| space.0.shift(Place::Shadow, run);
+        assert_eq!(away(run(0, 3)), Done::stopped(1, Stop::Again));
+        assert_eq!(away(run(1, 2)), Done::stopped(0, Stop::Exists));
+        assert_eq!(space.load(Place::Region, 1), Some(1));
+        assert_eq!(space.load(Place::Shadow, 1), Some(2));
+        space.0.zap(Place::Shadow, &[run(1, 1)]).unwrap();
+        assert_eq!(away(run(1, 2)), Done::all(2));
+    });
+}
+
+#[test]
+fn pages_that_may_not_be_stored_to_are_not_moved() {
+    each_kind(Some(true), |space| {
+        for at in 0..4 {
+            space.put(Place::Region, at, 1);
+        }
+        let read = Some(ProtFlags::READ.bits());
+        space.0.set_protection(run(1, 2), read).unwrap();
+        let expected = Mapping {
+            pages: 2,
+            protection: ProtFlags::READ.bits(),
+            writable: false,
+        };
+        assert_eq!(space.0.mapping(PageId(1)), Some(expected));
+        let away = |run| space.0.shift(Place::Shadow, run);
+        assert_eq!(away(run(1, 2)), Done::stopped(0, Stop::Invalid));
+        assert_eq!(space.held(1), (true, false));
+        space.0.set_protection(run(1, 2), None).unwrap();
+        assert!(space.0.mapping(PageId(1)).unwrap().writable);
+        assert_eq!(away(run(0, 4)), Done::all(4));
+    });
+}
+
+/// A forked child that does nothing, until this is dropped.
+struct Child {
+    process: i32,
+    hold: Option<std::os::fd::OwnedFd>,
+}
+
+impl Child {
+    fn fork() -> Self {
+        let (wait, hold) = rustix::pipe::pipe().unwrap();
+        // SAFETY: the child makes system calls alone.
+        match unsafe { libc::fork() } {
+            0 => {
+                drop(hold);
+                let _ = rustix::io::read(&wait, &mut [0_u8; 1]);
+                // SAFETY: ends the child at once.
+                unsafe { libc::_exit(0) }
+            }
+            process => {
+                assert!(process > 0, "a child");
+                Self {
+                    process,
+                    hold: Some(hold),
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        self.hold = None;
+        // SAFETY: a child of this process, that only this value knows of.
+        unsafe { libc::waitpid(self.process, std::ptr::null_mut(), 0) };
+    }
+}
+
+#[test]
+fn a_page_shared_with_a_child_is_busy_until_it_is_unshared() {
+    each_kind(Some(true), |space| {
+        for at in 0..2 {
+            space.put(Place::Region, at, 4);
+        }
+        let child = Child::fork();
+        let away = |run| space.0.shift(Place::Shadow, run);
+        assert_eq!(away(run(0, 2)), Done::stopped(0, Stop::Busy));
+        assert!(space.0.unshare(PageId(0)));
+        assert_eq!(away(run(0, 2)), Done::stopped(1, Stop::Again));
+        assert_eq!(away(run(1, 1)), Done::stopped(0, Stop::Busy));
+        assert_eq!(
+            (space.held(0), space.held(1)),
+            ((false, true), (true, false))
+        );
+        drop(child);
+        assert!(space.0.unshare(PageId(1)));
+        assert_eq!(away(run(1, 1)), Done::all(1));
+        assert_eq!(space.load(Place::Shadow, 1), Some(4));
+    });
+}
+
+#[test]
+fn a_page_that_is_not_there_cannot_be_unshared() {
+    each_kind(None, |space| {
+        assert!(!space.0.unshare(PageId(0)));
+        assert_eq!(space.held(0), (false, false));
+    });
+}
+
+#[test]
+fn protection_stops_stores_and_nothing_else() {
+    each_kind(None, |space| {
+        for at in [0, 2] {
+            space.put(Place::Region, at, 6);
+        }
+        // Twice: one that is as it should be stays so.
+        for _ in 0..2 {
+            space.0.protect(run(0, 3), true).unwrap();
+            assert_eq!(space.load(Place::Region, 0), Some(6));
+            assert!(!space.store(0, 1) && !space.store(2, 1));
+            assert_eq!(
+                space.held(1),
+                (false, false),
+                "what is not there is passed over"
+            );
+        }
+        for _ in 0..2 {
+            space.0.protect(run(0, 2), false).unwrap();
+            assert!(space.store(0, 7) && !space.store(2, 7));
+        }
+        space.put(Place::Region, 1, 1);
+        assert!(
+            space.store(1, 2),
+            "it was not there when its neighbours were protected"
+        );
+    });
+}
+
+#[test]
+fn protection_that_fails_has_reached_the_pages_before() {
+    each_kind(None, |space| {
+        space.put(Place::Region, MAPPED - 1, 6);
+        let protected = space.0.protect(run(MAPPED - 1, 2), true);
+        assert_eq!(protected, Err(Stop::Missing));
+        assert!(!space.store(MAPPED - 1, 7));
+    });
+}
+
+#[test]
+fn a_poisoned_page_fails_until_it_is_overwritten_or_zapped() {
+    each_kind(None, |space| {
+        let absent = |at| space.load(Place::Region, at).is_none() && !space.store(at, 1);
+        for at in 0..2 {
+            space.0.poison(PageId(at)).unwrap();
+            assert!(absent(at));
+        }
+        assert_eq!(space.0.poison(PageId(0)), Err(Stop::Exists));
+        let from = Source::Bytes(&page(3));
+        assert_eq!(
+            space.0.copy(Place::Region, run(0, 1), from, false),
+            Done::all(1)
+        );
+        assert_eq!(space.load(Place::Region, 0), Some(3));
+        space.0.zap(Place::Region, &[run(1, 1)]).unwrap();
+        assert_eq!(space.held(1), (false, false));
+        assert_eq!(
+            space.0.copy(Place::Region, run(1, 1), Source::Zeros, false),
+            Done::all(1)
+        );
+    });
+}
+
+#[test]
+fn a_page_that_is_there_cannot_be_poisoned() {
+    each_kind(None, |space| {
+        space.put(Place::Region, 0, 2);
+        assert_eq!(space.0.poison(PageId(0)), Err(Stop::Exists));
+        assert_eq!(space.load(Place::Region, 0), Some(2));
+    });
+}
+
+#[test]
+fn zapped_pages_are_gone() {
+    each_kind(None, |space| {
+        let places = [Place::Region, Place::Shadow];
+        for &place in &places[..1 + usize::from(space.0.has_shadow())] {
+            for at in 0..MAPPED {
+                space.put(place, at, 1);
+            }
+            // More runs than the kernel takes at once, some of them without pages.
+            let odd: Vec<Run> = (0..MAPPED / 2).map(|i| run(2 * i + 1, 1)).collect();
+            for _ in 0..2 {
+                space.0.zap(place, &odd).unwrap();
+                for at in 0..MAPPED {
+                    assert_eq!(space.0.holds(place, PageId(at)), at % 2 == 0);
+                }
+            }
+            space.0.zap(place, &[run(0, MAPPED)]).unwrap();
+            assert!(!(0..MAPPED).any(|at| space.0.holds(place, PageId(at))));
+        }
+        assert_eq!(
+            space.load(Place::Region, 0),
+            None,
+            "a touch is a fault again"
+        );
+    });
+}
+
+#[test]
+fn a_page_is_copied_out_of_where_it_waits() {
+    each_kind(None, |space| {
+        let place = if space.0.has_shadow() {
+            Place::Shadow
+        } else {
+            Place::Region
+        };
+        let mut contents = page(0);
+        (contents[0], contents[PAGE_SIZE - 1]) = (1, 2);
+        let done = space
+            .0
+            .copy(place, run(5, 1), Source::Bytes(&contents), false);
+        assert_eq!(done, Done::all(1));
+        // The program may have no right to look.
+        space.0.set_protection(run(5, 1), Some(0)).unwrap();
+        let mut copy = PageBuffer::new();
+        space.0.copy_out(PageId(5), &mut copy).unwrap();
+        assert!(copy.0 == contents);
+    });
+}
+
+#[test]
+fn zeros_in_the_shadow_are_told_from_a_last_byte() {
+    each_kind(Some(true), |space| {
+        for byte in [None, Some(0), Some(2000), Some(PAGE_SIZE - 1)] {
+            let mut contents = page(0);
+            if let Some(byte) = byte {
+                contents[byte] = 1;
+            }
+            let from = Source::Bytes(&contents);
+            assert_eq!(
+                space.0.copy(Place::Shadow, run(0, 1), from, false),
+                Done::all(1)
+            );
+            assert_eq!(space.0.is_zero(PageId(0)), byte.is_none(), "{byte:?}");
+            space.0.zap(Place::Shadow, &[run(0, 1)]).unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_page_changes_its_address() {
+    each_kind(None, |space| {
+        space.put(Place::Region, 0, 8);
+        let moved = space.0.relocate(Place::Region, PageId(0), PageId(9));
+        if space.0.has_shadow() {
+            assert_eq!(moved, Done::all(1));
+            assert_eq!(space.held(0), (false, false));
+        } else {
+            assert_eq!(moved, Done::stopped(0, Stop::Invalid));
+            let from = Source::Page(Place::Region, PageId(0));
+            assert_eq!(
+                space.0.copy(Place::Region, run(9, 1), from, true),
+                Done::all(1)
+            );
+            assert_eq!(space.held(0), (true, false));
+            assert!(!space.store(9, 1));
+        }
+        assert_eq!(space.load(Place::Region, 9), Some(8));
+        space.put(Place::Region, 10, 1);
+        let onto = space.0.relocate(Place::Region, PageId(10), PageId(9));
+        assert!(matches!(onto.stop, Some(Stop::Exists | Stop::Invalid)));
+        assert_eq!(space.load(Place::Region, 9), Some(8));
+    });
+}
+
+#[test]
+fn a_fault_is_resolved_with_what_there_is() {
+    each_kind(None, |space| {
+        let contents = page(2);
+        let resolve = |at, from| {
+            space.0.resolve_through(space.0.region(), PageId(at), from);
+        };
+        resolve(0, Some(Source::Bytes(&contents)));
+        resolve(1, None);
+        resolve(0, Some(Source::Zeros));
+        resolve(0, None);
+        assert_eq!(space.load(Place::Region, 0), Some(2), "what is there stays");
+        assert_eq!(space.load(Place::Region, 1), None);
+        space.0.protect(run(0, 1), true).unwrap();
+        space.0.unprotect_through(space.0.region(), PageId(0));
+        assert!(space.store(0, 3));
+    });
+}
+
+#[test]
+fn a_page_given_up_by_the_program_is_gone() {
+    each_kind(None, |space| {
+        for at in 0..3 {
+            space.put(Place::Region, at, 1);
+        }
+        space.0.range().zap(run(0, 1)).unwrap();
+        // Mapped anew, it is the kernel's until it is registered.
+        let prot = ProtFlags::READ | ProtFlags::WRITE;
+        space.0.range().map_anew(run(1, 1), prot).unwrap();
+        assert_eq!(space.load(Place::Region, 0), None);
+        assert_eq!(space.load(Place::Region, 1), Some(0));
+        assert_eq!(space.load(Place::Region, 2), Some(1));
+        let copied = space.0.copy(Place::Region, run(1, 1), Source::Zeros, false);
+        assert_eq!(copied, Done::stopped(0, Stop::Missing));
+    });
+}
+
+#[test]
+#[should_panic(expected = "there is a shadow")]
+fn without_a_shadow_nothing_is_moved_there() {
+    let Ok(space) = Userfaultfd::open(PAGES, Delivery::Inline, false) else {
+        panic!("SKIPPED: there is a shadow or there is no userfaultfd");
+    };
+    let _ = space.shift(Place::Shadow, run(0, 1));
+}
