@@ -1,4 +1,4 @@
-//! The one error of the crate: each variant says what is wrong with what, and what to do.
+//! The error type of the crate: each variant names the problem and the remedy.
 
 use std::io;
 
@@ -42,20 +42,20 @@ pub enum Error {
     /// The file is shorter than its identity says.
     #[error("truncated heap: {found} bytes of {expected}")]
     Truncated {
-        /// Bytes that are there.
+        /// Bytes found.
         found: u64,
-        /// Bytes that should be.
+        /// Bytes expected.
         expected: u64,
     },
-    /// Another process has the heap open.
+    /// Another process has opened the heap.
     #[error("{0} is in use by another process: close it there first")]
     Locked(String),
-    /// A block device that is to hold a bank holds something else.
+    /// A block device intended for a bank holds other data.
     #[error(
         "{0} holds data: if nobody needs it, clear its first MiB with 'dd if=/dev/zero of={0} bs=1M count=1'"
     )]
     Occupied(String),
-    /// The addresses at which the heap lives are taken in this process.
+    /// The heap's addresses are in use in this process.
     #[error(
         "addresses {base:#x} to {end:#x}, where the heap lives, are taken: open it before they are used, or in a process of its own"
     )]
@@ -73,7 +73,7 @@ pub enum Error {
         /// Bytes needed.
         least: u64,
     },
-    /// More than a bank may hold.
+    /// The requested size exceeds the maximum of a bank.
     #[error("a bank of {found} bytes is too large: {most} bytes is the most")]
     TooLarge {
         /// Bytes given.
@@ -91,7 +91,7 @@ pub enum Error {
         /// Bytes of all usable segments.
         capacity: u64,
     },
-    /// As [`Error::Full`], because segments were retired.
+    /// Like [`Error::Full`], because segments were retired.
     #[error(
         "the bank is worn out: {retired} of {segments} segments are retired; copy the data to a new bank"
     )]
@@ -127,7 +127,7 @@ pub enum Error {
     /// An address that is part of a buffer already.
     #[error("address {0:#x} is in an allocated flash buffer: free it first")]
     Overlap(u64),
-    /// The root refers to a value of another type than the one asked for.
+    /// The root refers to a value of another type.
     #[error(
         "the root is a value of another type: open the heap with the definitions that wrote it"
     )]
@@ -135,10 +135,10 @@ pub enum Error {
     /// A commit, abort or update inside another one of the same thread.
     #[error("{0} inside an update or a view of the same heap: finish that first")]
     Nested(&'static str),
-    /// An earlier write or sync failed; what is stable is known only after reopening.
+    /// An earlier write or sync failed; only reopening tells which state is stable.
     #[error("the heap has failed ({0}): reopen it to go on from the last commit")]
     Failed(String),
-    /// The program gave its changes up.
+    /// The program aborted its changes.
     #[error("aborted: {0}")]
     Aborted(String),
 }
@@ -155,7 +155,7 @@ impl Error {
         Self::Corrupted(what.into())
     }
 
-    /// An error for a closure to return so that its changes are undone.
+    /// An error for a closure to return in order to undo its changes.
     #[must_use]
     pub fn abort(why: impl Into<String>) -> Self {
         Self::Aborted(why.into())

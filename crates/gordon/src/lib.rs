@@ -6,9 +6,10 @@
 //!
 //! - [`Heap`]: open, update, commit, abort; [`Persist`](trait@Persist): what may be stored, derived.
 //! - [`Ref`], [`Var`], [`Array`], [`Slice`], [`Text`], [`Bytes`], [`ByteArray`]: references.
-//! - [`Vector`], [`Map`]: sequences and ordered maps that share what did not change.
+//! - [`Vector`], [`Map`]: sequences and ordered maps that share their unchanged parts.
 //! - [`flash`]: banks, emulated or durable, and the interface to them (Table 2).
-//! - [`sidney`]: the same heap over recoverable virtual memory, which Gordon is compared with.
+//! - [`sidney`]: the same heap over recoverable virtual memory, with which the paper compares
+//!   Gordon.
 #![deny(unsafe_code)]
 
 // Derived code names the crate, here too.
@@ -35,7 +36,7 @@ pub use persist::{Load, Persist, Store};
 pub use pointer::{Array, ByteArray, Bytes, Pointer, Ref, Slice, Text, Var};
 pub use vector::Vector;
 
-/// What derived code calls.
+/// For derived code.
 #[doc(hidden)]
 pub mod derive {
     pub use crate::persist::{larger, mix_schema, schema_of, unknown_variant};

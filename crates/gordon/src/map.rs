@@ -1,5 +1,5 @@
-//! A persistent ordered map: a weight-balanced tree, after Adams, with the parameters that Hirai and
-//! Yamamoto proved. A change copies a path and shares the rest.
+//! A persistent ordered map: a weight-balanced tree, after Adams, with the parameters that Hirai
+//! and Yamamoto proved correct. A change copies a path and shares the rest.
 
 use crate::Persist;
 use crate::heap::Tx;
@@ -7,12 +7,12 @@ use crate::pointer::Ref;
 use std::cmp::Ordering;
 use std::ops::{Bound, RangeBounds};
 
-/// How much heavier one side may be.
+/// Bound on the ratio of the weights of two siblings.
 const DELTA: u64 = 3;
-/// Below this ratio a single rotation does.
+/// Ratio below which a single rotation suffices.
 const GAMMA: u64 = 2;
 
-/// An immutable map in order of keys; changes make a new one that shares what did not change.
+/// An immutable map ordered by key; a change makes a new map that shares the unchanged parts.
 ///
 /// ```
 /// # let model = gordon::flash::Model::intel(4);
@@ -99,7 +99,7 @@ fn is_heavy(heavy: u64, light: u64) -> bool {
     (light + 1) * DELTA < heavy + 1
 }
 
-/// A node of two trees of which one may have one element too many or too few.
+/// A node of two trees, one of which may have one element too many or too few.
 fn balanced<'t, K: Persist<'t>, V: Persist<'t>>(
     tx: &Tx<'t>,
     left: Tree<'t, K, V>,
@@ -159,7 +159,7 @@ fn insert<'t, K: Persist<'t> + Ord, V: Persist<'t>>(
     }
 }
 
-/// A tree without its least element, and that.
+/// A tree without its least element, and that element.
 fn take_least<'t, K: Persist<'t>, V: Persist<'t>>(
     tx: &Tx<'t>,
     tree: Ref<'t, Node<'t, K, V>>,
@@ -174,7 +174,7 @@ fn take_least<'t, K: Persist<'t>, V: Persist<'t>>(
     }
 }
 
-/// The tree without `key`; `None` if it is not there.
+/// The tree without `key`; `None` if it has no such key.
 fn remove<'t, K: Persist<'t> + Ord, V: Persist<'t>>(
     tx: &Tx<'t>,
     tree: Tree<'t, K, V>,

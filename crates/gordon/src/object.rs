@@ -1,5 +1,5 @@
-//! Objects: a header word, then the payload. The header tells mutable from immutable (section 5.2)
-//! and where the pointers are, so that collectors and `check` need to know no types.
+//! Objects: a header word, then the payload. The header distinguishes mutable from immutable
+//! objects (section 5.2) and locates the pointers, so that collectors and `check` need no types.
 //!
 //! ```text
 //! bit 0        1: a header; a forwarding address, which may stand in its place in DRAM, is even
@@ -13,7 +13,7 @@
 
 use crate::region::WORD;
 
-/// What an object holds.
+/// The contents of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Record,
@@ -62,7 +62,7 @@ impl Header {
         0x51 | ((mutable as u64) << 1) | (kind << 2)
     }
 
-    /// Whether `word` is a header: zero, erased flash and forwarding addresses are none.
+    /// Whether `word` is a header: zero, erased flash and forwarding addresses are not.
     pub(crate) fn is_valid(word: u64) -> bool {
         let header = Self(word);
         let sane = match header.kind() {

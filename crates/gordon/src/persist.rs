@@ -1,17 +1,17 @@
-//! What may be stored in a heap: [`Persist`], its implementations for plain values, and the cursors
-//! that read and write a value's words.
+//! Storable types: [`Persist`], its implementations for plain values, and the cursors that read and
+//! write a value's words.
 //!
-//! A value is stored as its pointers, one word each, then its other bytes without padding. Reading
-//! checks the object's header against the type, so a wrong implementation of the trait gives wrong
-//! values, never wrong memory: it can be implemented without `unsafe`.
+//! A value is stored as its pointers, one word each, followed by its other bytes without padding. A
+//! read checks the object's header against the type, so a wrong implementation of the trait gives
+//! wrong values, never wrong memory: it can be implemented without `unsafe`.
 
 use crate::brand::Brand;
 use std::marker::PhantomData;
 
 /// A type whose values can be stored in a [`Heap`](crate::Heap): derive it.
 ///
-/// `'t` is the update or view in which the value was read: references into the heap are good for
-/// that long. A type that holds references has one lifetime parameter, which is that.
+/// `'t` is the update or view in which the value was read: references into the heap are valid that
+/// long. A type with references has one lifetime parameter, which is `'t`.
 ///
 /// ```
 /// use gordon::{Persist, Ref, Text};
@@ -30,7 +30,7 @@ pub trait Persist<'t>: Copy {
     const POINTERS: usize;
     /// Other bytes that a value holds.
     const BYTES: usize;
-    /// Tells the definitions of types apart.
+    /// Distinguishes type definitions.
     const SCHEMA: u64;
     /// Whether the first pointer of a value is never null, so that a null one can mean `None`.
     const NEVER_NULL: bool = false;

@@ -1,12 +1,12 @@
-//! The addresses of a heap: one window at a recorded base, divided into areas of equal size,
-//! so that plain pointers mean the same after recovery. Flash areas show segments of the medium,
-//! read-only; the others are anonymous memory. All access of the collectors goes through here and is
-//! checked against what is mapped.
+//! The addresses of a heap: one window at a recorded base, divided into areas of equal size, so
+//! that plain pointers keep their meaning after recovery. Segments of the medium are mapped into
+//! flash areas, read-only; the others are anonymous memory. All accesses of the collectors go
+//! through here and are checked against the mapped ranges.
 //!
-//! Safety: `lengths` says what prefix of each area is mapped in the window; every access asserts that
-//! it lies there. Memory is touched through raw pointers only; a slice that is handed out borrows the
-//! region, and stores need `&mut`. Flash pages change only through [`crate::flash::Bank`], which
-//! writes bytes that no object covers yet.
+//! Safety: `lengths` has the mapped prefix of each area in the window; every access asserts that it
+//! is inside. Memory is accessed through raw pointers only; a slice borrows the region, and stores
+//! need `&mut`. Flash pages change only through [`crate::flash::Bank`], which writes bytes that no
+//! object covers yet.
 #![allow(unsafe_code, reason = "loads and stores at addresses")]
 
 use crate::error::{Error, Result};
@@ -50,17 +50,17 @@ impl Area {
         Self::OldB,
     ];
 
-    /// Whether segments of flash are mapped there.
+    /// Whether the area has segments of flash.
     pub(crate) fn is_flash(self) -> bool {
         self <= Self::ImmutableB
     }
 
-    /// Whether what lies there is lost with the process.
+    /// Whether its contents are lost with the process.
     pub(crate) fn is_transitory(self) -> bool {
         self >= Self::New
     }
 
-    /// The other one of a pair.
+    /// The other half of a pair.
     pub(crate) fn other(self) -> Self {
         match self {
             Self::MiniLog0 => Self::MiniLog1,
@@ -101,7 +101,7 @@ impl Region {
         self.window.addresses().start + ((area as u64) << self.shift)
     }
 
-    /// One past what is mapped of `area`.
+    /// One past the mapped part of `area`.
     pub(crate) fn end(&self, area: Area) -> u64 {
         self.start(area) + self.lengths[area as usize]
     }
@@ -117,7 +117,7 @@ impl Region {
         Area::ALL.get(usize::try_from(index).ok()?).copied()
     }
 
-    /// Takes flash out of `area`, but for the first `keep` bytes.
+    /// Unmaps flash of `area`, except the first `keep` bytes.
     pub(crate) fn unmap_flash(&mut self, area: Area, keep: u64) -> Result<()> {
         assert!(area.is_flash());
         let length = self.lengths[area as usize];
@@ -128,7 +128,7 @@ impl Region {
         self.window.unmap(self.start(area) + keep, length - keep)
     }
 
-    /// Makes `area`, of DRAM, at least `length` bytes long. New memory is zero.
+    /// Extends `area`, of DRAM, to at least `length` bytes. New memory is zero.
     pub(crate) fn grow(&mut self, area: Area, length: u64) -> Result<()> {
         const STEP: u64 = 1 << 20;
         assert!(!area.is_flash());
@@ -151,12 +151,12 @@ impl Region {
         Ok(())
     }
 
-    /// Gives the memory of `area`, of DRAM, beyond `keep` bytes back; it reads as zeros again.
+    /// Zaps `area`, of DRAM, beyond `keep` bytes: it reads as zeros again.
     pub(crate) fn zap(&mut self, area: Area, keep: u64) {
         self.zap_from(area, keep, self.lengths[area as usize]);
     }
 
-    /// The same up to `end` bytes, beyond which nothing has been stored.
+    /// The same up to `end`, beyond which nothing has been stored.
     pub(crate) fn zap_from(&mut self, area: Area, keep: u64, end: u64) {
         const STEP: u64 = 1 << 16;
         assert!(!area.is_flash());
@@ -205,8 +205,8 @@ impl Region {
             count.checked_mul(WORD).expect("a count of words in memory"),
         );
         assert!(address.is_multiple_of(WORD));
-        // SAFETY: mapped and aligned, as just asserted; DRAM is changed only through `&mut self`
-        // and flash only beyond what has been written, which nobody asks for.
+        // SAFETY: mapped and aligned, as just asserted; DRAM changes only through `&mut self`, and
+        // flash only beyond the written part, which no caller requests.
         unsafe { std::slice::from_raw_parts(pointer(address).cast::<u64>(), count as usize) }
     }
 
@@ -218,15 +218,15 @@ impl Region {
         unsafe { std::slice::from_raw_parts(pointer(address).cast::<u8>(), count as usize) }
     }
 
-    /// The `count` words of DRAM from `address` on, to be changed.
+    /// The `count` words of DRAM from `address` on, mutable.
     #[track_caller]
     pub(crate) fn words_mut(&mut self, address: u64, count: u64) -> &mut [u64] {
         let bytes = count.checked_mul(WORD).expect("a count of words in memory");
         assert!(!self.check(address, bytes).is_flash());
         assert!(address.is_multiple_of(WORD));
-        // SAFETY: mapped writable and aligned; borrowed exclusively through `&mut self`. Objects
-        // that a program holds slices of are never in what is asked for: it is the mutable space,
-        // or what has just been allocated.
+        // SAFETY: mapped writable and aligned; borrowed exclusively through `&mut self`. A
+        // program's slices never overlap the requested words: they are mutable space, or have just
+        // been allocated.
         unsafe { std::slice::from_raw_parts_mut(pointer(address).cast::<u64>(), count as usize) }
     }
 
@@ -253,7 +253,7 @@ impl Region {
 }
 
 impl Addresses for Region {
-    /// At the end of what is mapped of a flash area, or over a part of it.
+    /// At the end of the mapped part of a flash area, or over a part of it.
     fn accepts(&self, address: u64, length: u64) -> bool {
         self.area(address).is_some_and(|area| {
             area.is_flash()

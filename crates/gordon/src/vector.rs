@@ -1,5 +1,5 @@
 //! A persistent vector: a trie of 32 branches with the last elements apart, after Bagwell and
-//! Hickey. A change copies a path and shares the rest, so what a commit writes is short.
+//! Hickey. A change copies a path and shares the rest, so a commit writes little.
 
 use crate::Persist;
 use crate::heap::Tx;
@@ -9,7 +9,7 @@ const BITS: u32 = 5;
 const WIDTH: usize = 1 << BITS;
 const MASK: usize = WIDTH - 1;
 
-/// An immutable sequence; changes make a new one that shares what did not change.
+/// An immutable sequence; a change makes a new sequence that shares the unchanged parts.
 ///
 /// ```
 /// # let model = gordon::flash::Model::intel(4);
@@ -93,7 +93,7 @@ impl<'t, T: Persist<'t>> Node<'t, T> {
         }
     }
 
-    /// This without its last leaf, and that leaf.
+    /// The trie without its last leaf, and that leaf.
     fn pop_leaf(self, tx: &Tx<'t>) -> (Option<Self>, Slice<'t, T>) {
         match self {
             Self::Leaf(values) => (None, values),
@@ -145,7 +145,7 @@ impl<'t, T: Persist<'t>> Vector<'t, T> {
         self.length == 0
     }
 
-    /// Elements that are in the trie.
+    /// Elements in the trie.
     fn in_trie(&self) -> usize {
         self.len() - self.tail.len()
     }
@@ -198,7 +198,7 @@ impl<'t, T: Persist<'t>> Vector<'t, T> {
         longer
     }
 
-    /// The vector without its last element, and that.
+    /// The vector without its last element, and that element.
     #[must_use]
     pub fn pop(&self, tx: &Tx<'t>) -> Option<(Self, T)> {
         let mut shorter = *self;

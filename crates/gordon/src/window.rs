@@ -1,9 +1,9 @@
 //! A reserved range of addresses, in which flash and memory are mapped and unmapped.
 //!
 //! Safety: the range is reserved with `MAP_FIXED_NOREPLACE` and owned by this value until it is
-//! dropped, so every mapping made with `MAP_FIXED` inside it replaces our own. Whoever hands out
-//! slices of what is mapped here owns the window, and borrows itself for them; what changes mappings
-//! takes `&mut self`, so no slice is out then.
+//! dropped, so every mapping made with `MAP_FIXED` inside it replaces our own. A function that
+//! returns slices of the window owns it and borrows itself for them; changes of mappings take `&mut
+//! self`, so no slice exists then.
 #![allow(unsafe_code, reason = "mapping memory")]
 
 use crate::error::{Error, Result};
@@ -12,7 +12,7 @@ use std::ffi::c_void;
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
 
-/// A range of addresses. What is neither mapped nor opened cannot be accessed.
+/// A range of addresses. Parts that are neither mapped nor opened cannot be accessed.
 #[derive(Debug)]
 pub(crate) struct Window(Range<u64>);
 
@@ -24,8 +24,8 @@ pub(crate) fn pointer(address: u64) -> *mut c_void {
 impl Window {
     /// Reserves `length` bytes of addresses at `base`.
     pub(crate) fn reserve(base: u64, length: u64) -> Result<Self> {
-        // SAFETY: NOREPLACE makes the kernel refuse a range that is in use, so no mapping of
-        // anybody's is touched; what is reserved cannot be accessed.
+        // SAFETY: NOREPLACE makes the kernel refuse a range that is in use, so no other mapping is
+        // affected; the reserved range cannot be accessed.
         let mapped = unsafe {
             rustix::mm::mmap_anonymous(
                 pointer(base),
@@ -68,7 +68,7 @@ impl Window {
         pointer(address)
     }
 
-    /// Maps `length` bytes of `medium` from `offset` on at `address`, to be read.
+    /// Maps `length` bytes of `medium` from `offset` on at `address`, read-only.
     pub(crate) fn map(
         &mut self,
         address: u64,
@@ -78,7 +78,7 @@ impl Window {
     ) -> Result<()> {
         let at = self.check(address, length);
         // SAFETY: the bytes are inside the range that this value owns, as just asserted, and no
-        // slice of them is out (`&mut self`).
+        // slice of them exists (`&mut self`).
         let mapped = unsafe {
             rustix::mm::mmap(
                 at,
@@ -94,10 +94,10 @@ impl Window {
             .map_err(|errno| Error::io("mapping flash", errno))
     }
 
-    /// Unmaps it.
+    /// Unmaps `length` bytes at `address`.
     pub(crate) fn unmap(&mut self, address: u64, length: u64) -> Result<()> {
         let at = self.check(address, length);
-        // SAFETY: as for `map`; what takes the place cannot be accessed.
+        // SAFETY: as for `map`; the new mapping cannot be accessed.
         let unmapped = unsafe {
             rustix::mm::mmap_anonymous(
                 at,
@@ -111,7 +111,7 @@ impl Window {
             .map_err(|errno| Error::io("unmapping flash", errno))
     }
 
-    /// Makes `length` bytes memory that can be read and written, where nothing is mapped.
+    /// Makes `length` bytes readable and writable memory, where nothing is mapped.
     pub(crate) fn open(&mut self, address: u64, length: u64) -> Result<()> {
         let at = self.check(address, length);
         // SAFETY: anonymous memory of this value's range that was inaccessible so far.
@@ -125,10 +125,10 @@ impl Window {
         .map_err(|errno| Error::io(format!("{length} bytes of memory"), errno))
     }
 
-    /// Gives opened memory back; it stays open, and reads as zeros.
+    /// Zaps opened memory; it stays open, and reads as zeros.
     pub(crate) fn zap(&mut self, address: u64, length: u64) {
         let at = self.check(address, length);
-        // SAFETY: private anonymous memory of this value's range, of which no slice is out.
+        // SAFETY: private anonymous memory of this value's range, of which no slice exists.
         let dropped = unsafe { rustix::mm::madvise(at, length as usize, Advice::LinuxDontNeed) };
         assert!(
             dropped.is_ok(),
@@ -140,8 +140,8 @@ impl Window {
 impl Drop for Window {
     fn drop(&mut self) {
         let length = self.0.end - self.0.start;
-        // SAFETY: the range was reserved by this value; whoever could point into it borrows what
-        // owns this value.
+        // SAFETY: this value reserved the range; a reference into it borrows the owner of this
+        // value.
         let unmapped = unsafe { rustix::mm::munmap(pointer(self.0.start), length as usize) };
         debug_assert!(unmapped.is_ok());
     }

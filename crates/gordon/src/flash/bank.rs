@@ -1,11 +1,11 @@
-//! A bank: segments that are allocated, written once, and erased (section 4.1). [`super::Flash`] is it
-//! as Table 2 has it; the heap uses it as it is.
+//! A bank: segments that are allocated, written once, and erased (section 4.1). [`super::Flash`] is
+//! its Table 2 interface; the heap uses the bank directly.
 //!
 //! One type serves three kinds of flash. An *emulated* bank holds real ones and zeros: a write
 //! ANDs, and one that would set a bit fails. *Battery-backed DRAM* may be updated in place. A
-//! *durable* bank of a heap is a file or a block device: its segments are written front to back, and one
-//! that was given up is not filled with ones again, since its log entries carry sequence numbers and
-//! checksums and nobody reads what lies beyond them.
+//! *durable* bank of a heap is a file or a block device: its segments are written front to back,
+//! and a freed one is not filled with ones again, since its log entries carry sequence numbers and
+//! checksums and nobody reads beyond them.
 
 use super::Addresses;
 use super::identity::{Holds, Identity};
@@ -17,7 +17,7 @@ use crate::region::Region;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-/// What a bank did since it was opened.
+/// Counters of a bank since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BankCounters {
     /// Calls of `write`.
@@ -26,9 +26,9 @@ pub struct BankCounters {
     pub bytes_written: u64,
     /// Segments erased.
     pub erases: u64,
-    /// Bytes that had been written in the segments that were erased.
+    /// Bytes written to the segments that were erased.
     pub erased_bytes_written: u64,
-    /// Waits until all is stable.
+    /// Waits until everything is stable.
     pub syncs: u64,
     /// Nanoseconds of the modelled clock; 0 for a durable bank.
     pub modelled_ns: u64,
@@ -42,9 +42,9 @@ pub(crate) struct Bank {
     pub(super) model: Option<Model>,
     pub(super) clock: Clock,
     mapped: BTreeMap<u64, usize>,
-    /// Segments that are to be erased, in order.
+    /// Segments waiting for an erase, in order.
     pub(super) dirty: VecDeque<usize>,
-    /// Bytes from the start of each segment that have been written since its erase, as far as known.
+    /// Bytes from the start of each segment written since its erase, as far as known.
     pub(super) written: Vec<u64>,
     pub(super) counters: BankCounters,
 }
@@ -58,7 +58,7 @@ impl std::fmt::Debug for Bank {
 }
 
 impl Bank {
-    /// Lays a new bank out on `medium`: nothing is allocated.
+    /// Formats a new bank on `medium`: nothing is allocated.
     pub(crate) fn create(
         medium: Arc<dyn Medium>,
         identity: Identity,
@@ -82,7 +82,7 @@ impl Bank {
         Ok(Self::assemble(medium, identity, table, model))
     }
 
-    /// Opens a bank. What was being erased when it was closed is erased again.
+    /// Opens a bank. Segments that were being erased when it was closed are erased again.
     pub(crate) fn open(
         medium: Arc<dyn Medium>,
         holds: Holds,
@@ -118,7 +118,7 @@ impl Bank {
         }
     }
 
-    /// What never changes of this bank.
+    /// The constant properties of this bank.
     pub(crate) fn identity(&self) -> &Identity {
         &self.identity
     }
@@ -128,7 +128,7 @@ impl Bank {
         &self.table.segments
     }
 
-    /// What was done so far.
+    /// Counters.
     pub(crate) fn counters(&self) -> BankCounters {
         BankCounters {
             modelled_ns: self.clock.now,
@@ -141,7 +141,7 @@ impl Bank {
         self.table.stable
     }
 
-    /// Keeps a number beside the segment table: that of the last state when a heap is closed.
+    /// Stores a number beside the segment table: that of the last state when a heap is closed.
     pub(crate) fn note_stable(&mut self, number: u64) -> Result<()> {
         self.table.stable = number;
         self.table.store(&self.identity, &*self.medium)
@@ -153,8 +153,8 @@ impl Bank {
         self.table.segments.iter().filter(usable).count() as u64
     }
 
-    /// `Flash_alloc`: shows `count` erased segments, the least worn ones, at `address` under the
-    /// bank's persistent key, which is returned. The map is stable when this returns.
+    /// `Flash_alloc`: maps `count` erased segments, the least worn ones, at `address` under the
+    /// bank's persistent key, which it returns. The map is stable when this returns.
     pub(crate) fn alloc(
         &mut self,
         addresses: &mut impl Addresses,
@@ -170,7 +170,7 @@ impl Bank {
             let segment = match self.take_erased(at, index > 0) {
                 Ok(segment) => segment,
                 Err(error) => {
-                    // What was taken goes back to the pool, unused.
+                    // Returns the segments to the pool, unused.
                     for &segment in &taken {
                         self.table.segments[segment as usize].state = State::Erased;
                     }
@@ -187,8 +187,8 @@ impl Bank {
         Ok(self.identity.key)
     }
 
-    /// `Flash_free`: gives up the `count` segments at `address`. They are erased in their time. The
-    /// caller has taken them out of the addresses.
+    /// `Flash_free`: frees the `count` segments at `address`, to be erased later. The caller has
+    /// unmapped them.
     pub(crate) fn free(&mut self, address: u64, count: u64) -> Result<()> {
         for segment in self.mapped_at(address, count)? {
             self.release(segment)?;
@@ -200,7 +200,7 @@ impl Bank {
         self.table.store(&self.identity, &*self.medium)
     }
 
-    /// The segments of the `count` places from `address` on, all of them allocated.
+    /// The `count` segments from `address` on, all of them allocated.
     fn mapped_at(&self, address: u64, count: u64) -> Result<Vec<usize>> {
         let places = (0..count).map(|index| address + index * self.identity.segment_bytes);
         places
@@ -213,7 +213,7 @@ impl Bank {
         self.mapped.contains_key(&address)
     }
 
-    /// Segments of the buffer that was allocated at `address`, in one call.
+    /// Segments of the buffer that one call allocated at `address`.
     pub(crate) fn buffer(&self, address: u64) -> Result<u64> {
         let continues = |segment: usize| match self.table.segments[segment].state {
             State::Allocated { continues, .. } => continues,
@@ -233,8 +233,9 @@ impl Bank {
         Ok((1..).find(next).expect("addresses end"))
     }
 
-    /// `Flash_erase`: the `count` segments at `address` become all ones. Others from the erased pool
-    /// are mapped in their place, and the old ones erased in the background where there are enough.
+    /// `Flash_erase`: the `count` segments at `address` become all ones. Erased segments from the
+    /// pool are mapped in their place, and the old ones are erased in the background if the pool
+    /// suffices.
     pub(crate) fn erase(
         &mut self,
         addresses: &mut impl Addresses,
@@ -254,7 +255,7 @@ impl Bank {
         self.table.store(&self.identity, &*self.medium)
     }
 
-    /// `Flash_recover`: maps all segments of `key` where they were. Returns their addresses.
+    /// `Flash_recover`: maps all segments of `key` at their addresses, which it returns.
     pub(crate) fn recover(&mut self, addresses: &mut impl Addresses, key: u64) -> Result<Vec<u64>> {
         if key != self.identity.key {
             return Err(Error::WrongKey { given: key });
@@ -284,8 +285,8 @@ impl Bank {
         Ok(found.into_iter().map(|(address, _)| address).collect())
     }
 
-    /// Writes `bytes` at `address`, inside allocated segments; stable after [`Bank::sync`]. If a part
-    /// cannot be written nothing is.
+    /// Writes `bytes` at `address`, inside allocated segments; stable after [`Bank::sync`]. Writes
+    /// all or nothing.
     pub(crate) fn write(&mut self, address: u64, bytes: &[u8]) -> Result<()> {
         let mut parts = Vec::new();
         let mut done = 0;
@@ -316,7 +317,7 @@ impl Bank {
         Ok(())
     }
 
-    /// A write ANDs. The caller wants what it writes: to set a bit is an error.
+    /// A write ANDs. The caller expects the bytes it writes: setting a bit is an error.
     fn check(&self, segment: usize, within: u64, bytes: &[u8], address: u64) -> Result<()> {
         let first = match self.model {
             Some(model) if model.update_in_place => None,
@@ -350,7 +351,7 @@ impl Bank {
         Ok(())
     }
 
-    /// Returns when all that was written is stable.
+    /// Returns when all writes are stable.
     pub(crate) fn sync(&mut self) -> Result<()> {
         self.counters.syncs += 1;
         self.medium
@@ -363,7 +364,7 @@ impl Bank {
         &self.medium
     }
 
-    /// Where `bytes` bytes at `address` lie on the medium, if they lie together.
+    /// The offset of `bytes` bytes at `address` on the medium, if they are contiguous there.
     pub(crate) fn offset_of(&self, address: u64, bytes: u64) -> Option<u64> {
         let (&start, &segment) = self.mapped.range(..=address).next_back()?;
         let within = address - start;
@@ -371,14 +372,14 @@ impl Bank {
             .then(|| self.identity.offset(segment) + within)
     }
 
-    /// How the bank is timed, if it is emulated.
+    /// The timing of an emulated bank.
     pub(crate) fn model(&self) -> Option<&Model> {
         self.model.as_ref()
     }
 
     /// The first address at or after `address` from which on its area holds only erased cells. A
-    /// crash may have left written cells beyond the last commit; only a real bank may write there
-    /// again.
+    /// crash may have left written cells beyond the last commit; only a real bank may overwrite
+    /// those.
     pub(crate) fn first_erased(&self, region: &Region, address: u64) -> u64 {
         if self.model.is_none_or(|model| model.update_in_place) {
             return address;
@@ -397,7 +398,7 @@ impl Bank {
         self.clock.now
     }
 
-    /// Charges what another device took while the program waited.
+    /// Charges the time of another device for which the program waited.
     pub(crate) fn wait(&mut self, ns: u64) {
         self.clock.now += ns;
     }

@@ -1,5 +1,4 @@
-//! The identity of a bank: what it is used for, how large it is, where it is mapped and under which
-//! key. One page, written once.
+//! The identity of a bank: its use, its size, its addresses and its key. One page, written once.
 
 use super::medium::Medium;
 use super::table::{ENTRY, SLOT_HEADER};
@@ -17,10 +16,10 @@ pub(crate) const MIN_SEGMENT: u64 = 64 << 10;
 pub(crate) const MAX_SEGMENT: u64 = 64 << 20;
 /// Most segments of a bank.
 pub(crate) const MAX_SEGMENTS: u64 = 1 << 14;
-/// What a bank is used for.
+/// The use of a bank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Holds {
-    /// All of a heap.
+    /// A whole heap.
     Heap,
     /// The redo log of a heap on recoverable virtual memory: see [`crate::sidney`].
     RedoLog,
@@ -58,16 +57,16 @@ impl std::fmt::Display for Holds {
     }
 }
 
-/// What never changes of a bank.
+/// The constant properties of a bank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity {
-    /// What it is used for.
+    /// Its use.
     pub holds: Holds,
     /// Bytes of a segment.
     pub segment_bytes: u64,
     /// Number of segments.
     pub segments: u64,
-    /// First of the addresses at which the heap lives.
+    /// First address of the heap.
     pub base: u64,
     /// The persistent key.
     pub key: u64,
@@ -76,7 +75,7 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// A bank of so many segments, with a key and addresses of its own.
+    /// A bank of this many segments, with a key and addresses of its own.
     pub(crate) fn new(holds: Holds, segments: u64, segment_bytes: u64, ways: u64) -> Result<Self> {
         if segments > MAX_SEGMENTS {
             return Err(Error::TooLarge {
@@ -97,7 +96,8 @@ impl Identity {
             key: number(key).max(1),
             ways: ways as u32,
         };
-        // Between what sanitizers use below and where Linux puts programs and libraries above.
+        // Between the addresses of sanitizers below and those of Linux's programs and libraries
+        // above.
         const LOWEST: u64 = 0x2000_0000_0000;
         const HIGHEST: u64 = 0x5000_0000_0000;
         let stride = 16 << identity.area_shift();
@@ -105,7 +105,7 @@ impl Identity {
         Ok(identity)
     }
 
-    /// Two to this power bytes hold more than the whole bank could.
+    /// Log2 of a size that exceeds the whole bank.
     pub(crate) fn area_shift(&self) -> u32 {
         let capacity = self.segment_bytes * self.segments;
         capacity.next_power_of_two().max(1 << 30).ilog2()

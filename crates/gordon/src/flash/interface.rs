@@ -7,9 +7,9 @@
 //! | `Flash_erase` | [`Flash::erase`] |
 //! | `Flash_recover` | [`Flash::recover`] |
 //!
-//! Safety: a slice that is handed out lies in segments that are mapped in the window, and borrows
-//! the bank; what maps, unmaps or writes takes `&mut`. A medium belongs to the bank that is opened on
-//! it: nobody else writes to it.
+//! Safety: a slice lies in segments that are mapped in the window, and borrows the bank; unmapping
+//! and writing take `&mut`. A medium belongs to the bank that is opened on it: nobody else writes
+//! to it.
 #![allow(unsafe_code, reason = "slices of what is mapped")]
 
 use super::bank::{Bank, BankCounters};
@@ -27,9 +27,9 @@ use std::sync::Arc;
 
 /// A bank of flash, mapped into the address space (section 4.1).
 ///
-/// Reads are plain memory. A write can clear bits and no more: what would set one fails until the
-/// segment is erased. Buffers are kept under the bank's persistent key, and recovered with it at
-/// the same addresses.
+/// Reads are plain memory accesses. A write can only clear bits: setting one fails until the
+/// segment is erased. Buffers are kept under the bank's persistent key, which recovers them at the
+/// same addresses.
 ///
 /// ```
 /// use gordon::Error;
@@ -62,7 +62,7 @@ pub struct Flash {
     mapped: Mapped,
 }
 
-/// The window of a bank, and the segments that show in it.
+/// The window of a bank, and the segments mapped in it.
 #[derive(Debug)]
 struct Mapped {
     window: Window,
@@ -103,9 +103,8 @@ impl Flash {
         )
     }
 
-    /// Makes a bank of `segments` segments in a new file, or on a block device. The model says how
-    /// large they are, and charges its times to the modelled clock:
-    /// [`Model::fast`] charges nothing.
+    /// Creates a bank of `segments` segments in a new file, or on a block device. The model gives
+    /// their size, and charges its times to the modelled clock: [`Model::fast`] charges nothing.
     ///
     /// # Errors
     /// The file exists or cannot be written, or there are too many segments.
@@ -114,7 +113,7 @@ impl Flash {
         Self::create_in(make, model, segments)
     }
 
-    /// Makes a bank on any medium of so many bytes, all ones.
+    /// Creates a bank on any medium of this length, all ones.
     ///
     /// # Errors
     /// As for [`Flash::create`].
@@ -131,9 +130,8 @@ impl Flash {
     /// Opens the bank in a file or on a block device. Nothing is mapped before
     /// [`Flash::recover`].
     ///
-    /// # Errors
-    /// There is none, it is of another version or machine, or damaged, or in use; its
-    /// addresses are; or its segments are not those of the model.
+    /// # Errors There is no bank, it is of another version or machine, damaged, or in use; its
+    /// addresses are in use; or its segments differ from the model's.
     pub fn open(path: &Path, model: Model) -> Result<Self> {
         Self::open_on(Arc::new(FileMedium::open(path)?), model)
     }
@@ -164,8 +162,8 @@ impl Flash {
         Ok(Self { bank, mapped })
     }
 
-    /// Where buffers can be mapped: these addresses are the bank's, in this process and in all
-    /// that open it later.
+    /// The addresses at which buffers can be mapped: they belong to the bank, in this process and
+    /// in all that open it later.
     #[must_use]
     pub fn addresses(&self) -> Range<u64> {
         self.mapped.window.addresses()
@@ -180,10 +178,9 @@ impl Flash {
     /// `Flash_alloc`: maps a buffer of `num` erased segments, the least worn ones, at `addr`, and
     /// returns the persistent key. The map is stable when this returns.
     ///
-    /// # Errors
-    /// [`Error::BadAddress`]: not a multiple of a segment in [`Flash::addresses`];
-    /// [`Error::Overlap`]: part of another buffer; [`Error::Full`] or [`Error::WornOut`]: there are
-    /// not so many segments; or the medium failed.
+    /// # Errors [`Error::BadAddress`]: not a multiple of a segment in [`Flash::addresses`];
+    /// [`Error::Overlap`]: part of another buffer; [`Error::Full`] or [`Error::WornOut`]: too few
+    /// segments; or the medium failed.
     pub fn alloc(&mut self, num: u64, addr: u64) -> Result<u64> {
         let bytes = num.checked_mul(self.segment_bytes());
         let Range { start: first, end } = self.addresses();
@@ -204,8 +201,7 @@ impl Flash {
         self.bank.alloc(&mut self.mapped, num, addr)
     }
 
-    /// `Flash_free`: gives up the buffer that was allocated at `addr`. Its segments are erased in
-    /// their time.
+    /// `Flash_free`: frees the buffer that was allocated at `addr`. Its segments are erased later.
     ///
     /// # Errors
     /// [`Error::NotAllocated`]: no buffer begins there; or the medium failed.
@@ -219,8 +215,8 @@ impl Flash {
         self.bank.free(addr, count)
     }
 
-    /// `Flash_erase`: the `num` segments from `addr` on become all ones. Erased ones take
-    /// their place; it takes as long as an erase only where there is none.
+    /// `Flash_erase`: the `num` segments from `addr` on become all ones. Erased segments replace
+    /// them; the call takes the time of an erase only if there are none.
     ///
     /// # Errors
     /// [`Error::NotAllocated`]: one of them is not in a buffer, and nothing is erased;
@@ -228,7 +224,7 @@ impl Flash {
     pub fn erase(&mut self, addr: u64, num: u64) -> Result<()> {
         let erased = self.bank.erase(&mut self.mapped, addr, num);
         if erased.is_err() {
-            // What was given up and has found no successor is not in a buffer any more.
+            // A freed segment without a successor is not in a buffer any more.
             let lost = |at: &u64| !self.bank.is_mapped(*at);
             let lost: Vec<_> = self.mapped.segments.iter().copied().filter(lost).collect();
             for at in lost {
@@ -239,12 +235,11 @@ impl Flash {
         erased
     }
 
-    /// `Flash_recover`: maps all segments of `key` where they were. Returns the addresses, those
-    /// that follow each other as one range.
+    /// `Flash_recover`: maps all segments of `key` at their addresses. Returns the addresses,
+    /// contiguous ones as one range.
     ///
-    /// # Errors
-    /// [`Error::WrongKey`]: that is not the bank's key; [`Error::Overlap`]: they are mapped
-    /// already; [`Error::Corrupted`]: the table has impossible addresses.
+    /// # Errors [`Error::WrongKey`]: that is not the bank's key; [`Error::Overlap`]: they are
+    /// mapped already; [`Error::Corrupted`]: the table has impossible addresses.
     pub fn recover(&mut self, key: u64) -> Result<Vec<Range<u64>>> {
         if let Some(&first) = self.mapped.segments.first() {
             return Err(Error::Overlap(first));
@@ -260,17 +255,15 @@ impl Flash {
         Ok(ranges)
     }
 
-    /// Writes `bytes` at `address`, in one or more buffers: stable after [`Flash::sync`]. Bits
-    /// can be cleared, not set.
-    ///
-    /// # Errors
-    /// [`Error::WriteOnce`]: a bit would be set; [`Error::NotAllocated`]: a part is in no buffer. Nothing
-    /// has been written then. Or the medium failed.
+    /// Writes `bytes` at `address`, in one or more buffers: stable after [`Flash::sync`]. Bits can
+    /// be cleared, not set.
+    /// # Errors [`Error::WriteOnce`]: a bit would be set; [`Error::NotAllocated`]: a part is in no
+    /// buffer; nothing has been written then. Or the medium failed.
     pub fn write(&mut self, address: u64, bytes: &[u8]) -> Result<()> {
         self.bank.write(address, bytes)
     }
 
-    /// The `count` bytes from `address` on, where they lie.
+    /// The `count` bytes from `address` on, in place.
     ///
     /// # Errors
     /// [`Error::NotAllocated`]: a part is in no buffer.
@@ -290,7 +283,7 @@ impl Flash {
         Ok(unsafe { std::slice::from_raw_parts(pointer(address).cast::<u8>(), count) })
     }
 
-    /// Returns when all that was written is stable.
+    /// Returns when all writes are stable.
     ///
     /// # Errors
     /// The medium failed.
@@ -298,7 +291,7 @@ impl Flash {
         self.bank.sync()
     }
 
-    /// Lets `ns` of modelled time pass: background erases go on.
+    /// Lets `ns` of modelled time pass: background erases continue.
     ///
     /// # Errors
     /// The medium failed.
@@ -306,13 +299,13 @@ impl Flash {
         self.bank.pass(ns)
     }
 
-    /// The segment table: what each segment is used for, and its erases.
+    /// The segment table: the use of each segment, and its erases.
     #[must_use]
     pub fn segments(&self) -> &[Segment] {
         self.bank.segments()
     }
 
-    /// What the bank did since it was opened.
+    /// Counters of the bank since it was opened.
     #[must_use]
     pub fn counters(&self) -> BankCounters {
         self.bank.counters()

@@ -1,5 +1,5 @@
-//! What a bank's bytes lie on: a file, a block device, or memory. Five operations, so that a test
-//! can put a double in between that fails, records, or cuts the power.
+//! The storage below a bank: a file, a block device, or memory. Five operations, so that a test can
+//! substitute a double that fails, records, or cuts the power.
 
 use crate::error::{Error, Result};
 use rustix::fs::{AtFlags, CWD, FallocateFlags, FlockOperation, MemfdFlags, Mode, OFlags};
@@ -10,24 +10,24 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 
-/// Storage of a bank. Reads go through a shared mapping of [`Medium::descriptor`], so whatever
-/// [`Medium::write`] takes must be seen there at once.
+/// Storage of a bank. Reads go through a shared mapping of [`Medium::descriptor`], which must
+/// reflect every [`Medium::write`] at once.
 pub trait Medium: Send + Sync {
-    /// Bytes in all.
+    /// Its length in bytes.
     fn length(&self) -> io::Result<u64>;
     /// Fills `bytes` from `offset` on.
     fn read(&self, offset: u64, bytes: &mut [u8]) -> io::Result<()>;
     /// Writes `bytes` at `offset`; stable after the next [`Medium::sync`].
     fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<()>;
-    /// Returns when all that was written is stable.
+    /// Returns when all writes are stable.
     fn sync(&self) -> io::Result<()>;
-    /// Writes `bytes` at `offset` and returns when they are stable, whatever else is.
+    /// Writes `bytes` at `offset` and returns when they are stable, regardless of other writes.
     fn write_stable(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         self.write(offset, bytes)?;
         self.sync()
     }
 
-    /// What is mapped.
+    /// The descriptor to map.
     fn descriptor(&self) -> BorrowedFd<'_>;
 }
 
@@ -36,12 +36,10 @@ pub trait Medium: Send + Sync {
 pub struct FileMedium(File);
 
 impl FileMedium {
-    /// Makes a file of `length` bytes, all written, so that no later sync has to allocate; `progress`
-    /// is told of bytes written. The file gets its name when that is done: who is interrupted
-    /// leaves nothing behind. A block device is used as far as `length`.
-    ///
-    /// # Errors
-    /// The path exists as a file, or as a device that holds something; it is in use, or cannot be
+    /// Creates a file of `length` bytes, all written, so that no later sync has to allocate;
+    /// `progress` gets the bytes written. The file gets its name at the end: an interruption leaves
+    /// nothing behind. Of a block device the first `length` bytes are used.
+    /// # Errors The path exists as a file, or as a device with data; it is in use, or cannot be
     /// written.
     pub fn create(path: &Path, length: u64, progress: &mut dyn FnMut(u64)) -> Result<Self> {
         let failed = |error: io::Error| Error::io(format!("making {}", path.display()), error);
@@ -98,18 +96,18 @@ impl FileMedium {
             }
             let itself = format!("/proc/self/fd/{}", medium.0.as_raw_fd());
             rustix::fs::linkat(CWD, itself, CWD, path, AtFlags::SYMLINK_FOLLOW)?;
-            // The name is stable as well.
+            // Makes the name stable as well.
             File::open(folder)?.sync_all()
         });
         if named.is_err() && has_name {
-            // What was begun is of no use, and the error that is returned says why.
+            // The partial file is useless, and the returned error says why.
             let _ = std::fs::remove_file(path);
         }
         named.map_err(failed)?;
         Ok(medium)
     }
 
-    /// A device is made a bank only if it begins with nothing: zeros, or erased flash.
+    /// A device becomes a bank only if it is empty at its start: zeros, or erased flash.
     fn refuse_data(&self, path: &Path) -> Result<()> {
         let mut front = vec![0; 1 << 20];
         let length = self
@@ -156,7 +154,7 @@ impl FileMedium {
         let mut options = File::options();
         options.read(true).write(true);
         if std::fs::metadata(path).is_ok_and(|found| found.file_type().is_block_device()) {
-            // The kernel refuses a device that is mounted, or opened like this by somebody else.
+            // The kernel refuses a device that is mounted, or opened this way by another process.
             options.custom_flags(OFlags::EXCL.bits() as i32);
         }
         let file = options.open(path).map_err(|error| match error.kind() {
@@ -217,7 +215,7 @@ impl Medium for FileMedium {
     }
 }
 
-/// Memory: what emulated banks are made of, and images of crashed ones.
+/// Memory: for emulated banks, and for images of crashed ones.
 #[derive(Debug)]
 pub struct MemoryMedium(File);
 

@@ -30,7 +30,7 @@ use std::os::fd::BorrowedFd;
 pub(crate) trait Addresses {
     /// Whether `length` bytes may be mapped at `address`.
     fn accepts(&self, address: u64, length: u64) -> bool;
-    /// Maps `length` bytes of `medium` from `offset` on at `address`, to be read.
+    /// Maps `length` bytes of `medium` from `offset` on at `address`, read-only.
     fn map(&mut self, address: u64, medium: BorrowedFd<'_>, offset: u64, length: u64)
     -> Result<()>;
 }

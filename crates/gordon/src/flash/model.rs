@@ -1,32 +1,32 @@
-//! The timing of an emulated bank (section 3, Table 3): chips side by side, addresses striped over
-//! them byte by byte. A model charges time to a clock of its own instead of sleeping, so a run under
-//! it is the same every time.
+//! The timing of an emulated bank (section 3, Table 3): parallel chips, with addresses striped over
+//! them byte by byte. A model charges time to a clock of its own instead of sleeping, so a run
+//! under it is deterministic.
 
 /// Bytes that one chip erases at a time (section 3).
 pub const BLOCK: u64 = 64 << 10;
 /// Erase blocks of one chip (section 3).
 pub const BLOCKS: u64 = 32;
 
-/// When a segment that was given up becomes usable again (section 4.1).
+/// When a freed segment becomes usable again (section 4.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Erase {
     /// While the program waits: there is no pre-erased flash.
     Waiting,
-    /// Beside the program. A write waits for the erase under way, or suspends it where the chip can.
+    /// In the background. A write waits for the current erase, or suspends it where the chip can.
     Background {
-        /// Whether a write suspends an erase (section 3), which then takes so many ns longer.
+        /// Extra ns of an erase that a write suspends; `None`: it cannot be suspended (section 3).
         suspend_ns: Option<u64>,
     },
     /// At once: the "free erase" of Table 6 and Figure 4.
     Free,
 }
 
-/// How long a bank takes, and how long it lasts.
+/// The speed and the endurance of a bank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Model {
-    /// Chips side by side.
+    /// Parallel chips.
     pub ways: u64,
-    /// Nanoseconds before a write begins: those of a disk's arm and platter.
+    /// Nanoseconds before a write begins: a disk's seek and rotation.
     pub access_ns: u64,
     /// Nanoseconds to write one byte to each chip.
     pub write_ns: u64,
@@ -36,12 +36,12 @@ pub struct Model {
     pub erase: Erase,
     /// Whether bytes may be updated in place (battery-backed DRAM).
     pub update_in_place: bool,
-    /// Erases after which a block takes twice as long, and is retired for it.
+    /// Erases after which a block takes twice as long, and is retired for that.
     pub endurance: u32,
 }
 
 impl Model {
-    /// Intel's 28F016SV, `ways` side by side: 6 us a byte, 600 ms an erase, a million erases.
+    /// Intel's 28F016SV, `ways` in parallel: 6 us a byte, 600 ms an erase, a million erases.
     #[must_use]
     pub const fn intel(ways: u64) -> Self {
         Self {
@@ -67,8 +67,8 @@ impl Model {
         }
     }
 
-    /// The paper's disk, as long as a bank of so many `ways`: 6.15 ms to get to a place (Table 1), then
-    /// so many bytes a second (section 7.3: 6 MB to the raw disk, 2 MB through its file system).
+    /// The paper's disk, as large as a bank of `ways` chips: 6.15 ms access time (Table 1), then
+    /// `bytes_per_s` (section 7.3: 6 MB to the raw disk, 2 MB through its file system).
     #[must_use]
     pub const fn disk(ways: u64, bytes_per_s: u64) -> Self {
         Self {
@@ -105,14 +105,13 @@ impl Model {
         }
     }
 
-    /// Bytes that are erased together: one block of every chip.
+    /// Bytes of an erase: one block of every chip.
     #[must_use]
     pub const fn segment_bytes(&self) -> u64 {
         BLOCK * self.ways
     }
 
-    /// Nanoseconds to write `bytes` at `address`: one step for each row of chips that is touched, after
-    /// the access.
+    /// Nanoseconds to write `bytes` at `address`: the access, then one step for each row of chips.
     #[must_use]
     pub const fn write_time(&self, address: u64, bytes: u64) -> u64 {
         if bytes == 0 {
@@ -122,7 +121,7 @@ impl Model {
         self.access_ns + rows * self.write_ns
     }
 
-    /// Nanoseconds that the erase after `erases` earlier ones takes.
+    /// Nanoseconds of the erase that follows `erases` earlier ones.
     #[must_use]
     pub const fn erase_time(&self, erases: u32) -> u64 {
         if erases >= self.endurance {
@@ -133,17 +132,17 @@ impl Model {
     }
 }
 
-/// Modelled time, and the erase under way.
+/// Modelled time, and the current erase.
 #[derive(Debug, Default)]
 pub(crate) struct Clock {
     /// Nanoseconds since the bank was opened.
     pub(crate) now: u64,
-    /// What the erase at the head of the queue still needs.
+    /// Remaining time of the erase at the head of the queue.
     pub(crate) erase_left: Option<u64>,
 }
 
 impl Clock {
-    /// Lets `ns` pass with the bank at leisure; returns what is left after the erase under way.
+    /// Lets `ns` pass with the bank idle; returns the rest after the current erase.
     pub(crate) fn pass(&mut self, ns: u64) -> u64 {
         let used = self.erase_left.map_or(ns, |left| left.min(ns));
         self.now += used;

@@ -1,6 +1,6 @@
-//! The erased pool (section 4.1): segments that were given up are erased while the program waits, in
-//! the background, or at no cost, and the least worn are taken first. One that takes too long to erase
-//! is retired.
+//! The erased pool (section 4.1): freed segments are erased while the program waits, in the
+//! background, or at no cost; the least worn erased ones are allocated first. A segment that takes
+//! too long to erase is retired.
 
 use super::bank::Bank;
 use super::model::{Erase, Model};
@@ -8,7 +8,7 @@ use super::table::State;
 use crate::error::{Error, Result};
 
 impl Bank {
-    /// Lets `ns` of modelled time pass with the bank at leisure: background erases go on.
+    /// Lets `ns` of modelled time pass with the bank idle: background erases continue.
     pub(crate) fn pass(&mut self, mut ns: u64) -> Result<()> {
         while ns > 0 {
             ns = self.clock.pass(ns);

@@ -1,8 +1,8 @@
-//! The segment table: what the flash operating system remembers through a crash (section 4.1), the map
-//! from persistent keys to segments, with the wear of each.
+//! The segment table: the flash operating system's crash-safe metadata (section 4.1), the map from
+//! persistent keys to segments, with the wear of each.
 //!
 //! It has two slots with a sequence number and a checksum each; the older one is overwritten, then
-//! synced, so one is always whole.
+//! synced, so one of them is always intact.
 
 use super::identity::{Identity, PAGE};
 use super::medium::Medium;
@@ -14,7 +14,7 @@ pub(super) const ENTRY: u64 = 24;
 /// Bytes before the lines.
 pub(super) const SLOT_HEADER: u64 = 24;
 
-/// What a segment is used for.
+/// The use of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     /// In the pool, all ones.
@@ -23,12 +23,12 @@ pub enum State {
     Allocated {
         /// The persistent key.
         key: u64,
-        /// Where it is mapped.
+        /// Its address.
         address: u64,
-        /// Whether it was allocated together with the one before it: they are one buffer.
+        /// Whether it was allocated together with the previous segment: they are one buffer.
         continues: bool,
     },
-    /// Given up, to be erased.
+    /// Freed, to be erased.
     Dirty,
     /// Takes too long to erase.
     Retired,
@@ -37,13 +37,13 @@ pub enum State {
 /// One segment's line in the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
-    /// What it is used for.
+    /// Its use.
     pub state: State,
-    /// How often it was erased.
+    /// Number of erases.
     pub erases: u32,
 }
 
-/// The segment table and where it was stored last.
+/// The segment table and the slot that was written last.
 #[derive(Debug)]
 pub(crate) struct Table {
     pub(crate) segments: Vec<Segment>,
@@ -93,7 +93,7 @@ impl Table {
         write().map_err(|error| Error::io("writing the segment table", error))
     }
 
-    /// The newest whole slot.
+    /// The newest intact slot.
     pub(crate) fn load(identity: &Identity, medium: &dyn Medium) -> Result<Self> {
         let mut best: Option<Self> = None;
         for slot in 0..2 {

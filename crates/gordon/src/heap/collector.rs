@@ -1,5 +1,5 @@
-//! Who does the work of persistent collections: the commit that finds it due, every commit a little, or
-//! a thread beside the program.
+//! Who runs persistent collections: the commit that finds one due, every commit in slices, or a
+//! thread in the background.
 
 use super::options::Collector;
 use super::state::State;
@@ -8,8 +8,8 @@ use crate::error::{Error, Result};
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Bytes of immutable data that are in the log and not yet stable in their place, after which they
-/// are synced: what a flip waits for stays short.
+/// Limit on bytes of immutable data in the log that are not yet stable in place; beyond it they are
+/// synced, so that a flip waits for little.
 const UNSYNCED: u64 = 1 << 20;
 
 impl Shared {
@@ -22,8 +22,8 @@ impl Shared {
                 if work || state.unsynced_bytes > UNSYNCED {
                     self.signal(Wake::Work);
                 }
-                // Commits that are faster than the thread do a part of its work, before the bank
-                // is full and one of them has to wait for all of it.
+                // Commits that are faster than the thread do a part of its work, before the bank is
+                // full and one of them has to wait for all of it.
                 if work && state.is_nearly_full() {
                     state.slice()
                 } else {
@@ -48,7 +48,7 @@ impl Shared {
             }
         };
         match worked {
-            // The commit itself is there; the next one that finds no room says so.
+            // The commit itself succeeded; the next one that finds no room reports that.
             Err(Error::Full { .. } | Error::WornOut { .. }) => Ok(()),
             worked => worked,
         }
@@ -95,7 +95,7 @@ pub(super) fn collect_beside(shared: &Shared) {
         let held = begun.elapsed().as_nanos() as u64;
         state.counters.slice_max_ns = state.counters.slice_max_ns.max(held);
         drop(locked);
-        // What a slice, or commits, wrote is made stable here, so that no commit has to.
+        // Makes stable what a slice, or commits, wrote, so that no commit has to.
         if sync && let Err(error) = medium.sync() {
             durable.fail(&Error::io("syncing the bank", error));
         }

@@ -1,11 +1,11 @@
-//! Commit (section 6.2): a collection moves what has become reachable from persistent space into it,
-//! immutable objects to flash and mutable ones to DRAM; the log gets what was written and what is
-//! new of mutable space; the mini-log gets the log's end as the last act. On a real bank a small
-//! commit is the log record alone: it holds the immutable data too, and is found by its place in the
-//! chain.
+//! Commit (section 6.2): a collection moves the objects that have become reachable from persistent
+//! space into it, immutable objects to flash and mutable ones to DRAM; the log gets the writes and
+//! the new mutable objects; last of all the mini-log gets the end of the log. On a real bank a
+//! small commit is the log record alone: it holds the immutable data too, and recovery finds it by
+//! its place in the chain.
 //!
-//! All this is written without waiting; [`super::durable`] waits. A commit for which there is no
-//! room is taken back, so that the update can be aborted or tried again after a collection.
+//! All of this is written without waiting; [`super::durable`] waits. A commit without room is
+//! undone, so that the update can be aborted, or retried after a collection.
 
 use super::log::{Extent, MINI_BYTES, Mini, Record};
 use super::state::{Space, State};
@@ -14,13 +14,13 @@ use crate::error::{Error, Result};
 use crate::object::Header;
 use crate::region::{Area, Region, WORD};
 
-/// Spans that lie closer than this are logged as one, in bytes: an entry costs two words.
+/// Spans closer than this many bytes are logged as one: an entry costs two words.
 const GAP: u64 = 16;
 
 /// The collection that makes objects persistent.
 #[derive(Debug)]
 struct CommitGc {
-    /// Where the first immutable copy will be on flash, and the copies.
+    /// The address of the first immutable copy on flash, and the copies.
     immutable: u64,
     staged: Vec<u64>,
     mutable: Space,
@@ -28,7 +28,7 @@ struct CommitGc {
     all_in_dram: bool,
     /// Headers that forwarding addresses replaced.
     forwarded: Vec<(u64, u64)>,
-    /// Pointers in persistent space that were replaced: where, and by what address before.
+    /// Pointers in persistent space that were replaced: their places and old values.
     fixed: Vec<(u64, u64)>,
 }
 
@@ -57,8 +57,8 @@ impl CommitGc {
         Ok(copy)
     }
 
-    /// Makes the pointers at `slots`, in persistent objects that were written, point into
-    /// persistent space, and copies all that is reachable from there.
+    /// Redirects the pointers at `slots`, in written persistent objects, into persistent space, and
+    /// copies everything reachable from there.
     fn copy(&mut self, region: &mut Region, slots: impl Iterator<Item = u64>) -> Result<()> {
         let (mut staged, mut mutable) = (0, self.mutable.next);
         for slot in slots {
@@ -91,7 +91,7 @@ impl CommitGc {
         }
     }
 
-    /// Takes all back.
+    /// Undoes everything.
     fn undo(self, region: &mut Region) {
         for (slot, target) in self.fixed {
             region.store(slot, target);
@@ -103,7 +103,8 @@ impl CommitGc {
 }
 
 impl State {
-    /// Writes all changes; returns the sequence number that has to become stable, if there were any.
+    /// Writes all changes; returns the sequence number that has to become stable, if there were
+    /// any.
     pub(crate) fn commit(&mut self) -> Result<Option<u64>> {
         self.check_failed()?;
         let persistent = self.mutable.area;
@@ -112,8 +113,8 @@ impl State {
             .spans_in(&self.region, persistent)
             .is_empty()
         {
-            // Nothing that lasts has changed. New space is emptied: the store list, which knows
-            // what points into it, ends here.
+            // No persistent change. New space is emptied: the store list, which has the pointers
+            // into it, ends here.
             self.after_commit()?;
             self.store_list.clear();
             return Ok(None);
@@ -183,7 +184,7 @@ impl State {
             record.write(promoted, self.region.words(promoted, words));
         }
         if gc.staged.is_empty() {
-            // Nothing immutable is new.
+            // No new immutable objects.
         } else if self.is_record_all(gc) {
             record.data(gc.immutable, &gc.staged);
         } else {
@@ -200,9 +201,9 @@ impl State {
         Ok(record)
     }
 
-    /// Whether the record holds all of the commit. On a real bank immutable data goes into it as well
-    /// if there is little: a small commit is one write, and the data itself reaches the bank with the
-    /// next sync.
+    /// Whether the record holds the whole commit. On a real bank it also holds the immutable data
+    /// if there is little: a small commit is one write, and the data itself reaches the bank with
+    /// the next sync.
     fn is_record_all(&self, gc: &CommitGc) -> bool {
         const SMALL: usize = 4096;
         match self.data_segment {
@@ -250,7 +251,7 @@ impl State {
         Ok(self.sequence)
     }
 
-    /// Writes a mini-log entry for the state as it is now; changes halves when one is full.
+    /// Writes a mini-log entry for the current state; changes halves when one is full.
     pub(crate) fn write_mini(&mut self) -> Result<()> {
         if self.mini.next + MINI_BYTES > self.region.end(self.mini.area) {
             // The other half has long been superseded.
@@ -274,7 +275,7 @@ impl State {
         Ok(())
     }
 
-    /// Maps segments for spaces that will end there, and keeps enough for a collection.
+    /// Maps segments up to the new ends of the spaces, and reserves enough for a collection.
     fn room(&mut self, immutable_end: u64, log_end: u64) -> Result<()> {
         let missing =
             self.missing(self.immutable.area, immutable_end) + self.missing(self.log.area, log_end);
@@ -292,14 +293,14 @@ impl State {
         Ok(())
     }
 
-    /// Segments that a collection could need at most, beyond those that it has: all of immutable
+    /// Upper bound of the segments that a collection needs beyond those it has: all of immutable
     /// space, and the log of all of mutable space.
     pub(crate) fn reserve(&self, immutable_end: u64) -> u64 {
         let segment = self.segment();
         let immutable = immutable_end - self.region.start(self.immutable.area);
         let mutable = self.mutable.used(&self.region);
-        // Checksums of extents and headers of records come to less than a sixteenth. Sidney's new
-        // log holds checksums of pages alone.
+        // Checksums of extents and headers of records take less than a sixteenth. Sidney's new log
+        // holds only checksums of pages.
         let log = match self.data_segment {
             Some(_) => mutable / 256,
             None => mutable + mutable / 16 + immutable / 64,
@@ -312,7 +313,7 @@ impl State {
     }
 }
 
-/// Adds an extent; small ones that touch become one, so that there are few.
+/// Adds an extent; small adjacent ones are merged, so that there are few.
 pub(crate) fn push_extent(extents: &mut Vec<Extent>, extent: Extent, region: &Region) {
     const LEAST: u64 = 64 << 10;
     match extents.last_mut() {
@@ -322,7 +323,7 @@ pub(crate) fn push_extent(extents: &mut Vec<Extent>, extent: Extent, region: &Re
         }
         _ => extents.push(extent),
     }
-    // The hash of a merged extent is computed once, when it is full or asked for.
+    // The hash of a merged extent is computed once, when it is full or requested.
     let last = extents.last_mut().expect("just pushed");
     if last.bytes >= LEAST && last.hash == PENDING {
         *last = Extent::of(last.start, region.words(last.start, last.bytes / WORD));
@@ -332,7 +333,7 @@ pub(crate) fn push_extent(extents: &mut Vec<Extent>, extent: Extent, region: &Re
 /// The hash of an extent that has grown since it was computed.
 pub(crate) const PENDING: u64 = 0;
 
-/// Merges ranges that overlap or nearly touch.
+/// Merges ranges that overlap or are close to each other.
 fn merged(ranges: impl Iterator<Item = (u64, u64)>) -> Vec<(u64, u64)> {
     let mut ranges: Vec<_> = ranges.collect();
     ranges.sort_unstable();

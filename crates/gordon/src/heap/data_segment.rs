@@ -1,14 +1,14 @@
-//! The data segment of recoverable virtual memory (section 7.1, after Satyanarayanan et al.): on disk, a
-//! copy of what lies in DRAM, as of the last truncation of the redo log.
+//! The data segment of recoverable virtual memory (section 7.1, after Satyanarayanan et al.): a
+//! copy on disk of the data in DRAM, as of the last truncation of the redo log.
 //!
 //! ```text
 //! offset 0: "FlashVM segment\n", persistent key, bytes of a half, XXH3 of these, filled up to a page
 //! then:     half A, half B: pages of mutable space A and B
 //! ```
 //!
-//! A truncation writes the pages that the log has changed in their place. It may be cut short at any
-//! sector: the log is given up after it, and its replay repairs them. So pages that the log does not
-//! change are those of the last truncation, whose checksums the log begins with.
+//! A truncation writes changed pages in place. It may be interrupted at any sector: the log is
+//! freed after it, and replaying the log repairs the pages. So the pages without changes in the log
+//! are those of the last truncation, with whose checksums the log begins.
 
 use crate::error::{Error, Result};
 use crate::flash::{Identity, Medium, Model, PAGE};
@@ -20,10 +20,10 @@ use xxhash_rust::xxh3::xxh3_64;
 
 const MAGIC: &[u8; 16] = b"FlashVM segment\n";
 
-/// A data segment, and what has changed in memory since its last truncation.
+/// A data segment, and the changes in memory since its last truncation.
 pub(crate) struct DataSegment {
     medium: Arc<dyn Medium>,
-    /// How a modelled disk is timed.
+    /// The timing of a modelled disk.
     disk: Option<Model>,
     half_bytes: u64,
     current: Half,
@@ -49,7 +49,7 @@ impl std::fmt::Debug for DataSegment {
 }
 
 impl DataSegment {
-    /// Bytes that a data segment has beside a log.
+    /// Bytes of the data segment for a log.
     pub(crate) fn length(log: &Identity) -> u64 {
         PAGE + 2 * Self::half_bytes(log)
     }
@@ -133,7 +133,7 @@ impl DataSegment {
         PAGE + half * self.half_bytes + page * PAGE
     }
 
-    /// Writes all pages that have changed of `area`, which ends at `end`, in order; returns bytes and
+    /// Writes all changed pages of `area`, which ends at `end`, in order; returns bytes and
     /// modelled ns. They are stable then.
     pub(crate) fn write_changed(
         &mut self,
@@ -147,7 +147,7 @@ impl DataSegment {
         written
     }
 
-    /// Writes all of `area`, which is to be the other half.
+    /// Writes all of `area`, which becomes the other half.
     pub(crate) fn write_other(
         &mut self,
         region: &Region,
@@ -161,7 +161,7 @@ impl DataSegment {
         Ok(written)
     }
 
-    /// The other half, if it was written, is the current one from here on.
+    /// Makes the other half, if it was written, the current one.
     pub(crate) fn flip(&mut self) {
         if let Some(other) = self.other.take() {
             self.current = other;
@@ -181,7 +181,7 @@ impl DataSegment {
         }
         let (mut written, mut ns) = (0, 0);
         for run in runs {
-            // The last page ends where the objects end.
+            // The last page ends with the last object.
             let from = start + run.start * PAGE;
             let to = (start + run.end * PAGE).min(end);
             let words = region.words(from, (to - from) / WORD);
@@ -201,7 +201,7 @@ impl DataSegment {
         Ok((written, ns))
     }
 
-    /// Fills `area`, which ends at `end`, from its half. What the log has changed since is missing.
+    /// Fills `area`, which ends at `end`, from its half, without the changes in the log.
     pub(crate) fn load(&mut self, region: &mut Region, area: Area, end: u64) -> Result<()> {
         self.current = Half::default();
         let length = end - region.start(area);
@@ -218,7 +218,7 @@ impl DataSegment {
         Ok(())
     }
 
-    /// Whether all pages that the log has not changed are those that it begins with.
+    /// Whether all pages without changes in the log match its initial checksums.
     pub(crate) fn is_whole(&self, expected: &[u64]) -> bool {
         let Half { changed, sums } = &self.current;
         let mut unchanged = (0..)

@@ -1,7 +1,7 @@
-//! When a commit is stable: group commit. Commits append under the heap's lock and wait here, outside
-//! of it. The first to wait syncs for all that have appended; those that come meanwhile share the
-//! next sync. Where all that has to become stable lies together, at the end of the log, that is one
-//! synchronous write of it, which waits for nothing else.
+//! Group commit: when a commit is stable. Commits append under the heap's lock and wait here,
+//! outside of it. The first to wait syncs for all that have appended; commits that arrive meanwhile
+//! share the next sync. If the bytes that have to become stable are contiguous, at the end of the
+//! log, that is one synchronous write, which waits for nothing else.
 
 use crate::error::{Error, Result};
 use crate::flash::Medium;
@@ -16,12 +16,12 @@ struct Progress {
     failure: Option<String>,
 }
 
-/// What has been written since the last sync was begun.
+/// The writes since the start of the last sync.
 #[derive(Debug, Default)]
 enum Pending {
     #[default]
     Nothing,
-    /// These bytes, from this offset on: when they are stable all is.
+    /// These bytes, from this offset on: once they are stable, everything is.
     Together(u64, Vec<u8>),
     Anything,
 }
@@ -38,7 +38,7 @@ impl Pending {
     }
 }
 
-/// What is stable.
+/// The progress of stability.
 pub(crate) struct Durable {
     medium: Arc<dyn Medium>,
     progress: Mutex<Progress>,
@@ -56,7 +56,7 @@ impl std::fmt::Debug for Durable {
 }
 
 impl Durable {
-    /// All up to `sequence` is stable.
+    /// Everything up to `sequence` is stable.
     pub(crate) fn new(medium: Arc<dyn Medium>, sequence: u64) -> Self {
         Self {
             medium,
@@ -71,7 +71,7 @@ impl Durable {
     }
 
     fn lock(&self) -> MutexGuard<'_, Progress> {
-        // Two fields that are set one at a time: a panic leaves nothing half done.
+        // Two fields that are set one at a time: a panic leaves no inconsistency.
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -1,5 +1,5 @@
 //! Handles: references that the program keeps between updates. They are roots of all collections,
-//! which change the addresses in the table; the program holds an index.
+//! which update the addresses in the table; the program holds an index.
 
 use std::marker::PhantomData;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,21 +10,21 @@ pub(crate) struct Slots {
     free: Vec<usize>,
 }
 
-/// The handles of one heap. Its lock is taken last and never held while anything else runs.
+/// The handles of one heap. Its lock is taken last and never held while other code runs.
 #[derive(Debug, Default)]
 pub(crate) struct HandleTable(Mutex<Slots>);
 
 impl HandleTable {
     pub(crate) fn lock(&self) -> MutexGuard<'_, Slots> {
-        // Nothing that holds the lock can panic half-way through a change.
+        // Nothing that holds the lock can panic during a change.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// A reference that outlives updates: see [`Tx::hold`](crate::Tx::hold).
 ///
-/// What it refers to is kept, whether it is persistent or not, until the handle is dropped. It is
-/// not made persistent by it.
+/// Its object is kept, persistent or not, until the handle is dropped. The handle does not make it
+/// persistent.
 pub struct Handle<P> {
     table: Arc<HandleTable>,
     index: usize,

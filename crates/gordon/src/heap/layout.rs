@@ -1,5 +1,5 @@
-//! How a new bank is laid out: the size of its segments, and the addresses at which the heap lives. And
-//! what an emulated one reaches (Table 3).
+//! The layout of a new bank: the size of its segments, and the addresses of the heap. And the
+//! bandwidths of an emulated bank (Table 3).
 
 use super::recover;
 use crate::error::{Error, Result};
@@ -10,7 +10,7 @@ use std::sync::Arc;
 /// Segments that a heap needs at least.
 const LEAST_SEGMENTS: u64 = 8;
 
-/// A size of segments that divides `size` into a good number of them.
+/// A segment size that divides `size` into a suitable number.
 pub(super) fn segment_bytes(size: u64) -> u64 {
     (size / 256)
         .max(1)
@@ -32,7 +32,7 @@ pub(super) fn identity_for(
     Identity::new(holds, size / segment_bytes, segment_bytes, ways)
 }
 
-/// What an emulated bank reaches, in bytes a second of its modelled time (Table 3).
+/// The bandwidths of an emulated bank, in bytes a second of its modelled time (Table 3).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Bandwidths {
     /// Writing a segment from front to back.
@@ -41,7 +41,7 @@ pub struct Bandwidths {
     pub erase_bytes_per_s: f64,
 }
 
-/// Writes a segment of an emulated bank and erases it, and looks at the bank's clock.
+/// Writes a segment of an emulated bank and erases it, and reads the bank's clock.
 ///
 /// # Errors
 /// There is not enough memory.

@@ -1,10 +1,10 @@
 //! The persistent log and the mini-log (section 6.2), as bytes.
 //!
-//! A log half is a chain of records. Each holds entries: a location, a length and the data to be
-//! restored there, or the checksum of an extent of immutable space. A record's checksum begins with
-//! that of the record before it, so the last one vouches for all. A mini-log entry names the end of
-//! the log and the ends of the spaces; it carries the checksum of the last record. What it names is
-//! the state of the heap as soon as all of it can be read; whole records that follow take it on.
+//! A log half is a chain of records. Each holds entries: a location, a length and the data to
+//! restore there, or the checksum of an extent of immutable space. A record's checksum covers that
+//! of the previous record, so the last one covers all. A mini-log entry names the end of the log
+//! and the ends of the spaces; it has the checksum of the last record. It becomes the state of the
+//! heap as soon as all of its data can be read; intact records that follow advance the state.
 
 use crate::region::WORD;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
@@ -78,7 +78,7 @@ impl Record {
             .extend([extent.start, extent.bytes << 8 | EXTENT, extent.hash]);
     }
 
-    /// Immutable data, to be restored at `address`.
+    /// Immutable data to restore at `address`.
     pub(crate) fn data(&mut self, address: u64, words: &[u64]) {
         self.words.push(address);
         self.words.push((words.len() as u64) << 8 | DATA);
@@ -92,7 +92,7 @@ impl Record {
         self.words.extend_from_slice(sums);
     }
 
-    /// What is to be written where: address and number of words.
+    /// The writes: address and number of words of each.
     pub(crate) fn writes(&self) -> impl Iterator<Item = (u64, u64)> {
         entries(&self.words[RECORD_HEADER..]).filter_map(|entry| match entry {
             Some(Entry::Write { address, words }) => Some((address, words.len() as u64)),
@@ -100,8 +100,8 @@ impl Record {
         })
     }
 
-    /// Closes the record, which goes to `at`, after one with the checksum `previous`; returns its words
-    /// and checksum.
+    /// Closes the record, which is written at `at`, after one with the checksum `previous`; returns
+    /// its words and checksum.
     pub(crate) fn seal(
         mut self,
         at: u64,
@@ -142,7 +142,7 @@ impl RecordFront {
         })
     }
 
-    /// Whether the whole record, at address `at`, lies in one sector: then it was written whole
+    /// Whether the whole record, at address `at`, is in one sector: then it is written completely
     /// or not at all.
     pub(crate) fn is_in_one_sector(&self, at: u64) -> bool {
         const SECTOR: u64 = 512;
@@ -168,7 +168,7 @@ pub(crate) enum Entry<'a> {
     Extent(Extent),
 }
 
-/// Takes the first record off `log`, which lies at address `at`, if it is whole and follows one with
+/// Takes the first record off `log`, which is at address `at`, if it is intact and follows one with
 /// checksum `previous`.
 pub(crate) fn next_record<'a>(at: u64, log: &mut &'a [u64], previous: u64) -> Option<Read<'a>> {
     let front = RecordFront::read(at, log)?;
@@ -187,7 +187,7 @@ pub(crate) fn next_record<'a>(at: u64, log: &mut &'a [u64], previous: u64) -> Op
     })
 }
 
-/// The entries of a record. `None` in the place of one that cannot be read.
+/// The entries of a record; `None` for one that cannot be read.
 pub(crate) fn entries(mut words: &[u64]) -> impl Iterator<Item = Option<Entry<'_>>> {
     std::iter::from_fn(move || {
         if words.is_empty() {
@@ -239,11 +239,11 @@ fn next_entry<'a>(words: &mut &'a [u64]) -> Option<Entry<'a>> {
 /// An entry of the mini-log: a state of the heap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Mini {
-    /// Counts states; never used twice.
+    /// The number of the state; never reused.
     pub(crate) sequence: u64,
     /// The newest state that was known to be stable when this was written.
     pub(crate) stable: u64,
-    /// End-pointer of the persistent log, which tells its half.
+    /// End of the persistent log, which also identifies its half.
     pub(crate) log_end: u64,
     /// End of persistent immutable space.
     pub(crate) immutable_end: u64,
@@ -333,12 +333,12 @@ mod tests {
             let mut rest = &torn[..];
             let whole = next_record(0, &mut rest, 99)
                 .and_then(|read| next_record(end, &mut rest, read.hash));
-            assert!(whole.is_none(), "a flipped bit in word {at} is seen");
+            assert!(whole.is_none(), "a flipped bit in word {at} is detected");
         }
     }
 
     #[test]
-    fn a_mini_log_entry_is_good_for_one_key() {
+    fn a_mini_log_entry_is_valid_for_one_key() {
         let mini = Mini {
             sequence: 5,
             stable: 4,

@@ -1,8 +1,8 @@
-//! The heap: [`Heap`] and the rules under which it is shared.
+//! The heap: [`Heap`] and the rules of sharing it.
 //!
-//! One lock holds the state. Updates take it alone, views share it. Collections run with it held
-//! alone, between updates, so no program ever sees an object move. Waiting for the bank is done
-//! without it, so commits of several threads share a sync.
+//! One lock holds the state. Updates take it exclusively, views share it. Collections run with it
+//! held exclusively, between updates, so no program ever observes a move. Waiting for the bank
+//! happens outside of it, so commits of several threads share a sync.
 
 mod collector;
 mod commit;
@@ -39,7 +39,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::thread::JoinHandle;
 
-/// The root's object: one pointer, and the schema of what it points to.
+/// The root object: one pointer, and the schema of its target.
 const ROOT: Header = Header::record(true, 1, 1, crate::persist::schema_of("root"));
 /// Words from the root's header to its pointer.
 const ROOT_POINTER: u64 = 1;
@@ -62,7 +62,7 @@ enum Wake {
     Close,
 }
 
-/// A persistent heap. Whatever its root reaches after a commit is there again after a crash.
+/// A persistent heap. Everything reachable from its root after a commit exists again after a crash.
 ///
 /// ```
 /// use gordon::{Heap, Options, Persist, Ref, Text};
@@ -127,12 +127,12 @@ impl Drop for Inside {
     }
 }
 
-/// What a thread that has the heap locked is doing.
+/// The activity of a thread that holds the heap's lock.
 #[derive(PartialEq, Eq)]
 enum Doing {
     /// Running the program's closure: undone if it panics.
     Change,
-    /// Committing or collecting: a panic there is a bug, and the heap must not go on.
+    /// Committing or collecting: a panic there is a bug, and the heap must not continue.
     Work,
 }
 
@@ -155,7 +155,7 @@ impl Drop for AbortOnPanic<'_> {
 }
 
 impl Heap {
-    /// Makes a heap in a new file of about `size` bytes, or on a block device.
+    /// Creates a heap in a new file of about `size` bytes, or on a block device.
     ///
     /// # Errors
     /// The file exists or cannot be written, or the size is out of range.
@@ -163,7 +163,7 @@ impl Heap {
         Self::create_with_progress(path, size, options, &mut |_, _| {})
     }
 
-    /// As [`Heap::create`]; `progress` is told of bytes written, and of how many there will be.
+    /// As [`Heap::create`]; `progress` gets the bytes written, and the total.
     ///
     /// # Errors
     /// As for [`Heap::create`].
@@ -182,7 +182,8 @@ impl Heap {
     /// Opens the heap in a file or on a block device, as of its last commit.
     ///
     /// # Errors
-    /// There is none, it is of another version or machine, damaged, or in use; or its addresses are.
+    /// There is none, it is of another version or machine, damaged, or in use; or its addresses are
+    /// in use.
     pub fn open(path: &Path, options: Options) -> Result<Self> {
         Self::open_on(Arc::new(FileMedium::open(path)?), options)
     }
@@ -233,8 +234,8 @@ impl Heap {
         Self::start(state, options)
     }
 
-    /// Checks every object, pointer and checksum of the heap on a medium. Writes nothing, but for data of
-    /// a commit that was cut short of its place.
+    /// Checks every object, pointer and checksum of the heap on a medium. Writes nothing, except
+    /// data of a commit that was interrupted before it reached its place.
     ///
     /// # Errors
     /// As for [`Heap::open`].
@@ -269,8 +270,8 @@ impl Heap {
         })
     }
 
-    /// Changes the heap and commits: what `change` did is stable when this returns. If it returns an
-    /// error or panics, all that was done since the last commit is undone.
+    /// Changes the heap and commits: the changes are stable when this returns. If `change` returns
+    /// an error or panics, all changes since the last commit are undone.
     ///
     /// Updates of several threads run one after the other, and wait for the bank together.
     ///
@@ -301,7 +302,7 @@ impl Heap {
         }
     }
 
-    /// Changes the heap without a commit. The changes stay, seen by later updates and views, until
+    /// Changes the heap without a commit. Later updates and views see the changes, until
     /// [`Heap::commit`] makes them stable or [`Heap::abort`] undoes them.
     ///
     /// # Errors
@@ -342,7 +343,7 @@ impl Heap {
         Ok(())
     }
 
-    /// Reads the heap, with changes that are not committed. Views of several threads run at once.
+    /// Reads the heap, including uncommitted changes. Views of several threads run concurrently.
     ///
     /// # Errors
     /// That of `read`.
@@ -352,7 +353,7 @@ impl Heap {
         read(&View::new(&state))
     }
 
-    /// Collects persistent space now, whatever the limits say.
+    /// Collects persistent space now, regardless of limits.
     ///
     /// # Errors
     /// There is no room for the copies, the bank failed, or this is inside an update.
@@ -363,8 +364,8 @@ impl Heap {
         state.0.collect_now()
     }
 
-    /// Begins a persistent collection, whatever the limits say, and returns: the heap's collector does
-    /// it. One that is under way goes on.
+    /// Starts a persistent collection, regardless of limits, and returns: the heap's collector runs
+    /// it. A running one continues.
     ///
     /// # Errors
     /// The heap has failed, or this is inside an update.
@@ -381,7 +382,7 @@ impl Heap {
         Ok(())
     }
 
-    /// Lets `ns` of modelled time pass on an emulated bank, as if the program were thinking.
+    /// Lets `ns` of modelled time pass on an emulated bank, as if the program were idle.
     ///
     /// # Errors
     /// The bank failed.
@@ -396,13 +397,13 @@ impl Heap {
         state.cycle.is_some() || state.leftover.is_some()
     }
 
-    /// What the heap did since it was opened.
+    /// Counters of the heap since it was opened.
     #[must_use]
     pub fn counters(&self) -> Counters {
         self.shared.read().counters
     }
 
-    /// What the bank did since it was opened.
+    /// Counters of the bank since it was opened.
     #[must_use]
     pub fn bank_counters(&self) -> BankCounters {
         let state = self.shared.read();
@@ -411,7 +412,7 @@ impl Heap {
         counters
     }
 
-    /// Checks every object and pointer, and tells what is there.
+    /// Checks every object and pointer, and returns the figures.
     ///
     /// # Errors
     /// Something is damaged, or there are changes that are not committed.
@@ -426,7 +427,7 @@ impl Heap {
         self.shared.read().bank.identity().key
     }
 
-    /// Waits until all is stable, and closes the heap. Changes that are not committed are lost.
+    /// Waits until everything is stable, and closes the heap. Uncommitted changes are lost.
     ///
     /// # Errors
     /// The bank failed.
@@ -438,7 +439,7 @@ impl Heap {
         self.closed = true;
         self.shared.signal(Wake::Close);
         if let Some(thread) = self.thread.take() {
-            // A collector that has panicked has said so.
+            // A collector that panicked has reported that.
             let _ = thread.join();
         }
         let mut state = self.shared.write();
@@ -450,7 +451,7 @@ impl Heap {
 impl Drop for Heap {
     fn drop(&mut self) {
         if !self.closed {
-            // Commits are stable without this; who wants to know calls `close`.
+            // Commits are stable without this; `close` returns the error.
             let _ = self.shut();
         }
     }

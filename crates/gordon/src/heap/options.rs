@@ -1,4 +1,4 @@
-//! How a heap is opened, and what it tells of itself.
+//! Options for opening a heap, and its report.
 
 use super::verify::Census;
 use crate::flash::{Identity, Model, Segment};
@@ -6,21 +6,19 @@ use crate::flash::{Identity, Model, Segment};
 /// When collections begin (the limit pointers of section 6.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Bytes of new space after which an update that is not committed is followed by a minor
-    /// collection.
+    /// Bytes of new space after which an uncommitted update is followed by a minor collection.
     pub new_bytes: u64,
     /// Bytes of old space after which that is a major one.
     pub old_bytes: u64,
     /// New bytes of immutable or mutable data after which persistent space is collected, so that
-    /// immutable space ends on a segment boundary. By default as much as was alive, at least an
-    /// eighth of the bank.
+    /// immutable space ends on a segment boundary. Default: max(live bytes, bank / 8).
     pub persistent_bytes: Option<u64>,
     /// Bytes of the persistent log after which it is compacted, rounded up to whole segments; at
-    /// least twice what it began with. By default a sixteenth of the bank.
+    /// least twice its initial length. Default: bank / 16.
     pub log_bytes: Option<u64>,
-    /// Bytes of objects that a commit handles for a persistent collection
-    /// ([`Collector::AtCommit`]), beside eight times what it has written itself. By default 1 MiB; on an
-    /// emulated bank a slice ends within 5 ms, unless it is nearly full.
+    /// Bytes of objects that a commit processes for a persistent collection
+    /// ([`Collector::AtCommit`]), beside eight times the bytes it has written itself. Default: 1
+    /// MiB; on an emulated bank a slice ends within 5 ms, unless it is nearly full.
     pub slice_bytes: Option<u64>,
 }
 
@@ -36,23 +34,23 @@ impl Default for Limits {
     }
 }
 
-/// Who does the work of persistent collections.
+/// Who runs persistent collections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Collector {
-    /// A thread beside the program, in slices, between its updates.
+    /// A background thread, in slices, between updates.
     Beside,
-    /// Every commit does a slice: the same every time.
+    /// Every commit runs a slice: deterministic.
     AtCommit,
-    /// The commit that reaches a limit does all of it, as in the paper.
+    /// The commit that reaches a limit runs all of it, as in the paper.
     Stop,
 }
 
-/// How a heap is opened.
+/// Options for opening a heap.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
     /// When collections begin.
     pub limits: Limits,
-    /// Who does them.
+    /// Who runs them.
     pub collector: Collector,
     /// The persistent key that the bank must have.
     pub key: Option<u64>,
@@ -71,10 +69,10 @@ impl Default for Options {
     }
 }
 
-/// What `info` and `check` tell.
+/// The output of `info` and `check`.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// What never changes of the bank.
+    /// The constant properties of the bank.
     pub identity: Identity,
     /// The segment table.
     pub segments: Vec<Segment>,

@@ -1,10 +1,9 @@
 //! Recovery (section 6.2): finds the newest state whose mini-log entry, log and extents are all
-//! whole, rebuilds mutable space from the log, and goes on with the whole records that follow.
+//! intact, rebuilds mutable space from the log, and continues with the intact records that follow.
 //!
-//! A power cut can leave any part of what was written since the last sync. So the newest mini-log
-//! entry may speak of a record that is not there; then the entry before it is tried. A state that an
-//! entry, a record or the segment table says to have been stable and that cannot be read is damage,
-//! and is reported.
+//! A power cut can leave any part of the writes since the last sync. So the newest mini-log entry
+//! may name a missing record; then the previous entry is tried. A state that an entry, a record or
+//! the segment table declares stable, and that cannot be read, is damage and is reported.
 
 use super::commit::push_extent;
 use super::cycle::Kind;
@@ -22,10 +21,10 @@ use crate::flash::{Bank, Identity};
 use crate::region::{Area, Region, WORD};
 use std::sync::Arc;
 
-/// Sequence numbers that no state of an earlier run can have used begin at a multiple of this.
+/// Sequence numbers unused by earlier runs begin at a multiple of this.
 const RUN: u64 = 1 << 20;
 
-/// The region for a bank: areas that hold more than the whole bank could.
+/// The region for a bank: each area could hold the whole bank.
 pub(crate) fn region_for(identity: &Identity) -> Result<Region> {
     Region::reserve(identity.base, identity.area_shift())
 }
@@ -101,8 +100,8 @@ impl State {
         }
     }
 
-    /// The state of the last commit, all of it checked. Writes nothing but immutable data that is in the
-    /// log and has not reached its place.
+    /// The state of the last commit, checked completely. Writes nothing except immutable data that
+    /// is in the log and has not reached its place.
     pub(crate) fn recover(
         mut bank: Bank,
         data_segment: Option<DataSegment>,
@@ -138,14 +137,14 @@ impl State {
         state.sequence = (newest / RUN + 1) * RUN;
         let medium = Arc::clone(state.bank.medium());
         state.durable = Arc::new(Durable::new(medium, recovered));
-        // How much of it is garbage is not known: the next collection is due when it has doubled.
+        // The share of garbage is unknown: the next collection is due when it has doubled.
         state.collected_end = state.immutable.next;
         state.collected_mutable = state.mutable.used(&state.region);
         verify::verify(&state)?;
         Ok(state)
     }
 
-    /// All whole entries of the mini-log and where they are, newest first.
+    /// All intact entries of the mini-log with their addresses, newest first.
     fn read_minis(&self, key: u64) -> Vec<(u64, Mini)> {
         let mut minis = Vec::new();
         for area in [Area::MiniLog0, Area::MiniLog1] {
@@ -163,8 +162,8 @@ impl State {
         minis
     }
 
-    /// Restores the state that `mini` names, if all of it is there, and takes it on by the whole
-    /// records that follow; returns the number of the state that was reached.
+    /// Restores the state that `mini` names, if all of its data exists, and advances it by the
+    /// intact records that follow; returns the number of the final state.
     fn restore(&mut self, mini: &Mini, key: u64) -> Option<u64> {
         let area_of_end = |end: u64| self.region.area(end.saturating_sub(1));
         let immutable = match self.region.area(mini.immutable_end) {
@@ -212,12 +211,12 @@ impl State {
         self.replay(mini, key)
     }
 
-    /// The highest number of any record behind the end of the log, and the newest state that one
-    /// of them says to have been stable.
+    /// The highest number of any record after the end of the log, and the newest state that one of
+    /// them declares stable.
     fn later_records(&self, recovered: u64) -> Result<(u64, u64)> {
         let (start, end) = (self.log.next, self.region.end(self.log.area));
         let rest = self.region.words(start, (end - start) / WORD);
-        // The record that should follow: a power cut that left its front left all of its sector.
+        // The record that should follow: a power cut that left its front left its whole sector.
         if let Some(front) = RecordFront::read(start, rest)
             && front.sequence > recovered
             && front.is_in_one_sector(start)
@@ -237,7 +236,7 @@ impl State {
         }))
     }
 
-    /// Replays the log up to its end-pointer, and what follows.
+    /// Replays the log up to its end, and the records that follow.
     fn replay(&mut self, mini: &Mini, key: u64) -> Option<u64> {
         let start = self.region.start(self.log.area);
         self.compacted_end = start;
@@ -259,7 +258,7 @@ impl State {
         let mut rest = &log[named..];
         let before = rest.len();
         while let Some(read) = next_record(self.log.next, &mut rest, self.log_hash) {
-            // What is in flight may have lost the data that it speaks of.
+            // A record in flight may have lost the data to which it refers.
             if !self.follows(&read) {
                 break;
             }
@@ -274,7 +273,7 @@ impl State {
         whole.then_some(recovered)
     }
 
-    /// Moves the ends of the spaces on to those of a record, if all of it is there.
+    /// Advances the ends of the spaces to those of a record, if all of its data exists.
     fn follows(&mut self, read: &Read<'_>) -> bool {
         let (mut immutable, mut mutable) = (self.immutable.next, self.mutable.next);
         for entry in entries(read.entries) {
@@ -303,7 +302,7 @@ impl State {
         mapped
     }
 
-    /// Does what a record says; `expected` gets the checksums of a data segment.
+    /// Applies a record; `expected` gets the checksums of a data segment.
     fn replay_record(&mut self, read: &Read<'_>, expected: &mut Vec<u64>) -> Option<()> {
         for entry in entries(read.entries) {
             match entry? {
@@ -338,7 +337,7 @@ impl State {
         })
     }
 
-    /// Immutable data that is in the log may not have reached its place.
+    /// Immutable data in the log may not have reached its place.
     fn restore_data(&mut self, address: u64, words: &[u64]) -> Option<()> {
         let extent = Extent::of(address, words);
         if self.extent_of(extent)? != extent {
@@ -347,7 +346,7 @@ impl State {
         self.restore_extent(extent)
     }
 
-    /// The extent as it is on the bank, if it lies in immutable space.
+    /// The extent as found on the bank, if it is in immutable space.
     fn extent_of(&self, extent: Extent) -> Option<Extent> {
         let end = extent.start.checked_add(extent.bytes)?;
         let inside = extent.start >= self.region.start(self.immutable.area)
@@ -377,10 +376,10 @@ impl State {
         Some(())
     }
 
-    /// Makes a recovered heap ready to be written: gives back what no state needs, and steps over
-    /// cells that a crash has left written behind the last commit.
+    /// Prepares a recovered heap for writing: frees what no state needs, and skips cells that a
+    /// crash has left written after the last commit.
     pub(crate) fn resume(&mut self) -> Result<()> {
-        // After a kill what was read may have been on its way only.
+        // After a kill the data that was read may not be stable yet.
         self.bank.sync()?;
         for area in [self.log.area.other(), self.immutable.area.other()] {
             self.release(area)?;
@@ -398,7 +397,7 @@ impl State {
         Ok(())
     }
 
-    /// Notes on flash that the last commit was stable, so that damage to it is seen as such.
+    /// Records on flash that the last commit was stable, so that its damage is detected.
     pub(crate) fn close(&mut self) -> Result<()> {
         self.check_failed()?;
         self.sequence += 1;

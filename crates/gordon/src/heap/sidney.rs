@@ -1,8 +1,8 @@
-//! Sidney (section 7.1), the system that Gordon is compared with: the same heap, whose
-//! persistent space, immutable objects too, lies in DRAM and is made stable by recoverable
-//! virtual memory. A commit appends what has changed to a redo log, on flash or on disk, and waits
-//! for that. When the log is full it is truncated: its changes are applied to a data segment on disk.
-//! Collections stop the program, as the paper's did.
+//! Sidney (section 7.1), the system with which the paper compares Gordon: the same heap, but
+//! persistent space, including immutable objects, is in DRAM, and recoverable virtual memory makes
+//! it stable. A commit appends its changes to a redo log, on flash or on disk, and waits for that.
+//! When the log is full it is truncated: its changes are applied to a data segment on disk.
+//! Collections stop the program, as in the paper.
 //!
 //! ```
 //! use gordon::{Options, Ref, Text, sidney};
@@ -38,8 +38,8 @@ use std::sync::Arc;
 const LOG: &str = "log";
 const SEGMENT: &str = "segment";
 
-/// Makes a heap with a redo log of about `size` bytes in the file `log` of `folder`, and a data
-/// segment of twice as much in the file `segment`. It holds as much as the log.
+/// Creates a heap with a redo log of about `size` bytes in the file `log` of `folder`, and a data
+/// segment of twice that size in the file `segment`. It holds as much as the log.
 ///
 /// # Errors
 /// The files exist or cannot be written, or the size is out of range.
@@ -58,7 +58,7 @@ pub fn create(folder: &Path, size: u64, options: Options) -> Result<Heap> {
         options,
     );
     if made.is_err() && is_new {
-        // Without its segment it is of no use; the error says why there is none.
+        // The log is useless without its segment; the error says why there is none.
         let _ = std::fs::remove_file(folder.join(LOG));
     }
     made
@@ -74,8 +74,8 @@ pub fn open(folder: &Path, options: Options) -> Result<Heap> {
     open_on(Arc::new(log), Arc::new(segment), None, options)
 }
 
-/// Makes a heap in memory, timed as a log on `log`, of `segments` segments, and a data segment
-/// on `disk`.
+/// Creates a heap in memory, with the timing of a log of `segments` segments on `log`, and of a
+/// data segment on `disk`.
 ///
 /// # Errors
 /// There is not enough memory, or too few segments.
@@ -90,7 +90,7 @@ pub fn emulated(log: Model, disk: Model, segments: u64, limits: Limits) -> Resul
     create_in(make, make, segments * segment, segment, Some(disk), options)
 }
 
-/// Makes a heap on any two media, the log's and the data segment's.
+/// Creates a heap on any two media, for the log and the data segment.
 ///
 /// # Errors
 /// As for [`create`].
@@ -137,9 +137,9 @@ fn stopping(options: Options) -> Options {
 
 impl State {
     /// Applies the changes to `space` since the last truncation to the data segment; returns words.
-    /// The log gives way to a new one only after that.
+    /// Only then does a new log replace the old one.
     pub(super) fn write_pages(&mut self, space: Space) -> Result<u64> {
-        // Nothing reaches the segment that the log does not hold for certain.
+        // The segment gets only changes that are stable in the log.
         self.sync()?;
         let segment = self.data_segment.as_mut().expect("a data segment");
         // A collection fills the other half.
@@ -152,7 +152,7 @@ impl State {
         Ok(bytes / WORD)
     }
 
-    /// The log has changed `words` words at `address`.
+    /// The log has `words` changed words at `address`.
     pub(super) fn touch(&mut self, address: u64, words: u64) {
         if let Some(segment) = &mut self.data_segment {
             let start = self.region.start(self.mutable.area);

@@ -1,9 +1,9 @@
-//! What a heap is while it is open (Figures 2 and 3): its spaces, the store list, where the logs
-//! end, and the persistent collection under way.
+//! The state of an open heap (Figures 2 and 3): its spaces, the store list, the ends of the logs,
+//! and the current persistent collection.
 //!
-//! The state between two operations: no object in new or old space has been forwarded; every
-//! pointer in persistent space, but for words in the store list, points into persistent space; old
-//! space points into new space only in words of the store list.
+//! The state between two operations: no object in new or old space is forwarded; every pointer in
+//! persistent space points into persistent space, except words in the store list; old space points
+//! into new space only in words of the store list.
 
 use super::Limits;
 use super::cycle::{Cycle, Leftover};
@@ -18,7 +18,7 @@ use crate::object::Header;
 use crate::region::{Area, Region, WORD};
 use std::sync::Arc;
 
-/// A space that is allocated from front to back.
+/// A space that is allocated front to back.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Space {
     pub(crate) area: Area,
@@ -49,18 +49,18 @@ impl Space {
     }
 }
 
-/// What a heap did since it was opened.
+/// Counters of a heap since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Commits that changed something.
     pub commits: u64,
-    /// Changes given up.
+    /// Aborts.
     pub aborts: u64,
     /// Collections of new space into old space.
     pub minor: u64,
     /// Collections of old space.
     pub major: u64,
-    /// Collections of persistent space that ended.
+    /// Completed collections of persistent space.
     pub persistent: u64,
     /// Times the persistent log was compacted into its other half.
     pub truncations: u64,
@@ -68,18 +68,18 @@ pub struct Counters {
     pub immutable_bytes: u64,
     /// Bytes of log records that commits wrote.
     pub log_bytes: u64,
-    /// Longest time that a commit, or the collector between commits, did work of a persistent collection,
-    /// in real ns.
+    /// Longest time that a commit, or the collector between commits, spent on a persistent
+    /// collection, in real ns.
     pub slice_max_ns: u64,
     /// The same in modelled ns of an emulated bank.
     pub slice_max_modelled_ns: u64,
 }
 
-/// An open heap, but for its lock.
+/// An open heap, without its lock.
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) bank: Bank,
-    /// Where persistent space is made stable if it all lies in DRAM: see [`super::sidney`].
+    /// Makes persistent space stable if it is all in DRAM: see [`super::sidney`].
     pub(crate) data_segment: Option<DataSegment>,
     pub(crate) limits: Limits,
     pub(crate) handles: Arc<HandleTable>,
@@ -95,23 +95,23 @@ pub(crate) struct State {
     pub(crate) sequence: u64,
     /// Checksums of all of immutable space, in order of address.
     pub(crate) extents: Vec<Extent>,
-    /// Where immutable space ended after the last collection.
+    /// End of immutable space after the last collection.
     pub(crate) collected_end: u64,
     /// Bytes of mutable space after the last collection.
     pub(crate) collected_mutable: u64,
-    /// Where the log ended after the last compaction.
+    /// End of the log after the last compaction.
     pub(crate) compacted_end: u64,
     /// Bytes of immutable data that are stable in the log only.
     pub(crate) unsynced_bytes: u64,
-    /// Bytes that the last commit wrote.
+    /// Bytes written by the last commit.
     pub(crate) committed_bytes: u64,
-    /// Modelled ns that it took.
+    /// Modelled ns of the last commit.
     pub(crate) committed_ns: u64,
     pub(crate) cycle: Option<Cycle>,
-    /// What the last one has left behind.
+    /// The remains of the last collection.
     pub(crate) leftover: Option<Leftover>,
     pub(crate) counters: Counters,
-    /// Last, because everything above speaks of addresses in it.
+    /// Last, because all other fields refer to addresses in it.
     pub(crate) region: Region,
 }
 
@@ -145,7 +145,7 @@ impl State {
             words: words.len() as u32,
             pointers: pointers as u32,
         };
-        // What is in new space did not exist at the last commit, and is found by every collection.
+        // New space did not exist at the last commit, and every collection scans it.
         if self.region.area(object) != Some(Area::New) {
             self.store_list.push(&self.region, span);
         }
@@ -154,7 +154,7 @@ impl State {
             .copy_from_slice(words);
     }
 
-    /// `abort`: restores what was written since the last commit.
+    /// `abort`: restores the contents as of the last commit.
     pub(crate) fn abort(&mut self) {
         if !self.store_list.is_empty() {
             self.store_list.undo(&mut self.region);
@@ -164,7 +164,7 @@ impl State {
         }
     }
 
-    /// Tells the persistent collection under way what has changed in mutable space.
+    /// Notifies the current persistent collection of the changes in mutable space.
     pub(crate) fn note_dirty(&mut self) {
         if let Some(cycle) = &mut self.cycle {
             cycle
@@ -173,7 +173,7 @@ impl State {
         }
     }
 
-    /// Refuses to go on after a failure.
+    /// Returns the error of an earlier failure.
     pub(crate) fn check_failed(&self) -> Result<()> {
         match self.durable.failure() {
             Some(why) => Err(Error::Failed(why)),
@@ -181,7 +181,7 @@ impl State {
         }
     }
 
-    /// Notes that the state on flash is unknown from here on.
+    /// Records that the state on flash is unknown from here on.
     pub(crate) fn fail(&self, error: Error) -> Error {
         self.durable.fail(&error);
         error
@@ -198,7 +198,7 @@ impl State {
         self.bank.identity().segment_bytes
     }
 
-    /// Segments that are missing for `area` to reach to `end`.
+    /// Segments that `area` lacks to reach `end`.
     pub(crate) fn missing(&self, area: Area, end: u64) -> u64 {
         end.saturating_sub(self.region.end(area))
             .div_ceil(self.segment())
@@ -221,12 +221,12 @@ impl State {
         Ok(())
     }
 
-    /// Gives all segments of `area` back.
+    /// Frees all segments of `area`.
     pub(crate) fn release(&mut self, area: Area) -> Result<()> {
         self.release_last(area, u64::MAX)
     }
 
-    /// Gives segments of `area` back, at most `count`, from its end.
+    /// Frees at most `count` segments of `area`, from its end.
     pub(crate) fn release_last(&mut self, area: Area, count: u64) -> Result<()> {
         let (start, segment) = (self.region.start(area), self.segment());
         let mapped = (self.region.end(area) - start) / segment;

@@ -1,5 +1,5 @@
-//! The store list (section 6.3): every write to an object that is older than the last commit, with
-//! what it replaced. It gives collections their roots, `commit` what to log, `abort` what to restore.
+//! The store list (section 6.3): every write to an object older than the last commit, with the old
+//! contents. It gives collections their roots, `commit` what to log, `abort` what to restore.
 
 use crate::region::{Area, Region, WORD};
 
@@ -8,11 +8,11 @@ use crate::region::{Area, Region, WORD};
 pub(crate) struct Span {
     /// Address of the object's header.
     pub(crate) object: u64,
-    /// First word, counted behind the header.
+    /// First word, counted after the header.
     pub(crate) start: u64,
     /// Number of words.
     pub(crate) words: u32,
-    /// How many of them, at the front, are pointers.
+    /// Pointers among them, at the front.
     pub(crate) pointers: u32,
 }
 
@@ -49,7 +49,7 @@ impl Span {
 #[derive(Debug, Default)]
 pub(crate) struct StoreList {
     spans: Vec<Span>,
-    /// What each span held before, one after the other.
+    /// The old contents of the spans, one after the other.
     saved: Vec<u64>,
 }
 
@@ -80,7 +80,7 @@ impl StoreList {
         self.spans.iter().filter(inside).copied().collect()
     }
 
-    /// Exchanges what is in memory with what was saved, last write first: the state before.
+    /// Swaps memory and old contents, last write first: the state before.
     pub(crate) fn undo(&mut self, region: &mut Region) {
         let mut end = self.saved.len();
         for span in self.spans.iter().rev() {
@@ -92,7 +92,7 @@ impl StoreList {
         }
     }
 
-    /// Exchanges again, first write first: the state after.
+    /// Swaps again, first write first: the state after.
     pub(crate) fn redo(&mut self, region: &mut Region) {
         let mut start = 0;
         for span in &self.spans {
@@ -104,7 +104,7 @@ impl StoreList {
         }
     }
 
-    /// Replaces every address that the list holds: of objects, and in saved words.
+    /// Replaces every address in the list: of objects, and in old contents.
     pub(crate) fn for_each_address(&mut self, mut f: impl FnMut(&mut u64)) {
         let mut start = 0;
         for span in &mut self.spans {

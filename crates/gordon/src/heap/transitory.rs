@@ -1,6 +1,6 @@
 //! Minor and major collections (sections 5.4 and 6.1): new space is promoted into old space, old
-//! space is copied into its other half. Forwarding addresses stand in the place of headers: this is
-//! DRAM. They run between updates only, so their roots are the handles and the store list.
+//! space is copied into its other half. Forwarding addresses replace headers: this is DRAM.
+//! Collections run between updates only, so their roots are the handles and the store list.
 
 use super::state::{Space, State};
 use crate::error::Result;
@@ -15,7 +15,7 @@ struct Copying<'a> {
 }
 
 impl Copying<'_> {
-    /// Where the object at `address` is after the collection.
+    /// The address of an object after the collection.
     fn forward(&mut self, address: u64) -> Result<u64> {
         if address == 0
             || !self
@@ -60,7 +60,7 @@ impl Copying<'_> {
 }
 
 impl State {
-    /// Collects what the limits say after an update that was not committed.
+    /// Runs the collections that are due after an uncommitted update.
     pub(crate) fn collect_transitory(&mut self) -> Result<()> {
         if self.new.used(&self.region) > self.limits.new_bytes {
             if self.old.used(&self.region) > self.limits.old_bytes {
@@ -72,7 +72,7 @@ impl State {
         Ok(())
     }
 
-    /// Promotes what is alive in new space into old space.
+    /// Promotes live objects of new space into old space.
     pub(crate) fn minor(&mut self) -> Result<()> {
         self.counters.minor += 1;
         let scan = self.old.next;
@@ -81,7 +81,7 @@ impl State {
         Ok(())
     }
 
-    /// Copies what is alive in new and old space into the other half of old space.
+    /// Copies live objects of new and old space into the other half of old space.
     pub(crate) fn major(&mut self) -> Result<()> {
         self.counters.major += 1;
         let from = self.old.area;
@@ -108,7 +108,7 @@ impl State {
         for address in &mut self.handles.lock().addresses {
             *address = copying.forward(*address)?;
         }
-        // Every object in the list is taken for alive, so that an abort can restore it.
+        // Every object in the list counts as live, so that an abort can restore it.
         let mut failed = None;
         self.store_list
             .for_each_address(|address| match copying.forward(*address) {
@@ -127,7 +127,7 @@ impl State {
         Ok(copying.to)
     }
 
-    /// After a commit: what only the program's handles still refer to survives.
+    /// After a commit: keeps only objects to which the program's handles refer.
     pub(crate) fn after_commit(&mut self) -> Result<()> {
         let is_transitory =
             |address: &u64| self.region.area(*address).is_some_and(Area::is_transitory);

@@ -1,4 +1,4 @@
-//! What the program sees inside an update or a view: [`Tx`] and [`View`].
+//! The program's interface inside an update or a view: [`Tx`] and [`View`].
 
 use super::ROOT_POINTER;
 use super::handles::{Handle, HandleTable};
@@ -63,7 +63,7 @@ impl<'t> View<'t> {
         root(self.state)
     }
 
-    /// What a handle refers to.
+    /// The target of a handle.
     ///
     /// # Panics
     /// The handle is one of another heap.
@@ -84,7 +84,7 @@ impl<'t> Tx<'t> {
         }
     }
 
-    /// The persistent root, if it has been set: what it reaches survives.
+    /// The persistent root, if it has been set: everything reachable from it survives.
     ///
     /// # Errors
     /// It is a value of another type.
@@ -92,8 +92,8 @@ impl<'t> Tx<'t> {
         root(&self.state.borrow())
     }
 
-    /// Makes `target` the persistent root. This is a change like others: it is stable after the next
-    /// commit, and undone by an abort.
+    /// Makes `target` the persistent root. An ordinary change: stable after the next commit, and
+    /// undone by an abort.
     pub fn set_root<P: Pointer<'t>>(&self, target: P) {
         let root = self.state.borrow().root();
         with_words(&(target, P::SCHEMA), |words| {
@@ -101,7 +101,7 @@ impl<'t> Tx<'t> {
         });
     }
 
-    /// What a handle refers to.
+    /// The target of a handle.
     ///
     /// # Panics
     /// The handle is one of another heap.
@@ -113,7 +113,7 @@ impl<'t> Tx<'t> {
         get::<P>(&self.state.borrow().handles, handle)
     }
 
-    /// A reference that outlives this update, whatever is collected meanwhile.
+    /// A reference that outlives this update, across collections.
     pub fn hold<P: Pointer<'t>>(&self, target: P) -> Handle<P::At<'static>> {
         Handle::new(&self.state.borrow().handles, target.address())
     }
@@ -123,7 +123,7 @@ impl<'t> Tx<'t> {
         self.state.borrow_mut().allocate(header, fill)
     }
 
-    /// Replaces words of an object of this heap that is mutable.
+    /// Replaces words of a mutable object of this heap.
     pub(crate) fn mutate(&self, object: u64, start: u64, words: &[u64], pointers: usize) {
         self.state
             .borrow_mut()

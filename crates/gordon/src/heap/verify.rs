@@ -1,6 +1,6 @@
-//! Verification: every object of persistent space has a header that makes sense and ends where the
-//! next begins, every pointer is the address of an object, every string is UTF-8. Done at every
-//! open, since what is read in place afterwards is not checked again.
+//! Verification: every object of persistent space has a valid header and ends where the next
+//! begins, every pointer is the address of an object, every string is UTF-8. Done at every open,
+//! since later reads in place are not checked.
 
 use super::ROOT;
 use super::state::State;
@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::object::{Header, Kind};
 use crate::region::{Area, Region, WORD};
 
-/// What was found in a heap.
+/// The contents of a heap.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Census {
     /// Immutable objects.
@@ -19,7 +19,7 @@ pub struct Census {
     pub pointers: u64,
 }
 
-/// Where objects begin in an area: a bit for each word.
+/// The starts of objects in an area: a bit for each word.
 struct Starts {
     area: Area,
     first: u64,
@@ -102,7 +102,7 @@ pub(crate) fn verify(heap: &State) -> Result<Census> {
 /// Calls `visit` for each object of persistent space.
 fn walk_all(heap: &State, mut visit: impl FnMut(u64) -> Result<()>) -> Result<()> {
     let region = &heap.region;
-    // Objects may lie across extents that touch.
+    // Objects may extend across adjacent extents.
     let mut extents = heap.extents.iter().peekable();
     while let Some(first) = extents.next() {
         let mut end = first.start + first.bytes;

@@ -1,5 +1,5 @@
-//! References as what they refer to: strings and bytes by their contents, mutable objects by
-//! their addresses.
+//! Comparison, hashing and printing of references: strings and bytes by their contents, mutable
+//! objects by their addresses.
 
 use super::{Array, ByteArray, Bytes, Ref, Slice, Text, Var};
 use crate::persist::Persist;
@@ -67,7 +67,7 @@ impl<'t, T: Persist<'t> + fmt::Debug> fmt::Debug for Slice<'t, T> {
     }
 }
 
-/// Mutable objects may form cycles: their contents are not shown.
+/// Mutable objects may form cycles: their contents are not printed.
 macro_rules! by_address {
     ($($name:ident $(<$param:ident>)?),*) => {$(
         impl<'t $(, $param)?> fmt::Debug for $name<'t $(, $param)?> {

@@ -1,5 +1,5 @@
-//! References into the heap: plain addresses, with the type of what is there and the brand of the
-//! update or view in which they are good.
+//! References into the heap: plain addresses, with the type of the target and the brand of the
+//! update or view in which they are valid.
 //!
 //! | type | SML | can be changed |
 //! | --- | --- | --- |
@@ -10,14 +10,14 @@
 //! | [`Array`] | `array` | yes |
 //! | [`ByteArray`] | `bytearray` | yes |
 //!
-//! Safety: a pointer with a brand `'t` is made in two ways only: by an allocation in the update
-//! `'t`, or out of a pointer slot of the same heap (`Load<'t>`, root, handles). Slots hold null or
-//! the address of an object of this heap: they are filled from pointers alone, and recovery has
-//! checked every one. While `'t` lasts no collection runs and no other thread writes ([`crate::brand`]).
-//! So the address is that of an object's header, and its payload is as long as the header says. What
-//! the header says is compared with the type before the payload is read. Immutable objects are
-//! never written after their allocation, so slices of them are good for all of `'t`. Of mutable ones
-//! a slice exists only inside the `load` of a value, which can reach no `Tx`.
+//! Safety: a pointer with a brand `'t` comes from an allocation in the update `'t`, or from a
+//! pointer slot of the same heap (`Load<'t>`, root, handles), and from nowhere else. A slot holds
+//! null or the address of an object of this heap: slots are filled from pointers alone, and
+//! recovery has checked every one. While `'t` lasts no collection runs and no other thread writes
+//! ([`crate::brand`]). So the address is that of an object's header, and its payload has the length
+//! in the header. The header is compared with the type before the payload is read. Immutable
+//! objects are never written after their allocation, so slices of them are valid for all of `'t`.
+//! Of mutable ones a slice exists only inside the `load` of a value, which can reach no `Tx`.
 #![allow(unsafe_code, reason = "reading objects in place")]
 
 mod access;
@@ -73,9 +73,9 @@ impl<'t> Address<'t> {
     #[inline(always)]
     unsafe fn load<T: Persist<'t>>(self, offset: u64) -> T {
         let from = at(self.get() + (1 + offset) * WORD);
-        // SAFETY: the caller vouches for these words; nobody writes them meanwhile (module docs).
+        // SAFETY: the caller guarantees these words; nobody writes them meanwhile (module docs).
         let pointers = unsafe { std::slice::from_raw_parts(from, T::POINTERS) };
-        // SAFETY: the same; the bytes lie behind the pointers, in the same object.
+        // SAFETY: the same; the bytes follow the pointers in the same object.
         let raw = unsafe { std::slice::from_raw_parts(from.add(T::POINTERS).cast(), T::BYTES) };
         T::load(&mut Load {
             pointers,
@@ -91,7 +91,7 @@ impl<'t> Address<'t> {
     #[inline(always)]
     unsafe fn bytes(self) -> &'t [u8] {
         let from = at(self.get() + WORD).cast::<u8>();
-        // SAFETY: that long is the payload, and it is never written again (module docs).
+        // SAFETY: the payload has that length, and it is never written again (module docs).
         unsafe { std::slice::from_raw_parts(from, self.header().length() as usize) }
     }
 
@@ -102,7 +102,8 @@ impl<'t> Address<'t> {
         }
     }
 
-    /// The number of elements of an array of `T`s that is like `header` in all but that.
+    /// The number of elements of an array of `T`s whose header equals `header` except for that
+    /// number.
     #[inline(always)]
     fn elements<T>(self, header: Header) -> usize {
         let found = self.header();
@@ -112,7 +113,7 @@ impl<'t> Address<'t> {
         found.count() as usize
     }
 
-    /// One of them, if there is such a one.
+    /// One of them, if the index is in range.
     #[inline(always)]
     fn element<T: Persist<'t>>(self, header: Header, index: usize) -> Option<T> {
         // SAFETY: inside an array of so many elements of the pointers and words of a T.
@@ -155,11 +156,11 @@ pub(crate) fn with_words<'t, T: Persist<'t>, R>(value: &T, f: impl FnOnce(&[u64]
 #[expect(private_bounds, reason = "the supertrait seals the trait")]
 pub trait Pointer<'t>: Persist<'t> + Addressed<'t> {}
 
-/// What only this crate may do with references.
+/// Crate-private operations on references.
 pub(crate) trait Addressed<'t>: Sized {
     /// The address.
     fn address(self) -> u64;
-    /// A reference to the object at `address`: one that this heap holds at the time of `'t`.
+    /// A reference to the object at `address`, which this heap holds during `'t`.
     fn at_address(address: u64) -> Self;
 }
 

@@ -1,10 +1,10 @@
 //! Forwarding addresses: a large table in DRAM, because flash cannot be overwritten (section 6.3).
-//! It is many small tables, so that none of them takes long to grow: a commit would wait for it.
+//! It consists of many small tables, none of which takes long to grow: a commit would have to wait.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// Two to this power tables.
+/// Log2 of the number of tables.
 const TABLES_LOG2: u32 = 10;
 
 /// Addresses are multiples of eight: multiply and take the upper bits.
@@ -32,7 +32,7 @@ impl Hasher for AddressHasher {
 
 type Table = HashMap<u64, u64, BuildHasherDefault<AddressHasher>>;
 
-/// Where the copies of objects are.
+/// The addresses of the copies.
 #[derive(Debug)]
 pub(super) struct Forwarding(Vec<Table>);
 

@@ -1,20 +1,20 @@
-//! What a collection leaves behind: halves that no state names any more, and its table. They are given
-//! back a part at a time, as a commit would have to wait for all of it; what a crash leaves of
-//! them goes at the next start. A half loses its end first, so that what is left begins where it did.
+//! The remains of a collection: halves that no state names any more, and its table. They are freed
+//! in parts, since a commit would have to wait for all of it; the next start frees what a crash
+//! leaves of them. A half loses its end first, so that the rest keeps its start.
 
 use super::forwarding::Forwarding;
 use crate::error::Result;
 use crate::heap::state::State;
 use crate::region::Area;
 
-/// Bytes that are given back at once.
+/// Bytes freed at once.
 const PIECE: u64 = 8 << 20;
 
-/// Halves and a table to be given back.
+/// Halves and a table to be freed.
 #[derive(Debug)]
 pub(crate) struct Leftover {
     flash: Vec<Area>,
-    /// Mutable space, and how much of it is left.
+    /// Mutable space, and its remaining length.
     memory: Option<(Area, u64)>,
     table: Forwarding,
     log: Area,
@@ -43,7 +43,7 @@ impl Leftover {
 }
 
 impl State {
-    /// Gives back a part of what the last collection has left behind, or all of it.
+    /// Frees a part of the remains of the last collection, or all of them.
     pub(crate) fn give_back(&mut self, all: bool) -> Result<()> {
         while let Some(mut left) = self.leftover.take() {
             if self.give_back_from(&mut left, all)? {

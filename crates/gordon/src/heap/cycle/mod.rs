@@ -1,14 +1,14 @@
-//! The persistent collection (section 6.3), made concurrent by replication: live objects are copied to
-//! the other halves in slices while the program goes on with the originals. What commits change
-//! meanwhile is noted and repeated on the copies. When the copies are complete the heap flips to
-//! them, between two updates.
+//! The persistent collection (section 6.3), made concurrent by replication: live objects are copied
+//! to the other halves in slices while the program continues with the originals. Changes by commits
+//! are noted and repeated on the copies. Once the copies are complete the heap flips to them,
+//! between two updates.
 //!
-//! Forwarding addresses are kept in a table in DRAM ([`forwarding`]), and copies bound for flash in a
-//! buffer until their pointers are final ([`buffer`]). When all is copied, mutable to-space goes to the
-//! other log half, and what changes after that is appended ([`replicate`]). So the flip writes little:
-//! the last changes, the checksums of extents, and one mini-log entry, which makes it.
+//! A table in DRAM holds the forwarding addresses ([`forwarding`]), and a buffer holds copies for
+//! flash until their pointers are final ([`buffer`]). When everything is copied, mutable to-space
+//! goes to the other log half, and later changes are appended ([`replicate`]). So the flip writes
+//! little: the last changes, the checksums of extents, and one mini-log entry, which commits it.
 //!
-//! When only the log is full, the same is done without moving anything: the log is *truncated*.
+//! When only the log is full, the same happens without moving objects: the log is *truncated*.
 
 mod buffer;
 mod forwarding;
@@ -24,22 +24,22 @@ use crate::object::Header;
 use crate::region::WORD;
 use std::time::Instant;
 
-/// Words that are handled between two looks at the budget.
+/// Words processed between two checks of the budget.
 const STEP: u64 = 512;
-/// Most words that are written at once.
+/// Most words written at once.
 const CHUNK: u64 = 1 << 14;
 
-/// Modelled ns in which a slice writes what it writes at once.
+/// Modelled ns of the writes of one slice.
 const SLICE_NS: u64 = 2_000_000;
-/// Most words that a slice handles on an emulated bank.
+/// Most words that a slice processes on an emulated bank.
 const SLICE_WORDS: u64 = 1 << 17;
 
-/// What a cycle does.
+/// The work of a cycle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Copy what is alive.
+    /// Copy live objects.
     Collect,
-    /// Move nothing; begin a new log.
+    /// Move nothing; start a new log.
     Truncate,
 }
 
@@ -54,7 +54,7 @@ impl State {
         }
     }
 
-    /// Which collection a limit demands.
+    /// The collection that a limit demands.
     fn due(&self) -> Option<Kind> {
         let segment = self.segment();
         let used = |space: &Space, end: u64| end - self.region.start(space.area);
@@ -64,7 +64,7 @@ impl State {
         let tight = self.bank.available() < self.reserve(self.immutable.next) + 2;
 
         // Limits fall on segment boundaries, so that every segment is full when it is erased. A
-        // collection begins a few commits ahead, to be done before the next segment is begun.
+        // collection begins a few commits early, in order to end before the next segment begins.
         let lead = 8 * self.committed_bytes;
         let is_due = |space: &Space, limit: u64| {
             space.used(&self.region) + lead >= limit.max(1).next_multiple_of(segment)
@@ -87,8 +87,8 @@ impl State {
         if collect {
             Some(Kind::Collect)
         } else if truncate {
-            // The new log holds all of mutable space: it is shorter without the garbage. That of
-            // Sidney does not.
+            // The new log holds all of mutable space: it is shorter without garbage. Sidney's does
+            // not.
             let grown = new_mutable > self.collected_mutable && self.data_segment.is_none();
             Some(if grown { Kind::Collect } else { Kind::Truncate })
         } else {
@@ -108,8 +108,8 @@ impl State {
         self.cycle = Some(Cycle::new(self, kind, self.slice_bytes() / WORD));
     }
 
-    /// Works on the collection under way until about `words` have been handled. Returns whether it
-    /// is complete, as far as committed data goes.
+    /// Runs the current collection until about `words` words have been processed. Returns whether
+    /// it is complete for committed data.
     pub(crate) fn step(&mut self, words: u64) -> Result<bool> {
         let Some(mut cycle) = self.cycle.take() else {
             return Ok(false);
@@ -117,7 +117,7 @@ impl State {
         let done = cycle.step(self, words);
         match done {
             Ok(_) => self.cycle = Some(cycle),
-            // What was copied is of no use; the heap goes on with the originals.
+            // The copies are useless; the heap continues with the originals.
             Err(Error::Full { .. } | Error::WornOut { .. }) => {
                 cycle.abandon(self)?;
             }
@@ -126,7 +126,7 @@ impl State {
         done
     }
 
-    /// Bytes that a slice writes at once: an emulated bank bounds them, or memory does.
+    /// Bytes that a slice writes at once: bounded by an emulated bank, or by memory.
     fn slice_bytes(&self) -> u64 {
         let by_default = self.bank.model().map_or(1 << 20, |model| {
             (SLICE_NS * model.ways)
@@ -136,15 +136,15 @@ impl State {
         self.limits.slice_bytes.unwrap_or(by_default)
     }
 
-    /// Whether a collection that falls behind would soon find no room.
+    /// Whether a collection that falls behind would soon run out of room.
     pub(crate) fn is_nearly_full(&self) -> bool {
         let spare = self.bank.segments().len() as u64 / 8;
         self.bank.available() <= self.reserve(self.immutable.next) + spare
     }
 
-    /// A slice of work for a commit: on an emulated bank it ends within 5 ms. Only where the bank is
-    /// nearly full it takes longer for a commit that took long itself: all that commits change
-    /// is to be repeated, and the collection has to gain on them.
+    /// A slice of work for a commit: on an emulated bank it ends within 5 ms. If the bank is nearly
+    /// full, it takes longer after a commit that took long itself: every change has to be repeated,
+    /// and the collection has to catch up.
     pub(crate) fn slice(&mut self) -> Result<()> {
         self.give_back(false).map_err(|error| self.fail(error))?;
         self.start_cycle_if_due();
@@ -182,7 +182,7 @@ impl State {
         Ok(())
     }
 
-    /// A whole persistent collection, now. Changes that are not committed stay as they are.
+    /// A whole persistent collection, now. Uncommitted changes stay as they are.
     pub(crate) fn collect_now(&mut self) -> Result<()> {
         self.store_list.undo(&mut self.region);
         let collected = self.collect_committed();
@@ -192,7 +192,7 @@ impl State {
 
     fn collect_committed(&mut self) -> Result<()> {
         self.give_back(true).map_err(|error| self.fail(error))?;
-        // What an unfinished cycle has copied may hold words that have just been undone.
+        // The copies of an unfinished cycle may hold words that have just been undone.
         self.note_dirty();
         if self
             .cycle
@@ -207,14 +207,14 @@ impl State {
         self.run_cycle()
     }
 
-    /// Runs the cycle to its end, flips, and leaves nothing behind.
+    /// Runs the cycle to its end, flips, and frees all remains.
     pub(crate) fn run_cycle(&mut self) -> Result<()> {
         while !self.step(u64::MAX)? {}
         self.flip()?;
         self.give_back(true).map_err(|error| self.fail(error))
     }
 
-    /// Makes the copies the heap. The store list is empty, or undone.
+    /// Switches the heap to the copies. The store list is empty, or undone.
     pub(crate) fn flip(&mut self) -> Result<()> {
         let Some(mut cycle) = self.cycle.take() else {
             return Ok(());

@@ -1,5 +1,5 @@
-//! The work of a persistent collection, a little at a time: copying, following pointers, writing, and
-//! repeating what the program has changed. Nothing here takes long, however large an object is.
+//! The work of a persistent collection in small steps: copying, following pointers, writing, and
+//! repeating the program's changes. No step takes long, however large an object is.
 
 use super::buffer::Buffer;
 use super::forwarding::Forwarding;
@@ -13,28 +13,28 @@ use crate::object::Header;
 use crate::region::WORD;
 use std::collections::VecDeque;
 
-/// Words that may be copied in the time in which a pointer is followed.
+/// The cost of following a pointer, in copied words.
 const POINTER: u64 = 4;
 /// Words of an extent in the log.
 const EXTENT_WORDS: u64 = 3;
 
-/// A persistent collection under way.
+/// The current persistent collection.
 #[derive(Debug)]
 pub(crate) struct Cycle {
     pub(super) kind: Kind,
-    /// Changes in from-space that are to be repeated on the copies.
+    /// Changes in from-space to repeat on the copies.
     pub(crate) dirty: VecDeque<Span>,
     pub(super) forward: Forwarding,
-    /// To-space on flash: all that has a place there.
+    /// To-space on flash: everything that has a place there.
     pub(super) immutable: Space,
     buffer: Buffer,
     immutable_copies: Copies,
     immutable_scan: Scan,
-    /// How far it is on flash.
+    /// The part of it that is on flash.
     written: u64,
     pub(super) extents: Vec<Extent>,
     extents_logged: usize,
-    /// To-space in DRAM, and how far it has been copied and logged.
+    /// To-space in DRAM, and the parts of it that are copied and logged.
     pub(super) mutable: Space,
     mutable_copies: Copies,
     mutable_copied: u64,
@@ -42,15 +42,15 @@ pub(crate) struct Cycle {
     pub(super) mutable_logged: u64,
     pub(super) log: Space,
     pub(super) log_hash: u64,
-    /// Words that are written at once: no more than a slice.
+    /// Words written at once: at most a slice.
     chunk: u64,
 }
 
-/// Objects whose copies have their place and not all of their words: address and words that are
-/// missing, in order of the copies.
+/// Objects whose copies have a place but lack words: address and number of missing words, in the
+/// order of the copies.
 type Copies = VecDeque<(u64, u64)>;
 
-/// Where pointers are being followed: all before it are final.
+/// The position of the scan: all pointers before it are final.
 #[derive(Debug)]
 struct Scan {
     /// The object, as address or position.
@@ -103,15 +103,15 @@ impl Cycle {
         }
     }
 
-    /// Where the copy of the object at `address` is; makes it if there is none.
+    /// The address of the copy of the object at `address`; creates the copy if necessary.
     fn forward(&mut self, heap: &mut State, address: u64) -> Result<u64> {
         let area = heap.region.area(address);
         // A change that was repeated before its copy was scanned.
         if area == Some(self.immutable.area) || area == Some(self.mutable.area) {
             return Ok(address);
         }
-        // A pointer into the transitory heap is not committed: whatever takes its place, a commit
-        // or an abort, is noted as dirty.
+        // A pointer into the transitory heap is not committed: whatever replaces it, a commit or an
+        // abort, is noted as dirty.
         if area != Some(heap.immutable.area) && area != Some(heap.mutable.area) {
             return Ok(0);
         }
@@ -155,7 +155,7 @@ impl Cycle {
         Ok(())
     }
 
-    /// Works until about `words` have been handled; returns whether nothing is left to do.
+    /// Works until about `words` words have been processed; returns whether nothing is left to do.
     pub(super) fn step(&mut self, heap: &mut State, words: u64) -> Result<bool> {
         let mut left = words;
         while left > 0 {
@@ -171,8 +171,8 @@ impl Cycle {
         Ok(false)
     }
 
-    /// Copies what the root, handles and the transitory heap refer to. Returns whether that gave
-    /// anything to do.
+    /// Copies the objects to which the root, handles and the transitory heap refer. Returns whether
+    /// there were any.
     fn roots(&mut self, heap: &mut State) -> Result<u64> {
         if self.kind == Kind::Truncate {
             return Ok(0);
@@ -194,7 +194,7 @@ impl Cycle {
         Ok(u64::from(before != (self.immutable.next, self.mutable.next)) * STEP)
     }
 
-    /// Does the next thing there is to do; returns about how many words that took.
+    /// Takes the next step; returns the approximate number of words it processed.
     fn advance(&mut self, heap: &mut State) -> Result<u64> {
         if !self.dirty.is_empty() {
             return self.repeat(heap);
@@ -234,7 +234,7 @@ impl Cycle {
         Ok(batch as u64 * EXTENT_WORDS)
     }
 
-    /// Copies a part of an object that is too large to be copied at once.
+    /// Copies a part of an object that is too large for one step.
     fn copy_some(&mut self, heap: &mut State) -> u64 {
         let mut did = 0;
         if let Some((from, left)) = self.immutable_copies.front_mut() {
@@ -257,7 +257,7 @@ impl Cycle {
         did
     }
 
-    /// Up to which position the buffer is final.
+    /// The position up to which the buffer is final.
     fn settled(&self) -> u64 {
         let Scan {
             object,
@@ -334,8 +334,8 @@ impl Cycle {
         Ok(did)
     }
 
-    /// Writes a part of mutable to-space to the new log; for Sidney all that has changed to the
-    /// data segment.
+    /// Writes a part of mutable to-space to the new log; for Sidney all changes to the data
+    /// segment.
     fn log_some(&mut self, heap: &mut State) -> Result<u64> {
         if heap.data_segment.is_some() {
             let end = self.mutable.next;
@@ -354,7 +354,7 @@ impl Cycle {
         Ok(words + STEP.min(self.chunk))
     }
 
-    /// Writes a block whose pointers are final to flash.
+    /// Writes a chunk whose pointers are final to flash.
     fn write(&mut self, heap: &mut State, (at, words): (u64, Vec<u64>)) -> Result<u64> {
         let start = heap.region.start(self.immutable.area) + at * WORD;
         debug_assert_eq!(start, self.written);
@@ -381,7 +381,7 @@ impl Cycle {
             did += 1;
             if self.kind == Kind::Collect {
                 let Some(copy) = self.forward.get(span.object) else {
-                    // It will be copied as it then is, if it is alive.
+                    // If it is alive, it will be copied with its later contents.
                     continue;
                 };
                 let to = Span {
@@ -423,7 +423,8 @@ impl Cycle {
         Ok(())
     }
 
-    /// Does what is left, and ends the new log with the checksums of what it does not hold.
+    /// Completes the work, and ends the new log with the checksums of the data that it does not
+    /// hold.
     pub(super) fn finish(&mut self, heap: &mut State) -> Result<()> {
         while !self.step(heap, u64::MAX)? {}
         let logged = self.extents_logged;
@@ -452,7 +453,7 @@ impl Cycle {
         }
     }
 
-    /// Gives to-space back.
+    /// Frees to-space.
     pub(super) fn abandon(self, heap: &mut State) -> Result<()> {
         if self.kind == Kind::Collect {
             heap.release(self.immutable.area)?;
