@@ -1,5 +1,5 @@
-//! References a second of each policy on one core, over traces in memory: gcc's loads and stores, which
-//! mostly hit, keys of a block trace, which mostly miss, and a Zipf-like mix in between.
+//! References a second of each policy on one core, over traces in memory: gcc's loads and stores,
+//! which mostly hit; keys of a block trace, which mostly miss; and a Zipf-like mix.
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use flashvm_core::PolicyKind;
@@ -15,8 +15,8 @@ fn file(name: &str) -> References {
     References::read(trace.granularity(), trace).expect("a trace")
 }
 
-/// A million references to 65,536 pages, page n about 1/n times as often as the first; one in four
-/// writes.
+/// A million references to 65,536 pages, page n referenced about 1/n times as often as the first;
+/// one in four writes.
 fn zipf() -> References {
     let mut rng = Rng::new(1);
     let trace = (0..1_000_000).map(|_| {

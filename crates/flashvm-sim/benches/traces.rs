@@ -1,4 +1,4 @@
-//! How fast traces are read and measured: references a second of a trace that comes with the command.
+//! Throughput of reading and measuring traces: references a second of a trace in this repository.
 
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use flashvm_sim::locality::Locality;

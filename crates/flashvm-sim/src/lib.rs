@@ -1,11 +1,11 @@
 //! Drives FlashVM's engine with modelled devices and a virtual clock.
 //!
-//! [`Simulator`] is an executor of `flashvm_core::Engine`, as the live pager is: what is tested
-//! here is the code that runs there. It knows the contents of every page and checks them; under
-//! one seed every run is the same. [`device`] has the models of devices, from a disk to flash
-//! chips behind a translation layer, [`chameleon`] drives the engine of small pages, [`scheduler`] what stands in front of them, and [`trace`] reads
-//! what programs referenced, in the formats of many tools; [`locality`] measures it, and [`sweep`] runs
-//! replacement policies over it, many at once.
+//! [`Simulator`] is an executor of `flashvm_core::Engine`, like the live pager: the simulated
+//! decisions are the live ones. It knows the contents of every page and checks them; a run is
+//! determined by its seed. [`device`] has the models of devices, from a disk to flash chips behind
+//! a translation layer; [`scheduler`] the I/O schedulers in front of them; [`chameleon`] drives the
+//! engine of small pages; [`trace`] reads reference traces in the formats of many tools;
+//! [`locality`] measures them, and [`sweep`] runs many replacement policies over them at once.
 #![forbid(unsafe_code)]
 
 pub mod chameleon;

@@ -1,7 +1,7 @@
-//! Model memory: what is in the region and the shadow, by page, as one number each.
+//! Model memory: the contents of region and shadow, by page, as one number each.
 //!
-//! Every action is checked against what a kernel would allow, more strictly: to map over a page
-//! that is there, to move one that is not, to drop what does not exist is a panic.
+//! Every action is checked against what a kernel would allow, more strictly: mapping over a page,
+//! moving a missing one, and dropping a missing one are panics.
 
 use flashvm_core::{PageId, Place};
 use std::collections::HashMap;
@@ -22,7 +22,7 @@ pub struct Mapped {
 /// A frame. After a fork each process has a clone of it.
 type Frame = Arc<()>;
 
-/// The memory of the model. A clone is what a forked child has: it shares all frames.
+/// The memory of the model. A forked child has a clone, which shares all frames.
 #[derive(Clone, Default)]
 pub struct Memory {
     region: HashMap<PageId, (Mapped, Frame)>,
@@ -31,7 +31,7 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// What the program sees at a page without a fault.
+    /// The contents of a page that the program reaches without a fault.
     #[must_use]
     pub fn mapped(&self, page: PageId) -> Option<Mapped> {
         self.region.get(&page).map(|&(mapped, _)| mapped)
@@ -120,7 +120,7 @@ impl Memory {
         assert_eq!(old, None, "{page:?} moved over a page in the shadow");
     }
 
-    /// Write-protects a page in place: what stands for the move where there is no shadow.
+    /// Write-protects a page in place: replaces the move where there is no shadow.
     pub fn protect(&mut self, page: PageId) {
         let mapped = self.region.get_mut(&page);
         mapped
@@ -143,7 +143,7 @@ impl Memory {
         self.map_frame(page, Mapped { version, protected }, Frame::default());
     }
 
-    /// What is in the shadow.
+    /// The contents of a page in the shadow.
     #[must_use]
     pub fn in_shadow(&self, page: PageId) -> Version {
         let held = self.shadow.get(&page);
@@ -163,19 +163,19 @@ impl Memory {
         assert!(old.is_some(), "{page:?} dropped but not in the shadow");
     }
 
-    /// Drops a page in the region: what stands for `drop_shadow` where there is no shadow.
+    /// Drops a page in the region: replaces `drop_shadow` where there is no shadow.
     pub fn drop_mapped(&mut self, page: PageId) {
         let old = self.region.remove(&page);
         assert!(old.is_some(), "{page:?} dropped but not mapped");
     }
 
-    /// The program gives a page up.
+    /// The program zaps a page.
     pub fn zap(&mut self, page: PageId) {
         self.region.remove(&page);
         self.poisoned.remove(&page);
     }
 
-    /// The program moves a page; what was at `to` has been given up.
+    /// The program moves a page; `to` has been zapped.
     pub fn relocate(&mut self, from: PageId, to: PageId) {
         assert!(!self.shadow.contains_key(&to), "{to:?} is in the way");
         self.zap(to);
@@ -201,7 +201,7 @@ impl Memory {
         let (mapped, frame) =
             mapped.unwrap_or_else(|| panic!("{page:?} unprotected but not mapped"));
         mapped.protected = false;
-        // The store that follows makes the kernel copy what is shared.
+        // The following store makes the kernel copy a shared page.
         if Arc::strong_count(frame) > 1 {
             *frame = Frame::default();
         }

@@ -1,10 +1,9 @@
 //! Fast replay: programs as streams of page references, one engine, one device, virtual time.
 //!
 //! Another executor of the engine beside [`crate::Simulator`], which knows every page's contents
-//! and checks them. This one knows of a page only whether it holds zeros, takes the engine's page
-//! states for the truth about memory, and so replays millions of references a second. Programs
-//! share the engine's frames as processes share a machine's memory; each computes on a processor
-//! of its own.
+//! and checks them. This one only knows whether a page holds zeros, trusts the engine's page
+//! states, and therefore replays millions of references a second. Programs share the engine's
+//! frames as processes share a machine's memory; each has a processor of its own.
 
 use crate::device::nand::GeometryError;
 use crate::device::{Range, Request, Wear};
@@ -17,11 +16,11 @@ use flashvm_core::{
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// What the processor does for a fault, beside waiting.
+/// Processor time of a fault, without waiting.
 const FAULT: Nanos = Nanos(1_000);
-/// How long the background takes to notice that frames are short.
+/// Delay until the background notices that frames are short.
 const BACKGROUND_DELAY: Nanos = Nanos(10_000);
-/// Looking for zeros, a page.
+/// Scan time of a page.
 const SCAN_PAGE: Nanos = Nanos(200);
 
 /// One reference of a program, and the work that follows it.
@@ -29,22 +28,22 @@ const SCAN_PAGE: Nanos = Nanos(200);
 pub struct Step {
     /// The page.
     pub page: PageId,
-    /// What is done to it.
+    /// The access.
     pub touch: Touch,
     /// Computing until the next reference.
     pub work: Nanos,
 }
 
-/// What a reference does to its page.
+/// The effect of a reference on its page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Touch {
     /// A load.
     Read,
-    /// A store of something else than zeros.
+    /// A store of other bytes than zeros.
     Write,
     /// Stores that leave the page full of zeros.
     Clear,
-    /// Its contents are given up, and it reads as zeros (`munmap`, `MADV_DONTNEED`).
+    /// The page is zapped (`munmap`, `MADV_DONTNEED`): it reads as zeros.
     Zap,
 }
 
@@ -73,10 +72,10 @@ pub enum ReplayError {
 
 struct Thread<'a> {
     steps: Program<'a>,
-    /// The reference under way, before it has succeeded.
+    /// The current reference, before it has succeeded.
     step: Option<Step>,
     state: State,
-    /// When it is ended from outside, and the pages that it gives up then.
+    /// When it is killed, and the pages that it zaps then.
     killed: Option<(Nanos, PageId, u32)>,
     ended: Nanos,
     faults: u64,
@@ -91,7 +90,7 @@ enum State {
     Ended,
 }
 
-/// What a replay has come to.
+/// The results of a replay.
 #[derive(Clone, Debug)]
 pub struct Figures {
     /// When the last program ended.
@@ -104,9 +103,9 @@ pub struct Figures {
     pub references: u64,
     /// What the engine counted.
     pub counters: Counters,
-    /// What writing has done to the device.
+    /// The wear of the device.
     pub wear: Option<Wear>,
-    /// Mean length of the runs of reads, and of writes, that the device was sent.
+    /// Mean length of the runs of reads, and of writes, sent to the device.
     pub read_run: f64,
     /// See `read_run`.
     pub write_run: f64,
@@ -143,7 +142,7 @@ pub struct Replay<'a> {
     engine: Engine<LocalClusters>,
     queue: BlockQueue,
     hears_of_frees: bool,
-    /// Whether what a page holds is zeros, by page.
+    /// By page: whether it holds zeros.
     zero: Vec<bool>,
     threads: Vec<Thread<'a>>,
     now: Nanos,
@@ -154,7 +153,7 @@ pub struct Replay<'a> {
     ended: Vec<Ended>,
     references: u64,
     runs: Runs,
-    /// When the next thing happens that is not a reference of the running program.
+    /// Time of the next event other than a reference of the running program.
     next: Nanos,
 }
 
@@ -207,8 +206,8 @@ impl<'a> Replay<'a> {
         self
     }
 
-    /// Adds a program that begins at `at` and is ended at `end`, if it has not before; it gives
-    /// up `count` pages from `first` on then.
+    /// Adds a program that begins at `at` and is killed at `end`, unless it has ended; it then zaps
+    /// `count` pages from `first` on.
     #[must_use]
     pub fn program_until(
         self,
@@ -232,7 +231,7 @@ impl<'a> Replay<'a> {
     /// Runs all programs to their ends.
     ///
     /// # Panics
-    /// If one waits for ever: the store is too small for what it touches, or a bug.
+    /// If one waits for ever: the store is too small for its pages, or a bug.
     pub fn run(&mut self) -> Figures {
         self.run_until(Nanos(u64::MAX), |_, _| ());
         self.figures()
@@ -265,7 +264,7 @@ impl<'a> Replay<'a> {
                 }
                 (Some((at, _)), None) => at,
                 (None, Some(at)) if self.threads.iter().all(|t| t.state == State::Ended) => {
-                    // What is still under way is of no interest to any program.
+                    // Remaining requests concern no program.
                     let _ = at;
                     return;
                 }
@@ -299,7 +298,7 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// What has come of it so far.
+    /// The results so far.
     #[must_use]
     pub fn figures(&self) -> Figures {
         let ended = Vec::from_iter(self.threads.iter().map(|thread| thread.ended));
@@ -329,7 +328,7 @@ impl<'a> Replay<'a> {
         times.into_iter().flatten().min().map(|at| at.max(self.now))
     }
 
-    /// References of one program, until it waits, ends, or something else comes first.
+    /// References of one program, until it waits or ends, or another event is due.
     fn run_program(&mut self, index: usize) {
         loop {
             let thread = &mut self.threads[index];
@@ -348,7 +347,7 @@ impl<'a> Replay<'a> {
                     first: page,
                     count: 1,
                 });
-                // What that has begun may come before the next reference.
+                // An event that this caused may come before the next reference.
                 self.threads[index].state = State::Computing(self.now.plus(work));
                 return;
             }
@@ -380,7 +379,7 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// Ends a program whose time has come.
+    /// Kills a program whose time has come.
     fn kill(&mut self) -> bool {
         let now = self.now;
         let due = self.threads.iter_mut().find(|thread| {
@@ -400,7 +399,7 @@ impl<'a> Replay<'a> {
         true
     }
 
-    /// The next thing that is not a reference.
+    /// The next event other than a reference.
     fn happen(&mut self) {
         if self.kill() {
             return;
@@ -493,8 +492,8 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// Lets programs go on whose page was put there, or that have to try again. It may have left
-    /// again within the same event: then they fault once more.
+    /// Resumes programs whose page is resident, or that have to retry. The page may have left again
+    /// within the same event: then they fault once more.
     fn wake(&mut self, actions: &[Action]) {
         for thread in &mut self.threads {
             let State::Waiting = thread.state else {
@@ -508,7 +507,7 @@ impl<'a> Replay<'a> {
     }
 }
 
-/// Whether an action lets whoever waits for the page go on.
+/// Whether an action resumes the threads that wait for a page.
 fn resolves(action: &Action, page: PageId) -> bool {
     let (first, count) = match *action {
         Action::Zero { first, count, .. }

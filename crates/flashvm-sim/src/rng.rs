@@ -1,4 +1,4 @@
-//! Chance from a seed (SplitMix64): the same seed gives the same run on every machine.
+//! Random numbers from a seed (SplitMix64): the same seed gives the same run on every machine.
 
 /// A stream of numbers.
 #[derive(Clone, Debug)]
@@ -30,12 +30,12 @@ impl Rng {
         u32::try_from(self.below(bound.into())).expect("below a u32")
     }
 
-    /// True once in so many times, which are not zero.
+    /// True with probability 1 / `times`.
     pub fn one_in(&mut self, times: u64) -> bool {
         self.below(times) == 0
     }
 
-    /// True this many times in a million.
+    /// True with this probability per million.
     pub fn chance(&mut self, per_million: u32) -> bool {
         per_million > 0 && self.below(1_000_000) < per_million.into()
     }

@@ -1,22 +1,22 @@
-//! A device by name: the model, what it is made of, and the scheduler in front of it.
+//! A device by name: its model, options and scheduler.
 
 use crate::device::nand::{GeometryError, NandOptions};
 use crate::device::{DeviceModel, ModelKind, ModelOptions};
 use crate::scheduler::{BlockQueue, SchedulerKind};
 
-/// What kind of device a simulation runs on.
+/// The device of a simulation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Device {
     /// The model.
     pub model: ModelKind,
-    /// In front of it.
+    /// The scheduler in front of it.
     pub scheduler: SchedulerKind,
-    /// What `nand` and `raw-nand` are made of.
+    /// The chips of `nand` and `raw-nand`.
     pub nand: NandOptions,
 }
 
 impl Device {
-    /// A model as it comes, behind `noop`.
+    /// A model with default options, behind `noop`.
     #[must_use]
     pub fn new(model: ModelKind) -> Self {
         Self {

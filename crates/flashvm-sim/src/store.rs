@@ -1,4 +1,4 @@
-//! The flash store of a run: what its slots hold, and which processes hold its clusters.
+//! The flash store of a run: the contents of its slots, and the holders of its clusters.
 
 use crate::memory::Version;
 use flashvm_core::record::ClusterAnswer;
@@ -23,7 +23,7 @@ struct Shared {
 }
 
 impl Store {
-    /// A store of so many clusters.
+    /// A store of this many clusters.
     #[must_use]
     pub fn new(clusters: u32) -> Self {
         Self(Rc::new(RefCell::new(Shared {
@@ -36,13 +36,13 @@ impl Store {
         })))
     }
 
-    /// What a slot holds; nothing while it is being written.
+    /// The contents of a slot; none while it is being written.
     #[must_use]
     pub fn slot(&self, slot: SlotId) -> Option<Version> {
         self.0.borrow().slots.get(&slot).copied()
     }
 
-    /// Clusters that nobody holds.
+    /// Clusters without a holder.
     pub(crate) fn free_clusters(&self) -> u32 {
         let shared = self.0.borrow();
         shared.all - shared.holders.len() as u32
@@ -55,7 +55,7 @@ impl Store {
         assert!(shared.writing.insert(slot), "two writes to {slot:?}");
     }
 
-    /// A write to a slot ends, with what it now holds if it succeeded.
+    /// A write to a slot ends; its contents if it succeeded.
     pub(crate) fn end_write(&self, slot: SlotId, version: Option<Version>) {
         let mut shared = self.0.borrow_mut();
         assert!(
@@ -67,7 +67,7 @@ impl Store {
         }
     }
 
-    /// A slot's contents are given up.
+    /// Discards a slot's contents.
     pub(crate) fn discard(&self, slot: SlotId) {
         let mut shared = self.0.borrow_mut();
         assert!(
@@ -77,7 +77,7 @@ impl Store {
         shared.slots.remove(&slot);
     }
 
-    /// A new process; it holds what its parent holds.
+    /// A new process; it holds its parent's clusters.
     pub(crate) fn process(&self, parent: Option<u32>) -> u32 {
         let mut shared = self.0.borrow_mut();
         let process = shared.processes;
@@ -90,7 +90,7 @@ impl Store {
         process
     }
 
-    /// A process ends, and holds nothing any more.
+    /// A process ends, and releases all clusters.
     pub(crate) fn exit(&self, process: u32) {
         let mut shared = self.0.borrow_mut();
         let mut held: Vec<_> = shared
@@ -125,7 +125,7 @@ impl Shared {
 pub struct StoreClusters {
     store: Store,
     process: u32,
-    /// Answers that were given to the parent, and are given again while its engine is copied.
+    /// Answers for the parent, repeated while its engine is copied.
     remembered: RefCell<VecDeque<ClusterAnswer>>,
 }
 

@@ -1,5 +1,5 @@
-//! The engine of small pages against a naive model: many short random runs, each under its own seed, with
-//! threads, forks and faults injected; and bugs that are put in, each of which a seed must find.
+//! The engine of small pages against a naive model: many short random runs, each with its own seed,
+//! with threads, forks and injected faults; and injected bugs, each of which a seed must find.
 //!
 //! A failing run names its seed; `FLASHVM_SEED=n` runs that one alone, `FLASHVM_RUNS=n` sets how many are run.
 
@@ -28,11 +28,11 @@ fn setup(rng: &mut Rng) -> Setup {
     };
     let frames_most = 16 + rng.below_u32(200);
     let pages_most = 64 + rng.below_u32(1500);
-    // Room for every page as a whole one, beside blocks that go bad.
+    // Room for every page as a whole one, beside blocks that turn bad.
     let fewest = pages_most * PAGE_SIZE as u32 / BLOCK_BYTES as u32 + 16;
     let mut blocks = 2 * fewest + rng.below_u32(fewest);
     if rng.one_in(3) {
-        // As full as commitments allow: no block may go bad.
+        // As full as commitments allow: no block may turn bad.
         blocks = 5 + rng.below_u32(20);
         (faults.reads, faults.flips, faults.writes) = (0, 0, 0);
     }
@@ -107,7 +107,7 @@ fn any_seed_runs_through_and_replays() {
     }
 }
 
-/// A bug that is put in is found by one of a few seeds, and the same seed finds it again.
+/// One of a few seeds finds an injected bug, and the same seed finds it again.
 fn is_found(sabotage: Sabotage, expected: &str) {
     let find = |seed| {
         let mut setup = setup(&mut Rng::new(seed));
@@ -140,7 +140,7 @@ fn a_page_mapped_twice_is_found() {
 
 #[test]
 fn a_fork_during_a_round_is_found() {
-    is_found(Sabotage::ForkInRound, "is under way in a fork");
+    is_found(Sabotage::ForkInRound, "in flight during a fork");
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! What every registered device model and scheduler promises, and the figures of FlashVM's paper
-//! that the models stand for.
+//! The promises of every registered device model and scheduler, and the figures of FlashVM's paper
+//! that the models reproduce.
 
 use flashvm_core::Nanos;
 use flashvm_sim::device::{DiscardCost, Discards, InOrder, Range, Request};
@@ -33,7 +33,7 @@ fn device(model: ModelKind, scheduler: SchedulerKind) -> Device {
 /// Requests of one run.
 const REQUESTS: u64 = 300;
 
-/// Everything that is submitted ends once, not before it was submitted, whatever is in front.
+/// Every submitted request ends once, not before its submission, whatever the scheduler.
 fn run(model: ModelKind, scheduler: SchedulerKind, seed: u64) -> Vec<(u64, Nanos, bool)> {
     let mut queue = device(model, scheduler).build(PAGES, seed).expect("valid");
     let mut rng = Rng::new(seed);
@@ -91,7 +91,7 @@ fn every_request_ends_once_and_the_same_seed_ends_it_at_the_same_time() {
 }
 
 #[test]
-fn names_are_unique_and_parse_and_unknown_ones_are_told_the_known() {
+fn names_are_unique_and_parse_and_errors_list_them() {
     let names: BTreeSet<_> = ModelKind::ALL.iter().map(|info| info.name).collect();
     assert_eq!(names.len(), ModelKind::ALL.len());
     for info in ModelKind::ALL {
@@ -115,7 +115,7 @@ fn names_are_unique_and_parse_and_unknown_ones_are_told_the_known() {
     assert!(unknown.contains("'floppy'") && unknown.contains("raw-nand"));
 }
 
-/// Runs requests with so many in flight; the time that it takes.
+/// Runs requests with `depth` in flight; returns the time.
 fn time(model: ModelKind, pages: u32, depth: usize, requests: Vec<Request>) -> f64 {
     let mut queue = Device::new(model).build(pages, 1).expect("valid");
     queue.run(depth, requests).0 as f64 / 1e9
@@ -203,7 +203,7 @@ fn models_have_the_rates_of_table_2() {
     }
 }
 
-/// The NVMe model against the figures that the project was designed on.
+/// The NVMe model against the figures of the project's design.
 #[test]
 fn nvme_is_the_drive_of_the_design() {
     let nvme = ModelKind::Nvme;
@@ -251,7 +251,7 @@ fn discards_cost_what_figure_4_shows() {
 }
 
 #[test]
-fn a_discard_of_what_holds_nothing_has_no_marginal_cost() {
+fn a_discard_of_empty_pages_has_no_marginal_cost() {
     let cost = DiscardCost::OCZ_VERTEX;
     assert_eq!(cost.of(GIB, 0), cost.fixed);
     let half = cost.of(GIB, GIB / 2).since(cost.fixed).0;
@@ -259,7 +259,7 @@ fn a_discard_of_what_holds_nothing_has_no_marginal_cost() {
     assert!(full.abs_diff(2 * half) <= 1, "{half} {full}");
 }
 
-/// An untagged discard stalls what comes behind it, and waits for what is before it (4.3.1).
+/// An untagged discard stalls later requests, and waits for earlier ones (4.3.1).
 #[test]
 fn discards_are_barriers_on_ata_devices() {
     let mut queue = Device::new(ModelKind::OczVertex)
@@ -333,8 +333,8 @@ fn schedulers_rank_as_in_figure_6c() {
     }
 }
 
-/// Four processes that fault on clusters that were allocated in turns, compute, and write back in
-/// bursts elsewhere; when the last fault of all is served.
+/// Four processes that fault on clusters that were allocated in turns, compute, and write elsewhere
+/// in bursts; returns when the last fault is served.
 fn four_processes(model: ModelKind, scheduler: SchedulerKind) -> f64 {
     const FAULTS: u32 = 600;
     let pages = GIB / 4;
@@ -381,7 +381,7 @@ fn four_processes(model: ModelKind, scheduler: SchedulerKind) -> f64 {
 }
 
 proptest! {
-    /// What answers at once and what is asked again at every end come to the same.
+    /// A queue that answers at once and one that is polled agree.
     #[test]
     fn in_order_is_noop_where_nothing_is_merged(
         model in 0..ModelKind::ALL.len(),
@@ -419,7 +419,7 @@ proptest! {
         prop_assert_eq!(told, came);
     }
 
-    /// A device that has taken more than another is never done earlier.
+    /// A device that has taken more is never done earlier.
     #[test]
     fn longer_requests_take_no_less_time(count in 1..64_u32, write in any::<bool>()) {
         for info in ModelKind::ALL {

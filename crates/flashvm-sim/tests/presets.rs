@@ -1,5 +1,5 @@
-//! What the presets achieve on a modelled device: streams near its bandwidth, random access at
-//! its latency, filling that seldom waits. Run with `--nocapture` to see the figures.
+//! The presets' performance on a modelled device: streams near its bandwidth, random access at its
+//! latency, fills that seldom wait. Run with `--nocapture` for the figures.
 
 use flashvm_core::{Access, Counters, EngineConfig, Nanos, PageId, Preset};
 use flashvm_sim::{Device, Outcome, Rng, Simulator};
@@ -12,7 +12,7 @@ const WORK: Nanos = Nanos(5_000);
 /// One request of one page.
 const LATENCY: u64 = 70_000;
 
-/// What a part of a run cost.
+/// The cost of a part of a run.
 struct Figures {
     pages: u64,
     /// Waiting time a page, in ns.
@@ -87,7 +87,7 @@ fn modern_streams_run_near_bandwidth_and_random_access_costs_one_read() {
         let pages = (0..PAGES).step_by(stride);
         let name = format!("stride {stride}");
         let strided = measure(&mut sim, &name, Access::Read, pages);
-        // Single pages, as many side by side as the device takes.
+        // Single pages, as many in parallel as the device accepts.
         assert!(strided.wait < LATENCY / 6, "{name}");
         assert!(strided.after.faults_major - strided.before.faults_major < 50);
     }
@@ -106,8 +106,8 @@ fn modern_streams_run_near_bandwidth_and_random_access_costs_one_read() {
     assert!(rewrite.wait < LATENCY / 10);
 }
 
-/// The order that the FlashVM paper finds (4.1.3 and 5.2): its prefetching waits less than that
-/// of Linux, on one and the same device.
+/// The order that the FlashVM paper finds (4.1.3 and 5.2): its prefetching waits less than that of
+/// Linux, on the same device.
 #[test]
 fn flashvm_waits_less_than_native() {
     let mut waits = Vec::new();
@@ -137,7 +137,7 @@ fn a_dirty_page_is_written_once_and_a_clean_one_never() {
     assert!(again.after.pages_out - again.before.pages_out < u64::from(FRAMES));
 }
 
-/// A loop that updates in place: no fault for every store, and once it only loads, no writes.
+/// A loop that updates in place: not every store faults, and once it only loads, no writes.
 #[test]
 fn modern_maps_what_is_updated_in_place_writable() {
     let mut sim = filled(Preset::Modern);

@@ -1,5 +1,5 @@
-//! The engine against a naive model: thousands of short random runs, each under its own seed,
-//! with every policy, prefetcher and preset, with and without a shadow, and with faults injected.
+//! The engine against a naive model: thousands of short random runs, each with its own seed, with
+//! every policy, prefetcher and preset, with and without a shadow, and with injected faults.
 //!
 //! A failing run names its seed; `FLASHVM_SEED=n` runs that one alone, `FLASHVM_RUNS=n` sets how
 //! many are run.
@@ -90,7 +90,7 @@ fn device(rng: &mut Rng) -> Device {
     device
 }
 
-/// Where the next access goes: runs, strides and random ones take turns.
+/// The next access: runs, strides and random ones take turns.
 struct Walk {
     at: u32,
     stride: u32,
@@ -113,7 +113,7 @@ impl Walk {
     }
 }
 
-/// A run: an engine, its surroundings, and what the program does.
+/// A run: an engine, its environment, and the program.
 fn run(
     config: EngineConfig,
     device: Device,
@@ -170,7 +170,7 @@ fn run(
     }
 }
 
-/// One thing that a program does, decoded from a number.
+/// One operation of a program, decoded from a number.
 fn step(sim: &mut Simulator, walk: &mut Walk, threads: &mut Vec<u64>, pages: u32, choice: u64) {
     let mut rng = Rng::new(choice);
     let access = if rng.below(2) == 0 {
@@ -245,7 +245,7 @@ fn no_page_is_lost_stale_or_mapped_twice_and_the_budget_is_kept() {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// The same, in a form that shrinks to the few steps that matter.
+    /// The same, in a form that shrinks to the relevant steps.
     #[test]
     fn short_runs_keep_every_page(
         setup in any::<u64>(),
@@ -259,12 +259,12 @@ proptest! {
     }
 }
 
-/// Processes that fork from each other share a store: what one does, none of the others sees.
+/// Processes that fork from each other share a store: none sees another's changes.
 fn run_family(seed: u64) {
     let mut rng = Rng::new(seed);
     let mut config = config(&mut rng);
     config.pages = config.pages.min(60);
-    // Sealed clusters may keep their free slots from everybody.
+    // All processes may be barred from the free slots of sealed clusters.
     config.slots = 20 * config.pages;
     let pages = config.pages;
     let device = Device::default();
@@ -320,7 +320,7 @@ fn processes_that_share_a_store_do_not_see_each_other() {
 }
 
 #[test]
-fn a_recording_survives_json_and_a_changed_one_is_found_out() {
+fn a_recording_survives_json_and_a_changed_one_is_detected() {
     let mut rng = Rng::new(7);
     let mut config = config(&mut rng);
     config.settings = Preset::Modern.settings();

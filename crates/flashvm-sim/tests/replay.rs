@@ -1,11 +1,11 @@
-//! What the paper claims of FlashVM's software, on the models: discards, zero sharing, sampling.
+//! The paper's claims for FlashVM's software, on the models: discards, zero sharing, sampling.
 
 use flashvm_core::{Discard, DiscardKind, EngineConfig, Nanos, PageId, Preset, Sampling, Settings};
 use flashvm_sim::replay::Figures;
 use flashvm_sim::{Device, ModelKind, Replay, Rng, Step, Touch, WorkloadKind};
 
 const SCALE: u32 = 32;
-/// Runs of a program, one after the other: what one leaves is garbage to the next.
+/// Runs of a program, one after the other: the memory of one is garbage to the next.
 const RUNS: u32 = 4;
 
 fn replay(kind: WorkloadKind, device: &Device, settings: Settings) -> Figures {
@@ -30,7 +30,7 @@ fn discarding(kind: DiscardKind) -> Settings {
 }
 
 /// Figure 7: merged discards cost little, dummy ones less, native ones a multiple of the run: five
-/// times and more where the program computes, less where it waits for random reads anyhow.
+/// times and more where the program computes, less where it waits for random reads.
 #[test]
 fn merged_discards_cost_little_and_native_ones_many_times_the_run() {
     let device = Device::new(ModelKind::OczVertex);
@@ -105,8 +105,8 @@ fn sampling_writes_fewer_pages() {
     assert!(writes[2] < writes[0], "adaptive");
 }
 
-/// What unmanaged flash saves over a translation layer (4.4): stale pages are not copied, no map
-/// is written, and no discard is needed for either.
+/// The savings of unmanaged flash over a translation layer (4.4): no stale page is copied, no map
+/// is written, and no discard is needed.
 #[test]
 fn raw_flash_copies_less_than_a_translation_layer() {
     let run = |model, discard| {
@@ -123,7 +123,7 @@ fn raw_flash_copies_less_than_a_translation_layer() {
     }
     let copies = |figures: &Figures| figures.wear.expect("flash has some").copies;
     assert!(copies(&raw) < copies(&managed));
-    assert!(copies(&told) < copies(&managed), "discards are of use");
+    assert!(copies(&told) < copies(&managed), "discards help");
     assert_eq!(raw.wear.expect("flash has some").map_writes, 0);
     assert!(raw.elapsed < managed.elapsed);
 }

@@ -1,4 +1,4 @@
-//! Sweeps against known answers, and what every policy promises over whole traces.
+//! Sweeps against known answers, and the promises of every policy over whole traces.
 
 use flashvm_core::PolicyKind;
 use flashvm_core::policy::PolicySpec;
@@ -94,8 +94,8 @@ fn everything(frames: &[u32], sight: Observation) -> Vec<Job> {
     jobs.collect()
 }
 
-/// No policy misses less than OPT; all miss every page once at least, and exactly once where all
-/// pages fit; the same run gives the same figures; no more pages are written than come in.
+/// No policy misses less often than OPT; all miss every page at least once, and exactly once if all
+/// pages fit; the same run gives the same figures; no more pages are written than read.
 #[test]
 fn no_policy_does_better_than_opt_and_every_run_is_the_same() {
     for (trace, sizes) in [(gcc(), [4, 32, 294]), (cloud(), [16, 3000, 48_974])] {

@@ -1,4 +1,4 @@
-//! Trace formats: known counts, round trips, the guess from the content, and what is damaged.
+//! Trace formats: known counts, round trips, the guess from the content, and damage.
 
 use flashvm_sim::trace::{
     Format, Granularity, Kind, Provenance, Reference, Trace, TraceError, flashvm::Writer, open,
@@ -68,7 +68,7 @@ fn keys_and_objects_are_the_same_requests() {
     assert_eq!(keys, objects.expect("objects"));
 }
 
-/// A small piece of each foreign format, as its tool writes it, and what it says.
+/// A small sample of each foreign format, as its tool writes it, and its references.
 fn samples() -> Vec<(Format, &'static str, Vec<Reference>)> {
     use Kind::{Instruction, Read, Write};
     vec![
@@ -221,7 +221,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
-    fn what_is_written_is_read(
+    fn written_references_are_read_back(
         references in prop::collection::vec(any_reference(), 1..200),
         copies in 1..120_usize,
         source in ".{0,40}",
@@ -248,7 +248,7 @@ proptest! {
     }
 
     #[test]
-    fn batches_and_references_are_the_same(
+    fn batches_and_references_agree(
         references in prop::collection::vec(any_reference(), 1..100),
         ahead in 0..100_usize,
     ) {
@@ -270,10 +270,10 @@ proptest! {
         prop_assert!(trace.next().is_none());
     }
 
-    /// Cut anywhere, or with one byte changed anywhere: an error in one line, never a panic, and
-    /// never fewer references without an error.
+    /// Truncated anywhere, or with one byte changed anywhere: an error in one line, never a panic,
+    /// and never fewer references without an error.
     #[test]
-    fn damage_is_noticed(
+    fn damage_is_detected(
         references in prop::collection::vec(any_reference(), 1..300),
         at in any::<prop::sample::Index>(),
         change in 1..=255_u8,
@@ -284,7 +284,7 @@ proptest! {
         prop_assert!(error.starts_with("some.trace: ") && !error.contains('\n'), "{}", error);
         let mut changed = whole.clone();
         changed[at] ^= change;
-        // The provenance has no checksum: its text may differ and still be good.
+        // The provenance has no checksum: its text may differ and still be valid.
         if let Ok(read) = all(text(&changed, Some(Format::Flashvm))) {
             prop_assert!(at < whole.len() && read.len() == references.len(), "byte {}", at);
         }

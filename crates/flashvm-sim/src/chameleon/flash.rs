@@ -1,4 +1,4 @@
-//! Flash that several processes share, by sector, and the headers of blocks.
+//! Flash shared by several processes, by sector, with the headers of blocks.
 
 use crate::memory::Version;
 use flashvm_core::chameleon::{BLOCK_SECTORS, BackPointer};
@@ -6,7 +6,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
 
-/// Contents that nobody has written: what a write under way, or one that has failed, leaves behind.
+/// Undefined contents: those of a write in flight, or of one that failed.
 const TORN: Version = Version::MAX;
 
 /// A block in RAM.
@@ -31,7 +31,7 @@ impl Default for Buffer {
 pub(super) struct Flash(Rc<RefCell<HashMap<u32, Buffer>>>);
 
 impl Flash {
-    /// What so many sectors hold.
+    /// The contents of `count` sectors.
     pub(super) fn read(&self, first: u64, count: u32) -> Vec<Version> {
         let blocks = self.0.borrow();
         let read = |sector| {
@@ -45,12 +45,12 @@ impl Flash {
         self.0.borrow().get(&block).cloned().unwrap_or_default()
     }
 
-    /// A write begins: until it ends there may be anything.
+    /// A write begins: until it ends the contents are undefined.
     pub(super) fn tear(&self, first: u64, count: u32) {
         self.write(first, &vec![TORN; count as usize], None);
     }
 
-    /// A write has ended. One that begins with a block writes its header.
+    /// A write has ended. One at the start of a block writes the block's header.
     pub(super) fn write(
         &self,
         first: u64,

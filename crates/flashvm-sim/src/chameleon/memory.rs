@@ -1,6 +1,7 @@
-//! The memory of a simulated process, as the engine's host: what is mapped where, and what each sector of
-//! each frame holds, as one number. Strict: to map a page twice or a range that another page is mapped from, to
-//! look at what the program may store to, or to reuse a frame that is in use is a panic.
+//! The memory of a simulated process, as the engine's host: mappings, and the contents of each
+//! sector of each frame, as one number. Mapping a page twice, mapping a range that another page is
+//! mapped from, reading a range that the program may store to, and reusing a frame that is in use
+//! are panics.
 
 use super::flash::Buffer;
 use super::{Faults, Sabotage};
@@ -13,7 +14,7 @@ use flashvm_core::chameleon::{
 };
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// Mappings below which the kernel refuses none: with fewer the process may end.
+/// Up to this many mappings the kernel refuses none: with fewer the process may end.
 const MAPPINGS_FEW: u32 = 24;
 
 /// A page that is handed out, as the program knows it.
@@ -22,7 +23,7 @@ pub(super) struct Owned {
     pub(super) shape: Shape,
     pub(super) version: Version,
     pub(super) is_lost: bool,
-    /// Requests that there had been when it was handed out.
+    /// Number of requests before it was handed out.
     pub(super) since: u64,
 }
 
@@ -39,7 +40,7 @@ pub(super) struct Memory {
     mapped: BTreeMap<u32, u32>,
     /// By frame and sector, the page that is mapped from it.
     users: HashMap<(u32, u32), u32>,
-    /// The naive model: what the program has stored where.
+    /// The naive model: what the program has stored in each page.
     pub(super) truth: BTreeMap<u32, Owned>,
     /// Ranges into which a page is being read.
     pub(super) reading: BTreeSet<(FrameId, Shape)>,
@@ -52,7 +53,7 @@ pub(super) struct Memory {
     /// Frames that the engine may have, and those that it has.
     pub(super) frames_most: u32,
     frames_lent: u32,
-    /// Pages for which there is room, and those that were asked for.
+    /// Pages for which there is room, and those committed.
     pub(super) commit_most: u64,
     committed: u64,
     pub(super) writer_called: bool,
@@ -99,7 +100,7 @@ impl Memory {
         self.mapped.contains_key(&page.0)
     }
 
-    /// The program loads from a mapped page, and stores if it has something to store.
+    /// The program loads from a mapped page, and stores `store` if given.
     pub(super) fn access(&mut self, page: Svmp, store: Option<Version>) {
         let frame = self.mapped[&page.0];
         let owned = self.truth.get_mut(&page.0).expect("it was handed out");
@@ -112,7 +113,7 @@ impl Memory {
         owned.version = store.unwrap_or(owned.version);
     }
 
-    /// What arrives from flash is put into a range.
+    /// Puts data from flash into a range.
     pub(super) fn fill(&mut self, frame: FrameId, shape: Shape, from: &[Version]) {
         self.assert_unused(frame, shape);
         self.pool[frame.0 as usize][sectors(shape)].copy_from_slice(from);
@@ -137,7 +138,7 @@ impl Memory {
         self.truth.keys().copied().map(Svmp).collect()
     }
 
-    /// Parent and child have half of the room each from now on. Whether that is enough.
+    /// Halves the room between parent and child; returns whether that is enough.
     pub(super) fn share_room(&mut self) -> bool {
         let fits = self.committed <= self.commit_most / 2;
         if fits {
@@ -154,7 +155,7 @@ impl Memory {
         &self.pool[frame.0 as usize][sectors(shape)]
     }
 
-    /// No page is mapped from any of these sectors.
+    /// Asserts that no page is mapped from any of these sectors.
     fn assert_unused(&self, frame: FrameId, shape: Shape) {
         for sector in sectors(shape) {
             if let Some(user) = self.users.get(&(frame.0, sector as u32)) {
@@ -163,7 +164,7 @@ impl Memory {
         }
     }
 
-    /// The engine looks at a range: nobody may be storing there.
+    /// The engine reads a range: nobody may be storing there.
     fn look(&self, frame: FrameId, shape: Shape) -> &[Version] {
         self.assert_unused(frame, shape);
         let is_read = self.reading.contains(&(frame, shape));
@@ -171,7 +172,7 @@ impl Memory {
         self.contents(frame, shape)
     }
 
-    /// Whether a page is one mapping with the one before.
+    /// Whether a page shares a mapping with the previous one.
     fn joins(&self, page: u32, frame: u32) -> bool {
         let before = page.checked_sub(1).and_then(|page| self.mapped.get(&page));
         before.is_some_and(|&before| before + 1 == frame)
@@ -187,7 +188,7 @@ impl Memory {
             || self.mappings > MAPPINGS_FEW && self.chance(self.faults.mappings)
     }
 
-    /// Whether unmapping would make two mappings of one.
+    /// Whether unmapping would split a mapping.
     fn splits(&self, first: u32, count: u32) -> bool {
         let joined = |page: u32| {
             let frame = self.mapped.get(&page);
@@ -230,7 +231,7 @@ impl Host for Memory {
         }
         self.mappings = self.count_mappings();
         match self.sabotage {
-            // It is mapped, and said not to be.
+            // The page is mapped, and the host denies it.
             Some(Sabotage::MapTwice) if self.rng.one_in(50) => Err(Refused),
             _ => Ok(()),
         }
@@ -346,7 +347,7 @@ impl Host for Memory {
     }
 }
 
-/// Pages that so many blocks can hold.
+/// Pages that this many blocks can hold.
 pub(super) fn pages_of(blocks: u32) -> u64 {
     u64::from(blocks) * (flashvm_core::chameleon::BLOCK_BYTES / PAGE_SIZE) as u64
 }

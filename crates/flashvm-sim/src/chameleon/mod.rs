@@ -1,12 +1,12 @@
-//! Drives the engine of small pages: threads that touch, take and give pages, system calls that pin, forks,
-//! and flash that takes its time and fails, all interleaved by a seed under a virtual clock.
+//! Drives the engine of small pages: threads that touch, allocate and free pages, system calls that
+//! pin, forks, and flash with latency and faults, interleaved by a seed under a virtual clock.
 //!
-//! It is an executor of `flashvm_core::chameleon::Engine`, as the live heap is. What a thread loads is compared
-//! with what was last stored there. A lost page, a range that two pages are mapped from, a page that is mapped
-//! twice, a fork beside a round, and a thread that waits and is never woken are panics.
+//! It is an executor of `flashvm_core::chameleon::Engine`, like the live heap. Every load is
+//! compared with the last store. A lost page, a range from which two pages are mapped, a page
+//! mapped twice, a fork during a round, and a thread that waits and is never woken are panics.
 //!
-//! - `memory`: what is mapped, and what lies in frames; `flash`: what lies on flash;
-//! - `program`: what threads do; this file: their requests.
+//! - `memory`: mappings and frames; `flash`: the contents of flash;
+//! - `program`: the operations of threads; this file: their requests.
 
 mod flash;
 mod memory;
@@ -26,61 +26,61 @@ use program::Thread;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// Events without any request coming to its end before the run counts as stuck.
+/// Events without the end of a request before the run counts as stuck.
 const STEPS_MAX: u32 = 100_000;
-/// What [`Action::Pause`] takes.
+/// Duration of [`Action::Pause`].
 const PAUSE: u64 = 1_000_000;
 
-/// Faults to be injected, each as a chance in a million.
+/// Faults to inject, each with a probability per million.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Faults {
     /// A read of a page or a block that fails.
     pub reads: u32,
-    /// One that returns other data than was written.
+    /// A read that returns wrong data.
     pub flips: u32,
-    /// A write that fails, and leaves anything behind.
+    /// A write that fails, and leaves undefined contents.
     pub writes: u32,
     /// A call that maps, or splits a mapping, and is refused.
     pub mappings: u32,
 }
 
-/// A bug put in, to see that it is found.
+/// A bug to inject, in order to see that it is found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sabotage {
-    /// A round is broken: a write is reported as done that was not carried out.
+    /// A broken round: a write is reported as done and was not carried out.
     LoseWrite,
     /// Pages stay mapped while their ranges are given to others.
     StayMapped,
-    /// A page is mapped once more.
+    /// A page is mapped twice.
     MapTwice,
-    /// A child is made while a round is under way.
+    /// A child is created during a round.
     ForkInRound,
-    /// Who waits is not told of a change.
+    /// Waiting tasks are not told of a change.
     LoseWakeUp,
 }
 
-/// What a run is made from.
+/// The configuration of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Setup {
     /// The engine.
     pub config: Config,
     /// Threads of the program.
     pub threads: u32,
-    /// What each thread does before it ends.
+    /// Operations of each thread.
     pub operations: u32,
-    /// Most pages that are handed out at once.
+    /// Most pages handed out at once.
     pub pages_most: u32,
     /// Mappings that the kernel allows.
     pub mappings_most: u32,
-    /// Fewest frames that the heap may have; the page pager's need comes and goes.
+    /// Lower bound of the heap's frames; the page pager's need comes and goes.
     pub frames_fewest: u32,
     /// Faults to be injected.
     pub faults: Faults,
-    /// A bug put in.
+    /// The injected bug.
     pub sabotage: Option<Sabotage>,
 }
 
-/// A request under way.
+/// A request in progress.
 #[derive(Clone)]
 struct Flight {
     id: u64,
@@ -88,9 +88,9 @@ struct Flight {
     task: Task,
     /// It waits for an announcement.
     waits: bool,
-    /// What it is reading or writing.
+    /// Its read or write.
     io: Option<Io>,
-    /// Reads of its page, and those that were made to fail.
+    /// Reads of its page, and how many of them failed by injection.
     reads: u32,
     failed_reads: u32,
 }
@@ -101,7 +101,7 @@ enum Io {
         sector: u64,
         frame: FrameId,
         shape: Shape,
-        /// What a device sees that looks at once.
+        /// What a device reads that reads at once.
         seen: Option<Vec<u64>>,
     },
     Block(u32),
@@ -113,12 +113,12 @@ enum Io {
     },
 }
 
-/// What happens next to a thread.
+/// The next step of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Due {
-    /// It does the next thing that the program has it do.
+    /// It performs the next operation of the program.
     Operation,
-    /// Its request goes on.
+    /// Its request continues.
     Go,
     /// Its read has not ended.
     Meanwhile,
@@ -126,7 +126,7 @@ enum Due {
     IoEnd,
 }
 
-/// The engine of a process with all that surrounds it.
+/// The engine of a process with its environment.
 pub struct Simulator {
     setup: Setup,
     engine: Engine<RecordingClusters<StoreClusters>>,
@@ -136,10 +136,10 @@ pub struct Simulator {
     process: u32,
     rng: Rng,
     now: Nanos,
-    /// What is due, earliest first; of what is due at once the first to have come.
+    /// Due steps, earliest first; among equals in order of arrival.
     due: BinaryHeap<Reverse<(Nanos, u64, usize, Due)>>,
     dues: u64,
-    /// The program's threads, and as the last one the writer.
+    /// The program's threads, followed by the writer.
     threads: Vec<Thread>,
     requests: u64,
     steps_idle: u32,
@@ -150,7 +150,7 @@ pub struct Simulator {
 }
 
 impl Simulator {
-    /// A process with an empty heap, with everything that is left to chance taken from `seed`.
+    /// A process with an empty heap; `seed` decides everything random.
     #[must_use]
     pub fn new(setup: Setup, seed: u64) -> Self {
         let blocks = setup.config.blocks;
@@ -163,7 +163,7 @@ impl Simulator {
         memory.faults = setup.faults;
         memory.sabotage = setup.sabotage;
         memory.mappings_most = setup.mappings_most;
-        // A fiftieth of a store is no room, as it is live.
+        // A fiftieth of a store counts as live.
         memory.commit_most = pages_of(blocks) - pages_of(blocks) / 50;
         let mut simulator = Self {
             engine: Engine::new(setup.config, clusters),
@@ -195,7 +195,7 @@ impl Simulator {
         self
     }
 
-    /// What was recorded.
+    /// The recording.
     #[must_use]
     pub fn into_recording(self) -> Option<Recording> {
         Some(Recording {
@@ -210,7 +210,7 @@ impl Simulator {
         &self.engine
     }
 
-    /// Processes that were forked off since this was last asked.
+    /// Processes forked off since the last call.
     pub fn take_children(&mut self) -> Vec<Self> {
         std::mem::take(&mut self.children)
     }
@@ -224,7 +224,7 @@ impl Simulator {
         self.finish();
     }
 
-    /// Goes to the next thing that happens. False: nothing will.
+    /// Advances to the next step. `false`: there is none.
     pub fn advance(&mut self) -> bool {
         let Some(Reverse((at, _, thread, due))) = self.due.pop() else {
             for (at, thread) in self.threads.iter().enumerate() {
@@ -299,7 +299,7 @@ impl Simulator {
         self.tell_of(thread, None, event);
     }
 
-    /// Tells the engine what has happened to a thread's request, and has it do what the engine wants.
+    /// Tells the engine what has happened to a thread's request, and carries out its action.
     fn tell_of(&mut self, thread: usize, request: Option<Request>, event: Event) {
         let flight = self.threads[thread].flight.as_mut();
         let flight = flight.expect("a request is under way");
@@ -461,7 +461,7 @@ impl Simulator {
         self.tell(thread, event);
     }
 
-    /// The child of a fork that happens now, as the kernel makes it.
+    /// The child of a fork that happens now, as the kernel creates it.
     fn fork_child(&mut self) {
         let frames = self.engine.frames_in_use().map(|FrameId(frame)| frame);
         let frames = frames.collect();
@@ -493,8 +493,8 @@ impl Simulator {
         self.children.push(child);
     }
 
-    /// After the last thread has ended: every page is what the model says, and frames that the page pager
-    /// needs have been given back.
+    /// After the last thread has ended: every page matches the model, and the frames that the page
+    /// pager needs have been returned.
     fn finish(&mut self) {
         self.engine.check();
         assert!(self.engine.is_idle(), "nothing is under way");
@@ -510,13 +510,13 @@ impl Simulator {
         self.engine.check();
     }
 
-    /// A process ends: its blocks are free.
+    /// A process ends: its blocks become free.
     pub fn exit(self) {
         self.store.exit(self.process);
     }
 }
 
-/// Whether an outcome is that of a fault which was resolved.
+/// Whether an outcome is that of a resolved fault.
 fn is_resolved(outcome: Outcome) -> bool {
     outcome == Outcome::Resolved
 }

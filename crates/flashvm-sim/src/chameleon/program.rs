@@ -1,19 +1,19 @@
-//! What the program's threads do, and what they expect of it.
+//! The operations of the program's threads, and their expectations.
 
 use super::memory::Owned;
 use super::{Due, Flight, Sabotage, Simulator, is_resolved};
 use crate::memory::Version;
 use flashvm_core::chameleon::{Outcome, PageList, Request, SIZES, Svmp};
 
-/// Operations of the writer and of the page pager come so often beside those of the program.
+/// Operations of the program for each operation of the writer and the page pager.
 const PRESSURE: u64 = 40;
-/// Pages of one system call, at most.
+/// Most pages of one system call.
 const CALL_PAGES: u32 = 3;
 
-/// Forks of a process and of its parents, at most.
+/// Most forks of a process and its ancestors.
 const FORKS_MOST: u32 = 4;
 
-/// Faults of one touch, at most.
+/// Most faults of one touch.
 const FAULTS_MOST: u32 = 100;
 
 /// A thread.
@@ -24,15 +24,15 @@ pub(super) struct Thread {
     operations_left: u32,
 }
 
-/// What a thread is about.
+/// The current operation of a thread.
 #[derive(Clone, Default)]
 enum Work {
     #[default]
     Nothing,
-    /// It loads, or stores this, and has had so many faults.
+    /// It loads, or stores this; the number of faults so far.
     Touch(Svmp, Option<Version>, u32),
-    /// The kernel works on so many pages for it, of which so many are there. How many forks and requests there
-    /// had been.
+    /// The kernel works on this many pages for it, of which this many are resident. The numbers of
+    /// forks and requests before.
     Call {
         first: Svmp,
         count: u32,
@@ -57,7 +57,7 @@ impl Simulator {
         self.threads.push(Thread::default());
     }
 
-    /// The writer begins, or begins again when it is through.
+    /// The writer begins, or begins again when it has finished.
     pub(super) fn call_writer(&mut self) {
         let writer = self.threads.len() - 1;
         if self.threads[writer].flight.is_none() {
@@ -68,7 +68,7 @@ impl Simulator {
         }
     }
 
-    /// A thread does the next thing.
+    /// Performs a thread's next operation.
     pub(super) fn operate(&mut self, thread: usize) {
         let is_writer = thread + 1 == self.threads.len();
         if is_writer {
@@ -132,7 +132,7 @@ impl Simulator {
 
     fn new_version(&mut self) -> Version {
         self.versions += 1;
-        // Now and then zeros, which are written as nothing.
+        // Sometimes zeros, which are not written.
         if self.rng.one_in(5) { 0 } else { self.versions }
     }
 
@@ -141,7 +141,7 @@ impl Simulator {
         self.begin(thread, Request::Take(size));
     }
 
-    /// Gives a few pages back that no system call works on.
+    /// Frees a few pages that no system call works on.
     fn give(&mut self, thread: usize) {
         let from = self.any_page();
         let count = 1 + self.rng.below(40) as usize;
@@ -169,7 +169,7 @@ impl Simulator {
     fn any_page(&mut self) -> Svmp {
         let pages = &self.memory.truth;
         let (&last, _) = pages.last_key_value().expect("pages are handed out");
-        // Some are touched more than others.
+        // Some are touched more often than others.
         let mut at = self.rng.below_u32(last + 1);
         if self.rng.one_in(2) {
             at /= 8;
@@ -200,7 +200,7 @@ impl Simulator {
         self.touch(0, page, None, 0);
     }
 
-    /// Brings the pages of a system call in, then has the kernel work on them.
+    /// Makes the pages of a system call resident, then has the kernel work on them.
     fn call(&mut self, thread: usize) {
         let Work::Call {
             first,
@@ -222,13 +222,13 @@ impl Simulator {
             }
             return self.begin(thread, Request::Fault(page));
         }
-        // Refusals by the kernel, and forks, take pages away: the call gets EFAULT and is repeated.
+        // Refusals by the kernel, and forks, remove pages: the call gets EFAULT and is repeated.
         let is_kept = self.setup.faults.mappings == 0
             && self.setup.mappings_most == u32::MAX
             && forks == self.forks;
         for page in (first.0..first.0 + count).map(Svmp) {
             let owned = self.memory.truth.get(&page.0);
-            // One that was given back meanwhile, and taken anew, is another page.
+            // A page that was freed meanwhile, and allocated again, is another page.
             let is_same = |owned: &&Owned| !owned.is_lost && owned.since < requests;
             let Some(owned) = owned.filter(is_same) else {
                 continue;
@@ -278,7 +278,7 @@ impl Simulator {
             Request::Resume { .. } => self.threads[thread].work = Work::Nothing,
             Request::Pin(..) | Request::Unpin(..) => {}
             Request::WriteBehind => {
-                // Called again meanwhile.
+                // Woken again meanwhile.
                 if std::mem::take(&mut self.threads[thread].operations_left) > 0 {
                     self.schedule(thread, 1_000, Due::Operation);
                 }
@@ -293,7 +293,7 @@ impl Simulator {
         let owned = self.memory.truth.get(&page.0);
         match outcome {
             Outcome::NotOurs => {
-                // Another thread has given it back: the program's mistake.
+                // Another thread has freed it: the program's mistake.
                 assert!(owned.is_none(), "{page:?} was handed out");
             }
             Outcome::Lost => {

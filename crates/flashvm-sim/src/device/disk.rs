@@ -1,11 +1,10 @@
-//! `seagate-7200`: a disk, whose time goes into moving the head (FlashVM, 5.2 and Table 2).
+//! `seagate-7200`: a disk, dominated by seeks (FlashVM, 5.2 and Table 2).
 //!
-//! A request that does not continue where the last one ended costs a seek, 1 to 6 ms linear in
-//! the distance (5.3.1), and a wait for the platter. The wait is fitted: with a quarter of a turn
-//! random access takes 4.75 ms, within Table 2's 4-5 ms and 120-300 IO/s, and five-block requests
-//! of which 60 % are writes elsewhere run at the 8 MB/s of Figure 5(a). Half a turn would give
-//! 6.8 ms. Reads come at 80 MB/s, writes go at 68 MB/s. One request at a time, in the order of
-//! the scheduler; no discards.
+//! A request that does not continue the previous one costs a seek, 1 to 6 ms linear in the distance
+//! (5.3.1), and a rotational wait. The wait is fitted: with a quarter of a turn random access takes
+//! 4.75 ms, within Table 2's 4-5 ms and 120-300 IO/s, and five-block requests of which 60 % are
+//! writes elsewhere run at the 8 MB/s of Figure 5(a). Half a turn would give 6.8 ms. 80 MB/s for
+//! reads, 68 MB/s for writes. One request at a time, in the order of the scheduler; no discards.
 
 use super::drive::page_time;
 use super::{Completion, DeviceModel, Discards, Request};
@@ -20,7 +19,7 @@ const WRITE_MB_S: u64 = 68;
 
 pub(super) struct Disk {
     pages: u32,
-    /// The page behind the last one served.
+    /// The page after the last one served.
     head: u32,
     busy_until: Nanos,
 }

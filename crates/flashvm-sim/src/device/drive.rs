@@ -1,11 +1,11 @@
-//! What the SSDs of FlashVM's Table 2 have in common: a flash drive that is known by its rates
-//! and its latency, not by what goes on inside it.
+//! The common model of the SSDs of FlashVM's Table 2: a flash drive known by its rates and its
+//! latency, not by its internals.
 //!
-//! Requests that continue a stream take the sequential rate. Any other begins with one random
-//! operation. The drive works on one at a time, but a read's latency overlaps with the next
-//! request, which is how a queue makes it faster. A write that replaces whole erase blocks
-//! counts as sequential: nothing has to be read and merged. Going from reads to writes or back
-//! costs a turnaround, which is what Figure 5(a) shows.
+//! Requests that continue a stream have the sequential rate. Any other begins with one random
+//! operation. The drive works on one request at a time, but a read's latency overlaps with the next
+//! request, so that a queue makes it faster. A write that replaces whole erase blocks counts as
+//! sequential: nothing has to be read and merged. A change between reads and writes costs a
+//! turnaround, as Figure 5(a) shows.
 
 use super::{Completion, DeviceModel, DiscardCost, Discards, ERASE_BLOCK_PAGES, Range, Request};
 use flashvm_core::{Nanos, PAGE_SIZE};
@@ -23,7 +23,7 @@ pub(super) const fn operation_time(per_s: u64) -> Nanos {
     Nanos(1_000_000_000 / per_s)
 }
 
-/// A line of Table 2, and what stands elsewhere in the paper.
+/// A line of Table 2, with values from elsewhere in the paper.
 #[derive(Clone, Copy)]
 pub(super) struct Rates {
     /// From a read until its first page.
@@ -51,10 +51,10 @@ pub(super) struct Drive {
     pages: u32,
     busy_until: Nanos,
     last: Direction,
-    /// Where the last read and the last write ended.
+    /// The ends of the last read and the last write.
     read_end: u32,
     write_end: u32,
-    /// Bit set: the page holds something.
+    /// Bit set: the page has contents.
     held: Vec<u64>,
 }
 
@@ -119,7 +119,7 @@ impl Drive {
         self.busy_until
     }
 
-    /// Notes that pages hold something, or nothing; how many held something before.
+    /// Notes whether pages have contents; returns how many had before.
     fn mark(&mut self, range: Range, holds: bool) -> u32 {
         if self.held.is_empty() {
             return 0;

@@ -1,5 +1,5 @@
-//! `ibm-ssd`: FlashVM's first-generation SSD. Reads like a disk in a stream and far better at
-//! random; random writes are merged into erase blocks, 66 a second (Table 2).
+//! `ibm-ssd`: FlashVM's first-generation SSD. Sequential reads like a disk, far better random
+//! reads; random writes are merged into erase blocks, 66 a second (Table 2).
 
 use super::drive::{Drive, Rates, operation_time, page_time};
 use flashvm_core::Nanos;

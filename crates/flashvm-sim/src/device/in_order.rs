@@ -1,6 +1,5 @@
-//! A device that takes requests in the order in which they come, and says at once when each will
-//! have ended: what `noop` in front of a model comes to where nothing is merged. For executors that
-//! live in real time.
+//! A device that takes requests in order of arrival, and tells at once when each will end:
+//! equivalent to `noop` in front of a model where nothing is merged. For executors in real time.
 
 use super::{Completion, DeviceModel, Discards, Request, Wear};
 use flashvm_core::Nanos;
@@ -10,11 +9,11 @@ use std::collections::BinaryHeap;
 /// A device with its queue.
 pub struct InOrder {
     model: Box<dyn DeviceModel>,
-    /// When the requests that the device has taken end.
+    /// The ends of the requests that the device has taken.
     ends: BinaryHeap<Reverse<Nanos>>,
-    /// The last of all ends.
+    /// The latest of all ends.
     last_end: Nanos,
-    /// Nothing is taken before.
+    /// No request starts before.
     floor: Nanos,
 }
 
@@ -30,7 +29,7 @@ impl InOrder {
         }
     }
 
-    /// Takes a request that was made at `since`: when it will have ended.
+    /// Takes a request issued at `since`; returns when it will end.
     pub fn issue(&mut self, since: Nanos, request: &Request) -> Completion {
         let bars =
             matches!(request, Request::Discard(_)) && self.model.discards() == Discards::Barrier;
@@ -51,12 +50,12 @@ impl InOrder {
         completion
     }
 
-    /// The host has freed a page; tells a device that hears of it.
+    /// The host has freed a page; tells a device that tracks frees.
     pub fn freed(&mut self, page: u32) {
         self.model.freed(page);
     }
 
-    /// What writing has done to the device.
+    /// The wear of the device.
     #[must_use]
     pub fn wear(&self) -> Option<Wear> {
         self.model.wear()

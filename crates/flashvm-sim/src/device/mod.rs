@@ -1,10 +1,10 @@
-//! Models of storage devices: when a request that is issued now will have ended, and what it
-//! does to the device.
+//! Models of storage devices: when a request that is issued now will end, and its effect on the
+//! device.
 //!
-//! A model is one file and one line in `registry`; command line, conformance tests and
-//! evaluation walk that list. A model holds no data. In front of it stands a
-//! [`crate::scheduler::BlockQueue`] or [`InOrder`], which keep to the model's depth and to the barrier
-//! that discards are on ATA devices. Addresses are pages of 4 KiB.
+//! A model is one file and one line in `registry`; command line, conformance tests and evaluation
+//! walk that list. A model holds no data. A [`crate::scheduler::BlockQueue`] or [`InOrder`] in
+//! front of it enforces the model's depth and the barrier that discards are on ATA devices.
+//! Addresses are pages of 4 KiB.
 
 mod disk;
 mod drive;
@@ -37,21 +37,21 @@ pub struct Range {
 }
 
 impl Range {
-    /// The page behind the last one.
+    /// The page after the last one.
     #[must_use]
     pub fn end(self) -> u32 {
         self.first + self.count
     }
 }
 
-/// What a device is asked to do.
+/// A request to a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request {
     /// Read a range.
     Read(Range),
     /// Write a range.
     Write(Range),
-    /// One command that tells the device of ranges whose contents are of no use any more.
+    /// One command that discards ranges.
     Discard(Vec<Range>),
 }
 
@@ -78,29 +78,29 @@ impl Request {
 /// The end of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion {
-    /// When.
+    /// Time of the end.
     pub end: Nanos,
-    /// False: the device could not do it (worn out, or a discard that it does not know).
+    /// `false`: the device failed (worn out, or a discard that it does not support).
     pub done: bool,
 }
 
-/// How a device takes discards.
+/// The device's support for discards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Discards {
-    /// Not at all.
+    /// None.
     Refused,
-    /// Untagged: nothing else is in flight meanwhile (ATA; FlashVM, 4.3.1).
+    /// Untagged: no other request is in flight meanwhile (ATA; FlashVM, 4.3.1).
     Barrier,
     /// Beside other requests.
     Queued,
 }
 
-/// What writing has done to a device since it was made; erases since its flash was new.
+/// The wear of a device since it was created; erases since its flash was new.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Wear {
-    /// Pages that the host wrote.
+    /// Pages written by the host.
     pub host_writes: u64,
-    /// Pages that the device copied of itself.
+    /// Pages copied by the device.
     pub copies: u64,
     /// Pages written for the persistent map.
     pub map_writes: u64,
@@ -112,7 +112,7 @@ pub struct Wear {
     pub erase_max: u32,
     /// Erased blocks.
     pub free_blocks: u32,
-    /// Blocks that are given up.
+    /// Blocks taken out of use.
     pub bad_blocks: u32,
 }
 
@@ -129,25 +129,25 @@ impl Wear {
 
 /// A device.
 pub trait DeviceModel: Send {
-    /// Pages that it shows.
+    /// Pages that the host can address.
     fn pages(&self) -> u32;
 
-    /// Requests that it takes at once.
+    /// Requests that it accepts at once.
     fn depth(&self) -> usize;
 
-    /// How it takes discards.
+    /// Its support for discards.
     fn discards(&self) -> Discards;
 
-    /// Takes a request at `now`, no earlier than the one before, and says when it will have
-    /// ended. Ranges lie within [`Self::pages`].
+    /// Takes a request at `now`, no earlier than the previous one; returns when it will end. Ranges
+    /// are within [`Self::pages`].
     fn issue(&mut self, now: Nanos, request: &Request) -> Completion;
 
-    /// What writing has done to it, if it knows.
+    /// Its wear, if known.
     fn wear(&self) -> Option<Wear> {
         None
     }
 
-    /// Whether the host tells it of every page that it frees, at no cost: unmanaged flash.
+    /// Whether the host reports every page that it frees, at no cost: unmanaged flash.
     fn hears_of_frees(&self) -> bool {
         false
     }
@@ -158,7 +158,7 @@ pub trait DeviceModel: Send {
     }
 }
 
-/// What one page costs on a fresh device: the mean over pages all over it, one at a time.
+/// The cost of one page on a fresh device: the mean over pages all over it, one at a time.
 #[must_use]
 pub fn page_costs(model: &mut dyn DeviceModel) -> Costs {
     const PROBES: u32 = 64;
@@ -167,7 +167,7 @@ pub fn page_costs(model: &mut dyn DeviceModel) -> Costs {
     let mut mean = |write: bool| {
         let begin = now;
         for probe in 0..PROBES.min(pages) {
-            // An odd stride, so that no probe continues the one before.
+            // An odd stride, so that no probe continues the previous one.
             let first = (u64::from(probe) * 0x9E37_79B1 % u64::from(pages)) as u32;
             let range = Range { first, count: 1 };
             let request = match write {
@@ -178,15 +178,14 @@ pub fn page_costs(model: &mut dyn DeviceModel) -> Costs {
         }
         Nanos(now.since(begin).0 / u64::from(PROBES.min(pages).max(1)))
     };
-    // Flash answers at once for what was never written.
+    // Flash answers at once for pages that were never written.
     let write = mean(true);
     let read = mean(false);
     Costs { read, write }
 }
 
 /// The cost of a discard command (FlashVM, 4.3.1): `fixed` up to a knee of B_o blocks, and from
-/// there on `per_block` more for each erase block, times the share of its pages that held
-/// something.
+/// there on `per_block` more for each erase block, times the share of its pages that had contents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DiscardCost {
     /// c_o.
@@ -198,15 +197,15 @@ pub struct DiscardCost {
 }
 
 impl DiscardCost {
-    /// The OCZ-Vertex as measured in Figure 4: 55 ms for 4 KiB, 417 ms for 1 GiB, flat up to
-    /// somewhere between 10 and 100 MB. The knee is the geometric middle of these.
+    /// The OCZ-Vertex as measured in Figure 4: 55 ms for 4 KiB, 417 ms for 1 GiB, flat up to a knee
+    /// between 10 and 100 MB. The knee is their geometric mean.
     pub const OCZ_VERTEX: Self = Self {
         fixed: Nanos(55_000_000),
         knee_pages: (32 << 20) / 4096,
         per_block: Nanos(362_000_000 / ((1 << 30) / (128 << 10) - (32 << 20) / (128 << 10))),
     };
 
-    /// The cost of a command over `pages` pages of which `held` held something.
+    /// The cost of a command over `pages` pages of which `held` had contents.
     #[must_use]
     pub fn of(&self, pages: u32, held: u32) -> Nanos {
         let beyond = u64::from(pages.saturating_sub(self.knee_pages));

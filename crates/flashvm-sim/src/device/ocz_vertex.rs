@@ -1,5 +1,5 @@
-//! `ocz-vertex`: FlashVM's trim-capable SSD (Table 2), whose discards take 55 ms and more
-//! (Figure 4) and let nothing else go on.
+//! `ocz-vertex`: FlashVM's trim-capable SSD (Table 2), whose discards take 55 ms and more (Figure
+//! 4) and block all other requests.
 
 use super::DiscardCost;
 use super::drive::{Drive, Rates, operation_time, page_time};
@@ -12,7 +12,7 @@ pub(super) fn build(pages: u32) -> Drive {
         write_page: page_time(80),
         random_read: operation_time(5_500),
         random_write: operation_time(4_600),
-        // Figure 5(a) does not have this drive: as the other one of its generation.
+        // Figure 5(a) lacks this drive: the value of the other one of its generation.
         turnaround: Nanos(750_000),
         discard: Some(DiscardCost::OCZ_VERTEX),
     };

@@ -1,4 +1,4 @@
-//! The one list of device models: names, constructors, one line of help each. The command line,
+//! The registry of device models: name, constructor and one line of help each. The command line,
 //! the documentation and the conformance tests walk it.
 
 use super::nand::{GeometryError, Nand, NandOptions};
@@ -31,19 +31,19 @@ pub enum ModelKind {
     SlcNand,
 }
 
-/// What a model is made from.
+/// The options of a model.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ModelOptions {
-    /// Pages that it shows.
+    /// Addressable pages.
     pub pages: u32,
-    /// Seed of what is left to chance.
+    /// Random seed.
     pub seed: u64,
-    /// What `nand` and `raw-nand` are made of.
+    /// The chips of `nand` and `raw-nand`.
     pub nand: NandOptions,
 }
 
 impl ModelOptions {
-    /// A device of so many pages, otherwise as usual.
+    /// A device of this many pages, with default options.
     #[must_use]
     pub fn of_pages(pages: u32) -> Self {
         Self {
@@ -55,7 +55,7 @@ impl ModelOptions {
 
 type Build = fn(&ModelOptions) -> Result<Box<dyn DeviceModel>, GeometryError>;
 
-/// A line of the list.
+/// A line of the registry.
 #[derive(Clone, Copy)]
 pub struct ModelInfo {
     /// The model.
@@ -68,7 +68,7 @@ pub struct ModelInfo {
 }
 
 impl ModelKind {
-    /// Every model there is.
+    /// All models.
     pub const ALL: &[ModelInfo] = &[
         ModelInfo {
             kind: Self::Seagate7200,
@@ -126,7 +126,7 @@ impl ModelKind {
         },
     ];
 
-    /// Its line in the list.
+    /// Its line in the registry.
     ///
     /// # Panics
     /// If a model is missing from the list: a bug.
@@ -151,7 +151,7 @@ impl fmt::Display for ModelKind {
     }
 }
 
-/// A name that no model has.
+/// An unknown model name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unknown device model '{name}': known are {known}")]
 pub struct UnknownModel {

@@ -1,8 +1,8 @@
 //! The rank of a page in the list of pages by number of past references, at each reference.
 //!
-//! Pages with the same number stand together. A page that is referenced changes places with the
-//! first of those, and is then the last of the next group: O(1). Among pages with the same number
-//! those come first that reached it first, but for such changes of places.
+//! Pages with the same count are a group. A referenced page swaps places with the first of its
+//! group, and is then the last of the next group: O(1). Within a group, earlier arrivals come
+//! first, except for these swaps.
 
 use rustc_hash::FxHashMap;
 
@@ -14,17 +14,17 @@ const NONE: u32 = u32::MAX;
 pub struct FrequencyRanking {
     /// Pages, best first.
     order: Vec<u32>,
-    /// Of each page, its place.
+    /// By page, its place.
     places: Vec<u32>,
-    /// Of each page, its references.
+    /// By page, its references.
     counts: Vec<u64>,
-    /// Of each number of references that pages have, the first place.
+    /// By count, the first place of its group.
     firsts: FxHashMap<u64, u32>,
 }
 
 impl FrequencyRanking {
-    /// References a page. Gives its rank before: 1 for the page referenced most, `None` for one that
-    /// was never referenced.
+    /// References a page. Returns its previous rank: 1 for the most referenced page, `None` for a
+    /// new one.
     pub fn reference(&mut self, page: u32) -> Option<u32> {
         let index = page as usize;
         if index >= self.places.len() {
@@ -68,7 +68,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// The rank is one that a plain count allows: behind all pages with more references, before all with
+        /// A plain count allows the rank: after all pages with more references, before all with
         /// fewer.
         #[test]
         fn ranks_are_by_count(references in prop::collection::vec(0..30_u32, 1..2000)) {

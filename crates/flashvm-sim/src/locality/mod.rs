@@ -1,5 +1,5 @@
-//! Locality of references, as CRAW measures it (section III): how many references find their page
-//! at each rank of recency (its Figures 2 to 4), and how many writes at each rank of past writes (Figure 5).
+//! Locality of references, as CRAW measures it (section III): references by rank of recency
+//! (Figures 2 to 4), and writes by rank of past writes (Figure 5).
 //!
 //! - `stack`: ranks of recency, the LRU stack distances of Mattson et al. (1970), in O(log n);
 //! - `frequency`: ranks of past writes, in O(1).
@@ -13,10 +13,10 @@ pub use stack::LruStack;
 use crate::trace::{Granularity, Kind, Reference};
 use rustc_hash::FxHashMap;
 
-/// How many references found their page at which rank.
+/// Numbers of references by rank.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ranks {
-    /// References to pages that were not ranked yet.
+    /// References to pages without a rank yet.
     pub first: u64,
     /// References at rank 1, 2, ...: 1 is the page referenced last, or most.
     pub counts: Vec<u64>,
@@ -74,8 +74,8 @@ impl Ranks {
         octaves
     }
 
-    /// CRAW's ranking inversion: how many of the ranked references, in percent, are at octaves
-    /// whose mean is above that of an octave of better rank. 0: the better the rank, the likelier the next
+    /// CRAW's ranking inversion: the share of ranked references, in percent, at octaves whose mean
+    /// exceeds that of an octave of better rank. 0: the better the rank, the likelier the next
     /// reference.
     #[must_use]
     pub fn inverted_percent(&self) -> f64 {
@@ -109,8 +109,8 @@ impl Counts {
     }
 }
 
-/// All of it for one trace. A reference counts once for each page that it touches; fetches of
-/// instructions count as reads where reads and writes are told apart.
+/// All figures for one trace. A reference counts once for each page that it touches; fetches of
+/// instructions count as reads where reads and writes are distinguished.
 #[derive(Debug, Default)]
 pub struct Locality {
     numbers: FxHashMap<u64, u32>,
@@ -130,7 +130,7 @@ pub struct Locality {
 }
 
 impl Locality {
-    /// Takes a reference in.
+    /// Adds a reference.
     pub fn add(&mut self, granularity: Granularity, reference: Reference) {
         for page in granularity.pages(reference) {
             let next = self.numbers.len() as u32;
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_and_writes_are_ranked_apart() {
+    fn reads_and_writes_have_separate_ranks() {
         let mut locality = Locality::default();
         let kinds = [Kind::Write, Kind::Read, Kind::Instruction, Kind::Write];
         for (page, kind) in [5, 6, 5, 5].into_iter().zip(kinds) {

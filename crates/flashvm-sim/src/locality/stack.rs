@@ -1,9 +1,9 @@
 //! The rank of a page in the list of pages by recency, at each reference.
 //!
-//! Every page has the slot of its last reference; slots are given out in order. The rank of a page is one
-//! more than the number of pages in later slots, which a Fenwick tree counts. When all slots are given out
-//! the pages are moved together, with as many free slots again: O(log n) a reference on average, and
-//! memory for the pages, not for the references.
+//! Every page has the slot of its last reference; slots are allocated in order. The rank of a page
+//! is one more than the number of pages in later slots, which a Fenwick tree counts. When all slots
+//! are used the pages are compacted, with as many free slots again: O(log n) a reference on
+//! average, and memory for the pages, not for the references.
 
 /// No slot.
 const NONE: u32 = u32::MAX;
@@ -25,8 +25,8 @@ pub struct LruStack {
 }
 
 impl LruStack {
-    /// References a page. Gives its rank before: 1 for the page referenced last, `None` for one that was
-    /// never referenced.
+    /// References a page. Returns its previous rank: 1 for the last referenced page, `None` for a
+    /// new one.
     pub fn reference(&mut self, page: u32) -> Option<u32> {
         let index = page as usize;
         if index >= self.slots.len() {
@@ -54,7 +54,7 @@ impl LruStack {
         rank
     }
 
-    /// Pages in slots up to and with this one.
+    /// Pages in slots up to and including this one.
     fn held_to(&self, slot: usize) -> u32 {
         let (mut at, mut sum) = (slot + 1, 0_u32);
         while at > 0 {
@@ -72,7 +72,7 @@ impl LruStack {
         }
     }
 
-    /// Moves the pages into the first slots, in order, and makes room for as many references again.
+    /// Moves the pages into the first slots, in order, and frees as many slots again.
     fn compact(&mut self) {
         self.pages.retain(|&page| page != NONE);
         self.used = self.pages.len();

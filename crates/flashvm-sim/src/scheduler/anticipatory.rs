@@ -1,13 +1,13 @@
-//! `anticipatory`: sweeps upwards, and after a read that somebody waited for leaves the device
-//! idle for a moment, as the same process may soon want what lies near (Iyer and Druschel 2001).
+//! `anticipatory`: sweeps upwards; after a read with a waiting thread it leaves the device idle for
+//! a moment, as the same process may soon read nearby (Iyer and Druschel 2001).
 
 use super::{Next, Queued, Scheduler, add_by_direction, take_upward};
 use flashvm_core::Nanos;
 use std::collections::VecDeque;
 
-/// How long the device is left idle: FlashVM, 4.1.4, says 2 to 3 ms.
+/// Idle time: FlashVM, 4.1.4, says 2 to 3 ms.
 const ANTICIPATION: Nanos = Nanos(3_000_000);
-/// How long reads, and how long writes, have the device when both wait: Linux's.
+/// Time slices of reads and of writes when both wait: Linux's.
 const READ_BATCH: Nanos = Nanos(500_000_000);
 const WRITE_BATCH: Nanos = Nanos(125_000_000);
 

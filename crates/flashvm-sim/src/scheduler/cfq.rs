@@ -1,15 +1,16 @@
-//! `cfq`: each process in turn has the device for a slice of time, in which the device is left
-//! idle for a moment if the process has nothing to read; what nobody waits for has a turn of its
-//! own.
+//! `cfq`: each process in turn has the device for a time slice, in which the device is left idle
+//! for a moment if the process has nothing to read; requests without a waiting thread have a turn
+//! of their own.
 
 use super::{Next, Queued, Scheduler, merge, take_upward};
 use flashvm_core::Nanos;
 use std::collections::VecDeque;
 
-/// A slice of a process, and of all that nobody waits for: Linux's 100 ms and 40 ms.
+/// Time slices of a process, and of all requests without a waiting thread: Linux's 100 ms and 40
+/// ms.
 const SYNC_SLICE: Nanos = Nanos(100_000_000);
 const ASYNC_SLICE: Nanos = Nanos(40_000_000);
-/// How long the device is left idle within a slice: FlashVM, 4.1.4, says 2 to 3 ms.
+/// Idle time within a slice: FlashVM, 4.1.4, says 2 to 3 ms.
 const IDLE: Nanos = Nanos(3_000_000);
 
 /// Whose turn it is.
@@ -42,7 +43,7 @@ impl Cfq {
             .filter(|queue| !queue.is_empty())
     }
 
-    /// The next owner in line that has something to do.
+    /// The next owner with requests.
     fn pass_on(&mut self, now: Nanos) -> bool {
         self.waiting.retain(|(_, queue)| !queue.is_empty());
         let Some((owner, queue)) = self.waiting.pop_front() else {

@@ -1,15 +1,15 @@
-//! `deadline`: sweeps upwards in batches, reads before writes, and nothing waits too long.
+//! `deadline`: sweeps upwards in batches, reads before writes, with a limit on every wait.
 
 use super::{Next, Queued, Scheduler, add_by_direction, take_upward};
 use flashvm_core::Nanos;
 use std::collections::VecDeque;
 
-/// How long a read and a write may wait: Linux's 500 ms and 5 s.
+/// Longest wait of a read and of a write: Linux's 500 ms and 5 s.
 const READ_EXPIRE: Nanos = Nanos(500_000_000);
 const WRITE_EXPIRE: Nanos = Nanos(5_000_000_000);
 /// Requests of one direction in a batch.
 const BATCH: u32 = 16;
-/// Batches of reads that may pass over waiting writes.
+/// Batches of reads that may overtake waiting writes.
 const WRITES_STARVED: u32 = 2;
 
 #[derive(Default)]

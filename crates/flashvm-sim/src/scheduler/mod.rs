@@ -1,6 +1,6 @@
-//! The four I/O schedulers of Linux 2.6.28, as far as FlashVM's paper compares them (4.1.4):
-//! which of the requests that wait goes to the device next, and whether the device is left idle
-//! in the hope of a better one.
+//! The four I/O schedulers of Linux 2.6.28, as far as FlashVM's paper compares them (4.1.4): which
+//! waiting request goes to the device next, and whether the device is left idle in the hope of a
+//! better one.
 //!
 //! A scheduler is one file and one line in `registry`. [`BlockQueue`] puts one in front of a
 //! device.
@@ -19,32 +19,32 @@ use crate::device::{Range, Request};
 use flashvm_core::Nanos;
 use std::collections::VecDeque;
 
-/// Longest request that merging makes: 512 KiB, as in Linux.
+/// Longest merged request: 512 KiB, as in Linux.
 const MERGED_PAGES_MAX: u32 = 128;
 
 /// A request that waits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Queued {
-    /// Whose it is, for the queue.
+    /// Identifies it for the queue.
     pub tag: u64,
     /// Those that were merged into it.
     pub merged: Vec<u64>,
-    /// What is to be done.
+    /// The request.
     pub request: Request,
-    /// The process that asked.
+    /// The process that issued it.
     pub process: u32,
-    /// Somebody waits for it.
+    /// A thread waits for it.
     pub demanded: bool,
-    /// When it came.
+    /// Time of arrival.
     pub since: Nanos,
 }
 
-/// What a scheduler says when the device could take a request.
+/// A scheduler's answer when the device can take a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// This one.
+    /// This request.
     Dispatch(Queued),
-    /// None before this time, unless another request comes.
+    /// None before this time, unless another request arrives.
     Wait(Nanos),
     /// There is none.
     Empty,
@@ -52,7 +52,7 @@ pub enum Next {
 
 /// An I/O scheduler.
 pub trait Scheduler: Send {
-    /// A request comes.
+    /// A request arrives.
     fn add(&mut self, request: Queued);
 
     /// The device can take a request.
@@ -104,7 +104,7 @@ fn add_by_direction(reads: &mut VecDeque<Queued>, writes: &mut VecDeque<Queued>,
     }
 }
 
-/// Takes the request that an upward sweep from `head` comes to first, else the lowest.
+/// Takes the first request of an upward sweep from `head`, otherwise the lowest.
 fn take_upward(waiting: &mut VecDeque<Queued>, head: u32) -> Option<Queued> {
     let at = (0..waiting.len()).min_by_key(|&i| {
         let first = waiting[i].request.first();

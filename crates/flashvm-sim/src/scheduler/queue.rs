@@ -1,5 +1,5 @@
-//! A device behind a scheduler: keeps to the device's depth, and to the barrier that an untagged
-//! discard is. Event driven: the owner asks when something will happen, and comes back then.
+//! A device behind a scheduler: enforces the device's depth, and the barrier of an untagged
+//! discard. Event driven: the owner asks for the time of the next event, and returns then.
 
 use super::{Next, Queued, Scheduler, SchedulerKind};
 use crate::device::{DeviceModel, Discards, Request, Wear};
@@ -10,9 +10,9 @@ use std::collections::BinaryHeap;
 /// A request that has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ended {
-    /// As given with it.
+    /// The tag given with it.
     pub tag: u64,
-    /// False: the device could not do it.
+    /// `false`: the device failed.
     pub done: bool,
 }
 
@@ -58,18 +58,18 @@ impl BlockQueue {
         &*self.model
     }
 
-    /// What writing has done to the device.
+    /// The wear of the device.
     #[must_use]
     pub fn wear(&self) -> Option<Wear> {
         self.model.wear()
     }
 
-    /// The host has freed a page; tells a device that hears of it.
+    /// The host has freed a page; tells a device that tracks frees.
     pub fn freed(&mut self, page: u32) {
         self.model.freed(page);
     }
 
-    /// Takes a request. `demanded`: somebody waits for it.
+    /// Takes a request. `demanded`: a thread waits for it.
     pub fn submit(&mut self, now: Nanos, tag: u64, request: Request, process: u32, demanded: bool) {
         self.scheduler.add(Queued {
             tag,
@@ -82,14 +82,14 @@ impl BlockQueue {
         self.dispatch(now);
     }
 
-    /// When [`Self::advance`] will have something to do. Not before the last call's time.
+    /// Time of the next event for [`Self::advance`]; not before the time of the last call.
     #[must_use]
     pub fn next_time(&self) -> Option<Nanos> {
         let end = self.ends.peek().map(|Reverse((at, _))| *at);
         [end, self.wake].into_iter().flatten().min()
     }
 
-    /// Goes on to `now`, and appends what has ended by then, in order.
+    /// Advances to `now`, and appends the requests that have ended, in order.
     pub fn advance(&mut self, now: Nanos, ended: &mut Vec<Ended>) {
         while let Some(&Reverse((at, flight))) = self.ends.peek()
             && at <= now
@@ -112,8 +112,7 @@ impl BlockQueue {
         }
     }
 
-    /// Makes requests, `depth` of them at a time, on a device that has none yet. When the last has
-    /// ended.
+    /// Runs requests, `depth` at a time, on an idle device; returns when the last has ended.
     pub fn run(&mut self, depth: usize, requests: impl IntoIterator<Item = Request>) -> Nanos {
         let (mut now, mut ended, mut in_flight) = (Nanos(0), Vec::new(), 0);
         for (tag, request) in (0..).zip(requests) {
@@ -132,7 +131,7 @@ impl BlockQueue {
         now
     }
 
-    /// Gives the device what it can take.
+    /// Gives the device as many requests as it accepts.
     fn dispatch(&mut self, now: Nanos) {
         self.wake = None;
         while !self.barred && self.ends.len() < self.model.depth() {

@@ -1,4 +1,4 @@
-//! The one list of schedulers.
+//! The registry of schedulers.
 
 use super::Scheduler;
 use super::anticipatory::Anticipatory;
@@ -18,7 +18,7 @@ pub enum SchedulerKind {
     Deadline,
     /// Slices of time.
     Cfq,
-    /// Waits for what lies near.
+    /// Waits for nearby requests.
     Anticipatory,
 }
 
@@ -35,7 +35,7 @@ pub struct SchedulerInfo {
 }
 
 impl SchedulerKind {
-    /// Every scheduler there is.
+    /// All schedulers.
     pub const ALL: &[SchedulerInfo] = &[
         SchedulerInfo {
             kind: Self::Noop,
@@ -63,7 +63,7 @@ impl SchedulerKind {
         },
     ];
 
-    /// Its line in the list.
+    /// Its line in the registry.
     ///
     /// # Panics
     /// If a scheduler is missing from the list: a bug.
@@ -86,7 +86,7 @@ impl fmt::Display for SchedulerKind {
     }
 }
 
-/// A name that no scheduler has.
+/// An unknown scheduler name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unknown scheduler '{name}': known are {known}")]
 pub struct UnknownScheduler {

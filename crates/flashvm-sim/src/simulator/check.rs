@@ -12,7 +12,7 @@ impl Simulator {
         self.unreported
             .retain(|&page| memory.mapped(page).is_none() && engine.page_state(page).is_mapped());
         if self.placement.is_parked() {
-            // Memory is behind what the engine has decided.
+            // Memory lags behind the engine's decisions.
             return;
         }
         let reading: usize = self
@@ -59,7 +59,7 @@ impl Simulator {
         }
     }
 
-    /// What is only on flash is what was last stored; without any store it is zeros.
+    /// A page only on flash has its last stored contents; without any store it is zeros.
     fn check_stored(&self, page: PageId) {
         let truth = self.truth.get(&page).copied().unwrap_or(0);
         let slot = self.engine.slot_of(page).expect("stored pages have a slot");

@@ -1,4 +1,4 @@
-//! Carrying out what the engine asks for: memory actions at once, flash actions in their time.
+//! Carries out the engine's actions: memory actions at once, flash actions in virtual time.
 
 use super::Simulator;
 use super::space::ModelSpace;
@@ -13,16 +13,16 @@ use std::collections::VecDeque;
 
 type SimHost<'a, 's> = Host<'a, ModelSpace<'s>, Engine<RecordingClusters<StoreClusters>>>;
 
-/// A flash action under way.
+/// A flash action in flight.
 #[derive(Clone, Debug)]
 pub(super) struct Flight {
     pub(super) kind: FlightKind,
     pub(super) io: IoId,
     pub(super) slot: SlotId,
     pub(super) pages: Vec<PageId>,
-    /// What was seen when it began; `None`: looks when it ends.
+    /// The data read when it began; `None`: read when it ends.
     pub(super) seen: Option<Vec<Option<Version>>>,
-    /// The device could not do it.
+    /// The device failed.
     pub(super) refused: bool,
 }
 
@@ -39,7 +39,7 @@ impl Simulator {
         self.engine.clusters_mut().take_log()
     }
 
-    /// Does something with the model memory as address space, and wakes whom that wakes.
+    /// Uses the model memory as address space, and wakes threads.
     fn with_space<T>(
         &mut self,
         events: &mut VecDeque<Event>,
@@ -78,7 +78,7 @@ impl Simulator {
         }
     }
 
-    /// Tries parked actions again. Whether none is left; then every thread looks again.
+    /// Retries parked actions; returns whether none is left. Then every thread looks again.
     pub(super) fn retry_parked(&mut self) -> bool {
         self.retry_at = None;
         let mut events = VecDeque::new();
@@ -181,7 +181,7 @@ impl Simulator {
             seen: None,
             refused: false,
         };
-        // A device may look at any time; without a shadow, pages are copied when it begins.
+        // A device may read at any time; without a shadow, pages are copied when the write begins.
         let must = !self.config.shadow && kind != FlightKind::Read;
         if must || self.rng.below(2) == 0 {
             flight.seen = Some(self.look(&flight));
@@ -201,7 +201,7 @@ impl Simulator {
         self.queue.submit(self.now, tag, request, process, demanded);
     }
 
-    /// What is discarded is lost at once, or when the command ends.
+    /// Discarded contents are lost at once, or when the command ends.
     fn begin_discard(&mut self, ranges: u32, slots: u32) {
         let told: Vec<Range> = self
             .engine
@@ -246,7 +246,7 @@ impl Simulator {
         self.tell(Event::Discarded { refused });
     }
 
-    /// What a request sees when it looks at its slots or pages.
+    /// The contents of a request's slots or pages.
     fn look(&self, flight: &Flight) -> Vec<Option<Version>> {
         let pages = (0..).zip(&flight.pages);
         pages

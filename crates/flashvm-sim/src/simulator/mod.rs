@@ -1,9 +1,8 @@
-//! The executor in miniature: threads that touch pages, a device that takes its time, a
-//! background that reclaims, and a memory in which every page's contents are known.
+//! A small executor: threads that touch pages, a device with latency, a background that reclaims,
+//! and a memory with known contents.
 //!
-//! What a thread loads is compared with what was last stored there, and after every event the
-//! engine's page states are compared with the model memory; a lost, stale or doubly mapped page,
-//! or a frame above the budget, is a panic.
+//! Every load is compared with the last store, and after every event the engine's page states with
+//! the model memory; a lost, stale or doubly mapped page, or a frame above the budget, is a panic.
 
 mod check;
 mod executor;
@@ -25,36 +24,36 @@ pub use space::{KernelFaults, Layout};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap, HashSet, VecDeque};
 
-/// Events without any access getting on before the run counts as stuck.
+/// Events without progress of any access before the run counts as stuck.
 const STEPS_MAX: u32 = 1_000_000;
-/// Longest time from the end of a request until its executor has noticed.
+/// Longest delay until the executor notices the end of a request.
 const NOTICE_DELAY: u64 = 5_000;
-/// Longest time until the background gets round to reclaiming.
+/// Longest delay until the background reclaims.
 const BACKGROUND_DELAY: u64 = 20_000;
-/// Time until what the kernel has put off is tried again.
+/// Delay until a postponed kernel call is retried.
 const RETRY_DELAY: Nanos = Nanos(3_000);
 
-/// Faults to be injected, each as a chance in a million for every page.
+/// Faults to inject, each with a probability per million for every page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Faults {
     /// A read that fails.
     pub reads: u32,
     /// A write that fails; the slot's contents are lost.
     pub writes: u32,
-    /// A discard that the device refuses; a chance for every command.
+    /// A discard that the device refuses, per command.
     pub discards: u32,
-    /// What the kernel may answer.
+    /// Answers of the kernel.
     pub kernel: KernelFaults,
 }
 
-/// What came of an access.
+/// The result of an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// It saw the right contents.
     Done,
     /// The page's contents are lost: the program gets SIGBUS.
     Lost,
-    /// It waits for a frame, and there is none to be had because the store is full.
+    /// It waits for a frame and gets none because the store is full.
     StoreFull,
 }
 
@@ -66,19 +65,19 @@ struct Thread {
     waiting: bool,
 }
 
-/// An engine with all that surrounds it.
+/// An engine with its environment.
 pub struct Simulator {
     config: EngineConfig,
     engine: Engine<RecordingClusters<StoreClusters>>,
     memory: Memory,
     placement: Placement<Vec<Version>>,
     layout: Layout,
-    /// Pages that the program has dropped in a way that nobody is told of, and not touched since.
+    /// Pages that the program has dropped without a report, and not touched since.
     unreported: HashSet<PageId>,
     store: Store,
     process: u32,
     device: Device,
-    /// What was last stored; absent is zeros.
+    /// The last stored contents; absent: zeros.
     truth: HashMap<PageId, Version>,
     lost: HashSet<PageId>,
     faults: Faults,
@@ -89,16 +88,16 @@ pub struct Simulator {
     ends: BinaryHeap<Reverse<(Nanos, u64)>>,
     ended: Vec<Ended>,
     flights_begun: u64,
-    /// What the read that has just ended saw.
+    /// The data of the read that has just ended.
     just_read: Option<(IoId, Vec<Option<Version>>)>,
     background_at: Option<Nanos>,
-    /// When parked actions are tried again.
+    /// When parked actions are retried.
     retry_at: Option<Nanos>,
     threads: BTreeMap<u64, Thread>,
     finished: HashMap<u64, Outcome>,
     threads_begun: u64,
     versions: Version,
-    /// Frames above the limit that are excused because the limit was lowered.
+    /// Frames above the limit that are allowed because the limit was lowered.
     frames_excused: u32,
     /// It has forked, or is a forked child.
     has_forked: bool,
@@ -109,7 +108,7 @@ pub struct Simulator {
 }
 
 impl Simulator {
-    /// An engine over a device, with everything that is left to chance taken from `seed`.
+    /// An engine over a device; `seed` decides everything random.
     ///
     /// # Errors
     /// If the configuration has a value out of range.
@@ -194,7 +193,7 @@ impl Simulator {
         self
     }
 
-    /// What was recorded.
+    /// The recording.
     #[must_use]
     pub fn into_recording(self) -> Option<Recording> {
         Some(Recording {
@@ -245,7 +244,7 @@ impl Simulator {
         outcome
     }
 
-    /// A thread begins to touch a page; others go on beside it.
+    /// A thread begins an access; other threads run concurrently.
     pub fn begin(&mut self, page: PageId, access: Access) -> u64 {
         let id = self.threads_begun;
         self.threads_begun += 1;
@@ -261,7 +260,7 @@ impl Simulator {
         id
     }
 
-    /// Runs until a thread has done its access.
+    /// Runs until a thread has completed its access.
     ///
     /// # Panics
     /// If it never does although the store is not full: a bug in the engine.
@@ -294,12 +293,12 @@ impl Simulator {
         );
     }
 
-    /// The store is full, a fault waits, and nothing is under way that could help.
+    /// Whether the store is full, a fault waits, and nothing in flight could help.
     fn is_starved_by_store(&self) -> bool {
         self.engine.store_full() && self.engine.stalled() && self.flights.is_empty()
     }
 
-    /// Lets things happen until nothing is under way.
+    /// Runs until nothing is in flight.
     ///
     /// # Panics
     /// If that takes for ever: a bug in the engine.
@@ -312,15 +311,14 @@ impl Simulator {
         panic!("the engine does not come to rest");
     }
 
-    /// The program gives a range up.
+    /// The program zaps a range.
     pub fn discard(&mut self, first: PageId, count: u32) {
         self.zap(first, count);
         self.poll_threads();
     }
 
-    /// A thread gives pages up that others touch meanwhile: what they have put there since the
-    /// pager was told is dropped as well. Those of the pages read as zeros that are in the region and
-    /// nowhere else.
+    /// A thread zaps pages that others touch meanwhile: pages that they have created since the
+    /// pager was told are dropped as well. Pages that are only in the region then read as zeros.
     pub fn drop_unreported(&mut self, first: PageId, count: u32) {
         if !self.config.shadow || self.placement.is_parked() {
             return;
@@ -337,18 +335,18 @@ impl Simulator {
         }
     }
 
-    /// The program's mappings are these from now on.
+    /// Sets the program's mappings.
     pub fn set_layout(&mut self, layout: Layout) {
         self.layout = layout;
     }
 
-    /// Moves that were reported as impossible although they had been carried out.
+    /// Moves that were carried out and reported as failed.
     #[must_use]
     pub fn moves_misreported(&self) -> u64 {
         self.placement.moves_misreported()
     }
 
-    /// Gives a range up; no thread gets in before whatever comes next.
+    /// Zaps a range; no thread runs before the next step.
     fn zap(&mut self, first: PageId, count: u32) {
         self.forget_parked(first, count);
         for page in (first.0..first.0 + count).map(PageId) {
@@ -358,14 +356,14 @@ impl Simulator {
             self.memory.zap(page);
             let in_shadow = self.config.shadow && self.engine.page_state(page).is_in_shadow();
             if in_shadow && !self.memory.shadow_holds(page) {
-                // It was on its way there, parked. A kernel drops what is not there as well.
+                // It was on its way there, parked. A kernel accepts dropping a missing page.
                 self.memory.map_shadow(page, 0);
             }
         }
         self.tell(Event::Zap { first, count });
     }
 
-    /// The program moves a range onto one that it gives up; the two do not overlap.
+    /// The program moves a range onto one that it zaps; the two do not overlap.
     pub fn relocate(&mut self, from: PageId, to: PageId, count: u32) {
         self.zap(to, count);
         loop {
@@ -376,10 +374,10 @@ impl Simulator {
                 break;
             }
             assert!(self.advance(), "a request in flight never ends");
-            // Something may have come in ahead of use meanwhile.
+            // A page may have come in ahead of use meanwhile.
             self.zap(to, count);
         }
-        // What is shared is copied.
+        // Shared pages are copied.
         let excused = self.engine.frames_in_use() + self.engine.pages_shared();
         self.frames_excused = self.frames_excused.max(excused);
         for i in 0..count {
@@ -421,7 +419,7 @@ impl Simulator {
     }
 
     /// The process forks, once nothing is in flight. The child's engine is a copy of this one: a
-    /// fresh one that has been told the same.
+    /// fresh one that replays the same events.
     ///
     /// # Panics
     /// If this run is not recorded.
@@ -468,8 +466,8 @@ impl Simulator {
         child
     }
 
-    /// The other processes have let go of frames that this one shared: they are its own from now on, and
-    /// count as part of a limit that grows with them.
+    /// Other processes have left frames that this one shared: they are its own from now on, and
+    /// count towards a limit that grows with them.
     pub fn own_what_nobody_shares(&mut self) {
         if self.placement.is_parked() {
             return;
@@ -481,7 +479,7 @@ impl Simulator {
                 let shared = u32::MAX;
                 self.frames_excused += 1;
                 self.tell(Event::Limit { frames, shared });
-                // Making use of the limit may have moved it.
+                // Using the limit may have moved it.
                 if self.engine.is_shared(page) {
                     let (first, count) = (page, 1);
                     self.tell(Event::Owned { first, count });
@@ -516,7 +514,7 @@ impl Simulator {
             .min()
     }
 
-    /// Goes to the next thing that happens. False: nothing will.
+    /// Advances to the next event. `false`: there is none.
     pub fn advance(&mut self) -> bool {
         let Some(at) = self.next_time() else {
             return false;
@@ -542,7 +540,7 @@ impl Simulator {
         true
     }
 
-    /// What the device has done by now is noticed a little later, in any order.
+    /// The executor notices ended requests a little later, in any order.
     fn notice_ended(&mut self) {
         let mut ended = std::mem::take(&mut self.ended);
         self.queue.advance(self.now, &mut ended);
@@ -572,7 +570,7 @@ impl Simulator {
             let entry = self.threads.get_mut(&id).expect("it waits");
             entry.waiting = true;
             let Thread { page, access, .. } = thread;
-            // A thread that resolves its own faults tries first what is parked.
+            // A thread that resolves its own faults first retries parked actions.
             if self.placement.is_parked() && self.rng.below(2) == 0 && !self.retry_parked() {
                 continue;
             }
@@ -586,7 +584,7 @@ impl Simulator {
         }
     }
 
-    /// What the processor does: the access, or a fault (`None`).
+    /// The access of a thread, or a fault (`None`).
     fn attempt(&mut self, thread: Thread) -> Option<Outcome> {
         let Thread { page, access, .. } = thread;
         if self.memory.is_poisoned(page) {
@@ -605,7 +603,7 @@ impl Simulator {
                 return None;
             }
             self.versions += 1;
-            // Now and then zeros are stored, for the scan to find.
+            // Sometimes zeros are stored, for the scan to find.
             let version = if self.rng.below(4) == 0 {
                 0
             } else {
@@ -624,7 +622,7 @@ impl Simulator {
     fn handle(&mut self, mut events: VecDeque<Event>) {
         while let Some(event) = events.pop_front() {
             if let Event::Refused { page } = event {
-                // Charged as a frame of its own, whether the kernel has copied it by now or not.
+                // Charged as a frame of its own, whether or not the kernel has copied it by now.
                 self.memory.unshare(page);
             }
             let mut actions = std::mem::take(&mut self.actions);

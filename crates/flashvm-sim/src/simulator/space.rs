@@ -1,28 +1,28 @@
 //! A kernel that misbehaves by a seed: the model memory as an address space, with every answer that
-//! Linux may give, partial success included.
+//! Linux may give, including partial success.
 
 use crate::memory::{Memory, Version};
 use crate::rng::Rng;
 use flashvm_core::space::{AddressSpace, Contents, Done, Mapping, Stop};
 use flashvm_core::{IoId, PageId, Place};
 
-/// Answers of the kernel that make work, each as a chance in a million for every page or call.
+/// Inconvenient answers of the kernel, each with a probability per million for every page or call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KernelFaults {
     /// A page that is pinned, or shared after a fork, and stays so for this call.
     pub busy: u32,
-    /// A call that is put off (`EAGAIN`), before its first page or amid its run.
+    /// A call that is postponed (`EAGAIN`), before its first page or during its run.
     pub again: u32,
-    /// A move that is carried out from some page on and says `EEXIST` there, as Linux 6.18 does.
+    /// A move that is carried out from some page on and reports `EEXIST` there, as Linux 6.18 does.
     pub misreported: u32,
 }
 
-/// What the pager cannot see of the program's address space.
+/// Properties of the program's address space that the pager cannot see.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Layout {
-    /// Pages of each mapping; runs do not reach beyond one. 0: all is one mapping.
+    /// Pages of each mapping; runs do not extend beyond one. 0: all is one mapping.
     pub mapping_pages: u32,
-    /// Every so many mappings the program may only load. 0: it may store to all.
+    /// The program may only load in every n-th mapping. 0: it may store to all.
     pub read_only_every: u32,
 }
 
@@ -53,18 +53,18 @@ pub(super) struct ModelSpace<'a> {
     pub(super) faults: KernelFaults,
     pub(super) layout: Layout,
     pub(super) has_shadow: bool,
-    /// The read that has just ended, and what it saw.
+    /// The read that has just ended, and its data.
     pub(super) just_read: Option<&'a (IoId, Vec<Option<Version>>)>,
-    /// Whom to wake.
+    /// The pages whose waiters to wake.
     pub(super) woken: &'a mut Vec<(PageId, u32)>,
-    /// Mappings that the pager has made writable for a moment.
+    /// Mappings that the pager has made temporarily writable.
     pub(super) opened: Vec<PageId>,
     /// Pages whose contents are lost.
     pub(super) lost: &'a mut Vec<PageId>,
 }
 
 impl ModelSpace<'_> {
-    /// Pages of a run that the kernel does before it puts the rest off.
+    /// Pages of a run that the kernel processes before it postpones the rest.
     fn pages_before_again(&mut self, count: u32) -> Option<u32> {
         self.rng
             .chance(self.faults.again)

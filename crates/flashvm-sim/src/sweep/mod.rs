@@ -1,11 +1,11 @@
 //! Sweeps: many replacement policies and sizes of memory over one trace.
 //!
-//! The policies are those of `flashvm_core::policy`, the very code that runs live. The trace is read
-//! once ([`References`]); every [`Job`], a policy with a number of frames, then runs over it on its
-//! own, on as many threads as are asked for. A reference is four bytes there, in RAM while they are few
-//! and else in a file without a name, so that the length of a trace takes no memory.
+//! The policies are those of `flashvm_core::policy`, the very code that runs live. The trace is
+//! read once ([`References`]); every [`Job`], a policy with a number of frames, then runs over it
+//! on its own, on any number of threads. A reference takes four bytes, in RAM while they are few
+//! and otherwise in a nameless file, so that the length of a trace takes no memory.
 //!
-//! - `references`, `spool`: the trace as it is kept; `size`: sizes of memory as they are written;
+//! - `references`, `spool`: the stored trace; `size`: the syntax of memory sizes;
 //! - `ram`: frames, a policy and a device.
 
 mod ram;
@@ -23,26 +23,26 @@ use crate::trace::TraceError;
 use flashvm_core::policy::{BLOCK_PAGES, Policy, PolicyContext, PolicySpec};
 use ram::Ram;
 use references::unpack;
-use spool::{BLOCK, Spool};
+use spool::{CHUNK, Spool};
 use std::io;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// Seed of what a device leaves to chance.
+/// Seed of the device's random choices.
 const SEED: u64 = 1;
 
-/// A policy with so many frames.
+/// A policy with a number of frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Job {
     /// The policy.
     pub policy: PolicySpec,
     /// Frames, at least one.
     pub frames: u32,
-    /// What the policy is shown.
+    /// What the policy observes.
     pub sight: Observation,
 }
 
-/// What a job has come to.
+/// The results of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Figures {
     /// References.
@@ -53,7 +53,7 @@ pub struct Figures {
     pub wall: Duration,
 }
 
-/// Why a sweep cannot be made.
+/// Why a sweep is impossible.
 #[derive(Debug, thiserror::Error)]
 pub enum SweepError {
     /// The trace.
@@ -80,15 +80,15 @@ pub enum SweepError {
     },
 }
 
-/// References with what jobs need beside them.
+/// References with the jobs' side data.
 struct Material<'a> {
     references: &'a References,
     next_uses: Option<Spool<u64>>,
     device: &'a Device,
 }
 
-/// Runs jobs on `threads` threads and gives their figures in the same order. `done` counts references
-/// on, for whoever watches: jobs times [`References::len`] at the end.
+/// Runs jobs on `threads` threads and returns their results in order. `done` counts references for
+/// progress: jobs * [`References::len`] at the end.
 ///
 /// # Errors
 /// If there can be no such device, or it wears out; if temporary files fail.
@@ -127,7 +127,7 @@ pub fn sweep(
             match material.run(job, done, |_, _| ()) {
                 Ok(figures) => results.push((index, figures)),
                 Err(e) => {
-                    // The others need not begin anything more.
+                    // The others need not begin another job.
                     next.store(jobs.len(), Ordering::Relaxed);
                     return Err(e);
                 }
@@ -138,7 +138,7 @@ pub fn sweep(
         let threads = (0..threads.clamp(1, jobs.len().max(1))).map(|_| scope.spawn(work));
         let threads: Vec<_> = threads.collect();
         let joined = threads.into_iter().map(|thread| thread.join());
-        // A panic in a thread is one here.
+        // A panic in a thread is propagated.
         let joined = joined.map(|result| result.unwrap_or_else(|e| std::panic::resume_unwind(e)));
         joined.collect::<Result<Vec<_>, SweepError>>()
     })?
@@ -200,14 +200,14 @@ impl<'a> Material<'a> {
         let packed = self.references.packed();
         for index in 0..packed.blocks() {
             let block = packed
-                .block(index, &mut buffer)
+                .chunk(index, &mut buffer)
                 .map_err(SweepError::Spool)?;
             let next_uses = match next_uses {
-                Some(next_uses) => next_uses.block(index, &mut next_buffer),
+                Some(next_uses) => next_uses.chunk(index, &mut next_buffer),
                 None => Ok(&[][..]),
             };
             let next_uses = next_uses.map_err(SweepError::Spool)?;
-            let first = index * BLOCK as u64;
+            let first = index * CHUNK as u64;
             for (at, &reference) in block.iter().enumerate() {
                 if let Some(&next_use) = next_uses.get(at) {
                     ram.foresee(next_use);
@@ -240,7 +240,7 @@ mod tests {
     use crate::rng::Rng;
     use crate::trace::{Granularity, Kind, Reference};
 
-    /// A trace that is too long for RAM comes to the same, also for a policy that is told the future.
+    /// A trace too long for RAM has the same results, also for an offline policy.
     #[test]
     fn references_in_a_file_are_those_in_ram() {
         let trace = || {

@@ -1,26 +1,26 @@
-//! Frames, a policy that says which page leaves, and a device: a pager reduced to what replacement
-//! decides. One reference, at most one fault; every read and write of the device is waited for.
+//! Frames, a policy that evicts, and a device: a pager reduced to replacement. One reference, at
+//! most one fault; every read and write of the device is waited for.
 //!
-//! What counts: a fault reads its page, also the first one (the CRAW paper's faults do, and so do a
-//! block trace's); a dirty page is written when it leaves. What is dirty at the end is not.
+//! Accounting: a fault reads its page, also the first one (as in the CRAW paper and in block
+//! traces); a dirty page is written when it is evicted. Pages dirty at the end are not.
 
 use crate::device::{DeviceModel, Range, Request};
 use flashvm_core::policy::{BLOCK_PAGES, Policy, Proposal};
 use flashvm_core::{Access, Nanos, PageId};
 use std::sync::Arc;
 
-/// What a policy is shown.
+/// What a policy observes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Observation {
     /// Every reference.
     #[default]
     Full,
-    /// What a live pager sees: references to pages whose bit was cleared, and first stores to clean
-    /// pages.
+    /// What a live pager observes: references to pages whose bit was cleared, and first stores to
+    /// clean pages.
     Live,
 }
 
-/// What it has come to.
+/// The results.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// References to pages that were not in RAM.
@@ -29,13 +29,13 @@ pub struct Counts {
     pub page_reads: u64,
     /// Pages written to it.
     pub page_writes: u64,
-    /// How long the device took for them, one after the other.
+    /// Device time of these, one after the other.
     pub io_time: Nanos,
 }
 
 const IN_RAM: u8 = 1;
 const DIRTY: u8 = 1 << 1;
-/// Its reference bit was cleared: the next reference is seen by a live pager.
+/// Its reference bit was cleared: a live pager observes the next reference.
 const UNREFERENCED: u8 = 1 << 2;
 
 /// The frames.
@@ -50,7 +50,7 @@ pub(super) struct Ram {
     counts: Counts,
     begun: Nanos,
     now: Nanos,
-    /// Pages that leave together, by place, and whether they are dirty.
+    /// Pages evicted together, by place, and whether they are dirty.
     leaving: Vec<(u32, bool)>,
     worn: bool,
 }
@@ -81,8 +81,8 @@ impl Ram {
         ram
     }
 
-    /// Every page is on flash before anything is counted: models of chips answer at once for what
-    /// was never written.
+    /// Puts every page on flash before anything is counted: models of chips answer at once for
+    /// pages never written.
     fn fill(&mut self) {
         let pages = self.model.pages();
         for first in (0..pages).step_by(BLOCK_PAGES as usize) {
@@ -103,7 +103,7 @@ impl Ram {
         &*self.policy
     }
 
-    /// Whether the device could not do what was asked: it is worn out.
+    /// Whether the device failed: it is worn out.
     pub(super) fn is_worn(&self) -> bool {
         self.worn
     }
@@ -112,7 +112,7 @@ impl Ram {
         self.policy.foresee(next_use);
     }
 
-    /// Takes a reference; says whether it was a fault.
+    /// Takes a reference; returns whether it was a fault.
     #[inline]
     pub(super) fn reference(&mut self, page: PageId, access: Access) -> bool {
         let state = self.pages[page.0 as usize];
@@ -144,7 +144,7 @@ impl Ram {
         self.pages[page.0 as usize] = IN_RAM;
     }
 
-    /// Frees a frame, or those of all pages that leave with its page.
+    /// Frees a frame, or those of all pages evicted together.
     fn reclaim(&mut self) {
         loop {
             let proposal = self.policy.propose();
@@ -184,7 +184,7 @@ impl Ram {
         self.leaving = leaving;
     }
 
-    /// Page padding: reads what of the block is not in RAM, and writes all of it.
+    /// Page padding: reads the pages of the block that are not resident, and writes all of it.
     fn write_whole_block(&mut self, leaving: &[(u32, bool)]) {
         let first = leaving[0].0 / BLOCK_PAGES * BLOCK_PAGES;
         let mut at = first;
@@ -212,7 +212,7 @@ impl Ram {
     fn write(&mut self, range: Range) {
         self.counts.page_writes += u64::from(range.count);
         if self.tells_of_frees {
-            // The old contents are of no use any more.
+            // The old contents are obsolete.
             (range.first..range.end()).for_each(|page| self.model.freed(page));
         }
         self.issue(&Request::Write(range));

@@ -1,7 +1,9 @@
-//! A trace as a sweep needs it: read once, its pages numbered as they come, a reference in four bytes.
+//! A trace as a sweep needs it: read once, with pages numbered by first reference, four bytes a
+//! reference.
 //!
 //! The numbers are dense whatever the addresses are, so that a policy's columns are as long as the
-//! trace has pages. Where a page lies is kept beside: pages of one flash block are neighbours there.
+//! trace has pages. The place of a page is stored separately: pages of one flash block are
+//! neighbours there.
 
 use super::SweepError;
 use super::spool::{RAM_BYTES_MAX, Spool};
@@ -93,19 +95,19 @@ impl References {
         self.len() == 0
     }
 
-    /// Different pages: the footprint.
+    /// Distinct pages: the footprint.
     #[must_use]
     pub fn pages(&self) -> u32 {
         u32::try_from(self.places.len()).expect("checked when read")
     }
 
-    /// Different pages that are written at some time.
+    /// Distinct pages that are written.
     #[must_use]
     pub fn pages_written(&self) -> u32 {
         self.written
     }
 
-    /// Where each page lies, in pages.
+    /// The place of each page, in pages.
     #[must_use]
     pub fn places(&self) -> &Arc<[u32]> {
         &self.places
@@ -115,14 +117,14 @@ impl References {
         &self.packed
     }
 
-    /// For each reference the number of the next one to the same page, or `u64::MAX`.
+    /// By reference, the number of the next one to the same page, or `u64::MAX`.
     pub(super) fn next_uses(&self) -> Result<Spool<u64>, SweepError> {
         let mut next_uses = self.packed.parallel().map_err(SweepError::Spool)?;
         let mut seen = vec![u64::MAX; self.places.len()];
         let (mut buffer, mut block) = (Vec::new(), Vec::new());
         let mut number = self.packed.len();
         for index in (0..self.packed.blocks()).rev() {
-            let references = self.packed.block(index, &mut buffer);
+            let references = self.packed.chunk(index, &mut buffer);
             block.clear();
             for &reference in references.map_err(SweepError::Spool)?.iter().rev() {
                 number -= 1;

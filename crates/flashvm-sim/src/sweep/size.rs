@@ -1,4 +1,4 @@
-//! How much memory, as it is written: frames, bytes, or a share of the trace's footprint.
+//! The syntax of memory sizes: frames, bytes, or a share of the trace's footprint.
 
 use flashvm_core::PAGE_SIZE;
 use std::fmt;
@@ -7,15 +7,15 @@ use std::str::FromStr;
 /// A size of memory.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum MemorySize {
-    /// So many frames.
+    /// Frames: `400`.
     Frames(u32),
-    /// So many bytes: `8M`.
+    /// Bytes: `8M`.
     Bytes(u64),
     /// A share of the footprint: `10%`.
     Percent(f64),
 }
 
-/// Why a text is no size of memory.
+/// Why a text is not a size of memory.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "'{0}' is no size of memory: write frames (400), bytes (8M) or a share of the footprint (10%)"
@@ -23,7 +23,7 @@ pub enum MemorySize {
 pub struct SizeError(String);
 
 impl MemorySize {
-    /// Its frames, at least one, for a trace of so many pages.
+    /// Its frames, at least one, for a trace with this footprint.
     ///
     /// # Errors
     /// The size as a line, if it is below one frame.

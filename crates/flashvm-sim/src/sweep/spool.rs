@@ -1,5 +1,5 @@
-//! A long column of numbers that is read many times from its start: in RAM while it is short, from
-//! then on in a file without a name, so that the length of a trace takes no memory.
+//! A long column of numbers that is read repeatedly from its start: in RAM while it is short, then
+//! in a nameless file, so that the length of a trace takes no memory.
 
 use bytemuck::{Pod, Zeroable};
 use std::fs::File;
@@ -7,15 +7,15 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::PathBuf;
 use std::sync::Mutex;
 
-/// Numbers in a block: what is read and written at once.
-pub(super) const BLOCK: usize = 64 * 1024;
+/// Numbers in a chunk: the unit of reads and writes.
+pub(super) const CHUNK: usize = 64 * 1024;
 /// Most bytes that stay in RAM.
 pub(super) const RAM_BYTES_MAX: usize = 256 << 20;
 
 /// The column.
 #[derive(Debug)]
 pub(super) struct Spool<T> {
-    /// All of it, or what has not been written to the file yet.
+    /// All of it, or the part that is not in the file yet.
     ram: Vec<T>,
     file: Option<Mutex<File>>,
     len: u64,
@@ -23,7 +23,7 @@ pub(super) struct Spool<T> {
 }
 
 impl<T: Pod + Zeroable> Spool<T> {
-    /// An empty column that keeps so many bytes in RAM.
+    /// An empty column that keeps this many bytes in RAM.
     pub(super) fn new(ram_bytes_max: usize) -> Self {
         Self {
             ram: Vec::new(),
@@ -38,20 +38,20 @@ impl<T: Pod + Zeroable> Spool<T> {
     }
 
     pub(super) fn blocks(&self) -> u64 {
-        self.len.div_ceil(BLOCK as u64)
+        self.len.div_ceil(CHUNK as u64)
     }
 
     pub(super) fn push(&mut self, value: T) -> io::Result<()> {
         self.ram.push(value);
         self.len += 1;
         let full = match self.file {
-            Some(_) => self.ram.len() == BLOCK,
-            None => size_of_val(&self.ram[..]) >= self.ram_bytes_max && self.ram.len() >= BLOCK,
+            Some(_) => self.ram.len() == CHUNK,
+            None => size_of_val(&self.ram[..]) >= self.ram_bytes_max && self.ram.len() >= CHUNK,
         };
         if full { self.flush() } else { Ok(()) }
     }
 
-    /// Writes what is in RAM behind what is in the file.
+    /// Appends the part in RAM to the file.
     fn flush(&mut self) -> io::Result<()> {
         let file = match &mut self.file {
             Some(file) => file,
@@ -65,7 +65,7 @@ impl<T: Pod + Zeroable> Spool<T> {
         Ok(())
     }
 
-    /// Ends it: nothing is pushed any more.
+    /// Ends it: no further push.
     pub(super) fn finish(&mut self) -> io::Result<()> {
         match self.file {
             Some(_) => self.flush(),
@@ -73,7 +73,7 @@ impl<T: Pod + Zeroable> Spool<T> {
         }
     }
 
-    /// A column as long as this one, to be filled by block in any order.
+    /// A column as long as this one, to be filled by chunk in any order.
     pub(super) fn parallel<U: Pod + Zeroable>(&self) -> io::Result<Spool<U>> {
         let in_ram = self.len as usize * size_of::<U>() <= self.ram_bytes_max;
         Ok(Spool {
@@ -88,7 +88,7 @@ impl<T: Pod + Zeroable> Spool<T> {
     }
 
     pub(super) fn put_block(&mut self, index: u64, values: &[T]) -> io::Result<()> {
-        let at = index * BLOCK as u64;
+        let at = index * CHUNK as u64;
         let Some(file) = &mut self.file else {
             self.ram[at as usize..at as usize + values.len()].copy_from_slice(values);
             return Ok(());
@@ -98,10 +98,10 @@ impl<T: Pod + Zeroable> Spool<T> {
         file.write_all(bytemuck::cast_slice(values))
     }
 
-    /// Block `index`, read into `buffer` if it is not in RAM.
-    pub(super) fn block<'a>(&'a self, index: u64, buffer: &'a mut Vec<T>) -> io::Result<&'a [T]> {
-        let at = index * BLOCK as u64;
-        let count = (self.len - at).min(BLOCK as u64) as usize;
+    /// Chunk `index`, read into `buffer` if it is not in RAM.
+    pub(super) fn chunk<'a>(&'a self, index: u64, buffer: &'a mut Vec<T>) -> io::Result<&'a [T]> {
+        let at = index * CHUNK as u64;
+        let count = (self.len - at).min(CHUNK as u64) as usize;
         let Some(file) = &self.file else {
             return Ok(&self.ram[at as usize..at as usize + count]);
         };
@@ -113,7 +113,7 @@ impl<T: Pod + Zeroable> Spool<T> {
     }
 }
 
-/// Where files without names are made: a folder that is likely to be on a disk.
+/// The folder of nameless files, likely on a disk.
 fn folder() -> PathBuf {
     let named = std::env::var_os("TMPDIR").map(PathBuf::from);
     let usual = PathBuf::from("/var/tmp");
@@ -131,7 +131,7 @@ mod tests {
     fn what_was_pushed_is_read_in_ram_and_in_a_file() {
         for ram_bytes_max in [0, usize::MAX] {
             let mut spool = Spool::new(ram_bytes_max);
-            let count = 3 * BLOCK as u32 + 7;
+            let count = 3 * CHUNK as u32 + 7;
             for value in 0..count {
                 spool.push(value).expect("room on the disk");
             }
@@ -140,18 +140,18 @@ mod tests {
             let mut buffer = Vec::new();
             let mut all = Vec::new();
             for block in 0..spool.blocks() {
-                all.extend_from_slice(spool.block(block, &mut buffer).expect("a block"));
+                all.extend_from_slice(spool.chunk(block, &mut buffer).expect("a block"));
             }
             assert!(all.into_iter().eq(0..count));
             let mut backwards = spool.parallel::<u64>().expect("room on the disk");
             let mut buffer = Vec::new();
             for block in (0..spool.blocks()).rev() {
-                let values = spool.block(block, &mut buffer).expect("a block");
+                let values = spool.chunk(block, &mut buffer).expect("a block");
                 let values: Vec<_> = values.iter().map(|&value| u64::from(value) << 1).collect();
                 backwards.put_block(block, &values).expect("a block");
             }
             let mut buffer = Vec::new();
-            let last = backwards.block(3, &mut buffer).expect("a block");
+            let last = backwards.chunk(3, &mut buffer).expect("a block");
             assert_eq!(last.len(), 7);
             assert_eq!(last[6], u64::from(count - 1) << 1);
         }

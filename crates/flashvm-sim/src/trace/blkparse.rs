@@ -1,8 +1,8 @@
-//! `blkparse`: what blkparse(1) prints of a block trace in its default format: device, CPU, sequence
+//! `blkparse`: output of blkparse(1) for a block trace in its default format: device, CPU, sequence
 //! number, time, process, action, RWBS, then `SECTOR + SECTORS`. Requests count when they are
-//! queued (action `Q`), so each counts once and as the program made it, before it is merged or
-//! split. Discards and flushes carry no data and are passed over. Sectors have 512 bytes; devices
-//! lie side by side, in the order of their first requests.
+//! queued (action `Q`), so each counts once and as the program issued it, before it is merged or
+//! split. Discards and flushes carry no data and are skipped. Sectors have 512 bytes; devices are
+//! placed side by side, in the order of their first requests.
 
 use super::input::Input;
 use super::lines::{Line, Lines, decimal, first_line, quoted, words};
@@ -36,7 +36,7 @@ impl Line for Blkparse {
                     "{line} is no event: write blkparse's default format, such as '8,0 3 1 0.000000000 697 Q W 223490 + 8 [app]'"
                 ));
             }
-            // What follows the events: sums by CPU and device.
+            // After the events: sums by CPU and device.
             Parsed::Summary => {}
             Parsed::Event => self.begun = true,
             Parsed::Queued(queued) => {

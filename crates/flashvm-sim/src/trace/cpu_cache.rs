@@ -1,12 +1,12 @@
-//! A CPU's caches as a filter: what a program references comes in, what reaches memory goes out.
+//! A CPU's caches as a filter: the program's references go in, memory references come out.
 //!
-//! CRAW (section V.A) filters its traces so, "and also reflects the write-back property". There are two
-//! first-level caches, for instructions and data, and a last level behind both, each with the least
-//! recently used line of a set as victim. A load or fetch that misses everywhere is a reference of
-//! its line. A store only makes its line dirty: it becomes a reference when the line leaves
-//! the last level, perhaps much later (section III.A). The paper's text says that a store which misses is
-//! "just written to the cache memory", so its line is not read first; [`WriteMiss::Fetch`] reads
-//! it, as most CPUs do. What is dirty at the end of a program is never written: its memory is gone.
+//! CRAW (section V.A) filters its traces in this way, "and also reflects the write-back property".
+//! There are two first-level caches, for instructions and data, and a last level behind both, all
+//! with LRU replacement within a set. A load or fetch that misses everywhere is a reference to its
+//! line. A store only makes its line dirty: it becomes a reference when the line leaves the last
+//! level, perhaps much later (section III.A). According to the paper a store that misses is "just
+//! written to the cache memory", so its line is not read first; [`WriteMiss::Fetch`] reads it, as
+//! most CPUs do. Lines dirty at the end of a program are never written: its memory is gone.
 
 use super::{Kind, Reference};
 use std::fmt;
@@ -75,7 +75,7 @@ impl fmt::Display for CacheShape {
     }
 }
 
-/// What a store does whose line is in no cache.
+/// A store that misses all caches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WriteMiss {
     /// It is written to the cache alone.
@@ -85,7 +85,7 @@ pub enum WriteMiss {
     Fetch,
 }
 
-/// What the caches are.
+/// The configuration of the caches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CpuCacheOptions {
     /// First level, instructions.
@@ -99,8 +99,8 @@ pub struct CpuCacheOptions {
 }
 
 impl Default for CpuCacheOptions {
-    /// 32 KiB for instructions and for data, 8 ways; 256 KiB behind, 8 ways, which is what Cachegrind took
-    /// for a CPU that it did not know.
+    /// 32 KiB for instructions and for data, 8 ways; 256 KiB behind, 8 ways: Cachegrind's defaults
+    /// for an unknown CPU.
     fn default() -> Self {
         Self {
             instruction: CacheShape::new(32 << 10, 8),
@@ -112,7 +112,7 @@ impl Default for CpuCacheOptions {
 }
 
 impl CpuCacheOptions {
-    /// Checks what the three have to have in common.
+    /// Checks that the three agree.
     ///
     /// # Errors
     /// Their lines differ.
@@ -144,12 +144,12 @@ impl fmt::Display for CpuCacheOptions {
     }
 }
 
-/// A line that is in a cache: its number, and whether it is dirty.
+/// A cached line: its number, and whether it is dirty.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Entry(u64);
 
 impl Entry {
-    /// The number of no line: addresses of lines end well below.
+    /// The number of no line: line numbers are smaller.
     const EMPTY: Self = Self(u64::MAX);
 
     fn new(line: u64, dirty: bool) -> Self {
@@ -165,7 +165,7 @@ impl Entry {
     }
 }
 
-/// One cache. The lines of a set stand in the order of their last use.
+/// One cache. The lines of a set are in the order of their last use.
 struct Level {
     entries: Vec<Entry>,
     ways: usize,
@@ -188,7 +188,7 @@ impl Level {
         &mut self.entries[first..first + self.ways]
     }
 
-    /// Uses a line if it is there.
+    /// Uses a line if it is cached; returns whether it is.
     #[inline]
     fn hit(&mut self, line: u64, dirty: bool) -> bool {
         let set = self.set(line);
@@ -201,7 +201,7 @@ impl Level {
         true
     }
 
-    /// Puts a line that is not there in, and gives the dirty line that has to leave for it.
+    /// Inserts a missing line; returns the dirty line that it evicts.
     fn insert(&mut self, line: u64, dirty: bool) -> Option<u64> {
         let set = self.set(line);
         let victim = set[set.len() - 1];
@@ -233,7 +233,7 @@ impl CpuCache {
         }
     }
 
-    /// A reference of the program's, by bytes. Appends what reaches memory, whole lines.
+    /// A reference of the program, by bytes. Appends the memory references, whole lines.
     #[inline]
     pub fn access(&mut self, reference: Reference, memory: &mut Vec<Reference>) {
         let shift = self.line_bytes.trailing_zeros();
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn a_store_is_seen_when_its_line_leaves_the_last_level() {
+    fn a_store_reaches_memory_when_its_line_leaves_the_last_level() {
         let mut cache = small(WriteMiss::Allocate);
         assert_eq!(run(&mut cache, Kind::Write, &[2]), []);
         // Out of the first level, into the last.
@@ -427,7 +427,8 @@ mod tests {
             }
         }
 
-        /// Uses or takes in a line; says whether it was there, and which dirty line had to leave.
+        /// Uses or inserts a line; returns whether it was cached, and the dirty line that it
+        /// evicts.
         fn touch(&mut self, line: u64, store: bool) -> (bool, Option<u64>) {
             let number = self.sets.len() as u64;
             let set = &mut self.sets[(line % number) as usize];
@@ -444,7 +445,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn what_reaches_memory_is_what_plain_lists_let_through(
+        fn memory_references_match_plain_lists(
             references in proptest::collection::vec((0..40_u64, 0..3_usize), 1..600),
         ) {
             let mut cache = small(WriteMiss::Allocate);

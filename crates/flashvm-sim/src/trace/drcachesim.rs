@@ -1,11 +1,11 @@
-//! `drcachesim`: what DynamoRIO's `drrun -t drmemtrace -indir DIR -tool view` prints. The columns
-//! before differ from version to version; what has stayed is `ifetch|read|write N byte(s) @ 0xADDRESS`,
-//! and that is what is read. The files of drmemtrace themselves are no stable format: its
-//! maintainers keep the right to change them without notice, and want them read through their
+//! `drcachesim`: output of DynamoRIO's `drrun -t drmemtrace -indir DIR -tool view`. The leading
+//! columns differ between versions; `ifetch|read|write N byte(s) @ 0xADDRESS` is stable, and this
+//! reader parses only that. The files of drmemtrace themselves are not a stable format: its
+//! maintainers reserve the right to change them without notice, and want them read through their
 //! own library.
 //!
-//! Markers, thread switches and prefetches are passed over. Views before 2022 print instructions
-//! without `ifetch`; of these the data references are read.
+//! Markers, thread switches and prefetches are skipped. Views before 2022 print instructions
+//! without `ifetch`; of these only the data references are read.
 
 use super::input::Input;
 use super::lines::{Line, Lines, decimal, first_line, hexadecimal, quoted, words};
@@ -22,7 +22,7 @@ pub(super) fn open(input: Input) -> Opened {
     Lines::open(input, Granularity::Bytes, View)
 }
 
-/// What stands between the number of bytes and the address.
+/// The text between the number of bytes and the address.
 const UNIT: &[u8] = b" byte(s) @ 0x";
 
 struct View;

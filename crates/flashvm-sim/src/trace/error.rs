@@ -1,11 +1,11 @@
-//! What can be wrong with a trace: one line with the file, the place and the remedy.
+//! The errors of a trace: one line with the file, the place and the remedy.
 
 use super::registry::Format;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// A place in a trace, of what is inside its compression.
+/// A place in a trace, after decompression.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
     /// A line, from 1.
@@ -23,10 +23,10 @@ impl fmt::Display for Place {
     }
 }
 
-/// Why a trace cannot be read, or not on from here.
+/// Why a trace cannot be read, or not further.
 #[derive(Debug, thiserror::Error)]
 pub enum TraceError {
-    /// There is no such file, or it may not be read.
+    /// The file does not exist or cannot be opened.
     #[error("{}: {source}: name a trace that can be read", path.display())]
     Open {
         /// The file.
@@ -34,19 +34,19 @@ pub enum TraceError {
         /// Why.
         source: io::Error,
     },
-    /// There is no reference in it.
+    /// It has no reference.
     #[error("{}: there is no reference in it: record or copy it again", path.display())]
     Empty {
         /// The file.
         path: PathBuf,
     },
-    /// Its content is like that of no format.
+    /// Its content matches no format.
     #[error("{}: byte 0: no format begins like this: name its format with --format: {}", path.display(), Format::names())]
     Unknown {
         /// The file.
         path: PathBuf,
     },
-    /// It cannot be read on: an error of the disk, or damaged compression.
+    /// Reading failed: an error of the disk, or damaged compression.
     #[error("{}: {place}: {source}: copy it again, it is damaged or cut short", path.display())]
     Read {
         /// The file.
@@ -56,14 +56,14 @@ pub enum TraceError {
         /// Why.
         source: io::Error,
     },
-    /// Something in it does not belong into its format.
+    /// Some content is invalid in its format.
     #[error("{}: {place}: {why}", path.display())]
     Bad {
         /// The file.
         path: PathBuf,
         /// Where.
         place: Place,
-        /// What is wrong, and what would be right.
+        /// The problem, and the remedy.
         why: String,
     },
 }

@@ -1,4 +1,4 @@
-//! `flashvm`: our own format. Compact, fast to read, with provenance, and it knows its end.
+//! `flashvm`: our own format. Compact, fast to read, with provenance and an explicit end.
 //!
 //! ```text
 //! file    = "FLASHVMT" version:u8 granularity:u8 0:u16 length:u32 provenance zstd(block* end)
@@ -14,12 +14,12 @@
 //! - kind: 0 read, 1 write, 2 instruction;
 //! - size: 0 to 6 for 1 to 64 bytes by powers of two, 7 for a `u32` that follows the address; 0 where
 //!   the granularity is pages;
-//! - width: 0 to 6 for as many bytes of address, 7 for 8 bytes. They hold, zigzag-coded, how far the
-//!   address lies from where the reference before of the same kind ended: a sequence of fetches or a
-//!   scan takes no byte at all.
+//! - width: 0 to 6 for as many bytes of address, 7 for 8 bytes. They hold, zigzag-coded, the
+//!   distance of the address from the end of the previous reference of the same kind: a sequence of
+//!   fetches or a scan takes no byte at all.
 //!
-//! The zstd frame has a checksum, and the end says how many references there are: what is cut short
-//! or damaged is noticed.
+//! The zstd frame has a checksum, and the end has the number of references: truncation and damage
+//! are detected.
 
 use super::error::{Fault, Place};
 use super::input::Input;
@@ -35,7 +35,7 @@ const DELTA_BYTES_MAX: usize = 12;
 const LEVEL: i32 = 6;
 const KINDS: [Kind; 3] = [Kind::Read, Kind::Write, Kind::Instruction];
 const WIDTHS: [usize; 8] = [0, 1, 2, 3, 4, 5, 6, 8];
-/// What is left of a word of eight bytes for each width.
+/// The mask of an eight-byte word for each width.
 const MASKS: [u64; 8] = [
     0,
     0xff,
@@ -46,7 +46,7 @@ const MASKS: [u64; 8] = [
     0xffff_ffff_ffff,
     u64::MAX,
 ];
-/// The size of a tag that says that a `u32` follows.
+/// The size code for a `u32` that follows.
 const SIZE_FOLLOWS: u8 = 7;
 
 fn zigzag(delta: u64) -> u64 {
@@ -81,7 +81,7 @@ pub struct Writer<W: Write> {
     granularity: Granularity,
     tags: Vec<u8>,
     deltas: Vec<u8>,
-    /// Where the last reference of each kind ended.
+    /// The end of the last reference of each kind.
     ends: [u64; 3],
     references: u64,
 }
@@ -113,7 +113,7 @@ impl<W: Write> Writer<W> {
         })
     }
 
-    /// Adds a reference. Where the granularity is pages its bytes are not kept.
+    /// Adds a reference. With granularity pages its bytes are not stored.
     ///
     /// # Errors
     /// It cannot be written.
@@ -168,7 +168,7 @@ impl<W: Write> Writer<W> {
         Ok(())
     }
 
-    /// Writes the end. A trace that is given up without it is one that is cut short.
+    /// Writes the end. A trace without it is truncated.
     ///
     /// # Errors
     /// It cannot be written.
@@ -268,7 +268,7 @@ fn le_u32(bytes: &[u8]) -> u32 {
     u32::from_le_bytes(*bytes.first_chunk().expect("four bytes"))
 }
 
-/// The references of a file. Places in errors are bytes of what is inside the zstd frame.
+/// The references of a file. Places in errors are bytes after decompression.
 struct Blocks {
     reader: zstd::stream::read::Decoder<'static, Box<dyn BufRead + Send>>,
     granularity: Granularity,
@@ -332,7 +332,7 @@ impl Blocks {
         Ok(bytes)
     }
 
-    /// The end of the trace: the number of references, and nothing behind it.
+    /// The end of the trace: the number of references, and nothing after it.
     fn end(&mut self) -> Result<(), Fault> {
         let place = Place::Byte(self.at);
         let references = u64::from_le_bytes(self.bytes()?);
@@ -343,7 +343,7 @@ impl Blocks {
             );
             return Err(Fault::bad(place, why));
         }
-        // Reading on also checks the checksum.
+        // The read also verifies the checksum.
         match self.reader.read(&mut [0]) {
             Ok(0) => self.ended = true,
             Ok(_) => {
@@ -358,7 +358,7 @@ impl Blocks {
     }
 }
 
-/// Decodes a block. Gives the bytes of `deltas` that were used, `None` if that cannot be.
+/// Decodes a block. Returns the bytes of `deltas` that were used, `None` if they are inconsistent.
 /// `deltas` has [`DELTA_BYTES_MAX`] bytes more than the block.
 #[inline]
 fn decode<const SIZED: bool>(

@@ -1,4 +1,4 @@
-//! Files and their compression: gzip and zstd are known by their first bytes, whatever the name.
+//! Files and their compression: gzip and zstd are detected by their first bytes, whatever the name.
 
 use super::error::{Fault, Place, TraceError};
 use flate2::bufread::MultiGzDecoder;
@@ -8,14 +8,14 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Bytes that formats may look at in order to know their own.
+/// Bytes from which a format can be guessed.
 pub(super) const HEAD_BYTES: usize = 8 * 1024;
 /// Bytes read from a file at a time.
 const BUFFER_BYTES: usize = 256 * 1024;
 const GZIP: &[u8] = &[0x1f, 0x8b];
 const ZSTD: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];
 
-/// How far a file has been read, in bytes of the file: what a progress bar shows.
+/// How far a file has been read, in bytes of the file: for a progress bar.
 #[derive(Clone, Debug)]
 pub struct Progress {
     read: Arc<AtomicU64>,
@@ -29,14 +29,14 @@ impl Progress {
         self.read.load(Ordering::Relaxed)
     }
 
-    /// Bytes of the file; 0 if that is not known, as of a pipe.
+    /// Bytes of the file; 0 if unknown, as for a pipe.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 }
 
-/// What a trace is read from, without its compression.
+/// The decompressed input of a trace.
 pub(super) struct Input {
     reader: Box<dyn BufRead + Send>,
     head: Vec<u8>,
@@ -65,7 +65,7 @@ impl Input {
         Self::of(path, Box::new(file), bytes)
     }
 
-    /// Takes the compression off.
+    /// Removes the compression.
     pub(super) fn of(
         path: &Path,
         reader: Box<dyn Read + Send>,
@@ -95,12 +95,12 @@ impl Input {
         Ok((Self { reader, head }, progress))
     }
 
-    /// The first bytes, [`HEAD_BYTES`] of them or all there are.
+    /// The first bytes, [`HEAD_BYTES`] of them or all.
     pub(super) fn head(&self) -> &[u8] {
         &self.head
     }
 
-    /// Whether the first bytes are all there are.
+    /// Whether the first bytes are all.
     pub(super) fn is_whole(&self) -> bool {
         self.head.len() < HEAD_BYTES
     }
@@ -115,7 +115,7 @@ fn buffered(reader: impl Read + Send + 'static) -> Box<dyn BufRead + Send> {
     Box::new(BufReader::with_capacity(BUFFER_BYTES, reader))
 }
 
-/// The next bytes, `count` of them or all there are.
+/// The next bytes, `count` of them or all.
 fn peek(reader: &mut impl Read, count: usize) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::with_capacity(count);
     reader.take(count as u64).read_to_end(&mut bytes)?;

@@ -1,6 +1,6 @@
-//! `lackey`: what `valgrind --tool=lackey --trace-mem=yes` prints. `I` is a fetch, `L` a load, `S`
-//! a store, `M` a load and a store of the same bytes; then the address in hexadecimal and, after
-//! a comma, the bytes. Lines of Valgrind's own begin with `==`, `--` or `**`.
+//! `lackey`: output of `valgrind --tool=lackey --trace-mem=yes`. `I` is a fetch, `L` a load, `S` a
+//! store, `M` a load and a store of the same bytes; then the address in hexadecimal and, after a
+//! comma, the bytes. Valgrind's own lines begin with `==`, `--` or `**`.
 
 use super::input::Input;
 use super::lines::{Line, Lines, decimal, first_line, hexadecimal, quoted};
@@ -44,7 +44,7 @@ impl Line for Lackey {
     }
 }
 
-/// What a line of lackey's says.
+/// A line of lackey.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LackeyLine {
     /// A fetch, a load or a store.
@@ -56,12 +56,12 @@ pub enum LackeyLine {
         /// Bytes.
         bytes: u32,
     },
-    /// Something that Valgrind says of itself or of the program.
+    /// A message of Valgrind.
     Remark,
 }
 
 impl LackeyLine {
-    /// Reads a line. `None`: it is none of lackey's.
+    /// Parses a line. `None`: it is none of lackey's.
     #[must_use]
     #[inline]
     pub fn of(line: &[u8]) -> Option<Self> {

@@ -1,16 +1,16 @@
-//! What text formats share: a line at a time, in constant memory, and its numbers.
+//! Shared by text formats: reading line by line, in constant memory, and parsing numbers.
 
 use super::error::{Fault, Place};
 use super::input::Input;
 use super::{BATCH, Granularity, Opened, Provenance, Reference, Source};
 use std::io::{BufRead, Read};
 
-/// Longest line: what is longer is no trace.
+/// Longest line: a longer one is not a trace.
 const LINE_BYTES_MAX: u64 = 64 * 1024;
 
-/// What a format makes of a line. Lines come without their end and without blanks around them.
+/// The parser of a line. Lines come without their end and without surrounding blanks.
 pub(super) trait Line: Send {
-    /// Appends the references of a line; `Err` says what is wrong with it, and what would be right.
+    /// Appends the references of a line; `Err` names the problem and the remedy.
     fn parse(&mut self, line: &[u8], references: &mut Vec<Reference>) -> Result<(), String>;
 }
 
@@ -112,8 +112,8 @@ pub(super) fn quoted(text: &[u8]) -> String {
     format!("'{}{dots}'", shown.escape_ascii())
 }
 
-/// Looks at the lines in the head of a text: whether the first that `judge` has an opinion on is
-/// good. A last line that may be cut short is not looked at.
+/// Whether the first line of a head on which `judge` has an opinion is valid. Ignores a last line
+/// that may be truncated.
 pub(super) fn first_line(head: &[u8], whole: bool, judge: impl Fn(&[u8]) -> Option<bool>) -> bool {
     let mut lines: Vec<_> = head.split(|&byte| byte == b'\n').collect();
     if !whole && lines.len() > 1 {

@@ -1,13 +1,15 @@
-//! Traces: what a program referenced, in order, from a file in any of the known formats.
+//! Traces: the references of a program, in order, from a file in any of the known formats.
 //!
-//! A [`Reference`] is an address, a number of bytes and a [`Kind`]. [`open`] finds out how a file
-//! is compressed (gzip, zstd) and in which [`Format`] it is, and gives a [`Trace`], which streams:
-//! it takes the same memory for ten references and for ten billions. One format is one file here
-//! and one line in [`Format::ALL`]; `flashvm` is our own, and the only one that can be written.
+//! A [`Reference`] is an address, a number of bytes and a [`Kind`]. [`open`] detects the
+//! compression (gzip, zstd) and the [`Format`] of a file, and returns a [`Trace`], which streams:
+//! it takes the same memory for ten references and for ten billions. A format is one file here and
+//! one line in [`Format::ALL`]; `flashvm` is our own, and the only one that can be written.
 //!
-//! - `input`: files and their compression; `lines`: what text formats share; `spaces`: several devices in one trace;
-//! - `blkparse`, `drcachesim`, `flashvm`, `keys`, `lackey`, `msr`, `oracle_general`, `tagged`: the formats;
-//! - `cpu_cache`: what of a program's references reaches memory.
+//! - `input`: files and their compression; `lines`: shared by text formats; `spaces`: several
+//!   devices in one trace;
+//! - `blkparse`, `drcachesim`, `flashvm`, `keys`, `lackey`, `msr`, `oracle_general`, `tagged`: the
+//!   formats;
+//! - `cpu_cache`: filters a program's references by CPU caches.
 
 mod blkparse;
 pub mod cpu_cache;
@@ -38,7 +40,7 @@ use std::io::Read;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
-/// How a reference uses memory.
+/// The kind of a reference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
@@ -61,7 +63,7 @@ pub struct Reference {
     pub kind: Kind,
 }
 
-/// What the addresses of a trace count.
+/// The unit of a trace's addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Granularity {
@@ -94,26 +96,26 @@ impl Granularity {
     }
 }
 
-/// Where a trace comes from.
+/// The origin of a trace.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Provenance {
-    /// What it was made from: a program and its arguments, or another trace.
+    /// Its source: a program and its arguments, or another trace.
     pub source: String,
-    /// What has been done to it since, in order.
+    /// Its processing since, in order.
     pub steps: Vec<String>,
 }
 
-/// Most references that a source appends at a time, but for those of one line or record.
+/// Most references that a source appends at a time, except those of one line or record.
 const BATCH: usize = 16 * 1024;
 
-/// What gives the references of one format.
+/// A source of references in one format.
 trait Source: Send {
     /// Appends references, [`BATCH`] at most. Appends nothing at the end.
     fn fill(&mut self, batch: &mut Vec<Reference>) -> Result<(), Fault>;
 }
 
-/// What a format's reader finds out before the first reference.
+/// The reader's findings before the first reference.
 struct Opened {
     granularity: Granularity,
     provenance: Provenance,
@@ -136,7 +138,7 @@ pub struct Trace {
     ended: bool,
 }
 
-/// Opens a trace. `-` is standard input. Without a format the content tells.
+/// Opens a trace. `-` is standard input. Without a format the content decides.
 ///
 /// # Errors
 /// The file cannot be read, is empty, or is in another format.
@@ -155,7 +157,7 @@ pub fn open(path: &Path, format: Option<Format>) -> Result<Trace, TraceError> {
     begin(path, input, progress, format)
 }
 
-/// A trace that is read from anything, such as bytes in memory; `name` stands in errors.
+/// Reads a trace from any reader, such as bytes in memory; `name` is for errors.
 ///
 /// # Errors
 /// As [`open`].
@@ -210,19 +212,19 @@ impl Trace {
         self.format
     }
 
-    /// What its addresses count.
+    /// The unit of its addresses.
     #[must_use]
     pub fn granularity(&self) -> Granularity {
         self.granularity
     }
 
-    /// Where it comes from; for foreign formats, the file.
+    /// Its origin; for foreign formats, the file.
     #[must_use]
     pub fn provenance(&self) -> &Provenance {
         &self.provenance
     }
 
-    /// How far the file has been read. It counts on while the trace is read.
+    /// How far the file has been read. Advances while the trace is read.
     #[must_use]
     pub fn progress(&self) -> Progress {
         self.progress.clone()
@@ -231,7 +233,7 @@ impl Trace {
     /// The next references, some thousands at a time: faster than one by one. Empty at the end.
     ///
     /// # Errors
-    /// What follows is damaged or cannot be read; a trace without any reference.
+    /// The next part is damaged or cannot be read; a trace without any reference.
     pub fn batch(&mut self) -> Result<&[Reference], TraceError> {
         if self.at == self.batch.len() && !self.ended {
             self.refill()?;
@@ -245,7 +247,7 @@ impl Trace {
         self.batch.clear();
         self.at = 0;
         if let Err(fault) = self.source.fill(&mut self.batch) {
-            // What was good before the fault is not handed out: it comes with no warning.
+            // References before the fault are not handed out: they would come without a warning.
             self.batch.clear();
             self.ended = true;
             return Err(fault.of(&self.path));

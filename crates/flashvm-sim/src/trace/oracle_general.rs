@@ -1,6 +1,6 @@
 //! `oracle-general`: libCacheSim's binary traces, packed records of 24 bytes, little-endian: `u32`
-//! time, `u64` object, `u32` size, `i64` number of the request that wants the object next, -1 for
-//! never. An object stands for a page; every record reads it.
+//! time, `u64` object, `u32` size, `i64` number of the object's next request, -1 for never. An
+//! object stands for a page; every record reads it.
 
 use super::error::{Fault, Place};
 use super::input::Input;
@@ -30,7 +30,7 @@ impl Record {
     }
 }
 
-/// Binary, times that do not run back, objects with a size, next requests that lie ahead.
+/// Binary, with monotonic times, objects with a size, and next requests in the future.
 pub(super) fn looks_like(head: &[u8], whole: bool) -> bool {
     let (records, rest) = head.as_chunks();
     let mut time = 0;

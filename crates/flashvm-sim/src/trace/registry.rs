@@ -1,4 +1,4 @@
-//! The one list of trace formats: names, one line of help each, readers. The command line, the
+//! The registry of trace formats: name, reader and one line of help each. The command line, the
 //! guess from the content, the documentation and the fuzzers walk it.
 
 use super::error::Fault;
@@ -28,7 +28,7 @@ pub enum Format {
     Drcachesim,
 }
 
-/// A line of the list.
+/// A line of the registry.
 #[derive(Clone, Copy)]
 pub struct FormatInfo {
     /// The format.
@@ -37,13 +37,13 @@ pub struct FormatInfo {
     pub name: &'static str,
     /// What it is, in a line.
     pub help: &'static str,
-    /// Whether a file that begins like this, or is this as a whole, is in it.
+    /// Whether a file with this head, or this whole content, is in the format.
     looks_like: fn(&[u8], bool) -> bool,
     read: fn(Input) -> Result<Opened, Fault>,
 }
 
 impl Format {
-    /// Every format there is, in the order in which a content is tried on them.
+    /// All formats, in the order in which a content is matched.
     pub const ALL: &[FormatInfo] = &[
         FormatInfo {
             format: Self::Flashvm,
@@ -103,7 +103,7 @@ impl Format {
         },
     ];
 
-    /// Its line in the list.
+    /// Its line in the registry.
     ///
     /// # Panics
     /// If a format is missing from the list: a bug.
@@ -136,7 +136,7 @@ impl fmt::Display for Format {
     }
 }
 
-/// A name that no format has.
+/// An unknown format name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unknown trace format '{name}': known are {}", Format::names())]
 pub struct UnknownFormat {

@@ -1,4 +1,4 @@
-//! Address spaces side by side: devices, hosts or processes whose addresses must not meet.
+//! Address spaces side by side: devices, hosts or processes whose addresses must not overlap.
 
 use std::collections::HashMap;
 
@@ -9,12 +9,12 @@ pub const SPACE_BITS: u32 = 52;
 #[derive(Debug, Default)]
 pub(super) struct Spaces {
     numbers: HashMap<Vec<u8>, u64>,
-    /// The last that was asked for: most traces have one, or runs of one.
+    /// The most recent one: most traces have one, or runs of one.
     last: Option<(Vec<u8>, u64)>,
 }
 
 impl Spaces {
-    /// The address in the one space that holds all.
+    /// The address in the common space.
     pub(super) fn place(&mut self, name: &[u8], address: u64) -> Result<u64, String> {
         if address >> SPACE_BITS != 0 {
             return Err(format!(

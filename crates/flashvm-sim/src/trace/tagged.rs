@@ -1,6 +1,7 @@
 //! `tagged`: `l ADDRESS n` for a load and `s ADDRESS n` for a store, as in traces for courses on
-//! computer architecture. The address is hexadecimal after `0x`, or decimal. The number is
-//! that of instructions since the reference before, not a size, and may be missing: every
+//! computer architecture. The address is hexadecimal after `0x`, or decimal. The optional number
+//! counts instructions since the previous reference; it is not a size: every reference is to one
+//! byte.
 //! reference is to one byte.
 
 use super::input::Input;

@@ -1,7 +1,7 @@
-//! ImageMagick 6, `-resize 500%`: the horizontal filter goes over the columns of the image, so it
-//! touches a page of every row before it comes to the next page of any; the vertical filter goes
-//! over the rows; then the result is read once to be encoded. So the image is read at a stride,
-//! its copies are written once, and each is given up when the next is there.
+//! ImageMagick 6, `-resize 500%`: the horizontal filter walks the columns of the image, so it
+//! touches a page of every row before the next page of any; the vertical filter walks the rows;
+//! then the result is read once for encoding. So the image is read with a stride, its copies are
+//! written once, and each is freed when the next is complete.
 
 use super::Layout;
 use crate::replay::{Program, Step, Touch};
@@ -14,7 +14,7 @@ const FACTOR: u32 = 5;
 const WIDE_ROW: u32 = ROW * FACTOR;
 /// Share of the result that is black: the paper's 15 % of writes that zero sharing saves (5.3.2).
 const ZERO_PERCENT: u64 = 18;
-/// Computing for a page of output, and for one of input.
+/// Computing time for a page of output, and for one of input.
 const WRITE_WORK: Nanos = Nanos(120_000);
 const READ_WORK: Nanos = Nanos(15_000);
 

@@ -1,17 +1,17 @@
-//! memcached with a million random pairs of 1 KB: items go into slabs one after the other, four
-//! to a page; every one also touches a bucket of the table, at random, and the item that heads
-//! its list. Lookups touch a bucket and an item at random.
+//! memcached with a million random pairs of 1 KB: items go into slabs one after the other, four to
+//! a page; each also touches a random bucket of the table, and the item at the head of its list.
+//! Lookups touch a random bucket and a random item.
 
 use super::Layout;
 use crate::replay::{Program, Step, Touch};
 use crate::rng::Rng;
 use flashvm_core::{Nanos, PageId};
 
-/// One in so many pages is the table's.
+/// Pages of the table: all / TABLE_SHARE.
 const TABLE_SHARE: u32 = 64;
 const ITEMS_A_PAGE: u32 = 4;
 const WORK: Nanos = Nanos(15_000);
-/// Times that the pairs are stored: clients overwrite some.
+/// Stores, in percent of the pairs: clients overwrite some.
 const STORES_PERCENT: u32 = 130;
 const LOOKUPS_PERCENT: u32 = 80;
 
@@ -29,7 +29,7 @@ fn stores(layout: Layout, percent: u32) -> impl Iterator<Item = Step> {
         let bucket = base + rng.below_u32(table);
         let neighbour = rng.below(i.min(items) + 1);
         let slab = |item: u64| base + table + (item / u64::from(ITEMS_A_PAGE)) as u32;
-        // A bucket that is not empty: its first item is compared.
+        // A non-empty bucket: its first item is compared.
         let chained = rng.below(100) < 8;
         let mut steps = vec![Step {
             page: PageId(bucket),

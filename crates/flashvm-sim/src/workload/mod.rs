@@ -1,10 +1,10 @@
-//! The programs of FlashVM's evaluation (5.1) as models: the order in which they touch pages, at
-//! a scale of choice.
+//! Models of the programs of FlashVM's evaluation (5.1): the order in which they touch pages, at
+//! any scale.
 //!
 //! The paper names the programs and not their inputs. A model has the structure of the program
-//! (what it walks over, in which order, how often) and a footprint in the paper's relation to
-//! memory; where a share is taken from the paper, the model says so. One file a program, and one
-//! line in the list.
+//! (which data it walks, in which order, how often) and a footprint in the paper's relation to
+//! memory; a share taken from the paper is marked. One file a program, and one line in the
+//! registry.
 
 mod imagemagick;
 mod memcached;
@@ -38,14 +38,14 @@ pub struct WorkloadInfo {
     pub name: &'static str,
     /// What the model does, in a line.
     pub help: &'static str,
-    /// Memory that it has in Table 4 as DiskVM, in MB.
+    /// Its memory in Table 4 as DiskVM, in MB.
     pub table_4_mb: u32,
-    /// Pages for each MB of that memory at scale 1, before scaling down.
+    /// Pages per MB of that memory at scale 1, before scaling down.
     footprint: f64,
     build: fn(Layout) -> Program<'static>,
 }
 
-/// Where a program's pages lie.
+/// The pages of a program.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Layout {
     /// Its first page.
@@ -56,7 +56,7 @@ pub(crate) struct Layout {
 }
 
 impl WorkloadKind {
-    /// Every program there is, in the order of Table 4.
+    /// All programs, in the order of Table 4.
     pub const ALL: &[WorkloadInfo] = &[
         WorkloadInfo {
             kind: Self::ImageMagick,
@@ -100,7 +100,7 @@ impl WorkloadKind {
         },
     ];
 
-    /// Its line in the list.
+    /// Its line in the registry.
     ///
     /// # Panics
     /// If a program is missing from the list: a bug.
@@ -110,7 +110,7 @@ impl WorkloadKind {
         info.expect("every program is in the list")
     }
 
-    /// Frames that correspond to the program's memory in Table 4, one in `scale` of them.
+    /// Frames that correspond to the program's memory in Table 4, divided by `scale`.
     #[must_use]
     pub fn frames(self, scale: u32) -> u32 {
         self.info().table_4_mb * 256 / scale
@@ -132,7 +132,7 @@ impl WorkloadKind {
         })
     }
 
-    /// Runs of the program one after the other; each gives all of its memory up at its end.
+    /// Runs of the program one after the other; each zaps all of its memory at its end.
     #[must_use]
     pub fn runs(self, runs: u32, scale: u32) -> Program<'static> {
         let pages = self.pages(scale);

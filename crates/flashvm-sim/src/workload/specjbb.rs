@@ -1,6 +1,6 @@
-//! The paper's pseudo-SpecJBB: 16 warehouses in a Java heap. Each transaction touches some
-//! objects of one warehouse, most of them hot, and makes new ones in a nursery; when that is full
-//! the live objects are gone through.
+//! The paper's pseudo-SpecJBB: 16 warehouses in a Java heap. Each transaction touches some objects
+//! of one warehouse, most of them hot, and creates new ones in a nursery; when that is full a
+//! collection visits the live objects.
 
 use super::Layout;
 use crate::replay::{Program, Step, Touch};
@@ -8,17 +8,17 @@ use crate::rng::Rng;
 use flashvm_core::{Nanos, PageId};
 
 const WAREHOUSES: u32 = 16;
-/// One in so many pages is the nursery's.
+/// Pages of the nursery: all / NURSERY_SHARE.
 const NURSERY_SHARE: u32 = 16;
 /// Transactions for each page of the heap.
 const TRANSACTIONS_A_PAGE: u32 = 3;
 const OBJECTS: u64 = 8;
-/// Objects of a warehouse that are hot, and references that go there, of a hundred.
+/// Hot objects of a warehouse, and references to them, in percent.
 const HOT_PAGES_PERCENT: u64 = 20;
 const HOT_PERCENT: u64 = 92;
 const WRITE_PERCENT: u64 = 35;
 const WORK: Nanos = Nanos(9_000);
-/// Of a hundred pages, those that a collection of the nursery goes through (remembered sets).
+/// Pages that a collection of the nursery visits (remembered sets), in percent.
 const TRACED_PERCENT: u32 = 10;
 
 pub(super) fn steps(layout: Layout) -> Program<'static> {

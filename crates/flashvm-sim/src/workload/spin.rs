@@ -1,22 +1,22 @@
-//! Spin: memory is allocated in advance and cleared (5.3.2); then states are found: each is
-//! looked up in a table at random and, if it is new, put into it; the search's stack goes up and
-//! down. Only a part of what was cleared is ever used: the paper swaps out 93 % zero pages.
+//! Spin: allocates memory in advance and clears it (5.3.2); then it explores states: each is looked
+//! up at a random place of a table and, if new, inserted; the search's stack grows and shrinks.
+//! Only a part of the cleared memory is ever used: the paper swaps out 93 % zero pages.
 
 use super::Layout;
 use crate::replay::{Program, Step, Touch};
 use crate::rng::Rng;
 use flashvm_core::{Nanos, PageId};
 
-/// Of what is cleared, one in so many pages is used for states; the stack is one in so many.
+/// Used for states: cleared pages / TABLE_SHARE; the stack likewise.
 const TABLE_SHARE: u32 = 5;
 const STACK_SHARE: u32 = 50;
-/// States looked up for each page of the table.
+/// Lookups for each page of the table.
 const LOOKUPS_A_PAGE: u32 = 24;
-/// Of a hundred of them, new ones.
+/// New states, in percent of the lookups.
 const NEW_PERCENT: u64 = 30;
 const CLEAR_WORK: Nanos = Nanos(1_000);
 const LOOKUP_WORK: Nanos = Nanos(20_000);
-/// States that are looked up near the last one, of a hundred.
+/// Lookups near the last one, in percent.
 const NEAR_PERCENT: u64 = 60;
 const NEAR_PAGES: u64 = 32;
 

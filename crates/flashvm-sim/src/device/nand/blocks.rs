@@ -9,7 +9,7 @@ pub(super) struct ValidLists {
     prev: Vec<u32>,
     heads: Vec<u32>,
     tails: Vec<u32>,
-    /// All lists of fewer valid pages are empty.
+    /// All lists for fewer valid pages are empty.
     least: usize,
 }
 
@@ -24,7 +24,7 @@ impl ValidLists {
         }
     }
 
-    /// Adds a block behind those that have as many valid pages.
+    /// Adds a block after those with as many valid pages.
     pub(super) fn insert(&mut self, block: u32, valid: u32) {
         let list = valid as usize;
         let tail = self.tails[list];
@@ -50,7 +50,7 @@ impl ValidLists {
         }
     }
 
-    /// The block with the fewest valid pages, the first to have come down to that number.
+    /// The block with the fewest valid pages; among equals the first to reach that number.
     pub(super) fn least(&mut self) -> Option<u32> {
         while self.least < self.heads.len() {
             match self.heads[self.least] {
@@ -70,7 +70,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn finds_the_least_like_a_map(ops in prop::collection::vec((0..20_u32, 0..9_u32), 0..300)) {
+        fn the_least_matches_a_map(ops in prop::collection::vec((0..20_u32, 0..9_u32), 0..300)) {
             let mut lists = ValidLists::new(20, 8);
             let mut model: BTreeMap<u32, u32> = BTreeMap::new();
             for (block, valid) in ops {

@@ -1,10 +1,10 @@
-//! A translation layer in time: every operation on flash occupies its channel.
+//! A translation layer with timing: every flash operation occupies its channel.
 //!
-//! Managed flash (`nand`) keeps its map on flash as well: a page of it is written for every 512
-//! entries that have changed. Its discards follow the cost law of FlashVM's paper (4.3.1) and are
-//! barriers. Unmanaged flash (`raw-nand`, 4.4) is mapped by the host, whose swap map it then is:
-//! the host knows which pages are free as soon as they are, so nothing needs to be discarded;
-//! and because memory is volatile, the map never goes to flash.
+//! Managed flash (`nand`) also keeps its map on flash: it writes a map page for every 512 changed
+//! entries. Its discards follow the cost law of FlashVM's paper (4.3.1) and are barriers. Unmanaged
+//! flash (`raw-nand`, 4.4) is mapped by the host: the host's swap map is the map. The host knows at
+//! once which pages are free, so nothing needs a discard; and since memory is volatile, the map
+//! never goes to flash.
 
 use super::ftl::{Counts, Flash, Ftl, WornOut};
 use super::geometry::GeometryError;
@@ -33,12 +33,12 @@ pub struct Nand {
     depth: usize,
     map_changes: u32,
     map_writes: u64,
-    /// What aging has counted, which is not the host's.
+    /// Counts of the aging, which are not the host's.
     aging: Counts,
 }
 
 impl Nand {
-    /// A device that shows `pages` pages and translates by itself.
+    /// A device with `pages` addressable pages and its own translation.
     ///
     /// # Errors
     /// If there can be no such device.
@@ -63,7 +63,7 @@ impl Nand {
         let geometry = options.geometry(pages)?;
         let mut ftl = Ftl::new(geometry, options.strategy());
         if options.aged {
-            // A device too worn to be aged further is as aged as can be.
+            // A device that wears out while aging is as aged as possible.
             let _ = age(&mut ftl, seed);
         }
         let aging = *ftl.counts();
@@ -118,7 +118,7 @@ impl Nand {
     }
 }
 
-/// Writes every page and overwrites them at random, out of time.
+/// Writes every page and overwrites them at random, outside of time.
 fn age(ftl: &mut Ftl, seed: u64) -> Result<(), WornOut> {
     let pages = ftl.geometry().logical_pages;
     for page in 0..pages {
@@ -202,7 +202,7 @@ struct Chips {
     transfer: Nanos,
     program_failure_ppm: u32,
     rng: Rng,
-    /// When the request under way began, and when its last operation ends.
+    /// Start of the current request, and end of its last operation.
     now: Nanos,
     end: Nanos,
 }

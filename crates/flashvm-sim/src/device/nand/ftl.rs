@@ -1,11 +1,11 @@
-//! A page-mapped flash translation layer: where each logical page lies, which block is cleaned
-//! next, how wear is levelled, and what becomes of blocks that wear out.
+//! A page-mapped flash translation layer: the place of each logical page, the choice of the next
+//! block to clean, wear levelling, and worn-out blocks.
 //!
-//! It decides and counts, and knows no time: the operations on flash that follow from a write are
-//! told to a [`Flash`]. Host pages are appended to an open block. When that is full and no more
-//! than the cleaner's block is erased, a victim is chosen, its valid pages are appended likewise,
-//! and it is erased. With one shared frontier and no reserve, that is the model behind the
-//! published figures of write amplification under greedy cleaning.
+//! It decides and counts, without time: a [`Flash`] receives the flash operations of a write. Host
+//! pages are appended to an open block. When that is full and only the cleaner's block is erased, a
+//! victim is chosen, its valid pages are appended likewise, and it is erased. With one shared
+//! frontier and no reserve, that is the model behind the published figures of write amplification
+//! under greedy cleaning.
 
 use super::blocks::ValidLists;
 use super::geometry::{Frontiers, Geometry};
@@ -14,37 +14,36 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 const NONE: u32 = u32::MAX;
-/// A look for a block whose wear lags behind goes over all blocks: there is one in so many erases
-/// that it costs no more than this many blocks an erase, and one in four at most.
+/// Full wear scan, amortised to at most this many blocks an erase, and at most every fourth erase.
 const LEVELLING_BLOCKS_PER_ERASE: u32 = 64;
 const LEVELLING_INTERVAL_MIN: u32 = 4;
 
-/// Which block is cleaned next.
+/// Which block to clean next.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Cleaning {
     /// The one with the fewest valid pages.
     #[default]
     Greedy,
-    /// The one with the most free space to gain for its age: `age x (1 - u) / (1 + u)`
-    /// (Rosenblum and Ousterhout 1992). Looks at every block.
+    /// The one with the most free space for its age: `age x (1 - u) / (1 + u)` (Rosenblum and
+    /// Ousterhout 1992). Checks every block.
     CostBenefit,
 }
 
-/// How erases are spread.
+/// How erases are distributed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Levelling {
-    /// Blocks are used as they come.
+    /// Blocks are used in order of erasure.
     None,
     /// The least worn erased block is filled next.
     #[default]
     Dynamic,
-    /// That, and blocks whose contents never change are emptied once their wear lags behind.
+    /// Dynamic, and blocks with constant contents are emptied once their wear lags behind.
     Static,
 }
 
-/// The decisions of a translation layer.
+/// The strategy of a translation layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FtlStrategy {
     /// Which block is cleaned next.
@@ -53,7 +52,7 @@ pub struct FtlStrategy {
     pub levelling: Levelling,
     /// Erases by which a block may lag behind the most worn one (static levelling).
     pub levelling_gap: u32,
-    /// Erases that a block endures; it is bad from then on.
+    /// Erases after which a block is bad.
     pub endurance: u32,
 }
 
@@ -69,17 +68,17 @@ impl Default for FtlStrategy {
     }
 }
 
-/// The flash below: what it is asked to do, in order.
+/// The flash below: receives operations, in order.
 pub trait Flash {
     /// A page is read.
     fn read(&mut self, page: u32);
-    /// A page is programmed. False: it cannot be, and the block is given up.
+    /// A page is programmed. `false`: that failed, and the block is taken out of use.
     fn program(&mut self, page: u32) -> bool;
     /// A block is erased.
     fn erase(&mut self, block: u32);
 }
 
-/// Flash that only counts as far as the translation layer itself does.
+/// Flash without contents or time.
 impl Flash for () {
     fn read(&mut self, _page: u32) {}
     fn program(&mut self, _page: u32) -> bool {
@@ -88,7 +87,7 @@ impl Flash for () {
     fn erase(&mut self, _block: u32) {}
 }
 
-/// Too many blocks are bad: nothing can be written any more.
+/// Too many blocks are bad: writes are impossible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the flash is worn out: too many blocks are bad")]
 pub struct WornOut;
@@ -104,7 +103,7 @@ pub struct Counts {
     pub levelling_copies: u64,
     /// Pages that the host read.
     pub host_reads: u64,
-    /// Pages that the host gave up.
+    /// Pages that the host discarded.
     pub discarded: u64,
     /// Blocks erased.
     pub erases: u64,
@@ -163,7 +162,7 @@ pub struct Ftl {
     closed: ValidLists,
     erased: BinaryHeap<Reverse<(u32, u32)>>,
     open: [Option<Open>; 2],
-    /// Blocks in which programming has failed: emptied and given up before the next write.
+    /// Blocks with a failed program operation: emptied and taken out of use before the next write.
     failing: Vec<u32>,
     bad: u32,
     since_levelling: u32,
@@ -171,7 +170,7 @@ pub struct Ftl {
 }
 
 impl Ftl {
-    /// A device on which nothing is written.
+    /// An empty device.
     #[must_use]
     pub fn new(geometry: Geometry, strategy: FtlStrategy) -> Self {
         let blocks = geometry.blocks_all();
@@ -228,14 +227,14 @@ impl Ftl {
         (least, sum as f64 / self.erases.len() as f64, most)
     }
 
-    /// Where a logical page lies, if it holds anything.
+    /// The place of a logical page, if it has contents.
     #[must_use]
     pub fn lookup(&self, logical: u32) -> Option<u32> {
         let page = self.map[logical as usize];
         (page != NONE).then_some(page)
     }
 
-    /// The host reads a page; nothing is read if it holds nothing.
+    /// The host reads a page; without contents nothing is read.
     pub fn read(&mut self, logical: u32, flash: &mut impl Flash) {
         self.counts.host_reads += 1;
         if let Some(page) = self.lookup(logical) {
@@ -243,7 +242,7 @@ impl Ftl {
         }
     }
 
-    /// The host gives a page up. True: it held something.
+    /// The host discards a page; returns whether it had contents.
     pub fn discard(&mut self, logical: u32) -> bool {
         let Some(page) = self.lookup(logical) else {
             return false;
@@ -257,7 +256,7 @@ impl Ftl {
     /// The host writes a page.
     ///
     /// # Errors
-    /// If so many blocks are bad that there is no room to clean; the page holds nothing then.
+    /// If too many blocks are bad to clean; the page has no contents then.
     pub fn write(&mut self, logical: u32, flash: &mut impl Flash) -> Result<(), WornOut> {
         let old = std::mem::replace(&mut self.map[logical as usize], NONE);
         if old != NONE {
@@ -305,7 +304,7 @@ impl Ftl {
             self.clean(victim, false, flash)?;
             self.level(flash)?;
         }
-        // A block that turned bad did not come back: there must be one to clean into.
+        // A block that turned bad did not return: there must be one to clean into.
         while self.erased.is_empty() {
             let victim = self.closed.least().ok_or(WornOut)?;
             if self.valid[victim as usize] > self.room(Stream::Cleaner) {
@@ -316,7 +315,7 @@ impl Ftl {
         Ok(())
     }
 
-    /// The block to clean next, none if that would gain nothing.
+    /// The block to clean next; none if that would gain nothing.
     fn victim(&mut self) -> Option<u32> {
         let victim = match self.strategy.cleaning {
             Cleaning::Greedy => self.closed.least()?,
@@ -345,7 +344,7 @@ impl Ftl {
     /// Empties a closed block and erases it.
     fn clean(&mut self, block: u32, levels: bool, flash: &mut impl Flash) -> Result<(), WornOut> {
         self.closed.remove(block, self.valid[block as usize]);
-        // Not closed any more: what its pages become is of no interest to the lists.
+        // Not closed any more: the lists ignore its pages.
         self.states[block as usize] = BlockState::Open;
         self.empty(block, levels, flash)?;
         flash.erase(block);
@@ -381,7 +380,7 @@ impl Ftl {
                 self.owners[page as usize] = NONE;
                 self.valid[block as usize] -= 1;
                 if let Err(worn) = self.place(logical, Stream::Cleaner, flash) {
-                    // It stays where it was.
+                    // The page stays in place.
                     self.owners[page as usize] = logical;
                     self.valid[block as usize] += 1;
                     self.map[logical as usize] = page;
@@ -398,7 +397,7 @@ impl Ftl {
         Ok(())
     }
 
-    /// Once in a while, empties the least worn block if it lags behind.
+    /// Now and then, empties the least worn block if it lags behind.
     fn level(&mut self, flash: &mut impl Flash) -> Result<(), WornOut> {
         self.since_levelling += 1;
         let interval = self.geometry.blocks / LEVELLING_BLOCKS_PER_ERASE;

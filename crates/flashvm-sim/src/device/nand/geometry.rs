@@ -1,9 +1,9 @@
-//! The shape of a NAND device: blocks, pages, what is hidden from the host, and whether such a
-//! device can exist.
+//! The geometry of a NAND device: blocks, pages, over-provisioning, and whether such a device is
+//! possible.
 
 use serde::{Deserialize, Serialize};
 
-/// Most pages of a device: page numbers are 32 bits wide and one value means none.
+/// Most pages of a device: page numbers are 32 bits wide, and one value means none.
 const PAGES_MAX: u64 = 1 << 31;
 /// Fewest and most pages of a block.
 const PAGES_PER_BLOCK: std::ops::RangeInclusive<u32> = 2..=4096;
@@ -15,27 +15,27 @@ pub enum Frontiers {
     /// One block is filled by both.
     #[default]
     Shared,
-    /// Each fills a block of its own, which keeps what is rewritten often apart from what is not.
+    /// Each fills its own block, which separates frequently written pages from others.
     Separate,
 }
 
 /// The sizes of a NAND device, in pages of 4 KiB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
-    /// Blocks that hold data. One more is the cleaner's destination, so that cleaning never
-    /// needs a reserve of these.
+    /// Blocks for data. One more is the cleaner's destination, so that cleaning needs no reserve of
+    /// these.
     pub blocks: u32,
     /// Pages of a block: the unit of erasing.
     pub pages_per_block: u32,
-    /// Pages that the host sees.
+    /// Pages that the host can address.
     pub logical_pages: u32,
-    /// Erased blocks that are kept beyond the cleaner's one.
+    /// Erased blocks kept beyond the cleaner's.
     pub reserve: u32,
     /// Who fills which block.
     pub frontiers: Frontiers,
 }
 
-/// Why there can be no such device.
+/// Why a device is impossible.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum GeometryError {
     /// A block is too small or too large.
@@ -52,7 +52,7 @@ pub enum GeometryError {
         /// Pages of each.
         pages_per_block: u32,
     },
-    /// What is hidden from the host is not enough to clean.
+    /// Too little over-provisioning to clean.
     #[error(
         "{blocks} blocks with over-provisioning leave {spare} blocks to clean with: it must be at \
          least {needed}: more blocks, or more over-provisioning"
@@ -60,12 +60,12 @@ pub enum GeometryError {
     Spare {
         /// Blocks.
         blocks: u32,
-        /// Whole blocks beyond what the host sees.
+        /// Whole blocks beyond the addressable pages.
         spare: u32,
         /// How many there must be.
         needed: u32,
     },
-    /// A number that must not be zero, or must be below another, is not.
+    /// A number is zero or not below another, and must not be.
     #[error("{name} is {value}: {must}")]
     Value {
         /// The setting.
@@ -78,7 +78,7 @@ pub enum GeometryError {
 }
 
 impl Geometry {
-    /// A device of so many blocks of which the host sees `1 / (1 + over_provisioning)`.
+    /// A device of this many blocks of which the host addresses `1 / (1 + over_provisioning)`.
     ///
     /// # Errors
     /// If there can be no such device.
@@ -100,7 +100,7 @@ impl Geometry {
         Ok(geometry)
     }
 
-    /// A device that shows the host `pages` pages.
+    /// A device with `pages` addressable pages.
     ///
     /// # Errors
     /// If there can be no such device.
@@ -128,7 +128,7 @@ impl Geometry {
         Ok(geometry)
     }
 
-    /// Checks that writes to every logical page can go on for ever.
+    /// Checks that writes to every logical page can continue for ever.
     ///
     /// # Errors
     /// The first value that is impossible.

@@ -1,14 +1,14 @@
-//! `nand` and `raw-nand`: flash chips with channels and times of their own, behind a translation
-//! layer that is the device's (`nand`) or the host's (`raw-nand`).
+//! `nand` and `raw-nand`: flash chips with channels and latencies, behind a translation layer of
+//! the device (`nand`) or of the host (`raw-nand`).
 //!
 //! Pages of 4 KiB; a block is striped over the channels, so that a stream uses all of them.
-//! Cleaning happens in front of the write that needs it, and everybody waits for the channels
-//! that it occupies.
+//! Cleaning happens before the write that needs it; all requests wait for the channels that it
+//! occupies.
 //!
 //! - `geometry`: sizes, and which of them are possible;
-//! - `ftl`: the translation layer, without any time; `blocks`: its greedy victim in O(1);
-//! - `simulate`: a translation layer alone, until it has settled;
-//! - `device`: the translation layer in time; `options`: what a model file may say.
+//! - `ftl`: the translation layer, without time; `blocks`: its greedy victim in O(1);
+//! - `simulate`: a translation layer alone, until it is in steady state;
+//! - `device`: the translation layer with timing; `options`: the options of a model file.
 
 mod blocks;
 mod device;

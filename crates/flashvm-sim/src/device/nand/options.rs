@@ -1,10 +1,10 @@
-//! What can be set of a NAND device, on the command line or in a model file.
+//! The options of a NAND device, on the command line or in a model file.
 
 use super::ftl::{Cleaning, FtlStrategy, Levelling};
 use super::geometry::{Frontiers, Geometry, GeometryError};
 use serde::{Deserialize, Serialize};
 
-/// A NAND device. All of it has a default; a model file names what differs.
+/// A NAND device. Everything has a default; a model file lists the differences.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 pub struct NandOptions {
@@ -69,7 +69,7 @@ impl Default for NandOptions {
 }
 
 impl NandOptions {
-    /// The sizes of a device that shows `pages` pages.
+    /// The geometry of a device with `pages` addressable pages.
     ///
     /// # Errors
     /// If there can be no such device.

@@ -1,14 +1,14 @@
-//! A translation layer alone: writes it until it has settled, then measures.
+//! A translation layer alone: writes until steady state, then measures.
 
 use super::ftl::{Counts, Ftl, FtlStrategy, WornOut};
 use super::geometry::Geometry;
 use crate::rng::Rng;
 
-/// Overwrites of the whole device after which its write amplification is measured at the latest.
+/// Overwrites of the whole device after which write amplification is measured at the latest.
 const ROUNDS_MAX: u32 = 60;
-/// Overwrites that the measure spans.
+/// Overwrites that are measured.
 const ROUNDS_MEASURED: u32 = 4;
-/// Two overwrites in a row that differ by no more than this share are taken for settled.
+/// Two successive overwrites that differ by at most this share count as steady state.
 const SETTLED: f64 = 0.003;
 /// Of the hot-cold workload: share of the pages that is hot, and of the writes that go there.
 const HOT_PAGES: f64 = 0.2;
@@ -21,9 +21,9 @@ pub enum Workload {
     Uniform,
     /// Eight of ten writes go to two of ten pages.
     HotCold,
-    /// One page after the other, round and round.
+    /// One page after the other, repeatedly.
     Sequential,
-    /// What a trace says, over and over; pages are those of the device.
+    /// The steps of a trace, repeatedly; pages are those of the device.
     Trace(Vec<TraceStep>),
 }
 
@@ -32,11 +32,11 @@ pub enum Workload {
 pub enum TraceStep {
     /// A page is written.
     Write(u32),
-    /// A page is given up.
+    /// A page is discarded.
     Discard(u32),
 }
 
-/// What the translation layer has come to.
+/// The result for a translation layer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Settled {
     /// Pages programmed for each page written, over the last overwrites.
@@ -51,12 +51,12 @@ pub struct Settled {
     pub free_blocks: u32,
     /// Bad blocks at the end.
     pub bad_blocks: u32,
-    /// All that was counted.
+    /// All counters.
     pub counts: Counts,
 }
 
-/// Fills a new device, overwrites it until its write amplification has settled, and measures.
-/// `progress` is told how many of how many overwrites are done, at most.
+/// Fills a new device, overwrites it until its write amplification is steady, and measures.
+/// `progress` gets the number of completed overwrites, and the maximum.
 ///
 /// # Errors
 /// If the device wears out before.
@@ -102,7 +102,7 @@ pub fn simulate(
     })
 }
 
-/// Writes as many pages as the device shows, `rounds` times, and says at what amplification.
+/// Overwrites all addressable pages `rounds` times; returns the write amplification.
 fn overwrite(ftl: &mut Ftl, pages: &mut Pages<'_>, rounds: u32) -> Result<f64, WornOut> {
     let before = *ftl.counts();
     let goal = before.host_writes + u64::from(rounds) * u64::from(ftl.geometry().logical_pages);

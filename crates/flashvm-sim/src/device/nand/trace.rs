@@ -1,8 +1,8 @@
 //! Traces for a translation layer alone: one page a line, as text.
 //!
-//! `PAGE` or `w PAGE` writes, `d PAGE` gives up, `r PAGE` is read and of no interest here; `#`
-//! begins a comment. Pages may be any numbers (a disk's block addresses, say): they are numbered
-//! anew in the order in which they first appear.
+//! `PAGE` or `w PAGE` writes, `d PAGE` discards, `r PAGE` reads and is ignored; `#` begins a
+//! comment. Pages may be any numbers (a disk's block addresses, say): they are renumbered in the
+//! order of their first appearance.
 
 use super::simulate::TraceStep;
 use std::collections::HashMap;
@@ -10,15 +10,15 @@ use std::collections::HashMap;
 /// Why a text is no trace for a device.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TraceError {
-    /// A line that says nothing known.
+    /// A line that cannot be parsed.
     #[error("line {line}: '{text}' is not 'PAGE', 'w PAGE', 'd PAGE' or 'r PAGE'")]
     Line {
         /// Counted from 1.
         line: usize,
-        /// What stands there.
+        /// Its text.
         text: String,
     },
-    /// More pages than the device shows.
+    /// More pages than the device has.
     #[error(
         "line {line}: more than the {pages} pages that the device shows: give it more --blocks"
     )]
@@ -28,12 +28,12 @@ pub enum TraceError {
         /// Pages of the device.
         pages: u32,
     },
-    /// There is nothing to measure.
+    /// The trace has no write.
     #[error("it writes nothing")]
     NoWrites,
 }
 
-/// Reads a trace for a device that shows `pages` pages.
+/// Reads a trace for a device with `pages` pages.
 ///
 /// # Errors
 /// The first line that cannot be used.
