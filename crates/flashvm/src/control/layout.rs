@@ -1,15 +1,14 @@
-//! Where everything lies in the control region, and the only code that turns offsets into
-//! references.
+//! The layout of the control region, and the only code that turns offsets into references.
 //!
-//! Header page, settings as JSON, process slots, records (counters and command of each process slot), orders to the
-//! device model, holder count of each cluster and of each shared frame, two bitmaps for each process slot: the clusters
-//! that it leases, the shared frames that it holds. The memfd is sparse: the tail that nobody has touched takes
-//! no memory, so the bitmaps of unused process slots are free.
+//! Header page, settings as JSON, process slots, records (counters and command of each process
+//! slot), orders to the device model, holder counts of clusters and of shared frames, two bitmaps
+//! for each process slot: the clusters that it leases, the shared frames that it holds. The memfd
+//! is sparse: an untouched tail takes no memory, so the bitmaps of unused process slots are free.
 //!
 //! Safety argument of the module: the file is sealed against shrinking, so no access inside its
-//! size can fault; the mapping is never removed, so references are `'static`; and all that is
-//! ever referenced in it consists of atomics, for which any bytes are a valid value and which
-//! other processes may change at any time.
+//! size can fault; the mapping is never removed, so references are `'static`; and every reference
+//! is to atomics, for which any bytes are a valid value and which other processes may change at any
+//! time.
 #![allow(unsafe_code, reason = "maps the shared region; the argument is above")]
 
 use super::stats::ProcessStats;
@@ -31,15 +30,15 @@ const RECORDS_AT: usize = page_up(SLOTS_AT + PROCESS_SLOTS as usize * size_of::<
 const ORDERS_AT: usize = page_up(RECORDS_AT + PROCESS_SLOTS as usize * size_of::<Record>());
 const HOLDERS_AT: usize = page_up(ORDERS_AT + ORDERS * size_of::<Order>());
 
-/// Numbers for shared frames beyond those in proportion to the budget.
+/// Numbers for shared frames beyond those for the budget.
 const FRAMES_EXTRA: u32 = 4096;
 
-/// Orders to the device model that can be on their way at the same time.
+/// Orders to the device model that can exist at a time.
 pub(super) const ORDERS: usize = 256;
 
-/// Bytes of a command line that are kept for the summary.
+/// Longest command line that is kept for the summary.
 pub(super) const COMMAND_BYTES: usize = 256;
-/// Bytes of a reason that are kept for the summary.
+/// Longest reason that is kept for the summary.
 const REASON_BYTES: usize = 252;
 
 const fn page_up(bytes: usize) -> usize {
@@ -61,31 +60,31 @@ pub(super) struct Header {
     pub(super) committed: AtomicU64,
     /// Process slots beyond this one have never been taken.
     pub(super) slots_high: AtomicU32,
-    /// Where the search for a free cluster starts: the first that may be free.
+    /// Start of the search for a free cluster: the first that may be free.
     pub(super) cluster_hint: AtomicU32,
-    /// Clusters that nobody holds and nobody is about to take.
+    /// Clusters that nobody holds or is about to take.
     pub(super) clusters_free: AtomicU32,
     /// Frames in use by all process slots, each shared frame once.
     pub(super) used: AtomicU32,
-    /// The most that `used` ever was.
+    /// Maximum of `used`.
     pub(super) used_max: AtomicU32,
     /// Frames of the budget that process slots hold, used or not, and shared frames.
     pub(super) granted: AtomicU32,
-    /// Shared frames, each counted once. They are part of `granted`.
+    /// Shared frames, each once. They are part of `granted`.
     pub(super) shared: AtomicU32,
-    /// Where the search for a number for a shared frame starts.
+    /// Start of the search for the number of a shared frame.
     pub(super) frame_hint: AtomicU32,
     /// Futex word: changes with every order.
     pub(super) ordered: AtomicU32,
     /// State of the write limit.
     pub(super) writes: AtomicU64,
-    /// Slots, from the first on, for which the store has space on its disk for sure.
+    /// Slots, from the first on, that certainly have space on the disk.
     pub(super) backed: AtomicU32,
-    /// Times that the disk had no space for more of the store.
+    /// How often the disk had no space for more of the store.
     pub(super) disk_refusals: AtomicU32,
 }
 
-/// What other processes need to know of a process, on cache lines of its own.
+/// The part of a process that other processes need, on cache lines of its own.
 #[repr(C, align(128))]
 pub(super) struct ProcessSlot {
     /// Generation and [`super::process::State`].
@@ -93,7 +92,7 @@ pub(super) struct ProcessSlot {
     pub(super) pid: AtomicU32,
     /// Who prepares this process slot: the process itself or, before a fork, its parent.
     pub(super) preparer: AtomicU32,
-    /// Frames of its own in use.
+    /// Frames in use that only this process uses.
     pub(super) used: AtomicU32,
     /// Frames of the budget that this process slot holds, used or not.
     pub(super) granted: AtomicU32,
@@ -101,17 +100,17 @@ pub(super) struct ProcessSlot {
     pub(super) wanting: AtomicU32,
     /// Shared frames that this process slot holds.
     pub(super) shares: AtomicU32,
-    /// No shared frame from here on is held by this process slot.
+    /// This process slot holds no shared frame from here on.
     pub(super) frames_high: AtomicU32,
-    /// No cluster from here on is leased by this process slot.
+    /// This process slot leases no cluster from here on.
     pub(super) leases_high: AtomicU32,
-    /// Nonzero: it leased a cluster itself, so that a write of its own may be in flight.
+    /// Nonzero: it leased a cluster itself, so that its writes may be in flight.
     pub(super) wrote: AtomicU32,
     /// Pages committed by this process.
     pub(super) committed: AtomicU64,
 }
 
-/// What only the process itself and the supervisor look at.
+/// The part that only the process itself and the supervisor use.
 #[repr(C, align(64))]
 pub(super) struct Record {
     pub(super) stats: ProcessStats,
@@ -119,11 +118,11 @@ pub(super) struct Record {
     command: [AtomicU8; COMMAND_BYTES],
     /// Why the pager has ended the process.
     pub(super) ended: Reason,
-    /// The first system call that the process was refused, and why.
+    /// The first system call that the pager refused, and why.
     pub(super) refused: Reason,
 }
 
-/// A line that a process leaves for the summary. The first one stays.
+/// A line that a process leaves for the summary. The first one wins.
 #[repr(C)]
 pub(super) struct Reason {
     /// Bytes of the text; 0: none; [`Reason::BEING_WRITTEN`].
@@ -131,27 +130,27 @@ pub(super) struct Reason {
     text: [AtomicU8; REASON_BYTES],
 }
 
-/// A request to the device model, on its way between a process and the supervisor.
+/// A request to the device model, between a process and the supervisor.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(super) struct Order {
-    /// Futex word: phase and owner, as [`super::orders`] has it.
+    /// Futex word: phase and owner, see [`super::orders`].
     pub(super) state: AtomicU32,
     pub(super) kind: AtomicU32,
     pub(super) first: AtomicU32,
     pub(super) count: AtomicU32,
-    /// When it was made.
+    /// Time of the request.
     pub(super) since: AtomicU64,
-    /// When the model ends it.
+    /// Time of its end, by the model.
     pub(super) end: AtomicU64,
-    /// Nonzero: the model could do it.
+    /// Nonzero: the device succeeded.
     pub(super) done: AtomicU32,
 }
 
 impl Reason {
     const BEING_WRITTEN: u32 = u32::MAX;
 
-    /// Notes a reason, cut to [`REASON_BYTES`], unless there is one. Does not allocate.
+    /// Notes a reason, truncated to [`REASON_BYTES`], unless there is one. Does not allocate.
     pub(super) fn note(&self, reason: &str) {
         let taken =
             self.len
@@ -171,7 +170,7 @@ impl Reason {
     pub(super) fn read(&self) -> Option<String> {
         match self.len.load(Ordering::Acquire) {
             0 => None,
-            Self::BEING_WRITTEN => Some("it was killed while it said why".to_owned()),
+            Self::BEING_WRITTEN => Some("it was killed while it reported why".to_owned()),
             len => Some(text_of(&self.text, len)),
         }
     }
@@ -192,14 +191,14 @@ fn text_of(bytes: &[AtomicU8], len: u32) -> String {
 }
 
 impl Record {
-    /// Forgets the process that was here before.
+    /// Clears the record of the previous process.
     pub(super) fn clear(&self) {
         self.stats.clear();
         self.ended.clear();
         self.refused.clear();
     }
 
-    /// Notes the command, cut to [`COMMAND_BYTES`].
+    /// Stores the command, truncated to [`COMMAND_BYTES`].
     pub(super) fn set_command(&self, command: &[u8]) {
         let command = &command[..command.len().min(COMMAND_BYTES)];
         for (to, from) in self.command.iter().zip(command) {
@@ -209,7 +208,7 @@ impl Record {
             .store(command.len() as u32, Ordering::Release);
     }
 
-    /// Notes the same command as `other`.
+    /// Stores the command of `other`.
     pub(super) fn copy_command(&self, other: &Self) {
         for (to, from) in self.command.iter().zip(&other.command) {
             to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
@@ -234,7 +233,7 @@ pub(super) struct Geometry {
 }
 
 impl Geometry {
-    /// The geometry for a budget and a store, or `None` if it cannot be laid out.
+    /// The geometry for a budget and a store; `None` if it does not fit into addresses.
     pub(super) fn new(budget_frames: u32, cluster_pages: u32, clusters: u32) -> Option<Self> {
         clusters.checked_mul(cluster_pages)?;
         let mut geometry = Self {
@@ -256,19 +255,19 @@ impl Geometry {
         self.clusters * self.cluster_pages
     }
 
-    /// The most that may be committed: what budget and all of the store hold together.
+    /// Bound on commitments: budget + store.
     pub(super) fn commit_pages_max(&self) -> u64 {
         self.commit_pages_with(self.slots())
     }
 
-    /// Budget and `slots` of the store together, less two in a hundred of those: clusters that are
+    /// Bound on commitments with this many slots: budget + slots - slots / 50. Clusters that are
     /// partly free and belong to another process are no room.
     pub(super) fn commit_pages_with(&self, slots: u32) -> u64 {
         let slots = u64::from(slots);
         u64::from(self.budget_frames) + slots - slots / 50
     }
 
-    /// Slots with which `pages` may be committed: the fewest, or a few more.
+    /// Slots required to commit `pages`: the minimum, or a few more.
     pub(super) fn slots_for(&self, pages: u64) -> u32 {
         let stored = pages.saturating_sub(u64::from(self.budget_frames));
         let slots = (stored.saturating_mul(50).div_ceil(49) + 1).min(u64::from(self.slots()));
@@ -333,7 +332,7 @@ impl Region {
         Ok(Self { base, geometry })
     }
 
-    /// Maps a region that another process has created, after checking that it is one.
+    /// Maps a region that another process has created, after validation.
     pub(super) fn attach(fd: BorrowedFd<'_>) -> Result<Self, Error> {
         let seals = rustix::fs::fcntl_get_seals(fd).map_err(|_| Error::Foreign)?;
         let size = rustix::fs::fstat(fd)
@@ -405,7 +404,7 @@ impl Region {
         unsafe { self.base.cast::<Header>().as_ref() }
     }
 
-    /// The settings as they were written. Allocates.
+    /// The settings as written. Allocates.
     pub(super) fn settings_json(&self) -> Vec<u8> {
         let len = self.header().settings_len.load(Ordering::Relaxed) as usize;
         let area = self.settings_area();
@@ -432,7 +431,7 @@ impl Region {
         self.slice(HOLDERS_AT, self.geometry.clusters as usize)
     }
 
-    /// The clusters that one process slot holds, a bit each.
+    /// The clusters that one process slot holds, one bit each.
     pub(super) fn leases(&self, slot: u32) -> &'static [AtomicU64] {
         self.bitmap(
             self.geometry.bitmaps_at(),
@@ -449,7 +448,7 @@ impl Region {
         )
     }
 
-    /// The shared frames that one process slot holds, a bit each.
+    /// The shared frames that one process slot holds, one bit each.
     pub(super) fn frames_held(&self, slot: u32) -> &'static [AtomicU64] {
         let geometry = &self.geometry;
         self.bitmap(
@@ -459,7 +458,7 @@ impl Region {
         )
     }
 
-    /// One process slot's bitmap of those that begin at `at`, of so many words each.
+    /// One process slot's bitmap in the array that begins at `at`, of `words` words each.
     fn bitmap(&self, at: usize, words: usize, slot: u32) -> &'static [AtomicU64] {
         assert!(slot < PROCESS_SLOTS, "process slot {slot}");
         self.slice(at + slot as usize * words * 8, words)

@@ -1,25 +1,24 @@
-//! What the processes of one run share: settings, budget, commit accounting, clusters, counters.
+//! Shared by the processes of one run: settings, budget, commit accounting, clusters, counters.
 //!
-//! `flashvm run` creates one *control region*, a sealed memfd without a name, and every process
-//! of the run maps it. It exists because the budget, the store and the summary belong to the
-//! process *tree*, while each process pages on its own. Everything in it is atomics: a process
-//! may be killed at any instruction, so there is no lock that it could take with it. Where a
-//! count and its owner's mark cannot change in one step, the order is such that a kill in
-//! between leaks one cluster or one page of the account until the run ends, and never gives
-//! anything to two owners.
+//! `flashvm run` creates one *control region*, a sealed memfd without a name, and every process of
+//! the run maps it. It exists because the budget, the store and the summary belong to the process
+//! *tree*, while each process pages on its own. Everything in it is atomic: a process may be killed
+//! at any instruction, so there is no lock that it could hold then. Where a count and its owner's
+//! mark cannot change in one step, the order is such that a kill in between leaks one cluster or
+//! one page of the account until the run ends, and never gives anything two owners.
 //!
-//! Nothing here allocates after [`Control::attach`] and [`Control::register`], so that a
-//! forked child may use it before it may call `malloc`.
+//! Nothing here allocates after [`Control::attach`] and [`Control::register`], so that a forked
+//! child may use it before it may call `malloc`.
 //!
-//! - `layout`: what lies where in the region;
-//! - `settings`: what was asked for on the command line;
-//! - `process`: a process's slot: limit, commit, fork, retirement;
-//! - `clusters`: which process holds which clusters of the store; `frames`: the frames shared since a fork;
-//!   `holders`: the counts and bitmaps of both;
+//! - `layout`: the layout of the region;
+//! - `settings`: the settings of the run;
+//! - `process`: a process's slot: limit, commitments, fork, retirement;
+//! - `clusters`: which process holds which clusters of the store; `frames`: the frames shared since
+//!   a fork; `holders`: the counts and bitmaps of both;
 //! - `reference_trace`: the records of `--trace`;
-//! - `orders`: requests to a device model, which the supervisor has;
+//! - `orders`: requests to a device model, which runs in the supervisor;
 //! - `stats`: counters and the latency histogram;
-//! - `reaper`: the supervisor's look at the process slots, which gives back what the dead held.
+//! - `reaper`: notices dead processes, and returns what they held.
 
 mod clusters;
 mod frames;
@@ -51,14 +50,14 @@ pub use reaper::{ProcessRecord, Reaper};
 pub use settings::{ChameleonSettings, Inject, ModelSettings, RunSettings};
 pub use stats::{Histogram, LatencyHistogram, ProcessStats, StatsSnapshot};
 
-/// The environment variable through which a process finds its run: the supervisor's process id,
-/// and there the descriptors of control region and store, as `PID:FD:FD`.
+/// The environment variable through which a process finds its run: the supervisor's process id, and
+/// its descriptors of control region and store, as `PID:FD:FD`.
 pub const VARIABLE: &str = "FLASHVM_CONTROL";
 
-/// Processes of one run that can be alive, or dead and not yet counted, at the same time.
+/// Processes of one run that are alive, or dead and not yet counted.
 pub const PROCESS_SLOTS: u32 = 1024;
 
-/// Fewest frames that [`Process::limit`] grants, however many processes there are.
+/// Lower bound of [`Process::limit`], however many processes there are.
 pub const LIMIT_FRAMES_MIN: u32 = 64;
 
 /// Why the control region could not be used.
@@ -67,24 +66,24 @@ pub enum Error {
     /// A system call failed.
     #[error("{what}: {source}")]
     Os {
-        /// The call and what it was for.
+        /// The call and its purpose.
         what: &'static str,
-        /// What the kernel answered.
+        /// The kernel's error.
         source: rustix::io::Errno,
     },
     /// The descriptor is not a control region, or one of another version.
     #[error("not a control region of this version of flashvm")]
     Foreign,
-    /// The settings cannot be used, or do not fit into their area.
+    /// The settings are invalid, or do not fit into their area.
     #[error("{0}")]
     Settings(String),
     /// All process slots are taken.
     #[error("more than {PROCESS_SLOTS} processes in one run")]
     Full,
-    /// The copy of a process's memory fits into neither RAM budget nor flash store.
+    /// A copy of a process's memory fits into neither RAM budget nor flash store.
     #[error("the flash store is too small for another copy of this process")]
     Commit,
-    /// The process slot was given to somebody else in the meantime.
+    /// The process slot belongs to another process by now.
     #[error("this process was taken for dead and its memory given back")]
     Stale,
 }
@@ -96,16 +95,16 @@ fn wait(word: &AtomicU32, seen: u32, timeout: Duration) {
         tv_nsec: timeout.subsec_nanos().into(),
     };
     // Shared, because the waker may be another process. Every result (woken, EAGAIN, EINTR,
-    // ETIMEDOUT) means the same to the caller: look at the word again.
+    // ETIMEDOUT) means the same to the caller: check the word again.
     let _ = futex::wait(word, futex::Flags::empty(), seen, Some(&timeout));
 }
 
-/// Wakes all who sleep on `word`.
+/// Wakes all that sleep on `word`.
 fn wake(word: &AtomicU32) {
     let _ = futex::wake(word, futex::Flags::empty(), i32::MAX as u32);
 }
 
-/// Turns an error number into an [`Error`] that says what failed.
+/// Converts an error number to an [`Error`] that says what failed.
 fn os(what: &'static str) -> impl Fn(rustix::io::Errno) -> Error {
     move |source| Error::Os { what, source }
 }
@@ -120,8 +119,7 @@ impl Control {
     /// Creates the region of a new run, sized for `settings`, and maps it. The descriptor is
     /// close-on-exec: other processes open it through `/proc`.
     ///
-    /// # Errors
-    /// Settings that cannot be used; memory that the kernel does not give.
+    /// # Errors Invalid settings; memory that the kernel refuses.
     pub fn create(settings: &RunSettings) -> Result<(Self, OwnedFd), Error> {
         let geometry = settings.geometry()?;
         let json = serde_json::to_vec(settings).map_err(|e| Error::Settings(e.to_string()))?;
@@ -140,8 +138,7 @@ impl Control {
 
     /// Maps the region behind `fd`; the descriptor may be closed afterwards.
     ///
-    /// # Errors
-    /// [`Error::Foreign`] if this is no control region; memory that the kernel does not give.
+    /// # Errors [`Error::Foreign`] if this is no control region; memory that the kernel refuses.
     pub fn attach(fd: BorrowedFd<'_>) -> Result<Self, Error> {
         Ok(Self {
             region: Region::attach(fd)?,
@@ -169,7 +166,7 @@ impl Control {
         self.region.geometry().slots()
     }
 
-    /// Clusters of the store, and those that nobody has.
+    /// Clusters of the store, and free ones.
     #[must_use]
     pub fn clusters(&self) -> (u32, u32) {
         let free = self.region.header().clusters_free.load(Ordering::Relaxed);
@@ -182,7 +179,7 @@ impl Control {
         self.region.geometry().cluster_pages
     }
 
-    /// Pages committed by all processes together, and the most there may be.
+    /// Pages committed by all processes together, and their bound.
     #[must_use]
     pub fn committed_pages(&self) -> (u64, u64) {
         let header = self.region.header();
@@ -192,8 +189,8 @@ impl Control {
         )
     }
 
-    /// Says that the disk has space for the first `bytes` of the store only; processes take more as
-    /// they need it. Before any of them starts.
+    /// Sets the number of bytes at the start of the store that have space on the disk; processes
+    /// allocate more as they need it. Called before any of them starts.
     pub fn set_backed(&self, bytes: u64) {
         let slots = (bytes / PAGE_SIZE as u64).min(u64::from(self.store_slots()));
         let backed = &self.region.header().backed;
@@ -206,19 +203,19 @@ impl Control {
         self.region.header().disk_refusals.load(Ordering::Relaxed) > 0
     }
 
-    /// Frames that all processes of the run use now, each shared frame once.
+    /// Frames that all processes of the run use, each shared frame once.
     #[must_use]
     pub fn used_frames(&self) -> u32 {
         self.region.header().used.load(Ordering::Relaxed)
     }
 
-    /// The most frames that all processes ever used at one time.
+    /// Maximum of [`Self::used_frames`].
     #[must_use]
     pub fn used_frames_max(&self) -> u32 {
         self.region.header().used_max.load(Ordering::Relaxed)
     }
 
-    /// Takes a write of so many bytes at `now` into account: when it may begin.
+    /// Accounts for a write of this many bytes at `now`; returns when it may begin.
     pub fn take_write(&self, limit: WriteLimit, now: Nanos, bytes: u64) -> Nanos {
         let writes = &self.region.header().writes;
         let mut state = writes.load(Ordering::Relaxed);
@@ -232,7 +229,7 @@ impl Control {
         }
     }
 
-    /// What the run has used of what may be written at once, in percent: writes wait at 100.
+    /// Use of the write limit's burst by the run, in percent: writes wait at 100.
     #[must_use]
     pub fn writes_used(&self, limit: WriteLimit, now: Nanos) -> u8 {
         limit.used(
@@ -254,7 +251,7 @@ impl Control {
         self.pressure()
     }
 
-    /// Frames of the budget that process slots hold or share, and those among them that are shared.
+    /// Frames of the budget that are granted, and those among them that are shared.
     #[must_use]
     pub fn frames_granted(&self) -> (u32, u32) {
         let header = self.region.header();
@@ -264,7 +261,7 @@ impl Control {
         )
     }
 
-    /// Tells every process of the run to look at its limit again.
+    /// Makes every process of the run check its limit.
     pub fn raise_pressure(&self) {
         let pressure = &self.region.header().pressure;
         pressure.fetch_add(1, Ordering::Release);

@@ -1,11 +1,11 @@
-//! A process's slot in the control region: what it may use, what it has committed, and how the
-//! process slot passes through fork, exec and death.
+//! A process's slot in the control region: its limit, its commitments, and the slot's way through
+//! fork, exec and death.
 //!
-//! A process slot is free, being prepared (by a parent about to fork), live, dying (the supervisor has
-//! seen the death; its writes may still be in flight), or retired (everything given back, the
-//! counters still to be harvested). Only compare-and-swaps on the state word, which carries a
-//! generation, change it. All that is given back is given back by a swap or by the clearing of
-//! a bit, so that a second attempt, after a first that was killed, gives back only the rest.
+//! A process slot is free, being prepared (by a parent about to fork), live, dying (the supervisor
+//! has noticed the death; its writes may still be in flight), or retired (everything returned, the
+//! counters still to be collected). Only compare-and-swaps on the state word, which carries a
+//! generation, change its state. A swap or the clearing of a bit returns each item, so that a
+//! second attempt, after a first that was killed, returns only the rest.
 
 use super::clusters::SharedClusters;
 use super::holders::Holdings;
@@ -19,22 +19,22 @@ use std::os::fd::RawFd;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// How often, and how long apart, a free process slot is looked for while the supervisor clears up.
+/// Searches for a free process slot while the supervisor reaps, and the pause between two.
 const SLOT_TRIES: u32 = 100;
 const SLOT_WAIT: Duration = Duration::from_millis(20);
 
-/// How often, and how long apart, room for a commitment is looked for meanwhile.
+/// Tries of a commitment meanwhile, and the pause between two.
 const COMMIT_TRIES: u32 = 50;
 const COMMIT_WAIT: Duration = Duration::from_millis(20);
 
-/// How often, and how long apart, a new process looks for its first frames.
+/// Tries of a new process to get its first frames, and the pause between two.
 const FRAMES_TRIES: u32 = 500;
 const FRAMES_WAIT: Duration = Duration::from_millis(1);
 
-/// Slots for which space is taken beyond those that are needed: 256 MiB.
+/// Slots for which space is allocated beyond the need: 256 MiB.
 const BACKED_AHEAD_SLOTS: u32 = 1 << 16;
 
-/// What a process slot is.
+/// The state of a process slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(super) enum State {
@@ -64,8 +64,8 @@ impl State {
     }
 }
 
-/// The id of this process as the supervisor sees it, also from within a pid namespace. Does
-/// not allocate.
+/// The id of this process as the supervisor sees it, even from within a pid namespace. Does not
+/// allocate.
 ///
 /// # Errors
 /// `/proc` is not there, or not the supervisor's.
@@ -90,8 +90,9 @@ pub struct Process {
 }
 
 impl Control {
-    /// Takes a process slot for this process. A process slot that the same process had before an `exec` is
-    /// retired. `pid` is as [`own_pid`] says. Waits up to two seconds for a free process slot.
+    /// Takes a process slot for this process. A process slot that the same process had before an
+    /// `exec` is retired. `pid` is that of [`own_pid`]. Waits up to two seconds for a free process
+    /// slot.
     ///
     /// # Errors
     /// [`Error::Full`] if all process slots are taken.
@@ -137,7 +138,7 @@ impl Control {
         }
     }
 
-    /// A process slot in preparation by `preparer`, with nothing on it.
+    /// An empty process slot in preparation by `preparer`.
     fn take_slot(&self, preparer: u32) -> Result<Process, Error> {
         for _ in 0..SLOT_TRIES {
             for (index, slot) in (0..PROCESS_SLOTS).zip(self.region.process_slots()) {
@@ -176,10 +177,11 @@ impl Process {
         SharedClusters::new(*self)
     }
 
-    /// Tells the others how many frames of its own this process uses. More than it holds is counted as an
-    /// overrun of the budget.
+    /// Publishes how many frames only this process uses. More than granted counts as an overrun of
+    /// the budget.
     ///
-    /// A process says so before it gives frames back: else they would count twice when another uses them.
+    /// A process publishes a lower number before it returns frames: otherwise they would count
+    /// twice once another uses them.
     pub fn set_used(&self, frames: u32) {
         let before = self.slot().used.load(Ordering::Relaxed);
         let header = self.region().header();
@@ -201,7 +203,7 @@ impl Process {
             .fetch_max((frames + self.shares()).into(), Ordering::Relaxed);
     }
 
-    /// So many frames fewer are in use by the run.
+    /// The run uses this many frames fewer.
     pub(super) fn no_longer_used(&self, frames: u32) {
         let less = |sum: u32| Some(sum.saturating_sub(frames));
         let _ =
@@ -211,13 +213,13 @@ impl Process {
                 .fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
     }
 
-    /// Tells the others whether this process could use more frames than it has.
+    /// Publishes whether this process could use more frames than it has.
     pub fn set_wanting(&self, wanting: bool) {
         self.slot().wanting.store(wanting.into(), Ordering::Relaxed);
     }
 
-    /// Frames of its own that this process may use now: its allowance less half of the frames that it shares;
-    /// never fewer than [`LIMIT_FRAMES_MIN`].
+    /// Limit of the frames that only this process uses: max(allowance - shared frames / 2,
+    /// [`LIMIT_FRAMES_MIN`]).
     #[must_use]
     pub fn limit(&self) -> u32 {
         self.allowance()
@@ -231,9 +233,9 @@ impl Process {
         self.slot().shares.load(Ordering::Relaxed)
     }
 
-    /// Frames that this process may account for now: an equal share of the budget, or all that the others
-    /// leave, whichever is more. A process accounts for its own frames and for half of those that it shares.
-    /// Another process lays claim to what it accounts for and, if it wants more, at least to an equal share.
+    /// Frames that this process may account for: max(an equal share of the budget, budget - the
+    /// claims of all others). A process accounts for own frames + shared frames / 2. The claim of
+    /// another process is what it accounts for; if it wants more, at least an equal share.
     #[must_use]
     pub fn allowance(&self) -> u32 {
         let others = || {
@@ -270,14 +272,14 @@ impl Process {
         })
     }
 
-    /// Frames of the budget that this process holds.
+    /// Frames of the budget granted to this process.
     #[must_use]
     pub fn granted(&self) -> u32 {
         self.slot().granted.load(Ordering::Relaxed)
     }
 
-    /// Takes frames from the budget until this process holds `frames`, or none are left; always
-    /// at least [`LIMIT_FRAMES_MIN`], so that every process can go on. What it holds then.
+    /// Takes frames from the budget until this process holds `frames`, or none are left; always at
+    /// least [`LIMIT_FRAMES_MIN`], so that every process can continue. Returns the frames it holds.
     pub fn grow(&self, frames: u32) -> u32 {
         let (held, budget) = (self.granted(), self.control.budget_frames());
         let least = LIMIT_FRAMES_MIN.saturating_sub(held);
@@ -286,13 +288,14 @@ impl Process {
             frames.saturating_sub(held).min(free)
         });
         if taken > 0 && self.region().header().granted.load(Ordering::Relaxed) > budget {
-            // The least that every process has.
+            // The minimum of every process.
             self.count_overrun();
         }
         held + taken
     }
 
-    /// Takes frames from the budget: how many, `wanted` says of those that are granted. Returns them.
+    /// Takes frames from the budget: `wanted` maps the granted frames to the number to take.
+    /// Returns that number.
     fn take(&self, wanted: impl Fn(u32) -> u32) -> u32 {
         let mut taken = 0;
         let granted = self.region().header().granted.fetch_update(
@@ -310,8 +313,9 @@ impl Process {
         taken
     }
 
-    /// Waits until the budget has room for what this process lacks of [`LIMIT_FRAMES_MIN`], and takes it. After
-    /// `FRAMES_TRIES * FRAMES_WAIT` [`Self::grow`] takes it all the same, and counts that.
+    /// Waits until the budget has room for the frames that this process lacks of
+    /// [`LIMIT_FRAMES_MIN`], and takes them. After `FRAMES_TRIES * FRAMES_WAIT` [`Self::grow`]
+    /// takes them regardless, and counts an overrun.
     pub(crate) fn await_first_frames(&self) {
         let budget = self.control.budget_frames();
         let lacks = LIMIT_FRAMES_MIN.saturating_sub(self.granted());
@@ -334,7 +338,7 @@ impl Process {
         self.stats().budget_overruns.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Gives frames back until this process holds no more than `frames`.
+    /// Returns frames until this process holds no more than `frames`.
     pub fn shrink(&self, frames: u32) {
         let given = self.granted().saturating_sub(frames);
         self.slot().granted.fetch_sub(given, Ordering::Relaxed);
@@ -344,9 +348,9 @@ impl Process {
             .fetch_sub(given, Ordering::Relaxed);
     }
 
-    /// Promises `pages` more of memory to the program. False if budget and store together
-    /// cannot hold what the run has promised already and these, also after a moment's wait for
-    /// what processes that have just ended held.
+    /// Commits `pages` more of memory to the program. `false` if budget and store together cannot
+    /// hold all commitments of the run, even after a short wait for the commitments of processes
+    /// that have just ended.
     #[must_use]
     pub fn commit_patiently(&self, pages: u64) -> bool {
         (0..COMMIT_TRIES).any(|attempt| {
@@ -360,7 +364,7 @@ impl Process {
         })
     }
 
-    /// A process has ended whose process slot the supervisor has not looked at since.
+    /// Whether a process has ended and was not reaped yet.
     fn somebody_has_died(&self) -> bool {
         self.control.slots_taken().any(|(_, slot)| {
             let pid = i32::try_from(slot.pid.load(Ordering::Relaxed)).unwrap_or(0);
@@ -370,7 +374,7 @@ impl Process {
         })
     }
 
-    /// As [`Self::commit_patiently`], without a wait.
+    /// Like [`Self::commit_patiently`], without a wait.
     #[must_use]
     pub fn commit(&self, pages: u64) -> bool {
         let (geometry, header) = (self.region().geometry(), self.region().header());
@@ -392,16 +396,15 @@ impl Process {
         }
     }
 
-    /// Slots of the store have gone bad that this process holds: the room of as many pages is gone, and
-    /// counts as committed, also beyond what there is.
+    /// Slots of this process have gone bad: their room is lost and counts as committed, even beyond
+    /// the bound.
     pub fn lose_room(&self, pages: u64) {
         let header = self.region().header();
         header.committed.fetch_add(pages, Ordering::Relaxed);
         self.slot().committed.fetch_add(pages, Ordering::Relaxed);
     }
 
-    /// Sees to it that the store has space on its disk for the first `slots` slots. False if the disk
-    /// has none.
+    /// Allocates disk space for the first `slots` slots of the store. `false` if the disk has none.
     pub(super) fn back(&self, slots: u32) -> bool {
         let header = self.region().header();
         let backed = header.backed.load(Ordering::Acquire);
@@ -411,14 +414,14 @@ impl Process {
         let ahead = slots
             .saturating_add(BACKED_AHEAD_SLOTS)
             .min(self.region().geometry().slots());
-        // What another process takes at the same time is the same space.
+        // Concurrent allocations by other processes cover the same space.
         let taken = [ahead, slots].into_iter().find(|&end| {
             let (from, to) = (u64::from(backed), u64::from(end));
             space::take(from * PAGE_SIZE as u64, (to - from) * PAGE_SIZE as u64).is_ok()
         });
         let backed = match taken {
             Some(end) => header.backed.fetch_max(end, Ordering::AcqRel).max(end),
-            // Another process may have had the last of it.
+            // Another process may have taken the last of it.
             None => header.backed.load(Ordering::Acquire),
         };
         if backed < slots {
@@ -427,7 +430,7 @@ impl Process {
         backed >= slots
     }
 
-    /// Names the file of the store, in which space is taken as the run needs it.
+    /// Sets the file of the store, in which the run allocates space on demand.
     pub(crate) fn take_space_from(&self, store: RawFd) {
         space::take_from(store, &self.region().header().disk_refusals);
     }
@@ -442,7 +445,7 @@ impl Process {
         self.record().refused.note(reason);
     }
 
-    /// Takes back a promise of [`Self::commit`].
+    /// Undoes a [`Self::commit`].
     pub fn uncommit(&self, pages: u64) {
         let before = self.slot().committed.fetch_sub(pages, Ordering::Relaxed);
         assert!(before >= pages, "{pages} pages uncommitted of {before}");
@@ -452,15 +455,16 @@ impl Process {
             .fetch_sub(pages, Ordering::Relaxed);
     }
 
-    /// Pages that this process has committed.
+    /// Pages committed by this process.
     #[must_use]
     pub fn committed(&self) -> u64 {
         self.slot().committed.load(Ordering::Relaxed)
     }
 
-    /// Prepares a process slot for a child, before the fork: it commits as much and holds the same
-    /// clusters. Until the child calls [`Self::adopt`] the process slot belongs to the parent, which
-    /// retires it if the fork fails. No lease or release of this process may run meanwhile.
+    /// Prepares a process slot for a child, before the fork, with the same commitments and
+    /// clusters. Until the child calls [`Self::adopt`] the process slot belongs to the parent,
+    /// which retires it if the fork fails. This process must not lease or release clusters
+    /// meanwhile.
     ///
     /// # Errors
     /// [`Error::Commit`] if the copy does not fit, [`Error::Full`] if no process slot is free.
@@ -484,24 +488,24 @@ impl Process {
         Ok(child)
     }
 
-    /// In the child: takes the prepared process slot. `pid` is as [`own_pid`] says in the child.
+    /// In the child: takes the prepared process slot. `pid` is that of [`own_pid`] in the child.
     ///
-    /// # Errors
-    /// [`Error::Stale`] if the supervisor has given the process slot back (the parent was killed and
-    /// the child did not run for a long time): the child's memory is lost, it must end.
+    /// # Errors [`Error::Stale`] if the supervisor has freed the process slot (the parent was
+    /// killed and the child did not run for a long time): the child's memory is lost, it must end.
     pub fn adopt(&self, pid: u32) -> Result<(), Error> {
         let prepared = State::Preparing.within(self.live);
         self.slot()
             .state
             .compare_exchange(prepared, self.live, Ordering::AcqRel, Ordering::Relaxed)
             .map_err(|_| Error::Stale)?;
-        // Only now is the process slot surely ours; the supervisor is patient with a live process slot without an id.
+        // Only now does the process slot certainly belong to this process; the supervisor tolerates
+        // a live process slot without an id.
         self.slot().pid.store(pid, Ordering::Release);
         Ok(())
     }
 
-    /// Gives leases, frames and commitments back and keeps the counters for the supervisor:
-    /// after a fork that failed, or at a clean exit. No write to the store may be in flight.
+    /// Returns leases, frames and commitments and keeps the counters for the supervisor: after a
+    /// failed fork, or at a clean exit. No write to the store may be in flight.
     pub fn retire(&self) {
         self.give_back_memory();
         self.give_back_leases();
@@ -515,7 +519,7 @@ impl Process {
         &self.record().stats
     }
 
-    /// Frames and commitments go back to the run.
+    /// Returns frames and commitments to the run.
     pub(super) fn give_back_memory(&self) {
         self.no_longer_used(self.slot().used.swap(0, Ordering::Relaxed));
         self.slot().wanting.store(0, Ordering::Relaxed);
@@ -532,7 +536,7 @@ impl Process {
             .fetch_sub(pages, Ordering::Relaxed);
     }
 
-    /// All clusters go back to the run.
+    /// Returns all clusters to the run.
     pub(super) fn give_back_leases(&self) {
         for cluster in self.leases().held() {
             self.give_back(cluster);
@@ -540,14 +544,14 @@ impl Process {
         self.slot().leases_high.store(0, Ordering::Relaxed);
     }
 
-    /// Moves the process slot on, whatever it was in this generation.
+    /// Sets the state, whatever it was in this generation.
     pub(super) fn set_state(&self, state: State) {
         self.slot()
             .state
             .store(state.within(self.live), Ordering::Release);
     }
 
-    /// Moves the process slot on from the state word `from`; false if it has moved meanwhile.
+    /// Changes the state from the state word `from`; `false` if it has changed meanwhile.
     pub(super) fn advance(&self, from: u32, to: State) -> bool {
         let to = to.within(from);
         self.slot()
@@ -556,7 +560,7 @@ impl Process {
             .is_ok()
     }
 
-    /// Gives one cluster back; false if it was not held.
+    /// Returns one cluster; `false` if it was not held.
     pub(super) fn give_back(&self, cluster: u32) -> bool {
         let last = self.leases().leave(cluster);
         if last == Some(true) {
@@ -576,8 +580,8 @@ impl Process {
         }
     }
 
-    /// Process slot and generation, as far as 30 bits go: tells this process from those that had its process slot
-    /// before.
+    /// Process slot and generation, in 30 bits: distinguishes this process from earlier ones with
+    /// its process slot.
     pub(super) fn owner(&self) -> u32 {
         let generation = self.live >> STATE_BITS;
         (self.index | generation << PROCESS_SLOTS.ilog2()) & (u32::MAX >> 2)

@@ -1,8 +1,8 @@
 //! The pager's file descriptors: out of the program's way, and not its to close.
 //!
-//! Programs close descriptors that they do not know (daemons all of them, shells those below
-//! ten) and expect the lowest free numbers. So ours lie high, and the preloaded wrappers of
-//! `close` and its kin ask [`is_ours`].
+//! Programs close descriptors that they do not know (daemons all of them, shells those below ten)
+//! and expect the lowest free numbers. So ours have high numbers, and the preloaded wrappers of
+//! `close` and its family ask [`is_ours`].
 
 use super::raw;
 use rustix::io::Errno;
@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicI32, Ordering};
 
 const OURS_MAX: usize = 64;
-/// Where ours start, if the limit on open files is at its usual 1024 or higher.
+/// Our lowest number, if the limit on open files is at least its usual 1024.
 const FROM: RawFd = 900;
 
 static OURS: [AtomicI32; OURS_MAX] = [const { AtomicI32::new(-1) }; OURS_MAX];
@@ -65,7 +65,7 @@ pub(crate) fn close_program_range(first: u32, last: u32) -> Result<(), Errno> {
     close(from, last)
 }
 
-/// Notes a descriptor as the pager's, where it is.
+/// Marks a descriptor as the pager's, at its number.
 pub(crate) fn note(fd: RawFd) {
     for ours in &OURS {
         if ours
@@ -78,7 +78,7 @@ pub(crate) fn note(fd: RawFd) {
     panic!("more than {OURS_MAX} descriptors of the pager's own");
 }
 
-/// Moves a descriptor out of the program's way, close-on-exec, and notes it as the pager's.
+/// Moves a descriptor out of the program's way, close-on-exec, and marks it as the pager's.
 pub(crate) fn keep(fd: OwnedFd) -> Result<OwnedFd, Errno> {
     let high = rustix::io::fcntl_dupfd_cloexec(&fd, FROM)
         .or_else(|_| rustix::io::fcntl_dupfd_cloexec(&fd, 3))?;
@@ -86,8 +86,8 @@ pub(crate) fn keep(fd: OwnedFd) -> Result<OwnedFd, Errno> {
     Ok(high)
 }
 
-/// A descriptor of the pager's: out of the program's way, close-on-exec, and noted as the pager's until it
-/// closes.
+/// A descriptor of the pager: out of the program's way, close-on-exec, and marked as the pager's
+/// until it is closed.
 #[derive(Debug)]
 pub(crate) struct PagerFd(OwnedFd);
 
@@ -115,7 +115,7 @@ impl AsRawFd for PagerFd {
 
 impl Drop for PagerFd {
     fn drop(&mut self) {
-        // Before the number is anybody else's.
+        // Before another descriptor gets the number.
         forget(self.0.as_raw_fd());
     }
 }
@@ -126,7 +126,7 @@ fn forget(fd: RawFd) {
     }
 }
 
-/// Closes a descriptor that [`keep`] noted.
+/// Closes a descriptor of [`keep`].
 pub(crate) fn release(fd: OwnedFd) {
     forget(fd.as_raw_fd());
     drop(fd);
@@ -138,8 +138,8 @@ pub(crate) fn close_inherited(kept: &[RawFd]) {
         let fd = ours.load(Ordering::Relaxed);
         if fd >= 0 && !kept.contains(&fd) {
             ours.store(-1, Ordering::Relaxed);
-            // SAFETY: the owner of this number is a thread or a structure that only exists in
-            // the parent; what is left of it here is never dropped.
+            // SAFETY: the owner of this number is a thread or a structure that only exists in the
+            // parent; its copy here is never dropped.
             drop(unsafe { OwnedFd::from_raw_fd(fd) });
         }
     }

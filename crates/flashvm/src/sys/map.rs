@@ -1,4 +1,4 @@
-//! Mappings: the pager's own memory, the reservation of the managed range, and giving pages back.
+//! Mappings: the pager's own memory, the reservation of the managed range, and dropping pages.
 
 use super::raw;
 use flashvm_core::PAGE_SIZE;
@@ -8,14 +8,14 @@ use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::AtomicU64;
 
-/// Maps `len` bytes of address space that nobody can touch yet, at a multiple of `align`.
+/// Reserves `len` bytes of inaccessible addresses, at a multiple of `align`.
 pub(crate) fn reserve(len: usize, align: usize) -> Result<usize, Errno> {
     let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
     // SAFETY: the kernel chooses a free place; no existing mapping changes.
     let address = unsafe {
         rustix::mm::mmap_anonymous(std::ptr::null_mut(), len + align, ProtFlags::empty(), flags)?
     };
-    // What lies before and after stays reserved: address space is all that it costs.
+    // The surplus on both sides stays reserved: it only costs address space.
     Ok((address as usize).next_multiple_of(align))
 }
 
@@ -30,10 +30,10 @@ pub(crate) unsafe fn map_fixed(start: usize, len: usize, prot: ProtFlags) -> Res
     Ok(())
 }
 
-/// Moves a mapping of the kernel's to `new`, whatever lies there (`mremap`). What it leaves behind is
-/// mapped still, without its contents: never is there a hole, in which the kernel could put what another
-/// thread maps at that moment. For that it goes by way of a place of the kernel's choice, as no single
-/// call leaves something behind and changes the length.
+/// Moves a mapping of the kernel to `new`, replacing what is there (`mremap`). The old range stays
+/// mapped, without its contents: it is never a hole, in which the kernel could place another
+/// thread's mapping at that moment. Since no single call leaves something behind and changes the
+/// length, the mapping moves through a place of the kernel's choice.
 ///
 /// # Safety
 /// No Rust code may refer to what is at either place.
@@ -50,7 +50,7 @@ pub(crate) unsafe fn move_mapping(
     };
     let aside = remap(old, len, libc::MREMAP_DONTUNMAP, 0)?;
     remap(aside, new_len, libc::MREMAP_FIXED, new)
-        // Where it came from nothing has changed: back it goes.
+        // Nothing has changed at the old place: move it back.
         .inspect_err(|_| {
             let _ = remap(aside, len, libc::MREMAP_FIXED, old);
         })
@@ -71,7 +71,7 @@ unsafe fn mremap(
     raw::result(unsafe { raw::syscall(libc::SYS_mremap, [old, len, new_len, flags, new, 0]) })
 }
 
-/// Keeps a range out of core dumps: it is far larger than what it holds.
+/// Keeps a range out of core dumps: it is far larger than its contents.
 pub(crate) fn keep_from_dumps(start: usize, len: usize) {
     // SAFETY: only a flag of the mapping changes. Where the kernel refuses, dumps are larger.
     let _ = unsafe { rustix::mm::madvise(start as *mut _, len, Advice::LinuxDontDump) };
@@ -86,14 +86,14 @@ pub(crate) fn own(len: usize) -> Result<usize, Errno> {
     Ok(address as usize)
 }
 
-/// Zeros that stay so, page-aligned.
+/// Zeros that are never changed, page-aligned.
 pub(crate) fn own_zeros(len: usize) -> Result<&'static [u8], Errno> {
     let address = own(len)?;
     // SAFETY: fresh, zeroed memory of that length that nobody else knows of, and that is never unmapped.
     Ok(unsafe { bytes(address, len) })
 }
 
-/// Zeroed counters of the pager's own, in memory that is not taken before it is touched.
+/// Zeroed counters of the pager's own, in memory that takes no RAM before it is touched.
 pub(crate) fn own_counters(count: usize) -> Result<&'static [AtomicU64], Errno> {
     let address = own(count.max(1) * size_of::<AtomicU64>())?;
     // SAFETY: fresh, zeroed, page-aligned memory of that length that is never unmapped; any bit
@@ -101,7 +101,7 @@ pub(crate) fn own_counters(count: usize) -> Result<&'static [AtomicU64], Errno> 
     Ok(unsafe { std::slice::from_raw_parts(address as *const AtomicU64, count) })
 }
 
-/// Gives the frames of a range back; it reads as zeros, or faults again where registered.
+/// Drops the pages of a range; it reads as zeros, or faults again where registered.
 ///
 /// # Safety
 /// No Rust code may refer to what is there.
@@ -110,10 +110,10 @@ pub(crate) unsafe fn drop_pages(start: usize, len: usize) -> Result<(), Errno> {
     unsafe { rustix::mm::madvise(start as *mut _, len, Advice::LinuxDontNeed) }
 }
 
-/// Most ranges that [`drop_ranges`] takes at once.
+/// Most ranges of one [`drop_ranges`].
 pub(crate) const DROP_RANGES_MAX: usize = 64;
 
-/// Gives the frames of several ranges back, as [`drop_pages`] does for one.
+/// Drops the pages of several ranges, as [`drop_pages`] does for one.
 ///
 /// # Safety
 /// As for [`drop_pages`], of each of them.
@@ -140,18 +140,18 @@ pub(crate) unsafe fn drop_ranges(ranges: &[libc::iovec]) -> Result<(), Errno> {
             return Ok(());
         }
     }
-    // An older kernel, or a part of it is done: dropping twice is dropping once.
+    // An older kernel, or a part of it is done: dropping is idempotent.
     ranges
         .iter()
         // SAFETY: by this function's own contract.
         .try_for_each(|range| unsafe { drop_pages(range.iov_base as usize, range.iov_len) })
 }
 
-/// Takes a page that is present out of sharing after a fork: a copy of this process' own, or the
-/// page itself once nobody else has it. Its write-protection stays.
+/// Gives this process its own copy of a present page that is shared since a fork, or the page
+/// itself once no other process has it. Its write-protection stays.
 ///
-/// Reading memory by address, as a debugger does, pins it for a moment, and what is pinned the
-/// kernel first makes exclusive. No store is needed, which could wait for the pager.
+/// Reading memory by address, as a debugger does, pins the page for a moment, and the kernel first
+/// makes a pinned page exclusive. No store is needed, which could wait for the pager.
 pub(crate) fn unshare(page: usize) -> Result<(), Errno> {
     let mut byte = 0_u8;
     let local = libc::iovec {
@@ -197,10 +197,10 @@ pub(crate) unsafe fn bytes<'a>(start: usize, len: usize) -> &'a [u8] {
     unsafe { std::slice::from_raw_parts(start as *const u8, len) }
 }
 
-/// Whether nothing is mapped in a range: it could be mapped whole, and is not afterwards.
+/// Whether nothing is mapped in a range: maps and unmaps it as a test.
 pub(crate) fn is_vacant(start: usize, len: usize) -> bool {
     let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED_NOREPLACE;
-    // SAFETY: nothing is replaced; what was mapped is unmapped again, and nobody knows of it.
+    // SAFETY: nothing is replaced; the test mapping is unmapped again, and nobody knows of it.
     unsafe {
         match rustix::mm::mmap_anonymous(start as *mut _, len, ProtFlags::empty(), flags) {
             // Kernels that do not know the flag take the address for a hint.
@@ -230,7 +230,7 @@ pub(crate) fn map_shared_over(file: &OwnedFd, start: usize, len: usize) -> Resul
     Ok(())
 }
 
-/// Shows a part of a memfd at an address where nothing is mapped; `EEXIST` if something is.
+/// Maps a part of a memfd at an address where nothing is mapped; `EEXIST` if something is.
 pub(crate) fn overlay(start: usize, len: usize, file: &OwnedFd, offset: u64) -> Result<(), Errno> {
     let prot = ProtFlags::READ | ProtFlags::WRITE;
     let flags =
@@ -240,14 +240,14 @@ pub(crate) fn overlay(start: usize, len: usize, file: &OwnedFd, offset: u64) -> 
     Ok(())
 }
 
-/// Unmaps a range in which the caller owns all there is.
+/// Unmaps a range that the caller owns.
 pub(crate) fn unmap(start: usize, len: usize) -> Result<(), Errno> {
-    // SAFETY: the caller owns what is mapped there; only the program refers to it, and its touches are
+    // SAFETY: the caller owns the mappings; only the program refers to them, and its touches are
     // faults from here on.
     unsafe { rustix::mm::munmap(start as *mut _, len) }
 }
 
-/// Gives the memory of one page of a memfd back; it reads as zeros.
+/// Frees the memory of one page of a memfd; it reads as zeros.
 pub(crate) fn punch(file: &OwnedFd, page: u32) {
     let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
     let offset = u64::from(page) * PAGE_SIZE as u64;

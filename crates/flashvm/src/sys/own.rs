@@ -1,7 +1,7 @@
-//! This process' memory as the kernel shows it in `/proc`.
+//! This process's memory as `/proc` presents it.
 //!
-//! The descriptors stay open, out of the program's way: one that comes and goes would take, for a
-//! moment, a number that the program expects to get.
+//! The descriptors stay open, out of the program's way: a temporary one would take, for a moment, a
+//! number that the program expects to get.
 
 use super::descriptors::PagerFd;
 use super::raw;
@@ -21,7 +21,7 @@ pub(crate) struct OwnMemory {
 
 impl OwnMemory {
     pub(crate) fn open() -> Result<Self, Errno> {
-        // Those of the thread: the process' own are gone once its main thread has ended.
+        // Those of the thread: the process's own are gone once its main thread has ended.
         let open = |path| {
             let flags = OFlags::RDONLY | OFlags::CLOEXEC;
             rustix::fs::open(path, flags, Mode::empty()).and_then(PagerFd::keep)
@@ -33,7 +33,7 @@ impl OwnMemory {
         })
     }
 
-    /// Copies a page, also one that the program may not read.
+    /// Copies a page, even one that the program may not read.
     pub(crate) fn read(&self, address: usize, into: &mut [u8; PAGE_SIZE]) -> Result<(), Errno> {
         match rustix::io::pread(&self.contents, &mut into[..], address as u64)? {
             PAGE_SIZE => Ok(()),
@@ -46,7 +46,7 @@ impl OwnMemory {
         const PRESENT_OR_SWAPPED: u64 = 3 << 62;
         let mut entry = [0; size_of::<u64>()];
         let at = address / PAGE_SIZE * size_of::<u64>();
-        // Where the kernel does not tell, a page is taken to be where it should be.
+        // Without an answer of the kernel, a page is assumed to be where it should be.
         rustix::io::pread(&self.pages, &mut entry, at as u64).map_or(true, |_| {
             u64::from_ne_bytes(entry) & PRESENT_OR_SWAPPED != 0
         })
@@ -114,7 +114,7 @@ impl OwnMemory {
     }
 }
 
-/// A mapping: where it starts, where it ends, and what may be done to it.
+/// A mapping: its start, its end, and its access rights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Mapping {
     pub(crate) start: usize,

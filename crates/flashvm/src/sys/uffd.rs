@@ -1,8 +1,8 @@
-//! userfaultfd: the descriptor through which faults arrive and pages are placed.
+//! userfaultfd: the descriptor that delivers faults and places pages.
 //!
-//! Two descriptors serve a process. The *region* descriptor reports faults and what the program
-//! does to its mappings (fork, remove, unmap, remap). The *shadow* descriptor receives the pages
-//! that are moved out of the region; nobody faults there, and dropping pages raises no event.
+//! Two descriptors serve a process. The *region* descriptor reports faults and changes of the
+//! program's mappings (fork, remove, unmap, remap). The *shadow* descriptor receives the pages that
+//! are moved out of the region; nobody faults there, and dropping pages raises no event.
 
 use super::descriptors::PagerFd;
 use super::raw;
@@ -20,7 +20,7 @@ const USERFAULTFD_IOC_NEW: u32 = 0xAA00;
 /// `UFFD_USER_MODE_ONLY`.
 const USER_MODE_ONLY: usize = 1;
 
-/// What the kernel offers, as `UFFD_FEATURE_*` bits.
+/// The kernel's features, as `UFFD_FEATURE_*` bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Features(pub u64);
 
@@ -40,17 +40,17 @@ impl Features {
         | sys::UFFD_FEATURE_EVENT_REMOVE
         | sys::UFFD_FEATURE_EVENT_UNMAP) as u64;
 
-    /// Whether all bits of `wanted` are there.
+    /// Whether all bits of `wanted` are set.
     #[must_use]
     pub fn has(self, wanted: u64) -> bool {
         self.0 & wanted == wanted
     }
 }
 
-/// What a userfaultfd reports.
+/// A message of a userfaultfd.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Message {
-    /// A page fault: address, store, and whether the page is there but write-protected.
+    /// A page fault: address, store, and whether the page is present but write-protected.
     Fault {
         address: usize,
         write: bool,
@@ -58,15 +58,15 @@ pub(crate) enum Message {
     },
     /// The process forked: the child's descriptor.
     Fork(i32),
-    /// `mremap` went past us.
+    /// An `mremap` that bypassed the pager.
     Remap { from: usize, to: usize, len: usize },
-    /// Contents are about to be given up (`madvise`).
+    /// Pages are about to be zapped (`madvise`).
     Remove { start: usize, end: usize },
     /// A mapping is gone.
     Unmap { start: usize, end: usize },
 }
 
-/// A userfaultfd. Registrations end when nobody has it open any more.
+/// A userfaultfd. Registrations end when it is closed everywhere.
 #[derive(Debug)]
 pub(crate) struct Uffd(PagerFd);
 
@@ -103,8 +103,8 @@ impl Uffd {
         unsafe { ioctl(self.0.as_fd(), request::UFFDIO_REGISTER, &mut arg) }
     }
 
-    /// Copies `len` bytes from `src` to absent pages at `dst` and wakes their waiters.
-    /// Returns how many bytes were placed together with why it stopped short, if it did.
+    /// Copies `len` bytes from `src` to absent pages at `dst` and wakes their waiters. Returns the
+    /// number of bytes placed, and why it stopped short, if it did.
     ///
     /// # Safety
     /// No Rust code may refer to what is at `dst`; at `src` there are `len` bytes that stay while
@@ -155,7 +155,7 @@ impl Uffd {
         done(result, arg.move_, len)
     }
 
-    /// Write-protects pages, or lifts the protection and wakes the waiters.
+    /// Write-protects pages, or removes the protection and wakes the waiters.
     pub(crate) fn write_protect(&self, start: usize, len: usize, on: bool) -> Result<(), Errno> {
         let mode = u64::from(on);
         let mut arg = sys::uffdio_writeprotect {
@@ -166,7 +166,7 @@ impl Uffd {
         unsafe { ioctl(self.0.as_fd(), request::UFFDIO_WRITEPROTECT, &mut arg) }
     }
 
-    /// Lets every touch of these absent pages fail with SIGBUS, and wakes the waiters.
+    /// Makes every touch of these absent pages fail with SIGBUS, and wakes the waiters.
     pub(crate) fn poison(&self, start: usize, len: usize) -> Result<(), Errno> {
         let mut arg = sys::uffdio_poison {
             range: range(start, len),
@@ -177,14 +177,14 @@ impl Uffd {
         unsafe { ioctl(self.0.as_fd(), UFFDIO_POISON, &mut arg) }
     }
 
-    /// Wakes whoever waits for these pages.
+    /// Wakes the threads that wait for these pages.
     pub(crate) fn wake(&self, start: usize, len: usize) -> Result<(), Errno> {
         let mut arg = range(start, len);
         // SAFETY: as in `register`.
         unsafe { ioctl(self.0.as_fd(), request::UFFDIO_WAKE, &mut arg) }
     }
 
-    /// Reads messages without waiting; none is an empty result.
+    /// Reads messages without waiting; without messages the result is empty.
     pub(crate) fn read(&self, out: &mut Vec<Message>) -> Result<(), Errno> {
         const BATCH: usize = 32;
         let mut buffer = [const { std::mem::MaybeUninit::<sys::uffd_msg>::uninit() }; BATCH];
@@ -345,7 +345,7 @@ fn handshake(fd: &OwnedFd, features: u64) -> Result<u64, Errno> {
     Ok(arg.features)
 }
 
-/// What this kernel offers to this process.
+/// The features that this kernel offers to this process.
 ///
 /// # Errors
 /// `EPERM` where the kernel reserves it for privileged users, `ENOSYS` where it has none.
