@@ -90,7 +90,7 @@ static double xmalloc(int index)
 	return (now() - start) / 1000000;
 }
 
-/* One block at a time. */
+/* One object at a time. */
 static double pairs(int index)
 {
 	uint64_t r = index;

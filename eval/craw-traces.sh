@@ -1,18 +1,18 @@
 #!/usr/bin/env bash
-# Makes traces of the six kinds of programs of the CRAW paper (its section V.A), by what Debian has today:
+# Records traces of the six kinds of programs of the CRAW paper (section V.A), with today's Debian packages:
 #   mp3 player (xmms)        mpg123, decoding to a file
 #   image viewer (gqview)    feh, five pictures, one after the other, enlarged
 #   editor (gedit)           xedit, typing and paging
 #   card game (freecell)     ace-freecell, moves and undos
 #   PDF viewer (kghostview)  mupdf, page by page
 #   archiver (tar_gzip)      tar with gzip
-# The inputs are made here, from a fixed seed. Programs with windows run under Xvfb, with scripted input.
+# This script generates the inputs from a fixed seed. Programs with windows run under Xvfb, with scripted input.
 #
 #   eval/craw-traces.sh [-s SCALE] [-r REFERENCES] [FOLDER [NAME...]]
 #
 # SCALE multiplies the inputs (2). A program ends when it is done, or has made
-# REFERENCES references past the CPU caches (450000). It runs some hundred times slower than alone.
-# The caches are small, as the programs are: memory of 1 % of a footprint is less than a cache of today.
+# REFERENCES references past the CPU caches (450000). It runs about a hundred times slower than alone.
+# The caches are small, like the programs: 1 % of a footprint is less than one of today's caches.
 set -euo pipefail
 
 scale=2
@@ -115,13 +115,13 @@ display() {
 record() { # NAME PROGRAM ARGS...
 	local name=$1
 	shift
-	# An end by the signal or the key that ends it is a good one.
+	# The signal or the key that ends it is a regular end.
 	"$flashvm" trace record --references "$references" "${caches[@]}" -o "$folder/$name.fvt" -- "$@" >"$work/$name.out" 2>&1 || true
 	tail -n 1 "$work/$name.out"
 	[ -s "$folder/$name.fvt" ]
 }
 
-# Sends keys and clicks to the window of a program that is being recorded, and ends it then.
+# Sends keys and clicks to the window of a recorded program, and then ends it.
 drive() { # NAME-OF-WINDOW RECORDER KEY...
 	local window recorder=$2 name=$1
 	shift 2

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs every fuzz target of fuzz/, so many seconds each (default 60; --short: 2), and ends with a
-# status other than 0 on any finding, which is kept in fuzz/artifacts. Needs a nightly compiler and
+# Runs every fuzz target of fuzz/ for SECONDS each (default 60; --short: 2), and exits with a
+# nonzero status on any finding, which fuzz/artifacts keeps. Needs a nightly compiler and
 # cargo-fuzz.
 #
 #   eval/fuzz.sh                    eval/fuzz.sh --short

@@ -1,4 +1,4 @@
-"""ImageMagick as the evaluation scripts use it: which one, without its own limits, on a made-up picture."""
+"""ImageMagick for the evaluation scripts: which command, without its own limits, on a generated picture."""
 
 import os
 import subprocess

@@ -1,12 +1,12 @@
-/* What the hole can be made of, out of which frames of a memfd are shown as overlays: costs of showing
- * and lifting one, mappings and kernel memory that it takes, and whether neighbours merge.
+/* Alternatives for the hole into which frames of a memfd are mapped as overlays: the cost of mapping and
+ * unmapping one, its mappings and kernel memory, and whether neighbours merge.
  *
  *   cc -O2 -o overlays eval/overlays.c && ./overlays [OVERLAYS]
  *
  * none      no mapping at all: SIGSEGV, EFAULT in system calls
  * protnone  a private anonymous mapping without access: the same
  * beyond    a shared mapping beyond the end of an empty memfd: SIGBUS, EFAULT in system calls
- * uffd      an anonymous mapping registered with userfaultfd, registered anew after a lift (which
+ * uffd      an anonymous mapping registered with userfaultfd, registered again after each unmap (which
  *           leaves a moment in which a touch would read zeros: measured for comparison only)
  */
 #define _GNU_SOURCE

@@ -1,11 +1,11 @@
-/* Fills, then reads at random, in sequence and by a stride, over one block of heap.
+/* Fills, then reads at random, in sequence and by a stride, over one large allocation.
  *
  * usage: pagebench DATA_MIB WRITE_PERCENT RANDOM_OPS
  *
  * Random accesses are made by one thread, then as many again by four together.
  *
  * Prints the speed of each part and "bad N": pages that did not hold what was written there (must
- * be 0). The paging itself is someone else's: kernel swap under a memory cgroup, or flashvm.
+ * be 0). The paging is that of kernel swap under a memory cgroup, or of flashvm.
  */
 #define _GNU_SOURCE
 #include <pthread.h>

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Real programs without and with flashvm: same output, and what the difference costs.
+"""Real programs without and with flashvm: whether the output is the same, and the cost.
 
 usage: eval/programs.py [--short] [--only NAME] [--write docs/programs.md]
 
@@ -30,7 +30,7 @@ ROOT = Path(__file__).resolve().parent.parent
 HELPERS = ROOT / "eval/programs"
 
 class Missing(Exception):
-    """A program that this machine does not have."""
+    """This machine lacks the program."""
 
 
 def need(*names):
@@ -42,7 +42,7 @@ def need(*names):
 
 
 class Program:
-    """One program: what it does, its budget, its command, and what of its output counts."""
+    """One program: its description, budget, command, and the relevant part of its output."""
 
     env = {}
 
@@ -50,7 +50,7 @@ class Program:
         self.folder, self.short = folder, short
 
     def prepare(self):
-        """Makes the input. Raises Missing."""
+        """Generates the input. Raises Missing."""
 
     def command(self, out):
         """The words of the command; what it writes goes into the folder `out`."""
@@ -215,7 +215,7 @@ PROGRAMS = [Sort, Picture, Spin, Memcached, Java, Dictionary]
 
 
 def same(one, other):
-    """Names of files that differ between two folders."""
+    """Names of the files that differ between two folders."""
     names = sorted(set(os.listdir(one)) | set(os.listdir(other)))
     return [n for n in names
             if not ((one / n).exists() and (other / n).exists() and filecmp.cmp(one / n, other / n, shallow=False))]

@@ -27,7 +27,7 @@ static void *block(size_t count, size_t bytes)
 	return at;
 }
 
-/* A few nodes have most edges: the lower of three draws. */
+/* A few nodes have most edges: the minimum of three draws. */
 static uint32_t node(uint32_t nodes)
 {
 	uint32_t lowest = next() % nodes;
@@ -85,7 +85,7 @@ int main(int argc, char **argv)
 		printf("root %u: %u nodes reached, %016lx\n", start, end, (unsigned long)sum);
 	}
 
-	/* Whole numbers: the sums do not depend on the machine. */
+	/* Integers: the sums do not depend on the machine. */
 	uint64_t *rank = block(nodes, 8), *new = block(nodes, 8);
 	for (uint32_t i = 0; i < nodes; i++)
 		rank[i] = 1 << 20;

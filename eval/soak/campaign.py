@@ -31,9 +31,9 @@ import run
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SHORT_KILLS = 20
-# After so many seconds a short campaign starts no more programs, then no more kills.
+# Seconds after which a short campaign starts no more programs, and no more kills.
 SHORT_PROGRAMS_S, SHORT_KILLS_S = 130, 170
-KILL_TRIES_MAX = 3  # for each kill that is wanted: some runs end before it
+KILL_TRIES_MAX = 3  # per requested kill: some runs end before it
 
 EXAMPLES = """examples:
   eval/soak.sh 8                                                eight hours of random runs
@@ -45,7 +45,7 @@ EXAMPLES = """examples:
 
 
 class Bound(argparse.Action):
-    """An option that belongs to the --count before it, or to all if there is none."""
+    """An option for the preceding --count, or for all if there is none."""
 
     def __call__(self, parser, namespace, value, option=None):
         counts = getattr(namespace, "counts", None) or []
@@ -125,7 +125,7 @@ class Campaign:
     def __init__(self, options, folder, stop):
         self.options, self.stop = options, stop
         files = build_files(options.flashvm)
-        # A copy: a build in the meantime does not change what is run.
+        # A copy: a build in the meantime does not change the tested binary.
         (folder / "bin").mkdir()
         for path in files:
             shutil.copy(path, folder / "bin")
@@ -172,7 +172,7 @@ class Campaign:
         return modes
 
     def one(self, kind, plan, left):
-        """Makes a run, records it and prints a line. None: it was not made."""
+        """Runs a plan, records it and prints a line. None: it was not run."""
         with self.lock:
             self.made += 1
             number = self.made
@@ -186,7 +186,7 @@ class Campaign:
             return None
         except run.Refused as reason:
             print(f"REFUSED: {reason}: {shlex.join(plan.words())}", flush=True)
-            if kind != "hours":  # drawn options need not go together, chosen ones do
+            if kind != "hours":  # random options may conflict, chosen ones must not
                 self.refused = True
             return None
         record.update(campaign=kind, version=self.version, time=time.strftime("%Y-%m-%dT%H:%M:%S"))
@@ -205,7 +205,7 @@ class Campaign:
         return record
 
     def all(self, kind, source, left):
-        """Runs what `source` yields, `--jobs` at a time."""
+        """Runs the plans of `source`, `--jobs` at a time."""
         with concurrent.futures.ThreadPoolExecutor(self.options.jobs) as pool:
             running = set()
             source = iter(source)
@@ -222,7 +222,7 @@ class Campaign:
                     future.result()
 
     def first_seed(self):
-        """Of random runs: another one at each start, unless it is given."""
+        """The seed of random runs: a new one at each start, unless it is given."""
         given = self.options.seed
         return given if given is not None else random.SystemRandom().randrange(1 << 30)
 
@@ -262,7 +262,7 @@ class Campaign:
                 if len(seeds) < number:
                     print(f"{name}: {number - len(seeds)} of {number} are in the state file", flush=True)
                 wanted.append([run.Plan(**{**vars(plan), "seed": seed}) for seed in seeds])
-        # In turn: each program has had its share at any time.
+        # Round robin: each program has its share at any time.
         turns = [plan for turn in range(max(map(len, wanted))) for group in wanted for plan in group[turn:turn + 1]]
         total, before = len(turns), self.done
         self.all("count", turns, lambda: f"{total - self.done + before} left")
@@ -362,7 +362,7 @@ def main():
             campaign.random_runs()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    # What this start ran, and what it counted of others.
+    # The runs of this start, and those of earlier ones that it counts.
     records = campaign.state.records[begun:] if options.short or options.replay else campaign.state.records
     text, good = report.report(records, campaign.build, campaign.skipped)
     print("\n" + text)

@@ -1,4 +1,4 @@
-"""What is run: modes, policies, prefetchers and presets that the command names itself, and draws from them."""
+"""The plans: modes, policies, prefetchers and presets that the command lists, and random choices from them."""
 
 import random
 import re
@@ -17,22 +17,22 @@ MODES = {
     "handler-no-uring": ("--fault", "handler", "--no-uring"),
     "bare": ("--fault", "inline", "--no-move", "--no-uring"),
 }
-# Tried where the command's help has them.
+# Used if the command's help lists them.
 EXTRAS = (
     "--zero-sharing=off", "--sampling=adaptive:2", "--sampling=uniform:4", "--preclean=1", "--preclean=64",
     "--cluster=8K", "--cluster=4M", "--readahead=1", "--readahead=64", "--stride=1", "--stride=16",
     "--congestion-timeout=1ms", "--discard=native", "--discard=merged:1M", "--discard=dummy",
     "--write-limit=20G/day", "--compress=lz4", "--compress=zstd", "--encrypt",
 )
-# Times the budget that is tight for a program.
+# Factors of a program's tight budget.
 BUDGETS = (0.5, 0.75, 1, 1, 1, 1.5, 2, 8)
 RAM_MIB_MIN = 4
-# Programs that are killed: those that take their children with them.
+# Programs to kill: those whose children die with them.
 KILLED = ("sqlite", "redis", "memcached", "dictionary", "node", "gcc", "sort", "bfs")
 
 
 class Registry:
-    """What this build of flashvm knows and this machine allows."""
+    """The options of this build, as far as this machine allows them."""
 
     def __init__(self, flashvm, store):
         self.flashvm, self.store = flashvm, store
@@ -59,7 +59,7 @@ class Registry:
         return self.output(["run", "--quiet", "--ram", "8M", "--flash", self.store, *options, "--", "true"])[0] == 0
 
     def known(self, option):
-        """The values that the command names when it is given one that there is not, and that a live run takes."""
+        """The values that the command lists for an unknown one, as far as a live run accepts them."""
         said = self.output(["run", option, "?", "--", "true"])[1]
         found = re.search(r"known are (.+)", said)
         if not found:
@@ -118,7 +118,7 @@ def drawn(seed, registry, names, modes, sizes, torture_parts):
 
 
 def killing(seed, registry, names, modes):
-    """A short run that is killed at some moment of it."""
+    """A short run that is killed at a random moment."""
     draw = random.Random(seed)
     name = draw.choice([n for n in names if n in KILLED] or ["dictionary"])
     options = list(registry.modes[draw.choice(modes)])
@@ -130,7 +130,7 @@ def killing(seed, registry, names, modes):
 
 
 def short(registry, names, torture_parts):
-    """Each mode with programs in turn, at the smallest size; each program once at least."""
+    """Each mode with programs in turn, at the smallest size; each program at least once."""
     plans, modes = [], list(registry.modes)
     names = [f"torture:{part}" for part in torture_parts if part != "table"] + [n for n in names if n != "torture"]
     for i in range(max(len(names), len(modes))):

@@ -14,7 +14,7 @@ import threading
 import time
 
 RANGE_BYTES = 512 << 30
-# Of the time, at most; what one reading takes depends on the number of mappings.
+# Upper bound on the share of time; the time of one reading depends on the number of mappings.
 TIME_SHARE = 0.05
 INTERVAL_S_MIN = 0.05
 HEADER = re.compile(rb"^([0-9a-f]+)-([0-9a-f]+) ")
@@ -34,12 +34,12 @@ def states():
 
 
 def of_session(session):
-    """The processes of a session, without those that have ended and wait to be reaped."""
+    """The processes of a session, without zombies."""
     return [pid for pid, state, _, other in states() if other == session and state not in "ZX"]
 
 
 def marked(mark):
-    """The processes that carry `mark` in their environment, whatever session they are in."""
+    """The processes with `mark` in their environment, in any session."""
     found = []
     for pid, state, _, _ in states():
         if state in "ZX" or pid == os.getpid():
@@ -66,7 +66,7 @@ def kill(pids):
 
 
 def managed_bytes(pid):
-    """The managed memory of a process that is in RAM: outside of the shadow, and in it."""
+    """The resident managed memory of a process: outside of the shadow, and in it."""
     with open(f"/proc/{pid}/smaps", "rb") as file:
         text = file.read()
     areas, shadow = [], None
@@ -99,7 +99,7 @@ def frames(pid):
 
 
 class Sampler(threading.Thread):
-    """Adds up the managed memory in RAM of a session, again and again; keeps the most that it saw.
+    """Samples the resident managed memory of a session; keeps the maximum.
 
     The processes run on while they are read, and pages move to the shadow and back meanwhile: the shadow, read
     after the rest, may hold pages that have been counted there. A sample above the budget is therefore read again:

@@ -1,4 +1,4 @@
-"""The programs of the campaign: their inputs, their sizes and the budgets that are tight for them.
+"""The programs of the campaign: their inputs, sizes and tight budgets.
 
 A program prints the same at each run of a size: a run under the pager has to print that too. Sizes: full as in
 the comparison with kernel swap, small for seconds, tiny for less than one. The torture programs check
@@ -20,7 +20,7 @@ SIZES = ("tiny", "small", "full")
 
 
 class Missing(Exception):
-    """Something that this machine does not have."""
+    """This machine lacks something."""
 
 
 def need(*names):
@@ -38,7 +38,7 @@ def compiled(target, words):
 
 
 class Program:
-    """A program at a size. `ram_mib` is tight for it; `count` is what the size means to it."""
+    """A program at a size. `ram_mib` is its tight budget; `count` is its size parameter."""
 
     name = ""
     ram_mib = {}
@@ -46,9 +46,9 @@ class Program:
     env = {}
     # False: the program checks itself, and its output depends on its time.
     same_output = True
-    # Exit codes that tell of an injected fault which the program has survived.
+    # Exit codes of a program that survived an injected fault.
     codes_injected = ()
-    # So much that no program finds the store full, which it would be told by ENOMEM.
+    # Large enough that no program finds the store full (ENOMEM).
     flash_size = "4G"
 
     def __init__(self, folder, size, part=None):
@@ -222,7 +222,7 @@ class Cxx(Program):
 
 
 class Sigbus(Program):
-    """Pages through a store that fails. Exit code 3: a page of the heap was lost, as was to be expected."""
+    """Pages through a store that fails. Exit code 3: a page of the heap was lost, as expected."""
 
     name = "sigbus"
     ram_mib = {"tiny": 6, "small": 16, "full": 32}
@@ -239,7 +239,7 @@ class Sigbus(Program):
 
 
 class Small(Program):
-    """Small blocks, freed by other threads, in forks and in signal handlers."""
+    """Small objects, freed by other threads, in forks and in signal handlers."""
 
     name = "small"
     ram_mib = {"tiny": 8, "small": 16, "full": 32}
@@ -300,7 +300,7 @@ class Shelf:
         return self.ready[name, size]
 
     def expected(self, program, run):
-        """What `run(program)` gave at its first call: the bare run is made once for each program and size."""
+        """The first result of `run(program)`: there is one bare run for each program and size."""
         key = (program.name, program.size)
         with self.lock:
             if key not in self.bare:
@@ -309,7 +309,7 @@ class Shelf:
 
 
 def environment(program, temporary):
-    """The environment of a run; what it writes to the temporary folder can be looked at afterwards."""
+    """The environment of a run; its temporary folder is kept for inspection."""
     kept = {key: value for key, value in os.environ.items() if not key.startswith(("LD_", "FLASHVM"))}
     return {**kept, **program.env, "TMPDIR": str(temporary), "PYTHONDONTWRITEBYTECODE": "1"}
 

@@ -11,7 +11,7 @@ PROBLEMS = ("ended", "wrong output", "over budget", "left behind", "hung")
 
 
 class State:
-    """The results of one build in a file that also holds those of others."""
+    """The results of one build in a file with those of several."""
 
     def __init__(self, path, build):
         self.path, self.build = path, build
@@ -22,7 +22,7 @@ class State:
                 try:
                     record = json.loads(line)
                 except ValueError:
-                    continue  # the last line of a campaign that was cut short
+                    continue  # the last line of an interrupted campaign
                 if record.get("build") == build:
                     self.records.append(record)
 
@@ -46,7 +46,7 @@ def share(records, key):
 
 
 def report(records, build, skipped=()):
-    """The report in Markdown, and whether all runs were as they have to be."""
+    """The report in Markdown, and whether all runs passed."""
     failed = [r for r in records if r["problems"]]
     lines = [f"# Soak of build {build}", "",
              f"{len(records)} runs, {sum(r['seconds'] for r in records) / 3600:.2f} hours, {len(failed)} failed.", ""]

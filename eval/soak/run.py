@@ -1,4 +1,4 @@
-"""One run under the pager, and all that is held against it afterwards."""
+"""One run under the pager, and all checks of its result."""
 
 import dataclasses
 import hashlib
@@ -17,9 +17,9 @@ import programs
 MARK = "SOAK_RUN"
 # How long the processes of a killed run may take to end by themselves.
 GONE_S_MAX = 10
-# A sample is no snapshot: see Sampler. So many samples above the budget, by so much, are no accident.
+# A sample is not a snapshot: see Sampler. Tolerated samples above the budget, and by how much.
 SAMPLE_SLACK = 1.05
-# In handler mode the kernel copies what other threads store to during a fork, before anybody is asked.
+# In handler mode the kernel copies what other threads store to during a fork, before the pager hears of it.
 FORK_SLACK = 1.03
 SAMPLES_ABOVE = 2
 TIMEOUT_S = {"tiny": 120, "small": 400, "full": 1800}
@@ -32,16 +32,16 @@ REFUSED = re.compile(r"^flashvm: (?!process \d).*", re.M)
 
 
 class Interrupted(Exception):
-    """The campaign ends."""
+    """The campaign is being ended."""
 
 
 class Refused(Exception):
-    """These options do not go together, or not on this machine: nothing was run."""
+    """These options conflict, or are unavailable on this machine: nothing was run."""
 
 
 @dataclasses.dataclass
 class Plan:
-    """All that a run depends on, apart from time."""
+    """Everything on which a run depends, except time."""
 
     program: str
     size: str = "small"
@@ -51,14 +51,14 @@ class Plan:
     kill: str = ""  # "supervisor", "program" or "any", "@" and seconds after the start
 
     def words(self):
-        """What repeats this run."""
+        """The command that repeats this run."""
         words = ["eval/soak.sh", "--count", f"{self.program}=1", "--size", self.size, "--ram", self.ram, "--seed", str(self.seed)]
         if self.kill:
             words += ["--kill", self.kill]
         return words + [f"--option={option}" for option in self.options]
 
     def mode(self):
-        """A short name for the way in which faults are served."""
+        """A short name of the fault mode."""
         options = list(self.options)
         handler = [v for k, v in zip(options, options[1:]) if k == "--fault"] or ["auto"]
         handler += [o.partition("=")[2] for o in options if o.startswith("--fault=")]
@@ -98,7 +98,7 @@ def bare(program, folder, stop):
 
 
 def wait(child, seconds, stop):
-    """The exit code, or None: it has not ended in time. Raises Interrupted."""
+    """The exit code; None: it has not ended in time. Raises Interrupted."""
     end = time.monotonic() + seconds
     while True:
         try:
@@ -123,7 +123,7 @@ def digest(path):
 
 
 class Killer(threading.Thread):
-    """Kills a process of a run at its time. `killed` says whom it hit."""
+    """Kills a process of a run at its time. `killed` is its victim."""
 
     def __init__(self, plan, supervisor):
         super().__init__(daemon=True)
@@ -143,7 +143,7 @@ class Killer(threading.Thread):
         if victim is None:
             return
         try:
-            # Not reaped before the main thread has stopped this one: nobody else can have its number.
+            # The main thread stops this one before it reaps: so the process id cannot be reused.
             os.kill(victim, signal.SIGKILL)
             self.killed = self.who
         except ProcessLookupError:
@@ -155,7 +155,7 @@ class Killer(threading.Thread):
 
 
 class Runner:
-    """Makes runs of one build of flashvm in a folder."""
+    """Runs one build of flashvm in a folder."""
 
     def __init__(self, flashvm, shelf, folder, kept, slack_pages, stop):
         self.flashvm, self.shelf, self.folder, self.kept = flashvm, shelf, folder, kept
@@ -223,7 +223,7 @@ class Runner:
         return record
 
     def wait(self, child, seconds, killer):
-        """As `wait`, but with a killer the child is reaped after it: its number cannot be another's meanwhile."""
+        """As `wait`, but reaps the child after the killer has ended: its process id cannot be reused meanwhile."""
         if not killer:
             return wait(child, seconds, self.stop)
         end = time.monotonic() + seconds
@@ -236,7 +236,7 @@ class Runner:
         return wait(child, 0, self.stop)
 
     def gone(self, child, mark, code, killed):
-        """Waits until no process of the run is left: how long that took, and who had to be killed."""
+        """Waits until no process of the run is left; returns the time, and the processes that had to be killed."""
         start = time.monotonic()
         bound = 0 if code is None else GONE_S_MAX if killed else 0.5
         while True:
@@ -253,7 +253,7 @@ class Runner:
         return took, names
 
     def look(self, session, place):
-        """Writes what each thread of a hung run waits for."""
+        """Writes the stacks of all threads of a hung run."""
         with open(place / "hung", "w") as file:
             for pid in processes.of_session(session):
                 for task in sorted(os.listdir(f"/proc/{pid}/task"), key=int):
@@ -291,7 +291,7 @@ class Runner:
         return problems
 
     def budget(self, plan, stats, sampler, code, killed):
-        """What statistics and samples say about the budget."""
+        """Checks statistics and samples against the budget."""
         problems, counted = [], {}
         bound = ram_bytes(plan.ram)
         try:
@@ -307,14 +307,14 @@ class Runner:
             if most > bound_pages:
                 problems.append(("over budget", f"{most:,} pages resident of {pages:,}"))
             overruns = max(part.get("budget_overruns", 0) for part in parts)
-            # With several processes one may pass its own share for a moment while the run keeps the budget.
+            # One of several processes may exceed its share for a moment while the run keeps the budget.
             if overruns and not many:
                 problems.append(("over budget", f"{overruns} overruns counted"))
             errors = [name for name in ("read_errors", "write_errors", "slots_bad") if parts[0].get(name)]
             if errors and not plan.injects():
                 problems.append(("device", f"{', '.join(errors)} without an injected fault"))
         except FileNotFoundError:
-            # A supervisor that was killed writes none.
+            # A killed supervisor writes none.
             if code is not None and killed != "supervisor":
                 problems.append(("no statistics", "no file was written"))
         except (ValueError, KeyError) as error:
@@ -325,7 +325,7 @@ class Runner:
         return counted, problems
 
     def keep(self, place, record, number):
-        """Keeps what tells of a failure."""
+        """Keeps the evidence of a failure."""
         kept = self.kept / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}-{number}-{record['program'].replace(':', '-')}"
         kept.mkdir(parents=True)
         for name in ("err", "stats.json", "hung", "out"):
@@ -337,7 +337,7 @@ class Runner:
 
 
 def leftovers(store, temporary, work, cut_short):
-    """Files that are left. A program that was cut short may leave its own, but the pager none."""
+    """Files left behind. A program that was cut short may leave its own, but the pager none."""
     found = [path.name for path in store.iterdir()]
     for folder in (temporary, work):
         found += [path.name for path in folder.iterdir() if not cut_short or path.name.startswith("flashvm")]

@@ -1,6 +1,6 @@
-//! Debit-credit (section 7.2.3), after TPC-B: a transaction changes a 128-byte record each of an
+//! Debit-credit (section 7.2.3), after TPC-B: a transaction updates a 128-byte record each of an
 //! account, a teller and a branch, and appends a 64-byte record to the audit trail. As in the paper
-//! the database does not grow with the speed that is reached.
+//! the database does not grow with the throughput.
 
 use gordon::{Array, Heap, Persist, Ref, Result, Tx, View};
 
@@ -8,7 +8,7 @@ use gordon::{Array, Heap, Persist, Ref, Result, Tx, View};
 pub const ACCOUNTS: usize = 4096;
 /// Tellers of the branch.
 pub const TELLERS: usize = 10;
-/// Records of the audit trail that are kept.
+/// Records kept in the audit trail.
 pub const TRAIL: usize = 1024;
 
 /// A record of 128 bytes.

@@ -1,6 +1,6 @@
-//! The editor's state (section 7.2.2): the text around the cursor as lists, so that a key makes a
+//! The editor's state (section 7.2.2): the text around the cursor as lists, so that a key creates a
 //! few small immutable records and shares the rest. Every key ends with a commit. A state refers to
-//! the one before it: that is the unlimited undo.
+//! its predecessor: that is the unlimited undo.
 
 use gordon::{Heap, Persist, Ref, Result, Text, Tx, View};
 
@@ -18,7 +18,7 @@ struct Lines<'t> {
     first: Text<'t>,
 }
 
-/// All of the editor's state after a key.
+/// The editor's complete state after a key.
 #[derive(Clone, Copy, Persist)]
 struct Session<'t> {
     above: Option<Ref<'t, Lines<'t>>>,
@@ -31,16 +31,16 @@ struct Session<'t> {
     column: u32,
 }
 
-/// What a key does.
+/// The effect of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Key {
     /// A character is inserted.
     Insert(char),
     /// The line is split.
     Enter,
-    /// The character to the left goes, or the lines are joined.
+    /// The character to the left is deleted, or the lines are joined.
     Backspace,
-    /// The character to the right goes, or the lines are joined.
+    /// The character to the right is deleted, or the lines are joined.
     Delete,
     /// The cursor moves.
     Left,
@@ -54,11 +54,11 @@ pub enum Key {
     Home,
     /// The cursor moves to the end of the line.
     End,
-    /// The state before the last key that was not undone comes back.
+    /// The state before the last key that was not undone is restored.
     Undo,
 }
 
-/// The text as it is on the screen.
+/// The visible text.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Screen {
     /// Lines around the cursor.
@@ -69,7 +69,7 @@ pub struct Screen {
     pub row: u32,
     /// Column of the cursor, from 0.
     pub column: u32,
-    /// Keys since the text was begun.
+    /// Keys since the start of the text.
     pub keys: u64,
 }
 
@@ -256,7 +256,7 @@ pub fn press(heap: &Heap, key: Key) -> Result<()> {
     })
 }
 
-/// What is around the cursor: `height` lines.
+/// The `height` lines around the cursor.
 ///
 /// # Errors
 /// The heap holds something else.

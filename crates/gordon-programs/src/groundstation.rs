@@ -1,5 +1,5 @@
 //! The groundstation's queue (sections 2.2 and 7.2.1): a packet is stable before it is relayed, and
-//! stays until the host has acknowledged it. Written in a mutation-intensive style, as the paper's.
+//! stays until the host has acknowledged it. Written in the paper's mutation-intensive style.
 
 use gordon::{ByteArray, Heap, Persist, Result, Tx, Var, View};
 

@@ -1,7 +1,7 @@
-//! The programs with which the Gordon paper is evaluated (section 7.2), and its tables and figure.
+//! The programs of the Gordon paper's evaluation (section 7.2), and its tables and figure.
 //!
-//! - [`editor`]: a crash-resistant text editor; `gordon-editor` is it in a terminal.
-//! - [`groundstation`]: relays packets of aircraft; `gordon-groundstation` is it over UDP.
+//! - [`editor`]: a crash-resistant text editor; `gordon-editor` runs it in a terminal.
+//! - [`groundstation`]: relays packets of aircraft; `gordon-groundstation` runs it over UDP.
 //! - [`debit_credit`]: transactions after TPC-B.
 //! - [`reproduce`]: Tables 3 to 6 and Figure 4, beside the paper's figures.
 #![forbid(unsafe_code)]
@@ -13,7 +13,7 @@ pub mod reproduce;
 
 use std::io::{self, Write};
 
-/// Writes to standard output. A reader that has gone away does not need it any more.
+/// Writes to standard output. Ignores a reader that has gone away.
 ///
 /// # Errors
 /// It cannot be written for another reason.

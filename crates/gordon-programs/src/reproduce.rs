@@ -1,21 +1,21 @@
 //! The paper's Tables 3 to 6 and Figure 4, measured on emulated banks with the paper's timing.
 //!
-//! Time is modelled time of the bank plus the real time that the program took. So the bank is the
-//! paper's and the processor is today's: where the paper was bound by its processor the figures here
-//! are better, where it was bound by flash they compare.
+//! Time is modelled time of the bank plus the real time of the program. So the bank is the paper's
+//! and the processor is today's: where the paper was bound by its processor these figures are
+//! better, where it was bound by flash they compare.
 
 use crate::{debit_credit, editor, groundstation};
 use gordon::flash::{BLOCKS, BankCounters, Erase, Model, bandwidths};
 use gordon::{Collector, Heap, Limits, Options, Result, sidney};
 use std::time::{Duration, Instant};
 
-/// Text that is typed in the editor, twice: the paper used a manual page.
+/// Text to type in the editor, twice: the paper used a manual page.
 const TYPED: &str = include_str!("../../../LICENSE-APACHE");
 
-/// Operations of a run, unless the paper says how many.
+/// Operations of a run, unless the paper gives their number.
 const OPERATIONS: u64 = 100_000;
 
-/// What can be reproduced.
+/// The tables and the figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Name {
     /// Write and erase performance by parallelism.
@@ -30,16 +30,16 @@ pub enum Name {
     Figure4,
 }
 
-/// A table of results, and the lines of its picture if there is one.
+/// A table of results, and the lines of its chart if there is one.
 #[derive(Clone, Debug)]
 pub struct Results {
-    /// What it is.
+    /// Its title.
     pub title: &'static str,
     /// Names of the columns.
     pub columns: Vec<&'static str>,
     /// Rows, of as many cells.
     pub rows: Vec<Vec<String>>,
-    /// Lines of a picture: a name, and values by ways.
+    /// Lines of a chart: a name, and values by ways.
     pub lines: Vec<(&'static str, Vec<(f64, f64)>)>,
 }
 
@@ -57,7 +57,7 @@ pub fn reproduce(name: Name) -> Result<Results> {
     }
 }
 
-/// What a run took.
+/// The cost of a run.
 #[derive(Clone, Copy, Debug)]
 struct Run {
     operations: u64,
@@ -99,16 +99,18 @@ fn since(now: BankCounters, before: BankCounters) -> BankCounters {
     }
 }
 
-/// What is measured.
+/// The measured system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum System {
     /// On a bank of one row of chips.
     Gordon(Model),
-    /// With its log on such a bank, or on a disk as large, and its data segment in a file system.
+    /// With its log on such a bank, or on a disk of that size, and its data segment in a file
+    /// system.
     Sidney(Model),
 }
 
-/// The paper's disks: so many bytes a second to the raw one with the log, and to the file system with
+/// The paper's disks, in bytes a second: the raw one with the log, and the file system with the
+/// data segment (section 7.3).
 /// the data segment (section 7.3).
 const RAW_DISK: u64 = 6_000_000;
 const FILE_SYSTEM: u64 = 2_000_000;
@@ -137,7 +139,7 @@ impl System {
     }
 }
 
-/// Runs `operation` so many times.
+/// Runs `operation` repeatedly.
 fn run(
     system: System,
     limits: Limits,
@@ -211,8 +213,8 @@ fn edit(system: System, keys: usize) -> Result<Run> {
     run(system, Limits::default(), keys as u64, |_| Ok(()), press)
 }
 
-/// Erases beside the program, suspended by writes. The suspension itself is taken to be free, as the
-/// paper gives no figure.
+/// Erases in the background, suspended by writes. The suspension itself is free, as the paper gives
+/// no figure.
 const SUSPEND: Erase = Erase::Background {
     suspend_ns: Some(0),
 };
@@ -346,7 +348,7 @@ fn table6(packets: u64) -> Result<Results> {
         let waiting = relay(model, Limits::default(), packets)?;
         let freely = relay(model.with_erase(Erase::Free), Limits::default(), packets)?;
         let suspended = relay(model.with_erase(SUSPEND), Limits::default(), packets)?;
-        // Every block of the bank, as often as it endures (section 8.2).
+        // Every block of the bank, up to its endurance (section 8.2).
         let erasable =
             f64::from(model.endurance) * (model.segment_bytes() * BLOCKS) as f64 / 1024.0;
         let days = |kib_per_s: f64| erasable / kib_per_s / 86_400.0;
@@ -390,7 +392,7 @@ fn table6(packets: u64) -> Result<Results> {
 }
 
 fn pay(system: System, transactions: u64) -> Result<Run> {
-    // A multiplicative walk over the accounts: as good as random, and always the same.
+    // A multiplicative walk over the accounts: as good as random, and deterministic.
     run(
         system,
         Limits::default(),
@@ -484,7 +486,7 @@ mod tests {
 
     #[test]
     fn the_editor_is_as_fast_as_table_4() {
-        // At 8 ways that is enough for a persistent collection.
+        // At 8 ways that suffices for a persistent collection.
         let results = table4(10_000).expect("banks");
         for row in &results.rows {
             let number = |at: usize| row[at].parse::<f64>().expect("a number");
@@ -496,7 +498,7 @@ mod tests {
                 );
             }
         }
-        // As in the paper: the log of Sidney is better off on flash than on disk.
+        // As in the paper: Sidney's log is faster on flash than on disk.
         for rows in results.rows.chunks(6) {
             let rate = |at: usize| rows[at][5].parse::<f64>().expect("a number");
             assert!(rate(3) > 10.0 * rate(5), "{rows:?}");

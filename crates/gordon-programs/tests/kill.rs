@@ -1,4 +1,5 @@
-//! `kill -9` in a loop on the real editor and the real groundstation: what was answered is there.
+//! `kill -9` in a loop on the real editor and the real groundstation: every answered operation
+//! survives.
 
 #[path = "../../flashvm-cli/tests/support/children.rs"]
 #[allow(
@@ -64,7 +65,7 @@ fn the_editor_resumes_after_the_last_key() {
                 }
             }
         });
-        // Killed at another moment each time: also while the heap is being made or opened.
+        // Killed at a different moment each time: also while the heap is being created or opened.
         let wanted = [0, 1, 7, 40, 150][round % 5];
         let mut answered = 0;
         while answered < wanted {
@@ -74,7 +75,7 @@ fn the_editor_resumes_after_the_last_key() {
         editor.kill().expect("alive until now");
         children::wait_for("the editor", &mut editor, children::PATIENCE);
         typist.join().expect("the typist");
-        // Answers that were under way count as well.
+        // Answers in flight count as well.
         while let Some(line) = answers.next("the editor's last answers") {
             answered = line.parse().unwrap_or(answered);
         }
@@ -173,14 +174,14 @@ fn the_groundstation_loses_no_packet_that_it_has_answered() {
             answered.insert(message);
             deliver(!message.is_multiple_of(3));
         }
-        // One more that may or may not get through.
+        // One more that may or may not arrive.
         message += 1;
         let mut packet = message.to_be_bytes().to_vec();
         packet.resize(1000, 0xAA);
         aircraft.send_to(&packet, &station.address).expect("sent");
         station.child.kill().expect("alive until now");
         children::wait_for("the groundstation", &mut station.child, children::PATIENCE);
-        // An answer may have been on its way.
+        // An answer may have been in flight.
         aircraft
             .set_read_timeout(Some(Duration::from_millis(20)))
             .expect("a socket");

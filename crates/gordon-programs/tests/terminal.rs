@@ -1,5 +1,4 @@
-//! The editor as somebody uses it: in a terminal, which is a pseudo-terminal here, with a screen that is
-//! read back.
+//! The editor under its real conditions: in a pseudo-terminal, with a screen that is read back.
 
 #[path = "../../flashvm-cli/tests/support/children.rs"]
 #[allow(
@@ -77,7 +76,7 @@ impl Terminal {
             .expect("the terminal takes keys");
     }
 
-    /// Waits until the screen is as it should be.
+    /// Waits until the screen satisfies `good`.
     #[track_caller]
     fn shows(&mut self, what: &str, mut good: impl FnMut(&vt100::Screen) -> bool) {
         let begun = Instant::now();
@@ -95,7 +94,7 @@ impl Terminal {
         }
     }
 
-    /// Waits until these lines are shown from the top on, and the cursor is there.
+    /// Waits until these lines are at the top of the screen, with the cursor there.
     #[track_caller]
     fn shows_text(&mut self, lines: &[&str], cursor: (u16, u16)) {
         let columns = self.parser.screen().size().1;
@@ -147,7 +146,7 @@ fn typing_undoing_and_going_on_after_a_kill() {
     terminal.shows("status", |screen| screen.contents().contains("0 keys"));
     terminal.keys("hello w\u{f6}rld\rsecond lin\u{7f}ne");
     terminal.shows_text(&["hello w\u{f6}rld", "second line"], (1, 11));
-    // Two undone; then between the words, and two characters that are two columns wide each.
+    // Two undone; then between the words, and two characters of two columns each.
     terminal.keys("!?\u{1a}\u{1a}\u{1b}[A\u{1b}[H");
     terminal.shows_text(&["hello w\u{f6}rld", "second line"], (0, 0));
     terminal.keys("\u{65e5}\u{672c}");
@@ -188,7 +187,7 @@ fn sizes_of_all_kinds() {
     terminal.shows("status", |screen| screen.contents().contains("0 keys"));
     terminal.keys("0123456789abcdefghij\rnext");
     terminal.shows_text(&["0123456789abcdefghij", "next"], (1, 4));
-    // A line longer than the screen is shown around the cursor.
+    // Of a line longer than the screen, the part around the cursor is shown.
     terminal.keys("\u{1b}[A\u{1b}[F");
     terminal.resize(5, 11);
     terminal.shows_text(&["abcdefghij", ""], (0, 10));
@@ -217,7 +216,7 @@ fn a_terminal_that_goes_away() {
     terminal.shows("status", |screen| screen.contents().contains("0 keys"));
     terminal.keys("kept");
     terminal.shows_text(&["kept"], (0, 4));
-    // The thread that reads has a descriptor too: what hangs up is a signal, as from the kernel.
+    // The reading thread has a descriptor too: a signal hangs up, like one from the kernel.
     let hang_up = children::command("kill")
         .args(["-HUP", &terminal.editor.id().to_string()])
         .status_in_time()

@@ -1,4 +1,4 @@
-//! Everything that can be wrong at the door: a clear error, and the last commit intact.
+//! Everything that can be wrong with an input: a clear error, and the last commit intact.
 
 mod common;
 
@@ -14,7 +14,7 @@ fn options() -> Options {
     small_options(Collector::AtCommit)
 }
 
-/// A heap with a world in it, closed; its bytes and the world.
+/// A closed heap with a world in it; its bytes and the world.
 fn sample(seed: u64) -> (Vec<u8>, Plain) {
     let mut medium = None;
     let make = |length| {
@@ -103,7 +103,7 @@ fn a_flipped_bit_is_seen_or_does_not_matter() {
     let mut refused = 0;
     for _ in 0..1500 {
         let mut damaged = bytes.clone();
-        // Most of the bank is unused: prefer what is not.
+        // Most of the bank is unused: prefer the used part.
         let mut at = rng.below(bytes.len());
         while damaged[at] == 0xFF && rng.below(50) != 0 {
             at = rng.below(bytes.len());
@@ -118,8 +118,8 @@ fn a_flipped_bit_is_seen_or_does_not_matter() {
     assert!(refused > 100, "{refused} of 1500 flips hit something");
 }
 
-/// A power cut tears between sectors. So damage is told from it where a later record knows better, and
-/// where front and rest of the last record lie in one sector.
+/// A power cut tears between sectors. So damage is distinguished from a cut if a later record
+/// proves it, or if front and rest of the last record are in one sector.
 #[test]
 fn damage_to_the_records_of_a_heap_that_was_not_closed() {
     const WORDS: usize = 9;
@@ -184,7 +184,7 @@ fn damage_to_the_records_of_a_heap_that_was_not_closed() {
                 "{word} {bit}: {found:?}"
             );
         }
-        // Without its front the last record has never been there.
+        // Without its front the last record does not exist.
         for word in 0..5 {
             let found = damaged(*newest, word, bit).map(|heap| count(&heap));
             assert!(
@@ -247,7 +247,7 @@ fn sizes_that_cannot_be() {
     assert!(!path.exists(), "nothing is left behind");
 }
 
-/// Checks that a heap was not made because its file is there.
+/// Checks that a heap was not created because its file exists.
 #[track_caller]
 fn exists(made: gordon::Result<Heap>) {
     let error = made.map(drop).expect_err("it exists");
@@ -390,7 +390,7 @@ fn a_log_or_data_segment_of_sidney_that_is_damaged() {
         }
         let counters = heap.counters();
         assert!(counters.persistent > 0, "{counters:?}");
-        // So that the data segment holds all, and the log changes nothing of it.
+        // So that the data segment holds everything, and the log changes nothing.
         heap.collect().expect("a collection");
         assert_eq!(Plain::of(&heap), Some(plain));
     }

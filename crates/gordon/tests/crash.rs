@@ -1,4 +1,4 @@
-//! Power cuts: at every write and every sync of a random workload, what a cut could leave recovers to
+//! Power cuts: at every write and every sync of a random workload, every possible image recovers to
 //! exactly the state before or after the commit in flight.
 //!
 //! A failure prints its seed and the operation: `GORDON_SEED=n cargo test -p gordon --test crash`
@@ -14,14 +14,14 @@ use std::sync::Arc;
 
 const SEGMENT: u64 = 64 << 10;
 
-/// What is to be tested.
+/// The kind of test.
 #[derive(Clone, Copy)]
 enum How {
     Gordon(Collector),
     Sidney,
 }
 
-/// What is tested.
+/// The tested system.
 #[derive(Clone, Copy, PartialEq)]
 enum System {
     Gordon,
@@ -47,7 +47,7 @@ impl System {
     }
 }
 
-/// What a workload has left behind.
+/// The result of a workload.
 struct Run {
     system: System,
     base: Vec<u8>,
@@ -62,7 +62,7 @@ fn contents(medium: &dyn Medium) -> Vec<u8> {
     bytes
 }
 
-/// A heap on a medium that records what is written.
+/// A heap on a recording medium.
 fn recorded(options: Options) -> (Heap, Arc<Recorder>) {
     let mut recorder = None;
     let heap = Heap::create_in(
@@ -188,7 +188,7 @@ fn run(seed: u64, commits: usize, changes: usize, how: How) -> Run {
 }
 
 impl Run {
-    /// Cuts the power before operation `cut`, and checks what recovers.
+    /// Cuts the power before operation `cut`, and checks the recovered state.
     fn cut(&self, seed: u64, cut: usize, rng: &mut Rng) {
         let image = image(&self.base, &self.ops, cut, rng);
         let medium = Recorder::new(MemoryMedium::from_bytes(&image).expect("memory"));

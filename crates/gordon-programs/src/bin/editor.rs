@@ -1,6 +1,6 @@
-//! `gordon-editor HEAP`: a text editor that commits at every key. After a crash, or a kill, it goes
-//! on with the last key. `--keys` reads keys from standard input instead of a terminal and answers
-//! each with its number once it is stable: what the crash tests drive.
+//! `gordon-editor HEAP`: a text editor that commits every key. After a crash, or a kill, it resumes
+//! after the last key. `--keys` reads keys from standard input instead of a terminal and answers
+//! each with its number once it is stable: the interface of the crash tests.
 
 use crossterm::event::{Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use crossterm::{cursor, execute, queue, style, terminal};
@@ -107,7 +107,7 @@ fn keys(heap: &Heap) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Puts the terminal back however the editor ends.
+/// Restores the terminal however the editor ends.
 struct Raw;
 
 impl Raw {
@@ -120,7 +120,7 @@ impl Raw {
 
 impl Drop for Raw {
     fn drop(&mut self) {
-        // There is nobody to tell if the terminal has gone away.
+        // If the terminal has gone away, nobody can be told.
         let _ = execute!(io::stdout(), terminal::LeaveAlternateScreen);
         let _ = terminal::disable_raw_mode();
     }
@@ -129,7 +129,7 @@ impl Drop for Raw {
 fn edit(heap: &Heap) -> Result<(), Box<dyn Error>> {
     let raw = Raw::enter()?;
     loop {
-        // A terminal that does not know its size is drawn as one of the usual size.
+        // A terminal of unknown size is drawn with the usual size.
         let (width, height) = match terminal::size() {
             Ok((width @ 1.., height @ 1..)) => (width, height),
             _ => (80, 24),
@@ -180,7 +180,7 @@ fn meaning(key: KeyEvent) -> Meaning {
     })
 }
 
-/// A character as it is shown, and how many columns it takes.
+/// The printed form of a character, and its width in columns.
 fn shown(c: char) -> (char, usize) {
     let c = if c.is_control() { ' ' } else { c };
     (c, c.width().unwrap_or(0))
@@ -199,7 +199,7 @@ fn part(line: &str, skip: usize, width: usize) -> String {
 
 fn draw(screen: &Screen, width: usize, height: usize) -> io::Result<()> {
     let mut out = io::stdout().lock();
-    // A line that is longer than the screen is shown around the cursor.
+    // Of a line longer than the screen, the part around the cursor is shown.
     let before: Vec<usize> = (screen.lines[screen.cursor_line].chars())
         .take(screen.column as usize)
         .map(|c| shown(c).1)

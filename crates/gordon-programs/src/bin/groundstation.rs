@@ -1,6 +1,6 @@
-//! `gordon-groundstation HEAP --host ADDRESS`: receives packets over UDP, makes each stable, relays it
-//! to the host, and keeps it until the host has acknowledged its number. What a killed station had
-//! not relayed for certain it relays again when it is started.
+//! `gordon-groundstation HEAP --host ADDRESS`: receives packets over UDP, makes each stable, relays
+//! it to the host, and keeps it until the host has acknowledged its number. A restarted station
+//! relays again all packets without an acknowledgement.
 //!
 //! A packet to the host is its number, eight bytes big-endian, and the data. The host answers with
 //! the number; the sender is answered with the number as soon as its packet is stable.
@@ -114,7 +114,7 @@ fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
         let (length, from) = match socket.recv_from(&mut buffer) {
             Ok(received) => received,
             Err(error) if matches!(error.kind(), std::io::ErrorKind::WouldBlock) => {
-                // Nothing comes in: note what the host has, and remind it of the rest.
+                // No packets arrive: record the host's acknowledgements, and resend the rest.
                 acknowledge(&heap, acknowledged)?;
                 waiting.retain(|(number, _)| *number > acknowledged);
                 for (number, data) in &waiting {
@@ -122,13 +122,13 @@ fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
                 }
                 continue;
             }
-            // A host that is not there yet makes itself felt here.
+            // The error of a host that is not running yet.
             Err(error) if matches!(error.kind(), std::io::ErrorKind::ConnectionRefused) => continue,
             Err(error) => return Err(error.into()),
         };
         if from == arguments.host {
             if let Ok(number) = buffer[..length].try_into() {
-                // Acknowledgements come in order; one that is lost is covered by the next.
+                // Acknowledgements come in order; the next one covers a lost one.
                 acknowledged = acknowledged.max(u64::from_be_bytes(number));
             }
             continue;

@@ -1,5 +1,5 @@
-//! A world that is kept twice, in a heap and in plain Rust, and a medium that remembers what was
-//! written so that the power can be cut at any moment.
+//! A world kept twice, in a heap and in plain Rust, and a medium that records all writes so that
+//! the power can be cut at any moment.
 #![allow(
     dead_code,
     unreachable_pub,
@@ -160,7 +160,7 @@ pub fn found(tx: &Tx<'_>) {
 }
 
 impl Plain {
-    /// Makes a change here and in the heap.
+    /// Applies a change here and to the heap.
     pub fn apply(&mut self, tx: &Tx<'_>, change: &Change) {
         let world = tx
             .root::<Root<'_>>()
@@ -278,7 +278,7 @@ impl Plain {
         var.write(tx, node);
     }
 
-    /// What is in a heap. `None`: no world has been founded.
+    /// The world in a heap. `None`: there is none.
     pub fn read<'t>(view: &View<'t>) -> Result<Option<Self>, Error> {
         let Some(world) = view.root::<Root<'_>>()? else {
             return Ok(None);
@@ -351,24 +351,24 @@ pub fn small_options(collector: Collector) -> Options {
     }
 }
 
-/// What was done to a medium.
+/// An operation on a medium.
 #[derive(Clone, Debug)]
 pub enum Op {
     Write {
         offset: u64,
         bytes: Vec<u8>,
     },
-    /// Stable when it has returned, whatever else is.
+    /// Stable when it has returned, regardless of other writes.
     Stable {
         offset: u64,
         bytes: Vec<u8>,
     },
-    /// What was written to this range is stable when it has returned.
+    /// All writes to this range are stable when it has returned.
     Sync(Range<u64>),
 }
 
 impl Op {
-    /// What is written where.
+    /// The bytes written, with their place.
     fn written(&self) -> Option<(u64, &[u8])> {
         match self {
             Self::Write { offset, bytes } | Self::Stable { offset, bytes } => {
@@ -379,7 +379,7 @@ impl Op {
     }
 }
 
-/// A medium in memory that remembers what was done to it.
+/// A medium in memory that records its operations.
 #[derive(Debug)]
 pub struct Recorder {
     memory: MemoryMedium,
@@ -479,8 +479,8 @@ impl Medium for Part {
     }
 }
 
-/// What a power cut before operation `cut` could leave of `base` and the operations before it: all
-/// that was synced; of the rest, any sectors of 512 bytes.
+/// A possible image after a power cut before operation `cut`: `base` and all that was synced; of
+/// the rest, any sectors of 512 bytes.
 pub fn image(base: &[u8], ops: &[Op], cut: usize, rng: &mut Rng) -> Vec<u8> {
     let mut image = base.to_vec();
     let mut synced: Vec<&Range<u64>> = Vec::new();
@@ -506,7 +506,7 @@ pub fn image(base: &[u8], ops: &[Op], cut: usize, rng: &mut Rng) -> Vec<u8> {
         image[offset as usize..][..bytes.len()].copy_from_slice(bytes);
     };
     settled.into_iter().rev().for_each(&mut place);
-    // How likely a sector is to have reached the medium: none, few, most, all.
+    // Probability that a sector has reached the medium: none, few, most, all.
     let luck = [0, 20, 50, 80, 97, 100][rng.below(6)];
     pending.reverse();
     // One that has not returned may be there in part.
