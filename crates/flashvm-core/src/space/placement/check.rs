@@ -1,0 +1,69 @@
+//! Comparison of the engine's page states with the address space, and the end of a process where they contradict.
+
+use super::{Host, Pages, Placement};
+use crate::event::Place;
+use crate::ids::PageId;
+use crate::page::PageState;
+use crate::space::AddressSpace;
+
+/// Lines of a page's history in the message of a pager that cannot continue.
+const LINES: usize = 24;
+
+impl<K> Placement<K> {
+    /// Compares the engine's page states with the address space. Does nothing while actions are
+    /// parked or the program changes its mappings.
+    pub fn check<S, E>(&self, host: &Host<'_, S, E>, pages: impl Iterator<Item = PageId>)
+    where
+        S: AddressSpace<Kept = K>,
+        E: Pages,
+    {
+        if self.is_parked() || !self.changes.none() {
+            return;
+        }
+        let has_shadow = host.space.has_shadow();
+        for page in pages.filter(|page| !self.resolved_already.contains(page)) {
+            let state = host.engine.state(page);
+            let region = host.space.holds(Place::Region, page);
+            let shadow = has_shadow && host.space.holds(Place::Shadow, page);
+            let right = match state {
+                // The page may have been dropped in a way that is not reported.
+                PageState::Mapped => !shadow,
+                PageState::Overtaken => region && shadow == has_shadow,
+                state if state.is_in_shadow() => shadow == has_shadow && region != has_shadow,
+                PageState::Stored | PageState::Reading | PageState::Poisoned => !region && !shadow,
+                _ => true,
+            };
+            if !right {
+                self.contradiction(host, page, "is not where the engine has it");
+            }
+        }
+    }
+
+    /// A page is where the engine does not have it: nothing tells which copy holds the program's
+    /// data, so the process ends.
+    pub(super) fn contradiction<S, E>(&self, host: &Host<'_, S, E>, page: PageId, what: &str) -> !
+    where
+        S: AddressSpace<Kept = K>,
+        E: Pages,
+    {
+        let there = |place| {
+            if host.space.holds(place, page) {
+                "present"
+            } else {
+                "absent"
+            }
+        };
+        let mut why = format!(
+            "the page at {:#x} {what} ({:?}; region: {}, shadow: {}; {} actions are parked). Its past, newest first:",
+            host.space.address(page),
+            host.engine.state(page),
+            there(Place::Region),
+            there(Place::Shadow),
+            self.parked.len()
+        );
+        for (ago, entry) in self.trace.of(page).take(LINES) {
+            why.push_str(&format!("\n  {ago} us ago: {entry}"));
+        }
+        host.space.fail(&why)
+    }
+}

@@ -1,0 +1,186 @@
+//! How pages leave the region: moved into the shadow, or write-protected where there is none.
+//!
+//! A page that cannot leave is refused to the engine. Nothing is parked: the policy will propose it again.
+
+use super::{Host, MOVE_TRIES, Pages, Placement, refuse};
+use crate::event::{Action, Place};
+use crate::ids::PageId;
+use crate::space::{AddressSpace, Contents, Mapping, Stop};
+
+impl<K> Placement<K> {
+    /// Moves the movable pages of a run into the shadow; refusals become events.
+    pub(super) fn shadow<S, E>(&mut self, host: &mut Host<'_, S, E>, first: PageId, count: u32)
+    where
+        S: AddressSpace<Kept = K>,
+        E: Pages,
+    {
+        let mut done = 0;
+        while done < count {
+            let free = self.pins.free_before(first.plus(done), count - done);
+            if free > 0 {
+                self.shadow_free(host, first.plus(done), free);
+            }
+            done += free;
+            if done < count {
+                refuse(host, first.plus(done), 1);
+                done += 1;
+            }
+        }
+    }
+
+    /// The same for pages that the pager has not pinned.
+    fn shadow_free<S, E>(&mut self, host: &mut Host<'_, S, E>, first: PageId, count: u32)
+    where
+        S: AddressSpace<Kept = K>,
+        E: Pages,
+    {
+        if !host.space.has_shadow() {
+            match host.space.protect(first, count, true) {
+                Ok(()) => self.progress += 1,
+                Err(_) => refuse(host, first, count),
+            }
+            return;
+        }
+        let mut done = 0;
+        // Tries, with the page that they are for.
+        let mut tries = (first, 0);
+        let mut unshared = None;
+        // The kernel refuses a run that extends beyond a mapping as a whole.
+        let mut run = count;
+        while done < count {
+            let moved = self.shift(host, Place::Shadow, first.plus(done), run.min(count - done));
+            done += moved.pages;
+            self.progress += u64::from(moved.pages);
+            let page = first.plus(done);
+            if page != tries.0 {
+                tries = (page, 0);
+            }
+            match moved.stop {
+                None => {}
+                Some(_) if moved.pages > 0 => {}
+                Some(Stop::Again) if tries.1 < MOVE_TRIES => tries.1 += 1,
+                // A page that the kernel is just copying is absent for an instant.
+                Some(Stop::Missing) if host.space.holds(Place::Region, page) => {
+                    refuse(host, page, 1);
+                    done += 1;
+                }
+                Some(Stop::Missing) => {
+                    if !self.zero_shadow(host, page) {
+                        refuse(host, page, 1);
+                    }
+                    done += 1;
+                }
+                Some(Stop::Exiting) => return,
+                Some(Stop::Invalid) if run > 1 => run = 1,
+                Some(Stop::Invalid) => {
+                    let moved = self.shadow_protected(host, page, count - done);
+                    if moved == 0 {
+                        refuse(host, page, 1);
+                    }
+                    done += moved.max(1);
+                    self.progress += u64::from(moved);
+                }
+                Some(Stop::Exists) if self.has_arrived(host, Place::Shadow, page) => {
+                    done += 1;
+                    self.progress += 1;
+                }
+                // The page was mapped until now, so the region holds the truth.
+                Some(Stop::Exists) if tries.1 < MOVE_TRIES => {
+                    self.drop_shadow(host, page);
+                    tries.1 += 1;
+                }
+                Some(Stop::Exists) => {
+                    self.contradiction(host, page, "was to leave the region, and is in the shadow");
+                }
+                // Shared with another process after a fork, or pinned. The page is there, and
+                // nobody is removing it, so reading it cannot fault.
+                Some(Stop::Busy)
+                    if unshared != Some(page)
+                        && !self.changes.touch(page, 1)
+                        && host.space.unshare(page) =>
+                {
+                    unshared = Some(page);
+                }
+                Some(_) => {
+                    refuse(host, page, 1);
+                    done += 1;
+                }
+            }
+        }
+    }
+
+    /// Moves up to `most` pages into the shadow that the program may not store to, or not access at
+    /// all: the kernel moves only writable pages. Returns the number of moved pages.
+    ///
+    /// They become writable for the duration of the move. Userfaultfd's write-protection stops
+    /// stores meanwhile; a stopped thread meets the program's own protection when it retries.
+    fn shadow_protected<S, E>(&mut self, host: &mut Host<'_, S, E>, first: PageId, most: u32) -> u32
+    where
+        S: AddressSpace<Kept = K>,
+        E: Pages,
+    {
+        let Some(Mapping {
+            pages,
+            protection,
+            writable: false,
+        }) = host.space.mapping(first)
+        else {
+            return 0;
+        };
+        let count = pages.min(most);
+        // Another thread may be about to change the protection that would be restored.
+        if !self.changes.none() || host.space.protect(first, count, true).is_err() {
+            return 0;
+        }
+        let mut moved = 0;
+        // The kernel refuses if that would take too many mappings.
+        if host.space.set_protection(first, count, None).is_ok() {
+            let (mut tries, mut unshared) = (0, false);
+            while moved < count {
+                let page = first.plus(moved);
+                let shifted = self.shift(host, Place::Shadow, page, count - moved);
+                moved += shifted.pages;
+                if shifted.pages > 0 {
+                    (tries, unshared) = (0, false);
+                    continue;
+                }
+                match shifted.stop {
+                    Some(Stop::Again) if tries < MOVE_TRIES => tries += 1,
+                    Some(Stop::Busy) if !unshared && host.space.unshare(page) => unshared = true,
+                    Some(Stop::Exists) if self.has_arrived(host, Place::Shadow, page) => moved += 1,
+                    Some(Stop::Missing)
+                        if !host.space.holds(Place::Region, page)
+                            && self.zero_shadow(host, page) =>
+                    {
+                        moved += 1;
+                    }
+                    _ => break,
+                }
+            }
+            if let Err(stop) = host.space.set_protection(first, count, Some(protection)) {
+                host.space
+                    .fail(&format!("a range lost its protection: {stop:?}"));
+            }
+        }
+        for page in (moved..count).map(|i| first.plus(i)) {
+            // They stay, with their protection unchanged.
+            if !host.engine.is_protected(page) {
+                self.carry_out(host, &Action::Unprotect { page });
+            }
+        }
+        moved
+    }
+
+    /// A page that was to leave the region is gone: one thread zapped it while another touched it.
+    /// Puts zeros into the shadow in its stead; returns whether they are there.
+    fn zero_shadow<S, E>(&mut self, host: &mut Host<'_, S, E>, page: PageId) -> bool
+    where
+        S: AddressSpace<Kept = K>,
+    {
+        let copied = host
+            .space
+            .copy(Place::Shadow, page, 1, &Contents::Zeros, false);
+        self.trace.copied(Place::Shadow, page, 1, copied);
+        copied.stop.is_none()
+    }
+}

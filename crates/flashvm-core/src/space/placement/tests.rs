@@ -1,0 +1,396 @@
+//! Parked actions, on an address space that postpones what a test says.
+
+use super::*;
+use crate::ids::IoId;
+use crate::space::Mapping;
+use std::collections::HashMap;
+
+/// An address space whose pages have one byte each.
+struct FakeSpace {
+    region: HashMap<u32, u8>,
+    shadow: HashMap<u32, u8>,
+    protected: HashSet<u32>,
+    reads: HashMap<IoId, Vec<u8>>,
+    /// Pages that may still be changed before the kernel postpones every call.
+    allowed: u32,
+    woken: Vec<(u32, u32)>,
+}
+
+struct Unknown;
+
+impl Pages for Unknown {
+    fn state(&self, _: PageId) -> PageState {
+        PageState::Mapped
+    }
+
+    fn is_protected(&self, _: PageId) -> bool {
+        false
+    }
+}
+
+impl FakeSpace {
+    fn pages(&mut self, place: Place) -> &mut HashMap<u32, u8> {
+        match place {
+            Place::Region => &mut self.region,
+            Place::Shadow => &mut self.shadow,
+        }
+    }
+
+    fn may(&mut self) -> bool {
+        let may = self.allowed > 0;
+        self.allowed = self.allowed.saturating_sub(1);
+        may
+    }
+}
+
+impl AddressSpace for FakeSpace {
+    type Kept = Vec<u8>;
+
+    fn has_shadow(&self) -> bool {
+        true
+    }
+
+    fn copy(
+        &mut self,
+        place: Place,
+        first: PageId,
+        count: u32,
+        from: &Contents<'_, Vec<u8>>,
+        protect: bool,
+    ) -> Done {
+        for done in 0..count {
+            let page = first.0 + done;
+            let byte = match *from {
+                Contents::Zeros => 0,
+                Contents::Shadow => self.shadow[&page],
+                Contents::Read(io, index) => self.reads[&io][(index + done) as usize],
+                Contents::Kept(bytes, index) => bytes[(index + done) as usize],
+            };
+            if !self.may() {
+                return Done::stopped(done, Stop::Again);
+            }
+            assert!(self.pages(place).insert(page, byte).is_none());
+            if protect {
+                self.protected.insert(page);
+            }
+        }
+        Done::all(count)
+    }
+
+    fn shift(&mut self, to: Place, first: PageId, count: u32) -> Done {
+        let from = match to {
+            Place::Region => Place::Shadow,
+            Place::Shadow => Place::Region,
+        };
+        for done in 0..count {
+            if !self.may() {
+                return Done::stopped(done, Stop::Again);
+            }
+            let page = first.0 + done;
+            let byte = self.pages(from).remove(&page).expect("at its source");
+            assert!(self.pages(to).insert(page, byte).is_none());
+        }
+        Done::all(count)
+    }
+
+    fn relocate(&mut self, _: Place, _: PageId, _: PageId) -> Done {
+        unreachable!("no test relocates")
+    }
+
+    fn relocate_copy(&mut self, _: Place, _: PageId, _: PageId, _: bool, _: bool) -> Done {
+        unreachable!("no test relocates")
+    }
+
+    fn protect(&mut self, first: PageId, count: u32, on: bool) -> Result<(), Stop> {
+        if !self.may() {
+            return Err(Stop::Again);
+        }
+        for page in first.0..first.0 + count {
+            if on {
+                self.protected.insert(page);
+            } else {
+                self.protected.remove(&page);
+            }
+        }
+        Ok(())
+    }
+
+    fn poison(&mut self, _: PageId) -> Result<(), Stop> {
+        if self.may() { Ok(()) } else { Err(Stop::Again) }
+    }
+
+    fn wake(&mut self, first: PageId, count: u32) {
+        self.woken.push((first.0, count));
+    }
+
+    fn drop_runs(&mut self, place: Place, runs: &[(PageId, u32)]) {
+        for &(first, count) in runs {
+            for page in first.0..first.0 + count {
+                self.pages(place).remove(&page);
+            }
+        }
+    }
+
+    fn holds(&self, place: Place, page: PageId) -> bool {
+        match place {
+            Place::Region => self.region.contains_key(&page.0),
+            Place::Shadow => self.shadow.contains_key(&page.0),
+        }
+    }
+
+    fn unshare(&mut self, _: PageId) -> bool {
+        false
+    }
+
+    fn leave_frames(&mut self, _: PageId, _: u32) {}
+
+    fn mapping(&self, _: PageId) -> Option<Mapping> {
+        None
+    }
+
+    fn set_protection(&mut self, _: PageId, _: u32, _: Option<u32>) -> Result<(), Stop> {
+        unreachable!("no mapping is protected")
+    }
+
+    fn keep(&self, io: IoId, index: u32, count: u32) -> Vec<u8> {
+        self.reads[&io][index as usize..][..count as usize].to_vec()
+    }
+
+    fn part(kept: &Vec<u8>, index: u32, count: u32) -> Vec<u8> {
+        kept[index as usize..][..count as usize].to_vec()
+    }
+
+    fn address(&self, page: PageId) -> usize {
+        page.0 as usize
+    }
+
+    fn tell_lost(&mut self, _: PageId) {}
+
+    fn fail(&self, why: &str) -> ! {
+        panic!("{why}")
+    }
+}
+
+/// A placement with its surroundings.
+struct Bench {
+    placement: Placement<Vec<u8>>,
+    space: FakeSpace,
+    events: VecDeque<Event>,
+}
+
+const IO: IoId = IoId(1);
+
+impl Bench {
+    /// One whose kernel postpones calls after so many pages. Read 1 has brought bytes from 10 on.
+    fn new(allowed: u32) -> Self {
+        Self {
+            placement: Placement::default(),
+            space: FakeSpace {
+                region: HashMap::new(),
+                shadow: HashMap::new(),
+                protected: HashSet::new(),
+                reads: HashMap::from([(IO, (10..30).collect())]),
+                allowed,
+                woken: Vec::new(),
+            },
+            events: VecDeque::new(),
+        }
+    }
+
+    fn with<T>(
+        &mut self,
+        work: impl FnOnce(&mut Placement<Vec<u8>>, &mut Host<'_, FakeSpace, Unknown>) -> T,
+    ) -> T {
+        let mut host = Host {
+            space: &mut self.space,
+            engine: &Unknown,
+            events: &mut self.events,
+        };
+        work(&mut self.placement, &mut host)
+    }
+
+    fn carry_out(&mut self, action: Action) {
+        self.with(|placement, host| placement.carry_out(host, &action));
+    }
+
+    /// The kernel goes on for so many pages. Whether nothing is left.
+    fn retry(&mut self, allowed: u32) -> bool {
+        self.space.allowed = allowed;
+        self.with(|placement, host| placement.retry(host))
+    }
+
+    fn region(&self) -> Vec<(u32, u8)> {
+        let mut pages: Vec<_> = self
+            .space
+            .region
+            .iter()
+            .map(|(&page, &byte)| (page, byte))
+            .collect();
+        pages.sort_unstable();
+        pages
+    }
+}
+
+fn map(first: u32, count: u32, index: u32) -> Action {
+    Action::Map {
+        io: IO,
+        index,
+        first: PageId(first),
+        count,
+        place: Place::Region,
+        protect: true,
+    }
+}
+
+fn zero(first: u32, count: u32) -> Action {
+    Action::Zero {
+        first: PageId(first),
+        count,
+        protect: false,
+    }
+}
+
+#[test]
+fn a_postponed_map_continues_where_it_stopped_with_the_contents_of_its_read() {
+    let mut bench = Bench::new(2);
+    bench.carry_out(map(100, 5, 3));
+    assert!(bench.placement.is_parked());
+    assert!(bench.placement.is_parked_on(PageId(102), 1));
+    assert!(bench.placement.is_parked_on(PageId(90), 13));
+    assert!(
+        !bench.placement.is_parked_on(PageId(100), 2),
+        "done already"
+    );
+    assert!(!bench.placement.is_parked_on(PageId(105), 1));
+    // The read buffer is another read's by now.
+    bench.space.reads.insert(IO, vec![99; 20]);
+    assert!(!bench.retry(1));
+    assert!(!bench.retry(1));
+    assert!(bench.retry(1));
+    let bytes = [(100, 13), (101, 14), (102, 15), (103, 16), (104, 17)];
+    assert_eq!(bench.region(), bytes);
+    assert_eq!(bench.space.protected.len(), 5);
+}
+
+#[test]
+fn later_actions_on_parked_pages_wait_behind_them() {
+    let mut bench = Bench::new(0);
+    bench.carry_out(map(1, 2, 0));
+    bench.space.allowed = 8;
+    // The page would have no protection to be lifted yet.
+    bench.carry_out(Action::Unprotect { page: PageId(2) });
+    assert_eq!(bench.space.allowed, 8, "nothing was tried");
+    // Other pages are no concern of theirs.
+    bench.carry_out(zero(7, 1));
+    assert_eq!(bench.region(), [(7, 0)]);
+    assert!(bench.retry(8));
+    assert_eq!(bench.region(), [(1, 10), (2, 11), (7, 0)]);
+    assert_eq!(bench.space.protected, HashSet::from([1]));
+}
+
+#[test]
+fn a_retry_stops_at_the_first_action_that_is_postponed_again() {
+    let mut bench = Bench::new(0);
+    bench.carry_out(zero(1, 1));
+    bench.carry_out(zero(2, 1));
+    bench.carry_out(zero(3, 1));
+    assert!(!bench.retry(2));
+    assert_eq!(bench.region(), [(1, 0), (2, 0)]);
+    assert!(bench.placement.is_parked_on(PageId(3), 1));
+    assert!(bench.retry(1));
+}
+
+#[test]
+fn pages_that_are_not_there_yet_do_not_leave() {
+    let mut bench = Bench::new(0);
+    bench.carry_out(zero(4, 2));
+    bench.carry_out(Action::Shadow {
+        first: PageId(5),
+        count: 1,
+    });
+    assert_eq!(bench.events, [Event::Refused { page: PageId(5) }]);
+    assert!(bench.retry(2));
+    assert_eq!(bench.region(), [(4, 0), (5, 0)]);
+}
+
+#[test]
+fn drops_wait_for_what_is_parked() {
+    let mut bench = Bench::new(0);
+    bench.space.shadow.insert(9, 3);
+    let restore = Action::Restore { page: PageId(9) };
+    let drop = Action::Drop {
+        first: PageId(9),
+        count: 1,
+    };
+    bench.carry_out(restore);
+    let dropped = bench.with(|placement, host| placement.drop_first(host, &[drop]));
+    assert_eq!(dropped, 0);
+    assert_eq!(bench.space.shadow.get(&9), Some(&3));
+    assert!(bench.retry(1));
+    assert_eq!(bench.region(), [(9, 3)]);
+    assert_eq!(
+        bench.with(|placement, host| placement.drop_first(host, &[drop, restore])),
+        1
+    );
+}
+
+#[test]
+fn a_zapped_range_takes_its_part_of_a_parked_action_with_it() {
+    for start in 0..=6 {
+        for count in 1..=7 {
+            let mut bench = Bench::new(0);
+            bench.carry_out(map(2, 3, 4));
+            bench.with(|placement, host| placement.forget_parked(host, PageId(start), count));
+            let zapped = start..start + count;
+            let hit: Vec<u32> = (2..5).filter(|page| zapped.contains(page)).collect();
+            let woken: Vec<u32> = bench
+                .space
+                .woken
+                .iter()
+                .flat_map(|&(at, n)| at..at + n)
+                .collect();
+            assert_eq!(woken, hit, "who waits there tries again");
+            assert!(bench.retry(8));
+            let left: Vec<(u32, u8)> = (2..5)
+                .filter(|page| !zapped.contains(page))
+                .map(|page| (page, page as u8 + 12))
+                .collect();
+            assert_eq!(bench.region(), left);
+        }
+    }
+}
+
+#[test]
+fn a_zap_takes_the_shadow_of_a_parked_restore_with_it() {
+    let mut bench = Bench::new(0);
+    bench.space.shadow.insert(6, 1);
+    bench.carry_out(Action::Restore { page: PageId(6) });
+    bench.with(|placement, host| placement.forget_parked(host, PageId(6), 1));
+    assert!(!bench.placement.is_parked());
+    assert!(bench.space.shadow.is_empty() && bench.space.region.is_empty());
+    assert_eq!(bench.space.woken, [(6, 1)]);
+}
+
+#[test]
+fn a_wait_ends_with_the_action_that_resolves_it() {
+    let mut bench = Bench::new(0);
+    bench.placement.await_page(PageId(3), Nanos(5));
+    bench.placement.await_page(PageId(8), Nanos(6));
+    let shadow = Action::Shadow {
+        first: PageId(0),
+        count: 9,
+    };
+    let mut ended = Vec::new();
+    assert!(
+        !bench
+            .placement
+            .end_waits(&shadow, |since| ended.push(since))
+    );
+    assert!(
+        bench
+            .placement
+            .end_waits(&zero(0, 4), |since| ended.push(since))
+    );
+    assert_eq!(ended, [Nanos(5)]);
+    assert!(!bench.placement.is_awaited(Some(PageId(3))) && bench.placement.is_awaited(None));
+}
