@@ -11,7 +11,7 @@
 //!               first touch                    proposed by the policy
 //!    Absent ────────────────► Mapped ───────────────────────────────► Leaving
 //!       ▲                      ▲  │ unreferenced                      │    │
-//!       │ given up             │  └────────► Shadowed ──── proposed ──┘    │
+//!       │ zapped               │  └────────► Shadowed ──── proposed ──┘    │
 //!       │                      │ touched          │                        │
 //!    (any state)               ◄──────────────────┘      dirty ◄───────────┤
 //!                              │                           │               │ clean

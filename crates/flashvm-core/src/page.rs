@@ -192,7 +192,8 @@ impl PageTable {
 
     /// Sets a page's state.
     ///
-    /// # Panics If the transition is not legal: a bug in the engine.
+    /// # Panics
+    /// If the transition is not legal: a bug in the engine.
     pub(crate) fn set_state(&mut self, page: PageId, to: PageState) {
         let from = self.state(page);
         assert!(

@@ -60,7 +60,8 @@ impl Cache {
 
     /// The bin of a class.
     ///
-    /// # Safety The cache is the calling thread's, or its thread no longer runs. No other reference
+    /// # Safety
+    /// The cache is the calling thread's, or its thread no longer runs. No other reference
     /// to the bin is in use: the page source does not call the allocator back (the contract of
     /// [`crate::PageSource`]).
     #[expect(clippy::mut_from_ref, reason = "the caller vouches for the only use")]
@@ -220,7 +221,8 @@ impl Caches {
 
     /// In a forked child: releases the cached objects of the parent's other threads.
     ///
-    /// # Safety No other thread uses the caches, now or later, unless it starts after this call.
+    /// # Safety
+    /// No other thread uses the caches, now or later, unless it starts after this call.
     pub(crate) unsafe fn only_this_thread(&self) {
         let own = thread_pointer();
         for slot in &self.slots {

@@ -53,7 +53,8 @@ pub(crate) struct Classes {
 }
 
 impl Classes {
-    /// # Panics If the smallest page is not a power of two from a sector to a page.
+    /// # Panics
+    /// If the smallest page is not a power of two from a sector to a page.
     pub(crate) fn new(smallest_page: usize) -> Self {
         assert!(
             smallest_page.is_power_of_two() && (SECTOR..=PAGE).contains(&smallest_page),

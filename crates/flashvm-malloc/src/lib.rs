@@ -51,7 +51,8 @@ pub const RUN_PAGES: usize = 64;
 
 /// The source of pages.
 ///
-/// # Safety A page that is handed out lies in the [`Heap`] and is not handed out again before it is
+/// # Safety
+/// A page that is handed out lies in the [`Heap`] and is not handed out again before it is
 /// returned. Its range is readable and writable memory that nobody else uses meanwhile. The methods
 /// do not call the allocator back.
 pub unsafe trait PageSource: Debug + Send + Sync {
@@ -60,7 +61,8 @@ pub unsafe trait PageSource: Debug + Send + Sync {
 
     /// Takes up to [`RUN_PAGES`] pages back, with any contents.
     ///
-    /// # Safety They were handed out, and nobody uses them any more.
+    /// # Safety
+    /// They were handed out, and nobody uses them any more.
     unsafe fn give(&self, pages: &[u32]);
 }
 
@@ -136,9 +138,11 @@ pub struct Allocator {
 impl Allocator {
     /// Starts an allocator over a heap.
     ///
-    /// # Errors [`StartError`]: the process is out of addresses or keys.
+    /// # Errors
+    /// [`StartError`]: the process is out of addresses or keys.
     ///
-    /// # Panics If the heap violates the constraints of [`Heap`].
+    /// # Panics
+    /// If the heap violates the constraints of [`Heap`].
     pub fn start(heap: Heap, source: Box<dyn PageSource>) -> Result<&'static Self, StartError> {
         let Heap { base, bytes, .. } = heap;
         assert!(
@@ -178,9 +182,11 @@ impl Allocator {
 
     /// Frees an object.
     ///
-    /// # Errors [`NotAnObject`]: nothing was changed.
+    /// # Errors
+    /// [`NotAnObject`]: nothing was changed.
     ///
-    /// # Safety If an object of the program begins here, the program does not use it any more: the
+    /// # Safety
+    /// If an object of the program begins here, the program does not use it any more: the
     /// next [`Allocator::allocate`] may hand it out again.
     #[inline]
     pub unsafe fn release(&'static self, object: *mut u8) -> Result<(), NotAnObject> {
@@ -191,7 +197,8 @@ impl Allocator {
 
     /// Usable bytes of an object.
     ///
-    /// # Errors [`NotAnObject`] if its page is not handed out.
+    /// # Errors
+    /// [`NotAnObject`] if its page is not handed out.
     pub fn room(&self, object: *mut u8) -> Result<usize, NotAnObject> {
         let address = object as usize;
         let wrong = |misuse| NotAnObject { address, misuse };
@@ -226,7 +233,8 @@ impl Allocator {
 
     /// In a forked child, unlocked: frees the cached objects of the parent's other threads.
     ///
-    /// # Safety No other thread uses the allocator, now or later, unless it starts after this call.
+    /// # Safety
+    /// No other thread uses the allocator, now or later, unless it starts after this call.
     pub unsafe fn only_this_thread(&self) {
         // SAFETY: by this function's contract.
         unsafe { self.caches.only_this_thread() }

@@ -36,7 +36,8 @@ impl<T> ForkLock<T> {
 
     /// Unlocks.
     ///
-    /// # Safety The calling thread, or in a forked child the thread of which it is the copy, holds
+    /// # Safety
+    /// The calling thread, or in a forked child the thread of which it is the copy, holds
     /// the lock by [`ForkLock::acquire`]: otherwise two threads could use the value at once.
     pub unsafe fn release(&self) {
         self.locked.store(false, Ordering::Release);

@@ -128,7 +128,8 @@ pub struct Object {
 impl Object {
     /// Allocates an object and fills it. `None`: such requests are refused, or there is no room.
     ///
-    /// # Panics If it is not as requested, or lies outside of the pages that are handed out.
+    /// # Panics
+    /// If it is not as requested, or lies outside of the pages that are handed out.
     pub fn new(
         allocator: &'static Allocator,
         pages: &Pages,
@@ -157,7 +158,9 @@ impl Object {
         })
     }
 
-    /// # Panics If the object was overwritten, or its page was returned.
+    /// # Panics
+
+    /// If the object was overwritten, or its page was returned.
     pub fn check(&self, pages: &Pages) {
         let Self {
             address,
@@ -173,7 +176,8 @@ impl Object {
 
     /// Frees the object, intact.
     ///
-    /// # Panics As [`Object::check`], and if the allocator refuses.
+    /// # Panics
+    /// As [`Object::check`], and if the allocator refuses.
     pub fn free(self, allocator: &'static Allocator, pages: &Pages) {
         self.check(pages);
         // SAFETY: the program's own object, which it no longer uses.
@@ -271,7 +275,8 @@ pub struct Model {
 impl Model {
     /// An allocator over this many pages, which adds `padding` to every request.
     ///
-    /// # Panics If the process has no room for it.
+    /// # Panics
+    /// If the process has no room for it.
     #[must_use]
     pub fn new(pages: u32, smallest_page: usize, padding: usize) -> Self {
         let pages = Pages::new(pages);
@@ -306,7 +311,8 @@ impl Model {
 
     /// Takes a step.
     ///
-    /// # Panics If the allocator misbehaves.
+    /// # Panics
+    /// If the allocator misbehaves.
     pub fn step(&mut self, step: Step) {
         match step {
             Step::Allocate { size, align } => self.allocate(size, align),

@@ -286,7 +286,8 @@ unsafe extern "C" fn free(object: *mut c_void) {
 
 /// Unmaps an object that is a mapping of its own.
 ///
-/// # Safety The program no longer uses the object.
+/// # Safety
+/// The program no longer uses the object.
 unsafe fn free_mapping(object: *mut c_void) {
     let unmapped = keeping_errno(|| {
         if guarded() {
@@ -307,7 +308,8 @@ unsafe fn free_mapping(object: *mut c_void) {
 
 /// Usable bytes of an object.
 ///
-/// # Safety The object is null, or one of the program's.
+/// # Safety
+/// The object is null, or one of the program's.
 unsafe fn room(object: *mut c_void) -> usize {
     // SAFETY: the caller guarantees an object that is in use.
     unsafe {

@@ -58,7 +58,8 @@ fn fresh(bytes: usize) -> *mut u8 {
 
 /// Returns the frames of a piece; its addresses are not used again.
 ///
-/// # Safety [`fresh`] has handed out the piece, and nobody uses it any more.
+/// # Safety
+/// [`fresh`] has handed out the piece, and nobody uses it any more.
 unsafe fn retire(address: *mut u8, bytes: usize) {
     // SAFETY: by this function's contract; other pieces lie in other pages.
     let _ =
@@ -148,7 +149,8 @@ pub(crate) fn lock_for_fork() {
 
 /// Unlocks the allocator after a fork, in parent and child.
 ///
-/// # Safety This thread, or the one of which it is the copy, called [`lock_for_fork`] before.
+/// # Safety
+/// This thread, or the one of which it is the copy, called [`lock_for_fork`] before.
 pub(crate) unsafe fn unlock_after_fork() {
     // SAFETY: by this function's contract.
     unsafe { INTERNAL.0.release() };
@@ -181,7 +183,8 @@ pub(crate) fn allocate(size: usize, align: usize) -> *mut u8 {
 
 /// The requested size of an object of [`allocate`].
 ///
-/// # Safety The object must come from [`allocate`] and not be freed.
+/// # Safety
+/// The object must come from [`allocate`] and not be freed.
 pub(crate) unsafe fn size_of_object(object: *mut u8) -> usize {
     // SAFETY: the header lies before the object.
     unsafe { object.sub(HEADER).cast::<usize>().read() }

@@ -119,7 +119,8 @@ pub(crate) unsafe fn unlock_in_parent() {
 
 /// After a fork, in the child: frees the cached objects of the parent's other threads.
 ///
-/// # Safety The thread of which this one is the copy called [`lock_for_fork`] before, and the
+/// # Safety
+/// The thread of which this one is the copy called [`lock_for_fork`] before, and the
 /// process has no other thread.
 pub(crate) unsafe fn unlock_in_child() {
     if let Some(allocator) = allocator() {

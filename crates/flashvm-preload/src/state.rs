@@ -29,7 +29,8 @@ pub(crate) fn guarded() -> bool {
 
 /// Makes the guard do something for the pager on a stack that is not managed memory.
 ///
-/// # Safety The request must be allowed: nobody uses the range whose contents [`Own::Decommit`] and
+/// # Safety
+/// The request must be allowed: nobody uses the range whose contents [`Own::Decommit`] and
 /// [`Own::Free`] drop, and the address of [`Own::TakePages`] and [`Own::GivePages`] is that of a
 /// [`flashvm::PageList`] of the caller, with pages that nobody uses if they are freed.
 pub(crate) unsafe fn guard_call(what: Own, address: usize, len: usize) -> Result<(), Errno> {

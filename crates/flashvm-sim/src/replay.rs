@@ -475,7 +475,7 @@ impl<'a> Replay<'a> {
                     let request = Request::Discard(ranges.collect());
                     self.queue.submit(self.now, DISCARD, request, 0, false);
                 }
-                // The engine's page states say what comes of these.
+                // The engine's page states reflect these.
                 _ => {}
             }
         }

@@ -25,7 +25,7 @@ enum How {
 #[derive(Clone, Copy, PartialEq)]
 enum System {
     Gordon,
-    /// With a log of so many bytes, and a data segment behind it.
+    /// With a log of this many bytes, and a data segment behind it.
     Sidney {
         log: u64,
     },

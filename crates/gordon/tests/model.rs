@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// Changes under this seed, so many.
+    /// A number of changes with this seed.
     Change(u64, usize),
     Commit,
     Abort,

@@ -87,7 +87,8 @@ impl InPlace {
 
     /// Guarantees a slot for each of `count` more pages of this shape's size.
     ///
-    /// # Errors [`Full`] if the store has no block for them; then nothing is promised.
+    /// # Errors
+    /// [`Full`] if the store has no block for them; then nothing is promised.
     pub fn promise(
         &mut self,
         clusters: &mut impl ClusterSource,
@@ -121,9 +122,11 @@ impl InPlace {
     /// must not write there. Until [`InPlace::commit`] or [`InPlace::fail`] the table has no
     /// location for the page.
     ///
-    /// # Errors [`Full`] if no slot is free: many are bad, or shared since a fork.
+    /// # Errors
+    /// [`Full`] if no slot is free: many are bad, or shared since a fork.
     ///
-    /// # Panics If the page is not in a frame.
+    /// # Panics
+    /// If the page is not in a frame.
     pub fn begin(
         &mut self,
         table: &mut Table,

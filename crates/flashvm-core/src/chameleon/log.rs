@@ -135,7 +135,8 @@ impl Log {
     /// # Errors
     /// [`Full`] if there is neither an empty block nor garbage.
     ///
-    /// # Panics If another round is running.
+    /// # Panics
+    /// If another round is running.
     pub fn begin(&mut self, clusters: &mut impl ClusterSource, most: u32) -> Result<Round, Full> {
         assert!(self.round.is_none(), "one round at a time");
         let most = most.max(RESERVE as u32 + 1);
@@ -198,7 +199,8 @@ impl Log {
 
     /// The block that the round fills.
     ///
-    /// # Panics If no round is running.
+    /// # Panics
+    /// If no round is running.
     #[must_use]
     pub fn target(&self) -> u32 {
         self.round.expect("a round is under way").target

@@ -92,7 +92,8 @@ impl DiscardKind {
 
     /// Its line in the registry.
     ///
-    /// # Panics If the registry lacks a strategy: a bug.
+    /// # Panics
+    /// If the registry lacks a strategy: a bug.
     #[must_use]
     pub fn info(self) -> &'static DiscardInfo {
         let info = Self::ALL.iter().find(|info| info.kind == self);

@@ -13,7 +13,8 @@ use std::collections::{BTreeMap, BTreeSet};
 impl<C: ClusterSource> Engine<C> {
     /// Checks all invariants between pages, slots, frames and requests.
     ///
-    /// # Panics If an invariant does not hold: a bug in the engine.
+    /// # Panics
+    /// If an invariant does not hold: a bug in the engine.
     pub fn check(&self) {
         self.swap.check();
         let flights = self.flights();

@@ -180,7 +180,8 @@ impl<C: ClusterSource> Engine<C> {
 
     /// Handles an event and appends the resulting actions.
     ///
-    /// # Panics If the event contradicts earlier ones: a bug in the executor.
+    /// # Panics
+    /// If the event contradicts earlier ones: a bug in the executor.
     pub fn handle(&mut self, now: Nanos, event: &Event, actions: &mut Vec<Action>) {
         if let Event::Refused { page } = *event {
             // Arrives while the actions of the previous event are carried out: nothing is settled

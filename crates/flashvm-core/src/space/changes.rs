@@ -27,7 +27,8 @@ impl Changes {
 
     /// Ends a change that began with these ranges.
     ///
-    /// # Panics If there is no such change.
+    /// # Panics
+    /// If there is no such change.
     pub fn end(&mut self, ranges: &[Option<Range>]) {
         self.count -= 1;
         for range in ranges.iter().flatten() {

@@ -33,7 +33,8 @@ impl ForkedFrames {
 impl Chameleon {
     /// Before a fork: waits for all requests, unmaps all pages and copies the used frames.
     ///
-    /// # Errors The kernel's error for a second memfd; nothing is frozen then.
+    /// # Errors
+    /// The kernel's error for a second memfd; nothing is frozen then.
     pub(crate) fn prepare_fork(&self, pager: &Pager) -> Result<ForkedFrames, Errno> {
         let (core, _) = self.carry_out(pager, &Request::PrepareFork);
         let engine = &core.engine;

@@ -119,7 +119,8 @@ impl Control {
     /// Creates the region of a new run, sized for `settings`, and maps it. The descriptor is
     /// close-on-exec: other processes open it through `/proc`.
     ///
-    /// # Errors Invalid settings; memory that the kernel refuses.
+    /// # Errors
+    /// Invalid settings; memory that the kernel refuses.
     pub fn create(settings: &RunSettings) -> Result<(Self, OwnedFd), Error> {
         let geometry = settings.geometry()?;
         let json = serde_json::to_vec(settings).map_err(|e| Error::Settings(e.to_string()))?;
@@ -138,7 +139,8 @@ impl Control {
 
     /// Maps the region behind `fd`; the descriptor may be closed afterwards.
     ///
-    /// # Errors [`Error::Foreign`] if this is no control region; memory that the kernel refuses.
+    /// # Errors
+    /// [`Error::Foreign`] if this is no control region; memory that the kernel refuses.
     pub fn attach(fd: BorrowedFd<'_>) -> Result<Self, Error> {
         Ok(Self {
             region: Region::attach(fd)?,

@@ -490,7 +490,8 @@ impl Process {
 
     /// In the child: takes the prepared process slot. `pid` is that of [`own_pid`] in the child.
     ///
-    /// # Errors [`Error::Stale`] if the supervisor has freed the process slot (the parent was
+    /// # Errors
+    /// [`Error::Stale`] if the supervisor has freed the process slot (the parent was
     /// killed and the child did not run for a long time): the child's memory is lost, it must end.
     pub fn adopt(&self, pid: u32) -> Result<(), Error> {
         let prepared = State::Preparing.within(self.live);

@@ -281,7 +281,8 @@ fn thread(record: &mut Record, context: &mut Context, number: i64, request: &Req
 
 /// Frees a guard stack on which nobody runs, with what belongs to it.
 ///
-/// # Safety `thread` must have written the record, and its thread must be gone.
+/// # Safety
+/// `thread` must have written the record, and its thread must be gone.
 unsafe fn release(child: *mut Record) {
     // SAFETY: by this function's contract nobody else uses the record.
     unsafe {
@@ -296,7 +297,8 @@ unsafe fn release(child: *mut Record) {
 /// Puts a signal frame with this context below an address; returns the stack pointer below it, and
 /// the address of the context.
 ///
-/// # Safety There must be room that nobody else uses, and the context must be the kernel's.
+/// # Safety
+/// There must be room that nobody else uses, and the context must be the kernel's.
 /// There must be room, which is nobody else's, and the context must be the kernel's.
 unsafe fn place(top: u64, context: &Context) -> (u64, *const Context) {
     let mut at = top & !(STATE_ALIGN - 1);

@@ -108,7 +108,8 @@ const FEATURES_AT: usize = 512;
 
 /// Bytes of the extended state at an address in the guard's memory.
 ///
-/// # Safety The kernel, or this module, has put such a state there.
+/// # Safety
+/// The kernel, or this module, has put such a state there.
 pub(super) unsafe fn state_bytes(at: u64) -> usize {
     // SAFETY: by this function's contract; the fields lie in the first 512 bytes.
     unsafe {

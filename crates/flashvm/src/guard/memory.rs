@@ -35,7 +35,8 @@ pub(super) fn write<T: Plain>(address: usize, value: &T) -> bool {
 
 /// Types for which any bytes are a value.
 ///
-/// # Safety Any bytes must be a value.
+/// # Safety
+/// Any bytes must be a value.
 pub(super) unsafe trait Plain: Copy {}
 // SAFETY: integers, and structures of integers.
 unsafe impl Plain for u8 {}

@@ -36,7 +36,8 @@ pub enum Refused {
 
 /// Finds `program` as a shell would and checks that it can be preloaded.
 ///
-/// # Errors [`Refused`], with the problem and the remedy.
+/// # Errors
+/// [`Refused`], with the problem and the remedy.
 pub fn find(program: &OsStr) -> Result<PathBuf, Refused> {
     let path = locate(program)?;
     check(&path)?;
@@ -45,7 +46,8 @@ pub fn find(program: &OsStr) -> Result<PathBuf, Refused> {
 
 /// Finds `program` as a shell would, whether it can be preloaded or not.
 ///
-/// # Errors [`Refused`], with the problem and the remedy.
+/// # Errors
+/// [`Refused`], with the problem and the remedy.
 pub fn locate(program: &OsStr) -> Result<PathBuf, Refused> {
     let shown = program.display();
     if program.is_empty() {
@@ -107,7 +109,8 @@ fn executable(path: &Path) -> io::Result<()> {
 
 /// Checks that the program at `path` can be preloaded.
 ///
-/// # Errors [`Refused`], with the problem and the remedy.
+/// # Errors
+/// [`Refused`], with the problem and the remedy.
 pub fn check(path: &Path) -> Result<(), Refused> {
     inspect(path, SCRIPTS_MAX)
 }

@@ -130,7 +130,8 @@ impl Flash {
     /// Opens the bank in a file or on a block device. Nothing is mapped before
     /// [`Flash::recover`].
     ///
-    /// # Errors There is no bank, it is of another version or machine, damaged, or in use; its
+    /// # Errors
+    /// There is no bank, it is of another version or machine, damaged, or in use; its
     /// addresses are in use; or its segments differ from the model's.
     pub fn open(path: &Path, model: Model) -> Result<Self> {
         Self::open_on(Arc::new(FileMedium::open(path)?), model)
@@ -178,7 +179,8 @@ impl Flash {
     /// `Flash_alloc`: maps a buffer of `num` erased segments, the least worn ones, at `addr`, and
     /// returns the persistent key. The map is stable when this returns.
     ///
-    /// # Errors [`Error::BadAddress`]: not a multiple of a segment in [`Flash::addresses`];
+    /// # Errors
+    /// [`Error::BadAddress`]: not a multiple of a segment in [`Flash::addresses`];
     /// [`Error::Overlap`]: part of another buffer; [`Error::Full`] or [`Error::WornOut`]: too few
     /// segments; or the medium failed.
     pub fn alloc(&mut self, num: u64, addr: u64) -> Result<u64> {
@@ -238,7 +240,8 @@ impl Flash {
     /// `Flash_recover`: maps all segments of `key` at their addresses. Returns the addresses,
     /// contiguous ones as one range.
     ///
-    /// # Errors [`Error::WrongKey`]: that is not the bank's key; [`Error::Overlap`]: they are
+    /// # Errors
+    /// [`Error::WrongKey`]: that is not the bank's key; [`Error::Overlap`]: they are
     /// mapped already; [`Error::Corrupted`]: the table has impossible addresses.
     pub fn recover(&mut self, key: u64) -> Result<Vec<Range<u64>>> {
         if let Some(&first) = self.mapped.segments.first() {
@@ -257,7 +260,8 @@ impl Flash {
 
     /// Writes `bytes` at `address`, in one or more buffers: stable after [`Flash::sync`]. Bits can
     /// be cleared, not set.
-    /// # Errors [`Error::WriteOnce`]: a bit would be set; [`Error::NotAllocated`]: a part is in no
+    /// # Errors
+    /// [`Error::WriteOnce`]: a bit would be set; [`Error::NotAllocated`]: a part is in no
     /// buffer; nothing has been written then. Or the medium failed.
     pub fn write(&mut self, address: u64, bytes: &[u8]) -> Result<()> {
         self.bank.write(address, bytes)

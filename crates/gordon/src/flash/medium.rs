@@ -39,7 +39,8 @@ impl FileMedium {
     /// Creates a file of `length` bytes, all written, so that no later sync has to allocate;
     /// `progress` gets the bytes written. The file gets its name at the end: an interruption leaves
     /// nothing behind. Of a block device the first `length` bytes are used.
-    /// # Errors The path exists as a file, or as a device with data; it is in use, or cannot be
+    /// # Errors
+    /// The path exists as a file, or as a device with data; it is in use, or cannot be
     /// written.
     pub fn create(path: &Path, length: u64, progress: &mut dyn FnMut(u64)) -> Result<Self> {
         let failed = |error: io::Error| Error::io(format!("making {}", path.display()), error);

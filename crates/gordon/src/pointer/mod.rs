@@ -116,7 +116,7 @@ impl<'t> Address<'t> {
     /// One of them, if the index is in range.
     #[inline(always)]
     fn element<T: Persist<'t>>(self, header: Header, index: usize) -> Option<T> {
-        // SAFETY: inside an array of so many elements of the pointers and words of a T.
+        // SAFETY: inside an array with this number of elements, each of the pointers and words of a T.
         (index < self.elements::<T>(header))
             .then(|| unsafe { self.load((index * Layout::<T>::WORDS) as u64) })
     }

@@ -8,7 +8,8 @@ use std::collections::HashMap;
 impl<C: ClusterSource> Engine<C> {
     /// Checks all derived state: counts, mappings, places on flash.
     ///
-    /// # Panics If an invariant does not hold.
+    /// # Panics
+    /// If an invariant does not hold.
     pub fn check(&self) {
         self.check_frames();
         self.check_table();

@@ -33,7 +33,8 @@ impl<C: ClusterSource> Engine<C> {
 
     /// The child continues as a process of its own, with other clusters. It has no other thread.
     ///
-    /// # Panics If a request is in flight.
+    /// # Panics
+    /// If a request is in flight.
     pub fn become_child(&mut self, clusters: C) {
         assert!(
             self.frozen && self.round.is_none() && self.reads == 0,

@@ -34,7 +34,8 @@ pub enum Failure {
 pub trait Host {
     /// Maps contiguous pages at their addresses, from contiguous frames. Nothing is mapped there.
     ///
-    /// # Errors [`Refused`]; nothing has changed.
+    /// # Errors
+    /// [`Refused`]; nothing has changed.
     fn map(&mut self, first: Svmp, count: u32, frame: FrameId) -> Result<(), Refused>;
 
     /// Unmaps the mapped ones among these pages: every further touch is a fault.

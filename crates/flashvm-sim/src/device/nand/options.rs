@@ -36,7 +36,7 @@ pub struct NandOptions {
     pub erase_us: f64,
     /// A page on its channel.
     pub transfer_us: f64,
-    /// Pages whose programming fails, in a million; their block is given up.
+    /// Pages whose programming fails, in a million; their block is taken out of use.
     pub program_failure_ppm: u32,
     /// Written full and overwritten at random before use.
     pub aged: bool,

@@ -61,7 +61,7 @@ fn strategy(cleaning: Cleaning, levelling: Levelling) -> FtlStrategy {
 }
 
 proptest! {
-    /// Whatever is done, every page written and not given up lies in a programmed page of its own.
+    /// After any operations, every page written and not discarded is in a programmed page of its own.
     #[test]
     fn no_page_is_lost(
         ops in prop::collection::vec((0..10_u8, 0..96_u32), 1..1500),
