@@ -1,17 +1,14 @@
 //! The command line: its options, their help, and how a mistake in it becomes one line.
 
 use super::device::DeviceCommand;
+use super::options::RunOptions;
 use super::refusal::Refusal;
 use super::reproduce::ReproduceCommand;
 use super::sim::{SIM_EXAMPLES, SimArgs};
 use super::trace::TraceCommand;
-use super::units::{Micros, PerDay, Size, Switch};
-use clap::builder::PossibleValuesParser;
+use super::units::Size;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, Parser, Subcommand};
-use flashvm_core::policy::PolicyError;
-use flashvm_core::{ConfigError, PolicyKind, PolicySpec, Preset};
-use serde::Deserialize;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -165,136 +162,9 @@ The exit code is 0 if programs can be run, else 1.";
 pub(crate) struct RunArgs {
     #[command(flatten)]
     pub(crate) options: RunOptions,
-    /// Read options from a TOML file; the command line wins
-    #[arg(long, value_name = "FILE.toml")]
-    pub(crate) config: Option<PathBuf>,
     /// The program to run, and its arguments
     #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM")]
     pub(crate) program: Vec<OsString>,
-}
-
-/// The options of a run: one table for the command line and the configuration file.
-#[derive(Args, Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
-pub(crate) struct RunOptions {
-    /// RAM that the program and all its children may use [default: half of what is available]
-    #[arg(long, value_name = "SIZE")]
-    pub(crate) ram: Option<Size>,
-    /// Where the flash store lies: a folder, an empty file or a block device [default: the
-    /// temporary folder]
-    #[arg(long, value_name = "PATH")]
-    pub(crate) flash: Option<PathBuf>,
-    /// Most that may be stored on flash [default: all of a device; elsewhere 80 % of what is free, or
-    /// 8 x ram if that is more, but 95 % of what is free at most. Space is taken as it is needed;
-    /// what is asked for here is taken at once]
-    #[arg(long, value_name = "SIZE")]
-    pub(crate) flash_size: Option<Size>,
-    /// Settings to start from: today's best, the paper's, or Linux 2.6.28's [default: modern]
-    #[arg(long, value_name = "NAME", value_parser = presets())]
-    pub(crate) preset: Option<String>,
-    #[arg(long, value_name = "NAME", value_parser = live_policy, help = live_policies())]
-    pub(crate) policy: Option<String>,
-    /// Most pages that are read ahead at once
-    #[arg(long, value_name = "N")]
-    pub(crate) readahead: Option<u32>,
-    /// Most pages that are read ahead by stride
-    #[arg(long, value_name = "N")]
-    pub(crate) stride: Option<u32>,
-    /// Pages that are cleaned in one batch
-    #[arg(long, value_name = "N")]
-    pub(crate) preclean: Option<u32>,
-    /// Size of a cluster: 8K to 4M
-    #[arg(long, value_name = "SIZE")]
-    pub(crate) cluster: Option<Size>,
-    /// Size of the device's erase blocks, to which clusters are aligned
-    #[arg(long, value_name = "SIZE")]
-    pub(crate) erase_block: Option<Size>,
-    /// Keep pages that hold only zeros off the flash
-    #[arg(long, value_name = "on|off")]
-    pub(crate) zero_sharing: Option<Switch>,
-    /// Pass over dirty pages in the search for victims: off, uniform:N (one in N) or adaptive:N (more
-    /// while little is written)
-    #[arg(long, value_name = "HOW")]
-    pub(crate) sampling: Option<String>,
-    /// Tell the device which clusters are free: off, native, merged:SIZE, dummy or auto
-    #[arg(long, value_name = "STRATEGY")]
-    pub(crate) discard: Option<String>,
-    /// How long to wait for a congested device before looking again
-    #[arg(long, value_name = "DURATION")]
-    pub(crate) congestion_timeout: Option<Micros>,
-    /// Who resolves page faults: inline (the faulting thread), handler (a thread of the pager's, needs
-    /// privilege) or auto (inline where it works) [default: auto]
-    #[arg(long, value_name = "MODE")]
-    pub(crate) fault: Option<String>,
-    /// Write no more than this in any 24 hours, such as 20G/day; a 24th of it may go at once. Where it
-    /// runs short dirty pages are passed over as victims and written by whole erase blocks, and
-    /// in the end writes are held back
-    #[arg(long, value_name = "SIZE/day")]
-    pub(crate) write_limit: Option<PerDay>,
-    /// Let the store behave like a device that is not here: a name of flashvm device models, or a model
-    /// file
-    #[arg(long, value_name = "NAME|FILE")]
-    pub(crate) device_model: Option<String>,
-    /// Size of the smallest pages: 4096, or 512 for programs with many small objects: those up to 4 KiB
-    /// then lie on pages of 512 bytes to 4 KiB, packed in RAM and read alone [default: 4096]
-    #[arg(long, value_name = "BYTES", value_parser = ["512", "4096"])]
-    pub(crate) granularity: Option<String>,
-    /// Bytes that are added to every request for a small object, for programs that overrun theirs: 0 to
-    /// 1024 [default: 0]
-    #[arg(long, value_name = "BYTES")]
-    pub(crate) padding: Option<u32>,
-    /// With --granularity 512: write changed pages to a log. off: to where they were, for devices that remap
-    /// sectors of 512 bytes themselves; nothing is cleaned then, and the store has to hold all pages
-    /// [default: on]
-    #[arg(long, value_name = "on|off")]
-    pub(crate) log_structuring: Option<Switch>,
-    /// Write counters and latencies to a file at the end, as JSON
-    #[arg(long, value_name = "FILE")]
-    pub(crate) stats: Option<PathBuf>,
-    /// Record the page references that the pager sees (faults and first stores) as a trace
-    #[arg(long, value_name = "FILE")]
-    pub(crate) trace: Option<PathBuf>,
-    /// Show a live line on standard error
-    #[arg(long)]
-    pub(crate) progress: bool,
-    /// No summary at the end; a run that fails still says what the pager had to do with it
-    #[arg(long)]
-    pub(crate) quiet: bool,
-    #[command(flatten)]
-    #[serde(skip)]
-    pub(crate) test: TestOptions,
-}
-
-/// Options for tests and studies; not shown in the help.
-#[derive(Args, Clone, Debug, Default)]
-pub(crate) struct TestOptions {
-    /// Prefetcher, apart from the preset's
-    #[arg(long, hide = true)]
-    pub(crate) prefetcher: Option<String>,
-    /// Faults to make in the store, in parts per million of all pages: read=PPM,write=PPM,flip=PPM,seed=N
-    #[arg(long, hide = true)]
-    pub(crate) inject: Option<String>,
-    /// Record the engine's events into files that begin like this
-    #[arg(long, hide = true)]
-    pub(crate) record: Option<PathBuf>,
-    /// Do as on a kernel without UFFDIO_MOVE
-    #[arg(long, hide = true)]
-    pub(crate) no_move: bool,
-    /// Let the store lie in RAM: what is measured is the software alone
-    #[arg(long, hide = true)]
-    pub(crate) flash_in_ram: bool,
-    /// Do as where io_uring is blocked
-    #[arg(long, hide = true)]
-    pub(crate) no_uring: bool,
-    /// Check all invariants again and again: slow
-    #[arg(long, hide = true)]
-    pub(crate) check: bool,
-    /// Most mappings that small pages may take
-    #[arg(long, hide = true)]
-    pub(crate) overlays: Option<u32>,
-    /// A peer of Chameleon's as a mode of it: log-swap, or ssdalloc:N with N percent of page buffer
-    #[arg(long, hide = true)]
-    pub(crate) peer: Option<String>,
 }
 
 /// `flashvm doctor`.
@@ -306,63 +176,6 @@ pub(crate) struct DoctorArgs {
     /// The flash path to look at [default: as for run]
     #[arg(long, value_name = "PATH")]
     pub(crate) flash: Option<PathBuf>,
-}
-
-impl RunOptions {
-    /// These options, and those of `file` where they say nothing.
-    pub(crate) fn or(self, file: Self) -> Self {
-        Self {
-            ram: self.ram.or(file.ram),
-            flash: self.flash.or(file.flash),
-            flash_size: self.flash_size.or(file.flash_size),
-            preset: self.preset.or(file.preset),
-            policy: self.policy.or(file.policy),
-            readahead: self.readahead.or(file.readahead),
-            stride: self.stride.or(file.stride),
-            preclean: self.preclean.or(file.preclean),
-            cluster: self.cluster.or(file.cluster),
-            erase_block: self.erase_block.or(file.erase_block),
-            zero_sharing: self.zero_sharing.or(file.zero_sharing),
-            sampling: self.sampling.or(file.sampling),
-            discard: self.discard.or(file.discard),
-            congestion_timeout: self.congestion_timeout.or(file.congestion_timeout),
-            fault: self.fault.or(file.fault),
-            write_limit: self.write_limit.or(file.write_limit),
-            device_model: self.device_model.or(file.device_model),
-            granularity: self.granularity.or(file.granularity),
-            padding: self.padding.or(file.padding),
-            log_structuring: self.log_structuring.or(file.log_structuring),
-            stats: self.stats.or(file.stats),
-            trace: self.trace.or(file.trace),
-            progress: self.progress || file.progress,
-            quiet: self.quiet || file.quiet,
-            test: self.test,
-        }
-    }
-}
-
-fn presets() -> PossibleValuesParser {
-    PossibleValuesParser::new(Preset::ALL.map(|(_, name)| name))
-}
-
-fn live_policies() -> String {
-    let live = PolicyKind::ALL
-        .iter()
-        .filter(|info| !info.kind.is_offline());
-    let names: Vec<_> = live.map(|info| info.name).collect();
-    format!(
-        "Page replacement, such as clock(insert=clear): {}",
-        names.join(", ")
-    )
-}
-
-/// A policy that a live pager can have, as it was written.
-fn live_policy(text: &str) -> Result<String, String> {
-    let policy: PolicySpec = text.parse().map_err(|e: PolicyError| e.to_string())?;
-    match policy.kind().is_offline() {
-        true => Err(ConfigError::Offline(policy).to_string()),
-        false => Ok(text.to_owned()),
-    }
 }
 
 /// Parses a command line. `None`: help or version were asked for, and have been shown.

@@ -4,9 +4,10 @@
 
 use super::args::DoctorArgs;
 use super::machine::{self, file_system_name, free_bytes, in_ram};
+use super::options::FaultMode;
 use super::refusal::Refusal;
 use super::units::Size;
-use flashvm::{Features, probe_user_mode, probe_userfaultfd};
+use flashvm::{Delivery, Features, probe_user_mode, probe_userfaultfd};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use serde::Serialize;
@@ -95,13 +96,13 @@ fn bad(
 
 /// How faults are delivered in a run: what was asked for, or the best that works here.
 /// `no_move` takes UFFDIO_MOVE away.
-pub(crate) fn choose_fault_mode(asked: &str, no_move: bool) -> Result<&'static str, Refusal> {
+pub(crate) fn choose_delivery(asked: FaultMode, no_move: bool) -> Result<Delivery, Refusal> {
     match asked {
-        "inline" => inline_mode().map(|()| "inline"),
-        "handler" => handler_mode(no_move).map(|()| "handler"),
-        _ => match (inline_mode(), handler_mode(no_move)) {
-            (Ok(()), _) => Ok("inline"),
-            (Err(_), Ok(())) => Ok("handler"),
+        FaultMode::Inline => inline_mode().map(|()| Delivery::Inline),
+        FaultMode::Handler => handler_mode(no_move).map(|()| Delivery::Handler),
+        FaultMode::Auto => match (inline_mode(), handler_mode(no_move)) {
+            (Ok(()), _) => Ok(Delivery::Inline),
+            (Err(_), Ok(())) => Ok(Delivery::Handler),
             (Err(why), Err(_)) => Err(why),
         },
     }

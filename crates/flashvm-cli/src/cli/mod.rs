@@ -1,6 +1,6 @@
 //! The parts of the command.
 //!
-//! - `args`, `config`, `granularity`, `units`: what was asked for, on the command line or in a file;
+//! - `args`: the commands; `options`: the table of what can be asked of a run; `units`: how it is written;
 //! - `machine`, `store`: whether it can be done, before anything is begun;
 //! - `run`, `supervise`, `sys`: doing it; `modelled`: on a device that is not here; `reference_trace`: a trace of what
 //!   the pager saw;
@@ -12,13 +12,12 @@
 //! - `doctor`: what this machine allows.
 
 mod args;
-mod config;
 mod device;
 mod doctor;
-mod granularity;
 mod heap;
 mod machine;
 mod modelled;
+mod options;
 mod progress;
 mod reference_trace;
 mod refusal;
@@ -34,12 +33,18 @@ mod units;
 
 use args::{Command, parse};
 use refusal::Refusal;
+use std::ffi::OsString;
 use std::io::Write;
 use std::process::ExitCode;
 
 /// Runs the command of this process's arguments.
 pub(crate) fn main() -> Result<ExitCode, Refusal> {
-    match parse(std::env::args_os())? {
+    execute(std::env::args_os())
+}
+
+/// Runs the command of these arguments.
+fn execute(args: impl IntoIterator<Item = OsString>) -> Result<ExitCode, Refusal> {
+    match parse(args)? {
         None => Ok(ExitCode::SUCCESS),
         Some(Command::Run(args)) => run::run(args),
         Some(Command::Doctor(args)) => doctor::doctor(&args),

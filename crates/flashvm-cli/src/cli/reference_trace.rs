@@ -2,9 +2,9 @@
 //! the trace that is made of it at the end.
 
 use super::refusal::Refusal;
+use super::summary::Names;
 use super::trace::Output;
 use super::units::{Size, count};
-use flashvm::control::RunSettings;
 use flashvm::control::reference_trace::{Observation, RECORD_BYTES, Record};
 use flashvm_sim::trace::{Granularity, Kind, Provenance, Reference};
 use rustix::fd::AsRawFd;
@@ -29,20 +29,18 @@ impl ReferenceTrace {
     pub(crate) fn create(
         path: &Path,
         program: &[OsString],
-        settings: &RunSettings,
+        ram_bytes: u64,
+        names: &Names,
     ) -> Result<Self, Refusal> {
         let words = program.iter().map(|word| word.to_string_lossy());
         let words: String = Vec::from_iter(words).join(" ").chars().take(1000).collect();
-        let policy = match &settings.policy {
-            Some(policy) => format!(", policy {policy}"),
-            None => String::new(),
-        };
         let provenance = Provenance {
             source: format!("{words} (flashvm run)"),
             steps: vec![format!(
-                "faults and first stores with {} of RAM, preset {}{policy}",
-                Size(settings.ram_bytes),
-                settings.preset
+                "faults and first stores with {} of RAM, preset {}, policy {}",
+                Size(ram_bytes),
+                names.preset,
+                names.policy
             )],
         };
         let output = Output::create(path, Granularity::Pages, &provenance)?;

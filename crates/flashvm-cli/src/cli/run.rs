@@ -1,20 +1,19 @@
 //! `flashvm run`: checks everything that can be checked, then wires a run together: a store and
 //! a control region without names, a program that finds both through `/proc`, a supervisor.
 
-use super::args::{RunArgs, RunOptions};
+use super::args::RunArgs;
 use super::modelled::Modelled;
+use super::options::{FaultMode, check_delivery, look_at_sectors, settings};
 use super::progress::Progress;
 use super::reference_trace::ReferenceTrace;
 use super::refusal::Refusal;
 use super::store::Store;
 use super::summary::{self, Names, StatsFile};
 use super::supervise::{End, supervise};
-use super::units::{PerDay, Size};
-use super::{config, doctor, granularity, machine, store, sys};
-use flashvm::control::{ChameleonSettings, Control, Inject, RunSettings, VARIABLE};
+use super::{doctor, machine, store, sys};
+use flashvm::control::{ChameleonSettings, Control, VARIABLE};
 use flashvm::program::Refused;
-use flashvm_core::chameleon::BLOCK_BYTES;
-use flashvm_core::{DiscardKind, WriteLimit};
+use flashvm_core::{Discard, DiscardKind};
 use rustix::fd::AsRawFd;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
@@ -24,21 +23,13 @@ use std::process::{Command, ExitCode};
 
 /// The preloaded object.
 const PRELOAD_NAME: &str = "libflashvm_preload.so";
-/// The least budget.
-const RAM_BYTES_MIN: u64 = 4 << 20;
 
 /// Runs a program.
 pub(crate) fn run(args: Box<RunArgs>) -> Result<ExitCode, Refusal> {
-    let file = args
-        .config
-        .as_deref()
-        .map(config::read)
-        .transpose()?
-        .unwrap_or_default();
-    let options = args.options.or(file);
-    let mut settings = settings(&options)?;
+    let options = args.options.with_file()?;
     // Wrong names and numbers come before anything that depends on the machine.
-    let engine = settings.engine_settings().map_err(Refusal::new)?;
+    let mut settings = settings(&options)?;
+    let quiet = options.quiet.is_some_and(|flag| flag.0);
     let model = options
         .device_model
         .as_deref()
@@ -49,38 +40,54 @@ pub(crate) fn run(args: Box<RunArgs>) -> Result<ExitCode, Refusal> {
         settings.no_uring = true;
     }
     let stats = options.stats.as_deref().map(StatsFile::check).transpose()?;
-    let trace = options.trace.as_deref();
-    let trace = trace.map(|path| ReferenceTrace::create(path, &args.program, &settings));
-    let trace = trace.transpose()?;
-    settings.trace = trace.as_ref().map(ReferenceTrace::open_path);
     let (name, program_args) = args
         .program
         .split_first()
         .ok_or_else(|| Refusal::new("no program"))?;
+    let names = Names {
+        program: name.display().to_string(),
+        preset: options.preset.unwrap_or_default(),
+        policy: settings.engine.policy,
+        device: model.as_ref().map(Modelled::name),
+        organization: match settings.chameleon {
+            Some(ChameleonSettings {
+                log_structuring: false,
+                ..
+            }) => "in place",
+            _ => "log",
+        },
+    };
+    let trace = options.trace.as_deref();
+    let trace =
+        trace.map(|path| ReferenceTrace::create(path, &args.program, settings.ram_bytes, &names));
+    let trace = trace.transpose()?;
+    settings.trace = trace.as_ref().map(ReferenceTrace::open_path);
+    options.record.as_deref().map(check_record).transpose()?;
     let path = flashvm::program::find(name)?;
     let preload = preload_object()?;
-    settings.fault = doctor::choose_fault_mode(&settings.fault, settings.no_move)?.to_owned();
-    granularity::check_fault_mode(&settings)?;
+    let fault = options.fault.unwrap_or(FaultMode::Auto);
+    settings.delivery = doctor::choose_delivery(fault, settings.no_move)?;
+    check_delivery(&settings)?;
     let flash = match &options.flash {
         Some(path) => path.clone(),
         None => machine::temporary_folder()?,
     };
-    if !options.test.flash_in_ram {
+    if !options.flash_in_ram.is_some_and(|flag| flag.0) {
         store::refuse_ram(&flash)?;
     }
     let store = store::open(&flash, settings.ram_bytes, options.flash_size)?;
     settings.flash_bytes = store.bytes;
     if let Some(small) = &settings.chameleon {
-        granularity::look_at_sectors(small, &flash, &store.fd)?;
+        look_at_sectors(small, &flash, &store.fd)?;
     }
-    if engine.discard.kind != DiscardKind::Off
+    if settings.engine.discard.kind != DiscardKind::Off
         && let Err(why) = discards_work(&store, model.as_ref())
     {
         eprintln!(
             "flashvm: {}: discards are refused there ({why}): the run goes on without",
             flash.display()
         );
-        settings.discard = Some("off".to_owned());
+        settings.engine.discard = Discard::new(DiscardKind::Off);
     }
     let (control, control_fd) =
         Control::create(&settings).map_err(|e| Refusal::new(e.to_string()))?;
@@ -100,9 +107,9 @@ pub(crate) fn run(args: Box<RunArgs>) -> Result<ExitCode, Refusal> {
                 store.fd.as_raw_fd()
             ),
         );
-    let device_name = model.as_ref().map(Modelled::name);
     let device = model.map(|model| model.attend(control)).transpose()?;
-    let progress = options.progress.then(|| Progress::new(control));
+    let progress = options.progress.is_some_and(|flag| flag.0);
+    let progress = progress.then(|| Progress::new(control));
     let outcome = supervise(command, control, device, progress).map_err(|e| {
         Refusal::from(Refused::NotExecutable(format!(
             "{}: cannot be started: {e}",
@@ -110,20 +117,7 @@ pub(crate) fn run(args: Box<RunArgs>) -> Result<ExitCode, Refusal> {
         )))
     })?;
 
-    let names = Names {
-        program: name.display().to_string(),
-        preset: settings.preset,
-        policy: engine.policy.to_string(),
-        device: device_name,
-        organization: match settings.chameleon {
-            Some(ChameleonSettings {
-                log_structuring: false,
-                ..
-            }) => "in place",
-            _ => "log",
-        },
-    };
-    if !options.quiet {
+    if !quiet {
         eprint!("{}", summary::lines(&outcome, control, &names));
     } else if outcome.end != End::Exited(0) {
         eprint!("{}", summary::complaints(&outcome, control, &names));
@@ -134,7 +128,7 @@ pub(crate) fn run(args: Box<RunArgs>) -> Result<ExitCode, Refusal> {
         eprintln!("flashvm: --stats: {e}");
     }
     if let Some(trace) = trace
-        && let Err(refusal) = trace.finish(options.quiet)
+        && let Err(refusal) = trace.finish(quiet)
     {
         eprintln!("flashvm: --trace: {refusal}");
     }
@@ -147,86 +141,6 @@ pub(crate) fn run(args: Box<RunArgs>) -> Result<ExitCode, Refusal> {
     })
 }
 
-/// The settings of a run, all but the size of its store.
-fn settings(options: &RunOptions) -> Result<RunSettings, Refusal> {
-    let chameleon = granularity::chameleon(options)?;
-    let ram = match options.ram {
-        Some(Size(ram)) if ram < RAM_BYTES_MIN => {
-            return Err(Refusal::new(format!(
-                "--ram {}: less than 4 MiB: ask for 4M or more",
-                Size(ram)
-            )));
-        }
-        Some(Size(ram)) => {
-            granularity::check_budget(ram, chameleon.as_ref())?;
-            ram
-        }
-        None => machine::available_bytes()
-            .map(|bytes| granularity::budget_at_most(bytes / 2, chameleon.as_ref()))
-            .filter(|bytes| *bytes >= RAM_BYTES_MIN)
-            .ok_or_else(|| {
-                Refusal::new(
-                    "too little memory is available for a default: name a budget with --ram",
-                )
-            })?,
-    };
-    if let Some(PerDay(bytes)) = options.write_limit
-        && WriteLimit::new(bytes).is_none()
-    {
-        return Err(Refusal::new(format!(
-            "--write-limit {}/day: less than {}/day: allow more",
-            Size(bytes),
-            Size(WriteLimit::BYTES_PER_DAY_MIN)
-        )));
-    }
-    let fault = match options.fault.as_deref() {
-        None | Some("auto") => "auto",
-        Some("inline") => "inline",
-        Some("handler") => "handler",
-        Some(other) => {
-            return Err(Refusal::new(format!(
-                "unknown fault mode '{other}': known are auto, inline, handler"
-            )));
-        }
-    };
-    let inject = options.test.inject.as_deref().map(inject).transpose();
-    Ok(RunSettings {
-        ram_bytes: ram,
-        // Until the store is open: what lets all other values be checked.
-        flash_bytes: options
-            .flash_size
-            .map_or(ram.saturating_mul(2), |size| size.0),
-        preset: options
-            .preset
-            .clone()
-            .unwrap_or_else(|| "modern".to_owned()),
-        policy: options.policy.clone(),
-        prefetcher: options.test.prefetcher.clone(),
-        readahead: options.readahead,
-        stride: options.stride,
-        preclean: options.preclean,
-        cluster_bytes: match chameleon {
-            Some(_) => Some(BLOCK_BYTES as u64),
-            None => options.cluster.map(|size| size.0),
-        },
-        erase_block_bytes: options.erase_block.map(|size| size.0),
-        zero_sharing: options.zero_sharing.map(|switch| switch.0),
-        sampling: options.sampling.clone(),
-        discard: options.discard.clone(),
-        congestion_timeout_us: options.congestion_timeout.map(|timeout| timeout.0),
-        fault: fault.to_owned(),
-        write_limit_bytes: options.write_limit.map(|limit| limit.0),
-        device_model: None,
-        inject: inject?,
-        record: options.test.record.clone(),
-        trace: None,
-        no_move: options.test.no_move,
-        no_uring: options.test.no_uring || machine::io_uring().is_err(),
-        check: options.test.check,
-        chameleon,
-    })
-}
-
 /// Whether discards can be sent, or why not.
 fn discards_work(store: &Store, model: Option<&Modelled>) -> Result<(), String> {
     match model {
@@ -235,28 +149,17 @@ fn discards_work(store: &Store, model: Option<&Modelled>) -> Result<(), String> 
     }
 }
 
-/// `read=PPM,write=PPM,flip=PPM,seed=N`, any of them.
-fn inject(text: &str) -> Result<Inject, Refusal> {
-    const ALL: u32 = 1_000_000;
-    let mut inject = Inject::default();
-    for part in text.split(',') {
-        let wrong = || {
-            Refusal::new(format!(
-                "--inject: '{part}' is none of read=PPM, write=PPM, flip=PPM (up to {ALL}), seed=N"
-            ))
-        };
-        let (name, value) = part.split_once('=').ok_or_else(wrong)?;
-        let number: u64 = value.parse().map_err(|_| wrong())?;
-        let ppm = u32::try_from(number).ok().filter(|&ppm| ppm <= ALL);
-        match name {
-            "read" => inject.read_error_ppm = ppm.ok_or_else(wrong)?,
-            "write" => inject.write_error_ppm = ppm.ok_or_else(wrong)?,
-            "flip" => inject.flip_ppm = ppm.ok_or_else(wrong)?,
-            "seed" => inject.seed = number,
-            _ => return Err(wrong()),
-        }
-    }
-    Ok(inject)
+/// Refuses files that begin with `prefix` where none can be made.
+fn check_record(prefix: &Path) -> Result<(), Refusal> {
+    let folder = prefix.parent().filter(|path| !path.as_os_str().is_empty());
+    let folder = folder.unwrap_or(Path::new("."));
+    rustix::fs::access(folder, rustix::fs::Access::WRITE_OK).map_err(|e| {
+        Refusal::new(format!(
+            "--record {}: {}: {e}: name a folder that can be written to",
+            prefix.display(),
+            folder.display()
+        ))
+    })
 }
 
 /// Finds the object to preload: where a build or an installation puts it.

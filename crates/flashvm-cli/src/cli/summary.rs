@@ -3,7 +3,8 @@
 use super::refusal::Refusal;
 use super::supervise::{End, Outcome};
 use super::units::{Size, count, latency};
-use flashvm::control::{Control, Histogram, ProcessRecord, StatsSnapshot};
+use flashvm::control::{Control, Deliveries, Histogram, ProcessRecord, StatsSnapshot};
+use flashvm_core::{PolicySpec, Preset};
 use flashvm_sim::device::Wear;
 use serde::Serialize;
 use std::io::Write;
@@ -28,7 +29,7 @@ struct Process<'a> {
     /// The first system call that the pager has refused it, and why.
     refused_call: Option<&'a str>,
     #[serde(flatten)]
-    figures: Figures<'a>,
+    figures: Figures,
 }
 
 #[derive(Debug, Serialize)]
@@ -37,15 +38,15 @@ struct Totals<'a> {
     elapsed_s: f64,
     device_model: Option<DeviceModel<'a>>,
     #[serde(flatten)]
-    figures: Figures<'a>,
+    figures: Figures,
 }
 
 /// The figures of one process, or their sums.
 #[derive(Debug, Serialize)]
-struct Figures<'a> {
-    fault_mode: &'static str,
-    preset: &'a str,
-    policy: &'a str,
+struct Figures {
+    fault_mode: Deliveries,
+    preset: Preset,
+    policy: PolicySpec,
     small_pages: SmallPages,
     faults: Faults,
     pages_in: u64,
@@ -155,20 +156,20 @@ pub(crate) struct Names {
     /// The program, for people.
     pub(crate) program: String,
     /// The preset.
-    pub(crate) preset: String,
+    pub(crate) preset: Preset,
     /// The policy.
-    pub(crate) policy: String,
+    pub(crate) policy: PolicySpec,
     /// The device model.
     pub(crate) device: Option<String>,
     /// Where changed small pages go: `log` or `in place`.
     pub(crate) organization: &'static str,
 }
 
-fn figures<'a>(stats: &StatsSnapshot, names: &'a Names) -> Figures<'a> {
+fn figures(stats: &StatsSnapshot, names: &Names) -> Figures {
     Figures {
-        fault_mode: stats.fault_mode_name(),
-        preset: &names.preset,
-        policy: &names.policy,
+        fault_mode: stats.deliveries,
+        preset: names.preset,
+        policy: names.policy,
         faults: Faults {
             total: stats.faults_total + stats.svmp_faults,
             major: stats.faults_major + stats.svmp_major,
@@ -396,7 +397,7 @@ pub(crate) fn lines(outcome: &Outcome, control: Control, names: &Names) -> Strin
         names.program,
         outcome.elapsed.as_secs_f64(),
         Size(budget_pages * PAGE),
-        sum.fault_mode_name(),
+        sum.deliveries,
         names.preset,
         names.policy,
     );

@@ -1,6 +1,7 @@
 //! Sizes, durations and switches: how they are written and how they are shown.
 
-use serde::{Deserialize, Deserializer, de};
+use flashvm_core::settings::PAGES_MAX;
+use flashvm_core::{PAGE_SIZE, WriteLimit};
 use std::fmt;
 use std::str::FromStr;
 
@@ -8,11 +9,15 @@ use std::str::FromStr;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Size(pub(crate) u64);
 
+/// A number of bytes that is a whole number of pages: that number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct WholePages(pub(crate) u32);
+
 /// A duration in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Micros(pub(crate) u64);
 
-/// Bytes a day.
+/// Bytes a day, as many as a [`WriteLimit`] can have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PerDay(pub(crate) u64);
 
@@ -57,14 +62,36 @@ impl FromStr for Size {
     }
 }
 
+impl FromStr for WholePages {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let Size(bytes) = text.parse()?;
+        if bytes % PAGE_SIZE as u64 != 0 {
+            return Err(format!("'{text}' is not a whole number of pages of 4 KiB"));
+        }
+        let pages = u32::try_from(bytes / PAGE_SIZE as u64).ok();
+        let pages = pages.filter(|&pages| pages <= PAGES_MAX);
+        pages
+            .map(Self)
+            .ok_or_else(|| format!("'{text}' is too large: at most 4T can be managed"))
+    }
+}
+
 impl FromStr for PerDay {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        text.strip_suffix("/day")
-            .and_then(|size| size.parse::<Size>().ok())
-            .map(|Size(bytes)| Self(bytes))
-            .ok_or_else(|| format!("'{text}' is no limit: write 20G/day or 1.5T/day"))
+        let size = text.strip_suffix("/day").and_then(|size| size.parse().ok());
+        let Size(bytes) =
+            size.ok_or_else(|| format!("'{text}' is no limit: write 20G/day or 1.5T/day"))?;
+        match WriteLimit::new(bytes) {
+            Some(_) => Ok(Self(bytes)),
+            None => Err(format!(
+                "'{text}' is less than {}/day: allow more",
+                Size(WriteLimit::BYTES_PER_DAY_MIN)
+            )),
+        }
     }
 }
 
@@ -98,51 +125,6 @@ impl FromStr for Switch {
     }
 }
 
-/// What a key of the configuration file may hold.
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum Value {
-    Switch(bool),
-    Number(u64),
-    Text(String),
-}
-
-impl<'de> Deserialize<'de> for Size {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        match Value::deserialize(deserializer)? {
-            Value::Number(bytes) => Ok(Self(bytes)),
-            Value::Text(text) => text.parse().map_err(de::Error::custom),
-            Value::Switch(on) => Err(de::Error::custom(format!("'{on}' is not a size"))),
-        }
-    }
-}
-
-impl<'de> Deserialize<'de> for Micros {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?
-            .parse()
-            .map_err(de::Error::custom)
-    }
-}
-
-impl<'de> Deserialize<'de> for PerDay {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?
-            .parse()
-            .map_err(de::Error::custom)
-    }
-}
-
-impl<'de> Deserialize<'de> for Switch {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        match Value::deserialize(deserializer)? {
-            Value::Switch(on) => Ok(Self(on)),
-            Value::Text(text) => text.parse().map_err(de::Error::custom),
-            Value::Number(n) => Err(de::Error::custom(format!("'{n}' is neither on nor off"))),
-        }
-    }
-}
-
 impl fmt::Display for Size {
     /// Three significant digits and a binary unit.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -161,6 +143,34 @@ impl fmt::Display for Size {
             2
         };
         write!(f, "{value:.decimals$} {unit}")
+    }
+}
+
+impl fmt::Display for WholePages {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        Size(u64::from(self.0) * PAGE_SIZE as u64).fmt(f)
+    }
+}
+
+impl fmt::Display for Micros {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            us if us > 0 && us.is_multiple_of(1_000_000) => write!(f, "{}s", us / 1_000_000),
+            us if us > 0 && us.is_multiple_of(1000) => write!(f, "{}ms", us / 1000),
+            us => write!(f, "{us}us"),
+        }
+    }
+}
+
+impl fmt::Display for PerDay {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/day", Size(self.0))
+    }
+}
+
+impl fmt::Display for Switch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.0 { "on" } else { "off" })
     }
 }
 

@@ -182,6 +182,10 @@ fn options() {
         ),
         (
             &["run", "--erase-block", "100000", "--", "true"],
+            &["--erase-block", "'100000'", "whole number of pages"],
+        ),
+        (
+            &["run", "--erase-block", "12K", "--", "true"],
             &["erase block", "power of two"],
         ),
         (
@@ -256,8 +260,10 @@ fn help_and_version_are_no_mistakes() {
         let text = String::from_utf8(output.stdout).expect("text");
         assert!(text.contains(says), "{args:?}: {text}");
     }
-    let help = String::from_utf8(flashvm(&["run", "--help"]).stdout).expect("text");
-    assert!(help.contains("Examples:") && !help.contains("--inject"));
+    let help = |word| String::from_utf8(flashvm(&["run", word]).stdout).expect("text");
+    let (short, long) = (help("-h"), help("--help"));
+    assert!(short.contains("Examples:") && long.contains("Examples:"));
+    assert!(!short.contains("--inject") && long.contains("--inject"));
 }
 
 #[test]
@@ -275,7 +281,12 @@ fn configuration_files() {
         ("ram = \n", &["line 1"]),
         ("preset = \"fast\"\n", &["'fast'", "modern"]),
         ("ram = 4096\n", &["--ram 4 KiB"]),
-        ("inject = \"{}\"\n", &["`inject`"]),
+        ("inject = \"{}\"\n", &["line 1", "`inject`", "'{}'"]),
+        (
+            "config = \"more.toml\"\n",
+            &["line 1", "`config`", "--config"],
+        ),
+        ("ram = 0x1000\n", &["line 1", "`ram`", "decimal"]),
     ] {
         fs::write(&path, text).expect("the configuration");
         refused(

@@ -48,7 +48,7 @@ pub use orders::{Asked, Ticket, Work};
 pub use process::{Process, own_pid};
 pub use reaper::{ProcessRecord, Reaper};
 pub use settings::{ChameleonSettings, Inject, ModelSettings, RunSettings};
-pub use stats::{Histogram, LatencyHistogram, ProcessStats, StatsSnapshot};
+pub use stats::{Deliveries, Histogram, LatencyHistogram, ProcessStats, StatsSnapshot};
 
 /// The environment variable through which a process finds its run: the supervisor's process id, and
 /// its descriptors of control region and store, as `PID:FD:FD`.

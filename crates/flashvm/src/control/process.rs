@@ -477,11 +477,7 @@ impl Process {
             return Err(Error::Commit);
         }
         child.record().copy_command(self.record());
-        let fault_mode = self.stats().fault_mode.load(Ordering::Relaxed);
-        child
-            .stats()
-            .fault_mode
-            .store(fault_mode, Ordering::Relaxed);
+        child.stats().inherit_delivery(self.stats());
         for cluster in self.leases().held() {
             child.leases().join(cluster);
         }

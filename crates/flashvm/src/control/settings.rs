@@ -1,51 +1,28 @@
 //! What was asked for on the command line, as every process of a run reads it.
 //!
-//! The supervisor writes it once, as JSON, into the control region. Names stay text here: the
-//! engine's own registries decide what they mean.
+//! The supervisor checks it and writes it once, as JSON, into the control region. All names are resolved
+//! by then: presets, policies and modes are numbers and enums here.
 
 use super::Error;
 use super::layout::Geometry;
 use crate::space::Delivery;
-use flashvm_core::policy::PolicyError;
 use flashvm_core::settings::PAGES_MAX;
-use flashvm_core::{Discard, EngineConfig, Nanos, PAGE_SIZE, Preset, Settings, UnknownName};
+use flashvm_core::{EngineConfig, PAGE_SIZE, Settings};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
-/// The settings of a run. What is `None` is as the preset has it.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+/// The settings of a run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RunSettings {
     /// Budget of the process tree in bytes.
     pub ram_bytes: u64,
     /// Bytes of the store that may be used.
     pub flash_bytes: u64,
-    /// Name of the preset.
-    pub preset: String,
-    /// Name of the replacement policy.
-    pub policy: Option<String>,
-    /// Name of the prefetcher.
-    pub prefetcher: Option<String>,
-    /// Pages read ahead with a contiguous run.
-    pub readahead: Option<u32>,
-    /// Pages read ahead by stride.
-    pub stride: Option<u32>,
-    /// Pages cleaned in one batch.
-    pub preclean: Option<u32>,
-    /// Bytes of a cluster.
-    pub cluster_bytes: Option<u64>,
-    /// Bytes of an erase block.
-    pub erase_block_bytes: Option<u64>,
-    /// Whether pages of zeros are kept off the flash.
-    pub zero_sharing: Option<bool>,
-    /// Page sampling: `off`, `uniform:N` or `adaptive:N`.
-    pub sampling: Option<String>,
-    /// Discard strategy.
-    pub discard: Option<String>,
-    /// How long allocator and cleaner wait under congestion, in microseconds.
-    pub congestion_timeout_us: Option<u64>,
-    /// How faults are delivered: `inline` or `handler`.
-    pub fault: String,
+    /// How the engine decides: the preset with what was changed on the command line.
+    pub engine: Settings,
+    /// How faults are delivered.
+    pub delivery: Delivery,
     /// Most bytes that may be written in any 24 hours.
     pub write_limit_bytes: Option<u64>,
     /// The device model that the store behaves like.
@@ -108,72 +85,49 @@ pub struct Inject {
 }
 
 impl RunSettings {
-    /// The settings of the engine: the preset with what was changed on the command line.
+    /// Settings of which only sizes, engine and delivery of faults are not the default.
+    #[must_use]
+    pub fn new(ram_bytes: u64, flash_bytes: u64, engine: Settings, delivery: Delivery) -> Self {
+        Self {
+            ram_bytes,
+            flash_bytes,
+            engine,
+            delivery,
+            write_limit_bytes: None,
+            device_model: None,
+            chameleon: None,
+            inject: None,
+            record: None,
+            trace: None,
+            no_move: false,
+            no_uring: false,
+            check: false,
+        }
+    }
+
+    /// Checks that an engine, a budget and a store can be made from these settings.
     ///
     /// # Errors
     /// One line that names the value which cannot be used, and what could.
-    pub fn engine_settings(&self) -> Result<Settings, String> {
-        let text = |e: UnknownName| e.to_string();
-        let mut settings = self.preset.parse::<Preset>().map_err(text)?.settings();
-        if let Some(policy) = &self.policy {
-            settings.policy = policy.parse().map_err(|e: PolicyError| e.to_string())?;
-        }
-        if let Some(prefetcher) = &self.prefetcher {
-            settings.prefetcher = prefetcher.parse().map_err(text)?;
-        }
-        settings.readahead = self.readahead.unwrap_or(settings.readahead);
-        settings.stride = self.stride.unwrap_or(settings.stride);
-        settings.preclean = self.preclean.unwrap_or(settings.preclean);
-        settings.zero_sharing = self.zero_sharing.unwrap_or(settings.zero_sharing);
-        if let Some(sampling) = &self.sampling {
-            settings.sampling = sampling.parse().map_err(text)?;
-        }
-        if let Some(discard) = &self.discard {
-            settings.discard = discard.parse::<Discard>().map_err(|e| e.to_string())?;
-        }
-        if let Some(bytes) = self.cluster_bytes {
-            settings.cluster_pages = pages("a cluster", bytes)?;
-        }
-        if let Some(bytes) = self.erase_block_bytes {
-            settings.erase_block_pages = pages("an erase block", bytes)?;
-        }
-        if let Some(timeout_us) = self.congestion_timeout_us {
-            let timeout = Nanos(timeout_us.saturating_mul(1000));
-            settings.congestion_allocator = timeout;
-            settings.congestion_cleaner = timeout;
-        }
+    pub fn check(&self) -> Result<(), String> {
         let config = EngineConfig {
             pages: PAGES_MAX,
             slots: pages("the flash store", self.flash_bytes)?,
             frames: pages("the budget", self.ram_bytes)?,
             shadow: true,
-            settings,
+            settings: self.engine.clone(),
         };
-        config.check().map_err(|e| e.to_string())?;
-        Ok(config.settings)
-    }
-
-    /// How faults are delivered.
-    #[must_use]
-    pub fn delivery(&self) -> Delivery {
-        if self.fault == "inline" {
-            Delivery::Inline
-        } else {
-            Delivery::Handler
-        }
+        config.check().map_err(|e| e.to_string())
     }
 
     /// Sizes of the control region for these settings.
     pub(super) fn geometry(&self) -> Result<Geometry, Error> {
-        let settings = self.engine_settings().map_err(Error::Settings)?;
+        self.check().map_err(Error::Settings)?;
         let slots = pages("the flash store", self.flash_bytes).map_err(Error::Settings)?;
         let frames = pages("the budget", self.ram_bytes).map_err(Error::Settings)?;
-        Geometry::new(
-            frames,
-            settings.cluster_pages,
-            slots / settings.cluster_pages,
-        )
-        .ok_or_else(|| Error::Settings(format!("a store of {slots} pages is too large")))
+        let cluster = self.engine.cluster_pages;
+        Geometry::new(frames, cluster, slots / cluster)
+            .ok_or_else(|| Error::Settings(format!("a store of {slots} pages is too large")))
     }
 }
 
@@ -188,78 +142,27 @@ fn pages(what: &str, bytes: u64) -> Result<u32, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use flashvm_core::Preset;
 
     fn settings() -> RunSettings {
-        RunSettings {
-            ram_bytes: 64 << 20,
-            flash_bytes: 1 << 30,
-            preset: "flashvm".to_owned(),
-            ..RunSettings::default()
-        }
-    }
-
-    #[test]
-    fn the_preset_decides_what_was_not_asked_for() {
-        assert_eq!(settings().engine_settings(), Ok(Preset::Flashvm.settings()));
-        let asked = RunSettings {
-            policy: Some("fifo".to_owned()),
-            cluster_bytes: Some(64 << 10),
-            congestion_timeout_us: Some(500),
-            ..settings()
-        };
-        let engine = asked.engine_settings().unwrap();
-        assert_eq!(engine.policy.to_string(), "fifo");
-        assert_eq!(engine.cluster_pages, 16);
-        assert_eq!(engine.congestion_cleaner, Nanos(500_000));
+        let engine = Preset::Flashvm.settings();
+        RunSettings::new(64 << 20, 1 << 30, engine, Delivery::Inline)
     }
 
     #[test]
     fn what_cannot_be_used_is_named() {
-        for (bad, named) in [
-            (
-                RunSettings {
-                    preset: "fast".to_owned(),
-                    ..settings()
-                },
-                "'fast'",
-            ),
-            (
-                RunSettings {
-                    policy: Some("lru2".to_owned()),
-                    ..settings()
-                },
-                "'lru2'",
-            ),
-            (
-                RunSettings {
-                    preclean: Some(0),
-                    ..settings()
-                },
-                "preclean",
-            ),
-            (
-                RunSettings {
-                    cluster_bytes: Some(12 << 10),
-                    ..settings()
-                },
-                "power of two",
-            ),
-            (
-                RunSettings {
-                    flash_bytes: 1 << 50,
-                    ..settings()
-                },
-                "too large",
-            ),
-            (
-                RunSettings {
-                    flash_bytes: 4096,
-                    ..settings()
-                },
-                "cluster",
-            ),
-        ] {
-            let line = bad.engine_settings().unwrap_err();
+        assert_eq!(settings().check(), Ok(()));
+        let bad: [(fn(&mut RunSettings), &str); 5] = [
+            (|s| s.engine.preclean = 0, "preclean"),
+            (|s| s.engine.cluster_pages = 3, "power of two"),
+            (|s| s.flash_bytes = 1 << 50, "too large"),
+            (|s| s.ram_bytes = 1 << 50, "too large"),
+            (|s| s.flash_bytes = 4096, "cluster"),
+        ];
+        for (change, named) in bad {
+            let mut settings = settings();
+            change(&mut settings);
+            let line = settings.check().unwrap_err();
             assert!(line.contains(named) && !line.contains('\n'), "{line}");
         }
     }

@@ -4,7 +4,10 @@
 //! are plain atomics, stored without order among each other. The fault latency is a log-linear
 //! histogram (32 buckets an octave, so a quantile is at most 3 % too high) of fixed size.
 
+use crate::space::Delivery;
 use flashvm_core::Counters;
+use serde::Serialize;
+use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Linear buckets of one octave, as a power of two.
@@ -143,8 +146,8 @@ macro_rules! counters {
         pub struct ProcessStats {
             $($(#[$engine_doc])* pub $engine: AtomicU64,)*
             $($(#[$pager_doc])* pub $pager: AtomicU64,)*
-            /// How faults are delivered: 0 not known yet, 1 inline, 2 handler.
-            pub fault_mode: AtomicU64,
+            /// How faults are delivered, as a code of [`Deliveries`].
+            deliveries: AtomicU64,
             /// Fault latencies.
             pub latency: LatencyHistogram,
         }
@@ -161,7 +164,7 @@ macro_rules! counters {
                 StatsSnapshot {
                     $($engine: self.$engine.load(Ordering::Relaxed),)*
                     $($pager: self.$pager.load(Ordering::Relaxed),)*
-                    fault_mode: self.fault_mode.load(Ordering::Relaxed),
+                    deliveries: Deliveries::of_code(self.deliveries.load(Ordering::Relaxed)),
                     latency: self.latency.snapshot(),
                 }
             }
@@ -169,7 +172,7 @@ macro_rules! counters {
             pub(super) fn clear(&self) {
                 self.publish(&Counters::default());
                 $(self.$pager.store(0, Ordering::Relaxed);)*
-                self.fault_mode.store(0, Ordering::Relaxed);
+                self.deliveries.store(0, Ordering::Relaxed);
                 self.latency.clear();
             }
         }
@@ -179,8 +182,8 @@ macro_rules! counters {
         pub struct StatsSnapshot {
             $($(#[$engine_doc])* pub $engine: u64,)*
             $($(#[$pager_doc])* pub $pager: u64,)*
-            /// How faults are delivered: 0 not known, 1 inline, 2 handler, 3 not all the same.
-            pub fault_mode: u64,
+            /// How faults are delivered.
+            pub deliveries: Deliveries,
             /// Fault latencies.
             pub latency: Histogram,
         }
@@ -190,11 +193,7 @@ macro_rules! counters {
             pub fn add(&mut self, other: &Self) {
                 $(self.$engine += other.$engine;)*
                 $(self.$pager += other.$pager;)*
-                self.fault_mode = match (self.fault_mode, other.fault_mode) {
-                    (0, mode) | (mode, 0) => mode,
-                    (one, two) if one == two => one,
-                    _ => 3,
-                };
+                self.deliveries = self.deliveries.and(other.deliveries);
                 self.latency.add(&other.latency);
             }
         }
@@ -315,16 +314,71 @@ counters! {
     }
 }
 
-impl StatsSnapshot {
-    /// The name of the fault mode.
+impl ProcessStats {
+    /// Notes how faults are delivered.
+    pub fn set_delivery(&self, delivery: Delivery) {
+        let deliveries = Deliveries::from(delivery);
+        self.deliveries.store(deliveries as u64, Ordering::Relaxed);
+    }
+
+    /// Notes that faults are delivered as they are in `parent`.
+    pub(super) fn inherit_delivery(&self, parent: &Self) {
+        let code = parent.deliveries.load(Ordering::Relaxed);
+        self.deliveries.store(code, Ordering::Relaxed);
+    }
+}
+
+/// How the faults of some processes are delivered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Deliveries {
+    /// There is no process, or none whose pager has started.
+    #[default]
+    None,
+    /// All inline.
+    Inline,
+    /// All by a handler thread.
+    Handler,
+    /// Not all in the same way.
+    Mixed,
+}
+
+impl Deliveries {
+    const ALL: [Self; 4] = [Self::None, Self::Inline, Self::Handler, Self::Mixed];
+
+    fn of_code(code: u64) -> Self {
+        let known = Self::ALL.into_iter().find(|&known| known as u64 == code);
+        known.unwrap_or_default()
+    }
+
+    /// Those of these processes and of `others`.
     #[must_use]
-    pub fn fault_mode_name(&self) -> &'static str {
-        match self.fault_mode {
-            1 => "inline",
-            2 => "handler",
-            3 => "mixed",
-            _ => "none",
+    pub fn and(self, others: Self) -> Self {
+        match (self, others) {
+            (Self::None, some) | (some, Self::None) => some,
+            (one, two) if one == two => one,
+            _ => Self::Mixed,
         }
+    }
+}
+
+impl From<Delivery> for Deliveries {
+    fn from(delivery: Delivery) -> Self {
+        match delivery {
+            Delivery::Inline => Self::Inline,
+            Delivery::Handler => Self::Handler,
+        }
+    }
+}
+
+impl fmt::Display for Deliveries {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::None => "none",
+            Self::Inline => "inline",
+            Self::Handler => "handler",
+            Self::Mixed => "mixed",
+        })
     }
 }
 

@@ -2,7 +2,8 @@
 
 use super::process::State;
 use super::*;
-use flashvm_core::{ClusterId, ClusterSource};
+use crate::space::Delivery;
+use flashvm_core::{ClusterId, ClusterSource, PolicyKind, Preset};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::AsRawFd;
@@ -15,13 +16,8 @@ const MIB: u64 = 1 << 20;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn settings(ram_bytes: u64, flash_bytes: u64) -> RunSettings {
-    RunSettings {
-        ram_bytes,
-        flash_bytes,
-        preset: "flashvm".to_owned(),
-        fault: "auto".to_owned(),
-        ..RunSettings::default()
-    }
+    let engine = Preset::Flashvm.settings();
+    RunSettings::new(ram_bytes, flash_bytes, engine, Delivery::Inline)
 }
 
 fn control(ram_bytes: u64, flash_bytes: u64) -> Control {
@@ -399,7 +395,7 @@ fn two_threads_never_lease_the_same_cluster() {
 #[test]
 fn settings_survive_the_region() {
     let mut settings = settings(64 * MIB, 1 << 30);
-    settings.policy = Some("clock".to_owned());
+    settings.engine.policy = PolicyKind::Clock.into();
     settings.inject = Some(Inject {
         flip_ppm: 3,
         ..Inject::default()

@@ -485,10 +485,7 @@ impl Pager {
         locked.handling = false;
         locked.limit = 0;
         locked.buffers = None;
-        let stats = process.stats();
-        stats
-            .fault_mode
-            .store(self.delivery.code(), Ordering::Relaxed);
+        process.stats().set_delivery(self.delivery);
         Ok(Self {
             space,
             process,

@@ -220,16 +220,15 @@ pub fn start(inheritance: Inheritance) -> Result<&'static Pager, Error> {
     let supervisor = descriptors::keep(supervisor).map_err(Error::memory("descriptor"))?;
     let settings = control.settings()?;
     let pid = crate::control::own_pid()?;
-    let delivery = settings.delivery();
+    let delivery = settings.delivery;
     let space = Userfaultfd::open(SPAN_PAGES, delivery, !settings.no_move)?;
     let process = control.register(pid, &command)?;
-    let engine_settings = settings.engine_settings().map_err(Error::Settings)?;
     let config = EngineConfig {
         pages: SPAN_PAGES,
         slots: control.store_slots(),
         frames: crate::control::LIMIT_FRAMES_MIN,
         shadow: space.has_shadow(),
-        settings: engine_settings,
+        settings: settings.engine.clone(),
     };
     let recorder = match &settings.record {
         Some(path) => Some(record::Recorder::create(path, pid, &config)?),
@@ -251,10 +250,7 @@ pub fn start(inheritance: Inheritance) -> Result<&'static Pager, Error> {
     let store = FlashStore::new(store, control.store_slots(), settings.inject)
         .map_err(Error::memory("checksums"))?;
     process.take_space_from(store.file());
-    process
-        .stats()
-        .fault_mode
-        .store(delivery.code(), Ordering::Relaxed);
+    process.stats().set_delivery(delivery);
 
     let locked = Locked {
         engine,

@@ -13,12 +13,14 @@ use flashvm_core::space::{Done, Mapping, Stop};
 use flashvm_core::{PAGE_SIZE, PageId, Place, RUN_PAGES_MAX, Run};
 use rustix::io::Errno;
 use rustix::mm::{MprotectFlags, ProtFlags};
+use serde::{Deserialize, Serialize};
 
 #[cfg(test)]
 mod tests;
 
 /// How faults come to the pager.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Delivery {
     /// The faulting thread resolves them itself, in a signal handler.
     Inline,
@@ -27,14 +29,6 @@ pub enum Delivery {
 }
 
 impl Delivery {
-    /// As the statistics have it.
-    pub(crate) fn code(self) -> u64 {
-        match self {
-            Self::Inline => 1,
-            Self::Handler => 2,
-        }
-    }
-
     /// Features that the region's userfaultfd cannot do without: faults in this way, and what the program
     /// does to its mappings where only the kernel can tell.
     fn region_features(self) -> u64 {

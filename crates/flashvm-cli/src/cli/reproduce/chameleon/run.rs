@@ -2,6 +2,7 @@
 
 use super::super::super::refusal::Refusal;
 use crate::cli::doctor;
+use crate::cli::options::FaultMode;
 use indicatif::ProgressBar;
 use serde_json::Value;
 use std::path::PathBuf;
@@ -74,7 +75,7 @@ fn workload() -> Option<PathBuf> {
 
 /// Whether the experiments can be run here.
 pub(in super::super) fn check() -> Result<(), Refusal> {
-    doctor::choose_fault_mode("inline", false)?;
+    doctor::choose_delivery(FaultMode::Inline, false)?;
     workload().map(|_| ()).ok_or_else(|| {
         Refusal::new(format!(
             "{WORKLOAD} is neither beside this command nor in ../lib/flashvm: build or install it again"

@@ -1,10 +1,12 @@
 //! `--granularity`, `--padding`, `--log-structuring` and the peers of Chameleon: what was asked for, and whether it can be had.
 
-use super::args::RunOptions;
-use super::refusal::Refusal;
-use super::units::Size;
+use super::choice::Peer;
+use super::table::RunOptions;
+use crate::cli::refusal::Refusal;
+use crate::cli::units::Size;
 use flashvm::Delivery;
 use flashvm::control::{ChameleonSettings, RunSettings};
+use flashvm_core::PAGE_SIZE;
 use flashvm_core::chameleon::{BLOCK_BYTES, SIZES};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
@@ -16,77 +18,43 @@ const RAM_BYTES_MAX: u64 = (4 << 10) << 24;
 const PADDING_MAX: u32 = 1024;
 
 /// The heap of small pages that the options ask for.
-pub(crate) fn chameleon(options: &RunOptions) -> Result<Option<ChameleonSettings>, Refusal> {
-    let small = match options.granularity.as_deref() {
-        None | Some("4096") => false,
-        Some("512") => true,
-        Some(other) => {
-            return Err(Refusal::new(format!(
-                "unknown granularity '{other}': known are 512, 4096"
-            )));
-        }
-    };
-    let padding = match options.padding {
-        Some(padding) if padding > PADDING_MAX => {
-            return Err(Refusal::new(format!(
-                "--padding {padding}: more than {PADDING_MAX} bytes: ask for less"
-            )));
-        }
-        padding => padding.unwrap_or(0),
-    };
-    let mut settings = ChameleonSettings {
-        smallest: SIZES[0] as u32,
-        padding,
-        overlays: options.test.overlays,
-        page_buffer: None,
-        log_structuring: options.log_structuring.is_none_or(|switch| switch.0),
-        spill: true,
-    };
-    match options.test.peer.as_deref() {
-        None if small => {}
-        None if options.padding.is_some() => {
-            return Err(Refusal::new(format!(
-                "--padding {padding} is for small pages: add --granularity 512"
-            )));
-        }
-        None if !settings.log_structuring => {
-            return Err(Refusal::new(
-                "--log-structuring off is for small pages: add --granularity 512",
-            ));
-        }
-        None => return Ok(None),
-        Some("log-swap") => {
-            settings.smallest = SIZES[SIZES.len() - 1] as u32;
-            settings.spill = false;
-        }
-        Some(peer) => {
-            let percent = peer.strip_prefix("ssdalloc:").and_then(|n| n.parse().ok());
-            let percent = percent.filter(|percent| (1..=90).contains(percent));
-            settings.page_buffer = Some(percent.ok_or_else(|| {
-                Refusal::new(format!(
-                    "unknown peer '{peer}': known are log-swap, ssdalloc:N with N from 1 to 90"
-                ))
-            })?);
-            settings.spill = false;
-        }
+pub(super) fn chameleon(options: &RunOptions) -> Result<Option<ChameleonSettings>, Refusal> {
+    if !options.small_pages() {
+        return Ok(None);
     }
-    if let Some(cluster) = options.cluster.filter(|size| size.0 != BLOCK_BYTES as u64) {
+    let padding = options.padding.unwrap_or(0);
+    if padding > PADDING_MAX {
+        return Err(Refusal::new(format!(
+            "--padding {padding}: more than {PADDING_MAX} bytes: ask for less"
+        )));
+    }
+    if let Some(cluster) = options.cluster
+        && u64::from(cluster.0) * PAGE_SIZE as u64 != BLOCK_BYTES as u64
+    {
         return Err(Refusal::new(format!(
             "--cluster {cluster}: with --granularity 512 clusters are the blocks of the log: leave it \
              out, or ask for {}",
             Size(BLOCK_BYTES as u64)
         )));
     }
-    if options.write_limit.is_some() {
-        return Err(Refusal::new(
-            "--write-limit counts pages of 4 KiB alone: leave it or --granularity 512 out",
-        ));
-    }
-    Ok(Some(settings))
+    Ok(Some(ChameleonSettings {
+        smallest: match options.peer {
+            Some(Peer::LogSwap) => SIZES[SIZES.len() - 1] as u32,
+            _ => SIZES[0] as u32,
+        },
+        padding,
+        overlays: options.overlays,
+        page_buffer: match options.peer {
+            Some(Peer::SsdAlloc(percent)) => Some(percent),
+            _ => None,
+        },
+        log_structuring: options.log_structuring.is_none_or(|switch| switch.0),
+        spill: options.peer.is_none(),
+    }))
 }
 
 /// Refuses a budget that is too large for a heap of small pages.
-pub(crate) fn check_budget(ram: u64, small: Option<&ChameleonSettings>) -> Result<(), Refusal> {
+pub(super) fn check_budget(ram: u64, small: Option<&ChameleonSettings>) -> Result<(), Refusal> {
     if budget_at_most(ram, small) < ram {
         return Err(Refusal::new(format!(
             "--ram {}: small pages can have {} at most: ask for 64G, or leave --granularity 512 out",
@@ -98,7 +66,7 @@ pub(crate) fn check_budget(ram: u64, small: Option<&ChameleonSettings>) -> Resul
 }
 
 /// As much of a budget as a run can use.
-pub(crate) fn budget_at_most(ram: u64, small: Option<&ChameleonSettings>) -> u64 {
+pub(super) fn budget_at_most(ram: u64, small: Option<&ChameleonSettings>) -> u64 {
     if small.is_some() {
         ram.min(RAM_BYTES_MAX)
     } else {
@@ -107,8 +75,8 @@ pub(crate) fn budget_at_most(ram: u64, small: Option<&ChameleonSettings>) -> u64
 }
 
 /// Small pages are resolved by the thread that touches them.
-pub(crate) fn check_fault_mode(settings: &RunSettings) -> Result<(), Refusal> {
-    if settings.chameleon.is_some() && settings.delivery() == Delivery::Handler {
+pub(crate) fn check_delivery(settings: &RunSettings) -> Result<(), Refusal> {
+    if settings.chameleon.is_some() && settings.delivery == Delivery::Handler {
         return Err(Refusal::new(
             "--granularity 512 needs inline mode: leave --fault handler out, and see flashvm doctor for \
              what inline mode needs",
@@ -149,7 +117,6 @@ pub(crate) fn look_at_sectors(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use flashvm_core::PAGE_SIZE;
     use flashvm_core::chameleon::Frames;
 
     const SMALL: ChameleonSettings = ChameleonSettings {

@@ -1,0 +1,76 @@
+//! From the options of a run to its settings: what has not to be asked of program or store.
+
+use super::granularity;
+use super::spec::{Applies, Spec};
+use super::table::{RunOptions, TABLE};
+use crate::cli::machine;
+use crate::cli::refusal::Refusal;
+use crate::cli::units::Size;
+use flashvm::Delivery;
+use flashvm::control::RunSettings;
+use flashvm_core::chameleon::BLOCK_BYTES;
+use flashvm_core::{PAGE_SIZE, Preset};
+
+/// The least budget.
+const RAM_BYTES_MIN: u64 = 4 << 20;
+
+/// The settings of a run. The size of its store is what was asked for, or what lets all other values be
+/// checked; how faults are delivered is what was asked for, or inline.
+pub(crate) fn settings(options: &RunOptions) -> Result<RunSettings, Refusal> {
+    TABLE.iter().try_for_each(|spec| options.check_use(spec))?;
+    let chameleon = granularity::chameleon(options)?;
+    let ram = match options.ram {
+        Some(Size(ram)) if ram < RAM_BYTES_MIN => {
+            return Err(Refusal::new(format!(
+                "--ram {}: less than 4 MiB: ask for 4M or more",
+                Size(ram)
+            )));
+        }
+        Some(Size(ram)) => {
+            granularity::check_budget(ram, chameleon.as_ref())?;
+            ram
+        }
+        None => machine::available_bytes()
+            .map(|bytes| granularity::budget_at_most(bytes / 2, chameleon.as_ref()))
+            .filter(|bytes| *bytes >= RAM_BYTES_MIN)
+            .ok_or_else(|| {
+                Refusal::new(
+                    "too little memory is available for a default: name a budget with --ram",
+                )
+            })?,
+    };
+    let engine = Preset::default().settings();
+    let mut settings = RunSettings::new(ram, ram.saturating_mul(2), engine, Delivery::Inline);
+    options.apply(&mut settings);
+    settings.chameleon = chameleon;
+    if chameleon.is_some() {
+        settings.engine.cluster_pages = (BLOCK_BYTES / PAGE_SIZE) as u32;
+    }
+    settings.no_uring |= machine::io_uring().is_err();
+    settings.check().map_err(Refusal::new)?;
+    Ok(settings)
+}
+
+impl RunOptions {
+    /// Whether there is a heap of small pages.
+    pub(super) fn small_pages(&self) -> bool {
+        self.granularity == Some(super::choice::Granularity::Small) || self.peer.is_some()
+    }
+
+    /// Refuses an option that was given and does nothing with such pages.
+    fn check_use(&self, spec: &Spec) -> Result<(), Refusal> {
+        let Some(value) = (spec.kind.shown)(self) else {
+            return Ok(());
+        };
+        let given = spec.use_of(&value);
+        match spec.applies {
+            Applies::SmallPages if !self.small_pages() => Err(Refusal::new(format!(
+                "{given} is for small pages: add --granularity 512"
+            ))),
+            Applies::WholePages if self.small_pages() => Err(Refusal::new(format!(
+                "{given} is for pages of 4 KiB alone: leave it or --granularity 512 out"
+            ))),
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,412 @@
+//! The options of `flashvm run`: the one place to add one.
+
+use super::choice::{FaultMode, Granularity, LivePolicy, Peer};
+use super::spec::{Applies, Fallback, Group, Kind, Spec, options};
+use super::value::{Flag, Value};
+use crate::cli::units::{Micros, PerDay, Size, Switch, WholePages};
+use flashvm::control::{Inject, RunSettings};
+use flashvm_core::{Discard, Nanos, PrefetcherKind, Preset, Sampling, Settings};
+use std::path::PathBuf;
+
+options! {
+    /// Budget of the process tree.
+    ram: Size = "ram" {
+        value: "SIZE",
+        group: Group::Run,
+        help: "RAM that the program and all its children may use: 4M at least, with --granularity 512 64G at most",
+        default: Fallback::Words("half of what is available"),
+        example: "512M",
+        refused: "12X",
+        applies: Applies::Always,
+    } sets |size, settings| settings.ram_bytes = size.0;
+
+    /// Where the store lies.
+    flash: PathBuf = "flash" {
+        value: "PATH",
+        group: Group::Run,
+        help: "Where the flash store lies: a folder, an empty file (its name is removed at once), or a block device \
+               (overwritten; refused while it holds a file system, swap or partitions)",
+        default: Fallback::Words("$TMPDIR, else /var/tmp, else /tmp: the first that is on a disk"),
+        example: "/mnt/nvme",
+        refused: "/nowhere/at/all",
+        applies: Applies::Always,
+    } supervisor;
+
+    /// Most that may be stored.
+    flash_size: Size = "flash-size" {
+        value: "SIZE",
+        group: Group::Run,
+        help: "Most that may be stored on flash. What is asked for here is taken from the disk at once, the default \
+               as it is needed",
+        default: Fallback::Words(
+            "all of a device; elsewhere 80 % of what is free, or 8 x ram if that is more, but 95 % of what is free \
+             at most",
+        ),
+        example: "16G",
+        refused: "lots",
+        applies: Applies::Always,
+    } sets |size, settings| settings.flash_bytes = size.0;
+
+    /// What holds of that which is not said.
+    preset: Preset = "preset" {
+        value: "modern|flashvm|native",
+        group: Group::Run,
+        help: "Settings to start from: the best for flash of today, the paper's, or those of Linux 2.6.28",
+        default: Fallback::Words("modern"),
+        example: "flashvm",
+        refused: "fast",
+        applies: Applies::Always,
+    } sets |preset, settings| settings.engine = preset.settings();
+
+    /// Whether there is a heap of small pages.
+    granularity: Granularity = "granularity" {
+        value: "4096|512",
+        group: Group::Run,
+        help: "Size of the smallest pages. With 512, objects up to 4 KiB lie on pages of 512 bytes to 4 KiB, packed \
+               in RAM and read alone: for programs with many small objects",
+        default: Fallback::Words("4096"),
+        example: "512",
+        refused: "100",
+        applies: Applies::Always,
+    } small_pages;
+
+    /// Who resolves faults.
+    fault: FaultMode = "fault" {
+        value: "auto|inline|handler",
+        group: Group::Run,
+        help: "Who resolves page faults: the faulting thread (inline: fast, needs no privilege, catches system \
+               calls), a thread of the pager's (handler: needs privilege, catches nothing), or inline where it works \
+               (auto)",
+        default: Fallback::Words("auto"),
+        example: "inline",
+        refused: "magic",
+        applies: Applies::Always,
+    } supervisor;
+
+    /// More options.
+    config: PathBuf = "config" {
+        value: "FILE.toml",
+        group: Group::Run,
+        help: "Read options from a TOML file, with these names as keys; the command line wins",
+        default: Fallback::None,
+        example: "flashvm.toml",
+        refused: "/nowhere/flashvm.toml",
+        applies: Applies::CommandLine,
+    } supervisor;
+
+    /// Where counters go.
+    stats: PathBuf = "stats" {
+        value: "FILE",
+        group: Group::Report,
+        help: "Write counters and latencies to a file at the end, as JSON",
+        default: Fallback::None,
+        example: "run.json",
+        refused: "/nowhere/run.json",
+        applies: Applies::Always,
+    } supervisor;
+
+    /// Where references go.
+    trace: PathBuf = "trace" {
+        value: "FILE",
+        group: Group::Report,
+        help: "Record the page references that the pager sees (faults and first stores) as a trace",
+        default: Fallback::None,
+        example: "run.fvt",
+        refused: "/nowhere/run.fvt",
+        applies: Applies::Always,
+    } supervisor;
+
+    /// Whether there is a live line.
+    progress: Flag = "progress" {
+        value: "",
+        group: Group::Report,
+        help: "Show a live line on standard error",
+        default: Fallback::None,
+        example: "",
+        refused: "",
+        applies: Applies::Always,
+    } supervisor;
+
+    /// Whether there is no summary.
+    quiet: Flag = "quiet" {
+        value: "",
+        group: Group::Report,
+        help: "No summary at the end; a run that fails still says what the pager had to do with it",
+        default: Fallback::None,
+        example: "",
+        refused: "",
+        applies: Applies::Always,
+    } supervisor;
+
+    /// Page replacement.
+    policy: LivePolicy = "policy" {
+        value: "NAME",
+        group: Group::Paging,
+        help: "Page replacement, with parameters in parentheses",
+        default: Fallback::Preset(|s: &Settings| s.policy.to_string()),
+        example: "clock(insert=clear)",
+        refused: "lru2",
+        applies: Applies::Always,
+    } sets |policy, settings| settings.engine.policy = policy.0;
+
+    /// Longest window of a prefetch.
+    readahead: u32 = "readahead" {
+        value: "N",
+        group: Group::Paging,
+        help: "Most pages that are read ahead at once",
+        default: Fallback::Preset(|s| s.readahead.to_string()),
+        example: "32",
+        refused: "5000",
+        applies: Applies::Always,
+    } sets |pages, settings| settings.engine.readahead = *pages;
+
+    /// Pages of a stride.
+    stride: u32 = "stride" {
+        value: "N",
+        group: Group::Paging,
+        help: "Most pages that are read ahead by stride",
+        default: Fallback::Preset(|s| s.stride.to_string()),
+        example: "4",
+        refused: "many",
+        applies: Applies::Always,
+    } sets |pages, settings| settings.engine.stride = *pages;
+
+    /// Pages of a batch.
+    preclean: u32 = "preclean" {
+        value: "N",
+        group: Group::Paging,
+        help: "Pages that are cleaned in one batch",
+        default: Fallback::Preset(|s| s.preclean.to_string()),
+        example: "16",
+        refused: "0",
+        applies: Applies::Always,
+    } sets |pages, settings| settings.engine.preclean = *pages;
+
+    /// Size of a cluster.
+    cluster: WholePages = "cluster" {
+        value: "SIZE",
+        group: Group::Paging,
+        help: "Size of a cluster: a power of two from 8K to 4M",
+        default: Fallback::Preset(|s| WholePages(s.cluster_pages).to_string()),
+        example: "64K",
+        refused: "12K",
+        applies: Applies::Always,
+    } sets |pages, settings| settings.engine.cluster_pages = pages.0;
+
+    /// Whether zeros are found.
+    zero_sharing: Switch = "zero-sharing" {
+        value: "on|off",
+        group: Group::Paging,
+        help: "Keep pages that hold only zeros off the flash",
+        default: Fallback::Preset(|s| Switch(s.zero_sharing).to_string()),
+        example: "off",
+        refused: "maybe",
+        applies: Applies::Always,
+    } sets |switch, settings| settings.engine.zero_sharing = switch.0;
+
+    /// How dirty pages are spared.
+    sampling: Sampling = "sampling" {
+        value: "off|uniform:N|adaptive:N",
+        group: Group::Paging,
+        help: "Pass over dirty pages in the search for victims: one in N, or one in N on average: more while little is \
+               written, none while frames are short",
+        default: Fallback::Preset(|s| s.sampling.to_string()),
+        example: "uniform:8",
+        refused: "uniform:1",
+        applies: Applies::Always,
+    } sets |sampling, settings| settings.engine.sampling = *sampling;
+
+    /// How the device is told of free clusters.
+    discard: Discard = "discard" {
+        value: "off|native|merged:SIZE|dummy|auto",
+        group: Group::Paging,
+        help: "Tell the device which clusters are free: each at once, many in one command, not if they are soon \
+               overwritten, or the last two",
+        default: Fallback::Preset(|s| s.discard.to_string()),
+        example: "merged:16M",
+        refused: "trim",
+        applies: Applies::Always,
+    } sets |discard, settings| settings.engine.discard = *discard;
+
+    /// How long congestion is waited out.
+    congestion_timeout: Micros = "congestion-timeout" {
+        value: "DURATION",
+        group: Group::Paging,
+        help: "How long to wait for a congested device before looking again",
+        default: Fallback::Preset(|s| {
+            let [allocator, cleaner] =
+                [s.congestion_allocator, s.congestion_cleaner].map(|wait| Micros(wait.0 / 1000));
+            match allocator == cleaner {
+                true => allocator.to_string(),
+                false => format!("{allocator} (the cleaner {cleaner})"),
+            }
+        }),
+        example: "500us",
+        refused: "1",
+        applies: Applies::Always,
+    } sets |timeout, settings| {
+        let timeout = Nanos(timeout.0.saturating_mul(1000));
+        settings.engine.congestion_allocator = timeout;
+        settings.engine.congestion_cleaner = timeout;
+    };
+
+    /// Erase blocks.
+    erase_block: WholePages = "erase-block" {
+        value: "SIZE",
+        group: Group::Device,
+        help: "Size of the device's erase blocks, to which clusters are aligned",
+        default: Fallback::Preset(|s| WholePages(s.erase_block_pages).to_string()),
+        example: "512K",
+        refused: "100000",
+        applies: Applies::Always,
+    } sets |pages, settings| settings.engine.erase_block_pages = pages.0;
+
+    /// A limit on writes.
+    write_limit: PerDay = "write-limit" {
+        value: "SIZE/day",
+        group: Group::Device,
+        help: "Write no more than this in any 24 hours; a 24th of it may go at once. From half of that on dirty pages \
+               are passed over more and more and written by whole erase blocks; then writes are held back, and the \
+               summary says how long",
+        default: Fallback::Words("no limit"),
+        example: "20G/day",
+        refused: "1M/day",
+        applies: Applies::WholePages,
+    } sets |limit, settings| settings.write_limit_bytes = Some(limit.0);
+
+    /// A device that is not here.
+    device_model: String = "device-model" {
+        value: "NAME|FILE",
+        group: Group::Device,
+        help: "Let the store behave like a device that is not here: a name of flashvm device models, or a file that \
+               says what a NAND device is made of. Each request ends when the model says, or when the real device is \
+               done if that takes longer",
+        default: Fallback::None,
+        example: "slc-nand",
+        refused: "tape",
+        applies: Applies::Always,
+    } supervisor;
+
+    /// Room for programs that overrun.
+    padding: u32 = "padding" {
+        value: "BYTES",
+        group: Group::SmallPages,
+        help: "Bytes that are added to every request for a small object, for programs that overrun theirs: 0 to 1024",
+        default: Fallback::Words("0"),
+        example: "16",
+        refused: "4000",
+        applies: Applies::SmallPages,
+    } small_pages;
+
+    /// Where changed pages go.
+    log_structuring: Switch = "log-structuring" {
+        value: "on|off",
+        group: Group::SmallPages,
+        help: "Write changed pages to a log; off: to where they were, for devices that remap sectors of 512 bytes \
+               themselves: nothing is cleaned then, and the store has to hold all pages",
+        default: Fallback::Words("on"),
+        example: "off",
+        refused: "maybe",
+        applies: Applies::SmallPages,
+    } small_pages;
+
+    /// Most mappings.
+    overlays: u32 = "overlays" {
+        value: "N",
+        group: Group::Studies,
+        help: "Most mappings that small pages may take",
+        default: Fallback::Words("what the kernel allows"),
+        example: "600",
+        refused: "many",
+        applies: Applies::SmallPages,
+    } small_pages;
+
+    /// Log-Swap or SSDAlloc.
+    peer: Peer = "peer" {
+        value: "log-swap|ssdalloc:N",
+        group: Group::Studies,
+        help: "A peer of Chameleon's as a mode of it: N percent of RAM are SSDAlloc's page buffer",
+        default: Fallback::None,
+        example: "ssdalloc:25",
+        refused: "ssdalloc:99",
+        applies: Applies::Always,
+    } small_pages;
+
+    /// Prefetching, apart from the preset's.
+    prefetcher: PrefetcherKind = "prefetcher" {
+        value: "NAME",
+        group: Group::Studies,
+        help: "Prefetcher",
+        default: Fallback::Preset(|s| s.prefetcher.to_string()),
+        example: "off",
+        refused: "crystal-ball",
+        applies: Applies::Always,
+    } sets |prefetcher, settings| settings.engine.prefetcher = *prefetcher;
+
+    /// Faults of the store.
+    inject: Inject = "inject" {
+        value: "read=PPM,write=PPM,flip=PPM,seed=N",
+        group: Group::Studies,
+        help: "Faults to make in the store, in parts per million of all pages: failed reads, failed writes, bits that \
+               flip",
+        default: Fallback::None,
+        example: "write=2000,seed=7",
+        refused: "flip=1000001",
+        applies: Applies::Always,
+    } sets |inject, settings| settings.inject = Some(*inject);
+
+    /// Where events are recorded.
+    record: PathBuf = "record" {
+        value: "PREFIX",
+        group: Group::Studies,
+        help: "Record the engine's events, for replay: into PREFIX.PID for each process",
+        default: Fallback::None,
+        example: "events",
+        refused: "/nowhere/events",
+        applies: Applies::Always,
+    } sets |prefix, settings| settings.record = Some(prefix.clone());
+
+    /// An older kernel.
+    no_move: Flag = "no-move" {
+        value: "",
+        group: Group::Studies,
+        help: "Do as on a kernel without UFFDIO_MOVE",
+        default: Fallback::None,
+        example: "",
+        refused: "",
+        applies: Applies::Always,
+    } sets |flag, settings| settings.no_move = flag.0;
+
+    /// A store in RAM.
+    flash_in_ram: Flag = "flash-in-ram" {
+        value: "",
+        group: Group::Studies,
+        help: "Let the store lie in RAM: what is measured is the software alone",
+        default: Fallback::None,
+        example: "",
+        refused: "",
+        applies: Applies::Always,
+    } supervisor;
+
+    /// A container.
+    no_uring: Flag = "no-uring" {
+        value: "",
+        group: Group::Studies,
+        help: "Do as where io_uring is blocked",
+        default: Fallback::None,
+        example: "",
+        refused: "",
+        applies: Applies::Always,
+    } sets |flag, settings| settings.no_uring = flag.0;
+
+    /// Checks.
+    check: Flag = "check" {
+        value: "",
+        group: Group::Studies,
+        help: "Check all invariants again and again: slow",
+        default: Fallback::None,
+        example: "",
+        refused: "",
+        applies: Applies::Always,
+    } sets |flag, settings| settings.check = flag.0;
+}
