@@ -72,7 +72,6 @@ impl FromStr for Sampling {
 /// The probability is zero whenever n pages have just been written, and rises with the time since
 /// then in proportion to that average: 1 / N on average, higher while pages are written more slowly
 /// than before, lower while they are written faster.
-/// than they did, lower while they go out faster.
 pub(crate) struct Sampler {
     sampling: Sampling,
     random: u64,

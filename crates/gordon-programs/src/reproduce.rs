@@ -111,7 +111,6 @@ enum System {
 
 /// The paper's disks, in bytes a second: the raw one with the log, and the file system with the
 /// data segment (section 7.3).
-/// the data segment (section 7.3).
 const RAW_DISK: u64 = 6_000_000;
 const FILE_SYSTEM: u64 = 2_000_000;
 

@@ -131,7 +131,6 @@ impl PolicySpec {
     /// A policy with its parameters at their defaults.
     ///
     /// If the registry lacks the policy: a bug.
-    /// If the policy is missing from the list: a bug.
     #[must_use]
     pub fn new(kind: PolicyKind) -> Self {
         let mut values = Values::default();

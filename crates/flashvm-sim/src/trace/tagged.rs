@@ -2,7 +2,6 @@
 //! computer architecture. The address is hexadecimal after `0x`, or decimal. The optional number
 //! counts instructions since the previous reference; it is not a size: every reference is to one
 //! byte.
-//! reference is to one byte.
 
 use super::input::Input;
 use super::lines::{Line, Lines, any_radix, decimal, first_line, quoted, words};

@@ -299,7 +299,6 @@ unsafe fn release(child: *mut Record) {
 ///
 /// # Safety
 /// There must be room that nobody else uses, and the context must be the kernel's.
-/// There must be room, which is nobody else's, and the context must be the kernel's.
 unsafe fn place(top: u64, context: &Context) -> (u64, *const Context) {
     let mut at = top & !(STATE_ALIGN - 1);
     let mut context = *context;
