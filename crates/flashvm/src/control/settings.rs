@@ -1,7 +1,7 @@
-//! What was asked for on the command line, as every process of a run reads it.
+//! The settings of a run, as every process of it reads them.
 //!
-//! The supervisor checks it and writes it once, as JSON, into the control region. All names are resolved
-//! by then: presets, policies and modes are numbers and enums here.
+//! The supervisor checks them and writes them once, as JSON, into the control region. All names are
+//! resolved by then: presets, policies and modes are numbers and enums here.
 
 use super::Error;
 use super::layout::Geometry;
@@ -19,58 +19,58 @@ pub struct RunSettings {
     pub ram_bytes: u64,
     /// Bytes of the store that may be used.
     pub flash_bytes: u64,
-    /// How the engine decides: the preset with what was changed on the command line.
+    /// Settings of the engine: the preset with the command line's changes.
     pub engine: Settings,
     /// How faults are delivered.
     pub delivery: Delivery,
-    /// Most bytes that may be written in any 24 hours.
+    /// Bound on the bytes written in any 24 hours.
     pub write_limit_bytes: Option<u64>,
-    /// The device model that the store behaves like.
+    /// The device model that the store imitates.
     pub device_model: Option<ModelSettings>,
-    /// The heap of small pages, if it was asked for.
+    /// The heap of small pages, if requested.
     pub chameleon: Option<ChameleonSettings>,
-    /// Faults to make in the store, for tests.
+    /// Faults to inject into the store, for tests.
     pub inject: Option<Inject>,
-    /// Where to record the engine's events, for tests; the process id is appended.
+    /// File prefix for recording the engine's events, for tests; the process id is appended.
     pub record: Option<PathBuf>,
-    /// The file to which every process appends what it sees ([`super::reference_trace`]).
+    /// The file to which every process appends its observations ([`super::reference_trace`]).
     pub trace: Option<PathBuf>,
-    /// Do as on a kernel without `UFFDIO_MOVE`, for tests.
+    /// Behave as on a kernel without `UFFDIO_MOVE`, for tests.
     pub no_move: bool,
-    /// Do without io_uring: where it is blocked, on a device model, and for tests.
+    /// Use no io_uring: where it is blocked, with a device model, and for tests.
     pub no_uring: bool,
-    /// Check all invariants again and again: slow, for tests.
+    /// Check all invariants periodically: slow, for tests.
     pub check: bool,
 }
 
-/// What the processes of a run need to know of its device model, which the supervisor has.
+/// What the processes of a run need to know of the supervisor's device model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ModelSettings {
-    /// Whether it is to be told of every slot that is freed: unmanaged flash (FlashVM, 4.4).
+    /// Whether it needs to hear of every freed slot: unmanaged flash (FlashVM, 4.4).
     pub hears_of_frees: bool,
 }
 
-/// How the heap of small pages is (`--granularity 512`), and the paper's peers as modes of it.
+/// The heap of small pages (`--granularity 512`), with the paper's peers as modes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ChameleonSettings {
     /// Bytes of its smallest pages: 512, or 4096 for the paper's Log-Swap.
     pub smallest: u32,
-    /// Bytes that are added to every request.
+    /// Bytes added to every request.
     pub padding: u32,
-    /// Most mappings that overlays may take, if fewer than the kernel allows.
+    /// Bound on the mappings of overlays, if lower than the kernel's.
     pub overlays: Option<u32>,
-    /// The share of RAM, in percent, that is SSDAlloc's page buffer: the program reaches pages in it alone,
-    /// each takes a frame, the rest is a cache of objects behind faults.
+    /// SSDAlloc's page buffer, in percent of RAM: the program accesses only pages in it without a
+    /// fault, each takes a frame, and the rest of RAM is a cache of objects behind faults.
     pub page_buffer: Option<u32>,
-    /// Changed pages go to a log; else to where they were.
+    /// Write changed pages to a log; otherwise in place.
     pub log_structuring: bool,
-    /// New pages come from the page pager when overlays have used up their mappings.
+    /// Allocate new pages from the page pager once overlays have used up their mappings.
     pub spill: bool,
 }
 
-/// Faults that the store makes of itself, in parts per million of all pages.
+/// Faults injected into the store, in parts per million.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Inject {
@@ -78,14 +78,14 @@ pub struct Inject {
     pub read_error_ppm: u32,
     /// Pages whose write fails.
     pub write_error_ppm: u32,
-    /// Pages that are read back with one bit changed.
+    /// Pages read back with one bit flipped.
     pub flip_ppm: u32,
-    /// Seed of the choice.
+    /// Seed of the injection.
     pub seed: u64,
 }
 
 impl RunSettings {
-    /// Settings of which only sizes, engine and delivery of faults are not the default.
+    /// Default settings except for sizes, engine and delivery of faults.
     #[must_use]
     pub fn new(ram_bytes: u64, flash_bytes: u64, engine: Settings, delivery: Delivery) -> Self {
         Self {
@@ -105,10 +105,10 @@ impl RunSettings {
         }
     }
 
-    /// Checks that an engine, a budget and a store can be made from these settings.
+    /// Checks that an engine, a budget and a store can be created with these settings.
     ///
     /// # Errors
-    /// One line that names the value which cannot be used, and what could.
+    /// One line that names the invalid value and the valid ones.
     pub fn check(&self) -> Result<(), String> {
         let config = EngineConfig {
             pages: PAGES_MAX,
@@ -131,7 +131,7 @@ impl RunSettings {
     }
 }
 
-/// Whole pages in `bytes`, at most as many as an engine can manage.
+/// Whole pages in `bytes`, bounded by what an engine can manage.
 fn pages(what: &str, bytes: u64) -> Result<u32, String> {
     u32::try_from(bytes / PAGE_SIZE as u64)
         .ok()
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_used_is_named() {
+    fn errors_name_the_invalid_value() {
         assert_eq!(settings().check(), Ok(()));
         let bad: [(fn(&mut RunSettings), &str); 5] = [
             (|s| s.engine.preclean = 0, "preclean"),

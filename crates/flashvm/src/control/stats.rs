@@ -1,8 +1,8 @@
-//! Counters of one process in the control region, and what becomes of them in the summary.
+//! Counters of one process in the control region, and their snapshots and sums for the summary.
 //!
-//! The process writes, the supervisor reads, also after the process has been killed: so they
-//! are plain atomics, stored without order among each other. The fault latency is a log-linear
-//! histogram (32 buckets an octave, so a quantile is at most 3 % too high) of fixed size.
+//! The process writes, the supervisor reads, even after the process has been killed: so they are
+//! plain atomics, stored without mutual order. The fault latency is a log-linear histogram of fixed
+//! size (32 buckets an octave: a quantile is at most 3 % too high).
 
 use crate::space::Delivery;
 use flashvm_core::Counters;
@@ -48,7 +48,7 @@ fn quantile_of(counts: impl Iterator<Item = u64> + Clone, max: u64, q: f64) -> u
     max
 }
 
-/// Fault latencies of one process: from the fault's arrival until its thread may go on.
+/// Fault latencies of one process: from the fault until its thread may continue.
 #[repr(C)]
 pub struct LatencyHistogram {
     max: AtomicU64,
@@ -62,7 +62,7 @@ impl LatencyHistogram {
         self.max.fetch_max(ns, Ordering::Relaxed);
     }
 
-    /// The latency in nanoseconds that a share `q` (0 to 1) of all stays within; 0 if none.
+    /// The latency in nanoseconds that a share `q` (0 to 1) of all does not exceed; 0 if none.
     #[must_use]
     pub fn quantile(&self, q: f64) -> u64 {
         quantile_of(
@@ -78,7 +78,7 @@ impl LatencyHistogram {
         self.max.load(Ordering::Relaxed)
     }
 
-    /// A copy that stays as it is. Allocates.
+    /// An immutable copy. Allocates.
     #[must_use]
     pub fn snapshot(&self) -> Histogram {
         Histogram {
@@ -103,7 +103,7 @@ impl LatencyHistogram {
     }
 }
 
-/// A histogram of latencies that nobody writes to any more.
+/// An immutable histogram of latencies.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Histogram {
     max: u64,
@@ -111,7 +111,7 @@ pub struct Histogram {
 }
 
 impl Histogram {
-    /// The latency in nanoseconds that a share `q` (0 to 1) of all stays within; 0 if none.
+    /// The latency in nanoseconds that a share `q` (0 to 1) of all does not exceed; 0 if none.
     #[must_use]
     pub fn quantile(&self, q: f64) -> u64 {
         quantile_of(self.counts.iter().copied(), self.max, q)
@@ -123,7 +123,7 @@ impl Histogram {
         self.max
     }
 
-    /// Counts what `other` counted as well.
+    /// Adds the counts of `other`.
     pub fn add(&mut self, other: &Self) {
         self.max = self.max.max(other.max);
         self.counts
@@ -134,8 +134,8 @@ impl Histogram {
     }
 }
 
-/// One table of counters feeds the shared atomics, the snapshot and the sums. The first part
-/// is copied from the engine's own counters.
+/// One table of counters defines the shared atomics, the snapshot and the sums. The first part is
+/// copied from the engine's own counters.
 macro_rules! counters {
     (
         engine { $($(#[$engine_doc:meta])* $engine:ident,)* }
@@ -153,12 +153,12 @@ macro_rules! counters {
         }
 
         impl ProcessStats {
-            /// Publishes what the engine has counted.
+            /// Publishes the engine's counters.
             pub fn publish(&self, counters: &Counters) {
                 $(self.$engine.store(counters.$engine, Ordering::Relaxed);)*
             }
 
-            /// A copy that stays as it is. Allocates.
+            /// An immutable copy. Allocates.
             #[must_use]
             pub fn snapshot(&self) -> StatsSnapshot {
                 StatsSnapshot {
@@ -204,13 +204,13 @@ counters! {
     engine {
         /// Faults on absent, stored, shadow or incoming pages.
         faults_total,
-        /// Faults that needed a read from flash, issued for them.
+        /// Faults that issued a read from flash.
         faults_major,
-        /// Faults that met a read already under way.
+        /// Faults on a page that was already being read.
         faults_waited,
         /// Faults on pages that were still in the shadow.
         faults_soft,
-        /// Faults that were given a frame of zeros.
+        /// Faults served with a frame of zeros.
         faults_zero,
         /// First stores to write-protected pages.
         faults_write_protect,
@@ -222,41 +222,41 @@ counters! {
         pages_out,
         /// Dirty pages that held only zeros and were not written.
         zero_pages_skipped,
-        /// Pages of zeros that came back without a read.
+        /// Pages of zeros restored without a read.
         zero_pages_not_read,
-        /// Dirty pages that were passed over in the search for victims.
+        /// Dirty pages skipped in the search for victims.
         sampled,
         /// Discard commands.
         discard_commands,
-        /// Slots in those.
+        /// Slots of those commands.
         discard_pages,
-        /// Time that they took, in nanoseconds.
+        /// Duration of those commands, in nanoseconds.
         discard_ns,
         /// Free clusters that were left to be overwritten.
         discards_elided,
         /// Discard commands that were refused.
         discards_refused,
-        /// Frames taken from pages that were not stored to since they came in.
+        /// Frames freed from pages without a store since they came in.
         evicted_clean,
-        /// Frames taken from pages that were stored to since they came in.
+        /// Frames freed from pages with a store since they came in.
         evicted_dirty,
-        /// Pages brought in that nobody had asked for yet.
+        /// Pages read ahead of a fault.
         prefetch_issued,
-        /// Of these, pages that were then wanted.
+        /// Of these, pages that were used.
         prefetch_used,
-        /// Of these, pages that left RAM without being known to have been used.
+        /// Of these, pages that left RAM without a known use.
         prefetch_wasted,
-        /// Most frames in use at one time.
+        /// Largest number of frames in use.
         resident_pages_max,
         /// Pages that could not be read, or whose checksum differed.
         read_errors,
-        /// Pages whose write failed and was tried elsewhere.
+        /// Pages whose write failed and was retried in another slot.
         write_errors,
-        /// Slots given up after a failed write.
+        /// Slots out of use after a failed write.
         slots_bad,
-        /// Pages that could not be moved, as they were pinned or shared.
+        /// Pages that could not be moved, because they were pinned or shared.
         refused,
-        /// Pages that the program gave up.
+        /// Pages zapped by the program.
         zapped,
     }
     pager {
@@ -264,30 +264,30 @@ counters! {
         bytes_read,
         /// Bytes written to the store.
         bytes_written,
-        /// Time that writes were held back for the write limit, in nanoseconds.
+        /// Delay of writes by the write limit, in nanoseconds.
         writes_held_back_ns,
-        /// Times that this process went beyond the budget: with more frames in use than it held, or by
-        /// the least that every process gets.
+        /// Overruns of the budget by this process: more frames in use than granted, or the minimum
+        /// that every process gets.
         budget_overruns,
-        /// Moves of pages that the kernel has carried out and called impossible (Linux 6.18).
+        /// Moves of pages that the kernel carried out and reported as failed (Linux 6.18).
         moves_misreported,
         /// Faults on small pages.
         svmp_faults,
-        /// Of these, faults that needed a read.
+        /// Of these, faults with a read.
         svmp_major,
-        /// Faults on small pages that were lifted and still in their frame.
+        /// Faults on small pages that were unmapped and still in their frame.
         svmp_soft,
-        /// Small pages of zeros that were given a range of a frame.
+        /// Small pages of zeros that got a range of a frame.
         svmp_fresh,
         /// Small pages read from flash.
         svmp_pages_in,
         /// Bytes of those.
         svmp_bytes_in,
-        /// Small pages that could not be read back as they were written.
+        /// Small pages whose contents on flash were damaged.
         svmp_read_errors,
-        /// Small pages that left their frame without being written.
+        /// Small pages evicted without a write.
         svmp_evicted_clean,
-        /// Small pages that left their frame after being written.
+        /// Small pages evicted after a write.
         svmp_evicted_dirty,
         /// Changed small pages that held only zeros and were not written.
         svmp_zero_pages,
@@ -295,9 +295,9 @@ counters! {
         log_pages,
         /// Bytes of those.
         log_bytes_changed,
-        /// Bytes written to the log, with headers and what the cleaner moved.
+        /// Bytes written to the log, including headers and the pages moved by the cleaner.
         log_bytes_written,
-        /// Bytes that the log's cleaner has read.
+        /// Bytes read by the log's cleaner.
         log_bytes_cleaned,
         /// Writes to the log that failed.
         log_write_errors,
@@ -307,7 +307,7 @@ counters! {
         forks_refused,
         /// Pages, also small ones, whose contents are lost: a touch is SIGBUS.
         pages_lost,
-        /// Most mappings that overlays took at one time.
+        /// Largest number of mappings of overlays.
         overlays_max,
         /// Bytes of the table of small pages.
         svmp_table_bytes,
@@ -315,13 +315,13 @@ counters! {
 }
 
 impl ProcessStats {
-    /// Notes how faults are delivered.
+    /// Sets how faults are delivered.
     pub fn set_delivery(&self, delivery: Delivery) {
         let deliveries = Deliveries::from(delivery);
         self.deliveries.store(deliveries as u64, Ordering::Relaxed);
     }
 
-    /// Notes that faults are delivered as they are in `parent`.
+    /// Copies from `parent` how faults are delivered.
     pub(super) fn inherit_delivery(&self, parent: &Self) {
         let code = parent.deliveries.load(Ordering::Relaxed);
         self.deliveries.store(code, Ordering::Relaxed);
@@ -332,14 +332,14 @@ impl ProcessStats {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Deliveries {
-    /// There is no process, or none whose pager has started.
+    /// No process, or none whose pager has started.
     #[default]
     None,
     /// All inline.
     Inline,
     /// All by a handler thread.
     Handler,
-    /// Not all in the same way.
+    /// In different ways.
     Mixed,
 }
 
