@@ -48,7 +48,7 @@ fn policies(c: &mut Criterion) {
             let job = Job {
                 policy: info.kind.into(),
                 frames: references.pages() / 10,
-                sight: Observation::Full,
+                observation: Observation::Full,
             };
             group.bench_function(BenchmarkId::from_parameter(info.name), |b| {
                 b.iter(|| black_box(sweep(&references, &[job], &device, 1, &Default::default())));

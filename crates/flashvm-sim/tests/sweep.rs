@@ -38,7 +38,7 @@ fn misses(references: &References, policies: &str, frames: u32) -> Vec<u64> {
         .map(|policy| Job {
             policy,
             frames,
-            sight: Observation::Full,
+            observation: Observation::Full,
         })
         .collect();
     let figures = run(references, &jobs);
@@ -82,13 +82,13 @@ fn known_answers_gcc() {
     assert_eq!(misses(trace, KNOWN, 32), known);
 }
 
-fn everything(frames: &[u32], sight: Observation) -> Vec<Job> {
+fn everything(frames: &[u32], observation: Observation) -> Vec<Job> {
     let policies = PolicyKind::ALL.iter();
     let jobs = policies.flat_map(|info| {
         frames.iter().map(move |&frames| Job {
             policy: info.kind.into(),
             frames,
-            sight,
+            observation,
         })
     });
     jobs.collect()
@@ -99,8 +99,8 @@ fn everything(frames: &[u32], sight: Observation) -> Vec<Job> {
 #[test]
 fn no_policy_does_better_than_opt_and_every_run_is_the_same() {
     for (trace, sizes) in [(gcc(), [4, 32, 294]), (cloud(), [16, 3000, 48_974])] {
-        for sight in [Observation::Full, Observation::Live] {
-            let jobs = everything(&sizes, sight);
+        for observation in [Observation::Full, Observation::Live] {
+            let jobs = everything(&sizes, observation);
             let first = run(trace, &jobs);
             let again = run(trace, &jobs);
             let opt = &first[..sizes.len()];
@@ -108,7 +108,7 @@ fn no_policy_does_better_than_opt_and_every_run_is_the_same() {
                 let counts = figures.counts;
                 assert_eq!(counts, again[index].counts, "{job:?}");
                 let bound = opt[index % sizes.len()].counts;
-                if sight == Observation::Full {
+                if observation == Observation::Full {
                     assert!(counts.misses >= bound.misses, "{job:?}");
                 }
                 assert!(counts.misses >= u64::from(trace.pages()), "{job:?}");

@@ -84,7 +84,7 @@ impl ReferenceTrace {
             }
             let record =
                 Record::from_bytes(&bytes).ok_or_else(|| refuse(ErrorKind::InvalidData.into()))?;
-            let (page, kind) = match record.sight {
+            let (page, kind) = match record.observation {
                 Observation::Begin => {
                     spaces.insert(record.pid, processes);
                     processes += 1;

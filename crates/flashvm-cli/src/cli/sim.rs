@@ -156,7 +156,7 @@ pub(crate) fn sim(args: &SimArgs) -> Result<ExitCode, Refusal> {
         .map(|size| size.frames(references.pages()));
     let frames = frames.collect::<Result<Vec<_>, _>>();
     let frames = frames.map_err(|e| Refusal::new(format!("--frames: {e}")))?;
-    let sight = match args.sight.as_str() {
+    let observation = match args.sight.as_str() {
         "live" => Observation::Live,
         _ => Observation::Full,
     };
@@ -165,7 +165,7 @@ pub(crate) fn sim(args: &SimArgs) -> Result<ExitCode, Refusal> {
         policies.map(move |&policy| Job {
             policy,
             frames,
-            sight,
+            observation,
         })
     });
     let jobs: Vec<_> = jobs.collect();

@@ -39,7 +39,7 @@ pub struct Job {
     /// Frames, at least one.
     pub frames: u32,
     /// What the policy observes.
-    pub sight: Observation,
+    pub observation: Observation,
 }
 
 /// The results of a job.
@@ -102,7 +102,7 @@ struct Material<'a> {
 ///     Ok::<_, TraceError>(Reference { address, bytes: 0, kind: Kind::Read })
 /// });
 /// let references = References::read(Granularity::Pages, trace)?;
-/// let job = |policy: &str| Job { policy: policy.parse().unwrap(), frames: 2, sight: Observation::Full };
+/// let job = |policy: &str| Job { policy: policy.parse().unwrap(), frames: 2, observation: Observation::Full };
 /// let device = Device::new(ModelKind::SlcNand);
 /// let figures = sweep(&references, &[job("lru"), job("opt")], &device, 1, &Default::default())?;
 /// assert_eq!((figures[0].counts.misses, figures[1].counts.misses), (6, 4));
@@ -193,7 +193,13 @@ impl<'a> Material<'a> {
             costs: page_costs(&mut *build()?),
         };
         let policy = job.policy.build(&context, job.frames);
-        let mut ram = Ram::new(policy, build()?, places.clone(), job.frames, job.sight);
+        let mut ram = Ram::new(
+            policy,
+            build()?,
+            places.clone(),
+            job.frames,
+            job.observation,
+        );
         let next_uses = self.next_uses.as_ref();
         let next_uses = next_uses.filter(|_| job.policy.kind().is_offline());
         let (mut buffer, mut next_buffer) = (Vec::new(), Vec::new());
@@ -262,7 +268,7 @@ mod tests {
         let jobs = ["opt", "craw", "bplru"].map(|policy| Job {
             policy: policy.parse().expect("a policy"),
             frames: 100,
-            sight: Observation::Full,
+            observation: Observation::Full,
         });
         let counts = [0, usize::MAX].map(|ram_bytes_max| {
             let references = References::read_within(ram_bytes_max, Granularity::Pages, trace());

@@ -44,7 +44,7 @@ pub(super) struct Ram {
     model: Box<dyn DeviceModel>,
     tells_of_frees: bool,
     places: Arc<[u32]>,
-    sight: Observation,
+    observation: Observation,
     free: u32,
     pages: Vec<u8>,
     counts: Counts,
@@ -61,13 +61,13 @@ impl Ram {
         model: Box<dyn DeviceModel>,
         places: Arc<[u32]>,
         frames: u32,
-        sight: Observation,
+        observation: Observation,
     ) -> Self {
         let mut ram = Self {
             policy,
             tells_of_frees: model.hears_of_frees(),
             model,
-            sight,
+            observation,
             free: frames,
             pages: vec![0; places.len()],
             places,
@@ -120,7 +120,8 @@ impl Ram {
         let first_store = access == Access::Write && state & DIRTY == 0;
         if !hit {
             self.fault(page, access);
-        } else if self.sight == Observation::Full || first_store || state & UNREFERENCED != 0 {
+        } else if self.observation == Observation::Full || first_store || state & UNREFERENCED != 0
+        {
             self.policy.touched(page, access);
             self.pages[page.0 as usize] &= !UNREFERENCED;
         }

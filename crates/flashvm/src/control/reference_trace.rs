@@ -28,7 +28,7 @@ pub struct Record {
     /// The process.
     pub pid: u32,
     /// The observation.
-    pub sight: Observation,
+    pub observation: Observation,
 }
 
 impl Record {
@@ -37,12 +37,12 @@ impl Record {
     /// ```
     /// use flashvm::control::reference_trace::{Record, Observation};
     /// use flashvm_core::PageId;
-    /// let record = Record { pid: 7, sight: Observation::Store(PageId(42)) };
+    /// let record = Record { pid: 7, observation: Observation::Store(PageId(42)) };
     /// assert_eq!(Record::from_bytes(&record.to_bytes()), Some(record));
     /// ```
     #[must_use]
     pub fn to_bytes(self) -> [u8; RECORD_BYTES] {
-        let (kind, page) = match self.sight {
+        let (kind, page) = match self.observation {
             Observation::Begin => (0_u32, 0),
             Observation::Load(page) => (1, page.0),
             Observation::Store(page) => (2, page.0),
@@ -59,7 +59,7 @@ impl Record {
     pub fn from_bytes(bytes: &[u8; RECORD_BYTES]) -> Option<Self> {
         let word = |at: usize| u32::from_le_bytes(*bytes[at..].first_chunk().expect("a word"));
         let page = PageId(word(4));
-        let sight = match word(8) {
+        let observation = match word(8) {
             0 => Observation::Begin,
             1 => Observation::Load(page),
             2 => Observation::Store(page),
@@ -67,7 +67,7 @@ impl Record {
         };
         Some(Self {
             pid: word(0),
-            sight,
+            observation,
         })
     }
 }

@@ -117,10 +117,10 @@ impl Tracer {
         }
     }
 
-    fn write(&mut self, sight: Observation) -> Result<(), Error> {
+    fn write(&mut self, observation: Observation) -> Result<(), Error> {
         let seen = Seen {
             pid: self.pid,
-            sight,
+            observation,
         };
         let bytes = seen.to_bytes();
         let written = match rustix::io::write(&self.file, &bytes) {

@@ -25,7 +25,7 @@ pub(super) fn figure_15(material: &Material, bar: &ProgressBar) -> Result<Report
         let job = Job {
             policy: spec("craw"),
             frames: (program.references.pages() * percent).div_ceil(100),
-            sight: Observation::Full,
+            observation: Observation::Full,
         };
         let mut areas: Vec<(&str, Vec<(f64, f64)>)> = Vec::new();
         let figures = observe(&program.references, job, &device(), |_, policy| {

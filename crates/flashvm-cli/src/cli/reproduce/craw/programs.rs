@@ -189,7 +189,7 @@ fn run(program: &Program) -> Result<Swept, Refusal> {
         POLICIES.map(|policy| Job {
             policy: spec(policy),
             frames,
-            sight: Observation::Full,
+            observation: Observation::Full,
         })
     });
     let jobs: Vec<_> = jobs.collect();
