@@ -159,7 +159,6 @@ impl Object {
     }
 
     /// # Panics
-
     /// If the object was overwritten, or its page was returned.
     pub fn check(&self, pages: &Pages) {
         let Self {

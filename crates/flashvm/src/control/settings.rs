@@ -149,10 +149,13 @@ mod tests {
         RunSettings::new(64 << 20, 1 << 30, engine, Delivery::Inline)
     }
 
+    /// Makes a setting invalid.
+    type Change = fn(&mut RunSettings);
+
     #[test]
     fn errors_name_the_invalid_value() {
         assert_eq!(settings().check(), Ok(()));
-        let bad: [(fn(&mut RunSettings), &str); 5] = [
+        let bad: [(Change, &str); 5] = [
             (|s| s.engine.preclean = 0, "preclean"),
             (|s| s.engine.cluster_pages = 3, "power of two"),
             (|s| s.flash_bytes = 1 << 50, "too large"),
