@@ -23,6 +23,7 @@ mod flash;
     reason = "signal frames and system calls; the module opens with its argument"
 )]
 pub mod guard;
+mod mappings;
 #[allow(
     unsafe_code,
     reason = "the pager passes addresses of memory that only the program refers to; each use \

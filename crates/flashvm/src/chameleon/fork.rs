@@ -64,7 +64,13 @@ impl Chameleon {
     /// In the child: the same heap over the child's frames. The parent's descriptors have been
     /// closed by number.
     pub(crate) fn for_child(self, frames: ForkedFrames, process: &Process) -> Result<Self, Errno> {
-        let Core { mut engine, .. } = self.core.into_inner();
+        let Core {
+            mut engine,
+            recorder,
+        } = self.core.into_inner();
+        if let Some(recorder) = recorder {
+            recorder.close();
+        }
         std::mem::forget(self.frames_file);
         let bytes = engine.frames_most() as usize * PAGE_SIZE;
         map::map_shared_over(&frames.file, self.pool, bytes)?;

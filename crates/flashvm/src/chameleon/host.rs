@@ -125,11 +125,11 @@ impl Host for LiveHost<'_> {
     }
 
     fn borrow_frames(&mut self, more: u32) -> u32 {
-        self.pager.lend_frames(more)
+        self.pager.take_small_frames(more)
     }
 
     fn return_frames(&mut self, frames: u32) {
-        self.pager.take_back_frames(frames);
+        self.pager.give_small_frames(frames);
     }
 
     fn commit(&mut self, pages: u64) -> bool {

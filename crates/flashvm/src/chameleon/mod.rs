@@ -176,6 +176,11 @@ impl Chameleon {
         address < self.base + hole::BYTES && address.saturating_add(len) > self.base
     }
 
+    /// The descriptor of its recording, if there is one.
+    pub(crate) fn recording(&mut self) -> Option<RawFd> {
+        self.core.get_mut().recorder.as_ref().map(Recorder::file)
+    }
+
     /// What was asked for.
     pub(crate) fn settings(&self) -> ChameleonSettings {
         self.settings

@@ -5,6 +5,7 @@
 //! cannot be moved they are copied out of the region first; if the program changes one in the
 //! meantime the engine knows, and what was written is void.
 
+use super::workers::By;
 use super::{Freeze, Locked, Pager, now};
 use crate::flash::FlashStore;
 use crate::flash::io::{Completion, FlashIo, Request, Threads};
@@ -64,8 +65,7 @@ impl Pager {
         let mut work: Vec<(Action, Vec<PageId>)> = Vec::new();
         let mut stuck = (0, 0);
         loop {
-            self.cleaner_called
-                .store(false, std::sync::atomic::Ordering::Relaxed);
+            self.workers.cleaner.begin_look();
             if let Some(writes) = &mut writes {
                 writes.io.reap(&mut completions);
             }
@@ -92,7 +92,7 @@ impl Pager {
                 };
                 work.push((action, pages));
             }
-            self.hand_over(&mut locked, false);
+            self.hand_over(&mut locked, By::Cleaner);
             if locked.freeze == Freeze::Quiescing && locked.is_quiet() {
                 self.changed.notify_all();
             }
@@ -266,7 +266,10 @@ impl Pager {
 
     /// Sleeps until there is something to do.
     fn rest(&self, writes: Option<&Writes>, soon: bool) {
-        let mut fds = vec![PollFd::new(&self.cleaner_event, PollFlags::IN)];
+        let mut fds = vec![PollFd::from_borrowed_fd(
+            self.workers.cleaner.readiness(),
+            PollFlags::IN,
+        )];
         if let Some(writes) = writes {
             fds.push(PollFd::from_borrowed_fd(
                 writes.io.readiness(),
@@ -284,8 +287,7 @@ impl Pager {
         });
         let _ = poll(&mut fds, timeout.as_ref());
         if !fds[0].revents().is_empty() {
-            let mut count = [0u8; 8];
-            let _ = rustix::io::read(&self.cleaner_event, &mut count);
+            self.workers.cleaner.silence();
         }
     }
 }

@@ -5,6 +5,7 @@
 //! memory can be put back by mistake. While requests are in flight the handler polls, because a
 //! sleeping thread wakes up later than flash answers; when none is, it sleeps.
 
+use super::workers::By;
 use super::{Delivery, Freeze, Locked, Pager, Read, now};
 use crate::flash::FlashStore;
 use crate::flash::io::{Completion, FlashIo, Request, Threads, read_now};
@@ -13,9 +14,8 @@ use crate::sys::map;
 use crate::sys::uffd::Message;
 use flashvm_core::{Access, Action, Event, IoId, Nanos, PAGE_SIZE};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use std::os::fd::{AsFd, FromRawFd, OwnedFd};
+use std::os::fd::{FromRawFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 /// Room for messages that arrive during a fork: one for each thread that faults.
 const MESSAGES: usize = 8192;
@@ -45,12 +45,10 @@ impl Pager {
         let mut ended: Vec<Ended> = Vec::with_capacity(256);
         let mut active = now();
         self.take_over();
-        self.handling.store(true, Ordering::Release);
-        self.synchronous.store(false, Ordering::Release);
         let listens = self.delivery == Delivery::Handler;
         let linger = if listens { LINGER } else { Nanos(0) };
         loop {
-            self.handler_called.store(false, Ordering::Relaxed);
+            self.workers.handler.begin_look();
             if let Some(io) = &mut io {
                 io.reap(&mut completions);
             }
@@ -58,7 +56,6 @@ impl Pager {
             ended.extend(completions.drain(..).map(|c| self.verify(c)));
 
             let mut locked = self.locked.lock();
-            locked.handling = true;
             for read in &ended {
                 self.read_ended(&mut locked, read);
             }
@@ -84,7 +81,7 @@ impl Pager {
                     self.handle_events(&mut locked);
                     without_queue = self.start_reads(&mut locked, io.as_mut());
                     open_queue = self.may_open_queue(&mut locked);
-                    self.hand_over(&mut locked, true);
+                    self.hand_over(&mut locked, By::Handler);
                 }
                 Freeze::Quiescing => {
                     self.retry_parked(&mut locked);
@@ -157,10 +154,10 @@ impl Pager {
             // Nothing is allocated on this way: during a fork the allocator is locked.
             let ready = io
                 .as_ref()
-                .map_or(self.handler_event.as_fd(), FlashIo::readiness);
+                .map_or(self.workers.handler.readiness(), FlashIo::readiness);
             let mut fds = [
                 PollFd::new(self.space.region(), listen),
-                PollFd::new(&self.handler_event, PollFlags::IN),
+                PollFd::from_borrowed_fd(self.workers.handler.readiness(), PollFlags::IN),
                 PollFd::new(&self.supervisor, PollFlags::IN),
                 PollFd::from_borrowed_fd(ready, PollFlags::IN),
             ];
@@ -171,8 +168,7 @@ impl Pager {
                 self.die("the supervisor (flashvm run) has died");
             }
             if woken {
-                let mut count = [0u8; 8];
-                let _ = rustix::io::read(&self.handler_event, &mut count);
+                self.workers.handler.silence();
             }
         }
     }

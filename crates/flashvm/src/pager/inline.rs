@@ -5,6 +5,7 @@
 //! and polls for it; what is to be read beside it is left to the handler, and eviction to the
 //! cleaner. Only when there is no free frame does it reclaim by itself (FlashVM, 4.1.2).
 
+use super::workers::By;
 use super::{Freeze, Locked, Pager, Read, now};
 use crate::flash::FlashStore;
 use crate::flash::demand::PAGES_MAX;
@@ -114,7 +115,7 @@ impl Pager {
         let Some(page) = self.page_at(address) else {
             return Resolution::NotOurs;
         };
-        if self.foreign.lock().find(page).is_some() {
+        if self.mappings.is_foreign(page) {
             return Resolution::NotOurs;
         }
         let since = now();
@@ -123,7 +124,7 @@ impl Pager {
             PageState::Poisoned => return Resolution::Lost,
             // What is parked for it comes first.
             _ if locked.placement.is_parked() && !self.retry_parked(&mut locked) => {
-                self.hand_over(&mut locked, false);
+                self.hand_over(&mut locked, By::Program);
                 drop(locked);
                 rustix::thread::sched_yield();
                 return Resolution::Resolved;
@@ -149,7 +150,7 @@ impl Pager {
             if locked.engine.deadline().is_some_and(|at| at <= now()) {
                 self.apply(&mut locked, Event::Tick);
             }
-            if self.is_synchronous() || locked.engine.stalled() {
+            if locked.is_synchronous() || locked.engine.stalled() {
                 locked = self.work(locked);
             }
             // What has to happen first may need the engine.
@@ -157,11 +158,11 @@ impl Pager {
                 locked = self.wait(locked);
             }
         }
-        if self.is_synchronous() {
+        if locked.is_synchronous() {
             locked = self.work(locked);
         }
         let lost = locked.engine.page_state(page) == PageState::Poisoned;
-        self.hand_over(&mut locked, false);
+        self.hand_over(&mut locked, By::Program);
         if lost {
             Resolution::Lost
         } else {
@@ -171,7 +172,7 @@ impl Pager {
 
     /// Waits until some fault has been resolved, or a little.
     fn wait<'a>(&'a self, mut locked: MutexGuard<'a, Locked>) -> MutexGuard<'a, Locked> {
-        self.hand_over(&mut locked, false);
+        self.hand_over(&mut locked, By::Program);
         let seen = self.resolved_count.seen();
         drop(locked);
         self.resolved_count.wait(seen);
@@ -208,7 +209,7 @@ impl Pager {
         };
         read.buffer = queue.buffer();
         locked.reads.insert(io, read);
-        self.hand_over(&mut locked, false);
+        self.hand_over(&mut locked, By::Program);
         drop(locked);
         let offset = FlashStore::offset(read.slot);
         let len = read.count * PAGE_SIZE as u32;

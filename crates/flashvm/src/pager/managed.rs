@@ -5,56 +5,13 @@
 //! `UFFDIO_MOVE`, and in inline mode, there are no such events, and the engine is told here.
 
 use super::Pager;
-use super::regions::pages_of;
+use super::workers::By;
+use crate::mappings::pages_of;
 use crate::sys::signals::Uninterrupted;
 use flashvm_core::{Advice, Event, PAGE_SIZE, PageId, Run};
 use rustix::io::Errno;
 use rustix::mm::{MprotectFlags, ProtFlags};
 use std::sync::atomic::Ordering;
-
-/// Pages of the unit in which commitments are counted.
-pub(super) const UNIT_PAGES: u32 = 16;
-/// Mappings of this size and more start at a multiple of it, in pages.
-pub(super) const LARGE_PAGES: u32 = 512;
-/// Which units of the managed range the program has been promised memory for.
-#[derive(Debug)]
-pub(super) struct Committed {
-    units: Vec<u64>,
-}
-
-impl Committed {
-    pub(super) fn new(pages: u32) -> Self {
-        Self {
-            units: vec![0; (pages / UNIT_PAGES / u64::BITS) as usize + 1],
-        }
-    }
-
-    /// The units that a range touches.
-    fn touched(first: PageId, count: u32) -> std::ops::Range<u32> {
-        first.0 / UNIT_PAGES..(first.0 + count).div_ceil(UNIT_PAGES)
-    }
-
-    /// The units that a range covers whole.
-    fn covered(first: PageId, count: u32) -> std::ops::Range<u32> {
-        first.0.div_ceil(UNIT_PAGES)..(first.0 + count) / UNIT_PAGES
-    }
-
-    /// Pages of those units that are not (`on`) or are (`!on`) committed.
-    fn pages_to_change(&self, units: std::ops::Range<u32>, on: bool) -> u64 {
-        let other = |unit: &u32| {
-            (self.units[(unit / u64::BITS) as usize] >> (unit % u64::BITS)) & 1 != u64::from(on)
-        };
-        units.filter(other).count() as u64 * u64::from(UNIT_PAGES)
-    }
-
-    fn set(&mut self, units: std::ops::Range<u32>, on: bool) {
-        for unit in units {
-            let word = &mut self.units[(unit / u64::BITS) as usize];
-            let bit = 1 << (unit % u64::BITS);
-            if on { *word |= bit } else { *word &= !bit }
-        }
-    }
-}
 
 impl Pager {
     /// Whether any of these addresses is in the managed range, or in the heap of small pages: there
@@ -83,18 +40,10 @@ impl Pager {
         let count = pages_of(len)
             .filter(|&count| count > 0)
             .ok_or(Errno::NOMEM)?;
-        let align = if count >= LARGE_PAGES {
-            LARGE_PAGES
-        } else {
-            UNIT_PAGES
-        };
-        let first = {
-            let mut regions = self.regions.lock();
-            regions.take(count, align).ok_or(Errno::NOMEM)?
-        };
+        let first = self.mappings.take(count).ok_or(Errno::NOMEM)?;
         let result = self.map_pages(first, count, prot, commit);
         if result.is_err() {
-            self.regions.lock().give(first, count);
+            self.mappings.give(first, count);
         }
         result.map(|()| self.address(first))
     }
@@ -112,20 +61,15 @@ impl Pager {
     ) -> Result<(), Errno> {
         let (first, count) = self.range(address, len)?;
         let _change = self.begin_change([Some((first, count)), None]);
-        if self.is_managed_whole(first, count) {
+        if self.mappings.is_managed_whole(first, count) {
             return self.renew(first, count, prot, commit);
         }
         self.zap(first, count, || {
             self.space.range().map_anew(Run::new(first, count), prot)
         })?;
         self.uncommit(first, count);
-        self.regions.lock().claim(first, count);
+        self.mappings.claim(first, count);
         self.map_pages(first, count, prot, commit)
-    }
-
-    fn is_managed_whole(&self, first: PageId, count: u32) -> bool {
-        self.regions.lock().overlap(first, count) == count
-            && self.foreign.lock().overlap(first, count) == 0
     }
 
     /// Makes managed memory as new, where it is: a mapping in its stead would not be registered
@@ -155,8 +99,7 @@ impl Pager {
         let _change = self.begin_change([Some((first, count)), None]);
         let result = self.zap(first, count, map_it)?;
         self.uncommit(first, count);
-        self.regions.lock().claim(first, count);
-        self.foreign.lock().claim(first, count);
+        self.mappings.claim_foreign(first, count);
         Ok(result)
     }
 
@@ -173,8 +116,7 @@ impl Pager {
             range.map_anew(Run::new(first, count), ProtFlags::empty())
         })?;
         self.uncommit(first, count);
-        self.no_longer_foreign(first, count);
-        self.regions.lock().give(first, count);
+        self.mappings.give(first, count);
         Ok(())
     }
 
@@ -183,8 +125,8 @@ impl Pager {
     pub fn mapping_len(&self, address: usize) -> Option<usize> {
         let _uninterrupted = Uninterrupted::begin();
         let page = self.page_at(address)?;
-        let (first, count) = self.regions.lock().find(page)?;
-        (first == page).then_some(count as usize * PAGE_SIZE)
+        let count = self.mappings.starting_at(page)?;
+        Some(count as usize * PAGE_SIZE)
     }
 
     /// Changes the protection of managed memory; what becomes writable is committed.
@@ -269,7 +211,7 @@ impl Pager {
         });
         self.apply(&mut locked, Event::Zap { first, count });
         let result = call();
-        self.hand_over(&mut locked, false);
+        self.hand_over(&mut locked, By::Program);
         result
     }
 
@@ -284,7 +226,6 @@ impl Pager {
         if commit {
             self.commit(first, count)?;
         }
-        self.no_longer_foreign(first, count);
         let run = Run::new(first, count);
         let mapped = self.space.range().map_anew(run, prot);
         let mapped = mapped.and_then(|()| self.space.register(run));
@@ -292,10 +233,6 @@ impl Pager {
             self.uncommit(first, count);
         }
         mapped
-    }
-
-    fn no_longer_foreign(&self, first: PageId, count: u32) {
-        self.foreign.lock().give(first, count);
     }
 
     /// Counts a refusal: it is the program's.
@@ -314,26 +251,14 @@ impl Pager {
     }
 
     fn try_commit(&self, first: PageId, count: u32) -> Result<(), Errno> {
-        let mut committed = self.committed.lock();
-        let units = Committed::touched(first, count);
-        let pages = committed.pages_to_change(units.clone(), true);
-        if pages > 0 {
-            if !self.process.commit_patiently(pages) {
-                return Err(Errno::NOMEM);
-            }
-            committed.set(units, true);
-        }
-        Ok(())
+        let promise = |pages| self.process.commit_patiently(pages);
+        let promised = self.mappings.commit(first, count, promise);
+        promised.then_some(()).ok_or(Errno::NOMEM)
     }
 
     fn uncommit(&self, first: PageId, count: u32) {
-        let mut committed = self.committed.lock();
-        let units = Committed::covered(first, count);
-        let pages = committed.pages_to_change(units.clone(), false);
-        if pages > 0 {
-            committed.set(units, false);
-            self.process.uncommit(pages);
-        }
+        let release = |pages| self.process.uncommit(pages);
+        self.mappings.uncommit(first, count, release);
     }
 
     pub(super) fn range(&self, address: usize, len: usize) -> Result<(PageId, u32), Errno> {

@@ -5,8 +5,7 @@
 //! What a program has put over part of the managed range (a file, say) the kernel moves.
 
 use super::Pager;
-use super::managed::{LARGE_PAGES, UNIT_PAGES};
-use super::regions::pages_of;
+use crate::mappings::{Foreign, pages_of};
 use crate::space::Backend;
 use crate::sys::map;
 use flashvm_core::{Event, PAGE_SIZE, PageId, Place, Run};
@@ -54,15 +53,11 @@ impl Pager {
                 return Ok(address);
             }
             let grown = new_count - count;
-            let extended = {
-                let mut regions = self.regions.lock();
-                regions.extend(first.plus(count), grown)
-            };
-            if extended {
+            if self.mappings.extend(first.plus(count), grown) {
                 let tail = first.plus(count);
                 let result = self.map_pages(tail, grown, prot, true);
                 if result.is_err() {
-                    self.regions.lock().give(tail, grown);
+                    self.mappings.give(tail, grown);
                 }
                 return result.map(|()| address);
             }
@@ -80,15 +75,7 @@ impl Pager {
                 }
                 target
             }
-            None => {
-                let align = if new_count >= LARGE_PAGES {
-                    LARGE_PAGES
-                } else {
-                    UNIT_PAGES
-                };
-                let mut regions = self.regions.lock();
-                regions.take(new_count, align).ok_or(Errno::NOMEM)?
-            }
+            None => self.mappings.take(new_count).ok_or(Errno::NOMEM)?,
         };
         let new = self.address(target);
         let moving = self.begin_change([Some((first, count)), Some((target, new_count))]);
@@ -106,7 +93,7 @@ impl Pager {
             Ok(())
         });
         if moved.is_err() && to.is_none() {
-            self.regions.lock().give(target, new_count);
+            self.mappings.give(target, new_count);
         }
         moved?;
         self.unmap(address, count as usize * PAGE_SIZE)?;
@@ -172,11 +159,10 @@ impl Pager {
     /// # Errors
     /// `EFAULT` if it is so in part: these are several mappings.
     fn is_foreign(&self, first: PageId, count: u32) -> Result<bool, Errno> {
-        let foreign = self.foreign.lock();
-        match foreign.overlap(first, count) {
-            0 => Ok(false),
-            pages if pages == count => Ok(true),
-            _ => Err(Errno::FAULT),
+        match self.mappings.foreign(first, count) {
+            Foreign::No => Ok(false),
+            Foreign::Whole => Ok(true),
+            Foreign::Part => Err(Errno::FAULT),
         }
     }
 
@@ -205,10 +191,7 @@ impl Pager {
         }
         let new = match to {
             Some(to) => to,
-            None => {
-                let mut regions = self.regions.lock();
-                self.address(regions.take(new_count, UNIT_PAGES).ok_or(Errno::NOMEM)?)
-            }
+            None => self.address(self.mappings.take(new_count).ok_or(Errno::NOMEM)?),
         };
         // SAFETY: the program asked for it; it is foreign memory, of the program's own.
         let move_it = || unsafe { map::move_mapping(address, len, new, new_len) };

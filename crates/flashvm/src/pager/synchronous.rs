@@ -8,24 +8,16 @@ use crate::flash::FlashStore;
 use crate::flash::io::{read_now, write_now};
 use crate::flash::model_client::wait_until;
 use crate::space::{Backend, PageBuffer};
-use crate::sys::thread::on_pager_stack;
 use flashvm_core::{Action, Event, PAGE_SIZE, PageId, PageState, SlotId};
 use rustix_futex_sync::MutexGuard;
-use std::sync::atomic::Ordering;
 
 /// Requests that a fault does before it looks whether it still has to wait.
 const REQUESTS: u32 = 4;
 
 impl Pager {
-    /// Whether this thread has to do the work of the pager's threads: the handler is not up yet, or
-    /// this is one of them, whose start in the C library has met managed memory.
-    pub(super) fn is_synchronous(&self) -> bool {
-        self.synchronous.load(Ordering::Acquire) || on_pager_stack()
-    }
-
     /// Reclaims, and does some of what waits to be done.
     pub(super) fn work<'a>(&'a self, mut locked: MutexGuard<'a, Locked>) -> MutexGuard<'a, Locked> {
-        let synchronous = self.is_synchronous();
+        let synchronous = locked.is_synchronous();
         if locked.engine.wants_reclaim() {
             self.apply(&mut locked, Event::Reclaim);
         }
