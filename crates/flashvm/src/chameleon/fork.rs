@@ -1,9 +1,8 @@
 //! fork: the used frames are copied to a file for the child, while the engine keeps all pages
 //! unmapped.
 
-use super::{Chameleon, Core, new_pool};
+use super::{Chameleon, Core, Owner, new_pool};
 use crate::control::Process;
-use crate::pager::Pager;
 use crate::sys::{descriptors, map};
 use flashvm_core::PAGE_SIZE;
 use flashvm_core::chameleon::Request;
@@ -35,8 +34,8 @@ impl Chameleon {
     ///
     /// # Errors
     /// The kernel's error for a second memfd; nothing is frozen then.
-    pub(crate) fn prepare_fork(&self, pager: &Pager) -> Result<ForkedFrames, Errno> {
-        let (core, _) = self.carry_out(pager, &Request::PrepareFork);
+    pub(crate) fn prepare_fork(&self, owner: &dyn Owner) -> Result<ForkedFrames, Errno> {
+        let (core, _) = self.carry_out(owner, &Request::PrepareFork);
         let engine = &core.engine;
         let copy = || {
             let file = new_pool(engine.frames_most())?;
@@ -53,12 +52,12 @@ impl Chameleon {
         };
         let copied = copy();
         drop(core);
-        copied.inspect_err(|_| self.resume_parent(pager, false))
+        copied.inspect_err(|_| self.resume_parent(owner, false))
     }
 
     /// The parent continues; `forked`: there is a child.
-    pub(crate) fn resume_parent(&self, pager: &Pager, forked: bool) {
-        drop(self.carry_out(pager, &Request::Resume { forked }));
+    pub(crate) fn resume_parent(&self, owner: &dyn Owner, forked: bool) {
+        drop(self.carry_out(owner, &Request::Resume { forked }));
     }
 
     /// In the child: the same heap over the child's frames. The parent's descriptors have been

@@ -6,11 +6,12 @@
 //! meantime the engine knows, and what was written is void.
 
 use super::workers::By;
-use super::{Freeze, Locked, Pager, now};
+use super::{Freeze, Locked, Pager};
 use crate::flash::FlashStore;
 use crate::flash::io::{Completion, FlashIo, Request, Threads};
 use crate::space::{Backend, PageBuffer};
 use crate::sys::map;
+use crate::sys::now;
 use flashvm_core::{Action, Event, IoId, Nanos, PAGE_SIZE, PageId, Place, RUN_PAGES_MAX, SlotId};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::{HashMap, VecDeque};
@@ -290,13 +291,4 @@ impl Pager {
             self.workers.cleaner.silence();
         }
     }
-}
-
-/// Whether all bytes are zero.
-pub(crate) fn is_zero(bytes: &[u8]) -> bool {
-    let (chunks, rest) = bytes.as_chunks::<64>();
-    chunks
-        .iter()
-        .all(|chunk| chunk.iter().fold(0, |all, byte| all | byte) == 0)
-        && rest.iter().all(|&byte| byte == 0)
 }

@@ -2,9 +2,10 @@
 //! engine and the heap of small pages.
 
 use super::workers::By;
-use super::{Locked, Pager, now};
+use super::{Locked, Pager};
 use crate::control::Process;
 use crate::flash::demand::PAGES_MAX;
+use crate::sys::now;
 use flashvm_core::Event;
 use flashvm_core::grant::{Budget, Limits, Look, Usage};
 use std::sync::atomic::Ordering;
@@ -116,26 +117,5 @@ impl Pager {
         locked.grant.plan_queues(self.demand.pages() + PAGES_MAX);
         self.look_at_limit(locked);
         locked.grant.has_room(&self.process, &locked.usage())
-    }
-
-    /// Gives the heap up to so many free frames more. Returns how many. What is lacking is reclaimed.
-    pub(crate) fn take_small_frames(&self, more: u32) -> u32 {
-        let mut locked = self.lock();
-        let (usage, run) = (locked.usage(), &self.process);
-        run.grow(locked.grant.wanted_for_small(run, &usage, more));
-        let got = locked.grant.take_for_small(run, &usage, more);
-        self.hand_over(&mut locked, By::Program);
-        if locked.is_synchronous() {
-            // Nobody else reclaims what is due.
-            drop(self.work(locked));
-        }
-        got
-    }
-
-    /// The heap has given frames back.
-    pub(crate) fn give_small_frames(&self, frames: u32) {
-        let mut locked = self.lock();
-        locked.grant.give_from_small(frames);
-        self.hand_over(&mut locked, By::Program);
     }
 }

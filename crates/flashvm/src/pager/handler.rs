@@ -6,11 +6,12 @@
 //! sleeping thread wakes up later than flash answers; when none is, it sleeps.
 
 use super::workers::By;
-use super::{Delivery, Freeze, Locked, Pager, Read, now};
+use super::{Delivery, Freeze, Locked, Pager, Read};
 use crate::flash::FlashStore;
 use crate::flash::io::{Completion, FlashIo, Request, Threads, read_now};
-use crate::guard::making_threads;
 use crate::sys::map;
+use crate::sys::now;
+use crate::sys::thread::making_threads;
 use crate::sys::uffd::Message;
 use flashvm_core::{Access, Action, Event, IoId, Nanos, PAGE_SIZE};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};

@@ -6,9 +6,11 @@
 //! cleaner. Only when there is no free frame does it reclaim by itself (FlashVM, 4.1.2).
 
 use super::workers::By;
-use super::{Freeze, Locked, Pager, Read, now};
+use super::{Freeze, Locked, Pager, Read};
 use crate::flash::FlashStore;
 use crate::flash::demand::PAGES_MAX;
+use crate::space::Resolution;
+use crate::sys::now;
 use crate::sys::thread::on_pager_stack;
 use flashvm_core::{Access, Action, Event, IoId, PAGE_SIZE, PageId, PageState};
 use rustix::thread::futex;
@@ -20,17 +22,6 @@ use std::time::Duration;
 const LOOKS: u32 = 2000;
 /// A thread that waits looks again after this long: time alone may have changed something.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
-
-/// What became of a fault.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Resolution {
-    /// The thread may try again.
-    Resolved,
-    /// The contents are lost: the program gets its SIGBUS.
-    Lost,
-    /// Not a fault on managed memory: whatever it is, it is the program's.
-    NotOurs,
-}
 
 /// Lets threads wait until faults have been resolved, by whomever.
 #[derive(Debug, Default)]

@@ -2,7 +2,8 @@
 //! back the engine passes over dirty pages and writes whole erase blocks (FlashVM, 4.2.1 and
 //! 4.1.1, driven harder).
 
-use super::{Locked, Pager, now};
+use super::{Locked, Pager};
+use crate::sys::now;
 use flashvm_core::{Event, Nanos, WriteLimit};
 use std::sync::atomic::Ordering;
 

@@ -17,8 +17,7 @@
 //! | what the program does to its memory | `managed`, `remap`; what must not happen meanwhile `change` |
 //! | what the heap of small pages asks for | `small` |
 //! | the store | `discard`; holding writes back `limit` |
-//! | recordings and traces | `record` |
-
+//!
 mod actions;
 mod buffers;
 mod change;
@@ -31,7 +30,6 @@ mod inline;
 mod limit;
 mod managed;
 mod pin;
-pub(crate) mod record;
 mod remap;
 mod share;
 mod small;
@@ -46,13 +44,13 @@ use crate::flash::demand::DemandQueues;
 use crate::flash::model_client;
 use crate::flash::{FlashStore, ReadBuffers};
 use crate::mappings::Mappings;
+use crate::record::{Recorder, Tracer};
 use crate::space::{Backend, Delivery, Userfaultfd};
-pub(crate) use cleaner::is_zero;
+use crate::sys::now;
 use flashvm_core::grant::Grant;
 use flashvm_core::record::RecordingClusters;
-use flashvm_core::{Action, Engine, Event, IoId, Nanos, PAGE_SIZE, PageId, Place, SlotId};
+use flashvm_core::{Action, Engine, Event, IoId, PAGE_SIZE, PageId, Place, SlotId};
 pub use fork::{ForkHooks, set_fork_hooks};
-pub use inline::Resolution;
 #[cfg(target_arch = "x86_64")]
 pub(crate) use pin::Pins;
 use rustix_futex_sync::{Condvar, Mutex, MutexGuard};
@@ -112,8 +110,8 @@ struct Locked {
     /// Who does the work of handler and cleaner.
     crew: Crew,
     fork: Option<fork::Fork>,
-    recorder: Option<record::Recorder>,
-    tracer: Option<record::Tracer>,
+    recorder: Option<Recorder>,
+    tracer: Option<Tracer>,
     grant: Grant,
     /// Numbers of the frames shared since a fork.
     shares: share::Shares,
@@ -329,10 +327,4 @@ impl Pager {
         crate::sys::message::say(reason);
         crate::sys::signals::abort()
     }
-}
-
-/// Time on the clock that the engine is told.
-pub(crate) fn now() -> Nanos {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    Nanos(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
 }

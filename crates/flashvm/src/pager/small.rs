@@ -1,7 +1,8 @@
-//! What the heap of small pages asks of the pager, beside frames.
+//! The heap of small pages, and what it asks of the pager.
 
 use super::Pager;
-use crate::chameleon::Chameleon;
+use super::workers::By;
+use crate::chameleon::{Chameleon, Owner};
 use crate::control::{ChameleonSettings, Process, ProcessStats};
 use crate::flash::FlashStore;
 use crate::flash::demand::DemandQueue;
@@ -34,12 +35,23 @@ impl Pager {
         self.file_bytes
     }
 
-    pub(crate) fn store(&self) -> &FlashStore {
+    pub(crate) fn stats(&self) -> &'static ProcessStats {
+        self.process.stats()
+    }
+
+    /// This process in the run.
+    pub(crate) fn process(&self) -> &Process {
+        &self.process
+    }
+}
+
+impl Owner for Pager {
+    fn store(&self) -> &FlashStore {
         &self.store
     }
 
-    /// A queue for a read of the calling thread's. If none is free the handler is called to open one more.
-    pub(crate) fn demand_queue(&self) -> Option<DemandQueue<'_>> {
+    /// If no queue is free the handler is called to open one more.
+    fn demand_queue(&self) -> Option<DemandQueue<'_>> {
         let queue = self.demand.take();
         if queue.is_none() && self.demand.has_room() {
             self.workers.handler.ring();
@@ -47,25 +59,42 @@ impl Pager {
         queue
     }
 
-    pub(crate) fn stats(&self) -> &'static ProcessStats {
+    fn stats(&self) -> &'static ProcessStats {
         self.process.stats()
     }
 
-    /// Clusters of the store, and those that nobody has.
-    pub(crate) fn store_clusters(&self) -> (u32, u32) {
+    fn store_clusters(&self) -> (u32, u32) {
         self.control.clusters()
     }
 
-    /// This process in the run.
-    pub(crate) fn process(&self) -> &Process {
-        &self.process
+    fn take_frames(&self, more: u32) -> u32 {
+        let mut locked = self.lock();
+        let (usage, budget) = (locked.usage(), &self.process);
+        budget.grow(locked.grant.wanted_for_small(budget, &usage, more));
+        let got = locked.grant.take_for_small(budget, &usage, more);
+        self.hand_over(&mut locked, By::Program);
+        if locked.is_synchronous() {
+            // Nobody else reclaims what is due.
+            drop(self.work(locked));
+        }
+        got
     }
 
-    pub(crate) fn commit_pages(&self, pages: u64) -> bool {
+    fn give_frames(&self, frames: u32) {
+        let mut locked = self.lock();
+        locked.grant.give_from_small(frames);
+        self.hand_over(&mut locked, By::Program);
+    }
+
+    fn commit(&self, pages: u64) -> bool {
         self.process.commit_patiently(pages)
     }
 
-    pub(crate) fn uncommit_pages(&self, pages: u64) {
+    fn uncommit(&self, pages: u64) {
         self.process.uncommit(pages);
+    }
+
+    fn die(&self, reason: &str) -> ! {
+        Self::die(self, reason)
     }
 }

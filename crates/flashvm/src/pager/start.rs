@@ -2,7 +2,6 @@
 
 use super::actions::LivePlacement;
 use super::inline::ResolvedCount;
-use super::record::{Recorder, Tracer};
 use super::workers::{Crew, Workers};
 use super::{Freeze, LiveEngine, Locked, PAGER, Pager, SPAN_PAGES, buffers, share};
 use crate::Error;
@@ -13,6 +12,7 @@ use crate::flash::demand::DemandQueues;
 use crate::flash::file_limit;
 use crate::flash::model_client;
 use crate::mappings::Mappings;
+use crate::record::{Recorder, Tracer};
 use crate::space::{Backend, Delivery, Userfaultfd};
 use crate::sys::{descriptors, thread};
 use flashvm_core::grant::{Grant, Reserve};

@@ -2,12 +2,11 @@
 //! such threads yet, and where a fault found no free frame (FlashVM, 4.1.2). Each request is made
 //! and waited for.
 
-use super::cleaner::is_zero;
 use super::{Locked, Pager, Read};
 use crate::flash::FlashStore;
 use crate::flash::io::{read_now, write_now};
 use crate::flash::model_client::wait_until;
-use crate::space::{Backend, PageBuffer};
+use crate::space::{Backend, PageBuffer, is_zero};
 use flashvm_core::{Action, Event, PAGE_SIZE, PageId, PageState, SlotId};
 use rustix_futex_sync::MutexGuard;
 

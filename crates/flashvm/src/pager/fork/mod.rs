@@ -20,6 +20,7 @@ mod socket;
 use super::workers::By;
 use super::{Freeze, Locked, Pager};
 use crate::control::Process;
+use crate::sys::message::say;
 use crate::sys::signals::Uninterrupted;
 use flashvm_core::{Event, PageId};
 pub(super) use handler_mode::Fork;
@@ -52,7 +53,11 @@ impl Pager {
                 let stats = self.stats();
                 stats.forks_refused.fetch_add(1, Ordering::Relaxed);
             }
-            other => crate::program::refuse(&format!("a fork is refused: {other}")),
+            other => {
+                let reason = format!("a fork is refused: {other}");
+                self.process.note_refusal(&reason);
+                say(&reason);
+            }
         }
     }
 

@@ -1,17 +1,19 @@
-//! Recording: what the engine was told and what it decided, for replay in a test; and what it was
-//! told of the program's references, for a trace.
+//! Recordings: what an engine was told and what it decided, as JSON lines, for replay in a test. `tracer`: what it
+//! was told of the program's references, for a trace.
+
+mod tracer;
 
 use crate::Error;
-use crate::control::reference_trace::{Observation, Record as Seen};
 use crate::sys::descriptors;
 use flashvm_core::record::{ClusterAnswer, Step};
-use flashvm_core::{Access, Action, Event, Nanos};
+use flashvm_core::{Action, Event, Nanos};
 use rustix::fd::{AsRawFd, RawFd};
 use serde::Serialize;
 use std::fs::File;
 use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+pub(crate) use tracer::Tracer;
 
 /// A recording in the making: as JSON lines, the configuration and then one step a line.
 pub(crate) struct Recorder {
@@ -25,7 +27,7 @@ pub(crate) struct Recorder {
 
 impl Recorder {
     /// Opens `base` with the process id appended.
-    pub(super) fn create(base: &Path, pid: u32, config: &impl Serialize) -> Result<Self, Error> {
+    pub(crate) fn create(base: &Path, pid: u32, config: &impl Serialize) -> Result<Self, Error> {
         let mut recorder = Self::open(base, pid)?;
         recorder.append(config)?;
         Ok(recorder)
@@ -57,7 +59,7 @@ impl Recorder {
 
     /// In a forked child, whose parent's this is: a recording that begins as the parent's does, up to the fork. The
     /// parent may have gone on with its own.
-    pub(super) fn for_child(self, pid: u32) -> Result<Self, Error> {
+    pub(crate) fn for_child(self, pid: u32) -> Result<Self, Error> {
         let mut child = Self::open(&self.base, pid)?;
         let copied = child.copy(&self.file, self.bytes);
         self.close();
@@ -84,7 +86,7 @@ impl Recorder {
     }
 
     /// Adds a step.
-    pub(super) fn step(
+    pub(crate) fn step(
         &mut self,
         now: Nanos,
         event: &Event,
@@ -117,73 +119,6 @@ impl Recorder {
             path: self.path.clone(),
             source,
         }
-    }
-}
-
-/// The process's share of a trace: appends to the file that all processes of the run share.
-pub(super) struct Tracer {
-    path: PathBuf,
-    file: File,
-    pid: u32,
-}
-
-impl Tracer {
-    /// Opens the run's file for the process `pid`, which begins.
-    pub(super) fn open(path: &Path, pid: u32) -> Result<Self, Error> {
-        let failed = |source| Error::Recording {
-            path: path.to_owned(),
-            source,
-        };
-        let file = File::options().append(true).open(path).map_err(failed)?;
-        let file =
-            descriptors::keep(file.into()).map_err(|error| failed(std::io::Error::from(error)))?;
-        let mut tracer = Self {
-            path: path.to_owned(),
-            file: File::from(file),
-            pid,
-        };
-        tracer.write(Observation::Begin)?;
-        Ok(tracer)
-    }
-
-    /// The descriptor of the run's file.
-    pub(super) fn file(&self) -> RawFd {
-        self.file.as_raw_fd()
-    }
-
-    /// Goes on for a forked child, whose pages are its own from now on.
-    pub(super) fn forked(&mut self, pid: u32) -> Result<(), Error> {
-        self.pid = pid;
-        self.write(Observation::Begin)
-    }
-
-    /// Notes an event that tells of a reference.
-    pub(super) fn note(&mut self, event: &Event) -> Result<(), Error> {
-        match *event {
-            Event::Fault { page, access } => self.write(match access {
-                Access::Read => Observation::Load(page),
-                Access::Write => Observation::Store(page),
-            }),
-            Event::WriteProtectFault { page } => self.write(Observation::Store(page)),
-            _ => Ok(()),
-        }
-    }
-
-    fn write(&mut self, observation: Observation) -> Result<(), Error> {
-        let seen = Seen {
-            pid: self.pid,
-            observation,
-        };
-        let bytes = seen.to_bytes();
-        let written = match rustix::io::write(&self.file, &bytes) {
-            Ok(count) if count == bytes.len() => return Ok(()),
-            Ok(_) => std::io::ErrorKind::WriteZero.into(),
-            Err(error) => std::io::Error::from(error),
-        };
-        Err(Error::Recording {
-            path: self.path.clone(),
-            source: written,
-        })
     }
 }
 
