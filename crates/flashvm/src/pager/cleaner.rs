@@ -17,17 +17,17 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-/// Rounds, of a millisecond each, in which nothing came of a fault that waits for a frame: nothing
-/// will. Not a time: the process may have been stopped.
-const STUCK_ROUNDS: u32 = 20_000;
-/// Writes that may be in flight.
+/// Looks of a millisecond each without progress before a deadlock is declared. Looks, not wall time, as the process
+/// may be stopped.
+const STUCK_LOOKS: u32 = 20_000;
+/// Writes in flight at most.
 const WRITES_MAX: usize = 8;
 
-/// What the cleaner has in flight and how it gets at the contents.
+/// The cleaner's requests in flight, and its way to the contents of pages.
 struct Writes {
     io: FlashIo,
     in_flight: HashMap<IoId, Write>,
-    /// Requests that are held back, and until when.
+    /// Requests held back, and when each may begin.
     held_back: VecDeque<(Nanos, Request)>,
     bounce: Option<Bounce>,
 }
@@ -43,7 +43,7 @@ struct Bounce {
 }
 
 impl Writes {
-    /// Begins the writes that may.
+    /// Begins the writes whose time has come.
     fn begin_due(&mut self) {
         while self.held_back_for() == Some(Nanos(0))
             && let Some((_, request)) = self.held_back.pop_front()
@@ -52,7 +52,7 @@ impl Writes {
         }
     }
 
-    /// How long the first of those is still held back.
+    /// How long the first request is still held back.
     fn held_back_for(&self) -> Option<Nanos> {
         self.held_back.front().map(|(at, _)| at.since(now()))
     }
@@ -101,7 +101,7 @@ impl Pager {
                 true if stuck.1 == locked.placement.progress() => (stuck.0 + 1, stuck.1),
                 _ => (0, locked.placement.progress()),
             };
-            if stuck.0 == STUCK_ROUNDS {
+            if stuck.0 == STUCK_LOOKS {
                 self.report_stall(&locked);
             }
             let deadline = locked.engine.deadline();
@@ -133,10 +133,10 @@ impl Pager {
         }
     }
 
-    /// Reclaims batches until there is enough, or nothing more can be done now.
+    /// Reclaims up to four batches, as long as frames are short and each makes progress. Whether any did.
     fn reclaim(&self, locked: &mut Locked) -> bool {
         let mut any = false;
-        // The handler gets its turn between batches; what is left is done in the next round.
+        // The handler gets its turn between batches; the cleaner's next look does the rest.
         for _ in 0..4 {
             if !locked.engine.wants_reclaim() {
                 break;
@@ -265,7 +265,7 @@ impl Pager {
         })
     }
 
-    /// Sleeps until there is something to do.
+    /// Sleeps until somebody rings, a request ends, or a held-back request may begin; if `soon`, a millisecond at most.
     fn rest(&self, writes: Option<&Writes>, soon: bool) {
         let mut fds = vec![PollFd::from_borrowed_fd(
             self.workers.cleaner.readiness(),
@@ -277,7 +277,7 @@ impl Pager {
                 PollFlags::IN,
             ));
         }
-        // With faults stalled the limit may have changed in favour of this process.
+        // While faults wait for a frame, other processes may have given some back.
         let timeout = [
             soon.then_some(Nanos(1_000_000)),
             writes.and_then(Writes::held_back_for),

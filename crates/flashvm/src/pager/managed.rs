@@ -1,8 +1,7 @@
 //! What the program does to its managed memory: map, unmap, protect, move, advise, commit.
 //!
-//! The kernel tells the handler what becomes of a registered range (unmap and remove events), in
-//! the right order with faults; so these calls mostly just make the system call. Without
-//! `UFFDIO_MOVE`, and in inline mode, there are no such events, and the engine is told here.
+//! In handler mode the kernel sends unmap and remove events of registered ranges, in order with faults: here the
+//! program's call is just made. In inline mode there are no such events, and these functions tell the engine.
 
 use super::Pager;
 use super::workers::By;
@@ -72,8 +71,8 @@ impl Pager {
         self.map_pages(first, count, prot, commit)
     }
 
-    /// Makes managed memory as new, where it is: a mapping in its stead would not be registered
-    /// for a moment, in which other threads could have pages of the kernel's.
+    /// Zaps managed memory in place. A new mapping would be unregistered for a moment, in which other threads could
+    /// get pages of the kernel's.
     fn renew(&self, first: PageId, count: u32, prot: ProtFlags, commit: bool) -> Result<(), Errno> {
         let run = Run::new(first, count);
         self.zap(first, count, || self.space.range().zap(run))?;
@@ -85,7 +84,7 @@ impl Pager {
         self.space.range().set_protection(run, prot)
     }
 
-    /// The program put something else over part of the managed range: `map_it` does that.
+    /// The program maps something else over part of the managed range, by `map_it`.
     ///
     /// # Errors
     /// Those of `map_it`; `EINVAL` if the range is not managed memory.
@@ -110,7 +109,7 @@ impl Pager {
     pub fn unmap(&self, address: usize, len: usize) -> Result<(), Errno> {
         let (first, count) = self.range(address, len)?;
         let _change = self.begin_change([Some((first, count)), None]);
-        // The reservation stays, so that the kernel puts nothing of its own there.
+        // The reservation stays, so that the kernel maps nothing else there.
         self.zap(first, count, || {
             let range = self.space.range();
             range.map_anew(Run::new(first, count), ProtFlags::empty())
@@ -194,7 +193,7 @@ impl Pager {
         Ok(())
     }
 
-    /// Runs a system call that gives up a range, and sees to it that the engine knows.
+    /// Makes a system call that gives up a range, and tells the engine.
     fn zap<T>(
         &self,
         first: PageId,
@@ -202,7 +201,7 @@ impl Pager {
         call: impl FnOnce() -> Result<T, Errno>,
     ) -> Result<T, Errno> {
         if self.hears_of_changes() {
-            // The handler is told by the kernel, in order with all faults.
+            // The kernel tells the handler, in order with all faults.
             return call();
         }
         let mut locked = self.lock();
@@ -235,7 +234,7 @@ impl Pager {
         mapped
     }
 
-    /// Counts a refusal: it is the program's.
+    /// As [`Self::try_commit`]; counts a refusal.
     fn commit(&self, first: PageId, count: u32) -> Result<(), Errno> {
         let result = self.try_commit(first, count);
         if result.is_err() {

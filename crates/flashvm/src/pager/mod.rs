@@ -1,4 +1,4 @@
-//! The live pager: carries out, on this process, what the engine decides.
+//! The live pager executes the engine's decisions on this process.
 //!
 //! The *handler* reads faults and events from userfaultfd, hands them
 //! to the engine, places pages and reads from flash. The *cleaner* reclaims ahead of need: it
@@ -62,8 +62,8 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 /// Pages of the managed range: 512 GiB of address space.
 pub(crate) const SPAN_PAGES: u32 = 1 << 27;
 
-/// With `--check`: every so many events all pages are looked up in the kernel's page table, and all
-/// columns of the engine are checked against each other.
+/// With `--check`: the events between two comparisons of all pages with the kernel's page table, and between two
+/// checks of the engine's columns against each other.
 const CHECK_PLACES_EVERY: u32 = 32;
 const CHECK_ENGINE_EVERY: u32 = 1024;
 /// The engine of a live process.
@@ -72,7 +72,7 @@ pub(crate) type LiveEngine = Engine<RecordingClusters<SharedClusters>>;
 /// The pager of this process.
 pub struct Pager {
     space: Userfaultfd,
-    /// Bytes of the largest file that it writes.
+    /// Size of the largest file that the pager writes.
     file_bytes: u64,
     delivery: Delivery,
     store: FlashStore,
@@ -80,20 +80,21 @@ pub struct Pager {
     control: Control,
     process: Process,
     supervisor: OwnedFd,
-    /// The heap of small pages, where it was asked for.
+    /// The heap of small pages, with `--granularity 512`.
     chameleon: Option<Chameleon>,
     locked: Mutex<Locked>,
-    /// Signalled when the engine thaws after a fork, or a quiescing request has ended.
+    /// Signalled when the engine thaws after a fork, when it has become quiet, and when the last change of mappings
+    /// ends.
     changed: Condvar,
     mappings: Mappings,
-    /// Queues of threads that read what they wait for.
+    /// Queues for threads that read their own pages.
     demand: DemandQueues,
     resolved_count: inline::ResolvedCount,
     workers: Workers,
     pressure_seen: AtomicU32,
 }
 
-/// What only one thread at a time may touch.
+/// The state that only one thread at a time uses.
 struct Locked {
     engine: LiveEngine,
     events: VecDeque<Event>,
@@ -115,13 +116,13 @@ struct Locked {
     grant: Grant,
     /// Numbers of the frames shared since a fork.
     shares: share::Shares,
-    /// Times that something was to be checked.
+    /// Calls of [`Pager::check`].
     checks: u32,
-    /// Slots of this process' that count as lost room.
+    /// Bad slots of this process that the run has been told of.
     slots_bad: u32,
-    /// Flash actions that the engine has not had its answer to.
+    /// Flash actions whose answer the engine waits for.
     open: u32,
-    /// Scans among them. They take no time to speak of.
+    /// Scans among them; a scan takes microseconds.
     scans: u32,
 }
 
@@ -165,13 +166,13 @@ impl Pager {
         self.space.range().at(Place::Region, page).get()
     }
 
-    /// The mapping of an address of this process'.
+    /// The mapping that holds an address.
     #[cfg(target_arch = "x86_64")]
     pub(crate) fn mapping_at(&self, address: usize) -> Option<crate::sys::own::Mapping> {
         self.space.mapping_at(address)
     }
 
-    /// Whether pages on their way out are moved, so that every touch is a fault.
+    /// Whether pages move to the shadow before they leave RAM, so that every touch is a fault.
     #[cfg(target_arch = "x86_64")]
     pub(crate) fn moves(&self) -> bool {
         self.space.has_shadow()
@@ -202,7 +203,7 @@ impl Pager {
         self.handle_events(locked);
     }
 
-    /// Handles what has come of actions that were carried out outside of an event.
+    /// Handles the events that actions have raised.
     fn handle_events(&self, locked: &mut Locked) {
         while let Some(event) = locked.events.pop_front() {
             let now = now();
@@ -264,7 +265,7 @@ impl Pager {
         }
     }
 
-    /// Compares every page with where the engine has it, and now and then all that the engine knows.
+    /// Compares, at intervals, the engine's places of pages with the kernel's, and the engine's columns with each other.
     fn check(&self, locked: &mut Locked) {
         locked.checks += 1;
         if locked.checks.is_multiple_of(CHECK_PLACES_EVERY) {
@@ -278,7 +279,7 @@ impl Pager {
         }
     }
 
-    /// Counts the latency of faults that an action has resolved.
+    /// Counts the latency of the faults that an action has resolved.
     fn note_resolved(&self, locked: &mut Locked, action: &Action) {
         let (now, stats) = (now(), self.process.stats());
         let ends_waits = locked.placement.end_waits(action, |since| {
@@ -289,7 +290,7 @@ impl Pager {
         }
     }
 
-    /// Calls the other threads for what they have to do now, and publishes counters.
+    /// Ends a use of the engine: calls the threads that have work now, and publishes counters.
     fn hand_over(&self, locked: &mut Locked, by: By) {
         self.look_at_limit(locked);
         self.workers.call(by, locked.due());

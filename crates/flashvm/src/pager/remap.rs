@@ -1,8 +1,8 @@
 //! `mremap`: contents change their addresses, wherever they are.
 //!
-//! Pages in RAM are moved, in the region or in the shadow; for those on flash only the page
-//! table changes. The target is fresh managed memory, and the source is unmapped at the end.
-//! What a program has put over part of the managed range (a file, say) the kernel moves.
+//! Pages in RAM move in the region or in the shadow; for pages on flash only the page
+//! table changes. The target is fresh managed memory; at the end the source is unmapped.
+//! The kernel moves foreign memory, which the program has mapped over part of the managed range (a file, say).
 
 use super::Pager;
 use crate::mappings::{Foreign, pages_of};
@@ -12,7 +12,7 @@ use flashvm_core::{Event, PAGE_SIZE, PageId, Place, Run};
 use rustix::io::Errno;
 use rustix::mm::{MprotectFlags, ProtFlags};
 
-/// A relocation moves at most so many pages with the engine locked.
+/// Pages that a relocation moves at most before it unlocks the engine.
 const RELOCATE_RUN: u32 = 64;
 /// How long a relocation waits for a request on its pages.
 const IN_FLIGHT_WAIT: std::time::Duration = std::time::Duration::from_micros(50);
@@ -107,7 +107,7 @@ impl Pager {
     }
 
     /// `mremap` with `MREMAP_FIXED` to an address outside of the managed range: the contents
-    /// become memory of the kernel's, as the mapping that they replace there was.
+    /// become the kernel's memory, as the mapping that they replace was.
     ///
     /// # Errors
     /// `EINVAL` for ranges that are not managed; what the mapping of the new range says.
@@ -154,7 +154,7 @@ impl Pager {
         Ok(to)
     }
 
-    /// Whether a range is memory of the kernel's in the managed range.
+    /// Whether a range is foreign.
     ///
     /// # Errors
     /// `EFAULT` if it is so in part: these are several mappings.
@@ -166,7 +166,7 @@ impl Pager {
         }
     }
 
-    /// `mremap` of memory that is the kernel's.
+    /// `mremap` of foreign memory.
     fn remap_foreign(
         &self,
         address: usize,
@@ -200,7 +200,7 @@ impl Pager {
         } else {
             move_it()?;
         }
-        // Where it was there is a hole now: it becomes part of the reservation again.
+        // The hole that the move has left becomes part of the reservation again.
         self.unmap(address, len)?;
         Ok(new)
     }
@@ -214,7 +214,7 @@ impl Pager {
             let state = locked.engine.page_state(page);
             let same = |n: &u32| locked.engine.page_state(page.plus(*n)) == state;
             let run = (1..RELOCATE_RUN.min(count - done)).take_while(same).count() as u32 + 1;
-            // A page of the target's past may still be in a write.
+            // A former page of the target may still be in a write.
             let in_flight =
                 locked.engine.in_flight(page, run) || locked.engine.in_flight(target, run);
             if in_flight || locked.placement.is_parked() {

@@ -1,5 +1,5 @@
 //! Frames that this process shares with others since a fork: their numbers in the run, and the steps that keep
-//! the account right. Which pages share is the engine's to know; [`crate::control::SharedFrame`] counts them.
+//! the account right. The engine knows which pages share; [`crate::control::SharedFrame`] counts the holders.
 
 use super::grant::limit_event;
 use super::{Freeze, LiveEngine, Locked, Pager, SPAN_PAGES};
@@ -8,7 +8,7 @@ use crate::space::{Backend, runs};
 use flashvm_core::space::Stop;
 use flashvm_core::{Event, PageId};
 
-/// Pages of which one look asks whether the others have let go.
+/// Pages that one look checks for other holders.
 const LOOK_PAGES: usize = 8192;
 
 /// The numbers of the shared frames, by page.
@@ -42,11 +42,11 @@ impl Shares {
 }
 
 impl Pager {
-    /// Right before a fork, with the engine frozen: every resident page shares its frame from now on, and stores
-    /// to it are stopped. `child` is the child's process slot, if there is one.
+    /// Right before a fork, with the engine frozen: every resident page shares its frame from now on, and
+    /// write-protection stops stores to it. `child` is the child's process slot, if there is one.
     ///
-    /// The pages of `writable`, sorted, are stored to before anybody can be asked: by system calls in flight,
-    /// or by the thread that forks. Stores to them go on; see [`Self::own_pages`].
+    /// System calls in flight, or the thread that forks, store to the pages of `writable`, sorted, before anybody can be
+    /// asked. Those stay writable; see [`Self::own_pages`].
     pub(super) fn share_frames(
         &self,
         locked: &mut Locked,
@@ -82,7 +82,7 @@ impl Pager {
         Ok(())
     }
 
-    /// The fork is refused: what was made shared for it is this process' own again.
+    /// The fork is refused: the process owns the frames again that were made shared for it.
     fn unshare_frames(&self, engine: &LiveEngine, shares: &mut Shares) {
         for page in engine.resident_pages() {
             if !engine.is_shared(page)
@@ -112,8 +112,8 @@ impl Pager {
         }
     }
 
-    /// After a fork: these pages may have been stored to, and unnoticed, since their frames became shared. They
-    /// count as this process' own, in frames of their own.
+    /// After a fork: somebody may have stored to these pages, unnoticed, since their frames became shared. So they
+    /// count as owned, in frames of their own.
     pub(super) fn own_pages(&self, locked: &mut Locked, pages: impl Iterator<Item = PageId>) {
         for page in pages {
             if locked.engine.is_shared(page) {
@@ -133,7 +133,7 @@ impl Pager {
             .collect()
     }
 
-    /// Takes over frames that the other processes have let go of: some of them at each look.
+    /// Takes over frames that no other process holds any more. One look checks [`LOOK_PAGES`] pages.
     pub(super) fn own_abandoned(&self, locked: &mut Locked) {
         if locked.engine.pages_shared() == 0 || locked.freeze != Freeze::No {
             return;
@@ -165,7 +165,7 @@ impl Pager {
         let limits = locked.grant.owns(owned.len() as u32);
         self.apply(locked, limit_event(limits));
         for first in owned {
-            // Making use of the limit may have moved it: it has left its frame then.
+            // The new limit may have made the engine move the page: then it has left its frame.
             if locked.engine.is_shared(first) {
                 self.apply(locked, Event::Owned { first, count: 1 });
             }

@@ -26,7 +26,7 @@ impl Pager {
         old
     }
 
-    /// Closes the parent's descriptors, but for what both share and `kept`.
+    /// Closes the parent's descriptors, except those that both share, and `kept`.
     pub(super) fn close_inherited(&mut self, kept: impl Iterator<Item = RawFd>) {
         let mut shared = vec![self.store.file(), self.supervisor.as_raw_fd()];
         let locked = self.locked.get_mut();
@@ -39,8 +39,8 @@ impl Pager {
         descriptors::close_inherited(&shared);
     }
 
-    /// Makes the child's pager, whose faults come by `region` or a new descriptor, of what it has inherited. The parent's descriptors have
-    /// been closed by number.
+    /// Makes the child's pager from the inherited one. Its faults come by `region`, or by a new descriptor. The parent's
+    /// descriptors have been closed by number.
     pub(super) fn become_child(
         self,
         region: Option<Uffd>,

@@ -31,12 +31,12 @@ pub(in crate::pager) struct Fork {
     /// The child's userfaultfd, as long as its faults are resolved here.
     child: Option<Uffd>,
     resolved: Vec<ResolvedFault>,
-    /// Faults of this process' own that were resolved while its engine was frozen: handlers that
-    /// the C library calls around a fork touch memory too.
+    /// Faults of this process itself that were resolved while its engine was frozen: `pthread_atfork` handlers
+    /// touch memory too.
     own: Vec<ResolvedFault>,
     /// The child is on its own, or there is none.
     over: bool,
-    /// Until parent and child can resolve faults again, in the thread that forks.
+    /// Blocks the forking thread's signals until parent and child can resolve faults again.
     uninterrupted: Option<Uninterrupted>,
 }
 
@@ -126,8 +126,8 @@ impl Pager {
                     },
                     _,
                 ) => {
-                    // Noted first: a child that is forked in between knows of it, whether it was
-                    // in time to have the page or not.
+                    // Noted first: a child forked in between knows of the fault, with or without
+                    // the page.
                     let page = self.page_at(address).expect("a fault in the managed range");
                     fork.own.push(ResolvedFault::new(page, protected));
                     self.resolve_for(self.space.region(), engine, page, protected);
@@ -166,7 +166,7 @@ impl Pager {
             }
         }
         if request == Request::TakeOver {
-            // If the child dies at this moment it does not matter what it was told.
+            // If the child has just died, the answer does not matter.
             let _ = socket::send_resolved(parent_end, &fork.resolved);
             fork.over = true;
         }
@@ -177,8 +177,8 @@ impl Pager {
         }
     }
 
-    /// Resolves a fault of the child's with what this process has, which is what the child had
-    /// when it was forked.
+    /// Resolves a fault of the child with this process' contents: the engine is frozen, so they are those of the
+    /// moment of the fork.
     fn resolve_for(&self, child: &Uffd, engine: &LiveEngine, page: PageId, protected: bool) {
         if protected {
             self.space.unprotect_through(child, page);
@@ -208,8 +208,8 @@ impl Pager {
         })
     }
 
-    /// Where the handler waits while the engine is frozen. Nothing is allocated on this way: the
-    /// allocator is locked meanwhile.
+    /// The handler waits here while the engine is frozen. It allocates nothing: the forking thread has locked the
+    /// allocator.
     pub(in crate::pager) fn await_fork(&self) {
         let locked = self.locked.lock();
         let Some(fork) = &locked.fork else { return };
@@ -243,8 +243,8 @@ impl Pager {
     }
 
     /// Tells the engine of faults that were resolved while it was frozen. Stopped stores come first:
-    /// the other faults may need frames, and a page that the engine still has as clean would be
-    /// dropped for them, with what has been stored to it since.
+    /// the other faults may need frames, for which the engine would drop a page that it still takes for clean, and lose
+    /// the stores to it.
     fn catch_up(&self, locked: &mut Locked, faults: impl Iterator<Item = ResolvedFault> + Clone) {
         let of = |stopped| {
             let faults = faults.clone();
@@ -253,7 +253,7 @@ impl Pager {
         locked
             .placement
             .resolved_already(of(false).map(ResolvedFault::page));
-        // Each has been copied by the kernel, whether there are frames for it or not.
+        // The kernel has copied each, whether there are frames for it or not.
         self.own_pages(locked, of(true).map(ResolvedFault::page));
         for fault in of(true).chain(of(false)) {
             self.apply(locked, fault.event());

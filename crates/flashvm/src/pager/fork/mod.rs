@@ -46,7 +46,7 @@ impl Pager {
         fits
     }
 
-    /// Counts a fork that was refused, or says why it was if that is no matter of room.
+    /// Counts a refused fork; a message gives any reason other than room.
     fn count_refused_fork(&self, error: &crate::control::Error) {
         match error {
             crate::control::Error::Commit => {
@@ -110,7 +110,7 @@ impl Pager {
     }
 }
 
-/// What has to happen around a fork in inline mode, beside the pager.
+/// Hooks around a fork in inline mode.
 #[derive(Clone, Copy, Debug)]
 pub struct ForkHooks {
     /// Before it.
@@ -131,7 +131,7 @@ impl Hooks {
 
 static FORK_HOOKS: Hooks = Hooks(std::sync::OnceLock::new());
 
-/// Sets what is to happen around forks: an allocator's lock, held so that the child's copy is whole.
+/// Sets the hooks around forks: they hold an allocator's lock, so that the child's copy is whole.
 pub fn set_fork_hooks(hooks: ForkHooks) {
     let _ = FORK_HOOKS.0.set(hooks);
 }

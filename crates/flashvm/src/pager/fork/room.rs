@@ -15,8 +15,8 @@ const ROOM_TRIES: u32 = 500;
 const ROOM_WAIT: Duration = Duration::from_millis(1);
 
 impl Pager {
-    /// Pages that are stored to during a fork, unnoticed or before there is room: those of calls in
-    /// flight, and with a handler whatever threads store to until the child is on its own.
+    /// Pages with stores during a fork, unnoticed or before there is room. In inline mode: pages of system calls in
+    /// flight. In handler mode: the pages that threads store to until the child resolves its own faults.
     pub(in crate::pager) fn fork_stores(&self, locked: &Locked) -> ForkStores {
         match self.delivery {
             Delivery::Inline => ForkStores {
