@@ -2,11 +2,11 @@
 //! unmapped.
 
 use super::{Chameleon, Core, Owner, new_pool};
+use crate::Error;
 use crate::control::Process;
 use crate::sys::{descriptors, map};
 use flashvm_core::PAGE_SIZE;
 use flashvm_core::chameleon::Request;
-use flashvm_core::record::RecordingClusters;
 use rustix::io::Errno;
 use rustix_futex_sync::{Condvar, Mutex};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -60,26 +60,37 @@ impl Chameleon {
         drop(self.carry_out(owner, &Request::Resume { forked }));
     }
 
+    /// The child continues, once its pager is there.
+    pub(crate) fn resume_child(&self, owner: &dyn Owner) {
+        drop(self.carry_out(owner, &Request::BecomeChild));
+    }
+
     /// In the child: the same heap over the child's frames. The parent's descriptors have been
     /// closed by number.
-    pub(crate) fn for_child(self, frames: ForkedFrames, process: &Process) -> Result<Self, Errno> {
+    ///
+    /// # Errors
+    /// What the kernel says to the mapping of the frames, or the disk to the recording.
+    pub(crate) fn for_child(
+        self,
+        frames: ForkedFrames,
+        process: &Process,
+        pid: u32,
+    ) -> Result<Self, Error> {
+        let failed = Error::memory("the heap of small pages");
         let Core {
             mut engine,
             recorder,
         } = self.core.into_inner();
-        if let Some(recorder) = recorder {
-            recorder.close();
-        }
         std::mem::forget(self.frames_file);
         let bytes = engine.frames_most() as usize * PAGE_SIZE;
-        map::map_shared_over(&frames.file, self.pool, bytes)?;
-        engine.become_child(RecordingClusters::new(process.clusters()));
+        map::map_shared_over(&frames.file, self.pool, bytes).map_err(failed)?;
+        *engine.clusters_mut().inner_mut() = process.clusters();
+        let recorder = recorder
+            .map(|recorder| recorder.for_child(pid))
+            .transpose()?;
         Ok(Self {
             frames_file: frames.file,
-            core: Mutex::new(Core {
-                engine,
-                recorder: None,
-            }),
+            core: Mutex::new(Core { engine, recorder }),
             changed: Condvar::new(),
             writer_called: AtomicU32::new(0),
             target: AtomicU32::new(self.target.load(Ordering::Relaxed)),

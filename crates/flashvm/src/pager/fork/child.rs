@@ -56,7 +56,7 @@ impl Pager {
             model_client::begin(process);
         }
         let chameleon = self.chameleon.zip(frames);
-        let chameleon = chameleon.map(|(heap, frames)| heap.for_child(frames, &process));
+        let chameleon = chameleon.map(|(heap, frames)| heap.for_child(frames, &process, pid));
         locked.become_child(process, pid)?;
         assemble(Parts {
             space,
@@ -67,9 +67,7 @@ impl Pager {
             control: self.control,
             process,
             supervisor: self.supervisor,
-            chameleon: chameleon
-                .transpose()
-                .map_err(Error::memory("the heap of small pages"))?,
+            chameleon: chameleon.transpose()?,
             mappings: self.mappings,
             locked,
         })

@@ -76,6 +76,9 @@ impl Pager {
     ) -> Result<(), Error> {
         self.close_inherited(frames.iter().map(ForkedFrames::descriptor));
         let pager = self.become_child(None, process_slot, frames)?;
+        if let Some(heap) = &pager.chameleon {
+            heap.resume_child(pager);
+        }
         // A fork without fork events forgets registrations and protections.
         pager.register_all().map_err(Error::Userfaultfd)?;
         let mut locked = pager.locked.lock();
