@@ -1,18 +1,19 @@
 //! `mremap`: contents change their addresses, wherever they are.
 //!
-//! Pages in RAM move in the region or in the shadow; for pages on flash only the page
-//! table changes. The target is fresh managed memory; at the end the source is unmapped.
-//! The kernel moves foreign memory, which the program has mapped over part of the managed range (a file, say).
+//! Pages in RAM are moved, in the region or in the shadow; for those on flash only the page
+//! table changes. The target is fresh managed memory, and the source is unmapped at the end.
+//! What a program has put over part of the managed range (a file, say) the kernel moves.
 
 use super::Pager;
-use crate::mappings::{Foreign, pages_of};
+use super::managed::{LARGE_PAGES, UNIT_PAGES};
+use super::regions::pages_of;
 use crate::space::Backend;
 use crate::sys::map;
 use flashvm_core::{Event, PAGE_SIZE, PageId, Place, Run};
 use rustix::io::Errno;
 use rustix::mm::{MprotectFlags, ProtFlags};
 
-/// Pages that a relocation moves at most before it unlocks the engine.
+/// A relocation moves at most so many pages with the engine locked.
 const RELOCATE_RUN: u32 = 64;
 /// How long a relocation waits for a request on its pages.
 const IN_FLIGHT_WAIT: std::time::Duration = std::time::Duration::from_micros(50);
@@ -53,11 +54,15 @@ impl Pager {
                 return Ok(address);
             }
             let grown = new_count - count;
-            if self.mappings.extend(first.plus(count), grown) {
+            let extended = {
+                let mut regions = self.regions.lock();
+                regions.extend(first.plus(count), grown)
+            };
+            if extended {
                 let tail = first.plus(count);
                 let result = self.map_pages(tail, grown, prot, true);
                 if result.is_err() {
-                    self.mappings.give(tail, grown);
+                    self.regions.lock().give(tail, grown);
                 }
                 return result.map(|()| address);
             }
@@ -75,7 +80,15 @@ impl Pager {
                 }
                 target
             }
-            None => self.mappings.take(new_count).ok_or(Errno::NOMEM)?,
+            None => {
+                let align = if new_count >= LARGE_PAGES {
+                    LARGE_PAGES
+                } else {
+                    UNIT_PAGES
+                };
+                let mut regions = self.regions.lock();
+                regions.take(new_count, align).ok_or(Errno::NOMEM)?
+            }
         };
         let new = self.address(target);
         let moving = self.begin_change([Some((first, count)), Some((target, new_count))]);
@@ -93,7 +106,7 @@ impl Pager {
             Ok(())
         });
         if moved.is_err() && to.is_none() {
-            self.mappings.give(target, new_count);
+            self.regions.lock().give(target, new_count);
         }
         moved?;
         self.unmap(address, count as usize * PAGE_SIZE)?;
@@ -107,7 +120,7 @@ impl Pager {
     }
 
     /// `mremap` with `MREMAP_FIXED` to an address outside of the managed range: the contents
-    /// become the kernel's memory, as the mapping that they replace was.
+    /// become memory of the kernel's, as the mapping that they replace there was.
     ///
     /// # Errors
     /// `EINVAL` for ranges that are not managed; what the mapping of the new range says.
@@ -154,19 +167,20 @@ impl Pager {
         Ok(to)
     }
 
-    /// Whether a range is foreign.
+    /// Whether a range is memory of the kernel's in the managed range.
     ///
     /// # Errors
     /// `EFAULT` if it is so in part: these are several mappings.
     fn is_foreign(&self, first: PageId, count: u32) -> Result<bool, Errno> {
-        match self.mappings.foreign(first, count) {
-            Foreign::No => Ok(false),
-            Foreign::Whole => Ok(true),
-            Foreign::Part => Err(Errno::FAULT),
+        let foreign = self.foreign.lock();
+        match foreign.overlap(first, count) {
+            0 => Ok(false),
+            pages if pages == count => Ok(true),
+            _ => Err(Errno::FAULT),
         }
     }
 
-    /// `mremap` of foreign memory.
+    /// `mremap` of memory that is the kernel's.
     fn remap_foreign(
         &self,
         address: usize,
@@ -191,7 +205,10 @@ impl Pager {
         }
         let new = match to {
             Some(to) => to,
-            None => self.address(self.mappings.take(new_count).ok_or(Errno::NOMEM)?),
+            None => {
+                let mut regions = self.regions.lock();
+                self.address(regions.take(new_count, UNIT_PAGES).ok_or(Errno::NOMEM)?)
+            }
         };
         // SAFETY: the program asked for it; it is foreign memory, of the program's own.
         let move_it = || unsafe { map::move_mapping(address, len, new, new_len) };
@@ -200,7 +217,7 @@ impl Pager {
         } else {
             move_it()?;
         }
-        // The hole that the move has left becomes part of the reservation again.
+        // Where it was there is a hole now: it becomes part of the reservation again.
         self.unmap(address, len)?;
         Ok(new)
     }
@@ -214,7 +231,7 @@ impl Pager {
             let state = locked.engine.page_state(page);
             let same = |n: &u32| locked.engine.page_state(page.plus(*n)) == state;
             let run = (1..RELOCATE_RUN.min(count - done)).take_while(same).count() as u32 + 1;
-            // A former page of the target may still be in a write.
+            // A page of the target's past may still be in a write.
             let in_flight =
                 locked.engine.in_flight(page, run) || locked.engine.in_flight(target, run);
             if in_flight || locked.placement.is_parked() {
