@@ -7,6 +7,7 @@ mod device;
 mod support;
 
 use device::Device;
+use flashvm_core::chameleon::Request;
 use flashvm_core::chameleon::record::{Recording, replay};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -108,11 +109,17 @@ fn live_runs_replay() {
         }
         let (_, recordings) = recording::find(folder.path());
         assert!(!recordings.is_empty(), "{TEST}: nothing was recorded");
+        let mut children = 0;
         for path in recordings {
             let (config, steps) = recording::load(&path);
-            replay(&Recording { config, steps })
+            let recording = Recording { config, steps };
+            replay(&recording)
                 .unwrap_or_else(|difference| panic!("{TEST}, {options:?}: {difference}"));
+            // A child's recording begins with its parent's, up to the fork.
+            let mut requests = recording.steps.iter().map(|step| &step.request);
+            children += usize::from(requests.any(|request| *request == Some(Request::BecomeChild)));
         }
+        assert!(children > 0, "{TEST}, {options:?}: no child was recorded");
     }
 }
 

@@ -57,6 +57,7 @@ pub mod counters;
 pub mod discard;
 pub mod engine;
 pub mod event;
+pub mod grant;
 pub mod ids;
 mod io;
 pub mod page;

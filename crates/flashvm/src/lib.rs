@@ -23,6 +23,7 @@ mod flash;
     reason = "signal frames and system calls; the module opens with its argument"
 )]
 pub mod guard;
+mod mappings;
 #[allow(
     unsafe_code,
     reason = "the pager passes addresses of memory that only the program refers to; each use \
@@ -30,14 +31,15 @@ pub mod guard;
 )]
 mod pager;
 pub mod program;
+mod record;
 mod space;
 mod sys;
 
 pub use chameleon::{PageList, RUN_PAGES, overlays_allowed, overlays_most};
 pub use guard::on_guard_stack;
-pub use pager::{ForkHooks, Inheritance, Pager, Resolution, pager, set_fork_hooks, start};
+pub use pager::{ForkHooks, Inheritance, Pager, pager, set_fork_hooks, start};
 pub use program::{count_refused_allocation, end, note_end};
-pub use space::Delivery;
+pub use space::{Delivery, Resolution};
 pub use sys::discard::Ground;
 pub use sys::is_ours as is_pager_descriptor;
 pub use sys::raw::syscall as raw_call;

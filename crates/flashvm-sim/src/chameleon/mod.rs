@@ -487,7 +487,11 @@ impl Simulator {
             recorded: None,
             children: Vec::new(),
         };
-        child.engine.become_child(RecordingClusters::new(clusters));
+        *child.engine.clusters_mut() = RecordingClusters::new(clusters);
+        let mut task = Task::new(&Request::BecomeChild);
+        let action = child.engine.handle(&mut child.memory, &mut task, Event::Go);
+        assert_eq!(action, Action::Done(Outcome::Over));
+        child.engine.clusters_mut().take_log();
         child.memory.forked(&frames, self.rng.next_u64());
         child.start_threads(1);
         self.children.push(child);

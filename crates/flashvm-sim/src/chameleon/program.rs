@@ -276,6 +276,7 @@ impl Simulator {
                 return self.begin(thread, Request::Resume { forked });
             }
             Request::Resume { .. } => self.threads[thread].work = Work::Nothing,
+            Request::BecomeChild => unreachable!("done as the child was made"),
             Request::Pin(..) | Request::Unpin(..) => {}
             Request::WriteBehind => {
                 // Woken again meanwhile.

@@ -1,9 +1,8 @@
 //! Reads and writes of small pages, with the engine unlocked.
 
-use super::Chameleon;
+use super::{Chameleon, Owner};
 use crate::flash::FlashStore;
 use crate::flash::io::{read_now, write_now};
-use crate::pager::Pager;
 use crate::sys::map;
 use flashvm_core::PAGE_SIZE;
 use flashvm_core::chameleon::{BLOCK_BYTES, FrameId, Location, SECTOR_BYTES, Shape, Task};
@@ -26,26 +25,26 @@ impl Chameleon {
     /// Reads the page of a fault into its range. The checksum of what arrived, if anything did.
     pub(super) fn read_page(
         &self,
-        pager: &Pager,
+        owner: &dyn Owner,
         task: &mut Task,
         at: Location,
         frame: FrameId,
         shape: Shape,
     ) -> Option<u64> {
-        let (store, to) = (pager.store(), self.range(frame, shape));
+        let (store, to) = (owner.store(), self.range(frame, shape));
         // Devices with larger sectors read what lies around the page as well.
         let unit = self.sector_bytes as u64;
         let start = at.offset() / unit * unit;
         let skip = (at.offset() - start) as usize;
         let len = (skip + shape.size()).next_multiple_of(self.sector_bytes);
-        let queue = pager.demand_queue();
+        let queue = owner.demand_queue();
         if queue.is_none() {
             // The thread will sleep: what its page takes is made up for first.
-            self.meanwhile(pager, task);
+            self.meanwhile(owner, task);
         }
         let arrived = match queue {
             Some(mut queue) => {
-                let meanwhile = || self.meanwhile(pager, task);
+                let meanwhile = || self.meanwhile(owner, task);
                 let arrived = queue.read(store.file(), start, len as u32, meanwhile);
                 // SAFETY: the queue's buffer is this thread's and longer than that; the range belongs
                 // to a page that is being read, which nobody else touches.
@@ -74,15 +73,15 @@ impl Chameleon {
     }
 
     /// Reads a block into the second buffer. Whether all of it came.
-    pub(super) fn read_block(&self, pager: &Pager, block: u32) -> bool {
-        let (store, offset) = (pager.store(), Location::new(block, 0).offset());
+    pub(super) fn read_block(&self, owner: &dyn Owner, block: u32) -> bool {
+        let (store, offset) = (owner.store(), Location::new(block, 0).offset());
         let to = self.buffers + BLOCK_BYTES;
         read_now(store.file(), offset, to, BLOCK_BYTES as u32) && !store.fail_read()
     }
 
     /// Writes a part of the first buffer. Whether all of it is there.
-    pub(super) fn write(&self, pager: &Pager, at: Location, from: u32, bytes: u32) -> bool {
-        let (store, from) = (pager.store(), self.buffers + from as usize);
+    pub(super) fn write(&self, owner: &dyn Owner, at: Location, from: u32, bytes: u32) -> bool {
+        let (store, from) = (owner.store(), self.buffers + from as usize);
         !store.fail_write() && write_now(store.file(), at.offset(), from, bytes)
     }
 }

@@ -1,13 +1,12 @@
 //! fork: the used frames are copied to a file for the child, while the engine keeps all pages
 //! unmapped.
 
-use super::{Chameleon, Core, new_pool};
+use super::{Chameleon, Core, Owner, new_pool};
+use crate::Error;
 use crate::control::Process;
-use crate::pager::Pager;
 use crate::sys::{descriptors, map};
 use flashvm_core::PAGE_SIZE;
 use flashvm_core::chameleon::Request;
-use flashvm_core::record::RecordingClusters;
 use rustix::io::Errno;
 use rustix_futex_sync::{Condvar, Mutex};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -35,8 +34,8 @@ impl Chameleon {
     ///
     /// # Errors
     /// The kernel's error for a second memfd; nothing is frozen then.
-    pub(crate) fn prepare_fork(&self, pager: &Pager) -> Result<ForkedFrames, Errno> {
-        let (core, _) = self.carry_out(pager, &Request::PrepareFork);
+    pub(crate) fn prepare_fork(&self, owner: &dyn Owner) -> Result<ForkedFrames, Errno> {
+        let (core, _) = self.carry_out(owner, &Request::PrepareFork);
         let engine = &core.engine;
         let copy = || {
             let file = new_pool(engine.frames_most())?;
@@ -53,28 +52,45 @@ impl Chameleon {
         };
         let copied = copy();
         drop(core);
-        copied.inspect_err(|_| self.resume_parent(pager, false))
+        copied.inspect_err(|_| self.resume_parent(owner, false))
     }
 
     /// The parent continues; `forked`: there is a child.
-    pub(crate) fn resume_parent(&self, pager: &Pager, forked: bool) {
-        drop(self.carry_out(pager, &Request::Resume { forked }));
+    pub(crate) fn resume_parent(&self, owner: &dyn Owner, forked: bool) {
+        drop(self.carry_out(owner, &Request::Resume { forked }));
+    }
+
+    /// The child continues, once its pager is there.
+    pub(crate) fn resume_child(&self, owner: &dyn Owner) {
+        drop(self.carry_out(owner, &Request::BecomeChild));
     }
 
     /// In the child: the same heap over the child's frames. The parent's descriptors have been
     /// closed by number.
-    pub(crate) fn for_child(self, frames: ForkedFrames, process: &Process) -> Result<Self, Errno> {
-        let Core { mut engine, .. } = self.core.into_inner();
+    ///
+    /// # Errors
+    /// What the kernel says to the mapping of the frames, or the disk to the recording.
+    pub(crate) fn for_child(
+        self,
+        frames: ForkedFrames,
+        process: &Process,
+        pid: u32,
+    ) -> Result<Self, Error> {
+        let failed = Error::memory("the heap of small pages");
+        let Core {
+            mut engine,
+            recorder,
+        } = self.core.into_inner();
         std::mem::forget(self.frames_file);
         let bytes = engine.frames_most() as usize * PAGE_SIZE;
-        map::map_shared_over(&frames.file, self.pool, bytes)?;
-        engine.become_child(RecordingClusters::new(process.clusters()));
+        map::map_shared_over(&frames.file, self.pool, bytes).map_err(failed)?;
+        *engine.clusters_mut().inner_mut() = process.clusters();
+        let recorder = recorder
+            .map(|recorder| recorder.for_child(pid))
+            .transpose()?;
         Ok(Self {
             frames_file: frames.file,
-            core: Mutex::new(Core {
-                engine,
-                recorder: None,
-            }),
+            core: Mutex::new(Core { engine, recorder }),
             changed: Condvar::new(),
             writer_called: AtomicU32::new(0),
             target: AtomicU32::new(self.target.load(Ordering::Relaxed)),

@@ -1,8 +1,7 @@
 //! The engine's surroundings in a live process: the kernel's mappings, the pool of frames, the page pager.
 
-use super::Chameleon;
+use super::{Chameleon, Owner};
 use crate::flash::FlashStore;
-use crate::pager::Pager;
 use crate::sys::map;
 use flashvm_core::PAGE_SIZE;
 use flashvm_core::chameleon::block::{back_pointers, write_header};
@@ -15,7 +14,7 @@ use std::sync::atomic::Ordering;
 /// The surroundings of one request. Its methods are called with the engine locked.
 pub(super) struct LiveHost<'a> {
     pub(super) heap: &'a Chameleon,
-    pub(super) pager: &'a Pager,
+    pub(super) owner: &'a dyn Owner,
 }
 
 impl Chameleon {
@@ -45,11 +44,11 @@ impl Host for LiveHost<'_> {
         match map::overlay(at, len, &self.heap.frames_file, offset) {
             Ok(()) => Ok(()),
             Err(Errno::NOMEM) => Err(Refused),
-            Err(Errno::EXIST) => self.pager.die(&format!(
+            Err(Errno::EXIST) => self.owner.die(&format!(
                 "something else has been mapped at {at:#x}, in the heap of small pages"
             )),
             Err(error) => self
-                .pager
+                .owner
                 .die(&format!("a page cannot be mapped at {at:#x}: {error}")),
         }
     }
@@ -60,7 +59,7 @@ impl Host for LiveHost<'_> {
             Ok(()) => Ok(()),
             Err(Errno::NOMEM) => Err(Refused),
             Err(error) => self
-                .pager
+                .owner
                 .die(&format!("a page cannot be unmapped at {at:#x}: {error}")),
         }
     }
@@ -71,7 +70,7 @@ impl Host for LiveHost<'_> {
     }
 
     fn is_zero(&mut self, frame: FrameId, shape: Shape) -> bool {
-        crate::pager::is_zero(self.contents(frame, shape))
+        crate::space::is_zero(self.contents(frame, shape))
     }
 
     fn checksum(&mut self, frame: FrameId, shape: Shape) -> u64 {
@@ -125,23 +124,23 @@ impl Host for LiveHost<'_> {
     }
 
     fn borrow_frames(&mut self, more: u32) -> u32 {
-        self.pager.lend_frames(more)
+        self.owner.take_frames(more)
     }
 
     fn return_frames(&mut self, frames: u32) {
-        self.pager.take_back_frames(frames);
+        self.owner.give_frames(frames);
     }
 
     fn commit(&mut self, pages: u64) -> bool {
-        self.pager.commit_pages(pages)
+        self.owner.commit(pages)
     }
 
     fn uncommit(&mut self, pages: u64) {
-        self.pager.uncommit_pages(pages);
+        self.owner.uncommit(pages);
     }
 
     fn store_blocks(&mut self) -> (u32, u32) {
-        self.pager.store_clusters()
+        self.owner.store_clusters()
     }
 
     fn call_writer(&mut self) {
@@ -149,7 +148,7 @@ impl Host for LiveHost<'_> {
     }
 
     fn tell_lost(&mut self, page: Svmp, shape: Shape) {
-        let lost = &self.pager.stats().pages_lost;
+        let lost = &self.owner.stats().pages_lost;
         lost.fetch_add(1, Ordering::Relaxed);
         crate::sys::message::eprint_line(&format!(
             "flashvm: process {}: {} bytes at {:#x} are lost: flash returned other data \
@@ -162,11 +161,11 @@ impl Host for LiveHost<'_> {
 
     fn fail(&self, why: Failure) -> ! {
         match why {
-            Failure::GivenTwice(page) => self.pager.die(&format!(
+            Failure::GivenTwice(page) => self.owner.die(&format!(
                 "free(): the page at {:#x} was given back twice",
                 self.heap.address(page)
             )),
-            why => self.pager.die(&why.to_string()),
+            why => self.owner.die(&why.to_string()),
         }
     }
 }

@@ -22,14 +22,15 @@ mod flash;
 mod fork;
 mod hole;
 mod host;
+mod owner;
 
 pub use flashvm_core::chameleon::{PageList, RUN_PAGES};
 pub(crate) use fork::ForkedFrames;
 pub use hole::{overlays_allowed, overlays_most};
 
 use crate::control::{ChameleonSettings, Process, SharedClusters};
-use crate::pager::record::Recorder;
-use crate::pager::{Pager, Resolution};
+use crate::record::Recorder;
+use crate::space::Resolution;
 use crate::sys::{descriptors, map};
 use flashvm_core::PAGE_SIZE;
 use flashvm_core::chameleon::engine::PINNED_PAGES_MAX;
@@ -39,6 +40,7 @@ use flashvm_core::chameleon::{
 };
 use flashvm_core::record::RecordingClusters;
 use host::LiveHost;
+pub(crate) use owner::Owner;
 use rustix::io::Errno;
 use rustix::thread::futex;
 use rustix_futex_sync::{Condvar, Mutex, MutexGuard};
@@ -71,7 +73,7 @@ impl Core {
             self.engine.clusters_mut().take_log();
             return action;
         };
-        let pager = host.pager;
+        let owner = host.owner;
         let mut host = RecordingHost {
             inner: host,
             calls: Vec::new(),
@@ -88,7 +90,7 @@ impl Core {
         };
         recorder
             .append(&step)
-            .unwrap_or_else(|error| pager.die(&error.to_string()));
+            .unwrap_or_else(|error| owner.die(&error.to_string()));
         action
     }
 }
@@ -176,6 +178,11 @@ impl Chameleon {
         address < self.base + hole::BYTES && address.saturating_add(len) > self.base
     }
 
+    /// The descriptor of its recording, if there is one.
+    pub(crate) fn recording(&mut self) -> Option<RawFd> {
+        self.core.get_mut().recorder.as_ref().map(Recorder::file)
+    }
+
     /// What was asked for.
     pub(crate) fn settings(&self) -> ChameleonSettings {
         self.settings
@@ -191,17 +198,17 @@ impl Chameleon {
     }
 
     /// Carries a request out. The engine is still locked when it is done.
-    fn carry_out(&self, pager: &Pager, request: &Request) -> (MutexGuard<'_, Core>, Outcome) {
-        self.run(pager, request, &mut Task::new(request))
+    fn carry_out(&self, owner: &dyn Owner, request: &Request) -> (MutexGuard<'_, Core>, Outcome) {
+        self.run(owner, request, &mut Task::new(request))
     }
 
     fn run<'a>(
         &'a self,
-        pager: &Pager,
+        owner: &dyn Owner,
         request: &Request,
         task: &mut Task,
     ) -> (MutexGuard<'a, Core>, Outcome) {
-        let mut host = LiveHost { heap: self, pager };
+        let mut host = LiveHost { heap: self, owner };
         let mut core = self.core.lock();
         let (mut event, mut begins) = (Event::Go, Some(request));
         loop {
@@ -210,7 +217,7 @@ impl Chameleon {
                 self.changed.notify_all();
             }
             if matches!(event, Event::Written(_)) {
-                self.publish(&core.engine, pager);
+                self.publish(&core.engine, owner);
             }
             event = Event::Go;
             match action {
@@ -224,13 +231,13 @@ impl Chameleon {
             match action {
                 Action::Pause => crate::sys::sleep(PAUSE),
                 Action::Read { at, frame, shape } => {
-                    event = Event::Read(self.read_page(pager, task, at, frame, shape));
+                    event = Event::Read(self.read_page(owner, task, at, frame, shape));
                 }
                 Action::ReadBlock(block) => {
-                    event = Event::BlockRead(self.read_block(pager, block));
+                    event = Event::BlockRead(self.read_block(owner, block));
                 }
                 Action::Write { at, from, bytes } => {
-                    event = Event::Written(self.write(pager, at, from, bytes));
+                    event = Event::Written(self.write(owner, at, from, bytes));
                 }
                 Action::Done(_) | Action::Await | Action::More(_) => unreachable!("seen above"),
             }
@@ -239,28 +246,28 @@ impl Chameleon {
     }
 
     /// Time for a few steps ahead, while the page of a fault is read. Whether there are more to take.
-    fn meanwhile(&self, pager: &Pager, task: &mut Task) -> bool {
-        let mut host = LiveHost { heap: self, pager };
+    fn meanwhile(&self, owner: &dyn Owner, task: &mut Task) -> bool {
+        let mut host = LiveHost { heap: self, owner };
         let mut core = self.core.lock();
         core.handle(&mut host, None, task, Event::Meanwhile) == Action::More(true)
     }
 
     /// Resolves a fault of the calling thread's, which runs on a stack that is not managed memory, with
     /// all signals blocked but the synchronous ones.
-    pub(crate) fn fault(&self, pager: &Pager, address: usize) -> Resolution {
+    pub(crate) fn fault(&self, owner: &dyn Owner, address: usize) -> Resolution {
         let Some(page) = self.page_at(address) else {
             return Resolution::NotOurs;
         };
-        let since = crate::pager::now();
-        let (core, outcome) = self.carry_out(pager, &Request::Fault(page));
-        self.publish(&core.engine, pager);
+        let since = crate::sys::now();
+        let (core, outcome) = self.carry_out(owner, &Request::Fault(page));
+        self.publish(&core.engine, owner);
         drop(core);
         match outcome {
             Outcome::NotOurs => Resolution::NotOurs,
             Outcome::Lost => Resolution::Lost,
             _ => {
-                let taken = crate::pager::now().since(since);
-                pager.stats().latency.record(taken.0);
+                let taken = crate::sys::now().since(since);
+                owner.stats().latency.record(taken.0);
                 Resolution::Resolved
             }
         }
@@ -273,7 +280,7 @@ impl Chameleon {
     /// the caller goes to the page pager then.
     pub(crate) fn take_pages(
         &self,
-        pager: &Pager,
+        owner: &dyn Owner,
         size: usize,
         list: &mut PageList,
     ) -> Result<(), Errno> {
@@ -282,21 +289,21 @@ impl Chameleon {
         }
         let request = Request::Take(size);
         let mut task = Task::new(&request);
-        drop(self.run(pager, &request, &mut task));
+        drop(self.run(owner, &request, &mut task));
         *list = *task.taken().ok_or(Errno::NOMEM)?;
         Ok(())
     }
 
     /// Takes pages back: their contents are of no use to anybody. Nothing is brought in for it.
-    pub(crate) fn give_pages(&self, pager: &Pager, list: &mut PageList) {
+    pub(crate) fn give_pages(&self, owner: &dyn Owner, list: &mut PageList) {
         list.sort();
-        let (core, _) = self.carry_out(pager, &Request::Give(*list));
-        self.publish(&core.engine, pager);
+        let (core, _) = self.carry_out(owner, &Request::Give(*list));
+        self.publish(&core.engine, owner);
     }
 
     /// Keeps the pages of a range, as far as it is the heap's, once they are there: the kernel works on them.
     /// What to give to [`Chameleon::unpin`].
-    pub(crate) fn pin(&self, pager: &Pager, address: usize, len: usize) -> Option<(Svmp, u32)> {
+    pub(crate) fn pin(&self, owner: &dyn Owner, address: usize, len: usize) -> Option<(Svmp, u32)> {
         if len == 0 || !self.holds(address, len) {
             return None;
         }
@@ -304,13 +311,13 @@ impl Chameleon {
         let last = address.saturating_add(len - 1);
         let last = self.page_at(last.min(self.base + hole::BYTES - 1))?;
         let count = (last.0 - first.0 + 1).min(PINNED_PAGES_MAX);
-        drop(self.carry_out(pager, &Request::Pin(first, count)));
+        drop(self.carry_out(owner, &Request::Pin(first, count)));
         Some((first, count))
     }
 
     /// Lets pages go.
-    pub(crate) fn unpin(&self, pager: &Pager, (first, count): (Svmp, u32)) {
-        drop(self.carry_out(pager, &Request::Unpin(first, count)));
+    pub(crate) fn unpin(&self, owner: &dyn Owner, (first, count): (Svmp, u32)) {
+        drop(self.carry_out(owner, &Request::Unpin(first, count)));
     }
 
     /// Bytes from an address to the end of the most that is pinned of a range.
@@ -322,17 +329,17 @@ impl Chameleon {
     }
 
     /// The writer's thread.
-    pub(crate) fn write_behind(&self, pager: &Pager) {
+    pub(crate) fn write_behind(&self, owner: &dyn Owner) {
         loop {
             let seen = self.writer_called.load(Ordering::Acquire);
-            drop(self.carry_out(pager, &Request::WriteBehind));
+            drop(self.carry_out(owner, &Request::WriteBehind));
             let _ = futex::wait(&self.writer_called, futex::Flags::PRIVATE, seen, None);
         }
     }
 
     /// Publishes what has been counted.
-    fn publish(&self, engine: &LiveEngine, pager: &Pager) {
-        let (stats, counters, flash) = (pager.stats(), engine.counters(), engine.flash_counters());
+    fn publish(&self, engine: &LiveEngine, owner: &dyn Owner) {
+        let (stats, counters, flash) = (owner.stats(), engine.counters(), engine.flash_counters());
         let set = |to: &AtomicU64, value: u64| to.store(value, Ordering::Relaxed);
         set(&stats.svmp_faults, counters.faults);
         set(&stats.svmp_major, counters.major);

@@ -510,6 +510,14 @@ impl Process {
         self.control.raise_pressure();
     }
 
+    /// In the parent, once its child is known to have adopted its process slot or to be dead: gives a slot back that
+    /// nobody has adopted. The fork has failed, or the child died at once.
+    pub fn retire_unadopted(&self) {
+        if self.advance(State::Preparing.within(self.live), State::Dying) {
+            self.retire();
+        }
+    }
+
     /// The counters of this process.
     #[must_use]
     pub fn stats(&self) -> &'static ProcessStats {

@@ -5,9 +5,9 @@
 //! asks it. Each request takes a thread that waits for it, so the store is used without io_uring.
 
 use crate::control::{Process, Work};
+use crate::sys::now;
 use flashvm_core::{Nanos, PAGE_SIZE, SlotId};
 use rustix::thread::{Timespec, nanosleep};
-use rustix::time::{ClockId, clock_gettime};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 /// A sleeping thread wakes up this much late; the rest is waited for awake.
@@ -116,9 +116,4 @@ pub(crate) fn wait_until(end: Nanos) {
             _ => std::hint::spin_loop(),
         }
     }
-}
-
-fn now() -> Nanos {
-    let time = clock_gettime(ClockId::Monotonic);
-    Nanos(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
 }

@@ -22,11 +22,6 @@ pub fn catch_calls() -> Result<(), Errno> {
     Err(Errno::NOSYS)
 }
 
-/// Runs `work`.
-pub(crate) fn making_threads<T>(work: impl FnOnce() -> T) -> T {
-    work()
-}
-
 /// Whether this kernel can dispatch a process's system calls to it.
 #[must_use]
 pub fn can_guard() -> bool {

@@ -83,6 +83,7 @@ pub fn catch_calls() -> Result<(), Errno> {
     let text = pager().and_then(|pager| pager.mapping_at(here));
     let Mapping { start, end, .. } = text.ok_or(Errno::NOENT)?;
     let _ = TEXT.set((start, end - start));
+    crate::sys::thread::guard_creation(making_threads);
     dispatch()
 }
 
@@ -124,9 +125,9 @@ fn dispatch() -> Result<(), Errno> {
 /// Runs `work`, in which a thread of the pager creates others through the C library. They begin
 /// like threads that the guard creates: with the signals of faults unblocked, which the C library
 /// would block until it has read the program's locale.
-pub(crate) fn making_threads<T>(work: impl FnOnce() -> T) -> T {
+fn making_threads(work: &mut dyn FnMut()) {
     let caught = dispatch().is_ok();
-    let result = work();
+    work();
     if caught {
         // SAFETY: no memory is passed.
         unsafe {
@@ -136,7 +137,6 @@ pub(crate) fn making_threads<T>(work: impl FnOnce() -> T) -> T {
             )
         };
     }
-    result
 }
 
 /// Whether this kernel can dispatch a process's system calls to it.

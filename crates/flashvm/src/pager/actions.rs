@@ -169,7 +169,7 @@ impl AddressSpace for LiveSpace<'_> {
 }
 
 impl Pager {
-    /// Does something with the address space.
+    /// Calls `work` with the address space.
     pub(super) fn with_space<T>(
         &self,
         locked: &mut Locked,
@@ -196,7 +196,7 @@ impl Pager {
         work(placement, &mut host)
     }
 
-    /// Retries what is parked. Whether nothing is left.
+    /// Retries parked actions. Whether none is left.
     pub(super) fn retry_parked(&self, locked: &mut Locked) -> bool {
         self.with_space(locked, |placement, host| placement.retry(host))
     }

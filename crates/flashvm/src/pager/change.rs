@@ -1,5 +1,5 @@
-//! Changes of mappings under way: see [`flashvm_core::space::Changes`]. A fork waits until no change is
-//! under way, and none begins while one happens: the child could not know how far it had come.
+//! Changes of mappings under way: see [`flashvm_core::space::Changes`]. A fork waits for all changes, and no change
+//! begins during a fork: the child could not know how far it had come.
 
 use super::{Freeze, Pager};
 use crate::sys::signals::Uninterrupted;

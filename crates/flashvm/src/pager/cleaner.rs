@@ -5,27 +5,29 @@
 //! cannot be moved they are copied out of the region first; if the program changes one in the
 //! meantime the engine knows, and what was written is void.
 
-use super::{Freeze, Locked, Pager, now};
+use super::workers::By;
+use super::{Freeze, Locked, Pager};
 use crate::flash::FlashStore;
 use crate::flash::io::{Completion, FlashIo, Request, Threads};
 use crate::space::{Backend, PageBuffer};
 use crate::sys::map;
+use crate::sys::now;
 use flashvm_core::{Action, Event, IoId, Nanos, PAGE_SIZE, PageId, Place, RUN_PAGES_MAX, SlotId};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-/// Rounds, of a millisecond each, in which nothing came of a fault that waits for a frame: nothing
-/// will. Not a time: the process may have been stopped.
-const STUCK_ROUNDS: u32 = 20_000;
-/// Writes that may be in flight.
+/// Looks of a millisecond each without progress before a deadlock is declared. Looks, not wall time, as the process
+/// may be stopped.
+const STUCK_LOOKS: u32 = 20_000;
+/// Writes in flight at most.
 const WRITES_MAX: usize = 8;
 
-/// What the cleaner has in flight and how it gets at the contents.
+/// The cleaner's requests in flight, and its way to the contents of pages.
 struct Writes {
     io: FlashIo,
     in_flight: HashMap<IoId, Write>,
-    /// Requests that are held back, and until when.
+    /// Requests held back, and when each may begin.
     held_back: VecDeque<(Nanos, Request)>,
     bounce: Option<Bounce>,
 }
@@ -41,7 +43,7 @@ struct Bounce {
 }
 
 impl Writes {
-    /// Begins the writes that may.
+    /// Begins the writes whose time has come.
     fn begin_due(&mut self) {
         while self.held_back_for() == Some(Nanos(0))
             && let Some((_, request)) = self.held_back.pop_front()
@@ -50,7 +52,7 @@ impl Writes {
         }
     }
 
-    /// How long the first of those is still held back.
+    /// How long the first request is still held back.
     fn held_back_for(&self) -> Option<Nanos> {
         self.held_back.front().map(|(at, _)| at.since(now()))
     }
@@ -64,8 +66,7 @@ impl Pager {
         let mut work: Vec<(Action, Vec<PageId>)> = Vec::new();
         let mut stuck = (0, 0);
         loop {
-            self.cleaner_called
-                .store(false, std::sync::atomic::Ordering::Relaxed);
+            self.workers.cleaner.begin_look();
             if let Some(writes) = &mut writes {
                 writes.io.reap(&mut completions);
             }
@@ -92,7 +93,7 @@ impl Pager {
                 };
                 work.push((action, pages));
             }
-            self.hand_over(&mut locked, false);
+            self.hand_over(&mut locked, By::Cleaner);
             if locked.freeze == Freeze::Quiescing && locked.is_quiet() {
                 self.changed.notify_all();
             }
@@ -100,7 +101,7 @@ impl Pager {
                 true if stuck.1 == locked.placement.progress() => (stuck.0 + 1, stuck.1),
                 _ => (0, locked.placement.progress()),
             };
-            if stuck.0 == STUCK_ROUNDS {
+            if stuck.0 == STUCK_LOOKS {
                 self.report_stall(&locked);
             }
             let deadline = locked.engine.deadline();
@@ -132,10 +133,10 @@ impl Pager {
         }
     }
 
-    /// Reclaims batches until there is enough, or nothing more can be done now.
+    /// Reclaims up to four batches, as long as frames are short and each makes progress. Whether any did.
     fn reclaim(&self, locked: &mut Locked) -> bool {
         let mut any = false;
-        // The handler gets its turn between batches; what is left is done in the next round.
+        // The handler gets its turn between batches; the cleaner's next look does the rest.
         for _ in 0..4 {
             if !locked.engine.wants_reclaim() {
                 break;
@@ -264,16 +265,19 @@ impl Pager {
         })
     }
 
-    /// Sleeps until there is something to do.
+    /// Sleeps until somebody rings, a request ends, or a held-back request may begin; if `soon`, a millisecond at most.
     fn rest(&self, writes: Option<&Writes>, soon: bool) {
-        let mut fds = vec![PollFd::new(&self.cleaner_event, PollFlags::IN)];
+        let mut fds = vec![PollFd::from_borrowed_fd(
+            self.workers.cleaner.readiness(),
+            PollFlags::IN,
+        )];
         if let Some(writes) = writes {
             fds.push(PollFd::from_borrowed_fd(
                 writes.io.readiness(),
                 PollFlags::IN,
             ));
         }
-        // With faults stalled the limit may have changed in favour of this process.
+        // While faults wait for a frame, other processes may have given some back.
         let timeout = [
             soon.then_some(Nanos(1_000_000)),
             writes.and_then(Writes::held_back_for),
@@ -284,17 +288,7 @@ impl Pager {
         });
         let _ = poll(&mut fds, timeout.as_ref());
         if !fds[0].revents().is_empty() {
-            let mut count = [0u8; 8];
-            let _ = rustix::io::read(&self.cleaner_event, &mut count);
+            self.workers.cleaner.silence();
         }
     }
-}
-
-/// Whether all bytes are zero.
-pub(crate) fn is_zero(bytes: &[u8]) -> bool {
-    let (chunks, rest) = bytes.as_chunks::<64>();
-    chunks
-        .iter()
-        .all(|chunk| chunk.iter().fold(0, |all, byte| all | byte) == 0)
-        && rest.iter().all(|&byte| byte == 0)
 }

@@ -1,11 +1,11 @@
-//! Carrying out discards. A device that refuses one is told of no more, and its user once.
+//! Discards (TRIM). After a device has refused one, the engine sends none, and the user gets one message.
 
 use super::Pager;
 use crate::sys::message::eprint_line;
 use flashvm_core::Event;
 
 impl Pager {
-    /// Carries out the discard that the engine has asked for. Takes its time, with nothing locked.
+    /// Executes the engine's discard, with nothing locked: the device may take long.
     pub(super) fn discard_slots(&self) {
         let ranges = self.lock().engine.discard_ranges().to_vec();
         let done = self.store.discard(&ranges);

@@ -1,26 +1,26 @@
 //! The handler: reads what userfaultfd reports and what flash returns, and starts reads.
 //!
-//! Messages are read with the engine locked. A thread that gives memory up goes on as soon as
-//! its message is read; as the engine is told before anybody else can lock it, no page of that
-//! memory can be put back by mistake. While requests are in flight the handler polls, because a
-//! sleeping thread wakes up later than flash answers; when none is, it sleeps.
+//! The handler reads messages with the engine locked. A thread that gives memory up continues as soon as
+//! its message is read; the engine hears of it before anybody else can lock it, so nobody puts a page
+//! back there by mistake. While requests are in flight the handler polls, because a sleeping thread wakes up later
+//! than flash answers; otherwise it sleeps.
 
-use super::{Delivery, Freeze, Locked, Pager, Read, now};
+use super::workers::By;
+use super::{Delivery, Freeze, Locked, Pager, Read};
 use crate::flash::FlashStore;
 use crate::flash::io::{Completion, FlashIo, Request, Threads, read_now};
-use crate::guard::making_threads;
 use crate::sys::map;
+use crate::sys::now;
+use crate::sys::thread::making_threads;
 use crate::sys::uffd::Message;
 use flashvm_core::{Access, Action, Event, IoId, Nanos, PAGE_SIZE};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use std::os::fd::{AsFd, FromRawFd, OwnedFd};
+use std::os::fd::{FromRawFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 /// Room for messages that arrive during a fork: one for each thread that faults.
 const MESSAGES: usize = 8192;
-/// How long to poll for a page that a thread waits for: a little longer than flash takes. Beyond
-/// that the processor is of more use to others.
+/// How long to poll for a page that a thread waits for: a little longer than flash takes.
 const SPIN: Nanos = Nanos(150_000);
 /// How long to look for the next fault before going to sleep: a processor that sleeps is slow to wake.
 const LINGER: Nanos = Nanos(30_000);
@@ -29,7 +29,7 @@ pub(super) const READ_TRIES: u32 = 3;
 /// How long parked actions wait for the program's system call to go on, in nanoseconds.
 const PARKED_WAIT_NS: i64 = 20_000;
 
-/// A read that has ended, and which of its pages are not what was written.
+/// A read that has ended, and a bit mask of its pages that are not as they were written.
 struct Ended {
     io: IoId,
     failed: u64,
@@ -41,16 +41,14 @@ impl Pager {
         let mut io = io.map(FlashIo::Threads);
         let mut messages = Vec::with_capacity(MESSAGES);
         let mut completions: Vec<Completion> = Vec::with_capacity(256);
-        // Kept over the rounds: in a fork nothing may be freed either.
+        // Kept over all looks: during a fork the handler may not free memory either.
         let mut ended: Vec<Ended> = Vec::with_capacity(256);
         let mut active = now();
         self.take_over();
-        self.handling.store(true, Ordering::Release);
-        self.synchronous.store(false, Ordering::Release);
         let listens = self.delivery == Delivery::Handler;
         let linger = if listens { LINGER } else { Nanos(0) };
         loop {
-            self.handler_called.store(false, Ordering::Relaxed);
+            self.workers.handler.begin_look();
             if let Some(io) = &mut io {
                 io.reap(&mut completions);
             }
@@ -58,7 +56,6 @@ impl Pager {
             ended.extend(completions.drain(..).map(|c| self.verify(c)));
 
             let mut locked = self.locked.lock();
-            locked.handling = true;
             for read in &ended {
                 self.read_ended(&mut locked, read);
             }
@@ -84,12 +81,12 @@ impl Pager {
                     self.handle_events(&mut locked);
                     without_queue = self.start_reads(&mut locked, io.as_mut());
                     open_queue = self.may_open_queue(&mut locked);
-                    self.hand_over(&mut locked, true);
+                    self.hand_over(&mut locked, By::Handler);
                 }
                 Freeze::Quiescing => {
                     self.retry_parked(&mut locked);
                     self.handle_events(&mut locked);
-                    // Reads that the engine has asked for have to end, and so to start.
+                    // The engine waits for these reads, so they have to start.
                     without_queue = self.start_reads(&mut locked, io.as_mut());
                     if locked.is_quiet() {
                         self.changed.notify_all();
@@ -97,7 +94,7 @@ impl Pager {
                 }
                 Freeze::Frozen if !listens => {}
                 Freeze::Frozen => {
-                    // Only the fork may go on: its event is the one that we wait for.
+                    // Only the fork continues: the handler waits for its event.
                     self.space
                         .read(&mut messages)
                         .unwrap_or_else(|e| self.die(&format!("userfaultfd: {e}")));
@@ -157,22 +154,21 @@ impl Pager {
             // Nothing is allocated on this way: during a fork the allocator is locked.
             let ready = io
                 .as_ref()
-                .map_or(self.handler_event.as_fd(), FlashIo::readiness);
+                .map_or(self.workers.handler.readiness(), FlashIo::readiness);
             let mut fds = [
                 PollFd::new(self.space.region(), listen),
-                PollFd::new(&self.handler_event, PollFlags::IN),
+                PollFd::from_borrowed_fd(self.workers.handler.readiness(), PollFlags::IN),
                 PollFd::new(&self.supervisor, PollFlags::IN),
                 PollFd::from_borrowed_fd(ready, PollFlags::IN),
             ];
             let _ = poll(&mut fds, timeout.as_ref());
             let woken = !fds[1].revents().is_empty();
             if !fds[2].revents().is_empty() {
-                // The supervisor holds store and budget; without it nothing is accounted for.
+                // The supervisor holds store and budget: without it nobody counts.
                 self.die("the supervisor (flashvm run) has died");
             }
             if woken {
-                let mut count = [0u8; 8];
-                let _ = rustix::io::read(&self.handler_event, &mut count);
+                self.workers.handler.silence();
             }
         }
     }
@@ -216,7 +212,7 @@ impl Pager {
         }
     }
 
-    /// The program gave up what lies between two addresses.
+    /// The program gave up the contents between two addresses.
     pub(super) fn discard(&self, locked: &mut Locked, start: usize, end: usize) {
         let first = self.page_at(start).expect("an event in the managed range");
         let count = ((end - start) / PAGE_SIZE) as u32;
@@ -226,8 +222,8 @@ impl Pager {
         self.apply(locked, Event::Zap { first, count });
     }
 
-    /// Gives buffers to reads that wait to be started, as far as there are any. Where they are, if
-    /// reads wait and there is no queue for them yet.
+    /// Starts reads while there are buffers. Without a queue: the range of the buffers to open one with, if reads
+    /// wait.
     fn start_reads(&self, locked: &mut Locked, io: Option<&mut FlashIo>) -> Option<(usize, usize)> {
         let Some(io) = io else {
             return (!locked.to_read.is_empty()).then(|| self.buffers(locked).range());
@@ -261,13 +257,13 @@ impl Pager {
         None
     }
 
-    /// Opens a queue of requests to the store. `buffers` is where reads go. Nothing may be locked.
+    /// Opens a queue of requests to the store, with `buffers` registered for reads. Call it with nothing locked.
     pub(super) fn open_io(&self, buffers: Option<(usize, usize)>) -> FlashIo {
         making_threads(|| FlashIo::new(self.store.file(), buffers))
             .unwrap_or_else(|e| self.die(&format!("no queue to the store: {e}")))
     }
 
-    /// Compares what was read with what was written, and tries again where it differs.
+    /// Compares checksums of a read that has ended, and repeats it for pages that differ.
     fn verify(&self, completion: Completion) -> Ended {
         let io = IoId(completion.tag as u32);
         let read = self.locked.lock().reads[&io];
@@ -275,7 +271,7 @@ impl Pager {
         Ended { io, failed }
     }
 
-    /// Which pages of a read that has ended are not what was written, as a bit mask.
+    /// The pages of a read that has ended whose checksum differs, also after [`READ_TRIES`] reads, as a bit mask.
     pub(super) fn failed_pages(&self, read: &Read, whole: bool) -> u64 {
         let mut failed = 0;
         for page in 0..read.count {

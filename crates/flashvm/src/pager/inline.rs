@@ -1,13 +1,16 @@
 //! Inline mode: the thread that faults resolves its fault itself.
 //!
-//! It comes here out of its SIGBUS handler, on a stack that is not managed memory, with all other
-//! signals blocked. It tells the engine, carries out what follows, reads the page that it wants
-//! and polls for it; what is to be read beside it is left to the handler, and eviction to the
-//! cleaner. Only when there is no free frame does it reclaim by itself (FlashVM, 4.1.2).
+//! Its SIGBUS handler calls [`Pager::fault`], on a stack that is not managed memory, with all other
+//! signals blocked. The thread tells the engine, executes the memory actions, reads its page
+//! and polls for it; it leaves prefetching to the handler, and eviction to the
+//! cleaner. It reclaims by itself only when there is no free frame (FlashVM, 4.1.2).
 
-use super::{Freeze, Locked, Pager, Read, now};
+use super::workers::By;
+use super::{Freeze, Locked, Pager, Read};
 use crate::flash::FlashStore;
 use crate::flash::demand::PAGES_MAX;
+use crate::space::Resolution;
+use crate::sys::now;
 use crate::sys::thread::on_pager_stack;
 use flashvm_core::{Access, Action, Event, IoId, PAGE_SIZE, PageId, PageState};
 use rustix::thread::futex;
@@ -15,23 +18,12 @@ use rustix_futex_sync::MutexGuard;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-/// Looks at the count of resolved faults before a thread that waits for another one goes to sleep.
+/// Looks at the count of resolved faults before a waiting thread goes to sleep.
 const LOOKS: u32 = 2000;
-/// A thread that waits looks again after this long: time alone may have changed something.
+/// A sleeping thread looks again after this long: the engine has deadlines.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
-/// What became of a fault.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Resolution {
-    /// The thread may try again.
-    Resolved,
-    /// The contents are lost: the program gets its SIGBUS.
-    Lost,
-    /// Not a fault on managed memory: whatever it is, it is the program's.
-    NotOurs,
-}
-
-/// Lets threads wait until faults have been resolved, by whomever.
+/// Counts resolved faults, and lets threads wait for the next one.
 #[derive(Debug, Default)]
 pub(super) struct ResolvedCount {
     count: AtomicU32,
@@ -39,7 +31,7 @@ pub(super) struct ResolvedCount {
 }
 
 impl ResolvedCount {
-    /// To be called with the engine locked, before waiting with it unlocked.
+    /// The count, for [`Self::wait`]. Call it with the engine locked, before the wait with it unlocked.
     fn seen(&self) -> u32 {
         self.count.load(Ordering::Acquire)
     }
@@ -114,16 +106,16 @@ impl Pager {
         let Some(page) = self.page_at(address) else {
             return Resolution::NotOurs;
         };
-        if self.foreign.lock().find(page).is_some() {
+        if self.mappings.is_foreign(page) {
             return Resolution::NotOurs;
         }
         let since = now();
         let mut locked = self.lock_to_fault();
         match locked.engine.page_state(page) {
             PageState::Poisoned => return Resolution::Lost,
-            // What is parked for it comes first.
+            // Parked actions come first: one of them may be for this page.
             _ if locked.placement.is_parked() && !self.retry_parked(&mut locked) => {
-                self.hand_over(&mut locked, false);
+                self.hand_over(&mut locked, By::Program);
                 drop(locked);
                 rustix::thread::sched_yield();
                 return Resolution::Resolved;
@@ -149,19 +141,19 @@ impl Pager {
             if locked.engine.deadline().is_some_and(|at| at <= now()) {
                 self.apply(&mut locked, Event::Tick);
             }
-            if self.is_synchronous() || locked.engine.stalled() {
+            if locked.is_synchronous() || locked.engine.stalled() {
                 locked = self.work(locked);
             }
-            // What has to happen first may need the engine.
+            // Others need the engine to make progress.
             if locked.placement.progress() == before && locked.awaits(page) {
                 locked = self.wait(locked);
             }
         }
-        if self.is_synchronous() {
+        if locked.is_synchronous() {
             locked = self.work(locked);
         }
         let lost = locked.engine.page_state(page) == PageState::Poisoned;
-        self.hand_over(&mut locked, false);
+        self.hand_over(&mut locked, By::Program);
         if lost {
             Resolution::Lost
         } else {
@@ -169,17 +161,17 @@ impl Pager {
         }
     }
 
-    /// Waits until some fault has been resolved, or a little.
+    /// Waits until some fault has been resolved, or for [`LOOK_AGAIN`].
     fn wait<'a>(&'a self, mut locked: MutexGuard<'a, Locked>) -> MutexGuard<'a, Locked> {
-        self.hand_over(&mut locked, false);
+        self.hand_over(&mut locked, By::Program);
         let seen = self.resolved_count.seen();
         drop(locked);
         self.resolved_count.wait(seen);
         self.lock_to_fault()
     }
 
-    /// Locks the engine where new requests may begin. For a fault of one of the pager's threads they may
-    /// also while a fork waits for quiet, which would not come without that thread.
+    /// Locks the engine to begin new requests. Blocks while a fork quiesces, except for the pager's threads, which the
+    /// fork waits for.
     fn lock_to_fault(&self) -> MutexGuard<'_, Locked> {
         let own = on_pager_stack();
         let mut locked = self.locked.lock();
@@ -189,7 +181,7 @@ impl Pager {
         locked
     }
 
-    /// Reads what a fault of this thread's waits for.
+    /// Reads the page that this thread waits for.
     fn read_inline<'a>(
         &'a self,
         mut locked: MutexGuard<'a, Locked>,
@@ -197,7 +189,7 @@ impl Pager {
         mut read: Read,
     ) -> MutexGuard<'a, Locked> {
         let Some(mut queue) = self.demand.take() else {
-            // Every queue is in use: the handler has one of its own.
+            // Every queue is in use: the handler reads it with its own.
             locked.to_read.push_front(Action::Read {
                 io,
                 slot: read.slot,
@@ -208,7 +200,7 @@ impl Pager {
         };
         read.buffer = queue.buffer();
         locked.reads.insert(io, read);
-        self.hand_over(&mut locked, false);
+        self.hand_over(&mut locked, By::Program);
         drop(locked);
         let offset = FlashStore::offset(read.slot);
         let len = read.count * PAGE_SIZE as u32;

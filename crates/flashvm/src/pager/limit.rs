@@ -1,12 +1,12 @@
-//! `--write-limit`: writes of all processes of a run take turns under one limit. Before any is held
-//! back the engine passes over dirty pages and writes whole erase blocks (FlashVM, 4.2.1 and
-//! 4.1.1, driven harder).
+//! `--write-limit`: all processes of a run write under one limit. Near the limit the engine first saves writes: it
+//! skips more dirty pages and writes whole erase blocks (FlashVM, 4.2.1 and 4.1.1). At the limit writes wait.
 
-use super::{Locked, Pager, now};
+use super::{Locked, Pager};
+use crate::sys::now;
 use flashvm_core::{Event, Nanos, WriteLimit};
 use std::sync::atomic::Ordering;
 
-/// The engine hears of the share that is used in such steps, in percent.
+/// The engine hears of the used share of the limit in steps of so many percent.
 const STEP: u8 = 5;
 
 impl Pager {
@@ -14,7 +14,7 @@ impl Pager {
         self.settings.write_limit_bytes.and_then(WriteLimit::new)
     }
 
-    /// Takes a write of so many bytes into account: when it may begin.
+    /// Counts a write of so many bytes. Returns when it may begin.
     pub(super) fn write_may_begin(&self, bytes: u64) -> Nanos {
         let now = now();
         let Some(limit) = self.write_limit() else {
@@ -34,7 +34,7 @@ impl Pager {
             .is_some_and(|limit| self.control.writes_used(limit, now()) == 100)
     }
 
-    /// Tells the engine how near the limit is.
+    /// Tells the engine which share of the limit is used.
     pub(super) fn look_at_write_limit(&self, locked: &mut Locked) {
         let Some(limit) = self.write_limit() else {
             return;

@@ -1,60 +1,16 @@
 //! What the program does to its managed memory: map, unmap, protect, move, advise, commit.
 //!
-//! The kernel tells the handler what becomes of a registered range (unmap and remove events), in
-//! the right order with faults; so these calls mostly just make the system call. Without
-//! `UFFDIO_MOVE`, and in inline mode, there are no such events, and the engine is told here.
+//! In handler mode the kernel sends unmap and remove events of registered ranges, in order with faults: here the
+//! program's call is just made. In inline mode there are no such events, and these functions tell the engine.
 
 use super::Pager;
-use super::regions::pages_of;
+use super::workers::By;
+use crate::mappings::pages_of;
 use crate::sys::signals::Uninterrupted;
 use flashvm_core::{Advice, Event, PAGE_SIZE, PageId, Run};
 use rustix::io::Errno;
 use rustix::mm::{MprotectFlags, ProtFlags};
 use std::sync::atomic::Ordering;
-
-/// Pages of the unit in which commitments are counted.
-pub(super) const UNIT_PAGES: u32 = 16;
-/// Mappings of this size and more start at a multiple of it, in pages.
-pub(super) const LARGE_PAGES: u32 = 512;
-/// Which units of the managed range the program has been promised memory for.
-#[derive(Debug)]
-pub(super) struct Committed {
-    units: Vec<u64>,
-}
-
-impl Committed {
-    pub(super) fn new(pages: u32) -> Self {
-        Self {
-            units: vec![0; (pages / UNIT_PAGES / u64::BITS) as usize + 1],
-        }
-    }
-
-    /// The units that a range touches.
-    fn touched(first: PageId, count: u32) -> std::ops::Range<u32> {
-        first.0 / UNIT_PAGES..(first.0 + count).div_ceil(UNIT_PAGES)
-    }
-
-    /// The units that a range covers whole.
-    fn covered(first: PageId, count: u32) -> std::ops::Range<u32> {
-        first.0.div_ceil(UNIT_PAGES)..(first.0 + count) / UNIT_PAGES
-    }
-
-    /// Pages of those units that are not (`on`) or are (`!on`) committed.
-    fn pages_to_change(&self, units: std::ops::Range<u32>, on: bool) -> u64 {
-        let other = |unit: &u32| {
-            (self.units[(unit / u64::BITS) as usize] >> (unit % u64::BITS)) & 1 != u64::from(on)
-        };
-        units.filter(other).count() as u64 * u64::from(UNIT_PAGES)
-    }
-
-    fn set(&mut self, units: std::ops::Range<u32>, on: bool) {
-        for unit in units {
-            let word = &mut self.units[(unit / u64::BITS) as usize];
-            let bit = 1 << (unit % u64::BITS);
-            if on { *word |= bit } else { *word &= !bit }
-        }
-    }
-}
 
 impl Pager {
     /// Whether any of these addresses is in the managed range, or in the heap of small pages: there
@@ -83,18 +39,10 @@ impl Pager {
         let count = pages_of(len)
             .filter(|&count| count > 0)
             .ok_or(Errno::NOMEM)?;
-        let align = if count >= LARGE_PAGES {
-            LARGE_PAGES
-        } else {
-            UNIT_PAGES
-        };
-        let first = {
-            let mut regions = self.regions.lock();
-            regions.take(count, align).ok_or(Errno::NOMEM)?
-        };
+        let first = self.mappings.take(count).ok_or(Errno::NOMEM)?;
         let result = self.map_pages(first, count, prot, commit);
         if result.is_err() {
-            self.regions.lock().give(first, count);
+            self.mappings.give(first, count);
         }
         result.map(|()| self.address(first))
     }
@@ -112,24 +60,19 @@ impl Pager {
     ) -> Result<(), Errno> {
         let (first, count) = self.range(address, len)?;
         let _change = self.begin_change([Some((first, count)), None]);
-        if self.is_managed_whole(first, count) {
+        if self.mappings.is_managed_whole(first, count) {
             return self.renew(first, count, prot, commit);
         }
         self.zap(first, count, || {
             self.space.range().map_anew(Run::new(first, count), prot)
         })?;
         self.uncommit(first, count);
-        self.regions.lock().claim(first, count);
+        self.mappings.claim(first, count);
         self.map_pages(first, count, prot, commit)
     }
 
-    fn is_managed_whole(&self, first: PageId, count: u32) -> bool {
-        self.regions.lock().overlap(first, count) == count
-            && self.foreign.lock().overlap(first, count) == 0
-    }
-
-    /// Makes managed memory as new, where it is: a mapping in its stead would not be registered
-    /// for a moment, in which other threads could have pages of the kernel's.
+    /// Zaps managed memory in place. A new mapping would be unregistered for a moment, in which other threads could
+    /// get pages of the kernel's.
     fn renew(&self, first: PageId, count: u32, prot: ProtFlags, commit: bool) -> Result<(), Errno> {
         let run = Run::new(first, count);
         self.zap(first, count, || self.space.range().zap(run))?;
@@ -141,7 +84,7 @@ impl Pager {
         self.space.range().set_protection(run, prot)
     }
 
-    /// The program put something else over part of the managed range: `map_it` does that.
+    /// The program maps something else over part of the managed range, by `map_it`.
     ///
     /// # Errors
     /// Those of `map_it`; `EINVAL` if the range is not managed memory.
@@ -155,8 +98,7 @@ impl Pager {
         let _change = self.begin_change([Some((first, count)), None]);
         let result = self.zap(first, count, map_it)?;
         self.uncommit(first, count);
-        self.regions.lock().claim(first, count);
-        self.foreign.lock().claim(first, count);
+        self.mappings.claim_foreign(first, count);
         Ok(result)
     }
 
@@ -167,14 +109,13 @@ impl Pager {
     pub fn unmap(&self, address: usize, len: usize) -> Result<(), Errno> {
         let (first, count) = self.range(address, len)?;
         let _change = self.begin_change([Some((first, count)), None]);
-        // The reservation stays, so that the kernel puts nothing of its own there.
+        // The reservation stays, so that the kernel maps nothing else there.
         self.zap(first, count, || {
             let range = self.space.range();
             range.map_anew(Run::new(first, count), ProtFlags::empty())
         })?;
         self.uncommit(first, count);
-        self.no_longer_foreign(first, count);
-        self.regions.lock().give(first, count);
+        self.mappings.give(first, count);
         Ok(())
     }
 
@@ -183,8 +124,8 @@ impl Pager {
     pub fn mapping_len(&self, address: usize) -> Option<usize> {
         let _uninterrupted = Uninterrupted::begin();
         let page = self.page_at(address)?;
-        let (first, count) = self.regions.lock().find(page)?;
-        (first == page).then_some(count as usize * PAGE_SIZE)
+        let count = self.mappings.starting_at(page)?;
+        Some(count as usize * PAGE_SIZE)
     }
 
     /// Changes the protection of managed memory; what becomes writable is committed.
@@ -252,7 +193,7 @@ impl Pager {
         Ok(())
     }
 
-    /// Runs a system call that gives up a range, and sees to it that the engine knows.
+    /// Makes a system call that gives up a range, and tells the engine.
     fn zap<T>(
         &self,
         first: PageId,
@@ -260,7 +201,7 @@ impl Pager {
         call: impl FnOnce() -> Result<T, Errno>,
     ) -> Result<T, Errno> {
         if self.hears_of_changes() {
-            // The handler is told by the kernel, in order with all faults.
+            // The kernel tells the handler, in order with all faults.
             return call();
         }
         let mut locked = self.lock();
@@ -269,7 +210,7 @@ impl Pager {
         });
         self.apply(&mut locked, Event::Zap { first, count });
         let result = call();
-        self.hand_over(&mut locked, false);
+        self.hand_over(&mut locked, By::Program);
         result
     }
 
@@ -284,7 +225,6 @@ impl Pager {
         if commit {
             self.commit(first, count)?;
         }
-        self.no_longer_foreign(first, count);
         let run = Run::new(first, count);
         let mapped = self.space.range().map_anew(run, prot);
         let mapped = mapped.and_then(|()| self.space.register(run));
@@ -294,11 +234,7 @@ impl Pager {
         mapped
     }
 
-    fn no_longer_foreign(&self, first: PageId, count: u32) {
-        self.foreign.lock().give(first, count);
-    }
-
-    /// Counts a refusal: it is the program's.
+    /// As [`Self::try_commit`]; counts a refusal.
     fn commit(&self, first: PageId, count: u32) -> Result<(), Errno> {
         let result = self.try_commit(first, count);
         if result.is_err() {
@@ -314,26 +250,14 @@ impl Pager {
     }
 
     fn try_commit(&self, first: PageId, count: u32) -> Result<(), Errno> {
-        let mut committed = self.committed.lock();
-        let units = Committed::touched(first, count);
-        let pages = committed.pages_to_change(units.clone(), true);
-        if pages > 0 {
-            if !self.process.commit_patiently(pages) {
-                return Err(Errno::NOMEM);
-            }
-            committed.set(units, true);
-        }
-        Ok(())
+        let promise = |pages| self.process.commit_patiently(pages);
+        let promised = self.mappings.commit(first, count, promise);
+        promised.then_some(()).ok_or(Errno::NOMEM)
     }
 
     fn uncommit(&self, first: PageId, count: u32) {
-        let mut committed = self.committed.lock();
-        let units = Committed::covered(first, count);
-        let pages = committed.pages_to_change(units.clone(), false);
-        if pages > 0 {
-            committed.set(units, false);
-            self.process.uncommit(pages);
-        }
+        let release = |pages| self.process.uncommit(pages);
+        self.mappings.uncommit(first, count, release);
     }
 
     pub(super) fn range(&self, address: usize, len: usize) -> Result<(PageId, u32), Errno> {

@@ -1,22 +1,21 @@
-//! Pages that have to stay where they are while the kernel works on them: those of a system call
-//! that cannot be repeated. Moves of them are refused to the engine, as the kernel refuses those
-//! of pages that it has pinned itself.
+//! Pins: pages that stay in place while the kernel works on them for a system call that cannot be repeated. The
+//! engine's moves of them are refused, as the kernel refuses moves of pages that it has pinned itself.
 
 use super::Pager;
 use crate::chameleon::Chameleon;
 use flashvm_core::chameleon::Svmp;
 use flashvm_core::{PageId, Run};
 
-/// At most one in so many of the frames: the rest has to be enough for everybody else.
+/// Pinned pages: `frames / SHARE` at most, so that the others suffice for everybody else.
 const SHARE: u32 = 4;
-/// Ranges of so few pages, structures as a rule, may take three times as much.
+/// Ranges of up to so many pages, structures as a rule, may use `3 * frames / SHARE`.
 const FEW: u32 = 2;
 
-/// Ranges that stay in RAM, once they are there, until this is dropped.
+/// Ranges whose pages stay in RAM, once they are there, until this is dropped.
 pub(crate) struct Pins {
     pager: &'static Pager,
     ranges: Vec<(PageId, u32)>,
-    /// Those in the heap of small pages.
+    /// Ranges in the heap of small pages.
     small: Vec<(Svmp, u32)>,
     any: bool,
     fell_short: bool,
@@ -33,8 +32,8 @@ impl Pins {
         }
     }
 
-    /// Adds the first `most` bytes of a range, or fewer if too much is pinned already; bytes of it
-    /// that are to be brought in. What is not managed of it is in RAM anyway.
+    /// Pins the first `most` bytes of a range, or fewer if too much is pinned already. Returns the bytes to fault in;
+    /// unmanaged bytes need no pin.
     pub(crate) fn add(&mut self, address: usize, len: usize, most: usize) -> usize {
         self.fell_short |= len > most;
         let len = len.min(most);
@@ -61,18 +60,18 @@ impl Pins {
             locked.placement.pins.pin((first, count));
             self.ranges.push((first, count));
         }
-        // At least a page, even if it may not be kept.
+        // At least a page, also if it cannot be pinned.
         let end_of = self.pager.address(first.plus(count.max(1)));
         self.fell_short |= count < wanted;
         len.min(end_of - address)
     }
 
-    /// Whether not everything that was added could be pinned.
+    /// Whether some of the added bytes could not be pinned.
     pub(crate) fn fell_short(&self) -> bool {
         self.fell_short
     }
 
-    /// Whether any managed memory is concerned.
+    /// Whether any added range has managed memory.
     pub(crate) fn any(&self) -> bool {
         self.any
     }
@@ -81,7 +80,7 @@ impl Pins {
 impl Drop for Pins {
     fn drop(&mut self) {
         for &range in &self.small {
-            // In a forked child it is another one, which has none pinned.
+            // A forked child has a pager of its own, without pins.
             if let Some(pager) = super::pager()
                 && let Some(heap) = pager.chameleon()
             {

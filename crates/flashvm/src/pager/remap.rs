@@ -1,19 +1,18 @@
 //! `mremap`: contents change their addresses, wherever they are.
 //!
-//! Pages in RAM are moved, in the region or in the shadow; for those on flash only the page
-//! table changes. The target is fresh managed memory, and the source is unmapped at the end.
-//! What a program has put over part of the managed range (a file, say) the kernel moves.
+//! Pages in RAM move in the region or in the shadow; for pages on flash only the page
+//! table changes. The target is fresh managed memory; at the end the source is unmapped.
+//! The kernel moves foreign memory, which the program has mapped over part of the managed range (a file, say).
 
 use super::Pager;
-use super::managed::{LARGE_PAGES, UNIT_PAGES};
-use super::regions::pages_of;
+use crate::mappings::{Foreign, pages_of};
 use crate::space::Backend;
 use crate::sys::map;
 use flashvm_core::{Event, PAGE_SIZE, PageId, Place, Run};
 use rustix::io::Errno;
 use rustix::mm::{MprotectFlags, ProtFlags};
 
-/// A relocation moves at most so many pages with the engine locked.
+/// Pages that a relocation moves at most before it unlocks the engine.
 const RELOCATE_RUN: u32 = 64;
 /// How long a relocation waits for a request on its pages.
 const IN_FLIGHT_WAIT: std::time::Duration = std::time::Duration::from_micros(50);
@@ -54,15 +53,11 @@ impl Pager {
                 return Ok(address);
             }
             let grown = new_count - count;
-            let extended = {
-                let mut regions = self.regions.lock();
-                regions.extend(first.plus(count), grown)
-            };
-            if extended {
+            if self.mappings.extend(first.plus(count), grown) {
                 let tail = first.plus(count);
                 let result = self.map_pages(tail, grown, prot, true);
                 if result.is_err() {
-                    self.regions.lock().give(tail, grown);
+                    self.mappings.give(tail, grown);
                 }
                 return result.map(|()| address);
             }
@@ -80,15 +75,7 @@ impl Pager {
                 }
                 target
             }
-            None => {
-                let align = if new_count >= LARGE_PAGES {
-                    LARGE_PAGES
-                } else {
-                    UNIT_PAGES
-                };
-                let mut regions = self.regions.lock();
-                regions.take(new_count, align).ok_or(Errno::NOMEM)?
-            }
+            None => self.mappings.take(new_count).ok_or(Errno::NOMEM)?,
         };
         let new = self.address(target);
         let moving = self.begin_change([Some((first, count)), Some((target, new_count))]);
@@ -106,7 +93,7 @@ impl Pager {
             Ok(())
         });
         if moved.is_err() && to.is_none() {
-            self.regions.lock().give(target, new_count);
+            self.mappings.give(target, new_count);
         }
         moved?;
         self.unmap(address, count as usize * PAGE_SIZE)?;
@@ -120,7 +107,7 @@ impl Pager {
     }
 
     /// `mremap` with `MREMAP_FIXED` to an address outside of the managed range: the contents
-    /// become memory of the kernel's, as the mapping that they replace there was.
+    /// become the kernel's memory, as the mapping that they replace was.
     ///
     /// # Errors
     /// `EINVAL` for ranges that are not managed; what the mapping of the new range says.
@@ -167,20 +154,19 @@ impl Pager {
         Ok(to)
     }
 
-    /// Whether a range is memory of the kernel's in the managed range.
+    /// Whether a range is foreign.
     ///
     /// # Errors
     /// `EFAULT` if it is so in part: these are several mappings.
     fn is_foreign(&self, first: PageId, count: u32) -> Result<bool, Errno> {
-        let foreign = self.foreign.lock();
-        match foreign.overlap(first, count) {
-            0 => Ok(false),
-            pages if pages == count => Ok(true),
-            _ => Err(Errno::FAULT),
+        match self.mappings.foreign(first, count) {
+            Foreign::No => Ok(false),
+            Foreign::Whole => Ok(true),
+            Foreign::Part => Err(Errno::FAULT),
         }
     }
 
-    /// `mremap` of memory that is the kernel's.
+    /// `mremap` of foreign memory.
     fn remap_foreign(
         &self,
         address: usize,
@@ -205,10 +191,7 @@ impl Pager {
         }
         let new = match to {
             Some(to) => to,
-            None => {
-                let mut regions = self.regions.lock();
-                self.address(regions.take(new_count, UNIT_PAGES).ok_or(Errno::NOMEM)?)
-            }
+            None => self.address(self.mappings.take(new_count).ok_or(Errno::NOMEM)?),
         };
         // SAFETY: the program asked for it; it is foreign memory, of the program's own.
         let move_it = || unsafe { map::move_mapping(address, len, new, new_len) };
@@ -217,7 +200,7 @@ impl Pager {
         } else {
             move_it()?;
         }
-        // Where it was there is a hole now: it becomes part of the reservation again.
+        // The hole that the move has left becomes part of the reservation again.
         self.unmap(address, len)?;
         Ok(new)
     }
@@ -231,7 +214,7 @@ impl Pager {
             let state = locked.engine.page_state(page);
             let same = |n: &u32| locked.engine.page_state(page.plus(*n)) == state;
             let run = (1..RELOCATE_RUN.min(count - done)).take_while(same).count() as u32 + 1;
-            // A page of the target's past may still be in a write.
+            // A former page of the target may still be in a write.
             let in_flight =
                 locked.engine.in_flight(page, run) || locked.engine.in_flight(target, run);
             if in_flight || locked.placement.is_parked() {

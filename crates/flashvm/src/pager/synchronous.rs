@@ -1,36 +1,26 @@
-//! The work of the pager's threads, done by a thread that faults: in a forked child that has no
-//! such threads yet, and where a fault found no free frame (FlashVM, 4.1.2). Each request is made
-//! and waited for.
+//! The synchronous path: a thread that faults does the work of the pager's threads, in a forked child without such
+//! threads, and when a fault finds no free frame (FlashVM, 4.1.2). It waits for each of its requests.
 
-use super::cleaner::is_zero;
 use super::{Locked, Pager, Read};
 use crate::flash::FlashStore;
 use crate::flash::io::{read_now, write_now};
 use crate::flash::model_client::wait_until;
-use crate::space::{Backend, PageBuffer};
-use crate::sys::thread::on_pager_stack;
+use crate::space::{Backend, PageBuffer, is_zero};
 use flashvm_core::{Action, Event, PAGE_SIZE, PageId, PageState, SlotId};
 use rustix_futex_sync::MutexGuard;
-use std::sync::atomic::Ordering;
 
-/// Requests that a fault does before it looks whether it still has to wait.
+/// Requests that a fault executes before it checks whether it still waits.
 const REQUESTS: u32 = 4;
 
 impl Pager {
-    /// Whether this thread has to do the work of the pager's threads: the handler is not up yet, or
-    /// this is one of them, whose start in the C library has met managed memory.
-    pub(super) fn is_synchronous(&self) -> bool {
-        self.synchronous.load(Ordering::Acquire) || on_pager_stack()
-    }
-
-    /// Reclaims, and does some of what waits to be done.
+    /// Reclaims, and executes queued requests: all of them if the pager's threads are not up, else [`REQUESTS`].
     pub(super) fn work<'a>(&'a self, mut locked: MutexGuard<'a, Locked>) -> MutexGuard<'a, Locked> {
-        let synchronous = self.is_synchronous();
+        let synchronous = locked.is_synchronous();
         if locked.engine.wants_reclaim() {
             self.apply(&mut locked, Event::Reclaim);
         }
         if !synchronous && self.writes_wait() {
-            // The cleaner holds them back; a clean page may come free before.
+            // The cleaner holds writes back; a clean page may become free before.
             return locked;
         }
         for _ in 0..if synchronous { u32::MAX } else { REQUESTS } {
@@ -106,7 +96,7 @@ impl Pager {
         locked
     }
 
-    /// Which of these pages hold only zeros.
+    /// A bit mask of the pages that hold only zeros.
     pub(super) fn zeros_among(&self, pages: &[PageId]) -> u64 {
         let mut copy = PageBuffer::new();
         (0..).zip(pages).fold(0, |zero, (index, &page)| {
@@ -121,10 +111,10 @@ impl Pager {
     }
 
     /// Copies a page out of its region, where the program can change it. False if the program has
-    /// given it up: then whatever comes of its request is void.
+    /// given it up: then the result of its request is void.
     ///
-    /// With the engine locked, so that it is not given up meanwhile: where nothing is registered
-    /// yet, looking at a page makes the kernel put one there that the engine does not know of.
+    /// The engine is locked, so that nobody gives the page up meanwhile: reading an absent page of an unregistered
+    /// range makes the kernel map one that the engine does not know of.
     pub(super) fn copy_out(&self, locked: &Locked, page: PageId, into: &mut PageBuffer) -> bool {
         if locked.engine.page_state(page) == PageState::Doomed {
             return false;
@@ -145,7 +135,7 @@ impl Pager {
         });
     }
 
-    /// Writes pages; those that failed.
+    /// Writes pages. Returns a bit mask of those that failed.
     fn write_alone(&self, slot: SlotId, pages: &[PageId]) -> u64 {
         wait_until(self.write_may_begin((pages.len() * PAGE_SIZE) as u64));
         let mut copy = PageBuffer::new();

@@ -32,6 +32,17 @@ use flashvm_core::space::Stop;
 use flashvm_core::{PAGE_SIZE, PageId, Run};
 use rustix::io::Errno;
 
+/// What became of a fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Resolution {
+    /// The thread may try again.
+    Resolved,
+    /// The contents are lost: the program gets its SIGBUS.
+    Lost,
+    /// Not a fault on managed memory: whatever it is, it is the program's.
+    NotOurs,
+}
+
 /// A page of the pager's own memory that direct I/O can work on.
 #[repr(align(4096))]
 pub(crate) struct PageBuffer(pub(crate) [u8; PAGE_SIZE]);
@@ -40,6 +51,15 @@ impl PageBuffer {
     pub(crate) fn new() -> Self {
         Self([0; PAGE_SIZE])
     }
+}
+
+/// Whether all bytes are zero.
+pub(crate) fn is_zero(bytes: &[u8]) -> bool {
+    let (chunks, rest) = bytes.as_chunks::<64>();
+    chunks
+        .iter()
+        .all(|chunk| chunk.iter().fold(0, |all, byte| all | byte) == 0)
+        && rest.iter().all(|&byte| byte == 0)
 }
 
 /// Groups neighbours among pages, which come in ascending order.

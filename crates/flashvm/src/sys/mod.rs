@@ -31,3 +31,9 @@ pub(crate) fn sleep(time: std::time::Duration) {
         tv_nsec: i64::from(time.subsec_nanos()),
     });
 }
+
+/// Time on the clock that engines are told.
+pub(crate) fn now() -> flashvm_core::Nanos {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    flashvm_core::Nanos(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
+}

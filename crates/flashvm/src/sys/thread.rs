@@ -9,6 +9,7 @@ use super::map;
 use super::raw::{SignalMask, set_signal_mask};
 use super::signals::SYNCHRONOUS;
 use rustix::io::Errno;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 const STACK_BYTES: usize = 256 << 10;
@@ -52,6 +53,25 @@ pub(crate) fn await_begun() {
             rustix::thread::sched_yield();
         }
     }
+}
+
+/// What runs work that creates threads, where the guard is there: see [`making_threads`].
+static GUARDED: OnceLock<fn(&mut dyn FnMut())> = OnceLock::new();
+
+/// From here on `guard` runs the work of [`making_threads`].
+pub(crate) fn guard_creation(guard: fn(&mut dyn FnMut())) {
+    let _ = GUARDED.set(guard);
+}
+
+/// Runs `work`, in which a thread of the pager's creates others through the C library: the guard has to see how they
+/// begin.
+pub(crate) fn making_threads<T>(work: impl FnOnce() -> T) -> T {
+    let Some(guarded) = GUARDED.get() else {
+        return work();
+    };
+    let (mut work, mut result) = (Some(work), None);
+    guarded(&mut || result = work.take().map(|work| work()));
+    result.expect("the guard has run it")
 }
 
 struct Start {

@@ -31,16 +31,12 @@ impl<C: ClusterSource> Engine<C> {
         Action::Done(Outcome::Over)
     }
 
-    /// The child continues as a process of its own, with other clusters. It has no other thread.
-    ///
-    /// # Panics
-    /// If a request is in flight.
-    pub fn become_child(&mut self, clusters: C) {
+    /// The child continues as a process of its own. It has no other thread.
+    pub(super) fn become_child(&mut self) -> Action {
         assert!(
             self.frozen && self.round.is_none() && self.reads == 0,
             "a request is in flight during a fork"
         );
-        self.clusters = clusters;
         self.flash.forked(&mut self.clusters);
         self.flash.reset_counters();
         self.counters = Counters::default();
@@ -49,5 +45,6 @@ impl<C: ClusterSource> Engine<C> {
         self.frozen = false;
         self.waiters = 0;
         self.announced = false;
+        Action::Done(Outcome::Over)
     }
 }

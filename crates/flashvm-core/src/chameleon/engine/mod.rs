@@ -93,6 +93,8 @@ pub enum Request {
         /// Whether there is a child.
         forked: bool,
     },
+    /// After a fork, in the child, whose engine has the child's clusters now.
+    BecomeChild,
 }
 
 /// What has happened to a task.
@@ -185,6 +187,7 @@ enum Work {
     WriteBehind,
     PrepareFork { frozen: bool },
     Resume { forked: bool },
+    BecomeChild,
 }
 
 impl Task {
@@ -200,6 +203,7 @@ impl Task {
             Request::WriteBehind => Work::WriteBehind,
             Request::PrepareFork => Work::PrepareFork { frozen: false },
             Request::Resume { forked } => Work::Resume { forked },
+            Request::BecomeChild => Work::BecomeChild,
         };
         Self {
             work,
@@ -221,7 +225,7 @@ impl Task {
     fn is_of_fork(&self) -> bool {
         matches!(
             self.work,
-            Work::PrepareFork { frozen: true } | Work::Resume { .. }
+            Work::PrepareFork { frozen: true } | Work::Resume { .. } | Work::BecomeChild
         )
     }
 }
@@ -365,6 +369,7 @@ impl<C: ClusterSource> Engine<C> {
             Work::WriteBehind => self.write_behind(host, runs_round),
             Work::PrepareFork { frozen } => self.prepare_fork(host, frozen),
             Work::Resume { forked } => self.resume(*forked),
+            Work::BecomeChild => self.become_child(),
         }
     }
 

@@ -1,14 +1,11 @@
-//! Where managed memory lies: the address ranges in use within the one managed range.
-//!
-//! All managed memory of a process lies in one reservation, so that page number and address,
-//! region and shadow differ by constants. This file hands out parts of it, first fit.
+//! Parts of the managed range that are in use, handed out first fit.
 
-use flashvm_core::{PAGE_SIZE, PageId};
+use flashvm_core::PageId;
 use std::collections::BTreeMap;
 
 /// Parts of the managed range that are in use, by first page.
 #[derive(Debug, Default)]
-pub(crate) struct Regions {
+pub(super) struct Regions {
     /// First page to end page (exclusive); touching neighbours stay separate entries.
     used: BTreeMap<u32, u32>,
     /// Pages of the whole range.
@@ -16,7 +13,7 @@ pub(crate) struct Regions {
 }
 
 impl Regions {
-    pub(crate) fn new(pages: u32) -> Self {
+    pub(super) fn new(pages: u32) -> Self {
         Self {
             used: BTreeMap::new(),
             pages,
@@ -24,7 +21,7 @@ impl Regions {
     }
 
     /// Takes `count` pages that start at a multiple of `align` pages.
-    pub(crate) fn take(&mut self, count: u32, align: u32) -> Option<PageId> {
+    pub(super) fn take(&mut self, count: u32, align: u32) -> Option<PageId> {
         let mut start = 0u32;
         for (&first, &end) in &self.used {
             if first >= start && first - start >= count {
@@ -41,7 +38,7 @@ impl Regions {
     }
 
     /// Gives pages back, also parts of what was taken, also what is free already.
-    pub(crate) fn give(&mut self, first: PageId, count: u32) {
+    pub(super) fn give(&mut self, first: PageId, count: u32) {
         let (start, end) = (first.0, first.0 + count);
         let touched: Vec<(u32, u32)> = self
             .used
@@ -62,26 +59,26 @@ impl Regions {
     }
 
     /// Takes exactly these pages, whatever of them was in use before.
-    pub(crate) fn claim(&mut self, first: PageId, count: u32) {
+    pub(super) fn claim(&mut self, first: PageId, count: u32) {
         self.give(first, count);
         self.used.insert(first.0, first.0 + count);
     }
 
     /// The part that holds a page: first page and pages.
-    pub(crate) fn find(&self, page: PageId) -> Option<(PageId, u32)> {
+    pub(super) fn find(&self, page: PageId) -> Option<(PageId, u32)> {
         let (&first, &end) = self.used.range(..=page.0).next_back()?;
         (page.0 < end).then_some((PageId(first), end - first))
     }
 
     /// The parts in use: first page and pages.
-    pub(crate) fn used(&self) -> impl Iterator<Item = (PageId, u32)> {
+    pub(super) fn used(&self) -> impl Iterator<Item = (PageId, u32)> {
         self.used
             .iter()
             .map(|(&first, &end)| (PageId(first), end - first))
     }
 
     /// How many of `count` pages from `first` on are alike, and whether they are in use.
-    pub(crate) fn run(&self, first: PageId, count: u32) -> (u32, bool) {
+    pub(super) fn run(&self, first: PageId, count: u32) -> (u32, bool) {
         if let Some((start, pages)) = self.find(first) {
             return (count.min(start.0 + pages - first.0), true);
         }
@@ -91,7 +88,7 @@ impl Regions {
     }
 
     /// How many of these pages are in use.
-    pub(crate) fn overlap(&self, first: PageId, count: u32) -> u32 {
+    pub(super) fn overlap(&self, first: PageId, count: u32) -> u32 {
         let (start, end) = (first.0, first.0 + count);
         self.used
             .range(..end)
@@ -102,7 +99,7 @@ impl Regions {
     }
 
     /// Extends the part that ends at `end` by `count` pages, if they are free.
-    pub(crate) fn extend(&mut self, end: PageId, count: u32) -> bool {
+    pub(super) fn extend(&mut self, end: PageId, count: u32) -> bool {
         let Some(new_end) = end.0.checked_add(count).filter(|&e| e <= self.pages) else {
             return false;
         };
@@ -117,11 +114,6 @@ impl Regions {
             _ => false,
         }
     }
-}
-
-/// Bytes to whole pages, rounding up.
-pub(crate) fn pages_of(bytes: usize) -> Option<u32> {
-    u32::try_from(bytes.div_ceil(PAGE_SIZE)).ok()
 }
 
 #[cfg(test)]

@@ -1,0 +1,322 @@
+//! Frames of the run's budget that one process holds: how many it takes, keeps back, lends to small pages, and
+//! gives up when other processes want some.
+//!
+//! A process uses frames for its pages (the engine's), for its heap of small pages, and for the buffers of its reads;
+//! and it *reserves* some before they are used, so that no page is ever refused for want of them. All of this
+//! comes out of what it *holds* of the budget. How much it may hold is its *share*, which changes with what the
+//! others do: [`Budget`] asks for that. Only decisions are made here; the caller carries them out.
+//!
+//! # Invariants
+//!
+//! - The engine is told of no more frames than are held, less what is reserved, lent and due to small pages; but of
+//!   at least half of [`Reserve::least`], so that it can go on.
+//! - Only free frames change hands: what is in use goes back as it comes free.
+
+#[cfg(test)]
+mod tests;
+
+use crate::engine::TRANSIT_PAGES_MAX;
+use crate::ids::Nanos;
+
+/// Frames that a process takes at least when it takes some.
+const STEP: u32 = 64;
+/// Frames beyond those in use that it keeps when others want some, or small pages do.
+const SPARE: u32 = 32;
+/// How often the others are asked for frames while there are too few.
+const PRESS_INTERVAL: Nanos = Nanos(2_000_000);
+/// A process is small with fewer frames than so many times its read buffers.
+const SMALL_PROCESS: u32 = 4;
+/// Frames for shared pages that turn out to have been stored to unnoticed.
+const UNNOTICED_PAGES: u32 = 32;
+
+/// The run's budget, as one process sees it now.
+pub trait Budget {
+    /// Frames of the budget that this process holds.
+    fn held(&self) -> u32;
+    /// Frames that it may hold: what the others leave it.
+    fn share(&self) -> u32;
+    /// Frames that it may account for, if those that it shares with others count half.
+    fn allowance(&self) -> u32;
+    /// Whether another process could use more frames than it has.
+    fn others_want(&self) -> bool;
+}
+
+/// What a process sets aside.
+#[derive(Clone, Copy, Debug)]
+pub struct Reserve {
+    /// Frames that every process holds, whatever the others do.
+    pub least: u32,
+    /// Its read buffers, once a page may come back from flash.
+    pub read_buffers: u32,
+}
+
+/// What the pages of a process take.
+#[derive(Clone, Copy, Debug)]
+pub struct Usage {
+    /// Frames of its own that they are in.
+    pub own: u32,
+    /// Pages in frames that it shares with others since a fork.
+    pub shared: u32,
+    /// Whether any is on flash.
+    pub stored: bool,
+}
+
+/// How a process follows its share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Look {
+    /// It holds what it should, and uses so many frames at most.
+    Keep(u32),
+    /// It gives all back but `to` frames, and uses at most `most` of them: the others go back as they come free.
+    GiveBack {
+        /// Frames to hold from now on.
+        to: u32,
+        /// Frames to use at most.
+        most: u32,
+    },
+    /// It takes frames until it holds so many, if the budget has them, and uses what it holds then.
+    Take(u32),
+}
+
+/// What the engine is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Frames of the process' own that its pages may be in.
+    pub frames: u32,
+    /// Pages that may be in shared frames.
+    pub shared: u32,
+}
+
+/// Pages that are stored to during a fork, before there is a frame for the copy of each.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ForkStores {
+    /// By the parent.
+    pub parent: u32,
+    /// By the child.
+    pub child: u32,
+}
+
+/// What one process does with its frames.
+#[derive(Clone, Debug)]
+pub struct Grant {
+    reserve: Reserve,
+    /// What the engine was told last.
+    told: Limits,
+    /// Frames that small pages have.
+    small: u32,
+    /// Frames that they get once they are free.
+    small_due: u32,
+    /// Frames for the buffers of demand queues, opened or about to be.
+    queues: u32,
+    /// Frames kept back for a fork that is ahead.
+    fork_room: u32,
+    /// When the others were last asked for frames.
+    pressed: Nanos,
+}
+
+impl Grant {
+    /// That of a process with no frames.
+    #[must_use]
+    pub fn new(reserve: Reserve) -> Self {
+        Self {
+            reserve,
+            told: Limits {
+                frames: 0,
+                shared: u32::MAX,
+            },
+            small: 0,
+            small_due: 0,
+            queues: 0,
+            fork_room: 0,
+            pressed: Nanos(0),
+        }
+    }
+
+    /// In a forked child: its engine has been told nothing, and it has no demand queues. Small pages have as many
+    /// frames as in the parent, as these were copied.
+    pub fn become_child(&mut self) {
+        self.told.frames = 0;
+        self.queues = 0;
+    }
+
+    /// Frames that small pages have.
+    #[must_use]
+    pub fn small(&self) -> u32 {
+        self.small
+    }
+
+    /// Frames in use or reserved.
+    #[must_use]
+    pub fn in_use(&self, usage: &Usage) -> u32 {
+        usage.own + self.reserved(usage) + self.small
+    }
+
+    /// Frames that nobody gets, so that they are there when they are needed. A small process with nothing on flash
+    /// needs no read buffers: its share would belong to nobody.
+    fn reserved(&self, usage: &Usage) -> u32 {
+        let may_read =
+            usage.stored || usage.own > self.reserve.read_buffers * SMALL_PROCESS || self.small > 0;
+        let reads = if may_read {
+            self.reserve.read_buffers
+        } else {
+            0
+        };
+        let sharing = match usage.shared {
+            0 => 0,
+            _ => TRANSIT_PAGES_MAX + UNNOTICED_PAGES,
+        };
+        self.queues + reads + sharing + self.fork_room
+    }
+
+    /// How the process follows its share now.
+    pub fn look(&self, run: &impl Budget, usage: &Usage) -> Look {
+        let (share, held) = (run.share(), run.held());
+        let in_use = self.in_use(usage);
+        if held > share {
+            return Look::GiveBack {
+                to: share.max(in_use),
+                most: share,
+            };
+        }
+        // What it takes beyond its use, others cannot have.
+        let step = if run.others_want() {
+            STEP
+        } else {
+            (held / 2).max(STEP)
+        };
+        let wanted = (held + step).min(share);
+        if in_use + step / 2 <= held || wanted == held {
+            Look::Keep(held)
+        } else {
+            Look::Take(wanted)
+        }
+    }
+
+    /// After [`Look::Take`], if the budget did not have what was wanted: whether the others are to be asked now.
+    pub fn presses(&mut self, now: Nanos) -> bool {
+        let due = now.since(self.pressed) >= PRESS_INTERVAL;
+        if due {
+            self.pressed = now;
+        }
+        due
+    }
+
+    /// Others want frames: how many this process keeps.
+    #[must_use]
+    pub fn keeps_under_pressure(&self, usage: &Usage) -> u32 {
+        (self.in_use(usage) + SPARE).max(self.reserve.least)
+    }
+
+    /// What the engine is to be told if the process uses at most `most` frames; `None`: it has been.
+    pub fn limits(&mut self, run: &impl Budget, usage: &Usage, most: u32) -> Option<Limits> {
+        let others = self.reserved(usage) + self.small + self.small_due;
+        let limits = Limits {
+            frames: most.saturating_sub(others).max(self.reserve.least / 2),
+            shared: Self::shared_limit(run, usage, most),
+        };
+        let news = limits != self.told;
+        self.told = limits;
+        news.then_some(limits)
+    }
+
+    /// Pages that may be in shared frames: all, unless others want frames and this process accounts for more than its
+    /// allowance.
+    fn shared_limit(run: &impl Budget, usage: &Usage, most: u32) -> u32 {
+        if usage.shared == 0 || !run.others_want() {
+            return u32::MAX;
+        }
+        match (most + usage.shared / 2).saturating_sub(run.allowance()) {
+            0 => u32::MAX,
+            excess => usage.shared.saturating_sub(2 * excess),
+        }
+    }
+
+    /// So many shared frames are this process' own now, and in what it holds: what the engine is to be told.
+    pub fn owns(&mut self, frames: u32) -> Limits {
+        self.told.frames += frames;
+        self.told
+    }
+
+    /// Demand queues are to have buffers of so many pages together. Whether there is room for them the next look says.
+    pub fn plan_queues(&mut self, pages: u32) {
+        self.queues = pages;
+    }
+
+    /// Whether everything that is in use or reserved is held.
+    pub fn has_room(&self, run: &impl Budget, usage: &Usage) -> bool {
+        self.in_use(usage) <= run.held()
+    }
+}
+
+/// Small pages: page pager and heap can have half of the process' frames each, and beyond that what the other does
+/// not use.
+impl Grant {
+    /// Of `most` frames that the process uses at most, those that the heap may keep.
+    #[must_use]
+    pub fn small_target(&self, usage: &Usage, most: u32) -> u32 {
+        let frames = most.saturating_sub(self.reserved(usage));
+        let left = frames.saturating_sub(usage.own + SPARE);
+        left.max(frames / 2)
+    }
+
+    /// Before the heap takes `more` frames: so many the process should hold.
+    pub fn wanted_for_small(&self, run: &impl Budget, usage: &Usage, more: u32) -> u32 {
+        let wanted = (self.in_use(usage) + more + SPARE).min(run.share());
+        wanted.max(run.held())
+    }
+
+    /// The heap takes up to `more` frames of those that are free. How many it gets; what it could have beyond that
+    /// is due to it, and reclaimed.
+    pub fn take_for_small(&mut self, run: &impl Budget, usage: &Usage, more: u32) -> u32 {
+        let held = run.held();
+        let target = self.small_target(usage, held.min(run.share()));
+        let due = target.saturating_sub(self.small).min(more);
+        let got = held.saturating_sub(self.in_use(usage)).min(due);
+        self.small += got;
+        self.small_due = due - got;
+        got
+    }
+
+    /// The heap gives frames back.
+    pub fn give_from_small(&mut self, frames: u32) {
+        self.small -= frames;
+        self.small_due = 0;
+    }
+}
+
+/// Forks: the child begins with frames of its parent's, so that the budget holds.
+impl Grant {
+    /// A fork is ahead: keeps back what parent and child need in it.
+    pub fn plan_fork(&mut self, stores: ForkStores) {
+        self.fork_room = self.reserve.least + stores.parent + self.frames_for_child(stores);
+    }
+
+    /// No fork is ahead any more.
+    pub fn forget_fork(&mut self) {
+        self.fork_room = 0;
+    }
+
+    /// Whether the process could ever hold what a fork needs.
+    pub fn may_have_fork_room(&self, run: &impl Budget) -> bool {
+        run.share() >= self.fork_room + self.reserve.least
+    }
+
+    /// Whether it holds what a fork needs.
+    pub fn has_fork_room(&self, run: &impl Budget, usage: &Usage) -> bool {
+        self.fork_room > 0 && self.has_room(run, usage)
+    }
+
+    /// The fork begins: ends the plan. Frames of the parent's that the child gets.
+    pub fn begin_fork(&mut self, run: &impl Budget, usage: &Usage, stores: ForkStores) -> u32 {
+        let room = std::mem::take(&mut self.fork_room);
+        let free = run.held().saturating_sub(self.in_use(usage));
+        self.frames_for_child(stores).min(room).min(free)
+    }
+
+    fn frames_for_child(&self, stores: ForkStores) -> u32 {
+        let Reserve {
+            least,
+            read_buffers,
+        } = self.reserve;
+        least + TRANSIT_PAGES_MAX + read_buffers + self.small + stores.child
+    }
+}

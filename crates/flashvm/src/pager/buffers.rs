@@ -1,0 +1,35 @@
+//! Buffers that pages are read into, of the process' share of the budget.
+
+use super::{Locked, Pager};
+use crate::flash::ReadBuffers;
+
+/// The share of the budget that goes to read buffers, and their bounds in words of 64 pages.
+const SHARE: u32 = 32;
+const WORDS_MAX: u32 = 64;
+
+impl Pager {
+    /// Read buffers, made when the first page comes back from flash.
+    pub(super) fn buffers<'a>(&self, locked: &'a mut Locked) -> &'a mut ReadBuffers {
+        if locked.buffers.is_none() {
+            let buffers = ReadBuffers::new(words_of(self.control.budget_frames()) as usize)
+                .unwrap_or_else(|error| self.die(&format!("no memory for read buffers: {error}")));
+            locked.buffers = Some(buffers);
+        }
+        locked.buffers.as_mut().expect("just made")
+    }
+
+    /// Pages of all buffers that there are: these, and those of demand queues.
+    pub(super) fn buffer_pages(&self, locked: &Locked) -> u32 {
+        locked.buffers.as_ref().map_or(0, ReadBuffers::pages) + self.demand.pages()
+    }
+}
+
+/// Words of read buffers of each process of a run with so many frames.
+fn words_of(budget_frames: u32) -> u32 {
+    (budget_frames / SHARE / ReadBuffers::RUN).clamp(1, WORDS_MAX)
+}
+
+/// Pages of those.
+pub(super) fn pages_of_run(budget_frames: u32) -> u32 {
+    words_of(budget_frames) * ReadBuffers::RUN
+}

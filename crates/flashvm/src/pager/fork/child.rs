@@ -1,0 +1,104 @@
+//! The pager of a forked child.
+
+use crate::Error;
+use crate::chameleon::ForkedFrames;
+use crate::control::Process;
+use crate::flash::model_client;
+use crate::pager::start::{Parts, assemble};
+use crate::pager::{Locked, Pager};
+use crate::space::Backend;
+use crate::sys::uffd::Uffd;
+use crate::sys::{descriptors, thread};
+use flashvm_core::Run;
+use rustix::io::Errno;
+use std::os::fd::{AsRawFd, RawFd};
+
+impl Pager {
+    /// Takes the parent's pager over, in the child.
+    ///
+    /// # Safety
+    /// This process is a forked child, the calling thread is its only one, and nobody uses or drops what
+    /// `parent` points to afterwards.
+    pub(super) unsafe fn inherit(parent: *const Self) -> Self {
+        // SAFETY: the caller's promise: what is taken over is moved out of the structure here, once.
+        let old = unsafe { std::ptr::read(parent) };
+        thread::forget_all();
+        old
+    }
+
+    /// Closes the parent's descriptors, except those that both share, and `kept`.
+    pub(super) fn close_inherited(&mut self, kept: impl Iterator<Item = RawFd>) {
+        let mut shared = vec![self.store.file(), self.supervisor.as_raw_fd()];
+        let locked = self.locked.get_mut();
+        shared.extend(locked.tracer.as_ref().map(|tracer| tracer.file()));
+        shared.extend(locked.recorder.as_ref().map(|recorder| recorder.file()));
+        if let Some(heap) = &mut self.chameleon {
+            shared.extend(heap.recording());
+        }
+        shared.extend(kept);
+        descriptors::close_inherited(&shared);
+    }
+
+    /// Makes the child's pager from the inherited one. Its faults come by `region`, or by a new descriptor. The parent's
+    /// descriptors have been closed by number.
+    pub(super) fn become_child(
+        self,
+        region: Option<Uffd>,
+        process: Process,
+        frames: Option<ForkedFrames>,
+    ) -> Result<&'static Self, Error> {
+        let mut locked = self.locked.into_inner();
+        std::mem::forget((self.workers, self.demand));
+        let space = self.space.for_child(region, self.delivery)?;
+        let pid = crate::control::own_pid()?;
+        process.adopt(pid)?;
+        if self.settings.device_model.is_some() {
+            model_client::begin(process);
+        }
+        let chameleon = self.chameleon.zip(frames);
+        let chameleon = chameleon.map(|(heap, frames)| heap.for_child(frames, &process, pid));
+        locked.become_child(process, pid)?;
+        assemble(Parts {
+            space,
+            file_bytes: self.file_bytes,
+            delivery: self.delivery,
+            store: self.store,
+            settings: self.settings,
+            control: self.control,
+            process,
+            supervisor: self.supervisor,
+            chameleon: chameleon.transpose()?,
+            mappings: self.mappings,
+            locked,
+        })
+    }
+
+    /// Registers all managed memory anew.
+    pub(super) fn register_all(&self) -> Result<(), Errno> {
+        for (first, count) in self.mappings.managed() {
+            self.space.register(Run::new(first, count))?;
+        }
+        Ok(())
+    }
+
+    /// Write-protects anew what was protected: a fork without fork events forgets it.
+    pub(super) fn protect_all(&self, locked: &Locked) {
+        let (engine, has_shadow) = (&locked.engine, self.space.has_shadow());
+        self.stop_stores(engine.present_pages().filter(|&page| {
+            let state = engine.page_state(page);
+            let in_region = state.is_mapped() || !has_shadow;
+            let on_its_way_out = !has_shadow && state.is_in_shadow();
+            in_region && (engine.is_protected(page) || on_its_way_out)
+        }));
+    }
+}
+
+/// Ends a forked child that cannot have a pager.
+pub(super) fn end_child(process_slot: Option<Process>, error: &Error) -> ! {
+    let reason = format!("a forked child cannot go on without its pager: {error}");
+    if let Some(process_slot) = process_slot {
+        process_slot.note_end(&reason);
+    }
+    crate::sys::message::say(&reason);
+    crate::sys::signals::abort()
+}

@@ -1,0 +1,320 @@
+//! fork in handler mode: the kernel hands the child's userfaultfd, with all registrations and
+//! write-protections, to the parent's handler, which passes it on through a socket. Until the
+//! child has threads to resolve its own faults the parent's handler does that: the C library
+//! touches memory of the program's in a forked child, and whenever a thread starts. Then the child
+//! asks for what was resolved for it, brings its page table up to that, and both go on.
+
+use super::child::end_child;
+use super::socket::{self, REPLY_MAX, Request, ResolvedFault};
+use crate::Error;
+use crate::control::Process;
+use crate::flash::FlashStore;
+use crate::flash::io::read_now;
+use crate::pager::handler::READ_TRIES;
+use crate::pager::workers::Crew;
+use crate::pager::{Freeze, LiveEngine, Locked, PAGER, Pager};
+use crate::space::{PageBuffer, Source};
+use crate::sys::descriptors;
+use crate::sys::signals::Uninterrupted;
+use crate::sys::uffd::{Message, Uffd};
+use flashvm_core::{PAGE_SIZE, PageId, PageState, Place, SlotId};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix_futex_sync::MutexGuard;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::sync::atomic::{AtomicU8, Ordering};
+
+/// A fork under way: what stands ready for the child, and what was done for it.
+pub(in crate::pager) struct Fork {
+    process_slot: Result<Process, crate::control::Error>,
+    parent_end: Option<OwnedFd>,
+    child_end: Option<OwnedFd>,
+    /// The child's userfaultfd, as long as its faults are resolved here.
+    child: Option<Uffd>,
+    resolved: Vec<ResolvedFault>,
+    /// Faults of this process itself that were resolved while its engine was frozen: `pthread_atfork` handlers
+    /// touch memory too.
+    own: Vec<ResolvedFault>,
+    /// The child is on its own, or there is none.
+    over: bool,
+    /// Blocks the forking thread's signals until parent and child can resolve faults again.
+    uninterrupted: Option<Uninterrupted>,
+}
+
+impl Pager {
+    /// Before a fork: ends what is in flight and freezes the engine. `touched` are addresses that
+    /// this thread will store to before the fork is over, while its faults cannot be resolved.
+    pub fn prepare_fork(&self, touched: &[usize]) {
+        let uninterrupted = Uninterrupted::begin();
+        let mut locked = self.quiet_with_room(|| self.become_quiet_with(touched));
+        let (parent_end, child_end) =
+            socket::pair().unwrap_or_else(|e| self.die(&format!("fork: no sockets: {e}")));
+        let mut touched: Vec<PageId> = touched.iter().filter_map(|&at| self.page_at(at)).collect();
+        touched.sort_unstable();
+        let mut own = Vec::with_capacity(REPLY_MAX);
+        own.extend(touched.iter().map(|&page| ResolvedFault::new(page, true)));
+        let process_slot = self.prepare_child(&mut locked, &touched);
+        if process_slot.is_err() {
+            // The C library forks all the same. Until that child ends it has the frames as well.
+            let _ = self.share_frames(&mut locked, None, &touched);
+        }
+        locked.fork = Some(Fork {
+            process_slot,
+            parent_end: Some(parent_end),
+            child_end: Some(child_end),
+            child: None,
+            resolved: Vec::with_capacity(REPLY_MAX),
+            own,
+            over: false,
+            uninterrupted: Some(uninterrupted),
+        });
+        locked.freeze = Freeze::Frozen;
+        drop(locked);
+        self.workers.handler.ring();
+    }
+
+    /// Lets everything in flight end, with `touched` in RAM and writable.
+    fn become_quiet_with(&self, touched: &[usize]) -> MutexGuard<'_, Locked> {
+        loop {
+            for &address in touched.iter().filter(|&&address| self.manages(address, 1)) {
+                // SAFETY: the caller vouches for mapped, writable memory; adding nothing to a
+                // byte atomically leaves it as it is, whoever else uses it.
+                unsafe { AtomicU8::from_ptr(address as *mut u8) }.fetch_or(0, Ordering::Relaxed);
+            }
+            let locked = self.become_quiet();
+            let there = |&address: &usize| {
+                self.page_at(address).is_none_or(|page| {
+                    locked.engine.page_state(page).is_mapped() && !locked.engine.is_protected(page)
+                })
+            };
+            if touched.iter().all(there) {
+                return locked;
+            }
+            self.thaw(locked);
+        }
+    }
+
+    /// After a fork, in the parent, whether it succeeded or not: goes on when the child can
+    /// resolve its own faults.
+    pub fn resume_parent(&self) {
+        let mut locked = self.locked.lock();
+        let fork = locked.fork.as_mut().expect("prepared");
+        // If there is no child, or it dies, nobody else holds this end.
+        descriptors::release(fork.child_end.take().expect("not closed yet"));
+        while !locked.fork.as_ref().is_some_and(|fork| fork.over) {
+            locked = self.changed.wait(locked);
+        }
+        let fork = locked.fork.take().expect("prepared");
+        if let Ok(process_slot) = &fork.process_slot {
+            process_slot.retire_unadopted();
+        }
+        self.resume(locked, |locked| {
+            self.catch_up(locked, fork.own.iter().copied())
+        });
+    }
+
+    /// The handler's part while the engine is frozen: passes the child's descriptor on, and
+    /// resolves the child's faults until it does so itself.
+    pub(in crate::pager) fn attend_fork(&self, locked: &mut Locked, messages: &mut Vec<Message>) {
+        let Locked { fork, engine, .. } = locked;
+        let fork = fork.as_mut().expect("frozen for a fork");
+        messages.retain(|message| {
+            let fd = match (*message, &fork.parent_end) {
+                (Message::Fork(fd), Some(_)) => fd,
+                (
+                    Message::Fault {
+                        address, protected, ..
+                    },
+                    _,
+                ) => {
+                    // Noted first: a child forked in between knows of the fault, with or without
+                    // the page.
+                    let page = self.page_at(address).expect("a fault in the managed range");
+                    fork.own.push(ResolvedFault::new(page, protected));
+                    self.resolve_for(self.space.region(), engine, page, protected);
+                    return false;
+                }
+                _ => return true,
+            };
+            let parent_end = fork.parent_end.as_ref().expect("seen above");
+            // SAFETY: the kernel has just installed this descriptor for us.
+            let child = unsafe { OwnedFd::from_raw_fd(fd) };
+            let kept =
+                socket::send_descriptor(parent_end, &child).and_then(|()| Uffd::from_fork(child));
+            let child =
+                kept.unwrap_or_else(|e| self.die(&format!("fork: the child's descriptor: {e}")));
+            fork.child = Some(child);
+            false
+        });
+        let Some(parent_end) = &fork.parent_end else {
+            return;
+        };
+        let request = socket::request(parent_end);
+        fork.over |= request == Request::Gone;
+        if let Some(child) = &fork.child {
+            let mut faults = Vec::new();
+            // After the child has gone there is nothing to read.
+            let _ = child.read(&mut faults);
+            for fault in faults {
+                if let Message::Fault {
+                    address, protected, ..
+                } = fault
+                {
+                    let page = self.page_at(address).expect("a fault in the managed range");
+                    self.resolve_for(child, engine, page, protected);
+                    fork.resolved.push(ResolvedFault::new(page, protected));
+                }
+            }
+        }
+        if request == Request::TakeOver {
+            // If the child has just died, the answer does not matter.
+            let _ = socket::send_resolved(parent_end, &fork.resolved);
+            fork.over = true;
+        }
+        if fork.over {
+            fork.child = None;
+            descriptors::release(fork.parent_end.take().expect("seen above"));
+            self.changed.notify_all();
+        }
+    }
+
+    /// Resolves a fault of the child with this process' contents: the engine is frozen, so they are those of the
+    /// moment of the fork.
+    fn resolve_for(&self, child: &Uffd, engine: &LiveEngine, page: PageId, protected: bool) {
+        if protected {
+            self.space.unprotect_through(child, page);
+            return;
+        }
+        let mut buffer = PageBuffer::new();
+        let source = match engine.page_state(page) {
+            state if state.is_in_shadow() => Some(Source::Page(Place::Shadow, page)),
+            PageState::Stored => {
+                let slot = engine.slot_of(page).expect("stored pages have a slot");
+                let good = engine.is_zero_slot(slot) || self.read_for_fork(slot, &mut buffer);
+                good.then_some(Source::Bytes(&buffer.0))
+            }
+            PageState::Poisoned => None,
+            _ => Some(Source::Zeros),
+        };
+        self.space.resolve_through(child, page, source);
+    }
+
+    fn read_for_fork(&self, slot: SlotId, buffer: &mut PageBuffer) -> bool {
+        let offset = FlashStore::offset(slot);
+        (0..READ_TRIES).any(|_| {
+            let address = buffer.0.as_mut_ptr() as usize;
+            !self.store.fail_read()
+                && read_now(self.store.file(), offset, address, PAGE_SIZE as u32)
+                && self.store.verify(slot, &buffer.0)
+        })
+    }
+
+    /// The handler waits here while the engine is frozen. It allocates nothing: the forking thread has locked the
+    /// allocator.
+    pub(in crate::pager) fn await_fork(&self) {
+        let locked = self.locked.lock();
+        let Some(fork) = &locked.fork else { return };
+        let (region, child, parent_end) = match &fork.parent_end {
+            None => (Some(self.space.region().as_fd()), None, None),
+            Some(end) => (
+                Some(self.space.region().as_fd()),
+                fork.child.as_ref().map(AsFd::as_fd),
+                Some(end.as_fd()),
+            ),
+        };
+        let raw = [region, child, parent_end].map(|fd| fd.map(|fd| fd.as_raw_fd()));
+        drop(locked);
+        // SAFETY: only the handler, which is here, closes these.
+        let fds = raw.map(|fd| fd.map(|fd| unsafe { BorrowedFd::borrow_raw(fd) }));
+        let event = self.workers.handler.readiness();
+        let mut fds = [
+            PollFd::from_borrowed_fd(event, PollFlags::IN),
+            PollFd::from_borrowed_fd(self.supervisor.as_fd(), PollFlags::IN),
+            PollFd::from_borrowed_fd(fds[0].unwrap_or(event), PollFlags::IN),
+            PollFd::from_borrowed_fd(fds[1].unwrap_or(event), PollFlags::IN),
+            PollFd::from_borrowed_fd(fds[2].unwrap_or(event), PollFlags::IN),
+        ];
+        let _ = poll(&mut fds, None);
+        if !fds[1].revents().is_empty() {
+            self.die("the supervisor (flashvm run) has died");
+        }
+        if !fds[0].revents().is_empty() {
+            self.workers.handler.silence();
+        }
+    }
+
+    /// Tells the engine of faults that were resolved while it was frozen. Stopped stores come first:
+    /// the other faults may need frames, for which the engine would drop a page that it still takes for clean, and lose
+    /// the stores to it.
+    fn catch_up(&self, locked: &mut Locked, faults: impl Iterator<Item = ResolvedFault> + Clone) {
+        let of = |stopped| {
+            let faults = faults.clone();
+            faults.filter(move |fault| fault.is_stopped_store() == stopped)
+        };
+        locked
+            .placement
+            .resolved_already(of(false).map(ResolvedFault::page));
+        // The kernel has copied each, whether there are frames for it or not.
+        self.own_pages(locked, of(true).map(ResolvedFault::page));
+        for fault in of(true).chain(of(false)) {
+            self.apply(locked, fault.event());
+        }
+    }
+
+    /// The handler's first act: from here on it resolves the faults, and allocates and frees nothing while the
+    /// engine is frozen.
+    pub(in crate::pager) fn take_over(&self) {
+        self.take_over_from_parent();
+        // Only now can the next fork begin: what came with the last one has been freed, and a fork locks the
+        // allocator.
+        self.locked.lock().crew = Crew::Up;
+    }
+
+    /// In a forked child: what the parent has resolved becomes known to the engine.
+    fn take_over_from_parent(&self) {
+        let mut locked = self.locked.lock();
+        let Some(fork) = locked.fork.take() else {
+            return;
+        };
+        let child_end = fork.child_end.expect("the child's");
+        let resolved = socket::take_over(&child_end)
+            .unwrap_or_else(|e| self.die(&format!("the parent of a forked child has died: {e}")));
+        let faults = fork.own.iter().chain(&resolved).copied();
+        self.resume(locked, |locked| self.catch_up(locked, faults));
+        descriptors::release(child_end);
+    }
+
+    /// After a fork, in the child: makes its pager.
+    pub fn resume_child() {
+        // SAFETY: the child has one thread, this one; `PAGER` points to its parent's pager, and to the child's own
+        // before anybody looks again.
+        let mut old = unsafe { Self::inherit(PAGER.load(Ordering::Acquire)) };
+        // Not by the lock: the parent's handler may have had it at the moment of the fork, and is not here to
+        // give it back.
+        let fork = old.locked.get_mut().fork.as_ref();
+        let process_slot = fork.and_then(|fork| fork.process_slot.as_ref().ok().copied());
+        if let Err(error) = old.resume_as_child() {
+            end_child(process_slot, &error)
+        }
+    }
+
+    fn resume_as_child(mut self) -> Result<(), Error> {
+        let fork = self.locked.get_mut().fork.as_mut().expect("prepared");
+        let child_end = fork.child_end.as_ref().expect("the child's");
+        let region = socket::receive_descriptor(child_end)
+            .map_err(Error::memory("the pager's descriptor"))?;
+        let kept = child_end.as_raw_fd();
+        // The handler ends the fork; the mask is this thread's.
+        let _uninterrupted = fork.uninterrupted.take();
+        // Closed by number in a moment.
+        std::mem::forget(fork.parent_end.take());
+        let process_slot =
+            std::mem::replace(&mut fork.process_slot, Err(crate::control::Error::Stale));
+        self.close_inherited(std::iter::once(kept));
+        let region = Uffd::from_fork(region).map_err(Error::Userfaultfd)?;
+        let pager = self.become_child(Some(region), process_slot?, None)?;
+        pager.start_threads().map_err(Error::Threads)?;
+        // Until its handler has taken over.
+        drop(pager.lock());
+        Ok(())
+    }
+}

@@ -1,0 +1,90 @@
+//! fork in inline mode: the guard makes the fork, and the child has its pager before anything of the program's
+//! runs in it.
+
+use super::FORK_HOOKS;
+use super::child::end_child;
+use crate::Error;
+use crate::chameleon::ForkedFrames;
+use crate::control::Process;
+use crate::pager::workers::Crew;
+use crate::pager::{Freeze, Pager};
+use rustix::io::Errno;
+
+impl Pager {
+    /// Forks in inline mode, by calling `clone`, which returns twice. The result is the
+    /// kernel's. The child has no threads of the pager's until [`Pager::start_threads`].
+    pub(crate) fn fork_inline(&'static self, clone: impl FnOnce() -> isize) -> isize {
+        if self.chameleon.is_some() {
+            // Its frames are copied, and it gives none up once it is frozen.
+            self.await_room();
+        }
+        // First: what runs there may need the engine.
+        let frames = match &self.chameleon {
+            Some(heap) => match heap.prepare_fork(self) {
+                Ok(frames) => Some(frames),
+                Err(_) => return -(Errno::NOMEM.raw_os_error() as isize),
+            },
+            None => None,
+        };
+        let mut locked = self.quiet_with_room(|| self.become_quiet());
+        let pinned = Self::pinned_pages(&locked);
+        let process_slot = match self.prepare_child(&mut locked, &pinned) {
+            Ok(process_slot) => process_slot,
+            Err(error) => {
+                locked.grant.forget_fork();
+                self.thaw(locked);
+                self.resume_heap(frames, false);
+                self.count_refused_fork(&error);
+                return -(Errno::NOMEM.raw_os_error() as isize);
+            }
+        };
+        locked.freeze = Freeze::Frozen;
+        drop(locked);
+        FORK_HOOKS.call(|hooks| (hooks.before)());
+        let result = clone();
+        FORK_HOOKS.call(|hooks| (hooks.after)());
+        if result != 0 {
+            self.resume(self.locked.lock(), |locked| {
+                self.own_pages(locked, pinned.into_iter());
+            });
+            self.resume_heap(frames, result > 0);
+            if result < 0 {
+                process_slot.retire();
+            }
+            return result;
+        }
+        // SAFETY: the child has one thread, this one, and nobody uses `self` there from here on.
+        let old = unsafe { Self::inherit(self) };
+        if let Err(error) = old.go_on_as_child(process_slot, frames) {
+            end_child(Some(process_slot), &error)
+        }
+        0
+    }
+
+    /// In the parent: the heap of small pages goes on.
+    fn resume_heap(&self, frames: Option<ForkedFrames>, forked: bool) {
+        if let (Some(heap), Some(frames)) = (&self.chameleon, frames) {
+            heap.resume_parent(self, forked);
+            frames.close();
+        }
+    }
+
+    fn go_on_as_child(
+        mut self,
+        process_slot: Process,
+        frames: Option<ForkedFrames>,
+    ) -> Result<(), Error> {
+        self.close_inherited(frames.iter().map(ForkedFrames::descriptor));
+        let pager = self.become_child(None, process_slot, frames)?;
+        if let Some(heap) = &pager.chameleon {
+            heap.resume_child(pager);
+        }
+        // A fork without fork events forgets registrations and protections.
+        pager.register_all().map_err(Error::Userfaultfd)?;
+        let mut locked = pager.locked.lock();
+        // Its threads come when the C library is in order again. Until then the child may fork.
+        locked.crew = Crew::Absent;
+        pager.resume(locked, |locked| pager.protect_all(locked));
+        Ok(())
+    }
+}

@@ -1,0 +1,137 @@
+//! fork: the child gets a pager of its own over a copy of the page table.
+//!
+//! Before the fork everything in flight ends and the engine is frozen, so that the child's copy
+//! of it is whole. Slots on flash are shared from then on; clusters know how many processes hold them.
+//!
+//! The two modes of faults differ in who resolves the child's faults until its pager is there:
+//!
+//! - `inline_mode`: nobody has to. The guard makes the fork, and nothing of the program's runs in the child before.
+//! - `handler_mode`: the parent's handler. The C library makes the fork, and touches the program's memory
+//!   around it. `socket` is how the child's userfaultfd and the account of those faults reach the child.
+//!
+//! Here are the steps of both; `room` sees to frames for the child, `child` makes its pager.
+
+mod child;
+mod handler_mode;
+mod inline_mode;
+mod room;
+mod socket;
+
+use super::workers::By;
+use super::{Freeze, Locked, Pager};
+use crate::control::Process;
+use crate::sys::message::say;
+use crate::sys::signals::Uninterrupted;
+use flashvm_core::{Event, PageId};
+pub(super) use handler_mode::Fork;
+use rustix_futex_sync::MutexGuard;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// How long to wait for requests to end before looking again.
+const QUIET_WAIT: Duration = Duration::from_millis(1);
+
+impl Pager {
+    /// Whether budget and store could hold a copy of this process.
+    #[must_use]
+    pub fn can_fork(&self) -> bool {
+        let _uninterrupted = Uninterrupted::begin();
+        let pages = self.process.committed();
+        let fits = self.process.commit_patiently(pages);
+        if fits {
+            self.process.uncommit(pages);
+        } else {
+            self.count_refused_fork(&crate::control::Error::Commit);
+        }
+        fits
+    }
+
+    /// Counts a refused fork; a message gives any reason other than room.
+    fn count_refused_fork(&self, error: &crate::control::Error) {
+        match error {
+            crate::control::Error::Commit => {
+                let stats = self.stats();
+                stats.forks_refused.fetch_add(1, Ordering::Relaxed);
+            }
+            other => {
+                let reason = format!("a fork is refused: {other}");
+                self.process.note_refusal(&reason);
+                say(&reason);
+            }
+        }
+    }
+
+    /// Lets everything in flight end, and nothing new begin.
+    fn become_quiet(&self) -> MutexGuard<'_, Locked> {
+        let mut locked = self.locked.lock();
+        while locked.freeze != Freeze::No || !locked.placement.changes.none() {
+            locked = self.changed.wait(locked);
+        }
+        locked.freeze = Freeze::Quiescing;
+        self.workers.call_both();
+        while !locked.is_quiet() {
+            locked = self.changed.wait_timeout(locked, QUIET_WAIT).0;
+            self.workers.call_both();
+        }
+        locked
+    }
+
+    /// Right before a fork, with nothing in flight: makes the child's process slot, and shares all frames with it. The
+    /// pages of `writable` may be stored to meanwhile; see [`Self::share_frames`].
+    ///
+    /// # Errors
+    /// What the run has no room for; nothing is left of the slot then.
+    fn prepare_child(
+        &self,
+        locked: &mut Locked,
+        writable: &[PageId],
+    ) -> Result<Process, crate::control::Error> {
+        let process_slot = self.process.fork()?;
+        self.share_frames(locked, Some(&process_slot), writable)
+            .inspect_err(|_| process_slot.retire())?;
+        Ok(process_slot)
+    }
+
+    /// After a fork, in parent and child: the engine learns of it, and of what happened while it was frozen, and
+    /// everybody goes on. Also without a child: the frames have their numbers, and are owned again soon.
+    fn resume(&self, mut locked: MutexGuard<'_, Locked>, catch_up: impl FnOnce(&mut Locked)) {
+        self.apply(&mut locked, Event::Forked);
+        catch_up(&mut locked);
+        self.thaw(locked);
+    }
+
+    /// Lets everybody go on.
+    pub(super) fn thaw(&self, mut locked: MutexGuard<'_, Locked>) {
+        locked.freeze = Freeze::No;
+        self.hand_over(&mut locked, By::Program);
+        drop(locked);
+        self.changed.notify_all();
+        self.workers.handler.ring();
+    }
+}
+
+/// Hooks around a fork in inline mode.
+#[derive(Clone, Copy, Debug)]
+pub struct ForkHooks {
+    /// Before it.
+    pub before: fn(),
+    /// After it, in parent and child.
+    pub after: fn(),
+}
+
+struct Hooks(std::sync::OnceLock<ForkHooks>);
+
+impl Hooks {
+    fn call(&self, call: impl FnOnce(&ForkHooks)) {
+        if let Some(hooks) = self.0.get() {
+            call(hooks);
+        }
+    }
+}
+
+static FORK_HOOKS: Hooks = Hooks(std::sync::OnceLock::new());
+
+/// Sets the hooks around forks: they hold an allocator's lock, so that the child's copy is whole.
+pub fn set_fork_hooks(hooks: ForkHooks) {
+    let _ = FORK_HOOKS.0.set(hooks);
+}

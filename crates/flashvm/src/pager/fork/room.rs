@@ -1,0 +1,80 @@
+//! Room for a fork: free frames for the child, and for what the parent stores to next.
+
+use crate::pager::workers::By;
+use crate::pager::{Locked, Pager};
+use crate::space::Delivery;
+use flashvm_core::grant::ForkStores;
+use rustix_futex_sync::MutexGuard;
+use std::time::Duration;
+
+/// Frames for what threads store to during a fork with a handler: `held / STORES_SHARE`, at most so many.
+const STORES_IN_FORK: u32 = 512;
+const STORES_SHARE: u32 = 8;
+/// How often, and how long apart, a fork looks for frames for the child.
+const ROOM_TRIES: u32 = 500;
+const ROOM_WAIT: Duration = Duration::from_millis(1);
+
+impl Pager {
+    /// Pages with stores during a fork, unnoticed or before there is room. In inline mode: pages of system calls in
+    /// flight. In handler mode: the pages that threads store to until the child resolves its own faults.
+    pub(in crate::pager) fn fork_stores(&self, locked: &Locked) -> ForkStores {
+        match self.delivery {
+            Delivery::Inline => ForkStores {
+                parent: locked.placement.pins.pages(),
+                child: 0,
+            },
+            Delivery::Handler => {
+                let pages = STORES_IN_FORK.min(self.process.granted() / STORES_SHARE);
+                // The child is charged for the same pages.
+                ForkStores {
+                    parent: pages,
+                    child: pages,
+                }
+            }
+        }
+    }
+
+    /// Before a fork: lets everything in flight end, as `quiet` does, while there is room for the child.
+    pub(super) fn quiet_with_room<'a>(
+        &'a self,
+        quiet: impl Fn() -> MutexGuard<'a, Locked>,
+    ) -> MutexGuard<'a, Locked> {
+        loop {
+            let had_room = self.await_room();
+            let locked = quiet();
+            if !had_room || self.has_room(&locked) {
+                return locked;
+            }
+            // Another thread has forked meanwhile, with the room of this one.
+            self.thaw(locked);
+        }
+    }
+
+    /// Waits until this process holds enough free frames for the fork, so that the budget holds. Whether it does:
+    /// after `ROOM_TRIES * ROOM_WAIT`, or with too small a share, the fork does without, and the overrun is counted.
+    pub(super) fn await_room(&self) -> bool {
+        for _ in 0..ROOM_TRIES {
+            let mut locked = self.lock();
+            let stores = self.fork_stores(&locked);
+            locked.grant.plan_fork(stores);
+            self.hand_over(&mut locked, By::Program);
+            if locked.is_synchronous() {
+                locked = self.work(locked);
+            }
+            if self.has_room(&locked) {
+                return true;
+            }
+            if !locked.grant.may_have_fork_room(&self.process) {
+                return false;
+            }
+            drop(locked);
+            crate::sys::sleep(ROOM_WAIT);
+        }
+        false
+    }
+
+    fn has_room(&self, locked: &Locked) -> bool {
+        let usage = locked.usage();
+        locked.grant.has_fork_room(&self.process, &usage)
+    }
+}

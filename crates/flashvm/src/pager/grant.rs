@@ -1,0 +1,121 @@
+//! The executor of [`Grant`]: takes frames of the run's budget and gives them back, as it decides, and tells the
+//! engine and the heap of small pages.
+
+use super::workers::By;
+use super::{Locked, Pager};
+use crate::control::Process;
+use crate::flash::demand::PAGES_MAX;
+use crate::sys::now;
+use flashvm_core::Event;
+use flashvm_core::grant::{Budget, Limits, Look, Usage};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// How long to wait for others that want frames before looking again.
+const PRESSURE_WAIT: Duration = Duration::from_secs(3600);
+
+impl Budget for Process {
+    fn held(&self) -> u32 {
+        self.granted()
+    }
+
+    fn share(&self) -> u32 {
+        self.limit()
+    }
+
+    fn allowance(&self) -> u32 {
+        Self::allowance(self)
+    }
+
+    fn others_want(&self) -> bool {
+        Self::others_want(self)
+    }
+}
+
+impl Locked {
+    /// What the pages of this process take.
+    pub(super) fn usage(&self) -> Usage {
+        Usage {
+            own: self.engine.frames_in_use(),
+            shared: self.engine.pages_shared(),
+            stored: self.engine.slots_used() > 0,
+        }
+    }
+}
+
+/// The limits as the engine hears of them.
+pub(super) fn limit_event(Limits { frames, shared }: Limits) -> Event {
+    Event::Limit { frames, shared }
+}
+
+impl Pager {
+    /// Follows this process' share of the budget, and tells the engine what it has.
+    pub(super) fn look_at_limit(&self, locked: &mut Locked) {
+        let (usage, run) = (locked.usage(), &self.process);
+        let most = match locked.grant.look(run, &usage) {
+            Look::Keep(held) => {
+                run.set_wanting(false);
+                held
+            }
+            Look::GiveBack { to, most } => {
+                self.publish_use(locked);
+                run.shrink(to);
+                most
+            }
+            Look::Take(to) => {
+                let got = run.grow(to);
+                run.set_wanting(got < to);
+                if got < to && locked.grant.presses(now()) {
+                    self.control.raise_pressure();
+                }
+                got
+            }
+        };
+        if let Some(heap) = &self.chameleon {
+            let target = locked.grant.small_target(&usage, most);
+            let before = heap.target.swap(target, Ordering::Relaxed);
+            if locked.grant.small() > target && before != target {
+                heap.call_writer();
+            }
+        }
+        if let Some(limits) = locked.grant.limits(run, &usage, most) {
+            self.apply(locked, limit_event(limits));
+        }
+    }
+
+    /// Follows the shared pressure word: other processes want frames, or have given some back.
+    pub(super) fn watch_pressure(&self) {
+        let mut seen = self.pressure_seen.load(Ordering::Relaxed);
+        loop {
+            let word = self.control.wait_pressure(seen, PRESSURE_WAIT);
+            if word == seen {
+                continue;
+            }
+            seen = word;
+            let mut locked = self.lock();
+            self.own_abandoned(&mut locked);
+            let keeps = locked.grant.keeps_under_pressure(&locked.usage());
+            self.publish_use(&locked);
+            self.process.shrink(keeps);
+            self.look_at_limit(&mut locked);
+            self.hand_over(&mut locked, By::Program);
+        }
+    }
+
+    /// Tells the run how many frames are in use. Before frames are given back, too: see [`Process::set_used`].
+    pub(super) fn publish_use(&self, locked: &Locked) {
+        let used = locked.engine.frames_in_use() + self.buffer_pages(locked);
+        self.process.set_used(used + locked.grant.small());
+    }
+
+    /// Whether a demand queue is to be opened now: threads want one, and the budget has room for its
+    /// buffer. If it has none yet, room is being made.
+    pub(super) fn may_open_queue(&self, locked: &mut Locked) -> bool {
+        if !self.demand.wants_more() {
+            return false;
+        }
+        locked.grant.plan_queues(self.demand.pages() + PAGES_MAX);
+        self.look_at_limit(locked);
+        locked.grant.has_room(&self.process, &locked.usage())
+    }
+}

@@ -1,0 +1,246 @@
+//! How a pager comes to be: of nothing, in a process that starts, or of its parent's, in a forked child.
+
+use super::actions::LivePlacement;
+use super::inline::ResolvedCount;
+use super::workers::{Crew, Workers};
+use super::{Freeze, LiveEngine, Locked, PAGER, Pager, SPAN_PAGES, buffers, share};
+use crate::Error;
+use crate::chameleon::Chameleon;
+use crate::control::{Control, LIMIT_FRAMES_MIN, Process, RunSettings};
+use crate::flash::FlashStore;
+use crate::flash::demand::DemandQueues;
+use crate::flash::file_limit;
+use crate::flash::model_client;
+use crate::mappings::Mappings;
+use crate::record::{Recorder, Tracer};
+use crate::space::{Backend, Delivery, Userfaultfd};
+use crate::sys::{descriptors, thread};
+use flashvm_core::grant::{Grant, Reserve};
+use flashvm_core::record::RecordingClusters;
+use flashvm_core::{Engine, EngineConfig};
+use rustix_futex_sync::{Condvar, Mutex};
+use std::collections::{HashMap, VecDeque};
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Why there is no heap of small pages in handler mode.
+const HANDLER_MODE: &str = "--granularity 512 needs inline mode: leave --fault handler out";
+
+/// What this process has inherited from `flashvm run`.
+#[derive(Debug)]
+pub struct Inheritance {
+    /// The shared control region.
+    pub control: Control,
+    /// The flash store, open for direct I/O.
+    pub store: OwnedFd,
+    /// The supervisor, as a pidfd: when it dies, so does this process.
+    pub supervisor: OwnedFd,
+    /// The program, for the summary.
+    pub command: String,
+}
+
+/// What a pager is made of. A forked child takes most of it over; the rest of a pager begins anew in every process.
+pub(super) struct Parts {
+    pub(super) space: Userfaultfd,
+    pub(super) file_bytes: u64,
+    pub(super) delivery: Delivery,
+    pub(super) store: FlashStore,
+    pub(super) settings: RunSettings,
+    pub(super) control: Control,
+    pub(super) process: Process,
+    pub(super) supervisor: OwnedFd,
+    pub(super) chameleon: Option<Chameleon>,
+    pub(super) mappings: Mappings,
+    pub(super) locked: Locked,
+}
+
+/// Starts the pager of this process.
+///
+/// # Errors
+/// What the kernel lacks or refuses, what the settings get wrong.
+pub fn start(inheritance: Inheritance) -> Result<&'static Pager, Error> {
+    let Inheritance {
+        control,
+        store,
+        supervisor,
+        command,
+    } = inheritance;
+    let store = descriptors::keep(store).map_err(Error::memory("descriptor"))?;
+    let supervisor = descriptors::keep(supervisor).map_err(Error::memory("descriptor"))?;
+    let settings = control.settings()?;
+    let pid = crate::control::own_pid()?;
+    let delivery = settings.delivery;
+    let space = Userfaultfd::open(SPAN_PAGES, delivery, !settings.no_move)?;
+    let process = control.register(pid, &command)?;
+    let config = EngineConfig {
+        pages: SPAN_PAGES,
+        slots: control.store_slots(),
+        frames: LIMIT_FRAMES_MIN,
+        shadow: space.has_shadow(),
+        settings: settings.engine.clone(),
+    };
+    let record = settings.record.as_deref();
+    let recorder = record
+        .map(|path| Recorder::create(path, pid, &config))
+        .transpose()?;
+    let trace = settings.trace.as_deref();
+    let tracer = trace.map(|path| Tracer::open(path, pid)).transpose()?;
+    let clusters = RecordingClusters::new(process.clusters());
+    let mut engine =
+        Engine::new(config, clusters).map_err(|error| Error::Settings(error.to_string()))?;
+    if let Some(model) = settings.device_model {
+        model_client::begin(process);
+        if model.hears_of_frees {
+            engine.log_freed();
+        }
+    }
+    let store = FlashStore::new(store, control.store_slots(), settings.inject)
+        .map_err(Error::memory("checksums"))?;
+    process.take_space_from(store.file());
+    let small = settings.chameleon.map(|_| control.budget_frames());
+    let file_bytes = file_limit::needed(&store, settings.flash_bytes, small);
+    if let Some(why) = file_limit::too_low(file_bytes) {
+        return Err(Error::Settings(why));
+    }
+    let chameleon = settings
+        .chameleon
+        .map(|_| start_heap(&settings, &control, &process, &store, pid))
+        .transpose()?;
+    let grant = Grant::new(Reserve {
+        least: LIMIT_FRAMES_MIN,
+        read_buffers: buffers::pages_of_run(control.budget_frames()),
+    });
+    let pager = assemble(Parts {
+        space,
+        file_bytes,
+        delivery,
+        store,
+        settings,
+        control,
+        process,
+        supervisor,
+        chameleon,
+        mappings: Mappings::new(SPAN_PAGES),
+        locked: Locked::new(engine, grant, recorder, tracer),
+    })?;
+    pager.start_threads().map_err(Error::Threads)?;
+    thread::await_begun();
+    pager.look_at_limit(&mut pager.lock());
+    Ok(pager)
+}
+
+/// Makes the heap of small pages.
+fn start_heap(
+    settings: &RunSettings,
+    control: &Control,
+    process: &Process,
+    store: &FlashStore,
+    pid: u32,
+) -> Result<Chameleon, Error> {
+    let chameleon = settings.chameleon.expect("asked for");
+    if settings.delivery != Delivery::Inline {
+        return Err(Error::Settings(HANDLER_MODE.to_owned()));
+    }
+    let config = Chameleon::config(chameleon, control.budget_frames(), control.clusters().0);
+    let record = settings.record.as_deref().map(|path| {
+        let path = PathBuf::from(format!("{}.small", path.display()));
+        Recorder::create(&path, pid, &config)
+    });
+    Chameleon::new(
+        chameleon,
+        config,
+        process,
+        store.file(),
+        record.transpose()?,
+    )
+    .map_err(Error::memory("the heap of small pages"))
+}
+
+/// Makes a pager of its parts, and it the one of this process.
+pub(super) fn assemble(parts: Parts) -> Result<&'static Pager, Error> {
+    let Parts {
+        space,
+        file_bytes,
+        delivery,
+        store,
+        settings,
+        control,
+        process,
+        supervisor,
+        chameleon,
+        mappings,
+        locked,
+    } = parts;
+    // Before anybody asks for frames on its behalf.
+    process.await_first_frames();
+    process.stats().set_delivery(delivery);
+    let pager = Pager {
+        demand: DemandQueues::new(settings.no_uring, control.budget_frames()),
+        resolved_count: ResolvedCount::default(),
+        changed: Condvar::new(),
+        workers: Workers::new().map_err(Error::memory("eventfd"))?,
+        pressure_seen: AtomicU32::new(control.pressure()),
+        locked: Mutex::new(locked),
+        space,
+        file_bytes,
+        delivery,
+        store,
+        settings,
+        control,
+        process,
+        supervisor,
+        chameleon,
+        mappings,
+    };
+    let pager: &'static Pager = Box::leak(Box::new(pager));
+    PAGER.store(std::ptr::from_ref(pager).cast_mut(), Ordering::Release);
+    Ok(pager)
+}
+
+impl Locked {
+    fn new(
+        engine: LiveEngine,
+        grant: Grant,
+        recorder: Option<Recorder>,
+        tracer: Option<Tracer>,
+    ) -> Self {
+        Self {
+            engine,
+            events: VecDeque::with_capacity(64),
+            actions: Vec::with_capacity(1024),
+            placement: LivePlacement::default(),
+            to_read: VecDeque::with_capacity(256),
+            to_clean: VecDeque::with_capacity(64),
+            reads: HashMap::with_capacity(256),
+            buffers: None,
+            freeze: Freeze::No,
+            crew: Crew::Starting,
+            fork: None,
+            recorder,
+            tracer,
+            grant,
+            shares: share::Shares::default(),
+            checks: 0,
+            slots_bad: 0,
+            open: 0,
+            scans: 0,
+        }
+    }
+
+    /// In a forked child, whose process slot is `process`: what was the parent's alone begins anew.
+    pub(super) fn become_child(&mut self, process: Process, pid: u32) -> Result<(), Error> {
+        *self.engine.clusters_mut().inner_mut() = process.clusters();
+        self.engine.reset_counters();
+        let recorder = self.recorder.take().map(|recorder| recorder.for_child(pid));
+        self.recorder = recorder.transpose()?;
+        if let Some(tracer) = &mut self.tracer {
+            tracer.forked(pid)?;
+        }
+        self.placement.forked();
+        self.crew = Crew::Starting;
+        self.grant.become_child();
+        self.buffers = None;
+        Ok(())
+    }
+}
