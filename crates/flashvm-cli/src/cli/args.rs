@@ -1,6 +1,7 @@
 //! The command line: its options, their help, and how a mistake in it becomes one line.
 
 use super::device::DeviceCommand;
+use super::documents::{COMPLETIONS_EXAMPLES, CompletionsArgs, MAN_EXAMPLES, ManArgs};
 use super::options::RunOptions;
 use super::refusal::Refusal;
 use super::reproduce::ReproduceCommand;
@@ -8,7 +9,7 @@ use super::sim::{SIM_EXAMPLES, SimArgs};
 use super::trace::TraceCommand;
 use super::units::Size;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, Parser, Subcommand};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -53,6 +54,12 @@ pub(crate) enum Command {
     /// Measure a paper's tables and figures again, beside what it says
     #[command(subcommand)]
     Reproduce(ReproduceCommand),
+    /// Write manual pages
+    #[command(after_help = MAN_EXAMPLES)]
+    Man(ManArgs),
+    /// Write what completes command lines in a shell
+    #[command(after_help = COMPLETIONS_EXAMPLES)]
+    Completions(CompletionsArgs),
 }
 
 /// `flashvm heap`.
@@ -178,6 +185,11 @@ pub(crate) struct DoctorArgs {
     pub(crate) flash: Option<PathBuf>,
 }
 
+/// The command line, for those who write about it.
+pub(crate) fn command() -> clap::Command {
+    Line::command()
+}
+
 /// Parses a command line. `None`: help or version were asked for, and have been shown.
 pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Option<Command>, Refusal> {
     match Line::try_parse_from(args) {
@@ -191,6 +203,20 @@ pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Option<C
             _ => Err(Refusal::new(one_line(&error))),
         },
     }
+}
+
+/// All commands, with theirs in parentheses.
+fn commands() -> String {
+    let line = command();
+    let commands = line.get_subcommands().map(|command| {
+        let names = command.get_subcommands().map(clap::Command::get_name);
+        let of_it = Vec::from_iter(names).join(", ");
+        match of_it.is_empty() {
+            true => command.get_name().to_owned(),
+            false => format!("{} ({of_it})", command.get_name()),
+        }
+    });
+    Vec::from_iter(commands).join(", ")
 }
 
 /// What is wrong with the command line, in one line.
@@ -215,9 +241,7 @@ fn one_line(error: &clap::Error) -> String {
         },
         ErrorKind::InvalidSubcommand => {
             let command = context(ContextKind::InvalidSubcommand).unwrap_or_default();
-            format!(
-                "unknown command '{command}': known are run, doctor, device (models, simulate, probe), heap (init, info, check, collect, bench), trace (record, convert, stat), sim, reproduce (flashvm, craw, chameleon, gordon)"
-            )
+            format!("unknown command '{command}': known are {}", commands())
         }
         ErrorKind::MissingSubcommand | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
             "no command: write flashvm run [OPTIONS] -- PROGRAM [ARGS]..., or see flashvm --help"

@@ -9,11 +9,12 @@
 //! - `trace`: recording, converting and measuring traces; `sim`: replacement policies over them;
 //! - `heap`: persistent heaps;
 //! - `reproduce`: papers' tables and figures, measured again;
-//! - `doctor`: what this machine allows.
+//! - `doctor`: what this machine allows; `documents`: manual pages and completions.
 
 mod args;
 mod device;
 mod doctor;
+mod documents;
 mod heap;
 mod machine;
 mod modelled;
@@ -53,6 +54,8 @@ fn execute(args: impl IntoIterator<Item = OsString>) -> Result<ExitCode, Refusal
         Some(Command::Reproduce(command)) => reproduce::reproduce(&command),
         Some(Command::Trace(command)) => trace::trace(&command),
         Some(Command::Sim(args)) => sim::sim(&args),
+        Some(Command::Man(args)) => documents::man(&args),
+        Some(Command::Completions(args)) => documents::completions(&args),
     }
 }
 

@@ -9,6 +9,7 @@
 mod children;
 mod container;
 mod devices;
+mod documents;
 mod flash;
 mod programs;
 mod sim;

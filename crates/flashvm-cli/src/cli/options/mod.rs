@@ -7,12 +7,14 @@
 //! - `table`: the options;
 //! - `spec`: what an option is, and how the table becomes types and functions;
 //! - `value`: how values are written; `choice`: those that are one of a few words;
-//! - `parser`: the table as clap sees it; `file`: the configuration file;
+//! - `parser`: the table as clap sees it; `file`: the configuration file; `readme`: the README's tables;
 //! - `settings`: from options to the settings of a run; `granularity`: those of small pages.
 mod choice;
 mod file;
 mod granularity;
 mod parser;
+#[cfg(test)]
+mod readme;
 mod settings;
 mod spec;
 mod table;

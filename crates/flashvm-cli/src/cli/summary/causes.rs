@@ -1,0 +1,102 @@
+//! What the pager did to the program: what it refused, what it lost, which processes it ended.
+
+use super::{Names, PAGE, totals};
+use crate::cli::supervise::Outcome;
+use crate::cli::units::{Size, count};
+use flashvm::control::{Control, ProcessRecord, StatsSnapshot};
+
+/// What the pager did to a program that failed, for who wants to hear of nothing else.
+pub(crate) fn complaints(outcome: &Outcome, control: Control, names: &Names) -> String {
+    causes(outcome, control, &totals(outcome, control))
+        .into_iter()
+        .filter(|(name, _)| *name != CALLS)
+        .map(|(name, text)| format!("flashvm: {}: {name}: {text}\n", names.program))
+        .collect()
+}
+
+/// The line on system calls that were refused: who made them has heard of it at once.
+const CALLS: &str = "calls";
+/// Processes that are named, of those that the pager has ended or refused a call.
+const NAMED_MAX: usize = 5;
+
+/// What the pager refused its processes, what it lost of theirs, and which ones it ended: a name and a
+/// text for each line.
+pub(super) fn causes(
+    outcome: &Outcome,
+    control: Control,
+    sum: &StatsSnapshot,
+) -> Vec<(&'static str, String)> {
+    let mut lines = Vec::new();
+    let refused: Vec<_> = [
+        (sum.allocations_refused, "allocation"),
+        (sum.forks_refused, "fork"),
+    ]
+    .into_iter()
+    .filter(|(number, _)| *number > 0)
+    .map(|(number, what)| number_of(number, what))
+    .collect();
+    if !refused.is_empty() {
+        lines.push((
+            "refused",
+            format!("{} (ENOMEM): {}", refused.join(", "), too_little(control)),
+        ));
+    }
+    if sum.pages_lost > 0 {
+        lines.push((
+            "lost",
+            format!(
+                "{}, which flash did not return as written: a touch of them is SIGBUS; see the device's log",
+                number_of(sum.pages_lost, "page")
+            ),
+        ));
+    }
+    let reasons = |name, of: fn(&ProcessRecord) -> Option<&String>| {
+        let told: Vec<_> = outcome
+            .records
+            .iter()
+            .filter_map(|record| {
+                let reason = one_line(of(record)?);
+                let command = one_line(&record.command);
+                Some(format!("process {} ({command}): {reason}", record.pid))
+            })
+            .collect();
+        let more = told.len().saturating_sub(NAMED_MAX) as u64;
+        let more = (more > 0).then(|| format!("and {} more", number_of(more, "process")));
+        let named = told.into_iter().take(NAMED_MAX);
+        named
+            .chain(more)
+            .map(move |text| (name, text))
+            .collect::<Vec<_>>()
+    };
+    lines.extend(reasons(CALLS, |record| record.refused.as_ref()));
+    lines.extend(reasons("ended", |record| record.ended.as_ref()));
+    lines
+}
+
+/// Why there was no room for what was refused, and what helps.
+fn too_little(control: Control) -> String {
+    if control.disk_was_full() {
+        return "the disk of the flash store is full: make room there, or name another --flash"
+            .to_owned();
+    }
+    let (_, most) = control.committed_pages();
+    format!(
+        "budget and store hold {} together: give it a larger --flash-size (it was {}) or more --ram",
+        Size(most * PAGE),
+        Size(u64::from(control.store_slots()) * PAGE)
+    )
+}
+
+/// `1 fork`, `1,234 allocations`.
+fn number_of(number: u64, what: &str) -> String {
+    match (number, what) {
+        (1, _) => format!("1 {what}"),
+        (_, "process") => format!("{} processes", count(number)),
+        _ => format!("{} {what}s", count(number)),
+    }
+}
+
+/// A text of a process', without what would end the line or do things to a terminal.
+fn one_line(text: &str) -> String {
+    text.replace(|c: char| c.is_control(), " ")
+}

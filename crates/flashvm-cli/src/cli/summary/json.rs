@@ -1,0 +1,339 @@
+//! What a run tells programs: one JSON object, written to the file of `--stats`.
+
+use super::{Names, PAGE, svmp_zero_faults, totals, write_amplification};
+use crate::cli::refusal::Refusal;
+use crate::cli::supervise::Outcome;
+use flashvm::control::{Control, Deliveries, Histogram, StatsSnapshot};
+use flashvm_core::{PolicySpec, Preset};
+use flashvm_sim::device::Wear;
+use serde::Serialize;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+/// `--stats`.
+#[derive(Debug, Serialize)]
+struct Stats<'a> {
+    ram_budget_pages: u64,
+    processes: Vec<Process<'a>>,
+    totals: Totals<'a>,
+}
+
+#[derive(Debug, Serialize)]
+struct Process<'a> {
+    pid: u32,
+    command: &'a str,
+    /// Why the pager has ended it, if it has.
+    ended_by_pager: Option<&'a str>,
+    /// The first system call that the pager has refused it, and why.
+    refused_call: Option<&'a str>,
+    #[serde(flatten)]
+    figures: Figures,
+}
+
+#[derive(Debug, Serialize)]
+struct Totals<'a> {
+    processes: u64,
+    elapsed_s: f64,
+    device_model: Option<DeviceModel<'a>>,
+    #[serde(flatten)]
+    figures: Figures,
+}
+
+/// The figures of one process, or their sums.
+#[derive(Debug, Serialize)]
+struct Figures {
+    fault_mode: Deliveries,
+    preset: Preset,
+    policy: PolicySpec,
+    small_pages: SmallPages,
+    faults: Faults,
+    pages_in: u64,
+    pages_out: u64,
+    bytes_read: u64,
+    bytes_written: u64,
+    zero_pages_skipped: u64,
+    zero_pages_not_read: u64,
+    sampled: u64,
+    writes_held_back_s: f64,
+    evicted: Evicted,
+    prefetch: Prefetch,
+    resident_pages_max: u64,
+    fault_latency_us: Latency,
+    discard: Discard,
+    overlays_max: u64,
+    refused: Refusals,
+    pages_lost: u64,
+    read_errors: u64,
+    write_errors: u64,
+    slots_bad: u64,
+    budget_overruns: u64,
+    moves_misreported: u64,
+}
+
+/// What budget and store had no room for: the program was told ENOMEM.
+#[derive(Debug, Serialize)]
+struct Refusals {
+    allocations: u64,
+    forks: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct Faults {
+    total: u64,
+    major: u64,
+    soft: u64,
+    zero: u64,
+    write_protect: u64,
+    waited: u64,
+    stalled: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct Evicted {
+    clean: u64,
+    dirty: u64,
+}
+
+/// The heap of small pages, and its log.
+#[derive(Debug, Serialize)]
+struct SmallPages {
+    faults: u64,
+    major: u64,
+    soft: u64,
+    fresh: u64,
+    pages_in: u64,
+    bytes_in: u64,
+    pages_out: u64,
+    bytes_out: u64,
+    evicted: Evicted,
+    zero_pages_skipped: u64,
+    log_bytes_written: u64,
+    log_bytes_cleaned: u64,
+    write_amplification: f64,
+    table_bytes: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct Prefetch {
+    issued: u64,
+    used: u64,
+    wasted: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct Latency {
+    p50: f64,
+    p99: f64,
+    p999: f64,
+    max: f64,
+}
+
+/// Discard commands to the device, and clusters that were overwritten in their stead.
+#[derive(Debug, Serialize)]
+struct Discard {
+    commands: u64,
+    bytes: u64,
+    time_us: u64,
+    elided: u64,
+    refused: u64,
+}
+
+/// The device model, and what writing has done to it if it knows.
+#[derive(Debug, Serialize)]
+struct DeviceModel<'a> {
+    model: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    write_amplification: Option<f64>,
+    #[serde(flatten)]
+    wear: Option<&'a Wear>,
+}
+
+fn figures(stats: &StatsSnapshot, names: &Names) -> Figures {
+    Figures {
+        fault_mode: stats.deliveries,
+        preset: names.preset,
+        policy: names.policy,
+        faults: Faults {
+            total: stats.faults_total + stats.svmp_faults,
+            major: stats.faults_major + stats.svmp_major,
+            soft: stats.faults_soft + stats.svmp_soft,
+            zero: stats.faults_zero + svmp_zero_faults(stats),
+            write_protect: stats.faults_write_protect,
+            waited: stats.faults_waited,
+            stalled: stats.faults_stalled,
+        },
+        pages_in: stats.pages_in,
+        pages_out: stats.pages_out,
+        bytes_read: bytes_read(stats),
+        bytes_written: bytes_written(stats),
+        zero_pages_skipped: stats.zero_pages_skipped,
+        zero_pages_not_read: stats.zero_pages_not_read,
+        sampled: stats.sampled,
+        writes_held_back_s: stats.writes_held_back_ns as f64 / 1e9,
+        evicted: Evicted {
+            clean: stats.evicted_clean,
+            dirty: stats.evicted_dirty,
+        },
+        prefetch: Prefetch {
+            issued: stats.prefetch_issued,
+            used: stats.prefetch_used,
+            wasted: stats.prefetch_wasted,
+        },
+        resident_pages_max: stats.resident_pages_max,
+        fault_latency_us: latencies(&stats.latency),
+        discard: Discard {
+            commands: stats.discard_commands,
+            bytes: stats.discard_pages * PAGE,
+            time_us: stats.discard_ns / 1000,
+            elided: stats.discards_elided,
+            refused: stats.discards_refused,
+        },
+        overlays_max: stats.overlays_max,
+        small_pages: small_pages(stats),
+        refused: Refusals {
+            allocations: stats.allocations_refused,
+            forks: stats.forks_refused,
+        },
+        pages_lost: stats.pages_lost,
+        read_errors: stats.read_errors + stats.svmp_read_errors,
+        write_errors: stats.write_errors + stats.log_write_errors,
+        slots_bad: stats.slots_bad,
+        budget_overruns: stats.budget_overruns,
+        moves_misreported: stats.moves_misreported,
+    }
+}
+
+/// Bytes read from the store, for pages of all sizes and by the log's cleaner.
+fn bytes_read(stats: &StatsSnapshot) -> u64 {
+    stats.bytes_read + stats.svmp_bytes_in + stats.log_bytes_cleaned
+}
+
+/// Bytes written to the store, for pages of all sizes.
+fn bytes_written(stats: &StatsSnapshot) -> u64 {
+    stats.bytes_written + stats.log_bytes_written
+}
+
+fn small_pages(stats: &StatsSnapshot) -> SmallPages {
+    SmallPages {
+        faults: stats.svmp_faults,
+        major: stats.svmp_major,
+        soft: stats.svmp_soft,
+        fresh: stats.svmp_fresh,
+        pages_in: stats.svmp_pages_in,
+        bytes_in: stats.svmp_bytes_in,
+        pages_out: stats.log_pages,
+        bytes_out: stats.log_bytes_changed,
+        evicted: Evicted {
+            clean: stats.svmp_evicted_clean,
+            dirty: stats.svmp_evicted_dirty,
+        },
+        zero_pages_skipped: stats.svmp_zero_pages,
+        log_bytes_written: stats.log_bytes_written,
+        log_bytes_cleaned: stats.log_bytes_cleaned,
+        write_amplification: write_amplification(stats),
+        table_bytes: stats.svmp_table_bytes,
+    }
+}
+
+fn latencies(histogram: &Histogram) -> Latency {
+    let us = |ns: u64| ns as f64 / 1e3;
+    Latency {
+        p50: us(histogram.quantile(0.5)),
+        p99: us(histogram.quantile(0.99)),
+        p999: us(histogram.quantile(0.999)),
+        max: us(histogram.max()),
+    }
+}
+
+/// Where `--stats` goes, checked before the run.
+#[derive(Debug)]
+pub(crate) struct StatsFile {
+    path: PathBuf,
+    /// The folder for the new file, or `None` if something that is no file is written to.
+    folder: Option<PathBuf>,
+}
+
+impl StatsFile {
+    /// Checks that a file can be written at `path`.
+    pub(crate) fn check(path: &Path) -> Result<Self, Refusal> {
+        let refuse = |why: &dyn std::fmt::Display| {
+            Refusal::new(format!(
+                "--stats {}: {why}: name a file that can be written",
+                path.display()
+            ))
+        };
+        let special = std::fs::metadata(path).is_ok_and(|there| !there.is_file());
+        if special {
+            if path.is_dir() {
+                return Err(refuse(&"a folder"));
+            }
+            return Ok(Self {
+                path: path.to_owned(),
+                folder: None,
+            });
+        }
+        // A link keeps pointing to what it points to.
+        let path_real = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+        let folder = match path_real.parent() {
+            Some(folder) if folder.as_os_str().is_empty() => Path::new("."),
+            Some(folder) => folder,
+            None => return Err(refuse(&"not a file")),
+        };
+        // The program may change the working folder of nobody but itself; but be sure.
+        let folder = std::fs::canonicalize(folder).map_err(|e| refuse(&e))?;
+        rustix::fs::access(&folder, rustix::fs::Access::WRITE_OK).map_err(|e| refuse(&e))?;
+        Ok(Self {
+            path: path_real,
+            folder: Some(folder),
+        })
+    }
+
+    /// Writes the object: another reader sees the whole of it or nothing.
+    pub(crate) fn write(
+        &self,
+        outcome: &Outcome,
+        control: Control,
+        names: &Names,
+    ) -> std::io::Result<()> {
+        let stats = Stats {
+            ram_budget_pages: control.budget_frames().into(),
+            processes: outcome
+                .records
+                .iter()
+                .map(|record| Process {
+                    pid: record.pid,
+                    command: &record.command,
+                    ended_by_pager: record.ended.as_deref(),
+                    refused_call: record.refused.as_deref(),
+                    figures: figures(&record.stats, names),
+                })
+                .collect(),
+            totals: Totals {
+                processes: outcome.records.processes(),
+                elapsed_s: outcome.elapsed.as_secs_f64(),
+                device_model: names.device.as_deref().map(|model| DeviceModel {
+                    model,
+                    write_amplification: outcome.wear.as_ref().map(Wear::write_amplification),
+                    wear: outcome.wear.as_ref(),
+                }),
+                figures: figures(&totals(outcome, control), names),
+            },
+        };
+        let mut json = serde_json::to_vec(&stats)?;
+        json.push(b'\n');
+        let Some(folder) = &self.folder else {
+            return std::fs::OpenOptions::new()
+                .write(true)
+                .open(&self.path)?
+                .write_all(&json);
+        };
+        let permissions = std::os::unix::fs::PermissionsExt::from_mode(0o666);
+        let mut file = tempfile::Builder::new()
+            .prefix(".flashvm-stats-")
+            .permissions(permissions)
+            .tempfile_in(folder)?;
+        file.write_all(&json)?;
+        file.persist(&self.path)?;
+        Ok(())
+    }
+}

@@ -1,0 +1,62 @@
+//! What a run tells at its end.
+//!
+//! - `text`: lines for people; `causes`: those that say what the pager did to the program;
+//! - `json`: one object for programs.
+
+mod causes;
+mod json;
+mod text;
+
+use super::supervise::Outcome;
+use flashvm::control::{Control, StatsSnapshot};
+use flashvm_core::{PolicySpec, Preset};
+
+pub(crate) use causes::complaints;
+pub(crate) use json::StatsFile;
+pub(crate) use text::lines;
+
+const PAGE: u64 = 4096;
+
+/// What the settings were called.
+#[derive(Clone, Debug)]
+pub(crate) struct Names {
+    /// The program, for people.
+    pub(crate) program: String,
+    /// The preset.
+    pub(crate) preset: Preset,
+    /// The policy.
+    pub(crate) policy: PolicySpec,
+    /// The device model.
+    pub(crate) device: Option<String>,
+    /// Where changed small pages go: `log` or `in place`.
+    pub(crate) organization: &'static str,
+}
+
+/// Faults on small pages of zeros: those that found nothing else.
+fn svmp_zero_faults(stats: &StatsSnapshot) -> u64 {
+    stats
+        .svmp_faults
+        .saturating_sub(stats.svmp_major + stats.svmp_soft)
+}
+
+/// Bytes written to the log for each byte of a changed page; 0 if there were none.
+fn write_amplification(stats: &StatsSnapshot) -> f64 {
+    match stats.log_bytes_changed {
+        0 => 0.0,
+        changed => stats.log_bytes_written as f64 / changed as f64,
+    }
+}
+
+/// The sums over all processes; the most resident pages are those of all at one time.
+fn totals(outcome: &Outcome, control: Control) -> StatsSnapshot {
+    let mut sum = StatsSnapshot::default();
+    let mut resident_pages_max = u64::from(control.used_frames_max());
+    for record in outcome.records.iter() {
+        resident_pages_max = resident_pages_max.max(record.stats.resident_pages_max);
+        sum.add(&record.stats);
+    }
+    StatsSnapshot {
+        resident_pages_max,
+        ..sum
+    }
+}
