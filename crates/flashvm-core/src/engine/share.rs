@@ -4,7 +4,7 @@
 //! run. A page leaves that frame when the program stores to it or when reclaim moves it: then it
 //! needs a frame of its own. So the fork write-protects all mapped pages, and the first store
 //! faults. When all other holders have left, the executor reports that the frame belongs to this
-//! process alone ([`Event::Owned`]).
+//! process alone ([`Event::Owned`](crate::Event::Owned)).
 
 use super::Engine;
 use super::pagein::for_runs;

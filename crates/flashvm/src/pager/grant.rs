@@ -1,4 +1,4 @@
-//! The executor of [`Grant`]: takes frames of the run's budget and gives them back, as it decides, and tells the
+//! The executor of [`Grant`](flashvm_core::grant::Grant): takes frames of the run's budget and gives them back, as it decides, and tells the
 //! engine and the heap of small pages.
 
 use super::workers::By;

@@ -1,7 +1,7 @@
 //! The kernel's interfaces behind small safe-to-read contracts: userfaultfd, mappings, signals.
 //!
 //! Safety argument of this folder: every call names its memory by address and length, and the
-//! callers ([`crate::space`], [`crate::pager`]) own all three ranges that are named here: the managed range, its
+//! callers ([`crate::space`], [`crate::pager`](mod@crate::pager)) own all three ranges that are named here: the managed range, its
 //! shadow, and the pager's own buffers. The first two are never referenced by Rust code, only by
 //! the program, so that no Rust reference is invalidated when the kernel changes what lies there.
 //! System calls are made directly (rustix, [`raw`]), never through library symbols that
