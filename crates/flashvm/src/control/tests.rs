@@ -514,6 +514,23 @@ fn the_first_reason_stays_until_the_process_slot_is_taken_again() {
     assert_eq!((&second.ended, &second.refused), (&None, &None));
 }
 
+/// A fork that failed, or whose child died at once, leaves no process slot behind; a child that lives keeps its slot.
+#[test]
+fn a_slot_that_nobody_adopts_is_given_back() {
+    let control = control(4 * MIB, 16 * MIB);
+    let parent = control.register(1_000_000, "parent").unwrap();
+    assert!(parent.commit(100));
+    let child = parent.fork().unwrap();
+    assert_eq!(control.committed_pages().0, 200);
+    child.retire_unadopted();
+    assert_eq!(control.committed_pages().0, 100);
+    let child = parent.fork().unwrap();
+    child.adopt(1_000_001).unwrap();
+    child.retire_unadopted();
+    assert_eq!(control.committed_pages().0, 200, "the child lives");
+    assert!(child.commit(1));
+}
+
 #[test]
 fn pressure_wakes_waiting_processes() {
     let control = control(4 * MIB, 4 * MIB);
