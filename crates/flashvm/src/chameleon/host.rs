@@ -1,4 +1,4 @@
-//! The engine's surroundings in a live process: the kernel's mappings, the pool of frames, the page pager.
+//! The engine's host in a live process: kernel mappings, the pool of frames, the page pager.
 
 use super::{Chameleon, Owner};
 use crate::flash::FlashStore;
@@ -11,14 +11,14 @@ use flashvm_core::chameleon::{
 use rustix::io::Errno;
 use std::sync::atomic::Ordering;
 
-/// The surroundings of one request. Its methods are called with the engine locked.
+/// The host of one request. The engine is locked whenever its methods run.
 pub(super) struct LiveHost<'a> {
     pub(super) heap: &'a Chameleon,
     pub(super) owner: &'a dyn Owner,
 }
 
 impl Chameleon {
-    /// Where a range of a frame is in the pool.
+    /// Address of a range of a frame in the pool.
     pub(super) fn range(&self, frame: FrameId, shape: Shape) -> usize {
         self.pool + frame.0 as usize * PAGE_SIZE + shape.offset()
     }
@@ -26,13 +26,13 @@ impl Chameleon {
 
 impl LiveHost<'_> {
     fn contents(&self, frame: FrameId, shape: Shape) -> &[u8] {
-        // SAFETY: the page is unmapped, so nobody stores to its range; the engine is locked.
+        // SAFETY: the page is unmapped, so no thread of the program stores to its range; the engine is locked.
         unsafe { map::bytes(self.heap.range(frame, shape), shape.size()) }
     }
 
-    /// The block that was read for cleaning.
+    /// The block that the cleaner has read.
     fn block(&self) -> &[u8] {
-        // SAFETY: the round that is under way alone uses the buffers: that of this request.
+        // SAFETY: only the current round uses the buffers, and this request belongs to it.
         unsafe { map::bytes(self.heap.buffers + BLOCK_BYTES, BLOCK_BYTES) }
     }
 }
@@ -45,11 +45,11 @@ impl Host for LiveHost<'_> {
             Ok(()) => Ok(()),
             Err(Errno::NOMEM) => Err(Refused),
             Err(Errno::EXIST) => self.owner.die(&format!(
-                "something else has been mapped at {at:#x}, in the heap of small pages"
+                "another mapping exists at {at:#x}, in the heap of small pages"
             )),
             Err(error) => self
                 .owner
-                .die(&format!("a page cannot be mapped at {at:#x}: {error}")),
+                .die(&format!("cannot map a page at {at:#x}: {error}")),
         }
     }
 
@@ -60,12 +60,12 @@ impl Host for LiveHost<'_> {
             Err(Errno::NOMEM) => Err(Refused),
             Err(error) => self
                 .owner
-                .die(&format!("a page cannot be unmapped at {at:#x}: {error}")),
+                .die(&format!("cannot unmap the page at {at:#x}: {error}")),
         }
     }
 
     fn fill_zeros(&mut self, frame: FrameId, shape: Shape) {
-        // SAFETY: the range belongs to a page that is not mapped yet; the engine is locked.
+        // SAFETY: the range belongs to an unmapped page; the engine is locked.
         unsafe { map::fill_zeros(self.heap.range(frame, shape), shape.size()) };
     }
 
@@ -93,7 +93,7 @@ impl Host for LiveHost<'_> {
         let range = page.range();
         let (source, target) = (self.heap.buffers + BLOCK_BYTES, self.heap.buffers);
         let to = target + sector as usize * SECTOR_BYTES;
-        // SAFETY: both lie in the buffers, which the round that is under way alone uses.
+        // SAFETY: both are in the buffers, which only the current round uses.
         unsafe { map::copy(source + range.start, to, range.len()) };
     }
 
@@ -102,8 +102,8 @@ impl Host for LiveHost<'_> {
             self.heap.range(frame, shape),
             self.heap.buffers + to as usize,
         );
-        // SAFETY: the page is unmapped, and stays so as long as the engine is locked; the buffer is that of the
-        // round under way, and longer than what it takes.
+        // SAFETY: the page stays unmapped while the engine is locked; only the current round uses the buffer,
+        // which is longer than the page.
         let copied = unsafe {
             map::copy(from, to, shape.size());
             map::bytes(to, shape.size())
@@ -112,7 +112,7 @@ impl Host for LiveHost<'_> {
     }
 
     fn write_header(&mut self, pointers: &[BackPointer]) {
-        // SAFETY: the round that is under way alone uses the buffers.
+        // SAFETY: only the current round uses the buffers.
         write_header(
             unsafe { map::bytes_mut(self.heap.buffers, BLOCK_BYTES) },
             pointers,
@@ -162,7 +162,7 @@ impl Host for LiveHost<'_> {
     fn fail(&self, why: Failure) -> ! {
         match why {
             Failure::GivenTwice(page) => self.owner.die(&format!(
-                "free(): the page at {:#x} was given back twice",
+                "free(): the page at {:#x} was freed twice",
                 self.heap.address(page)
             )),
             why => self.owner.die(&why.to_string()),

@@ -1,22 +1,22 @@
-//! Chameleon, live: a heap of virtual pages of 512 bytes to 4 KiB, packed into frames, over a log.
+//! Chameleon in a live process: a heap of virtual pages of 512 bytes to 4 KiB, packed into frames, on a log.
 //!
-//! The heap's addresses are a *hole*: nothing is mapped there. A virtual page that is in RAM and in use
-//! is an *overlay*: its frame, a page of a memfd, mapped at its address. Unmapping it is one `munmap`, after
-//! which nobody can store to it; a touch is a SIGSEGV, which its own thread resolves here.
+//! The heap's address range is a *hole* without mappings. A virtual page that is mapped in RAM is an *overlay*:
+//! its frame, a page of a memfd, is mapped at its address. One `munmap` unmaps it. After that no thread can
+//! store to it, and an access raises SIGSEGV, which the accessing thread resolves here.
 //!
-//! All decisions are those of `flashvm_core::chameleon::Engine`, waiting among them. This module locks the
-//! engine, gives it memory to work on (`host`), and has threads read, write and sleep (`run`).
+//! `flashvm_core::chameleon::Engine` makes all decisions, including who waits. This module locks the engine,
+//! gives it memory to work on (`host`), and makes threads read, write and sleep (`carry_out`).
 //!
-//! - `hole`: the addresses, and how many mappings the kernel allows;
+//! - `hole`: the address range, and the kernel's limit on mappings;
 //! - `host`: mapping, copying, checksums; `flash`: reads and writes;
 //! - `fork`: the child's copy.
 //!
-//! Safety argument: frames are reached through one mapping of the memfd that lives as long as the process
-//! (`pool`). A range of a frame is read or written there only with its page unmapped, and with the lock held
-//! or the page marked as being read, so that neither the program nor another thread of ours does. Ranges of
-//! other pages in the same frame are never touched with it.
+//! Safety argument: this module accesses frames through one mapping of the memfd (`pool`), which exists as long
+//! as the process. It accesses a page's range of a frame only while the page is unmapped, and only with the
+//! engine locked or the page marked as being read, so neither the program nor another thread of the pager
+//! accesses the range at that time. It never touches ranges of other pages in the same frame.
 //!
-//! Inline mode only: in handler mode nobody would resolve a SIGSEGV.
+//! Inline mode only: handler mode has no handler for SIGSEGV.
 
 mod flash;
 mod fork;
@@ -48,19 +48,19 @@ use std::os::fd::{OwnedFd, RawFd};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// How long a thread sleeps that the engine lets pause.
+/// Length of a pause that the engine orders.
 const PAUSE: Duration = Duration::from_millis(1);
 
 type LiveEngine = Engine<RecordingClusters<SharedClusters>>;
 
-/// What only one thread at a time may touch.
+/// State behind the engine's lock.
 struct Core {
     engine: LiveEngine,
     recorder: Option<Recorder>,
 }
 
 impl Core {
-    /// Tells the engine what has happened to a task; with the request, if it begins.
+    /// Reports an event of a task to the engine; the first event carries the request.
     fn handle(
         &mut self,
         host: &mut LiveHost<'_>,
@@ -97,29 +97,29 @@ impl Core {
 
 /// The heap of small pages of this process.
 pub(crate) struct Chameleon {
-    /// Where the hole begins.
+    /// Start address of the hole.
     base: usize,
-    /// Where all frames are mapped one after the other.
+    /// Start address of the mapping of all frames, in order.
     pool: usize,
-    /// Two blocks: one to fill, one to clean.
+    /// Address of two block buffers: one to fill, one to clean.
     buffers: usize,
     frames_file: OwnedFd,
     settings: ChameleonSettings,
-    /// Bytes that the store reads at least.
+    /// Smallest transfer of the store, in bytes.
     sector_bytes: usize,
     core: Mutex<Core>,
-    /// The engine has announced a change.
+    /// Signalled when the engine announces a change.
     changed: Condvar,
-    /// Counts calls for the writer.
+    /// Number of calls for the writer.
     writer_called: AtomicU32,
-    /// Frames that it may keep: the page pager needs the others. Written with the pager locked.
+    /// Frames that the heap may keep; the page pager needs the others. Written with the pager locked.
     pub(crate) target: AtomicU32,
 }
 
 impl Chameleon {
-    /// What the engine is made from, in a run with so many frames and blocks.
+    /// Configuration of the engine for a run with `frames` frames and `blocks` blocks.
     pub(crate) fn config(settings: ChameleonSettings, frames: u32, blocks: u32) -> Config {
-        // What SSDAlloc's page buffer takes, at a frame for each page of it.
+        // Frames of SSDAlloc's page buffer, one for each of its pages.
         let buffered = settings
             .page_buffer
             .map(|percent| (u64::from(frames) * u64::from(percent) / 100) as u32);
@@ -139,7 +139,7 @@ impl Chameleon {
     /// Makes an empty heap.
     ///
     /// # Errors
-    /// What the kernel says to address space, memory and a memfd.
+    /// The kernel's error if it refuses address space, memory or a memfd.
     pub(crate) fn new(
         settings: ChameleonSettings,
         config: Config,
@@ -167,23 +167,23 @@ impl Chameleon {
         })
     }
 
-    /// Where the heap's addresses begin, and how many bytes they are.
+    /// Start address and length in bytes of the heap's address range.
     pub(crate) fn addresses(&self) -> (usize, usize) {
         (self.base, hole::BYTES)
     }
 
-    /// Whether any of these addresses is the heap's.
+    /// Whether this range overlaps the heap's.
     #[inline]
     pub(crate) fn holds(&self, address: usize, len: usize) -> bool {
         address < self.base + hole::BYTES && address.saturating_add(len) > self.base
     }
 
-    /// The descriptor of its recording, if there is one.
+    /// The descriptor of the heap's recording, if there is one.
     pub(crate) fn recording(&mut self) -> Option<RawFd> {
         self.core.get_mut().recorder.as_ref().map(Recorder::file)
     }
 
-    /// What was asked for.
+    /// The settings of the run.
     pub(crate) fn settings(&self) -> ChameleonSettings {
         self.settings
     }
@@ -197,7 +197,7 @@ impl Chameleon {
         self.base + page.0 as usize * PAGE_SIZE
     }
 
-    /// Carries a request out. The engine is still locked when it is done.
+    /// Carries a request out. Returns with the engine locked.
     fn carry_out(&self, owner: &dyn Owner, request: &Request) -> (MutexGuard<'_, Core>, Outcome) {
         self.run(owner, request, &mut Task::new(request))
     }
@@ -245,15 +245,15 @@ impl Chameleon {
         }
     }
 
-    /// Time for a few steps ahead, while the page of a fault is read. Whether there are more to take.
+    /// Reclaims in advance for a few steps while the page of a fault is read. Returns whether more steps are left.
     fn meanwhile(&self, owner: &dyn Owner, task: &mut Task) -> bool {
         let mut host = LiveHost { heap: self, owner };
         let mut core = self.core.lock();
         core.handle(&mut host, None, task, Event::Meanwhile) == Action::More(true)
     }
 
-    /// Resolves a fault of the calling thread's, which runs on a stack that is not managed memory, with
-    /// all signals blocked but the synchronous ones.
+    /// Resolves a fault of the calling thread. The thread runs on a stack outside managed memory, with all
+    /// signals blocked except the synchronous ones.
     pub(crate) fn fault(&self, owner: &dyn Owner, address: usize) -> Resolution {
         let Some(page) = self.page_at(address) else {
             return Resolution::NotOurs;
@@ -273,11 +273,11 @@ impl Chameleon {
         }
     }
 
-    /// Hands out pages of one shape of `size` bytes: all zeros.
+    /// Allocates zeroed pages of one shape of `size` bytes.
     ///
     /// # Errors
-    /// `ENOMEM` if budget and store have no room, the addresses are used up, or the budget of mappings is:
-    /// the caller goes to the page pager then.
+    /// `ENOMEM` if budget and store have no room, or if the addresses or the budget of mappings are used up.
+    /// The caller uses the page pager then.
     pub(crate) fn take_pages(
         &self,
         owner: &dyn Owner,
@@ -294,15 +294,15 @@ impl Chameleon {
         Ok(())
     }
 
-    /// Takes pages back: their contents are of no use to anybody. Nothing is brought in for it.
+    /// Frees pages and drops their contents, without reading them in.
     pub(crate) fn give_pages(&self, owner: &dyn Owner, list: &mut PageList) {
         list.sort();
         let (core, _) = self.carry_out(owner, &Request::Give(*list));
         self.publish(&core.engine, owner);
     }
 
-    /// Keeps the pages of a range, as far as it is the heap's, once they are there: the kernel works on them.
-    /// What to give to [`Chameleon::unpin`].
+    /// Pins the pages of a range that belong to the heap, for work of the kernel on them; reads them in first.
+    /// Returns the argument of [`Chameleon::unpin`].
     pub(crate) fn pin(&self, owner: &dyn Owner, address: usize, len: usize) -> Option<(Svmp, u32)> {
         if len == 0 || !self.holds(address, len) {
             return None;
@@ -315,12 +315,12 @@ impl Chameleon {
         Some((first, count))
     }
 
-    /// Lets pages go.
+    /// Unpins pages.
     pub(crate) fn unpin(&self, owner: &dyn Owner, (first, count): (Svmp, u32)) {
         drop(self.carry_out(owner, &Request::Unpin(first, count)));
     }
 
-    /// Bytes from an address to the end of the most that is pinned of a range.
+    /// The largest number of bytes that one call pins.
     pub(crate) const PINNED_BYTES_MAX: usize = PINNED_PAGES_MAX as usize * PAGE_SIZE;
 
     pub(crate) fn call_writer(&self) {
@@ -328,7 +328,7 @@ impl Chameleon {
         let _ = futex::wake(&self.writer_called, futex::Flags::PRIVATE, 1);
     }
 
-    /// The writer's thread.
+    /// Body of the writer's thread.
     pub(crate) fn write_behind(&self, owner: &dyn Owner) {
         loop {
             let seen = self.writer_called.load(Ordering::Acquire);
@@ -337,7 +337,7 @@ impl Chameleon {
         }
     }
 
-    /// Publishes what has been counted.
+    /// Publishes the counters.
     fn publish(&self, engine: &LiveEngine, owner: &dyn Owner) {
         let (stats, counters, flash) = (owner.stats(), engine.counters(), engine.flash_counters());
         let set = |to: &AtomicU64, value: u64| to.store(value, Ordering::Relaxed);
@@ -361,7 +361,7 @@ impl Chameleon {
     }
 }
 
-/// A file for so many frames, which takes memory as they are used.
+/// Creates a memfd for `frames` frames, which takes memory as they are used.
 fn new_pool(frames: u32) -> Result<OwnedFd, Errno> {
     let flags = rustix::fs::MemfdFlags::CLOEXEC;
     let file = rustix::fs::memfd_create("flashvm-frames", flags).and_then(descriptors::keep)?;

@@ -1,4 +1,4 @@
-//! What the heap of small pages asks of the process that it is in: the page pager answers.
+//! Services that the heap of small pages needs from its process; the page pager implements them.
 
 use crate::control::ProcessStats;
 use crate::flash::FlashStore;
@@ -9,25 +9,25 @@ pub(crate) trait Owner {
     /// The store.
     fn store(&self) -> &FlashStore;
 
-    /// A queue for a read of the calling thread's, if one is free.
+    /// A queue for one read by the calling thread, if one is free.
     fn demand_queue(&self) -> Option<DemandQueue<'_>>;
 
     /// The counters of the process.
     fn stats(&self) -> &'static ProcessStats;
 
-    /// Clusters of the store, and those that nobody has.
+    /// Numbers of all clusters of the store and of the free ones.
     fn store_clusters(&self) -> (u32, u32);
 
-    /// Takes up to so many free frames more. Returns how many; what is lacking is reclaimed, for the next time.
+    /// Takes up to `more` free frames and returns how many. Starts to reclaim the missing ones for the next call.
     fn take_frames(&self, more: u32) -> u32;
 
-    /// Gives so many frames back.
+    /// Returns `frames` frames to the page pager.
     fn give_frames(&self, frames: u32);
 
-    /// Promises memory to the program. Whether there is room for so many pages.
+    /// Commits memory to the program. Returns whether `pages` pages have room.
     fn commit(&self, pages: u64) -> bool;
 
-    /// Takes a promise back.
+    /// Revokes a commitment of `pages` pages.
     fn uncommit(&self, pages: u64);
 
     /// Ends the process.

@@ -10,7 +10,7 @@ pub struct Refused;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Failure {
     /// The allocator returned this page twice.
-    #[error("free(): {0:?} was given back twice")]
+    #[error("free(): {0:?} was freed twice")]
     GivenTwice(Svmp),
     /// A fault has waited too long for a range.
     #[error(
