@@ -157,6 +157,8 @@ pub(crate) enum Flag {
     /// Shares its frame with another process since a fork. In `Overtaken` and `Doomed`: its shadow
     /// copy does.
     Shared = 1 << 8,
+    /// Brought in by a prefetcher, its use not seen, and not in the policy's order.
+    Probation = 1 << 9,
 }
 
 const CHUNK_SHIFT: u32 = 10;

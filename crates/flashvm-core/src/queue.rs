@@ -1,29 +1,29 @@
 //! A first-in first-out queue of pages that may leave it from the middle.
 //!
-//! Removal costs nothing: an entry is stale as soon as its page changes its state, and is skipped
+//! Removal costs nothing: an entry is stale as soon as its page does not belong any more, and is skipped
 //! when its turn comes. That saves eight bytes of links a page. The queue is swept once stale
 //! entries outnumber live ones: so its length is at most twice the number of live entries, and the
 //! cost of an entry is constant.
 
 use crate::ids::PageId;
-use crate::page::{PageState, PageTable};
+use crate::page::PageTable;
 use std::cmp::Reverse;
 use std::collections::VecDeque;
 
 const SLACK: usize = 64;
 
-/// Pages in one state, oldest first.
+/// Pages that the table says belong here, oldest first.
 pub(crate) struct PageQueue {
-    state: PageState,
+    belongs: fn(&PageTable, PageId) -> bool,
     entries: VecDeque<PageId>,
     live: u32,
 }
 
 impl PageQueue {
-    /// A queue of the pages in `state`.
-    pub(crate) fn new(state: PageState, capacity: usize) -> Self {
+    /// A queue of the pages for which `belongs` holds.
+    pub(crate) fn new(belongs: fn(&PageTable, PageId) -> bool, capacity: usize) -> Self {
         Self {
-            state,
+            belongs,
             entries: VecDeque::with_capacity(capacity),
             live: 0,
         }
@@ -34,9 +34,9 @@ impl PageQueue {
         self.live
     }
 
-    /// A page has entered the state.
+    /// A page belongs here from now on.
     pub(crate) fn push(&mut self, page: PageId, table: &PageTable) {
-        debug_assert_eq!(table.state(page), self.state);
+        debug_assert!((self.belongs)(table, page));
         if self.entries.len() == self.entries.capacity()
             && self.entries.len() >= 2 * self.live as usize + SLACK
         {
@@ -46,7 +46,7 @@ impl PageQueue {
         self.live += 1;
     }
 
-    /// A page of the queue has left the state (or is about to).
+    /// A page of the queue belongs here no more (or is about to leave).
     pub(crate) fn forget(&mut self) {
         self.live -= 1;
         if self.live == 0 {
@@ -54,21 +54,29 @@ impl PageQueue {
         }
     }
 
-    /// Takes the oldest page; the caller changes its state.
+    /// Takes the oldest page; the caller sees to it that it does not belong here any more.
     pub(crate) fn pop(&mut self, table: &PageTable) -> Option<PageId> {
-        while let Some(page) = self.entries.pop_front() {
-            if table.state(page) == self.state {
-                self.forget();
+        let page = self.oldest(table)?;
+        self.entries.pop_front();
+        self.forget();
+        Some(page)
+    }
+
+    /// The oldest page, which stays.
+    pub(crate) fn oldest(&mut self, table: &PageTable) -> Option<PageId> {
+        while let Some(&page) = self.entries.front() {
+            if (self.belongs)(table, page) {
                 return Some(page);
             }
+            self.entries.pop_front();
         }
-        assert_eq!(self.live, 0, "{:?} pages lost from their queue", self.state);
+        assert_eq!(self.live, 0, "pages lost from their queue");
         None
     }
 
     /// Removes stale entries, and all but the youngest of several entries for one page.
     fn sweep(&mut self, table: &PageTable) {
-        let live = |(_, page): &(usize, PageId)| table.state(*page) == self.state;
+        let live = |(_, page): &(usize, PageId)| (self.belongs)(table, *page);
         let entries = self.entries.drain(..).enumerate();
         let mut kept: Vec<(usize, PageId)> = entries.filter(live).collect();
         kept.sort_unstable_by_key(|&(age, page)| (page, Reverse(age)));
@@ -81,11 +89,12 @@ impl PageQueue {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::page::PageState;
 
     #[test]
     fn stale_entries_are_skipped_and_swept() {
         let mut table = PageTable::new(100);
-        let mut queue = PageQueue::new(PageState::Mapped, 0);
+        let mut queue = PageQueue::new(|table, page| table.state(page) == PageState::Mapped, 0);
         for page in (0..100).map(PageId) {
             table.set_state(page, PageState::Mapped);
             queue.push(page, &table);

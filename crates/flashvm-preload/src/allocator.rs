@@ -1,5 +1,9 @@
-//! `malloc` and its family: mimalloc over managed arenas; very large objects are mappings, and with
-//! `--granularity 512` small objects are on small pages.
+//! `malloc` and its family.
+//!
+//! With `--malloc own` the program keeps the `malloc` that it has without us ([`crate::next`]): its heap is as
+//! compact as ever, and the guard sees its `brk` and `mmap`. With `--malloc mimalloc` objects come from mimalloc
+//! over managed arenas; those of 32 MiB and more are mappings, and with `--granularity 512` small ones lie on
+//! small pages.
 //!
 //! mimalloc asks for memory through a callback, which commits it against budget and store: without
 //! room the program's `malloc` fails with `ENOMEM`, long before data is at risk.
@@ -7,6 +11,7 @@
 use crate::c_library::{keeping_errno, set_errno};
 use crate::internal;
 use crate::mapping::{mmap, mremap};
+use crate::next::{self, next};
 use crate::small;
 use crate::state::{for_pager, guard_call, guarded, pager};
 use flashvm::guard::{Own, aside};
@@ -56,7 +61,6 @@ unsafe extern "C" {
         argument: *mut c_void,
         arena: *mut *mut c_void,
     ) -> bool;
-    fn __libc_free(object: *mut c_void);
 }
 
 /// `mi_option_disallow_os_alloc`.
@@ -149,12 +153,18 @@ enum Owner {
     Small(&'static Allocator),
     Arena,
     Mapping,
-    Foreign,
+    Next,
 }
 
 fn owner(object: *mut c_void) -> Owner {
     let address = object as usize;
-    if address.wrapping_sub(ARENAS.load(Ordering::Relaxed)) < ARENAS_BYTES {
+    if next::is_heap() {
+        if internal::owns(address) {
+            Owner::Internal
+        } else {
+            Owner::Next
+        }
+    } else if address.wrapping_sub(ARENAS.load(Ordering::Relaxed)) < ARENAS_BYTES {
         Owner::Arena
     } else if let Some(allocator) = small::owner(address) {
         Owner::Small(allocator)
@@ -163,7 +173,7 @@ fn owner(object: *mut c_void) -> Owner {
     } else if flashvm::pager().is_some_and(|pager| pager.manages(address, 1)) {
         Owner::Mapping
     } else {
-        Owner::Foreign
+        Owner::Next
     }
 }
 
@@ -194,6 +204,16 @@ fn map_object(size: usize) -> *mut c_void {
 fn allocate(size: usize, align: usize, zero: bool) -> *mut c_void {
     if for_pager() {
         return checked(internal::allocate(size, align).cast());
+    }
+    if next::is_heap() {
+        // SAFETY: any size will do, and alignments are powers of two.
+        return unsafe {
+            match (align <= MALLOC_ALIGN, zero) {
+                (true, false) => (next().malloc)(size),
+                (true, true) => (next().calloc)(1, size),
+                (false, _) => (next().memalign)(align, size),
+            }
+        };
     }
     if let Some(object) = small::allocate(size, align) {
         if zero {
@@ -279,7 +299,7 @@ unsafe extern "C" fn free(object: *mut c_void) {
             Owner::Small(allocator) => small::checked(allocator.release(object.cast())),
             Owner::Internal => internal::release(object.cast()),
             Owner::Mapping => free_mapping(object),
-            Owner::Foreign => __libc_free(object),
+            Owner::Next => (next().free)(object),
         }
     }
 }
@@ -318,7 +338,7 @@ unsafe fn room(object: *mut c_void) -> usize {
             Owner::Small(allocator) => small::checked(allocator.room(object.cast())),
             Owner::Internal => internal::size_of_object(object.cast()),
             Owner::Mapping => pager().mapping_len(object as usize).unwrap_or(0),
-            Owner::Foreign => 0,
+            Owner::Next => (next().malloc_usable_size)(object),
         }
     }
 }
@@ -331,6 +351,9 @@ unsafe extern "C" fn realloc(object: *mut c_void, size: usize) -> *mut c_void {
     // SAFETY: the program's object; contents are copied within the room of both objects.
     unsafe {
         match owner(object) {
+            Owner::Next if next::is_heap() && !for_pager() => {
+                return (next().realloc)(object, size);
+            }
             Owner::Small(allocator) if small::checked(allocator.fits(object.cast(), size)) => {
                 return object;
             }

@@ -4,6 +4,7 @@
 //! constructor starts the pager before the program's own code runs.
 //!
 //! - `allocator`: `malloc` and its family, by mimalloc over managed memory;
+//! - `next`: the `malloc` that the program has without us (`--malloc own`);
 //! - `small`: small objects on small pages (`--granularity 512`), by `flashvm-malloc`;
 //! - `internal`: the pager's own allocator, never managed memory;
 //! - `mapping`: `mmap` and its family;
@@ -13,7 +14,7 @@
 //! - `state`, `c_library`: the checks that all of them begin with, and the interface to the C
 //!   library.
 //!
-//! They import each other in one direction: `allocator` builds on `mapping`, `small` and
+//! They import each other in one direction: `allocator` builds on `mapping`, `next`, `small` and
 //! `internal`; `process` on `small` and `internal`; all on the last two; and only this file on
 //! `allocator` and `process`.
 #![allow(
@@ -26,6 +27,7 @@ mod c_library;
 mod exec;
 mod internal;
 mod mapping;
+mod next;
 mod process;
 mod small;
 mod state;
@@ -70,7 +72,14 @@ fn start(inheritance: flashvm::Inheritance) -> Result<(), String> {
     if inline {
         flashvm::guard::resolve_faults().map_err(refused)?;
     }
-    allocator::start(pager)?;
+    let own = pager.malloc() == flashvm::control::Malloc::Own;
+    next::start(own)?;
+    if own {
+        flashvm::program::mapping::reserve_break(pager)
+            .map_err(|error| format!("no address space for the heap: {error}"))?;
+    } else {
+        allocator::start(pager)?;
+    }
     if let Some((base, bytes, settings)) = pager.small_pages() {
         small::start(base, bytes, pager.budget_bytes(), settings)?;
     }

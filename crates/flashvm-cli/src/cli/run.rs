@@ -3,7 +3,7 @@
 
 use super::args::RunArgs;
 use super::modelled::Modelled;
-use super::options::{FaultMode, check_delivery, look_at_sectors, settings};
+use super::options::{FaultMode, check_delivery, choose_malloc, look_at_sectors, settings};
 use super::progress::Progress;
 use super::reference_trace::ReferenceTrace;
 use super::refusal::Refusal;
@@ -68,6 +68,7 @@ pub(crate) fn run(args: Box<RunArgs>) -> Result<ExitCode, Refusal> {
     let fault = options.fault.unwrap_or(FaultMode::Auto);
     settings.delivery = doctor::choose_delivery(fault, settings.no_move)?;
     check_delivery(&settings)?;
+    settings.malloc = choose_malloc(options.malloc, &settings)?;
     let flash = match &options.flash {
         Some(path) => path.clone(),
         None => machine::temporary_folder()?,

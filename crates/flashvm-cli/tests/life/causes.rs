@@ -46,7 +46,7 @@ fn a_program_that_dies_of_null_is_told_why() {
     let (Some(bench), Some(program)) = (Bench::new(TEST), refused_program(TEST)) else {
         return;
     };
-    // From mimalloc's pages, from its large blocks, and by a mapping.
+    // From the heap, from large objects, and by a mapping. A malloc may ask more than once before it gives up.
     for block in ["1000", "1000000", "100000000"] {
         for quiet in [true, false] {
             let mut options = vec!["--stats", "stats.json"];
@@ -55,17 +55,12 @@ fn a_program_that_dies_of_null_is_told_why() {
             assert_eq!(output.status.signal(), Some(11));
             says(
                 &output,
-                &[
-                    "refused",
-                    "1 allocation",
-                    "--flash-size",
-                    "256 MiB",
-                    "--ram",
-                ],
+                &["refused", " allocation", "--flash-size", "256 MiB", "--ram"],
             );
             let stats = stats(&bench);
             for object in [&stats["totals"], &stats["processes"][0]] {
-                assert_eq!(object["refused"]["allocations"], 1, "{stats}");
+                let refused = object["refused"]["allocations"].as_u64();
+                assert!(refused.is_some_and(|n| (1..=9).contains(&n)), "{stats}");
                 assert_eq!(object["refused"]["forks"], 0, "{stats}");
             }
         }
@@ -102,7 +97,8 @@ fn who_was_ended_by_the_pager_is_named() {
     };
     let script = format!("ulimit -c 0; {program} free; exit 7");
     for quiet in [true, false] {
-        let mut options = vec!["--stats", "stats.json"];
+        // The C library's own free() tells by itself.
+        let mut options = vec!["--malloc", "mimalloc", "--stats", "stats.json"];
         options.extend(quiet.then_some("--quiet"));
         let output = bench.run(&options, &["/bin/sh", "-c", &script]);
         assert_eq!(output.status.code(), Some(7));
@@ -240,7 +236,7 @@ fn a_disk_that_fills_up_is_told() {
             &output,
             &[
                 "refused",
-                "1 allocation",
+                " allocation",
                 "disk of the flash store is full",
                 "--flash",
             ],

@@ -20,7 +20,7 @@ impl<C: ClusterSource> Engine<C> {
         let flights = self.flights();
         let mut slots = BTreeMap::new();
         let (mut frames, mut shared, mut leaving) = (0, 0, 0);
-        let (mut standby, mut condemned) = (0, 0);
+        let (mut standby, mut condemned, mut probation) = (0, 0, 0);
         for page in self.present_pages() {
             let state = self.table.state(page);
             let flight = flights.get(&page).copied();
@@ -40,6 +40,14 @@ impl<C: ClusterSource> Engine<C> {
             leaving += shares * u32::from(state.is_leaving());
             standby += u32::from(state == PageState::Standby);
             condemned += u32::from(state == PageState::Condemned);
+            if self.table.has(page, Flag::Probation) {
+                probation += 1;
+                let unproven = matches!(
+                    state,
+                    PageState::Reading | PageState::Mapped | PageState::Shadowed
+                );
+                assert!(unproven, "{page:?} is {state:?} on probation");
+            }
             self.check_contents(page, state);
             if let Some(slot) = self.table.slot(page) {
                 assert_eq!(self.swap.owner(slot), Some(page), "{slot:?}");
@@ -61,6 +69,7 @@ impl<C: ClusterSource> Engine<C> {
         );
         assert_eq!(standby, self.standby.len(), "standby miscounted");
         assert_eq!(condemned, self.condemned.len(), "condemned miscounted");
+        assert_eq!(probation, self.probation.len(), "probation miscounted");
         let waiting: BTreeSet<PageId> = self.pending.iter().map(|fault| fault.page).collect();
         assert_eq!(waiting.len(), self.pending.len(), "a page waits twice");
         for &page in &waiting {

@@ -314,6 +314,7 @@ impl<C: ClusterSource> Engine<C> {
                     actions.push(Action::Wake { page });
                     return;
                 }
+                self.prove(page);
                 self.policy.touched(page, Access::Write);
             }
             PageState::Shadowed | PageState::Condemned | PageState::Standby if !self.shadow => {
@@ -325,12 +326,14 @@ impl<C: ClusterSource> Engine<C> {
                 self.counters.faults_soft += 1;
                 self.table.clear(page, Flag::Protected);
                 self.set_state(page, PageState::Mapped);
+                self.prove(page);
                 self.policy.touched(page, Access::Write);
             }
             PageState::Scanning | PageState::Writing if !self.shadow => {
                 self.counters.faults_soft += 1;
                 self.table.clear(page, Flag::Protected);
                 self.set_state(page, PageState::Overtaken);
+                self.prove(page);
                 self.policy.touched(page, Access::Write);
             }
             _ => {
@@ -358,6 +361,9 @@ impl<C: ClusterSource> Engine<C> {
     pub(super) fn use_prefetched(&mut self, page: PageId) -> bool {
         let first_use = self.table.take(page, Flag::Prefetched);
         self.counters.prefetch_used += u64::from(first_use);
+        if self.table.state(page) != PageState::Reading {
+            self.prove(page);
+        }
         first_use
     }
 
@@ -369,7 +375,9 @@ impl<C: ClusterSource> Engine<C> {
         }
         self.table.set(page, Flag::Dirty);
         self.free_slot(page);
-        self.policy.dirtied(page);
+        if !self.table.has(page, Flag::Probation) {
+            self.policy.dirtied(page);
+        }
     }
 
     /// Frees the slot of a page, if it has one.

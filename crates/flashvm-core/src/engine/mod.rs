@@ -14,6 +14,7 @@ mod clean;
 mod discard;
 mod fault;
 mod pagein;
+mod probation;
 mod range;
 mod reclaim;
 mod share;
@@ -71,6 +72,8 @@ pub struct Engine<C> {
     standby: PageQueue,
     /// Dirty pages in the shadow that wait for cleaning.
     condemned: PageQueue,
+    /// Pages on probation; see `probation`.
+    probation: PageQueue,
     /// Pages that the last event evicted; they proceed with the next event, when all refused moves
     /// are known.
     fresh: Vec<PageId>,
@@ -150,8 +153,18 @@ impl<C: ClusterSource> Engine<C> {
             shared: 0,
             shared_leaving: 0,
             shared_limit: u32::MAX,
-            standby: PageQueue::new(PageState::Standby, QUEUE_RESERVE),
-            condemned: PageQueue::new(PageState::Condemned, QUEUE_RESERVE),
+            standby: PageQueue::new(
+                |table, page| table.state(page) == PageState::Standby,
+                QUEUE_RESERVE,
+            ),
+            condemned: PageQueue::new(
+                |table, page| table.state(page) == PageState::Condemned,
+                QUEUE_RESERVE,
+            ),
+            probation: PageQueue::new(
+                |table, page| table.has(page, Flag::Probation),
+                QUEUE_RESERVE,
+            ),
             fresh: Vec::with_capacity(QUEUE_RESERVE),
             batch_moved: 0,
             batch_searching: false,
@@ -262,6 +275,9 @@ impl<C: ClusterSource> Engine<C> {
         }
         if self.fruitless {
             return false;
+        }
+        if self.probation_excess() > 0 {
+            return true;
         }
         let can_clean = self.condemned.len() > 0
             && !self.swap.is_full()

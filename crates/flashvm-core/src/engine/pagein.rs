@@ -68,7 +68,7 @@ impl<C: ClusterSource> Engine<C> {
         from: Whereabouts,
         hit: bool,
     ) {
-        let (room, at_ease) = (self.room(), self.at_ease());
+        let (room, at_ease) = (self.prefetch_room(), self.at_ease());
         let Some(prefetcher) = &mut self.prefetcher else {
             return;
         };
@@ -109,7 +109,13 @@ impl<C: ClusterSource> Engine<C> {
         actions: &mut Vec<Action>,
     ) {
         let mut candidates = std::mem::take(&mut self.candidates);
-        for Candidate { page, place, store } in candidates.drain(..) {
+        for Candidate {
+            page,
+            place,
+            store,
+            kind,
+        } in candidates.drain(..)
+        {
             if page.0 >= self.table.pages() || self.table.has(page, Flag::Pending) {
                 continue;
             }
@@ -135,6 +141,9 @@ impl<C: ClusterSource> Engine<C> {
                     self.counters.prefetch_issued += 1;
                     self.begin_read(page, slot);
                     self.table.set(page, Flag::Prefetched);
+                    if kind.on_probation() {
+                        self.put_on_probation(page);
+                    }
                     let to_shadow = place == Place::Shadow && self.shadow;
                     self.table.put(page, Flag::ToShadow, to_shadow);
                     self.table.put(page, Flag::ToStore, store && !to_shadow);
@@ -267,6 +276,7 @@ impl<C: ClusterSource> Engine<C> {
         if failed {
             self.counters.read_errors += 1;
             self.frames -= 1;
+            self.end_probation(page);
             if self.table.take(page, Flag::Prefetched) {
                 self.counters.prefetch_wasted += 1;
             }
@@ -281,14 +291,21 @@ impl<C: ClusterSource> Engine<C> {
         let access = if write { Access::Write } else { Access::Read };
         if to_shadow {
             self.set_state(page, PageState::Shadowed);
-            self.policy.inserted(page, None);
+            if !self.table.has(page, Flag::Probation) {
+                self.policy.inserted(page, None);
+            }
             return Some(Placing {
                 place: Place::Shadow,
                 protect: false,
             });
         }
         self.set_state(page, PageState::Mapped);
-        self.policy.inserted(page, demanded.then_some(access));
+        if demanded {
+            self.end_probation(page);
+        }
+        if !self.table.has(page, Flag::Probation) {
+            self.policy.inserted(page, demanded.then_some(access));
+        }
         if write {
             self.make_dirty(page);
         } else {

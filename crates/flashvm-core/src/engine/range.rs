@@ -7,7 +7,7 @@ use crate::clusters::ClusterSource;
 use crate::event::{Action, Advice, Place};
 use crate::ids::PageId;
 use crate::page::{Flag, PageState};
-use crate::prefetch::Candidate;
+use crate::prefetch::{Candidate, Kind};
 
 /// Pages read ahead on advice before their requests are issued.
 const WILL_NEED_BATCH: usize = 512;
@@ -52,6 +52,7 @@ impl<C: ClusterSource> Engine<C> {
         if self.table.has(page, Flag::Prefetched) {
             self.counters.prefetch_wasted += 1;
         }
+        self.end_probation(page);
         match state {
             PageState::Condemned => self.condemned.forget(),
             PageState::Standby => self.standby.forget(),
@@ -140,7 +141,12 @@ impl<C: ClusterSource> Engine<C> {
             self.unshare(from);
         }
         self.table.relocate(from, to);
-        self.policy.relocated(from, to);
+        if self.table.has(to, Flag::Probation) {
+            self.probation.forget();
+            self.probation.push(to, &self.table);
+        } else {
+            self.policy.relocated(from, to);
+        }
         if let Some(slot) = self.table.slot(to) {
             self.swap.reassign(slot, to);
         }
@@ -168,13 +174,16 @@ impl<C: ClusterSource> Engine<C> {
         match advice {
             Advice::WillNeed => self.read_ahead(first, end, actions),
             Advice::Cold => self.for_ordered(first, end, |engine, page| {
-                engine.policy.cooled(page);
+                if !engine.table.has(page, Flag::Probation) {
+                    engine.policy.cooled(page);
+                }
             }),
             Advice::PageOut => {
                 self.batch_moved = 0;
                 self.batch_searching = false;
                 self.flush = true;
                 self.for_ordered(first, end, |engine, page| {
+                    engine.end_probation(page);
                     engine.policy.removed(page);
                     if let Condemned::NoFrame = engine.condemn(page, actions) {
                         engine.policy.inserted(page, None);
@@ -208,6 +217,7 @@ impl<C: ClusterSource> Engine<C> {
                     page,
                     place: Place::Region,
                     store: false,
+                    kind: Kind::Advice,
                 });
                 if self.candidates.len() == WILL_NEED_BATCH {
                     self.bring_in_candidates(None, actions);

@@ -105,6 +105,11 @@ impl<C: ClusterSource> Engine<C> {
         let before = (self.condemned.len(), self.cleaning_requests);
         self.start_cleaning(actions);
         let mut fruitful = before != (self.condemned.len(), self.cleaning_requests);
+        let excess = self.probation_excess();
+        if excess > 0 {
+            fruitful |= self.expel(excess.min(FREE_BATCH), actions) > 0;
+            self.emit_moves(actions);
+        }
         let short = self.mark_high().saturating_sub(self.headed_for());
         if short > 0 {
             self.reclaim_batch(short.min(self.settings.preclean), actions);
@@ -146,6 +151,8 @@ impl<C: ClusterSource> Engine<C> {
         while (evicted < goal && tries > 0) || self.policy.leaves_with_next() {
             tries = tries.saturating_sub(1);
             match self.policy.propose() {
+                // All that is left is on probation.
+                None if self.expel(1, actions) == 1 => evicted += 1,
                 None => break,
                 Some(Proposal::Unreference(page)) => {
                     // Observing a shared page would take a frame of its own: the page stays, and

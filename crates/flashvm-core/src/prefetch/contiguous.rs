@@ -2,7 +2,7 @@
 //! flash, going over free and bad slots instead of stopping there, and then two stride pages.
 
 use super::stride::Strides;
-use super::{Candidate, Demand, Prefetcher, SlotView, View, Whereabouts};
+use super::{Candidate, Demand, Kind, Prefetcher, SlotView, View, Whereabouts};
 use crate::event::Place;
 use crate::ids::SlotId;
 
@@ -39,6 +39,7 @@ impl Contiguous {
                     page,
                     place: Place::Shadow,
                     store: false,
+                    kind: Kind::Neighbour,
                 }),
                 SlotView::Free | SlotView::Bad | SlotView::Outside => {}
             }

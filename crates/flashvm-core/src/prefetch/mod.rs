@@ -84,6 +84,31 @@ pub struct Candidate {
     /// Expected to be stored to: in the region it is mapped writable and taken as dirty at once,
     /// which saves the fault that would report the store.
     pub store: bool,
+    /// Why it is expected to be used.
+    pub kind: Kind,
+}
+
+/// Why a page is brought in ahead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A neighbour on flash or in the address space (FlashVM, 4.1.3).
+    Neighbour,
+    /// At the stride of the last faults (FlashVM, 4.1.3).
+    Stride,
+    /// The next of a stream.
+    Stream,
+    /// A neighbour of a fault that belongs to no stream.
+    Guess,
+    /// The program said that it will need it.
+    Advice,
+}
+
+impl Kind {
+    /// Whether the page stays out of the policy's order until its use is seen.
+    #[must_use]
+    pub fn on_probation(self) -> bool {
+        matches!(self, Self::Stream | Self::Guess)
+    }
 }
 
 /// Pages that a stream has moved past: `count` of them, from `first` on, `stride` pages apart.

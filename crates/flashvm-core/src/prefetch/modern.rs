@@ -1,10 +1,13 @@
 //! Streams: several at once, of any stride and direction, with windows that grow while they hit.
 //!
 //! Faults that follow each other at a constant distance make a stream. Its first window goes into
-//! the shadow, where every use is seen; later ones go into the region, where use costs nothing,
-//! except for a *marker*: the first page of the window waits in the shadow, and its touch, a fault
-//! without I/O, has the next window read while the program still has this one before it (as
-//! Linux does with `PG_readahead`). A stream that skips pages gets several markers in a row.
+//! the shadow, where every use is seen. Once `HITS_MIN` uses were seen windows go into the region,
+//! where use costs nothing, except for *checkpoints*: pages that wait in the shadow, so that their
+//! use is seen. One of them is the window's *marker*: its touch, a fault without I/O, has the next
+//! window read while the program still has this one before it (as Linux does with `PG_readahead`).
+//! A stream that passes a checkpoint without using it has to show itself again: what looked like a
+//! stream may be a B-tree or a hash table. A stream that skips pages gets checkpoints of several
+//! pages.
 //! A stream through absent pages maps zeros ahead and needs no marker: its next fault comes by
 //! itself.
 //!
@@ -25,7 +28,7 @@
 
 use super::odds::StoreOdds;
 use super::streams::{Stream, Streams};
-use super::{Candidate, Demand, Passed, Prefetcher, View, Whereabouts};
+use super::{Candidate, Demand, Kind, Passed, Prefetcher, View, Whereabouts};
 use crate::event::{Access, Place};
 use crate::ids::PageId;
 
@@ -35,6 +38,12 @@ const WINDOW_FIRST: u32 = 8;
 const WINDOW_MIN: u32 = 4;
 /// Longest window of a stream whose pages are not adjacent: each page is a request.
 const WINDOW_STRIDED_MAX: u32 = 128;
+/// Uses that have to be seen before windows go into the region.
+const HITS_MIN: u32 = 2;
+/// Pages from one checkpoint of a trusted window to the next: `window / CHECKPOINTS_PER_WINDOW`, and at least
+/// `CHECKPOINT_SPACING`.
+const CHECKPOINTS_PER_WINDOW: u32 = 8;
+const CHECKPOINT_SPACING: u32 = 24;
 /// Most pages zero-filled ahead.
 const FILL_MAX: u32 = 64;
 /// Absent pages in a row at which a stream over stored pages ends.
@@ -88,6 +97,11 @@ impl Modern {
             return;
         };
         let at_marker = stream.marker.is_some_and(|m| stream.steps(m, page) >= 0);
+        if !stream.passes_checkpoints(page, true) {
+            stream.restart(page, demand.access);
+            return;
+        }
+        stream.hits += 1;
         stream.advance(page);
         stream.sample(page, demand.access);
         if stream.steps(stream.next, page) >= 0 {
@@ -124,13 +138,20 @@ impl Modern {
     fn miss(&mut self, page: i64, demand: &Demand, view: &dyn View, out: &mut Vec<Candidate>) {
         let stream = self.streams.ahead_of(page);
         if let Some(stream) = stream.filter(|stream| is_on_its_way(stream, page, view)) {
+            let asked_for = stream.steps(page, stream.next) > 0;
+            if !stream.passes_checkpoints(page, asked_for) {
+                stream.restart(page, demand.access);
+                return;
+            }
             stream.sample(page, demand.access);
             if page == stream.next {
                 stream.window = (stream.window * 2).min(longest(stream, self.window_max));
-            } else if stream.steps(page, stream.next) > 0 {
-                // It had been asked for, but is not here: too much at once, or too early.
+            } else if asked_for {
+                // It is not here any more: too much at once, or too early.
                 stream.window = (stream.window / 2).max(WINDOW_MIN);
-                stream.trusted &= stream.window > WINDOW_FIRST;
+                if stream.window <= WINDOW_FIRST {
+                    (stream.trusted, stream.hits) = (false, 0);
+                }
             }
             self.passed = stream.pass(page);
             stream.advance(page);
@@ -166,6 +187,7 @@ impl Modern {
             page,
             place: Place::Region,
             store: demand.access == Access::Write,
+            kind: Kind::Stream,
         }));
     }
 
@@ -194,6 +216,7 @@ impl Modern {
                 page,
                 place: Place::Shadow,
                 store: false,
+                kind: Kind::Guess,
             });
         }
     }
@@ -269,7 +292,10 @@ fn issue(stream: &mut Stream, demand: &Demand, view: &dyn View, out: &mut Vec<Ca
     let window = stream.window.min(view.room());
     let window = if fill { window.min(FILL_MAX) } else { window };
     let looks = window * 4 + 64;
-    let mut markers = if stream.trusted { stream.gap } else { u32::MAX };
+    stream.trusted |= stream.hits >= HITS_MIN;
+    let spacing = (window / CHECKPOINTS_PER_WINDOW).max(CHECKPOINT_SPACING);
+    // A trusted stream meets its marker at the start of the window, another one when it has used a part of it.
+    let marker_at = if stream.trusted { 0 } else { window / 2 };
     let (mut issued, mut absent) = (0, 0);
     stream.marker = None;
     for _ in 0..looks {
@@ -288,21 +314,34 @@ fn issue(stream: &mut Stream, demand: &Demand, view: &dyn View, out: &mut Vec<Ca
                 absent += 1;
                 None
             }
-            Whereabouts::Flash(_) if markers > 0 => {
-                markers -= 1;
-                stream.marker.get_or_insert(stream.next);
-                Some(Place::Shadow)
+            Whereabouts::Flash(_) => {
+                if issued >= marker_at {
+                    stream.marker.get_or_insert(stream.next);
+                }
+                if !stream.trusted {
+                    Some(Place::Shadow)
+                } else if issued % spacing < stream.gap {
+                    if issued % spacing == 0 {
+                        stream.add_checkpoint(stream.next);
+                    }
+                    Some(Place::Shadow)
+                } else {
+                    Some(Place::Region)
+                }
             }
-            Whereabouts::Flash(_) => Some(Place::Region),
         };
         if let Some(place) = place {
             issued += 1;
             absent = 0;
-            out.push(Candidate { page, place, store });
+            out.push(Candidate {
+                page,
+                place,
+                store,
+                kind: Kind::Stream,
+            });
         }
         stream.next += stream.stride;
     }
-    stream.trusted = true;
 }
 
 #[cfg(test)]

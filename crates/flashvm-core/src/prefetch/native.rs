@@ -1,7 +1,7 @@
 //! Readahead of Linux 2.6.28 (`swapin_readahead`): the aligned window of slots around the
 //! target, ended on both sides by the first free or bad slot (FlashVM, 4.1.3 and figure 3).
 
-use super::{Candidate, Demand, Prefetcher, SlotView, View, Whereabouts};
+use super::{Candidate, Demand, Kind, Prefetcher, SlotView, View, Whereabouts};
 use crate::event::Place;
 use crate::ids::SlotId;
 
@@ -31,6 +31,7 @@ impl Prefetcher for Native {
                     page,
                     place: Place::Shadow,
                     store: false,
+                    kind: Kind::Neighbour,
                 });
                 true
             }

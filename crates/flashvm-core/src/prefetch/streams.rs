@@ -16,7 +16,9 @@ const DENSITY_MIN: i64 = 4;
 /// Samples in a row that are stored to before a stream is taken to store.
 const STORES_MIN: u32 = 2;
 /// Most markers in a row.
-const GAP_MAX: i64 = 8;
+const GAP_MAX: u32 = 8;
+/// Checkpoints of a stream that it has not come to yet.
+const CHECKPOINTS_MAX: usize = 24;
 
 /// Pages at a constant distance.
 #[derive(Clone, Copy, Default)]
@@ -39,8 +41,16 @@ pub(super) struct Stream {
     passed: i64,
     /// Steps between uses: more than one for a stream that skips pages.
     pub(super) gap: u32,
-    /// Its first window has been asked for.
+    /// Its windows go into the region, but for checkpoints.
     pub(super) trusted: bool,
+    /// Uses seen since it was recognised.
+    pub(super) hits: u32,
+    /// Checkpoints, in the order of the stream, from the last one that it has come to. Each is the first of `gap`
+    /// pages in the shadow, of which the stream uses one.
+    checkpoints: [i64; CHECKPOINTS_MAX],
+    checkpoints_len: u8,
+    /// A use was seen at the first checkpoint, or between it and the second.
+    checkpoint_used: bool,
     /// The page whose use, load or store, was seen last, and whether it was stored to.
     sample: i64,
     sample_stored: bool,
@@ -82,11 +92,61 @@ impl Stream {
             && self.steps(self.next, page) < SLACK
     }
 
+    /// The next use of this page, or of one after it in the shadow, is seen.
+    pub(super) fn add_checkpoint(&mut self, page: i64) {
+        if usize::from(self.checkpoints_len) < CHECKPOINTS_MAX {
+            self.checkpoints[usize::from(self.checkpoints_len)] = page;
+            self.checkpoints_len += 1;
+        }
+    }
+
+    /// The stream comes to this page. False if it passed a checkpoint unseen: then it is no stream, or has
+    /// another stride. `seen`: the page was asked for, so that its use counts for the checkpoint before it.
+    pub(super) fn passes_checkpoints(&mut self, page: i64, seen: bool) -> bool {
+        while self.checkpoints_len > 0 && self.steps(self.checkpoints[0], page) >= 0 {
+            let is_last = self.checkpoints_len == 1;
+            if is_last || self.steps(self.checkpoints[1], page) < 0 {
+                if seen && !self.checkpoint_used {
+                    self.adapt_gap(self.steps(self.checkpoints[0], page));
+                    self.checkpoint_used = true;
+                }
+                return self.checkpoint_used;
+            }
+            if !std::mem::take(&mut self.checkpoint_used) {
+                return false;
+            }
+            self.checkpoints.copy_within(1.., 0);
+            self.checkpoints_len -= 1;
+        }
+        true
+    }
+
+    /// A checkpoint was first used so many steps after its first page: checkpoints grow where pages are skipped, and
+    /// shrink where none is.
+    fn adapt_gap(&mut self, offset: i64) {
+        self.gap = match u32::try_from(offset) {
+            Ok(0) => self.gap.saturating_sub(1).max(1),
+            Ok(offset) if offset < self.gap => self.gap.max(offset + 2).min(GAP_MAX),
+            _ => self.gap,
+        };
+    }
+
+    /// The stream has to show itself again, from this page on.
+    pub(super) fn restart(&mut self, page: i64, access: Access) {
+        *self = Self {
+            last: page,
+            sample: page,
+            sample_stored: access == Access::Write,
+            stamp: self.stamp,
+            ..Self::default()
+        };
+    }
+
     /// The stream has come to this page.
     pub(super) fn advance(&mut self, page: i64) {
-        let steps = self.steps(self.last, page).clamp(1, GAP_MAX);
+        let steps = self.steps(self.last, page).clamp(1, GAP_MAX.into());
         let steps = u32::try_from(steps).expect("at most GAP_MAX");
-        if !self.trusted || self.gap > 1 {
+        if !self.trusted {
             // Only where every use is seen do steps tell of pages that were skipped.
             self.gap = steps.max(self.gap);
         }
@@ -198,7 +258,7 @@ impl Streams {
             }
         }
         let merged = &mut self.streams[at];
-        merged.gap = u32::try_from(new.stride.abs().min(GAP_MAX)).expect("at most GAP_MAX");
+        merged.gap = u32::try_from(new.stride.abs().min(GAP_MAX.into())).expect("at most GAP_MAX");
         merged.stride = new.stride.signum();
         merged.next = merged.last + merged.stride;
     }

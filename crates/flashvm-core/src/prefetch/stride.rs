@@ -1,7 +1,7 @@
 //! Stride prefetching from the last two faults (FlashVM, 4.1.3): the offsets between the target
 //! and the last two faulting addresses give the next two pages expected.
 
-use super::{Candidate, View, Whereabouts};
+use super::{Candidate, Kind, View, Whereabouts};
 use crate::event::Place;
 use crate::ids::PageId;
 
@@ -33,6 +33,7 @@ impl Strides {
                     page: ahead,
                     place: Place::Shadow,
                     store: false,
+                    kind: Kind::Stride,
                 });
                 taken += 1;
             }

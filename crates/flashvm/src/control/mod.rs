@@ -47,7 +47,7 @@ pub use frames::SharedFrame;
 pub use orders::{Asked, Ticket, Work};
 pub use process::{Process, own_pid};
 pub use reaper::{ProcessRecord, Reaper};
-pub use settings::{ChameleonSettings, Inject, ModelSettings, RunSettings};
+pub use settings::{ChameleonSettings, Inject, Malloc, ModelSettings, RunSettings};
 pub use stats::{Deliveries, Histogram, LatencyHistogram, ProcessStats, StatsSnapshot};
 
 /// The environment variable through which a process finds its run: the supervisor's process id, and

@@ -23,7 +23,9 @@ pub struct RunSettings {
     pub engine: Settings,
     /// How faults are delivered.
     pub delivery: Delivery,
-    /// Bound on the bytes written in any 24 hours.
+    /// Where the program's objects come from.
+    pub malloc: Malloc,
+    /// Most bytes that may be written in any 24 hours.
     pub write_limit_bytes: Option<u64>,
     /// The device model that the store imitates.
     pub device_model: Option<ModelSettings>,
@@ -43,7 +45,18 @@ pub struct RunSettings {
     pub check: bool,
 }
 
-/// What the processes of a run need to know of the supervisor's device model.
+/// Where the program's objects come from (`--malloc`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Malloc {
+    /// The `malloc` that the program has without us; the guard sees its `brk` and `mmap`.
+    Own,
+    /// mimalloc, over managed arenas.
+    #[default]
+    Mimalloc,
+}
+
+/// What the processes of a run need to know of its device model, which the supervisor has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ModelSettings {
@@ -93,6 +106,7 @@ impl RunSettings {
             flash_bytes,
             engine,
             delivery,
+            malloc: Malloc::default(),
             write_limit_bytes: None,
             device_model: None,
             chameleon: None,

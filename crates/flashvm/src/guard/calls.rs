@@ -84,6 +84,7 @@ fn change_mapping(number: i64, args: &[usize; 6]) -> isize {
         match number {
             libc::SYS_mmap => address(mapping::map(a, b, c as i32, d as i32, e as i32, f)),
             libc::SYS_munmap => status(mapping::unmap(a, b)),
+            libc::SYS_brk => address(mapping::set_break(a)),
             libc::SYS_mremap => address(mapping::remap(a, b, c, d as i32, e)),
             libc::SYS_mprotect => status(mapping::protect(a, b, c as u32)),
             _ => status(mapping::advise(a, b, c as i32)),
@@ -113,7 +114,8 @@ fn answer(record: &mut Record, context: &mut Context, number: i64, args: &[usize
         | libc::SYS_munmap
         | libc::SYS_mremap
         | libc::SYS_mprotect
-        | libc::SYS_madvise => change_mapping(number, args),
+        | libc::SYS_madvise
+        | libc::SYS_brk => change_mapping(number, args),
         libc::SYS_mlock | libc::SYS_mlock2 if mapping::lock_refused(a, b) => failed(Errno::NOMEM),
         libc::SYS_mlockall => failed(Errno::NOMEM),
         libc::SYS_close if is_pager_descriptor(a as i32) => failed(Errno::BADF),

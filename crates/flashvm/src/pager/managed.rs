@@ -181,6 +181,17 @@ impl Pager {
         self.try_commit(first, count)
     }
 
+    /// Whether budget and store have room for `pages` more.
+    #[must_use]
+    pub fn has_room_for(&self, pages: u64) -> bool {
+        let _uninterrupted = Uninterrupted::begin();
+        let fits = self.process.commit_patiently(pages);
+        if fits {
+            self.process.uncommit(pages);
+        }
+        fits
+    }
+
     /// Gives up contents and promise of a range that stays mapped.
     ///
     /// # Errors

@@ -39,7 +39,7 @@ mod workers;
 
 use self::workers::{By, Crew, Workers};
 use crate::chameleon::Chameleon;
-use crate::control::{Control, Process, RunSettings, SharedClusters};
+use crate::control::{Control, Malloc, Process, RunSettings, SharedClusters};
 use crate::flash::demand::DemandQueues;
 use crate::flash::model_client;
 use crate::flash::{FlashStore, ReadBuffers};
@@ -159,6 +159,12 @@ impl Pager {
     #[must_use]
     pub fn delivery(&self) -> Delivery {
         self.delivery
+    }
+
+    /// Where the program's objects come from.
+    #[must_use]
+    pub fn malloc(&self) -> Malloc {
+        self.settings.malloc
     }
 
     /// Address of a page in its region, as the program has it.

@@ -6,9 +6,12 @@ use crate::sys::raw;
 use flashvm_core::{Advice, PAGE_SIZE};
 use rustix::io::Errno;
 use rustix::mm::{MprotectFlags, ProtFlags};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Anonymous mappings of this size and more are managed.
 const MANAGED_BYTES: usize = 64 << 10;
+/// Room without which glibc's `malloc` cannot enlarge its heap: it asks for 1 MiB where `brk` is refused.
+const HEAP_STEP_BYTES: usize = (1 << 20) + MANAGED_BYTES;
 /// Flags of memory that the kernel keeps: those that only the kernel can honour, and stacks, to
 /// which it writes at any time.
 const KERNEL_ONLY: i32 =
@@ -17,6 +20,15 @@ const KERNEL_ONLY: i32 =
 const LOW: i32 = libc::MAP_32BIT;
 #[cfg(not(target_arch = "x86_64"))]
 const LOW: i32 = 0;
+
+/// Address space of the program's break: `2 * capacity`, clamped to `BREAK_BYTES_MIN..=BREAK_BYTES_MAX`.
+const BREAK_BYTES_MIN: usize = 1 << 30;
+const BREAK_BYTES_MAX: usize = 128 << 30;
+
+/// Where the managed break begins, where it is, and where its address space ends. All 0: the kernel has it.
+static BREAK_BASE: AtomicUsize = AtomicUsize::new(0);
+static BREAK: AtomicUsize = AtomicUsize::new(0);
+static BREAK_LIMIT: AtomicUsize = AtomicUsize::new(0);
 
 /// # Safety
 /// Nobody but the program uses the memory that the call changes.
@@ -82,11 +94,82 @@ pub unsafe fn map(
     if ours && len >= MANAGED_BYTES {
         return pager.map(len, prot_flags, commit);
     }
+    if ours && keeps_heap() && !pager.has_room_for((HEAP_STEP_BYTES / PAGE_SIZE) as u64) {
+        // A `malloc` that was refused its heap maps page by page, which is not managed: that must end as well.
+        pager.count_refused_allocation();
+        return Err(Errno::NOMEM);
+    }
     // The heap of small pages looks vacant to the kernel, which would follow a hint into it.
     if pager.manages(address, len) {
         return kernel_at(0);
     }
     kernel()
+}
+
+/// Reserves managed address space for the program's break, before the program moves it.
+///
+/// # Errors
+/// `ENOMEM` if the managed range has no room.
+pub fn reserve_break(pager: &Pager) -> Result<(), Errno> {
+    let bytes = (2 * pager.capacity_bytes()).clamp(BREAK_BYTES_MIN, BREAK_BYTES_MAX);
+    let base = pager.map(bytes, ProtFlags::empty(), false)?;
+    BREAK_LIMIT.store(base + bytes, Ordering::Relaxed);
+    BREAK.store(base, Ordering::Relaxed);
+    BREAK_BASE.store(base, Ordering::Release);
+    Ok(())
+}
+
+/// Whether the program's own `malloc` has its heap in managed memory.
+fn keeps_heap() -> bool {
+    BREAK_BASE.load(Ordering::Acquire) != 0
+}
+
+/// `brk`: the end of the program's heap, which is managed memory after [`reserve_break`].
+///
+/// # Errors
+/// None. As the kernel, it returns the break as it is then, wherever it was asked to go. A program that moved the
+/// kernel's break before the pager ran cannot move it further: its `malloc` goes on with `mmap`.
+///
+/// # Safety
+/// Nobody but the program uses the memory that the call changes: it has asked for this.
+pub unsafe fn set_break(to: usize) -> Result<usize, Errno> {
+    // SAFETY: by this function's contract.
+    let kernel = |to| unsafe { kernel(libc::SYS_brk, [to, 0, 0, 0, 0, 0]) };
+    let base = BREAK_BASE.load(Ordering::Acquire);
+    let (Some(pager), true) = (pager(), base != 0) else {
+        return kernel(to);
+    };
+    let now = BREAK.load(Ordering::Relaxed);
+    if to == 0 {
+        return Ok(now);
+    }
+    if !(base..=BREAK_LIMIT.load(Ordering::Relaxed)).contains(&to) {
+        return kernel(0);
+    }
+    let (from, end) = (
+        now.next_multiple_of(PAGE_SIZE),
+        to.next_multiple_of(PAGE_SIZE),
+    );
+    let read_write = ProtFlags::READ | ProtFlags::WRITE;
+    let moved = if end > from {
+        // Not counted if it is refused: `malloc` tries `mmap` next.
+        pager.commit_range(from, end - from).and_then(|()| {
+            pager.protect(
+                from,
+                end - from,
+                MprotectFlags::from_bits_retain(read_write.bits()),
+            )
+        })
+    } else if end < from {
+        pager.map_over(end, from - end, ProtFlags::empty(), false)
+    } else {
+        Ok(())
+    };
+    if moved.is_err() {
+        return Ok(now);
+    }
+    BREAK.store(to, Ordering::Relaxed);
+    Ok(to)
 }
 
 /// `munmap`.

@@ -50,6 +50,15 @@ choice! {
 }
 
 choice! {
+    /// Whose `malloc` the program has.
+    WhoseMalloc is a "malloc":
+    /// Its own.
+    Own "own",
+    /// mimalloc.
+    Mimalloc "mimalloc",
+}
+
+choice! {
     /// The size of the smallest pages.
     Granularity is a "granularity":
     /// 512 bytes: small objects lie in a heap of small pages.

@@ -24,5 +24,5 @@ mod value;
 
 pub(crate) use choice::FaultMode;
 pub(crate) use granularity::{check_delivery, look_at_sectors};
-pub(crate) use settings::settings;
+pub(crate) use settings::{choose_malloc, settings};
 pub(crate) use table::RunOptions;

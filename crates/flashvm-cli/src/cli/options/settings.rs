@@ -1,5 +1,6 @@
 //! From the options of a run to its settings: what has not to be asked of program or store.
 
+use super::choice::WhoseMalloc;
 use super::granularity;
 use super::spec::{Applies, Spec};
 use super::table::{RunOptions, TABLE};
@@ -7,7 +8,7 @@ use crate::cli::machine;
 use crate::cli::refusal::Refusal;
 use crate::cli::units::Size;
 use flashvm::Delivery;
-use flashvm::control::RunSettings;
+use flashvm::control::{Malloc, RunSettings};
 use flashvm_core::chameleon::BLOCK_BYTES;
 use flashvm_core::{PAGE_SIZE, Preset};
 
@@ -49,6 +50,27 @@ pub(crate) fn settings(options: &RunOptions) -> Result<RunSettings, Refusal> {
     settings.no_uring |= machine::io_uring().is_err();
     settings.check().map_err(Refusal::new)?;
     Ok(settings)
+}
+
+/// Whose `malloc` the program has. Its own needs inline mode, where the guard sees what the C library asks of the
+/// kernel; small pages have an allocator of their own.
+pub(crate) fn choose_malloc(
+    asked: Option<WhoseMalloc>,
+    settings: &RunSettings,
+) -> Result<Malloc, Refusal> {
+    let handler = settings.delivery == Delivery::Handler;
+    let small = settings.chameleon.is_some();
+    match asked {
+        None if handler || small => Ok(Malloc::Mimalloc),
+        Some(WhoseMalloc::Mimalloc) => Ok(Malloc::Mimalloc),
+        Some(WhoseMalloc::Own) if handler => Err(Refusal::new(
+            "--malloc own needs inline mode: leave --fault handler out, or ask for --malloc mimalloc",
+        )),
+        Some(WhoseMalloc::Own) if small => Err(Refusal::new(
+            "--malloc own keeps small objects on pages of 4 KiB: leave it or --granularity 512 out",
+        )),
+        None | Some(WhoseMalloc::Own) => Ok(Malloc::Own),
+    }
 }
 
 impl RunOptions {

@@ -1,6 +1,6 @@
 //! The options of `flashvm run`: the one place to add one.
 
-use super::choice::{FaultMode, Granularity, LivePolicy, Peer};
+use super::choice::{FaultMode, Granularity, LivePolicy, Peer, WhoseMalloc};
 use super::spec::{Applies, Fallback, Group, Kind, Spec, options};
 use super::value::{Flag, Value};
 use crate::cli::units::{Micros, PerDay, Size, Switch, WholePages};
@@ -80,6 +80,18 @@ options! {
         default: Fallback::Words("auto"),
         example: "inline",
         refused: "magic",
+        applies: Applies::Always,
+    } supervisor;
+
+    /// Whose `malloc`.
+    malloc: WhoseMalloc = "malloc" {
+        value: "own|mimalloc",
+        group: Group::Run,
+        help: "Whose malloc the program has: its own (that of its C library, or what it brings along: as compact as \
+               without flashvm; inline mode sees its brk and mmap), or mimalloc",
+        default: Fallback::Words("own; mimalloc with --fault handler and with --granularity 512"),
+        example: "mimalloc",
+        refused: "jemalloc",
         applies: Applies::Always,
     } supervisor;
 

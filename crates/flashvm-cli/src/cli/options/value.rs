@@ -1,6 +1,6 @@
 //! How values are written: one way for the command line and the configuration file.
 
-use super::choice::{FaultMode, Granularity, LivePolicy, Peer};
+use super::choice::{FaultMode, Granularity, LivePolicy, Peer, WhoseMalloc};
 use crate::cli::units::{Micros, PerDay, Size, Switch, WholePages};
 use clap::builder::{OsStringValueParser, PossibleValue, TypedValueParser};
 use clap::error::Error;
@@ -190,6 +190,7 @@ written! {
     Discard: Vec::from_iter(DiscardKind::ALL.iter().map(|info| info.name));
     Sampling: ["off", "uniform:20", "adaptive:20"];
     FaultMode: FaultMode::ALL.map(|(_, word)| word);
+    WhoseMalloc: WhoseMalloc::ALL.map(|(_, word)| word);
     Granularity: Granularity::ALL.map(|(_, word)| word);
     Peer: ["log-swap", "ssdalloc:25"];
 }

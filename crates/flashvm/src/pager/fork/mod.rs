@@ -21,7 +21,6 @@ use super::workers::By;
 use super::{Freeze, Locked, Pager};
 use crate::control::Process;
 use crate::sys::message::say;
-use crate::sys::signals::Uninterrupted;
 use flashvm_core::{Event, PageId};
 pub(super) use handler_mode::Fork;
 use rustix_futex_sync::MutexGuard;
@@ -35,12 +34,8 @@ impl Pager {
     /// Whether budget and store could hold a copy of this process.
     #[must_use]
     pub fn can_fork(&self) -> bool {
-        let _uninterrupted = Uninterrupted::begin();
-        let pages = self.process.committed();
-        let fits = self.process.commit_patiently(pages);
-        if fits {
-            self.process.uncommit(pages);
-        } else {
+        let fits = self.has_room_for(self.process.committed());
+        if !fits {
             self.count_refused_fork(&crate::control::Error::Commit);
         }
         fits

@@ -1,0 +1,82 @@
+//! Probation: pages that a prefetcher brought in, and whose use has not been seen.
+//!
+//! They are in RAM, but not in the policy's order: nothing that was used leaves for them. Their share is
+//! `limit / SHARE`, clamped to `MIN.min(limit / 4)..=MAX`; the oldest leave when there are more. A page whose
+//! use is seen (a fault in the shadow, a store, a stream that passes it from checkpoint to checkpoint) joins the
+//! policy's order.
+
+use super::Engine;
+use super::reclaim::Condemned;
+use crate::clusters::ClusterSource;
+use crate::event::Action;
+use crate::ids::PageId;
+use crate::page::{Flag, PageState};
+
+const SHARE: u32 = 32;
+const MIN: u32 = 32;
+const MAX: u32 = 4096;
+
+impl<C: ClusterSource> Engine<C> {
+    /// Pages on probation that may stay.
+    fn probation_share(&self) -> u32 {
+        (self.limit / SHARE).clamp(MIN.min(self.limit / 4), MAX)
+    }
+
+    /// Pages beyond the share. For a moment there may be as many as the share: reclaim sends them away while a
+    /// thread waits for its own page.
+    pub(super) fn probation_excess(&self) -> u32 {
+        self.probation.len().saturating_sub(self.probation_share())
+    }
+
+    /// Pages that a prefetcher may bring in now: at most half of the share, so that a stream's last window is
+    /// still here while it uses the one before.
+    pub(super) fn prefetch_room(&self) -> u32 {
+        let share = self.probation_share();
+        let left = (2 * share).saturating_sub(self.probation.len());
+        self.room().min(share / 2).min(left)
+    }
+
+    /// A page is being brought in, and nobody has asked for it.
+    pub(super) fn put_on_probation(&mut self, page: PageId) {
+        self.table.set(page, Flag::Probation);
+        self.probation.push(page, &self.table);
+    }
+
+    /// A page leaves probation, whatever becomes of it. Whether it was on probation.
+    pub(super) fn end_probation(&mut self, page: PageId) -> bool {
+        let was = self.table.take(page, Flag::Probation);
+        if was {
+            self.probation.forget();
+        }
+        was
+    }
+
+    /// A use of the page was seen: if it was on probation, it joins the policy's order.
+    pub(super) fn prove(&mut self, page: PageId) {
+        if self.end_probation(page) {
+            self.policy.inserted(page, None);
+            if self.table.has(page, Flag::Dirty) {
+                self.policy.dirtied(page);
+            }
+        }
+    }
+
+    /// Sends the oldest pages on probation away, `most` at most. Returns how many.
+    pub(super) fn expel(&mut self, most: u32, actions: &mut Vec<Action>) -> u32 {
+        let mut expelled = 0;
+        while expelled < most
+            && let Some(page) = self.probation.oldest(&self.table)
+        {
+            if self.table.state(page) == PageState::Reading {
+                break;
+            }
+            self.end_probation(page);
+            match self.condemn(page, actions) {
+                Condemned::Leaves => expelled += 1,
+                Condemned::Stays => {}
+                Condemned::NoFrame => self.policy.inserted(page, None),
+            }
+        }
+        expelled
+    }
+}
