@@ -7,7 +7,6 @@ use super::reproduce::write_chart;
 use super::trace::bar;
 use super::units::{count, latency};
 use super::write_out;
-use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueEnum};
 use flashvm_core::PolicySpec;
 use flashvm_core::policy::PolicyError;
@@ -77,6 +76,15 @@ pub(crate) enum Curve {
     PageWrites,
 }
 
+/// What policies are shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Sight {
+    /// All references.
+    Full,
+    /// What a live pager would see of them.
+    Live,
+}
+
 /// `flashvm sim`.
 #[derive(Debug, Args)]
 pub(crate) struct SimArgs {
@@ -96,8 +104,8 @@ pub(crate) struct SimArgs {
     #[arg(long, value_name = "MODEL", default_value = "slc-nand")]
     device_model: String,
     /// What policies are shown: all references, or what a live pager would see of them
-    #[arg(long, value_name = "full|live", default_value = "full", value_parser = PossibleValuesParser::new(["full", "live"]))]
-    sight: String,
+    #[arg(long, value_name = "full|live", default_value = "full")]
+    sight: Sight,
     /// Threads [default: one for each processor]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     threads: Option<u32>,
@@ -156,9 +164,9 @@ pub(crate) fn sim(args: &SimArgs) -> Result<ExitCode, Refusal> {
         .map(|size| size.frames(references.pages()));
     let frames = frames.collect::<Result<Vec<_>, _>>();
     let frames = frames.map_err(|e| Refusal::new(format!("--frames: {e}")))?;
-    let observation = match args.sight.as_str() {
-        "live" => Observation::Live,
-        _ => Observation::Full,
+    let observation = match args.sight {
+        Sight::Full => Observation::Full,
+        Sight::Live => Observation::Live,
     };
     let jobs = frames.iter().flat_map(|&frames| {
         let policies = args.policy.0.iter();

@@ -68,6 +68,8 @@ struct Figures {
     slots_bad: u64,
     budget_overruns: u64,
     moves_misreported: u64,
+    moves_refused: u64,
+    pages_zapped: u64,
 }
 
 /// What budget and store had no room for: the program was told ENOMEM.
@@ -200,6 +202,8 @@ fn figures(stats: &StatsSnapshot, names: &Names) -> Figures {
         slots_bad: stats.slots_bad,
         budget_overruns: stats.budget_overruns,
         moves_misreported: stats.moves_misreported,
+        moves_refused: stats.refused,
+        pages_zapped: stats.zapped,
     }
 }
 
