@@ -1,4 +1,4 @@
-//! Faults: serving them from zeros, flash or the shadow, and parking those that have to wait.
+//! Faults: serves them with zeros, from flash or from the shadow, and parks those that must wait.
 
 use super::{Engine, PendingFault};
 use crate::clusters::ClusterSource;
@@ -7,12 +7,12 @@ use crate::ids::PageId;
 use crate::page::{Flag, PageState};
 use crate::prefetch::Whereabouts;
 
-/// What became of a fault.
+/// Result of an attempt to serve a fault.
 enum Outcome {
     Served,
-    /// It needs a frame and there is none.
+    /// The fault needs a frame and none is free.
     NoFrame,
-    /// A request on the page, which was given up meanwhile, is in flight.
+    /// A request for an earlier, abandoned page at this address is in flight.
     Busy,
 }
 
@@ -41,7 +41,7 @@ impl<C: ClusterSource> Engine<C> {
         self.pending.push_back(PendingFault { page, access });
     }
 
-    /// Serves what can be served of the faults that wait.
+    /// Serves as many waiting faults as possible.
     pub(super) fn serve_pending(&mut self, actions: &mut Vec<Action>) {
         self.starved = false;
         for _ in 0..self.pending.len() {
@@ -65,7 +65,7 @@ impl<C: ClusterSource> Engine<C> {
         }
     }
 
-    /// Serves what waits; if a fault still needs a frame, looks for victims at once.
+    /// Serves the waiting faults; if a fault still needs a frame, starts reclaim at once.
     pub(super) fn serve_or_relieve(&mut self, actions: &mut Vec<Action>) {
         if self.pending.is_empty() {
             return;
@@ -130,7 +130,7 @@ impl<C: ClusterSource> Engine<C> {
                 self.store_to_shared(page, actions)
             }
             _ if !self.shadow => {
-                // Still in its region: only stores to it are stopped.
+                // The page is still in its region; only stores to it fault.
                 self.counters.faults_spurious += 1;
                 actions.push(Action::Wake { page });
                 Outcome::Served
@@ -198,11 +198,11 @@ impl<C: ClusterSource> Engine<C> {
         Outcome::Served
     }
 
-    /// A page that is being read is wanted: it goes into its region.
+    /// Handles a fault on a page that is being read: the page goes into its region.
     fn join_read(&mut self, page: PageId, access: Access, actions: &mut Vec<Action>) {
         let hit = self.use_prefetched(page);
         if !self.table.has(page, Flag::Demanded) {
-            // What was expected of it gives way to what is known.
+            // The fault overrides the prefetcher's expectation.
             self.table.clear(page, Flag::ToShadow);
             self.table.clear(page, Flag::ToStore);
             self.table.set(page, Flag::Demanded);
@@ -217,7 +217,7 @@ impl<C: ClusterSource> Engine<C> {
         }
     }
 
-    /// The second chance: a page in the shadow goes back to its region.
+    /// Second chance: moves a page from the shadow back to its region.
     fn soft_fault(&mut self, page: PageId, access: Access, actions: &mut Vec<Action>) {
         self.counters.faults_soft += 1;
         let hit = self.use_prefetched(page);
@@ -230,7 +230,7 @@ impl<C: ClusterSource> Engine<C> {
         self.policy.touched(page, access);
         let clean = !self.table.has(page, Flag::Dirty);
         if clean && access == Access::Read {
-            // A move would make it writable, and so no longer known to be clean.
+            // A move would make the page writable, and the engine would no longer know that it is clean.
             self.table.set(page, Flag::Protected);
             actions.push(Action::RestoreCopy {
                 page,
@@ -253,7 +253,7 @@ impl<C: ClusterSource> Engine<C> {
         }
     }
 
-    /// A page with a scan or a write on its shadow is mapped from a copy, in a frame of its own.
+    /// Maps a copy of a page whose shadow is being scanned or written. The copy takes a frame of its own.
     fn overtake(&mut self, page: PageId, access: Access, actions: &mut Vec<Action>) -> Outcome {
         if !self.take_frame(actions) {
             return Outcome::NoFrame;
@@ -269,7 +269,7 @@ impl<C: ClusterSource> Engine<C> {
         Outcome::Served
     }
 
-    /// The program stores to a page that shares its frame: it gets a frame of its own.
+    /// Handles a store to a page that shares its frame: the page gets a frame of its own.
     fn store_to_shared(&mut self, page: PageId, actions: &mut Vec<Action>) -> Outcome {
         if !self.take_frame(actions) {
             return Outcome::NoFrame;
@@ -305,7 +305,7 @@ impl<C: ClusterSource> Engine<C> {
         }
     }
 
-    /// A store to a page was stopped by its protection, which is lifted now.
+    /// Handles a store to a write-protected page: removes the protection.
     fn stored_to(&mut self, page: PageId, actions: &mut Vec<Action>) {
         let state = self.table.state(page);
         match state {
@@ -357,7 +357,7 @@ impl<C: ClusterSource> Engine<C> {
         }
     }
 
-    /// Counts a prefetched page as used at its first use, and says whether this was that.
+    /// Counts the first use of a prefetched page. Returns whether this was the first use.
     pub(super) fn use_prefetched(&mut self, page: PageId) -> bool {
         let first_use = self.table.take(page, Flag::Prefetched);
         self.counters.prefetch_used += u64::from(first_use);
@@ -367,7 +367,7 @@ impl<C: ClusterSource> Engine<C> {
         first_use
     }
 
-    /// From now on RAM holds what flash does not; a slot that it had is stale.
+    /// Marks a page as dirty: its contents in RAM are newer than its slot, which is freed.
     pub(super) fn make_dirty(&mut self, page: PageId) {
         self.table.set(page, Flag::WasDirtied);
         if self.table.has(page, Flag::Dirty) {

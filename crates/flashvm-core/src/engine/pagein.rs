@@ -1,4 +1,4 @@
-//! Page-in: which pages come in at a fault, in which requests, and where they are put.
+//! Page-in: selects the pages to read at a fault, groups them into requests and chooses where to map them.
 
 use super::Engine;
 use crate::clusters::ClusterSource;
@@ -9,10 +9,10 @@ use crate::page::{Flag, PageState, PageTable};
 use crate::prefetch::{Candidate, Demand, SlotView, View, Whereabouts};
 use crate::swap::SwapMap;
 
-/// Most pages in the request that a thread waits for: more would delay it.
+/// Maximum pages in the request that a thread waits for: more would delay the thread.
 const DEMAND_RUN_MAX: usize = 8;
 
-/// What the prefetcher sees.
+/// The prefetcher's view of the engine.
 struct EngineView<'a> {
     table: &'a PageTable,
     swap: &'a SwapMap,
@@ -60,7 +60,7 @@ struct Placing {
 }
 
 impl<C: ClusterSource> Engine<C> {
-    /// Asks the prefetcher what to bring in beside this page.
+    /// Asks the prefetcher which pages to bring in with this page.
     pub(super) fn propose_ahead(
         &mut self,
         page: PageId,
@@ -156,14 +156,14 @@ impl<C: ClusterSource> Engine<C> {
         self.emit_reads(demanded, actions);
     }
 
-    /// Notes a page whose frame is taken as being read.
+    /// Marks a page with a frame as being read.
     pub(super) fn begin_read(&mut self, page: PageId, slot: SlotId) {
         self.table.reset_flags(page);
         self.set_state(page, PageState::Reading);
         self.reads.push((slot, page));
     }
 
-    /// Notes a page whose frame is taken as mapped and full of zeros.
+    /// Marks a page with a frame as mapped and zeroed.
     pub(super) fn map_zero(&mut self, page: PageId, access: Access, by: Option<Access>) {
         self.table.reset_flags(page);
         self.set_state(page, PageState::Mapped);
@@ -188,7 +188,7 @@ impl<C: ClusterSource> Engine<C> {
         self.zeros.clear();
     }
 
-    /// Issues what was collected, contiguous slots in one request, the demanded page first.
+    /// Issues the collected reads: one request for contiguous slots, the demanded page first.
     fn emit_reads(&mut self, demanded: Option<PageId>, actions: &mut Vec<Action>) {
         if self.reads.is_empty() {
             return;
@@ -258,7 +258,7 @@ impl<C: ClusterSource> Engine<C> {
         self.serve_or_relieve(actions);
     }
 
-    /// Takes one page of a read in, and says how it is to be mapped, if at all.
+    /// Completes the read of one page. Returns how to map it, if at all.
     fn read_page_done(
         &mut self,
         page: PageId,
@@ -317,7 +317,7 @@ impl<C: ClusterSource> Engine<C> {
         })
     }
 
-    /// The contents of a page that a thread waits for cannot be had.
+    /// Handles the loss of a page that a thread waits for: its contents are unreadable.
     fn lose(&mut self, page: PageId, actions: &mut Vec<Action>) {
         let slot = self.table.slot(page).expect("it was read from its slot");
         self.table.set_slot(page, None);

@@ -1,6 +1,6 @@
-//! Probation: pages that a prefetcher brought in, and whose use has not been seen.
+//! Probation: prefetched pages without an observed use.
 //!
-//! They are in RAM, but not in the policy's order: nothing that was used leaves for them. Their share is
+//! They are in RAM, but not in the policy's order, so they evict no page that was used. Their share is
 //! `limit / SHARE`, clamped to `MIN.min(limit / 4)..=MAX`; the oldest leave when there are more. A page whose
 //! use is seen (a fault in the shadow, a store, a stream that passes it from checkpoint to checkpoint) joins the
 //! policy's order.
@@ -17,7 +17,7 @@ const MIN: u32 = 32;
 const MAX: u32 = 4096;
 
 impl<C: ClusterSource> Engine<C> {
-    /// Pages on probation that may stay.
+    /// Number of pages on probation that may stay.
     fn probation_share(&self) -> u32 {
         (self.limit / SHARE).clamp(MIN.min(self.limit / 4), MAX)
     }
@@ -36,13 +36,13 @@ impl<C: ClusterSource> Engine<C> {
         self.room().min(share / 2).min(left)
     }
 
-    /// A page is being brought in, and nobody has asked for it.
+    /// Puts a prefetched page on probation.
     pub(super) fn put_on_probation(&mut self, page: PageId) {
         self.table.set(page, Flag::Probation);
         self.probation.push(page, &self.table);
     }
 
-    /// A page leaves probation, whatever becomes of it. Whether it was on probation.
+    /// Removes a page from probation. Returns whether it was on probation.
     pub(super) fn end_probation(&mut self, page: PageId) -> bool {
         let was = self.table.take(page, Flag::Probation);
         if was {
@@ -51,7 +51,7 @@ impl<C: ClusterSource> Engine<C> {
         was
     }
 
-    /// A use of the page was seen: if it was on probation, it joins the policy's order.
+    /// Handles an observed use: a page on probation joins the policy's order.
     pub(super) fn prove(&mut self, page: PageId) {
         if self.end_probation(page) {
             self.policy.inserted(page, None);
@@ -61,7 +61,7 @@ impl<C: ClusterSource> Engine<C> {
         }
     }
 
-    /// Sends the oldest pages on probation away, `most` at most. Returns how many.
+    /// Evicts the oldest pages on probation, at most `most`. Returns how many.
     pub(super) fn expel(&mut self, most: u32, actions: &mut Vec<Action>) -> u32 {
         let mut expelled = 0;
         while expelled < most

@@ -6,7 +6,7 @@ use super::{Candidate, Demand, Kind, Prefetcher, SlotView, View, Whereabouts};
 use crate::event::Place;
 use crate::ids::SlotId;
 
-/// Slots looked at for each page wanted before the search is given up.
+/// Slots inspected per requested page before the search ends.
 const SCAN_FACTOR: u32 = 8;
 
 /// The prefetcher.

@@ -1,4 +1,4 @@
-//! Prefetching: which pages to bring in beside the one that a program waits for.
+//! Prefetching: selects pages to bring in with the page that a thread waits for.
 //!
 //! A prefetcher proposes candidates, best first; the engine takes those that are on flash (or,
 //! for zero-fill ahead, nowhere yet) and for which there are frames, and joins those with
@@ -35,7 +35,7 @@ pub enum Whereabouts {
     Outside,
 }
 
-/// What lies in a slot, as far as a prefetcher needs to know.
+/// State of a slot, as far as a prefetcher needs to know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SlotView {
     /// Free.
@@ -48,19 +48,19 @@ pub enum SlotView {
     Outside,
 }
 
-/// What a prefetcher may look at.
+/// The state that a prefetcher may inspect.
 pub trait View {
     /// Where a page is.
     fn page(&self, page: PageId) -> Whereabouts;
     /// What is in a slot.
     fn slot(&self, slot: SlotId) -> SlotView;
-    /// Pages that prefetch may bring in now without pushing out what is in use.
+    /// Number of pages that a prefetcher may bring in now without evicting pages in use.
     fn room(&self) -> u32;
-    /// Whether so many frames are free that nothing is pushed out in the near future either.
+    /// Whether enough frames are free that no eviction is near.
     fn at_ease(&self) -> bool;
 }
 
-/// The fault that gives occasion to prefetch.
+/// The fault that triggers prefetching.
 #[derive(Clone, Copy, Debug)]
 pub struct Demand {
     /// The page that was touched.
@@ -99,7 +99,7 @@ pub enum Kind {
     Stream,
     /// A neighbour of a fault that belongs to no stream.
     Guess,
-    /// The program said that it will need it.
+    /// The program has announced its use (`MADV_WILLNEED`).
     Advice,
 }
 
@@ -111,7 +111,7 @@ impl Kind {
     }
 }
 
-/// Pages that a stream has moved past: `count` of them, from `first` on, `stride` pages apart.
+/// Pages that a stream has passed: `count` of them, from `first` on, `stride` pages apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Passed {
     /// The earliest of them in the stream's direction.
@@ -128,7 +128,7 @@ pub trait Prefetcher: Send {
     /// outside are skipped by the engine; those that are `Absent` or `Zero` are zero-filled.
     fn demand(&mut self, demand: &Demand, view: &dyn View, out: &mut Vec<Candidate>);
 
-    /// After a `demand`: pages that the stream it belongs to is now known to have moved past.
+    /// Called after `demand`: returns the pages that the demand's stream is now known to have passed.
     fn passed(&mut self) -> Option<Passed> {
         None
     }
@@ -140,12 +140,12 @@ pub trait Prefetcher: Send {
         false
     }
 
-    /// A write-protected page was stored to.
+    /// Reports a store to a write-protected page.
     fn stored(&mut self, page: PageId) {
         let _ = page;
     }
 
-    /// A prefetched page was evicted untouched.
+    /// Reports the eviction of a prefetched page without a use.
     fn wasted(&mut self, page: PageId) {
         let _ = page;
     }

@@ -1,30 +1,30 @@
 //! Streams: several at once, of any stride and direction, with windows that grow while they hit.
 //!
 //! Faults that follow each other at a constant distance make a stream. Its first window goes into
-//! the shadow, where every use is seen. Once `HITS_MIN` uses were seen windows go into the region,
-//! where use costs nothing, except for *checkpoints*: pages that wait in the shadow, so that their
+//! the shadow, where the engine observes every use. Once `HITS_MIN` uses were observed, windows go into the region,
+//! where a use costs nothing, except for *checkpoints*: pages that wait in the shadow, so that their
 //! use is seen. One of them is the window's *marker*: its touch, a fault without I/O, has the next
 //! window read while the program still has this one before it (as Linux does with `PG_readahead`).
-//! A stream that passes a checkpoint without using it has to show itself again: what looked like a
-//! stream may be a B-tree or a hash table. A stream that skips pages gets checkpoints of several
+//! A stream that passes a checkpoint without using it must be recognised again: the
+//! pattern may come from a B-tree or a hash table. A stream that skips pages gets checkpoints of several
 //! pages.
-//! A stream through absent pages maps zeros ahead and needs no marker: its next fault comes by
-//! itself.
+//! A stream through absent pages maps zeros ahead and needs no marker: the page after the window
+//! faults anyway.
 //!
-//! A program that loads from a page and then stores to it pays a second fault, for the store. Of a
-//! stream that does so, windows are mapped writable. Each page that was waited for, or marked, is
-//! still mapped as it is used, and serves as a sample: once one is not stored to, the next windows
-//! are write-protected again.
+//! A program that loads from a page and then stores to it pays a second fault, for the store. The
+//! windows of such a stream are mapped writable. Each demanded page and each marker is still mapped
+//! for the access that faults, and serves as a sample: after a sample without a store, the next
+//! windows are write-protected again.
 //!
-//! Of pages outside of streams, too, stores are expected when nearly all are stored to (`odds`).
+//! Outside of streams the prefetcher expects a store when nearly all loaded pages are stored to (`odds`).
 //!
-//! As long as most frames are free, a fault on an absent page fills the block around it with zeros, and
-//! more if it follows the block that was filled last: a program that has not filled its budget yet pays
-//! a sixteenth of the faults, in whatever order it touches its memory.
+//! While most frames are free, a fault on an absent page fills the aligned chunk around it with zeros, and
+//! more if it follows the chunk that was filled last: a program that has not filled its budget yet pays
+//! a sixteenth of the faults, in any order of accesses.
 //!
-//! A fault that belongs to no stream may have its neighbours, in the address space and on flash,
-//! read along: as many as such guesses have earned. On random access they soon earn none, and are
-//! only tried now and then.
+//! A fault outside of streams may also read its neighbours in the address space and on flash, as many
+//! as earlier guesses have earned. Random accesses soon earn none; then the prefetcher tries one guess
+//! every `GUESS_TRIAL_INTERVAL` faults.
 
 use super::odds::StoreOdds;
 use super::streams::{Stream, Streams};
@@ -38,7 +38,7 @@ const WINDOW_FIRST: u32 = 8;
 const WINDOW_MIN: u32 = 4;
 /// Longest window of a stream whose pages are not adjacent: each page is a request.
 const WINDOW_STRIDED_MAX: u32 = 128;
-/// Uses that have to be seen before windows go into the region.
+/// Observed uses before windows go into the region.
 const HITS_MIN: u32 = 2;
 /// Pages from one checkpoint of a trusted window to the next: `window / CHECKPOINTS_PER_WINDOW`, and at least
 /// `CHECKPOINT_SPACING`.
@@ -49,10 +49,10 @@ const FILL_MAX: u32 = 64;
 /// Absent pages in a row at which a stream over stored pages ends.
 const ABSENT_RUN_MAX: u32 = 16;
 
-/// Pages of the aligned block that is filled: the unit in which memory is mapped.
-const FILL_BLOCK: u32 = 16;
+/// Pages of the aligned chunk that is filled: the unit in which memory is mapped.
+const FILL_CHUNK: u32 = 16;
 
-/// What guesses can save up; a guess costs one, a used one earns `GUESS_REWARD`.
+/// Maximum credit of guesses: a guess costs 1, a used guess earns `GUESS_REWARD`.
 const GUESS_CREDIT_MAX: i32 = 64;
 const GUESS_CREDIT_FIRST: i32 = 16;
 const GUESS_REWARD: i32 = 3;
@@ -71,7 +71,7 @@ pub(super) struct Modern {
     /// The last miss, if it belongs to no stream.
     lone: Option<PageId>,
     odds: StoreOdds,
-    /// The last block that was filled: where it ends, and its pages.
+    /// The chunk filled last: its end and its number of pages.
     filled: (PageId, u32),
 }
 
@@ -89,7 +89,7 @@ impl Modern {
         }
     }
 
-    /// A page that had been brought in ahead is used.
+    /// Handles a use of a prefetched page.
     fn hit(&mut self, page: i64, demand: &Demand, view: &dyn View, out: &mut Vec<Candidate>) {
         let Some(stream) = self.streams.ahead_of(page) else {
             self.guess_credit = (self.guess_credit + GUESS_REWARD).min(GUESS_CREDIT_MAX);
@@ -114,7 +114,7 @@ impl Modern {
         }
     }
 
-    /// Takes a page as the next of a stream that is not regular yet, if there is such a one.
+    /// Adds a page to a stream that is not regular yet, if one is near.
     fn learn(
         &mut self,
         page: i64,
@@ -134,7 +134,7 @@ impl Modern {
         true
     }
 
-    /// A page that is not in RAM is wanted.
+    /// Handles a fault on a page that is not in RAM.
     fn miss(&mut self, page: i64, demand: &Demand, view: &dyn View, out: &mut Vec<Candidate>) {
         let stream = self.streams.ahead_of(page);
         if let Some(stream) = stream.filter(|stream| is_on_its_way(stream, page, view)) {
@@ -147,7 +147,7 @@ impl Modern {
             if page == stream.next {
                 stream.window = (stream.window * 2).min(longest(stream, self.window_max));
             } else if asked_for {
-                // It is not here any more: too much at once, or too early.
+                // The page was evicted before its use: the window was too large or too early.
                 stream.window = (stream.window / 2).max(WINDOW_MIN);
                 if stream.window <= WINDOW_FIRST {
                     (stream.trusted, stream.hits) = (false, 0);
@@ -169,15 +169,15 @@ impl Modern {
         }
     }
 
-    /// Zeros for the block of an absent page.
+    /// Zero-fills the chunk of an absent page.
     fn fill(&mut self, demand: &Demand, view: &dyn View, out: &mut Vec<Candidate>) {
-        let first = PageId(demand.page.0 / FILL_BLOCK * FILL_BLOCK);
+        let first = PageId(demand.page.0 / FILL_CHUNK * FILL_CHUNK);
         let (end, pages) = self.filled;
         let goes_on = first == end && pages > 0;
         let pages = if goes_on {
             (2 * pages).min(FILL_MAX)
         } else {
-            FILL_BLOCK
+            FILL_CHUNK
         };
         self.filled = (first.plus(pages), pages);
         let block = (0..pages).map(|i| first.plus(i));
@@ -191,7 +191,7 @@ impl Modern {
         }));
     }
 
-    /// Neighbours in the address space that are neighbours on flash as well.
+    /// Proposes neighbours in the address space that are also neighbours on flash.
     fn guess(&mut self, page: PageId, slot: u32, view: &dyn View, out: &mut Vec<Candidate>) {
         let mut pages = self.guess_credit / GUESS_CREDIT_PER_PAGE;
         if pages <= 0 {
@@ -259,7 +259,7 @@ impl Prefetcher for Modern {
     }
 }
 
-/// How long the windows of this stream may get.
+/// Maximum window of this stream.
 fn longest(stream: &Stream, window_max: u32) -> u32 {
     if stream.stride.abs() == 1 {
         window_max
@@ -272,8 +272,8 @@ fn is_resident(view: &dyn View, page: i64) -> bool {
     u32::try_from(page).is_ok_and(|page| view.page(PageId(page)) == Whereabouts::Resident)
 }
 
-/// Whether a stream can have come to a page without another fault: what it has not asked for in
-/// between must have been in RAM.
+/// Whether a stream can have reached a page without another fault: all pages between that it has not
+/// requested must have been in RAM.
 fn is_on_its_way(stream: &Stream, page: i64, view: &dyn View) -> bool {
     let mut at = stream.next;
     while stream.steps(at, page) > 0 {
@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_is_filled_while_most_frames_are_free() {
+    fn a_chunk_is_filled_while_most_frames_are_free() {
         let mut view = FakeView::identity(0);
         view.grow_absent(128);
         view.set(19, Whereabouts::Resident);

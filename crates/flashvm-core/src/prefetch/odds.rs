@@ -1,18 +1,18 @@
-//! How likely a page that is loaded from at random is stored to next.
+//! Estimates how likely a store follows a random load from a page.
 //!
-//! A page that comes in for a load is mapped write-protected, so its first store is a second
-//! fault, dearer than many a write to flash is worth if nearly every page is stored to. Some pages
+//! A page read for a load is mapped write-protected, so its first store is a second fault. If nearly
+//! every page is stored to, these faults cost more than the flash writes they save. Some pages
 //! are always mapped protected and watched, so that a change is noticed.
 
 use crate::ids::PageId;
 
-/// Loads watched before anything is expected.
+/// Observed loads before the first prediction.
 const LOADS_MIN: u32 = 32;
-/// Beyond so many loads older ones count half.
+/// At this number of loads the counts are halved.
 const LOADS_MAX: u32 = 256;
-/// Stores are expected when at most one load in so many is not followed by one.
+/// Stores are expected while at most `1 / MISSES_SHARE` of the loads have no store after them.
 const MISSES_SHARE: u32 = 8;
-/// While stores are expected one load in so many is watched.
+/// While stores are expected, one load in `WATCH_INTERVAL` is watched.
 const WATCH_INTERVAL: u32 = 8;
 /// Pages watched at a time: as many threads as may load at once, roughly.
 const WATCHED: usize = 8;
@@ -28,7 +28,7 @@ pub(super) struct StoreOdds {
 }
 
 impl StoreOdds {
-    /// A page is loaded from: whether a store to it is expected.
+    /// Handles a load. Returns whether a store to the page is expected.
     pub(super) fn loaded(&mut self, page: PageId) -> bool {
         let likely =
             self.loads >= LOADS_MIN && (self.loads - self.stores) * MISSES_SHARE <= self.loads;
@@ -46,7 +46,7 @@ impl StoreOdds {
         false
     }
 
-    /// A write-protected page was stored to.
+    /// Handles a store to a write-protected page.
     pub(super) fn stored(&mut self, page: PageId) {
         if let Some(watched) = self.watched.iter_mut().find(|w| **w == Some(page)) {
             *watched = None;

@@ -1,23 +1,23 @@
-//! The streams that the modern prefetcher follows: recognising them in the faults.
+//! Streams of the modern prefetcher: recognises them in the faults.
 
 use super::Passed;
 use crate::event::Access;
 use crate::ids::PageId;
 
-/// Streams followed at the same time; the one not heard of for longest gives way.
+/// Maximum number of streams; a new one replaces the least recently used.
 const STREAMS: usize = 16;
-/// Greatest stride that is recognised, in pages.
+/// Maximum stride, in pages.
 const STRIDE_MAX: i64 = 64;
 /// Steps past what has been asked for at which a fault still belongs to its stream: what lies
 /// between may have been in RAM.
 const SLACK: i64 = 1024;
-/// Streams side by side are merged when they use one page in so many.
+/// Neighbouring streams are merged when they use at least one page in `DENSITY_MIN`.
 const DENSITY_MIN: i64 = 4;
 /// Samples in a row that are stored to before a stream is taken to store.
 const STORES_MIN: u32 = 2;
 /// Most markers in a row.
 const GAP_MAX: u32 = 8;
-/// Checkpoints of a stream that it has not come to yet.
+/// Maximum number of checkpoints ahead of a stream.
 const CHECKPOINTS_MAX: usize = 24;
 
 /// Pages at a constant distance.
@@ -35,7 +35,7 @@ pub(super) struct Stream {
     pub(super) next: i64,
     /// Pages asked for together; 0 until the stream is regular.
     pub(super) window: u32,
-    /// The page whose use has the next window asked for.
+    /// The page whose use triggers the request of the next window.
     pub(super) marker: Option<i64>,
     /// Pages before this one are known to have been passed.
     passed: i64,
@@ -56,7 +56,7 @@ pub(super) struct Stream {
     sample_stored: bool,
     /// Samples in a row that were stored to.
     stores: u32,
-    /// When it was last heard of; 0 for an entry not in use.
+    /// Time of the last use of the stream; 0 for an unused entry.
     stamp: u64,
 }
 
@@ -84,7 +84,7 @@ impl Stream {
         }
     }
 
-    /// Whether a page lies on the way of this stream, not too far ahead.
+    /// Whether the page lies ahead of this stream, on its stride and not too far.
     fn expects(&self, page: i64) -> bool {
         self.window > 0
             && (page - self.last) % self.stride == 0
@@ -131,7 +131,7 @@ impl Stream {
         };
     }
 
-    /// The stream has to show itself again, from this page on.
+    /// Resets the stream: it must be recognised again from this page on.
     pub(super) fn restart(&mut self, page: i64, access: Access) {
         *self = Self {
             last: page,
@@ -142,7 +142,7 @@ impl Stream {
         };
     }
 
-    /// The stream has come to this page.
+    /// Moves the stream to this page.
     pub(super) fn advance(&mut self, page: i64) {
         let steps = self.steps(self.last, page).clamp(1, GAP_MAX.into());
         let steps = u32::try_from(steps).expect("at most GAP_MAX");
@@ -164,12 +164,12 @@ impl Stream {
         self.sample_stored = access == Access::Write;
     }
 
-    /// Its pages are stored to, as far as is known.
+    /// Whether the latest samples were stored to.
     pub(super) fn stores(&self) -> bool {
         self.stores >= STORES_MIN
     }
 
-    /// What was passed since this was asked last.
+    /// Returns the pages passed since the previous call.
     pub(super) fn pass(&mut self, page: i64) -> Option<Passed> {
         let count = self.steps(self.passed, page).clamp(0, SLACK);
         let passed = Passed {
@@ -196,7 +196,7 @@ impl Streams {
         }
     }
 
-    /// The stream on whose way a page lies: the one that is nearest to it.
+    /// The nearest stream that expects the page.
     pub(super) fn ahead_of(&mut self, page: i64) -> Option<&mut Stream> {
         self.stamp += 1;
         let expecting = self.streams.iter_mut().filter(|s| s.expects(page));
@@ -263,14 +263,14 @@ impl Streams {
         merged.next = merged.last + merged.stride;
     }
 
-    /// A page was stored to after it had been loaded from.
+    /// Handles a store to a page after a load from it.
     pub(super) fn stored(&mut self, page: i64) {
         for stream in &mut self.streams {
             stream.sample_stored |= stream.sample == page;
         }
     }
 
-    /// A fault that belongs nowhere may be the first of a stream.
+    /// Starts a stream with a fault that belongs to no other.
     pub(super) fn begin(&mut self, page: i64, access: Access) {
         let oldest = self.streams.iter_mut().min_by_key(|s| s.stamp);
         *oldest.expect("there are streams") = Stream {

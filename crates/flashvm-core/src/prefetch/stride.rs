@@ -61,6 +61,6 @@ mod tests {
         assert_eq!(pages, [40, 50]);
         out.clear();
         strides.fault(PageId(0), 2, &view, &mut out);
-        assert!(out.is_empty(), "what lies before the start is not a page");
+        assert!(out.is_empty(), "page numbers are not negative");
     }
 }
