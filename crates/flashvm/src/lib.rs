@@ -16,6 +16,10 @@
 )]
 mod chameleon;
 pub mod control;
+#[allow(
+    unsafe_code,
+    reason = "requests name memory by address; the contract in `flash::store` says who may touch it, and when"
+)]
 mod flash;
 #[cfg_attr(not(target_arch = "x86_64"), path = "guard/absent.rs")]
 #[allow(
@@ -40,7 +44,7 @@ pub use guard::on_guard_stack;
 pub use pager::{ForkHooks, Inheritance, Pager, pager, set_fork_hooks, start};
 pub use program::{count_refused_allocation, end, note_end};
 pub use space::{Delivery, Resolution};
-pub use sys::discard::Ground;
+pub use sys::discard::StoreKind;
 pub use sys::is_ours as is_pager_descriptor;
 pub use sys::raw::syscall as raw_call;
 pub use sys::signals::{Uninterrupted, abort};

@@ -5,7 +5,7 @@
 use super::machine::{file_system_name, free_bytes, in_ram};
 use super::refusal::Refusal;
 use super::units::Size;
-use flashvm::Ground;
+use flashvm::StoreKind;
 use rustix::fd::OwnedFd;
 use rustix::fs::{FallocateFlags, FileType, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
@@ -48,7 +48,7 @@ pub(crate) struct Store {
 impl Store {
     /// Discards the first page, which holds nothing yet.
     pub(crate) fn try_discard(&self) -> Result<(), Errno> {
-        Ground::of(&self.fd)?.discard(&self.fd, 0, PAGE)
+        StoreKind::of(&self.fd)?.discard(&self.fd, 0, PAGE)
     }
 }
 

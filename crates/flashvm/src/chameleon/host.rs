@@ -1,7 +1,7 @@
 //! The engine's host in a live process: kernel mappings, the pool of frames, the page pager.
 
 use super::{Chameleon, Owner};
-use crate::flash::FlashStore;
+use crate::flash::checksum;
 use crate::sys::map;
 use flashvm_core::PAGE_SIZE;
 use flashvm_core::chameleon::block::{back_pointers, write_header};
@@ -74,7 +74,7 @@ impl Host for LiveHost<'_> {
     }
 
     fn checksum(&mut self, frame: FrameId, shape: Shape) -> u64 {
-        FlashStore::checksum(self.contents(frame, shape))
+        checksum(self.contents(frame, shape))
     }
 
     fn drop_frame(&mut self, frame: FrameId) {
@@ -86,7 +86,7 @@ impl Host for LiveHost<'_> {
     }
 
     fn block_checksum(&mut self, page: &BackPointer) -> u64 {
-        FlashStore::checksum(&self.block()[page.range()])
+        checksum(&self.block()[page.range()])
     }
 
     fn keep(&mut self, page: &BackPointer, sector: u32) {
@@ -108,7 +108,7 @@ impl Host for LiveHost<'_> {
             map::copy(from, to, shape.size());
             map::bytes(to, shape.size())
         };
-        FlashStore::checksum(copied)
+        checksum(copied)
     }
 
     fn write_header(&mut self, pointers: &[BackPointer]) {

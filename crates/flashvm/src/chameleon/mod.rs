@@ -136,7 +136,7 @@ impl Chameleon {
         }
     }
 
-    /// Makes an empty heap.
+    /// Makes an empty heap over a store that is read in units of `sector_bytes`.
     ///
     /// # Errors
     /// The kernel's error if it refuses address space, memory or a memfd.
@@ -144,7 +144,7 @@ impl Chameleon {
         settings: ChameleonSettings,
         config: Config,
         process: &Process,
-        store: RawFd,
+        sector_bytes: usize,
         recorder: Option<Recorder>,
     ) -> Result<Self, Errno> {
         let frames_file = new_pool(config.frames_most)?;
@@ -155,7 +155,7 @@ impl Chameleon {
             pool,
             buffers,
             frames_file,
-            sector_bytes: flash::sector_bytes(store, buffers),
+            sector_bytes,
             settings,
             core: Mutex::new(Core {
                 engine: Engine::new(config, RecordingClusters::new(process.clusters())),

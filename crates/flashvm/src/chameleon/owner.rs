@@ -1,13 +1,13 @@
 //! Services that the heap of small pages needs from its process; the page pager implements them.
 
 use crate::control::ProcessStats;
-use crate::flash::FlashStore;
+use crate::flash::UncheckedStore;
 use crate::flash::demand::DemandQueue;
 
 /// The process around a heap.
 pub(crate) trait Owner {
-    /// The store.
-    fn store(&self) -> &FlashStore;
+    /// The store, below checksums: those of small pages are the engine's.
+    fn store(&self) -> &UncheckedStore;
 
     /// A queue for one read by the calling thread, if one is free.
     fn demand_queue(&self) -> Option<DemandQueue<'_>>;

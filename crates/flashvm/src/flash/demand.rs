@@ -6,14 +6,14 @@
 //! buffer: the C library, which has a part in it, may touch managed memory. Where there is no io_uring the thread reads with `pread`, and
 //! sleeps meanwhile.
 
-use super::io::read_now;
-use crate::sys::{descriptors, map, raw};
+use super::layer::LayerQueue;
+use super::store::{Completion, Failed, Part, Request, Store, StoreQueue, Transfer};
+use super::{FlashStore, Layer, UncheckedStore};
+use crate::sys::map;
 use flashvm_core::PAGE_SIZE;
-use io_uring::{IoUring, opcode, types};
-use rustix::io::Errno;
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::time::{ClockId, clock_gettime};
 use std::cell::UnsafeCell;
-use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 /// Most pages of one read.
@@ -24,6 +24,8 @@ const QUEUES: usize = 16;
 const FRAMES_PER_QUEUE: u32 = 512;
 /// How long to poll: longer than flash takes as a rule. Then the thread sleeps.
 const POLL_NS: i64 = 200_000;
+/// Requests of a queue.
+const DEPTH: u32 = 2;
 /// Looks at the queue between two offers of the processor to others.
 const LOOKS: u32 = 128;
 
@@ -43,8 +45,11 @@ struct Slot {
 }
 
 struct Queue {
-    ring: Option<IoUring>,
+    /// The store's own queue, below checksums; `None` where it has none.
+    requests: Option<<UncheckedStore as Store>::Queue>,
     buffer: usize,
+    /// Room for the one request that ends.
+    ended: Vec<Completion>,
 }
 
 // SAFETY: a slot's queue is used only by the thread that has set its `taken`.
@@ -103,19 +108,28 @@ impl DemandQueues {
         self.wanted.load(Ordering::Relaxed) && self.has_room()
     }
 
-    /// Opens one more queue. Called by one thread only, if there can be more.
-    pub(crate) fn open(&self) {
+    /// Opens one more queue to `store`. Called by one thread only, if there can be more.
+    pub(crate) fn open(&self, store: &'static FlashStore) {
         self.wanted.store(false, Ordering::Relaxed);
         let index = self.opened.load(Ordering::Relaxed);
         let slot = &self.slots[index as usize];
         let Ok(buffer) = map::own(PAGES_MAX as usize * PAGE_SIZE) else {
             return;
         };
-        let ring = (!self.without_ring)
-            .then(|| open_ring(buffer).ok())
+        let buffers = Part {
+            address: buffer,
+            len: PAGES_MAX as usize * PAGE_SIZE,
+        };
+        let requests = (!self.without_ring)
+            .then(|| store.below().queue(DEPTH, Some(buffers)).ok())
             .flatten();
+        let queue = Queue {
+            requests,
+            buffer,
+            ended: Vec::with_capacity(DEPTH as usize),
+        };
         // SAFETY: nobody takes this slot before `taken` is cleared for the first time, below.
-        unsafe { *slot.queue.get() = Some(Queue { ring, buffer }) };
+        unsafe { *slot.queue.get() = Some(queue) };
         self.opened.store(index + 1, Ordering::Relaxed);
         slot.taken.store(false, Ordering::Release);
     }
@@ -127,28 +141,66 @@ impl DemandQueue<'_> {
         self.buffer
     }
 
-    /// Reads into the buffer and waits for it. Until it is there it calls `meanwhile`, as long as that says
-    /// that there is more to do. Whether all bytes came.
-    pub(crate) fn read(
-        &mut self,
-        file: RawFd,
-        offset: u64,
-        len: u32,
-        mut meanwhile: impl FnMut() -> bool,
-    ) -> bool {
-        debug_assert!(len as usize <= PAGES_MAX as usize * PAGE_SIZE);
-        // SAFETY: this thread has the slot.
-        let queue = unsafe { (*self.slot.queue.get()).as_mut() };
-        let Some(Queue { ring, buffer }) = queue else {
-            return false;
+    /// Reads pages at `at` into the buffer, verified, and waits for them.
+    pub(crate) fn read(&mut self, store: &FlashStore, at: u64, len: usize) -> Failed {
+        let to = self.part(len);
+        let Some(Queue {
+            requests, ended, ..
+        }) = self.queue()
+        else {
+            return Failed::all(len);
         };
-        match ring {
-            Some(ring) => read_polling(ring, file, offset, *buffer, len, meanwhile),
+        match requests {
+            Some(below) => {
+                let queue = LayerQueue {
+                    layer: store,
+                    below,
+                };
+                poll_for(queue, ended, at, to, || false)
+            }
+            // SAFETY: the buffer is this queue's, which is this thread's.
+            None => unsafe { store.read(at, to) },
+        }
+    }
+
+    /// The same below checksums. Until the bytes are there it calls `meanwhile`, as long as that says that there
+    /// is more to do.
+    pub(crate) fn read_unchecked(
+        &mut self,
+        store: &UncheckedStore,
+        at: u64,
+        len: usize,
+        mut meanwhile: impl FnMut() -> bool,
+    ) -> Failed {
+        let to = self.part(len);
+        let Some(Queue {
+            requests, ended, ..
+        }) = self.queue()
+        else {
+            return Failed::all(len);
+        };
+        match requests {
+            Some(queue) => poll_for(queue, ended, at, to, meanwhile),
             None => {
                 while meanwhile() {}
-                read_now(file, offset, *buffer, len)
+                // SAFETY: the buffer is this queue's, which is this thread's.
+                unsafe { store.read(at, to) }
             }
         }
+    }
+
+    /// The first `len` bytes of the buffer.
+    fn part(&self, len: usize) -> Part {
+        assert!(len <= PAGES_MAX as usize * PAGE_SIZE);
+        Part {
+            address: self.buffer,
+            len,
+        }
+    }
+
+    fn queue(&mut self) -> Option<&mut Queue> {
+        // SAFETY: this thread has the slot, and one borrow of its queue at a time: that of `self`.
+        unsafe { (*self.slot.queue.get()).as_mut() }
     }
 }
 
@@ -158,53 +210,33 @@ impl Drop for DemandQueue<'_> {
     }
 }
 
-fn open_ring(buffer: usize) -> std::io::Result<IoUring> {
-    // The lowest free descriptors are the program's: the ring goes to a high one.
-    let low = IoUring::new(2)?;
-    let params = low.params().clone();
-    // SAFETY: `low` is open over the call.
-    let high = unsafe { BorrowedFd::borrow_raw(low.as_raw_fd()) }.try_clone_to_owned()?;
-    let high = descriptors::keep(high)?;
-    // SAFETY: a descriptor of the ring that these parameters describe, and nobody else's.
-    let ring = unsafe { IoUring::from_fd(high.into_raw_fd(), params)? };
-    let vector = libc::iovec {
-        iov_base: buffer as *mut _,
-        iov_len: PAGES_MAX as usize * PAGE_SIZE,
-    };
-    // SAFETY: the buffer lives as long as its process.
-    unsafe { ring.submitter().register_buffers(&[vector])? };
-    Ok(ring)
-}
-
-fn read_polling(
-    ring: &mut IoUring,
-    file: RawFd,
-    offset: u64,
-    buffer: usize,
-    len: u32,
+/// Makes one read, polls for it, and sleeps only when it takes longer than flash does as a rule.
+fn poll_for(
+    mut queue: impl StoreQueue,
+    ended: &mut Vec<Completion>,
+    at: u64,
+    to: Part,
     mut meanwhile: impl FnMut() -> bool,
-) -> bool {
-    let entry = opcode::ReadFixed::new(types::Fd(file), buffer as *mut u8, len, 0)
-        .offset(offset)
-        .build();
-    // SAFETY: the buffer belongs to this queue, whose only request this is.
-    let pushed = unsafe { ring.submission().push(&entry) };
-    assert!(pushed.is_ok(), "an empty queue has room for one request");
-    let mut submit = 1;
+) -> Failed {
+    let transfer = Transfer::Read(to);
+    // SAFETY: the buffer is used by nobody but this queue, whose only request this is.
+    unsafe {
+        queue.push(Request {
+            tag: 0,
+            at,
+            transfer,
+        })
+    };
+    queue.submit();
     let mut since = None;
+    let mut more = true;
     loop {
-        if submit > 0 {
-            match enter(ring, submit, 0) {
-                Ok(0) | Err(Errno::INTR | Errno::AGAIN | Errno::BUSY) => {}
-                Ok(_) => submit = 0,
-                Err(error) => panic!("io_uring_enter: {error}"),
-            }
-        }
-        while submit == 0 && ring.completion().is_empty() && meanwhile() {}
         for _ in 0..LOOKS {
-            if let Some(entry) = ring.completion().next() {
-                return entry.result() == len as i32;
+            queue.reap(ended);
+            if let Some(Completion { failed, .. }) = ended.pop() {
+                return failed;
             }
+            more = more && meanwhile();
             std::hint::spin_loop();
         }
         let now = clock_gettime(ClockId::Monotonic);
@@ -213,20 +245,8 @@ fn read_polling(
         if waited < POLL_NS {
             rustix::thread::sched_yield();
         } else {
-            let _ = enter(ring, 0, 1);
+            let mut ready = [PollFd::from_borrowed_fd(queue.readiness(), PollFlags::IN)];
+            let _ = poll(&mut ready, None);
         }
     }
-}
-
-/// `io_uring_enter`, made from here and not through the C library.
-fn enter(ring: &IoUring, submit: usize, wait_for: usize) -> Result<usize, Errno> {
-    const GETEVENTS: usize = 1;
-    let flags = if wait_for > 0 { GETEVENTS } else { 0 };
-    // SAFETY: no memory is passed but what the ring's entries name.
-    raw::result(unsafe {
-        raw::syscall(
-            libc::SYS_io_uring_enter,
-            [ring.as_raw_fd() as usize, submit, wait_for, flags, 0, 0],
-        )
-    })
 }

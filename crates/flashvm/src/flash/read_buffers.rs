@@ -1,5 +1,6 @@
 //! Where pages lie on their way from flash: one range, registered for direct I/O once, handed out by runs of pages.
 
+use super::store::Part;
 use crate::sys::map;
 use flashvm_core::PAGE_SIZE;
 use rustix::io::Errno;
@@ -24,9 +25,12 @@ impl ReadBuffers {
         })
     }
 
-    /// Address and length, for registration.
-    pub(crate) fn range(&self) -> (usize, usize) {
-        (self.base, self.free.len() * Self::RUN as usize * PAGE_SIZE)
+    /// All of it, for registration.
+    pub(crate) fn range(&self) -> Part {
+        Part {
+            address: self.base,
+            len: self.free.len() * Self::RUN as usize * PAGE_SIZE,
+        }
     }
 
     /// Pages of all buffers.
@@ -89,8 +93,8 @@ mod tests {
                         let other_end = other + pages as usize * PAGE_SIZE;
                         prop_assert!(end <= other || other_end <= address);
                     }
-                    let (start, len) = buffers.range();
-                    prop_assert!(address >= start && end <= start + len);
+                    let all = buffers.range();
+                    prop_assert!(address >= all.address && end <= all.address + all.len);
                     taken.push((address, count));
                 }
             }

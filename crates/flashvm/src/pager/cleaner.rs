@@ -7,15 +7,15 @@
 
 use super::workers::By;
 use super::{Freeze, Locked, Pager};
-use crate::flash::FlashStore;
-use crate::flash::io::{Completion, FlashIo, Request, Threads};
+use crate::flash::{
+    Completion, FlashStore, Part, Queue, Request, StoreQueue, ThreadQueue, Transfer, offset,
+};
 use crate::space::{Backend, PageBuffer};
 use crate::sys::map;
 use crate::sys::now;
 use flashvm_core::{Action, Event, IoId, Nanos, PAGE_SIZE, PageId, Place, RUN_PAGES_MAX, SlotId};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use std::collections::{HashMap, VecDeque};
-use std::sync::Arc;
+use std::collections::VecDeque;
 
 /// Looks of a millisecond each without progress before a deadlock is declared. Looks, not wall time, as the process
 /// may be stopped.
@@ -25,16 +25,11 @@ const WRITES_MAX: usize = 8;
 
 /// The cleaner's requests in flight, and its way to the contents of pages.
 struct Writes {
-    io: FlashIo,
-    in_flight: HashMap<IoId, Write>,
+    io: Queue<FlashStore>,
+    in_flight: usize,
     /// Requests held back, and when each may begin.
     held_back: VecDeque<(Nanos, Request)>,
     bounce: Option<Bounce>,
-}
-
-struct Write {
-    pages: Vec<PageId>,
-    buffer: Option<usize>,
 }
 
 /// Buffers for the contents of pages that stay where the program can change them.
@@ -48,7 +43,8 @@ impl Writes {
         while self.held_back_for() == Some(Nanos(0))
             && let Some((_, request)) = self.held_back.pop_front()
         {
-            self.io.push(request);
+            // SAFETY: its pages stay in the shadow, or its buffer is its own, until it has ended.
+            unsafe { self.io.push(request) };
         }
     }
 
@@ -60,8 +56,8 @@ impl Writes {
 
 impl Pager {
     /// The cleaner's thread.
-    pub(super) fn clean(&self, io: Option<Arc<Threads>>) {
-        let mut writes = io.map(|threads| self.writes(FlashIo::Threads(threads)));
+    pub(super) fn clean(&'static self, io: Option<ThreadQueue<FlashStore>>) {
+        let mut writes = io.map(|threads| self.writes(Queue::Threads(threads)));
         let mut completions: Vec<Completion> = Vec::with_capacity(WRITES_MAX);
         let mut work: Vec<(Action, Vec<PageId>)> = Vec::new();
         let mut stuck = (0, 0);
@@ -80,7 +76,7 @@ impl Pager {
             if locked.freeze == Freeze::No {
                 busy |= self.reclaim(&mut locked);
             }
-            let in_flight = writes.as_ref().map_or(0, |writes| writes.in_flight.len());
+            let in_flight = writes.as_ref().map_or(0, |writes| writes.in_flight);
             while in_flight + work.len() < WRITES_MAX {
                 let Some(action) = locked.to_clean.pop_front() else {
                     break;
@@ -152,7 +148,7 @@ impl Pager {
         any
     }
 
-    fn writes(&self, io: FlashIo) -> Writes {
+    fn writes(&self, io: Queue<FlashStore>) -> Writes {
         let bounce = (!self.space.has_shadow()).then(|| {
             let run = RUN_PAGES_MAX as usize * PAGE_SIZE;
             let open = || {
@@ -164,33 +160,26 @@ impl Pager {
         });
         Writes {
             io,
-            in_flight: HashMap::with_capacity(WRITES_MAX),
+            in_flight: 0,
             held_back: VecDeque::with_capacity(WRITES_MAX),
             bounce,
         }
     }
 
     fn write(&self, writes: &mut Writes, io: IoId, slot: SlotId, pages: Vec<PageId>) {
-        let mut parts: Vec<(usize, u32)> = Vec::with_capacity(pages.len());
-        let set_checksum = |index: usize, contents: &PageBuffer| {
-            let checksum = FlashStore::checksum(&contents.0);
-            self.store.set_checksum(slot.plus(index as u32), checksum);
-        };
-        let buffer = match &mut writes.bounce {
+        let mut parts: Vec<Part> = Vec::with_capacity(pages.len());
+        match &mut writes.bounce {
             None => {
-                let mut copy = PageBuffer::new();
-                for (index, &page) in pages.iter().enumerate() {
-                    self.copy_from_shadow(page, &mut copy);
-                    set_checksum(index, &copy);
+                for &page in &pages {
                     let address = self.space.range().at(Place::Shadow, page).get();
                     match parts.last_mut() {
-                        Some((start, len)) if *start + *len as usize == address => {
-                            *len += PAGE_SIZE as u32;
-                        }
-                        _ => parts.push((address, PAGE_SIZE as u32)),
+                        Some(part) if part.address + part.len == address => part.len += PAGE_SIZE,
+                        _ => parts.push(Part {
+                            address,
+                            len: PAGE_SIZE,
+                        }),
                     }
                 }
-                None
             }
             Some(bounce) => {
                 let buffer = bounce
@@ -203,36 +192,34 @@ impl Pager {
                     // SAFETY: this buffer belongs to this write alone.
                     let copy = unsafe { &mut *(at as *mut PageBuffer) };
                     self.copy_out(&locked, page, copy);
-                    set_checksum(index, copy);
                 }
                 drop(locked);
-                parts.push((buffer, (pages.len() * PAGE_SIZE) as u32));
-                Some(buffer)
+                parts.push(Part {
+                    address: buffer,
+                    len: pages.len() * PAGE_SIZE,
+                });
             }
-        };
+        }
         let bytes = (pages.len() * PAGE_SIZE) as u64;
-        writes.in_flight.insert(io, Write { pages, buffer });
-        let request = Request::Write {
-            tag: u64::from(io.0),
-            offset: FlashStore::offset(slot),
-            parts,
+        writes.in_flight += 1;
+        let request = Request {
+            tag: io.0.into(),
+            at: offset(slot),
+            transfer: Transfer::Write(parts),
         };
         let begin = self.write_may_begin(bytes);
         writes.held_back.push_back((begin, request));
     }
 
     fn write_ended(&self, locked: &mut Locked, writes: &mut Writes, completion: Completion) {
-        let io = IoId(completion.tag as u32);
-        let write = writes.in_flight.remove(&io).expect("a write in flight");
-        if let (Some(buffer), Some(bounce)) = (write.buffer, &mut writes.bounce) {
-            bounce.free.push(buffer);
+        let io = IoId(completion.request.tag as u32);
+        writes.in_flight -= 1;
+        if let (Some(bounce), Transfer::Write(parts)) =
+            (&mut writes.bounce, completion.request.transfer)
+        {
+            bounce.free.push(parts[0].address);
         }
-        let mut failed = 0;
-        for page in 0..write.pages.len() {
-            if !completion.whole || self.store.fail_write() {
-                failed |= 1 << page;
-            }
-        }
+        let failed = completion.failed.bits();
         self.apply(locked, Event::WriteDone { io, failed });
     }
 

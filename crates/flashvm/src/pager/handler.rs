@@ -7,16 +7,15 @@
 
 use super::workers::By;
 use super::{Delivery, Freeze, Locked, Pager, Read};
-use crate::flash::FlashStore;
-use crate::flash::io::{Completion, FlashIo, Request, Threads, read_now};
-use crate::sys::map;
+use crate::flash::{
+    Completion, FlashStore, Part, Queue, Request, StoreQueue, ThreadQueue, Transfer, offset,
+};
 use crate::sys::now;
 use crate::sys::thread::making_threads;
 use crate::sys::uffd::Message;
 use flashvm_core::{Access, Action, Event, IoId, Nanos, PAGE_SIZE};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::os::fd::{FromRawFd, OwnedFd};
-use std::sync::Arc;
 
 /// Room for messages that arrive during a fork: one for each thread that faults.
 const MESSAGES: usize = 8192;
@@ -24,36 +23,26 @@ const MESSAGES: usize = 8192;
 const SPIN: Nanos = Nanos(150_000);
 /// How long to look for the next fault before going to sleep: a processor that sleeps is slow to wake.
 const LINGER: Nanos = Nanos(30_000);
-/// Tries of a read before its pages count as lost.
-pub(super) const READ_TRIES: u32 = 3;
 /// How long parked actions wait for the program's system call to go on, in nanoseconds.
 const PARKED_WAIT_NS: i64 = 20_000;
 
-/// A read that has ended, and a bit mask of its pages that are not as they were written.
-struct Ended {
-    io: IoId,
-    failed: u64,
-}
-
 impl Pager {
     /// The handler's thread.
-    pub(super) fn handle_faults(&self, io: Option<Arc<Threads>>) {
-        let mut io = io.map(FlashIo::Threads);
+    pub(super) fn handle_faults(&'static self, io: Option<ThreadQueue<FlashStore>>) {
+        let mut io = io.map(Queue::Threads);
         let mut messages = Vec::with_capacity(MESSAGES);
-        let mut completions: Vec<Completion> = Vec::with_capacity(256);
         // Kept over all looks: during a fork the handler may not free memory either.
-        let mut ended: Vec<Ended> = Vec::with_capacity(256);
+        let mut ended: Vec<Completion> = Vec::with_capacity(256);
         let mut active = now();
         self.take_over();
         let listens = self.delivery == Delivery::Handler;
         let linger = if listens { LINGER } else { Nanos(0) };
         loop {
             self.workers.handler.begin_look();
-            if let Some(io) = &mut io {
-                io.reap(&mut completions);
-            }
             ended.clear();
-            ended.extend(completions.drain(..).map(|c| self.verify(c)));
+            if let Some(io) = &mut io {
+                io.reap(&mut ended);
+            }
 
             let mut locked = self.locked.lock();
             for read in &ended {
@@ -113,7 +102,7 @@ impl Pager {
             drop(locked);
 
             if open_queue {
-                self.demand.open();
+                self.demand.open(&self.store);
             }
             if let Some(buffers) = without_queue {
                 io = Some(self.open_io(Some(buffers)));
@@ -154,7 +143,7 @@ impl Pager {
             // Nothing is allocated on this way: during a fork the allocator is locked.
             let ready = io
                 .as_ref()
-                .map_or(self.workers.handler.readiness(), FlashIo::readiness);
+                .map_or(self.workers.handler.readiness(), StoreQueue::readiness);
             let mut fds = [
                 PollFd::new(self.space.region(), listen),
                 PollFd::from_borrowed_fd(self.workers.handler.readiness(), PollFlags::IN),
@@ -224,7 +213,7 @@ impl Pager {
 
     /// Starts reads while there are buffers. Without a queue: the range of the buffers to open one with, if reads
     /// wait.
-    fn start_reads(&self, locked: &mut Locked, io: Option<&mut FlashIo>) -> Option<(usize, usize)> {
+    fn start_reads(&self, locked: &mut Locked, io: Option<&mut Queue<FlashStore>>) -> Option<Part> {
         let Some(io) = io else {
             return (!locked.to_read.is_empty()).then(|| self.buffers(locked).range());
         };
@@ -247,78 +236,32 @@ impl Pager {
                     buffer,
                 },
             );
-            io.push(Request::Read {
-                tag: u64::from(id.0) | u64::from(count) << 32,
-                offset: FlashStore::offset(slot),
-                address: buffer,
-                len: count * PAGE_SIZE as u32,
-            });
+            let request = Request {
+                tag: id.0.into(),
+                at: offset(slot),
+                transfer: Transfer::Read(Part {
+                    address: buffer,
+                    len: count as usize * PAGE_SIZE,
+                }),
+            };
+            // SAFETY: the buffer is this read's until it has ended.
+            unsafe { io.push(request) };
         }
         None
     }
 
     /// Opens a queue of requests to the store, with `buffers` registered for reads. Call it with nothing locked.
-    pub(super) fn open_io(&self, buffers: Option<(usize, usize)>) -> FlashIo {
-        making_threads(|| FlashIo::new(self.store.file(), buffers))
+    pub(super) fn open_io(&'static self, buffers: Option<Part>) -> Queue<FlashStore> {
+        making_threads(|| Queue::open(&self.store, buffers))
             .unwrap_or_else(|e| self.die(&format!("no queue to the store: {e}")))
     }
 
-    /// Compares checksums of a read that has ended, and repeats it for pages that differ.
-    fn verify(&self, completion: Completion) -> Ended {
-        let io = IoId(completion.tag as u32);
-        let read = self.locked.lock().reads[&io];
-        let failed = self.failed_pages(&read, completion.whole);
-        Ended { io, failed }
-    }
-
-    /// The pages of a read that has ended whose checksum differs, also after [`READ_TRIES`] reads, as a bit mask.
-    pub(super) fn failed_pages(&self, read: &Read, whole: bool) -> u64 {
-        let mut failed = 0;
-        for page in 0..read.count {
-            let slot = read.slot.plus(page);
-            let address = read.buffer + page as usize * PAGE_SIZE;
-            let mut arrived = whole && !self.store.fail_read();
-            let mut good = false;
-            for attempt in 0..READ_TRIES {
-                if attempt > 0 {
-                    arrived = !self.store.fail_read()
-                        && read_now(
-                            self.store.file(),
-                            FlashStore::offset(slot),
-                            address,
-                            PAGE_SIZE as u32,
-                        );
-                }
-                if self.store.flip_read() {
-                    // SAFETY: this buffer is ours until the read is answered.
-                    unsafe { *(address as *mut u8) ^= 1 };
-                }
-                // SAFETY: as above; nobody writes to it now.
-                good = arrived
-                    && self
-                        .store
-                        .verify(slot, unsafe { map::bytes(address, PAGE_SIZE) });
-                if good {
-                    break;
-                }
-            }
-            if !good {
-                failed |= 1 << page;
-            }
-        }
-        failed
-    }
-
     /// Tells the engine, and takes the buffer back.
-    fn read_ended(&self, locked: &mut Locked, ended: &Ended) {
-        self.apply(
-            locked,
-            Event::ReadDone {
-                io: ended.io,
-                failed: ended.failed,
-            },
-        );
-        let read = locked.reads.remove(&ended.io).expect("a read in flight");
+    fn read_ended(&self, locked: &mut Locked, ended: &Completion) {
+        let io = IoId(ended.request.tag as u32);
+        let failed = ended.failed.bits();
+        self.apply(locked, Event::ReadDone { io, failed });
+        let read = locked.reads.remove(&io).expect("a read in flight");
         locked
             .buffers
             .as_mut()

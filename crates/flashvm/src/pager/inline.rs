@@ -7,8 +7,8 @@
 
 use super::workers::By;
 use super::{Freeze, Locked, Pager, Read};
-use crate::flash::FlashStore;
 use crate::flash::demand::PAGES_MAX;
+use crate::flash::offset;
 use crate::space::Resolution;
 use crate::sys::now;
 use crate::sys::thread::on_pager_stack;
@@ -202,10 +202,8 @@ impl Pager {
         locked.reads.insert(io, read);
         self.hand_over(&mut locked, By::Program);
         drop(locked);
-        let offset = FlashStore::offset(read.slot);
-        let len = read.count * PAGE_SIZE as u32;
-        let whole = queue.read(self.store.file(), offset, len, || false);
-        let failed = self.failed_pages(&read, whole);
+        let len = read.count as usize * PAGE_SIZE;
+        let failed = queue.read(&self.store, offset(read.slot), len).bits();
         let mut locked = self.lock();
         self.apply(&mut locked, Event::ReadDone { io, failed });
         locked.reads.remove(&io);

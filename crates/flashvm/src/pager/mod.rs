@@ -41,7 +41,6 @@ use self::workers::{By, Crew, Workers};
 use crate::chameleon::Chameleon;
 use crate::control::{Control, Malloc, Process, RunSettings, SharedClusters};
 use crate::flash::demand::DemandQueues;
-use crate::flash::model_client;
 use crate::flash::{FlashStore, ReadBuffers};
 use crate::mappings::Mappings;
 use crate::record::{Recorder, Tracer};
@@ -72,8 +71,6 @@ pub(crate) type LiveEngine = Engine<RecordingClusters<SharedClusters>>;
 /// The pager of this process.
 pub struct Pager {
     space: Userfaultfd,
-    /// Size of the largest file that the pager writes.
-    file_bytes: u64,
     delivery: Delivery,
     store: FlashStore,
     settings: RunSettings,
@@ -229,8 +226,8 @@ impl Pager {
                 .trace
                 .told(now, &event, |page| engine.page_state(page));
             locked.engine.handle(now, &event, &mut actions);
-            if let Some(pace) = model_client::client() {
-                pace.freed(std::iter::from_fn(|| locked.engine.pop_freed()));
+            if let Some(model) = self.store.model() {
+                model.freed(std::iter::from_fn(|| locked.engine.pop_freed()));
             }
             let clusters = locked.engine.clusters_mut().take_log();
             if let Some(recorder) = &mut locked.recorder {

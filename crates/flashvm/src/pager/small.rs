@@ -4,8 +4,8 @@ use super::Pager;
 use super::workers::By;
 use crate::chameleon::{Chameleon, Owner};
 use crate::control::{ChameleonSettings, Process, ProcessStats};
-use crate::flash::FlashStore;
 use crate::flash::demand::DemandQueue;
+use crate::flash::{Layer, UncheckedStore};
 use flashvm_core::PAGE_SIZE;
 
 impl Pager {
@@ -32,7 +32,7 @@ impl Pager {
 
     /// Bytes of the largest file that the pager writes.
     pub(crate) fn file_bytes(&self) -> u64 {
-        self.file_bytes
+        self.store.file_bytes()
     }
 
     pub(crate) fn stats(&self) -> &'static ProcessStats {
@@ -46,8 +46,8 @@ impl Pager {
 }
 
 impl Owner for Pager {
-    fn store(&self) -> &FlashStore {
-        &self.store
+    fn store(&self) -> &UncheckedStore {
+        self.store.below()
     }
 
     /// If no queue is free the handler is called to open one more.

@@ -7,17 +7,15 @@ use super::{Freeze, LiveEngine, Locked, PAGER, Pager, SPAN_PAGES, buffers, share
 use crate::Error;
 use crate::chameleon::Chameleon;
 use crate::control::{Control, LIMIT_FRAMES_MIN, Process, RunSettings};
-use crate::flash::FlashStore;
 use crate::flash::demand::DemandQueues;
-use crate::flash::file_limit;
-use crate::flash::model_client;
+use crate::flash::{FlashStore, Layer, Setup, Store};
 use crate::mappings::Mappings;
 use crate::record::{Recorder, Tracer};
 use crate::space::{Backend, Delivery, Userfaultfd};
 use crate::sys::{descriptors, thread};
 use flashvm_core::grant::{Grant, Reserve};
 use flashvm_core::record::RecordingClusters;
-use flashvm_core::{Engine, EngineConfig};
+use flashvm_core::{Engine, EngineConfig, PAGE_SIZE};
 use rustix_futex_sync::{Condvar, Mutex};
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::OwnedFd;
@@ -43,7 +41,6 @@ pub struct Inheritance {
 /// What a pager is made of. A forked child takes most of it over; the rest of a pager begins anew in every process.
 pub(super) struct Parts {
     pub(super) space: Userfaultfd,
-    pub(super) file_bytes: u64,
     pub(super) delivery: Delivery,
     pub(super) store: FlashStore,
     pub(super) settings: RunSettings,
@@ -90,19 +87,19 @@ pub fn start(inheritance: Inheritance) -> Result<&'static Pager, Error> {
     let mut engine =
         Engine::new(config, clusters).map_err(|error| Error::Settings(error.to_string()))?;
     if let Some(model) = settings.device_model {
-        model_client::begin(process);
         if model.hears_of_frees {
             engine.log_freed();
         }
     }
-    let store = FlashStore::new(store, control.store_slots(), settings.inject)
-        .map_err(Error::memory("checksums"))?;
-    process.take_space_from(store.file());
-    let small = settings.chameleon.map(|_| control.budget_frames());
-    let file_bytes = file_limit::needed(&store, settings.flash_bytes, small);
-    if let Some(why) = file_limit::too_low(file_bytes) {
-        return Err(Error::Settings(why));
-    }
+    let small_frames = settings.chameleon.map_or(0, |_| control.budget_frames());
+    let store = FlashStore::open(Setup {
+        file: store,
+        slots: control.store_slots(),
+        other_file: u64::from(small_frames) * PAGE_SIZE as u64,
+        modelled: settings.device_model.map(|_| process),
+        inject: settings.inject,
+    })?;
+    process.take_space_from(store.descriptor());
     let chameleon = settings
         .chameleon
         .map(|_| start_heap(&settings, &control, &process, &store, pid))
@@ -113,7 +110,6 @@ pub fn start(inheritance: Inheritance) -> Result<&'static Pager, Error> {
     });
     let pager = assemble(Parts {
         space,
-        file_bytes,
         delivery,
         store,
         settings,
@@ -151,7 +147,7 @@ fn start_heap(
         chameleon,
         config,
         process,
-        store.file(),
+        store.below().geometry().unit,
         record.transpose()?,
     )
     .map_err(Error::memory("the heap of small pages"))
@@ -161,7 +157,6 @@ fn start_heap(
 pub(super) fn assemble(parts: Parts) -> Result<&'static Pager, Error> {
     let Parts {
         space,
-        file_bytes,
         delivery,
         store,
         settings,
@@ -183,7 +178,6 @@ pub(super) fn assemble(parts: Parts) -> Result<&'static Pager, Error> {
         pressure_seen: AtomicU32::new(control.pressure()),
         locked: Mutex::new(locked),
         space,
-        file_bytes,
         delivery,
         store,
         settings,

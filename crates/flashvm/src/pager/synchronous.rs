@@ -2,9 +2,8 @@
 //! threads, and when a fault finds no free frame (FlashVM, 4.1.2). It waits for each of its requests.
 
 use super::{Locked, Pager, Read};
-use crate::flash::FlashStore;
-use crate::flash::io::{read_now, write_now};
-use crate::flash::model_client::wait_until;
+use crate::flash::modelled::wait_until;
+use crate::flash::{Part, Store, offset};
 use crate::space::{Backend, PageBuffer, is_zero};
 use flashvm_core::{Action, Event, PAGE_SIZE, PageId, PageState, SlotId};
 use rustix_futex_sync::MutexGuard;
@@ -57,9 +56,12 @@ impl Pager {
         };
         locked.reads.insert(io, read);
         drop(locked);
-        let len = count * PAGE_SIZE as u32;
-        let whole = read_now(self.store.file(), FlashStore::offset(slot), buffer, len);
-        let failed = self.failed_pages(&read, whole);
+        let to = Part {
+            address: buffer,
+            len: count as usize * PAGE_SIZE,
+        };
+        // SAFETY: the buffer is this read's until it is given back, below.
+        let failed = unsafe { self.store.read(offset(slot), to) }.bits();
         let mut locked = self.lock();
         self.apply(&mut locked, Event::ReadDone { io, failed });
         locked.reads.remove(&io);
@@ -146,12 +148,13 @@ impl Pager {
             } else {
                 self.copy_out(&self.lock(), page, &mut copy);
             }
-            let checksum = FlashStore::checksum(&copy.0);
-            self.store.set_checksum(slot, checksum);
-            let (offset, from) = (FlashStore::offset(slot), copy.0.as_ptr() as usize);
-            let whole = write_now(self.store.file(), offset, from, PAGE_SIZE as u32)
-                && !self.store.fail_write();
-            failed | u64::from(!whole) << index
+            let page = Part {
+                address: copy.0.as_ptr() as usize,
+                len: PAGE_SIZE,
+            };
+            // SAFETY: the copy is this call's own.
+            let written = unsafe { self.store.write(offset(slot), &[page]) };
+            failed | u64::from(!written.is_none()) << index
         })
     }
 }

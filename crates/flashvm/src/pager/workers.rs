@@ -1,7 +1,7 @@
 //! The pager's threads: how each is called, by whom, and who does their work while they are not up.
 
 use super::{Locked, Pager};
-use crate::flash::io::Threads;
+use crate::flash::ThreadQueue;
 use crate::sys::descriptors::PagerFd;
 use crate::sys::thread::{self, on_pager_stack};
 use rustix::event::{EventfdFlags, eventfd};
@@ -138,9 +138,7 @@ impl Pager {
         // Those of the store's queues now: later the program's threads may hold the C library's locks.
         let io = || {
             let wanted = self.settings.no_uring;
-            wanted
-                .then(|| Threads::start(self.store.file()))
-                .transpose()
+            wanted.then(|| ThreadQueue::start(&self.store)).transpose()
         };
         let (reads, writes) = (io()?, io()?);
         thread::spawn("flashvm-fault", || self.handle_faults(reads))?;

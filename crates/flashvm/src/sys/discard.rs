@@ -13,14 +13,14 @@ const PUNCH_HOLE: usize = 0x01 | 0x02;
 
 /// What a store lies on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ground {
+pub enum StoreKind {
     /// A file: what is discarded becomes a hole.
     File,
     /// A block device.
     Device,
 }
 
-impl Ground {
+impl StoreKind {
     /// Of an open store.
     ///
     /// # Errors
@@ -66,9 +66,9 @@ mod tests {
     fn a_hole_reads_as_zeros_and_the_rest_stays() {
         let mut file = tempfile::tempfile_in(env!("CARGO_MANIFEST_DIR")).unwrap();
         file.write_all(&[7; 3 * 4096]).unwrap();
-        let ground = Ground::of(&file).unwrap();
-        assert_eq!(ground, Ground::File);
-        match ground.discard(&file, 4096, 4096) {
+        let kind = StoreKind::of(&file).unwrap();
+        assert_eq!(kind, StoreKind::File);
+        match kind.discard(&file, 4096, 4096) {
             Ok(()) => {}
             // This file system has no holes.
             Err(Errno::OPNOTSUPP) => return,

@@ -8,7 +8,7 @@ use super::args::ProbeArgs;
 use crate::cli::refusal::Refusal;
 use crate::cli::units::Size;
 use crate::cli::{store, write_out};
-use flashvm::Ground;
+use flashvm::StoreKind;
 use flashvm_sim::Rng;
 use indicatif::{ProgressBar, ProgressStyle};
 use rustix::fd::OwnedFd;
@@ -95,7 +95,7 @@ pub(super) fn probe(args: &ProbeArgs) -> Result<ExitCode, Refusal> {
     let size = size / PAGE * PAGE;
     let target = open(&args.path, size, args.yes)?;
     let device = Device {
-        ground: Ground::of(&target).map_err(|e| failed(&args.path, e))?,
+        kind: StoreKind::of(&target).map_err(|e| failed(&args.path, e))?,
         file: target,
         pages: size / PAGE,
         limit: Duration::from_secs(args.seconds),
@@ -165,7 +165,7 @@ type Outcome<T> = Result<T, rustix::io::Errno>;
 /// An open device.
 struct Device {
     file: OwnedFd,
-    ground: Ground,
+    kind: StoreKind,
     pages: u64,
     limit: Duration,
 }
@@ -213,9 +213,9 @@ impl Device {
         }
         Ok(Report {
             path: path.to_owned(),
-            ground: match self.ground {
-                Ground::File => "file",
-                Ground::Device => "block device",
+            ground: match self.kind {
+                StoreKind::File => "file",
+                StoreKind::Device => "block device",
             },
             size_bytes: self.pages * PAGE,
             sequential_read_mb_s,
@@ -329,7 +329,7 @@ impl Device {
                 at += part;
             }
             let sent = Instant::now();
-            if let Err(e) = self.ground.discard(&self.file, 0, bytes) {
+            if let Err(e) = self.kind.discard(&self.file, 0, bytes) {
                 return Ok(Err(e));
             }
             times.push(sent.elapsed().as_secs_f64() * 1e3);

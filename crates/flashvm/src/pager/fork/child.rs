@@ -3,7 +3,6 @@
 use crate::Error;
 use crate::chameleon::ForkedFrames;
 use crate::control::Process;
-use crate::flash::model_client;
 use crate::pager::start::{Parts, assemble};
 use crate::pager::{Locked, Pager};
 use crate::space::Backend;
@@ -28,7 +27,7 @@ impl Pager {
 
     /// Closes the parent's descriptors, except those that both share, and `kept`.
     pub(super) fn close_inherited(&mut self, kept: impl Iterator<Item = RawFd>) {
-        let mut shared = vec![self.store.file(), self.supervisor.as_raw_fd()];
+        let mut shared = vec![self.store.descriptor(), self.supervisor.as_raw_fd()];
         let locked = self.locked.get_mut();
         shared.extend(locked.tracer.as_ref().map(|tracer| tracer.file()));
         shared.extend(locked.recorder.as_ref().map(|recorder| recorder.file()));
@@ -52,17 +51,13 @@ impl Pager {
         let space = self.space.for_child(region, self.delivery)?;
         let pid = crate::control::own_pid()?;
         process.adopt(pid)?;
-        if self.settings.device_model.is_some() {
-            model_client::begin(process);
-        }
         let chameleon = self.chameleon.zip(frames);
         let chameleon = chameleon.map(|(heap, frames)| heap.for_child(frames, &process, pid));
         locked.become_child(process, pid)?;
         assemble(Parts {
             space,
-            file_bytes: self.file_bytes,
             delivery: self.delivery,
-            store: self.store,
+            store: self.store.for_child(process),
             settings: self.settings,
             control: self.control,
             process,

@@ -8,9 +8,7 @@ use super::child::end_child;
 use super::socket::{self, REPLY_MAX, Request, ResolvedFault};
 use crate::Error;
 use crate::control::Process;
-use crate::flash::FlashStore;
-use crate::flash::io::read_now;
-use crate::pager::handler::READ_TRIES;
+use crate::flash::{Part, Store, offset};
 use crate::pager::workers::Crew;
 use crate::pager::{Freeze, LiveEngine, Locked, PAGER, Pager};
 use crate::space::{PageBuffer, Source};
@@ -199,13 +197,12 @@ impl Pager {
     }
 
     fn read_for_fork(&self, slot: SlotId, buffer: &mut PageBuffer) -> bool {
-        let offset = FlashStore::offset(slot);
-        (0..READ_TRIES).any(|_| {
-            let address = buffer.0.as_mut_ptr() as usize;
-            !self.store.fail_read()
-                && read_now(self.store.file(), offset, address, PAGE_SIZE as u32)
-                && self.store.verify(slot, &buffer.0)
-        })
+        let to = Part {
+            address: buffer.0.as_mut_ptr() as usize,
+            len: PAGE_SIZE,
+        };
+        // SAFETY: the buffer is borrowed for this read alone.
+        unsafe { self.store.read(offset(slot), to) }.is_none()
     }
 
     /// The handler waits here while the engine is frozen. It allocates nothing: the forking thread has locked the

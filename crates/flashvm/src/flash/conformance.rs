@@ -1,0 +1,330 @@
+//! The contract of `store`, tried on every store, layer and stack, in the calling thread and through each queue.
+
+use super::checked::Checked;
+use super::file::FileStore;
+use super::injected::Injected;
+use super::limited::Limited;
+use super::memory::MemoryStore;
+use super::modelled::Modelled;
+use super::store::{
+    Completion, Failed, Geometry, Part, Request, Span, Store, StoreQueue, Transfer,
+};
+use super::testing::{Pages, leak, settings};
+use super::{FlashStore, Queue, Setup, ThreadQueue};
+use crate::control::{Control, Inject};
+use flashvm_core::{Nanos, PAGE_SIZE};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::OFlags;
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// Bytes of every store here.
+const BYTES: u64 = 8 << 20;
+const PAGE: u64 = PAGE_SIZE as u64;
+/// Requests of a queue, more than it takes at once.
+const REQUESTS: u64 = 400;
+const DEPTH: u32 = 8;
+
+fn file_store() -> FileStore {
+    FileStore::new(file(), BYTES).unwrap()
+}
+
+/// A file with no name, for direct I/O where its file system has that.
+fn file() -> OwnedFd {
+    let file = OwnedFd::from(tempfile::tempfile_in(env!("CARGO_MANIFEST_DIR")).unwrap());
+    rustix::fs::ftruncate(&file, BYTES).unwrap();
+    if rustix::fs::fcntl_setfl(&file, OFlags::DIRECT).is_err() {
+        eprintln!("skipped: direct I/O, which this file system lacks");
+    }
+    file
+}
+
+fn whole_stack(inject: Option<Inject>) -> FlashStore {
+    let setup = Setup {
+        file: file(),
+        slots: (BYTES / PAGE) as u32,
+        other_file: 0,
+        modelled: None,
+        inject,
+    };
+    FlashStore::open(setup).unwrap()
+}
+
+/// All of the contract but queues.
+fn conforms(store: &'static impl Store) {
+    let geometry = store.geometry();
+    assert_eq!(geometry, store.geometry());
+    assert!(PAGE_SIZE.is_multiple_of(geometry.unit) && geometry.threads > 0);
+    gathered_writes_read_back(store, geometry);
+    threads_do_not_mix(store);
+    discards_leave_the_rest(store);
+    store.sync().unwrap();
+    other_requests_are_refused(store, geometry);
+}
+
+fn gathered_writes_read_back(store: &impl Store, geometry: Geometry) {
+    let (from, around) = (Pages::new(3, 1), Pages::new(5, 2));
+    let mut to = Pages::new(5, 3);
+    // SAFETY: all pages live over the calls, and this thread alone uses them.
+    unsafe {
+        assert!(store.write(10 * PAGE, &[around.all()]).is_none());
+        let parts = [from.page(2), from.page(0), from.page(1)];
+        assert!(store.write(11 * PAGE, &parts).is_none());
+        assert!(store.read(10 * PAGE, to.all()).is_none());
+        assert_eq!(to.bytes(0), around.bytes(0));
+        for (at, page) in [2, 0, 1].into_iter().enumerate() {
+            assert_eq!(to.bytes(1 + at), from.bytes(page));
+        }
+        assert_eq!(to.bytes(4), around.bytes(4));
+        // The smallest read, in the middle of what was written.
+        let unit = Part {
+            len: geometry.unit,
+            ..to.page(0)
+        };
+        let skip = PAGE_SIZE - geometry.unit;
+        assert!(store.read(11 * PAGE + skip as u64, unit).is_none());
+        assert_eq!(to.bytes(0)[..geometry.unit], from.bytes(2)[skip..]);
+        // The ends of the store.
+        for at in [0, BYTES - PAGE] {
+            assert!(store.write(at, &[from.page(0)]).is_none());
+            to.fill(0);
+            assert!(store.read(at, to.page(0)).is_none());
+            assert_eq!(to.bytes(0), from.bytes(0));
+        }
+    }
+}
+
+fn threads_do_not_mix(store: &impl Store) {
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            scope.spawn(move || {
+                let (mut page, mut back) = (Pages::new(1, thread), Pages::new(1, thread));
+                for turn in 0..50 {
+                    let at = (100 + thread * 50 + turn % 25) * PAGE;
+                    page.fill(thread * 1000 + turn);
+                    // SAFETY: both pages live over the calls and are this thread's.
+                    unsafe {
+                        assert!(store.write(at, &[page.all()]).is_none());
+                        assert!(store.read(at, back.all()).is_none());
+                    }
+                    assert_eq!(page.bytes(0), back.bytes(0));
+                    back.fill(0);
+                }
+            });
+        }
+    });
+}
+
+fn discards_leave_the_rest(store: &impl Store) {
+    let (from, mut to) = (Pages::new(8, 4), Pages::new(8, 5));
+    // SAFETY: both live over the calls, and this thread alone uses them.
+    unsafe {
+        assert!(store.write(20 * PAGE, &[from.all()]).is_none());
+        let span = |page, pages| Span {
+            at: page * PAGE,
+            len: pages * PAGE,
+        };
+        match store.discard(&[span(21, 2), span(25, 1)]) {
+            Ok(()) => {}
+            Err(error) => eprintln!("skipped: discards ({error})"),
+        }
+        for page in [0, 3, 4, 6, 7] {
+            let at = (20 + page as u64) * PAGE;
+            assert!(store.read(at, to.page(page)).is_none());
+            assert_eq!(to.bytes(page), from.bytes(page));
+        }
+        // What was discarded can be written again.
+        assert!(store.write(20 * PAGE, &[from.all()]).is_none());
+        to.fill(0);
+        assert!(store.read(20 * PAGE, to.all()).is_none());
+        assert_eq!(to.bytes(5), from.bytes(5));
+        assert_eq!(store.discard(&[]), Ok(()));
+    }
+}
+
+fn other_requests_are_refused(store: &impl Store, geometry: Geometry) {
+    let pages = Pages::new(2, 6);
+    let odd = Part {
+        len: geometry.unit / 2,
+        ..pages.page(0)
+    };
+    for (at, part) in [
+        (BYTES, pages.page(0)),
+        (BYTES - PAGE, pages.all()),
+        (u64::MAX - PAGE + 1, pages.page(0)),
+        (geometry.unit as u64 / 2, pages.page(0)),
+        (0, odd),
+    ] {
+        // SAFETY: the pages live over the calls, and this thread alone uses them.
+        let read = || unsafe { store.read(at, part) };
+        // SAFETY: as above.
+        let write = || unsafe { store.write(at, &[part]) };
+        assert!(catch_unwind(AssertUnwindSafe(read)).is_err(), "{at}");
+        assert!(catch_unwind(AssertUnwindSafe(write)).is_err(), "{at}");
+    }
+}
+
+/// Requests come back once each, as they were pushed, and have done what they say.
+fn queue_conforms(mut queue: impl StoreQueue) {
+    let from = Pages::new(2 * REQUESTS as usize, 7);
+    let mut to = Pages::new(2 * REQUESTS as usize, 8);
+    // Two pages a request, the second page before the first.
+    let write = |tag: u64| {
+        let first = 2 * tag as usize;
+        Transfer::Write(vec![from.page(first + 1), from.page(first)])
+    };
+    let read = |tag: u64| {
+        Transfer::Read(Part {
+            len: 2 * PAGE_SIZE,
+            ..to.page(2 * tag as usize)
+        })
+    };
+    carry_out(&mut queue, &write);
+    carry_out(&mut queue, &read);
+    for request in 0..REQUESTS as usize {
+        assert_eq!(to.bytes(2 * request), from.bytes(2 * request + 1));
+        assert_eq!(to.bytes(2 * request + 1), from.bytes(2 * request));
+    }
+    to.fill(0);
+}
+
+fn carry_out(queue: &mut impl StoreQueue, transfer: &impl Fn(u64) -> Transfer) {
+    let request = |tag| Request {
+        tag,
+        at: 2 * tag * PAGE,
+        transfer: transfer(tag),
+    };
+    let mut pushed: BTreeMap<u64, String> = BTreeMap::new();
+    for tag in 0..REQUESTS {
+        pushed.insert(tag, format!("{:?}", request(tag)));
+        // SAFETY: the pages live until all requests are back, and each request has its own.
+        unsafe { queue.push(request(tag)) };
+        if tag % 3 == 0 {
+            queue.submit();
+        }
+    }
+    queue.submit();
+    let mut ended: Vec<Completion> = Vec::new();
+    while !pushed.is_empty() {
+        let mut ready = [PollFd::from_borrowed_fd(queue.readiness(), PollFlags::IN)];
+        poll(&mut ready, None).unwrap();
+        queue.reap(&mut ended);
+        for Completion { request, failed } in ended.drain(..) {
+            assert!(failed.is_none());
+            let asked = pushed.remove(&request.tag);
+            assert_eq!(asked, Some(format!("{request:?}")), "as pushed, and once");
+        }
+    }
+    queue.reap(&mut ended);
+    assert!(ended.is_empty());
+}
+
+/// The store's own queue, of fewer entries than there are requests.
+fn own_queue_conforms(store: &'static impl Store) {
+    match store.queue(DEPTH, None) {
+        Ok(queue) => queue_conforms(queue),
+        Err(error) => eprintln!("skipped: io_uring ({error})"),
+    }
+}
+
+fn threads_conform(store: &'static impl Store) {
+    queue_conforms(ThreadQueue::start(store).unwrap());
+}
+
+#[test]
+fn memory() {
+    let store = leak(MemoryStore::new(BYTES));
+    conforms(store);
+    own_queue_conforms(store);
+    threads_conform(store);
+}
+
+#[test]
+fn each_layer() {
+    let below = || MemoryStore::new(BYTES);
+    let checked = leak(Checked::new(below()).unwrap());
+    conforms(checked);
+    own_queue_conforms(checked);
+    let injected = leak(Injected::new(below(), None));
+    conforms(injected);
+    own_queue_conforms(injected);
+    let limited = leak(Limited::new(below(), 0).unwrap());
+    conforms(limited);
+    own_queue_conforms(limited);
+    let modelled = leak(Modelled::new(below(), None));
+    conforms(modelled);
+    own_queue_conforms(modelled);
+}
+
+#[test]
+fn a_file() {
+    let store = leak(file_store());
+    conforms(store);
+    own_queue_conforms(store);
+    threads_conform(store);
+}
+
+#[test]
+fn the_whole_stack() {
+    let store = leak(whole_stack(None));
+    conforms(store);
+    own_queue_conforms(store);
+    threads_conform(store);
+    queue_conforms(Queue::open(store, None).unwrap());
+}
+
+/// Faults that single reads hide change nothing: the stack conforms as it is.
+#[test]
+fn the_whole_stack_hides_rare_faults() {
+    let inject = Inject {
+        read_error_ppm: 5_000,
+        flip_ppm: 5_000,
+        seed: 1,
+        ..Inject::default()
+    };
+    let store = leak(whole_stack(Some(inject)));
+    conforms(store);
+    own_queue_conforms(store);
+}
+
+#[test]
+fn in_the_time_of_a_device_model() {
+    let control = Control::create(&settings(BYTES)).unwrap().0;
+    let process = control.register(1, "modelled").unwrap();
+    let store = leak(Modelled::new(MemoryStore::new(BYTES), Some(process)));
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut asked = Vec::new();
+            while !over.load(Ordering::Relaxed) {
+                control.take_orders(Duration::from_millis(1), &mut asked);
+                for order in &asked {
+                    control.answer(order, Nanos(0), true);
+                }
+            }
+        });
+        // The model's thread ends also when an assertion fails.
+        let outcome = catch_unwind(|| {
+            conforms(store);
+            assert!(store.queue(DEPTH, None).is_err(), "a ring cannot wait");
+            threads_conform(store);
+        });
+        over.store(true, Ordering::Relaxed);
+        outcome.unwrap();
+    });
+}
+
+#[test]
+fn the_mask_of_failed_pages() {
+    assert_eq!(Failed::all(1).bits(), 1);
+    assert_eq!(Failed::all(PAGE_SIZE + 1).bits(), 0b11);
+    assert_eq!(Failed::all(64 * PAGE_SIZE).bits(), u64::MAX);
+    assert!(catch_unwind(|| Failed::all(64 * PAGE_SIZE + 1)).is_err());
+    assert!(catch_unwind(|| Failed::all(0)).is_err());
+    let mut failed = Failed::unless(true, PAGE_SIZE);
+    failed.add(63);
+    assert!(failed.holds(63) && !failed.holds(0) && !failed.is_none());
+}

@@ -1,0 +1,160 @@
+//! Faults that a test asks for (`--inject`), decided for each request by a seed and a running number.
+//!
+//! A read or write that is to fail is carried out, and reported as failed in all its pages. A read that is to
+//! come back changed has one bit changed in every sector.
+
+use super::layer::Layer;
+use super::store::{Failed, Part, Store};
+use crate::control::Inject;
+use std::sync::atomic::{AtomicU64, Ordering};
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+/// Rates are chances in so many requests.
+const ALL: u64 = 1_000_000;
+/// Every so many bytes a bit is changed: whatever page of a request is looked at has one.
+const SECTOR_BYTES: usize = 512;
+
+/// A store that makes faults, if it was asked to.
+#[derive(Debug)]
+pub(crate) struct Injected<B> {
+    pub(super) below: B,
+    inject: Inject,
+    /// Decisions so far.
+    count: AtomicU64,
+}
+
+impl<B: Store> Injected<B> {
+    /// Faults at the rates of `inject`: none if it is `None`.
+    pub(crate) fn new(below: B, inject: Option<Inject>) -> Self {
+        Self {
+            below,
+            inject: inject.unwrap_or_default(),
+            count: AtomicU64::new(0),
+        }
+    }
+
+    fn roll(&self, rate: u32) -> bool {
+        rate > 0 && {
+            let count = self.count.fetch_add(1, Ordering::Relaxed);
+            let dice = xxh3_64_with_seed(&count.to_ne_bytes(), self.inject.seed);
+            dice % ALL < u64::from(rate)
+        }
+    }
+}
+
+impl<B: Store> Layer for Injected<B> {
+    type Below = B;
+
+    fn below(&self) -> &B {
+        &self.below
+    }
+
+    unsafe fn after_read(&self, _at: u64, to: Part, failed: Failed) -> Failed {
+        if self.roll(self.inject.flip_ppm) {
+            for address in (to.address..to.address + to.len).step_by(SECTOR_BYTES) {
+                // SAFETY: the caller vouches for `to`.
+                unsafe { *(address as *mut u8) ^= 1 };
+            }
+        }
+        if self.roll(self.inject.read_error_ppm) {
+            return Failed::all(to.len);
+        }
+        failed
+    }
+
+    fn after_write(&self, _at: u64, len: usize, failed: Failed) -> Failed {
+        if self.roll(self.inject.write_error_ppm) {
+            return Failed::all(len);
+        }
+        failed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::memory::MemoryStore;
+    use super::super::testing::Pages;
+    use super::*;
+
+    const PAGES: usize = 64;
+    const BYTES: u64 = 1 << 20;
+
+    fn store(inject: Inject) -> Injected<MemoryStore> {
+        Injected::new(MemoryStore::new(BYTES), Some(inject))
+    }
+
+    fn read(store: &impl Store, to: &Pages) -> u64 {
+        // SAFETY: the pages live over the call, and this thread alone uses them.
+        unsafe { store.read(0, to.all()) }.bits()
+    }
+
+    fn write(store: &impl Store, from: &Pages) -> u64 {
+        // SAFETY: as for `read`.
+        unsafe { store.write(0, &[from.all()]) }.bits()
+    }
+
+    /// Which of a thousand requests of many pages fail.
+    fn failures(inject: Inject, request: impl Fn(&Injected<MemoryStore>) -> u64) -> Vec<bool> {
+        let store = store(inject);
+        let failed = (0..1000).map(|_| match request(&store) {
+            0 => false,
+            u64::MAX => true,
+            some => panic!("a part of a request failed: {some:b}"),
+        });
+        failed.collect()
+    }
+
+    #[test]
+    fn faults_come_at_their_rate_and_by_request() {
+        let pages = Pages::new(PAGES, 1);
+        let count = |failed: &[bool]| failed.iter().filter(|&&failed| failed).count();
+        for (ppm, least, most) in [(0, 0, 0), (250_000, 200, 300), (1_000_000, 1000, 1000)] {
+            let reads = |seed| {
+                let inject = Inject {
+                    read_error_ppm: ppm,
+                    seed,
+                    ..Inject::default()
+                };
+                failures(inject, |store| {
+                    assert_eq!(write(store, &pages), 0, "writes have a rate of their own");
+                    read(store, &pages)
+                })
+            };
+            let writes = Inject {
+                write_error_ppm: ppm,
+                ..Inject::default()
+            };
+            let writes = failures(writes, |store| {
+                assert_eq!(read(store, &pages), 0, "reads have a rate of their own");
+                write(store, &pages)
+            });
+            for failed in [&reads(1), &writes] {
+                let failed = count(failed);
+                assert!((least..=most).contains(&failed), "{failed} at {ppm} ppm");
+            }
+            assert_eq!(reads(1), reads(1), "the seed decides");
+            assert_eq!(reads(1) == reads(2), least == most);
+        }
+    }
+
+    #[test]
+    fn a_changed_read_differs_by_a_bit_in_every_sector() {
+        let store = store(Inject {
+            flip_ppm: 1_000_000,
+            ..Inject::default()
+        });
+        let (from, to) = (Pages::new(2, 1), Pages::new(2, 2));
+        // SAFETY: the pages live over the calls, and this thread alone uses them.
+        unsafe {
+            assert!(store.write(0, &[from.all()]).is_none());
+            assert!(store.read(0, to.all()).is_none());
+        }
+        for page in 0..2 {
+            let sectors = from.bytes(page).chunks(SECTOR_BYTES);
+            for (written, read) in sectors.zip(to.bytes(page).chunks(SECTOR_BYTES)) {
+                let bits = written.iter().zip(read).map(|(a, b)| (a ^ b).count_ones());
+                assert_eq!(bits.sum::<u32>(), 1);
+            }
+        }
+    }
+}

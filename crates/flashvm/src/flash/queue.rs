@@ -1,0 +1,148 @@
+//! The queue of the pager's threads: the store's own, or threads that make one request at a time where a
+//! container's profile blocks io_uring or a device model ends each request in its time.
+
+use super::store::{Completion, Part, Request, Store, StoreQueue, Transfer};
+use crate::sys::{descriptors, thread};
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::io::Errno;
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Condvar, Mutex};
+
+/// Requests that may be in flight at once.
+const DEPTH: u32 = 256;
+
+/// A queue to a store.
+pub(crate) enum Queue<S: Store> {
+    /// The store's own.
+    Own(Box<S::Queue>),
+    /// Threads.
+    Threads(ThreadQueue<S>),
+}
+
+impl<S: Store> Queue<S> {
+    /// Opens the store's own queue, or starts threads.
+    ///
+    /// Threads are started by the C library, whose locks another thread may hold while it waits for a fault:
+    /// nothing may be locked. [`ThreadQueue::start`] before there are others is better.
+    pub(crate) fn open(store: &'static S, buffers: Option<Part>) -> Result<Self, Errno> {
+        match store.queue(DEPTH, buffers) {
+            Ok(queue) => Ok(Self::Own(Box::new(queue))),
+            Err(_) => ThreadQueue::start(store).map(Self::Threads),
+        }
+    }
+}
+
+impl<S: Store> StoreQueue for Queue<S> {
+    unsafe fn push(&mut self, request: Request) {
+        // SAFETY: passed on as it is.
+        unsafe {
+            match self {
+                Self::Own(queue) => queue.push(request),
+                Self::Threads(queue) => queue.push(request),
+            }
+        }
+    }
+
+    fn submit(&mut self) {
+        match self {
+            Self::Own(queue) => queue.submit(),
+            Self::Threads(queue) => queue.submit(),
+        }
+    }
+
+    fn reap(&mut self, out: &mut Vec<Completion>) {
+        match self {
+            Self::Own(queue) => queue.reap(out),
+            Self::Threads(queue) => queue.reap(out),
+        }
+    }
+
+    fn readiness(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Own(queue) => queue.readiness(),
+            Self::Threads(queue) => queue.readiness(),
+        }
+    }
+}
+
+/// Threads that take requests from a list, as many as [`super::Geometry::threads`]. They never end: a queue lives as
+/// long as its process.
+pub(crate) struct ThreadQueue<S: 'static> {
+    shared: Arc<Shared<S>>,
+}
+
+struct Shared<S: 'static> {
+    store: &'static S,
+    waiting: Mutex<VecDeque<Request>>,
+    arrived: Condvar,
+    ended: Mutex<Vec<Completion>>,
+    event: OwnedFd,
+}
+
+impl<S: Store> ThreadQueue<S> {
+    /// Starts the threads.
+    ///
+    /// # Errors
+    /// What the kernel says to an eventfd or a thread.
+    pub(crate) fn start(store: &'static S) -> Result<Self, Errno> {
+        let shared = Arc::new(Shared {
+            store,
+            waiting: Mutex::new(VecDeque::with_capacity(DEPTH as usize)),
+            arrived: Condvar::new(),
+            ended: Mutex::new(Vec::with_capacity(DEPTH as usize)),
+            event: descriptors::keep(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)?,
+        });
+        for _ in 0..store.geometry().threads {
+            let shared = Arc::clone(&shared);
+            thread::spawn("flashvm-io", move || shared.work())?;
+        }
+        Ok(Self { shared })
+    }
+}
+
+impl<S: Store> StoreQueue for ThreadQueue<S> {
+    unsafe fn push(&mut self, request: Request) {
+        let mut waiting = self.shared.waiting.lock().expect("no holder panics");
+        waiting.push_back(request);
+        self.shared.arrived.notify_one();
+    }
+
+    /// Requests begin as soon as a thread is free.
+    fn submit(&mut self) {}
+
+    fn reap(&mut self, out: &mut Vec<Completion>) {
+        let mut count = [0u8; 8];
+        let _ = rustix::io::read(&self.shared.event, &mut count);
+        out.append(&mut self.shared.ended.lock().expect("no holder panics"));
+    }
+
+    fn readiness(&self) -> BorrowedFd<'_> {
+        self.shared.event.as_fd()
+    }
+}
+
+impl<S: Store> Shared<S> {
+    fn work(&self) {
+        loop {
+            let waiting = self.waiting.lock().expect("no holder panics");
+            let mut waiting = self
+                .arrived
+                .wait_while(waiting, |waiting| waiting.is_empty())
+                .expect("no holder panics");
+            let request = waiting.pop_front().expect("waited for");
+            drop(waiting);
+            // SAFETY: whoever pushed it keeps the contract until it comes back.
+            let failed = unsafe {
+                match &request.transfer {
+                    Transfer::Read(to) => self.store.read(request.at, *to),
+                    Transfer::Write(parts) => self.store.write(request.at, parts),
+                }
+            };
+            let mut ended = self.ended.lock().expect("no holder panics");
+            ended.push(Completion { request, failed });
+            drop(ended);
+            let _ = rustix::io::write(&self.event, &1u64.to_ne_bytes());
+        }
+    }
+}

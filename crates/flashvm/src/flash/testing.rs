@@ -1,0 +1,106 @@
+//! For the tests of stores: pages with contents, and a layer that does as it is told.
+
+use super::layer::Layer;
+use super::store::{Failed, Part, Store};
+use crate::control::RunSettings;
+use crate::sys::map;
+use flashvm_core::PAGE_SIZE;
+use std::sync::Mutex;
+
+/// Stores live as long as their queues, which is for ever.
+pub(super) fn leak<S>(store: S) -> &'static S {
+    Box::leak(Box::new(store))
+}
+
+/// The settings of a run with a store of so many bytes.
+pub(super) fn settings(flash_bytes: u64) -> RunSettings {
+    RunSettings {
+        ram_bytes: 4 << 20,
+        flash_bytes,
+        preset: "flashvm".to_owned(),
+        fault: "auto".to_owned(),
+        ..RunSettings::default()
+    }
+}
+
+/// Pages where direct I/O wants them, each with contents of its own.
+pub(super) struct Pages {
+    address: usize,
+    count: usize,
+}
+
+impl Pages {
+    pub(super) fn new(count: usize, seed: u64) -> Self {
+        let address = map::own(count * PAGE_SIZE).unwrap();
+        let mut pages = Self { address, count };
+        pages.fill(seed);
+        pages
+    }
+
+    /// New contents in all pages.
+    pub(super) fn fill(&mut self, seed: u64) {
+        for index in 0..self.count {
+            let page = self.page(index);
+            // SAFETY: the page is ours, and borrowed for this call.
+            let page = unsafe { map::bytes_mut(page.address, page.len) };
+            for (at, word) in page.chunks_exact_mut(8).enumerate() {
+                let value = (seed << 40 | (index as u64) << 16 | at as u64) * 0x9e37_79b9_7f4a_7c15;
+                word.copy_from_slice(&value.to_ne_bytes());
+            }
+        }
+    }
+
+    pub(super) fn all(&self) -> Part {
+        Part {
+            address: self.address,
+            len: self.count * PAGE_SIZE,
+        }
+    }
+
+    pub(super) fn page(&self, index: usize) -> Part {
+        assert!(index < self.count);
+        Part {
+            address: self.address + index * PAGE_SIZE,
+            len: PAGE_SIZE,
+        }
+    }
+
+    pub(super) fn bytes(&self, index: usize) -> &[u8] {
+        let page = self.page(index);
+        // SAFETY: the page is ours; tests look at it when no request names it.
+        unsafe { map::bytes(page.address, page.len) }
+    }
+}
+
+/// What becomes of a read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mishap {
+    Fails,
+    Flips,
+}
+
+/// A layer that spoils the next reads as its list says, the last entry first.
+pub(super) struct Scripted<B> {
+    pub(super) below: B,
+    pub(super) next: Mutex<Vec<Option<Mishap>>>,
+}
+
+impl<B: Store> Layer for Scripted<B> {
+    type Below = B;
+
+    fn below(&self) -> &B {
+        &self.below
+    }
+
+    unsafe fn after_read(&self, _: u64, to: Part, failed: Failed) -> Failed {
+        match self.next.lock().unwrap().pop().flatten() {
+            None => failed,
+            Some(Mishap::Fails) => Failed::all(to.len),
+            Some(Mishap::Flips) => {
+                // SAFETY: the caller vouches for `to`.
+                unsafe { *(to.address as *mut u8) ^= 0x10 };
+                failed
+            }
+        }
+    }
+}
