@@ -9,14 +9,12 @@ use super::modelled::Modelled;
 use super::store::{
     Completion, Failed, Geometry, Part, Request, Span, Store, StoreQueue, Transfer,
 };
-use super::testing::{Pages, leak, settings};
-use super::{FlashStore, Queue, Setup, ThreadQueue};
+use super::testing::{Pages, file, leak, settings, whole_stack};
+use super::{Queue, ThreadQueue};
 use crate::control::{Control, Inject};
 use flashvm_core::{Nanos, PAGE_SIZE};
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::fs::OFlags;
 use std::collections::BTreeMap;
-use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -29,28 +27,7 @@ const REQUESTS: u64 = 400;
 const DEPTH: u32 = 8;
 
 fn file_store() -> FileStore {
-    FileStore::new(file(), BYTES).unwrap()
-}
-
-/// A file with no name, for direct I/O where its file system has that.
-fn file() -> OwnedFd {
-    let file = OwnedFd::from(tempfile::tempfile_in(env!("CARGO_MANIFEST_DIR")).unwrap());
-    rustix::fs::ftruncate(&file, BYTES).unwrap();
-    if rustix::fs::fcntl_setfl(&file, OFlags::DIRECT).is_err() {
-        eprintln!("skipped: direct I/O, which this file system lacks");
-    }
-    file
-}
-
-fn whole_stack(inject: Option<Inject>) -> FlashStore {
-    let setup = Setup {
-        file: file(),
-        slots: (BYTES / PAGE) as u32,
-        other_file: 0,
-        modelled: None,
-        inject,
-    };
-    FlashStore::open(setup).unwrap()
+    FileStore::new(file(BYTES), BYTES).unwrap()
 }
 
 /// All of the contract but queues.
@@ -269,7 +246,7 @@ fn a_file() {
 
 #[test]
 fn the_whole_stack() {
-    let store = leak(whole_stack(None));
+    let store = leak(whole_stack(BYTES, None));
     conforms(store);
     own_queue_conforms(store);
     threads_conform(store);
@@ -285,7 +262,7 @@ fn the_whole_stack_hides_rare_faults() {
         seed: 1,
         ..Inject::default()
     };
-    let store = leak(whole_stack(Some(inject)));
+    let store = leak(whole_stack(BYTES, Some(inject)));
     conforms(store);
     own_queue_conforms(store);
 }

@@ -250,3 +250,80 @@ fn poll_for(
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{Pages, leak, whole_stack};
+    use super::*;
+    use crate::control::Inject;
+
+    const PAGE: u64 = PAGE_SIZE as u64;
+    const BYTES: u64 = 64 * PAGE;
+
+    fn with_one_queue(store: &'static FlashStore, without_ring: bool) -> DemandQueues {
+        let queues = DemandQueues::new(without_ring, 2 * FRAMES_PER_QUEUE);
+        assert!(queues.take().is_none() && queues.wants_more());
+        queues.open(store);
+        assert_eq!(queues.pages(), PAGES_MAX);
+        queues
+    }
+
+    #[test]
+    fn a_thread_has_a_queue_alone_and_reads_what_was_written() {
+        for without_ring in [false, true] {
+            let store = leak(whole_stack(BYTES, None));
+            let from = Pages::new(PAGES_MAX as usize, 1);
+            // SAFETY: the pages live over the call, and this thread alone uses them.
+            assert!(unsafe { store.write(8 * PAGE, &[from.all()]) }.is_none());
+            let queues = with_one_queue(store, without_ring);
+            let mut queue = queues.take().unwrap();
+            assert!(queues.take().is_none() && queues.wants_more());
+            let len = from.all().len;
+            assert!(queue.read(store, 8 * PAGE, len).is_none());
+            // SAFETY: the buffer is this thread's as long as it has the queue.
+            let buffer = unsafe { map::bytes(queue.buffer(), len) };
+            assert!(
+                buffer
+                    .chunks(PAGE_SIZE)
+                    .enumerate()
+                    .all(|(at, page)| page == from.bytes(at))
+            );
+            // Nothing was ever written to the first two: checksums differ, the bytes come.
+            assert_eq!(queue.read(store, 0, 2 * PAGE_SIZE).bits(), 0b11);
+            let mut steps = 3;
+            let meanwhile = || {
+                steps -= 1;
+                steps > 0
+            };
+            let below = store.below();
+            assert!(
+                queue
+                    .read_unchecked(below, 0, PAGE_SIZE, meanwhile)
+                    .is_none()
+            );
+            assert!(
+                (0..=3).contains(&steps),
+                "never called again after the last step"
+            );
+            drop(queue);
+            assert!(queues.take().is_some());
+        }
+    }
+
+    #[test]
+    fn reads_go_through_all_layers() {
+        let always = Inject {
+            read_error_ppm: 1_000_000,
+            ..Inject::default()
+        };
+        let store = leak(whole_stack(BYTES, Some(always)));
+        let queues = with_one_queue(store, false);
+        let mut queue = queues.take().unwrap();
+        assert_eq!(queue.read(store, 0, PAGE_SIZE).bits(), 1);
+        let below = store.below();
+        assert_eq!(
+            queue.read_unchecked(below, 0, PAGE_SIZE, || false).bits(),
+            1
+        );
+    }
+}

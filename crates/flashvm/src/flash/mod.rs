@@ -13,10 +13,16 @@
 //! Pages use the whole stack ([`FlashStore`]). Small pages enter below `checked` ([`UncheckedStore`]): their
 //! checksums are in their engine's tables, which also says where to read again, as its cleaner moves them.
 //!
+//! Safety argument: a request names its memory by address, and whoever makes it vouches that nobody else uses that
+//! memory until it has ended. Nothing here refers to memory of requests but for the length of a call, and never to
+//! the shadow.
+//!
 //! - `ring`: requests in flight by io_uring; `queue`: that, or threads;
 //! - `demand`: the one read that a faulting thread waits for;
 //! - `read_buffers`: where pages lie when they have come;
 //! - `memory`, `testing`, `conformance`: a store for tests, and the test of every store and stack.
+//!
+//! `docs/design/store.md` has the invariants and what is assumed of kernel and device.
 
 mod checked;
 #[cfg(test)]

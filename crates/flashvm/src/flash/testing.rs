@@ -2,9 +2,12 @@
 
 use super::layer::Layer;
 use super::store::{Failed, Part, Store};
-use crate::control::RunSettings;
+use super::{FlashStore, Setup};
+use crate::control::{Inject, RunSettings};
 use crate::sys::map;
 use flashvm_core::PAGE_SIZE;
+use rustix::fs::OFlags;
+use std::os::fd::OwnedFd;
 use std::sync::Mutex;
 
 /// Stores live as long as their queues, which is for ever.
@@ -21,6 +24,28 @@ pub(super) fn settings(flash_bytes: u64) -> RunSettings {
         fault: "auto".to_owned(),
         ..RunSettings::default()
     }
+}
+
+/// A file with no name, for direct I/O where its file system has that.
+pub(super) fn file(bytes: u64) -> OwnedFd {
+    let file = OwnedFd::from(tempfile::tempfile_in(env!("CARGO_MANIFEST_DIR")).unwrap());
+    rustix::fs::ftruncate(&file, bytes).unwrap();
+    if rustix::fs::fcntl_setfl(&file, OFlags::DIRECT).is_err() {
+        eprintln!("skipped: direct I/O, which this file system lacks");
+    }
+    file
+}
+
+/// The stack over such a file.
+pub(super) fn whole_stack(bytes: u64, inject: Option<Inject>) -> FlashStore {
+    let setup = Setup {
+        file: file(bytes),
+        slots: (bytes / PAGE_SIZE as u64) as u32,
+        other_file: 0,
+        modelled: None,
+        inject,
+    };
+    FlashStore::open(setup).unwrap()
 }
 
 /// Pages where direct I/O wants them, each with contents of its own.
