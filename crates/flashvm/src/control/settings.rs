@@ -83,15 +83,15 @@ pub struct ChameleonSettings {
     pub spill: bool,
 }
 
-/// Faults injected into the store, in parts per million.
+/// Faults injected into the store, in parts per million of requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Inject {
-    /// Pages whose read fails.
+    /// Reads that fail.
     pub read_error_ppm: u32,
-    /// Pages whose write fails.
+    /// Writes that fail.
     pub write_error_ppm: u32,
-    /// Pages read back with one bit flipped.
+    /// Reads that come back with one bit flipped in each 512 bytes.
     pub flip_ppm: u32,
     /// Seed of the injection.
     pub seed: u64,

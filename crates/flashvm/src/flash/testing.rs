@@ -4,8 +4,9 @@ use super::layer::Layer;
 use super::store::{Failed, Part, Store};
 use super::{FlashStore, Setup};
 use crate::control::{Inject, RunSettings};
+use crate::space::Delivery;
 use crate::sys::map;
-use flashvm_core::PAGE_SIZE;
+use flashvm_core::{PAGE_SIZE, Preset};
 use rustix::fs::OFlags;
 use std::os::fd::OwnedFd;
 use std::sync::Mutex;
@@ -17,13 +18,8 @@ pub(super) fn leak<S>(store: S) -> &'static S {
 
 /// The settings of a run with a store of so many bytes.
 pub(super) fn settings(flash_bytes: u64) -> RunSettings {
-    RunSettings {
-        ram_bytes: 4 << 20,
-        flash_bytes,
-        preset: "flashvm".to_owned(),
-        fault: "auto".to_owned(),
-        ..RunSettings::default()
-    }
+    let engine = Preset::Flashvm.settings();
+    RunSettings::new(4 << 20, flash_bytes, engine, Delivery::Inline)
 }
 
 /// A file with no name, for direct I/O where its file system has that.

@@ -359,7 +359,7 @@ options! {
     inject: Inject = "inject" {
         value: "read=PPM,write=PPM,flip=PPM,seed=N",
         group: Group::Studies,
-        help: "Faults to make in the store, in parts per million of all pages: failed reads, failed writes, bits that \
+        help: "Faults to make in the store, in parts per million of all requests: failed reads, failed writes, bits that \
                flip",
         default: Fallback::None,
         example: "write=2000,seed=7",
