@@ -46,7 +46,8 @@ impl Chameleon {
                     count += 1;
                 }
                 let (at, len) = (first.0 as usize * PAGE_SIZE, count as usize * PAGE_SIZE);
-                map::write_all(&file, at as u64, self.pool + at, len)?;
+                // SAFETY: frames of the pool; all pages are unmapped, so nobody stores to them.
+                unsafe { map::write_all(&file, at as u64, self.pool + at, len)? };
             }
             Ok(ForkedFrames { file })
         };
@@ -83,7 +84,8 @@ impl Chameleon {
         } = self.core.into_inner();
         std::mem::forget(self.frames_file);
         let bytes = engine.frames_most() as usize * PAGE_SIZE;
-        map::map_shared_over(&frames.file, self.pool, bytes).map_err(failed)?;
+        // SAFETY: the child's one thread is here: no slice of a frame is in use.
+        unsafe { map::map_shared_over(&frames.file, self.pool, bytes) }.map_err(failed)?;
         *engine.clusters_mut().inner_mut() = process.clusters();
         let recorder = recorder
             .map(|recorder| recorder.for_child(pid))

@@ -41,7 +41,8 @@ impl Host for LiveHost<'_> {
     fn map(&mut self, first: Svmp, count: u32, frame: FrameId) -> Result<(), Refused> {
         let (at, len) = (self.heap.address(first), count as usize * PAGE_SIZE);
         let offset = u64::from(frame.0) * PAGE_SIZE as u64;
-        match map::overlay(at, len, &self.heap.frames_file, offset) {
+        // SAFETY: the frame is this page's from here on. Its contents are looked at only while it is unmapped.
+        match unsafe { map::overlay(at, len, &self.heap.frames_file, offset) } {
             Ok(()) => Ok(()),
             Err(Errno::NOMEM) => Err(Refused),
             Err(Errno::EXIST) => self.owner.die(&format!(
@@ -55,7 +56,8 @@ impl Host for LiveHost<'_> {
 
     fn unmap(&mut self, first: Svmp, count: u32) -> Result<(), Refused> {
         let at = self.heap.address(first);
-        match map::unmap(at, count as usize * PAGE_SIZE) {
+        // SAFETY: pages of the hole, to which only the program refers: its next touch is a fault.
+        match unsafe { map::unmap(at, count as usize * PAGE_SIZE) } {
             Ok(()) => Ok(()),
             Err(Errno::NOMEM) => Err(Refused),
             Err(error) => self
@@ -78,7 +80,8 @@ impl Host for LiveHost<'_> {
     }
 
     fn drop_frame(&mut self, frame: FrameId) {
-        map::punch(&self.heap.frames_file, frame.0);
+        // SAFETY: no page is in the frame, and no slice of it outlives a call of this host.
+        unsafe { map::punch(&self.heap.frames_file, frame.0) };
     }
 
     fn block_pointers(&mut self) -> Option<Vec<BackPointer>> {

@@ -79,8 +79,7 @@ impl Request {
                         Errno::TOOBIG
                     });
                 }
-                let at = request.words.as_mut_ptr() as usize;
-                if entry::copy(at, args[0], size) != 0 {
+                if !memory::read_part(args[0], &mut request.words, size) {
                     return Err(Errno::FAULT);
                 }
                 request.size = size;
@@ -172,7 +171,8 @@ fn fork(record: &mut Record, context: &mut Context, number: i64, request: &Reque
         guard_stack::keep_only(own);
         let tid = rustix::thread::gettid().as_raw_nonzero().get();
         if flags & CLONE_CHILD_SETTID != 0 {
-            memory::write(words[2] as usize, &tid);
+            // SAFETY: the word that the program has named for the child's thread id.
+            unsafe { memory::write(words[2] as usize, &tid) };
         }
         if flags & CLONE_CHILD_CLEARTID != 0 {
             let _ = set_clear_tid(record, words[2] as usize);
@@ -373,7 +373,8 @@ pub(super) unsafe extern "C" fn begin(record: *mut c_void) -> ! {
     }
     let tid = rustix::thread::gettid().as_raw_nonzero().get();
     if start.flags & CLONE_CHILD_SETTID != 0 {
-        memory::write(start.child_tid, &tid);
+        // SAFETY: the word that the program has named for this thread's id.
+        unsafe { memory::write(start.child_tid, &tid) };
     }
     // SAFETY: a whole frame, which the kernel makes this thread's state; its mask is the program's.
     unsafe { flashvm_guard_resume(start.context) }
@@ -386,7 +387,8 @@ pub(super) fn exit(record: &mut Record, status: i32) -> isize {
     if record.clear_tid != 0 {
         // What the kernel would do when nobody can resolve its fault any more. From here on the
         // thread touches no memory of the program.
-        memory::write(record.clear_tid, &0_i32);
+        // SAFETY: the word that the program has named to be cleared at this thread's end.
+        unsafe { memory::write(record.clear_tid, &0_i32) };
         let wake = [
             record.clear_tid,
             libc::FUTEX_WAKE as usize,

@@ -190,8 +190,12 @@ pub(super) fn abandon_access(context: &mut Context) -> bool {
 }
 
 /// Copies between the guard's memory and the program's; returns the bytes that could not be copied.
-pub(super) fn copy(to: usize, from: usize, bytes: usize) -> usize {
-    // SAFETY: faults end the copy; the callers pass a range of the guard's memory of this length.
+///
+/// # Safety
+/// One side is memory of the guard's, so long, that nobody else uses meanwhile. The other is an address
+/// that the program has named; where it is `to`, no Rust code refers to what lies there.
+pub(super) unsafe fn copy(to: usize, from: usize, bytes: usize) -> usize {
+    // SAFETY: by this function's own contract; a fault on the program's side ends the copy.
     unsafe { flashvm_guard_copy(to, from, bytes) }
 }
 

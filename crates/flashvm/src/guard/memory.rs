@@ -10,7 +10,7 @@ pub(super) struct Program;
 
 impl Memory for Program {
     fn read(&self, address: usize, into: &mut [u8]) -> bool {
-        entry::copy(into.as_mut_ptr() as usize, address, into.len()) == 0
+        read_part(address, into, into.len())
     }
 
     fn is_own_process(&self, process: usize) -> bool {
@@ -23,14 +23,29 @@ impl Memory for Program {
 /// Reads a plain value.
 pub(super) fn read<T: Plain>(address: usize) -> Option<T> {
     let mut value = std::mem::MaybeUninit::<T>::uninit();
-    let left = entry::copy(value.as_mut_ptr() as usize, address, size_of::<T>());
+    // SAFETY: room for a value, on this stack.
+    let left = unsafe { entry::copy(value.as_mut_ptr() as usize, address, size_of::<T>()) };
     // SAFETY: all bytes were copied, and any bytes are a value of a plain type.
     (left == 0).then(|| unsafe { value.assume_init() })
 }
 
+/// Reads the first `bytes` bytes of plain values; returns whether all of them could be read.
+///
+/// # Panics
+/// If that is more than there is room for.
+pub(super) fn read_part<T: Plain>(address: usize, into: &mut [T], bytes: usize) -> bool {
+    assert!(bytes <= size_of_val(into), "room for what is read");
+    // SAFETY: room for so many bytes, which nobody else uses; any bytes are values of a plain type.
+    unsafe { entry::copy(into.as_mut_ptr() as usize, address, bytes) == 0 }
+}
+
 /// Writes a plain value; returns whether it could be written.
-pub(super) fn write<T: Plain>(address: usize, value: &T) -> bool {
-    entry::copy(address, std::ptr::from_ref(value) as usize, size_of::<T>()) == 0
+///
+/// # Safety
+/// The kernel would write there, as the program has told it: no Rust code refers to what lies there.
+pub(super) unsafe fn write<T: Plain>(address: usize, value: &T) -> bool {
+    // SAFETY: by this function's own contract.
+    unsafe { entry::copy(address, std::ptr::from_ref(value) as usize, size_of::<T>()) == 0 }
 }
 
 /// Types for which any bytes are a value.
@@ -69,7 +84,7 @@ pub(super) fn read_text(address: usize, most: usize) -> Option<Vec<u8>> {
         // To the end of the page: the next one need not exist.
         let len = (PAGE_SIZE - at % PAGE_SIZE).min(256);
         let mut part = [0_u8; 256];
-        if entry::copy(part.as_mut_ptr() as usize, at, len) != 0 {
+        if !read_part(at, &mut part, len) {
             return None;
         }
         match part[..len].iter().position(|&byte| byte == 0) {

@@ -335,7 +335,9 @@ fn deliver(record: &mut Record, signal: i32, info: &Info, context: &mut Context)
         let bytes = unsafe { state_bytes(regs.state) };
         at = (at - bytes as u64) & !(STATE_ALIGN - 1);
         state = at;
-        if entry::copy(at as usize, regs.state as usize, bytes) != 0 {
+        // SAFETY: so long is the state in the kernel's frame; it goes to the program's stack, below what is
+        // in use there.
+        if unsafe { entry::copy(at as usize, regs.state as usize, bytes) } != 0 {
             return overflow();
         }
         // SAFETY: as above.
@@ -350,7 +352,8 @@ fn deliver(record: &mut Record, signal: i32, info: &Info, context: &mut Context)
     frame.context.stack = record.stack;
     frame.context.mask |= record.hidden_mask;
     frame.context.regs.state = state;
-    if !memory::write(at as usize, &frame) {
+    // SAFETY: on the program's stack, below what is in use there.
+    if !unsafe { memory::write(at as usize, &frame) } {
         return overflow();
     }
     if record.stack.flags & AUTODISARM != 0 && on_stack {
@@ -433,7 +436,8 @@ pub(super) fn sigaction(record: &mut Record, args: &[usize; 6]) -> isize {
     {
         return -(error.raw_os_error() as isize);
     }
-    if old != 0 && !memory::write(old, &before) {
+    // SAFETY: where the program wants the old value.
+    if old != 0 && !unsafe { memory::write(old, &before) } {
         return -(libc::EFAULT as isize);
     }
     0
@@ -472,7 +476,8 @@ pub(super) fn sigprocmask(record: &mut Record, context: &mut Context, args: &[us
         };
         set_mask(record, context, mask);
     }
-    if old != 0 && !memory::write(old, &before) {
+    // SAFETY: where the program wants the old value.
+    if old != 0 && !unsafe { memory::write(old, &before) } {
         return -(libc::EFAULT as isize);
     }
     0
@@ -510,7 +515,8 @@ pub(super) fn sigaltstack(record: &mut Record, context: &Context, args: &[usize;
             _ => return -(libc::EINVAL as isize),
         };
     }
-    if old != 0 && !memory::write(old, &before) {
+    // SAFETY: where the program wants the old value.
+    if old != 0 && !unsafe { memory::write(old, &before) } {
         return -(libc::EFAULT as isize);
     }
     0
@@ -526,7 +532,8 @@ pub(super) fn sigreturn(record: &mut Record, context: &mut Context) {
     if saved.regs.state != 0 && ours.state != 0 {
         // SAFETY: the kernel's frame, on our guard stack.
         let bytes = unsafe { state_bytes(ours.state) };
-        if entry::copy(ours.state as usize, saved.regs.state as usize, bytes) != 0 {
+        // SAFETY: so long is the state in the kernel's frame, which is this handler's alone.
+        if unsafe { entry::copy(ours.state as usize, saved.regs.state as usize, bytes) } != 0 {
             return overflow();
         }
     }

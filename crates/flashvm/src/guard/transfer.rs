@@ -1,7 +1,7 @@
 //! Continues transfers that stopped short because memory was absent: a program may expect a file, a
 //! blocking send or a blocking receive to transfer everything.
 
-use super::entry;
+use super::memory;
 use crate::pager;
 use crate::program::descriptor_kind::{Kind, kind};
 use rustix::fs::{OFlags, fcntl_getfl};
@@ -104,7 +104,7 @@ fn is_ours(next: usize) -> bool {
 fn left_of(array: usize, count: usize, done: usize) -> Option<Vec<[usize; 2]>> {
     let mut parts = vec![[0_usize; 2]; count.min(PARTS_MAX)];
     let bytes = size_of_val(&parts[..]);
-    if entry::copy(parts.as_mut_ptr() as usize, array, bytes) != 0 {
+    if !memory::read_part(array, &mut parts, bytes) {
         return None;
     }
     let mut done = done;

@@ -188,7 +188,7 @@ pub(crate) unsafe fn protect(start: usize, len: usize, prot: MprotectFlags) -> R
     unsafe { rustix::mm::mprotect(start as *mut _, len, prot) }
 }
 
-/// Reads pager-owned or shadow memory as bytes.
+/// Memory of the pager's own as bytes; never managed memory, which [`crate::space`] copies out.
 ///
 /// # Safety
 /// The range must be mapped and readable, and nobody may write to it while the slice lives.
@@ -221,34 +221,54 @@ pub(crate) fn map_shared(file: &OwnedFd, len: usize) -> Result<usize, Errno> {
 }
 
 /// The same over a mapping of the pager's own, which it replaces.
-pub(crate) fn map_shared_over(file: &OwnedFd, start: usize, len: usize) -> Result<(), Errno> {
+///
+/// # Safety
+/// No Rust code may refer to what is there.
+pub(crate) unsafe fn map_shared_over(
+    file: &OwnedFd,
+    start: usize,
+    len: usize,
+) -> Result<(), Errno> {
     let prot = ProtFlags::READ | ProtFlags::WRITE;
     let flags = MapFlags::SHARED | MapFlags::NORESERVE | MapFlags::FIXED;
-    // SAFETY: the caller owns the mapping that is replaced, and nothing refers to it.
+    // SAFETY: by this function's own contract.
     unsafe { rustix::mm::mmap(start as *mut _, len, prot, flags, file, 0)? };
     keep_from_dumps(start, len);
     Ok(())
 }
 
 /// Maps a part of a memfd at an address where nothing is mapped; `EEXIST` if something is.
-pub(crate) fn overlay(start: usize, len: usize, file: &OwnedFd, offset: u64) -> Result<(), Errno> {
+///
+/// # Safety
+/// From here on the program stores to this part of the file: no Rust code may refer to it.
+pub(crate) unsafe fn overlay(
+    start: usize,
+    len: usize,
+    file: &OwnedFd,
+    offset: u64,
+) -> Result<(), Errno> {
     let prot = ProtFlags::READ | ProtFlags::WRITE;
     let flags =
         MapFlags::SHARED | MapFlags::NORESERVE | MapFlags::FIXED_NOREPLACE | MapFlags::POPULATE;
-    // SAFETY: nothing is replaced; the address lies in the hole, which only the program refers to.
+    // SAFETY: nothing is replaced; for what the file holds this function's own contract.
     unsafe { rustix::mm::mmap(start as *mut _, len, prot, flags, file, offset)? };
     Ok(())
 }
 
-/// Unmaps a range that the caller owns.
-pub(crate) fn unmap(start: usize, len: usize) -> Result<(), Errno> {
-    // SAFETY: the caller owns the mappings; only the program refers to them, and its touches are
-    // faults from here on.
+/// Unmaps a range.
+///
+/// # Safety
+/// No Rust code may refer to what is there.
+pub(crate) unsafe fn unmap(start: usize, len: usize) -> Result<(), Errno> {
+    // SAFETY: by this function's own contract.
     unsafe { rustix::mm::munmap(start as *mut _, len) }
 }
 
 /// Frees the memory of one page of a memfd; it reads as zeros.
-pub(crate) fn punch(file: &OwnedFd, page: u32) {
+///
+/// # Safety
+/// No Rust code may refer to it, wherever it is mapped.
+pub(crate) unsafe fn punch(file: &OwnedFd, page: u32) {
     let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
     let offset = u64::from(page) * PAGE_SIZE as u64;
     // Where the kernel refuses, the frame takes memory until it is used again.
@@ -256,7 +276,10 @@ pub(crate) fn punch(file: &OwnedFd, page: u32) {
 }
 
 /// Writes memory of the pager's own to a file.
-pub(crate) fn write_all(
+///
+/// # Safety
+/// The range must be mapped and readable, and nobody may store to it meanwhile.
+pub(crate) unsafe fn write_all(
     file: &OwnedFd,
     offset: u64,
     start: usize,
@@ -264,7 +287,7 @@ pub(crate) fn write_all(
 ) -> Result<(), Errno> {
     let mut done = 0;
     while done < len {
-        // SAFETY: the caller's memory is readable, and nobody writes to it meanwhile.
+        // SAFETY: by this function's own contract.
         let rest = unsafe { bytes(start + done, len - done) };
         done += rustix::io::pwrite(file, rest, offset + done as u64)?;
     }
