@@ -3,7 +3,7 @@
 
 use super::entry::{self, RESTART, flashvm_guard_call};
 use super::frame::Context;
-use super::guard_stack::Record;
+use super::guard_stack::{Arrived, Record};
 use super::memory::{Program, make_resident};
 use super::own_call::{OWN_CALL, Own};
 use super::table::{self, Consumes, Direction, Row};
@@ -187,8 +187,9 @@ fn own(what: usize, start: usize, len: usize) -> isize {
 
 /// Makes a call of the program once. Signals interrupt it as they would without the guard.
 pub(super) fn call(record: &Record, number: i64, args: &[usize; 6]) -> isize {
+    let pending = Arrived::at(std::ptr::from_ref(record) as usize).word();
     // SAFETY: the program's own call; the pending word is this thread's.
-    unsafe { flashvm_guard_call(number, args, &raw const record.pending) }
+    unsafe { flashvm_guard_call(number, args, pending) }
 }
 
 /// Makes a call with its memory resident, and repeats it while not all of that can be pinned at

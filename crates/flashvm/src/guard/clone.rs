@@ -7,7 +7,7 @@
 
 use super::entry::{self, flashvm_guard_clone, flashvm_guard_exit, flashvm_guard_resume};
 use super::frame::{AltStack, Context, Frame, Info, STATE_ALIGN, state_bytes};
-use super::guard_stack::{self, Record};
+use super::guard_stack::{self, Arrived, Record};
 use super::signals::{self, Actions};
 use super::{arm_thread, memory};
 use crate::pager;
@@ -144,7 +144,7 @@ pub(super) fn clone(
     };
     let mask = signals::block_all();
     // A pending signal comes first; the program repeats its call.
-    let result = if record.pending != 0 {
+    let result = if Arrived::at(std::ptr::from_mut(record) as usize).is_any() {
         entry::RESTART
     } else if request.flags() & CLONE_VM == 0 {
         fork(record, context, number, &request)

@@ -10,7 +10,8 @@ use super::frame::{AltStack, Info};
 use super::signals::Actions;
 use crate::sys::map;
 use rustix::io::Errno;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::cell::UnsafeCell;
+use std::sync::atomic::{AtomicI32, AtomicU32, AtomicUsize, Ordering};
 
 /// Size and alignment of a guard stack.
 pub(super) const STACK_BYTES: usize = 128 << 10;
@@ -24,9 +25,6 @@ static NEXT: AtomicUsize = AtomicUsize::new(0);
 /// The record of a guarded thread. Only the thread itself uses it; before it runs, the thread that
 /// creates it does.
 pub(crate) struct Record {
-    /// A signal that arrived while the thread was in the guard, or 0. All others are blocked then.
-    pub(super) pending: i32,
-    pub(super) info: Info,
     /// The alternate stack that the program has set.
     pub(super) stack: AltStack,
     /// Synchronous signals that the program believes to have blocked.
@@ -45,9 +43,6 @@ impl Record {
     /// A thread that has done nothing yet, and has set no alternate stack.
     pub(super) fn new(start: Start, actions: *mut Actions) -> Self {
         Self {
-            pending: 0,
-            // SAFETY: a structure of integers.
-            info: unsafe { std::mem::zeroed() },
             stack: AltStack::NONE,
             hidden_mask: 0,
             actions,
@@ -61,6 +56,56 @@ impl Record {
     pub(super) fn current() -> Option<*mut Self> {
         let here = 0_u8;
         at(&raw const here as usize)
+    }
+}
+
+/// A signal that arrived while its thread was in the guard; all others are blocked until it is taken.
+///
+/// It lies beside the record, not in it: the signal's handler stores here while the guard that it has
+/// interrupted holds the record as `&mut`.
+pub(super) struct Arrived {
+    /// The signal, or 0.
+    pending: AtomicI32,
+    info: UnsafeCell<Info>,
+}
+
+/// From a record to what has arrived.
+const ARRIVED_AT: usize = size_of::<Record>().next_multiple_of(64);
+
+impl Arrived {
+    /// That of the guard stack that contains an address: the stack of the calling thread, or of one that
+    /// has not begun.
+    pub(super) fn at(address: usize) -> &'static Self {
+        let record = at(address).expect("a guard stack");
+        // SAFETY: room behind the record, never unmapped; zeros are a value, and it is only changed through
+        // its cells.
+        unsafe { &*((record as usize + ARRIVED_AT) as *const Self) }
+    }
+
+    /// For the system call that must not begin once a signal is here.
+    pub(super) fn word(&self) -> *const i32 {
+        self.pending.as_ptr()
+    }
+
+    pub(super) fn is_any(&self) -> bool {
+        self.pending.load(Ordering::Acquire) != 0
+    }
+
+    /// In the signal's handler.
+    pub(super) fn put(&self, signal: i32, info: &Info) {
+        // SAFETY: this thread alone uses it, and reads it with all signals blocked or once one is pending, after
+        // which there is no other.
+        unsafe { *self.info.get() = *info };
+        self.pending.store(signal, Ordering::Release);
+    }
+
+    /// With all signals blocked, if there is one.
+    pub(super) fn take(&self) -> Option<(i32, Info)> {
+        match self.pending.swap(0, Ordering::Acquire) {
+            0 => None,
+            // SAFETY: as above.
+            signal => Some((signal, unsafe { *self.info.get() })),
+        }
     }
 }
 
@@ -97,7 +142,10 @@ pub(super) fn take() -> Option<*mut Record> {
         TAKEN[index].load(Ordering::Relaxed) == 0 && TAKEN[index].swap(1, Ordering::Acquire) == 0
     })?;
     NEXT.store((index + 1) % STACKS_MAX, Ordering::Relaxed);
-    Some((BASE.load(Ordering::Relaxed) + index * STACK_BYTES) as *mut Record)
+    let start = BASE.load(Ordering::Relaxed) + index * STACK_BYTES;
+    // The thread that had it may have ended with a signal pending.
+    let _ = Arrived::at(start).take();
+    Some(start as *mut Record)
 }
 
 /// The word that says that a guard stack is taken.
@@ -120,13 +168,41 @@ pub(super) fn keep_only(record: *mut Record) {
     }
 }
 
-/// The guard stack as an alternate stack for the kernel: all but the record.
+/// The guard stack as an alternate stack for the kernel: all but the record, and what has arrived.
 pub(super) fn stack_of(record: *mut Record) -> AltStack {
-    let start = record as usize + size_of::<Record>().next_multiple_of(4096);
+    let taken = ARRIVED_AT + size_of::<Arrived>();
+    let start = record as usize + taken.next_multiple_of(4096);
     AltStack {
         sp: start as u64,
         flags: 0,
         pad: 0,
         size: (record as usize + STACK_BYTES - start) as u64,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_signal_waits_on_its_stack_and_not_on_the_next_thread() {
+        reserve().unwrap();
+        let record = take().unwrap();
+        assert_eq!(stack_of(record).sp as usize % 4096, 0);
+        let arrived = Arrived::at(record as usize + STACK_BYTES - 1);
+        assert!(arrived.take().is_none());
+        // SAFETY: a structure of integers.
+        let mut info: Info = unsafe { std::mem::zeroed() };
+        info.address = 77;
+        arrived.put(10, &info);
+        // SAFETY: the word of a stack that this thread has taken.
+        assert!(arrived.is_any() && unsafe { *arrived.word() } == 10);
+        let taken = arrived.take().map(|(signal, info)| (signal, info.address));
+        assert_eq!(taken, Some((10, 77)));
+        arrived.put(10, &info);
+        give(record);
+        NEXT.store(0, Ordering::Relaxed);
+        assert_eq!(take(), Some(record));
+        assert!(!arrived.is_any());
     }
 }

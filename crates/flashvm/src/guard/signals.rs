@@ -11,7 +11,7 @@
 use super::frame::{
     self, AltStack, Context, FAULT_PRESENT, FAULT_WRITE, Frame, Info, STATE_ALIGN, state_bytes,
 };
-use super::guard_stack::{self, Record};
+use super::guard_stack::{self, Arrived, Record};
 use super::{calls, entry, memory};
 use crate::sys::raw::{self, SignalMask, set_signal_mask};
 use crate::sys::signals::{SYNCHRONOUS, bit};
@@ -238,11 +238,11 @@ fn forward(signal: i32, info: &Info, context: &mut Context) {
             context.regs.rip, info.address
         ));
     }
-    let hidden = Record::current().is_some_and(|record| {
-        // SAFETY: this thread's own record.
+    let is_hidden = |record: *mut Record| {
+        // SAFETY: this thread's own record, which nobody has borrowed: the program was interrupted.
         unsafe { (*record).hidden_mask & bit(signal) != 0 }
-    });
-    if hidden && info.code > 0 {
+    };
+    if info.code > 0 && Record::current().is_some_and(is_hidden) {
         // The kernel ends a process that blocks a signal which it raises.
         end_by(signal, info);
         return;
@@ -259,17 +259,16 @@ extern "C" fn on_signal(signal: i32, info: *mut Info, context: *mut Context) {
 
 /// Delivers a signal to the program: now, or when the thread leaves the guard.
 fn receive(signal: i32, info: &Info, context: &mut Context) {
-    if let Some(record) = guard_stack::at(context.regs.rsp as usize) {
-        // SAFETY: the record of the guard stack on which this thread runs.
-        let record = unsafe { &mut *record };
-        record.pending = signal;
-        record.info = *info;
+    let interrupted = context.regs.rsp as usize;
+    if guard_stack::at(interrupted).is_some() {
+        Arrived::at(interrupted).put(signal, info);
         context.mask = !SYNCHRONOUS;
         entry::interrupt(context);
         return;
     }
     if let Some(record) = Record::current() {
-        // SAFETY: as above.
+        // SAFETY: the record of the guard stack on which this thread runs; it has interrupted the program, and
+        // so nobody else who uses it.
         deliver(unsafe { &mut *record }, signal, info, context);
         return;
     }
@@ -401,13 +400,12 @@ extern "C" fn on_sys(signal: i32, info: *mut Info, context: *mut Context) {
         calls::nested(context);
         return;
     }
-    // SAFETY: this thread's own record.
+    let arrived = Arrived::at(record as usize);
+    // SAFETY: this thread's own record; a handler that interrupts this one leaves it alone.
     let record = unsafe { &mut *record };
     calls::caught(record, context);
     // All signals are blocked if one is pending, and stay so until this handler returns.
-    if record.pending != 0 {
-        let (signal, info) = (record.pending, record.info);
-        record.pending = 0;
+    if let Some((signal, info)) = arrived.take() {
         deliver(record, signal, &info, context);
     }
 }
