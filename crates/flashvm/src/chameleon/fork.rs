@@ -4,28 +4,24 @@
 use super::{Chameleon, Core, Owner, new_pool};
 use crate::Error;
 use crate::control::Process;
-use crate::sys::{descriptors, map};
+use crate::sys::descriptors::PagerFd;
+use crate::sys::map;
 use flashvm_core::PAGE_SIZE;
 use flashvm_core::chameleon::Request;
 use rustix::io::Errno;
 use rustix_futex_sync::{Condvar, Mutex};
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, RawFd};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// The child's copy of the frames.
 pub(crate) struct ForkedFrames {
-    file: OwnedFd,
+    file: PagerFd,
 }
 
 impl ForkedFrames {
     /// Its descriptor, for the child to keep.
     pub(crate) fn descriptor(&self) -> RawFd {
         self.file.as_raw_fd()
-    }
-
-    /// In the parent: the child has its own copy of the descriptor by now, or there is no child.
-    pub(crate) fn close(self) {
-        descriptors::release(self.file);
     }
 }
 

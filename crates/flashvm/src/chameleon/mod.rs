@@ -31,7 +31,8 @@ pub use hole::{overlays_allowed, overlays_most};
 use crate::control::{ChameleonSettings, Process, SharedClusters};
 use crate::record::Recorder;
 use crate::space::Resolution;
-use crate::sys::{descriptors, map};
+use crate::sys::descriptors::PagerFd;
+use crate::sys::map;
 use flashvm_core::PAGE_SIZE;
 use flashvm_core::chameleon::engine::PINNED_PAGES_MAX;
 use flashvm_core::chameleon::record::{RecordingHost, Step};
@@ -44,7 +45,7 @@ pub(crate) use owner::Owner;
 use rustix::io::Errno;
 use rustix::thread::futex;
 use rustix_futex_sync::{Condvar, Mutex, MutexGuard};
-use std::os::fd::{OwnedFd, RawFd};
+use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -103,7 +104,7 @@ pub(crate) struct Chameleon {
     pool: usize,
     /// Address of two block buffers: one to fill, one to clean.
     buffers: usize,
-    frames_file: OwnedFd,
+    frames_file: PagerFd,
     settings: ChameleonSettings,
     /// Smallest transfer of the store, in bytes.
     sector_bytes: usize,
@@ -362,9 +363,9 @@ impl Chameleon {
 }
 
 /// Creates a memfd for `frames` frames, which takes memory as they are used.
-fn new_pool(frames: u32) -> Result<OwnedFd, Errno> {
+fn new_pool(frames: u32) -> Result<PagerFd, Errno> {
     let flags = rustix::fs::MemfdFlags::CLOEXEC;
-    let file = rustix::fs::memfd_create("flashvm-frames", flags).and_then(descriptors::keep)?;
+    let file = rustix::fs::memfd_create("flashvm-frames", flags).and_then(PagerFd::keep)?;
     rustix::fs::ftruncate(&file, u64::from(frames) * PAGE_SIZE as u64)?;
     Ok(file)
 }

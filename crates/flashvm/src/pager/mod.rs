@@ -45,6 +45,7 @@ use crate::flash::{FlashStore, ReadBuffers};
 use crate::mappings::Mappings;
 use crate::record::{Recorder, Tracer};
 use crate::space::{Backend, Delivery, Userfaultfd};
+use crate::sys::descriptors::PagerFd;
 use crate::sys::now;
 use flashvm_core::grant::Grant;
 use flashvm_core::record::RecordingClusters;
@@ -55,7 +56,6 @@ pub(crate) use pin::Pins;
 use rustix_futex_sync::{Condvar, Mutex, MutexGuard};
 pub use start::{Inheritance, start};
 use std::collections::{HashMap, VecDeque};
-use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 /// Pages of the managed range: 512 GiB of address space.
@@ -76,7 +76,7 @@ pub struct Pager {
     settings: RunSettings,
     control: Control,
     process: Process,
-    supervisor: OwnedFd,
+    supervisor: PagerFd,
     /// The heap of small pages, with `--granularity 512`.
     chameleon: Option<Chameleon>,
     locked: Mutex<Locked>,

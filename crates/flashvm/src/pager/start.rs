@@ -12,7 +12,8 @@ use crate::flash::{FlashStore, Layer, Setup, Store};
 use crate::mappings::Mappings;
 use crate::record::{Recorder, Tracer};
 use crate::space::{Backend, Delivery, Userfaultfd};
-use crate::sys::{descriptors, thread};
+use crate::sys::descriptors::{self, PagerFd};
+use crate::sys::thread;
 use flashvm_core::grant::{Grant, Reserve};
 use flashvm_core::record::RecordingClusters;
 use flashvm_core::{Engine, EngineConfig, PAGE_SIZE};
@@ -46,7 +47,7 @@ pub(super) struct Parts {
     pub(super) settings: RunSettings,
     pub(super) control: Control,
     pub(super) process: Process,
-    pub(super) supervisor: OwnedFd,
+    pub(super) supervisor: PagerFd,
     pub(super) chameleon: Option<Chameleon>,
     pub(super) mappings: Mappings,
     pub(super) locked: Locked,
@@ -64,7 +65,7 @@ pub fn start(inheritance: Inheritance) -> Result<&'static Pager, Error> {
         command,
     } = inheritance;
     let store = descriptors::keep(store).map_err(Error::memory("descriptor"))?;
-    let supervisor = descriptors::keep(supervisor).map_err(Error::memory("descriptor"))?;
+    let supervisor = PagerFd::keep(supervisor).map_err(Error::memory("descriptor"))?;
     let settings = control.settings()?;
     let pid = crate::control::own_pid()?;
     let delivery = settings.delivery;

@@ -4,7 +4,7 @@
 mod tracer;
 
 use crate::Error;
-use crate::sys::descriptors;
+use crate::sys::descriptors::PagerFd;
 use flashvm_core::record::{ClusterAnswer, Step};
 use flashvm_core::{Action, Event, Nanos};
 use rustix::fd::{AsRawFd, RawFd};
@@ -21,7 +21,7 @@ pub(crate) struct Recorder {
     base: PathBuf,
     path: PathBuf,
     /// Not buffered across lines: the process may end at any time.
-    file: File,
+    file: PagerFd<File>,
     bytes: u64,
 }
 
@@ -40,12 +40,12 @@ impl Recorder {
         let options = options.read(true).write(true).create(true).truncate(true);
         let kept = options
             .open(&path)
-            .and_then(|file| descriptors::keep(file.into()).map_err(std::io::Error::from));
+            .and_then(|file| PagerFd::keep(file.into()).map_err(std::io::Error::from));
         match kept {
             Ok(file) => Ok(Self {
                 base: base.to_owned(),
                 path,
-                file: File::from(file),
+                file: file.map(File::from),
                 bytes: 0,
             }),
             Err(source) => Err(Error::Recording { path, source }),
@@ -62,14 +62,9 @@ impl Recorder {
     pub(crate) fn for_child(self, pid: u32) -> Result<Self, Error> {
         let mut child = Self::open(&self.base, pid)?;
         let copied = child.copy(&self.file, self.bytes);
-        self.close();
+        drop(self);
         copied.map_err(|source| child.failed(source))?;
         Ok(child)
-    }
-
-    /// Gives the descriptor up.
-    pub(crate) fn close(self) {
-        descriptors::release(self.file.into());
     }
 
     fn copy(&mut self, from: &File, bytes: u64) -> std::io::Result<()> {
@@ -136,9 +131,8 @@ mod tests {
         let long = "x".repeat(5000);
         parent.append(&long).expect("a step");
         // The child's copy of the parent's memory and descriptors.
-        let file = File::from(
-            descriptors::keep(parent.file.try_clone().expect("a copy").into()).expect("a copy"),
-        );
+        let copy = parent.file.try_clone().expect("a copy");
+        let file = PagerFd::keep(copy.into()).expect("a copy").map(File::from);
         let inherited = Recorder {
             base: parent.base.clone(),
             path: parent.path.clone(),
@@ -149,8 +143,6 @@ mod tests {
         let mut child = inherited.for_child(2).expect("a recording");
         child.append(&"child").expect("a step");
         parent.append(&"parent").expect("a step");
-        parent.close();
-        child.close();
         let read = |name: &str| std::fs::read_to_string(folder.join(name)).expect("a recording");
         let before = format!("\"config\"\n\"{long}\"\n");
         let (first, second) = (read("steps.1"), read("steps.2"));

@@ -2,7 +2,7 @@
 
 use crate::Error;
 use crate::control::reference_trace::{Observation, Record as Seen};
-use crate::sys::descriptors;
+use crate::sys::descriptors::PagerFd;
 use flashvm_core::{Access, Event};
 use rustix::fd::{AsRawFd, RawFd};
 use std::fs::File;
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 /// Appends to the file that all processes of the run share.
 pub(crate) struct Tracer {
     path: PathBuf,
-    file: File,
+    file: PagerFd,
     pid: u32,
 }
 
@@ -24,10 +24,10 @@ impl Tracer {
         };
         let file = File::options().append(true).open(path).map_err(failed)?;
         let file =
-            descriptors::keep(file.into()).map_err(|error| failed(std::io::Error::from(error)))?;
+            PagerFd::keep(file.into()).map_err(|error| failed(std::io::Error::from(error)))?;
         let mut tracer = Self {
             path: path.to_owned(),
-            file: File::from(file),
+            file,
             pid,
         };
         tracer.write(Observation::Begin)?;

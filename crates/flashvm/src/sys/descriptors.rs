@@ -6,6 +6,7 @@
 
 use super::raw;
 use rustix::io::Errno;
+use std::ops::{Deref, DerefMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicI32, Ordering};
 
@@ -78,7 +79,7 @@ pub(crate) fn note(fd: RawFd) {
     panic!("more than {OURS_MAX} descriptors of the pager's own");
 }
 
-/// Moves a descriptor out of the program's way, close-on-exec, and marks it as the pager's.
+/// [`PagerFd::keep`], for a descriptor that stays open as long as the process.
 pub(crate) fn keep(fd: OwnedFd) -> Result<OwnedFd, Errno> {
     let high = rustix::io::fcntl_dupfd_cloexec(&fd, FROM)
         .or_else(|_| rustix::io::fcntl_dupfd_cloexec(&fd, 3))?;
@@ -86,10 +87,26 @@ pub(crate) fn keep(fd: OwnedFd) -> Result<OwnedFd, Errno> {
     Ok(high)
 }
 
-/// A descriptor of the pager: out of the program's way, close-on-exec, and marked as the pager's
-/// until it is closed.
+/// That a number is the pager's. Taken back when this is dropped.
 #[derive(Debug)]
-pub(crate) struct PagerFd(OwnedFd);
+struct Note(RawFd);
+
+impl Drop for Note {
+    fn drop(&mut self) {
+        for ours in &OURS {
+            let _ = ours.compare_exchange(self.0, -1, Ordering::Relaxed, Ordering::Relaxed);
+        }
+    }
+}
+
+/// A descriptor of the pager, in whatever holds it: out of the program's way, close-on-exec, and marked as
+/// the pager's until it is closed.
+#[derive(Debug)]
+pub(crate) struct PagerFd<F = OwnedFd> {
+    /// Dropped first, before another descriptor gets the number.
+    note: Note,
+    holder: F,
+}
 
 impl PagerFd {
     /// Moves a descriptor out of the program's way.
@@ -97,39 +114,48 @@ impl PagerFd {
     /// # Errors
     /// `EMFILE` if there is no number left.
     pub(crate) fn keep(fd: OwnedFd) -> Result<Self, Errno> {
-        keep(fd).map(Self)
+        let holder = keep(fd)?;
+        Ok(Self {
+            note: Note(holder.as_raw_fd()),
+            holder,
+        })
     }
 }
 
-impl AsFd for PagerFd {
+impl<F> PagerFd<F> {
+    /// Puts the descriptor into another holder, which closes it when it is dropped.
+    pub(crate) fn map<G>(self, into: impl FnOnce(F) -> G) -> PagerFd<G> {
+        PagerFd {
+            note: self.note,
+            holder: into(self.holder),
+        }
+    }
+}
+
+impl<F> Deref for PagerFd<F> {
+    type Target = F;
+
+    fn deref(&self) -> &F {
+        &self.holder
+    }
+}
+
+impl<F> DerefMut for PagerFd<F> {
+    fn deref_mut(&mut self) -> &mut F {
+        &mut self.holder
+    }
+}
+
+impl<F: AsFd> AsFd for PagerFd<F> {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.holder.as_fd()
     }
 }
 
-impl AsRawFd for PagerFd {
+impl<F: AsRawFd> AsRawFd for PagerFd<F> {
     fn as_raw_fd(&self) -> RawFd {
-        self.0.as_raw_fd()
+        self.holder.as_raw_fd()
     }
-}
-
-impl Drop for PagerFd {
-    fn drop(&mut self) {
-        // Before another descriptor gets the number.
-        forget(self.0.as_raw_fd());
-    }
-}
-
-fn forget(fd: RawFd) {
-    for ours in &OURS {
-        let _ = ours.compare_exchange(fd, -1, Ordering::Relaxed, Ordering::Relaxed);
-    }
-}
-
-/// Closes a descriptor of [`keep`].
-pub(crate) fn release(fd: OwnedFd) {
-    forget(fd.as_raw_fd());
-    drop(fd);
 }
 
 /// In a forked child: closes the copies of the parent's descriptors, except those in `kept`.
@@ -141,6 +167,29 @@ pub(crate) fn close_inherited(kept: &[RawFd]) {
             // SAFETY: the owner of this number is a thread or a structure that only exists in the
             // parent; its copy here is never dropped.
             drop(unsafe { OwnedFd::from_raw_fd(fd) });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::event::{EventfdFlags, eventfd};
+    use std::fs::File;
+
+    fn event() -> OwnedFd {
+        eventfd(0, EventfdFlags::CLOEXEC).unwrap()
+    }
+
+    #[test]
+    fn a_descriptor_is_the_pagers_until_it_closes() {
+        // More than there is room for at once.
+        for _ in 0..2 * OURS_MAX {
+            let kept = PagerFd::keep(event()).unwrap();
+            let number = kept.as_raw_fd();
+            assert!(is_ours(number));
+            let file: PagerFd<File> = kept.map(File::from);
+            assert!(is_ours(number) && file.as_raw_fd() == number);
         }
     }
 }

@@ -12,7 +12,7 @@ use crate::flash::{Part, Store, offset};
 use crate::pager::workers::Crew;
 use crate::pager::{Freeze, LiveEngine, Locked, PAGER, Pager};
 use crate::space::{PageBuffer, Source};
-use crate::sys::descriptors;
+use crate::sys::descriptors::PagerFd;
 use crate::sys::signals::Uninterrupted;
 use crate::sys::uffd::{Message, Uffd};
 use flashvm_core::{PAGE_SIZE, PageId, PageState, Place, SlotId};
@@ -24,8 +24,8 @@ use std::sync::atomic::{AtomicU8, Ordering};
 /// A fork under way: what stands ready for the child, and what was done for it.
 pub(in crate::pager) struct Fork {
     process_slot: Result<Process, crate::control::Error>,
-    parent_end: Option<OwnedFd>,
-    child_end: Option<OwnedFd>,
+    parent_end: Option<PagerFd>,
+    child_end: Option<PagerFd>,
     /// The child's userfaultfd, as long as its faults are resolved here.
     child: Option<Uffd>,
     resolved: Vec<ResolvedFault>,
@@ -97,7 +97,7 @@ impl Pager {
         let mut locked = self.locked.lock();
         let fork = locked.fork.as_mut().expect("prepared");
         // If there is no child, or it dies, nobody else holds this end.
-        descriptors::release(fork.child_end.take().expect("not closed yet"));
+        fork.child_end = None;
         while !locked.fork.as_ref().is_some_and(|fork| fork.over) {
             locked = self.changed.wait(locked);
         }
@@ -170,7 +170,7 @@ impl Pager {
         }
         if fork.over {
             fork.child = None;
-            descriptors::release(fork.parent_end.take().expect("seen above"));
+            fork.parent_end = None;
             self.changed.notify_all();
         }
     }
@@ -277,7 +277,6 @@ impl Pager {
             .unwrap_or_else(|e| self.die(&format!("the parent of a forked child has died: {e}")));
         let faults = fork.own.iter().chain(&resolved).copied();
         self.resume(locked, |locked| self.catch_up(locked, faults));
-        descriptors::release(child_end);
     }
 
     /// After a fork, in the child: makes its pager.

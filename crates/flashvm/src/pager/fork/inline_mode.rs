@@ -65,7 +65,8 @@ impl Pager {
     fn resume_heap(&self, frames: Option<ForkedFrames>, forked: bool) {
         if let (Some(heap), Some(frames)) = (&self.chameleon, frames) {
             heap.resume_parent(self, forked);
-            frames.close();
+            // The child has its own copy of the descriptor by now.
+            drop(frames);
         }
     }
 

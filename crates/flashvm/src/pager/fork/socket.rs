@@ -1,7 +1,7 @@
 //! The socket between a parent's handler and its forked child: the child's userfaultfd goes one way, a request
 //! of one byte the other, and what was resolved for the child meanwhile comes back.
 
-use crate::sys::descriptors;
+use crate::sys::descriptors::PagerFd;
 use flashvm_core::{Access, Event, PageId};
 use rustix::io::Errno;
 use rustix::net::{
@@ -71,14 +71,14 @@ pub(super) enum Request {
 ///
 /// # Errors
 /// What the kernel says.
-pub(super) fn pair() -> Result<(OwnedFd, OwnedFd), Errno> {
+pub(super) fn pair() -> Result<(PagerFd, PagerFd), Errno> {
     let (parent, child) = socketpair(
         AddressFamily::UNIX,
         SocketType::SEQPACKET,
         SocketFlags::CLOEXEC,
         None,
     )?;
-    Ok((descriptors::keep(parent)?, descriptors::keep(child)?))
+    Ok((PagerFd::keep(parent)?, PagerFd::keep(child)?))
 }
 
 /// In the parent: what the child has asked for, without a wait.
@@ -207,9 +207,9 @@ mod tests {
         });
         assert_eq!(faults[3].page(), PageId(3));
         assert!(faults[3].is_stopped_store() && !faults[4].is_stopped_store());
-        descriptors::release(child);
+        drop(child);
         assert_eq!(request(&parent), Request::Gone);
-        descriptors::release(parent);
+        drop(parent);
     }
 
     #[test]
@@ -222,8 +222,8 @@ mod tests {
         let mut count = [0; 8];
         assert_eq!(rustix::io::read(&event, &mut count), Ok(8));
         assert_eq!(u64::from_ne_bytes(count), 7);
-        descriptors::release(parent);
+        drop(parent);
         assert_eq!(take_over(&child), Err(Errno::PIPE));
-        descriptors::release(child);
+        drop(child);
     }
 }
