@@ -28,9 +28,9 @@ pub(crate) enum Source<'a> {
 ///   what they have done before stays done, and is told in [`Done::pages`]. Only if that is zero does
 ///   [`Done::stop`] say why: otherwise it is [`Stop::Again`] whatever the reason, and who wants to
 ///   know asks again from that page on.
-/// - [`Stop::Again`] also means that the program is changing its mappings, or that a page is locked for the
-///   moment. The caller tries again, after it has read what the kernel has to say of that change: in
-///   handler mode the answer stays the same until then.
+/// - [`Stop::Again`] also means that a page is locked for the moment, or that the program is changing its
+///   mappings. In handler mode everything that reaches the region is put off until the kernel's report of
+///   that change is read; a move into the shadow is not.
 /// - [`Stop::Missing`] and [`Stop::Invalid`]: the program has no such mapping, or the run reaches beyond
 ///   it. Then nothing of a copy or a move is done, not even what lies within.
 /// - [`Stop::Exiting`]: the process is ending. Nobody will ask for the page.

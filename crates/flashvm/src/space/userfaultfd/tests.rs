@@ -5,10 +5,10 @@
 
 use super::*;
 use crate::sys::message::eprint_line;
-use flashvm_core::PageId;
+use rustix::event::{PollFd, PollFlags};
 
 const PAGES: u32 = 200;
-/// Pages of the region that are mapped and registered, but for those of [`Space::open`].
+/// Pages of the region that are mapped and registered.
 const MAPPED: u32 = 160;
 
 /// An address space, and what a program would see there.
@@ -24,13 +24,18 @@ fn page(byte: u8) -> [u8; PAGE_SIZE] {
 
 /// Does something to each kind that this machine has. A test for one kind alone says which.
 fn each_kind<T: Fn(&Space)>(shadow: Option<bool>, test: T) {
+    each_kind_by(Delivery::Inline, shadow, test);
+}
+
+/// The same where the kernel tells a handler of faults and of what the program does to its mappings.
+fn each_kind_by<T: Fn(&Space)>(delivery: Delivery, shadow: Option<bool>, test: T) {
     // The closure lies in the test.
     let name = std::any::type_name::<T>();
     for may_move in [true, false] {
         if shadow.is_some_and(|wanted| wanted != may_move) {
             continue;
         }
-        match Userfaultfd::open(PAGES, Delivery::Inline, may_move) {
+        match Userfaultfd::open(PAGES, delivery, may_move) {
             Ok(space) if space.has_shadow() == may_move => {
                 let space = Space(space);
                 let all = run(0, MAPPED);
@@ -73,6 +78,20 @@ impl Space {
         // SAFETY: the kernel checks the other side itself; it is managed memory.
         let written = unsafe { libc::process_vm_writev(libc::getpid(), &local, 1, &remote, 1, 0) };
         written == 1
+    }
+
+    /// Waits until the kernel has something to report, and returns it.
+    fn reported(&self) -> Message {
+        self.await_report();
+        let mut messages = Vec::new();
+        self.0.read(&mut messages).unwrap();
+        assert_eq!(messages.len(), 1);
+        messages[0]
+    }
+
+    fn await_report(&self) {
+        let mut fds = [PollFd::new(self.0.region(), PollFlags::IN)];
+        while rustix::event::poll(&mut fds, None) != Ok(1) {}
     }
 
     /// Where pages are: region, shadow.
@@ -505,6 +524,79 @@ fn a_fault_is_resolved_with_what_there_is() {
         space.0.protect(run(0, 1), true).unwrap();
         space.0.unprotect_through(space.0.region(), PageId(0));
         assert!(space.store(0, 3));
+    });
+}
+
+#[test]
+fn who_waits_for_a_page_goes_on_when_it_is_mapped() {
+    each_kind_by(Delivery::Handler, None, |space| {
+        let address = space.at(Place::Region, 4);
+        // SAFETY: mapped, and only loaded and stored to by this thread, through pointers.
+        let load = move || unsafe { (address as *const u8).read_volatile() };
+        let fault = Message::Fault {
+            address,
+            write: false,
+            protected: false,
+        };
+        let thread = std::thread::spawn(load);
+        assert_eq!(space.reported(), fault);
+        space.0.wake(run(4, 1));
+        assert_eq!(space.reported(), fault, "woken, and nothing is there");
+        let from = Source::Bytes(&page(9));
+        assert_eq!(
+            space.0.copy(Place::Region, run(4, 1), from, true),
+            Done::all(1)
+        );
+        assert_eq!(thread.join().unwrap(), 9);
+        // SAFETY: as above.
+        let store = move || unsafe { (address as *mut u8).write_volatile(10) };
+        let thread = std::thread::spawn(store);
+        let stopped = Message::Fault {
+            address,
+            write: true,
+            protected: true,
+        };
+        assert_eq!(space.reported(), stopped);
+        space.0.protect(run(4, 1), false).unwrap();
+        thread.join().unwrap();
+        assert_eq!(space.load(Place::Region, 4), Some(10));
+    });
+}
+
+#[test]
+fn operations_are_put_off_until_a_change_of_the_program_is_read() {
+    each_kind_by(Delivery::Handler, None, |space| {
+        space.put(Place::Region, 0, 1);
+        space.put(Place::Region, 1, 2);
+        let address = space.at(Place::Region, 0);
+        let zap = move || {
+            // SAFETY: no Rust code refers to it.
+            unsafe { map::drop_pages(address, PAGE_SIZE) }
+        };
+        let thread = std::thread::spawn(zap);
+        space.await_report();
+        let postponed = Done::stopped(0, Stop::Again);
+        let copy = || space.0.copy(Place::Region, run(5, 2), Source::Zeros, false);
+        for _ in 0..3 {
+            assert_eq!(copy(), postponed);
+            assert_eq!(space.0.protect(run(1, 1), true), Err(Stop::Again));
+            assert_eq!(space.0.poison(PageId(7)), Err(Stop::Again));
+        }
+        assert!(space.store(1, 3) && space.held(1) == (true, false));
+        if space.0.has_shadow() {
+            // The shadow's descriptor knows of no change.
+            assert_eq!(space.0.shift(Place::Shadow, run(1, 1)), Done::all(1));
+            assert_eq!(space.0.shift(Place::Region, run(1, 1)), postponed);
+            assert_eq!(space.held(1), (false, true));
+        }
+        let change = Message::Remove {
+            start: address,
+            end: address + PAGE_SIZE,
+        };
+        assert_eq!(space.reported(), change);
+        thread.join().unwrap().unwrap();
+        assert_eq!(copy(), Done::all(2));
+        assert_eq!(space.held(0), (false, false));
     });
 }
 
