@@ -375,7 +375,7 @@ fn lost_pages_give_sigbus() {
     ] {
         let test = format!("lost_pages_give_sigbus, {inject}");
         let inject = format!("{inject},seed={}", seed());
-        let options = ["--ram", "16M", "--inject", &inject];
+        let options = ["--ram", "16M", "--check", "--inject", &inject];
         let program = [&compiled("sigbus").display().to_string(), "64", "2"];
         let outcome = flashvm_run(&test, &options, &program, LIMIT);
         let (code, out) = (outcome.shell_code(), &outcome.stdout);

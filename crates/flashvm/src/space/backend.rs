@@ -92,7 +92,7 @@ pub(crate) trait Backend {
     /// Some may be there still. There is nothing to try again.
     fn zap(&self, place: Place, runs: &[Run]) -> Result<(), Stop>;
 
-    /// Whether a page is there. It is not touched.
+    /// Whether a page is there. It is not touched. A poisoned one may seem to be.
     fn holds(&self, place: Place, page: PageId) -> bool;
 
     /// Makes a page of the region this process' own that it shares with another after a fork; its

@@ -30,7 +30,9 @@ impl<K> Placement<K> {
                 PageState::Mapped => !shadow,
                 PageState::Overtaken => region && shadow == has_shadow,
                 state if state.is_in_shadow() => shadow == has_shadow && region != has_shadow,
-                PageState::Stored | PageState::Reading | PageState::Poisoned => !region && !shadow,
+                PageState::Stored | PageState::Reading => !region && !shadow,
+                // The kernel shows the mark of a poisoned page as it shows a page in swap.
+                PageState::Poisoned => !shadow,
                 _ => true,
             };
             if !right {
