@@ -87,10 +87,11 @@ pub fn start(inheritance: Inheritance) -> Result<&'static Pager, Error> {
     let clusters = RecordingClusters::new(process.clusters());
     let mut engine =
         Engine::new(config, clusters).map_err(|error| Error::Settings(error.to_string()))?;
-    if let Some(model) = settings.device_model {
-        if model.hears_of_frees {
-            engine.log_freed();
-        }
+    if settings
+        .device_model
+        .is_some_and(|model| model.hears_of_frees)
+    {
+        engine.log_freed();
     }
     let small_frames = settings.chameleon.map_or(0, |_| control.budget_frames());
     let store = FlashStore::open(Setup {
