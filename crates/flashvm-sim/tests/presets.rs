@@ -1,7 +1,9 @@
 //! The presets' performance on a modelled device: streams near its bandwidth, random access at its
 //! latency, fills that seldom wait. Run with `--nocapture` for the figures.
 
-use flashvm_core::{Access, Counters, EngineConfig, Nanos, PageId, Preset};
+use flashvm_core::{
+    Access, Counters, EngineConfig, Nanos, PageId, PrefetcherKind, Preset, Settings,
+};
 use flashvm_sim::{Device, Outcome, Rng, Simulator};
 
 const FRAMES: u32 = 8192;
@@ -22,12 +24,16 @@ struct Figures {
 }
 
 fn filled(preset: Preset) -> Simulator {
+    simulator(preset.settings())
+}
+
+fn simulator(settings: Settings) -> Simulator {
     let config = EngineConfig {
         pages: PAGES,
         slots: 8 * FRAMES,
         frames: FRAMES,
         shadow: true,
-        settings: preset.settings(),
+        settings,
     };
     Simulator::new(config, Device::default(), 1).expect("a valid configuration")
 }
@@ -160,5 +166,53 @@ fn modern_maps_what_is_updated_in_place_writable() {
     assert!(
         written < u64::from(FRAMES) / 8,
         "{written} pages written by loads"
+    );
+}
+
+/// A B-tree or a merge: a walk through cold pages that skips some, beside pages in constant use. What is read ahead
+/// of the walk is not needed, and must not push out the pages in use.
+#[test]
+fn pages_in_use_stay_beside_a_walk_that_looks_like_a_stream() {
+    const HOT: u32 = FRAMES / 4 * 3;
+    let reads = |prefetcher: PrefetcherKind| {
+        let mut sim = simulator(Settings {
+            prefetcher,
+            ..Preset::Modern.settings()
+        });
+        measure(&mut sim, "fill", Access::Write, 0..PAGES);
+        measure(&mut sim, "warm", Access::Read, 0..HOT);
+        let mut rng = Rng::new(3);
+        let mut cold = HOT;
+        let mixed = (0..40_000).map(move |step| {
+            if step % 10 != 0 {
+                return rng.below_u32(HOT);
+            }
+            // Eight pages in a row, then a gap.
+            cold += if step / 10 % 8 == 0 {
+                8 + rng.below_u32(60)
+            } else {
+                1
+            };
+            HOT + (cold - HOT) % (PAGES - HOT)
+        });
+        let figures = measure(&mut sim, "hot and cold", Access::Read, mixed);
+        let (before, after) = (figures.before, figures.after);
+        (
+            after.pages_in - before.pages_in,
+            after.faults_major - before.faults_major,
+        )
+    };
+    let ((off, off_major), (modern, major)) =
+        (reads(PrefetcherKind::Off), reads(PrefetcherKind::Modern));
+    println!(
+        "pages in: {off} without prefetching, {modern} with it; major faults {off_major}, {major}"
+    );
+    assert!(
+        major < off_major / 5 * 4,
+        "{major} major faults, {off_major} without prefetching"
+    );
+    assert!(
+        modern < off * 2,
+        "{modern} pages in, {off} without prefetching"
     );
 }

@@ -1,10 +1,12 @@
 //! Streams: several at once, of any stride and direction, with windows that grow while they hit.
 //!
-//! Faults that follow each other at a constant distance make a stream. Its first window goes into
-//! the shadow, where the engine observes every use. Once `HITS_MIN` uses were observed, windows go into the region,
-//! where a use costs nothing, except for *checkpoints*: pages that wait in the shadow, so that their
-//! use is seen. One of them is the window's *marker*: its touch, a fault without I/O, has the next
-//! window read while the program still has this one before it (as Linux does with `PG_readahead`).
+//! Faults that follow each other at a constant distance make a stream. It earns its windows: each has
+//! half as many pages as the stream is known to have used, so that a stream that ends wastes no more
+//! than that. Its first windows go into the shadow, where the engine observes every use. From a length of
+//! `TRUSTED_LENGTH` on they go into the region, where a use costs nothing, except for *checkpoints*: pages
+//! that wait in the shadow, so that their use is seen. The touch of one of them, the window's *marker*, has
+//! the next window read while the program still has part of this one before it (as Linux does with
+//! `PG_readahead`).
 //! A stream that passes a checkpoint without using it must be recognised again: the
 //! pattern may come from a B-tree or a hash table. A stream that skips pages gets checkpoints of several
 //! pages.
@@ -32,14 +34,12 @@ use super::{Candidate, Demand, Kind, Passed, Prefetcher, View, Whereabouts};
 use crate::event::{Access, Place};
 use crate::ids::PageId;
 
-/// Pages of a stream's first window.
-const WINDOW_FIRST: u32 = 8;
 /// Pages of the smallest window.
 const WINDOW_MIN: u32 = 4;
 /// Longest window of a stream whose pages are not adjacent: each page is a request.
 const WINDOW_STRIDED_MAX: u32 = 128;
-/// Observed uses before windows go into the region.
-const HITS_MIN: u32 = 2;
+/// Length from which on the windows of a stream go into the region.
+const TRUSTED_LENGTH: u32 = 32;
 /// Pages from one checkpoint of a trusted window to the next: `window / CHECKPOINTS_PER_WINDOW`, and at least
 /// `CHECKPOINT_SPACING`.
 const CHECKPOINTS_PER_WINDOW: u32 = 8;
@@ -55,7 +55,7 @@ const FILL_CHUNK: u32 = 16;
 /// Maximum credit of guesses: a guess costs 1, a used guess earns `GUESS_REWARD`.
 const GUESS_CREDIT_MAX: i32 = 64;
 const GUESS_CREDIT_FIRST: i32 = 16;
-const GUESS_REWARD: i32 = 3;
+const GUESS_REWARD: i32 = 2;
 /// Credit that buys one page a fault.
 const GUESS_CREDIT_PER_PAGE: i32 = 8;
 /// Faults outside of streams between two trials when there is no credit.
@@ -101,16 +101,14 @@ impl Modern {
             stream.restart(page, demand.access);
             return;
         }
-        stream.hits += 1;
-        stream.advance(page);
+        stream.advance(page, true);
         stream.sample(page, demand.access);
         if stream.steps(stream.next, page) >= 0 {
             stream.next = page + stream.stride;
         }
         if at_marker {
             self.passed = stream.pass(page);
-            stream.window = (stream.window * 2).min(longest(stream, self.window_max));
-            issue(stream, demand, view, out);
+            issue(stream, self.window_max, demand, view, out);
         }
     }
 
@@ -128,8 +126,7 @@ impl Modern {
         };
         stream.sample(page, demand.access);
         if stream.is_regular() {
-            stream.window = WINDOW_FIRST.min(self.window_max);
-            issue(stream, demand, view, out);
+            issue(stream, self.window_max, demand, view, out);
         }
         true
     }
@@ -144,19 +141,14 @@ impl Modern {
                 return;
             }
             stream.sample(page, demand.access);
-            if page == stream.next {
-                stream.window = (stream.window * 2).min(longest(stream, self.window_max));
-            } else if asked_for {
+            if asked_for {
                 // The page was evicted before its use: the window was too large or too early.
-                stream.window = (stream.window / 2).max(WINDOW_MIN);
-                if stream.window <= WINDOW_FIRST {
-                    (stream.trusted, stream.hits) = (false, 0);
-                }
+                stream.length /= 2;
             }
             self.passed = stream.pass(page);
-            stream.advance(page);
+            stream.advance(page, false);
             stream.next = page + stream.stride;
-            issue(stream, demand, view, out);
+            issue(stream, self.window_max, demand, view, out);
             return;
         }
         if self.learn(page, demand, view, out) {
@@ -254,7 +246,7 @@ impl Prefetcher for Modern {
 
     fn wasted(&mut self, page: PageId) {
         if let Some(stream) = self.streams.ahead_of(page.0.into()) {
-            stream.window = (stream.window / 2).max(WINDOW_MIN);
+            stream.length -= stream.length / 8;
         }
     }
 }
@@ -286,13 +278,27 @@ fn is_on_its_way(stream: &Stream, page: i64, view: &dyn View) -> bool {
 }
 
 /// Asks for the next window of a stream.
-fn issue(stream: &mut Stream, demand: &Demand, view: &dyn View, out: &mut Vec<Candidate>) {
+fn issue(
+    stream: &mut Stream,
+    window_max: u32,
+    demand: &Demand,
+    view: &dyn View,
+    out: &mut Vec<Candidate>,
+) {
     let fill = demand.from == Whereabouts::Absent;
     let store = stream.stores() || (fill && demand.access == Access::Write);
+    let longest = longest(stream, window_max);
+    // Zeros ahead cost no read.
+    let earned = if fill {
+        stream.length
+    } else {
+        stream.length / 2
+    };
+    stream.window = earned.clamp(WINDOW_MIN.min(longest), longest);
     let window = stream.window.min(view.room());
     let window = if fill { window.min(FILL_MAX) } else { window };
     let looks = window * 4 + 64;
-    stream.trusted |= stream.hits >= HITS_MIN;
+    stream.trusted = stream.length >= TRUSTED_LENGTH;
     let spacing = (window / CHECKPOINTS_PER_WINDOW).max(CHECKPOINT_SPACING);
     // A trusted stream meets its marker at the start of the window, another one when it has used a part of it.
     let marker_at = if stream.trusted { 0 } else { window / 2 };

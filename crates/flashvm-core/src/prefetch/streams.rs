@@ -43,8 +43,8 @@ pub(super) struct Stream {
     pub(super) gap: u32,
     /// Its windows go into the region, but for checkpoints.
     pub(super) trusted: bool,
-    /// Uses seen since it was recognised.
-    pub(super) hits: u32,
+    /// Steps that it is known to have come since it was recognised.
+    pub(super) length: u32,
     /// Checkpoints, in the order of the stream, from the last one that it has come to. Each is the first of `gap`
     /// pages in the shadow, of which the stream uses one.
     checkpoints: [i64; CHECKPOINTS_MAX],
@@ -142,14 +142,15 @@ impl Stream {
         };
     }
 
-    /// Moves the stream to this page.
-    pub(super) fn advance(&mut self, page: i64) {
-        let steps = self.steps(self.last, page).clamp(1, GAP_MAX.into());
-        let steps = u32::try_from(steps).expect("at most GAP_MAX");
-        if !self.trusted {
-            // Only where every use is seen do steps tell of pages that were skipped.
-            self.gap = steps.max(self.gap);
+    /// Moves the stream to this page. `from_shadow`: the page was in the shadow, as were those before it unless the
+    /// stream is trusted, so that steps tell of pages that were skipped.
+    pub(super) fn advance(&mut self, page: i64, from_shadow: bool) {
+        let steps = self.steps(self.last, page).clamp(1, SLACK);
+        let steps = u32::try_from(steps).expect("at most SLACK");
+        if from_shadow && !self.trusted {
+            self.gap = steps.min(GAP_MAX).max(self.gap);
         }
+        self.length = self.length.saturating_add((steps / self.gap.max(1)).max(1));
         self.last = page;
     }
 

@@ -137,7 +137,7 @@ impl Chameleon {
         }
     }
 
-    /// Makes an empty heap over a store that is read in units of `sector_bytes`.
+    /// Creates an empty heap on a store whose smallest transfer is `sector_bytes`.
     ///
     /// # Errors
     /// The kernel's error if it refuses address space, memory or a memfd.

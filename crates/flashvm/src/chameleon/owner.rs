@@ -6,7 +6,7 @@ use crate::flash::demand::DemandQueue;
 
 /// The process around a heap.
 pub(crate) trait Owner {
-    /// The store, below checksums: those of small pages are the engine's.
+    /// The store below the checksum layer: the engine keeps the checksums of small pages itself.
     fn store(&self) -> &UncheckedStore;
 
     /// A queue for one read by the calling thread, if one is free.

@@ -1,5 +1,4 @@
-//! Telling the device below a store what holds nothing of use any more: `BLKDISCARD` on block
-//! devices, holes in files.
+//! Discards (TRIM) on the device below a store: `BLKDISCARD` on block devices, holes in files.
 
 use super::raw;
 use rustix::fs::FileType;
@@ -11,20 +10,20 @@ const BLKDISCARD: usize = 0x1277;
 /// `FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE` of linux/falloc.h.
 const PUNCH_HOLE: usize = 0x01 | 0x02;
 
-/// What a store lies on.
+/// What backs a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoreKind {
-    /// A file: what is discarded becomes a hole.
+    /// A file: a discarded range becomes a hole.
     File,
     /// A block device.
     Device,
 }
 
 impl StoreKind {
-    /// Of an open store.
+    /// The kind of an open store.
     ///
     /// # Errors
-    /// What fstat says.
+    /// The error of `fstat`.
     pub fn of(store: impl AsFd) -> Result<Self, Errno> {
         let mode = rustix::fs::fstat(store)?.st_mode;
         Ok(match FileType::from_raw_mode(mode) {
@@ -33,21 +32,21 @@ impl StoreKind {
         })
     }
 
-    /// Discards `len` bytes at `offset`, whole pages.
+    /// Discards `len` bytes at `offset`; both are multiples of the page size.
     ///
     /// # Errors
-    /// What the kernel says; EOPNOTSUPP if file system or device do not know discards.
+    /// The kernel's error; EOPNOTSUPP if the file system or the device has no discards.
     pub fn discard(self, store: impl AsFd, offset: u64, len: u64) -> Result<(), Errno> {
         let fd = store.as_fd().as_raw_fd() as usize;
         let range = [offset, len];
         let done = match self {
-            // SAFETY: the kernel reads two numbers from `range`, which lives over the call; the
-            // descriptor is borrowed. What lies on the device is the caller's to discard.
+            // SAFETY: the kernel reads two numbers from `range`, which outlives the call; the
+            // descriptor is borrowed. The caller owns the data on the device.
             Self::Device => unsafe {
                 let range = range.as_ptr() as usize;
                 raw::syscall(libc::SYS_ioctl, [fd, BLKDISCARD, range, 0, 0, 0])
             },
-            // SAFETY: only numbers and a borrowed descriptor are passed.
+            // SAFETY: the call takes only numbers and a borrowed descriptor.
             Self::File => unsafe {
                 let args = [fd, PUNCH_HOLE, offset as usize, len as usize, 0, 0];
                 raw::syscall(libc::SYS_fallocate, args)
