@@ -52,12 +52,14 @@ const ABSENT_RUN_MAX: u32 = 16;
 /// Pages of the aligned chunk that is filled: the unit in which memory is mapped.
 const FILL_CHUNK: u32 = 16;
 
-/// Maximum credit of guesses: a guess costs 1, a used guess earns `GUESS_REWARD`.
-const GUESS_CREDIT_MAX: i32 = 64;
-const GUESS_CREDIT_FIRST: i32 = 16;
-const GUESS_REWARD: i32 = 2;
+/// Most credit of guesses: a guess costs `GUESS_COST`, a used guess earns `GUESS_REWARD`. So guesses go on where
+/// 4 of 5 are used.
+const GUESS_CREDIT_MAX: i32 = 256;
+const GUESS_CREDIT_FIRST: i32 = 64;
+const GUESS_REWARD: i32 = 5;
+const GUESS_COST: i32 = 4;
 /// Credit that buys one page a fault.
-const GUESS_CREDIT_PER_PAGE: i32 = 8;
+const GUESS_CREDIT_PER_PAGE: i32 = 32;
 /// Faults outside of streams between two trials when there is no credit.
 const GUESS_TRIAL_INTERVAL: u32 = 256;
 
@@ -203,7 +205,7 @@ impl Modern {
             if !matches!(view.page(page), Whereabouts::Flash(at) if at.0 == slot) {
                 return;
             }
-            self.guess_credit = (self.guess_credit - 1).max(0);
+            self.guess_credit = (self.guess_credit - GUESS_COST).max(0);
             out.push(Candidate {
                 page,
                 place: Place::Shadow,
