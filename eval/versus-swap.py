@@ -15,7 +15,6 @@ the kernel's side is the program alone. The swap file and the cgroups are remove
 """
 
 import argparse
-import atexit
 import json
 import os
 import re
@@ -29,6 +28,7 @@ import time
 from pathlib import Path
 
 import imagemagick
+from peers import Cgroup, Refused, SwapFile
 
 ROOT = Path(__file__).resolve().parent.parent
 MIB = 1 << 20
@@ -69,84 +69,6 @@ PATTERNS = {
 
 def fail(message):
     sys.exit(f"versus-swap: {message}")
-
-
-class Cgroup:
-    """A memory cgroup of one name, v1 or v2, removed at exit."""
-
-    def __init__(self, name):
-        v1 = Path("/sys/fs/cgroup/memory")
-        v2 = Path("/sys/fs/cgroup")
-        if (v1 / "memory.limit_in_bytes").exists():
-            self.version, base = 1, v1
-        elif "memory" in (v2 / "cgroup.controllers").read_text().split():
-            self.version, base = 2, v2
-            (base / "cgroup.subtree_control").write_text("+memory")
-        else:
-            fail("no memory controller under /sys/fs/cgroup; mount one")
-        self.path = base / f"{name}-{os.getpid()}"
-        self.path.mkdir()
-        atexit.register(self.remove)
-
-    def limit(self, limit_bytes):
-        if self.version == 1:
-            (self.path / "memory.limit_in_bytes").write_text(str(limit_bytes))
-        else:
-            (self.path / "memory.max").write_text(str(limit_bytes))
-
-    def reset_peak(self):
-        try:
-            if self.version == 1:
-                (self.path / "memory.max_usage_in_bytes").write_text("0")
-                (self.path / "memory.force_empty").write_text("0")
-            else:
-                (self.path / "memory.peak").write_text("0")
-        except OSError:
-            pass  # the peak of an older v2 kernel cannot be reset: it covers all runs
-
-    def peak_mib(self):
-        name = "memory.max_usage_in_bytes" if self.version == 1 else "memory.peak"
-        try:
-            return int((self.path / name).read_text()) / MIB
-        except OSError:
-            return None
-
-    def join(self):
-        (self.path / "cgroup.procs").write_text(str(os.getpid()))
-
-    def remove(self):
-        for _ in range(50):
-            try:
-                self.path.rmdir()
-                return
-            except FileNotFoundError:
-                return
-            except OSError:
-                time.sleep(0.1)
-        print(f"versus-swap: could not remove {self.path}", file=sys.stderr)
-
-
-class SwapFile:
-    """A swap file of our own with the highest priority, off and removed at exit."""
-
-    def __init__(self, folder, mib):
-        self.path = Path(folder) / f"versus-swap-{os.getpid()}.swap"
-        self.active = False
-        atexit.register(self.remove)
-        with open(self.path, "wb", opener=lambda p, f: os.open(p, f, 0o600)) as file:
-            block = bytes(MIB)
-            for _ in range(mib):
-                file.write(block)
-            os.fsync(file.fileno())
-        subprocess.run(["mkswap", self.path], check=True, stdout=subprocess.DEVNULL)
-        subprocess.run(["swapon", "--priority", "32767", self.path], check=True)
-        self.active = True
-
-    def remove(self):
-        if self.active:
-            subprocess.run(["swapoff", self.path], check=False)
-            self.active = False
-        self.path.unlink(missing_ok=True)
 
 
 def run(command, cgroup, timeout_s, env=None):
@@ -305,7 +227,10 @@ def main():
     sides = [args.only] if args.only else ["kernel", "flashvm"]
     folder = Path(tempfile.mkdtemp(prefix="versus-swap-", dir=args.folder))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    kernel_group, flash_group = Cgroup("versus-swap-kernel"), Cgroup("versus-swap-flashvm")
+    try:
+        kernel_group, flash_group = Cgroup("versus-swap-kernel"), Cgroup("versus-swap-flashvm")
+    except Refused as reason:
+        fail(reason)
     if "kernel" in sides:
         SwapFile(args.folder, 2 * max(args.data, args.rows * 16 // 1024))
 

@@ -3,6 +3,7 @@
 use super::medium::Medium;
 use super::table::{ENTRY, SLOT_HEADER};
 use crate::error::{Error, Result};
+use crate::window::Window;
 use xxhash_rust::xxh3::xxh3_64;
 
 /// The format of heaps of this version.
@@ -57,6 +58,32 @@ impl std::fmt::Display for Holds {
     }
 }
 
+/// A random number.
+fn random() -> Result<u64> {
+    let mut bytes = [0_u8; 8];
+    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
+        .map_err(|errno| Error::io("choosing a key", errno))?;
+    Ok(u64::from_ne_bytes(bytes))
+}
+
+/// A random multiple of `stride` at which this process has no mapping of `stride` bytes now.
+fn vacant_base(stride: u64) -> Result<u64> {
+    // Between the addresses of sanitizers below and those of Linux's programs and libraries above.
+    const LOWEST: u64 = 0x2000_0000_0000;
+    const HIGHEST: u64 = 0x5000_0000_0000;
+    const TRIES: u32 = 16;
+    let mut tries = 0;
+    loop {
+        let base = LOWEST + random()? % ((HIGHEST - LOWEST) / stride) * stride;
+        tries += 1;
+        match Window::reserve(base, stride) {
+            Ok(_) => return Ok(base),
+            Err(Error::AddressTaken { .. }) if tries < TRIES => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
 /// The constant properties of a bank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity {
@@ -83,25 +110,15 @@ impl Identity {
                 most: MAX_SEGMENTS * segment_bytes,
             });
         }
-        let mut random = [0_u8; 16];
-        rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())
-            .map_err(|errno| Error::io("choosing a key", errno))?;
-        let (key, place) = random.split_at(8);
-        let number = |bytes: &[u8]| u64::from_ne_bytes(bytes.try_into().expect("eight bytes"));
         let mut identity = Self {
             holds,
             segment_bytes,
             segments,
             base: 0,
-            key: number(key).max(1),
+            key: random()?.max(1),
             ways: ways as u32,
         };
-        // Between the addresses of sanitizers below and those of Linux's programs and libraries
-        // above.
-        const LOWEST: u64 = 0x2000_0000_0000;
-        const HIGHEST: u64 = 0x5000_0000_0000;
-        let stride = 16 << identity.area_shift();
-        identity.base = LOWEST + number(place) % ((HIGHEST - LOWEST) / stride) * stride;
+        identity.base = vacant_base(16 << identity.area_shift())?;
         Ok(identity)
     }
 
@@ -221,5 +238,21 @@ impl Identity {
             });
         }
         Ok(identity)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of 3072 places for such a range, 400 are taken at the end.
+    #[test]
+    fn ranges_of_one_process_do_not_meet() {
+        let stride = 16 << 30;
+        let ranges = Vec::from_iter((0..400).map(|_| {
+            let base = vacant_base(stride).expect("a place");
+            Window::reserve(base, stride).expect("it is vacant")
+        }));
+        assert_eq!(ranges.len(), 400);
     }
 }

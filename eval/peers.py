@@ -1,0 +1,156 @@
+"""The kernel's ways to page, as peers: a memory cgroup, a swap file, zswap and zram. All need root.
+
+Each is undone when it is closed, and at the end of the process at the latest.
+"""
+
+import atexit
+import os
+import stat
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+MIB = 1 << 20
+
+
+class Refused(Exception):
+    """This machine does not allow a peer."""
+
+
+class Cgroup:
+    """A memory cgroup of one name, v1 or v2, removed at exit."""
+
+    def __init__(self, name):
+        v1 = Path("/sys/fs/cgroup/memory")
+        v2 = Path("/sys/fs/cgroup")
+        if (v1 / "memory.limit_in_bytes").exists():
+            self.version, base = 1, v1
+        elif "memory" in (v2 / "cgroup.controllers").read_text().split():
+            self.version, base = 2, v2
+            (base / "cgroup.subtree_control").write_text("+memory")
+        else:
+            raise Refused("no memory controller under /sys/fs/cgroup; mount one")
+        self.path = base / f"{name}-{os.getpid()}"
+        self.path.mkdir()
+        atexit.register(self.remove)
+
+    def limit(self, limit_bytes):
+        if self.version == 1:
+            (self.path / "memory.limit_in_bytes").write_text(str(limit_bytes))
+        else:
+            (self.path / "memory.max").write_text(str(limit_bytes))
+
+    def reset_peak(self):
+        try:
+            if self.version == 1:
+                (self.path / "memory.max_usage_in_bytes").write_text("0")
+                (self.path / "memory.force_empty").write_text("0")
+            else:
+                (self.path / "memory.peak").write_text("0")
+        except OSError:
+            pass  # the peak of an older v2 kernel cannot be reset: it covers all runs
+
+    def peak_mib(self):
+        name = "memory.max_usage_in_bytes" if self.version == 1 else "memory.peak"
+        try:
+            return int((self.path / name).read_text()) / MIB
+        except OSError:
+            return None
+
+    def join(self):
+        (self.path / "cgroup.procs").write_text(str(os.getpid()))
+
+    def remove(self):
+        for _ in range(50):
+            try:
+                self.path.rmdir()
+                return
+            except FileNotFoundError:
+                return
+            except OSError:
+                time.sleep(0.1)
+        print(f"could not remove {self.path}", file=sys.stderr)
+
+
+class SwapFile:
+    """A swap file of our own with the highest priority, off and removed at exit."""
+
+    def __init__(self, folder, mib):
+        self.path = Path(folder) / f"flashvm-peer-{os.getpid()}.swap"
+        self.active = False
+        atexit.register(self.remove)
+        with open(self.path, "wb", opener=lambda p, f: os.open(p, f, 0o600)) as file:
+            block = bytes(MIB)
+            for _ in range(mib):
+                file.write(block)
+            os.fsync(file.fileno())
+        subprocess.run(["mkswap", self.path], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run(["swapon", "--priority", "32767", self.path], check=True)
+        self.active = True
+
+    def remove(self):
+        if self.active:
+            subprocess.run(["swapoff", self.path], check=False)
+            self.active = False
+        self.path.unlink(missing_ok=True)
+
+
+class Zswap:
+    """Compressed memory in front of a swap file of our own."""
+
+    PARAMETERS = Path("/sys/module/zswap/parameters")
+
+    def __init__(self, folder, mib):
+        if not self.PARAMETERS.exists():
+            raise Refused("this kernel has no zswap")
+        wanted = {"max_pool_percent": "40", "shrinker_enabled": "Y", "enabled": "Y"}
+        wanted = {name: value for name, value in wanted.items() if (self.PARAMETERS / name).exists()}
+        self.before = {name: (self.PARAMETERS / name).read_text().strip() for name in wanted}
+        atexit.register(self.restore)
+        for name, value in wanted.items():
+            (self.PARAMETERS / name).write_text(value)
+        self.file = SwapFile(folder, mib)
+
+    def restore(self):
+        for name, value in reversed(self.before.items()):
+            (self.PARAMETERS / name).write_text(value)
+
+    def remove(self):
+        self.file.remove()
+        self.restore()
+
+    def pool_bytes(self):
+        with open("/proc/meminfo") as file:
+            return next(int(line.split()[1]) << 10 for line in file if line.startswith("Zswap:"))
+
+
+class Zram:
+    """A compressed block device in RAM as swap."""
+
+    DEVICE, SYS = Path("/dev/zram0"), Path("/sys/block/zram0")
+
+    def __init__(self, folder, mib):
+        if not self.SYS.exists():
+            try:
+                Path("/sys/class/zram-control/hot_add").read_text()
+            except OSError:
+                raise Refused("this kernel has no zram") from None
+        if not self.DEVICE.exists():
+            major, minor = map(int, (self.SYS / "dev").read_text().split(":"))
+            os.mknod(self.DEVICE, 0o600 | stat.S_IFBLK, os.makedev(major, minor))
+        self.active = False
+        (self.SYS / "disksize").write_text(f"{mib}M")
+        atexit.register(self.remove)
+        self.active = True
+        subprocess.run(["mkswap", self.DEVICE], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run(["swapon", "--priority", "32767", self.DEVICE], check=True)
+
+    def remove(self):
+        if self.active:
+            subprocess.run(["swapoff", self.DEVICE], check=False, stderr=subprocess.DEVNULL)
+            (self.SYS / "reset").write_text("1")
+            self.active = False
+
+    def pool_bytes(self):
+        return int((self.SYS / "mm_stat").read_text().split()[2])

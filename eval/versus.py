@@ -1,0 +1,235 @@
+#!/usr/bin/env python3
+"""Real programs in less RAM than they need: flashvm beside kernel swap, zswap and zram.
+
+usage (as root): eval/versus.py [--only sqlite,gcc] [--modes flashvm,swap,zswap,zram] [--rounds 3] [--size full]
+                                [--option=--policy=car] [--json FILE] [--table FILE]
+
+The modes take turns within a round. The kernel's side is a memory cgroup whose limit is flashvm's budget. Where
+the cgroup does not count the pool of zswap or zram (version 1), the limit is lowered until limit and peak of the
+pool together are the budget, in at most five tries. A run counts only if the program prints what it prints with
+all the RAM that it wants. Pages in and out are flashvm's statistics, or pswpin and pswpout of the whole machine: run
+nothing beside it. Time is wall time, CPU that of the program's processes (of flashvm's as well).
+
+examples:
+  sudo eval/versus.py --only sqlite --rounds 1
+  sudo eval/versus.py --rounds 3 --json versus.json --table versus.md
+"""
+
+import argparse
+import hashlib
+import json
+import os
+import resource
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent / "soak"))
+
+import peers
+import programs
+
+ROOT = Path(__file__).resolve().parent.parent
+PROGRAMS = ("sort", "sqlite", "dictionary", "node", "gcc", "bfs", "redis", "memcached")
+KERNEL = {"swap": peers.SwapFile, "zswap": peers.Zswap, "zram": peers.Zram}
+MODES = ("free", "flashvm", *KERNEL)
+SWAP_MIB = 4096
+# Limit and pool together, as a share of the budget, that are near enough to it.
+POOL_LOW, POOL_HIGH, POOL_TRIES = 0.9, 1.05, 5
+
+
+def swapped():
+    """Pages that the kernel has read from swap and written to it."""
+    with open("/proc/vmstat") as file:
+        counts = dict(line.split() for line in file)
+    return int(counts["pswpin"]), int(counts["pswpout"])
+
+
+class Watch(threading.Thread):
+    """The largest pool of compressed pages that was seen."""
+
+    def __init__(self, peer):
+        super().__init__(daemon=True)
+        self.read = getattr(peer, "pool_bytes", lambda: 0)
+        self.most, self.done = 0, threading.Event()
+
+    def run(self):
+        while not self.done.wait(0.05):
+            self.most = max(self.most, self.read())
+
+    def stop(self):
+        self.done.set()
+        self.join()
+        return self.most
+
+
+class Bench:
+    def __init__(self, arguments, folder):
+        self.arguments, self.folder = arguments, folder
+        self.shelf = programs.Shelf(folder)
+        self.expected = {}
+
+    def attempt(self, program, words, peer=None, limit_bytes=None, stats=None):
+        """One run of a command: its figures."""
+        group = peers.Cgroup("flashvm-versus") if limit_bytes else None
+        if group:
+            group.limit(limit_bytes)
+        work = Path(tempfile.mkdtemp(dir=self.folder))
+        watch = Watch(peer)
+        watch.start()
+        before, start, cpu = swapped(), time.monotonic(), resource.getrusage(resource.RUSAGE_CHILDREN)
+        child = subprocess.Popen(
+            [str(word) for word in words], cwd=work, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE, env=programs.environment(program, work), start_new_session=True,
+            preexec_fn=group.join if group else None)
+        try:
+            out, err = child.communicate(timeout=self.arguments.timeout)
+        except subprocess.TimeoutExpired:
+            os.killpg(child.pid, 9)
+            child.communicate()
+            out, err = b"", b"cut off"
+        seconds, after = time.monotonic() - start, swapped()
+        used = resource.getrusage(resource.RUSAGE_CHILDREN)
+        result = {
+            "seconds": round(seconds, 2),
+            "cpu_s": round(used.ru_utime + used.ru_stime - cpu.ru_utime - cpu.ru_stime, 2),
+            "pages_in": after[0] - before[0], "pages_out": after[1] - before[1],
+            "pool_bytes": watch.stop(), "limit_bytes": limit_bytes,
+            "output": hashlib.sha256(out).hexdigest()[:16], "code": child.returncode,
+        }
+        if child.returncode:
+            result["why"] = (err.decode(errors="replace").strip().splitlines() or ["killed"])[-1][:160]
+        if stats and stats.exists():
+            totals = json.loads(stats.read_text())["totals"]
+            result["pages_in"], result["pages_out"] = totals["pages_in"], totals["pages_out"]
+            result["resident_pages_max"] = totals["resident_pages_max"]
+        if group:
+            result["peak_mib"] = group.peak_mib()
+            group.remove()
+        shutil.rmtree(work, ignore_errors=True)
+        return result
+
+    def kernel(self, mode, program, budget):
+        """A run with the kernel as pager; with a pool, as many as it takes until limit and pool are the budget."""
+        limit, best = budget, None
+        for _ in range(POOL_TRIES):
+            peer = KERNEL[mode](self.folder, SWAP_MIB)
+            try:
+                result = self.attempt(program, program.command(1), peer, limit)
+            finally:
+                peer.remove()
+            share = (limit + result["pool_bytes"]) / budget
+            if share <= POOL_HIGH:
+                best = result
+            if mode == "swap" or POOL_LOW <= share <= POOL_HIGH:
+                return result
+            used = limit + result["pool_bytes"]
+            limit = max(limit - (used - budget) * 4 // 5, budget // 8) if used > budget else min(budget, limit + (budget - used) // 2)
+        return best or {"seconds": None, "why": f"limit and pool take {share:.1f} times the budget"}
+
+    def run(self, mode, program):
+        budget = program.ram_mib[program.size] << 20
+        if mode == "free":
+            return self.attempt(program, program.command(1))
+        if mode != "flashvm":
+            return self.kernel(mode, program, budget)
+        stats = self.folder / "stats.json"
+        stats.unlink(missing_ok=True)
+        command = [self.arguments.flashvm, "run", "--quiet", "--ram", budget, "--flash", self.folder, "--flash-size",
+                   program.flash_size, "--stats", stats, *self.arguments.option, "--", *program.command(1)]
+        return self.attempt(program, command, stats=stats)
+
+    def right(self, name, result):
+        return bool(result["seconds"]) and result.get("code") == 0 and result["output"] == self.expected[name]
+
+
+def median(bench, name, runs, key="seconds"):
+    """The median of the runs that were right; None if most were not."""
+    good = [run[key] for run in runs if bench.right(name, run)]
+    return statistics.median(good) if 2 * len(good) > len(runs) else None
+
+
+def table(bench, results, modes):
+    """The medians as a table in Markdown, and the geometric means of the ratios."""
+    def shown(value):
+        return "failed" if value is None else f"{value:,.1f}" if isinstance(value, float) else f"{value:,}"
+    lines = ["| program | RAM | " + " | ".join(f"{mode}, s | in | out" for mode in modes) + " |",
+             "| --- | --- | " + " | ".join("---: | ---: | ---:" for _ in modes) + " |"]
+    for name, runs in results.items():
+        program = bench.shelf.program(name, bench.arguments.size)
+        cells = [shown(median(bench, name, runs[mode], key)) for mode in modes for key in ("seconds", "pages_in", "pages_out")]
+        lines.append(f"| {name} | {program.ram_mib[program.size]}M | " + " | ".join(cells) + " |")
+    for mode in modes:
+        if mode in ("free", "flashvm") or "flashvm" not in modes:
+            continue
+        ratios = []
+        for name, runs in results.items():
+            ours, theirs = median(bench, name, runs["flashvm"]), median(bench, name, runs[mode])
+            if ours and theirs:
+                ratios.append((theirs / ours, name))
+        if ratios:
+            mean = statistics.geometric_mean(ratio for ratio, _ in ratios)
+            lines += ["", f"{mode} takes {mean:.2f} times as long as flashvm (geometric mean of {len(ratios)} programs; least "
+                      f"{min(ratios)[0]:.2f}, {min(ratios)[1]}; programs that one of the two did not finish are left out)."]
+    return "\n".join(lines) + "\n"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--flashvm", type=Path, default=ROOT / "target/release/flashvm", help="the command (%(default)s)")
+    parser.add_argument("--only", default=",".join(PROGRAMS), help="programs (%(default)s)")
+    parser.add_argument("--modes", default="flashvm,swap,zswap,zram", help="of %s" % ", ".join(MODES))
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--size", choices=programs.SIZES, default="full", help="of the programs' inputs (%(default)s)")
+    parser.add_argument("--timeout", type=float, default=300, help="seconds of a run (%(default)g)")
+    parser.add_argument("--option", action="append", default=[], help="an option of flashvm run")
+    parser.add_argument("--folder", type=Path, default=Path("/var/tmp"), help="for inputs, swap file and store (%(default)s)")
+    parser.add_argument("--json", type=Path, help="all runs")
+    parser.add_argument("--table", type=Path, help="the table of medians, in Markdown")
+    arguments = parser.parse_args()
+    modes, names = arguments.modes.split(","), arguments.only.split(",")
+    for kind, given, known in (("mode", modes, MODES), ("program", names, PROGRAMS)):
+        for name in given:
+            if name not in known:
+                parser.error(f"unknown {kind} '{name}': known are {', '.join(known)}")
+    if os.geteuid() != 0 and set(modes) & set(KERNEL):
+        parser.error("swap, zswap and zram need root: leave them out with --modes flashvm")
+    if not arguments.flashvm.exists():
+        parser.error(f"{arguments.flashvm} does not exist: cargo build --release")
+    with tempfile.TemporaryDirectory(prefix="versus-", dir=arguments.folder) as folder:
+        bench, results = Bench(arguments, Path(folder)), {}
+        for name in names:
+            try:
+                program = bench.shelf.program(name, arguments.size)
+                bench.expected[name] = bench.attempt(program, program.command(1))["output"]
+            except programs.Missing as reason:
+                print(f"{name}: left out: {reason}")
+                continue
+            results[name] = {mode: [] for mode in modes}
+            for number in range(arguments.rounds):
+                for mode in modes:
+                    try:
+                        result = bench.run(mode, program)
+                    except peers.Refused as reason:
+                        parser.error(str(reason))
+                    results[name][mode].append(result)
+                    word = "right" if bench.right(name, result) else f"FAILED: {result.get('why', 'wrong output')}"
+                    print(f"{name:11} {number + 1} {mode:8} {result['seconds'] or 0:8.2f} s, in {result.get('pages_in', 0):>9,}, "
+                          f"out {result.get('pages_out', 0):>9,}  {word}", flush=True)
+        text = table(bench, results, modes)
+        print(text)
+        if arguments.table:
+            arguments.table.write_text(text)
+        if arguments.json:
+            arguments.json.write_text(json.dumps(results, indent=1) + "\n")
+    wrong = any(not bench.right(name, run) for name, runs in results.items() for run in runs.get("flashvm", []))
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
