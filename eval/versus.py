@@ -21,6 +21,7 @@ import json
 import os
 import resource
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -90,9 +91,11 @@ class Bench:
         try:
             out, err = child.communicate(timeout=self.arguments.timeout)
         except subprocess.TimeoutExpired:
-            os.killpg(child.pid, 9)
-            child.communicate()
             out, err = b"", b"cut off"
+        finally:
+            if child.poll() is None:
+                os.killpg(child.pid, signal.SIGKILL)
+                child.communicate()
         seconds, after = time.monotonic() - start, swapped()
         used = resource.getrusage(resource.RUSAGE_CHILDREN)
         result = {
@@ -201,6 +204,8 @@ def main():
         parser.error("swap, zswap and zram need root: leave them out with --modes flashvm")
     if not arguments.flashvm.exists():
         parser.error(f"{arguments.flashvm} does not exist: cargo build --release")
+    for name in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(name, lambda number, _: sys.exit(128 + number))
     with tempfile.TemporaryDirectory(prefix="versus-", dir=arguments.folder) as folder:
         bench, results = Bench(arguments, Path(folder)), {}
         for name in names:
