@@ -127,7 +127,7 @@ fn shell_pipelines() {
                   seq 1 10 | xargs -n 2 -P 3 sh -c 'echo $(( $0 + $1 ))'; wait; } | sort -n; exit 7";
     same_output(
         "shell_pipelines",
-        &["--ram", "32M", ROOM, "1G"],
+        &["--ram", "12M", ROOM, "1G"],
         &["sh", "-c", script],
     );
 }
