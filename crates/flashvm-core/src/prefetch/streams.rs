@@ -92,7 +92,7 @@ impl Stream {
             && self.steps(self.next, page) < SLACK
     }
 
-    /// The next use of this page, or of one after it in the shadow, is seen.
+    /// Adds a checkpoint whose first page is `page`. Beyond `CHECKPOINTS_MAX` none is added, and none is checked.
     pub(super) fn add_checkpoint(&mut self, page: i64) {
         if usize::from(self.checkpoints_len) < CHECKPOINTS_MAX {
             self.checkpoints[usize::from(self.checkpoints_len)] = page;
@@ -100,8 +100,8 @@ impl Stream {
         }
     }
 
-    /// The stream comes to this page. False if it passed a checkpoint unseen: then it is no stream, or has
-    /// another stride. `seen`: the page was asked for, so that its use counts for the checkpoint before it.
+    /// Moves past the checkpoints before this page. False: one of them was not used, so the pattern is no stream, or
+    /// has another stride. `seen`: the page was prefetched, so its use counts for the checkpoint before it.
     pub(super) fn passes_checkpoints(&mut self, page: i64, seen: bool) -> bool {
         while self.checkpoints_len > 0 && self.steps(self.checkpoints[0], page) >= 0 {
             let is_last = self.checkpoints_len == 1;
@@ -121,8 +121,8 @@ impl Stream {
         true
     }
 
-    /// A checkpoint was first used so many steps after its first page: checkpoints grow where pages are skipped, and
-    /// shrink where none is.
+    /// Fits the pages of a checkpoint to the stream, which first used one `offset` steps after its first page: more
+    /// pages where the stream skips some, fewer where it skips none.
     fn adapt_gap(&mut self, offset: i64) {
         self.gap = match u32::try_from(offset) {
             Ok(0) => self.gap.saturating_sub(1).max(1),

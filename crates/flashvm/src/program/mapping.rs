@@ -127,8 +127,8 @@ fn keeps_heap() -> bool {
 /// `brk`: the end of the program's heap, which is managed memory after [`reserve_break`].
 ///
 /// # Errors
-/// None. As the kernel, it returns the break as it is then, wherever it was asked to go. A program that moved the
-/// kernel's break before the pager ran cannot move it further: its `malloc` goes on with `mmap`.
+/// None: a refused move returns the old break, as the kernel does. A program that moved the kernel's break before the
+/// pager ran cannot move it further; its `malloc` then uses `mmap`.
 ///
 /// # Safety
 /// Nobody but the program uses the memory that the call changes: it has asked for this.
@@ -150,15 +150,11 @@ pub unsafe fn set_break(to: usize) -> Result<usize, Errno> {
         now.next_multiple_of(PAGE_SIZE),
         to.next_multiple_of(PAGE_SIZE),
     );
-    let read_write = ProtFlags::READ | ProtFlags::WRITE;
     let moved = if end > from {
         // Not counted if it is refused: `malloc` tries `mmap` next.
         pager.commit_range(from, end - from).and_then(|()| {
-            pager.protect(
-                from,
-                end - from,
-                MprotectFlags::from_bits_retain(read_write.bits()),
-            )
+            let read_write = MprotectFlags::READ | MprotectFlags::WRITE;
+            pager.protect(from, end - from, read_write)
         })
     } else if end < from {
         pager.map_over(end, from - end, ProtFlags::empty(), false)
