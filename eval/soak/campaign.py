@@ -25,6 +25,7 @@ import time
 from pathlib import Path
 
 import plans
+import processes
 import programs
 import report
 import run
@@ -138,6 +139,8 @@ class Campaign:
         self.registry = plans.Registry(flashvm, folder / "probe")
         self.runner = run.Runner(flashvm, self.shelf, folder, options.state.parent / "failures", options.slack, stop)
         self.skipped = list(self.registry.skipped)
+        if reason := processes.Freezer.missing():
+            self.skipped.append(f"samples of resident memory: {reason}")
         self.lock = threading.Lock()
         self.started = time.monotonic()
         self.done = self.failed = self.made = 0

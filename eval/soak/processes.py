@@ -2,22 +2,29 @@
 
 A run is a session of its own, and its processes carry a mark in their environment: both outlive parents. The
 managed range is 512 GiB, followed by its shadow of the same size; each of its parts that is registered with
-userfaultfd has the flag um or uw in smaps. Without a shadow (--no-move) these flags alone tell. Frames of small
-pages lie in a memfd, whose blocks count once. Pss shares a page among the processes that map it: the sum over
-the tree counts a page once that a fork has shared.
+userfaultfd has the flag um or uw in smaps. Without a shadow (--no-move) these flags alone tell. What the pager
+maps there is anonymous and not reserved (flag nr): other memory at these addresses is the program's or the
+kernel's. Frames of small pages lie in a memfd, whose blocks count once. Pss shares a page among the processes
+that map it: the sum over the tree counts a page once that a fork has shared.
 """
 
+import ctypes
 import os
 import re
 import signal
 import threading
 import time
+from pathlib import Path
 
 RANGE_BYTES = 512 << 30
 # Upper bound on the share of time; the time of one reading depends on the number of mappings.
 TIME_SHARE = 0.05
 INTERVAL_S_MIN = 0.05
-HEADER = re.compile(rb"^([0-9a-f]+)-([0-9a-f]+) ")
+HEADER = re.compile(rb"^([0-9a-f]+)-([0-9a-f]+) \S+ \S+ \S+ (\d+)")
+# A thread that waits for the disk stops when it has its answer.
+FREEZE_S_MAX = 2
+KCMP, KCMP_VM = 312, 1
+LIBC = ctypes.CDLL(None, use_errno=True)
 FRAMES = "/memfd:flashvm-frames"
 
 
@@ -66,26 +73,28 @@ def kill(pids):
 
 
 def managed_bytes(pid):
-    """The resident managed memory of a process: outside of the shadow, and in it."""
+    """The resident managed memory of a process."""
     with open(f"/proc/{pid}/smaps", "rb") as file:
         text = file.read()
-    areas, shadow = [], None
-    start = end = pss = 0
+    areas, low, high = [], 0, 0
+    start = end = pss = inode = 0
     for line in text.splitlines():
         if line.startswith(b"Pss:"):
             pss = int(line.split()[1]) << 10
         elif line.startswith(b"VmFlags:"):
             registered = b" um" in line or b" uw" in line
             if registered and end - start == RANGE_BYTES:
-                shadow = start
-            if pss:
-                areas.append((start, end, pss, registered))
+                low, high = start - RANGE_BYTES, end
+            if pss and not inode and b" nr" in line:
+                areas.append((start, pss, registered))
         elif found := HEADER.match(line):
-            start, end, pss = int(found[1], 16), int(found[2], 16), 0
-    low, high = (shadow - RANGE_BYTES, shadow + RANGE_BYTES) if shadow else (0, 0)
-    managed = [(start, pss) for start, end, pss, registered in areas if registered or low <= start < high]
-    moved = sum(pss for start, pss in managed if start == shadow)
-    return sum(pss for _, pss in managed) - moved, moved
+            start, end, inode, pss = int(found[1], 16), int(found[2], 16), int(found[3]), 0
+    return sum(pss for start, pss, registered in areas if registered or low <= start < high)
+
+
+def share_memory(one, other):
+    """Whether two processes have the same address space, as after vfork."""
+    return LIBC.syscall(KCMP, one, other, KCMP_VM, 0, 0) == 0
 
 
 def frames(pid):
@@ -98,48 +107,94 @@ def frames(pid):
             yield (found.st_dev, found.st_ino), found.st_blocks * 512
 
 
-class Sampler(threading.Thread):
-    """Samples the resident managed memory of a session; keeps the maximum.
+class Freezer:
+    """A group of processes that can be stopped all at once: a cgroup of the freezer, version 1."""
 
-    The processes run on while they are read, and pages move to the shadow and back meanwhile: the shadow, read
-    after the rest, may hold pages that have been counted there. A sample above the budget is therefore read again:
-    the shadow belongs to the rest before it or to the rest after it, whichever is less. A fork or an exit between
-    two processes still makes a single sample wrong; a budget that does not hold is seen again and again.
+    ROOT = Path("/sys/fs/cgroup/freezer")
+
+    def __init__(self, name):
+        self.folder = self.ROOT / name
+        self.folder.mkdir()
+
+    @classmethod
+    def missing(cls):
+        """Why this machine has none; None if it has one."""
+        if not (cls.ROOT / "cgroup.procs").exists():
+            return f"{cls.ROOT} does not exist: mount the freezer of cgroup version 1"
+        return None if os.access(cls.ROOT, os.W_OK) else f"{cls.ROOT} cannot be written: run it as root"
+
+    def command(self, words):
+        """A command that joins the group and becomes `words`."""
+        return ["/bin/sh", "-c", 'echo $$ >"$0" && exec "$@"', str(self.folder / "cgroup.procs"), *words]
+
+    def freeze(self):
+        """Whether all processes stand still, in time. Either way `thaw` has to follow."""
+        state = self.folder / "freezer.state"
+        state.write_text("FROZEN")
+        end = time.monotonic() + FREEZE_S_MAX
+        while state.read_text().strip() != "FROZEN":
+            if time.monotonic() > end:
+                return False
+            time.sleep(0.0005)
+        return True
+
+    def thaw(self):
+        (self.folder / "freezer.state").write_text("THAWED")
+
+    def pids(self):
+        return [int(pid) for pid in (self.folder / "cgroup.procs").read_text().split()]
+
+    def close(self):
+        """Removes the group, which has no processes, or zombies for a moment."""
+        self.thaw()
+        for _ in range(200):
+            try:
+                return self.folder.rmdir()
+            except OSError:
+                time.sleep(0.05)
+        return self.folder.rmdir()
+
+
+class Sampler(threading.Thread):
+    """Samples the resident managed memory of a run and keeps the maximum.
+
+    All processes of the run stand still during a sample, so it is exact.
     """
 
-    def __init__(self, session, small_pages, budget_bytes):
+    def __init__(self, freezer, small_pages, budget_bytes):
         super().__init__(daemon=True)
-        self.session, self.small_pages, self.budget_bytes = session, small_pages, budget_bytes
-        self.bytes_max = self.samples = self.above = 0
+        self.freezer, self.small_pages, self.budget_bytes = freezer, small_pages, budget_bytes
+        self.bytes_max = self.samples = self.above = self.unfrozen = 0
         self.done = threading.Event()
 
     def run(self):
         pause = INTERVAL_S_MIN
         while not self.done.wait(pause):
-            start = time.thread_time()
-            began = time.monotonic()
-            rest, shadow = self.sample()
-            total = rest + shadow
-            if total > self.budget_bytes:
-                total = min(rest, self.sample()[0]) + shadow
-            self.samples += 1
+            start = time.monotonic()
+            try:
+                frozen = self.freezer.freeze()
+                total = self.sample() if frozen else 0
+            finally:
+                self.freezer.thaw()
+            self.samples += frozen
+            self.unfrozen += not frozen
             self.bytes_max = max(self.bytes_max, total)
             self.above += total > self.budget_bytes
-            spent = max(time.thread_time() - start, (time.monotonic() - began) / 4)
-            pause = max(INTERVAL_S_MIN, spent / TIME_SHARE)
+            pause = max(INTERVAL_S_MIN, (time.monotonic() - start) / TIME_SHARE)
 
     def sample(self):
-        """Bytes outside of the shadows, and in them."""
-        rest, shadows, files = 0, 0, {}
-        for pid in of_session(self.session):
+        total, files, seen = 0, {}, []
+        for pid in self.freezer.pids():
+            if any(share_memory(pid, other) for other in seen):
+                continue
             try:
-                here, moved = managed_bytes(pid)
-                rest, shadows = rest + here, shadows + moved
+                total += managed_bytes(pid)
+                seen.append(pid)
                 if self.small_pages:
                     files.update(frames(pid))
             except (OSError, ValueError):
-                pass  # it has ended
-        return rest + sum(files.values()), shadows
+                pass  # a zombie
+        return total + sum(files.values())
 
     def stop(self):
         self.done.set()

@@ -56,7 +56,7 @@ def report(records, build, skipped=()):
             kills[record["mode"], record["plan"]["kill"].partition("@")[0]].append(record)
         groups[record["program"].partition(":")[0], record["size"], record["mode"]].append(record)
     columns = ["program", "size", "mode", "runs", "ended by flashvm", "wrong output", "over budget", "left behind",
-               "hung", "other", "RAM counted", "RAM sampled", "median s"]
+               "hung", "other", "RAM counted", "RAM sampled", "samples", "median s"]
     lines += ["| " + " | ".join(columns) + " |", "| --- " * len(columns) + "|"]
     for key in sorted(groups, key=order):
         group = groups[key]
@@ -64,10 +64,10 @@ def report(records, build, skipped=()):
         other = sum(any(kind not in PROBLEMS for kind, _ in r["problems"]) for r in group)
         seconds = statistics.median(r["seconds"] for r in group)
         cells = [*key, len(group), *counts, other, share(group, "share_counted"), share(group, "share_sampled"),
-                 f"{seconds:.1f}"]
+                 sum(r["samples"] for r in group), f"{seconds:.1f}"]
         lines.append("| " + " | ".join(str(cell) for cell in cells) + " |")
     lines += ["", "RAM: the most of any run, as a share of its budget. Counted: by flashvm, with its read buffers. "
-              "Sampled: by the kernel, without them."]
+              "Sampled: by the kernel, without them, while all processes of the run stand still."]
     if kills:
         lines += ["", "| killed | mode | runs | killed in time | left behind | hung | longest until all had gone, s |",
                   "| --- | --- | --- | --- | --- | --- | --- |"]

@@ -17,12 +17,10 @@ import programs
 MARK = "SOAK_RUN"
 # How long the processes of a killed run may take to end by themselves.
 GONE_S_MAX = 10
-# A sample is not a snapshot: see Sampler. Tolerated samples above the budget, and by how much.
-SAMPLE_SLACK = 1.05
 # In handler mode the kernel copies what other threads store to during a fork, before the pager hears of it.
 FORK_SLACK = 1.03
-SAMPLES_ABOVE = 2
 TIMEOUT_S = {"tiny": 120, "small": 400, "full": 1800}
+PAGE_BYTES = 4096
 KEPT_BYTES_MAX = 4 << 20
 
 SAID = re.compile(r"^flashvm: process \d+: .*", re.M)
@@ -177,13 +175,15 @@ class Runner:
         mark = f"{MARK}={os.getpid()}-{number}"
         environment = programs.environment(program, temporary)
         environment[MARK] = mark.partition("=")[2]
+        freezer = None if processes.Freezer.missing() else processes.Freezer(f"flashvm-soak-{os.getpid()}-{number}")
         start = time.monotonic()
         with open(place / "out", "wb") as out, open(place / "err", "wb") as err:
-            child = subprocess.Popen(command, cwd=work, stdin=subprocess.DEVNULL, stdout=out, stderr=err,
+            child = subprocess.Popen(freezer.command(command) if freezer else command, cwd=work, stdin=subprocess.DEVNULL, stdout=out, stderr=err,
                                      start_new_session=True, env=environment)
         killer = Killer(plan, child.pid) if plan.kill else None
-        sampler = processes.Sampler(child.pid, "small pages" in plan.mode(), ram_bytes(plan.ram))
-        sampler.start()
+        sampler = processes.Sampler(freezer, "small pages" in plan.mode(), ram_bytes(plan.ram))
+        if freezer:
+            sampler.start()
         if killer:
             killer.start()
         try:
@@ -194,13 +194,16 @@ class Runner:
                 problems.append(("hung", f"no end in {seconds:.0f} s"))
                 self.look(child.pid, place)
         finally:
-            sampler.stop()
+            if freezer:
+                sampler.stop()
             if killer:
                 killer.stop()
         killed = killer.killed if killer else ""
         gone_s, left = self.gone(child, mark, code, bool(killed))
         if left and code is not None:
             problems.append(("left behind", f"processes {left} after {gone_s:.1f} s"))
+        if freezer:
+            freezer.close()
         said = (place / "err").read_text(errors="replace")
         if code == 2 and not stats.exists() and (refusal := REFUSED.search(said)):
             shutil.rmtree(place)
@@ -213,6 +216,7 @@ class Runner:
             "program": plan.program, "size": plan.size, "mode": plan.mode(), "plan": dataclasses.asdict(plan),
             "command": command, "replay": plan.words(), "code": code, "killed": killed, "seconds": round(seconds, 3),
             "bare_s": bare_s and round(bare_s, 3), "gone_s": round(gone_s, 2), "samples": sampler.samples,
+            "unfrozen": sampler.unfrozen,
             "share_sampled": round(sampler.bytes_max / ram_bytes(plan.ram), 4), "samples_above": sampler.above,
             **counted, "problems": problems,
             "outcome": "failed" if problems else "killed" if killed else "lost" if code != 0 else "ok",
@@ -242,7 +246,7 @@ class Runner:
         while True:
             left = processes.of_session(child.pid)
             if code is None or not left:
-                left = left or [pid for pid in processes.marked(mark.encode()) if pid != child.pid]
+                left = left or [pid for pid in processes.marked(mark.encode() + b"\0") if pid != child.pid]
             took = time.monotonic() - start
             if not left or took >= bound:
                 break
@@ -319,9 +323,10 @@ class Runner:
                 problems.append(("no statistics", "no file was written"))
         except (ValueError, KeyError) as error:
             problems.append(("no statistics", f"{error!r}"))
-        if sampler.above >= SAMPLES_ABOVE and sampler.bytes_max > SAMPLE_SLACK * bound + self.slack_pages * 4096:
+        slack = bound * (FORK_SLACK - 1) if "handler" in plan.mode() else 0
+        if sampler.bytes_max > bound + slack + self.slack_pages * PAGE_BYTES:
             problems.append(("over budget", f"{sampler.above} of {sampler.samples} samples above the budget, the "
-                             f"highest {sampler.bytes_max / bound:.1%} of it"))
+                             f"highest {sampler.bytes_max / PAGE_BYTES:,.1f} pages of {bound // PAGE_BYTES:,}"))
         return counted, problems
 
     def keep(self, place, record, number):

@@ -183,6 +183,10 @@ impl Grant {
         } else {
             (held / 2).max(STEP)
         };
+        let step = match self.fork_room {
+            0 => step,
+            _ => step.max(in_use.saturating_sub(held)),
+        };
         let wanted = (held + step).min(share);
         if in_use + step / 2 <= held || wanted == held {
             Look::Keep(held)
@@ -211,7 +215,7 @@ impl Grant {
         let others = self.reserved(usage) + self.small + self.small_due;
         let limits = Limits {
             frames: most.saturating_sub(others).max(self.reserve.least / 2),
-            shared: Self::shared_limit(run, usage, most),
+            shared: self.shared_limit(run, usage, most),
         };
         let news = limits != self.told;
         self.told = limits;
@@ -219,13 +223,23 @@ impl Grant {
     }
 
     /// Pages that may be in shared frames: all, unless others want frames and this process accounts for more than its
-    /// allowance.
-    fn shared_limit(run: &impl Budget, usage: &Usage, most: u32) -> u32 {
-        if usage.shared == 0 || !run.others_want() {
+    /// allowance, or a fork lacks frames. The engine lets `least / 2` pages stay whatever the limits.
+    fn shared_limit(&self, run: &impl Budget, usage: &Usage, most: u32) -> u32 {
+        if usage.shared == 0 {
             return u32::MAX;
         }
-        match (most + usage.shared / 2).saturating_sub(run.allowance()) {
+        let accounted = if run.others_want() {
+            (most + usage.shared / 2).saturating_sub(run.allowance())
+        } else {
+            0
+        };
+        let fork = match self.in_use(usage).saturating_sub(run.held()) {
+            lack if self.fork_room > 0 && lack > 0 => lack + self.reserve.least / 2,
+            _ => 0,
+        };
+        match accounted.max(fork) {
             0 => u32::MAX,
+            // A shared page counts as half a frame.
             excess => usage.shared.saturating_sub(2 * excess),
         }
     }
@@ -295,9 +309,11 @@ impl Grant {
         self.fork_room = 0;
     }
 
-    /// Whether the process could ever hold what a fork needs.
+    /// Whether the process could ever hold what a fork needs: small pages leave their frames until there is room for
+    /// copies of the others.
+    /// So do shared pages, which lower this process' share.
     pub fn may_have_fork_room(&self, run: &impl Budget) -> bool {
-        run.share() >= self.fork_room + self.reserve.least
+        run.allowance() >= self.fork_room.saturating_sub(self.small) + self.reserve.least
     }
 
     /// Whether it holds what a fork needs.

@@ -363,41 +363,94 @@ fn small_pages_get_their_half() {
 }
 
 /// Shared frames are limited only while somebody wants frames, and then by twice what is accounted for too much.
+/// A budget of which nobody gives anything.
+struct Fixed {
+    held: u32,
+    share: u32,
+    allowance: u32,
+    others_want: bool,
+}
+
+impl Budget for Fixed {
+    fn held(&self) -> u32 {
+        self.held
+    }
+    fn share(&self) -> u32 {
+        self.share
+    }
+    fn allowance(&self) -> u32 {
+        self.allowance
+    }
+    fn others_want(&self) -> bool {
+        self.others_want
+    }
+}
+
+/// Two processes that share most of the budget and fork at once: their shared pages leave until there is room, as
+/// neither has anything else to give.
+#[test]
+fn shared_pages_leave_for_a_fork() {
+    let run = Fixed {
+        held: 150,
+        share: 408,
+        allowance: 1088,
+        others_want: true,
+    };
+    let mut usage = Usage {
+        own: 2,
+        shared: 1360,
+        stored: true,
+    };
+    let mut grant = Grant::new(RESERVE);
+    grant.plan_fork(ForkStores::default());
+    assert!(grant.may_have_fork_room(&run));
+    let Look::Take(to) = grant.look(&run, &usage) else {
+        panic!("it lacks frames");
+    };
+    assert_eq!(to, grant.in_use(&usage), "all that the fork needs, at once");
+    for _ in 0..usage.shared {
+        let limits = grant.limits(&run, &usage, run.held).unwrap_or(grant.told);
+        // The engine lets LEAST / 2 pages stay, own and shared ones beyond their limit.
+        let leave =
+            (usage.own + usage.shared.saturating_sub(limits.shared)).saturating_sub(limits.frames);
+        if leave == 0 {
+            break;
+        }
+        usage.shared -= leave;
+    }
+    assert!(usage.shared <= LEAST / 2, "{} are left", usage.shared);
+    assert!(!grant.has_fork_room(&run, &usage), "this run gives nothing");
+    let more = Fixed {
+        held: grant.in_use(&usage),
+        ..run
+    };
+    assert!(grant.has_fork_room(&more, &usage));
+}
+
 #[test]
 fn shared_frames_give_way() {
-    struct Fixed {
-        others_want: bool,
-    }
-    impl Budget for Fixed {
-        fn held(&self) -> u32 {
-            1000
-        }
-        fn share(&self) -> u32 {
-            1000
-        }
-        fn allowance(&self) -> u32 {
-            1100
-        }
-        fn others_want(&self) -> bool {
-            self.others_want
-        }
-    }
+    let run = |others_want| Fixed {
+        held: 1000,
+        share: 1000,
+        allowance: 1100,
+        others_want,
+    };
     let usage = Usage {
         own: 500,
         shared: 400,
         stored: true,
     };
     let mut grant = Grant::new(RESERVE);
-    let alone = grant.limits(&Fixed { others_want: false }, &usage, 1000);
+    let alone = grant.limits(&run(false), &usage, 1000);
     let sharing = TRANSIT_PAGES_MAX + UNNOTICED_PAGES;
     let frames = 1000 - RESERVE.read_buffers - sharing;
     let shared = u32::MAX;
     assert_eq!(alone, Some(Limits { frames, shared }));
     // 1000 and half of 400 are 100 more than 1100.
-    let pressed = grant.limits(&Fixed { others_want: true }, &usage, 1000);
+    let pressed = grant.limits(&run(true), &usage, 1000);
     let shared = 200;
     assert_eq!(pressed, Some(Limits { frames, shared }));
-    let again = grant.limits(&Fixed { others_want: true }, &usage, 1000);
+    let again = grant.limits(&run(true), &usage, 1000);
     assert_eq!(again, None, "the engine knows");
     let owned = grant.owns(7);
     assert_eq!(owned.frames, frames + 7);

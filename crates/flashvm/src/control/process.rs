@@ -17,7 +17,7 @@ use flashvm_core::PAGE_SIZE;
 use rustix::process::{Pid, test_kill_process};
 use std::os::fd::RawFd;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Searches for a free process slot while the supervisor reaps, and the pause between two.
 const SLOT_TRIES: u32 = 100;
@@ -27,9 +27,10 @@ const SLOT_WAIT: Duration = Duration::from_millis(20);
 const COMMIT_TRIES: u32 = 50;
 const COMMIT_WAIT: Duration = Duration::from_millis(20);
 
-/// Tries of a new process to get its first frames, and the pause between two.
-const FRAMES_TRIES: u32 = 500;
-const FRAMES_WAIT: Duration = Duration::from_millis(1);
+/// Longest wait of a new process for its first frames, and the pause between two tries. Others give them up as
+/// soon as they are scheduled: a machine under load takes more than half a second for that.
+const FIRST_FRAMES_WAIT_MAX: Duration = Duration::from_secs(10);
+const FIRST_FRAMES_PAUSE: Duration = Duration::from_millis(1);
 
 /// Slots for which space is allocated beyond the need: 256 MiB.
 const BACKED_AHEAD_SLOTS: u32 = 1 << 16;
@@ -314,8 +315,8 @@ impl Process {
     }
 
     /// Waits until the budget has room for the frames that this process lacks of
-    /// [`LIMIT_FRAMES_MIN`], and takes them. After `FRAMES_TRIES * FRAMES_WAIT` [`Self::grow`]
-    /// takes them regardless, and counts an overrun.
+    /// [`LIMIT_FRAMES_MIN`], and takes them. Once nobody has more than that, or after
+    /// `FIRST_FRAMES_WAIT_MAX`, [`Self::grow`] takes them regardless, and counts an overrun.
     pub(crate) fn await_first_frames(&self) {
         let budget = self.control.budget_frames();
         let lacks = LIMIT_FRAMES_MIN.saturating_sub(self.granted());
@@ -323,15 +324,24 @@ impl Process {
             return;
         }
         self.set_wanting(true);
-        for _ in 0..FRAMES_TRIES {
+        let end = Instant::now() + FIRST_FRAMES_WAIT_MAX;
+        while self.others_can_give() && Instant::now() < end {
             let fits = |granted| granted + lacks <= budget;
             if self.take(|granted| if fits(granted) { lacks } else { 0 }) > 0 {
                 return;
             }
             self.control.raise_pressure();
-            crate::sys::sleep(FRAMES_WAIT);
+            crate::sys::sleep(FIRST_FRAMES_PAUSE);
         }
         self.grow(LIMIT_FRAMES_MIN);
+    }
+
+    /// Whether another process has more frames than the minimum.
+    fn others_can_give(&self) -> bool {
+        self.control.slots_taken().any(|(index, slot)| {
+            let held = slot.granted.load(Ordering::Relaxed) + slot.shares.load(Ordering::Relaxed);
+            index != self.index && held > LIMIT_FRAMES_MIN
+        })
     }
 
     fn count_overrun(&self) {

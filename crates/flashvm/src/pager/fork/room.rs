@@ -5,14 +5,15 @@ use crate::pager::{Locked, Pager};
 use crate::space::Delivery;
 use flashvm_core::grant::ForkStores;
 use rustix_futex_sync::MutexGuard;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Frames for what threads store to during a fork with a handler: `held / STORES_SHARE`, at most so many.
 const STORES_IN_FORK: u32 = 512;
 const STORES_SHARE: u32 = 8;
-/// How often, and how long apart, a fork looks for frames for the child.
-const ROOM_TRIES: u32 = 500;
-const ROOM_WAIT: Duration = Duration::from_millis(1);
+/// Longest wait of a fork for frames for the child, and the pause between two looks. As long as a new process
+/// waits for its first frames.
+const ROOM_WAIT_MAX: Duration = Duration::from_secs(10);
+const ROOM_PAUSE: Duration = Duration::from_millis(1);
 
 impl Pager {
     /// Pages with stores during a fork, unnoticed or before there is room. In inline mode: pages of system calls in
@@ -51,9 +52,10 @@ impl Pager {
     }
 
     /// Waits until this process holds enough free frames for the fork, so that the budget holds. Whether it does:
-    /// after `ROOM_TRIES * ROOM_WAIT`, or with too small a share, the fork does without, and the overrun is counted.
+    /// after `ROOM_WAIT_MAX`, or with too small a share, the fork does without, and the overrun is counted.
     pub(super) fn await_room(&self) -> bool {
-        for _ in 0..ROOM_TRIES {
+        let end = Instant::now() + ROOM_WAIT_MAX;
+        while Instant::now() < end {
             let mut locked = self.lock();
             let stores = self.fork_stores(&locked);
             locked.grant.plan_fork(stores);
@@ -68,7 +70,7 @@ impl Pager {
                 return false;
             }
             drop(locked);
-            crate::sys::sleep(ROOM_WAIT);
+            crate::sys::sleep(ROOM_PAUSE);
         }
         false
     }
