@@ -6,7 +6,6 @@
 //! buffer: the C library, which has a part in it, may touch managed memory. Where there is no io_uring the thread reads with `pread`, and
 //! sleeps meanwhile.
 
-use super::layer::LayerQueue;
 use super::store::{Completion, Failed, Part, Request, Store, StoreQueue, Transfer};
 use super::{FlashStore, Layer, UncheckedStore};
 use crate::sys::map;
@@ -143,28 +142,12 @@ impl DemandQueue<'_> {
 
     /// Reads pages at `at` into the buffer, verified, and waits for them.
     pub(crate) fn read(&mut self, store: &FlashStore, at: u64, len: usize) -> Failed {
-        let to = self.part(len);
-        let Some(Queue {
-            requests, ended, ..
-        }) = self.queue()
-        else {
-            return Failed::all(len);
-        };
-        match requests {
-            Some(below) => {
-                let queue = LayerQueue {
-                    layer: store,
-                    below,
-                };
-                poll_for(queue, ended, at, to, || false)
-            }
-            // SAFETY: the buffer is this queue's, which is this thread's.
-            None => unsafe { store.read(at, to) },
-        }
+        let failed = self.read_unchecked(store.below(), at, len, || false);
+        // SAFETY: the buffer is this queue's, which is this thread's, and the read has ended.
+        unsafe { store.after_read(at, self.part(len), failed) }
     }
 
-    /// The same below checksums. Until the bytes are there it calls `meanwhile`, as long as that says that there
-    /// is more to do.
+    /// The same below checksums. Until the read ends it calls `meanwhile`, as long as that returns true.
     pub(crate) fn read_unchecked(
         &mut self,
         store: &UncheckedStore,
