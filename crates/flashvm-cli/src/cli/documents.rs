@@ -1,4 +1,4 @@
-//! `flashvm man` and `flashvm completions`: what packages install beside the command, made from its parser.
+//! `flashvm man` and `flashvm completions`: generated from the parser, for packages.
 
 use super::args::command;
 use super::refusal::Refusal;
@@ -24,7 +24,7 @@ Examples:
 /// `flashvm man`.
 #[derive(Debug, Args)]
 pub(crate) struct ManArgs {
-    /// The command whose page is written to standard output, such as heap init [default: flashvm itself]
+    /// The command whose page is printed, such as heap init [default: flashvm itself]
     #[arg(value_name = "COMMAND")]
     commands: Vec<String>,
     /// Write the pages of all commands into this folder

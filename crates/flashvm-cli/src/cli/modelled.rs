@@ -1,6 +1,6 @@
-//! The device of a run that has a device model: answers what the processes ask of it, in real time.
+//! The device-model server of a run: answers the processes' requests in real time.
 
-use super::device;
+use super::device::ModelName;
 use super::refusal::Refusal;
 use flashvm::control::{Asked, Control, ModelSettings, Work};
 use flashvm_core::Nanos;
@@ -12,27 +12,27 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// How long it sleeps where nothing is asked.
+/// Longest sleep without a request.
 const IDLE: Duration = Duration::from_millis(250);
-/// Pages of a device that is built to see whether there can be such a one.
+/// Pages of the trial device that checks a model's options.
 const TRIAL_PAGES: u32 = 1 << 12;
-/// Of what a device leaves to chance.
+/// Seed of a device's random choices.
 const SEED: u64 = 0;
 
-/// A device model that was asked for.
+/// A device model of a run.
 #[derive(Clone, Debug)]
 pub(crate) struct Modelled {
     device: Device,
-    /// Whether it can be sent discards.
+    /// Whether it accepts discards.
     pub(crate) discards: bool,
-    /// What the processes need to know.
+    /// The part that the processes need.
     pub(crate) settings: ModelSettings,
 }
 
 impl Modelled {
-    /// The device that `--device-model` names, if there can be such a one.
-    pub(crate) fn named(name: &str) -> Result<Self, Refusal> {
-        let device = device::named("--device-model", name)?;
+    /// The device that `--device-model` names.
+    pub(crate) fn named(name: &ModelName) -> Result<Self, Refusal> {
+        let device = name.device("--device-model")?;
         let model = device
             .bare(TRIAL_PAGES, SEED)
             .map_err(|e| Refusal::new(format!("--device-model {name}: {e}")))?;
@@ -65,11 +65,11 @@ impl Modelled {
     }
 }
 
-/// A device, and whom it serves.
+/// A device before it serves.
 pub(crate) struct Attendant {
     control: Control,
     device: InOrder,
-    /// Ranges of discards that are not complete, by their owner.
+    /// Ranges of incomplete discards, by owner.
     parts: HashMap<u32, Vec<Range>>,
 }
 
@@ -80,7 +80,7 @@ pub(crate) struct Attending {
 }
 
 impl Attendant {
-    /// Serves from now on, in a thread of its own. Signals are blocked in it if they are in this one.
+    /// Serves in a thread of its own, which inherits the blocked signals of this one.
     pub(crate) fn begin(mut self) -> std::io::Result<Attending> {
         let over = Arc::new(AtomicBool::new(false));
         let until = Arc::clone(&over);
@@ -103,7 +103,7 @@ impl Attendant {
         Ok(Attending { over, thread })
     }
 
-    /// When an order ends, and whether it is done.
+    /// The end of an order, and whether it was done.
     fn carry_out(&mut self, order: &Asked) -> (Nanos, bool) {
         let range = Range {
             first: order.first,
@@ -132,7 +132,7 @@ impl Attendant {
 }
 
 impl Attending {
-    /// Ends it: what writing has done to the device, if it knows.
+    /// Stops the thread: the device's wear, if the model has any.
     pub(crate) fn end(self) -> Option<Wear> {
         self.over.store(true, Ordering::Release);
         self.thread.join().expect("the model does not panic")

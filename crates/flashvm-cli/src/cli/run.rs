@@ -1,5 +1,5 @@
-//! `flashvm run`: checks everything that can be checked, then wires a run together: a store and
-//! a control region without names, a program that finds both through `/proc`, a supervisor.
+//! `flashvm run`: makes all checks, then assembles a run: a nameless store and control region, a program that
+//! finds both through `/proc`, a supervisor.
 
 use super::args::RunArgs;
 use super::modelled::Modelled;
@@ -27,12 +27,12 @@ const PRELOAD_NAME: &str = "libflashvm_preload.so";
 /// Runs a program.
 pub(crate) fn run(args: Box<RunArgs>) -> Result<ExitCode, Refusal> {
     let options = args.options.with_file()?;
-    // Wrong names and numbers come before anything that depends on the machine.
+    // Check names and numbers before anything that depends on the machine.
     let mut settings = settings(&options)?;
     let quiet = options.quiet.is_some_and(|flag| flag.0);
     let model = options
         .device_model
-        .as_deref()
+        .as_ref()
         .map(Modelled::named)
         .transpose()?;
     if let Some(model) = &model {
@@ -85,7 +85,7 @@ pub(crate) fn run(args: Box<RunArgs>) -> Result<ExitCode, Refusal> {
         && let Err(why) = discards_work(&store, model.as_ref())
     {
         eprintln!(
-            "flashvm: {}: discards are refused there ({why}): the run goes on without",
+            "flashvm: {}: the device refuses discards ({why}): the run sends none",
             flash.display()
         );
         settings.engine.discard = Discard::new(DiscardKind::Off);
@@ -142,15 +142,15 @@ pub(crate) fn run(args: Box<RunArgs>) -> Result<ExitCode, Refusal> {
     })
 }
 
-/// Whether discards can be sent, or why not.
+/// Whether the store accepts discards; the error is the reason.
 fn discards_work(store: &Store, model: Option<&Modelled>) -> Result<(), String> {
     match model {
-        Some(model) if !model.discards => Err(format!("the model {} knows none", model.name())),
+        Some(model) if !model.discards => Err(format!("the model {} has none", model.name())),
         _ => store.try_discard().map_err(|e| e.to_string()),
     }
 }
 
-/// Refuses files that begin with `prefix` where none can be made.
+/// Refuses `prefix` if no file can be created there.
 fn check_record(prefix: &Path) -> Result<(), Refusal> {
     let folder = prefix.parent().filter(|path| !path.as_os_str().is_empty());
     let folder = folder.unwrap_or(Path::new("."));
@@ -163,7 +163,7 @@ fn check_record(prefix: &Path) -> Result<(), Refusal> {
     })
 }
 
-/// Finds the object to preload: where a build or an installation puts it.
+/// Finds the object to preload, in the folder of a build or an installation.
 fn preload_object() -> Result<PathBuf, Refusal> {
     let own = std::env::current_exe()
         .map_err(|e| Refusal::new(format!("/proc/self/exe: {e}: mount /proc")))?;
@@ -177,7 +177,7 @@ fn preload_object() -> Result<PathBuf, Refusal> {
         .iter()
         .map(|place| place.join(PRELOAD_NAME))
         .filter(|path| path.is_file())
-        // After a build for tests an older one may still lie beside the command.
+        // A build for tests may leave an older object beside the command.
         .max_by_key(|path| path.metadata().and_then(|m| m.modified()).ok())
         .and_then(|path| path.canonicalize().ok())
         .ok_or_else(|| {
@@ -200,7 +200,7 @@ fn preload_object() -> Result<PathBuf, Refusal> {
     Ok(found)
 }
 
-/// `LD_PRELOAD` with the object in front of what is there already.
+/// `LD_PRELOAD` with the object first.
 fn preload_list(object: &Path) -> OsString {
     let mut list = object.as_os_str().to_owned();
     let before = std::env::var_os("LD_PRELOAD").unwrap_or_default();

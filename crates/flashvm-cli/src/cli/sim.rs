@@ -1,6 +1,6 @@
 //! `flashvm sim`: replacement policies over a trace.
 
-use super::device::model;
+use super::device::ModelName;
 use super::refusal::Refusal;
 use super::reproduce::report::{Axis, Chart, Series};
 use super::reproduce::write_chart;
@@ -29,14 +29,13 @@ Examples:
   flashvm sim --trace tar.fvt --policy clock,car,cfclock,craw --frames 10%,20%,40%,80% --plot tar.svg
 
 A reference to a page that is not in memory is a miss and reads the page; a dirty page is written when it
-leaves; what is dirty at the end is not. I/O time is what the device model takes, one request after the
-other. The trace is read once; references are kept in RAM up to 256 MiB, then in a temporary file ($TMPDIR,
-else /var/tmp).
+is evicted, not at the end. I/O time is the device model's time, one request at a time. The trace is read
+once; references are kept in RAM up to 256 MiB, then in a temporary file ($TMPDIR, else /var/tmp).
 
-With --json one object a line: trace, policy, frames, requests, misses, page_reads, page_writes,
+With --json, one object a line: trace, policy, frames, requests, misses, page_reads, page_writes,
 io_time_us, wall_s, requests_per_s.";
 
-/// Files between two looks at the progress.
+/// Interval of progress updates.
 const WATCH: Duration = Duration::from_millis(100);
 
 /// Policies, separated by commas.
@@ -63,7 +62,7 @@ impl FromStr for Sizes {
     }
 }
 
-/// What is drawn.
+/// The curve to draw.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Curve {
     /// Milliseconds of I/O.
@@ -76,12 +75,12 @@ pub(crate) enum Curve {
     PageWrites,
 }
 
-/// What policies are shown.
+/// The references that policies see.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Sight {
     /// All references.
     Full,
-    /// What a live pager would see of them.
+    /// Those that a live pager would see.
     Live,
 }
 
@@ -91,8 +90,8 @@ pub(crate) struct SimArgs {
     /// The trace; '-' is standard input
     #[arg(long, value_name = "FILE")]
     trace: PathBuf,
-    /// Its format: flashvm, lackey, tagged, keys, oracle-general, msr, blkparse, drcachesim [default: as
-    /// its content says]
+    /// Its format: flashvm, lackey, tagged, keys, oracle-general, msr, blkparse, drcachesim [default:
+    /// detected]
     #[arg(long, value_name = "FORMAT")]
     format: Option<Format>,
     #[arg(long, value_name = "LIST", default_value = "clock,car,cfclock,craw,craw-a", help = policies())]
@@ -100,19 +99,19 @@ pub(crate) struct SimArgs {
     /// Sizes of memory: frames (400), bytes (8M) or shares of the footprint (10%), separated by commas
     #[arg(long, value_name = "LIST")]
     frames: Sizes,
-    /// Device to count I/O time by: one of 'flashvm device models', or a file.toml
+    /// Device model for I/O time: one of 'flashvm device models', or a file.toml
     #[arg(long, value_name = "MODEL", default_value = "slc-nand")]
-    device_model: String,
-    /// What policies are shown: all references, or what a live pager would see of them
+    device_model: ModelName,
+    /// References that policies see: all, or those that a live pager would see
     #[arg(long, value_name = "full|live", default_value = "full")]
     sight: Sight,
-    /// Threads [default: one for each processor]
+    /// Threads [default: one per processor]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     threads: Option<u32>,
     /// Draw the curves
     #[arg(long, value_name = "FILE.svg")]
     plot: Option<PathBuf>,
-    /// What to draw
+    /// The curve to draw
     #[arg(long, value_name = "WHAT", default_value = "io-time")]
     plot_of: Curve,
     /// Write one JSON object a line
@@ -148,8 +147,8 @@ struct Line<'a> {
 
 /// Runs the policies.
 pub(crate) fn sim(args: &SimArgs) -> Result<ExitCode, Refusal> {
-    let device = model::named("--device-model", &args.device_model)?;
-    // A size that is nothing whatever the footprint is refused before the trace is read.
+    let device = args.device_model.device("--device-model")?;
+    // Refuse a size that is invalid for any footprint before reading the trace.
     for size in &args.frames.0 {
         let refuse = |e| Refusal::new(format!("--frames: {e}"));
         if !matches!(size, MemorySize::Percent(_)) {
@@ -226,7 +225,7 @@ fn read(trace: Trace) -> Result<References, Refusal> {
     Ok(references?)
 }
 
-/// Runs something that counts references on, with a bar that shows how far it is.
+/// Runs `work`, which counts references, under a progress bar.
 fn watched<T>(references: &References, jobs: &[Job], run: impl FnOnce(&AtomicU64) -> T) -> T {
     let bar = ProgressBar::new(references.len() * jobs.len() as u64).with_style(
         ProgressStyle::with_template("{bar:30} {percent} %, {per_sec}, {eta} left")

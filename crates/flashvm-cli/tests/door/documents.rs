@@ -23,7 +23,7 @@ fn manual_pages() {
         r"\-\-ram",
         r"\-\-zero\-sharing",
         r"\-\-padding",
-        "half of what is available",
+        "half of the available RAM",
     ] {
         assert!(page.contains(part), "{part}");
     }

@@ -1,18 +1,18 @@
-//! `flashvm device`: the device models, a translation layer alone, and what a real device does.
+//! `flashvm device`: device models, a simulated translation layer, measurements of real devices.
 
 mod args;
-pub(super) mod model;
+mod model;
 mod models;
 mod probe;
 mod simulate;
 
 pub(crate) use args::DeviceCommand;
-pub(crate) use model::named;
+pub(crate) use model::ModelName;
 
 use super::refusal::Refusal;
 use std::process::ExitCode;
 
-/// Runs one of its commands.
+/// Runs a command of `flashvm device`.
 pub(crate) fn device(command: &DeviceCommand) -> Result<ExitCode, Refusal> {
     match command {
         DeviceCommand::Models(args) => models::models(args),

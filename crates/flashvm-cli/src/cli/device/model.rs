@@ -1,20 +1,49 @@
-//! A device model as it is named on the command line: one of the list, or a file that says what a
-//! NAND device is made of.
+//! A device model named on the command line: one of the list, or a file with the parts of a NAND device.
 
 use crate::cli::refusal::Refusal;
 use flashvm_sim::device::nand::NandOptions;
 use flashvm_sim::{Device, ModelKind};
 use serde::Deserialize;
-use std::path::Path;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
 
-/// The device that `--model` or `--device-model` (`option`) names.
-pub(crate) fn named(option: &str, name: &str) -> Result<Device, Refusal> {
-    if name.ends_with(".toml") {
-        return read(option, Path::new(name));
+/// The value of `--model` and `--device-model`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum ModelName {
+    Known(ModelKind),
+    File(PathBuf),
+}
+
+impl ModelName {
+    /// The device; a refusal names `option`.
+    pub(crate) fn device(&self, option: &str) -> Result<Device, Refusal> {
+        match self {
+            Self::Known(model) => Ok(Device::new(*model)),
+            Self::File(path) => read(option, path),
+        }
     }
-    let model = name.parse::<ModelKind>();
-    let model = model.map_err(|e| Refusal::new(format!("{option}: {e}, or a file.toml")))?;
-    Ok(Device::new(model))
+}
+
+impl FromStr for ModelName {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text.ends_with(".toml") {
+            return Ok(Self::File(text.into()));
+        }
+        let model = text.parse().map(Self::Known);
+        model.map_err(|e| format!("{e}, or a file.toml"))
+    }
+}
+
+impl fmt::Display for ModelName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Known(model) => model.fmt(f),
+            Self::File(path) => path.display().fmt(f),
+        }
+    }
 }
 
 fn read(option: &str, path: &Path) -> Result<Device, Refusal> {
@@ -29,7 +58,7 @@ fn read(option: &str, path: &Path) -> Result<Device, Refusal> {
         Some(other) => return Err(refuse(format!("model = {other}: write a name in quotes"))),
     };
     if !matches!(model, ModelKind::Nand | ModelKind::RawNand) {
-        let why = format!("model = \"{model}\" is not made of parts: nand and raw-nand are");
+        let why = format!("model = \"{model}\" has no parts: nand and raw-nand have");
         return Err(refuse(why));
     }
     let nand = NandOptions::deserialize(table).map_err(|e| refuse(one_line(e.message())))?;

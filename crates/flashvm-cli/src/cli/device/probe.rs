@@ -1,8 +1,7 @@
-//! `flashvm device probe`: what a real device does, measured as in FlashVM's Table 2, Figure 4 and
-//! Figure 5(a).
+//! `flashvm device probe`: measures a real device as FlashVM's Table 2, Figure 4 and Figure 5(a) do.
 //!
-//! All requests go past the page cache. A queue of 32 is 32 threads with a request each. Every
-//! measurement is bounded in time; none reads what was never written.
+//! All requests bypass the page cache. A queue of 32 is 32 threads with one request each. Every measurement is
+//! bounded in time, and reads only what was written before.
 
 use super::args::ProbeArgs;
 use crate::cli::refusal::Refusal;
@@ -22,13 +21,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 const PAGE: u64 = 4096;
-/// Pages of a request in a stream.
+/// Pages per request of a stream.
 const STREAM_PAGES: u64 = 256;
-/// Requests at a time.
+/// Requests in flight.
 const DEPTH: usize = 32;
-/// Blocks of a request in the mixed stream (FlashVM, 5.2.1).
+/// Pages per request of the mixed stream (FlashVM, 5.2.1).
 const MIXED_PAGES: u64 = 5;
-/// Sizes of discards: those of Figure 4, and between.
+/// Sizes of discards: those of Figure 4, and some between.
 const DISCARDS: [u64; 9] = [
     4 << 10,
     32 << 10,
@@ -40,7 +39,7 @@ const DISCARDS: [u64; 9] = [
     512 << 20,
     1 << 30,
 ];
-/// Least and most that is written.
+/// Bounds of `--size`.
 const SIZE_MIN: u64 = 16 << 20;
 const SIZE_MAX: u64 = 1 << 40;
 /// Steps of a probe, for the progress bar.
@@ -64,11 +63,11 @@ struct Report {
     write_latency_us: f64,
     mixed: Vec<Mixed>,
     discards: Vec<Discard>,
-    /// Why there are none.
+    /// Why `discards` is empty or incomplete.
     discards_refused: Option<String>,
 }
 
-/// Five-block requests of which some are writes elsewhere (Figure 5(a)).
+/// Requests of five pages: reads in one half, writes in the other (Figure 5(a)).
 #[derive(Debug, Serialize)]
 struct Mixed {
     writes_percent: u64,
@@ -119,7 +118,7 @@ fn failed(path: &Path, e: rustix::io::Errno) -> Refusal {
     Refusal::new(format!("{}: {e}: nothing was measured", path.display()))
 }
 
-/// Opens what is to be measured: a nameless file, or a device that may be overwritten.
+/// Opens the target: a nameless file, or a device after a confirmation.
 fn open(path: &Path, size: u64, yes: bool) -> Result<OwnedFd, Refusal> {
     let stat = rustix::fs::stat(path).map_err(|e| {
         Refusal::new(format!(
@@ -137,7 +136,7 @@ fn open(path: &Path, size: u64, yes: bool) -> Result<OwnedFd, Refusal> {
     if FileType::from_raw_mode(stat.st_mode) == FileType::BlockDevice && !yes {
         ask(path)?;
     }
-    // Checks for mounts, file systems, room and direct I/O, as for a run's store.
+    // Checks mounts, file systems, space and direct I/O, as for a run's store.
     store::open(place, 0, Some(Size(size)))
         .map(|store| store.fd)
         .map_err(|refusal| refusal.renamed(&[("--flash-size", "--size"), ("--flash ", "")]))
@@ -230,12 +229,12 @@ impl Device {
         })
     }
 
-    /// Writes all of it once, in a stream, and says how fast.
+    /// Writes the whole target once, in a stream: MB/s.
     fn fill(&self) -> Outcome<f64> {
         let begun = Instant::now();
         let buffer = pages(STREAM_PAGES, 1);
         let next = AtomicU64::new(0);
-        // Two at a time, so that the device is never idle between them.
+        // Two in flight keep the device busy between requests.
         self.side_by_side(2, |_| {
             loop {
                 let first = next.fetch_add(STREAM_PAGES, Ordering::Relaxed);
@@ -269,7 +268,7 @@ impl Device {
         Ok((read.into_inner() * PAGE) as f64 / 1e6 / begun.elapsed().as_secs_f64())
     }
 
-    /// Single pages at random: how many a second.
+    /// Single random pages: requests a second.
     fn random(&self, threads: usize, write: bool) -> Outcome<f64> {
         let begun = Instant::now();
         let done = AtomicU64::new(0);
@@ -289,8 +288,7 @@ impl Device {
         Ok(done.into_inner() as f64 / begun.elapsed().as_secs_f64())
     }
 
-    /// Requests of five blocks, reads and writes each going on where the last of their kind
-    /// ended, one at a time: MB/s.
+    /// Requests of five pages, one at a time; each continues the stream of its direction: MB/s.
     fn mixed(&self, writes_percent: u64) -> Outcome<f64> {
         let begun = Instant::now();
         let mut rng = Rng::new(writes_percent + 1);
@@ -314,8 +312,7 @@ impl Device {
         Ok(done as f64 / 1e6 / begun.elapsed().as_secs_f64())
     }
 
-    /// Writes a range and discards it: the middle time of some, in ms. The inner error: the
-    /// device knows no discards.
+    /// Writes a range and discards it: the median time, in ms. The inner error: the device refuses discards.
     fn discard(&self, bytes: u64) -> Outcome<Result<f64, rustix::io::Errno>> {
         let count = bytes / PAGE;
         let buffer = pages(STREAM_PAGES, 4);
@@ -338,7 +335,7 @@ impl Device {
         Ok(Ok(times[times.len() / 2]))
     }
 
-    /// Runs threads until all have ended; the first error of any.
+    /// Runs `threads` threads to their end; the first error of any.
     fn side_by_side(
         &self,
         threads: usize,
@@ -388,7 +385,7 @@ fn whole(bytes: usize, pages: usize) -> Outcome<()> {
     }
 }
 
-/// Pages that do not compress to nothing.
+/// Random contents: a device cannot compress them.
 fn pages(count: u64, seed: u64) -> Vec<Page> {
     let mut rng = Rng::new(seed);
     let mut page = Page([0; PAGE as usize]);

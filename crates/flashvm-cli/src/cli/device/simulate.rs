@@ -1,7 +1,6 @@
-//! `flashvm device simulate`: a translation layer alone.
+//! `flashvm device simulate`: a flash translation layer without a pager.
 
-use super::args::SimulateArgs;
-use super::model;
+use super::args::{SimulateArgs, WorkloadName};
 use crate::cli::refusal::Refusal;
 use crate::cli::units::count;
 use crate::cli::write_out;
@@ -11,7 +10,6 @@ use flashvm_sim::device::nand::{
 use flashvm_sim::{Device, ModelKind};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
-use serde::de::DeserializeOwned;
 use std::process::ExitCode;
 
 #[derive(Serialize)]
@@ -26,7 +24,7 @@ struct Report {
 pub(super) fn simulate(args: &SimulateArgs) -> Result<ExitCode, Refusal> {
     let Device {
         model, mut nand, ..
-    } = model::named("--model", &args.model)?;
+    } = args.model.device("--model")?;
     if !matches!(model, ModelKind::Nand | ModelKind::RawNand) {
         return Err(Refusal::new(format!(
             "--model {model}: it has no translation layer: nand and raw-nand have one"
@@ -38,7 +36,7 @@ pub(super) fn simulate(args: &SimulateArgs) -> Result<ExitCode, Refusal> {
         .map_err(|e| Refusal::new(e.to_string()))?;
     let workload = workload(&args.workload, &geometry)?;
     let bar = ProgressBar::new(1).with_style(
-        ProgressStyle::with_template("overwriting {bar:30} {pos}/{len} at most, {elapsed}")
+        ProgressStyle::with_template("overwriting {bar:30} {pos} of at most {len}, {elapsed}")
             .expect("a valid template"),
     );
     let settled = settle(
@@ -104,35 +102,25 @@ fn override_with(nand: &mut NandOptions, args: &SimulateArgs) {
     if let Some(pages) = args.pages_per_block {
         nand.pages_per_block = pages;
     }
-    if let Some(name) = &args.frontiers {
-        nand.frontiers = by_name(name);
-    }
-    if let Some(name) = &args.cleaning {
-        nand.cleaning = by_name(name);
-    }
-    if let Some(name) = &args.levelling {
-        nand.levelling = by_name(name);
-    }
+    nand.frontiers = args.frontiers.unwrap_or(nand.frontiers);
+    nand.cleaning = args.cleaning.unwrap_or(nand.cleaning);
+    nand.levelling = args.levelling.unwrap_or(nand.levelling);
 }
 
-/// A value of an enum by the name that model files have for it; clap has checked the name.
-fn by_name<T: DeserializeOwned>(name: &str) -> T {
-    serde_json::from_value(name.into()).expect("a name that the command line offers")
-}
-
-fn workload(name: &str, geometry: &Geometry) -> Result<Workload, Refusal> {
-    match name {
-        "uniform" => return Ok(Workload::Uniform),
-        "hot-cold" => return Ok(Workload::HotCold),
-        "sequential" => return Ok(Workload::Sequential),
-        _ => {}
-    }
+fn workload(name: &WorkloadName, geometry: &Geometry) -> Result<Workload, Refusal> {
+    let path = match name {
+        WorkloadName::Uniform => return Ok(Workload::Uniform),
+        WorkloadName::HotCold => return Ok(Workload::HotCold),
+        WorkloadName::Sequential => return Ok(Workload::Sequential),
+        WorkloadName::File(path) => path,
+    };
     let refuse = |why: &dyn std::fmt::Display| {
         Refusal::new(format!(
-            "--workload {name}: {why}; known are uniform, hot-cold, sequential, or a trace's file"
+            "--workload {}: {why}; known are uniform, hot-cold, sequential, or a trace's file",
+            path.display()
         ))
     };
-    let text = std::fs::read_to_string(name).map_err(|e| refuse(&e))?;
+    let text = std::fs::read_to_string(path).map_err(|e| refuse(&e))?;
     let trace = read_trace(&text, geometry.logical_pages);
     Ok(Workload::Trace(trace.map_err(|e| refuse(&e))?))
 }

@@ -39,18 +39,18 @@ macro_rules! choice {
 }
 
 choice! {
-    /// Who resolves page faults.
+    /// The thread that resolves page faults.
     FaultMode is a "fault mode":
     /// The faulting thread where that works, else the pager's.
     Auto "auto",
     /// The faulting thread.
     Inline "inline",
-    /// A thread of the pager's.
+    /// A thread of the pager.
     Handler "handler",
 }
 
 choice! {
-    /// Whose `malloc` the program has.
+    /// The program's `malloc`.
     WhoseMalloc is a "malloc":
     /// Its own.
     Own "own",
@@ -67,12 +67,12 @@ choice! {
     Whole "4096",
 }
 
-/// A peer of Chameleon's, as a mode of it.
+/// A peer of Chameleon that is a mode of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Peer {
     /// Pages of 4 KiB in a log.
     LogSwap,
-    /// A page buffer of so many percent of RAM, and objects behind faults.
+    /// A page buffer of N percent of RAM, and objects behind faults.
     SsdAlloc(u32),
 }
 

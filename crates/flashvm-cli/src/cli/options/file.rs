@@ -8,7 +8,7 @@ use std::path::Path;
 use toml::de::{DeTable, DeValue};
 
 impl RunOptions {
-    /// These options, and those of the configuration file that they name where they say nothing.
+    /// These options; the configuration file fills the gaps.
     pub(crate) fn with_file(self) -> Result<Self, Refusal> {
         match &self.config {
             None => Ok(self),
@@ -30,7 +30,7 @@ fn read(path: &Path) -> Result<RunOptions, Refusal> {
     })
 }
 
-/// The options in a text, or where it is wrong and why.
+/// Parses the options in a text; the error has the line and the cause.
 pub(super) fn parse(text: &str) -> Result<RunOptions, (usize, String)> {
     let at = |span: Option<Range<usize>>| span.map_or(0, |span| span.start);
     let table = DeTable::parse(text).map_err(|e| {

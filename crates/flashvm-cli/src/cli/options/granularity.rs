@@ -1,4 +1,4 @@
-//! `--granularity`, `--padding`, `--log-structuring` and the peers of Chameleon: what was asked for, and whether it can be had.
+//! `--granularity`, `--padding`, `--log-structuring` and the peers of Chameleon: their settings and limits.
 
 use super::choice::Peer;
 use super::table::RunOptions;
@@ -12,9 +12,9 @@ use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use std::path::Path;
 
-/// Most RAM of a heap of small pages: its table has 24 bits for a frame of 4 KiB.
+/// Largest RAM of a heap of small pages: its table has 24 bits for a frame of 4 KiB.
 const RAM_BYTES_MAX: u64 = (4 << 10) << 24;
-/// Most padding of a request.
+/// Largest padding of a request.
 const PADDING_MAX: u32 = 1024;
 
 /// The heap of small pages that the options ask for.
@@ -65,7 +65,7 @@ pub(super) fn check_budget(ram: u64, small: Option<&ChameleonSettings>) -> Resul
     Ok(())
 }
 
-/// As much of a budget as a run can use.
+/// The part of a budget that a run can use.
 pub(super) fn budget_at_most(ram: u64, small: Option<&ChameleonSettings>) -> u64 {
     if small.is_some() {
         ram.min(RAM_BYTES_MAX)
@@ -74,7 +74,7 @@ pub(super) fn budget_at_most(ram: u64, small: Option<&ChameleonSettings>) -> u64
     }
 }
 
-/// Small pages are resolved by the thread that touches them.
+/// Refuses handler mode: the faulting thread resolves small pages.
 pub(crate) fn check_delivery(settings: &RunSettings) -> Result<(), Refusal> {
     if settings.chameleon.is_some() && settings.delivery == Delivery::Handler {
         return Err(Refusal::new(
@@ -85,10 +85,10 @@ pub(crate) fn check_delivery(settings: &RunSettings) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Says so where the store cannot be read by 512 bytes.
+/// Warns if the store cannot be read in units of 512 bytes.
 ///
 /// # Errors
-/// If it would have to be written by 512 bytes.
+/// If the run would write in units of 512 bytes.
 pub(crate) fn look_at_sectors(
     settings: &ChameleonSettings,
     flash: &Path,
@@ -108,8 +108,7 @@ pub(crate) fn look_at_sectors(
         )));
     }
     eprintln!(
-        "flashvm: the store's device has sectors of 4 KiB: small pages are read with what lies around \
-         them"
+        "flashvm: the store's device has sectors of 4 KiB: it reads small pages in whole sectors"
     );
     Ok(())
 }

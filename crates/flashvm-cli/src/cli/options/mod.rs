@@ -1,13 +1,13 @@
-//! The options of `flashvm run`: one table, from which everything that knows of options is made.
+//! The options of `flashvm run`, in one table.
 //!
-//! To add an option, add its lines to [`table`]. From there come the parser, `-h` and `--help`, the manual page,
-//! completions, the keys of the configuration file, the README's table, and what is written into the
-//! settings that reach the program. A test walks the table.
+//! To add an option, add an entry to [`table`]. The parser, `-h` and `--help`, the manual page, completions,
+//! the keys of the configuration file, the README's table and the program's settings come from there. A test
+//! walks the table.
 //!
 //! - `table`: the options;
-//! - `spec`: what an option is, and how the table becomes types and functions;
-//! - `value`: how values are written; `choice`: those that are one of a few words;
-//! - `parser`: the table as clap sees it; `file`: the configuration file; `readme`: the README's tables;
+//! - `spec`: an option's properties; the macro that makes types and functions from the table;
+//! - `value`: parsing and printing of values; `choice`: values that are one of a few words;
+//! - `parser`: the table as clap's arguments; `file`: the configuration file; `readme`: the README's tables;
 //! - `settings`: from options to the settings of a run; `granularity`: those of small pages.
 mod choice;
 mod file;

@@ -1,4 +1,4 @@
-//! The table as clap sees it: arguments, and their help.
+//! The table as clap's arguments, with their help.
 
 use super::spec::{Applies, Group, Spec};
 use super::table::{RunOptions, TABLE};
@@ -21,7 +21,7 @@ impl Spec {
         (self.kind.arg)(arg)
     }
 
-    /// What `-h` says: what it does, and the default.
+    /// The text of `-h`: the help and the default.
     fn short_help(&self) -> String {
         match self.default_text() {
             Some(default) => format!("{} [default: {default}]", self.help),
@@ -29,7 +29,7 @@ impl Spec {
         }
     }
 
-    /// What `--help` and the manual page say.
+    /// The text of `--help` and the manual page.
     fn long_help(&self) -> String {
         let mut help = format!("{}.", self.help);
         let choices = (self.kind.choices)();
@@ -50,7 +50,7 @@ impl Spec {
 }
 
 impl Applies {
-    /// In words, if there is something to say.
+    /// The restriction in words, if any.
     fn words(self) -> Option<&'static str> {
         match self {
             Self::Always => None,

@@ -1,7 +1,7 @@
-//! The README's tables of options, between markers: what a user reads first, and the presets.
+//! The README's tables of options, between markers: the main options, and the presets.
 //!
-//! `FLASHVM_WRITE_README=1 cargo test --release -p flashvm-cli --bin flashvm readme` writes them; the plain test
-//! fails if they are stale.
+//! `FLASHVM_WRITE_README=1 cargo test --release -p flashvm-cli --bin flashvm readme` writes them; without the
+//! variable the test fails if they are stale.
 
 use super::spec::{Fallback, Group, Spec};
 use super::table::TABLE;
@@ -31,7 +31,7 @@ fn table(head: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
         .collect()
 }
 
-/// What a user reads first.
+/// The main options.
 fn options() -> String {
     let first = TABLE.iter();
     let first = first.filter(|spec| matches!(spec.group, Group::Run | Group::Report));
@@ -48,7 +48,7 @@ fn options() -> String {
     )
 }
 
-/// What the presets have.
+/// The presets' values.
 fn presets() -> String {
     let presets = [Preset::Modern, Preset::Flashvm, Preset::Native];
     let rows = TABLE.iter().filter_map(|spec: &Spec| match spec.default {

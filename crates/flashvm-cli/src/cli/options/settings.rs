@@ -1,4 +1,4 @@
-//! From the options of a run to its settings: what has not to be asked of program or store.
+//! From the options of a run to its settings, before program and store are looked at.
 
 use super::choice::WhoseMalloc;
 use super::granularity;
@@ -15,8 +15,8 @@ use flashvm_core::{PAGE_SIZE, Preset};
 /// The least budget.
 const RAM_BYTES_MIN: u64 = 4 << 20;
 
-/// The settings of a run. The size of its store is what was asked for, or what lets all other values be
-/// checked; how faults are delivered is what was asked for, or inline.
+/// The settings of a run. Without `--flash-size`, the store's size is a placeholder that passes the checks;
+/// `open` sets it later. `doctor` sets the delivery later.
 pub(crate) fn settings(options: &RunOptions) -> Result<RunSettings, Refusal> {
     TABLE.iter().try_for_each(|spec| options.check_use(spec))?;
     let chameleon = granularity::chameleon(options)?;
@@ -52,8 +52,8 @@ pub(crate) fn settings(options: &RunOptions) -> Result<RunSettings, Refusal> {
     Ok(settings)
 }
 
-/// Whose `malloc` the program has. Its own needs inline mode, where the guard sees what the C library asks of the
-/// kernel; small pages have an allocator of their own.
+/// The program's `malloc`. Its own needs inline mode, where the guard sees the C library's system calls; small
+/// pages have their own allocator.
 pub(crate) fn choose_malloc(
     asked: Option<WhoseMalloc>,
     settings: &RunSettings,
@@ -79,7 +79,7 @@ impl RunOptions {
         self.granularity == Some(super::choice::Granularity::Small) || self.peer.is_some()
     }
 
-    /// Refuses an option that was given and does nothing with such pages.
+    /// Refuses an option that has no effect with the chosen pages.
     fn check_use(&self, spec: &Spec) -> Result<(), Refusal> {
         let Some(value) = (spec.kind.shown)(self) else {
             return Ok(());

@@ -1,4 +1,4 @@
-//! What an option is, and how the table becomes a struct of typed fields.
+//! An option's properties; the macro that makes a struct of typed fields from the table.
 
 use super::table::RunOptions;
 use clap::{Arg, ArgMatches};
@@ -7,67 +7,67 @@ use std::ffi::OsStr;
 
 /// An option.
 pub(crate) struct Spec {
-    /// On the command line with two dashes, in the configuration file as it is.
+    /// On the command line with two dashes, in the configuration file without.
     pub(crate) name: &'static str,
-    /// What stands for the value in the help; empty: a flag.
+    /// The placeholder for the value in the help; empty for a flag.
     pub(crate) value: &'static str,
-    /// With what it is listed.
+    /// Its heading.
     pub(crate) group: Group,
-    /// What it does.
+    /// Its effect.
     pub(crate) help: &'static str,
-    /// What holds where it is not given.
+    /// Its default.
     pub(crate) default: Fallback,
-    /// A value that can be used; a flag has none.
+    /// A valid value; empty for a flag.
     pub(crate) example: &'static str,
-    /// A value that is refused; a flag has none.
+    /// A refused value; empty for a flag.
     #[cfg_attr(
         not(test),
         expect(dead_code, reason = "for the test that walks the table")
     )]
     pub(crate) refused: &'static str,
-    /// With which pages it works.
+    /// The page sizes that it works with.
     pub(crate) applies: Applies,
-    /// How the table's types do their part.
+    /// The functions of its type.
     pub(super) kind: Kind,
 }
 
-/// Under which heading an option is listed.
+/// The heading of an option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Group {
-    /// What a user reads first: these are in the README as well.
+    /// The main options, which the README lists too.
     Run,
-    /// What is told of a run.
+    /// Reports of a run.
     Report,
-    /// How the pager decides; the preset has a default for each.
+    /// The pager's decisions; each preset has its defaults.
     Paging,
-    /// What the store is taken for, and what it is spared.
+    /// Properties of the store's device, and limits on its use.
     Device,
     /// The heap of small pages.
     SmallPages,
-    /// Not in the short help.
+    /// Hidden from the short help.
     Studies,
 }
 
-/// What holds where an option is not given.
+/// The default of an option.
 pub(crate) enum Fallback {
-    /// What these words say.
+    /// These words.
     Words(&'static str),
-    /// What the preset has.
+    /// The preset's value.
     Preset(fn(&Settings) -> String),
     /// Nothing.
     None,
 }
 
-/// With which pages an option works.
+/// Where an option works.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Applies {
-    /// With all.
+    /// Everywhere.
     Always,
     /// Only with `--granularity 512`.
     SmallPages,
-    /// Only without.
+    /// Only without `--granularity 512`.
     WholePages,
-    /// On the command line alone, not in the configuration file.
+    /// Only on the command line, not in the configuration file.
     CommandLine,
 }
 
@@ -79,9 +79,9 @@ pub(super) struct Kind {
     pub(super) take: fn(&ArgMatches, &mut RunOptions),
     /// Sets the value from a text.
     pub(super) set: fn(&mut RunOptions, &OsStr) -> Result<(), String>,
-    /// The value, as it may be written.
+    /// The value as text.
     pub(super) shown: fn(&RunOptions) -> Option<String>,
-    /// The words that the value may be or begin with, if they are known.
+    /// The words that the value may be or start with, if there is such a list.
     pub(super) choices: fn() -> Vec<&'static str>,
 }
 
@@ -134,7 +134,7 @@ impl Group {
     }
 }
 
-/// Makes the struct of options, the table, and what is done with all options.
+/// Makes the struct of options, the table, and the functions over all options.
 ///
 /// An entry is `field: Type = "name" { what Spec says } use;` where `use` is one of
 /// `sets |value, settings| ...` (written into the settings that reach the program), `small_pages` (gathered in
@@ -145,7 +145,7 @@ macro_rules! options {
         $field:ident: $kind:ty = $name:literal { $($key:ident: $what:expr),* $(,)? }
         $used:ident $(|$value:ident, $settings:ident| $apply:expr)?;
     )*) => {
-        /// The options of a run that were given.
+        /// The given options of a run.
         #[derive(Clone, Debug, Default, PartialEq)]
         pub(crate) struct RunOptions {
             $($(#[$doc])* pub(crate) $field: Option<$kind>,)*
@@ -169,17 +169,17 @@ macro_rules! options {
             },
         }),*];
 
-        /// What each option is used for.
+        /// The use of each option.
         #[cfg(test)]
         pub(super) const USES: &[(&str, &str)] = &[$(($name, stringify!($used))),*];
 
         impl RunOptions {
-            /// These options, and those of `file` where they say nothing.
+            /// These options; `file` fills the gaps.
             pub(crate) fn or(self, file: Self) -> Self {
                 Self { $($field: self.$field.or(file.$field),)* }
             }
 
-            /// Writes what was given into the settings, in the order of the table.
+            /// Writes the given options into the settings, in the order of the table.
             pub(super) fn apply(&self, settings: &mut RunSettings) {
                 $($(
                     if let Some($value) = &self.$field {

@@ -1,8 +1,9 @@
-//! The options of `flashvm run`: the one place to add one.
+//! The options of `flashvm run`. Add one here.
 
 use super::choice::{FaultMode, Granularity, LivePolicy, Peer, WhoseMalloc};
 use super::spec::{Applies, Fallback, Group, Kind, Spec, options};
 use super::value::{Flag, Value};
+use crate::cli::device::ModelName;
 use crate::cli::units::{Micros, PerDay, Size, Switch, WholePages};
 use flashvm::control::{Inject, RunSettings};
 use flashvm_core::{Discard, Nanos, PrefetcherKind, Preset, Sampling, Settings};
@@ -13,89 +14,87 @@ options! {
     ram: Size = "ram" {
         value: "SIZE",
         group: Group::Run,
-        help: "RAM that the program and all its children may use: 4M at least, with --granularity 512 64G at most",
-        default: Fallback::Words("half of what is available"),
+        help: "RAM for the program and all its children: at least 4M; with --granularity 512 at most 64G",
+        default: Fallback::Words("half of the available RAM"),
         example: "512M",
         refused: "12X",
         applies: Applies::Always,
     } sets |size, settings| settings.ram_bytes = size.0;
 
-    /// Where the store lies.
+    /// Path of the store.
     flash: PathBuf = "flash" {
         value: "PATH",
         group: Group::Run,
-        help: "Where the flash store lies: a folder, an empty file (its name is removed at once), or a block device \
-               (overwritten; refused while it holds a file system, swap or partitions)",
+        help: "The flash store: a folder, an empty file (unlinked at once), or a block device (overwritten; \
+               refused while it holds a file system, swap or partitions)",
         default: Fallback::Words("$TMPDIR, else /var/tmp, else /tmp: the first that is on a disk"),
         example: "/mnt/nvme",
         refused: "/nowhere/at/all",
         applies: Applies::Always,
     } supervisor;
 
-    /// Most that may be stored.
+    /// Largest size of the store.
     flash_size: Size = "flash-size" {
         value: "SIZE",
         group: Group::Run,
-        help: "Most that may be stored on flash. What is asked for here is taken from the disk at once, the default \
-               as it is needed",
+        help: "Largest size of the store on flash. A given size is allocated at once, the default on use",
         default: Fallback::Words(
-            "all of a device; elsewhere 80 % of what is free, or 8 x ram if that is more, but 95 % of what is free \
-             at most",
+            "all of a device; in a file system max(80 % of free, min(8 x ram, 95 % of free))",
         ),
         example: "16G",
         refused: "lots",
         applies: Applies::Always,
     } sets |size, settings| settings.flash_bytes = size.0;
 
-    /// What holds of that which is not said.
+    /// Defaults of the other options.
     preset: Preset = "preset" {
         value: "modern|flashvm|native",
         group: Group::Run,
-        help: "Settings to start from: the best for flash of today, the paper's, or those of Linux 2.6.28",
+        help: "Settings to start from: best for today's flash, the paper's, or those of Linux 2.6.28",
         default: Fallback::Words("modern"),
         example: "flashvm",
         refused: "fast",
         applies: Applies::Always,
     } sets |preset, settings| settings.engine = preset.settings();
 
-    /// Whether there is a heap of small pages.
+    /// Size of the smallest pages.
     granularity: Granularity = "granularity" {
         value: "4096|512",
         group: Group::Run,
-        help: "Size of the smallest pages. With 512, objects up to 4 KiB lie on pages of 512 bytes to 4 KiB, packed \
-               in RAM and read alone: for programs with many small objects",
+        help: "Size of the smallest pages. With 512, objects up to 4 KiB lie on pages of 512 bytes to 4 KiB, \
+               packed in RAM and read singly: for programs with many small objects",
         default: Fallback::Words("4096"),
         example: "512",
         refused: "100",
         applies: Applies::Always,
     } small_pages;
 
-    /// Who resolves faults.
+    /// The thread that resolves faults.
     fault: FaultMode = "fault" {
         value: "auto|inline|handler",
         group: Group::Run,
-        help: "Who resolves page faults: the faulting thread (inline: fast, needs no privilege, catches system \
-               calls), a thread of the pager's (handler: needs privilege, catches nothing), or inline where it works \
-               (auto)",
+        help: "Which thread resolves page faults: the faulting one (inline: fast, needs no privilege, intercepts \
+               system calls), a pager thread (handler: needs privilege, intercepts nothing), or inline where it \
+               works (auto)",
         default: Fallback::Words("auto"),
         example: "inline",
         refused: "magic",
         applies: Applies::Always,
     } supervisor;
 
-    /// Whose `malloc`.
+    /// The program's `malloc`.
     malloc: WhoseMalloc = "malloc" {
         value: "own|mimalloc",
         group: Group::Run,
-        help: "Whose malloc the program has: its own (that of its C library, or what it brings along: as compact as \
-               without flashvm; inline mode sees its brk and mmap), or mimalloc",
+        help: "The program's malloc: its own (the C library's or the program's: as compact as without flashvm; \
+               inline mode sees its brk and mmap), or mimalloc",
         default: Fallback::Words("own; mimalloc with --fault handler and with --granularity 512"),
         example: "mimalloc",
         refused: "jemalloc",
         applies: Applies::Always,
     } supervisor;
 
-    /// More options.
+    /// The configuration file.
     config: PathBuf = "config" {
         value: "FILE.toml",
         group: Group::Run,
@@ -106,7 +105,7 @@ options! {
         applies: Applies::CommandLine,
     } supervisor;
 
-    /// Where counters go.
+    /// The file of counters.
     stats: PathBuf = "stats" {
         value: "FILE",
         group: Group::Report,
@@ -117,7 +116,7 @@ options! {
         applies: Applies::Always,
     } supervisor;
 
-    /// Where references go.
+    /// The file of references.
     trace: PathBuf = "trace" {
         value: "FILE",
         group: Group::Report,
@@ -128,7 +127,7 @@ options! {
         applies: Applies::Always,
     } supervisor;
 
-    /// Whether there is a live line.
+    /// The live line.
     progress: Flag = "progress" {
         value: "",
         group: Group::Report,
@@ -139,18 +138,18 @@ options! {
         applies: Applies::Always,
     } supervisor;
 
-    /// Whether there is no summary.
+    /// No summary.
     quiet: Flag = "quiet" {
         value: "",
         group: Group::Report,
-        help: "No summary at the end; a run that fails still says what the pager had to do with it",
+        help: "Print no summary; a run that fails still shows what the pager did to it",
         default: Fallback::None,
         example: "",
         refused: "",
         applies: Applies::Always,
     } supervisor;
 
-    /// Page replacement.
+    /// The replacement policy.
     policy: LivePolicy = "policy" {
         value: "NAME",
         group: Group::Paging,
@@ -161,33 +160,33 @@ options! {
         applies: Applies::Always,
     } sets |policy, settings| settings.engine.policy = policy.0;
 
-    /// Longest window of a prefetch.
+    /// Largest window of a prefetch.
     readahead: u32 = "readahead" {
         value: "N",
         group: Group::Paging,
-        help: "Most pages that are read ahead at once",
+        help: "Most pages to read ahead at once",
         default: Fallback::Preset(|s| s.readahead.to_string()),
         example: "32",
         refused: "5000",
         applies: Applies::Always,
     } sets |pages, settings| settings.engine.readahead = *pages;
 
-    /// Pages of a stride.
+    /// Largest prefetch by stride.
     stride: u32 = "stride" {
         value: "N",
         group: Group::Paging,
-        help: "Most pages that are read ahead by stride",
+        help: "Most pages to read ahead by stride",
         default: Fallback::Preset(|s| s.stride.to_string()),
         example: "4",
         refused: "many",
         applies: Applies::Always,
     } sets |pages, settings| settings.engine.stride = *pages;
 
-    /// Pages of a batch.
+    /// Pages in a batch of the cleaner.
     preclean: u32 = "preclean" {
         value: "N",
         group: Group::Paging,
-        help: "Pages that are cleaned in one batch",
+        help: "Pages to clean in one batch",
         default: Fallback::Preset(|s| s.preclean.to_string()),
         example: "16",
         refused: "0",
@@ -205,7 +204,7 @@ options! {
         applies: Applies::Always,
     } sets |pages, settings| settings.engine.cluster_pages = pages.0;
 
-    /// Whether zeros are found.
+    /// Detection of zero pages.
     zero_sharing: Switch = "zero-sharing" {
         value: "on|off",
         group: Group::Paging,
@@ -216,35 +215,35 @@ options! {
         applies: Applies::Always,
     } sets |switch, settings| settings.engine.zero_sharing = switch.0;
 
-    /// How dirty pages are spared.
+    /// Sampling of dirty pages.
     sampling: Sampling = "sampling" {
         value: "off|uniform:N|adaptive:N",
         group: Group::Paging,
-        help: "Pass over dirty pages in the search for victims: one in N, or one in N on average: more while little is \
-               written, none while frames are short",
+        help: "Skip dirty pages in the search for victims: one in N; or one in N on average, more while little \
+               is written, none while frames are short",
         default: Fallback::Preset(|s| s.sampling.to_string()),
         example: "uniform:8",
         refused: "uniform:1",
         applies: Applies::Always,
     } sets |sampling, settings| settings.engine.sampling = *sampling;
 
-    /// How the device is told of free clusters.
+    /// Discards of free clusters.
     discard: Discard = "discard" {
         value: "off|native|merged:SIZE|dummy|auto",
         group: Group::Paging,
-        help: "Tell the device which clusters are free: each at once, many in one command, not if they are soon \
-               overwritten, or the last two",
+        help: "Tell the device which clusters are free: each at once (native), many in one command (merged), not \
+               if they are soon overwritten (dummy), or the last two (auto)",
         default: Fallback::Preset(|s| s.discard.to_string()),
         example: "merged:16M",
         refused: "trim",
         applies: Applies::Always,
     } sets |discard, settings| settings.engine.discard = *discard;
 
-    /// How long congestion is waited out.
+    /// Wait for a congested device.
     congestion_timeout: Micros = "congestion-timeout" {
         value: "DURATION",
         group: Group::Paging,
-        help: "How long to wait for a congested device before looking again",
+        help: "Time to wait for a congested device",
         default: Fallback::Preset(|s| {
             let [allocator, cleaner] =
                 [s.congestion_allocator, s.congestion_cleaner].map(|wait| Micros(wait.0 / 1000));
@@ -262,7 +261,7 @@ options! {
         settings.engine.congestion_cleaner = timeout;
     };
 
-    /// Erase blocks.
+    /// Size of an erase block.
     erase_block: WholePages = "erase-block" {
         value: "SIZE",
         group: Group::Device,
@@ -273,56 +272,55 @@ options! {
         applies: Applies::Always,
     } sets |pages, settings| settings.engine.erase_block_pages = pages.0;
 
-    /// A limit on writes.
+    /// The limit on writes.
     write_limit: PerDay = "write-limit" {
         value: "SIZE/day",
         group: Group::Device,
-        help: "Write no more than this in any 24 hours; a 24th of it may go at once. From half of that on dirty pages \
-               are passed over more and more and written by whole erase blocks; then writes are held back, and the \
-               summary says how long",
+        help: "Write at most this in any 24 hours, in bursts of at most a 24th. Beyond half a burst the pager \
+               skips ever more dirty pages and writes whole erase blocks; at a full burst it delays writes, and \
+               the summary shows for how long",
         default: Fallback::Words("no limit"),
         example: "20G/day",
         refused: "1M/day",
         applies: Applies::WholePages,
     } sets |limit, settings| settings.write_limit_bytes = Some(limit.0);
 
-    /// A device that is not here.
-    device_model: String = "device-model" {
+    /// The modelled device.
+    device_model: ModelName = "device-model" {
         value: "NAME|FILE",
         group: Group::Device,
-        help: "Let the store behave like a device that is not here: a name of flashvm device models, or a file that \
-               says what a NAND device is made of. Each request ends when the model says, or when the real device is \
-               done if that takes longer",
+        help: "Let the store behave like another device: a name of flashvm device models, or a file with the \
+               parts of a NAND device. Each request ends when both model and real device are done",
         default: Fallback::None,
         example: "slc-nand",
         refused: "tape",
         applies: Applies::Always,
     } supervisor;
 
-    /// Room for programs that overrun.
+    /// Padding of requests.
     padding: u32 = "padding" {
         value: "BYTES",
         group: Group::SmallPages,
-        help: "Bytes that are added to every request for a small object, for programs that overrun theirs: 0 to 1024",
+        help: "Bytes to add to every request for a small object, for programs that overrun their objects: 0 to 1024",
         default: Fallback::Words("0"),
         example: "16",
         refused: "4000",
         applies: Applies::SmallPages,
     } small_pages;
 
-    /// Where changed pages go.
+    /// The place of changed pages.
     log_structuring: Switch = "log-structuring" {
         value: "on|off",
         group: Group::SmallPages,
-        help: "Write changed pages to a log; off: to where they were, for devices that remap sectors of 512 bytes \
-               themselves: nothing is cleaned then, and the store has to hold all pages",
+        help: "Write changed pages to a log; off: in place, for devices that remap sectors of 512 bytes: without \
+               cleaning, but the store must hold all pages",
         default: Fallback::Words("on"),
         example: "off",
         refused: "maybe",
         applies: Applies::SmallPages,
     } small_pages;
 
-    /// Most mappings.
+    /// Largest number of mappings.
     overlays: u32 = "overlays" {
         value: "N",
         group: Group::Studies,
@@ -337,14 +335,14 @@ options! {
     peer: Peer = "peer" {
         value: "log-swap|ssdalloc:N",
         group: Group::Studies,
-        help: "A peer of Chameleon's as a mode of it: N percent of RAM are SSDAlloc's page buffer",
+        help: "A peer of Chameleon, as a mode of it: N percent of RAM are SSDAlloc's page buffer",
         default: Fallback::None,
         example: "ssdalloc:25",
         refused: "ssdalloc:99",
         applies: Applies::Always,
     } small_pages;
 
-    /// Prefetching, apart from the preset's.
+    /// The prefetcher, if not the preset's.
     prefetcher: PrefetcherKind = "prefetcher" {
         value: "NAME",
         group: Group::Studies,
@@ -355,19 +353,19 @@ options! {
         applies: Applies::Always,
     } sets |prefetcher, settings| settings.engine.prefetcher = *prefetcher;
 
-    /// Faults of the store.
+    /// Injected faults of the store.
     inject: Inject = "inject" {
         value: "read=PPM,write=PPM,flip=PPM,seed=N",
         group: Group::Studies,
-        help: "Faults to make in the store, in parts per million of all requests: failed reads, failed writes, bits that \
-               flip",
+        help: "Faults to inject into the store, in parts per million of all requests: failed reads, failed \
+               writes, flipped bits",
         default: Fallback::None,
         example: "write=2000,seed=7",
         refused: "flip=1000001",
         applies: Applies::Always,
     } sets |inject, settings| settings.inject = Some(*inject);
 
-    /// Where events are recorded.
+    /// The recording of events.
     record: PathBuf = "record" {
         value: "PREFIX",
         group: Group::Studies,
@@ -378,11 +376,11 @@ options! {
         applies: Applies::Always,
     } sets |prefix, settings| settings.record = Some(prefix.clone());
 
-    /// An older kernel.
+    /// Without UFFDIO_MOVE.
     no_move: Flag = "no-move" {
         value: "",
         group: Group::Studies,
-        help: "Do as on a kernel without UFFDIO_MOVE",
+        help: "Do not use UFFDIO_MOVE, as on an older kernel",
         default: Fallback::None,
         example: "",
         refused: "",
@@ -393,29 +391,29 @@ options! {
     flash_in_ram: Flag = "flash-in-ram" {
         value: "",
         group: Group::Studies,
-        help: "Let the store lie in RAM: what is measured is the software alone",
+        help: "Accept a store in RAM, to measure the software alone",
         default: Fallback::None,
         example: "",
         refused: "",
         applies: Applies::Always,
     } supervisor;
 
-    /// A container.
+    /// Without io_uring.
     no_uring: Flag = "no-uring" {
         value: "",
         group: Group::Studies,
-        help: "Do as where io_uring is blocked",
+        help: "Do not use io_uring, as in a container that blocks it",
         default: Fallback::None,
         example: "",
         refused: "",
         applies: Applies::Always,
     } sets |flag, settings| settings.no_uring = flag.0;
 
-    /// Checks.
+    /// Checks of the invariants.
     check: Flag = "check" {
         value: "",
         group: Group::Studies,
-        help: "Check all invariants again and again: slow",
+        help: "Check all invariants often: slow",
         default: Fallback::None,
         example: "",
         refused: "",

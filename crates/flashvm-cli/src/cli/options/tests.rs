@@ -1,4 +1,4 @@
-//! A walk over the table: every option does what its lines promise.
+//! A walk over the table: every option does what its entry promises.
 
 use super::RunOptions;
 use super::file;
@@ -42,7 +42,7 @@ fn of_example(spec: &Spec) -> RunOptions {
     options(&given(spec, spec.example))
 }
 
-/// The example with what it needs, and that alone.
+/// The example with the options that it needs.
 fn with_and_without(spec: &Spec) -> [RunOptions; 2] {
     let mut before = vec!["--ram".to_owned(), "64M".to_owned()];
     if spec.applies == Applies::SmallPages {
@@ -52,7 +52,7 @@ fn with_and_without(spec: &Spec) -> [RunOptions; 2] {
     [of_example(spec).or(without.clone()), without]
 }
 
-/// What of some options is written into the settings, without a look at the machine.
+/// The settings that come from options alone, without a look at the machine.
 fn written(options: &RunOptions) -> RunSettings {
     let engine = Preset::default().settings();
     let mut settings = RunSettings::new(1 << 30, 2 << 30, engine, Delivery::Inline);

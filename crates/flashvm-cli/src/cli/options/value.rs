@@ -1,25 +1,27 @@
-//! How values are written: one way for the command line and the configuration file.
+//! The syntax of values, the same on the command line and in the configuration file.
 
 use super::choice::{FaultMode, Granularity, LivePolicy, Peer, WhoseMalloc};
+use crate::cli::device::ModelName;
 use crate::cli::units::{Micros, PerDay, Size, Switch, WholePages};
 use clap::builder::{OsStringValueParser, PossibleValue, TypedValueParser};
 use clap::error::Error;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use flashvm::control::Inject;
 use flashvm_core::{Discard, DiscardKind, PrefetcherKind, Preset, Sampling};
+use flashvm_sim::ModelKind;
 use std::ffi::OsStr;
 use std::marker::PhantomData;
 use std::path::PathBuf;
 
 /// The value of an option.
 pub(super) trait Value: Sized + Clone + Send + Sync + 'static {
-    /// Reads it.
+    /// Parses it.
     fn parse(text: &OsStr) -> Result<Self, String>;
 
-    /// Writes it, for people.
+    /// Prints it.
     fn shown(&self) -> String;
 
-    /// The words that it may be or begin with, if they are known.
+    /// The words that it may be or start with, if there is such a list.
     fn choices() -> Vec<&'static str> {
         Vec::new()
     }
@@ -36,7 +38,7 @@ pub(super) trait Value: Sized + Clone + Send + Sync + 'static {
     }
 }
 
-/// Lets clap parse as the trait says.
+/// clap's parser, made from the trait.
 struct Parser<T>(PhantomData<fn() -> T>);
 
 impl<T> Parser<T> {
@@ -65,13 +67,13 @@ impl<T: Value> TypedValueParser for Parser<T> {
     }
 }
 
-/// A text, if it is one.
+/// The text as UTF-8.
 fn text(text: &OsStr) -> Result<&str, String> {
     let refuse = || format!("'{}' is not UTF-8: see flashvm run --help", text.display());
     text.to_str().ok_or_else(refuse)
 }
 
-/// Given or not; in a file also `false`.
+/// A flag; the configuration file may also say `false`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Flag(pub(crate) bool);
 
@@ -118,16 +120,6 @@ impl Value for u32 {
     }
 }
 
-impl Value for String {
-    fn parse(value: &OsStr) -> Result<Self, String> {
-        text(value).map(Into::into)
-    }
-
-    fn shown(&self) -> String {
-        self.clone()
-    }
-}
-
 impl Value for Inject {
     /// `read=PPM,write=PPM,flip=PPM,seed=N`, any of them.
     fn parse(value: &OsStr) -> Result<Self, String> {
@@ -159,7 +151,7 @@ impl Value for Inject {
     }
 }
 
-/// Values that are read by `FromStr` and written by `Display`, with the words that are known of them.
+/// Types with `FromStr` and `Display`, and the words of each.
 macro_rules! written {
     ($($kind:ty: $choices:expr;)*) => {$(
         impl Value for $kind {
@@ -193,4 +185,5 @@ written! {
     WhoseMalloc: WhoseMalloc::ALL.map(|(_, word)| word);
     Granularity: Granularity::ALL.map(|(_, word)| word);
     Peer: ["log-swap", "ssdalloc:25"];
+    ModelName: Vec::from_iter(ModelKind::ALL.iter().map(|info| info.name));
 }
