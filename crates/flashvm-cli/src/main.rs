@@ -1,5 +1,5 @@
-//! The `flashvm` command: runs a program with its memory on flash, and says what a machine
-//! allows. Everything that can be wrong with the input ends in one line and an exit code.
+//! The `flashvm` command: runs a program with its memory on flash, and shows what a machine supports. Bad input
+//! ends in one line and an exit code.
 #![deny(unsafe_code)]
 
 mod cli;

@@ -1,18 +1,16 @@
 //! The programs of the Chameleon paper's evaluation (4.2 to 4.5), scaled: what `flashvm reproduce
 //! chameleon` runs, with and without small pages. Ordinary programs: they know nothing of FlashVM.
 //!
-//! Where the objects lie is kept in shared memory, which is no heap's, so that what is measured is the
-//! objects alone.
-//!
+//! The objects' addresses lie in shared memory, outside the heap, so that only the objects are measured.
 //! ```text
 //! flashvm-workload random OBJECTS READS_PERCENT OPERATIONS   0.5 KiB objects at random (4.2)
-//! flashvm-workload hot OBJECTS HOT OPERATIONS                the same over a scattered part, warmed up
+//! flashvm-workload hot OBJECTS HOT OPERATIONS                the same over a scattered, warm part
 //! flashvm-workload sort OBJECTS SORTED                       quicksort of a scattered part (4.3)
 //! flashvm-workload graph SCALE EDGES SEARCHES                depth-first searches (4.4)
 //! flashvm-workload bloom PAGES INSERTIONS                    insertions into a bloom filter (4.5)
 //! ```
 //!
-//! Each prints lines of a name, a number and a unit, and checks what it reads.
+//! Each prints lines `NAME NUMBER UNIT` and checks what it reads.
 
 use std::ops::{Deref, DerefMut};
 use std::process::ExitCode;
@@ -64,9 +62,8 @@ impl Column {
     fn new(len: usize) -> Self {
         let prot = rustix::mm::ProtFlags::READ | rustix::mm::ProtFlags::WRITE;
         let bytes = len.max(1) * size_of::<usize>();
-        // SAFETY: a new mapping at an address of the kernel's choice, zeroed, that is never unmapped; any
-        // bits are a word.
-        #[allow(unsafe_code, reason = "memory that is no heap's")]
+        // SAFETY: a fresh anonymous mapping that is never unmapped; zeroed, and any bits are a valid word.
+        #[allow(unsafe_code, reason = "memory outside the heap")]
         let words = unsafe {
             let flags = rustix::mm::MapFlags::SHARED;
             let at = rustix::mm::mmap_anonymous(std::ptr::null_mut(), bytes, prot, flags)
@@ -107,10 +104,10 @@ impl Objects {
 
     #[allow(
         unsafe_code,
-        reason = "objects lie on the heap; where is a number, not a pointer"
+        reason = "the column keeps addresses of objects as numbers"
     )]
     fn get(&mut self, number: usize) -> &mut Object {
-        // SAFETY: made by `new` from a box, and never freed; the borrow of `self` keeps it the only one.
+        // SAFETY: `new` leaked it from a box; the borrow of `self` makes this the only reference.
         unsafe { &mut *(self.places[number] as *mut Object) }
     }
 }
@@ -119,7 +116,7 @@ fn say(name: &str, value: f64, unit: &str) {
     println!("{name} {value:.4} {unit}");
 }
 
-/// Changes an object such that it is found to be changed, and can be checked all the same.
+/// Changes the last word of an object, which no check reads.
 fn touch(object: &mut Object, value: u64) {
     object.words[62] = value;
     std::hint::black_box(&mut object.words[62]);
@@ -139,7 +136,7 @@ fn random(count: usize, reads_percent: usize, operations: usize) {
     say("access", us, "us");
 }
 
-/// One operation: reads a word, which must be what was stored there, and perhaps changes the last.
+/// One operation: checks a word, and with probability 1 - `reads_percent` / 100 changes the object.
 fn one(objects: &mut Objects, number: usize, rng: &mut Rng, reads_percent: usize) {
     let word = rng.below(62);
     let object = objects.get(number);
@@ -181,7 +178,7 @@ fn sort(count: usize, part: usize) {
     let mut objects = Objects::new(count);
     let mut rng = Rng(3);
     let mut chosen = Column::new(part);
-    // Each of a stretch of its own, so that none is chosen twice.
+    // One from each stretch: none is chosen twice.
     for (at, number) in chosen.iter_mut().enumerate() {
         *number = at * (count / part) + rng.below(count / part);
         objects.get(*number).key = rng.next();
@@ -255,7 +252,7 @@ fn graph(scale: u32, edges: usize, searches: usize) {
             from = from << 1 | usize::from(roll >= 76);
             to = to << 1 | usize::from((57..76).contains(&roll) || roll >= 95);
         }
-        // Numbers say nothing of the degree; edges lead upwards: the graph has no cycle.
+        // Shuffled numbers hide the degree; edges lead upwards, so the graph has no cycle.
         let shuffled = |n: usize| (n.wrapping_mul(0x9e37_79b1) ^ (n >> 3)) & (count - 1);
         let (one, other) = (shuffled(from), shuffled(to));
         let (low, high) = (one.min(other), one.max(other));

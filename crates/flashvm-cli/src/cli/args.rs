@@ -1,4 +1,4 @@
-//! The command line: its options, their help, and how a mistake in it becomes one line.
+//! The command line: its options, their help, and one line for a mistake in it.
 
 use super::device::DeviceCommand;
 use super::documents::{COMPLETIONS_EXAMPLES, CompletionsArgs, MAN_EXAMPLES, ManArgs};
@@ -13,7 +13,7 @@ use clap::{Args, CommandFactory, Parser, Subcommand};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-/// Gives unmodified programs more memory than they may use of RAM, by paging to flash.
+/// Gives unmodified programs more memory than RAM, by paging to flash.
 #[derive(Debug, Parser)]
 #[command(
     name = "flashvm",
@@ -32,32 +32,32 @@ pub(crate) enum Command {
     /// Run a program with its memory on flash, within a budget of RAM
     #[command(after_help = RUN_EXAMPLES, override_usage = "flashvm run [OPTIONS] -- PROGRAM [ARGS]...")]
     Run(Box<RunArgs>),
-    /// Show what this machine allows, and how to allow the rest
+    /// Show what this machine supports, and how to enable the rest
     #[command(after_help = DOCTOR_EXAMPLES)]
     Doctor(DoctorArgs),
-    /// Make and look after persistent heaps
+    /// Create and maintain persistent heaps
     #[command(
         subcommand,
         arg_required_else_help = true,
         disable_help_subcommand = true
     )]
     Heap(HeapCommand),
-    /// Device models, a flash translation layer alone, measurements of real devices
+    /// List device models, simulate a flash translation layer, measure real devices
     #[command(subcommand)]
     Device(DeviceCommand),
     /// Record, convert and measure traces of memory references
     #[command(subcommand)]
     Trace(TraceCommand),
-    /// Run page replacement policies over a trace, many policies and sizes of memory at once
+    /// Simulate page replacement policies over a trace, for many policies and memory sizes at once
     #[command(after_help = SIM_EXAMPLES)]
     Sim(SimArgs),
-    /// Measure a paper's tables and figures again, beside what it says
+    /// Repeat a paper's tables and figures, beside the paper's values
     #[command(subcommand)]
     Reproduce(ReproduceCommand),
     /// Write manual pages
     #[command(after_help = MAN_EXAMPLES)]
     Man(ManArgs),
-    /// Write what completes command lines in a shell
+    /// Write completions for a shell
     #[command(after_help = COMPLETIONS_EXAMPLES)]
     Completions(CompletionsArgs),
 }
@@ -65,7 +65,7 @@ pub(crate) enum Command {
 /// `flashvm heap`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum HeapCommand {
-    /// Make a heap in a new file, or on a block device (overwritten)
+    /// Create a heap in a new file, or on a block device (overwritten)
     #[command(after_help = HEAP_INIT_EXAMPLES)]
     Init(HeapInitArgs),
     /// Show what a heap holds, and the wear of its segments
@@ -74,10 +74,10 @@ pub(crate) enum HeapCommand {
     /// Check every object, pointer and checksum; the exit code is 1 if something is damaged
     #[command(after_help = HEAP_CHECK_EXAMPLES)]
     Check(HeapPathArgs),
-    /// Collect a heap's persistent space now
+    /// Collect a heap's persistent space
     #[command(after_help = HEAP_COLLECT_EXAMPLES)]
     Collect(HeapPathArgs),
-    /// Measure durable commits of a small update in a folder
+    /// Measure durable commits of a small update
     #[command(after_help = HEAP_BENCH_EXAMPLES)]
     Bench(HeapBenchArgs),
 }
@@ -85,10 +85,10 @@ pub(crate) enum HeapCommand {
 /// `flashvm heap init`.
 #[derive(Debug, Args)]
 pub(crate) struct HeapInitArgs {
-    /// The file to make, or a block device
+    /// The file to create, or a block device
     #[arg(value_name = "PATH")]
     pub(crate) path: PathBuf,
-    /// Size of the heap: 512K at least
+    /// Size of the heap, at least 512K
     #[arg(long, value_name = "SIZE")]
     pub(crate) size: Size,
 }
@@ -107,7 +107,7 @@ pub(crate) struct HeapPathArgs {
 /// `flashvm heap bench`.
 #[derive(Debug, Args)]
 pub(crate) struct HeapBenchArgs {
-    /// The folder in which a heap of 64 MiB is made, and removed at the end
+    /// The folder for a heap of 64 MiB, which is removed at the end
     #[arg(value_name = "FOLDER", default_value = ".")]
     pub(crate) folder: PathBuf,
     /// Commits to make
@@ -126,11 +126,11 @@ Examples:
   flashvm run --ram 256M --granularity 512 -- ./key-value-store
   flashvm run --config flashvm.toml --preset flashvm -- ./simulate
 
-The exit code is the program's; 2 if nothing was run, 127 or 126 if there is no such program or
-it cannot be executed. A folder is left as it was found; an empty file given as --flash is removed
-at once and lives on as the store until the run ends; a block device is overwritten.
+The exit code is the program's; 2 if nothing was run, 127 if the program does not exist, 126 if it
+cannot be executed. A folder stays as it was; an empty file is unlinked at once and is the store
+until the run ends; a block device is overwritten.
 
-A configuration file holds the same keys:
+A configuration file has the same names as keys:
   ram = \"512M\"
   flash = \"/mnt/nvme\"
   zero-sharing = \"on\"";
@@ -180,23 +180,23 @@ pub(crate) struct DoctorArgs {
     /// Write one JSON object
     #[arg(long)]
     pub(crate) json: bool,
-    /// The flash path to look at [default: as for run]
+    /// The flash path to check [default: as for run]
     #[arg(long, value_name = "PATH")]
     pub(crate) flash: Option<PathBuf>,
 }
 
-/// The command line, for those who write about it.
+/// The command line, for help, manual pages and completions.
 pub(crate) fn command() -> clap::Command {
     Line::command()
 }
 
-/// Parses a command line. `None`: help or version were asked for, and have been shown.
+/// Parses a command line. `None`: it asked for help or the version, which were printed.
 pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Option<Command>, Refusal> {
     match Line::try_parse_from(args) {
         Ok(line) => Ok(Some(line.command)),
         Err(error) => match error.kind() {
             ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
-                // A reader that has gone away does not need the help any more.
+                // Ignore a closed pipe: nobody reads the help.
                 let _ = error.print();
                 Ok(None)
             }
@@ -205,7 +205,7 @@ pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Option<C
     }
 }
 
-/// All commands, with theirs in parentheses.
+/// All commands, with their subcommands in parentheses.
 fn commands() -> String {
     let line = command();
     let commands = line.get_subcommands().map(|command| {
@@ -219,7 +219,7 @@ fn commands() -> String {
     Vec::from_iter(commands).join(", ")
 }
 
-/// What is wrong with the command line, in one line.
+/// The error of a command line, in one line.
 fn one_line(error: &clap::Error) -> String {
     let context = |kind| match error.get(kind) {
         Some(ContextValue::String(text)) => Some(text.as_str()),
@@ -237,7 +237,7 @@ fn one_line(error: &clap::Error) -> String {
             similar if similar.is_empty() => {
                 format!("unknown option '{arg}': see flashvm run --help")
             }
-            similar => format!("unknown option '{arg}': is '{similar}' meant?"),
+            similar => format!("unknown option '{arg}': did you mean '{similar}'?"),
         },
         ErrorKind::InvalidSubcommand => {
             let command = context(ContextKind::InvalidSubcommand).unwrap_or_default();

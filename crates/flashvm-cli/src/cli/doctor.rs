@@ -1,6 +1,6 @@
-//! `flashvm doctor`: what this machine allows, and how to allow the rest.
+//! `flashvm doctor`: what this machine supports, and how to enable the rest.
 //!
-//! One list of checks feeds the lines for people, the JSON and the exit code.
+//! One list of checks gives the lines for people, the JSON and the exit code.
 
 use super::args::DoctorArgs;
 use super::machine::{self, file_system_name, free_bytes, in_ram};
@@ -15,28 +15,28 @@ use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// `vm.max_map_count` that leaves room for large programs: the kernel's default.
+/// The least `vm.max_map_count` for large programs: the kernel's default.
 const MAPS_MIN: u64 = 65530;
-/// Mappings with which hundreds of megabytes of scattered small pages are reached without faults.
+/// Mappings that reach hundreds of megabytes of scattered small pages without faults.
 const OVERLAYS_WANTED: u32 = 1 << 20;
-/// `UFFD_FEATURE_THREAD_ID`: faults tell the thread. Not used yet.
+/// `UFFD_FEATURE_THREAD_ID`: a fault names its thread. Not used yet.
 const THREAD_ID: u64 = 1 << 8;
-/// What paging needs of userfaultfd.
+/// The features of userfaultfd that paging needs.
 const NEEDED: u64 = Features::WRITE_PROTECT | Features::EVENT_FORK;
-/// How to get the system call.
+/// Remedy for a missing system call.
 const BUILD: &str =
     "run a kernel with CONFIG_USERFAULTFD, and allow the call in the container's seccomp profile";
-/// How to get a userfaultfd at all.
+/// Remedy for a forbidden userfaultfd.
 const ALLOW: &str = "set sysctl vm.unprivileged_userfaultfd=1, or allow access to /dev/userfaultfd, or grant CAP_SYS_PTRACE";
-/// How to get the system call where a container's profile forbids it.
+/// Remedy for a container profile that forbids the system call.
 const ALLOW_CALL: &str = "allow userfaultfd in the container's seccomp profile (docker run --security-opt seccomp=PROFILE.json)";
-/// How to get Syscall User Dispatch.
+/// Remedy for missing Syscall User Dispatch.
 const GUARD: &str = "run Linux 5.11 or later on x86-64, or use --fault handler";
-/// How to get its fork events.
+/// Remedy for missing fork events.
 const ALLOW_FORK: &str =
     "run as root, or grant CAP_SYS_PTRACE (in a container: --cap-add SYS_PTRACE)";
 
-/// How a check came out.
+/// The result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum Verdict {
@@ -44,7 +44,7 @@ enum Verdict {
     Good,
     /// Works, but slower or only for some programs.
     Limited,
-    /// Not allowed or not there; whether that matters, the fault modes tell.
+    /// Forbidden or absent; the fault modes tell whether that matters.
     Missing,
 }
 
@@ -54,7 +54,7 @@ struct Check {
     name: &'static str,
     verdict: Verdict,
     value: String,
-    /// What to do about it.
+    /// How to enable it.
     remedy: Option<String>,
 }
 
@@ -94,8 +94,7 @@ fn bad(
     }
 }
 
-/// How faults are delivered in a run: what was asked for, or the best that works here.
-/// `no_move` takes UFFDIO_MOVE away.
+/// The delivery of faults: as asked, or the best that works here. `no_move` disables UFFDIO_MOVE.
 pub(crate) fn choose_delivery(asked: FaultMode, no_move: bool) -> Result<Delivery, Refusal> {
     match asked {
         FaultMode::Inline => inline_mode().map(|()| Delivery::Inline),
@@ -108,7 +107,7 @@ pub(crate) fn choose_delivery(asked: FaultMode, no_move: bool) -> Result<Deliver
     }
 }
 
-/// Refuses a run where inline mode cannot work.
+/// Why inline mode cannot work here.
 fn inline_mode() -> Result<(), Refusal> {
     match probe_user_mode() {
         Ok(features) if !features.has(Features::WRITE_PROTECT | Features::SIGBUS) => {
@@ -124,12 +123,12 @@ fn inline_mode() -> Result<(), Refusal> {
             "userfaultfd is not permitted: {ALLOW_CALL}"
         ))),
         Err(e) => Err(Refusal::new(format!(
-            "userfaultfd is not there ({e}): {BUILD}"
+            "userfaultfd is missing ({e}): {BUILD}"
         ))),
     }
 }
 
-/// Refuses a run where handler mode cannot work.
+/// Why handler mode cannot work here.
 fn handler_mode(no_move: bool) -> Result<(), Refusal> {
     match probe_userfaultfd() {
         Ok(features) if !features.has(NEEDED) => Err(Refusal::new(
@@ -147,12 +146,12 @@ fn handler_mode(no_move: bool) -> Result<(), Refusal> {
             "userfaultfd is not permitted: {ALLOW}"
         ))),
         Err(e) => Err(Refusal::new(format!(
-            "userfaultfd is not there ({e}): {BUILD}"
+            "userfaultfd is missing ({e}): {BUILD}"
         ))),
     }
 }
 
-/// Shows the report.
+/// Prints the report.
 pub(crate) fn doctor(args: &DoctorArgs) -> Result<ExitCode, Refusal> {
     let report = report(args.flash.as_deref());
     if args.json {
@@ -199,7 +198,7 @@ fn kernel() -> Check {
             "kernel",
             Verdict::Missing,
             release,
-            "run Linux 5.7 or later: write-protection by userfaultfd begins there",
+            "run Linux 5.7 or later, the first with write-protection by userfaultfd",
         ),
         (Some(Ok(major)), Some(Ok(minor))) if (major, minor) < (6, 8) => bad(
             "kernel",
@@ -219,7 +218,7 @@ fn userfaultfd(features: &Result<Features, Errno>) -> Vec<Check> {
         }
         Err(e) => return vec![bad("userfaultfd", Verdict::Missing, e.to_string(), BUILD)],
     };
-    // Not each of these is used today; all say what a later version could do here.
+    // Not each of these is used today; all show what a later version could use here.
     let table = [
         (
             "MOVE",
@@ -279,7 +278,7 @@ fn userfaultfd(features: &Result<Features, Errno>) -> Vec<Check> {
     .collect()
 }
 
-/// One of several ways to a userfaultfd that is closed: that matters only if all are.
+/// One of several ways to a userfaultfd is closed, which matters only if all are.
 fn closed(name: &'static str, open: bool, value: &str, remedy: &str) -> Check {
     if open {
         good(name, format!("{value} (not needed here)"))
@@ -292,12 +291,7 @@ fn device(open: bool) -> Check {
     let path = "/dev/userfaultfd";
     match rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()) {
         Ok(_) => good(path, "accessible"),
-        Err(Errno::NOENT) => closed(
-            path,
-            open,
-            "not there",
-            "since Linux 6.1; or use the sysctl",
-        ),
+        Err(Errno::NOENT) => closed(path, open, "missing", "since Linux 6.1; or use the sysctl"),
         Err(e) => {
             let remedy = "as root: setfacl -m u:USER:rw /dev/userfaultfd";
             closed(path, open, &e.to_string(), remedy)
@@ -313,7 +307,7 @@ fn sysctl(open: bool) -> Check {
             let remedy = "as root: sysctl -w vm.unprivileged_userfaultfd=1, for all users";
             closed(name, open, &value.to_string(), remedy)
         }
-        None => closed(name, open, "not there", "since Linux 5.2"),
+        None => closed(name, open, "missing", "since Linux 5.2"),
     }
 }
 
@@ -376,7 +370,7 @@ fn maps() -> Check {
     }
 }
 
-/// What `--granularity 512` can have here.
+/// The mappings that `--granularity 512` can have here.
 fn small_pages(inline: bool) -> Check {
     const NAME: &str = "small pages";
     if !inline {
@@ -390,8 +384,8 @@ fn small_pages(inline: bool) -> Check {
     let allowed = flashvm::overlays_allowed();
     let most = flashvm::overlays_most(allowed);
     let value = format!(
-        "{most} of {allowed} mappings: as many scattered pages of 512 bytes are reached without a fault, \
-         neighbours count as one"
+        "{most} of {allowed} mappings: this many scattered pages of 512 bytes need no fault; neighbours \
+         count as one"
     );
     if allowed < OVERLAYS_WANTED {
         let remedy = format!("as root, for more: sysctl -w vm.max_map_count={OVERLAYS_WANTED}");
@@ -509,12 +503,12 @@ fn print_lines(report: &Report) {
         (
             report.fault_modes.inline,
             "fault mode inline",
-            "the faulting thread resolves its faults; system calls are caught",
+            "the faulting thread resolves its faults; system calls are intercepted",
         ),
         (
             report.fault_modes.handler,
             "fault mode handler",
-            "faults are delivered to a thread",
+            "a pager thread resolves faults",
         ),
     ];
     for (works, name, what) in modes {
@@ -528,6 +522,6 @@ fn print_lines(report: &Report) {
     if report.works {
         println!("\nPrograms can be run: flashvm run --ram SIZE -- PROGRAM [ARGS]...");
     } else {
-        println!("\nPrograms cannot be run here until what is missing above is allowed.");
+        println!("\nPrograms cannot be run here: enable what is missing above.");
     }
 }

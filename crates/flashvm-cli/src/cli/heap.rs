@@ -1,4 +1,4 @@
-//! `flashvm heap`: makes persistent heaps, looks into them, and takes care of them.
+//! `flashvm heap`: creates, inspects and maintains persistent heaps.
 
 use super::args::{HeapBenchArgs, HeapCommand, HeapInitArgs, HeapPathArgs};
 use super::refusal::Refusal;
@@ -13,10 +13,10 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Damage found by `check`; the command itself was right.
+/// The exit code of `check` for a damaged heap.
 const DAMAGED: u8 = 1;
 
-/// Runs one of the heap commands.
+/// Runs a command of `flashvm heap`.
 pub(crate) fn heap(command: &HeapCommand) -> Result<ExitCode, Refusal> {
     match command {
         HeapCommand::Init(args) => init(args),
@@ -27,10 +27,10 @@ pub(crate) fn heap(command: &HeapCommand) -> Result<ExitCode, Refusal> {
     }
 }
 
-/// The refusal for a heap: names the path.
+/// The refusal for a heap; it names the path.
 fn refusal(path: &Path, error: &Error) -> Refusal {
     Refusal::new(match error {
-        // These name it themselves.
+        // These errors name the path themselves.
         Error::Io { .. } | Error::Locked(_) | Error::Occupied(_) => error.to_string(),
         error => format!("{}: {error}", path.display()),
     })
@@ -275,8 +275,7 @@ struct Latency {
     max: f64,
 }
 
-/// Commits a small update as often as was asked for, in a heap of its own beside which nothing is
-/// left.
+/// Commits a small update `--commits` times, in a heap of its own that is removed at the end.
 fn bench(args: &HeapBenchArgs) -> Result<ExitCode, Refusal> {
     let folder = tempfile::Builder::new()
         .prefix(".flashvm-heap-bench-")

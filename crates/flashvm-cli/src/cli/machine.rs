@@ -1,5 +1,4 @@
-//! What the machine has to offer: memory that is available to us, and the flash path's file
-//! system.
+//! What the machine offers: available memory, and the flash path's file system.
 
 use super::refusal::Refusal;
 use rustix::fs::StatFs;
@@ -9,8 +8,7 @@ use std::path::{Path, PathBuf};
 const TMPFS: u64 = 0x0102_1994;
 const RAMFS: u64 = 0x8584_58f6;
 
-/// Bytes of RAM that may still be used: what the kernel calls available, or what the memory
-/// cgroups of this process leave, whichever is less.
+/// Available RAM in bytes: the lesser of the kernel's `MemAvailable` and what the memory cgroups leave.
 pub(crate) fn available_bytes() -> Option<u64> {
     let meminfo = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = meminfo
@@ -40,7 +38,7 @@ fn cgroup_bytes(root: &Path, groups: &str) -> Option<u64> {
             } else {
                 return None;
             };
-            // In a container the path may be the host's; the limit then stands at the top.
+            // In a container the path may be the host's; the limit is then that of the root.
             let inner = base.join(path.trim_start_matches('/'));
             inner
                 .ancestors()
@@ -55,13 +53,13 @@ fn cgroup_bytes(root: &Path, groups: &str) -> Option<u64> {
         .min()
 }
 
-/// The number in a file of one line; `None` also for "max".
+/// The number in a one-line file; `None` also for "max".
 pub(crate) fn number(path: &Path) -> Option<u64> {
     std::fs::read_to_string(path).ok()?.trim().parse().ok()
 }
 
-/// Whether this process has `CAP_SYS_PTRACE` in the kernel's eyes: held, and not merely within
-/// a user namespace. Fork events by userfaultfd need it.
+/// Whether this process has `CAP_SYS_PTRACE` in the initial user namespace, which fork events by userfaultfd
+/// need.
 pub(crate) fn may_trace() -> bool {
     let held = rustix::thread::capabilities(None)
         .is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_PTRACE));
@@ -95,12 +93,12 @@ pub(crate) fn file_system_name(statfs: &StatFs) -> String {
     )
 }
 
-/// Free bytes of a file system for us.
+/// Free bytes of a file system for an ordinary user.
 pub(crate) fn free_bytes(statfs: &StatFs) -> u64 {
     statfs.f_bavail.saturating_mul(statfs.f_frsize as u64)
 }
 
-/// The folder for the store when none is given: the first that is there, on a disk and writable.
+/// The default folder of the store: the first that exists, is on a disk and is writable.
 pub(crate) fn temporary_folder() -> Result<PathBuf, Refusal> {
     let given = std::env::var_os("TMPDIR")
         .filter(|path| !path.is_empty())
@@ -117,10 +115,10 @@ pub(crate) fn temporary_folder() -> Result<PathBuf, Refusal> {
     })
 }
 
-/// Whether the kernel lets us have io_uring: a filter that stops us stops our children too.
+/// Whether the kernel permits io_uring: a filter on this process is also one on its children.
 ///
 /// # Errors
-/// What the kernel says.
+/// The kernel's error.
 pub(crate) fn io_uring() -> std::io::Result<()> {
     io_uring::IoUring::new(4).map(|_| ())
 }

@@ -1,15 +1,14 @@
 //! The parts of the command.
 //!
-//! - `args`: the commands; `options`: the table of what can be asked of a run; `units`: how it is written;
-//! - `machine`, `store`: whether it can be done, before anything is begun;
-//! - `run`, `supervise`, `sys`: doing it; `modelled`: on a device that is not here; `reference_trace`: a trace of what
-//!   the pager saw;
-//! - `summary`, `progress`: telling what happened;
-//! - `device`: device models, and what real devices do;
+//! - `args`: the commands; `options`: the table of a run's options; `units`: sizes, durations, switches;
+//! - `machine`, `store`: checks before a run starts;
+//! - `run`, `supervise`, `sys`: the run; `modelled`: its device model; `reference_trace`: its trace;
+//! - `summary`, `progress`: its reports;
+//! - `device`: device models, and measurements of real devices;
 //! - `trace`: recording, converting and measuring traces; `sim`: replacement policies over them;
 //! - `heap`: persistent heaps;
 //! - `reproduce`: papers' tables and figures, measured again;
-//! - `doctor`: what this machine allows; `documents`: manual pages and completions.
+//! - `doctor`: what this machine supports; `documents`: manual pages and completions.
 
 mod args;
 mod device;
@@ -38,12 +37,12 @@ use std::ffi::OsString;
 use std::io::Write;
 use std::process::ExitCode;
 
-/// Runs the command of this process's arguments.
+/// Runs the command that this process's arguments name.
 pub(crate) fn main() -> Result<ExitCode, Refusal> {
     execute(std::env::args_os())
 }
 
-/// Runs the command of these arguments.
+/// Runs the command that these arguments name.
 fn execute(args: impl IntoIterator<Item = OsString>) -> Result<ExitCode, Refusal> {
     match parse(args)? {
         None => Ok(ExitCode::SUCCESS),
@@ -59,7 +58,7 @@ fn execute(args: impl IntoIterator<Item = OsString>) -> Result<ExitCode, Refusal
     }
 }
 
-/// Prints a result. A reader that has gone away does not need it any more.
+/// Prints a result. A closed pipe is no error.
 fn write_out(text: &str) -> Result<ExitCode, Refusal> {
     match std::io::stdout().lock().write_all(text.as_bytes()) {
         Ok(()) => Ok(ExitCode::SUCCESS),

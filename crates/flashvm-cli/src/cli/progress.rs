@@ -1,4 +1,4 @@
-//! The live line of `--progress`: what the run has done so far.
+//! The live line of `--progress`: the totals of the run so far.
 
 use super::supervise::Records;
 use super::units::{Size, count};
@@ -18,7 +18,7 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// Shows what `control` counts, on standard error.
+    /// Shows the counters of `control` on standard error.
     pub(crate) fn new(control: Control) -> Self {
         let terminal = std::io::stderr().is_terminal();
         Self {
@@ -51,7 +51,7 @@ impl Progress {
             bytes(used.into()),
             bytes(budget.into()),
         );
-        // A reader that has gone away is not the program's concern.
+        // A closed pipe must not end the program.
         let _ = if self.terminal {
             let pad = self.shown.saturating_sub(line.len());
             self.shown = line.len();

@@ -1,5 +1,5 @@
-//! `flashvm run --trace`: the file to which all processes of a run append what their pagers see, and
-//! the trace that is made of it at the end.
+//! `flashvm run --trace`: all processes of a run append their references to one file, from which the trace is
+//! made at the end.
 
 use super::refusal::Refusal;
 use super::summary::Names;
@@ -14,10 +14,10 @@ use std::fs::File;
 use std::io::{BufReader, ErrorKind, Read, Seek};
 use std::path::{Path, PathBuf};
 
-/// Bits of a page's number within its process; above them is the number of the process.
+/// Bits of a page's number; the process's number is above them.
 const PAGE_BITS: u32 = 32;
 
-/// The file, without a name, and the trace.
+/// The nameless file of references, and the trace.
 pub(crate) struct ReferenceTrace {
     path: PathBuf,
     file: File,
@@ -25,7 +25,7 @@ pub(crate) struct ReferenceTrace {
 }
 
 impl ReferenceTrace {
-    /// Makes sure that the trace can be written.
+    /// Creates both files, before the run starts.
     pub(crate) fn create(
         path: &Path,
         program: &[OsString],
@@ -61,13 +61,13 @@ impl ReferenceTrace {
         })
     }
 
-    /// Where a process of the run opens the file.
+    /// The path by which the processes of the run open the file.
     pub(crate) fn open_path(&self) -> PathBuf {
         let (pid, fd) = (std::process::id(), self.file.as_raw_fd());
         format!("/proc/{pid}/fd/{fd}").into()
     }
 
-    /// Makes the trace.
+    /// Writes the trace.
     pub(crate) fn finish(self, quiet: bool) -> Result<(), Refusal> {
         let (path, mut file, mut output) = (self.path, self.file, self.output);
         let refuse = |e| Refusal::new(format!("{}: {e}: the trace is not written", path.display()));

@@ -1,16 +1,16 @@
-//! The one way to say no: a line that names the value and the remedy, and the exit code.
+//! Refusals: one line that names the value and the remedy, and an exit code.
 
 use flashvm::program::Refused;
 use std::fmt;
 
-/// Bad input, or a machine that does not allow what was asked.
+/// Bad input, or a machine that does not permit what was asked.
 const BAD_INPUT: u8 = 2;
-/// The program is there and cannot be executed.
+/// The program exists and cannot be executed.
 const NOT_EXECUTABLE: u8 = 126;
-/// There is no such program.
+/// The program does not exist.
 const NOT_FOUND: u8 = 127;
 
-/// Why nothing was run.
+/// Why the command did nothing.
 #[derive(Debug)]
 pub(crate) struct Refusal {
     code: u8,
@@ -26,7 +26,7 @@ impl Refusal {
         }
     }
 
-    /// The same with other names for options: that of the command which borrowed a check.
+    /// The same with another command's names for options, for a shared check.
     pub(crate) fn renamed(mut self, names: &[(&str, &str)]) -> Self {
         for (from, to) in names {
             self.line = self.line.replace(from, to);
@@ -41,7 +41,7 @@ impl Refusal {
 }
 
 impl From<Refused> for Refusal {
-    /// As env and timeout say it.
+    /// The codes of `env` and `timeout`.
     fn from(refused: Refused) -> Self {
         let code = match &refused {
             Refused::NotFound(_) => NOT_FOUND,
@@ -56,7 +56,7 @@ impl From<Refused> for Refusal {
 }
 
 impl fmt::Display for Refusal {
-    /// One line whatever was in the value that is named.
+    /// One line, even if the named value has several.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for c in self.line.chars() {
             if c.is_control() {

@@ -1,6 +1,5 @@
-//! The flash store of a run: a nameless file in a folder, a file whose name is taken away, or a
-//! block device. Chosen and checked here, before anything is started; whatever way the run
-//! ends, nothing is left of it, because nothing has a name.
+//! The flash store of a run: a nameless file in a folder, a file that is unlinked, or a block device. It is
+//! chosen and checked before the program starts. Without a name, nothing is left however the run ends.
 
 use super::machine::{file_system_name, free_bytes, in_ram};
 use super::refusal::Refusal;
@@ -13,24 +12,23 @@ use rustix::process::{Resource, getrlimit};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// How names begin that are given for a moment where the file system knows no nameless files.
+/// Prefix of temporary names, for file systems without nameless files.
 const PREFIX: &str = "flashvm-store-";
-/// Unless asked otherwise a store is this share of what is free, in percent; or this many times the
-/// budget, if that is more and leaves others [`FREE_PERCENT_LEAST`]; and at least twice the budget.
+/// Default size of a store: max(80 % of free, min(8 x RAM, 95 % of free)), and at least 2 x RAM.
 const FREE_PERCENT: u64 = 80;
 const FREE_PERCENT_LEAST: u64 = 5;
 const RAM_MULTIPLE: u64 = 8;
 const RAM_MULTIPLE_MIN: u64 = 2;
-/// Space that is taken when such a store is opened; the rest is taken as it is needed.
+/// Space allocated when such a store is opened; the rest is allocated on use.
 const BACKED_BYTES_FIRST: u64 = 256 << 20;
 const PAGE: u64 = 4096;
-/// The most that an engine can manage.
+/// The largest store of an engine.
 const STORE_BYTES_MAX: u64 = 4 << 40;
 
-/// Bytes in which the signatures of [`holds`] lie.
+/// Bytes that hold the signatures of [`holds`].
 const HEAD_BYTES: usize = 128 << 10;
 
-/// A page where direct I/O wants it.
+/// A page, aligned for direct I/O.
 #[repr(C, align(4096))]
 struct Page([u8; PAGE as usize]);
 
@@ -39,9 +37,9 @@ struct Page([u8; PAGE as usize]);
 pub(crate) struct Store {
     /// Opened for reading and writing with direct I/O.
     pub(crate) fd: OwnedFd,
-    /// Bytes that may be used.
+    /// Its size.
     pub(crate) bytes: u64,
-    /// Of these, bytes for which there is space on the disk for sure.
+    /// The first bytes, which have disk space.
     pub(crate) backed: u64,
 }
 
@@ -91,12 +89,12 @@ fn in_folder(folder: &Path, ram: u64, asked: Option<Size>) -> Result<Store, Refu
     sized(fd, folder, size)
 }
 
-/// Creates a file and takes its name away: for file systems that know no nameless files.
+/// Creates a file and unlinks it: for file systems without nameless files.
 fn named_for_a_moment(folder: &Path) -> Result<OwnedFd, Errno> {
     let path = folder.join(format!("{PREFIX}{}-{:016x}", std::process::id(), random()));
     let flags = OFlags::RDWR | OFlags::DIRECT | OFlags::CLOEXEC | OFlags::CREATE | OFlags::EXCL;
     let fd = rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR)?;
-    // Held until the name is gone, so that another run's sweep leaves it alone.
+    // Locked until it is unlinked, so that another run's sweep leaves it alone.
     let locked = rustix::fs::flock(&fd, FlockOperation::NonBlockingLockExclusive);
     match rustix::fs::unlink(&path) {
         Ok(()) | Err(Errno::NOENT) => locked.map(|()| fd),
@@ -124,7 +122,7 @@ fn in_file(path: &Path, ram: u64, asked: Option<Size>) -> Result<Store, Refusal>
     rustix::fs::fchmod(&store.fd, Mode::RUSR | Mode::WUSR)
         .and_then(|()| rustix::fs::unlink(path))
         .map_err(|e| {
-            // Opened by name again, it must be as empty as it was found.
+            // Opened by name again, it must still be empty.
             let _ = rustix::fs::ftruncate(&store.fd, 0);
             Refusal::new(format!(
                 "--flash {}: its name cannot be removed ({e}): name a file in a folder of your own",
@@ -177,7 +175,7 @@ fn on_device(path: &Path, ram: u64, asked: Option<Size>) -> Result<Store, Refusa
     })
 }
 
-/// Refuses a folder or file that lies in RAM.
+/// Refuses a folder or file on a file system in RAM.
 pub(crate) fn refuse_ram(path: &Path) -> Result<(), Refusal> {
     let on_file_system = path.is_dir() || path.is_file();
     match rustix::fs::statfs(path) {
@@ -190,15 +188,15 @@ pub(crate) fn refuse_ram(path: &Path) -> Result<(), Refusal> {
     }
 }
 
-/// Bytes of a store file that suits a budget of `ram` bytes where `free` bytes are free.
+/// Default size of a store file for a budget of `ram` bytes, where `free` bytes are free.
 fn bytes_that_suit(free: u64, ram: u64) -> u64 {
     let share = free / 100 * FREE_PERCENT;
     let most = free / 100 * (100 - FREE_PERCENT_LEAST);
     share.max(ram.saturating_mul(RAM_MULTIPLE).min(most))
 }
 
-/// How large a store file may be, given what is free where `path` lies, and how much of it to
-/// take at once: all that was asked for, little on our own account.
+/// The size of a store file at `path`, and the bytes to allocate at once: all that was asked for, or
+/// [`BACKED_BYTES_FIRST`] by default.
 fn file_bytes(path: &Path, ram: u64, asked: Option<Size>) -> Result<(u64, u64), Refusal> {
     let shown = path.display();
     let statfs = rustix::fs::statfs(path).map_err(|e| cannot_open(path, e))?;
@@ -242,12 +240,12 @@ fn file_bytes(path: &Path, ram: u64, asked: Option<Size>) -> Result<(u64, u64), 
     Ok((bytes, backed))
 }
 
-/// Gives a fresh store file its size, with space for its first `backed` bytes where the file system
-/// can say so: no write into that part fails for lack of space later, and it is used first.
+/// Sizes a fresh store file and allocates its first `backed` bytes where the file system can: no write to them
+/// fails for lack of space, and they are used first.
 fn sized(fd: OwnedFd, path: &Path, (bytes, backed): (u64, u64)) -> Result<Store, Refusal> {
     let taken = match rustix::fs::fallocate(&fd, FallocateFlags::empty(), 0, backed) {
         Ok(()) => Ok(backed),
-        // What cannot be taken ahead cannot be waited for either.
+        // Without allocation in advance, treat all space as backed.
         Err(Errno::OPNOTSUPP) => Ok(bytes),
         Err(e) => Err(e),
     };
@@ -264,7 +262,7 @@ fn sized(fd: OwnedFd, path: &Path, (bytes, backed): (u64, u64)) -> Result<Store,
     match ready {
         Ok(backed) => Ok(Store { fd, bytes, backed }),
         Err(refusal) => {
-            // A named file must be as empty as it was found.
+            // A named file must be empty again.
             let _ = rustix::fs::ftruncate(&fd, 0);
             Err(refusal)
         }
@@ -303,7 +301,7 @@ fn cannot_open(path: &Path, e: Errno) -> Refusal {
     })
 }
 
-/// Removes what a run left that was killed between creating its store and unlinking it.
+/// Removes a killed run's store that was created and not yet unlinked.
 fn sweep(folder: &Path) {
     let Ok(entries) = std::fs::read_dir(folder) else {
         return;
@@ -323,7 +321,7 @@ fn sweep(folder: &Path) {
                 && FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
         });
         if ours && rustix::fs::flock(&fd, FlockOperation::NonBlockingLockExclusive).is_ok() {
-            // If it is gone meanwhile, somebody else has swept it.
+            // If it is gone, another run has swept it.
             let _ = rustix::fs::unlink(&path);
         }
     }
@@ -331,12 +329,12 @@ fn sweep(folder: &Path) {
 
 fn random() -> u64 {
     let mut bytes = [0_u8; 8];
-    // Without randomness the name is still ours alone: it is created exclusively.
+    // Without randomness the name is still exclusive: it is created with O_EXCL.
     let _ = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
     u64::from_ne_bytes(bytes)
 }
 
-/// The first bytes of a device, as far as they can be read.
+/// The first bytes of a device, as far as they are readable.
 fn head(fd: &OwnedFd) -> Vec<u8> {
     let mut head = Vec::new();
     let mut page = Box::new(Page([0; PAGE as usize]));
@@ -348,7 +346,7 @@ fn head(fd: &OwnedFd) -> Vec<u8> {
     head
 }
 
-/// What a device's first bytes say that it holds.
+/// The contents of a device, by its first bytes.
 fn holds(head: &[u8]) -> Option<&'static str> {
     let signatures: [(usize, &[u8], &str); 10] = [
         (0x438, b"\x53\xef", "an ext2, ext3 or ext4 file system"),
@@ -400,9 +398,9 @@ mod tests {
     fn the_size_follows_the_disk_and_the_budget() {
         const GIB: u64 = 1 << 30;
         for (free, ram, bytes) in [
-            // Most of the disk.
+            // 80 % of the disk.
             (100 * GIB, GIB, 80 * GIB),
-            // Eight budgets, while that leaves something for others.
+            // Eight budgets, up to 95 % of the disk.
             (100 * GIB, 11 * GIB, 88 * GIB),
             (100 * GIB, 20 * GIB, 95 * GIB),
         ] {

@@ -1,10 +1,10 @@
-//! The life of a run: starts the program, passes signals on, stops and goes on with it, reaps
-//! what it leaves behind, and ends as it ended.
+//! The life of a run: starts the program, passes signals on, stops and continues with it, reaps its processes,
+//! and ends as it ended.
 //!
-//! The program stays in the terminal's foreground group beside us, so that job control works as
-//! without us: what the terminal sends reaches the program without our help. We pass on what
-//! was sent to us alone. Processes that outlive the program keep their memory: the store and the
-//! control region live until the last of them has gone.
+//! The program stays in the terminal's foreground group with the supervisor, so that job control works: signals
+//! of the terminal reach the program directly, and the supervisor passes on only signals that were sent to
+//! itself. Processes that outlive the program keep their memory: the store and the control region live until
+//! the last of them ends.
 
 use super::modelled::{Attendant, Attending};
 use super::progress::Progress;
@@ -16,9 +16,9 @@ use rustix::process::{Pid, WaitOptions};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// How often the process slots are looked at.
+/// Interval between looks at the process slots.
 const LOOK: Duration = Duration::from_millis(250);
-/// Processes whose record is kept by itself; the others are summed.
+/// Processes with a record of their own; the others are summed.
 const RECORDS_MAX: usize = 1000;
 
 /// How the program ended.
@@ -30,25 +30,25 @@ pub(crate) enum End {
     Signalled(i32),
 }
 
-/// What a run came to.
+/// The result of a run.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     /// How the program ended.
     pub(crate) end: End,
-    /// What its processes did, in the order of their ends.
+    /// The records of its processes, by time of their ends.
     pub(crate) records: Records,
     /// Wall time.
     pub(crate) elapsed: Duration,
-    /// What writing has done to the device model, if there is one and it knows.
+    /// The device model's wear, if it has any.
     pub(crate) wear: Option<Wear>,
 }
 
 /// The records of all processes, of which there may be very many.
 #[derive(Debug, Default)]
 pub(crate) struct Records {
-    /// Each by itself.
+    /// One record per process.
     pub(crate) single: Vec<ProcessRecord>,
-    /// The sum of all that came after, and their number.
+    /// The sum of all later ones, and their number.
     pub(crate) others: Option<(ProcessRecord, u64)>,
 }
 
@@ -59,8 +59,7 @@ impl Records {
         }
     }
 
-    /// Adds a record. A process that has become another program by `exec` is still the same. One that
-    /// the pager has ended keeps its name.
+    /// Adds a record. A process keeps its record across `exec`; one that the pager ended keeps its name.
     fn push(&mut self, record: ProcessRecord) {
         if let Some(before) = self
             .single
@@ -100,20 +99,20 @@ impl Records {
             .chain(self.others.iter().map(|(record, _)| record))
     }
 
-    /// How many processes there were.
+    /// The number of processes.
     pub(crate) fn processes(&self) -> u64 {
         self.single.len() as u64 + self.others.as_ref().map_or(0, |(_, number)| *number)
     }
 }
 
-/// Sums the counters; the most resident pages are those of the one that had most.
+/// Sums the counters; `resident_pages_max` is the largest of any process.
 fn merge(sum: &mut StatsSnapshot, stats: &StatsSnapshot) {
     let resident_pages_max = sum.resident_pages_max.max(stats.resident_pages_max);
     sum.add(stats);
     sum.resident_pages_max = resident_pages_max;
 }
 
-/// Starts `command` and stays until all processes of the run have gone.
+/// Starts `command` and waits until all processes of the run have ended.
 ///
 /// # Errors
 /// The program could not be started.
@@ -164,7 +163,7 @@ pub(crate) fn supervise(
     })
 }
 
-/// Sleeps until there may be something to do.
+/// Sleeps until a signal, the end of a process, or the next look.
 fn wait(signals: &Signals, reaper: &Reaper) {
     let signal_fd = signals.fd();
     let mut fds = vec![PollFd::from_borrowed_fd(signal_fd, PollFlags::IN)];
@@ -177,18 +176,18 @@ fn wait(signals: &Signals, reaper: &Reaper) {
         tv_sec: 0,
         tv_nsec: LOOK.as_nanos() as _,
     };
-    // Interrupted or failed: the next round finds out what there is to do.
+    // Interrupted or failed: the next round checks everything.
     let _ = poll(&mut fds, Some(&timeout));
 }
 
-/// Passes a signal on that was sent to us alone.
+/// Passes on a signal that was sent to the supervisor alone.
 fn pass_on(received: Received, program: Pid, running: bool, reaper: &Reaper) {
     match received.number {
         libc::SIGCHLD => {}
         libc::SIGCONT => go_on(program, running),
         _ if received.from_terminal => {}
         signal if running => sys::send(program, signal),
-        // The program has gone: whoever it left behind is meant.
+        // The program has ended: signal the processes that it left.
         signal => {
             for record in reaper.alive() {
                 if let Some(pid) = i32::try_from(record.pid).ok().and_then(Pid::from_raw) {
@@ -199,7 +198,7 @@ fn pass_on(received: Received, program: Pid, running: bool, reaper: &Reaper) {
     }
 }
 
-/// Lets the program go on if it is still stopped: the shell's signal goes to the whole group.
+/// Continues the program if it is still stopped: the shell continues the whole group.
 pub(super) fn go_on(program: Pid, running: bool) {
     let stat =
         std::fs::read(format!("/proc/{}/stat", program.as_raw_nonzero())).unwrap_or_default();
@@ -212,7 +211,7 @@ pub(super) fn go_on(program: Pid, running: bool) {
     }
 }
 
-/// Reaps whoever has ended and stops with the program. False: no child is left.
+/// Reaps processes that have ended, and stops with the program. False: no child is left.
 pub(super) fn reap(program: Pid, end: &mut Option<End>) -> bool {
     loop {
         match rustix::process::wait(WaitOptions::NOHANG | WaitOptions::UNTRACED) {

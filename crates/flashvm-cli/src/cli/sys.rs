@@ -1,8 +1,8 @@
-//! What the supervisor needs of the kernel and no safe interface offers: its signals as a
-//! descriptor, a child with the signals as they were, and ending by a given signal.
+//! What no safe interface offers the supervisor: signals as a descriptor, a child with the original signal
+//! mask, ending by a given signal.
 //!
-//! Safety argument of the module: the supervisor has one thread, so the signal mask has no other
-//! reader; and the closure that runs between fork and exec only makes system calls.
+//! Safety argument of the module: the supervisor has one thread, so nobody else uses the signal mask; the
+//! closure between fork and exec only makes system calls.
 #![allow(
     unsafe_code,
     reason = "the only home of unsafe code in the command; the argument is above"
@@ -15,7 +15,7 @@ use std::mem::MaybeUninit;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-/// What the supervisor takes note of instead of being ended or stopped by it.
+/// Signals that the supervisor handles.
 const TAKEN: [i32; 10] = [
     libc::SIGCHLD,
     libc::SIGTERM,
@@ -34,11 +34,11 @@ const TAKEN: [i32; 10] = [
 pub(crate) struct Received {
     /// Its number.
     pub(crate) number: i32,
-    /// The kernel sent it, for the terminal: the program has been sent it as well.
+    /// The kernel sent it for the terminal: the program got it too.
     pub(crate) from_terminal: bool,
 }
 
-/// The signals of this process, taken out of their ordinary course.
+/// The signals of this process, blocked and readable from a descriptor.
 #[derive(Debug)]
 pub(crate) struct Signals {
     fd: OwnedFd,
@@ -46,7 +46,7 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
-    /// Takes the signals.
+    /// Blocks the signals.
     pub(crate) fn take() -> io::Result<Self> {
         let mut set = MaybeUninit::<libc::sigset_t>::uninit();
         // SAFETY: sigemptyset initialises the set that it is given, and fails for no set.
@@ -93,8 +93,7 @@ impl Signals {
         })
     }
 
-    /// Lets a command start with the signal mask that this process was started with, and end
-    /// together with this process.
+    /// Gives a command the signal mask that this process started with, and ends it together with this process.
     pub(crate) fn prepare(&self, command: &mut Command) {
         let mask = self.mask_before;
         let supervisor = rustix::process::getpid();
@@ -117,14 +116,14 @@ impl Signals {
     }
 }
 
-/// Ends this process by `signal`, without a core dump, as its program was ended. Returns only if
-/// the signal does not end a process.
+/// Ends this process by `signal`, as its program ended, without a core dump. Returns only if the signal does
+/// not end a process.
 pub(crate) fn end_by(signal: i32) {
     let none = rustix::process::Rlimit {
         current: Some(0),
         maximum: Some(0),
     };
-    // Without the limit a second core file may appear: no reason not to end.
+    // Without the limit a second core file may appear: no reason to stay.
     let _ = rustix::process::setrlimit(rustix::process::Resource::Core, none);
     // SAFETY: SIG_DFL is no handler; a set for one signal is initialised before its use.
     unsafe {
@@ -137,8 +136,8 @@ pub(crate) fn end_by(signal: i32) {
     send(rustix::process::getpid(), signal);
 }
 
-/// Sends any signal, real-time ones included.
+/// Sends any signal, real-time signals included.
 pub(crate) fn send(to: Pid, signal: i32) {
-    // SAFETY: kill takes two numbers. That the process may be gone is no error to us.
+    // SAFETY: kill takes two numbers. An ended process is no error here.
     unsafe { libc::kill(to.as_raw_nonzero().get(), signal) };
 }

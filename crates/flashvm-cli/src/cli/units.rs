@@ -1,4 +1,4 @@
-//! Sizes, durations and switches: how they are written and how they are shown.
+//! Sizes, durations and switches: parsing and printing.
 
 use flashvm_core::settings::PAGES_MAX;
 use flashvm_core::{PAGE_SIZE, WriteLimit};
@@ -9,7 +9,7 @@ use std::str::FromStr;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Size(pub(crate) u64);
 
-/// A number of bytes that is a whole number of pages: that number.
+/// A number of bytes, stored as whole pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct WholePages(pub(crate) u32);
 
@@ -17,7 +17,7 @@ pub(crate) struct WholePages(pub(crate) u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Micros(pub(crate) u64);
 
-/// Bytes a day, as many as a [`WriteLimit`] can have.
+/// Bytes per day, within the bounds of a [`WriteLimit`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PerDay(pub(crate) u64);
 
@@ -36,7 +36,7 @@ fn split(text: &str) -> Option<(f64, &str)> {
     Some((number.parse().ok()?, unit))
 }
 
-/// `number * unit`, if it is a whole number that 53 bits hold.
+/// `number * unit`, if it is a whole number below 2^53.
 fn whole(number: f64, unit: f64) -> Option<u64> {
     let value = number * unit;
     (value.fract() == 0.0 && value < 9e15).then_some(value as u64)
@@ -174,7 +174,7 @@ impl fmt::Display for Switch {
     }
 }
 
-/// A count with its thousands set apart.
+/// A count with thousands separators.
 pub(crate) fn count(n: u64) -> String {
     let digits = n.to_string();
     let mut text = String::with_capacity(digits.len() * 4 / 3);
@@ -187,7 +187,7 @@ pub(crate) fn count(n: u64) -> String {
     text
 }
 
-/// A latency, given in nanoseconds.
+/// A latency in nanoseconds, for people.
 pub(crate) fn latency(ns: u64) -> String {
     match ns as f64 {
         ns if ns < 1e3 => format!("{ns:.0} ns"),

@@ -1,5 +1,4 @@
-//! Pictures of charts, as SVG: lines over numbers, bars over names. What the paper says is
-//! pale.
+//! Charts as SVG: lines over numbers, bars over names. The paper's values are pale.
 
 use super::report::{Axis, Chart};
 use plotters::coord::ranged1d::ValueFormatter;
@@ -28,7 +27,7 @@ pub(super) fn svg(chart: &Chart) -> Result<String, Failure> {
             .margin(MARGIN)
             .x_label_area_size(46)
             .y_label_area_size(70);
-        // The kinds of axes are types: one branch for each combination.
+        // The kinds of axes are types: one branch per combination.
         match (chart.x.logarithmic, chart.y.logarithmic) {
             (false, false) => draw(builder.build_cartesian_2d(x, y)?, chart)?,
             (false, true) => draw(builder.build_cartesian_2d(x, y.log_scale())?, chart)?,
@@ -45,7 +44,7 @@ pub(super) fn svg(chart: &Chart) -> Result<String, Failure> {
     Ok(text)
 }
 
-/// The range that an axis has to show.
+/// The range of an axis.
 fn span(chart: &Chart, axis: &Axis, of: impl Fn(&(f64, f64)) -> f64) -> Range<f64> {
     if !axis.places.is_empty() {
         return -0.5..axis.places.len() as f64 - 0.5;
@@ -62,7 +61,7 @@ fn span(chart: &Chart, axis: &Axis, of: impl Fn(&(f64, f64)) -> f64) -> Range<f6
         return low / 1.3..high * 1.3;
     }
     let low = low.min(0.0);
-    // Bars leave room for the names of the series above them.
+    // Room for the series' names above the bars.
     let room = if chart.x.places.is_empty() {
         0.06
     } else {
@@ -119,7 +118,7 @@ where
         } else {
             series.points.iter().map(bar).collect()
         };
-        // Of the paper some points are known, not what lies between.
+        // The paper gives some points, not the curve between them.
         if places.is_empty() && !series.paper {
             let line = PathElement::new(series.points.clone(), colour.stroke_width(2));
             elements.push(line.into_dyn());

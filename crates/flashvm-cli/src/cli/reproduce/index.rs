@@ -1,4 +1,4 @@
-//! The index page, as Markdown for a repository and as HTML for a browser.
+//! The index page, as Markdown and as HTML.
 
 use super::report::Report;
 use super::{Experiment, Suite};

@@ -1,10 +1,10 @@
 //! `flashvm reproduce`: the papers' tables and figures, measured again, beside what they say.
 //!
-//! A paper is a [`Suite`], a list of experiments. An experiment gives a [`report::Report`]: tables,
-//! charts and notes. What is common to all is here: CSV and SVG files, an index page, progress, and
-//! going on where an interrupted run has stopped.
+//! A paper is a [`Suite`], a list of experiments. An experiment gives a [`report::Report`]: tables, charts and
+//! notes. This module has the common parts: CSV and SVG files, an index page, progress, and resuming after an
+//! interruption.
 //!
-//! - `report`: what an experiment gives; `chart`: its pictures; `index`: the page around them;
+//! - `report`: an experiment's results; `chart`: its charts; `index`: the page around them;
 //! - `flashvm`, `craw`, `chameleon`, `gordon`: the experiments of these papers.
 
 mod chameleon;
@@ -27,7 +27,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Changes whenever experiments change what they measure: results of another are measured again.
+/// Changes whenever experiments change: results of another edition are measured again.
 const EDITION: u32 = 1;
 
 const EXAMPLES: &str = "\
@@ -39,11 +39,11 @@ Examples:
   flashvm reproduce gordon
   flashvm reproduce craw --traces longer-traces
 
-Each experiment leaves a CSV file for each table, an SVG file for each picture and a JSON file with all of
-it. Open index.html, or read index.md. What is in the folder already is not measured again: an
-interrupted run goes on where it was, --again starts anew.";
+Each experiment writes a CSV file per table, an SVG file per chart and a JSON file with all results. Open
+index.html, or read index.md. Results in the folder are kept: an interrupted run continues, --again
+repeats all.";
 
-/// Whose tables and figures.
+/// The paper.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ReproduceCommand {
     /// FlashVM: Virtual Memory Management on Flash (Saxena and Swift, USENIX ATC 2010)
@@ -61,7 +61,7 @@ pub(crate) enum ReproduceCommand {
     Gordon(ReproduceArgs),
 }
 
-/// What of it, and where to.
+/// The experiments, and the folder of their results.
 #[derive(Debug, Args)]
 pub(crate) struct ReproduceArgs {
     /// Tables and figures [default: all]
@@ -70,10 +70,10 @@ pub(crate) struct ReproduceArgs {
     /// Folder for the results
     #[arg(long, value_name = "FOLDER", default_value = "reproduction")]
     pub(crate) out: PathBuf,
-    /// Measure again what is there already
+    /// Repeat measurements that the folder has
     #[arg(long)]
     pub(crate) again: bool,
-    /// Leave out what runs real programs, which takes minutes
+    /// Leave out experiments that run real programs and take minutes
     #[arg(long)]
     pub(crate) models_only: bool,
     /// List the names
@@ -86,20 +86,19 @@ pub(crate) struct ReproduceArgs {
 pub(crate) struct CrawArgs {
     #[command(flatten)]
     common: ReproduceArgs,
-    /// Traces to take in place of those that come with the command: all files of a
-    /// folder, but for its README.md
+    /// Traces in place of the built-in ones: all files of a folder but its README.md
     #[arg(long, value_name = "FOLDER")]
     traces: Option<PathBuf>,
 }
 
 /// The experiments of a paper.
 pub(crate) struct Suite {
-    /// Its title, for the page.
+    /// The title of the page.
     title: &'static str,
-    /// How it was done, for the page.
+    /// The method, for the page.
     introduction: &'static str,
     experiments: &'static [Experiment],
-    /// Those that run real programs, and take minutes.
+    /// Experiments that run real programs, and take minutes.
     programs: &'static [Experiment],
 }
 
@@ -111,29 +110,29 @@ impl Suite {
 
 /// One table or figure.
 pub(crate) struct Experiment {
-    /// As on the command line.
+    /// Its name on the command line.
     name: &'static str,
     title: &'static str,
-    /// Measures; says how far it is.
+    /// Measures, and shows progress.
     run: fn(&Material, &ProgressBar) -> Result<Report, Refusal>,
 }
 
-/// What experiments are made of, beside models.
+/// What experiments share.
 pub(crate) struct Material {
     programs: Programs,
 }
 
-/// What a folder keeps of an experiment.
+/// The stored results of an experiment.
 #[derive(Serialize, Deserialize)]
 struct Kept {
     edition: u32,
-    /// The folder of traces that was named.
+    /// The folder of traces, if one was named.
     #[serde(default)]
     traces: Option<PathBuf>,
     report: Report,
 }
 
-/// Runs what was asked for.
+/// Runs the command.
 pub(crate) fn reproduce(command: &ReproduceCommand) -> Result<ExitCode, Refusal> {
     match command {
         ReproduceCommand::Flashvm(args) => run(&flashvm::SUITE, args, None),
@@ -170,7 +169,7 @@ fn run(suite: &Suite, args: &ReproduceArgs, traces: Option<PathBuf>) -> Result<E
         if args.again || kept(&file, traces).is_none() {
             let report = (experiment.run)(&material, &bar)?;
             write_report(&args.out, experiment, &report)?;
-            // Last, so that what is kept is whole.
+            // Written last, so that a kept experiment is complete.
             let kept = Kept {
                 edition: EDITION,
                 traces: traces.map(Path::to_owned),
@@ -182,7 +181,7 @@ fn run(suite: &Suite, args: &ReproduceArgs, traces: Option<PathBuf>) -> Result<E
         bar.inc(1);
     }
     bar.finish_and_clear();
-    // The page has all that is there, also of earlier runs.
+    // The page has all kept results, of earlier runs too.
     let all = suite.all().filter_map(|experiment| {
         let kept = kept(&args.out.join(format!("{}.json", experiment.name)), traces)?;
         Some((experiment, kept.report))
@@ -248,7 +247,7 @@ pub(crate) fn write_chart(file: &Path, chart: &Chart) -> Result<(), Refusal> {
     write_whole(file, svg.as_bytes())
 }
 
-/// Writes a file such that it is there whole or not at all.
+/// Writes a file atomically.
 pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), Refusal> {
     let folder = path.parent().unwrap_or(Path::new("."));
     let permissions = std::os::unix::fs::PermissionsExt::from_mode(0o644);

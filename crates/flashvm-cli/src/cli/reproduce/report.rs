@@ -1,4 +1,4 @@
-//! What an experiment gives: tables, charts, and what differs from the paper and why.
+//! The results of an experiment: tables, charts, and notes on differences from the paper and their causes.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,7 +13,7 @@ pub(crate) struct Report {
 /// A table of texts.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Table {
-    /// Beside the experiment's name, where it has several.
+    /// Appended to the experiment's name, where it has several.
     pub(crate) name: String,
     pub(crate) columns: Vec<String>,
     pub(crate) rows: Vec<Vec<String>>,
@@ -22,7 +22,7 @@ pub(crate) struct Table {
 /// A chart.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Chart {
-    /// Beside the experiment's name, where it has several.
+    /// Appended to the experiment's name, where it has several.
     pub(crate) name: String,
     pub(crate) title: String,
     pub(crate) x: Axis,
@@ -35,7 +35,7 @@ pub(crate) struct Chart {
 pub(crate) struct Axis {
     pub(crate) label: String,
     pub(crate) logarithmic: bool,
-    /// Names of the places 0, 1, 2, ...: the chart has bars then.
+    /// Names of the values 0, 1, 2, ...: the chart has bars then.
     pub(crate) places: Vec<String>,
 }
 
@@ -77,7 +77,7 @@ impl Table {
         line(&self.columns) + &rows.collect::<String>()
     }
 
-    /// In columns, for a terminal.
+    /// As aligned columns, for a terminal.
     fn text(&self) -> String {
         let all = || std::iter::once(&self.columns).chain(&self.rows);
         let width = |at: usize| {

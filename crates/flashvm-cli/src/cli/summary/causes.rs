@@ -1,11 +1,11 @@
-//! What the pager did to the program: what it refused, what it lost, which processes it ended.
+//! What the pager did to the program: calls refused, pages lost, processes ended.
 
 use super::{Names, PAGE, totals};
 use crate::cli::supervise::Outcome;
 use crate::cli::units::{Size, count};
 use flashvm::control::{Control, ProcessRecord, StatsSnapshot};
 
-/// What the pager did to a program that failed, for who wants to hear of nothing else.
+/// What the pager did to a program that failed, for `--quiet`.
 pub(crate) fn complaints(outcome: &Outcome, control: Control, names: &Names) -> String {
     causes(outcome, control, &totals(outcome, control))
         .into_iter()
@@ -14,13 +14,12 @@ pub(crate) fn complaints(outcome: &Outcome, control: Control, names: &Names) -> 
         .collect()
 }
 
-/// The line on system calls that were refused: who made them has heard of it at once.
+/// The name of the line on refused system calls: the caller knows of these from errno.
 const CALLS: &str = "calls";
-/// Processes that are named, of those that the pager has ended or refused a call.
+/// Processes named per line.
 const NAMED_MAX: usize = 5;
 
-/// What the pager refused its processes, what it lost of theirs, and which ones it ended: a name and a
-/// text for each line.
+/// Refused calls, lost pages, ended processes: a name and a text per line.
 pub(super) fn causes(
     outcome: &Outcome,
     control: Control,
@@ -45,7 +44,7 @@ pub(super) fn causes(
         lines.push((
             "lost",
             format!(
-                "{}, which flash did not return as written: a touch of them is SIGBUS; see the device's log",
+                "{}, which flash did not return as written: touching them is SIGBUS; see the device's log",
                 number_of(sum.pages_lost, "page")
             ),
         ));
@@ -73,7 +72,7 @@ pub(super) fn causes(
     lines
 }
 
-/// Why there was no room for what was refused, and what helps.
+/// Why there was no room, and the remedy.
 fn too_little(control: Control) -> String {
     if control.disk_was_full() {
         return "the disk of the flash store is full: make room there, or name another --flash"
@@ -96,7 +95,7 @@ fn number_of(number: u64, what: &str) -> String {
     }
 }
 
-/// A text of a process', without what would end the line or do things to a terminal.
+/// A process's text without control characters.
 fn one_line(text: &str) -> String {
     text.replace(|c: char| c.is_control(), " ")
 }

@@ -1,4 +1,4 @@
-//! What a run tells programs: one JSON object, written to the file of `--stats`.
+//! The statistics of a run: one JSON object in the file of `--stats`.
 
 use super::{Names, PAGE, svmp_zero_faults, totals, write_amplification};
 use crate::cli::refusal::Refusal;
@@ -22,9 +22,9 @@ struct Stats<'a> {
 struct Process<'a> {
     pid: u32,
     command: &'a str,
-    /// Why the pager has ended it, if it has.
+    /// Why the pager ended it, if it did.
     ended_by_pager: Option<&'a str>,
-    /// The first system call that the pager has refused it, and why.
+    /// The first system call that the pager refused, and why.
     refused_call: Option<&'a str>,
     #[serde(flatten)]
     figures: Figures,
@@ -72,7 +72,7 @@ struct Figures {
     pages_zapped: u64,
 }
 
-/// What budget and store had no room for: the program was told ENOMEM.
+/// Allocations and forks for which budget and store had no room: ENOMEM.
 #[derive(Debug, Serialize)]
 struct Refusals {
     allocations: u64,
@@ -130,7 +130,7 @@ struct Latency {
     max: f64,
 }
 
-/// Discard commands to the device, and clusters that were overwritten in their stead.
+/// Discard commands, and clusters that were overwritten instead.
 #[derive(Debug, Serialize)]
 struct Discard {
     commands: u64,
@@ -140,7 +140,7 @@ struct Discard {
     refused: u64,
 }
 
-/// The device model, and what writing has done to it if it knows.
+/// The device model, and its wear if it has any.
 #[derive(Debug, Serialize)]
 struct DeviceModel<'a> {
     model: &'a str,
@@ -249,11 +249,11 @@ fn latencies(histogram: &Histogram) -> Latency {
     }
 }
 
-/// Where `--stats` goes, checked before the run.
+/// The path of `--stats`, checked before the run.
 #[derive(Debug)]
 pub(crate) struct StatsFile {
     path: PathBuf,
-    /// The folder for the new file, or `None` if something that is no file is written to.
+    /// The folder for the new file, or `None` for a special file.
     folder: Option<PathBuf>,
 }
 
@@ -276,14 +276,14 @@ impl StatsFile {
                 folder: None,
             });
         }
-        // A link keeps pointing to what it points to.
+        // A link keeps its target.
         let path_real = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
         let folder = match path_real.parent() {
             Some(folder) if folder.as_os_str().is_empty() => Path::new("."),
             Some(folder) => folder,
             None => return Err(refuse(&"not a file")),
         };
-        // The program may change the working folder of nobody but itself; but be sure.
+        // An absolute path survives a change of the working folder.
         let folder = std::fs::canonicalize(folder).map_err(|e| refuse(&e))?;
         rustix::fs::access(&folder, rustix::fs::Access::WRITE_OK).map_err(|e| refuse(&e))?;
         Ok(Self {
@@ -292,7 +292,7 @@ impl StatsFile {
         })
     }
 
-    /// Writes the object: another reader sees the whole of it or nothing.
+    /// Writes the object atomically.
     pub(crate) fn write(
         &self,
         outcome: &Outcome,

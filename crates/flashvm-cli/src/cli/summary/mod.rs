@@ -1,6 +1,6 @@
-//! What a run tells at its end.
+//! The reports at the end of a run.
 //!
-//! - `text`: lines for people; `causes`: those that say what the pager did to the program;
+//! - `text`: lines for people; `causes`: the lines on what the pager did to the program;
 //! - `json`: one object for programs.
 
 mod causes;
@@ -17,7 +17,7 @@ pub(crate) use text::lines;
 
 const PAGE: u64 = 4096;
 
-/// What the settings were called.
+/// Names of the settings.
 #[derive(Clone, Debug)]
 pub(crate) struct Names {
     /// The program, for people.
@@ -32,14 +32,14 @@ pub(crate) struct Names {
     pub(crate) organization: &'static str,
 }
 
-/// Faults on small pages of zeros: those that found nothing else.
+/// Faults on small pages that were neither major nor soft: those on pages of zeros.
 fn svmp_zero_faults(stats: &StatsSnapshot) -> u64 {
     stats
         .svmp_faults
         .saturating_sub(stats.svmp_major + stats.svmp_soft)
 }
 
-/// Bytes written to the log for each byte of a changed page; 0 if there were none.
+/// Bytes written to the log / bytes of changed pages; 0 without changed pages.
 fn write_amplification(stats: &StatsSnapshot) -> f64 {
     match stats.log_bytes_changed {
         0 => 0.0,
@@ -47,7 +47,7 @@ fn write_amplification(stats: &StatsSnapshot) -> f64 {
     }
 }
 
-/// The sums over all processes; the most resident pages are those of all at one time.
+/// The sums over all processes; `resident_pages_max` is that of all at one time.
 fn totals(outcome: &Outcome, control: Control) -> StatsSnapshot {
     let mut sum = StatsSnapshot::default();
     let mut resident_pages_max = u64::from(control.used_frames_max());

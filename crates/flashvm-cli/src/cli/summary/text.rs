@@ -1,4 +1,4 @@
-//! What a run tells people: some lines on standard error.
+//! The summary: some lines on standard error.
 
 use super::causes::causes;
 use super::{Names, PAGE, svmp_zero_faults, totals, write_amplification};
@@ -78,7 +78,7 @@ pub(crate) fn lines(outcome: &Outcome, control: Control, names: &Names) -> Strin
         line(
             names.organization,
             format!(
-                "{} written, {} read to clean: {:.2} times what has changed",
+                "{} written, {} read to clean: {:.2} times the changed bytes",
                 Size(sum.log_bytes_written),
                 Size(sum.log_bytes_cleaned),
                 write_amplification(&sum)
@@ -103,7 +103,7 @@ pub(crate) fn lines(outcome: &Outcome, control: Control, names: &Names) -> Strin
         line(
             "limit",
             format!(
-                "writes held back for {:.1} s in all",
+                "writes held back for {:.1} s in total",
                 sum.writes_held_back_ns as f64 / 1e9
             ),
         );

@@ -13,9 +13,9 @@ Examples:
   flashvm trace record --no-filter --pages -o all.trace -- sort words.txt
 
 The program and its children run under Valgrind's lackey (Debian: apt install valgrind), some
-hundred times slower than alone. What they reference goes through a model of CPU caches; what of
-it reaches memory is recorded. Ctrl-C ends the program, and the trace is whole up to there. The
-exit code is the program's.";
+hundred times slower than alone. Their references pass a model of CPU caches; those that reach memory
+are recorded. Ctrl-C ends the program, and the trace is complete up to there. The exit code is the
+program's.";
 
 const CONVERT_EXAMPLES: &str = "\
 Examples:
@@ -23,8 +23,8 @@ Examples:
   flashvm trace convert --filter --pages lackey.log.zst program.fvt
   flashvm trace convert --format msr --skip 1000000 --take 500000 hm_0.csv.gz part.fvt
 
-Formats are known by their content, whatever the name; --format is for what is not; gzip and zstd
-are taken off. '-' is standard input. The trace is written in FlashVM's own format.";
+The content decides format and compression (gzip, zstd), whatever the name; --format overrides it.
+'-' is standard input. The output has FlashVM's own format.";
 
 const STAT_EXAMPLES: &str = "\
 Examples:
@@ -32,17 +32,17 @@ Examples:
   flashvm trace stat --out pictures mpg123.fvt
   flashvm trace stat --json hm_0.csv.gz
 
-Ranks are CRAW's (section III): of a page in the list by recency of all references (Figure 2), of
-reads (Figure 3), of writes (Figure 4), and in the list by number of past writes (Figure 5), before
-each reference. Instruction fetches count as reads. --out draws the four figures.";
+Ranks are CRAW's (section III): the place of a page, before each reference, in the list by recency of
+all references (Figure 2), of reads (Figure 3), of writes (Figure 4), and by number of past writes
+(Figure 5). Instruction fetches count as reads. --out draws the four figures.";
 
-/// What to do with traces.
+/// The commands of `flashvm trace`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum TraceCommand {
-    /// Run a program, and record what of its memory references reaches memory
+    /// Run a program, and record its memory references that miss the CPU caches
     #[command(after_help = RECORD_EXAMPLES, override_usage = "flashvm trace record [OPTIONS] -- PROGRAM [ARGS]...")]
     Record(RecordArgs),
-    /// Write a trace of any format in FlashVM's own, whole or in part
+    /// Convert a trace of any format into FlashVM's own, whole or in part
     #[command(after_help = CONVERT_EXAMPLES)]
     Convert(ConvertArgs),
     /// Count a trace's references, and rank them by recency and frequency as CRAW does
@@ -50,7 +50,7 @@ pub(crate) enum TraceCommand {
     Stat(StatArgs),
 }
 
-/// The CPU caches that a trace is filtered by.
+/// The CPU caches that filter a trace.
 #[derive(Args, Clone, Debug)]
 pub(super) struct CacheArgs {
     /// First-level cache for instructions
@@ -62,7 +62,7 @@ pub(super) struct CacheArgs {
     /// Last-level cache
     #[arg(long, value_name = "BYTES,WAYS,LINE", default_value_t = CpuCacheOptions::default().last)]
     ll: CacheShape,
-    /// A store that misses all caches reads its line first; the paper's does not
+    /// Let a store that misses all caches read its line first; the paper's does not
     #[arg(long)]
     fetch_on_write: bool,
 }
@@ -87,18 +87,18 @@ pub(crate) struct RecordArgs {
     /// The file to write
     #[arg(short, long, value_name = "FILE", default_value = "program.fvt")]
     pub(super) output: PathBuf,
-    /// End the program after so many references have been recorded
+    /// End the program after this many recorded references
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(super) references: Option<u64>,
-    /// Keep page numbers alone: a smaller trace
+    /// Record page numbers only, for a smaller trace
     #[arg(long)]
     pub(super) pages: bool,
-    /// Record every reference, those that CPU caches take too
+    /// Record every reference, cache hits too
     #[arg(long)]
     pub(super) no_filter: bool,
     #[command(flatten)]
     pub(super) caches: CacheArgs,
-    /// No line at the end
+    /// Print no line at the end
     #[arg(long)]
     pub(super) quiet: bool,
     /// Write the line at the end as a JSON object
@@ -118,8 +118,7 @@ pub(crate) struct ConvertArgs {
     /// The file to write
     #[arg(value_name = "OUT")]
     pub(super) output: PathBuf,
-    /// Its format: flashvm, lackey, tagged, keys, oracle-general, msr, blkparse, drcachesim [default: as
-    /// its content tells]
+    /// Its format: flashvm, lackey, tagged, keys, oracle-general, msr, blkparse, drcachesim [default: detected]
     #[arg(long, value_name = "NAME")]
     pub(super) format: Option<Format>,
     /// Filter by CPU caches, as record does
@@ -127,16 +126,16 @@ pub(crate) struct ConvertArgs {
     pub(super) filter: bool,
     #[command(flatten)]
     pub(super) caches: CacheArgs,
-    /// Leave instruction fetches out
+    /// Leave out instruction fetches
     #[arg(long)]
     pub(super) data: bool,
-    /// Keep page numbers alone: a smaller trace
+    /// Write page numbers only, for a smaller trace
     #[arg(long)]
     pub(super) pages: bool,
-    /// Leave the first references out
+    /// Leave out this many references at the start
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(super) skip: u64,
-    /// Keep so many references
+    /// Keep at most this many references
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(super) take: Option<u64>,
     /// Write one JSON object
@@ -150,11 +149,10 @@ pub(crate) struct StatArgs {
     /// The trace, '-' for standard input
     #[arg(value_name = "FILE")]
     pub(super) file: PathBuf,
-    /// Its format: flashvm, lackey, tagged, keys, oracle-general, msr, blkparse, drcachesim [default: as
-    /// its content tells]
+    /// Its format: flashvm, lackey, tagged, keys, oracle-general, msr, blkparse, drcachesim [default: detected]
     #[arg(long, value_name = "NAME")]
     pub(super) format: Option<Format>,
-    /// Draw the figures into this folder (SVG, and the numbers as CSV)
+    /// Draw the figures into this folder (SVG, and CSV with the values)
     #[arg(long, value_name = "FOLDER")]
     pub(super) out: Option<PathBuf>,
     /// Write one JSON object

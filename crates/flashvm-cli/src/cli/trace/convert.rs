@@ -73,7 +73,7 @@ pub(super) fn convert(args: &ConvertArgs) -> Result<ExitCode, Refusal> {
     })
 }
 
-/// That of the trace, and what is done to it now.
+/// The trace's provenance, with the steps of this conversion.
 fn provenance(trace: &Trace, wanted: &Wanted) -> Provenance {
     let mut provenance = trace.provenance().clone();
     if trace.format() != Format::Flashvm {

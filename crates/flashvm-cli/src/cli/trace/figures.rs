@@ -3,20 +3,20 @@
 use crate::cli::reproduce::report::{Axis, Chart, Series, Table};
 use flashvm_sim::locality::{Locality, Ranks};
 
-/// Points of a curve between two ranks, one the double of the other.
+/// Points of a curve per doubling of the rank.
 const POINTS_AN_OCTAVE: f64 = 12.0;
 
-/// One of the four.
+/// One of the four figures.
 pub(crate) struct Figure {
-    /// In the paper, and in file names.
+    /// Its number in the paper and in file names.
     pub(crate) number: u32,
     pub(crate) title: &'static str,
-    /// A word for a column.
+    /// Its column's name.
     pub(crate) short: &'static str,
     pub(crate) ranks: fn(&Locality) -> &Ranks,
 }
 
-/// The four.
+/// The four figures.
 pub(crate) const FIGURES: [Figure; 4] = [
     Figure {
         number: 2,
@@ -44,7 +44,7 @@ pub(crate) const FIGURES: [Figure; 4] = [
     },
 ];
 
-/// Rank and mean number of references a rank: each rank by itself first, then more and more together.
+/// Ranks with their mean references: single ranks first, then groups of growing width.
 pub(crate) fn points(ranks: &Ranks) -> Vec<(f64, f64)> {
     let mut points = Vec::new();
     let mut from = 1;
@@ -62,7 +62,7 @@ pub(crate) fn points(ranks: &Ranks) -> Vec<(f64, f64)> {
     points
 }
 
-/// A figure of several traces, or of one.
+/// A figure of one or several traces.
 pub(crate) fn chart(figure: &Figure, traces: &[(&str, &Locality)]) -> Chart {
     let series = traces.iter();
     let series = series.map(|(name, locality)| Series::new(name, points((figure.ranks)(locality))));

@@ -2,8 +2,8 @@
 //!
 //! - `record`: runs a program under Valgrind's lackey; `convert`: any format into our own; `stat`: the
 //!   figures of CRAW's section III;
-//! - `pipeline`: what happens to references on their way; `output`: the file that is whole or not there;
-//! - `figures`: the pictures of a trace's locality.
+//! - `pipeline`: the steps between a reference and the file; `output`: a file that appears whole;
+//! - `figures`: charts of a trace's locality.
 
 mod args;
 mod convert;
@@ -22,7 +22,7 @@ use flashvm_sim::trace::{Trace, TraceError};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::process::ExitCode;
 
-/// Runs one of its commands.
+/// Runs a command of `flashvm trace`.
 pub(crate) fn trace(command: &TraceCommand) -> Result<ExitCode, Refusal> {
     match command {
         TraceCommand::Record(args) => record::record(args),
@@ -37,7 +37,7 @@ impl From<TraceError> for Refusal {
     }
 }
 
-/// A bar over the bytes of a trace's file, on standard error if that is a terminal.
+/// A progress bar over a trace file's bytes, on standard error if that is a terminal.
 pub(crate) fn bar(trace: &Trace) -> ProgressBar {
     let bytes = trace.progress().bytes();
     let template = match bytes {

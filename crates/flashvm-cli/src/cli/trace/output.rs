@@ -1,4 +1,4 @@
-//! A trace file that is there whole or not at all: it has no name until it is finished.
+//! A trace file that appears whole: it has no name until it is finished.
 
 use crate::cli::refusal::Refusal;
 use flashvm_sim::trace::flashvm::Writer;
@@ -10,14 +10,14 @@ use std::io::{self, BufWriter, Seek};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-/// A trace that is being written.
+/// An unfinished trace.
 pub(crate) struct Output {
     path: PathBuf,
     writer: Writer<BufWriter<File>>,
 }
 
 impl Output {
-    /// Begins a trace that will be `path`.
+    /// Starts a trace with the final name `path`.
     pub(crate) fn create(
         path: &Path,
         granularity: Granularity,
@@ -51,7 +51,7 @@ impl Output {
         self.writer.references()
     }
 
-    /// Gives the trace its name, in place of a file that had it. Gives its bytes.
+    /// Names the trace, in place of an older file. Returns its bytes.
     pub(crate) fn finish(self) -> Result<u64, Refusal> {
         let path = self.path;
         let finish = || -> io::Result<u64> {
@@ -75,13 +75,13 @@ fn folder(path: &Path) -> &Path {
     folder.unwrap_or(Path::new("."))
 }
 
-/// A name can be given to a nameless file only if nobody has it: another is given first.
+/// linkat refuses a name that exists: link another one and rename it.
 fn name(file: &mut File, path: &Path) -> io::Result<()> {
     let own = format!("/proc/self/fd/{}", file.as_raw_fd());
     let beside = folder(path).join(format!(".flashvm-{}", std::process::id()));
     match rustix::fs::linkat(CWD, &own, CWD, &beside, AtFlags::SYMLINK_FOLLOW) {
         Ok(()) => std::fs::rename(&beside, path),
-        // Without O_TMPFILE the file had a name, which cannot be given back.
+        // Without O_TMPFILE the file was unlinked, and cannot be linked again.
         Err(_) => {
             file.rewind()?;
             io::copy(file, &mut File::create(path)?).map(|_| ())

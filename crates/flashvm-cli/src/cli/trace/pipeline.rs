@@ -1,11 +1,11 @@
-//! What happens to references on their way into a trace: caches, kinds, a part, pages.
+//! The steps between a reference and the trace: caches, kinds, a part, pages.
 
 use super::output::Output;
 use crate::cli::refusal::Refusal;
 use flashvm_sim::trace::cpu_cache::{CpuCache, CpuCacheOptions};
 use flashvm_sim::trace::{Granularity, Kind, Reference};
 
-/// What is wanted of the references.
+/// The steps that were asked for.
 #[derive(Clone, Debug)]
 pub(super) struct Wanted {
     /// Filtered by these caches.
@@ -14,13 +14,13 @@ pub(super) struct Wanted {
     pub(super) data: bool,
     /// As page numbers.
     pub(super) pages: bool,
-    /// Leave out so many, then keep so many.
+    /// Leave out `skip`, then keep `take`.
     pub(super) skip: u64,
     pub(super) take: Option<u64>,
 }
 
 impl Wanted {
-    /// What is done, for the provenance.
+    /// The steps in words, for the provenance.
     pub(super) fn steps(&self) -> Vec<String> {
         let mut steps = Vec::new();
         steps.extend(self.caches.map(|caches| caches.to_string()));
@@ -47,15 +47,15 @@ pub(super) struct Pipeline {
     wanted: Wanted,
     from: Granularity,
     caches: Option<CpuCache>,
-    /// What has come in.
+    /// References fed.
     seen: u64,
-    /// What has come as far as to be counted for the part.
+    /// References that reached the selection of the part.
     reached: u64,
     memory: Vec<Reference>,
 }
 
 impl Pipeline {
-    /// Of references of this granularity.
+    /// Takes references of granularity `from`.
     pub(super) fn new(wanted: Wanted, from: Granularity) -> Result<Self, Refusal> {
         if let Some(caches) = &wanted.caches {
             caches.check().map_err(Refusal::new)?;
@@ -74,7 +74,7 @@ impl Pipeline {
         })
     }
 
-    /// What comes out counts these.
+    /// The granularity of the output.
     pub(super) fn granularity(&self) -> Granularity {
         match self.wanted.pages {
             true => Granularity::Pages,
@@ -82,12 +82,12 @@ impl Pipeline {
         }
     }
 
-    /// References that have come in.
+    /// References fed.
     pub(super) fn seen(&self) -> u64 {
         self.seen
     }
 
-    /// Takes a reference. False: no more are wanted.
+    /// Feeds a reference. False: no more are wanted.
     #[inline]
     pub(super) fn feed(
         &mut self,

@@ -1,10 +1,10 @@
-//! `flashvm trace record`: runs a program under Valgrind's lackey and keeps what passes the filter.
+//! `flashvm trace record`: runs a program under Valgrind's lackey and keeps the references that pass the
+//! filter.
 //!
-//! Every process of the run connects to a socket of ours (Valgrind's `--log-socket`) when it executes a
-//! program, so lines of different processes never mix, and each process is an address space of
-//! its own in the trace. All share the caches, as on one CPU. A child is silent between fork and exec. The
-//! program stays in the terminal's foreground group: what the terminal sends reaches it
-//! without our help, and the trace ends with it.
+//! Every process connects to the recorder's socket (Valgrind's `--log-socket`) when it executes a program:
+//! lines of different processes never mix, and each process is an address space of its own in the trace. All
+//! share the caches, as on one CPU. A child is silent between fork and exec. The program stays in the
+//! terminal's foreground group: signals of the terminal reach it directly, and the trace ends with it.
 
 use super::args::RecordArgs;
 use super::output::Output;
@@ -25,13 +25,13 @@ use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
-/// How often the progress is shown.
+/// Interval of progress updates.
 const LOOK: Duration = Duration::from_millis(250);
-/// How long the program has to end when it is asked to, until it is killed.
+/// Time between SIGTERM and SIGKILL.
 const GRACE: Duration = Duration::from_secs(2);
-/// Bytes read at a time from one process: how finely processes are interleaved.
+/// Bytes read at a time from one process: the grain of their interleaving.
 const TURN_BYTES: usize = 64 * 1024;
-/// Longest line of lackey's that makes sense.
+/// Longest plausible line of lackey.
 const LINE_BYTES_MAX: usize = 4096;
 
 #[derive(Serialize)]
@@ -47,9 +47,9 @@ pub(super) fn record(args: &RecordArgs) -> Result<ExitCode, Refusal> {
     let (name, program_args) = args.program.split_first().expect("clap asks for one");
     let program = locate(name)?;
     let valgrind = locate(OsStr::new("valgrind")).map_err(|refused| match refused {
-        Refused::NotFound(_) => Refusal::new(
-            "valgrind is not in $PATH: it is what watches the program: install it (Debian: apt install valgrind)",
-        ),
+        Refused::NotFound(_) => {
+            Refusal::new("valgrind is not in $PATH: install it (Debian: apt install valgrind)")
+        }
         other => other.into(),
     })?;
     let wanted = Wanted {
@@ -67,7 +67,7 @@ pub(super) fn record(args: &RecordArgs) -> Result<ExitCode, Refusal> {
     let output = Output::create(&args.output, pipeline.granularity(), &provenance)?;
     let refuse = |e: std::io::Error| {
         Refusal::new(format!(
-            "a socket for valgrind's lines: {e}: allow loopback connections"
+            "cannot open a socket for valgrind: {e}: allow loopback connections"
         ))
     };
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(refuse)?;
@@ -127,7 +127,7 @@ pub(super) fn record(args: &RecordArgs) -> Result<ExitCode, Refusal> {
         }
     }
     Ok(match end {
-        // We ended it.
+        // The recorder ended it.
         End::Signalled(_) if full => ExitCode::SUCCESS,
         End::Exited(code) => ExitCode::from(code),
         End::Signalled(signal) => {
@@ -151,7 +151,7 @@ fn line(report: &Report, json: bool) -> String {
     )
 }
 
-/// The program as it was called, and what watched it.
+/// The program's command line and the recorder.
 fn source(program: &[std::ffi::OsString]) -> String {
     let words = program.iter().map(|word| word.to_string_lossy());
     let words = Vec::from_iter(words).join(" ");
@@ -160,14 +160,14 @@ fn source(program: &[std::ffi::OsString]) -> String {
     format!("{words} (valgrind --tool=lackey)")
 }
 
-/// One process, from one exec to the next or to its end.
+/// One process, from an exec to the next or to its end.
 struct Process {
     lines: TcpStream,
-    /// Bits above its addresses.
+    /// The address bits of its space.
     space: u64,
-    /// What has come of a line.
+    /// An incomplete line.
     rest: Vec<u8>,
-    /// The program has forked, or ended.
+    /// The process has ended.
     ended: bool,
 }
 
@@ -178,14 +178,14 @@ struct Recording {
     started: u64,
     pipeline: Pipeline,
     output: Output,
-    /// All that was wanted has been recorded.
+    /// The recording is complete.
     full: bool,
-    /// When the program was asked to end.
+    /// When the program got SIGTERM.
     asked: Option<Instant>,
 }
 
 impl Recording {
-    /// Stays until the program has ended and all that it and its children had to say has come.
+    /// Records until the program and its children have ended.
     fn run(&mut self, signals: &Signals, program: Pid) -> Result<End, Refusal> {
         let bar = ProgressBar::new_spinner().with_style(
             ProgressStyle::with_template("recording {msg}, {elapsed}").expect("a valid template"),
@@ -211,7 +211,7 @@ impl Recording {
             if self.full && end.is_none() {
                 self.end(program);
             }
-            // What was not wanted any more is read to its end: lackey would write it elsewhere.
+            // Read unwanted lines to their end: lackey would write them elsewhere.
             if !running && self.processes.is_empty() {
                 bar.finish_and_clear();
                 return Ok(end.unwrap_or(End::Exited(1)));
@@ -226,7 +226,7 @@ impl Recording {
         }
     }
 
-    /// Asks the program to end. One that does not, as it ignores the signal, is killed.
+    /// Sends the program SIGTERM, after [`GRACE`] SIGKILL.
     fn end(&mut self, program: Pid) {
         match self.asked {
             None => {
@@ -262,7 +262,7 @@ impl Recording {
         }
     }
 
-    /// What one process has to say now, bounded.
+    /// Reads from one process, at most [`TURN_BYTES`].
     fn turn(&mut self, at: usize, buffer: &mut [u8]) -> Result<(), Refusal> {
         let process = &mut self.processes[at];
         let bytes = match process.lines.read(buffer) {
@@ -309,7 +309,7 @@ impl Recording {
         Ok(())
     }
 
-    /// Other lines than references are messages of Valgrind's.
+    /// Lines other than references are Valgrind's messages.
     #[inline]
     fn line(&mut self, line: &[u8], space: u64) -> Result<(), Refusal> {
         match LackeyLine::of(line) {
@@ -344,7 +344,7 @@ impl Recording {
         Ok(())
     }
 
-    /// Sleeps until there may be something to do.
+    /// Sleeps until there is a signal or a line.
     fn wait(&self, signals: &Signals) {
         let signal_fd = signals.fd();
         let mut fds = vec![
@@ -360,7 +360,7 @@ impl Recording {
             tv_sec: 0,
             tv_nsec: LOOK.as_nanos() as _,
         };
-        // Interrupted or failed: the next round finds out what there is to do.
+        // Interrupted or failed: the next round checks everything.
         let _ = poll(&mut fds, Some(&timeout));
     }
 }

@@ -13,7 +13,7 @@ use flashvm_sim::trace::{Format, Granularity, Trace, open};
 use serde::Serialize;
 use std::process::ExitCode;
 
-/// Longest bar of the picture in text.
+/// Longest bar of the text chart.
 const BAR_CHARS: f64 = 24.0;
 
 #[derive(Serialize)]
@@ -167,7 +167,7 @@ fn lines(report: &Report, locality: &Locality) -> String {
     text
 }
 
-/// References a rank by octaves, as bars of logarithmic length.
+/// References per rank by octaves, as bars of logarithmic length.
 fn picture(ranks: &Ranks) -> String {
     let octaves = ranks.octaves();
     let all = ranks.ranked() as f64;

@@ -1,4 +1,4 @@
-//! What is measured for which figure, beside what the paper says.
+//! The measurements of each figure, with the paper's values.
 
 use super::super::report::{Axis, Chart, Report, Series, Table};
 use super::run::{Measured, System, measure};
@@ -10,7 +10,7 @@ const IN_RAM: &str = "256M";
 const OUT_OF_CORE: &str = "8M";
 const ROUNDS: usize = 3;
 
-/// The paper's ratio to Chameleon, where it gives one.
+/// The paper's time over Chameleon's, where it gives one.
 type Paper = [Option<f64>; 4];
 
 fn ratio(value: f64) -> String {
@@ -59,7 +59,7 @@ fn add_rows(table: &mut Table, setting: &str, measured: &[Measured], paper: Pape
     }
 }
 
-/// Bars of ratios, one group for each setting.
+/// Bars of ratios, one group per setting.
 fn chart(title: &str, settings: &[(&str, Vec<Measured>, Paper)], logarithmic: bool) -> Chart {
     let names: Vec<&str> = settings.iter().map(|(name, ..)| *name).collect();
     let mut series = Vec::new();
@@ -110,7 +110,7 @@ fn compare(
     }
 }
 
-/// 4.2: the paper's latencies over Chameleon's; "matches" is 1.
+/// 4.2: the paper's latencies over Chameleon's; where it says "matches", 1.
 pub(super) fn figure_5(bar: &ProgressBar) -> Report {
     let same = [Some(1.0), None, Some(1.0), None];
     compare(
@@ -148,8 +148,8 @@ pub(super) fn figure_5(bar: &ProgressBar) -> Report {
     )
 }
 
-/// 4.2 and 4.5: "decreases the total data written to flash by 8x". What building the heap writes is
-/// measured alone and taken off.
+/// 4.2 and 4.5: "decreases the total data written to flash by 8x". The bytes that building the heap writes are
+/// measured separately and subtracted.
 pub(super) fn write_volume(bar: &ProgressBar) -> Report {
     let mut table = Table::new(&[
         "program",
@@ -194,11 +194,13 @@ pub(super) fn write_volume(bar: &ProgressBar) -> Report {
     Report {
         tables: vec![table],
         charts: Vec::new(),
-        notes: vec!["What is changed and still in RAM at the end is in neither column.".to_owned()],
+        notes: vec![
+            "Neither column counts changed pages that are still in RAM at the end.".to_owned(),
+        ],
     }
 }
 
-/// 4.3: the records to sort fit into RAM when packed, and take eight times as much in pages.
+/// 4.3: packed, the records to sort fit into RAM; in 4 KiB pages they take eight times as much.
 pub(super) fn figure_6(bar: &ProgressBar) -> Report {
     compare(
         bar,
@@ -223,7 +225,7 @@ pub(super) fn figure_6(bar: &ProgressBar) -> Report {
     )
 }
 
-/// 4.3: gains over the peers as RAM varies around the records to sort, here 6 MiB.
+/// 4.3: gains over the peers by RAM, around the 6 MiB of records to sort.
 pub(super) fn figure_7(bar: &ProgressBar) -> Report {
     let mut table = Table::new(&[
         "ram MiB",
@@ -314,7 +316,7 @@ pub(super) fn figure_9(bar: &ProgressBar) -> Report {
     )
 }
 
-/// 3.6: the paper's accounting beside ours.
+/// 3.6: the paper's accounting beside this implementation's.
 pub(super) fn overhead(bar: &ProgressBar) -> Report {
     let words = ["random", OBJECTS, "50", "1"];
     let all = measure(bar, &[System::Chameleon], IN_RAM, &words, "access", 1);
@@ -352,19 +354,19 @@ pub(super) fn overhead(bar: &ProgressBar) -> Report {
         "-",
         "FIFOs of the eight smallest shapes (60 with all shapes in use)",
     );
-    row("frame", sectors + 40.0, "128", "in all");
+    row("frame", sectors + 40.0, "128", "total");
     row(
         "mapping",
         188.0,
         "-",
-        "kernel: an overlay that stands alone (eval/overlays.c)",
+        "kernel: an isolated overlay (eval/overlays.c)",
     );
     Report {
         tables: vec![table],
         charts: Vec::new(),
         notes: vec![format!(
             "A frame of eight pages takes {:.0} bytes with their entries in the table: {:.1} % of RAM (the \
-             paper: 128 and 64, 4.7 %). With what the allocator keeps of them: {:.1} %.",
+             paper: 128 and 64, 4.7 %). With the allocator's data: {:.1} %.",
             sectors + 40.0 + 64.0,
             (sectors + 40.0 + 64.0) / 40.96,
             (sectors + 40.0 + 64.0 + 16.0) / 40.96

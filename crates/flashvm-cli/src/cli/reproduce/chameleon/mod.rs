@@ -1,8 +1,8 @@
 //! The experiments of the Chameleon paper (4.2 to 4.5), scaled: live runs of its programs on this machine,
 //! with small pages and with the peers that are modes of the same code.
 //!
-//! - `run`: one program under one system, and what it took;
-//! - `figures`: what is measured for which figure.
+//! - `run`: a run of one program under one system;
+//! - `figures`: the measurements of each figure.
 
 mod figures;
 mod run;
@@ -13,13 +13,12 @@ pub(super) use run::check;
 
 pub(super) const SUITE: Suite = Suite {
     title: "Chameleon's figures",
-    introduction: "Badam, Pai and Nellans, *Better Flash Access via Shape-shifting Virtual Memory Pages*, \
-TRIOS 2013. Made by `flashvm reproduce chameleon`.\n\nLive runs on one machine: medians of interleaved runs. Sizes \
-are a hundredth to a thousandth of the paper's, so that all of it takes minutes; `--ram` bounds the heap alone. \
-*Log-Swap* and *SSDAlloc* are modes of the same code, as they are in the paper: the first has pages of 4 KiB \
-only, the second reaches a quarter of RAM without faults (its page buffer, a frame for each object) and has the \
-rest as a cache of objects. *FlashVM* is `--granularity 4096`, with prefetching. Ratios are times over \
-Chameleon's.",
+    introduction: "Badam, Pai and Nellans, *Better Flash Access via Shape-shifting Virtual Memory Pages*, TRIOS \
+2013. Made by `flashvm reproduce chameleon`.\n\nLive runs on one machine: medians of interleaved runs. Sizes are \
+a hundredth to a thousandth of the paper's, so that all runs take minutes; `--ram` bounds only the heap. \
+*Log-Swap* and *SSDAlloc* are modes of the same code, as in the paper: Log-Swap has pages of 4 KiB only; \
+SSDAlloc maps a quarter of RAM (its page buffer, a frame per object) and uses the rest as a cache of objects. \
+*FlashVM* is `--granularity 4096`, with prefetching. Ratios are times over Chameleon's.",
     experiments: &[
         Experiment {
             name: "figure-5",

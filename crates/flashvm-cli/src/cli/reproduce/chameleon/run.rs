@@ -1,4 +1,4 @@
-//! One program of the paper's under one system, and what it took.
+//! A run of one of the paper's programs under one system.
 
 use super::super::super::refusal::Refusal;
 use crate::cli::doctor;
@@ -8,10 +8,10 @@ use serde_json::Value;
 use std::path::PathBuf;
 use std::process::{Command, exit};
 
-/// The programs, beside this command or where it is installed.
+/// The programs, beside this command or in `../lib/flashvm`.
 const WORKLOAD: &str = "flashvm-workload";
 
-/// What pages.
+/// A system that pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum System {
     Chameleon,
@@ -47,17 +47,17 @@ impl System {
     }
 }
 
-/// What a program took.
+/// The result of a program's runs.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Measured {
-    /// The program's own figure: the median over all rounds.
+    /// The median of the program's own figure.
     pub(super) value: f64,
     /// The statistics of the last round.
     stats: Value,
 }
 
 impl Measured {
-    /// A figure of the statistics' totals, by its path.
+    /// A figure in the statistics' totals, by its path.
     pub(super) fn stat(&self, path: &[&str]) -> f64 {
         let totals = &self.stats["totals"];
         let value = path.iter().fold(totals, |value, key| &value[*key]);
@@ -73,7 +73,7 @@ fn workload() -> Option<PathBuf> {
     places.find(|path| path.is_file())
 }
 
-/// Whether the experiments can be run here.
+/// Checks that the experiments can run here.
 pub(in super::super) fn check() -> Result<(), Refusal> {
     doctor::choose_delivery(FaultMode::Inline, false)?;
     workload().map(|_| ()).ok_or_else(|| {
@@ -101,7 +101,7 @@ pub(super) fn measure(
                 words[0],
                 system.name()
             ));
-            // What fails once fails again: there is nothing to report.
+            // A failure would repeat: there is nothing to report.
             let (value, stats) = once(*system, ram, words, figure).unwrap_or_else(|why| {
                 eprintln!(
                     "flashvm: {} under {}: {why}",
@@ -122,7 +122,7 @@ pub(super) fn measure(
 }
 
 fn once(system: System, ram: &str, words: &[&str], figure: &str) -> Result<(f64, Value), String> {
-    let program = workload().ok_or("the program is gone")?;
+    let program = workload().ok_or("the program is missing")?;
     let stats = tempfile::NamedTempFile::new().map_err(|e| e.to_string())?;
     let own = std::env::current_exe().map_err(|e| e.to_string())?;
     let output = Command::new(own)

@@ -7,9 +7,9 @@ use crate::cli::reproduce::report::{Axis, Chart, Report, Series, Table};
 use flashvm_sim::sweep::{Job, Observation, observe};
 use indicatif::ProgressBar;
 
-/// Memory in percent of the footprint. The paper does not say its.
+/// Memory in percent of the footprint; the paper does not give its own.
 const PERCENTS: [u32; 3] = [10, 30, 50];
-/// Points of a curve.
+/// Points per curve.
 const POINTS: usize = 250;
 
 pub(super) fn figure_15(material: &Material, bar: &ProgressBar) -> Result<Report, Refusal> {

@@ -7,11 +7,11 @@ use crate::cli::reproduce::report::{Axis, Chart, Report, Series, Table};
 use flashvm_sim::sweep::Counts;
 use indicatif::ProgressBar;
 
-/// Places in [`POLICIES`].
+/// Indices into [`POLICIES`].
 const CLOCK: usize = 0;
 const CRAW: usize = 3;
 const CRAW_A: usize = 4;
-/// Those of Figures 12 to 14.
+/// The policies of Figures 12 to 14.
 const FOUR: [usize; 4] = [0, 1, 2, 3];
 const FIVE: [usize; 5] = [0, 1, 2, 3, 4];
 
@@ -19,7 +19,7 @@ fn io_time(counts: &Counts) -> u64 {
     counts.io_time.0
 }
 
-/// What a policy needs, as a share of what CLOCK needs.
+/// A policy's figure over CLOCK's.
 fn to_clock(size: &Size, policy: usize, of: impl Fn(&Counts) -> u64) -> f64 {
     of(&size.counts[policy]) as f64 / of(&size.counts[CLOCK]).max(1) as f64
 }
@@ -36,15 +36,15 @@ pub(super) fn figure_12(material: &Material, bar: &ProgressBar) -> Result<Report
             to_clock(size, policy, io_time)
         }),
         notes: vec![
-            "Means and most are over the sizes below 100 % of the footprint; a negative saving is a loss.".to_owned(),
-            "The paper: against CLOCK 23.9 % less on average and up to 66.5 %; against CAR 25 to 66 %, against CFCLOCK 16 to 58 % \
-             (section V.B); at 100 % all are the same."
+            "Mean, least and most are over the sizes below 100 % of the footprint; a negative saving is a loss.".to_owned(),
+            "The paper: against CLOCK 23.9 % less on average and up to 66.5 %; against CAR 25 to 66 %, against \
+             CFCLOCK 16 to 58 % (section V.B); at 100 % all are equal."
                 .to_owned(),
         ],
     })
 }
 
-/// How much less I/O time CRAW takes than each rival.
+/// CRAW's saving of I/O time against each rival.
 fn savings(programs: &[Program], swept: &[Swept]) -> Table {
     let mut table = Table::new(&[
         "program",
@@ -105,8 +105,8 @@ pub(super) fn pages(
     let swept = material.programs.swept(bar)?;
     let paper = match what {
         "pages read" => {
-            "The paper: CRAW keeps reads \"to a certain limited range\"; those of CFCLOCK are \"almost 200 % of CLOCK\" for gedit \
-             in a small memory."
+            "The paper: CRAW keeps reads \"to a certain limited range\"; CFCLOCK's are \"almost 200 % of CLOCK\" \
+             for gedit in a small memory."
         }
         _ => {
             "The paper: CRAW and CFCLOCK write less than CLOCK and CAR, CFCLOCK \"dramatically\" so."
@@ -152,13 +152,13 @@ pub(super) fn figure_17(material: &Material, bar: &ProgressBar) -> Result<Report
             to_clock(size, policy, io_time)
         }),
         notes: vec![
-            "The paper: for most cases CRAW and CRAW-A are almost impossible to distinguish, and in some CRAW-A is better."
+            "The paper: CRAW and CRAW-A are almost indistinguishable in most cases; in some CRAW-A is better."
                 .to_owned(),
         ],
     })
 }
 
-/// Every program and size: CLOCK's own figure, and those of the others as shares of it.
+/// For every program and size, CLOCK's figure, and the others' over it.
 fn sizes(
     programs: &[Program],
     swept: &[Swept],
@@ -189,7 +189,7 @@ fn sizes(
     table
 }
 
-/// A chart a program.
+/// One chart per program.
 fn charts(
     programs: &[Program],
     swept: &[Swept],

@@ -1,5 +1,5 @@
-//! The experiments of the CRAW paper: what traces look like, and what replacement policies make of
-//! them, by the code that runs live.
+//! The experiments of the CRAW paper: the locality of traces, and the live code's replacement policies over
+//! them.
 //!
 //! - `programs`: the traces, measured and swept once for all experiments;
 //! - `references`: Table 2 and Figures 2 to 5; `io`: Figures 12 to 14 and 17; `areas`: Figure 15.
@@ -16,12 +16,12 @@ use crate::cli::trace::figures::FIGURES;
 
 pub(super) const SUITE: Suite = Suite {
     title: "CRAW's tables and figures",
-    introduction: "*Page Replacement for Write References in NAND Flash Based Virtual Memory \
-Systems*. Made by `flashvm reproduce craw`.\n\nThe policies are those that run live; the flash is the paper's (a page of memory \
-is two flash pages: 50 us to read, 400 us to write). The traces are of programs of today that do what the \
-paper's six did, recorded with Valgrind's lackey and filtered by CPU caches with write-back (`eval/craw-traces.sh`); \
-`--traces FOLDER` takes others. The paper's text gives ranges, not the points of its curves: those stand \
-beside what was measured.",
+    introduction: "*Page Replacement for Write References in NAND Flash Based Virtual Memory Systems*. Made by \
+`flashvm reproduce craw`.\n\nThe policies are the live code; the flash is the paper's (a page of memory is two \
+flash pages: 50 us to read, 400 us to write). The traces are of current programs that do the work of the paper's \
+six, recorded with Valgrind's lackey and filtered by CPU caches with write-back (`eval/craw-traces.sh`); \
+`--traces FOLDER` takes others. The paper's text gives ranges, not the points of its curves: the ranges stand \
+beside the measurements.",
     experiments: &[
         Experiment {
             name: "table-2",

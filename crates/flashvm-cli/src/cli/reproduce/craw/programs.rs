@@ -1,4 +1,4 @@
-//! The traces of the programs: those that come with the command, or a folder of them.
+//! The traces of the programs: the built-in ones, or a folder of them.
 
 use crate::cli::refusal::Refusal;
 use crate::cli::trace::measure;
@@ -13,7 +13,7 @@ use std::io::Cursor;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
 
-/// The program, what the paper had in its place, its trace.
+/// The program, its counterpart in the paper, its trace.
 const SHIPPED: [(&str, &str, &[u8]); 6] = [
     (
         "mpg123",
@@ -47,12 +47,12 @@ const SHIPPED: [(&str, &str, &[u8]); 6] = [
     ),
 ];
 
-/// The paper's policies, CLOCK first: the others are told by their ratio to it.
+/// The paper's policies. CLOCK is first: the others' figures are relative to it.
 pub(super) const POLICIES: [&str; 5] = ["clock", "car", "cfclock", "craw", "craw-a"];
 /// Memory in percent of the footprint (section V.B).
 const PERCENTS: [u32; 13] = [1, 2, 5, 10, 20, 30, 40, 50, 60, 70, 80, 90, 100];
 
-/// A program's trace, and what came of it.
+/// A program's trace, and its locality.
 pub(super) struct Program {
     pub(super) name: String,
     /// Its counterpart in the paper.
@@ -62,17 +62,17 @@ pub(super) struct Program {
     pub(super) references: References,
 }
 
-/// The programs, each read when it is first asked for.
+/// The programs, read at their first use.
 pub(in crate::cli::reproduce) struct Programs {
     folder: Option<PathBuf>,
     all: OnceCell<Vec<Program>>,
     swept: OnceCell<Vec<Swept>>,
 }
 
-/// What the policies made of a program, in the order of [`PERCENTS`].
+/// The sweep of a program, in the order of [`PERCENTS`].
 pub(super) type Swept = Vec<Size>;
 
-/// One size of memory.
+/// One memory size.
 pub(super) struct Size {
     pub(super) percent: u32,
     pub(super) frames: u32,
@@ -81,7 +81,7 @@ pub(super) struct Size {
 }
 
 impl Programs {
-    /// Those in a folder, or those that come with the command.
+    /// The traces in a folder, or the built-in ones.
     pub(in crate::cli::reproduce) fn new(folder: Option<PathBuf>) -> Self {
         Self {
             folder,
@@ -90,7 +90,7 @@ impl Programs {
         }
     }
 
-    /// Which they are, for results that are kept.
+    /// The folder, which kept results name.
     pub(in crate::cli::reproduce) fn folder(&self) -> Option<&Path> {
         self.folder.as_deref()
     }
@@ -147,7 +147,7 @@ fn in_folder(folder: &Path, bar: &ProgressBar) -> Result<Vec<Program>, Refusal> 
     paths.retain(|path| path.is_file() && !is_text(path));
     paths.sort();
     if paths.is_empty() {
-        return Err(refuse(&"there is no file in it"));
+        return Err(refuse(&"it has no file"));
     }
     let programs = paths.iter().map(|path| {
         let name = path.file_stem().unwrap_or_default().to_string_lossy();

@@ -1,4 +1,4 @@
-//! Table 2 and Figures 2 to 5: what the traces are like.
+//! Table 2 and Figures 2 to 5: the locality of the traces.
 
 use super::programs::Program;
 use crate::cli::refusal::Refusal;
@@ -78,19 +78,20 @@ pub(super) fn ranks(
         .collect();
     let notes = match figure.number {
         2 | 3 => {
-            "The paper: a more recently referenced page is likelier to be referenced again, the more so for reads alone."
+            "The paper: a more recently referenced page is likelier to be referenced again, even more so for \
+             reads."
         }
         4 => {
-            "The paper: in some ranges of ranks a more recently written page is less likely to be written again (ranking \
-             inversion), plainly so for xmms and gqview."
+            "The paper: in some ranges of ranks a more recently written page is less likely to be written again \
+             (ranking inversion), clearly for xmms and gqview."
         }
         _ => {
-            "The paper: most writes are to the pages written most, without inversion, and for the best ranks there are more \
-             than by recency."
+            "The paper: the pages written most get most writes, without inversion; the best ranks get more than \
+             by recency."
         }
     };
-    let note = "Inverted: share of the ranked references at octaves of ranks whose mean is above that of an octave of better rank. \
-                Top tenth: share at the best tenth of the ranks.";
+    let note = "Inverted: share of the ranked references in octaves of ranks whose mean exceeds that of an \
+                octave of better rank. Top tenth: share at the best tenth of the ranks.";
     Ok(Report {
         tables: vec![summary(programs, figure), means(programs, figure)],
         charts: vec![figures::chart(figure, &all)],
@@ -98,7 +99,7 @@ pub(super) fn ranks(
     })
 }
 
-/// Of each program, how much is at good ranks and at inverted ones.
+/// Each program's share of references at good and at inverted ranks.
 fn summary(programs: &[Program], figure: &Figure) -> Table {
     let mut table = Table::new(&[
         "program",
@@ -129,7 +130,7 @@ fn within_top_tenth(ranks: &Ranks) -> u64 {
     ranks.counts[..top].iter().sum()
 }
 
-/// References a rank, by octaves of ranks.
+/// Mean references per rank, by octaves of ranks.
 fn means(programs: &[Program], figure: &Figure) -> Table {
     let octaves = programs
         .iter()

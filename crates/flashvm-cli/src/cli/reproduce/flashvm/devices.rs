@@ -1,22 +1,22 @@
-//! Table 2, Figure 4 and Figure 5(a): the device models by themselves.
+//! Table 2, Figure 4 and Figure 5(a): the device models alone.
 
 use crate::cli::reproduce::report::{Axis, Chart, Report, Series, Table};
 use flashvm_sim::device::{Range, Request};
 use flashvm_sim::{Device, ModelKind, Rng};
 use indicatif::ProgressBar;
 
-/// Pages of a device: 8 GiB.
+/// Pages per device: 8 GiB.
 const PAGES: u32 = 2 << 20;
 const STREAM: u32 = 4000;
 const RANDOM: u32 = 4000;
 const QUEUE: usize = 32;
-/// Requests of a stream at a time.
+/// Requests per stream.
 const STREAMS: usize = 4;
-/// Blocks of a request in Figure 5(a).
+/// Blocks per request in Figure 5(a).
 const MIXED: u32 = 5;
 const PAGE_BYTES: f64 = 4096.0;
 
-/// How long requests take, so many at a time.
+/// Seconds for the requests at queue depth `depth`.
 fn time(model: ModelKind, depth: usize, requests: impl Iterator<Item = Request>) -> f64 {
     let mut queue = Device::new(model)
         .build(PAGES, 1)
@@ -58,7 +58,7 @@ pub(super) fn table_2(_: &ProgressBar) -> Report {
     };
     for info in ModelKind::ALL {
         let bytes = f64::from(STREAM) * 128.0 * PAGE_BYTES / 1e6;
-        // Flash chips answer at once for what was never written: it is written first.
+        // Flash chips answer at once for unwritten pages: write them first.
         let written = || stream(128).map(Request::Write);
         let writing = time(info.kind, STREAMS, written());
         let both = written().chain(stream(128).map(Request::Read));
@@ -88,10 +88,11 @@ pub(super) fn table_2(_: &ProgressBar) -> Report {
         tables: vec![table],
         charts: Vec::new(),
         notes: vec![
-            "The four devices of the paper are fitted to this table. Streams are of 512 KiB requests, four at a \
-             time; random ones of 4 KiB, 32 at a time; the latency is that of a random read alone."
+            "The four devices of the paper are fitted to this table. Stream requests have 512 KiB, four in \
+             flight; random requests 4 KiB, 32 in flight; the latency is that of a single random read."
                 .to_owned(),
-            "The disk's wait for the platter is a quarter of a turn: what fits its latency and its random rate."
+            "The disk's rotational delay is a quarter of a turn, which fits both its latency and its random \
+             rate."
                 .to_owned(),
 
         ],
@@ -215,13 +216,12 @@ pub(super) fn figure_5a(_: &ProgressBar) -> Report {
                  follows from its seeks, with the two streams a third of the disk apart.",
                 drops.join(", ")
             ),
-            "Beyond 60 % the streams of writes get longer again, and the rate rises with them."
-                .to_owned(),
+            "Beyond 60 % the write streams get longer, and the rate rises.".to_owned(),
         ],
     }
 }
 
-/// Two streams, one read and one written, a third of the device apart: MB/s.
+/// MB/s of a read stream and a write stream, a third of the device apart.
 fn mixed(model: ModelKind, writes_percent: u32) -> f64 {
     const REQUESTS: u32 = 4000;
     let mut rng = Rng::new(5);

@@ -7,7 +7,7 @@ use flashvm_sim::replay::Figures;
 use flashvm_sim::{Device, ModelKind, WorkloadKind};
 use indicatif::ProgressBar;
 
-/// Runs of a program, one after the other: what one leaves is garbage to the next.
+/// Consecutive runs of a program: each leaves garbage for the next.
 const RUNS: u32 = 4;
 
 fn run(kind: WorkloadKind, device: &Device, discard: DiscardKind) -> Figures {
@@ -16,7 +16,7 @@ fn run(kind: WorkloadKind, device: &Device, discard: DiscardKind) -> Figures {
         sampling: Sampling::Off,
         ..flashvm()
     };
-    // Half of the memory: there has to be much to collect.
+    // Half of the memory makes much garbage.
     let (pages, frames) = (kind.pages(SCALE), kind.frames(SCALE) / 2);
     let program = kind.runs(RUNS, SCALE);
     replay(pages, frames, device, settings)
@@ -85,16 +85,15 @@ pub(super) fn figure_7(bar: &ProgressBar) -> Report {
         tables: vec![table],
         charts: vec![chart],
         notes: vec![
-            "Four runs of each program, one after the other, each giving up all that it has; half of its memory in \
-             Table 4. A merged discard \
-             gathers 100 MB, or an eighth of the store where that is less. The paper replays block traces; the \
-             fourth bar of its figure, merged with adaptive dummy discards, is auto here."
+            "Four consecutive runs of each program, in half of its memory in Table 4; each frees all its pages \
+             at its end. A merged discard gathers 100 MB, or an eighth of the store where that is less. The \
+             paper replays block traces; the fourth bar of its figure, merged with adaptive dummy discards, is \
+             auto here."
                 .to_owned(),
-            "Native discards cost 55 ms for every 128 KiB that comes free: how many times that is depends on how \
-             much else a program waits for. SpecJBB and memcached wait for random reads most of their time."
+            "Native discards cost 55 ms per freed 128 KiB. The ratio to off depends on a program's other waits: \
+             SpecJBB and memcached mostly wait for random reads."
                 .to_owned(),
-            "Spin, which the paper has in this figure, frees hardly any cluster with zero sharing on: \
-             SpecJBB stands in its place."
+            "SpecJBB replaces the paper's Spin, which frees hardly any cluster with zero sharing on."
                 .to_owned(),
         ],
     }
@@ -139,9 +138,9 @@ pub(super) fn raw_flash(bar: &ProgressBar) -> Report {
         tables: vec![table],
         charts: Vec::new(),
         notes: vec![
-            "SpecJBB in half of its memory on aged flash chips. Where the swap map itself cleans (raw-nand) it \
-             knows of every page that is free: no discard is sent, no map is written, and no page is copied that \
-             nobody needs. Erases include those of the aging."
+            "SpecJBB in half of its memory on aged flash chips. On raw-nand the swap map itself cleans, and \
+             knows every free page: it sends no discard, writes no map, and copies no free page. Erases include \
+             those of the aging."
                 .to_owned(),
         ],
     }

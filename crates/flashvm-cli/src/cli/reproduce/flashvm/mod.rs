@@ -1,6 +1,5 @@
-//! The experiments of the FlashVM paper, on the device models, with the programs of its evaluation
-//! as models: the engine is the one that runs live, time is virtual, so every figure is the same
-//! on every machine. In `programs` they are real, and run live.
+//! The experiments of the FlashVM paper. The engine is the live one; the devices and the programs are models
+//! and time is virtual, so every figure is the same on every machine. `programs` runs real programs live.
 
 mod devices;
 mod garbage;
@@ -17,13 +16,12 @@ use super::{Experiment, Suite};
 pub(super) const SUITE: Suite = Suite {
     title: "FlashVM's tables and figures",
     introduction: "Saxena and Swift, *FlashVM: Virtual Memory Management on Flash*, USENIX ATC 2010. Made by \
-`flashvm reproduce flashvm`.\n\nEvery figure comes from the engine that runs live, replayed in virtual \
-time against models of the paper's devices. The devices are fitted to the paper's Table 2 and Figure 4; all \
-else that the paper says is a result here. The programs are models too: the paper names programs and not \
-inputs, so each model has its program's structure and a footprint in the paper's relation to memory, at a \
-sixteenth of the paper's memory where nothing else is said. Compare ratios, not seconds.\n\nAt the end Table 4 \
-is measured with real programs, live, on the same models of devices: these figures differ from run to run and \
-from machine to machine.",
+`flashvm reproduce flashvm`.\n\nEvery figure comes from the live engine, replayed in virtual time against models \
+of the paper's devices. The devices are fitted to the paper's Table 2 and Figure 4; all other figures are \
+results. The programs are models too, as the paper does not give their inputs: each has its program's structure \
+and the paper's ratio of footprint to memory. Memory is a sixteenth of the paper's unless noted. Compare ratios, \
+not seconds.\n\nAt the end, real programs run live on the same device models for Table 4: these figures vary \
+with the run and the machine.",
     experiments: &[
         Experiment {
             name: "table-2",

@@ -48,11 +48,11 @@ pub(super) fn table_3(bar: &ProgressBar) -> Report {
         tables: vec![table],
         charts: Vec::new(),
         notes: vec![
-            "ImageMagick on the Intel SSD. Hard faults are those that read, or wait for a read under way. \
-             The two systems differ in their prefetcher alone."
+            "ImageMagick on the Intel SSD. Hard faults read, or wait for a read in flight. The two systems \
+             differ only in their prefetcher."
                 .to_owned(),
             "Reproduced for a read-ahead of two only. The model writes its wide image by columns, so neighbours \
-             on flash are those of a column, and the aligned window of native read-ahead gets what comes next; \
+             on flash belong to a column, and the aligned window of native read-ahead has the next pages; \
              skipping free slots fetches pages of other columns instead."
                 .to_owned(),
         ],

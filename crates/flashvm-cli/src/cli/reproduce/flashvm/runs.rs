@@ -4,7 +4,7 @@ use flashvm_core::{EngineConfig, Nanos, Preset, Settings};
 use flashvm_sim::replay::Figures;
 use flashvm_sim::{Device, Replay, WorkloadKind};
 
-/// Memory and footprints are those of the paper divided by this.
+/// Memory and footprints are the paper's divided by this.
 pub(super) const SCALE: u32 = 16;
 
 /// The paper's system.
@@ -22,7 +22,7 @@ pub(super) fn alone(
     side_by_side(kind, 1, frames, device, settings)
 }
 
-/// Runs of the same program side by side in the same memory, each begun a little later.
+/// Runs of the same program side by side in the same memory, with staggered starts.
 pub(super) fn side_by_side(
     kind: WorkloadKind,
     instances: u32,
@@ -41,7 +41,7 @@ pub(super) fn side_by_side(
     replay.run()
 }
 
-/// An engine for so many pages, with a store twice as large.
+/// An engine for `pages` pages, with a store twice as large.
 pub(super) fn replay<'a>(
     pages: u32,
     frames: u32,
@@ -67,7 +67,7 @@ pub(super) fn percent(part: f64, whole: f64) -> String {
     format!("{:.1} %", part * 100.0 / whole)
 }
 
-/// How much less `now` is than `before`, in percent.
+/// The decrease from `before` to `now`, in percent.
 pub(super) fn less(now: f64, before: f64) -> String {
     format!("{:.1} %", (1.0 - now / before) * 100.0)
 }

@@ -1,4 +1,4 @@
-//! Figures 5(b) and 5(c): what happens to several programs in one memory.
+//! Figures 5(b) and 5(c): several programs in one memory.
 
 use super::runs::{SCALE, flashvm, replay, seconds, side_by_side};
 use crate::cli::reproduce::report::{Axis, Chart, Report, Series, Table};
@@ -54,12 +54,13 @@ pub(super) fn figure_5b(bar: &ProgressBar) -> Report {
         charts: vec![chart],
         notes: vec![
             "Paper: disk and IBM SSD degrade from three instances on; the Intel SSD rises to 3,000 faults/s at \
-             five instances and drops beyond, as writes near its bandwidth. A single instance of the model fits \
-             into the 1 GB."
+             five instances and drops beyond, where writes approach its bandwidth. One instance of the model \
+             fits into the 1 GB."
                 .to_owned(),
             format!(
-                "Mean runs of requests of one direction, one instance: {}. Paper (5.2.1): 138 to 169 reads and \
-                 170 to 230 writes. The engine writes back as soon as a batch is whole, so its runs are shorter.",
+                "Mean number of consecutive requests in one direction, one instance: {}. Paper (5.2.1): 138 to \
+                 169 reads and 170 to 230 writes. The engine writes back as soon as a batch is whole, so its \
+                 runs are shorter.",
                 runs.join("; ")
             ),
         ],
@@ -84,7 +85,7 @@ fn resident(engine: &Engine<LocalClusters>, first: u32, count: u32) -> u32 {
         .sum()
 }
 
-/// Touches all pages of a range round and round for a while.
+/// Touches the pages of a range in a cycle, for `time`.
 fn rounds(first: u32, count: u32, work: Nanos, time: Nanos) -> impl Iterator<Item = Step> {
     let steps = time.0 / work.0;
     (0..steps).map(move |i| Step {
@@ -170,10 +171,10 @@ pub(super) fn figure_5c(bar: &ProgressBar) -> Report {
         tables: vec![table],
         charts,
         notes: vec![
-            "At the paper's own size. The first process touches 512 MB for 10 s, then the second 1.5 GB; at \
-             120 s the second ends, and the first resumes and reads all of its pages once, in order. The disk has \
-             the native preset, the SSD the paper's. What the paper's processes do with their pages is not \
-             known; 16,000 faults are 512 MB in steps of eight pages."
+            "At the paper's own size. The first process touches 512 MB for 10 s, then the second 1.5 GB; at 120 \
+             s the second ends, and the first resumes and reads all of its pages once, in order. The disk has \
+             the native preset, the SSD the paper's. The paper does not describe its processes' accesses; 16,000 \
+             faults are 512 MB in steps of eight pages."
                 .to_owned(),
 
         ],

@@ -52,9 +52,9 @@ pub(super) fn figure_6a(bar: &ProgressBar) -> Report {
         tables: vec![table],
         charts: vec![chart],
         notes: vec![
-            "Paper: poor at two pages, as the list is scanned often; nothing is gained beyond 32.".to_owned(),
-            "Scanning takes no time in the replay: what is seen here is the device's share, small writes \
-             against large ones."
+            "Paper: slow at two pages, due to frequent scans of the list; no gain beyond 32.".to_owned(),
+            "Scanning takes no time in the replay: the difference here is the device's, between small and large \
+             writes."
                 .to_owned(),
         ],
     }
@@ -111,11 +111,11 @@ pub(super) fn figure_6c(bar: &ProgressBar) -> Report {
         tables: vec![table],
         charts: vec![chart],
         notes: vec![
-            "Paper: on the disk noop is worst and deadline best; on the SSDs noop is best, by up to 35 % \
-             against CFQ and anticipatory and 10 % against deadline. Not reproduced on the disk: \
-             requests come from one pager, so CFQ and anticipatory see a single process, and with few writes \
-             in flight there is little for deadline to put behind the reads. The schedulers alone, with four \
-             processes and bursts of writes, do rank as in the paper (tests/devices.rs of flashvm-sim)."
+            "Paper: on the disk noop is worst and deadline best; on the SSDs noop is best, by up to 35 % against \
+             CFQ and anticipatory and 10 % against deadline. Not reproduced on the disk: requests come from one \
+             pager, so CFQ and anticipatory see a single process, and with few writes in flight, deadline has \
+             little to delay behind the reads. The schedulers alone, with four processes and bursts of writes, \
+             do rank as in the paper (tests/devices.rs of flashvm-sim)."
                 .to_owned(),
         ],
     }

@@ -1,4 +1,4 @@
-//! Table 4: the same memory, or the same time.
+//! Table 4: runtime in the same memory, memory for the same runtime.
 
 use super::runs::{SCALE, alone, percent, seconds};
 use crate::cli::reproduce::report::{Axis, Chart, Report, Series, Table};
@@ -6,7 +6,7 @@ use flashvm_core::Preset;
 use flashvm_sim::{Device, ModelKind, WorkloadKind};
 use indicatif::ProgressBar;
 
-/// Steps of the search for the memory with which FlashVM takes as long as DiskVM.
+/// Steps of the search for the memory in which FlashVM takes as long as DiskVM.
 const SEARCH_STEPS: u32 = 8;
 
 /// The paper's relative runtime and memory, in percent.
@@ -92,12 +92,10 @@ pub(super) fn table_4(bar: &ProgressBar) -> Report {
         charts: vec![chart],
         notes: vec![
             "DiskVM is the native preset on the disk model, FlashVM the paper's preset on the Intel SSD's. \
-             Memory is the paper's for DiskVM, divided by 16; times are those of models, so only the relations \
-             can be compared."
+             Memory is the paper's for DiskVM, divided by 16; times are those of models, so compare only ratios."
                 .to_owned(),
-            "A relative memory of 2 % is the least that was tried. The models of ImageMagick and memcached have \
-             little locality: less memory costs them little more on flash, where the paper's programs slow down \
-             as a cliff is reached."
+            "The smallest relative memory tried is 2 %. The models of ImageMagick and memcached have little \
+             locality: on flash, less memory slows them down little; the paper's programs reach a cliff."
                 .to_owned(),
         ],
     }

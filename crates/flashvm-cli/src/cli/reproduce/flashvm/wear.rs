@@ -58,13 +58,12 @@ pub(super) fn sampling(bar: &ProgressBar) -> Report {
         tables: vec![table],
         charts: Vec::new(),
         notes: vec![
-            "A page that is passed over goes back to the head of the inactive list, so one in N is delayed by \
-             one pass over that list. That saves a write only if the page is written again, given up or never \
-             needed until then. The model of ImageMagick writes every page once and keeps it, so there is \
-             little to save; SpecJBB rewrites its pages."
+            "A skipped page returns to the head of the inactive list, so one page in N is delayed by one pass \
+             over that list. This saves a write only if the page is written again or zapped before then. The model \
+             of ImageMagick writes every page once and keeps it, so it saves little; SpecJBB rewrites its pages."
                 .to_owned(),
-            "The paper's 12 % fewer writes from passing over 1 % of the dirty pages cannot come from those \
-             pages alone; what else changed there is not said."
+            "Skipping 1 % of the dirty pages cannot alone save 12 % of the writes, as in the paper; it does not \
+             name another change."
                 .to_owned(),
         ],
     }
@@ -122,8 +121,8 @@ pub(super) fn sharing(bar: &ProgressBar) -> Report {
         tables: vec![table],
         charts: vec![chart],
         notes: vec![
-            "How many pages hold zeros is in the models: ImageMagick's share is taken from the paper, Spin's \
-             follows from clearing all of its memory and using a part of it."
+            "The shares of zero pages are inputs of the models: ImageMagick's is the paper's; Spin clears all of \
+             its memory and uses a part."
                 .to_owned(),
         ],
     }

@@ -1,13 +1,13 @@
-//! ImageMagick: a picture enlarged to five times its size (the paper's by a half).
+//! ImageMagick: enlarges a picture to five times its size (the paper: 1.5 times).
 
 use super::{Failure, Program, command, find, finish};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// In /usr/bin first: `convert` in PATH may be another program.
+/// /usr/bin comes first: `convert` in PATH may be another program.
 const NAMES: [&str; 3] = ["/usr/bin/convert-im6.q16", "/usr/bin/convert", "magick"];
-/// Its own limits would send large pictures to its own disk cache.
+/// The default limits would send large pictures to ImageMagick's own disk cache.
 const POLICY: &str = r#"<policymap>
   <policy domain="resource" name="memory" value="64GiB"/>
   <policy domain="resource" name="map" value="64GiB"/>

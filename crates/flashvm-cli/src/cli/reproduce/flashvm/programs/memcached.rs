@@ -1,4 +1,4 @@
-//! memcached: objects are stored through its socket, or looked up at random; the client is timed.
+//! memcached: a client stores objects through its socket, or looks them up at random, and is timed.
 
 use super::{Failure, Program, command, find};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -9,13 +9,13 @@ use std::time::{Duration, Instant};
 
 const ITEMS: u32 = 48 << 10;
 const VALUE_BYTES: usize = 1000;
-/// Requests on their way at once.
+/// Requests in flight.
 const BATCH: u32 = 64;
 const LOOKUPS: u32 = 6000;
-/// How long the server may take to begin.
+/// Longest start of the server.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What is timed.
+/// The timed part.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Load {
     Store,
@@ -60,7 +60,7 @@ impl Program for Memcached {
         let server = command.stderr(Stdio::null()).spawn();
         let mut server = server.map_err(|e| format!("memcached: {e}"))?;
         let took = self.talk(&mut server);
-        // As a service manager does; `flashvm run` passes it on.
+        // A service manager sends this signal; `flashvm run` passes it on.
         let _ = rustix::process::kill_process(
             rustix::process::Pid::from_child(&server),
             rustix::process::Signal::TERM,
@@ -111,7 +111,7 @@ struct Client {
     lines: BufReader<UnixStream>,
 }
 
-/// What an item holds.
+/// The contents of an item.
 fn value(item: u32) -> Vec<u8> {
     let word = format!("{:08x}", item.wrapping_mul(2_654_435_761));
     word.bytes().cycle().take(VALUE_BYTES).collect()

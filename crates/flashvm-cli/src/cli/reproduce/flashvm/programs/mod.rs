@@ -1,7 +1,7 @@
-//! Table 4 with real programs: each runs live, in half or less of the memory that it takes, on a disk
-//! and on an SSD that are not here (`--device-model`).
+//! Table 4 with real programs: each runs live, in at most half of the memory that it takes, on models of a disk
+//! and of an SSD (`--device-model`).
 //!
-//! A program is one file: how it is prepared, and how one run of it is timed.
+//! A file per program: how to prepare it, and how to time a run.
 
 mod imagemagick;
 mod jvm;
@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 /// A system of the comparison: name, preset, device model.
 type System = (&'static str, &'static str, &'static str);
 
-/// The paper's two systems; Linux of its time on the same SSD; and today's settings there.
+/// The paper's two systems; Linux of its time on the same SSD; today's settings there.
 const SYSTEMS: [System; 4] = [
     ("DiskVM", "native", "seagate-7200"),
     ("Linux on the SSD", "native", "intel-x25m"),
@@ -26,18 +26,18 @@ const SYSTEMS: [System; 4] = [
     ("FlashVM, modern", "modern", "intel-x25m"),
 ];
 
-/// What went wrong, in a line.
+/// An error, in one line.
 type Failure = String;
 
 /// A real program.
 trait Program {
-    /// What it does, for the reader.
+    /// One sentence on its work.
     fn what(&self) -> String;
 
-    /// Memory that it gets.
+    /// Its RAM budget.
     fn ram(&self) -> &'static str;
 
-    /// Runs it by a command line that begins with `prefix` (nothing: as it is), and times it.
+    /// Runs it by a command line that begins with `prefix` (empty: without FlashVM): the time.
     fn run(&self, prefix: &[String]) -> Result<Duration, Failure>;
 }
 
@@ -63,8 +63,7 @@ pub(super) fn memcached_lookup(bar: &ProgressBar) -> Report {
     report("memcached, lookup", 23.0, bar, prepare)
 }
 
-/// Prepares a program and runs it on every system. `paper`: its runtime under FlashVM, relative to
-/// DiskVM, in percent.
+/// Prepares a program and runs it on every system. `paper`: its runtime under FlashVM in percent of DiskVM's.
 fn report<P: Program>(
     name: &str,
     paper: f64,
@@ -73,7 +72,7 @@ fn report<P: Program>(
 ) -> Report {
     let mut report = Report::default();
     if let Err(why) = measure(name, paper, bar, prepare, &mut report) {
-        let note = format!("Not measured: {why}. Mend that and measure again with --again.");
+        let note = format!("Not measured: {why}. Fix that and measure again with --again.");
         report.notes.push(note);
     }
     report
@@ -142,7 +141,7 @@ fn measure<P: Program>(
     Ok(())
 }
 
-/// The command line that runs what is behind it on a device model.
+/// The first words of a command line that runs a program on a device model.
 fn flashvm(ram: &str, preset: &str, model: &str, stats: &Path) -> Result<Vec<String>, Failure> {
     let text = |path: &Path| {
         let text = path.to_str().map(str::to_owned);
@@ -183,7 +182,7 @@ fn command<S: AsRef<OsStr>>(prefix: &[String], program: &Path, words: &[S]) -> C
     command
 }
 
-/// Runs a command to its end; what it says on standard error tells why it failed.
+/// Runs a command to its end; the last line of its standard error is the error.
 fn finish(command: &mut Command) -> Result<Duration, Failure> {
     let name = command.get_program().to_string_lossy().into_owned();
     let started = Instant::now();
@@ -199,7 +198,7 @@ fn finish(command: &mut Command) -> Result<Duration, Failure> {
     Err(format!("{name} ended with {}: {line}", output.status))
 }
 
-/// Where a program is.
+/// The path of a program.
 fn find(name: &str, package: &str) -> Result<PathBuf, Failure> {
     flashvm::program::find(OsStr::new(name))
         .map_err(|_| format!("{name} is missing: install {package}"))

@@ -1,4 +1,4 @@
-//! spin: a model checker that remembers every state of a system.
+//! spin: a model checker that stores every state of a system.
 
 use super::{Failure, Program, command, find, finish};
 use std::path::{Path, PathBuf};
