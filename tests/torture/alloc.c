@@ -1,6 +1,6 @@
 /* alloc: the malloc family with sizes up to 8 MiB, from several threads that free each other's
- * blocks; contents, zeroing, alignment and usable size are checked. threads: short-lived threads
- * with deep stacks, some of them on malloc'd memory.
+ * objects; contents, zeroing, alignment and usable size are checked. threads: short-lived threads
+ * with deep stacks, some of them from malloc.
  */
 #include "torture.h"
 
@@ -145,7 +145,7 @@ static void *alloc_thread(void *index)
 	return NULL;
 }
 
-/* What the family promises at its edges. */
+/* Edge cases of the family. */
 static void edges(void)
 {
 	free(NULL);

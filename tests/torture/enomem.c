@@ -1,11 +1,10 @@
-/* Allocates until there is no more, and checks that nothing was lost on the way.
+/* Allocates until ENOMEM, and checks that nothing was lost.
  *
  * usage: enomem malloc|mmap CAP_MIB
  *
- * Every block is filled with stamped pages as soon as it is allocated. After ENOMEM all of them are
- * verified, rewritten and verified again with the store full; then half are freed, memory can be had
- * again, and the rest still holds. Exit status: 0 all held, 1 a byte was lost, 3 no ENOMEM within
- * CAP_MIB (the cap protects a machine without a limit).
+ * Fills every object with stamped pages. After ENOMEM, with the store full, it verifies, rewrites and
+ * verifies all objects, frees half, allocates again, and verifies the rest. Exit status: 0 all
+ * right, 1 a byte was lost, 3 no ENOMEM within CAP_MIB (which protects a machine without a limit).
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -18,7 +17,7 @@
 
 enum { PAGE = 4096, BLOCK = 1 << 20, BLOCKS_MAX = 1 << 14 };
 
-static uint8_t *block[BLOCKS_MAX]; /* static data: not managed, so it cannot be what is lost */
+static uint8_t *block[BLOCKS_MAX]; /* static data is unmanaged: it cannot be lost */
 static int by_malloc;
 
 static uint64_t word(size_t number, size_t i, uint64_t generation)

@@ -1,5 +1,5 @@
-/* exit: every way in which a program ends, with dirty pages, threads at work and pages on flash.
- * The parent checks the wait status; whoever runs this program checks that nothing is left behind.
+/* exit: every way to end a program, with dirty pages, working threads and pages on flash. The parent
+ * checks the wait status; the caller of this program checks that nothing is left behind.
  */
 #include "torture.h"
 

@@ -1,12 +1,12 @@
 /* fork: parent, children and grandchildren verify every page, diverge and verify again, while
- * threads of the parent go on rewriting; then vfork with exec, posix_spawn and popen, where the
- * child program is this program again and pages on its own account.
+ * threads of the parent keep rewriting; then vfork with exec, posix_spawn and popen, where the
+ * child is this program again, with a pager of its own.
  *
- * forking: one thread does nothing but fork, while others fill memory that is absent, holds zeros or is
- * on flash: their faults come while the pager cannot do all that it does at other times.
+ * forking: one thread only forks, while others fault on memory that is absent, zeros or on flash:
+ * their faults meet a pager that quiesces.
  *
- * What a page must hold is a function of which process looks: even pages carry one generation, odd
- * ones another, both on the stack of the process, which a fork copies.
+ * The expected contents depend on the process: even pages have one generation, odd ones another, and
+ * both generations are on the stack, which a fork copies.
  */
 #include "torture.h"
 
@@ -44,7 +44,7 @@ static void verify_some(const struct view *v, struct rng *r, size_t n)
 	}
 }
 
-/* Takes the pages of one parity to a generation that no other process uses. */
+/* Brings the pages of one parity to a generation that no other process uses. */
 static void diverge(struct view *v, bool odd, uint64_t generation)
 {
 	for (size_t i = odd; i < page_count; i += 2)
@@ -55,7 +55,7 @@ static void diverge(struct view *v, bool odd, uint64_t generation)
 		v->even = generation;
 }
 
-/* A process that forks until `depth` is used up; each generation verifies on both sides. */
+/* Forks `depth` levels deep; parent and child verify at each level. */
 static void descend(struct view v, int depth, struct rng r)
 {
 	verify_some(&v, &r, page_count / 4);
@@ -106,7 +106,7 @@ static void *writer_thread(void *index)
 
 static void round_of_forks(struct view *v, struct rng *r)
 {
-	/* Three children at a time, each with its own views, all at work at once. */
+	/* Three children at once, each with its own generations. */
 	pid_t child[3];
 	for (int c = 0; c < 3; c++) {
 		child[c] = fork();
@@ -156,7 +156,7 @@ static void programs(void)
 	char status_text[16];
 	expect_status(PART, spawn_self(PART, "rewrite"), 7 << 8);
 
-	/* vfork and exec, with arguments in managed memory that was pushed out. */
+	/* vfork and exec, with arguments in evicted managed memory. */
 	char *name = managed(16 * PAGE);
 	strcpy(name + 5 * PAGE, "rewrite");
 	char **words = (char **)(name + 9 * PAGE);
@@ -230,7 +230,7 @@ void part_fork(void)
 	diverge(&v, true, 2);
 	struct deadline until = deadline_new();
 
-	/* First alone, then with threads at work in the parent. */
+	/* First alone, then with working threads in the parent. */
 	round_of_forks(&v, &r);
 	programs();
 	pthread_t writer[64];
@@ -250,7 +250,7 @@ void part_fork(void)
 
 static _Atomic bool forking_over;
 
-/* Takes a few pages through zeros, numbers and out of RAM, again and again. */
+/* Cycles a few pages through zeros, numbers and eviction. */
 static void *filler_thread(void *index)
 {
 	enum { PAGES = 128, STEP = 37 };

@@ -1,7 +1,7 @@
-/* guard: what a program may do that collides with a pager which works by signals and catches system
- * calls: handlers of its own for SIGBUS, SIGSEGV and SIGSYS, masks that block everything, alternate
- * stacks and coroutines on absent memory, jumps out of handlers, interrupted calls, raw system
- * calls, forks past the C library, cancellation. What a mode refuses must be refused as it says.
+/* guard: program behaviour that collides with a pager which uses signals and catches system calls: own
+ * handlers for SIGBUS, SIGSEGV and SIGSYS, masks that block everything, alternate stacks and
+ * coroutines on absent memory, jumps out of handlers, interrupted calls, raw system calls, forks
+ * without the C library, cancellation. Refused calls must fail as documented.
  */
 #include "torture.h"
 
@@ -21,7 +21,7 @@
 static const char *const PART = "guard";
 enum { PAGES = 64, STACK = 64 * 1024, COROUTINES = 8 };
 
-/* Pages that are stamped once and looked at from everywhere, mostly absent. */
+/* Stamped once, verified from everywhere, mostly absent. */
 static uint8_t *data;
 
 static void look(void)
@@ -55,7 +55,7 @@ static void install(int number, void (*handler)(int, siginfo_t *, void *), int f
 	MUST(PART, found.sa_sigaction == handler && (found.sa_flags & flags) == flags);
 }
 
-/* ---- faults of the program's own ---- */
+/* ---- the program's own faults ---- */
 static sigjmp_buf back;
 static volatile void *seen_address;
 static volatile int seen_signal;
@@ -74,7 +74,7 @@ static void on_fault(int number, siginfo_t *info, void *context)
 
 static void own_faults(void)
 {
-	/* Beyond the end of a file, and where nothing may be stored. */
+	/* Beyond the end of a file, and a store to a read-only page. */
 	char name[] = "/tmp/guard-XXXXXX";
 	int fd = mkstemp(name);
 	MUST(PART, fd >= 0 && unlink(name) == 0 && ftruncate(fd, PAGE) == 0);
@@ -137,7 +137,7 @@ static void masks(void)
 	MUST(PART, sigprocmask(SIG_SETMASK, NULL, &found) == 0);
 	MUST(PART, !sigismember(&found, SIGBUS) && !sigismember(&found, SIGSYS));
 
-	/* Handlers that block everything, nested, and of signals that a program sends itself. */
+	/* Nested handlers that block everything, for signals that the program sends itself. */
 	struct sigaction action = {.sa_flags = SA_SIGINFO, .sa_sigaction = count};
 	sigfillset(&action.sa_mask);
 	MUST(PART, sigaction(SIGSYS, &action, NULL) == 0 && sigaction(SIGUSR1, &action, NULL) == 0);
@@ -181,7 +181,7 @@ static void start_timer(long first_us, long every_us)
 	MUST(PART, setitimer(ITIMER_REAL, &timer, NULL) == 0);
 }
 
-/* Makes a call that a tick ends. On a busy machine the first one may come before the call. */
+/* Makes a call that a tick interrupts. On a busy machine the first tick may precede the call. */
 #define UNTIL_TICK(result, call) \
 	do { \
 		counted = 0; \
@@ -208,12 +208,12 @@ static void interrupted(void)
 	install(SIGALRM, on_tick, SA_RESTART);
 	UNTIL_TICK(got, read(pipe_ends[0], byte, 1));
 	MUST(PART, got == 1 && *byte == 'x' && counted >= 1);
-	/* What later ticks have written. */
+	/* Written by later ticks. */
 	while (counted-- > 1)
 		MUST(PART, read(pipe_ends[0], byte, 1) == 1);
 	UNTIL_TICK(got, syscall(SYS_read, pipe_ends[0], byte, 1));
 	MUST(PART, got == 1 && counted >= 1);
-	/* A jump out of a handler out of a call. */
+	/* A jump from a handler out of an interrupted call. */
 	struct timespec long_time = {10, 0};
 	feed = 0;
 	install(SIGALRM, on_fault, 0);
@@ -262,7 +262,7 @@ static void coroutines(void)
 	}
 	for (int step = 0; step <= 50; step++)
 		for (int i = 0; i < COROUTINES; i++) {
-			/* Once each time: a handler that pages may take longer than a period. */
+			/* One-shot: a handler that pages may take longer than a period. */
 			if (i == 0)
 				start_timer(50, 0);
 			if (step % 10 == i % 10)
@@ -277,7 +277,7 @@ static void coroutines(void)
 	signal(SIGALRM, SIG_DFL);
 }
 
-/* ---- past the C library ---- */
+/* ---- without the C library ---- */
 static void raw_mappings(void)
 {
 	const size_t bytes = 128 * PAGE;
@@ -310,7 +310,7 @@ static void raw_forks(void)
 		pid_t child = i < 2 ? syscall(SYS_clone, flags[i], 0, 0, 0, 0) : syscall(SYS_fork);
 		MUST(PART, child >= 0);
 		if (child == 0) {
-			/* No C library that could be of use; more than there may be of RAM. */
+			/* Without the C library; more pages than the budget. */
 			for (int round = 0; round < 3; round++) {
 				look();
 				churn();
@@ -360,7 +360,7 @@ static void refusals(bool caught)
 		MUST(PART, prctl(59, 0, 0, 0, 0) == -1 && errno == EINVAL);
 	}
 	look();
-	/* Addresses that are nobody's stay wrong. */
+	/* Unmapped addresses stay EFAULT. */
 	MUST(PART, syscall(SYS_write, 1, (void *)8, 1) == -1 && errno == EFAULT);
 	MUST(PART, syscall(SYS_pipe2, (void *)8, 0) == -1 && errno == EFAULT);
 	MUST(PART, syscall(SYS_rt_sigaction, SIGUSR1, (void *)8, NULL, 8) == -1 && errno == EFAULT);
@@ -416,7 +416,7 @@ void part_guard(void)
 		cancellation();
 		run_threads(PART, opt.threads, detached);
 		vforks();
-		/* In handler mode the kernel's own calls are the kernel's business, or the end. */
+		/* Only inline mode sees calls made without the C library. */
 		if (caught) {
 			raw_mappings();
 			raw_forks();

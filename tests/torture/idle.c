@@ -1,5 +1,5 @@
-/* How much CPU a process uses while it does not fault: prints the milliseconds that all its
- * threads, the pager's with them, and its parent (flashvm) used while it slept.
+/* CPU time of a process without faults: prints the milliseconds that all its threads, the pager's
+ * included, and its parent (flashvm) used while it slept.
  *
  * usage: idle MIB SLEEP_SECONDS
  */
@@ -42,7 +42,7 @@ int main(int argc, char **argv)
 		return 2;
 	for (size_t i = 0; i < bytes; i += 4096)
 		data[i] = (char)i + 1;
-	/* Write-back of what was just filled may go on for a while. */
+	/* Write-back of the fill may continue for a while. */
 	sleep(1);
 	double own = own_ms(), parent = parent_ms();
 	sleep(strtoul(argv[2], NULL, 10));

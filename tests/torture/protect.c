@@ -1,6 +1,6 @@
-/* protect: memory that the program makes read-only, unreadable and writable again, in blocks, while
- * threads verify it at random: it must be paged like any other, and a store to it must be the
- * SIGSEGV that it is without a pager, whether the page is in RAM or not.
+/* protect: chunks of memory become read-only, unreadable and writable again, while threads verify them
+ * at random: they must be paged like others, and a forbidden access must be SIGSEGV, whether the page
+ * is in RAM or not.
  */
 #include "torture.h"
 
@@ -77,7 +77,7 @@ static void *protect_thread(void *index)
 		stamp_block(b);
 		set_protection(b, PROT_READ);
 	}
-	/* All of it read-only: several times the budget must still be readable. */
+	/* All read-only: several times the budget must stay readable. */
 	for (int round = 0; round < 2; round++)
 		for (size_t b = first; b < first + block_count; b++)
 			check_block(b, true, &r);

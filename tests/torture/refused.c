@@ -1,9 +1,9 @@
-/* Does what programs do that do not look at what they are told: dies of what it is refused.
+/* A program that ignores errors, and dies of a refused call.
  *
- * usage: refused null MIB BLOCK        allocates blocks of so many bytes and stores to each
- *        refused fork MIB              forks with so much memory: exit status 0 if that is refused
- *        refused disk MIB FILE         as null, but half-way it fills the disk with a file
- *        refused free                  frees what is no block
+ * usage: refused null MIB BLOCK        allocates objects of BLOCK bytes and stores to each
+ *        refused fork MIB              forks with MIB of memory: exit status 0 if that is refused
+ *        refused disk MIB FILE         as null, and half-way fills the disk with a file
+ *        refused free                  frees an address that malloc did not return
  *        refused ring                  asks for an io_uring: exit status 0 if that is refused
  */
 #define _GNU_SOURCE
@@ -35,7 +35,7 @@ static void fill_disk(const char *path)
 static void fill(size_t bytes, size_t block, const char *disk)
 {
 	for (size_t at = 0; at < bytes; at += block) {
-		/* volatile: the compiler must not know what malloc is */
+		/* volatile hides malloc from the compiler */
 		char *volatile p = malloc(block);
 		if (disk && at >= bytes / 2) {
 			fill_disk(disk);

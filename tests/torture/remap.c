@@ -1,6 +1,6 @@
-/* remap: mmap, munmap of parts, mremap, mprotect, madvise and MAP_FIXED in random order, held
- * against a model of what every page must contain. The model is one tag a page, in memory that is
- * not managed. Each thread has mappings of its own; the kernel lays them side by side.
+/* remap: mmap, munmap of parts, mremap, mprotect, madvise and MAP_FIXED in random order, compared
+ * with a model of every page. The model is one tag a page, in unmanaged memory. Each thread has its
+ * own mappings; the kernel places them side by side.
  */
 #include "torture.h"
 
@@ -13,7 +13,7 @@ static const char *const PART = "remap";
 enum {
 	SLOTS = 24,	    /* mappings of a thread at most */
 	PAGES_MAX = 1024,   /* pages of one mapping at most */
-	MAYBE_ZERO = 1 << 31, /* of a tag: MADV_FREE was called and nothing written since */
+	MAYBE_ZERO = 1 << 31, /* in a tag: not written since MADV_FREE */
 };
 
 struct mapping {
@@ -32,7 +32,7 @@ struct world {
 static struct deadline until;
 static int pattern_file; /* 64 pages, for MAP_FIXED of a file over managed memory */
 
-/* ---- faults that must happen ---- */
+/* ---- expected faults ---- */
 static __thread sigjmp_buf *volatile probe;
 
 static void on_segv(int number, siginfo_t *info, void *context)
@@ -46,7 +46,7 @@ static void on_segv(int number, siginfo_t *info, void *context)
 
 enum access { READ, WRITE };
 
-/* Whether an access is refused. A write leaves the byte as it is. */
+/* Whether an access is refused. A write keeps the byte. */
 static bool refused(volatile uint8_t *at, enum access access)
 {
 	sigjmp_buf here;
@@ -113,7 +113,7 @@ static uint8_t *anonymous(void *at, size_t pages, int flags)
 	return p;
 }
 
-/* ---- operations; each keeps memory and model in step ---- */
+/* ---- operations; each updates memory and model ---- */
 static void op_map(struct world *w)
 {
 	struct mapping *m = free_slot(w);
@@ -170,7 +170,7 @@ static void op_resize(struct world *w, struct mapping *m)
 	int flags = rng_one_in(&w->r, 4) ? 0 : MREMAP_MAYMOVE;
 	uint8_t *to = mremap(m->at, m->pages * PAGE, pages * PAGE, flags);
 	if (to == MAP_FAILED) {
-		/* No room in place, or several kernel mappings in the range: nothing has moved. */
+		/* No room in place, or several kernel mappings in the range: nothing moved. */
 		MUST(PART, errno == ENOMEM || errno == EFAULT);
 		check_range(m, 0, m->pages);
 		return;
@@ -185,7 +185,7 @@ static void op_resize(struct world *w, struct mapping *m)
 static void op_move_fixed(struct world *w, struct mapping *m)
 {
 	size_t pages = rng_one_in(&w->r, 2) ? m->pages : 1 + rng_below(&w->r, m->pages);
-	/* The target holds managed pages that the move must throw away. */
+	/* The target holds managed pages that the move must zap. */
 	uint8_t *target = anonymous(NULL, pages, 0);
 	for (size_t i = 0; i < pages; i += 3)
 		page_stamp(target + i * PAGE, i, 1);
@@ -194,7 +194,7 @@ static void op_move_fixed(struct world *w, struct mapping *m)
 	if (to == MAP_FAILED) {
 		MUST(PART, errno == ENOMEM || errno == EFAULT);
 		munmap(target, pages * PAGE);
-		/* A range of several kernel mappings may have been shortened before the refusal. */
+		/* A range of several kernel mappings may be shortened before the refusal. */
 		check_range(m, 0, pages < m->pages ? pages : m->pages);
 		if (pages < m->pages) {
 			MUST(PART, munmap(m->at + pages * PAGE, (m->pages - pages) * PAGE) == 0);
@@ -336,8 +336,8 @@ static void *remap_thread(void *index)
 	return NULL;
 }
 
-/* Takes the gaps between mappings. The kernel puts a mapping into the highest one that it fits: now
- * that may be a hole in managed memory, however short-lived, which must not be there. */
+/* Fills the gaps between mappings. The kernel uses the highest gap that fits: now it would be any
+ * hole in managed memory, however short-lived, and there must be none. */
 static void fill_gaps(void)
 {
 	for (int i = 0; i < 4000; i++)

@@ -1,12 +1,12 @@
 /* rewrite: threads verify and rewrite stamped pages, at random, in sequence and by strides, over
- * several times the budget. zero: pages go to zeros and back, so that zero pages on flash, which
- * are never written, must not bring old contents back.
+ * several times the budget. zero: pages alternate between zeros and contents; zero pages, which are
+ * never written to flash, must not return old contents.
  */
 #include "torture.h"
 
 static uint8_t *data;
 static size_t page_count;	/* of one thread */
-static uint32_t *generation;	/* unmanaged: what each page must hold; 0 is never stamped */
+static uint32_t *generation;	/* unmanaged: expected generation of each page; 0: never stamped */
 static struct deadline until;
 
 enum { ZEROED = UINT32_MAX };
@@ -27,7 +27,7 @@ static void teardown(void)
 	munmap(generation, all * sizeof *generation);
 }
 
-/* Checks that page `i` is as the table says, then brings it to its next generation. */
+/* Verifies page `i`, then stamps its next generation. */
 static void renew(const char *part, size_t i, bool write)
 {
 	uint8_t *page = data + i * PAGE;
@@ -88,7 +88,7 @@ void part_rewrite(void)
 {
 	setup();
 	run_threads("rewrite", opt.threads, rewrite_thread);
-	/* Everything once more from this thread: no page may depend on who reads it. */
+	/* Verify all pages from this thread too: contents must not depend on the reader. */
 	for (size_t i = 0; i < page_count * opt.threads; i++)
 		renew("rewrite", i, false);
 	teardown();

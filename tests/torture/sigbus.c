@@ -2,8 +2,9 @@
  *
  * usage: sigbus MIB ROUNDS [die]
  *
- * Exit status: 0 every page was right or gave SIGBUS (or EFAULT and its kind from a system call),
- * 1 wrong data, 3 a page of the heap was lost, without which no program can go on. With "die" no handler is installed: the first lost page must end the program.
+ * Exit status: 0 every page was right or gave SIGBUS (a system call: an error), 1 wrong data, 3 a lost
+ * page of the heap ended the program. With "die" there is no handler: the first lost page must end the
+ * program.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -32,7 +33,7 @@ static void on_bus(int number, siginfo_t *info, void *context)
 	(void)context;
 	uint8_t *at = info->si_addr;
 	if (!probing || at < data || at >= data + bytes) {
-		/* Not by printf, which may need the very page that is lost. */
+		/* Not printf: it may need the lost page. */
 		static const char message[] = "sigbus: a page outside of the data is lost\n";
 		(void)!write(2, message, sizeof message - 1);
 		_exit(3);
@@ -92,7 +93,7 @@ int main(int argc, char **argv)
 				continue;
 			}
 			if (p % 16 == 5) {
-				/* Through the kernel: it must refuse, or copy the right bytes. */
+				/* The kernel must fail, or copy the right bytes. */
 				ssize_t n = write(fds[1], w, PAGE);
 				probing = 0;
 				if (n < 0) {

@@ -1,6 +1,6 @@
-/* signals: handlers that touch managed memory, mostly absent, while threads do the same; on
- * alternate stacks that are managed memory themselves; timers, signals between threads, jumps out
- * of a handler, and threads that block every signal while they fault.
+/* signals: handlers and threads touch managed memory that is mostly absent; alternate stacks are managed
+ * too; timers, signals between threads, jumps out of a handler, and faults of threads that block every
+ * signal.
  */
 #include "torture.h"
 
@@ -13,13 +13,13 @@
 static const char *const PART = "signals";
 enum { STACK_BYTES = 256 * 1024, HANDLER_PAGES = 64 };
 
-static uint8_t *fixed;	   /* never rewritten: any handler may verify any page */
+static uint8_t *fixed;	   /* constant: any handler may verify any page */
 static size_t fixed_pages;
 static uint8_t *rewritten; /* by threads, a share each */
 static size_t share_pages;
 static struct deadline until;
 static pthread_t threads[64];
-static uint8_t *handler_pages[65]; /* of each thread's handler, rewritten in it */
+static uint8_t *handler_pages[65]; /* one page per thread, rewritten by its handler */
 static volatile uint32_t *handler_generation;
 static uint8_t *waits; /* a page of arguments for each thread's system calls */
 static _Atomic int finished;
@@ -36,14 +36,14 @@ static void handler_work(void)
 		size_t i = (handler_rng >> (8 * k + 11)) % fixed_pages;
 		page_check(PART, fixed + i * PAGE, i, 42);
 	}
-	/* A page of this thread's own; the handler runs with its signals blocked. */
+	/* This thread's page; the handler runs with its signals blocked. */
 	size_t i = (handler_rng >> 40) % HANDLER_PAGES;
 	size_t slot = self_index * HANDLER_PAGES + i;
 	uint8_t *page = handler_pages[self_index] + i * PAGE;
 	page_check(PART, page, i, handler_generation[slot]);
 	handler_generation[slot]++;
 	page_stamp(page, i, handler_generation[slot]);
-	/* A frame that is deep enough to reach pages of the alternate stack that are absent. */
+	/* A frame that reaches absent pages of the alternate stack. */
 	volatile char frame[64 * 1024];
 	for (size_t at = 0; at < sizeof frame; at += PAGE)
 		frame[at] = (char)at;
@@ -133,7 +133,7 @@ static void *signal_thread(void *index)
 		if (rng_one_in(&r, 8))
 			raise(SIGUSR1);
 		if (rng_one_in(&r, 16)) {
-			/* A system call on managed memory that a signal interrupts. */
+			/* A signal interrupts a system call on managed memory. */
 			struct timespec *wait = (void *)(waits + PAGE * (intptr_t)index);
 			wait->tv_sec = 0;
 			wait->tv_nsec = 300000;
@@ -143,7 +143,7 @@ static void *signal_thread(void *index)
 	for (size_t i = 0; i < share_pages; i++)
 		if (generation[i])
 			page_check(PART, rewritten + (base + i) * PAGE, base + i, generation[i]);
-	/* Nobody may signal a thread that has ended. */
+	/* No signals to an ended thread. */
 	finished++;
 	while (finished < opt.threads)
 		usleep(1000);
@@ -175,7 +175,7 @@ static void jump_out(void)
 		}
 		jumps++;
 	}
-	/* Waiting for a signal with siginfo written to an absent page. */
+	/* Wait for a signal; the kernel writes siginfo to an absent page. */
 	sigset_t one;
 	sigemptyset(&one);
 	sigaddset(&one, SIGUSR2);

@@ -1,19 +1,19 @@
-/* small: blocks of 1 byte to 4 KiB, far more of them than fit into RAM, under flashvm run --granularity 512.
+/* small: objects of 1 byte to 4 KiB, far more than fit into RAM, under flashvm run --granularity 512.
  *
  * usage: small churn MIB SECONDS SEED    threads allocate, check, change, resize and free each other's
- *                                        blocks, with a signal handler that does so too, and forks whose
- *                                        children check what they have
- *        small lost MIB                  blocks through a store that fails: right data or SIGBUS; exit code 3 if a
- *                                        page is lost that is none of the blocks: one of the C library's
- *        small fill BYTES                blocks of that size until there is no more memory: all are right
- *        small maps LEFT                 the same churn of blocks when the program itself has taken all
- *                                        mappings that the kernel allows but for so many
+ *                                        objects, as does a signal handler; forked children check
+ *                                        their copies
+ *        small lost MIB                  objects through a failing store: right data or SIGBUS; exit code 3
+ *                                        for a lost page of the C library
+ *        small fill BYTES                objects of BYTES until ENOMEM: all are right
+ *        small maps LEFT                 churn after the program has taken all but LEFT of the mappings that
+ *                                        the kernel allows
  *        small hole                      mappings at the addresses of small pages go elsewhere, or are refused
- *        small files                     a limit on file sizes that the pager could not live with is refused
- *        small free HOW                  what must end the program: double, double-small, interior,
+ *        small files                     a limit on file sizes that would break the pager is refused
+ *        small free HOW                  an error that must end the program: double, double-small, interior,
  *                                        never, stale
  *
- * What must be found is kept in shared memory, which is not managed.
+ * The expected contents are in shared memory, which is unmanaged.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -45,7 +45,7 @@ static struct slot {
 static size_t count;
 static double until;
 static uint64_t seed;
-static uint64_t *counted; /* of forks, and of what the signal handler did */
+static uint64_t *counted; /* forks, and signals handled */
 
 #define DIE(...) (dprintf(2, "small: FAILED: " __VA_ARGS__), dprintf(2, "; seed %llu\n", (unsigned long long)seed), _exit(1))
 
@@ -91,7 +91,7 @@ static void check(const uint8_t *at, size_t bytes, uint64_t tag, const char *who
 			    expected(tag, i));
 }
 
-/* Most blocks are small, sizes of all kinds come up. */
+/* Mostly small sizes, with some of all kinds. */
 static size_t some_size(uint64_t *r)
 {
 	switch (next(r) % 8) {
@@ -170,7 +170,7 @@ static void *churn(void *index)
 	return NULL;
 }
 
-static uint8_t *signalled[SIGNALLED]; /* the handler's alone */
+static uint8_t *signalled[SIGNALLED]; /* used only by the handler */
 
 static void on_alarm(int number)
 {
@@ -184,7 +184,7 @@ static void on_alarm(int number)
 	errno = before;
 }
 
-/* What a child has is what its parent had when it was forked. */
+/* A child has the objects that its parent had at the fork. */
 static void children(uint64_t *r)
 {
 	pid_t child = fork();
@@ -192,7 +192,7 @@ static void children(uint64_t *r)
 		return; /* no room for a copy */
 	if (!child) {
 		for (size_t i = next(r) % 8; i < count; i += 8)
-			/* What a thread of the parent's was at work on stays locked. */
+			/* Slots that other threads of the parent used stay locked. */
 			if (!pthread_mutex_trylock(&slots[i].lock) && slots[i].at) {
 				check(slots[i].at, slots[i].bytes, slots[i].tag, "child");
 				free(slots[i].at);
@@ -213,7 +213,7 @@ static void children(uint64_t *r)
 static int main_churn(size_t mib, double seconds)
 {
 	count = (mib << 20) / 640;
-	/* Private: a child's locks are its own. Static data is not managed. */
+	/* Private: a child has its own locks. Static data is unmanaged. */
 	slots = mmap(NULL, count * sizeof *slots, PROT_READ | PROT_WRITE,
 		     MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
 	counted = shared(4096);
@@ -278,7 +278,7 @@ static int main_lost(size_t mib)
 		}
 		probing = 0;
 	}
-	printf("small: %zu of %zu blocks are lost, the others are right\n", lost, count);
+	printf("small: %zu of %zu objects are lost, the others are right\n", lost, count);
 	return 0;
 }
 
@@ -290,14 +290,14 @@ static int main_fill(size_t bytes)
 	for (; got < count && (slots[got].at = malloc(bytes)); got++)
 		fill(slots[got].at, bytes, slots[got].tag = got * 77);
 	if (got == count)
-		DIE("%zu blocks of %zu bytes fit", got, bytes);
+		DIE("%zu objects of %zu bytes fit", got, bytes);
 	for (size_t i = 0; i < got; i++)
 		check(slots[i].at, bytes, slots[i].tag, "block");
 	for (size_t i = 0; i < got; i++)
 		free(slots[i].at);
 	if (!malloc(bytes))
 		DIE("no memory when all of it is free");
-	printf("small: %zu blocks, all are right\n", got);
+	printf("small: %zu objects, all are right\n", got);
 	return 0;
 }
 
@@ -338,7 +338,7 @@ static int main_hole(void)
 	const int anonymous = MAP_PRIVATE | MAP_ANONYMOUS;
 	uint8_t *block = malloc(512);
 	fill(block, 512, 1);
-	/* Where pages will be, and where one is. */
+	/* Addresses of future pages, and of one that exists. */
 	for (uint8_t *at = (uint8_t *)((uintptr_t)block & ~(uintptr_t)4095); at < block + (64 << 20); at += 1 << 20) {
 		for (int bytes = 4096; bytes <= 1 << 20; bytes <<= 8) {
 			uint8_t *got = mmap(at, bytes, PROT_READ, anonymous, -1, 0);
@@ -378,7 +378,7 @@ static int main_files(void)
 		DIE("the limit was set");
 	limit.rlim_cur = 1ull << 40;
 	if (setrlimit(RLIMIT_FSIZE, &limit))
-		DIE("a limit that is no obstacle: %m");
+		DIE("a harmless limit: %m");
 	return main_lost(24);
 }
 

@@ -1,6 +1,5 @@
-/* syscalls: system calls whose arguments lie in pages that are not in RAM. Each call is made on
- * memory that was pushed out just before, again and again, and its result and data are checked.
- * mincore tells how often the pages really were absent.
+/* syscalls: system calls with arguments in absent pages. Each call repeatedly uses memory that was
+ * just evicted; its result and data are checked. mincore counts the pages that were really absent.
  */
 #include "torture.h"
 
@@ -31,14 +30,14 @@
 static const char *const PART = "syscalls";
 enum { AREA_PAGES = 256, BLOCK = 16 * PAGE };
 
-/* One thread's area of managed memory, and its generator. */
+/* A thread's area of managed memory, and its generator. */
 struct area {
 	uint8_t *at;
 	struct rng r;
 	int index;
 };
 
-/* A place in the upper half of the area; what lies at fixed pages lies in the lower one. */
+/* A random place in the upper half of the area; the lower half has fixed places. */
 static uint8_t *place(struct area *a, size_t bytes)
 {
 	size_t room = AREA_PAGES / 2 * PAGE - bytes;
@@ -79,7 +78,7 @@ static void file_calls(struct area *a)
 	absent(a);
 	MUST(PART, pwrite(fd, in, bytes, 4096) == (ssize_t)bytes);
 
-	/* Vectors in absent memory whose pieces are absent too, over page borders. */
+	/* Absent vectors of absent pieces, across page borders. */
 	enum { PIECES = 40 };
 	struct iovec *v = (struct iovec *)(a->at + 250 * PAGE + rng_below(&a->r, 200) * 16);
 	size_t total = 0;
@@ -133,7 +132,7 @@ static void direct_calls(struct area *a)
 	MUST(PART, pread(fd, in, bytes, 0) == (ssize_t)bytes);
 	bytes_check(PART, in, bytes, tag);
 	bytes_check(PART, out, bytes, tag);
-	/* Read over pages that hold something else, half of them in RAM. */
+	/* Read over pages with other contents, half of them in RAM. */
 	bytes_fill(in, bytes, ~tag);
 	make_absent(in, bytes / 2);
 	MUST(PART, pread(fd, in, bytes, 0) == (ssize_t)bytes);
@@ -247,7 +246,7 @@ static void pipe_calls(struct area *a)
 	}
 	bytes_check(PART, buffer, 3 * PAGE, tag);
 
-	/* Pages whose frames a pipe borrows: eviction must not change what is read from it. */
+	/* A pipe borrows frames: eviction must not change its contents. */
 	uint8_t *lent = a->at + 60 * PAGE;
 	bytes_fill(lent, 4 * PAGE, tag + 1);
 	struct iovec *v = (struct iovec *)(a->at + 70 * PAGE);
@@ -263,7 +262,7 @@ static void pipe_calls(struct area *a)
 	}
 	bytes_check(PART, buffer, 4 * PAGE, tag + 1);
 
-	/* epoll and poll: events in absent memory carry what was registered. */
+	/* epoll and poll: events in absent memory carry the registered data. */
 	int poller = epoll_create1(EPOLL_CLOEXEC);
 	struct epoll_event *event = (struct epoll_event *)place(a, 256);
 	*event = (struct epoll_event){.events = EPOLLIN, .data.u64 = tag};
@@ -348,7 +347,7 @@ static void small_calls(struct area *a)
 	absent(a);
 	MUST(PART, sigaltstack(NULL, stack) == 0 && (stack->ss_flags & SS_DISABLE));
 
-	/* Reading our own memory through the kernel, and pages that mlock wants in RAM. */
+	/* Own memory read through the kernel, and mlock. */
 	uint64_t tag = rng_next(&a->r);
 	uint8_t *from = a->at + 80 * PAGE + 17, *to = a->at + 90 * PAGE + 5;
 	bytes_fill(from, 3 * PAGE, tag);
@@ -358,7 +357,7 @@ static void small_calls(struct area *a)
 	absent(a);
 	ssize_t copied = process_vm_readv(getpid(), v, 1, v + 1, 1, 0);
 	if (copied >= 0 || (errno != EPERM && errno != ENOSYS)) {
-		/* Pages of another process are pinned by get_user_pages: a short copy is allowed. */
+		/* get_user_pages pins another process's pages: a short copy is allowed. */
 		MUST(PART, copied >= 0);
 		bytes_check(PART, to, copied, tag);
 	}
@@ -373,7 +372,7 @@ static void small_calls(struct area *a)
 
 static void child_calls(struct area *a)
 {
-	/* wait4 writes status and usage into absent memory; execve reads its words from there. */
+	/* wait4 writes status and usage to absent memory; execve reads its words from it. */
 	int *status = (int *)place(a, 64);
 	struct rusage *usage = (struct rusage *)(a->at + 10 * PAGE - 40);
 	char *words = (char *)(a->at + 20 * PAGE - 3);
@@ -397,7 +396,7 @@ static void child_calls(struct area *a)
 	MUST(PART, got == child && WIFEXITED(*status) && WEXITSTATUS(*status) == 23);
 }
 
-/* ---- futex: wait and wake on a word whose page goes out while a thread waits ---- */
+/* ---- futex: wait and wake on a word whose page is evicted while a thread waits ---- */
 struct futex_pair {
 	uint32_t *word;
 	_Atomic int waiting;

@@ -1,8 +1,7 @@
-/* How a row of the table of system calls is exercised: see table_ways.c. The rows are in table.c.
+/* Rows of the table of system calls (table.c) and the way they are exercised (table_ways.c).
  *
- * A row prepares one call: its arguments, the objects in memory that they point to, and the world
- * that it needs. It is prepared afresh for every way of placing an object, so that a call may
- * consume what it likes.
+ * A row prepares one call: its arguments, the objects that they point to, and its other
+ * preconditions. Every placement of an object prepares it again, so that a call may consume them.
  */
 #ifndef TORTURE_TABLE_H
 #define TORTURE_TABLE_H
@@ -11,20 +10,20 @@
 
 enum { OBJECTS_MAX = 10, OBJECT_BYTES_MAX = 2 * PAGE, UNDOS_MAX = 12 };
 
-/* Where objects are. All but ALL_ABSENT are about one of them; the others are unmanaged. */
+/* Placements of one object, the others unmanaged; ALL_ABSENT is of all objects. */
 enum way {
-	REFERENCE,     /* in memory that is not managed, as are all others */
-	NOWHERE,       /* where no memory is: shows whether the call touches it */
+	REFERENCE,     /* in unmanaged memory */
+	NOWHERE,       /* unmapped: shows whether the call touches it */
 	ABSENT,	       /* not in RAM */
-	CLEAN,	       /* in RAM, not stored to since it came from the store */
-	ACROSS_ABSENT, /* over a page border, the second page not in RAM */
+	CLEAN,	       /* in RAM, unchanged since it was read from the store */
+	ACROSS_ABSENT, /* across a page border, the second page absent */
 	ACROSS_CLEAN,  /* the same, the second page clean */
 	ALL_ABSENT,
 };
 
-/* What may not be expected of an object. */
+/* Limits of an object. */
 enum {
-	VARIES = 1,  /* other bytes at every call: only whether any were written is compared */
+	VARIES = 1,  /* bytes differ at every call: compare only whether any were written */
 	ALIGNED = 2, /* may not lie across a page border */
 };
 
@@ -35,18 +34,17 @@ struct object {
 };
 
 struct call {
-	/* For the row to set. */
+	/* Set by the row. */
 	long args[6];
-	bool result_varies; /* only success or failure is compared, and errno */
+	bool result_varies; /* compare only success and errno */
 	bool gives_fd;	    /* the result is a descriptor to close */
-	bool in_child;	    /* in a forked child, whose exit status is a result as well */
-	/* The kernel does not wait here for a page that a pager's thread would bring: it says
-	 * EFAULT, unless something makes the page resident first. */
+	bool in_child;	    /* in a forked child; compare its exit status too */
+	/* The kernel does not wait for the pager's thread here: EFAULT unless the page is resident. */
 	bool may_fault;
-	int drained;	    /* what arrived here is compared as well; -1: nothing */
-	long (*extra)(struct call *c); /* more to compare, found out after the call */
+	int drained;	    /* compare the data that arrived here too; -1: none */
+	long (*extra)(struct call *c); /* another result, computed after the call */
 
-	/* For table_ways.c, and what `extra` is to see. */
+	/* Set by table_ways.c; `extra` may read it. */
 	long result;
 	enum way way;
 	int chosen;
@@ -69,20 +67,20 @@ struct row {
 /* All rows, in the order of table.c. */
 extern struct row *all_rows;
 void row_register(struct row *row);
-/* Says, if it is to, that the call never came to its memory. */
+/* If asked, reports that the call never touched its memory. */
 void row_exercise(const struct row *row, bool say);
 void ways_begin(void);
-/* Says how often pages were out of RAM. */
+/* Prints how many objects were absent at their call. */
 void ways_end(void);
 extern const char *const TABLE;
 
-/* Gives the call an object; its address. */
+/* Adds an object to the call; returns its address. */
 long object_new(struct call *c, const void *content, size_t bytes, unsigned flags);
 void call_undo(struct call *c, void (*undo)(long), long argument);
-/* A descriptor that is closed after the call. */
+/* Closes a descriptor after the call. */
 int call_fd(struct call *c, int fd);
 
-/* A row, and more calls of the same. */
+/* A row, and further calls of the same system call. */
 #define MORE(call_name, variant)                                                        \
 	static void prepare_##call_name##_##variant(struct call *c);                       \
 	static struct row row_##call_name##_##variant = {#call_name, SYS_##call_name,      \

@@ -1,7 +1,7 @@
-/* Ways of placing the objects of a call, and the comparison: result, errno and bytes must be those
- * of the same call on memory that is not managed.
+/* Placements of a call's objects, and the comparison: result, errno and bytes must equal those of the
+ * same call on unmanaged memory.
  *
- * Without a pager the pages do not leave RAM; then the comparison tests the rows themselves.
+ * Without a pager, pages stay in RAM and the comparison tests the rows themselves.
  */
 #include "table.h"
 
@@ -22,7 +22,7 @@ void row_register(struct row *row)
 	last_row = &row->next;
 }
 
-/* An object's pages: room for the largest on either side of a border, and a page between two. */
+/* An object's pages: the largest fits on either side of a border, with a page in between. */
 enum { SLOT = 6 * PAGE, BORDER = 3 * PAGE, UNTOUCHED = 0xa5 };
 
 static uint8_t *managed_slots, *other_slots, *nowhere;
@@ -38,7 +38,7 @@ struct outcome {
 };
 static struct outcome expected, found;
 
-/* What a child reports; shared with it. */
+/* A child's report, in shared memory. */
 static struct report {
 	long result;
 	int error;
@@ -65,7 +65,7 @@ static bool across(const struct call *c)
 	return c->way == ACROSS_ABSENT || c->way == ACROSS_CLEAN;
 }
 
-/* How much of an object lies before the border. */
+/* Bytes of an object before the border. */
 static size_t before_border(size_t bytes)
 {
 	return bytes >= 16 ? bytes / 2 / 8 * 8 : bytes / 2;
@@ -122,10 +122,10 @@ static bool in_ram(const uint8_t *page)
 	return mincore((void *)page, PAGE, &state) != 0 || state & 1;
 }
 
-/* Pushes pages out; `page` among them had better be gone, which may take its time. */
+/* Evicts pages; waits a while until `page` is absent. */
 static void page_out(uint8_t *pages, size_t bytes, const uint8_t *page)
 {
-	/* Without a pager it never is: give up soon. */
+	/* Without a pager it never is: give up early. */
 	int tries = absent.were || absent.wanted < 3 ? 50 : 1;
 	do {
 		madvise(pages, bytes, MADV_PAGEOUT);
@@ -133,7 +133,7 @@ static void page_out(uint8_t *pages, size_t bytes, const uint8_t *page)
 	count_absent(pages, bytes);
 }
 
-/* Pushes the objects that were chosen out of RAM, and gets back what should be there. */
+/* Evicts the chosen objects, then reads back the pages that should be resident. */
 static void put_in_place(const struct call *c)
 {
 	if (c->way == REFERENCE || c->way == NOWHERE)
@@ -192,7 +192,7 @@ static void make_call(const struct row *row, const struct call *c, struct outcom
 	out->error = report->error;
 }
 
-/* What arrived in a file or at the other end of a pipe or socket: its checksum. */
+/* Checksum of the data that arrived in a file or at the other end of a pipe or socket. */
 static long drain(int fd)
 {
 	static uint8_t buffer[4 * OBJECT_BYTES_MAX];
@@ -213,7 +213,7 @@ static long drain(int fd)
 	return (long)(sum + (unsigned long)at);
 }
 
-/* The bytes of an object; addresses of objects, which are others each time, by their numbers. */
+/* The bytes of an object, with addresses of objects, which vary, replaced by their numbers. */
 static void take_bytes(const struct call *c, int k, uint8_t *bytes)
 {
 	const struct object *o = &c->objects[k];
@@ -313,7 +313,7 @@ void row_exercise(const struct row *row, bool say)
 	int objects = reference.object_count;
 	if (expected.error == EFAULT)
 		fail(TABLE, NULL, "%s to find memory that is there; found EFAULT", row->name);
-	/* Does it get to its memory at all? As an ordinary user, or on a small kernel, many do not. */
+	/* Did the call touch its memory? For an ordinary user, or on a small kernel, many do not. */
 	bool touches = false;
 	for (int k = 0; k < objects && expected.error != ENOSYS; k++) {
 		perform(row, NOWHERE, k, &found);

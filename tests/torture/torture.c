@@ -1,11 +1,11 @@
-/* The torture program of the live pager: every part puts managed memory through one kind of use
- * that a pager can get wrong, and checks each byte.
+/* The torture program of the live pager: every part uses managed memory in one way that is hard for a
+ * pager, and checks each byte.
  *
  * usage: torture [--mib N] [--seconds S] [--threads T] [--seed X] [--only PART[,PART...]] [--list]
  *
- * Exit status 0 only if every check held. A failing check prints part, address, what was expected,
- * what was found and the seed. It runs without a pager as well: then it tests itself. With one
- * thread a seed fixes what happens; with more it fixes what each thread does.
+ * Exit status 0 only if every check held. A failing check prints part, address, the expected
+ * and the found value, and the seed. Without a pager the program tests itself. A seed fixes the
+ * operations of each thread, not their interleaving.
  */
 #include "torture.h"
 
@@ -261,7 +261,7 @@ void *unmanaged_shared(size_t bytes)
 
 void churn(void)
 {
-	/* One at a time: the store must hold data and one ballast. */
+	/* One thread at a time: the store must hold the data and one ballast. */
 	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 	if (pthread_mutex_trylock(&lock))
 		return;
@@ -340,7 +340,7 @@ void expect_status(const char *part, pid_t child, int expected)
 	MUST(part, child > 0);
 	while (waitpid(child, &status, 0) < 0)
 		MUST(part, errno == EINTR);
-	/* A core file may or may not have been written. */
+	/* Ignore whether a core file was written. */
 	if (WIFSIGNALED(status))
 		status = WTERMSIG(status);
 	if (status != expected)

@@ -1,9 +1,9 @@
-/* What every part of the torture program shares: options, a seeded generator, self-describing
- * pages, memory that a pager does not manage, ways to push pages out of RAM, and failing loudly.
+/* Shared by all parts of the torture program: options, a seeded generator, self-describing pages,
+ * unmanaged memory, eviction of pages, and failure reports.
  *
- * Words: a *part* is one test, chosen with --only. A page is stamped with a number, a generation
- * and a checksum over all of it; a stale page is well-formed, so the generation that it must have
- * is kept in memory that is not managed (a shared mapping of an unlinked file).
+ * Words: a *part* is one test, chosen with --only. A stamped page holds its number, a
+ * generation and a checksum over the page; a stale page is well-formed, so the expected generation is
+ * kept in unmanaged memory (a shared mapping of an unlinked file).
  */
 #ifndef TORTURE_H
 #define TORTURE_H
@@ -50,23 +50,23 @@ static inline bool rng_one_in(struct rng *r, uint64_t n)
 
 /* ---- stamped pages ---- */
 void page_stamp(void *page, uint64_t number, uint64_t generation);
-/* Ends the program unless the page is that of `number` and `generation`. */
+/* Fails unless the page has this `number` and `generation`. */
 void page_check(const char *part, const void *page, uint64_t number, uint64_t generation);
 bool page_is_zero(const void *page);
-/* Ends the program unless a page is zeros; says what was found instead. */
+/* Fails unless the page is zeros, with the words found. */
 void zero_check(const char *part, const void *page, uint64_t number);
-/* Bytes that depend on tag and offset alone. */
+/* Bytes that depend only on tag and offset. */
 void bytes_fill(void *at, size_t bytes, uint64_t tag);
 void bytes_check(const char *part, const void *at, size_t bytes, uint64_t tag);
 
 /* ---- memory ---- */
 void *managed(size_t bytes);		/* anonymous, page-aligned */
 void *unmanaged_shared(size_t bytes);	/* of an unlinked file; a fork shares it */
-/* Pushes pages out of RAM: asks for it, and every few calls also touches far more than a budget. */
+/* Evicts pages: by madvise, and every few calls also by touching far more than a budget. */
 void make_absent(void *at, size_t bytes);
-/* make_absent, by touching other memory only. */
+/* make_absent without madvise. */
 void churn(void);
-/* Counts the pages of a range that are not in RAM into a total that the program prints. */
+/* Adds the absent pages of a range to a total that the program prints. */
 void count_absent(const void *at, size_t bytes);
 extern uint64_t *absent_pages; /* shared with forked children */
 
@@ -81,14 +81,14 @@ bool deadline_passed(const struct deadline *d);
 /* ---- failing ---- */
 _Noreturn void fail(const char *part, const void *at, const char *expected_format, ...)
 	__attribute__((format(printf, 3, 4)));
-/* For what must work on any Linux: prints errno. */
+/* Asserts a condition that holds on any Linux; prints errno. */
 #define MUST(part, condition)                                                     \
 	do {                                                                      \
 		if (!(condition))                                                 \
 			fail(part, NULL, "%s at %s:%d: %s (errno: %m)", "expected", \
 			     __FILE__, __LINE__, #condition);                     \
 	} while (0)
-/* Waits for a child and demands this very status of it (as waitpid gives it). */
+/* Waits for a child; fails unless waitpid gives this status. */
 void expect_status(const char *part, pid_t child, int expected);
 /* Starts `thread_count` threads of `body(index)` and joins them. */
 void run_threads(const char *part, int thread_count, void *(*body)(void *));
@@ -110,7 +110,7 @@ void part_threads(void);
 void part_exit(void);
 void part_table(void);
 
-/* What `--child NAME` does; returns the exit status. */
+/* Runs `--child NAME`; returns the exit status. */
 int child_main(const char *name);
 int exit_child(const char *name);
 int fork_child(const char *name);

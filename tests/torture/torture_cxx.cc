@@ -1,4 +1,4 @@
-// C++ new and delete in all their forms, containers above the budget, and exceptions.
+// C++: all forms of new and delete, containers above the budget, exceptions.
 //
 // usage: torture_cxx MIB SEED      exit status 0 only if every check held
 
@@ -60,7 +60,7 @@ static void forms(std::uint64_t seed)
 	bool thrown = false;
 	try {
 		volatile std::size_t huge = SIZE_MAX / 4;
-		// A call of the function itself: a new-expression may be left out by the compiler.
+		// A direct call: the compiler may elide a new-expression.
 		::operator delete(::operator new(huge));
 	} catch (const std::bad_alloc &) {
 		thrown = true;
