@@ -1,9 +1,9 @@
-"""ImageMagick for the evaluation scripts: which command, without its own limits, on a generated picture."""
+"""ImageMagick for the evaluation scripts: the command, without its own limits, and a generated picture."""
 
 import os
 import subprocess
 
-# Its own limits would send large pictures to its own disk cache.
+# The default limits would send large pictures to ImageMagick's own disk cache.
 POLICY = """<policymap>
   <policy domain="resource" name="memory" value="64GiB"/>
   <policy domain="resource" name="map" value="64GiB"/>
@@ -20,7 +20,7 @@ def convert():
 
 
 def environment(folder):
-    """Variables under which it has no limits and two threads; the policy is written into the folder."""
+    """Variables for no limits and two threads; writes the policy into the folder."""
     (folder / "policy.xml").write_text(POLICY)
     return {"MAGICK_CONFIGURE_PATH": str(folder), "OMP_NUM_THREADS": "2"}
 

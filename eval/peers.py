@@ -1,6 +1,6 @@
 """The kernel's ways to page, as peers: a memory cgroup, a swap file, zswap and zram. All need root.
 
-Each is undone when it is closed, and at the end of the process at the latest.
+Each is undone when it is closed, or at the end of the process.
 """
 
 import atexit
@@ -15,11 +15,11 @@ MIB = 1 << 20
 
 
 class Refused(Exception):
-    """This machine does not allow a peer."""
+    """This machine does not support a peer."""
 
 
 class Cgroup:
-    """A memory cgroup of one name, v1 or v2, removed at exit."""
+    """A memory cgroup, v1 or v2, removed at exit."""
 
     def __init__(self, name):
         v1 = Path("/sys/fs/cgroup/memory")
@@ -49,7 +49,7 @@ class Cgroup:
             else:
                 (self.path / "memory.peak").write_text("0")
         except OSError:
-            pass  # the peak of an older v2 kernel cannot be reset: it covers all runs
+            pass  # an older v2 kernel cannot reset the peak: it covers all runs
 
     def peak_mib(self):
         name = "memory.max_usage_in_bytes" if self.version == 1 else "memory.peak"
@@ -74,7 +74,7 @@ class Cgroup:
 
 
 class SwapFile:
-    """A swap file of our own with the highest priority, off and removed at exit."""
+    """A swap file with the highest priority, removed at exit."""
 
     def __init__(self, folder, mib):
         self.path = Path(folder) / f"flashvm-peer-{os.getpid()}.swap"
@@ -94,7 +94,7 @@ class SwapFile:
 
 
 class Zswap:
-    """Compressed memory in front of a swap file of our own."""
+    """Compressed memory in front of a swap file."""
 
     PARAMETERS = Path("/sys/module/zswap/parameters")
 

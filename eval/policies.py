@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Compares replacement policies over traces: docs/policies.md has what it prints.
+"""Compares replacement policies over traces: its output is in docs/policies.md.
 
     eval/policies.py [--flashvm target/release/flashvm] [TRACE...]
 

@@ -295,15 +295,14 @@ def machine():
 
 DOCUMENT = """# Real programs
 
-Written by `eval/programs.py --write docs/programs.md`; every figure was measured in one run of it,
+Written by `eval/programs.py --write docs/programs.md`; all figures are from one run,
 on {machine}, with a load average of {quietest:.1f} to {busiest:.1f} (these runs
-included): where it is above the number of CPUs, other work took its part of them from both sides.
+included): above the number of CPUs, other work slowed both sides.
 
-Each program runs with all the RAM it wants, once under `flashvm run --ram BUDGET`, and again with
-all the RAM; "without" is the faster of those two, "with" the one run under flashvm. What it
-prints and writes is the same, byte for byte, in both; for spin's pan the lines with its own run
-time are left out. "RAM it takes" is the peak resident set without flashvm (of the largest process),
-"times" how many times longer it takes with the budget, "read" the faults that waited for flash.
+Each program runs without a budget, under `flashvm run --ram BUDGET`, and without a budget again;
+"without" is the faster of the first and the last run, "with" the middle one. The runs print and write the same,
+byte for byte, except lines with spin's run time. "RAM it takes" is the peak resident set
+without flashvm (of the largest process), "times" = with / without, "read" the faults that waited for flash.
 
 {table}
 """
@@ -315,8 +314,8 @@ def main():
     parser.add_argument("--only", action="append", choices=[p.name for p in PROGRAMS])
     parser.add_argument("--flashvm", type=Path, default=ROOT / "target/release/flashvm")
     parser.add_argument("--flash", type=Path, help="folder or device of the store")
-    parser.add_argument("--ram", help="another budget than each program's own")
-    parser.add_argument("--fault", choices=["auto", "inline", "handler"], default="auto", help="who resolves faults")
+    parser.add_argument("--ram", help="one budget for all programs, instead of each program's own")
+    parser.add_argument("--fault", choices=["auto", "inline", "handler"], default="auto", help="the fault mode")
     parser.add_argument("--only-bare", action="store_true", help="check the script: both runs without flashvm")
     parser.add_argument("--write", type=Path, help="write the document here")
     parser.add_argument("--json", type=Path)

@@ -4,14 +4,13 @@
 usage (as root): eval/versus-swap.py [--pairs 5] [--json FILE] [--only kernel|flashvm]
 Exit status: 0 every target met, 3 one was missed, 1 something went wrong.
 
-For the kernel's side a swap file is made beside the flash store and the program runs in a memory
-cgroup (v1 or v2) whose limit is the RAM; for flashvm's side the same program runs under
-`flashvm run --ram` with the same figure, in a cgroup without a limit. The peak of both cgroups is
-reported: it includes what flashvm itself needs beside the budget (its code, page table, the
+Kernel: a swap file beside the flash store, and a memory cgroup (v1 or v2) whose limit is the RAM.
+FlashVM: `flashvm run --ram` with the same figure, in a cgroup without a limit. The peak of both
+cgroups is reported: it includes flashvm's memory outside the budget (its code, page table, the
 program's unmanaged memory). With --headroom MIB flashvm's cgroup is limited to RAM + MIB.
 Sizes follow the targets: pagebench with 2 GiB in 512 MiB at 10 % and at 90 % writes, column
-sums over 1 GiB in 256 MiB, ImageMagick (475 MB) in 256 MiB. The last workloads fit the RAM, so that
-the kernel's side is the program alone. The swap file and the cgroups are removed however the script ends.
+sums over 1 GiB in 256 MiB, ImageMagick (475 MB) in 256 MiB. The last workloads fit the RAM: the
+kernel's side is the program alone. The swap file and the cgroups are always removed.
 """
 
 import argparse
@@ -201,9 +200,9 @@ def main():
     parser.add_argument("--picture-ram", type=int, default=256, help="MiB of RAM for ImageMagick")
     parser.add_argument("--short", action="store_true", help="small sizes, two pairs")
     parser.add_argument("--small", action="store_true", help="0.5 KiB objects only, with --granularity 512")
-    parser.add_argument("--folder", default=tempfile.gettempdir(), help="where swap file and store lie")
+    parser.add_argument("--folder", default=tempfile.gettempdir(), help="folder of swap file and store")
     parser.add_argument("--flashvm", default=ROOT / "target/release/flashvm")
-    parser.add_argument("--flashvm-option", action="append", default=[], help="a word more for flashvm run")
+    parser.add_argument("--flashvm-option", action="append", default=[], help="another word for flashvm run")
     parser.add_argument("--headroom", type=int, help="limit flashvm's cgroup to RAM and these MiB")
     parser.add_argument("--only", choices=["kernel", "flashvm"])
     parser.add_argument("--workload", help="only workloads whose name contains this")

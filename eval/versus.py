@@ -5,10 +5,10 @@ usage (as root): eval/versus.py [--only sqlite,gcc] [--modes flashvm,swap,zswap,
                                 [--option=--policy=car] [--json FILE] [--table FILE]
 
 The modes take turns within a round. The kernel's side is a memory cgroup whose limit is flashvm's budget. Where
-the cgroup does not count the pool of zswap or zram (version 1), the limit is lowered until limit and peak of the
-pool together are the budget, in at most five tries. A run counts only if the program prints what it prints with
-all the RAM that it wants. Pages in and out are flashvm's statistics, or pswpin and pswpout of the whole machine: run
-nothing beside it. Time is wall time, CPU that of the program's processes (of flashvm's as well).
+the cgroup does not count the pool of zswap or zram (version 1), the limit is lowered until limit + peak of the
+pool = budget, in at most five tries. A run counts only if the program prints the same as without a limit.
+Pages in and out are flashvm's statistics, or pswpin and pswpout of the whole machine: run
+nothing beside it. Time is wall time; CPU is that of the program's processes, flashvm included.
 
 examples:
   sudo eval/versus.py --only sqlite --rounds 1
@@ -40,19 +40,19 @@ PROGRAMS = ("sort", "sqlite", "dictionary", "node", "gcc", "bfs", "redis", "memc
 KERNEL = {"swap": peers.SwapFile, "zswap": peers.Zswap, "zram": peers.Zram}
 MODES = ("free", "flashvm", *KERNEL)
 SWAP_MIB = 4096
-# Limit and pool together, as a share of the budget, that are near enough to it.
+# Accepted (limit + pool) / budget.
 POOL_LOW, POOL_HIGH, POOL_TRIES = 0.9, 1.05, 5
 
 
 def swapped():
-    """Pages that the kernel has read from swap and written to it."""
+    """Pages that the kernel read from swap and wrote to it."""
     with open("/proc/vmstat") as file:
         counts = dict(line.split() for line in file)
     return int(counts["pswpin"]), int(counts["pswpout"])
 
 
 class Watch(threading.Thread):
-    """The largest pool of compressed pages that was seen."""
+    """The largest pool of compressed pages seen."""
 
     def __init__(self, peer):
         super().__init__(daemon=True)
@@ -76,7 +76,7 @@ class Bench:
         self.expected = {}
 
     def attempt(self, program, words, peer=None, limit_bytes=None, stats=None):
-        """One run of a command: its figures."""
+        """Runs a command; returns its figures."""
         group = peers.Cgroup("flashvm-versus") if limit_bytes else None
         if group:
             group.limit(limit_bytes)
@@ -118,7 +118,7 @@ class Bench:
         return result
 
     def kernel(self, mode, program, budget):
-        """A run with the kernel as pager; with a pool, as many as it takes until limit and pool are the budget."""
+        """A run with the kernel as pager; with a pool, repeated until limit + pool is near the budget."""
         limit, best = budget, None
         for _ in range(POOL_TRIES):
             peer = KERNEL[mode](self.folder, SWAP_MIB)
@@ -152,7 +152,7 @@ class Bench:
 
 
 def median(bench, name, runs, key="seconds"):
-    """The median of the runs that were right; None if most were not."""
+    """The median of the right runs; None if most failed."""
     good = [run[key] for run in runs if bench.right(name, run)]
     return statistics.median(good) if 2 * len(good) > len(runs) else None
 

@@ -7,7 +7,7 @@
  *
  * Build: BUILD_ROWS rows of (key, payload) in an open-addressing table, 32 bytes a row, at most two
  * thirds full. Probe: PROBE_ROWS keys, sorted by their place in the table, as a database does
- * when memory is far away. Half of the keys have a partner. Prints matches and a checksum.
+ * with slow memory. Half of the keys have a match. Prints matches and a checksum.
  */
 #include <stdint.h>
 #include <stdio.h>

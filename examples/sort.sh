@@ -3,9 +3,9 @@
 #
 #     flashvm run --ram 128M -- sh examples/sort.sh
 #
-# An argument sets the number of lines (default 6 million, about 280 MB). The input is made here,
-# with nothing but coreutils: numbered lines. They are sorted as text, where 10 comes before 2, and
-# then by number, which must give the input back, byte by byte.
+# An argument sets the number of lines (default 6 million, about 280 MB). Coreutils make the
+# input: numbered lines. They are sorted as text, where 10 precedes 2, and then by number, which
+# must give the input, byte by byte.
 set -eu
 lines=${1:-6000000}
 folder=$(mktemp -d)

@@ -42,8 +42,7 @@ fn written(garbage: u16) -> (Log, Table, LocalClusters, Vec<u8>, u32) {
     (log, table, clusters, bytes, round.target)
 }
 
-// Two bytes say which pages are garbage; then edits: four bytes of offset, one of length, the
-// bytes.
+// Input: two bytes of garbage flags; then edits: four bytes of offset, one of length, the bytes.
 fuzz_target!(|input: &[u8]| {
     let Some((garbage, edits)) = input.split_first_chunk::<2>() else { return };
     let (mut log, mut table, mut clusters, good, block) = written(u16::from_le_bytes(*garbage));

@@ -1,5 +1,5 @@
-//! Recovery of a bank with the fuzzer's bytes: an error, or a heap without damage. The same with
-//! bounded mutations runs under `cargo test` (`crates/gordon/tests/bad_input.rs`).
+//! Recovery of a bank with the fuzzer's bytes: an error, or a heap without damage. `cargo test` runs the
+//! same with bounded mutations (`crates/gordon/tests/bad_input.rs`).
 #![no_main]
 
 use gordon::flash::{Medium, MemoryMedium};

@@ -1,6 +1,5 @@
-//! Our own format; the first byte chooses: the fuzzer's bytes as a file; as blocks behind a valid
-//! header (the frame's checksum would keep the fuzzer out of them); as references that are written
-//! and read again.
+//! FlashVM's own format. The first byte chooses: the fuzzer's bytes as a file; as chunks behind a valid
+//! header (the frame's checksum would hide them from the fuzzer); as references, written and read again.
 #![no_main]
 
 use flashvm_fuzz::references;
