@@ -1,8 +1,8 @@
 /* table: every row of the table of system calls (crates/flashvm/src/guard/table.rs), called with
- * each of its objects in turn out of RAM, clean, and across a page border; see table_ways.c.
+ * each of its objects in turn absent, clean, and across a page border; see table_ways.c.
  *
- * A row that needs privilege or a kernel with more in it may fail, the same way wherever its
- * memory is. Rows that would change the machine are called so that they fail.
+ * A row that needs privilege or a larger kernel may fail, in the same way for every placement. Rows
+ * that would change the machine are called with arguments that fail.
  */
 #include "table.h"
 
@@ -42,7 +42,7 @@
 #include <sys/xattr.h>
 #include <time.h>
 
-/* Calls newer than the C library's list; their numbers are the same everywhere. */
+/* Calls newer than the C library's list; their numbers are the same on all architectures. */
 enum {
 	NEW_fchmodat2 = 452, NEW_cachestat = 451, NEW_futex_wake = 454, NEW_futex_wait = 455,
 	NEW_futex_requeue = 456, NEW_statmount = 457, NEW_listmount = 458,
@@ -87,9 +87,9 @@ enum {
 
 static char folder[] = "/var/tmp/torture-table-XXXXXX";
 static uint8_t content[4 * PAGE]; /* of files and messages */
-enum { LONG = 5000 };		  /* more than a page of it */
+enum { LONG = 5000 };		  /* bytes of `content`: more than a page */
 
-/* ---- the world of a call ---- */
+/* ---- preconditions of calls ---- */
 static const char *path(const char *name)
 {
 	static char paths[8][64];
@@ -107,7 +107,7 @@ static void forget(long name)
 	rmdir(p);
 }
 
-/* A path that does not exist, and will not exist after the call. */
+/* A path that does not exist; removed after the call. */
 static const char *fresh(struct call *c, const char *name)
 {
 	forget((long)name);
@@ -188,7 +188,7 @@ static int listener(struct call *c)
 	return s;
 }
 
-/* Two named sockets for datagrams; what is sent to `to` goes to `from`. */
+/* Two named datagram sockets: `from` receives what is sent to `to`. */
 static struct ends datagrams(struct call *c)
 {
 	struct ends e;
@@ -230,7 +230,7 @@ static void take_signals(long number)
 		;
 }
 
-/* A signal that is blocked and pending. */
+/* A blocked, pending signal. */
 static void pending(struct call *c, int number)
 {
 	call_undo(c, take_signals, number);
@@ -243,7 +243,7 @@ static void stop_ticks(long unused)
 	setitimer(ITIMER_REAL, &(struct itimerval){{0, 0}, {0, 0}}, NULL);
 }
 
-/* Interrupts a call that waits, soon. */
+/* Interrupts a waiting call soon. */
 static void ticks(struct call *c)
 {
 	call_undo(c, stop_ticks, 0);
@@ -519,7 +519,7 @@ ROW(copy_file_range)
 	ARGS(opened(c, "read", O_RDONLY), IN(&from, sizeof from), scratch(c), IN(&to, sizeof to),
 	     LONG, 0);
 }
-/* Descriptors that a call has put into its last object; whether they are some. */
+/* Closes descriptors that a call put into its last object; whether they were open. */
 static long close_both(struct call *c)
 {
 	int fds[2];
@@ -574,7 +574,7 @@ static struct sets sets_of(int from, int to)
 	s.except[from / 64] |= 1ul << from % 64;
 	return s;
 }
-/* Descriptors below 128, as they are in this program. */
+/* This program's descriptors are below 128. */
 ROW(pselect6)
 {
 	struct ends e = full_pipe(c);
@@ -608,7 +608,7 @@ ROW(epoll_ctl)
 	int fd = call_fd(c, epoll_create1(EPOLL_CLOEXEC));
 	ARGS(fd, EPOLL_CTL_ADD, full_pipe(c).from, IN(&in, sizeof in));
 }
-/* One of two events at a time, so that which comes first does not matter to a border. */
+/* One of two events at a time, so that their order does not matter. */
 ROW(epoll_pwait)
 {
 	sigset_t set = one_signal(SIGUSR2);
@@ -658,7 +658,7 @@ ROW(getpeername) { ARGS(datagrams(c).to, OUT_ADDRESS); }
 ROW(socketpair) { ARGS(AF_UNIX, SOCK_STREAM, 0, OUT_VARIES(8)); c->extra = close_both; }
 ROW(getsockopt)
 {
-	/* An error, which is told once: of a datagram to a port where nobody listens. */
+	/* A pending error, reported once: of a datagram to a closed port. */
 	struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 	socklen_t length = sizeof a;
 	int gone = socket(AF_INET, SOCK_DGRAM, 0), s = call_fd(c, socket(AF_INET, SOCK_DGRAM, 0));
@@ -677,7 +677,7 @@ static long filter(struct call *c)
 	struct sock_filter all[2] = {{BPF_LD | BPF_W | BPF_ABS, 0, 0, 0},
 				     {BPF_RET | BPF_K, 0, 0, SECCOMP_RET_ALLOW}};
 	struct sock_fprog program;
-	memset(&program, 0, sizeof program); /* what lies between its members is compared, too */
+	memset(&program, 0, sizeof program); /* padding is compared too */
 	program.len = 2;
 	program.filter = (void *)IN(all, sizeof all);
 	return IN(&program, sizeof program);
@@ -693,7 +693,7 @@ ROW(sendto)
 	ARGS(call_fd(c, socket(AF_UNIX, SOCK_DGRAM, 0)), IN(content, LONG), LONG, 0,
 	     IN(&a, a_length), a_length);
 }
-/* A message with all its parts; to send or to receive. */
+/* A complete message, to send or to receive. */
 static struct msghdr message(struct call *c, bool send)
 {
 	struct msghdr m;
@@ -717,7 +717,7 @@ static struct msghdr message(struct call *c, bool send)
 	m.msg_iovlen = 2;
 	return m;
 }
-/* A socket with so many datagrams of LONG bytes waiting. */
+/* A socket with `count` waiting datagrams of LONG bytes. */
 static int receiving(struct call *c, int count)
 {
 	struct ends e = datagrams(c);
@@ -737,7 +737,7 @@ ROW(sendmsg)
 ROW(sendmmsg)
 {
 	c->drained = bound(c, SOCK_DGRAM, "receiver");
-	/* The second message is elsewhere, all but its header. */
+	/* Only the header of the second message is an object. */
 	static struct sockaddr_un a;
 	static struct iovec v = {content, 20};
 	struct mmsghdr m[2];
@@ -798,7 +798,7 @@ ROW(io_setup)
 	ARGS(8, INOUT_VARIES(&(long){0}, sizeof(long)));
 	c->extra = destroy_new_aio;
 }
-/* What the events of two operations say. */
+/* The results in the events of two operations. */
 static long aio_results(struct call *c)
 {
 	struct io_event events[2] = {{0, 0, 0, 0}, {0, 0, 0, 0}};
@@ -828,7 +828,7 @@ MORE(io_submit, write)
 	uint64_t list[1] = {IN(&one, sizeof one)};
 	ARGS(aio(c), 1, IN(list, sizeof list));
 }
-/* Two operations that have ended. */
+/* Two ended operations. */
 static long ended_aio(struct call *c)
 {
 	static uint8_t bytes[PAGE];
@@ -1041,7 +1041,7 @@ static siginfo_t queued(int number)
 	info.si_value.sival_int = 99;
 	return info;
 }
-/* The value of a signal that a call has sent. */
+/* The value of a signal that a call sent. */
 static long sent_value(struct call *c)
 {
 	(void)c;
@@ -1278,7 +1278,7 @@ ROW(process_vm_writev)
 	ARGS(getpid(), local, 2, vector(c, NULL, 0), 2, 0);
 }
 
-/* ---- the system: what would change it fails ---- */
+/* ---- the system: changes fail ---- */
 #define NOTHING TEXT("/torture/no/such/thing")
 ROW(mount) { ARGS(NOTHING, NOTHING, TEXT("torturefs"), 0, IN(content, PAGE)); }
 ROW(umount2) { ARGS(NOTHING, 0); }
@@ -1385,7 +1385,7 @@ ROW(perf_event_open)
 	c->gives_fd = true;
 }
 
-/* ---- calls that only x86-64 has ---- */
+/* ---- calls of x86-64 only ---- */
 #ifdef __x86_64__
 ROW(open) { ARGS(TEXT(path("still")), O_RDONLY); c->gives_fd = true; }
 ROW(creat) { ARGS(TEXT(fresh(c, "one")), 0600); c->gives_fd = true; }
