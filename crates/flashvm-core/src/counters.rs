@@ -13,6 +13,8 @@ pub struct Counters {
     pub faults_waited: u64,
     /// Faults that found the page in the shadow.
     pub faults_soft: u64,
+    /// Faults on compressed pages in RAM.
+    pub faults_pool: u64,
     /// Faults served with a zero-filled frame.
     pub faults_zero: u64,
     /// First stores to write-protected pages.
@@ -59,6 +61,14 @@ pub struct Counters {
     pub prefetch_used: u64,
     /// Pages read ahead that left RAM without a known use.
     pub prefetch_wasted: u64,
+    /// Pages that were compressed into the pool.
+    pub pool_pages: u64,
+    /// Their bytes.
+    pub pool_bytes: u64,
+    /// Scanned pages that were not compressed: too large, or without room in the pool.
+    pub pool_refused: u64,
+    /// Blocks of the pool that were written to flash; `pages_out` counts their slots.
+    pub pool_blocks_out: u64,
     /// Largest number of frames in use.
     pub resident_pages_max: u64,
     /// Pages whose write failed.

@@ -7,7 +7,8 @@
 //! the executor answers each with exactly one event that carries its [`IoId`] (a discard has none).
 //! [`crate::Engine::io_pages`] lists the pages of a request until that answer.
 
-use crate::ids::{IoId, PageId, SlotId};
+use crate::ids::{IoId, PageId, RUN_PAGES_MAX, SlotId};
+use crate::pool::{BlockId, Object};
 use serde::{Deserialize, Serialize};
 
 /// How a program touched a page.
@@ -66,6 +67,8 @@ pub enum Event {
         io: IoId,
         /// Bit `i` set: page `i` of the request holds only zero bytes.
         zero: u64,
+        /// What the pages take compressed; the executor keeps the bytes until the actions of this event are done.
+        sizes: Sizes,
     },
     /// An [`Action::Write`] has ended.
     WriteDone {
@@ -130,6 +133,11 @@ pub enum Event {
     },
     /// The background executor has time: reclaim one batch ahead of need.
     Reclaim,
+    /// A fork is ahead (`on`), or will not happen: the pool is written to flash first.
+    Drain {
+        /// Whether a fork is ahead.
+        on: bool,
+    },
     /// The process forked: every used slot and every used frame is now shared with the other
     /// process. The executor has write-protected every mapped page.
     Forked,
@@ -142,6 +150,65 @@ pub enum Event {
     },
     /// Time has passed [`crate::Engine::deadline`].
     Tick,
+}
+
+/// Compressed lengths of the pages of a scan, in bytes. 0: not compressed, or too large to be worth it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "Vec<u16>", into = "Vec<u16>")]
+pub struct Sizes([u16; RUN_PAGES_MAX as usize]);
+
+impl Default for Sizes {
+    fn default() -> Self {
+        Self([0; RUN_PAGES_MAX as usize])
+    }
+}
+
+impl Sizes {
+    /// The length of page `index` of the request.
+    #[must_use]
+    pub fn of(&self, index: usize) -> u32 {
+        self.0[index].into()
+    }
+
+    /// Sets the length of page `index` of the request.
+    pub fn set(&mut self, index: usize, bytes: u16) {
+        self.0[index] = bytes;
+    }
+}
+
+impl From<Vec<u16>> for Sizes {
+    fn from(list: Vec<u16>) -> Self {
+        let mut sizes = Self::default();
+        sizes
+            .0
+            .iter_mut()
+            .zip(list)
+            .for_each(|(to, from)| *to = from);
+        sizes
+    }
+}
+
+impl From<Sizes> for Vec<u16> {
+    fn from(sizes: Sizes) -> Self {
+        let used = sizes.0.iter().rposition(|&bytes| bytes > 0);
+        sizes.0[..used.map_or(0, |last| last + 1)].to_vec()
+    }
+}
+
+/// Where the compressed contents of a page are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Packed {
+    /// In the pool.
+    Pool(Object),
+    /// In the buffer of a read that has just ended.
+    Read {
+        /// The read.
+        io: IoId,
+        /// Byte offset in its buffer.
+        skip: u32,
+        /// Length in bytes.
+        bytes: u32,
+    },
 }
 
 /// The destination of a page that was read.
@@ -182,6 +249,38 @@ pub enum Action {
         place: Place,
         /// Write-protected (region only).
         protect: bool,
+    },
+    /// Decompress a page into a frame of its own; in the region, wake the threads that wait for it.
+    Inflate {
+        /// The page.
+        page: PageId,
+        /// Its compressed contents.
+        from: Packed,
+        /// Region or shadow.
+        place: Place,
+        /// Write-protected (region only).
+        protect: bool,
+    },
+    /// Copy the compressed form of a page of a scan that has just ended into the pool.
+    Keep {
+        /// The scan.
+        io: IoId,
+        /// Index of the page within the scan.
+        index: u32,
+        /// Its place.
+        object: Object,
+    },
+    /// Copy an object of the pool to another place of the pool.
+    Repack {
+        /// Where it is.
+        from: Object,
+        /// Where it goes: another block.
+        to: Object,
+    },
+    /// Free the frames of a block of the pool.
+    Vacate {
+        /// The block.
+        block: BlockId,
     },
     /// Move a run of pages from the region into the shadow. [`Event::Refused`] answers for a page
     /// that cannot be moved, before any other event.
@@ -234,7 +333,8 @@ pub enum Action {
         /// Pages.
         count: u32,
     },
-    /// Read contiguous slots into a buffer: `count` pages, those of `io`, in order.
+    /// Read contiguous slots into a buffer: `count` slots, those of the pages of `io`, in order; or those in which
+    /// the compressed contents of its one page lie.
     Read {
         /// The request.
         io: IoId,
@@ -261,6 +361,16 @@ pub enum Action {
         /// Slots.
         count: u32,
     },
+    /// Write a block of the pool to the contiguous slots that it takes ([`crate::pool::BLOCK_SLOTS`]). Its frames
+    /// are free afterwards: a [`Action::Vacate`] follows. [`Event::WriteDone`] answers.
+    WriteBlock {
+        /// The request.
+        io: IoId,
+        /// First slot.
+        slot: SlotId,
+        /// The block. Its bytes do not change until the answer.
+        block: BlockId,
+    },
     /// Discard ranges of slots with one command: those of [`crate::Engine::discard_ranges`]. At
     /// most one is in flight.
     Discard {
@@ -281,7 +391,20 @@ impl Action {
     pub fn is_flash(&self) -> bool {
         matches!(
             self,
-            Self::Read { .. } | Self::Scan { .. } | Self::Write { .. } | Self::Discard { .. }
+            Self::Read { .. }
+                | Self::Scan { .. }
+                | Self::Write { .. }
+                | Self::WriteBlock { .. }
+                | Self::Discard { .. }
+        )
+    }
+
+    /// Whether the action concerns the pool's memory only, not the address space.
+    #[must_use]
+    pub fn is_of_pool(&self) -> bool {
+        matches!(
+            self,
+            Self::Keep { .. } | Self::Repack { .. } | Self::Vacate { .. }
         )
     }
 }

@@ -1,6 +1,7 @@
 //! The requests in flight, with their pages in order.
 
-use crate::ids::{IoId, PageId, RUN_PAGES_MAX, SlotId};
+use crate::ids::{IoId, Nanos, PageId, RUN_PAGES_MAX, SlotId};
+use crate::pool::BlockId;
 
 /// What a request does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -8,11 +9,19 @@ pub(crate) enum IoKind {
     Read,
     Scan,
     Write,
+    /// A read of the slots that an object of the pool lies in.
+    ReadPacked,
+    /// The write of a block of the pool.
+    WriteBlock,
 }
 
 /// One request.
 #[derive(Clone, Copy)]
 pub(crate) struct Io {
+    /// Of [`IoKind::WriteBlock`].
+    pub(crate) block: Option<BlockId>,
+    /// When it began, as far as it counts.
+    pub(crate) begun: Nanos,
     /// `None`: this entry is free.
     pub(crate) kind: Option<IoKind>,
     /// First slot; unused by scans.
@@ -42,6 +51,8 @@ impl IoTable {
         let mut io = Io {
             kind: Some(kind),
             slot,
+            block: None,
+            begun: Nanos(0),
             pages: [PageId(0); RUN_PAGES_MAX as usize],
             count: u32::try_from(pages.len()).expect("at most RUN_PAGES_MAX"),
         };
@@ -53,6 +64,23 @@ impl IoTable {
         let id = IoId(u32::try_from(self.ios.len()).expect("fewer requests than pages"));
         self.ios.push(io);
         id
+    }
+
+    /// A request began now.
+    pub(crate) fn started(&mut self, id: IoId, now: Nanos) {
+        self.ios[id.0 as usize].begun = now;
+    }
+
+    /// Begins the write of a block.
+    pub(crate) fn begin_block(&mut self, slot: SlotId, block: BlockId) -> IoId {
+        let id = self.begin(IoKind::WriteBlock, slot, &[]);
+        self.ios[id.0 as usize].block = Some(block);
+        id
+    }
+
+    /// What a request in flight does.
+    pub(crate) fn kind(&self, id: IoId) -> Option<IoKind> {
+        self.ios[id.0 as usize].kind
     }
 
     /// Ends a request and returns it.

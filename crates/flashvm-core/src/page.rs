@@ -5,6 +5,7 @@
 //! operations skip untouched chunks.
 
 use crate::ids::{PageId, SlotId};
+use crate::pool::Handle;
 
 /// Where a page is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,7 +13,7 @@ use crate::ids::{PageId, SlotId};
 pub enum PageState {
     /// Nowhere: never touched, or zapped. Reads as zeros.
     Absent,
-    /// On flash only, in its slot.
+    /// Only in its slot on flash, or only compressed, as an object of the pool.
     Stored,
     /// Its contents are lost: every touch fails until the program zaps the page.
     Poisoned,
@@ -27,7 +28,7 @@ pub enum PageState {
     Leaving,
     /// In the shadow, dirty, waiting to be cleaned.
     Condemned,
-    /// In the shadow, being scanned for zeros.
+    /// In the shadow, being scanned for zeros, or compressed.
     Scanning,
     /// In the shadow, being written.
     Writing,
@@ -70,7 +71,10 @@ impl PageState {
             Leaving => matches!(to, Mapped | Condemned | Standby | Absent),
             Condemned => matches!(to, Mapped | Scanning | Writing | Shadowed | Absent),
             Scanning => {
-                matches!(to, Writing | Standby | Shadowed | Overtaken | Doomed)
+                matches!(
+                    to,
+                    Writing | Standby | Stored | Shadowed | Overtaken | Doomed
+                )
             }
             Writing => matches!(to, Standby | Condemned | Overtaken | Doomed),
             Standby => matches!(to, Mapped | Stored | Absent),
@@ -159,6 +163,8 @@ pub(crate) enum Flag {
     Shared = 1 << 8,
     /// Brought in by a prefetcher, its use not seen, and not in the policy's order.
     Probation = 1 << 9,
+    /// Its place is an object of the pool, in RAM or on flash, in place of a slot.
+    Packed = 1 << 10,
 }
 
 const CHUNK_SHIFT: u32 = 10;
@@ -167,7 +173,7 @@ const CHUNK_SHIFT: u32 = 10;
 pub(crate) struct PageTable {
     states: Vec<u8>,
     flags: Vec<u16>,
-    /// Slot + 1; 0 is none.
+    /// Slot + 1, or, with [`Flag::Packed`], the pool's handle; 0 is none.
     slots: Vec<u32>,
     /// By chunk of `1 << CHUNK_SHIFT` pages, the pages that are not absent.
     present: Vec<u16>,
@@ -244,13 +250,32 @@ impl PageTable {
         had
     }
 
-    /// Clears the flags of a page's stay in RAM, except that a fault on it waits.
+    /// Clears the flags of a page's stay in RAM: not that a fault on it waits, nor what its place is.
     pub(crate) fn reset_flags(&mut self, page: PageId) {
-        self.flags[page.0 as usize] &= Flag::Pending as u16;
+        self.flags[page.0 as usize] &= Flag::Pending as u16 | Flag::Packed as u16;
     }
 
     pub(crate) fn slot(&self, page: PageId) -> Option<SlotId> {
+        if self.has(page, Flag::Packed) {
+            return None;
+        }
         self.slots[page.0 as usize].checked_sub(1).map(SlotId)
+    }
+
+    /// The pool's object with the contents of a page.
+    pub(crate) fn handle(&self, page: PageId) -> Option<Handle> {
+        self.has(page, Flag::Packed)
+            .then(|| Handle(self.slots[page.0 as usize]))
+    }
+
+    pub(crate) fn set_handle(&mut self, page: PageId, handle: Option<Handle>) {
+        self.put(page, Flag::Packed, handle.is_some());
+        self.slots[page.0 as usize] = handle.map_or(0, |handle| handle.0);
+    }
+
+    /// Whether the contents of a page are somewhere besides its frame.
+    pub(crate) fn has_place(&self, page: PageId) -> bool {
+        self.slot(page).is_some() || self.has(page, Flag::Packed)
     }
 
     pub(crate) fn set_slot(&mut self, page: PageId, slot: Option<SlotId>) {

@@ -46,6 +46,9 @@ pub struct Settings {
     pub write_requests_max: u32,
     /// Frames kept free or on standby ahead of need: limit / reserve_share.
     pub reserve_share: u32,
+    /// Whether dirty pages are compressed before they go to flash.
+    #[serde(default)]
+    pub compress: bool,
 }
 
 /// A named set of settings.
@@ -87,6 +90,7 @@ impl Preset {
             congestion_cleaner: Nanos(100_000_000),
             write_requests_max: 4,
             reserve_share: 64,
+            compress: false,
         };
         match self {
             Self::Native => native,

@@ -12,6 +12,7 @@ pub mod chameleon;
 pub mod device;
 pub mod locality;
 pub mod memory;
+mod pool;
 pub mod replay;
 pub mod rng;
 pub mod scheduler;

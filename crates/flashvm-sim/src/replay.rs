@@ -11,7 +11,7 @@ use crate::scheduler::{BlockQueue, Ended};
 use crate::setup::Device;
 use flashvm_core::{
     Access, Action, ConfigError, Counters, Engine, EngineConfig, Event, IoId, LocalClusters, Nanos,
-    PageId, Place,
+    PageId, Place, Sizes,
 };
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -414,7 +414,11 @@ impl<'a> Replay<'a> {
             let zero = pages.fold(0_u64, |zero, (i, page)| {
                 zero | u64::from(self.zero[page.0 as usize]) << i
             });
-            self.tell(&Event::Scanned { io, zero });
+            self.tell(&Event::Scanned {
+                io,
+                zero,
+                sizes: Sizes::default(),
+            });
         } else if self.queue.next_time().is_some_and(|at| at <= self.now) {
             let mut ended = std::mem::take(&mut self.ended);
             self.queue.advance(self.now, &mut ended);
@@ -519,6 +523,11 @@ fn resolves(action: &Action, page: PageId) -> bool {
         } => (first, count),
         Action::Restore { page }
         | Action::RestoreCopy { page, .. }
+        | Action::Inflate {
+            page,
+            place: Place::Region,
+            ..
+        }
         | Action::Unprotect { page }
         | Action::Poison { page }
         | Action::Wake { page } => (page, 1),

@@ -1,6 +1,9 @@
 //! The flash store of a run: the contents of its slots, and the holders of its clusters.
 
 use crate::memory::Version;
+use crate::pool::Image;
+use flashvm_core::PAGE_SIZE;
+use flashvm_core::pool::BLOCK_SLOTS;
 use flashvm_core::record::ClusterAnswer;
 use flashvm_core::{ClusterId, ClusterSource, LocalClusters, SlotId};
 use std::cell::RefCell;
@@ -13,6 +16,8 @@ pub struct Store(Rc<RefCell<Shared>>);
 
 struct Shared {
     slots: HashMap<SlotId, Version>,
+    /// Blocks of a pool, by slot: the block's first slot, and its contents.
+    blocks: HashMap<SlotId, (SlotId, Rc<Image>)>,
     writing: HashSet<SlotId>,
     clusters: LocalClusters,
     /// Clusters of the store.
@@ -28,6 +33,7 @@ impl Store {
     pub fn new(clusters: u32) -> Self {
         Self(Rc::new(RefCell::new(Shared {
             slots: HashMap::new(),
+            blocks: HashMap::new(),
             writing: HashSet::new(),
             clusters: LocalClusters::new(clusters),
             all: clusters,
@@ -42,6 +48,37 @@ impl Store {
         self.0.borrow().slots.get(&slot).copied()
     }
 
+    /// What compressed contents lie so many bytes behind the start of a slot.
+    #[must_use]
+    pub fn packed(&self, slot: SlotId, skip: u32, bytes: u32) -> Option<Version> {
+        let shared = self.0.borrow();
+        let (first, image) = shared.blocks.get(&slot)?;
+        let at = (slot.0 - first.0) * PAGE_SIZE as u32 + skip;
+        let (len, version) = image.get(&at)?;
+        let last = slot.plus((skip + bytes - 1) / PAGE_SIZE as u32);
+        let whole = (slot.0..=last.0).all(|slot| {
+            let block = shared.blocks.get(&SlotId(slot));
+            block.is_some_and(|(of, other)| of == first && Rc::ptr_eq(image, other))
+        });
+        (whole && *len == bytes).then_some(*version)
+    }
+
+    /// A block of a pool has been written to these slots, but for those that failed.
+    pub(crate) fn end_block(&self, first: SlotId, image: &Image, failed: u64) {
+        let mut shared = self.0.borrow_mut();
+        let image = Rc::new(image.clone());
+        for i in 0..BLOCK_SLOTS {
+            let slot = first.plus(i);
+            assert!(
+                shared.writing.remove(&slot),
+                "{slot:?} is not being written"
+            );
+            if failed >> i & 1 == 0 {
+                shared.blocks.insert(slot, (first, Rc::clone(&image)));
+            }
+        }
+    }
+
     /// Clusters without a holder.
     pub(crate) fn free_clusters(&self) -> u32 {
         let shared = self.0.borrow();
@@ -52,6 +89,7 @@ impl Store {
     pub(crate) fn begin_write(&self, slot: SlotId) {
         let mut shared = self.0.borrow_mut();
         shared.slots.remove(&slot);
+        shared.blocks.remove(&slot);
         assert!(shared.writing.insert(slot), "two writes to {slot:?}");
     }
 
@@ -74,6 +112,7 @@ impl Store {
             !shared.writing.contains(&slot),
             "{slot:?} discarded amid a write"
         );
+        shared.blocks.remove(&slot);
         shared.slots.remove(&slot);
     }
 

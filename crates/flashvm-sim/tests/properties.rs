@@ -45,6 +45,19 @@ fn config(rng: &mut Rng) -> EngineConfig {
     }
     settings.cluster_pages = 2 << rng.below(5);
     let pages = 20 + rng.below_u32(PAGES_MAX - 20);
+    if rng.below(3) == 0 {
+        // Several blocks of the pool in RAM.
+        settings.compress = true;
+        settings.cluster_pages = 16 << rng.below(3);
+        let pages = PAGES_MAX + rng.below_u32(PAGES_MAX);
+        return EngineConfig {
+            pages,
+            slots: 4 * pages + 1024,
+            frames: 64 + rng.below_u32(100),
+            shadow: rng.below(4) != 0,
+            settings,
+        };
+    }
     EngineConfig {
         pages,
         slots: pages + 32 + rng.below_u32(pages),

@@ -8,6 +8,7 @@ use crate::clusters::ClusterSource;
 use crate::ids::PageId;
 use crate::io::IoKind;
 use crate::page::{Flag, PageState};
+use crate::pool::BLOCK_SLOTS;
 use std::collections::{BTreeMap, BTreeSet};
 
 impl<C: ClusterSource> Engine<C> {
@@ -21,16 +22,23 @@ impl<C: ClusterSource> Engine<C> {
         let mut slots = BTreeMap::new();
         let (mut frames, mut shared, mut leaving) = (0, 0, 0);
         let (mut standby, mut condemned, mut probation) = (0, 0, 0);
+        let mut objects = 0;
         for page in self.present_pages() {
             let state = self.table.state(page);
             let flight = flights.get(&page).copied();
             match state {
-                PageState::Reading => assert_eq!(flight, Some(IoKind::Read), "{page:?}"),
+                PageState::Reading => {
+                    let reads = [Some(IoKind::Read), Some(IoKind::ReadPacked)];
+                    assert!(reads.contains(&flight), "{page:?}");
+                }
                 PageState::Scanning => assert_eq!(flight, Some(IoKind::Scan), "{page:?}"),
                 PageState::Writing => assert_eq!(flight, Some(IoKind::Write), "{page:?}"),
                 PageState::Doomed => assert!(flight.is_some(), "{page:?}"),
                 PageState::Overtaken => {
-                    assert!(flight.is_some_and(|kind| kind != IoKind::Read), "{page:?}");
+                    assert!(
+                        matches!(flight, Some(IoKind::Scan | IoKind::Write)),
+                        "{page:?}"
+                    );
                 }
                 _ => assert_eq!(flight, None, "{page:?} is {state:?}"),
             }
@@ -49,6 +57,15 @@ impl<C: ClusterSource> Engine<C> {
                 assert!(unproven, "{page:?} is {state:?} on probation");
             }
             self.check_contents(page, state);
+            if let Some(handle) = self.table.handle(page) {
+                assert_eq!(self.pool.owner(handle), Some(page), "{handle:?}");
+                objects += 1;
+                let in_ram = self.pool.in_ram(handle);
+                assert!(
+                    state == PageState::Stored || !in_ram,
+                    "{page:?} is {state:?} and in the pool"
+                );
+            }
             if let Some(slot) = self.table.slot(page) {
                 assert_eq!(self.swap.owner(slot), Some(page), "{slot:?}");
                 assert_eq!(slots.insert(slot, page), None, "{slot:?} used twice");
@@ -60,7 +77,11 @@ impl<C: ClusterSource> Engine<C> {
                 assert_eq!(slots.insert(slot, page), None, "{slot:?} used twice");
             }
         }
-        assert_eq!(slots.len(), self.swap.slots_used() as usize, "slots lost");
+        self.pool.check();
+        assert_eq!(objects, self.pool.objects_everywhere(), "objects lost");
+        let packed = self.pool.blocks_on_flash() * BLOCK_SLOTS;
+        let used = self.swap.slots_used() - packed;
+        assert_eq!(slots.len(), used as usize, "slots lost");
         assert_eq!(frames, self.frames, "frames miscounted");
         assert_eq!(shared, self.shared, "shared pages miscounted");
         assert_eq!(
@@ -92,7 +113,7 @@ impl<C: ClusterSource> Engine<C> {
                     "{page:?} is in two requests"
                 );
             }
-            if kind != IoKind::Read {
+            if matches!(kind, IoKind::Scan | IoKind::Write) {
                 requests += 1;
                 pages += io.pages().len();
             }
@@ -106,27 +127,24 @@ impl<C: ClusterSource> Engine<C> {
         match state {
             PageState::Absent | PageState::Stored | PageState::Poisoned => 0,
             PageState::Overtaken if self.shadow => 2,
-            PageState::Doomed => u32::from(self.shadow || flight == Some(IoKind::Read)),
+            PageState::Doomed => {
+                let read = matches!(flight, Some(IoKind::Read | IoKind::ReadPacked));
+                u32::from(self.shadow || read)
+            }
             _ => 1,
         }
     }
 
     fn check_contents(&self, page: PageId, state: PageState) {
         let dirty = self.table.has(page, Flag::Dirty);
-        let slot = self.table.slot(page);
-        assert!(!dirty || slot.is_none(), "{page:?} is dirty and has a slot");
+        let placed = self.table.has_place(page);
+        assert!(!dirty || !placed, "{page:?} is dirty and has a place");
         match state {
             PageState::Absent | PageState::Doomed | PageState::Poisoned => {
-                assert!(
-                    !dirty && slot.is_none(),
-                    "{page:?} is {state:?} but has contents"
-                );
+                assert!(!dirty && !placed, "{page:?} is {state:?} but has contents");
             }
             PageState::Stored | PageState::Reading => {
-                assert!(
-                    !dirty && slot.is_some(),
-                    "{page:?} is {state:?} without a slot"
-                );
+                assert!(!dirty && placed, "{page:?} is {state:?} without a place");
             }
             PageState::Condemned | PageState::Scanning | PageState::Writing => {
                 assert!(dirty, "{page:?} is {state:?} but clean");

@@ -6,7 +6,7 @@
 
 use super::Engine;
 use crate::clusters::ClusterSource;
-use crate::event::{Access, Action};
+use crate::event::{Access, Action, Sizes};
 use crate::ids::{IoId, PageId, RUN_PAGES_MAX, SlotId};
 use crate::io::IoKind;
 use crate::page::{Flag, PageState};
@@ -19,7 +19,8 @@ impl<C: ClusterSource> Engine<C> {
     /// Cleans whole batches while requests may be issued; a partial batch only if nothing else is
     /// being cleaned, or a fault waits.
     pub(super) fn start_cleaning(&mut self, actions: &mut Vec<Action>) {
-        if self.swap.is_full() {
+        self.flush_pool(actions);
+        if self.swap.is_full() && !self.compresses() {
             self.spare_condemned();
             return;
         }
@@ -101,7 +102,7 @@ impl<C: ClusterSource> Engine<C> {
         }
         // Neighbours in the address space become neighbours on flash.
         batch.sort_unstable();
-        if self.settings.zero_sharing {
+        if self.settings.zero_sharing || self.compresses() {
             for piece in batch.chunks(RUN_PAGES_MAX as usize) {
                 let io = self.ios.begin(IoKind::Scan, SlotId(0), piece);
                 let count = self.request_begun(piece);
@@ -167,8 +168,15 @@ impl<C: ClusterSource> Engine<C> {
         actions.push(Action::Write { io, slot, count });
     }
 
-    /// Pages of zeros get a slot with the zero flag and are clean; the others are written.
-    pub(super) fn scanned(&mut self, id: IoId, zero: u64, actions: &mut Vec<Action>) {
+    /// Pages of zeros get a slot with the zero flag and are clean; those that shrink go to the pool; the others are
+    /// written.
+    pub(super) fn scanned(
+        &mut self,
+        id: IoId,
+        zero: u64,
+        sizes: &Sizes,
+        actions: &mut Vec<Action>,
+    ) {
         let io = self.ios.end(id, IoKind::Scan);
         self.request_ended(io.pages());
         let mut to_write = std::mem::take(&mut self.batch);
@@ -183,11 +191,14 @@ impl<C: ClusterSource> Engine<C> {
                     self.counters.zero_pages_skipped += 1;
                     self.stand_by(page);
                 }
+                PageState::Scanning if self.pack(page, id, index, sizes) => {}
                 PageState::Scanning => to_write.push(page),
                 _ => self.release_copy(page),
             }
         }
         self.emit_drops(actions);
+        self.emit_keeps(actions);
+        self.flush_pool(actions);
         self.write_out(&to_write, actions);
         to_write.clear();
         self.batch = to_write;
@@ -212,6 +223,11 @@ impl<C: ClusterSource> Engine<C> {
     }
 
     pub(super) fn write_done(&mut self, id: IoId, failed: u64, actions: &mut Vec<Action>) {
+        if self.ios.kind(id) == Some(IoKind::WriteBlock) {
+            let io = self.ios.end(id, IoKind::WriteBlock);
+            self.block_written(&io, failed, actions);
+            return;
+        }
         let io = self.ios.end(id, IoKind::Write);
         self.request_ended(io.pages());
         for (index, &page) in (0..).zip(io.pages()) {

@@ -175,6 +175,14 @@ impl<C: ClusterSource> Engine<C> {
     }
 
     fn serve_stored(&mut self, page: PageId, access: Access, actions: &mut Vec<Action>) -> Outcome {
+        if let Some(handle) = self.table.handle(page) {
+            self.policy.wanted(page, access);
+            if !self.take_frame(actions) {
+                return Outcome::NoFrame;
+            }
+            self.serve_packed(page, handle, access, actions);
+            return Outcome::Served;
+        }
         let slot = self.table.slot(page).expect("stored pages have a slot");
         if self.swap.is_zero(slot) {
             return self.serve_zero(page, access, Whereabouts::Zero, actions);
@@ -380,8 +388,14 @@ impl<C: ClusterSource> Engine<C> {
         }
     }
 
-    /// Frees the slot of a page, if it has one.
+    /// Frees the slot of a page, or its object in the pool, if it has one.
     pub(super) fn free_slot(&mut self, page: PageId) {
+        if let Some(handle) = self.table.handle(page) {
+            self.table.set_handle(page, None);
+            self.remove_object(handle);
+            self.pool_stuck = false;
+            return;
+        }
         if let Some(slot) = self.table.slot(page) {
             self.table.set_slot(page, None);
             self.swap.free(slot, &mut self.clusters);

@@ -1,8 +1,8 @@
 //! The state machine: its state, the dispatch of events, its queries.
 //!
 //! The parts are methods in the files beside this one: `fault` serves faults, `pagein` reads and
-//! prefetches, `reclaim` moves victims out and frees frames, `clean` writes dirty pages, `discard`
-//! discards free clusters, `range` handles zaps, moves and advice, `share` the frames shared after
+//! prefetches, `reclaim` moves victims out and frees frames, `clean` writes dirty pages, `compress` packs them
+//! into the pool, `discard` discards free clusters, `range` handles zaps, moves and advice, `share` the frames shared after
 //! a fork, `check` the invariants.
 //!
 //! A frame is in use for every page that is mapped, in the shadow or being read, and for every
@@ -11,6 +11,7 @@
 
 mod check;
 mod clean;
+mod compress;
 mod discard;
 mod fault;
 mod pagein;
@@ -26,6 +27,7 @@ use crate::ids::{IoId, Nanos, PageId, RUN_PAGES_MAX, SlotId};
 use crate::io::IoTable;
 use crate::page::{Flag, PageState, PageTable};
 use crate::policy::{Policy, PolicyContext};
+use crate::pool::{Handle, Pool, Share};
 use crate::prefetch::{Candidate, Prefetcher};
 use crate::queue::PageQueue;
 use crate::sampling::Sampler;
@@ -36,6 +38,8 @@ use std::collections::VecDeque;
 
 /// Initial capacity of queues, so that the fault path does not allocate.
 const QUEUE_RESERVE: usize = 1024;
+/// Time of a read before one was measured.
+const READ_TIME: Nanos = Nanos(80_000);
 
 /// A fault that waits for a frame, or for a request on a zapped page.
 #[derive(Clone, Copy)]
@@ -51,6 +55,8 @@ pub struct Engine<C> {
     limit: u32,
     table: PageTable,
     swap: SwapMap,
+    pool: Pool,
+    share: Share,
     clusters: C,
     policy: Box<dyn Policy>,
     prefetcher: Option<Box<dyn Prefetcher>>,
@@ -60,7 +66,7 @@ pub struct Engine<C> {
     counters: Counters,
     now: Nanos,
 
-    /// Frames in use that only this process uses.
+    /// Frames in use that only this process uses, without those of the pool.
     frames: u32,
     /// Pages in frames shared with other processes.
     shared: u32,
@@ -100,6 +106,12 @@ pub struct Engine<C> {
     freeing: bool,
     /// The last reclaim achieved nothing; the next waits for another event.
     fruitless: bool,
+    /// A fork is ahead: the pool empties.
+    draining: bool,
+    /// No run of slots was found for a block of the pool, and none has been freed since.
+    pool_stuck: bool,
+    /// Mean time of a read.
+    read_time: Nanos,
     /// Clean pages although frames are not short.
     flush: bool,
     /// Share of the write limit's burst that is used, in percent.
@@ -114,6 +126,8 @@ pub struct Engine<C> {
     unshared: Vec<PageId>,
     shared_kept: Vec<PageId>,
     batch: Vec<PageId>,
+    keeps: Vec<Action>,
+    packed: Vec<(Handle, PageId)>,
 }
 
 impl<C: ClusterSource> Engine<C> {
@@ -139,6 +153,8 @@ impl<C: ClusterSource> Engine<C> {
             limit: frames,
             table: PageTable::new(pages),
             swap,
+            pool: Pool::default(),
+            share: Share::new(frames),
             clusters,
             policy: settings
                 .policy
@@ -177,6 +193,9 @@ impl<C: ClusterSource> Engine<C> {
             reclaiming: false,
             freeing: false,
             fruitless: false,
+            draining: false,
+            pool_stuck: false,
+            read_time: READ_TIME,
             flush: false,
             write_limit_used: 0,
             candidates: Vec::with_capacity(QUEUE_RESERVE),
@@ -187,6 +206,8 @@ impl<C: ClusterSource> Engine<C> {
             unshared: Vec::with_capacity(QUEUE_RESERVE),
             shared_kept: Vec::new(),
             batch: Vec::with_capacity(run),
+            keeps: Vec::new(),
+            packed: Vec::new(),
             settings,
         })
     }
@@ -204,13 +225,18 @@ impl<C: ClusterSource> Engine<C> {
         }
         self.now = now;
         self.ios.recycle();
+        self.pool.recycle();
         self.settle();
         match *event {
             Event::Fault { page, access } => self.fault(page, access, actions),
             Event::WriteProtectFault { page } => self.write_protect_fault(page, actions),
             Event::Touched { page, access } => self.referenced(page, access),
             Event::ReadDone { io, failed } => self.read_done(io, failed, actions),
-            Event::Scanned { io, zero } => self.scanned(io, zero, actions),
+            Event::Scanned {
+                io,
+                zero,
+                ref sizes,
+            } => self.scanned(io, zero, sizes, actions),
             Event::WriteDone { io, failed } => self.write_done(io, failed, actions),
             Event::Discarded { refused } => self.discarded(refused, actions),
             Event::Refused { .. } => unreachable!("handled above"),
@@ -224,6 +250,7 @@ impl<C: ClusterSource> Engine<C> {
             Event::Limit { frames, shared } => self.set_limit(frames, shared, actions),
             Event::WriteLimit { used } => self.set_write_limit(used),
             Event::Reclaim => self.reclaim(actions),
+            Event::Drain { on } => self.drain(on, actions),
             Event::Forked => self.forked(),
             Event::Owned { first, count } => self.owned(first, count),
             Event::Tick => self.tick(actions),
@@ -238,10 +265,11 @@ impl<C: ClusterSource> Engine<C> {
             self.keep_limit(actions);
         }
         self.emit_unshared(actions);
+        self.emit_vacated(actions);
         self.collect_garbage(actions);
         self.fruitless &= matches!(event, Event::Reclaim);
         self.watch_marks();
-        let most = u64::from(self.frames + self.shared);
+        let most = u64::from(self.frames_in_use() + self.shared);
         self.counters.resident_pages_max = self.counters.resident_pages_max.max(most);
     }
 
@@ -276,7 +304,7 @@ impl<C: ClusterSource> Engine<C> {
         if self.fruitless {
             return false;
         }
-        if self.probation_excess() > 0 {
+        if self.probation_excess() > 0 || self.wants_flush() {
             return true;
         }
         let can_clean = self.condemned.len() > 0
@@ -356,11 +384,11 @@ impl<C: ClusterSource> Engine<C> {
         self.table.has(page, Flag::Protected)
     }
 
-    /// Frames in use that only this process uses; exceeds the limit only after the limit was
+    /// Frames in use that only this process uses, those of the pool too; exceeds the limit only after the limit was
     /// lowered.
     #[must_use]
     pub fn frames_in_use(&self) -> u32 {
-        self.frames
+        self.frames + self.pool.frames()
     }
 
     /// Pages in frames shared with other processes since a fork.

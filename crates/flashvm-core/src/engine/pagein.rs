@@ -6,7 +6,8 @@ use crate::event::{Access, Action, Place};
 use crate::ids::{IoId, PageId, RUN_PAGES_MAX, SlotId};
 use crate::io::IoKind;
 use crate::page::{Flag, PageState, PageTable};
-use crate::prefetch::{Candidate, Demand, SlotView, View, Whereabouts};
+use crate::pool::Pool;
+use crate::prefetch::{Candidate, Demand, Kind, SlotView, View, Whereabouts};
 use crate::swap::SwapMap;
 
 /// Maximum pages in the request that a thread waits for: more would delay the thread.
@@ -16,6 +17,7 @@ const DEMAND_RUN_MAX: usize = 8;
 struct EngineView<'a> {
     table: &'a PageTable,
     swap: &'a SwapMap,
+    pool: &'a Pool,
     room: u32,
     at_ease: bool,
 }
@@ -27,14 +29,15 @@ impl View for EngineView<'_> {
         }
         match self.table.state(page) {
             PageState::Absent => Whereabouts::Absent,
-            PageState::Stored => {
-                let slot = self.table.slot(page).expect("stored pages have a slot");
-                if self.swap.is_zero(slot) {
-                    Whereabouts::Zero
-                } else {
-                    Whereabouts::Flash(slot)
+            PageState::Stored => match (self.table.handle(page), self.table.slot(page)) {
+                // A fault on a page in the pool needs no read.
+                (Some(handle), _) if self.pool.in_ram(handle) => Whereabouts::Resident,
+                (Some(handle), _) => {
+                    Whereabouts::Flash(self.pool.slot(handle).expect("it is on flash"))
                 }
-            }
+                (None, Some(slot)) if self.swap.is_zero(slot) => Whereabouts::Zero,
+                (None, slot) => Whereabouts::Flash(slot.expect("stored pages have a place")),
+            },
             _ => Whereabouts::Resident,
         }
     }
@@ -54,9 +57,9 @@ impl View for EngineView<'_> {
 
 /// Whether the region's copy of a page that was read is write-protected, and where it goes.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Placing {
-    place: Place,
-    protect: bool,
+pub(super) struct Placing {
+    pub(super) place: Place,
+    pub(super) protect: bool,
 }
 
 impl<C: ClusterSource> Engine<C> {
@@ -75,6 +78,7 @@ impl<C: ClusterSource> Engine<C> {
         let view = EngineView {
             table: &self.table,
             swap: &self.swap,
+            pool: &self.pool,
             room,
             at_ease,
         };
@@ -119,8 +123,10 @@ impl<C: ClusterSource> Engine<C> {
             if page.0 >= self.table.pages() || self.table.has(page, Flag::Pending) {
                 continue;
             }
+            let handle = self.table.handle(page);
             let slot = match (self.table.state(page), self.table.slot(page)) {
                 (PageState::Absent, _) => None,
+                (PageState::Stored, None) if handle.is_none_or(|h| self.pool.in_ram(h)) => continue,
                 (PageState::Stored, Some(slot)) if self.swap.is_zero(slot) => None,
                 (PageState::Stored, slot) => slot,
                 _ => continue,
@@ -129,6 +135,12 @@ impl<C: ClusterSource> Engine<C> {
                 break;
             }
             match slot {
+                None if handle.is_some() => {
+                    let handle = handle.expect("just seen");
+                    self.counters.prefetch_issued += 1;
+                    self.read_packed(page, handle, false, actions);
+                    self.mark_prefetched(page, place, store, kind);
+                }
                 None => {
                     self.counters.zero_ahead += 1;
                     let stored = self.table.state(page) == PageState::Stored;
@@ -140,13 +152,7 @@ impl<C: ClusterSource> Engine<C> {
                 Some(slot) => {
                     self.counters.prefetch_issued += 1;
                     self.begin_read(page, slot);
-                    self.table.set(page, Flag::Prefetched);
-                    if kind.on_probation() {
-                        self.put_on_probation(page);
-                    }
-                    let to_shadow = place == Place::Shadow && self.shadow;
-                    self.table.put(page, Flag::ToShadow, to_shadow);
-                    self.table.put(page, Flag::ToStore, store && !to_shadow);
+                    self.mark_prefetched(page, place, store, kind);
                 }
             }
         }
@@ -154,6 +160,17 @@ impl<C: ClusterSource> Engine<C> {
         self.candidates = candidates;
         self.emit_zeros(actions);
         self.emit_reads(demanded, actions);
+    }
+
+    /// Marks a page that is being read as a candidate of a prefetcher's.
+    fn mark_prefetched(&mut self, page: PageId, place: Place, store: bool, kind: Kind) {
+        self.table.set(page, Flag::Prefetched);
+        if kind.on_probation() {
+            self.put_on_probation(page);
+        }
+        let to_shadow = place == Place::Shadow && self.shadow;
+        self.table.put(page, Flag::ToShadow, to_shadow);
+        self.table.put(page, Flag::ToStore, store && !to_shadow);
     }
 
     /// Marks a page with a frame as being read.
@@ -227,6 +244,7 @@ impl<C: ClusterSource> Engine<C> {
         let slot = run[0].0;
         self.batch.extend(run.iter().map(|&(_, page)| page));
         let io = self.ios.begin(IoKind::Read, slot, &self.batch);
+        self.ios.started(io, self.now);
         self.batch.clear();
         self.counters.reads += 1;
         actions.push(Action::Read {
@@ -238,7 +256,13 @@ impl<C: ClusterSource> Engine<C> {
     }
 
     pub(super) fn read_done(&mut self, id: IoId, failed: u64, actions: &mut Vec<Action>) {
+        if self.ios.kind(id) == Some(IoKind::ReadPacked) {
+            let io = self.ios.end(id, IoKind::ReadPacked);
+            self.packed_read_done(id, &io, failed, actions);
+            return;
+        }
         let io = self.ios.end(id, IoKind::Read);
+        self.note_read_time(&io);
         let mut run: Option<(u32, PageId, u32, Placing)> = None;
         for (index, &page) in (0..).zip(io.pages()) {
             let placing = self.read_page_done(page, failed >> index & 1 != 0, actions);
@@ -259,7 +283,7 @@ impl<C: ClusterSource> Engine<C> {
     }
 
     /// Completes the read of one page. Returns how to map it, if at all.
-    fn read_page_done(
+    pub(super) fn read_page_done(
         &mut self,
         page: PageId,
         failed: bool,
@@ -319,9 +343,12 @@ impl<C: ClusterSource> Engine<C> {
 
     /// Handles the loss of a page that a thread waits for: its contents are unreadable.
     fn lose(&mut self, page: PageId, actions: &mut Vec<Action>) {
-        let slot = self.table.slot(page).expect("it was read from its slot");
-        self.table.set_slot(page, None);
-        self.swap.mark_bad(slot, &mut self.clusters);
+        if let Some(slot) = self.table.slot(page) {
+            self.table.set_slot(page, None);
+            self.swap.mark_bad(slot, &mut self.clusters);
+        } else {
+            self.free_slot(page);
+        }
         self.counters.slots_bad = u64::from(self.swap.slots_bad());
         self.set_state(page, PageState::Poisoned);
         actions.push(Action::Poison { page });

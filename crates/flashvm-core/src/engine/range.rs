@@ -149,6 +149,8 @@ impl<C: ClusterSource> Engine<C> {
         }
         if let Some(slot) = self.table.slot(to) {
             self.swap.reassign(slot, to);
+        } else if let Some(handle) = self.table.handle(to) {
+            self.pool.reassign(handle, to);
         }
         match state {
             PageState::Condemned => {

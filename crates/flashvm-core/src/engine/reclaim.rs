@@ -68,7 +68,8 @@ impl<C: ClusterSource> Engine<C> {
         self.emit_drops(actions);
     }
 
-    fn evict(&mut self, page: PageId) {
+    /// Counts a page that leaves RAM.
+    pub(super) fn count_eviction(&mut self, page: PageId) {
         if self.table.has(page, Flag::WasDirtied) {
             self.counters.evicted_dirty += 1;
         } else {
@@ -80,11 +81,16 @@ impl<C: ClusterSource> Engine<C> {
                 prefetcher.wasted(page);
             }
         }
+    }
+
+    fn evict(&mut self, page: PageId) {
+        self.count_eviction(page);
         self.free_frame(page);
         self.table.reset_flags(page);
-        let to = match self.table.slot(page) {
-            Some(_) => PageState::Stored,
-            None => PageState::Absent,
+        let to = if self.table.has_place(page) {
+            PageState::Stored
+        } else {
+            PageState::Absent
         };
         self.set_state(page, to);
         self.drops.push(page);
@@ -102,9 +108,13 @@ impl<C: ClusterSource> Engine<C> {
     /// Reclaims one batch ahead of need.
     pub(super) fn reclaim(&mut self, actions: &mut Vec<Action>) {
         self.free_ahead(actions);
-        let before = (self.condemned.len(), self.cleaning_requests);
+        let progress = |engine: &Self| {
+            let leaving = engine.pool.blocks_leaving();
+            (engine.condemned.len(), engine.cleaning_requests, leaving)
+        };
+        let before = progress(self);
         self.start_cleaning(actions);
-        let mut fruitful = before != (self.condemned.len(), self.cleaning_requests);
+        let mut fruitful = before != progress(self);
         let excess = self.probation_excess();
         if excess > 0 {
             fruitful |= self.expel(excess.min(FREE_BATCH), actions) > 0;
@@ -213,7 +223,8 @@ impl<C: ClusterSource> Engine<C> {
     /// order.
     pub(super) fn condemn(&mut self, page: PageId, actions: &mut Vec<Action>) -> Condemned {
         let state = self.table.state(page);
-        let homeless = self.table.has(page, Flag::Dirty) && self.swap.is_full();
+        let full = self.swap.is_full() && !(self.compresses() && !self.pool_stuck);
+        let homeless = self.table.has(page, Flag::Dirty) && full;
         if state == PageState::Overtaken || homeless {
             self.policy.touched(page, Access::Read);
             return Condemned::Stays;
@@ -278,6 +289,7 @@ impl<C: ClusterSource> Engine<C> {
     pub(super) fn set_limit(&mut self, frames: u32, shared: u32, actions: &mut Vec<Action>) {
         let resized = frames != self.limit;
         self.limit = frames;
+        self.share.resized(frames);
         self.shared_limit = shared;
         if resized {
             self.resize_policy();

@@ -12,6 +12,7 @@ use crate::clusters::ClusterSource;
 use crate::event::Action;
 use crate::ids::PageId;
 use crate::page::{Flag, PageState};
+use crate::settings::FRAMES_MIN;
 
 /// Frames beyond the limit that an engine with shared pages may use: `limit / TRANSIT_SHARE`,
 /// clamped to `1..=TRANSIT_PAGES_MAX`. A shared page needs a frame of its own to leave the region,
@@ -34,6 +35,7 @@ impl<C: ClusterSource> Engine<C> {
 
     /// The process forked. No request is in flight.
     pub(super) fn forked(&mut self) {
+        self.draining = false;
         self.swap.seal(&mut self.clusters);
         let pages = self.table.pages();
         let mut at = 0;
@@ -76,7 +78,7 @@ impl<C: ClusterSource> Engine<C> {
 
     /// Frames in use, plus shared pages beyond their limit.
     pub(super) fn charged(&self) -> u32 {
-        self.frames + self.shared.saturating_sub(self.shared_limit)
+        self.frames_in_use() + self.shared.saturating_sub(self.shared_limit)
     }
 
     /// Takes a frame for a shared page that has to leave the region. `false`: none is left. Shared
@@ -86,11 +88,11 @@ impl<C: ClusterSource> Engine<C> {
         if !self.shadow || !mapped || !self.table.has(page, Flag::Shared) {
             return true;
         }
-        if self.frames >= self.limit {
+        if self.frames_in_use() >= self.limit {
             self.drop_standby(1, 0, actions);
         }
         let transit = (self.limit / TRANSIT_SHARE).clamp(1, TRANSIT_PAGES_MAX);
-        if self.frames >= self.limit + transit {
+        if self.frames_in_use() >= self.limit + transit {
             return false;
         }
         self.frames += 1;
@@ -130,6 +132,7 @@ impl<C: ClusterSource> Engine<C> {
 
     pub(super) fn resize_policy(&mut self) {
         let shared = self.shared.min(self.shared_limit);
-        self.policy.resized(self.limit + shared);
+        let plain = self.limit.saturating_sub(self.pool.frames());
+        self.policy.resized((plain + shared).max(FRAMES_MIN));
     }
 }

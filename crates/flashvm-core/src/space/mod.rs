@@ -24,7 +24,7 @@ pub use pins::PinnedRanges;
 pub use placement::{Host, Pages, Placement};
 pub use trace::{Entry, Trace};
 
-use crate::event::Place;
+use crate::event::{Packed, Place};
 use crate::ids::{IoId, PageId};
 
 /// The source of a page's contents.
@@ -34,9 +34,11 @@ pub enum Contents<'a, K> {
     Zeros,
     /// Its own copy in the shadow.
     Shadow,
+    /// Compressed contents of one page.
+    Packed(Packed),
     /// Pages of a read that has just ended, from this index on.
     Read(IoId, u32),
-    /// The contents that [`AddressSpace::keep`] kept of a read, from this page on.
+    /// What [`AddressSpace::keep`] or [`AddressSpace::inflate`] kept, from this page on.
     Kept(&'a K, u32),
 }
 
@@ -186,6 +188,9 @@ pub trait AddressSpace {
 
     /// Keeps pages of a read that has just ended.
     fn keep(&self, io: IoId, index: u32, count: u32) -> Self::Kept;
+
+    /// Decompresses a page, to be kept.
+    fn inflate(&self, from: &Packed) -> Self::Kept;
 
     /// A part of kept pages, by its own index.
     fn part(kept: &Self::Kept, index: u32, count: u32) -> Self::Kept;

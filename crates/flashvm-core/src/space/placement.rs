@@ -182,6 +182,7 @@ impl<K> Placement<K> {
                 Action::Map {
                     io, index, count, ..
                 } => Some(host.space.keep(io, index, count)),
+                Action::Inflate { from, .. } => Some(host.space.inflate(&from)),
                 _ => None,
             };
             self.parked.push_back(Parked { action, kept });
@@ -312,6 +313,18 @@ impl<K> Placement<K> {
                 let done = self.place(host, place, first, count, protect, from);
                 rest_of(*action, done)
             }
+            Action::Inflate {
+                page,
+                from,
+                place,
+                protect,
+            } => {
+                let from = |_| match kept {
+                    Some(kept) => Contents::Kept(kept, 0),
+                    None => Contents::Packed(from),
+                };
+                (self.place(host, place, page, 1, protect, from) == 0).then_some(*action)
+            }
             Action::Shadow { first, count } => {
                 self.shadow(host, first, count);
                 None
@@ -351,7 +364,11 @@ impl<K> Placement<K> {
             Action::Read { .. }
             | Action::Scan { .. }
             | Action::Write { .. }
+            | Action::WriteBlock { .. }
             | Action::Discard { .. } => unreachable!("a flash action"),
+            Action::Keep { .. } | Action::Repack { .. } | Action::Vacate { .. } => {
+                unreachable!("an action of the pool")
+            }
         }
     }
 

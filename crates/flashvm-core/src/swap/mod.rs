@@ -16,8 +16,12 @@ const FREE: u32 = 0;
 const BAD: u32 = u32::MAX;
 /// Flag beside the owner: the page holds only zeros and nothing was written (FlashVM, 4.2.2).
 const ZERO: u32 = 1 << 31;
+/// The owner of the slots of a block of the pool.
+const PACKED: u32 = u32::MAX - 1;
 /// Sealed clusters that one allocation checks for whether they are still shared.
 const SEALED_CHECKS_MAX: usize = 64;
+/// Clusters that one search for contiguous slots looks at.
+const RUN_CLUSTERS: u32 = 4;
 
 /// Flag beside the tenure: the cluster is in the list of partly free clusters. One that stops being
 /// partly free stays in that list until its turn comes.
@@ -122,20 +126,20 @@ impl SwapMap {
 
     pub(crate) fn owner(&self, slot: SlotId) -> Option<PageId> {
         match self.owners[slot.0 as usize] {
-            FREE | BAD => None,
+            FREE | BAD | PACKED => None,
             owner => Some(PageId((owner & !ZERO) - 1)),
         }
     }
 
     pub(crate) fn is_zero(&self, slot: SlotId) -> bool {
         let owner = self.owners[slot.0 as usize];
-        owner != BAD && owner & ZERO != 0
+        !matches!(owner, BAD | PACKED) && owner & ZERO != 0
     }
 
     pub(crate) fn view(&self, slot: SlotId) -> SlotView {
         match self.owners.get(slot.0 as usize) {
             None => SlotView::Outside,
-            Some(&BAD) => SlotView::Bad,
+            Some(&BAD | &PACKED) => SlotView::Bad,
             Some(&FREE) => {
                 if self.tenure(self.cluster_of(slot)) == Tenure::Foreign {
                     SlotView::Outside
@@ -199,6 +203,68 @@ impl SwapMap {
             self.open = Some(next);
             self.cursor = next.0 * self.cluster_pages;
         }
+    }
+
+    /// Takes contiguous free slots for a block of the pool, at most one cluster of them. `None`: there are none in the
+    /// next [`RUN_CLUSTERS`] clusters.
+    pub(crate) fn allocate_run(
+        &mut self,
+        slots: u32,
+        clusters: &mut impl ClusterSource,
+    ) -> Option<SlotId> {
+        for _ in 0..RUN_CLUSTERS {
+            if let Some(cluster) = self.open {
+                let end = self.cluster_end(cluster);
+                while self.cursor + slots <= end {
+                    let run = self.cursor as usize..(self.cursor + slots) as usize;
+                    match self.owners[run.clone()]
+                        .iter()
+                        .rposition(|&owner| owner != FREE)
+                    {
+                        Some(last) => self.cursor += last as u32 + 1,
+                        None => {
+                            self.owners[run].fill(PACKED);
+                            let first = SlotId(self.cursor);
+                            self.cursor += slots;
+                            self.used[cluster.0 as usize] += slots as u16;
+                            self.slots_used += slots;
+                            return Some(first);
+                        }
+                    }
+                }
+                self.close(cluster, clusters);
+            }
+            let next = self.next_cluster(clusters)?;
+            self.set_tenure(next, Tenure::Open);
+            self.open = Some(next);
+            self.cursor = next.0 * self.cluster_pages;
+        }
+        None
+    }
+
+    /// Frees the slots of a block of the pool.
+    pub(crate) fn free_run(
+        &mut self,
+        first: SlotId,
+        slots: u32,
+        clusters: &mut impl ClusterSource,
+    ) {
+        for slot in (0..slots).map(|i| first.plus(i)) {
+            let owner = self.owners[slot.0 as usize];
+            assert_eq!(owner, PACKED, "slot {} is not of the pool", slot.0);
+            self.owners[slot.0 as usize] = FREE;
+            self.note_freed(slot);
+            self.vacate(slot, clusters);
+        }
+    }
+
+    /// Takes a slot of a block of the pool out of use for good.
+    pub(crate) fn mark_run_bad(&mut self, slot: SlotId, clusters: &mut impl ClusterSource) {
+        let owner = self.owners[slot.0 as usize];
+        assert_eq!(owner, PACKED, "slot {} is not of the pool", slot.0);
+        self.owners[slot.0 as usize] = BAD;
+        self.slots_bad += 1;
+        self.vacate(slot, clusters);
     }
 
     /// The cursor has reached the end of the open cluster. Slots freed behind the cursor meanwhile

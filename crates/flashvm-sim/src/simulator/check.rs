@@ -2,7 +2,8 @@
 
 use super::Simulator;
 use super::executor::FlightKind;
-use flashvm_core::{PageId, PageState, TRANSIT_PAGES_MAX};
+use flashvm_core::pool::Place;
+use flashvm_core::{PAGE_SIZE, PageId, PageState, TRANSIT_PAGES_MAX};
 
 impl Simulator {
     /// Compares the engine with the model.
@@ -21,9 +22,10 @@ impl Simulator {
             .filter(|flight| flight.kind == FlightKind::Read)
             .map(|flight| flight.pages.len())
             .sum();
+        let frames_of_pool = self.pool.frames();
         let frames = self.engine.frames_in_use();
         let shared = self.engine.pages_shared();
-        let held = self.memory.frames() + self.unreported.len();
+        let held = self.memory.frames() + frames_of_pool + self.unreported.len();
         assert_eq!(held + reading, (frames + shared) as usize, "frames");
         let limit = self.engine.frames_limit();
         let transit = if self.has_forked {
@@ -62,6 +64,18 @@ impl Simulator {
     /// A page only on flash has its last stored contents; without any store it is zeros.
     fn check_stored(&self, page: PageId) {
         let truth = self.truth.get(&page).copied().unwrap_or(0);
+        if let Some(place) = self.engine.packed_at(page) {
+            let version = match place {
+                Place::Pool(object) => self.pool.get(object),
+                Place::Flash(slot, object) => {
+                    let skip = object.offset % PAGE_SIZE as u32;
+                    let found = self.store.packed(slot, skip, object.bytes);
+                    found.unwrap_or_else(|| panic!("{page:?} is not in {slot:?}"))
+                }
+            };
+            assert_eq!(version, truth, "{page:?} is stale or lost");
+            return;
+        }
         let slot = self.engine.slot_of(page).expect("stored pages have a slot");
         let version = self.store.slot(slot).unwrap_or(0);
         let is_zero = self.engine.is_zero_slot(slot);

@@ -4,10 +4,12 @@ use super::Simulator;
 use super::space::ModelSpace;
 use crate::device::{Range, Request};
 use crate::memory::Version;
+use crate::pool::{Image, compressed, sizes};
 use crate::store::StoreClusters;
+use flashvm_core::pool::{BLOCK_SLOTS, BlockId};
 use flashvm_core::record::{ClusterAnswer, RecordingClusters};
 use flashvm_core::space::{Host, Placement};
-use flashvm_core::{Action, Engine, Event, IoId, Nanos, PageId, SlotId};
+use flashvm_core::{Action, Engine, Event, IoId, Nanos, PageId, Sizes, SlotId};
 use std::cmp::Reverse;
 use std::collections::VecDeque;
 
@@ -20,8 +22,14 @@ pub(super) struct Flight {
     pub(super) io: IoId,
     pub(super) slot: SlotId,
     pub(super) pages: Vec<PageId>,
+    /// It reads the slots of one compressed page: so many.
+    pub(super) packed: Option<u32>,
+    /// The block that it writes.
+    pub(super) block: Option<BlockId>,
     /// The data read when it began; `None`: read when it ends.
     pub(super) seen: Option<Vec<Option<Version>>>,
+    /// The block's bytes when it began; `None`: taken when it ends.
+    pub(super) image: Option<Image>,
     /// The device failed.
     pub(super) refused: bool,
 }
@@ -31,6 +39,7 @@ pub(super) enum FlightKind {
     Read,
     Scan,
     Write,
+    WriteBlock,
     Discard,
 }
 
@@ -53,6 +62,9 @@ impl Simulator {
             layout: self.layout,
             has_shadow: self.config.shadow,
             just_read: self.just_read.as_ref(),
+            pool: &self.pool,
+            store: &self.store,
+            just_unpacked: self.just_unpacked,
             woken: &mut woken,
             opened: Vec::new(),
             lost: &mut lost,
@@ -130,9 +142,39 @@ impl Simulator {
             rest = behind;
             if action.is_flash() {
                 self.begin_flash(action);
+            } else if action.is_of_pool() {
+                self.work_on_pool(action);
             } else {
                 self.with_space(events, |placement, host| placement.carry_out(host, &action));
             }
+        }
+    }
+
+    fn work_on_pool(&mut self, action: Action) {
+        match action {
+            Action::Keep { io, index, object } => {
+                let (of, seen) = self
+                    .just_scanned
+                    .as_ref()
+                    .expect("a scan that has just ended");
+                assert_eq!(*of, io, "kept from another scan");
+                let version = seen[index as usize].expect("what is scanned is in RAM");
+                assert_eq!(u32::from(compressed(version)), object.bytes);
+                self.pool.keep(object, version);
+            }
+            Action::Repack { from, to } => {
+                let version = self.pool.get(from);
+                self.pool.keep(to, version);
+            }
+            Action::Vacate { block } => {
+                let leaving = self
+                    .flights
+                    .values()
+                    .any(|flight| flight.block == Some(block));
+                assert!(!leaving, "{block:?} vacated amid its write");
+                self.pool.vacate(block);
+            }
+            _ => unreachable!("no action of the pool"),
         }
     }
 
@@ -165,6 +207,22 @@ impl Simulator {
                 };
                 self.submit(Request::Write(range), false);
             }
+            Action::WriteBlock { io, slot, block } => {
+                self.begin_flight(FlightKind::WriteBlock, io, slot, BLOCK_SLOTS);
+                let begun = self
+                    .flights
+                    .get_mut(&self.flights_begun)
+                    .expect("just begun");
+                begun.block = Some(block);
+                if self.rng.below(2) == 0 {
+                    begun.image = Some(self.pool.image(block));
+                }
+                let range = Range {
+                    first: slot.0,
+                    count: BLOCK_SLOTS,
+                };
+                self.submit(Request::Write(range), false);
+            }
             Action::Discard { ranges, slots } => self.begin_discard(ranges, slots),
             _ => unreachable!("a memory action"),
         }
@@ -172,21 +230,28 @@ impl Simulator {
 
     fn begin_flight(&mut self, kind: FlightKind, io: IoId, slot: SlotId, count: u32) {
         let pages = self.engine.io_pages(io).to_vec();
-        assert_eq!(pages.len(), count as usize);
+        let packed =
+            kind == FlightKind::Read && pages.iter().any(|&page| self.reads_packed(page, slot));
+        assert!(packed || kind == FlightKind::WriteBlock || pages.len() == count as usize);
         let mut flight = Flight {
             kind,
             io,
             slot,
             pages,
+            packed: packed.then_some(count),
+            block: None,
+            image: None,
             seen: None,
             refused: false,
         };
         // A device may read at any time; without a shadow, pages are copied when the write begins.
-        let must = !self.config.shadow && kind != FlightKind::Read;
-        if must || self.rng.below(2) == 0 {
+        let reads = matches!(kind, FlightKind::Read | FlightKind::WriteBlock);
+        let must = !self.config.shadow && !reads;
+        let waits = flight.packed.is_some() || kind == FlightKind::WriteBlock;
+        if !waits && (must || self.rng.below(2) == 0) {
             flight.seen = Some(self.look(&flight));
         }
-        if kind == FlightKind::Write {
+        if matches!(kind, FlightKind::Write | FlightKind::WriteBlock) {
             for i in 0..count {
                 self.store.begin_write(slot.plus(i));
             }
@@ -221,6 +286,9 @@ impl Simulator {
             io: IoId(0),
             slot: SlotId(0),
             pages: Vec::new(),
+            packed: None,
+            block: None,
+            image: None,
             seen: None,
             refused: self.rng.chance(self.faults.discards),
         };
@@ -258,16 +326,53 @@ impl Simulator {
             .collect()
     }
 
+    /// Whether a read from this slot is for a compressed page.
+    fn reads_packed(&self, page: PageId, slot: SlotId) -> bool {
+        self.engine.slot_of(page) != Some(slot) && self.engine.packed_at(page).is_some()
+    }
+
+    fn end_block(&mut self, flight: &Flight) {
+        let block = flight.block.expect("the write of a block");
+        let image = flight.image.clone();
+        let image = image.unwrap_or_else(|| self.pool.image(block));
+        let mut failed = 0_u64;
+        for i in 0..BLOCK_SLOTS {
+            failed |= u64::from(self.rng.chance(self.faults.writes) || flight.refused) << i;
+        }
+        self.store.end_block(flight.slot, &image, failed);
+        self.tell(Event::WriteDone {
+            io: flight.io,
+            failed,
+        });
+    }
+
     pub(super) fn end_flight(&mut self, flight: Flight) {
         if flight.kind == FlightKind::Discard {
             self.end_discard(flight.refused);
+            return;
+        }
+        if flight.kind == FlightKind::WriteBlock {
+            self.end_block(&flight);
+            return;
+        }
+        if let Some(slots) = flight.packed {
+            let mut failed = 0_u64;
+            for i in 0..slots {
+                failed |= u64::from(self.rng.chance(self.faults.reads) || flight.refused) << i;
+            }
+            self.just_unpacked = Some((flight.io, flight.slot));
+            self.tell(Event::ReadDone {
+                io: flight.io,
+                failed,
+            });
+            self.just_unpacked = None;
             return;
         }
         let seen = flight.seen.clone().unwrap_or_else(|| self.look(&flight));
         let chance = match flight.kind {
             FlightKind::Read => self.faults.reads,
             FlightKind::Write => self.faults.writes,
-            FlightKind::Scan | FlightKind::Discard => 0,
+            FlightKind::Scan | FlightKind::WriteBlock | FlightKind::Discard => 0,
         };
         let mut mask = 0_u64;
         for (i, version) in (0..).zip(&seen) {
@@ -284,8 +389,21 @@ impl Simulator {
         }
         let io = flight.io;
         match flight.kind {
-            FlightKind::Discard => unreachable!("ended above"),
-            FlightKind::Scan => self.tell(Event::Scanned { io, zero: mask }),
+            FlightKind::WriteBlock | FlightKind::Discard => unreachable!("ended above"),
+            FlightKind::Scan => {
+                let sizes = if self.engine.compresses() {
+                    sizes(&seen)
+                } else {
+                    Sizes::default()
+                };
+                self.just_scanned = Some((io, seen));
+                self.tell(Event::Scanned {
+                    io,
+                    zero: mask,
+                    sizes,
+                });
+                self.just_scanned = None;
+            }
             FlightKind::Write => self.tell(Event::WriteDone { io, failed: mask }),
             FlightKind::Read => {
                 self.just_read = Some((io, seen));

@@ -9,6 +9,7 @@ mod executor;
 mod space;
 
 use crate::memory::{Memory, Version};
+use crate::pool::Pool;
 use crate::rng::Rng;
 use crate::scheduler::{BlockQueue, Ended};
 use crate::setup::Device;
@@ -18,7 +19,7 @@ use flashvm_core::record::{Recording, RecordingClusters, Step};
 use flashvm_core::space::Placement;
 use flashvm_core::{
     Access, Action, Advice, ConfigError, Engine, EngineConfig, Event, IoId, Nanos, PageId,
-    PageState,
+    PageState, SlotId,
 };
 pub use space::{KernelFaults, Layout};
 use std::cmp::Reverse;
@@ -80,6 +81,7 @@ pub struct Simulator {
     /// The last stored contents; absent: zeros.
     truth: HashMap<PageId, Version>,
     lost: HashSet<PageId>,
+    pool: Pool,
     faults: Faults,
     queue: BlockQueue,
     rng: Rng,
@@ -90,6 +92,10 @@ pub struct Simulator {
     flights_begun: u64,
     /// The data of the read that has just ended.
     just_read: Option<(IoId, Vec<Option<Version>>)>,
+    /// The pages of the scan that has just ended.
+    just_scanned: Option<(IoId, Vec<Option<Version>>)>,
+    /// The read of a compressed page that has just ended, and its first slot.
+    just_unpacked: Option<(IoId, SlotId)>,
     background_at: Option<Nanos>,
     /// When parked actions are retried.
     retry_at: Option<Nanos>,
@@ -157,6 +163,9 @@ impl Simulator {
             ended: Vec::new(),
             flights_begun: 0,
             just_read: None,
+            just_scanned: None,
+            just_unpacked: None,
+            pool: Pool::default(),
             background_at: None,
             retry_at: None,
             threads: BTreeMap::new(),
@@ -354,8 +363,9 @@ impl Simulator {
             self.lost.remove(&page);
             self.unreported.remove(&page);
             self.memory.zap(page);
-            let in_shadow = self.config.shadow && self.engine.page_state(page).is_in_shadow();
-            if in_shadow && !self.memory.shadow_holds(page) {
+            let in_shadow = self.engine.page_state(page).is_in_shadow();
+            let to_drop = in_shadow || self.placement.is_parked_on(page, 1);
+            if self.config.shadow && to_drop && !self.memory.shadow_holds(page) {
                 // It was on its way there, parked. A kernel accepts dropping a missing page.
                 self.memory.map_shadow(page, 0);
             }
@@ -424,7 +434,14 @@ impl Simulator {
     /// # Panics
     /// If this run is not recorded.
     pub fn fork(&mut self) -> Self {
-        self.quiesce();
+        self.tell(Event::Drain { on: true });
+        loop {
+            self.quiesce();
+            if !self.engine.is_draining() {
+                break;
+            }
+            self.tell(Event::Reclaim);
+        }
         let seed = self.rng.next_u64();
         let store = self.store.clone();
         let config = self.config.clone();
@@ -450,6 +467,8 @@ impl Simulator {
         (self.has_forked, child.has_forked) = (true, true);
         self.memory.protect_all();
         child.memory = self.memory.clone();
+        // What could not leave: the child has a copy of it.
+        child.pool = self.pool.clone();
         child.truth.clone_from(&self.truth);
         child.lost.clone_from(&self.lost);
         child.unreported.clone_from(&self.unreported);

@@ -2,9 +2,11 @@
 //! Linux may give, including partial success.
 
 use crate::memory::{Memory, Version};
+use crate::pool::Pool;
 use crate::rng::Rng;
+use crate::store::Store;
 use flashvm_core::space::{AddressSpace, Contents, Done, Mapping, Stop};
-use flashvm_core::{IoId, PageId, Place};
+use flashvm_core::{IoId, Packed, PageId, Place, SlotId};
 
 /// Inconvenient answers of the kernel, each with a probability per million for every page or call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -55,6 +57,10 @@ pub(super) struct ModelSpace<'a> {
     pub(super) has_shadow: bool,
     /// The read that has just ended, and its data.
     pub(super) just_read: Option<&'a (IoId, Vec<Option<Version>>)>,
+    pub(super) pool: &'a Pool,
+    pub(super) store: &'a Store,
+    /// The read of a compressed page that has just ended, and its first slot.
+    pub(super) just_unpacked: Option<(IoId, SlotId)>,
     /// The pages whose waiters to wake.
     pub(super) woken: &'a mut Vec<(PageId, u32)>,
     /// Mappings that the pager has made temporarily writable.
@@ -106,6 +112,7 @@ impl AddressSpace for ModelSpace<'_> {
             let version = match *from {
                 Contents::Zeros => 0,
                 Contents::Shadow => self.memory.in_shadow(page),
+                Contents::Packed(ref from) => self.unpack(from),
                 Contents::Kept(kept, at) => kept[(at + done) as usize],
                 Contents::Read(io, index) => self.read_page(io, index + done),
             };
@@ -278,6 +285,10 @@ impl AddressSpace for ModelSpace<'_> {
             .collect()
     }
 
+    fn inflate(&self, from: &Packed) -> Self::Kept {
+        vec![self.unpack(from)]
+    }
+
     fn part(kept: &Self::Kept, index: u32, count: u32) -> Self::Kept {
         kept[index as usize..(index + count) as usize].to_vec()
     }
@@ -296,6 +307,18 @@ impl AddressSpace for ModelSpace<'_> {
 }
 
 impl ModelSpace<'_> {
+    fn unpack(&self, from: &Packed) -> Version {
+        match *from {
+            Packed::Pool(object) => self.pool.get(object),
+            Packed::Read { io, skip, bytes } => {
+                let (of, slot) = self.just_unpacked.expect("a read that has just ended");
+                assert_eq!(of, io, "a read that has not just ended is unpacked");
+                let found = self.store.packed(slot, skip, bytes);
+                found.unwrap_or_else(|| panic!("nothing of {bytes} bytes in {slot:?} + {skip}"))
+            }
+        }
+    }
+
     fn read_page(&self, io: IoId, index: u32) -> Version {
         let (of, seen) = self.just_read.expect("a read that has just ended");
         assert_eq!(*of, io, "a read that has not just ended is mapped");

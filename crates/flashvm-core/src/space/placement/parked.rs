@@ -26,13 +26,18 @@ pub(super) fn pages(action: &Action) -> (PageId, u32) {
         | Action::Drop { first, count } => (first, count),
         Action::Restore { page }
         | Action::RestoreCopy { page, .. }
+        | Action::Inflate { page, .. }
         | Action::Unprotect { page }
         | Action::Poison { page }
         | Action::Wake { page } => (page, 1),
         Action::Read { .. }
         | Action::Scan { .. }
         | Action::Write { .. }
+        | Action::WriteBlock { .. }
         | Action::Discard { .. } => unreachable!("a flash action"),
+        Action::Keep { .. } | Action::Repack { .. } | Action::Vacate { .. } => {
+            unreachable!("an action of the pool")
+        }
     }
 }
 

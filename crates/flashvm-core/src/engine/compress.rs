@@ -1,0 +1,341 @@
+//! The compressed tier: dirty pages that shrink go to the pool instead of flash.
+//!
+//! A scan also compresses. What shrinks enough becomes an object of the pool and its frame is free; the rest is
+//! written as it is. A fault on an object in RAM is served without I/O; the page is dirty then, and the object gone.
+//! When the pool has more than its share, its oldest block is written to flash as it is. A page that is read from
+//! such a block keeps its object until it is stored to, as it would keep a slot.
+
+use super::Engine;
+use crate::clusters::ClusterSource;
+use crate::event::{Access, Action, Packed, Place, Sizes};
+use crate::ids::{IoId, Nanos, PageId};
+use crate::io::{Io, IoKind};
+use crate::page::{Flag, PageState};
+use crate::pool::{self, BLOCK_BYTES, BLOCK_SLOTS, Emptied, Handle, Left, OBJECT_MAX};
+use crate::prefetch::Whereabouts;
+
+/// A process with fewer frames has no pool.
+const LIMIT_MIN: u32 = 64;
+/// The pool may exceed its share by `share / SLACK` while blocks are being written.
+const SLACK: u32 = 8;
+/// Blocks in flight to flash.
+const BLOCKS_LEAVING_MAX: u32 = 4;
+/// Blocks packed after one scan.
+const PACKS: u32 = 4;
+/// Weight of a new read in the mean of reads: `1 / READ_WEIGHT`.
+const READ_WEIGHT: u64 = 16;
+/// A read that took longer says more about the machine than about the device.
+const READ_TIME_MAX: u64 = 10_000_000;
+const BLOCK_FRAMES: u32 = (BLOCK_BYTES / crate::ids::PAGE_SIZE) as u32;
+
+impl<C: ClusterSource> Engine<C> {
+    /// Whether scans should compress.
+    #[must_use]
+    pub fn compresses(&self) -> bool {
+        self.settings.compress
+            && !self.draining
+            && self.limit >= LIMIT_MIN
+            && self.settings.cluster_pages >= BLOCK_SLOTS
+    }
+
+    /// Compressed pages in RAM, the frames that they take, and their bytes.
+    #[must_use]
+    pub fn pool(&self) -> (u32, u32, u64) {
+        (
+            self.pool.objects(),
+            self.pool.frames(),
+            self.pool.live_bytes(),
+        )
+    }
+
+    /// Frames that the pool may take.
+    #[must_use]
+    pub fn pool_share(&self) -> u32 {
+        self.share.frames()
+    }
+
+    /// Where the compressed contents of a page are, if it has any.
+    #[must_use]
+    pub fn packed_at(&self, page: PageId) -> Option<pool::Place> {
+        let handle = self.table.handle(page)?;
+        let object = self.pool.object(handle);
+        Some(if self.pool.in_ram(handle) {
+            pool::Place::Pool(object)
+        } else {
+            pool::Place::Flash(self.pool.slot(handle).expect("it is on flash"), object)
+        })
+    }
+
+    fn admits(&self, bytes: u32) -> bool {
+        let most = self.share.frames() + self.share.frames() / SLACK;
+        self.compresses()
+            && (1..=OBJECT_MAX).contains(&bytes)
+            && self.pool.frames() + self.pool.frames_for(bytes) <= most
+    }
+
+    /// Puts a scanned page into the pool, if it shrinks enough and there is room. Returns whether it did. The copy
+    /// is made after the frames of the scanned pages are free.
+    pub(super) fn pack(&mut self, page: PageId, io: IoId, index: usize, sizes: &Sizes) -> bool {
+        let bytes = sizes.of(index);
+        if !self.settings.compress {
+            return false;
+        }
+        if !self.admits(bytes) {
+            self.counters.pool_refused += 1;
+            return false;
+        }
+        self.counters.pool_pages += 1;
+        self.counters.pool_bytes += u64::from(bytes);
+        self.policy.cleaned(page);
+        self.table.clear(page, Flag::Dirty);
+        self.count_eviction(page);
+        self.free_frame(page);
+        self.table.reset_flags(page);
+        let handle = self.pool.insert(page, bytes);
+        self.table.set_handle(page, Some(handle));
+        self.set_state(page, PageState::Stored);
+        self.drops.push(page);
+        self.keeps.push(Action::Keep {
+            io,
+            index: u32::try_from(index).expect("at most RUN_PAGES_MAX"),
+            object: self.pool.object(handle),
+        });
+        let before = self.share.frames();
+        self.share.inserted(self.pool.objects(), self.pool.frames());
+        if before != self.share.frames() {
+            self.resize_policy();
+        }
+        true
+    }
+
+    /// Copies the pages that the last scan packed, and removes holes.
+    pub(super) fn emit_keeps(&mut self, actions: &mut Vec<Action>) {
+        actions.append(&mut self.keeps);
+        for _ in 0..PACKS {
+            let room = self.limit.saturating_sub(self.charged());
+            if room < BLOCK_FRAMES {
+                return;
+            }
+            let Some(block) = self.pool.to_pack() else {
+                return;
+            };
+            let mut moved = std::mem::take(&mut self.packed);
+            moved.extend(self.pool.live_in(block));
+            for &(old, page) in &moved {
+                let new = self.pool.relocate(old);
+                actions.push(Action::Repack {
+                    from: self.pool.object(old),
+                    to: self.pool.object(new),
+                });
+                self.table.set_handle(page, Some(new));
+                self.remove_object(old);
+            }
+            moved.clear();
+            self.packed = moved;
+        }
+    }
+
+    /// Frees an object, and its block's slots with the last.
+    pub(super) fn remove_object(&mut self, handle: Handle) {
+        if let Some(Emptied::Flash(slot)) = self.pool.remove(handle) {
+            self.swap.free_run(slot, BLOCK_SLOTS, &mut self.clusters);
+        }
+    }
+
+    /// Frees the frames of blocks that this event has emptied.
+    pub(super) fn emit_vacated(&mut self, actions: &mut Vec<Action>) {
+        for &block in self.pool.vacated() {
+            actions.push(Action::Vacate { block });
+        }
+    }
+
+    /// Frames of the pool beyond its share that are not leaving yet.
+    pub(super) fn pool_excess(&self) -> u32 {
+        let share = if self.compresses() {
+            self.share.frames()
+        } else {
+            0
+        };
+        let leaving = self.pool.blocks_leaving() * BLOCK_FRAMES;
+        self.pool.frames().saturating_sub(leaving + share)
+    }
+
+    /// Whether a block can be sent to flash now, and should be.
+    pub(super) fn wants_flush(&self) -> bool {
+        self.pool_excess() > 0
+            && !self.pool_stuck
+            && self.pool.blocks_leaving() < BLOCKS_LEAVING_MAX
+    }
+
+    /// Sends the oldest blocks to flash while the pool has more than its share.
+    pub(super) fn flush_pool(&mut self, actions: &mut Vec<Action>) {
+        while self.wants_flush() {
+            let Some(block) = self.pool.oldest() else {
+                self.pool.close();
+                continue;
+            };
+            let Some(slot) = self.swap.allocate_run(BLOCK_SLOTS, &mut self.clusters) else {
+                self.pool.return_oldest(block);
+                self.pool_stuck = true;
+                return;
+            };
+            self.pool.leaves(block, slot);
+            let io = self.ios.begin_block(slot, block);
+            self.counters.writes += 1;
+            actions.push(Action::WriteBlock { io, slot, block });
+        }
+    }
+
+    pub(super) fn block_written(&mut self, io: &Io, failed: u64, actions: &mut Vec<Action>) {
+        let block = io.block.expect("the write of a block");
+        if failed == 0 {
+            self.counters.pool_blocks_out += 1;
+            self.counters.pages_out += u64::from(BLOCK_SLOTS);
+            self.sampler.written(self.now);
+            if let Left::Empty(slot) = self.pool.has_left(block) {
+                self.swap.free_run(slot, BLOCK_SLOTS, &mut self.clusters);
+            } else {
+                actions.push(Action::Vacate { block });
+            }
+        } else {
+            for index in 0..BLOCK_SLOTS {
+                let slot = io.slot.plus(index);
+                if failed >> index & 1 != 0 {
+                    self.counters.write_errors += 1;
+                    self.swap.mark_run_bad(slot, &mut self.clusters);
+                } else {
+                    self.swap.free_run(slot, 1, &mut self.clusters);
+                }
+            }
+            self.counters.slots_bad = u64::from(self.swap.slots_bad());
+            self.pool.stays(block);
+        }
+        self.pool_stuck = false;
+        self.flush_pool(actions);
+        self.serve_or_relieve(actions);
+    }
+
+    /// Serves a fault on a compressed page, for which there is a frame.
+    pub(super) fn serve_packed(
+        &mut self,
+        page: PageId,
+        handle: Handle,
+        access: Access,
+        actions: &mut Vec<Action>,
+    ) {
+        if self.pool.in_ram(handle) {
+            self.counters.faults_pool += 1;
+            self.share.hit(self.pool.age(handle));
+            self.inflate(page, handle, Some(access), Place::Region, actions);
+            return;
+        }
+        self.counters.faults_major += 1;
+        self.share
+            .miss(self.pool.flushed_since(handle), self.read_time);
+        let slot = self.pool.slot(handle).expect("it is on flash");
+        self.read_packed(page, handle, true, actions);
+        self.table.set(page, Flag::Demanded);
+        self.table.put(page, Flag::ToStore, access == Access::Write);
+        self.propose_ahead(page, access, Whereabouts::Flash(slot), false);
+        self.bring_in_candidates(None, actions);
+    }
+
+    /// Takes a page out of the pool, into a frame that is accounted. It is dirty then: this is its only copy.
+    fn inflate(
+        &mut self,
+        page: PageId,
+        handle: Handle,
+        by: Option<Access>,
+        place: Place,
+        actions: &mut Vec<Action>,
+    ) {
+        let object = self.pool.object(handle);
+        self.table.reset_flags(page);
+        self.set_state(page, PageState::Mapped);
+        self.policy.inserted(page, by);
+        self.make_dirty(page);
+        actions.push(Action::Inflate {
+            page,
+            from: Packed::Pool(object),
+            place,
+            protect: false,
+        });
+    }
+
+    /// Begins the read of a page from a block on flash. Its frame is accounted.
+    pub(super) fn read_packed(
+        &mut self,
+        page: PageId,
+        handle: Handle,
+        demand: bool,
+        actions: &mut Vec<Action>,
+    ) {
+        let (_, count) = self.pool.object(handle).slots();
+        let slot = self.pool.slot(handle).expect("it is on flash");
+        self.table.reset_flags(page);
+        self.set_state(page, PageState::Reading);
+        let io = self.ios.begin(IoKind::ReadPacked, slot, &[page]);
+        self.ios.started(io, self.now);
+        self.counters.reads += 1;
+        actions.push(Action::Read {
+            io,
+            slot,
+            count,
+            demand,
+        });
+    }
+
+    pub(super) fn packed_read_done(
+        &mut self,
+        id: IoId,
+        io: &Io,
+        failed: u64,
+        actions: &mut Vec<Action>,
+    ) {
+        let page = io.pages()[0];
+        self.note_read_time(io);
+        // A page that was zapped meanwhile has none.
+        let object = self
+            .table
+            .handle(page)
+            .map(|handle| self.pool.object(handle));
+        let placing = self.read_page_done(page, failed != 0, actions);
+        if let (Some(placing), Some(object)) = (placing, object) {
+            self.counters.pages_in += u64::from(object.slots().1 - 1);
+            actions.push(Action::Inflate {
+                page,
+                from: Packed::Read {
+                    io: id,
+                    skip: object.offset % crate::ids::PAGE_SIZE as u32,
+                    bytes: object.bytes,
+                },
+                place: placing.place,
+                protect: placing.protect,
+            });
+        }
+        self.serve_or_relieve(actions);
+    }
+
+    /// Follows the mean time of reads.
+    pub(super) fn note_read_time(&mut self, io: &Io) {
+        let took = self.now.since(io.begun).0.min(READ_TIME_MAX);
+        self.read_time =
+            Nanos(self.read_time.0 - self.read_time.0 / READ_WEIGHT + took / READ_WEIGHT);
+    }
+
+    /// A fork is ahead, or off: before it all compressed pages go to flash, so that they do not take twice their RAM.
+    pub(super) fn drain(&mut self, on: bool, actions: &mut Vec<Action>) {
+        self.draining = on;
+        self.pool_stuck = false;
+        if on {
+            self.pool.close();
+            self.flush_pool(actions);
+        }
+    }
+
+    /// Whether compressed pages are in RAM that a fork would copy, and can leave.
+    #[must_use]
+    pub fn is_draining(&self) -> bool {
+        self.draining && self.pool.frames() > 0 && !self.pool_stuck
+    }
+}

@@ -1,0 +1,504 @@
+//! The pool of compressed pages: which object lies where, and what leaves next.
+//!
+//! A *block* of 64 KiB holds objects one after the other, each the compressed contents of a page. A new object goes
+//! into the open block. A block in RAM takes the frames that its objects reach. The oldest block leaves first: it is
+//! written to flash as it is, its objects keep their places in it, and a read brings back the slots that an object
+//! lies in. Blocks with holes are packed: their live objects move into the open block.
+//!
+//! Pure: the executor holds the bytes, at the places that this module decides.
+
+mod share;
+
+use crate::ids::{PAGE_SIZE, PageId, SlotId};
+pub(crate) use share::Share;
+use std::collections::VecDeque;
+
+/// Bytes of a block, and slots on flash.
+pub const BLOCK_BYTES: usize = 64 << 10;
+/// Slots of a block on flash.
+pub const BLOCK_SLOTS: u32 = (BLOCK_BYTES / PAGE_SIZE) as u32;
+/// Objects begin at multiples of this, in bytes.
+const GRAIN: u32 = 16;
+/// Least room of an object in bytes: so many fit in a block that their index has [`INDEX_BITS`] bits.
+pub const OBJECT_MIN: u32 = 64;
+const INDEX_BITS: u32 = 10;
+/// Largest object in bytes: a page that shrinks less is not worth its decompression.
+pub(crate) const OBJECT_MAX: u32 = 3072;
+/// Blocks are packed while more than `1 / WASTE_SHARE` of the pool's bytes in RAM are holes.
+const WASTE_SHARE: u32 = 12;
+/// Blocks that the search for one with many holes looks at.
+const PACK_LOOKS: usize = 16;
+
+/// A block of the pool.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize,
+)]
+pub struct BlockId(pub u32);
+
+/// The compressed contents of a page: `bytes` from `offset` on in a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Object {
+    /// Its block.
+    pub block: BlockId,
+    /// Byte offset in the block.
+    pub offset: u32,
+    /// Length in bytes, without padding.
+    pub bytes: u32,
+}
+
+impl Object {
+    /// The slots of its block that it lies in: the first, from the block's start, and how many.
+    #[must_use]
+    pub fn slots(&self) -> (u32, u32) {
+        let page = PAGE_SIZE as u32;
+        let first = self.offset / page;
+        (first, (self.offset + self.bytes - 1) / page - first + 1)
+    }
+}
+
+/// The number of an object, as the page table has it: block and index in the block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Handle(pub(crate) u32);
+
+impl Handle {
+    fn new(block: BlockId, index: usize) -> Self {
+        Self(block.0 << INDEX_BITS | index as u32)
+    }
+
+    pub(crate) fn block(self) -> BlockId {
+        BlockId(self.0 >> INDEX_BITS)
+    }
+
+    fn index(self) -> usize {
+        (self.0 & ((1 << INDEX_BITS) - 1)) as usize
+    }
+}
+
+/// Where the contents of a block are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Home {
+    /// No block: its number can be used again.
+    Nowhere,
+    /// In RAM.
+    Ram,
+    /// In RAM, being written to these slots.
+    Leaving(SlotId),
+    /// On flash, from this slot on.
+    Flash(SlotId),
+}
+
+/// Where the compressed contents of a page are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// In RAM.
+    Pool(Object),
+    /// On flash, from the start of this slot on.
+    Flash(SlotId, Object),
+}
+
+/// An object of a block. Freed objects stay until the block is empty.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    /// Page + 1; 0: freed.
+    page: u32,
+    offset: u16,
+    bytes: u16,
+}
+
+#[derive(Clone, Debug)]
+struct Block {
+    home: Home,
+    entries: Vec<Entry>,
+    /// Bytes up to the end of its last object, and those of live objects, padded.
+    end: u32,
+    live: u32,
+    /// The pool's count of insertions when its first object came, and its count of flushed pages when it left.
+    born: u64,
+    left: u64,
+}
+
+/// The pool.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Pool {
+    blocks: Vec<Block>,
+    vacant: Vec<BlockId>,
+    /// Blocks without objects since the last [`Pool::recycle`]: the actions so far may still name them.
+    vacated: Vec<BlockId>,
+    open: Option<BlockId>,
+    /// Blocks in RAM but the open one, oldest first.
+    order: VecDeque<BlockId>,
+    /// Frames of blocks in RAM.
+    frames: u32,
+    /// Padded bytes of live objects in RAM, and of all up to the end of each block.
+    live: u64,
+    filled: u64,
+    /// Objects in RAM.
+    objects: u32,
+    /// Blocks being written.
+    leaving: u32,
+    /// Blocks on flash.
+    on_flash: u32,
+    inserted: u64,
+    flushed: u64,
+}
+
+fn padded(bytes: u32) -> u32 {
+    bytes.max(OBJECT_MIN).next_multiple_of(GRAIN)
+}
+
+fn frames_to(end: u32) -> u32 {
+    end.div_ceil(PAGE_SIZE as u32)
+}
+
+impl Pool {
+    fn block(&self, id: BlockId) -> &Block {
+        &self.blocks[id.0 as usize]
+    }
+
+    fn block_mut(&mut self, id: BlockId) -> &mut Block {
+        &mut self.blocks[id.0 as usize]
+    }
+
+    /// Frames that the pool takes.
+    pub(crate) fn frames(&self) -> u32 {
+        self.frames
+    }
+
+    /// Compressed pages in RAM.
+    pub(crate) fn objects(&self) -> u32 {
+        self.objects
+    }
+
+    /// Bytes of compressed pages in RAM, with padding and without holes.
+    pub(crate) fn live_bytes(&self) -> u64 {
+        self.live
+    }
+
+    /// Blocks that are being written.
+    pub(crate) fn blocks_leaving(&self) -> u32 {
+        self.leaving
+    }
+
+    /// Blocks on flash, or being written there.
+    pub(crate) fn blocks_on_flash(&self) -> u32 {
+        self.on_flash + self.leaving
+    }
+
+    pub(crate) fn home(&self, block: BlockId) -> Home {
+        self.block(block).home
+    }
+
+    /// Frames that an insertion of so many bytes takes beyond those that the pool has.
+    pub(crate) fn frames_for(&self, bytes: u32) -> u32 {
+        let need = padded(bytes);
+        match self.open.map(|open| self.block(open).end) {
+            Some(end) if end + need <= BLOCK_BYTES as u32 => frames_to(end + need) - frames_to(end),
+            _ => frames_to(need),
+        }
+    }
+
+    /// Puts an object for a page into the open block.
+    pub(crate) fn insert(&mut self, page: PageId, bytes: u32) -> Handle {
+        self.inserted += 1;
+        self.put(page, bytes)
+    }
+
+    fn put(&mut self, page: PageId, bytes: u32) -> Handle {
+        let need = padded(bytes);
+        let open = match self.open {
+            Some(open) if self.block(open).end + need <= BLOCK_BYTES as u32 => open,
+            full => {
+                if let Some(full) = full {
+                    self.order.push_back(full);
+                }
+                let id = self.vacant.pop().unwrap_or_else(|| {
+                    self.blocks.push(Block {
+                        home: Home::Nowhere,
+                        entries: Vec::new(),
+                        end: 0,
+                        live: 0,
+                        born: 0,
+                        left: 0,
+                    });
+                    BlockId(u32::try_from(self.blocks.len() - 1).expect("fewer blocks than pages"))
+                });
+                let born = self.inserted;
+                let block = self.block_mut(id);
+                block.home = Home::Ram;
+                block.born = born;
+                self.open = Some(id);
+                id
+            }
+        };
+        let block = &mut self.blocks[open.0 as usize];
+        let (before, offset) = (frames_to(block.end), block.end);
+        block.entries.push(Entry {
+            page: page.0 + 1,
+            offset: (offset / GRAIN) as u16,
+            bytes: bytes as u16,
+        });
+        block.end += need;
+        block.live += need;
+        let handle = Handle::new(open, block.entries.len() - 1);
+        self.frames += frames_to(block.end) - before;
+        self.live += u64::from(need);
+        self.filled += u64::from(need);
+        self.objects += 1;
+        handle
+    }
+
+    fn entry(&self, handle: Handle) -> Entry {
+        self.block(handle.block()).entries[handle.index()]
+    }
+
+    /// Where an object lies.
+    pub(crate) fn object(&self, handle: Handle) -> Object {
+        let entry = self.entry(handle);
+        Object {
+            block: handle.block(),
+            offset: u32::from(entry.offset) * GRAIN,
+            bytes: u32::from(entry.bytes),
+        }
+    }
+
+    /// The page of a live object.
+    pub(crate) fn owner(&self, handle: Handle) -> Option<PageId> {
+        self.entry(handle).page.checked_sub(1).map(PageId)
+    }
+
+    /// An object belongs to another page.
+    pub(crate) fn reassign(&mut self, handle: Handle, page: PageId) {
+        self.block_mut(handle.block()).entries[handle.index()].page = page.0 + 1;
+    }
+
+    /// Whether its contents are in RAM.
+    pub(crate) fn in_ram(&self, handle: Handle) -> bool {
+        matches!(self.home(handle.block()), Home::Ram | Home::Leaving(_))
+    }
+
+    /// The slot on flash that an object begins in, or is being written to.
+    pub(crate) fn slot(&self, handle: Handle) -> Option<SlotId> {
+        match self.home(handle.block()) {
+            Home::Flash(slot) | Home::Leaving(slot) => {
+                Some(slot.plus(self.object(handle).slots().0))
+            }
+            Home::Ram | Home::Nowhere => None,
+        }
+    }
+
+    /// Removes an object. Returns what has become of its block, if that was its last one.
+    pub(crate) fn remove(&mut self, handle: Handle) -> Option<Emptied> {
+        let (id, bytes) = (handle.block(), padded(self.object(handle).bytes));
+        let entry = &mut self.blocks[id.0 as usize].entries[handle.index()];
+        assert_ne!(entry.page, 0, "{handle:?} removed twice");
+        entry.page = 0;
+        let block = self.block_mut(id);
+        block.live -= bytes;
+        let (empty, home) = (block.live == 0, block.home);
+        if matches!(home, Home::Ram | Home::Leaving(_)) {
+            self.live -= u64::from(bytes);
+            self.objects -= 1;
+        }
+        match home {
+            Home::Ram if empty => {
+                if self.open == Some(id) {
+                    self.open = None;
+                } else {
+                    self.order.retain(|&other| other != id);
+                }
+                self.leave_ram(id);
+                self.vacate(id);
+                Some(Emptied::Ram(id))
+            }
+            Home::Flash(slot) if empty => {
+                self.on_flash -= 1;
+                self.vacate(id);
+                Some(Emptied::Flash(slot))
+            }
+            // A block that is being written stays until that has ended.
+            _ => None,
+        }
+    }
+
+    fn leave_ram(&mut self, id: BlockId) {
+        let end = self.block(id).end;
+        self.frames -= frames_to(end);
+        self.filled -= u64::from(end);
+    }
+
+    fn vacate(&mut self, id: BlockId) {
+        let block = self.block_mut(id);
+        block.home = Home::Nowhere;
+        block.entries.clear();
+        block.end = 0;
+        block.live = 0;
+        self.vacated.push(id);
+    }
+
+    /// Blocks that have lost their last object since the last [`Self::recycle`].
+    pub(crate) fn vacated(&self) -> &[BlockId] {
+        &self.vacated
+    }
+
+    /// The actions that name vacated blocks have been carried out.
+    pub(crate) fn recycle(&mut self) {
+        self.vacant.append(&mut self.vacated);
+    }
+
+    /// The live objects of a block and their pages.
+    pub(crate) fn live_in(&self, id: BlockId) -> impl Iterator<Item = (Handle, PageId)> + '_ {
+        let entries = self.block(id).entries.iter().enumerate();
+        entries.filter_map(move |(index, entry)| {
+            let page = entry.page.checked_sub(1)?;
+            Some((Handle::new(id, index), PageId(page)))
+        })
+    }
+
+    /// A block to pack, if the pool wastes too much: the one with the most holes of [`PACK_LOOKS`].
+    pub(crate) fn to_pack(&mut self) -> Option<BlockId> {
+        let holes = self.filled - self.live;
+        let spare = BLOCK_BYTES as u64;
+        if holes <= spare || holes * u64::from(WASTE_SHARE) <= self.filled {
+            return None;
+        }
+        let most = |id: &&BlockId| self.block(**id).end - self.block(**id).live;
+        // A few candidates are enough: the average block has more holes than are allowed.
+        let start = (self.inserted as usize).checked_rem(self.order.len())?;
+        let looked = self.order.iter().cycle().skip(start).take(PACK_LOOKS);
+        looked.max_by_key(most).copied()
+    }
+
+    /// Moves an object of another block into the open block. The old object is removed by the caller.
+    pub(crate) fn relocate(&mut self, handle: Handle) -> Handle {
+        let page = self.owner(handle).expect("a live object");
+        self.put(page, self.object(handle).bytes)
+    }
+
+    /// The oldest block that can leave.
+    pub(crate) fn oldest(&mut self) -> Option<BlockId> {
+        self.order.pop_front()
+    }
+
+    /// The oldest block cannot leave.
+    pub(crate) fn return_oldest(&mut self, id: BlockId) {
+        self.order.push_front(id);
+    }
+
+    /// Closes the open block, so that it can leave.
+    pub(crate) fn close(&mut self) {
+        if let Some(open) = self.open.take() {
+            self.order.push_back(open);
+        }
+    }
+
+    /// A block begins to be written.
+    pub(crate) fn leaves(&mut self, id: BlockId, slot: SlotId) {
+        self.block_mut(id).home = Home::Leaving(slot);
+        self.leaving += 1;
+    }
+
+    /// A block has been written: its frames are free. Returns whether no object in it is alive.
+    pub(crate) fn has_left(&mut self, id: BlockId) -> Left {
+        let Home::Leaving(slot) = self.home(id) else {
+            panic!("{id:?} is not being written");
+        };
+        self.leaving -= 1;
+        let live = self.block(id).live;
+        let objects = self.live_in(id).count() as u32;
+        self.leave_ram(id);
+        self.live -= u64::from(live);
+        self.objects -= objects;
+        self.flushed += u64::from(objects);
+        let flushed = self.flushed;
+        if live == 0 {
+            self.vacate(id);
+            return Left::Empty(slot);
+        }
+        self.on_flash += 1;
+        let block = self.block_mut(id);
+        block.home = Home::Flash(slot);
+        block.left = flushed;
+        Left::Alive
+    }
+
+    /// A block could not be written: it stays in RAM. Returns whether no object in it is alive; then it is gone.
+    pub(crate) fn stays(&mut self, id: BlockId) -> bool {
+        self.leaving -= 1;
+        self.block_mut(id).home = Home::Ram;
+        if self.block(id).live > 0 {
+            self.order.push_front(id);
+            return false;
+        }
+        self.leave_ram(id);
+        self.vacate(id);
+        true
+    }
+
+    /// Insertions since the block of this object was begun.
+    pub(crate) fn age(&self, handle: Handle) -> u64 {
+        self.inserted - self.block(handle.block()).born
+    }
+
+    /// Pages flushed since the block of this object was.
+    pub(crate) fn flushed_since(&self, handle: Handle) -> u64 {
+        self.flushed - self.block(handle.block()).left
+    }
+
+    /// Live objects, in RAM and on flash.
+    pub(crate) fn objects_everywhere(&self) -> usize {
+        let live = |block: &Block| block.entries.iter().filter(|entry| entry.page > 0).count();
+        self.blocks.iter().map(live).sum()
+    }
+
+    /// Compares the sums with the blocks.
+    ///
+    /// # Panics
+    /// If they differ: a bug in this file.
+    pub(crate) fn check(&self) {
+        let (mut frames, mut filled, mut alive) = (0, 0, 0);
+        for (id, block) in (0..).map(BlockId).zip(&self.blocks) {
+            let live: u32 = self
+                .live_in(id)
+                .map(|(handle, _)| padded(self.object(handle).bytes))
+                .sum();
+            assert_eq!(live, block.live, "{id:?}");
+            let in_order = self.order.iter().filter(|&&other| other == id).count();
+            let ram = block.home == Home::Ram;
+            let queued = ram && self.open != Some(id);
+            assert_eq!(in_order, usize::from(queued), "{id:?} is {:?}", block.home);
+            assert!(live > 0 || block.home != Home::Ram, "{id:?} is empty");
+            if ram || matches!(block.home, Home::Leaving(_)) {
+                frames += frames_to(block.end);
+                filled += u64::from(block.end);
+                alive += u64::from(live);
+            }
+        }
+        assert_eq!(frames, self.frames, "frames miscounted");
+        assert_eq!(
+            (filled, alive),
+            (self.filled, self.live),
+            "bytes miscounted"
+        );
+    }
+}
+
+/// What became of a block with its last object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Emptied {
+    /// It was in RAM: its frames are free.
+    Ram(BlockId),
+    /// It was on flash, from this slot on.
+    Flash(SlotId),
+}
+
+/// What a block is that has been written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Left {
+    /// On flash, with live objects.
+    Alive,
+    /// Gone: nothing in it is alive. Its slots are free.
+    Empty(SlotId),
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,79 @@
+//! The model of the compressed pool: what lies at each place of each block.
+
+use crate::memory::Version;
+use flashvm_core::pool::{BLOCK_BYTES, BlockId, OBJECT_MIN, Object};
+use flashvm_core::{PAGE_SIZE, Sizes};
+use std::collections::{BTreeMap, HashMap};
+
+/// The objects of a block by offset: length and contents. Freed ones stay until something lies over them.
+pub(crate) type Image = BTreeMap<u32, (u32, Version)>;
+
+/// The pool's memory.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Pool(HashMap<BlockId, Image>);
+
+impl Pool {
+    /// Copies compressed contents to their place.
+    pub(crate) fn keep(&mut self, object: Object, version: Version) {
+        let end = object.offset + object.bytes;
+        assert!(end as usize <= BLOCK_BYTES, "{object:?} is too long");
+        let image = self.0.entry(object.block).or_default();
+        if let Some((&at, &(bytes, _))) = image.range(..end).next_back() {
+            assert!(
+                at + bytes <= object.offset,
+                "{object:?} lies over another object"
+            );
+        }
+        image.insert(object.offset, (object.bytes, version));
+    }
+
+    /// The contents of an object.
+    pub(crate) fn get(&self, object: Object) -> Version {
+        let found = self
+            .0
+            .get(&object.block)
+            .and_then(|image| image.get(&object.offset));
+        let (bytes, version) = found.unwrap_or_else(|| panic!("{object:?} is not in the pool"));
+        assert_eq!(*bytes, object.bytes, "{object:?}");
+        *version
+    }
+
+    /// Frees a block.
+    pub(crate) fn vacate(&mut self, block: BlockId) {
+        self.0.remove(&block);
+    }
+
+    /// The bytes of a block.
+    pub(crate) fn image(&self, block: BlockId) -> Image {
+        self.0.get(&block).cloned().unwrap_or_default()
+    }
+
+    /// Frames that its blocks reach into, with the least room of an object.
+    pub(crate) fn frames(&self) -> usize {
+        let end = |image: &Image| {
+            let last = image.last_key_value();
+            last.map_or(0, |(at, (bytes, _))| at + bytes.max(&OBJECT_MIN))
+        };
+        let frames = |image| (end(image) as usize).div_ceil(PAGE_SIZE);
+        self.0.values().map(frames).sum()
+    }
+}
+
+/// The compressed length of a page with these contents: a third does not shrink.
+pub(crate) fn compressed(version: Version) -> u16 {
+    let hash = version.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
+    if hash % 3 == 0 {
+        0
+    } else {
+        20 + (hash / 3 % 3100) as u16
+    }
+}
+
+/// Those of several pages.
+pub(crate) fn sizes(versions: &[Option<Version>]) -> Sizes {
+    let mut sizes = Sizes::default();
+    for (index, version) in versions.iter().enumerate() {
+        sizes.set(index, version.map_or(0, compressed));
+    }
+    sizes
+}
