@@ -160,7 +160,7 @@ pub enum Difference {
         /// Index of the step.
         step: usize,
         /// Its event.
-        event: Event,
+        event: Box<Event>,
         /// What was recorded.
         expected: Vec<Action>,
         /// What the fresh engine answered.
@@ -172,7 +172,7 @@ pub enum Difference {
         /// Index of the step.
         step: usize,
         /// Its event.
-        event: Event,
+        event: Box<Event>,
     },
 }
 
@@ -189,7 +189,7 @@ pub fn replay(recording: &Recording) -> Result<(), Difference> {
         if got != recorded.actions {
             return Err(Difference::Actions {
                 step,
-                event: recorded.event.clone(),
+                event: Box::new(recorded.event.clone()),
                 expected: recorded.actions.clone(),
                 got,
             });
@@ -197,7 +197,7 @@ pub fn replay(recording: &Recording) -> Result<(), Difference> {
         if !engine.clusters_mut().agrees() {
             return Err(Difference::Clusters {
                 step,
-                event: recorded.event.clone(),
+                event: Box::new(recorded.event.clone()),
             });
         }
         got.clear();

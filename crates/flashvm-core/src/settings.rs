@@ -46,9 +46,48 @@ pub struct Settings {
     pub write_requests_max: u32,
     /// Frames kept free or on standby ahead of need: limit / reserve_share.
     pub reserve_share: u32,
-    /// Whether dirty pages are compressed before they go to flash.
+    /// Compression of dirty pages before they go to flash.
     #[serde(default)]
-    pub compress: bool,
+    pub compress: Compression,
+}
+
+/// How dirty pages are compressed before they go to flash.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Compression {
+    /// Not at all.
+    #[default]
+    Off,
+    /// With LZ4, page by page.
+    Lz4,
+}
+
+impl Compression {
+    /// All with their names.
+    pub const ALL: [(Self, &'static str); 2] = [(Self::Off, "off"), (Self::Lz4, "lz4")];
+
+    /// Whether pages are compressed.
+    #[must_use]
+    pub fn is_on(self) -> bool {
+        self != Self::Off
+    }
+}
+
+impl fmt::Display for Compression {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = Self::ALL.iter().find(|(kind, _)| kind == self);
+        f.write_str(name.expect("every kind has a name").1)
+    }
+}
+
+impl FromStr for Compression {
+    type Err = UnknownName;
+
+    fn from_str(name: &str) -> Result<Self, UnknownName> {
+        let found = Self::ALL.iter().find(|(_, n)| *n == name);
+        let unknown = || UnknownName::new("compression", name, Self::ALL.iter().map(|(_, n)| *n));
+        found.map(|(kind, _)| *kind).ok_or_else(unknown)
+    }
 }
 
 /// A named set of settings.
@@ -90,7 +129,7 @@ impl Preset {
             congestion_cleaner: Nanos(100_000_000),
             write_requests_max: 4,
             reserve_share: 64,
-            compress: false,
+            compress: Compression::Off,
         };
         match self {
             Self::Native => native,

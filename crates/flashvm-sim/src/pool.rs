@@ -62,7 +62,7 @@ impl Pool {
 /// The compressed length of a page with these contents: a third does not shrink.
 pub(crate) fn compressed(version: Version) -> u16 {
     let hash = version.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
-    if hash % 3 == 0 {
+    if hash.is_multiple_of(3) {
         0
     } else {
         20 + (hash / 3 % 3100) as u16

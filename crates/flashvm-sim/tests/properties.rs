@@ -6,8 +6,8 @@
 
 use flashvm_core::record::{Difference, Recording, replay};
 use flashvm_core::{
-    Access, Advice, Discard, DiscardKind, EngineConfig, Nanos, PageId, PolicyKind, PrefetcherKind,
-    Preset, Sampling,
+    Access, Advice, Compression, Discard, DiscardKind, EngineConfig, Nanos, PageId, PolicyKind,
+    PrefetcherKind, Preset, Sampling,
 };
 use flashvm_sim::{
     Device, Faults, KernelFaults, Layout, ModelKind, Outcome, Rng, SchedulerKind, Simulator,
@@ -47,7 +47,7 @@ fn config(rng: &mut Rng) -> EngineConfig {
     let pages = 20 + rng.below_u32(PAGES_MAX - 20);
     if rng.below(3) == 0 {
         // Several blocks of the pool in RAM.
-        settings.compress = true;
+        settings.compress = Compression::Lz4;
         settings.cluster_pages = 16 << rng.below(3);
         let pages = PAGES_MAX + rng.below_u32(PAGES_MAX);
         return EngineConfig {

@@ -32,7 +32,7 @@ impl<C: ClusterSource> Engine<C> {
     /// Whether scans should compress.
     #[must_use]
     pub fn compresses(&self) -> bool {
-        self.settings.compress
+        self.settings.compress.is_on()
             && !self.draining
             && self.limit >= LIMIT_MIN
             && self.settings.cluster_pages >= BLOCK_SLOTS
@@ -77,7 +77,7 @@ impl<C: ClusterSource> Engine<C> {
     /// is made after the frames of the scanned pages are free.
     pub(super) fn pack(&mut self, page: PageId, io: IoId, index: usize, sizes: &Sizes) -> bool {
         let bytes = sizes.of(index);
-        if !self.settings.compress {
+        if !self.settings.compress.is_on() {
             return false;
         }
         if !self.admits(bytes) {
@@ -116,7 +116,7 @@ impl<C: ClusterSource> Engine<C> {
             if room < BLOCK_FRAMES {
                 return;
             }
-            let Some(block) = self.pool.to_pack() else {
+            let Some(block) = self.pool.wasteful() else {
                 return;
             };
             let mut moved = std::mem::take(&mut self.packed);

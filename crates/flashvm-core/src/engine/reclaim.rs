@@ -223,7 +223,7 @@ impl<C: ClusterSource> Engine<C> {
     /// order.
     pub(super) fn condemn(&mut self, page: PageId, actions: &mut Vec<Action>) -> Condemned {
         let state = self.table.state(page);
-        let full = self.swap.is_full() && !(self.compresses() && !self.pool_stuck);
+        let full = self.swap.is_full() && (self.pool_stuck || !self.compresses());
         let homeless = self.table.has(page, Flag::Dirty) && full;
         if state == PageState::Overtaken || homeless {
             self.policy.touched(page, Access::Read);

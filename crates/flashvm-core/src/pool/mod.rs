@@ -23,7 +23,7 @@ const GRAIN: u32 = 16;
 pub const OBJECT_MIN: u32 = 64;
 const INDEX_BITS: u32 = 10;
 /// Largest object in bytes: a page that shrinks less is not worth its decompression.
-pub(crate) const OBJECT_MAX: u32 = 3072;
+pub const OBJECT_MAX: u32 = 3072;
 /// Blocks are packed while more than `1 / WASTE_SHARE` of the pool's bytes in RAM are holes.
 const WASTE_SHARE: u32 = 12;
 /// Blocks that the search for one with many holes looks at.
@@ -355,7 +355,7 @@ impl Pool {
     }
 
     /// A block to pack, if the pool wastes too much: the one with the most holes of [`PACK_LOOKS`].
-    pub(crate) fn to_pack(&mut self) -> Option<BlockId> {
+    pub(crate) fn wasteful(&self) -> Option<BlockId> {
         let holes = self.filled - self.live;
         let spare = BLOCK_BYTES as u64;
         if holes <= spare || holes * u64::from(WASTE_SHARE) <= self.filled {

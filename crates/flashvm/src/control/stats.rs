@@ -210,6 +210,8 @@ counters! {
         faults_waited,
         /// Faults on pages that were still in the shadow.
         faults_soft,
+        /// Faults on compressed pages in RAM.
+        faults_pool,
         /// Faults served with a frame of zeros.
         faults_zero,
         /// First stores to write-protected pages.
@@ -246,6 +248,14 @@ counters! {
         prefetch_used,
         /// Of these, pages that left RAM without a known use.
         prefetch_wasted,
+        /// Pages that were compressed into the pool.
+        pool_pages,
+        /// Their bytes.
+        pool_bytes,
+        /// Dirty pages that were not compressed: too large, or without room in the pool.
+        pool_refused,
+        /// Blocks of the pool that were written to flash.
+        pool_blocks_out,
         /// Largest number of frames in use.
         resident_pages_max,
         /// Pages that could not be read, or whose checksum differed.

@@ -6,11 +6,11 @@
 
 use super::share::Shares;
 use super::{LiveEngine, Locked, Pager, Read};
-use crate::space::{Backend, Source, Userfaultfd};
+use crate::space::{Backend, PageBuffer, Source, Userfaultfd};
 use crate::sys::map;
 use crate::sys::message::say;
 use flashvm_core::space::{AddressSpace, Contents, Done, Host, Mapping, Placement, Stop};
-use flashvm_core::{Action, IoId, PAGE_SIZE, PageId, Place, Run};
+use flashvm_core::{Action, IoId, PAGE_SIZE, Packed, PageId, Place, Run};
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 
@@ -30,6 +30,10 @@ pub(super) type LivePlacement = Placement<Vec<u8>>;
 impl LiveSpace<'_> {
     fn memory(&self) -> &Userfaultfd {
         &self.pager.space
+    }
+
+    fn inflate_into(&self, from: &Packed, page: &mut PageBuffer) {
+        self.pager.inflate(from, |io| self.reads[&io].buffer, page);
     }
 
     /// Pages of a read that has ended.
@@ -61,6 +65,13 @@ impl AddressSpace for LiveSpace<'_> {
             Contents::Zeros => Source::Zeros,
             Contents::Shadow => Source::Page(Place::Shadow, first),
             Contents::Read(io, index) => Source::Bytes(self.contents(io, index, count)),
+            Contents::Packed(ref from) => {
+                let mut page = PageBuffer::new();
+                self.inflate_into(from, &mut page);
+                return self
+                    .memory()
+                    .copy(place, run, Source::Bytes(&page.0), protect);
+            }
             Contents::Kept(bytes, index) => {
                 Source::Bytes(&bytes[index as usize * PAGE_SIZE..][..run.bytes()])
             }
@@ -143,6 +154,12 @@ impl AddressSpace for LiveSpace<'_> {
 
     fn keep(&self, io: IoId, index: u32, count: u32) -> Vec<u8> {
         self.contents(io, index, count).to_vec()
+    }
+
+    fn inflate(&self, from: &Packed) -> Vec<u8> {
+        let mut page = PageBuffer::new();
+        self.inflate_into(from, &mut page);
+        page.0.to_vec()
     }
 
     fn part(kept: &Vec<u8>, index: u32, count: u32) -> Vec<u8> {

@@ -13,9 +13,11 @@ use crate::flash::{
 use crate::space::{Backend, PageBuffer};
 use crate::sys::map;
 use crate::sys::now;
+use flashvm_core::pool::{BLOCK_BYTES, BlockId};
 use flashvm_core::{Action, Event, IoId, Nanos, PAGE_SIZE, PageId, Place, RUN_PAGES_MAX, SlotId};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::VecDeque;
+use std::ops::Range;
 
 /// Looks of a millisecond each without progress before a deadlock is declared. Looks, not wall time, as the process
 /// may be stopped.
@@ -35,6 +37,8 @@ struct Writes {
 /// Buffers for the contents of pages that stay where the program can change them.
 struct Bounce {
     free: Vec<usize>,
+    /// Where they all are.
+    all: Range<usize>,
 }
 
 impl Writes {
@@ -59,7 +63,7 @@ impl Pager {
     pub(super) fn clean(&'static self, io: Option<ThreadQueue<FlashStore>>) {
         let mut writes = io.map(|threads| self.writes(Queue::Threads(threads)));
         let mut completions: Vec<Completion> = Vec::with_capacity(WRITES_MAX);
-        let mut work: Vec<(Action, Vec<PageId>)> = Vec::new();
+        let mut work: Vec<(Action, Vec<PageId>, bool)> = Vec::new();
         let mut stuck = (0, 0);
         loop {
             self.workers.cleaner.begin_look();
@@ -81,13 +85,14 @@ impl Pager {
                 let Some(action) = locked.to_clean.pop_front() else {
                     break;
                 };
+                let compress = locked.engine.compresses();
                 let pages = match action {
                     Action::Scan { io, .. } | Action::Write { io, .. } => {
                         locked.engine.io_pages(io).to_vec()
                     }
                     _ => Vec::new(),
                 };
-                work.push((action, pages));
+                work.push((action, pages, compress));
             }
             self.hand_over(&mut locked, By::Cleaner);
             if locked.freeze == Freeze::Quiescing && locked.is_quiet() {
@@ -104,12 +109,12 @@ impl Pager {
             drop(locked);
 
             busy |= !work.is_empty();
-            for (action, pages) in work.drain(..) {
+            for (action, pages, compress) in work.drain(..) {
                 match action {
-                    Action::Scan { io, .. } => {
-                        let zero = self.zeros_among(&pages);
-                        let mut locked = self.lock();
-                        self.apply(&mut locked, Event::Scanned { io, zero });
+                    Action::Scan { io, .. } => self.scan(io, &pages, compress),
+                    Action::WriteBlock { io, slot, block } => {
+                        let writes = writes.get_or_insert_with(|| self.writes(self.open_io(None)));
+                        self.write_block(writes, io, slot, block);
                     }
                     Action::Write { io, slot, .. } => {
                         let writes = writes.get_or_insert_with(|| self.writes(self.open_io(None)));
@@ -154,7 +159,10 @@ impl Pager {
             let open = || {
                 let base = map::own(run * WRITES_MAX)?;
                 let free = (0..WRITES_MAX).map(|i| base + i * run).collect();
-                Ok(Bounce { free })
+                Ok(Bounce {
+                    free,
+                    all: base..base + run * WRITES_MAX,
+                })
             };
             open().unwrap_or_else(|e: rustix::io::Errno| self.die(&format!("bounce buffers: {e}")))
         });
@@ -200,14 +208,29 @@ impl Pager {
                 });
             }
         }
-        let bytes = (pages.len() * PAGE_SIZE) as u64;
+        self.hold_back(writes, io, slot, parts);
+    }
+
+    /// Writes a block of the pool, whose bytes do not change until that has ended.
+    fn write_block(&self, writes: &mut Writes, io: IoId, slot: SlotId, block: BlockId) {
+        let pool = self.pool.expect("it compresses");
+        let part = Part {
+            address: pool.block(block),
+            len: BLOCK_BYTES,
+        };
+        self.hold_back(writes, io, slot, vec![part]);
+    }
+
+    /// Queues a write until the write limit lets it begin.
+    fn hold_back(&self, writes: &mut Writes, io: IoId, slot: SlotId, parts: Vec<Part>) {
+        let bytes: usize = parts.iter().map(|part| part.len).sum();
         writes.in_flight += 1;
         let request = Request {
             tag: io.0.into(),
             at: offset(slot),
             transfer: Transfer::Write(parts),
         };
-        let begin = self.write_may_begin(bytes);
+        let begin = self.write_may_begin(bytes as u64);
         writes.held_back.push_back((begin, request));
     }
 
@@ -217,7 +240,11 @@ impl Pager {
         if let (Some(bounce), Transfer::Write(parts)) =
             (&mut writes.bounce, completion.request.transfer)
         {
-            bounce.free.push(parts[0].address);
+            let address = parts[0].address;
+            // A block of the pool is written from where it is.
+            if bounce.all.contains(&address) {
+                bounce.free.push(address);
+            }
         }
         let failed = completion.failed.bits();
         self.apply(locked, Event::WriteDone { io, failed });

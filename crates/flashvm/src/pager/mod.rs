@@ -13,7 +13,7 @@
 //! | its threads, and how they are called | `workers`, `handler`, `cleaner` |
 //! | how faults come | those that the faulting thread resolves itself `inline`; the work of the threads, done by it `synchronous` |
 //! | memory actions on the [address space](crate::space) | `actions`; what must stay in place `pin` |
-//! | frames of the budget | `grant`; read buffers `buffers` |
+//! | frames of the budget | `grant`; read buffers `buffers`; compressed pages `pool` |
 //! | what the program does to its memory | `managed`, `remap`; what must not happen meanwhile `change` |
 //! | what the heap of small pages asks for | `small` |
 //! | the store | `discard`; holding writes back `limit` |
@@ -30,6 +30,7 @@ mod inline;
 mod limit;
 mod managed;
 mod pin;
+mod pool;
 mod remap;
 mod share;
 mod small;
@@ -37,6 +38,7 @@ mod start;
 mod synchronous;
 mod workers;
 
+use self::pool::{Compressor, PoolMemory};
 use self::workers::{By, Crew, Workers};
 use crate::chameleon::Chameleon;
 use crate::control::{Control, Malloc, Process, RunSettings, SharedClusters};
@@ -89,6 +91,10 @@ pub struct Pager {
     resolved_count: inline::ResolvedCount,
     workers: Workers,
     pressure_seen: AtomicU32,
+    /// The memory of compressed pages, with `--compress`.
+    pool: Option<PoolMemory>,
+    /// Away while a scan's actions are carried out.
+    compressor: Mutex<Option<Box<Compressor>>>,
 }
 
 /// The state that only one thread at a time uses.
@@ -102,6 +108,8 @@ struct Locked {
     /// Scans, writes and discards for the cleaner to start.
     to_clean: VecDeque<Action>,
     reads: HashMap<IoId, Read>,
+    /// The scan whose actions are being carried out, and what it compressed.
+    scanned: Option<(IoId, Box<Compressor>)>,
     buffers: Option<ReadBuffers>,
     /// A fork is about to happen: start nothing.
     freeze: Freeze,
@@ -256,6 +264,8 @@ impl Pager {
                         Action::Read { .. } => locked.to_read.push_back(*action),
                         _ => locked.to_clean.push_back(*action),
                     }
+                } else if action.is_of_pool() {
+                    self.work_on_pool(locked, action);
                 } else {
                     self.with_space(locked, |placement, host| placement.carry_out(host, action));
                     self.note_resolved(locked, action);

@@ -2,6 +2,7 @@
 
 use super::actions::LivePlacement;
 use super::inline::ResolvedCount;
+use super::pool::{Compressor, PoolMemory};
 use super::workers::{Crew, Workers};
 use super::{Freeze, LiveEngine, Locked, PAGER, Pager, SPAN_PAGES, buffers, share};
 use crate::Error;
@@ -50,6 +51,7 @@ pub(super) struct Parts {
     pub(super) supervisor: PagerFd,
     pub(super) chameleon: Option<Chameleon>,
     pub(super) mappings: Mappings,
+    pub(super) pool: Option<PoolMemory>,
     pub(super) locked: Locked,
 }
 
@@ -106,6 +108,13 @@ pub fn start(inheritance: Inheritance) -> Result<&'static Pager, Error> {
         .chameleon
         .map(|_| start_heap(&settings, &control, &process, &store, pid))
         .transpose()?;
+    let pool = settings
+        .engine
+        .compress
+        .is_on()
+        .then(|| PoolMemory::reserve(control.store_slots(), control.budget_frames()))
+        .transpose()
+        .map_err(Error::memory("address space of compressed pages"))?;
     let grant = Grant::new(Reserve {
         least: LIMIT_FRAMES_MIN,
         read_buffers: buffers::pages_of_run(control.budget_frames()),
@@ -120,6 +129,7 @@ pub fn start(inheritance: Inheritance) -> Result<&'static Pager, Error> {
         supervisor,
         chameleon,
         mappings: Mappings::new(SPAN_PAGES),
+        pool,
         locked: Locked::new(engine, grant, recorder, tracer),
     })?;
     pager.start_threads().map_err(Error::Threads)?;
@@ -167,6 +177,7 @@ pub(super) fn assemble(parts: Parts) -> Result<&'static Pager, Error> {
         supervisor,
         chameleon,
         mappings,
+        pool,
         locked,
     } = parts;
     // Before anybody asks for frames on its behalf.
@@ -178,6 +189,7 @@ pub(super) fn assemble(parts: Parts) -> Result<&'static Pager, Error> {
         changed: Condvar::new(),
         workers: Workers::new().map_err(Error::memory("eventfd"))?,
         pressure_seen: AtomicU32::new(control.pressure()),
+        compressor: Mutex::new(Some(Compressor::new())),
         locked: Mutex::new(locked),
         space,
         delivery,
@@ -188,6 +200,7 @@ pub(super) fn assemble(parts: Parts) -> Result<&'static Pager, Error> {
         supervisor,
         chameleon,
         mappings,
+        pool,
     };
     let pager: &'static Pager = Box::leak(Box::new(pager));
     PAGER.store(std::ptr::from_ref(pager).cast_mut(), Ordering::Release);
@@ -209,6 +222,7 @@ impl Locked {
             to_read: VecDeque::with_capacity(256),
             to_clean: VecDeque::with_capacity(64),
             reads: HashMap::with_capacity(256),
+            scanned: None,
             buffers: None,
             freeze: Freeze::No,
             crew: Crew::Starting,

@@ -4,7 +4,8 @@
 use super::{Locked, Pager, Read};
 use crate::flash::modelled::wait_until;
 use crate::flash::{Part, Store, offset};
-use crate::space::{Backend, PageBuffer, is_zero};
+use crate::space::{Backend, PageBuffer};
+use flashvm_core::pool::{BLOCK_BYTES, BlockId};
 use flashvm_core::{Action, Event, PAGE_SIZE, PageId, PageState, SlotId};
 use rustix_futex_sync::MutexGuard;
 
@@ -76,40 +77,38 @@ impl Pager {
         locked: MutexGuard<'a, Locked>,
         action: Action,
     ) -> MutexGuard<'a, Locked> {
-        let (Action::Scan { io, .. } | Action::Write { io, .. }) = action else {
-            drop(locked);
-            self.discard_slots();
-            return self.lock();
+        let compress = locked.engine.compresses();
+        let pages = match action {
+            Action::Scan { io, .. } | Action::Write { io, .. } => {
+                locked.engine.io_pages(io).to_vec()
+            }
+            _ => Vec::new(),
         };
-        let pages = locked.engine.io_pages(io).to_vec();
         drop(locked);
-        let event = match action {
-            Action::Write { slot, .. } => Event::WriteDone {
-                io,
-                failed: self.write_alone(slot, &pages),
-            },
-            _ => Event::Scanned {
-                io,
-                zero: self.zeros_among(&pages),
-            },
-        };
-        let mut locked = self.lock();
-        self.apply(&mut locked, event);
-        locked
+        match action {
+            Action::Scan { io, .. } => self.scan(io, &pages, compress),
+            Action::Write { io, slot, .. } => {
+                let failed = self.write_alone(slot, &pages);
+                self.apply(&mut self.lock(), Event::WriteDone { io, failed });
+            }
+            Action::WriteBlock { io, slot, block } => {
+                let failed = self.write_block_alone(slot, block);
+                self.apply(&mut self.lock(), Event::WriteDone { io, failed });
+            }
+            _ => self.discard_slots(),
+        }
+        self.lock()
     }
 
-    /// A bit mask of the pages that hold only zeros.
-    pub(super) fn zeros_among(&self, pages: &[PageId]) -> u64 {
-        let mut copy = PageBuffer::new();
-        (0..).zip(pages).fold(0, |zero, (index, &page)| {
-            let is_zero = if self.space.has_shadow() {
-                // The page stays in the shadow until this scan is answered.
-                self.space.is_zero(page)
-            } else {
-                self.copy_out(&self.lock(), page, &mut copy) && is_zero(&copy.0)
-            };
-            zero | u64::from(is_zero) << index
-        })
+    /// Writes a block of the pool. Returns a bit mask of the slots that failed.
+    fn write_block_alone(&self, slot: SlotId, block: BlockId) -> u64 {
+        wait_until(self.write_may_begin(BLOCK_BYTES as u64));
+        let part = Part {
+            address: self.pool.expect("it compresses").block(block),
+            len: BLOCK_BYTES,
+        };
+        // SAFETY: the bytes of a block do not change until its write has ended.
+        unsafe { self.store.write(offset(slot), &[part]) }.bits()
     }
 
     /// Copies a page out of its region, where the program can change it. False if the program has

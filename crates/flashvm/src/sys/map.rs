@@ -197,6 +197,15 @@ pub(crate) unsafe fn bytes<'a>(start: usize, len: usize) -> &'a [u8] {
     unsafe { std::slice::from_raw_parts(start as *const u8, len) }
 }
 
+/// Stores bytes in memory of the pager's own.
+///
+/// # Safety
+/// The memory must be mapped for stores, and nobody else may use it.
+pub(crate) unsafe fn fill(start: usize, from: &[u8]) {
+    // SAFETY: by this function's own contract; `from` is borrowed, so it is not this memory.
+    unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), start as *mut u8, from.len()) };
+}
+
 /// Whether nothing is mapped in a range: maps and unmaps it as a test.
 pub(crate) fn is_vacant(start: usize, len: usize) -> bool {
     let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED_NOREPLACE;

@@ -6,7 +6,7 @@ use super::value::{Flag, Value};
 use crate::cli::device::ModelName;
 use crate::cli::units::{Micros, PerDay, Size, Switch, WholePages};
 use flashvm::control::{Inject, RunSettings};
-use flashvm_core::{Discard, Nanos, PrefetcherKind, Preset, Sampling, Settings};
+use flashvm_core::{Compression, Discard, Nanos, PrefetcherKind, Preset, Sampling, Settings};
 use std::path::PathBuf;
 
 options! {
@@ -214,6 +214,17 @@ options! {
         refused: "maybe",
         applies: Applies::Always,
     } sets |switch, settings| settings.engine.zero_sharing = switch.0;
+
+    /// Compression of dirty pages.
+    compress: Compression = "compress" {
+        value: "off|lz4",
+        group: Group::Paging,
+        help: "Compress dirty pages in RAM before they go to flash; their part of --ram follows what that saves",
+        default: Fallback::Preset(|s| s.compress.to_string()),
+        example: "lz4",
+        refused: "gzip",
+        applies: Applies::Always,
+    } sets |compress, settings| settings.engine.compress = *compress;
 
     /// Sampling of dirty pages.
     sampling: Sampling = "sampling" {

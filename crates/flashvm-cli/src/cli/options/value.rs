@@ -7,7 +7,7 @@ use clap::builder::{OsStringValueParser, PossibleValue, TypedValueParser};
 use clap::error::Error;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use flashvm::control::Inject;
-use flashvm_core::{Discard, DiscardKind, PrefetcherKind, Preset, Sampling};
+use flashvm_core::{Compression, Discard, DiscardKind, PrefetcherKind, Preset, Sampling};
 use flashvm_sim::ModelKind;
 use std::ffi::OsStr;
 use std::marker::PhantomData;
@@ -180,6 +180,7 @@ written! {
     LivePolicy: Vec::from_iter(LivePolicy::names());
     PrefetcherKind: Vec::from_iter(PrefetcherKind::ALL.iter().map(|info| info.name));
     Discard: Vec::from_iter(DiscardKind::ALL.iter().map(|info| info.name));
+    Compression: Compression::ALL.map(|(_, name)| name);
     Sampling: ["off", "uniform:20", "adaptive:20"];
     FaultMode: FaultMode::ALL.map(|(_, word)| word);
     WhoseMalloc: WhoseMalloc::ALL.map(|(_, word)| word);

@@ -47,6 +47,7 @@ struct Figures {
     policy: PolicySpec,
     small_pages: SmallPages,
     faults: Faults,
+    compressed: Compressed,
     pages_in: u64,
     pages_out: u64,
     bytes_read: u64,
@@ -94,6 +95,16 @@ struct Faults {
 struct Evicted {
     clean: u64,
     dirty: u64,
+}
+
+/// The pool of compressed pages.
+#[derive(Debug, Serialize)]
+struct Compressed {
+    pages: u64,
+    bytes: u64,
+    refused: u64,
+    faults: u64,
+    blocks_out: u64,
 }
 
 /// The heap of small pages, and its log.
@@ -163,6 +174,13 @@ fn figures(stats: &StatsSnapshot, names: &Names) -> Figures {
             write_protect: stats.faults_write_protect,
             waited: stats.faults_waited,
             stalled: stats.faults_stalled,
+        },
+        compressed: Compressed {
+            pages: stats.pool_pages,
+            bytes: stats.pool_bytes,
+            refused: stats.pool_refused,
+            faults: stats.faults_pool,
+            blocks_out: stats.pool_blocks_out,
         },
         pages_in: stats.pages_in,
         pages_out: stats.pages_out,

@@ -63,6 +63,19 @@ pub(crate) fn lines(outcome: &Outcome, control: Control, names: &Names) -> Strin
             count(sum.zero_pages_skipped)
         ),
     );
+    if sum.pool_pages > 0 {
+        line(
+            "pool",
+            format!(
+                "{} pages compressed to {:.1} % of their size, {} not; {} faults served from it, {} blocks written",
+                count(sum.pool_pages),
+                sum.pool_bytes as f64 * 100.0 / (sum.pool_pages * PAGE) as f64,
+                count(sum.pool_refused),
+                count(sum.faults_pool),
+                count(sum.pool_blocks_out)
+            ),
+        );
+    }
     if sum.svmp_fresh > 0 {
         line(
             "small",

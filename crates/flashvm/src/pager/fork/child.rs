@@ -64,6 +64,7 @@ impl Pager {
             supervisor: self.supervisor,
             chameleon: chameleon.transpose()?,
             mappings: self.mappings,
+            pool: self.pool,
             locked,
         })
     }

@@ -15,7 +15,8 @@ use crate::space::{PageBuffer, Source};
 use crate::sys::descriptors::PagerFd;
 use crate::sys::signals::Uninterrupted;
 use crate::sys::uffd::{Message, Uffd};
-use flashvm_core::{PAGE_SIZE, PageId, PageState, Place, SlotId};
+use flashvm_core::pool;
+use flashvm_core::{IoId, PAGE_SIZE, Packed, PageId, PageState, Place, SlotId};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix_futex_sync::MutexGuard;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -186,14 +187,48 @@ impl Pager {
         let source = match engine.page_state(page) {
             state if state.is_in_shadow() => Some(Source::Page(Place::Shadow, page)),
             PageState::Stored => {
-                let slot = engine.slot_of(page).expect("stored pages have a slot");
-                let good = engine.is_zero_slot(slot) || self.read_for_fork(slot, &mut buffer);
+                let good = match (engine.packed_at(page), engine.slot_of(page)) {
+                    (Some(place), _) => self.unpack_for_fork(place, &mut buffer),
+                    (None, Some(slot)) if engine.is_zero_slot(slot) => true,
+                    (None, slot) => {
+                        let slot = slot.expect("stored pages have a place");
+                        self.read_for_fork(slot, &mut buffer)
+                    }
+                };
                 good.then_some(Source::Bytes(&buffer.0))
             }
             PageState::Poisoned => None,
             _ => Some(Source::Zeros),
         };
         self.space.resolve_through(child, page, source);
+    }
+
+    fn unpack_for_fork(&self, place: pool::Place, buffer: &mut PageBuffer) -> bool {
+        match place {
+            pool::Place::Pool(object) => {
+                let none = |_| unreachable!("no read");
+                self.inflate(&Packed::Pool(object), none, buffer);
+                true
+            }
+            pool::Place::Flash(slot, object) => {
+                // An object is smaller than a page, so it lies in two slots at most.
+                let mut slots = [PageBuffer::new(), PageBuffer::new()];
+                let count = object.slots().1 as usize;
+                let read = slots[..count].iter_mut().zip(0..);
+                if !read.fold(true, |good, (to, i)| {
+                    self.read_for_fork(slot.plus(i), to) && good
+                }) {
+                    return false;
+                }
+                let from = Packed::Read {
+                    io: IoId(0),
+                    skip: object.offset % PAGE_SIZE as u32,
+                    bytes: object.bytes,
+                };
+                self.inflate(&from, |_| slots.as_ptr() as usize, buffer);
+                true
+            }
+        }
     }
 
     fn read_for_fork(&self, slot: SlotId, buffer: &mut PageBuffer) -> bool {

@@ -32,6 +32,7 @@ impl Pager {
             Ok(process_slot) => process_slot,
             Err(error) => {
                 locked.grant.forget_fork();
+                self.forget_drain(&mut locked);
                 self.thaw(locked);
                 self.resume_heap(frames, false);
                 self.count_refused_fork(&error);

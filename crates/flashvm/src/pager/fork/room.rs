@@ -3,6 +3,7 @@
 use crate::pager::workers::By;
 use crate::pager::{Locked, Pager};
 use crate::space::Delivery;
+use flashvm_core::Event;
 use flashvm_core::grant::ForkStores;
 use rustix_futex_sync::MutexGuard;
 use std::time::{Duration, Instant};
@@ -53,26 +54,38 @@ impl Pager {
 
     /// Waits until this process holds enough free frames for the fork, so that the budget holds. Whether it does:
     /// after `ROOM_WAIT_MAX`, or with too small a share, the fork does without, and the overrun is counted.
+    ///
+    /// Compressed pages go to flash first: a fork would copy them.
     pub(super) fn await_room(&self) -> bool {
         let end = Instant::now() + ROOM_WAIT_MAX;
         while Instant::now() < end {
             let mut locked = self.lock();
             let stores = self.fork_stores(&locked);
             locked.grant.plan_fork(stores);
+            if self.pool.is_some() {
+                self.apply(&mut locked, Event::Drain { on: true });
+            }
             self.hand_over(&mut locked, By::Program);
             if locked.is_synchronous() {
                 locked = self.work(locked);
             }
-            if self.has_room(&locked) {
+            if !locked.engine.is_draining() && self.has_room(&locked) {
                 return true;
             }
-            if !locked.grant.may_have_fork_room(&self.process) {
+            if !locked.engine.is_draining() && !locked.grant.may_have_fork_room(&self.process) {
                 return false;
             }
             drop(locked);
             crate::sys::sleep(ROOM_PAUSE);
         }
         false
+    }
+
+    /// The fork does not happen: pages are compressed again.
+    pub(super) fn forget_drain(&self, locked: &mut Locked) {
+        if self.pool.is_some() {
+            self.apply(locked, Event::Drain { on: false });
+        }
     }
 
     fn has_room(&self, locked: &Locked) -> bool {

@@ -1,0 +1,174 @@
+//! The memory of the compressed pool, and the codec.
+//!
+//! The engine says which object lies where; here are the bytes. A block has its place at `base + block * BLOCK_BYTES`
+//! of address space that takes no RAM before it is used. All of it happens with the engine locked, but for two: a scan
+//! compresses into a buffer of its own, and a block that is being written is read by the device. Its bytes do not
+//! change until the write has ended.
+
+use super::{Locked, Pager};
+use crate::space::{Backend, PageBuffer, is_zero};
+use crate::sys::map;
+use flashvm_core::pool::{BLOCK_BYTES, BlockId, OBJECT_MAX, Object};
+use flashvm_core::{Action, Event, IoId, PAGE_SIZE, Packed, PageId, RUN_PAGES_MAX, Sizes};
+use lz4_flex::block::{
+    CompressTable, compress_into_with_table, decompress_into, get_maximum_output_size,
+};
+use rustix::io::Errno;
+
+/// Address space for the blocks.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PoolMemory {
+    base: usize,
+    bytes: usize,
+}
+
+impl PoolMemory {
+    /// For all blocks that a store of so many slots and so many frames can hold.
+    pub(super) fn reserve(slots: u32, frames: u32) -> Result<Self, Errno> {
+        let blocks = slots as usize * PAGE_SIZE / BLOCK_BYTES + frames as usize;
+        let bytes = blocks * BLOCK_BYTES;
+        let base = map::own(bytes)?;
+        map::keep_from_dumps(base, bytes);
+        Ok(Self { base, bytes })
+    }
+
+    /// Address of a block.
+    pub(super) fn block(&self, block: BlockId) -> usize {
+        let at = block.0 as usize * BLOCK_BYTES;
+        assert!(
+            at + BLOCK_BYTES <= self.bytes,
+            "{block:?} is beyond the pool"
+        );
+        self.base + at
+    }
+
+    fn object(&self, object: Object) -> usize {
+        let end = object.offset as usize + object.bytes as usize;
+        assert!(end <= BLOCK_BYTES, "{object:?} is too long");
+        self.block(object.block) + object.offset as usize
+    }
+}
+
+/// Compresses the pages of one scan, and keeps the results until the engine has placed them.
+pub(super) struct Compressor {
+    table: CompressTable,
+    staged: Vec<u8>,
+    /// By index in the scan: where its bytes begin.
+    starts: [usize; RUN_PAGES_MAX as usize],
+}
+
+impl Compressor {
+    pub(super) fn new() -> Box<Self> {
+        Box::new(Self {
+            table: CompressTable::small(),
+            staged: Vec::new(),
+            starts: [0; RUN_PAGES_MAX as usize],
+        })
+    }
+
+    /// Compresses a page. The length in bytes; 0: it does not shrink enough.
+    fn compress(&mut self, index: usize, page: &[u8; PAGE_SIZE]) -> u16 {
+        let start = self.staged.len();
+        self.starts[index] = start;
+        // The encoder wants room for pages that grow.
+        self.staged
+            .resize(start + get_maximum_output_size(PAGE_SIZE), 0);
+        let done = compress_into_with_table(page, &mut self.staged[start..], &mut self.table);
+        let bytes = done.expect("room for any page");
+        let bytes = if bytes <= OBJECT_MAX as usize {
+            bytes
+        } else {
+            0
+        };
+        self.staged.truncate(start + bytes);
+        u16::try_from(bytes).expect("at most OBJECT_MAX")
+    }
+
+    fn bytes(&self, index: u32, len: u32) -> &[u8] {
+        &self.staged[self.starts[index as usize]..][..len as usize]
+    }
+}
+
+impl Pager {
+    /// Looks at the pages of a scan, and tells the engine.
+    pub(super) fn scan(&self, io: IoId, pages: &[PageId], compress: bool) {
+        // One scan at a time compresses; others wait for its microseconds.
+        let mut home = self.compressor.lock();
+        let mut compressor = home.take().expect("it is back after each scan");
+        compressor.staged.clear();
+        let mut zero = 0_u64;
+        let mut sizes = Sizes::default();
+        let mut copy = PageBuffer::new();
+        for (index, &page) in pages.iter().enumerate() {
+            if self.space.has_shadow() {
+                // The page stays in the shadow until this scan is answered.
+                if !compress {
+                    zero |= u64::from(self.space.is_zero(page)) << index;
+                    continue;
+                }
+                self.copy_from_shadow(page, &mut copy);
+            } else if !self.copy_out(&self.lock(), page, &mut copy) {
+                continue;
+            }
+            if is_zero(&copy.0) {
+                zero |= 1 << index;
+            } else if compress {
+                sizes.set(index, compressor.compress(index, &copy.0));
+            }
+        }
+        let mut locked = self.lock();
+        locked.scanned = Some((io, compressor));
+        self.apply(&mut locked, Event::Scanned { io, zero, sizes });
+        *home = locked.scanned.take().map(|(_, compressor)| compressor);
+    }
+
+    /// Carries out an action on the pool's memory.
+    pub(super) fn work_on_pool(&self, locked: &Locked, action: &Action) {
+        let pool = self.pool.expect("it compresses");
+        match *action {
+            Action::Keep { io, index, object } => {
+                let (of, compressor) = locked.scanned.as_ref().expect("the actions of a scan");
+                assert_eq!(*of, io, "kept from another scan");
+                // SAFETY: the object's place is nobody's, by the engine's account.
+                unsafe { map::fill(pool.object(object), compressor.bytes(index, object.bytes)) };
+            }
+            Action::Repack { from, to } => {
+                let mut bytes = [0; OBJECT_MAX as usize];
+                let bytes = &mut bytes[..from.bytes as usize];
+                // SAFETY: an object of the pool; nobody stores to it.
+                bytes.copy_from_slice(unsafe { map::bytes(pool.object(from), bytes.len()) });
+                // SAFETY: as for `Keep`.
+                unsafe { map::fill(pool.object(to), bytes) };
+            }
+            Action::Vacate { block } => {
+                // SAFETY: no object of this block is alive, and no write of it is in flight.
+                let dropped = unsafe { map::drop_pages(pool.block(block), BLOCK_BYTES) };
+                dropped.unwrap_or_else(|e| self.die(&format!("freeing compressed memory: {e}")));
+            }
+            _ => unreachable!("no action of the pool"),
+        }
+    }
+
+    /// Decompresses a page of the pool, or of a read's buffer.
+    pub(super) fn inflate(
+        &self,
+        from: &Packed,
+        buffer: impl Fn(IoId) -> usize,
+        to: &mut PageBuffer,
+    ) {
+        let (at, len) = match *from {
+            Packed::Pool(object) => {
+                let pool = self.pool.expect("it compresses");
+                (pool.object(object), object.bytes)
+            }
+            Packed::Read { io, skip, bytes } => (buffer(io) + skip as usize, bytes),
+        };
+        // SAFETY: an object of the pool, or a part of the buffer of a read that has ended; nobody stores to either.
+        let packed = unsafe { map::bytes(at, len as usize) };
+        if !matches!(decompress_into(packed, &mut to.0), Ok(PAGE_SIZE)) {
+            self.die(&format!(
+                "a compressed page of {len} bytes cannot be decompressed ({from:?})"
+            ));
+        }
+    }
+}
