@@ -371,6 +371,16 @@ pub enum Action {
         /// The block. Its bytes do not change until the answer.
         block: BlockId,
     },
+    /// Read a block of the pool back to its place in RAM. [`Event::ReadDone`] answers; bit `i` of its mask is slot `i`
+    /// of the block.
+    ReadBlock {
+        /// The request.
+        io: IoId,
+        /// First slot.
+        slot: SlotId,
+        /// The block.
+        block: BlockId,
+    },
     /// Discard ranges of slots with one command: those of [`crate::Engine::discard_ranges`]. At
     /// most one is in flight.
     Discard {
@@ -395,6 +405,7 @@ impl Action {
                 | Self::Scan { .. }
                 | Self::Write { .. }
                 | Self::WriteBlock { .. }
+                | Self::ReadBlock { .. }
                 | Self::Discard { .. }
         )
     }

@@ -13,12 +13,14 @@ pub(crate) enum IoKind {
     ReadPacked,
     /// The write of a block of the pool.
     WriteBlock,
+    /// The read of a block of the pool, back into RAM.
+    ReadBlock,
 }
 
 /// One request.
 #[derive(Clone, Copy)]
 pub(crate) struct Io {
-    /// Of [`IoKind::WriteBlock`].
+    /// Of [`IoKind::WriteBlock`] and [`IoKind::ReadBlock`].
     pub(crate) block: Option<BlockId>,
     /// When it began, as far as it counts.
     pub(crate) begun: Nanos,
@@ -71,9 +73,9 @@ impl IoTable {
         self.ios[id.0 as usize].begun = now;
     }
 
-    /// Begins the write of a block.
-    pub(crate) fn begin_block(&mut self, slot: SlotId, block: BlockId) -> IoId {
-        let id = self.begin(IoKind::WriteBlock, slot, &[]);
+    /// Begins the write or read of a block.
+    pub(crate) fn begin_block(&mut self, kind: IoKind, slot: SlotId, block: BlockId) -> IoId {
+        let id = self.begin(kind, slot, &[]);
         self.ios[id.0 as usize].block = Some(block);
         id
     }

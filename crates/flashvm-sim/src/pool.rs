@@ -38,6 +38,12 @@ impl Pool {
         *version
     }
 
+    /// A block comes back.
+    pub(crate) fn restore(&mut self, block: BlockId, image: Image) {
+        let old = self.0.insert(block, image);
+        assert_eq!(old, None, "{block:?} is there already");
+    }
+
     /// Frees a block.
     pub(crate) fn vacate(&mut self, block: BlockId) {
         self.0.remove(&block);
@@ -50,13 +56,15 @@ impl Pool {
 
     /// Frames that its blocks reach into, with the least room of an object.
     pub(crate) fn frames(&self) -> usize {
-        let end = |image: &Image| {
-            let last = image.last_key_value();
-            last.map_or(0, |(at, (bytes, _))| at + bytes.max(&OBJECT_MIN))
-        };
-        let frames = |image| (end(image) as usize).div_ceil(PAGE_SIZE);
         self.0.values().map(frames).sum()
     }
+}
+
+/// Frames that a block reaches into.
+pub(crate) fn frames(image: &Image) -> usize {
+    let last = image.last_key_value();
+    let end = last.map_or(0, |(at, (bytes, _))| at + bytes.max(&OBJECT_MIN));
+    (end as usize).div_ceil(PAGE_SIZE)
 }
 
 /// The compressed length of a page with these contents: a third does not shrink.

@@ -63,6 +63,12 @@ impl Store {
         (whole && *len == bytes).then_some(*version)
     }
 
+    /// The contents of a block of a pool.
+    pub(crate) fn image(&self, first: SlotId) -> Image {
+        let shared = self.0.borrow();
+        shared.blocks[&first].1.as_ref().clone()
+    }
+
     /// A block of a pool has been written to these slots, but for those that failed.
     pub(crate) fn end_block(&self, first: SlotId, image: &Image, failed: u64) {
         let mut shared = self.0.borrow_mut();

@@ -46,13 +46,13 @@ fn config(rng: &mut Rng) -> EngineConfig {
     settings.cluster_pages = 2 << rng.below(5);
     let pages = 20 + rng.below_u32(PAGES_MAX - 20);
     if rng.below(3) == 0 {
-        // Several blocks of the pool in RAM.
+        // Several blocks of the pool in RAM, and little room on flash now and then.
         settings.compress = Compression::Lz4;
         settings.cluster_pages = 16 << rng.below(3);
         let pages = PAGES_MAX + rng.below_u32(PAGES_MAX);
         return EngineConfig {
             pages,
-            slots: 4 * pages + 1024,
+            slots: pages + 256 + rng.below_u32(3 * pages),
             frames: 64 + rng.below_u32(100),
             shadow: rng.below(4) != 0,
             settings,

@@ -60,11 +60,6 @@ impl<C: ClusterSource> Engine<C> {
             if let Some(handle) = self.table.handle(page) {
                 assert_eq!(self.pool.owner(handle), Some(page), "{handle:?}");
                 objects += 1;
-                let in_ram = self.pool.in_ram(handle);
-                assert!(
-                    state == PageState::Stored || !in_ram,
-                    "{page:?} is {state:?} and in the pool"
-                );
             }
             if let Some(slot) = self.table.slot(page) {
                 assert_eq!(self.swap.owner(slot), Some(page), "{slot:?}");

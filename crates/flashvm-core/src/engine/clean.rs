@@ -20,6 +20,7 @@ impl<C: ClusterSource> Engine<C> {
     /// being cleaned, or a fault waits.
     pub(super) fn start_cleaning(&mut self, actions: &mut Vec<Action>) {
         self.flush_pool(actions);
+        self.return_sparse(actions);
         if self.swap.is_full() && !self.compresses() {
             self.spare_condemned();
             return;

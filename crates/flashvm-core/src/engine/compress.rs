@@ -11,7 +11,7 @@ use crate::event::{Access, Action, Packed, Place, Sizes};
 use crate::ids::{IoId, Nanos, PageId};
 use crate::io::{Io, IoKind};
 use crate::page::{Flag, PageState};
-use crate::pool::{self, BLOCK_BYTES, BLOCK_SLOTS, Emptied, Handle, Left, OBJECT_MAX};
+use crate::pool::{self, BLOCK_BYTES, BLOCK_SLOTS, BlockId, Emptied, Handle, Left, OBJECT_MAX};
 use crate::prefetch::Whereabouts;
 
 /// A process with fewer frames has no pool.
@@ -20,6 +20,11 @@ const LIMIT_MIN: u32 = 64;
 const SLACK: u32 = 8;
 /// Blocks in flight to flash.
 const BLOCKS_LEAVING_MAX: u32 = 4;
+/// Blocks are read back while more than `slots / LOST_SHARE + LOST_LEAST` slots are lost to sparse ones: less than
+/// commitments leave free.
+const LOST_SHARE: u32 = 128;
+const LOST_LEAST: u32 = 64;
+const BLOCKS_RETURNING_MAX: u32 = 1;
 /// Blocks packed after one scan.
 const PACKS: u32 = 4;
 /// Weight of a new read in the mean of reads: `1 / READ_WEIGHT`.
@@ -119,20 +124,25 @@ impl<C: ClusterSource> Engine<C> {
             let Some(block) = self.pool.wasteful() else {
                 return;
             };
-            let mut moved = std::mem::take(&mut self.packed);
-            moved.extend(self.pool.live_in(block));
-            for &(old, page) in &moved {
-                let new = self.pool.relocate(old);
-                actions.push(Action::Repack {
-                    from: self.pool.object(old),
-                    to: self.pool.object(new),
-                });
-                self.table.set_handle(page, Some(new));
-                self.remove_object(old);
-            }
-            moved.clear();
-            self.packed = moved;
+            self.empty_block(block, actions);
         }
+    }
+
+    /// Moves the live objects of a block in RAM into the open block.
+    fn empty_block(&mut self, block: BlockId, actions: &mut Vec<Action>) {
+        let mut moved = std::mem::take(&mut self.packed);
+        moved.extend(self.pool.live_in(block));
+        for &(old, page) in &moved {
+            let new = self.pool.relocate(old);
+            actions.push(Action::Repack {
+                from: self.pool.object(old),
+                to: self.pool.object(new),
+            });
+            self.table.set_handle(page, Some(new));
+            self.remove_object(old);
+        }
+        moved.clear();
+        self.packed = moved;
     }
 
     /// Frees an object, and its block's slots with the last.
@@ -180,10 +190,52 @@ impl<C: ClusterSource> Engine<C> {
                 return;
             };
             self.pool.leaves(block, slot);
-            let io = self.ios.begin_block(slot, block);
+            let io = self.ios.begin_block(IoKind::WriteBlock, slot, block);
             self.counters.writes += 1;
             actions.push(Action::WriteBlock { io, slot, block });
         }
+    }
+
+    /// Reads a sparse block back while too many slots are lost to such blocks, to pack what is alive in it.
+    pub(super) fn return_sparse(&mut self, actions: &mut Vec<Action>) {
+        let few = self.swap.slots() / LOST_SHARE + LOST_LEAST;
+        while self.pool.slots_lost() > few && self.pool.blocks_returning() < BLOCKS_RETURNING_MAX {
+            // Frames for the block, and for what is packed.
+            let need = 2 * BLOCK_FRAMES;
+            if self.charged() + need > self.limit {
+                self.drop_standby(self.charged() + need - self.limit, 0, actions);
+            }
+            if self.charged() + need > self.limit {
+                return;
+            }
+            let Some(block) = self.pool.sparsest() else {
+                return;
+            };
+            let slot = self.pool.returns(block);
+            let io = self.ios.begin_block(IoKind::ReadBlock, slot, block);
+            self.counters.reads += 1;
+            actions.push(Action::ReadBlock { io, slot, block });
+        }
+    }
+
+    pub(super) fn block_returned(&mut self, io: &Io, failed: u64, actions: &mut Vec<Action>) {
+        let block = io.block.expect("the read of a block");
+        self.counters.pages_in += u64::from(BLOCK_SLOTS);
+        // The slots of a page that is being read must not be used again meanwhile.
+        let is_read = |(_, page)| self.table.state(page) == PageState::Reading;
+        let read = self.pool.live_in(block).any(is_read);
+        let good = failed == 0 && !read;
+        if let Some(Emptied::Flash(slot)) = self.pool.has_returned(block, good) {
+            self.swap.free_run(slot, BLOCK_SLOTS, &mut self.clusters);
+            self.pool_stuck = false;
+            if !self.pool.vacated().contains(&block) {
+                self.pool.withdraw(block);
+                self.empty_block(block, actions);
+            }
+        } else {
+            actions.push(Action::Vacate { block });
+        }
+        self.serve_or_relieve(actions);
     }
 
     pub(super) fn block_written(&mut self, io: &Io, failed: u64, actions: &mut Vec<Action>) {

@@ -256,6 +256,11 @@ impl<C: ClusterSource> Engine<C> {
     }
 
     pub(super) fn read_done(&mut self, id: IoId, failed: u64, actions: &mut Vec<Action>) {
+        if self.ios.kind(id) == Some(IoKind::ReadBlock) {
+            let io = self.ios.end(id, IoKind::ReadBlock);
+            self.block_returned(&io, failed, actions);
+            return;
+        }
         if self.ios.kind(id) == Some(IoKind::ReadPacked) {
             let io = self.ios.end(id, IoKind::ReadPacked);
             self.packed_read_done(id, &io, failed, actions);

@@ -85,6 +85,8 @@ pub(crate) enum Home {
     Leaving(SlotId),
     /// On flash, from this slot on.
     Flash(SlotId),
+    /// On flash, and being read back.
+    Returning(SlotId),
 }
 
 /// Where the compressed contents of a page are.
@@ -112,6 +114,8 @@ struct Block {
     /// Bytes up to the end of its last object, and those of live objects, padded.
     end: u32,
     live: u32,
+    /// Live objects.
+    count: u32,
     /// The pool's count of insertions when its first object came, and its count of flushed pages when it left.
     born: u64,
     left: u64,
@@ -138,6 +142,12 @@ pub(crate) struct Pool {
     leaving: u32,
     /// Blocks on flash.
     on_flash: u32,
+    /// Slots of blocks on flash beyond one for each of their objects.
+    lost: u32,
+    /// Blocks on flash with fewer objects than slots; some have changed since.
+    sparse: Vec<BlockId>,
+    /// Blocks being read back.
+    returning: u32,
     inserted: u64,
     flushed: u64,
 }
@@ -217,6 +227,7 @@ impl Pool {
                         entries: Vec::new(),
                         end: 0,
                         live: 0,
+                        count: 0,
                         born: 0,
                         left: 0,
                     });
@@ -239,6 +250,7 @@ impl Pool {
         });
         block.end += need;
         block.live += need;
+        block.count += 1;
         let handle = Handle::new(open, block.entries.len() - 1);
         self.frames += frames_to(block.end) - before;
         self.live += u64::from(need);
@@ -279,7 +291,7 @@ impl Pool {
     /// The slot on flash that an object begins in, or is being written to.
     pub(crate) fn slot(&self, handle: Handle) -> Option<SlotId> {
         match self.home(handle.block()) {
-            Home::Flash(slot) | Home::Leaving(slot) => {
+            Home::Flash(slot) | Home::Leaving(slot) | Home::Returning(slot) => {
                 Some(slot.plus(self.object(handle).slots().0))
             }
             Home::Ram | Home::Nowhere => None,
@@ -294,10 +306,17 @@ impl Pool {
         entry.page = 0;
         let block = self.block_mut(id);
         block.live -= bytes;
-        let (empty, home) = (block.live == 0, block.home);
+        block.count -= 1;
+        let (empty, home, sparse) = (block.live == 0, block.home, block.count < BLOCK_SLOTS);
         if matches!(home, Home::Ram | Home::Leaving(_)) {
             self.live -= u64::from(bytes);
             self.objects -= 1;
+        }
+        if sparse && matches!(home, Home::Flash(_) | Home::Returning(_)) {
+            self.lost += 1;
+            if self.block(id).count + 1 == BLOCK_SLOTS {
+                self.sparse.push(id);
+            }
         }
         match home {
             Home::Ram if empty => {
@@ -312,10 +331,11 @@ impl Pool {
             }
             Home::Flash(slot) if empty => {
                 self.on_flash -= 1;
+                self.lost -= BLOCK_SLOTS;
                 self.vacate(id);
                 Some(Emptied::Flash(slot))
             }
-            // A block that is being written stays until that has ended.
+            // A block that is being written or read stays until that has ended.
             _ => None,
         }
     }
@@ -332,6 +352,7 @@ impl Pool {
         block.entries.clear();
         block.end = 0;
         block.live = 0;
+        block.count = 0;
         self.vacated.push(id);
     }
 
@@ -384,6 +405,11 @@ impl Pool {
         self.order.push_front(id);
     }
 
+    /// A block in RAM leaves the order, to be emptied.
+    pub(crate) fn withdraw(&mut self, id: BlockId) {
+        self.order.retain(|&other| other != id);
+    }
+
     /// Closes the open block, so that it can leave.
     pub(crate) fn close(&mut self) {
         if let Some(open) = self.open.take() {
@@ -404,7 +430,7 @@ impl Pool {
         };
         self.leaving -= 1;
         let live = self.block(id).live;
-        let objects = self.live_in(id).count() as u32;
+        let objects = self.block(id).count;
         self.leave_ram(id);
         self.live -= u64::from(live);
         self.objects -= objects;
@@ -415,6 +441,10 @@ impl Pool {
             return Left::Empty(slot);
         }
         self.on_flash += 1;
+        if objects < BLOCK_SLOTS {
+            self.lost += BLOCK_SLOTS - objects;
+            self.sparse.push(id);
+        }
         let block = self.block_mut(id);
         block.home = Home::Flash(slot);
         block.left = flushed;
@@ -432,6 +462,79 @@ impl Pool {
         self.leave_ram(id);
         self.vacate(id);
         true
+    }
+
+    /// Slots of blocks on flash beyond one for each of their objects.
+    pub(crate) fn slots_lost(&self) -> u32 {
+        self.lost
+    }
+
+    /// Blocks that are being read back.
+    pub(crate) fn blocks_returning(&self) -> u32 {
+        self.returning
+    }
+
+    /// A block on flash to read back: the one with the fewest objects of a few.
+    pub(crate) fn sparsest(&mut self) -> Option<BlockId> {
+        let blocks = &self.blocks;
+        let is_sparse = |id: &BlockId| {
+            let block = &blocks[id.0 as usize];
+            matches!(block.home, Home::Flash(_)) && block.count < BLOCK_SLOTS
+        };
+        while self.sparse.last().is_some_and(|id| !is_sparse(id)) {
+            self.sparse.pop();
+        }
+        let from = self.sparse.len().saturating_sub(PACK_LOOKS);
+        let candidates = (from..self.sparse.len()).filter(|&at| is_sparse(&self.sparse[at]));
+        let at = candidates.min_by_key(|&at| blocks[self.sparse[at].0 as usize].count)?;
+        Some(self.sparse.swap_remove(at))
+    }
+
+    /// Frames that a block takes in RAM.
+    pub(crate) fn frames_of(&self, id: BlockId) -> u32 {
+        frames_to(self.block(id).end)
+    }
+
+    /// A block on flash begins to be read back; its frames are taken. Returns its first slot.
+    pub(crate) fn returns(&mut self, id: BlockId) -> SlotId {
+        let Home::Flash(slot) = self.home(id) else {
+            panic!("{id:?} is not on flash");
+        };
+        self.block_mut(id).home = Home::Returning(slot);
+        self.returning += 1;
+        self.frames += self.frames_of(id);
+        slot
+    }
+
+    /// A block has been read back, or could not be. In RAM it counts as the oldest.
+    pub(crate) fn has_returned(&mut self, id: BlockId, good: bool) -> Option<Emptied> {
+        let Home::Returning(slot) = self.home(id) else {
+            panic!("{id:?} is not being read back");
+        };
+        self.returning -= 1;
+        let Block {
+            end, live, count, ..
+        } = *self.block(id);
+        if good || live == 0 {
+            self.on_flash -= 1;
+            self.lost -= BLOCK_SLOTS.saturating_sub(count);
+        }
+        if live == 0 {
+            self.frames -= frames_to(end);
+            self.vacate(id);
+            return Some(Emptied::Flash(slot));
+        }
+        if !good {
+            self.frames -= frames_to(end);
+            self.block_mut(id).home = Home::Flash(slot);
+            return None;
+        }
+        self.block_mut(id).home = Home::Ram;
+        self.filled += u64::from(end);
+        self.live += u64::from(live);
+        self.objects += count;
+        self.order.push_front(id);
+        Some(Emptied::Flash(slot))
     }
 
     /// Insertions since the block of this object was begun.
@@ -455,7 +558,7 @@ impl Pool {
     /// # Panics
     /// If they differ: a bug in this file.
     pub(crate) fn check(&self) {
-        let (mut frames, mut filled, mut alive) = (0, 0, 0);
+        let (mut frames, mut filled, mut alive, mut lost) = (0, 0, 0, 0);
         for (id, block) in (0..).map(BlockId).zip(&self.blocks) {
             let live: u32 = self
                 .live_in(id)
@@ -467,6 +570,13 @@ impl Pool {
             let queued = ram && self.open != Some(id);
             assert_eq!(in_order, usize::from(queued), "{id:?} is {:?}", block.home);
             assert!(live > 0 || block.home != Home::Ram, "{id:?} is empty");
+            assert_eq!(block.count as usize, self.live_in(id).count(), "{id:?}");
+            if matches!(block.home, Home::Flash(_) | Home::Returning(_)) {
+                lost += BLOCK_SLOTS.saturating_sub(block.count);
+            }
+            if matches!(block.home, Home::Returning(_)) {
+                frames += frames_to(block.end);
+            }
             if ram || matches!(block.home, Home::Leaving(_)) {
                 frames += frames_to(block.end);
                 filled += u64::from(block.end);
@@ -474,6 +584,7 @@ impl Pool {
             }
         }
         assert_eq!(frames, self.frames, "frames miscounted");
+        assert_eq!(lost, self.lost, "lost slots miscounted");
         assert_eq!(
             (filled, alive),
             (self.filled, self.live),

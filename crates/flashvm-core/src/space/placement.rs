@@ -365,6 +365,7 @@ impl<K> Placement<K> {
             | Action::Scan { .. }
             | Action::Write { .. }
             | Action::WriteBlock { .. }
+            | Action::ReadBlock { .. }
             | Action::Discard { .. } => unreachable!("a flash action"),
             Action::Keep { .. } | Action::Repack { .. } | Action::Vacate { .. } => {
                 unreachable!("an action of the pool")

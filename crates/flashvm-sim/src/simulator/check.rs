@@ -22,7 +22,13 @@ impl Simulator {
             .filter(|flight| flight.kind == FlightKind::Read)
             .map(|flight| flight.pages.len())
             .sum();
-        let frames_of_pool = self.pool.frames();
+        let blocks = self.flights.values();
+        let returning = blocks.filter(|flight| flight.kind == FlightKind::ReadBlock);
+        let returning = returning.map(|flight| self.store.image(flight.slot));
+        let frames_of_pool = self.pool.frames()
+            + returning
+                .map(|image| crate::pool::frames(&image))
+                .sum::<usize>();
         let frames = self.engine.frames_in_use();
         let shared = self.engine.pages_shared();
         let held = self.memory.frames() + frames_of_pool + self.unreported.len();

@@ -40,6 +40,7 @@ pub(super) enum FlightKind {
     Scan,
     Write,
     WriteBlock,
+    ReadBlock,
     Discard,
 }
 
@@ -223,6 +224,16 @@ impl Simulator {
                 };
                 self.submit(Request::Write(range), false);
             }
+            Action::ReadBlock { io, slot, block } => {
+                self.begin_flight(FlightKind::ReadBlock, io, slot, BLOCK_SLOTS);
+                let begun = self.flights.get_mut(&self.flights_begun);
+                begun.expect("just begun").block = Some(block);
+                let range = Range {
+                    first: slot.0,
+                    count: BLOCK_SLOTS,
+                };
+                self.submit(Request::Read(range), false);
+            }
             Action::Discard { ranges, slots } => self.begin_discard(ranges, slots),
             _ => unreachable!("a memory action"),
         }
@@ -230,9 +241,10 @@ impl Simulator {
 
     fn begin_flight(&mut self, kind: FlightKind, io: IoId, slot: SlotId, count: u32) {
         let pages = self.engine.io_pages(io).to_vec();
+        let block = matches!(kind, FlightKind::WriteBlock | FlightKind::ReadBlock);
         let packed =
             kind == FlightKind::Read && pages.iter().any(|&page| self.reads_packed(page, slot));
-        assert!(packed || kind == FlightKind::WriteBlock || pages.len() == count as usize);
+        assert!(packed || block || pages.len() == count as usize);
         let mut flight = Flight {
             kind,
             io,
@@ -245,9 +257,9 @@ impl Simulator {
             refused: false,
         };
         // A device may read at any time; without a shadow, pages are copied when the write begins.
-        let reads = matches!(kind, FlightKind::Read | FlightKind::WriteBlock);
+        let reads = kind == FlightKind::Read || block;
         let must = !self.config.shadow && !reads;
-        let waits = flight.packed.is_some() || kind == FlightKind::WriteBlock;
+        let waits = flight.packed.is_some() || block;
         if !waits && (must || self.rng.below(2) == 0) {
             flight.seen = Some(self.look(&flight));
         }
@@ -331,6 +343,20 @@ impl Simulator {
         self.engine.slot_of(page) != Some(slot) && self.engine.packed_at(page).is_some()
     }
 
+    /// A block is back in RAM, but for what a failed read or a rewritten slot has lost.
+    fn end_return(&mut self, flight: &Flight) {
+        let block = flight.block.expect("the read of a block");
+        let mut failed = 0_u64;
+        for i in 0..BLOCK_SLOTS {
+            failed |= u64::from(self.rng.chance(self.faults.reads) || flight.refused) << i;
+        }
+        self.pool.restore(block, self.store.image(flight.slot));
+        self.tell(Event::ReadDone {
+            io: flight.io,
+            failed,
+        });
+    }
+
     fn end_block(&mut self, flight: &Flight) {
         let block = flight.block.expect("the write of a block");
         let image = flight.image.clone();
@@ -355,6 +381,10 @@ impl Simulator {
             self.end_block(&flight);
             return;
         }
+        if flight.kind == FlightKind::ReadBlock {
+            self.end_return(&flight);
+            return;
+        }
         if let Some(slots) = flight.packed {
             let mut failed = 0_u64;
             for i in 0..slots {
@@ -372,7 +402,10 @@ impl Simulator {
         let chance = match flight.kind {
             FlightKind::Read => self.faults.reads,
             FlightKind::Write => self.faults.writes,
-            FlightKind::Scan | FlightKind::WriteBlock | FlightKind::Discard => 0,
+            FlightKind::Scan
+            | FlightKind::WriteBlock
+            | FlightKind::ReadBlock
+            | FlightKind::Discard => 0,
         };
         let mut mask = 0_u64;
         for (i, version) in (0..).zip(&seen) {
@@ -389,7 +422,9 @@ impl Simulator {
         }
         let io = flight.io;
         match flight.kind {
-            FlightKind::WriteBlock | FlightKind::Discard => unreachable!("ended above"),
+            FlightKind::WriteBlock | FlightKind::ReadBlock | FlightKind::Discard => {
+                unreachable!("ended above")
+            }
             FlightKind::Scan => {
                 let sizes = if self.engine.compresses() {
                     sizes(&seen)

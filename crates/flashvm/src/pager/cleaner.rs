@@ -120,6 +120,7 @@ impl Pager {
                         let writes = writes.get_or_insert_with(|| self.writes(self.open_io(None)));
                         self.write(writes, io, slot, pages);
                     }
+                    Action::ReadBlock { io, slot, block } => self.read_block(io, slot, block),
                     Action::Discard { .. } => self.discard_slots(),
                     _ => unreachable!("only scans, writes and discards are queued here"),
                 }

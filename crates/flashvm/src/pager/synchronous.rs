@@ -6,7 +6,7 @@ use crate::flash::modelled::wait_until;
 use crate::flash::{Part, Store, offset};
 use crate::space::{Backend, PageBuffer};
 use flashvm_core::pool::{BLOCK_BYTES, BlockId};
-use flashvm_core::{Action, Event, PAGE_SIZE, PageId, PageState, SlotId};
+use flashvm_core::{Action, Event, IoId, PAGE_SIZE, PageId, PageState, SlotId};
 use rustix_futex_sync::MutexGuard;
 
 /// Requests that a fault executes before it checks whether it still waits.
@@ -95,9 +95,21 @@ impl Pager {
                 let failed = self.write_block_alone(slot, block);
                 self.apply(&mut self.lock(), Event::WriteDone { io, failed });
             }
+            Action::ReadBlock { io, slot, block } => self.read_block(io, slot, block),
             _ => self.discard_slots(),
         }
         self.lock()
+    }
+
+    /// Reads a block of the pool back to its place, and tells the engine.
+    pub(super) fn read_block(&self, io: IoId, slot: SlotId, block: BlockId) {
+        let to = Part {
+            address: self.pool.expect("it compresses").block(block),
+            len: BLOCK_BYTES,
+        };
+        // SAFETY: the block has no contents in RAM before this read has ended.
+        let failed = unsafe { self.store.read(offset(slot), to) }.bits();
+        self.apply(&mut self.lock(), Event::ReadDone { io, failed });
     }
 
     /// Writes a block of the pool. Returns a bit mask of the slots that failed.

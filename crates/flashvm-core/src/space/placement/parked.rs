@@ -34,6 +34,7 @@ pub(super) fn pages(action: &Action) -> (PageId, u32) {
         | Action::Scan { .. }
         | Action::Write { .. }
         | Action::WriteBlock { .. }
+        | Action::ReadBlock { .. }
         | Action::Discard { .. } => unreachable!("a flash action"),
         Action::Keep { .. } | Action::Repack { .. } | Action::Vacate { .. } => {
             unreachable!("an action of the pool")
