@@ -21,7 +21,7 @@ impl<C: ClusterSource> Engine<C> {
     pub(super) fn start_cleaning(&mut self, actions: &mut Vec<Action>) {
         self.flush_pool(actions);
         self.return_sparse(actions);
-        if self.swap.is_full() && !self.compresses() {
+        if self.swap.is_full() {
             self.spare_condemned();
             return;
         }

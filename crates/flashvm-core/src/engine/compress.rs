@@ -20,10 +20,9 @@ const LIMIT_MIN: u32 = 64;
 const SLACK: u32 = 8;
 /// Blocks in flight to flash.
 const BLOCKS_LEAVING_MAX: u32 = 4;
-/// Blocks are read back while more than `slots / LOST_SHARE + LOST_LEAST` slots are lost to sparse ones: less than
+/// Blocks are read back while more than `slots / LOST_SHARE` slots are lost to sparse ones: less than
 /// commitments leave free.
 const LOST_SHARE: u32 = 128;
-const LOST_LEAST: u32 = 64;
 const BLOCKS_RETURNING_MAX: u32 = 1;
 /// Blocks packed after one scan.
 const PACKS: u32 = 4;
@@ -198,7 +197,7 @@ impl<C: ClusterSource> Engine<C> {
 
     /// Reads a sparse block back while too many slots are lost to such blocks, to pack what is alive in it.
     pub(super) fn return_sparse(&mut self, actions: &mut Vec<Action>) {
-        let few = self.swap.slots() / LOST_SHARE + LOST_LEAST;
+        let few = self.swap.slots() / LOST_SHARE;
         while self.pool.slots_lost() > few && self.pool.blocks_returning() < BLOCKS_RETURNING_MAX {
             // Frames for the block, and for what is packed.
             let need = 2 * BLOCK_FRAMES;

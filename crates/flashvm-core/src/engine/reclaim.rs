@@ -223,8 +223,7 @@ impl<C: ClusterSource> Engine<C> {
     /// order.
     pub(super) fn condemn(&mut self, page: PageId, actions: &mut Vec<Action>) -> Condemned {
         let state = self.table.state(page);
-        let full = self.swap.is_full() && (self.pool_stuck || !self.compresses());
-        let homeless = self.table.has(page, Flag::Dirty) && full;
+        let homeless = self.table.has(page, Flag::Dirty) && self.swap.is_full();
         if state == PageState::Overtaken || homeless {
             self.policy.touched(page, Access::Read);
             return Condemned::Stays;

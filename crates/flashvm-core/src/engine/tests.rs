@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::clusters::LocalClusters;
-use crate::event::{Access::*, Place};
+use crate::event::{Access::*, Place, Sizes};
 use crate::page::PageState::*;
 use crate::policy::PolicyKind;
 use crate::prefetch::PrefetcherKind;
@@ -242,7 +242,14 @@ fn a_page_of_zeros_is_not_written_and_comes_back_without_a_read() {
     };
     assert!(rig.tell(Event::Reclaim).contains(&scan));
     let io = IoId(0);
-    assert_eq!(rig.tell(Event::Scanned { io, zero: 1 }), []);
+    assert_eq!(
+        rig.tell(Event::Scanned {
+            io,
+            zero: 1,
+            sizes: Sizes::default()
+        }),
+        []
+    );
     rig.fault(9, Read);
     let slot = rig.engine.slot_of(PageId(0)).expect("a zero slot");
     assert!(rig.engine.is_zero_slot(slot));

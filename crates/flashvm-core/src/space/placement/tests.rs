@@ -1,6 +1,7 @@
 //! Parked actions, on an address space that postpones what a test says.
 
 use super::*;
+use crate::event::Packed;
 use crate::ids::IoId;
 use crate::space::Mapping;
 use std::collections::HashMap;
@@ -43,6 +44,13 @@ impl FakeSpace {
     }
 }
 
+fn unpacked(from: Packed) -> u8 {
+    match from {
+        Packed::Pool(object) => object.bytes as u8,
+        Packed::Read { bytes, .. } => bytes as u8,
+    }
+}
+
 impl AddressSpace for FakeSpace {
     type Kept = Vec<u8>;
 
@@ -64,6 +72,8 @@ impl AddressSpace for FakeSpace {
                 Contents::Zeros => 0,
                 Contents::Shadow => self.shadow[&page],
                 Contents::Read(io, index) => self.reads[&io][(index + done) as usize],
+                // As long as it is: contents that differ from page to page.
+                Contents::Packed(from) => unpacked(from),
                 Contents::Kept(bytes, index) => bytes[(index + done) as usize],
             };
             if !self.may() {
@@ -154,6 +164,10 @@ impl AddressSpace for FakeSpace {
 
     fn keep(&self, io: IoId, index: u32, count: u32) -> Vec<u8> {
         self.reads[&io][index as usize..][..count as usize].to_vec()
+    }
+
+    fn inflate(&self, from: &Packed) -> Vec<u8> {
+        vec![unpacked(*from)]
     }
 
     fn part(kept: &Vec<u8>, index: u32, count: u32) -> Vec<u8> {
