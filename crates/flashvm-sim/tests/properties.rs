@@ -323,6 +323,46 @@ fn run_family(seed: u64) {
     }
 }
 
+/// Nearly every frame and every slot is taken, and most pages in RAM are dirty: each policy still finds the clean ones.
+#[test]
+fn a_full_store_serves_every_policy() {
+    const FRAMES: u32 = 128;
+    const SLOTS: u32 = 512;
+    let live = PolicyKind::ALL
+        .iter()
+        .filter(|info| !info.kind.is_offline());
+    for info in live {
+        let mut settings = Preset::Modern.settings();
+        settings.policy = info.kind.into();
+        settings.cluster_pages = 32;
+        let config = EngineConfig {
+            pages: FRAMES + SLOTS - 16,
+            slots: SLOTS,
+            frames: FRAMES,
+            shadow: true,
+            settings,
+        };
+        let pages = config.pages;
+        let mut sim = Simulator::new(config, Device::default(), 1)
+            .expect("a valid configuration")
+            .checked();
+        let mut walk = Walk {
+            at: 0,
+            stride: 1,
+            left: 0,
+        };
+        let mut rng = Rng::new(1);
+        for page in 0..pages {
+            let outcome = sim.access(PageId(page), Access::Write);
+            assert_eq!(outcome, Outcome::Done, "{}: page {page}", info.name);
+        }
+        for _ in 0..4 * pages {
+            let outcome = sim.access(walk.next(&mut rng, pages), Access::Read);
+            assert_eq!(outcome, Outcome::Done, "{}", info.name);
+        }
+    }
+}
+
 #[test]
 fn processes_that_share_a_store_do_not_see_each_other() {
     for seed in 0..RUNS / 5 {

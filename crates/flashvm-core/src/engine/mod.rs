@@ -85,6 +85,8 @@ pub struct Engine<C> {
     fresh: Vec<PageId>,
     /// Moves into the shadow that the last batch requested and that were not refused.
     batch_moved: u32,
+    /// Where the next search for clean pages begins.
+    clean_hand: u32,
     /// The last batch spent its budget clearing reference bits and found no victim.
     batch_searching: bool,
 
@@ -183,6 +185,7 @@ impl<C: ClusterSource> Engine<C> {
             ),
             fresh: Vec::with_capacity(QUEUE_RESERVE),
             batch_moved: 0,
+            clean_hand: 0,
             batch_searching: false,
             pending: VecDeque::with_capacity(QUEUE_RESERVE),
             starved: false,

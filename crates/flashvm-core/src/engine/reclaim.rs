@@ -24,6 +24,8 @@ const FREE_MAX: u32 = 512;
 const FREE_BATCH: u32 = 32;
 /// Proposals of one batch, for each page it wants to evict.
 const TRIES_PER_VICTIM: u32 = 4;
+/// Pages that one search for clean ones looks at.
+const CLEAN_LOOKS: u32 = 4096;
 /// Prefetch leaves available frames / PREFETCH_KEEPS to faults.
 const PREFETCH_KEEPS: u32 = 8;
 /// Most frames kept free or on standby ahead of need.
@@ -188,12 +190,46 @@ impl<C: ClusterSource> Engine<C> {
                 },
             }
         }
+        if evicted == 0 && declined && self.swap.is_full() {
+            // What the policy proposed is dirty, and has no place to go.
+            evicted = self.expel(goal, actions);
+            evicted += self.evict_clean(goal - evicted, actions);
+        }
         self.batch_searching = tries == 0 && evicted == 0 && !declined;
         // Last, so that the policy proposed pages with frames of their own first.
         while let Some(page) = self.shared_kept.pop() {
             self.policy.inserted(page, None);
         }
         self.emit_moves(actions);
+    }
+
+    /// Evicts clean pages wherever the policy has them, and looks at up to [`CLEAN_LOOKS`] pages for that: some
+    /// policies would propose dirty ones for ever. Returns how many.
+    fn evict_clean(&mut self, goal: u32, actions: &mut Vec<Action>) -> u32 {
+        let mut evicted = 0;
+        for _ in 0..CLEAN_LOOKS {
+            if evicted == goal {
+                break;
+            }
+            let Some(page) = self.table.next_present(self.clean_hand, self.table.pages()) else {
+                self.clean_hand = 0;
+                break;
+            };
+            self.clean_hand = page.0 + 1;
+            let state = self.table.state(page);
+            let ordered = matches!(state, PageState::Mapped | PageState::Shadowed);
+            let kept = self.table.has(page, Flag::Dirty) || self.table.has(page, Flag::Probation);
+            if !ordered || kept {
+                continue;
+            }
+            self.policy.removed(page);
+            match self.condemn(page, actions) {
+                Condemned::Leaves => evicted += 1,
+                Condemned::Stays => unreachable!("it is clean"),
+                Condemned::NoFrame => self.policy.inserted(page, None),
+            }
+        }
+        evicted
     }
 
     /// The last reported use of the write limit's burst, in percent.

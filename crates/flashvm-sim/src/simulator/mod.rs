@@ -304,7 +304,9 @@ impl Simulator {
 
     /// Whether the store is full, a fault waits, and nothing in flight could help.
     fn is_starved_by_store(&self) -> bool {
-        self.engine.store_full() && self.engine.stalled() && self.flights.is_empty()
+        let progresses = self.engine.deadline().is_some_and(|at| at <= self.now);
+        let full = self.engine.store_full() && self.engine.stalled();
+        full && self.flights.is_empty() && !progresses
     }
 
     /// Runs until nothing is in flight.
