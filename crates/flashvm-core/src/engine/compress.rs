@@ -42,22 +42,6 @@ impl<C: ClusterSource> Engine<C> {
             && self.settings.cluster_pages >= BLOCK_SLOTS
     }
 
-    /// Compressed pages in RAM, the frames that they take, and their bytes.
-    #[must_use]
-    pub fn pool(&self) -> (u32, u32, u64) {
-        (
-            self.pool.objects(),
-            self.pool.frames(),
-            self.pool.live_bytes(),
-        )
-    }
-
-    /// Frames that the pool may take.
-    #[must_use]
-    pub fn pool_share(&self) -> u32 {
-        self.share.frames()
-    }
-
     /// Where the compressed contents of a page are, if it has any.
     #[must_use]
     pub fn packed_at(&self, page: PageId) -> Option<pool::Place> {
@@ -74,6 +58,7 @@ impl<C: ClusterSource> Engine<C> {
         let most = self.share.frames() + self.share.frames() / SLACK;
         self.compresses()
             && (1..=OBJECT_MAX).contains(&bytes)
+            && self.pool.has_numbers()
             && self.pool.frames() + self.pool.frames_for(bytes) <= most
     }
 

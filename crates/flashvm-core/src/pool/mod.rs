@@ -22,6 +22,9 @@ const GRAIN: u32 = 16;
 /// Least room of an object in bytes: so many fit in a block that their index has [`INDEX_BITS`] bits.
 pub const OBJECT_MIN: u32 = 64;
 const INDEX_BITS: u32 = 10;
+/// A handle has the other bits for its block.
+const BLOCKS_MAX: usize = 1 << (u32::BITS - INDEX_BITS);
+const NUMBERS_SPARE: usize = 64;
 /// Largest object in bytes: a page that shrinks less is not worth its decompression.
 pub const OBJECT_MAX: u32 = 3072;
 /// Blocks are packed while more than `1 / WASTE_SHARE` of the pool's bytes in RAM are holes.
@@ -179,9 +182,10 @@ impl Pool {
         self.objects
     }
 
-    /// Bytes of compressed pages in RAM, with padding and without holes.
-    pub(crate) fn live_bytes(&self) -> u64 {
-        self.live
+    /// Whether there are numbers for more blocks, with some to spare for packing: blocks in RAM and on flash take
+    /// at most 256 GiB.
+    pub(crate) fn has_numbers(&self) -> bool {
+        self.vacant.len() >= NUMBERS_SPARE || self.blocks.len() + NUMBERS_SPARE < BLOCKS_MAX
     }
 
     /// Blocks that are being written.
@@ -231,7 +235,8 @@ impl Pool {
                         born: 0,
                         left: 0,
                     });
-                    BlockId(u32::try_from(self.blocks.len() - 1).expect("fewer blocks than pages"))
+                    assert!(self.blocks.len() <= BLOCKS_MAX, "no number for a block");
+                    BlockId(self.blocks.len() as u32 - 1)
                 });
                 let born = self.inserted;
                 let block = self.block_mut(id);

@@ -175,6 +175,6 @@ fn packing_bounds_the_waste() {
         }
     }
     let frames = u64::from(model.pool.frames()) * PAGE_SIZE as u64;
-    let most = model.pool.live_bytes() * 112 / 100 + 2 * BLOCK_BYTES as u64;
+    let most = model.pool.live * 112 / 100 + 2 * BLOCK_BYTES as u64;
     assert!(frames <= most, "{frames} bytes for {most}");
 }
