@@ -92,6 +92,15 @@ def managed_bytes(pid):
     return sum(pss for start, pss, registered in areas if registered or low <= start < high)
 
 
+def has_memory(pid):
+    """Whether a process has an address space: it gives it up first when it ends, even if it is frozen."""
+    try:
+        with open(f"/proc/{pid}/statm", "rb") as file:
+            return int(file.read().split()[0]) > 0
+    except (OSError, ValueError):
+        return False
+
+
 def share_memory(one, other):
     """Whether two processes have the same address space, as after vfork."""
     return LIBC.syscall(KCMP, one, other, KCMP_VM, 0, 0) == 0
@@ -158,7 +167,8 @@ class Freezer:
 class Sampler(threading.Thread):
     """Samples the resident managed memory of a run and keeps the maximum.
 
-    All processes of the run stand still during a sample, so it is exact.
+    All processes of the run stand still during a sample, so it is exact. A process that is ending does not stand
+    still: such a sample is dropped, and counts as `unfrozen`.
     """
 
     def __init__(self, freezer, small_pages, budget_bytes):
@@ -173,28 +183,32 @@ class Sampler(threading.Thread):
             start = time.monotonic()
             try:
                 frozen = self.freezer.freeze()
-                total = self.sample() if frozen else 0
+                total = self.sample() if frozen else None
             finally:
                 self.freezer.thaw()
-            self.samples += frozen
-            self.unfrozen += not frozen
+            pause = max(INTERVAL_S_MIN, (time.monotonic() - start) / TIME_SHARE)
+            if total is None:
+                self.unfrozen += 1
+                continue
+            self.samples += 1
             self.bytes_max = max(self.bytes_max, total)
             self.above += total > self.budget_bytes
-            pause = max(INTERVAL_S_MIN, (time.monotonic() - start) / TIME_SHARE)
 
     def sample(self):
+        """Bytes of all processes. None: one of them ended meanwhile, and what it shared with another counted twice."""
         total, files, seen = 0, {}, []
         for pid in self.freezer.pids():
             if any(share_memory(pid, other) for other in seen):
                 continue
             try:
-                total += managed_bytes(pid)
-                seen.append(pid)
+                if has_memory(pid):
+                    total += managed_bytes(pid)
+                    seen.append(pid)
                 if self.small_pages:
                     files.update(frames(pid))
             except (OSError, ValueError):
                 pass  # a zombie
-        return total + sum(files.values())
+        return total + sum(files.values()) if all(map(has_memory, seen)) else None
 
     def stop(self):
         self.done.set()
