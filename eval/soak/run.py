@@ -189,6 +189,7 @@ class Runner:
             sampler.start()
         if killer:
             killer.start()
+        interrupted = False
         try:
             code = self.wait(child, TIMEOUT_S[plan.size], killer)
             seconds = time.monotonic() - start
@@ -196,9 +197,14 @@ class Runner:
             if code is None:
                 problems.append(("hung", f"no end in {seconds:.0f} s"))
                 self.look(child.pid, place)
+        except Interrupted:
+            interrupted = True
+            raise
         finally:
             if freezer:
                 sampler.stop()
+                if interrupted:
+                    freezer.close()
             if killer:
                 killer.stop()
         killed = killer.killed if killer else ""
