@@ -93,7 +93,7 @@ def managed_bytes(pid):
 
 
 def has_memory(pid):
-    """Whether a process has an address space: it gives it up first when it ends, even if it is frozen."""
+    """Whether a process has an address space. One that ends gives it up before its frames are free."""
     try:
         with open(f"/proc/{pid}/statm", "rb") as file:
             return int(file.read().split()[0]) > 0
@@ -195,7 +195,7 @@ class Sampler(threading.Thread):
             self.above += total > self.budget_bytes
 
     def sample(self):
-        """Bytes of all processes. None: one of them ended meanwhile, and what it shared with another counted twice."""
+        """Bytes of all processes. None: a process ended meanwhile, so what it shared may have counted twice."""
         total, files, seen = 0, {}, []
         for pid in self.freezer.pids():
             if any(share_memory(pid, other) for other in seen):

@@ -189,7 +189,6 @@ class Runner:
             sampler.start()
         if killer:
             killer.start()
-        interrupted = False
         try:
             code = self.wait(child, TIMEOUT_S[plan.size], killer)
             seconds = time.monotonic() - start
@@ -198,13 +197,13 @@ class Runner:
                 problems.append(("hung", f"no end in {seconds:.0f} s"))
                 self.look(child.pid, place)
         except Interrupted:
-            interrupted = True
+            if freezer:
+                sampler.stop()
+                freezer.close()
             raise
         finally:
             if freezer:
                 sampler.stop()
-                if interrupted:
-                    freezer.close()
             if killer:
                 killer.stop()
         killed = killer.killed if killer else ""

@@ -17,6 +17,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 const PAGES_MAX: u32 = 200;
 const RUNS: u64 = 1500;
+/// Runs that went wrong once: with a pool of which every block was being read back, the engine looked for one to write
+/// for ever.
+const FOUND: [u64; 3] = [2272, 3100, 4740];
 
 fn config(rng: &mut Rng) -> EngineConfig {
     let preset = Preset::ALL[rng.below(3) as usize].0;
@@ -248,7 +251,7 @@ fn no_page_is_lost_stale_or_mapped_twice_and_the_budget_is_kept() {
     }
     let runs = std::env::var("FLASHVM_RUNS").ok();
     let runs = runs.map_or(RUNS, |n| n.parse().expect("FLASHVM_RUNS is a number"));
-    for seed in 0..runs {
+    for seed in FOUND.into_iter().chain(0..runs) {
         if catch_unwind(AssertUnwindSafe(|| run_seed(seed))).is_err() {
             panic!("run failed: repeat it with FLASHVM_SEED={seed}");
         }

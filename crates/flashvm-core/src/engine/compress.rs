@@ -11,7 +11,7 @@ use crate::event::{Access, Action, Packed, Place, Sizes};
 use crate::ids::{IoId, Nanos, PageId};
 use crate::io::{Io, IoKind};
 use crate::page::{Flag, PageState};
-use crate::pool::{self, BLOCK_BYTES, BLOCK_SLOTS, BlockId, Emptied, Handle, Left, OBJECT_MAX};
+use crate::pool::{self, BLOCK_BYTES, BLOCK_SLOTS, BlockId, Handle, OBJECT_MAX};
 use crate::prefetch::Whereabouts;
 
 /// A process with fewer frames has no pool.
@@ -131,7 +131,7 @@ impl<C: ClusterSource> Engine<C> {
 
     /// Frees an object, and its block's slots with the last.
     pub(super) fn remove_object(&mut self, handle: Handle) {
-        if let Some(Emptied::Flash(slot)) = self.pool.remove(handle) {
+        if let Some(slot) = self.pool.remove(handle) {
             self.swap.free_run(slot, BLOCK_SLOTS, &mut self.clusters);
         }
     }
@@ -144,7 +144,7 @@ impl<C: ClusterSource> Engine<C> {
     }
 
     /// Frames of the pool beyond its share that are not leaving yet.
-    pub(super) fn pool_excess(&self) -> u32 {
+    fn pool_excess(&self) -> u32 {
         let share = if self.compresses() {
             self.share.frames()
         } else {
@@ -154,20 +154,19 @@ impl<C: ClusterSource> Engine<C> {
         self.pool.frames().saturating_sub(leaving + share)
     }
 
-    /// Whether a block can be sent to flash now, and should be.
+    /// Whether a block has to leave and can be written now.
     pub(super) fn wants_flush(&self) -> bool {
         self.pool_excess() > 0
             && !self.pool_stuck
+            && self.pool.can_leave()
             && self.pool.blocks_leaving() < BLOCKS_LEAVING_MAX
     }
 
     /// Sends the oldest blocks to flash while the pool has more than its share.
     pub(super) fn flush_pool(&mut self, actions: &mut Vec<Action>) {
-        while self.wants_flush() {
-            let Some(block) = self.pool.oldest() else {
-                self.pool.close();
-                continue;
-            };
+        while self.wants_flush()
+            && let Some(block) = self.pool.oldest()
+        {
             let Some(slot) = self.swap.allocate_run(BLOCK_SLOTS, &mut self.clusters) else {
                 self.pool.return_oldest(block);
                 self.pool_stuck = true;
@@ -209,13 +208,10 @@ impl<C: ClusterSource> Engine<C> {
         let is_read = |(_, page)| self.table.state(page) == PageState::Reading;
         let read = self.pool.live_in(block).any(is_read);
         let good = failed == 0 && !read;
-        if let Some(Emptied::Flash(slot)) = self.pool.has_returned(block, good) {
+        if let Some(slot) = self.pool.has_returned(block, good) {
             self.swap.free_run(slot, BLOCK_SLOTS, &mut self.clusters);
             self.pool_stuck = false;
-            if !self.pool.vacated().contains(&block) {
-                self.pool.withdraw(block);
-                self.empty_block(block, actions);
-            }
+            self.empty_block(block, actions);
         } else {
             actions.push(Action::Vacate { block });
         }
@@ -228,7 +224,7 @@ impl<C: ClusterSource> Engine<C> {
             self.counters.pool_blocks_out += 1;
             self.counters.pages_out += u64::from(BLOCK_SLOTS);
             self.sampler.written(self.now);
-            if let Left::Empty(slot) = self.pool.has_left(block) {
+            if let Some(slot) = self.pool.has_left(block) {
                 self.swap.free_run(slot, BLOCK_SLOTS, &mut self.clusters);
             } else {
                 actions.push(Action::Vacate { block });
@@ -262,7 +258,7 @@ impl<C: ClusterSource> Engine<C> {
         if self.pool.in_ram(handle) {
             self.counters.faults_pool += 1;
             self.share.hit(self.pool.age(handle));
-            self.inflate(page, handle, Some(access), Place::Region, actions);
+            self.inflate(page, handle, access, actions);
             return;
         }
         self.counters.faults_major += 1;
@@ -277,23 +273,16 @@ impl<C: ClusterSource> Engine<C> {
     }
 
     /// Takes a page out of the pool, into a frame that is accounted. It is dirty then: this is its only copy.
-    fn inflate(
-        &mut self,
-        page: PageId,
-        handle: Handle,
-        by: Option<Access>,
-        place: Place,
-        actions: &mut Vec<Action>,
-    ) {
+    fn inflate(&mut self, page: PageId, handle: Handle, access: Access, actions: &mut Vec<Action>) {
         let object = self.pool.object(handle);
         self.table.reset_flags(page);
         self.set_state(page, PageState::Mapped);
-        self.policy.inserted(page, by);
+        self.policy.inserted(page, Some(access));
         self.make_dirty(page);
         actions.push(Action::Inflate {
             page,
             from: Packed::Pool(object),
-            place,
+            place: Place::Region,
             protect: false,
         });
     }
@@ -359,12 +348,12 @@ impl<C: ClusterSource> Engine<C> {
             Nanos(self.read_time.0 - self.read_time.0 / READ_WEIGHT + took / READ_WEIGHT);
     }
 
-    /// A fork is ahead, or off: before it all compressed pages go to flash, so that they do not take twice their RAM.
+    /// A fork is ahead (`on`), or will not happen. Before a fork all compressed pages go to flash: the kernel would copy
+    /// the pool.
     pub(super) fn drain(&mut self, on: bool, actions: &mut Vec<Action>) {
         self.draining = on;
         self.pool_stuck = false;
         if on {
-            self.pool.close();
             self.flush_pool(actions);
         }
     }

@@ -175,22 +175,19 @@ impl<C: ClusterSource> Engine<C> {
     }
 
     fn serve_stored(&mut self, page: PageId, access: Access, actions: &mut Vec<Action>) -> Outcome {
-        if let Some(handle) = self.table.handle(page) {
-            self.policy.wanted(page, access);
-            if !self.take_frame(actions) {
-                return Outcome::NoFrame;
-            }
-            self.serve_packed(page, handle, access, actions);
-            return Outcome::Served;
-        }
-        let slot = self.table.slot(page).expect("stored pages have a slot");
-        if self.swap.is_zero(slot) {
+        let (handle, slot) = (self.table.handle(page), self.table.slot(page));
+        if slot.is_some_and(|slot| self.swap.is_zero(slot)) {
             return self.serve_zero(page, access, Whereabouts::Zero, actions);
         }
         self.policy.wanted(page, access);
         if !self.take_frame(actions) {
             return Outcome::NoFrame;
         }
+        if let Some(handle) = handle {
+            self.serve_packed(page, handle, access, actions);
+            return Outcome::Served;
+        }
+        let slot = slot.expect("stored pages have a place");
         self.counters.faults_major += 1;
         self.begin_read(page, slot);
         self.table.set(page, Flag::Demanded);

@@ -1,9 +1,9 @@
 //! The state machine: its state, the dispatch of events, its queries.
 //!
 //! The parts are methods in the files beside this one: `fault` serves faults, `pagein` reads and
-//! prefetches, `reclaim` moves victims out and frees frames, `clean` writes dirty pages, `compress` packs them
-//! into the pool, `discard` discards free clusters, `range` handles zaps, moves and advice, `share` the frames shared after
-//! a fork, `check` the invariants.
+//! prefetches, `reclaim` moves victims out and frees frames, `clean` writes dirty pages, `compress`
+//! packs them into the pool, `discard` discards free clusters, `range` handles zaps, moves and advice,
+//! `share` the frames shared after a fork, `check` the invariants.
 //!
 //! A frame is in use for every page that is mapped, in the shadow or being read, and for every
 //! shadow copy of a page that was mapped again while a request works on the copy. The copy of a

@@ -134,14 +134,13 @@ impl<C: ClusterSource> Engine<C> {
             if !self.take_frame(actions) {
                 break;
             }
-            match slot {
-                None if handle.is_some() => {
-                    let handle = handle.expect("just seen");
+            match (handle, slot) {
+                (Some(handle), _) => {
                     self.counters.prefetch_issued += 1;
                     self.read_packed(page, handle, false, actions);
                     self.mark_prefetched(page, place, store, kind);
                 }
-                None => {
+                (None, None) => {
                     self.counters.zero_ahead += 1;
                     let stored = self.table.state(page) == PageState::Stored;
                     self.counters.zero_pages_not_read += u64::from(stored);
@@ -149,7 +148,7 @@ impl<C: ClusterSource> Engine<C> {
                     self.map_zero(page, access, None);
                     self.zeros.push(page);
                 }
-                Some(slot) => {
+                (None, Some(slot)) => {
                     self.counters.prefetch_issued += 1;
                     self.begin_read(page, slot);
                     self.mark_prefetched(page, place, store, kind);
@@ -162,7 +161,7 @@ impl<C: ClusterSource> Engine<C> {
         self.emit_reads(demanded, actions);
     }
 
-    /// Marks a page that is being read as a candidate of a prefetcher's.
+    /// Marks a page that is being read: a prefetcher proposed it.
     fn mark_prefetched(&mut self, page: PageId, place: Place, store: bool, kind: Kind) {
         self.table.set(page, Flag::Prefetched);
         if kind.on_probation() {

@@ -309,9 +309,8 @@ impl Grant {
         self.fork_room = 0;
     }
 
-    /// Whether the process could ever hold what a fork needs: small pages leave their frames until there is room for
-    /// copies of the others.
-    /// So do shared pages, which lower this process' share.
+    /// Whether the process could ever hold what a fork needs. Small pages and shared pages make room for it, so neither
+    /// counts here.
     pub fn may_have_fork_room(&self, run: &impl Budget) -> bool {
         run.allowance() >= self.fork_room.saturating_sub(self.small) + self.reserve.least
     }

@@ -362,7 +362,6 @@ fn small_pages_get_their_half() {
     assert!(target < small, "with fewer frames it gives some back");
 }
 
-/// Shared frames are limited only while somebody wants frames, and then by twice what is accounted for too much.
 /// A budget of which nobody gives anything.
 struct Fixed {
     held: u32,
@@ -427,6 +426,7 @@ fn shared_pages_leave_for_a_fork() {
     assert!(grant.has_fork_room(&more, &usage));
 }
 
+/// Shared frames are limited only while somebody wants frames: by twice the excess over the allowance.
 #[test]
 fn shared_frames_give_way() {
     let run = |others_want| Fixed {

@@ -303,8 +303,9 @@ impl Pool {
         }
     }
 
-    /// Removes an object. Returns what has become of its block, if that was its last one.
-    pub(crate) fn remove(&mut self, handle: Handle) -> Option<Emptied> {
+    /// Removes an object. Returns the first slot of its block, if that was its last object and it lay on flash: the
+    /// slots are free.
+    pub(crate) fn remove(&mut self, handle: Handle) -> Option<SlotId> {
         let (id, bytes) = (handle.block(), padded(self.object(handle).bytes));
         let entry = &mut self.blocks[id.0 as usize].entries[handle.index()];
         assert_ne!(entry.page, 0, "{handle:?} removed twice");
@@ -332,13 +333,13 @@ impl Pool {
                 }
                 self.leave_ram(id);
                 self.vacate(id);
-                Some(Emptied::Ram(id))
+                None
             }
             Home::Flash(slot) if empty => {
                 self.on_flash -= 1;
                 self.lost -= BLOCK_SLOTS;
                 self.vacate(id);
-                Some(Emptied::Flash(slot))
+                Some(slot)
             }
             // A block that is being written or read stays until that has ended.
             _ => None,
@@ -400,26 +401,19 @@ impl Pool {
         self.put(page, self.object(handle).bytes)
     }
 
-    /// The oldest block that can leave.
+    /// Whether a block is in RAM that is not being written.
+    pub(crate) fn can_leave(&self) -> bool {
+        !self.order.is_empty() || self.open.is_some()
+    }
+
+    /// Takes the oldest block that can leave out of the order; the open one is the last.
     pub(crate) fn oldest(&mut self) -> Option<BlockId> {
-        self.order.pop_front()
+        self.order.pop_front().or_else(|| self.open.take())
     }
 
     /// The oldest block cannot leave.
     pub(crate) fn return_oldest(&mut self, id: BlockId) {
         self.order.push_front(id);
-    }
-
-    /// A block in RAM leaves the order, to be emptied.
-    pub(crate) fn withdraw(&mut self, id: BlockId) {
-        self.order.retain(|&other| other != id);
-    }
-
-    /// Closes the open block, so that it can leave.
-    pub(crate) fn close(&mut self) {
-        if let Some(open) = self.open.take() {
-            self.order.push_back(open);
-        }
     }
 
     /// A block begins to be written.
@@ -428,8 +422,9 @@ impl Pool {
         self.leaving += 1;
     }
 
-    /// A block has been written: its frames are free. Returns whether no object in it is alive.
-    pub(crate) fn has_left(&mut self, id: BlockId) -> Left {
+    /// A block has been written: its frames are free. Returns its first slot if no object in it is alive: then the
+    /// slots are free, too.
+    pub(crate) fn has_left(&mut self, id: BlockId) -> Option<SlotId> {
         let Home::Leaving(slot) = self.home(id) else {
             panic!("{id:?} is not being written");
         };
@@ -443,7 +438,7 @@ impl Pool {
         let flushed = self.flushed;
         if live == 0 {
             self.vacate(id);
-            return Left::Empty(slot);
+            return Some(slot);
         }
         self.on_flash += 1;
         if objects < BLOCK_SLOTS {
@@ -453,20 +448,19 @@ impl Pool {
         let block = self.block_mut(id);
         block.home = Home::Flash(slot);
         block.left = flushed;
-        Left::Alive
+        None
     }
 
-    /// A block could not be written: it stays in RAM. Returns whether no object in it is alive; then it is gone.
-    pub(crate) fn stays(&mut self, id: BlockId) -> bool {
+    /// A block could not be written: it stays in RAM, unless no object in it is alive.
+    pub(crate) fn stays(&mut self, id: BlockId) {
         self.leaving -= 1;
         self.block_mut(id).home = Home::Ram;
         if self.block(id).live > 0 {
             self.order.push_front(id);
-            return false;
+            return;
         }
         self.leave_ram(id);
         self.vacate(id);
-        true
     }
 
     /// Slots of blocks on flash beyond one for each of their objects.
@@ -495,11 +489,6 @@ impl Pool {
         Some(self.sparse.swap_remove(at))
     }
 
-    /// Frames that a block takes in RAM.
-    pub(crate) fn frames_of(&self, id: BlockId) -> u32 {
-        frames_to(self.block(id).end)
-    }
-
     /// A block on flash begins to be read back; its frames are taken. Returns its first slot.
     pub(crate) fn returns(&mut self, id: BlockId) -> SlotId {
         let Home::Flash(slot) = self.home(id) else {
@@ -507,12 +496,13 @@ impl Pool {
         };
         self.block_mut(id).home = Home::Returning(slot);
         self.returning += 1;
-        self.frames += self.frames_of(id);
+        self.frames += frames_to(self.block(id).end);
         slot
     }
 
-    /// A block has been read back, or could not be. In RAM it counts as the oldest.
-    pub(crate) fn has_returned(&mut self, id: BlockId, good: bool) -> Option<Emptied> {
+    /// A block has been read back, or not (`good`); in RAM it counts as the oldest. Returns its first slot unless it
+    /// stays on flash: the slots are free.
+    pub(crate) fn has_returned(&mut self, id: BlockId, good: bool) -> Option<SlotId> {
         let Home::Returning(slot) = self.home(id) else {
             panic!("{id:?} is not being read back");
         };
@@ -527,7 +517,7 @@ impl Pool {
         if live == 0 {
             self.frames -= frames_to(end);
             self.vacate(id);
-            return Some(Emptied::Flash(slot));
+            return Some(slot);
         }
         if !good {
             self.frames -= frames_to(end);
@@ -539,7 +529,7 @@ impl Pool {
         self.live += u64::from(live);
         self.objects += count;
         self.order.push_front(id);
-        Some(Emptied::Flash(slot))
+        Some(slot)
     }
 
     /// Insertions since the block of this object was begun.
@@ -596,24 +586,6 @@ impl Pool {
             "bytes miscounted"
         );
     }
-}
-
-/// What became of a block with its last object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Emptied {
-    /// It was in RAM: its frames are free.
-    Ram(BlockId),
-    /// It was on flash, from this slot on.
-    Flash(SlotId),
-}
-
-/// What a block is that has been written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Left {
-    /// On flash, with live objects.
-    Alive,
-    /// Gone: nothing in it is alive. Its slots are free.
-    Empty(SlotId),
 }
 
 #[cfg(test)]

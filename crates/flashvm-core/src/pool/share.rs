@@ -11,7 +11,7 @@ use crate::ids::Nanos;
 const START: u32 = 3;
 const STEPS: u32 = 16;
 const PLAIN_LEAST: u32 = 8;
-/// What a fault on a compressed page costs: measured on the path without I/O, with its compression before.
+/// What a fault on a compressed page costs, with its compression: an assumption, not measured.
 const POOL_FAULT: Nanos = Nanos(8_000);
 /// Steps of insertions between two decisions.
 const EPOCH: u64 = 2;

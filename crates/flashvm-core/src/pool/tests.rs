@@ -47,8 +47,8 @@ struct Model {
 }
 
 impl Model {
-    fn emptied(&mut self, emptied: Option<Emptied>) {
-        if let Some(Emptied::Flash(slot)) = emptied {
+    fn freed(&mut self, slot: Option<SlotId>) {
+        if let Some(slot) = slot {
             assert!(self.slots.remove(&slot).is_some(), "{slot:?} freed twice");
         }
     }
@@ -68,8 +68,8 @@ impl Model {
             Step::Remove(n) if !self.pages.is_empty() => {
                 let page = *self.pages.keys().nth(n % self.pages.len()).expect("there");
                 let (handle, _) = self.pages.remove(&page).expect("there");
-                let emptied = self.pool.remove(handle);
-                self.emptied(emptied);
+                let freed = self.pool.remove(handle);
+                self.freed(freed);
             }
             Step::Leave => {
                 if let Some(block) = self.pool.oldest() {
@@ -85,8 +85,9 @@ impl Model {
                 if !good {
                     self.slots.retain(|_, of| *of != block);
                     self.pool.stays(block);
-                } else if let Left::Empty(slot) = self.pool.has_left(block) {
-                    self.emptied(Some(Emptied::Flash(slot)));
+                } else {
+                    let freed = self.pool.has_left(block);
+                    self.freed(freed);
                 }
             }
             Step::Return if self.returning.is_empty() => {
@@ -98,8 +99,8 @@ impl Model {
             }
             Step::Back(good) => {
                 if let Some(block) = self.returning.pop() {
-                    let emptied = self.pool.has_returned(block, good);
-                    self.emptied(emptied);
+                    let freed = self.pool.has_returned(block, good);
+                    self.freed(freed);
                 }
             }
             Step::Pack => {
@@ -110,8 +111,8 @@ impl Model {
                 for (old, page) in live {
                     let new = self.pool.relocate(old);
                     self.pages.get_mut(&page).expect("alive").0 = new;
-                    let emptied = self.pool.remove(old);
-                    self.emptied(emptied);
+                    let freed = self.pool.remove(old);
+                    self.freed(freed);
                 }
                 assert!(self.pool.vacated().contains(&block), "it is empty");
             }
