@@ -14,6 +14,7 @@ kernel's side is the program alone. The swap file and the cgroups are always rem
 """
 
 import argparse
+import atexit
 import json
 import os
 import re
