@@ -2,11 +2,10 @@
 
 use flashvm_core::PolicyKind;
 use flashvm_core::policy::PolicySpec;
-use flashvm_sim::sweep::{Figures, Job, Observation, References, sweep};
+use flashvm_sim::sweep::{Figures, Job, Observation, References, Watch, sweep};
 use flashvm_sim::{Device, ModelKind, trace};
 use std::path::PathBuf;
 use std::sync::OnceLock;
-use std::sync::atomic::AtomicU64;
 
 fn read(name: &str) -> References {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/data");
@@ -28,7 +27,7 @@ fn gcc() -> &'static References {
 
 fn run(references: &References, jobs: &[Job]) -> Vec<Figures> {
     let device = Device::new(ModelKind::SlcNand);
-    sweep(references, jobs, &device, 2, &AtomicU64::new(0)).expect("a sweep")
+    sweep(references, jobs, &device, 2, &Watch::default()).expect("a sweep")
 }
 
 fn misses(references: &References, policies: &str, frames: u32) -> Vec<u64> {

@@ -11,7 +11,7 @@ use clap::{Args, ValueEnum};
 use flashvm_core::PolicySpec;
 use flashvm_core::policy::PolicyError;
 use flashvm_sim::sweep::{
-    Figures, Job, MemorySize, Observation, References, SizeError, SweepError, sweep,
+    Figures, Job, MemorySize, Observation, References, SizeError, SweepError, Watch, sweep,
 };
 use flashvm_sim::trace::{Format, Trace, TraceError, open};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -19,7 +19,7 @@ use serde::Serialize;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::str::FromStr;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 pub(crate) const SIM_EXAMPLES: &str = "\
@@ -180,8 +180,8 @@ pub(crate) fn sim(args: &SimArgs) -> Result<ExitCode, Refusal> {
         Some(threads) => threads as usize,
         None => std::thread::available_parallelism().map_or(1, Into::into),
     };
-    let figures = watched(&references, &jobs, |done| {
-        sweep(&references, &jobs, &device, threads, done)
+    let figures = watched(&references, &jobs, |watch| {
+        sweep(&references, &jobs, &device, threads, watch)
     })?;
     if let Some(file) = &args.plot {
         write_chart(file, &chart(args, &jobs, &figures))
@@ -226,20 +226,20 @@ fn read(trace: Trace) -> Result<References, Refusal> {
 }
 
 /// Runs `work`, which counts references, under a progress bar.
-fn watched<T>(references: &References, jobs: &[Job], run: impl FnOnce(&AtomicU64) -> T) -> T {
+fn watched<T>(references: &References, jobs: &[Job], run: impl FnOnce(&Watch) -> T) -> T {
     let bar = ProgressBar::new(references.len() * jobs.len() as u64).with_style(
         ProgressStyle::with_template("{bar:30} {percent} %, {per_sec}, {eta} left")
             .expect("a valid template"),
     );
-    let (done, over) = (AtomicU64::new(0), AtomicBool::new(false));
+    let (watch, over) = (Watch::default(), AtomicBool::new(false));
     std::thread::scope(|scope| {
         let watcher = scope.spawn(|| {
             while !over.load(Ordering::Relaxed) {
-                bar.set_position(done.load(Ordering::Relaxed));
+                bar.set_position(watch.done());
                 std::thread::park_timeout(WATCH);
             }
         });
-        let result = run(&done);
+        let result = run(&watch);
         over.store(true, Ordering::Relaxed);
         watcher.thread().unpark();
         result

@@ -6,16 +6,18 @@
 //! and otherwise in a nameless file, so that the length of a trace takes no memory.
 //!
 //! - `references`, `spool`: the stored trace; `size`: the syntax of memory sizes;
-//! - `ram`: frames, a policy and a device.
+//! - `ram`: frames, a policy and a device; `watch`: progress, and a way to end a sweep early.
 
 mod ram;
 mod references;
 mod size;
 mod spool;
+mod watch;
 
 pub use ram::{Counts, Observation};
 pub use references::References;
 pub use size::{MemorySize, SizeError, TooSmall};
+pub use watch::Watch;
 
 use crate::device::{nand::GeometryError, page_costs};
 use crate::setup::Device;
@@ -25,7 +27,7 @@ use ram::Ram;
 use references::unpack;
 use spool::{CHUNK, Spool};
 use std::io;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 /// Seed of the device's random choices.
@@ -78,6 +80,9 @@ pub enum SweepError {
         /// Its frames.
         frames: u32,
     },
+    /// [`Watch::stop`] was called.
+    #[error("the sweep was stopped before its end")]
+    Stopped,
 }
 
 /// References with the jobs' side data.
@@ -87,11 +92,11 @@ struct Material<'a> {
     device: &'a Device,
 }
 
-/// Runs jobs on `threads` threads and returns their results in order. `done` counts references for
-/// progress: jobs * [`References::len`] at the end.
+/// Runs jobs on `threads` threads and returns their results in order. `watch` tells how far it is, and can
+/// stop it.
 ///
 /// # Errors
-/// If there can be no such device, or it wears out; if temporary files fail.
+/// If there can be no such device, or it wears out; if temporary files fail; if it was stopped.
 ///
 /// # Examples
 /// ```
@@ -113,7 +118,7 @@ pub fn sweep(
     jobs: &[Job],
     device: &Device,
     threads: usize,
-    done: &AtomicU64,
+    watch: &Watch,
 ) -> Result<Vec<Figures>, SweepError> {
     let material = Material::new(references, jobs, device)?;
     let next = AtomicUsize::new(0);
@@ -124,7 +129,7 @@ pub fn sweep(
             let Some(job) = jobs.get(index) else {
                 return Ok(results);
             };
-            match material.run(job, done, |_, _| ()) {
+            match material.run(job, watch, |_, _| ()) {
                 Ok(figures) => results.push((index, figures)),
                 Err(e) => {
                     // The others need not begin another job.
@@ -158,7 +163,7 @@ pub fn observe(
     observe: impl FnMut(u64, &dyn Policy),
 ) -> Result<Figures, SweepError> {
     let material = Material::new(references, &[job], device)?;
-    material.run(&job, &AtomicU64::new(0), observe)
+    material.run(&job, &Watch::default(), observe)
 }
 
 impl<'a> Material<'a> {
@@ -178,7 +183,7 @@ impl<'a> Material<'a> {
     fn run(
         &self,
         job: &Job,
-        done: &AtomicU64,
+        watch: &Watch,
         mut observe: impl FnMut(u64, &dyn Policy),
     ) -> Result<Figures, SweepError> {
         let begin = Instant::now();
@@ -205,6 +210,9 @@ impl<'a> Material<'a> {
         let (mut buffer, mut next_buffer) = (Vec::new(), Vec::new());
         let packed = self.references.packed();
         for index in 0..packed.blocks() {
+            if watch.is_stopped() {
+                return Err(SweepError::Stopped);
+            }
             let block = packed
                 .chunk(index, &mut buffer)
                 .map_err(SweepError::Spool)?;
@@ -223,7 +231,7 @@ impl<'a> Material<'a> {
                     observe(first + at as u64, ram.policy());
                 }
             }
-            done.fetch_add(block.len() as u64, Ordering::Relaxed);
+            watch.advance(block.len() as u64);
             if ram.is_worn() {
                 return Err(SweepError::Worn {
                     policy: job.policy,
@@ -273,10 +281,36 @@ mod tests {
         let counts = [0, usize::MAX].map(|ram_bytes_max| {
             let references = References::read_within(ram_bytes_max, Granularity::Pages, trace());
             let references = references.expect("room on the disk");
-            let figures = sweep(&references, &jobs, &device, 2, &AtomicU64::new(0));
+            let figures = sweep(&references, &jobs, &device, 2, &Watch::default());
             let figures = figures.expect("a device that does not wear out");
             Vec::from_iter(figures.iter().map(|figures| figures.counts))
         });
         assert_eq!(counts[0], counts[1]);
+    }
+
+    #[test]
+    fn a_stopped_sweep_says_so_and_one_that_ends_has_counted_all() {
+        let trace = (0..3 * CHUNK as u64).map(|at| {
+            Ok::<_, TraceError>(Reference {
+                address: at % 70,
+                bytes: 0,
+                kind: Kind::Read,
+            })
+        });
+        let references = References::read(Granularity::Pages, trace).expect("a trace");
+        let jobs = [Job {
+            policy: "lru".parse().expect("a policy"),
+            frames: 10,
+            observation: Observation::Full,
+        }; 2];
+        let device = Device::new(ModelKind::SlcNand);
+        let watch = Watch::default();
+        sweep(&references, &jobs, &device, 2, &watch).expect("figures");
+        assert_eq!(watch.done(), 2 * references.len());
+        let watch = Watch::default();
+        watch.stop();
+        let stopped = sweep(&references, &jobs, &device, 2, &watch);
+        assert!(matches!(stopped, Err(SweepError::Stopped)), "{stopped:?}");
+        assert_eq!(watch.done(), 0);
     }
 }

@@ -4,14 +4,13 @@ use crate::cli::refusal::Refusal;
 use crate::cli::trace::measure;
 use flashvm_core::PolicySpec;
 use flashvm_sim::locality::Locality;
-use flashvm_sim::sweep::{Counts, Job, Observation, References, SweepError, sweep};
+use flashvm_sim::sweep::{Counts, Job, Observation, References, SweepError, Watch, sweep};
 use flashvm_sim::trace::{Provenance, Trace, open, read};
 use flashvm_sim::{Device, ModelKind};
 use indicatif::ProgressBar;
 use std::cell::OnceCell;
 use std::io::Cursor;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicU64;
 
 /// The program, its counterpart in the paper, its trace.
 const SHIPPED: [(&str, &str, &[u8]); 6] = [
@@ -199,7 +198,7 @@ fn run(program: &Program) -> Result<Swept, Refusal> {
         &jobs,
         &device(),
         threads,
-        &AtomicU64::new(0),
+        &Watch::default(),
     );
     let figures = figures.map_err(|e| refusal(&e))?;
     let sizes = sizes.iter().zip(figures.chunks(POLICIES.len()));
