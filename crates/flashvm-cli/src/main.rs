@@ -11,6 +11,7 @@ fn main() -> ExitCode {
         Ok(code) => code,
         Err(refusal) => {
             eprintln!("flashvm: {refusal}");
+            refusal.leave();
             ExitCode::from(refusal.code())
         }
     }

@@ -3,6 +3,10 @@
 use flashvm::program::Refused;
 use std::fmt;
 
+/// Names a file for the line, beside standard error: for programs that start this command and leave standard
+/// error to what it runs.
+pub(crate) const FILE_VARIABLE: &str = "FLASHVM_REFUSAL";
+
 /// Bad input, or a machine that does not permit what was asked.
 const BAD_INPUT: u8 = 2;
 /// The program exists and cannot be executed.
@@ -32,6 +36,13 @@ impl Refusal {
             self.line = self.line.replace(from, to);
         }
         self
+    }
+
+    /// Writes the line to the file that the environment names, if it names one. Standard error has it anyway.
+    pub(crate) fn leave(&self) {
+        if let Some(path) = std::env::var_os(FILE_VARIABLE) {
+            let _ = std::fs::write(path, format!("{self}\n"));
+        }
     }
 
     /// The exit code.

@@ -6,7 +6,7 @@ use super::modelled::Modelled;
 use super::options::{FaultMode, check_delivery, choose_malloc, look_at_sectors, settings};
 use super::progress::Progress;
 use super::reference_trace::ReferenceTrace;
-use super::refusal::Refusal;
+use super::refusal::{self, Refusal};
 use super::store::Store;
 use super::summary::{self, Names, StatsFile};
 use super::supervise::{End, supervise};
@@ -98,6 +98,7 @@ pub(crate) fn run(args: Box<RunArgs>) -> Result<ExitCode, Refusal> {
     command
         .arg0(name)
         .args(program_args)
+        .env_remove(refusal::FILE_VARIABLE)
         .env("LD_PRELOAD", preload_list(&preload))
         .env(
             VARIABLE,

@@ -66,6 +66,30 @@ fn refused(output: &Output, code: i32, named: &[&str]) {
     }
 }
 
+/// Who leaves standard error to the program reads the line in a file; the program does not inherit its name.
+#[test]
+fn a_refusal_is_left_in_a_file() {
+    let folder = folder();
+    let file = folder.path().join("refusal");
+    let run = |args: &[&str]| {
+        children::command(FLASHVM)
+            .args(["run", "--quiet"])
+            .args(args)
+            .current_dir(&folder)
+            .env("FLASHVM_REFUSAL", &file)
+            .output_in_time()
+            .expect("the command under test")
+    };
+    let output = run(&["--ram", "none", "--", "true"]);
+    refused(&output, 2, &["--ram", "'none'"]);
+    assert_eq!(fs::read(&file).expect("a line"), output.stderr[9..]);
+    fs::remove_file(&file).expect("the file");
+    let inherits = "test -n \"$FLASHVM_REFUSAL\"";
+    let output = run(&["--ram", "16M", "--", "sh", "-c", inherits]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(!file.exists());
+}
+
 #[test]
 fn options() {
     for (args, named) in [
