@@ -6,12 +6,13 @@ use std::fs;
 use std::path::{Component, Path, PathBuf};
 
 /// Folders at the root whose names make a word in code quotes a path.
-const ROOTS: [&str; 8] = [
+const ROOTS: [&str; 9] = [
     "crates/",
     "docs/",
     "eval/",
     "examples/",
     "fuzz/",
+    "python/",
     "tests/",
     "traces/",
     ".ci/",

@@ -1,0 +1,49 @@
+//! `flashvm._native`: the part of the Python package that is compiled. It reads traces and runs replacement
+//! policies over them; names, checks of types and documentation are in `python/src/flashvm`.
+//!
+//! - `source`: references, from a file or from chunks of an array;
+//! - `sweep`: policies over references;
+//! - `signals`: Ctrl-C during long work;
+//! - `errors`: which exception an error becomes.
+#![forbid(unsafe_code)]
+
+mod errors;
+mod signals;
+mod source;
+mod sweep;
+
+use flashvm_core::PolicyKind;
+use flashvm_sim::ModelKind;
+use flashvm_sim::trace::Format;
+use pyo3::prelude::*;
+
+type Named = Vec<(&'static str, &'static str)>;
+
+/// Names of all policies, with a line of help each.
+#[pyfunction]
+fn policies() -> Named {
+    PolicyKind::ALL.iter().map(|p| (p.name, p.help)).collect()
+}
+
+/// Names of all trace formats, with a line of help each.
+#[pyfunction]
+fn formats() -> Named {
+    Format::ALL.iter().map(|f| (f.name, f.help)).collect()
+}
+
+/// Names of all device models, with a line of help each.
+#[pyfunction]
+fn device_models() -> Named {
+    ModelKind::ALL.iter().map(|m| (m.name, m.help)).collect()
+}
+
+/// The module.
+#[pymodule]
+mod _native {
+    #[pymodule_export]
+    use super::source::{References, read_chunks, read_file};
+    #[pymodule_export]
+    use super::sweep::sweep;
+    #[pymodule_export]
+    use super::{device_models, formats, policies};
+}
