@@ -53,8 +53,10 @@ pub struct Counters {
     pub evicted_clean: u64,
     /// Frames freed from pages with a store since they came in.
     pub evicted_dirty: u64,
-    /// Pages read ahead of a fault.
+    /// Pages brought in ahead of a fault, from flash or from the pool.
     pub prefetch_issued: u64,
+    /// Of these, pages of the pool: no I/O.
+    pub prefetch_pool: u64,
     /// Pages read ahead that were used: exact for pages put into the shadow. A page mapped by a
     /// trusted stream counts once the stream is known to have passed it, at its first store, or at
     /// its return from the shadow.

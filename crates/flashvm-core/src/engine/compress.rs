@@ -1,18 +1,16 @@
 //! The compressed tier: dirty pages that shrink go to the pool instead of flash.
 //!
 //! A scan also compresses. What shrinks enough becomes an object of the pool and its frame is free; the rest is
-//! written as it is. A fault on an object in RAM is served without I/O; the page is dirty then, and the object gone.
-//! When the pool has more than its share, its oldest block is written to flash as it is. A page that is read from
-//! such a block keeps its object until it is stored to, as it would keep a slot.
+//! written as it is. When the pool has more than its share, its oldest block is written to flash as it is. `packed`
+//! brings pages back.
 
 use super::Engine;
 use crate::clusters::ClusterSource;
-use crate::event::{Access, Action, Packed, Place, Sizes};
+use crate::event::{Action, Sizes};
 use crate::ids::{IoId, Nanos, PageId};
 use crate::io::{Io, IoKind};
 use crate::page::{Flag, PageState};
 use crate::pool::{self, BLOCK_BYTES, BLOCK_SLOTS, BlockId, Handle, OBJECT_MAX};
-use crate::prefetch::Whereabouts;
 
 /// A process with fewer frames has no pool.
 const LIMIT_MIN: u32 = 64;
@@ -244,100 +242,6 @@ impl<C: ClusterSource> Engine<C> {
         }
         self.pool_stuck = false;
         self.flush_pool(actions);
-        self.serve_or_relieve(actions);
-    }
-
-    /// Serves a fault on a compressed page, for which there is a frame.
-    pub(super) fn serve_packed(
-        &mut self,
-        page: PageId,
-        handle: Handle,
-        access: Access,
-        actions: &mut Vec<Action>,
-    ) {
-        if self.pool.in_ram(handle) {
-            self.counters.faults_pool += 1;
-            self.share.hit(self.pool.age(handle));
-            self.inflate(page, handle, access, actions);
-            return;
-        }
-        self.counters.faults_major += 1;
-        self.share
-            .miss(self.pool.flushed_since(handle), self.read_time);
-        let slot = self.pool.slot(handle).expect("it is on flash");
-        self.read_packed(page, handle, true, actions);
-        self.table.set(page, Flag::Demanded);
-        self.table.put(page, Flag::ToStore, access == Access::Write);
-        self.propose_ahead(page, access, Whereabouts::Flash(slot), false);
-        self.bring_in_candidates(None, actions);
-    }
-
-    /// Takes a page out of the pool, into a frame that is accounted. It is dirty then: this is its only copy.
-    fn inflate(&mut self, page: PageId, handle: Handle, access: Access, actions: &mut Vec<Action>) {
-        let object = self.pool.object(handle);
-        self.table.reset_flags(page);
-        self.set_state(page, PageState::Mapped);
-        self.policy.inserted(page, Some(access));
-        self.make_dirty(page);
-        actions.push(Action::Inflate {
-            page,
-            from: Packed::Pool(object),
-            place: Place::Region,
-            protect: false,
-        });
-    }
-
-    /// Begins the read of a page from a block on flash. Its frame is accounted.
-    pub(super) fn read_packed(
-        &mut self,
-        page: PageId,
-        handle: Handle,
-        demand: bool,
-        actions: &mut Vec<Action>,
-    ) {
-        let (_, count) = self.pool.object(handle).slots();
-        let slot = self.pool.slot(handle).expect("it is on flash");
-        self.table.reset_flags(page);
-        self.set_state(page, PageState::Reading);
-        let io = self.ios.begin(IoKind::ReadPacked, slot, &[page]);
-        self.ios.started(io, self.now);
-        self.counters.reads += 1;
-        actions.push(Action::Read {
-            io,
-            slot,
-            count,
-            demand,
-        });
-    }
-
-    pub(super) fn packed_read_done(
-        &mut self,
-        id: IoId,
-        io: &Io,
-        failed: u64,
-        actions: &mut Vec<Action>,
-    ) {
-        let page = io.pages()[0];
-        self.note_read_time(io);
-        // A page that was zapped meanwhile has none.
-        let object = self
-            .table
-            .handle(page)
-            .map(|handle| self.pool.object(handle));
-        let placing = self.read_page_done(page, failed != 0, actions);
-        if let (Some(placing), Some(object)) = (placing, object) {
-            self.counters.pages_in += u64::from(object.slots().1 - 1);
-            actions.push(Action::Inflate {
-                page,
-                from: Packed::Read {
-                    io: id,
-                    skip: object.offset % crate::ids::PAGE_SIZE as u32,
-                    bytes: object.bytes,
-                },
-                place: placing.place,
-                protect: placing.protect,
-            });
-        }
         self.serve_or_relieve(actions);
     }
 

@@ -2,7 +2,7 @@
 //!
 //! The parts are methods in the files beside this one: `fault` serves faults, `pagein` reads and
 //! prefetches, `reclaim` moves victims out and frees frames, `clean` writes dirty pages, `compress`
-//! packs them into the pool, `discard` discards free clusters, `range` handles zaps, moves and advice,
+//! packs them into the pool, `packed` brings them back, `discard` discards free clusters, `range` handles zaps, moves and advice,
 //! `share` the frames shared after a fork, `check` the invariants.
 //!
 //! A frame is in use for every page that is mapped, in the shadow or being read, and for every
@@ -14,6 +14,7 @@ mod clean;
 mod compress;
 mod discard;
 mod fault;
+mod packed;
 mod pagein;
 mod probation;
 mod range;
@@ -33,6 +34,7 @@ use crate::queue::PageQueue;
 use crate::sampling::Sampler;
 use crate::settings::{ConfigError, EngineConfig, Settings};
 use crate::swap::SwapMap;
+use packed::PackedRead;
 pub use share::TRANSIT_PAGES_MAX;
 use std::collections::VecDeque;
 
@@ -130,6 +132,7 @@ pub struct Engine<C> {
     batch: Vec<PageId>,
     keeps: Vec<Action>,
     packed: Vec<(Handle, PageId)>,
+    packed_reads: Vec<PackedRead>,
 }
 
 impl<C: ClusterSource> Engine<C> {
@@ -211,6 +214,7 @@ impl<C: ClusterSource> Engine<C> {
             batch: Vec::with_capacity(run),
             keeps: Vec::new(),
             packed: Vec::new(),
+            packed_reads: Vec::with_capacity(QUEUE_RESERVE),
             settings,
         })
     }

@@ -30,8 +30,7 @@ impl View for EngineView<'_> {
         match self.table.state(page) {
             PageState::Absent => Whereabouts::Absent,
             PageState::Stored => match (self.table.handle(page), self.table.slot(page)) {
-                // A fault on a page in the pool needs no read.
-                (Some(handle), _) if self.pool.in_ram(handle) => Whereabouts::Resident,
+                (Some(handle), _) if self.pool.in_ram(handle) => Whereabouts::Pool,
                 (Some(handle), _) => {
                     Whereabouts::Flash(self.pool.slot(handle).expect("it is on flash"))
                 }
@@ -126,7 +125,6 @@ impl<C: ClusterSource> Engine<C> {
             let handle = self.table.handle(page);
             let slot = match (self.table.state(page), self.table.slot(page)) {
                 (PageState::Absent, _) => None,
-                (PageState::Stored, None) if handle.is_none_or(|h| self.pool.in_ram(h)) => continue,
                 (PageState::Stored, Some(slot)) if self.swap.is_zero(slot) => None,
                 (PageState::Stored, slot) => slot,
                 _ => continue,
@@ -135,9 +133,12 @@ impl<C: ClusterSource> Engine<C> {
                 break;
             }
             match (handle, slot) {
+                (Some(handle), _) if self.pool.in_ram(handle) => {
+                    self.inflate_ahead(page, handle, kind, actions);
+                }
                 (Some(handle), _) => {
                     self.counters.prefetch_issued += 1;
-                    self.read_packed(page, handle, false, actions);
+                    self.begin_packed_read(page, handle);
                     self.mark_prefetched(page, place, store, kind);
                 }
                 (None, None) => {
@@ -159,6 +160,7 @@ impl<C: ClusterSource> Engine<C> {
         self.candidates = candidates;
         self.emit_zeros(actions);
         self.emit_reads(demanded, actions);
+        self.emit_packed_reads(demanded, actions);
     }
 
     /// Marks a page that is being read: a prefetcher proposed it.
@@ -211,10 +213,8 @@ impl<C: ClusterSource> Engine<C> {
         }
         let mut reads = std::mem::take(&mut self.reads);
         reads.sort_unstable();
-        let at = demanded.map(|page| {
-            let found = reads.iter().position(|&(_, p)| p == page);
-            found.expect("the demanded page is among those to read")
-        });
+        // A compressed page is not among them.
+        let at = demanded.and_then(|page| reads.iter().position(|&(_, p)| p == page));
         let mut demand_range = 0..0;
         if let Some(at) = at {
             let adjoins = |i: usize| reads[i].0.0 + 1 == reads[i + 1].0.0;
@@ -267,6 +267,7 @@ impl<C: ClusterSource> Engine<C> {
         }
         let io = self.ios.end(id, IoKind::Read);
         self.note_read_time(&io);
+        self.counters.pages_in += u64::from(io.pages().len() as u32 - failed.count_ones());
         let mut run: Option<(u32, PageId, u32, Placing)> = None;
         for (index, &page) in (0..).zip(io.pages()) {
             let placing = self.read_page_done(page, failed >> index & 1 != 0, actions);
@@ -315,7 +316,6 @@ impl<C: ClusterSource> Engine<C> {
             }
             return None;
         }
-        self.counters.pages_in += 1;
         let access = if write { Access::Write } else { Access::Read };
         if to_shadow {
             self.set_state(page, PageState::Shadowed);

@@ -25,7 +25,9 @@ mod registry;
 pub enum Whereabouts {
     /// In RAM or on its way there.
     Resident,
-    /// On flash in this slot.
+    /// Compressed in RAM: no read.
+    Pool,
+    /// On flash in this slot. Compressed pages share slots.
     Flash(SlotId),
     /// On flash by its zero flag: no I/O.
     Zero,

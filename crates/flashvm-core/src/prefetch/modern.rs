@@ -10,6 +10,8 @@
 //! A stream that passes a checkpoint without using it must be recognised again: the
 //! pattern may come from a B-tree or a hash table. A stream that skips pages gets checkpoints of several
 //! pages.
+//! A stream through compressed pages in RAM needs no markers either: its windows are short, and the fault on the
+//! page after each, which costs no read, shows that it goes on.
 //! A stream through absent pages maps zeros ahead and needs no marker: the page after the window
 //! faults anyway.
 //!
@@ -44,6 +46,10 @@ const TRUSTED_LENGTH: u32 = 32;
 /// `CHECKPOINT_SPACING`.
 const CHECKPOINTS_PER_WINDOW: u32 = 8;
 const CHECKPOINT_SPACING: u32 = 24;
+/// Length from which on a stream has compressed pages brought in ahead, and most of them in a window. A page too many
+/// costs its compression, not a read.
+const POOL_LENGTH: u32 = 8;
+const POOL_MAX: u32 = 24;
 /// Most pages zero-filled ahead.
 const FILL_MAX: u32 = 64;
 /// Absent pages in a row at which a stream over stored pages ends.
@@ -186,7 +192,7 @@ impl Modern {
     }
 
     /// Proposes neighbours in the address space that are also neighbours on flash.
-    fn guess(&mut self, page: PageId, slot: u32, view: &dyn View, out: &mut Vec<Candidate>) {
+    fn guess(&mut self, page: PageId, mut slot: u32, view: &dyn View, out: &mut Vec<Candidate>) {
         let mut pages = self.guess_credit / GUESS_CREDIT_PER_PAGE;
         if pages <= 0 {
             self.faults_without_guess += 1;
@@ -198,12 +204,12 @@ impl Modern {
         }
         let room = i32::try_from(view.room()).unwrap_or(i32::MAX);
         for i in 1..=pages.min(room).unsigned_abs() {
-            let (Some(page), Some(slot)) = (page.0.checked_add(i), slot.checked_add(i)) else {
+            let Some(page) = page.0.checked_add(i).map(PageId) else {
                 return;
             };
-            let page = PageId(page);
-            if !matches!(view.page(page), Whereabouts::Flash(at) if at.0 == slot) {
-                return;
+            match view.page(page) {
+                Whereabouts::Flash(at) if at.0.wrapping_sub(slot) <= 1 => slot = at.0,
+                _ => return,
             }
             self.guess_credit = (self.guess_credit - GUESS_COST).max(0);
             out.push(Candidate {
@@ -304,7 +310,7 @@ fn issue(
     let spacing = (window / CHECKPOINTS_PER_WINDOW).max(CHECKPOINT_SPACING);
     // A trusted stream meets its marker at the start of the window, another one when it has used a part of it.
     let marker_at = if stream.trusted { 0 } else { window / 2 };
-    let (mut issued, mut absent) = (0, 0);
+    let (mut issued, mut absent, mut inflated) = (0, 0, 0);
     stream.marker = None;
     for _ in 0..looks {
         if issued >= window || absent >= ABSENT_RUN_MAX {
@@ -317,6 +323,11 @@ fn issue(
             Whereabouts::Outside => break,
             Whereabouts::Resident => None,
             Whereabouts::Zero => Some(Place::Region),
+            Whereabouts::Pool if stream.length < POOL_LENGTH || inflated == POOL_MAX => break,
+            Whereabouts::Pool => {
+                inflated += 1;
+                Some(Place::Region)
+            }
             Whereabouts::Absent if fill => Some(Place::Region),
             Whereabouts::Absent => {
                 absent += 1;

@@ -242,8 +242,10 @@ counters! {
         evicted_clean,
         /// Frames freed from pages with a store since they came in.
         evicted_dirty,
-        /// Pages read ahead of a fault.
+        /// Pages brought in ahead of a fault.
         prefetch_issued,
+        /// Of these, pages of the pool.
+        prefetch_pool,
         /// Of these, pages that were used.
         prefetch_used,
         /// Of these, pages that left RAM without a known use.

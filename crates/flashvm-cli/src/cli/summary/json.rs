@@ -129,6 +129,7 @@ struct SmallPages {
 #[derive(Debug, Serialize)]
 struct Prefetch {
     issued: u64,
+    pool: u64,
     used: u64,
     wasted: u64,
 }
@@ -196,6 +197,7 @@ fn figures(stats: &StatsSnapshot, names: &Names) -> Figures {
         },
         prefetch: Prefetch {
             issued: stats.prefetch_issued,
+            pool: stats.prefetch_pool,
             used: stats.prefetch_used,
             wasted: stats.prefetch_wasted,
         },

@@ -152,10 +152,14 @@ pub(crate) fn lines(outcome: &Outcome, control: Control, names: &Names) -> Strin
             sum.prefetch_used as f64 * 100.0 / issued as f64
         ),
     };
+    let pool = match sum.prefetch_pool {
+        0 => String::new(),
+        pages => format!(", {} of them from the pool", count(pages)),
+    };
     line(
         "prefetch",
         format!(
-            "{} pages, {} used{share}, {} wasted",
+            "{} pages{pool}, {} used{share}, {} wasted",
             count(sum.prefetch_issued),
             count(sum.prefetch_used),
             count(sum.prefetch_wasted)

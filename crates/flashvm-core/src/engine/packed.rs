@@ -1,0 +1,196 @@
+//! The way back of compressed pages, from the pool or from its blocks on flash.
+//!
+//! A page in RAM is decompressed without I/O; it is dirty then, and its object gone. A page on flash is read with the
+//! slots that its object lies in, and keeps the object until it is stored to, as it would keep a slot. Pages whose
+//! objects lie side by side come with one read.
+
+use super::Engine;
+use crate::clusters::ClusterSource;
+use crate::event::{Access, Action, Packed, Place};
+use crate::ids::{IoId, PAGE_SIZE, PageId, RUN_PAGES_MAX, SlotId};
+use crate::io::{Io, IoKind};
+use crate::page::{Flag, PageState};
+use crate::pool::Handle;
+use crate::prefetch::{Kind, Whereabouts};
+
+/// Most slots in the read that a thread waits for.
+const DEMAND_SLOTS_MAX: u32 = 8;
+
+/// A compressed page that is to be read.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct PackedRead {
+    /// The slots that its object lies in.
+    slot: SlotId,
+    slots: u32,
+    page: PageId,
+}
+
+impl PackedRead {
+    /// The slot behind the last.
+    fn end(&self) -> u32 {
+        self.slot.0 + self.slots
+    }
+}
+
+impl<C: ClusterSource> Engine<C> {
+    /// Serves a fault on a compressed page, for which there is a frame.
+    pub(super) fn serve_packed(
+        &mut self,
+        page: PageId,
+        handle: Handle,
+        access: Access,
+        actions: &mut Vec<Action>,
+    ) {
+        if self.pool.in_ram(handle) {
+            self.counters.faults_pool += 1;
+            self.share.hit(self.pool.age(handle));
+            self.table.reset_flags(page);
+            self.policy.inserted(page, Some(access));
+            self.inflate(page, handle, actions);
+            self.propose_ahead(page, access, Whereabouts::Pool, false);
+            self.bring_in_candidates(None, actions);
+            return;
+        }
+        self.counters.faults_major += 1;
+        self.share
+            .miss(self.pool.flushed_since(handle), self.read_time);
+        self.begin_packed_read(page, handle);
+        self.table.set(page, Flag::Demanded);
+        self.table.put(page, Flag::ToStore, access == Access::Write);
+        let slot = self.pool.slot(handle).expect("it is on flash");
+        self.propose_ahead(page, access, Whereabouts::Flash(slot), false);
+        self.bring_in_candidates(Some(page), actions);
+    }
+
+    /// Brings in a page of the pool that a prefetcher proposed, into a frame that is accounted.
+    pub(super) fn inflate_ahead(
+        &mut self,
+        page: PageId,
+        handle: Handle,
+        kind: Kind,
+        actions: &mut Vec<Action>,
+    ) {
+        self.counters.prefetch_issued += 1;
+        self.counters.prefetch_pool += 1;
+        self.table.reset_flags(page);
+        self.table.set(page, Flag::Prefetched);
+        if kind.on_probation() {
+            self.put_on_probation(page);
+        } else {
+            self.policy.inserted(page, None);
+        }
+        self.inflate(page, handle, actions);
+    }
+
+    /// Takes a page out of the pool. It is dirty then: this is its only copy.
+    fn inflate(&mut self, page: PageId, handle: Handle, actions: &mut Vec<Action>) {
+        let object = self.pool.object(handle);
+        self.set_state(page, PageState::Mapped);
+        self.make_dirty(page);
+        actions.push(Action::Inflate {
+            page,
+            from: Packed::Pool(object),
+            place: Place::Region,
+            protect: false,
+        });
+    }
+
+    /// Marks a compressed page on flash as being read. Its frame is accounted.
+    pub(super) fn begin_packed_read(&mut self, page: PageId, handle: Handle) {
+        self.table.reset_flags(page);
+        self.set_state(page, PageState::Reading);
+        let (slot, slots) = self.slots_of(handle);
+        self.packed_reads.push(PackedRead { slot, slots, page });
+    }
+
+    /// The slots that an object on flash lies in.
+    fn slots_of(&self, handle: Handle) -> (SlotId, u32) {
+        let slot = self.pool.slot(handle).expect("it is on flash");
+        (slot, self.pool.object(handle).slots().1)
+    }
+
+    /// Issues the collected reads: one request for objects side by side, the demanded page the first of its own.
+    pub(super) fn emit_packed_reads(
+        &mut self,
+        demanded: Option<PageId>,
+        actions: &mut Vec<Action>,
+    ) {
+        let mut reads = std::mem::take(&mut self.packed_reads);
+        reads.sort_unstable();
+        let mut rest = &reads[..];
+        while let Some((&first, others)) = rest.split_first() {
+            let demand = demanded == Some(first.page);
+            let most = if demand {
+                DEMAND_SLOTS_MAX
+            } else {
+                RUN_PAGES_MAX
+            };
+            let mut end = first.end();
+            self.batch.push(first.page);
+            for read in others {
+                let together = read.slot.0 <= end
+                    && read.end() - first.slot.0 <= most
+                    && self.batch.len() < RUN_PAGES_MAX as usize
+                    && demanded != Some(read.page);
+                if !together {
+                    break;
+                }
+                end = end.max(read.end());
+                self.batch.push(read.page);
+            }
+            rest = &rest[self.batch.len()..];
+            let io = self.ios.begin(IoKind::ReadPacked, first.slot, &self.batch);
+            self.ios.started(io, self.now);
+            self.batch.clear();
+            self.counters.reads += 1;
+            actions.push(Action::Read {
+                io,
+                slot: first.slot,
+                count: end - first.slot.0,
+                demand,
+            });
+        }
+        reads.clear();
+        self.packed_reads = reads;
+    }
+
+    pub(super) fn packed_read_done(
+        &mut self,
+        id: IoId,
+        io: &Io,
+        failed: u64,
+        actions: &mut Vec<Action>,
+    ) {
+        self.note_read_time(io);
+        // The slots before this one are counted.
+        let mut counted = 0;
+        for &page in io.pages() {
+            // A page that was zapped meanwhile has none.
+            let handle = self.table.handle(page);
+            let Some(handle) = handle.filter(|_| self.table.state(page) == PageState::Reading)
+            else {
+                self.read_page_done(page, false, actions);
+                continue;
+            };
+            let (slot, slots) = self.slots_of(handle);
+            let object = self.pool.object(handle);
+            let first = slot.0 - io.slot.0;
+            let lost = failed >> first & ((1 << slots) - 1) != 0;
+            self.counters.pages_in += u64::from((first + slots).saturating_sub(counted.max(first)));
+            counted = counted.max(first + slots);
+            if let Some(placing) = self.read_page_done(page, lost, actions) {
+                actions.push(Action::Inflate {
+                    page,
+                    from: Packed::Read {
+                        io: id,
+                        skip: first * PAGE_SIZE as u32 + object.offset % PAGE_SIZE as u32,
+                        bytes: object.bytes,
+                    },
+                    place: placing.place,
+                    protect: placing.protect,
+                });
+            }
+        }
+        self.serve_or_relieve(actions);
+    }
+}
