@@ -52,6 +52,7 @@ impl Store {
     #[must_use]
     pub fn packed(&self, slot: SlotId, skip: u32, bytes: u32) -> Option<Version> {
         let shared = self.0.borrow();
+        let (slot, skip) = (slot.plus(skip / PAGE_SIZE as u32), skip % PAGE_SIZE as u32);
         let (first, image) = shared.blocks.get(&slot)?;
         let at = (slot.0 - first.0) * PAGE_SIZE as u32 + skip;
         let (len, version) = image.get(&at)?;

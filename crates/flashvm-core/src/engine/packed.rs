@@ -1,8 +1,9 @@
 //! The way back of compressed pages, from the pool or from its blocks on flash.
 //!
 //! A page in RAM is decompressed without I/O; it is dirty then, and its object gone. A page on flash is read with the
-//! slots that its object lies in, and keeps the object until it is stored to, as it would keep a slot. Pages whose
-//! objects lie side by side come with one read.
+//! slots that its object lies in. Pages whose objects lie side by side come with one read. Such a page keeps its object
+//! until it is stored to, as it would keep a slot. While the pool has room, it gives the object up at once: it is dirty,
+//! and goes to the pool when it is evicted, not back to flash.
 
 use super::Engine;
 use crate::clusters::ClusterSource;
@@ -15,6 +16,8 @@ use crate::prefetch::{Kind, Whereabouts};
 
 /// Most slots in the read that a thread waits for.
 const DEMAND_SLOTS_MAX: u32 = 8;
+/// The pool has room for pages that come from flash while `share / ROOM_SHARE` frames of its share are free.
+const ROOM_SHARE: u32 = 8;
 
 /// A compressed page that is to be read.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -154,6 +157,12 @@ impl<C: ClusterSource> Engine<C> {
         self.packed_reads = reads;
     }
 
+    /// Whether the pool is well below its share.
+    fn pool_has_room(&self) -> bool {
+        let share = self.share.frames();
+        self.compresses() && self.pool.frames() + share / ROOM_SHARE < share
+    }
+
     pub(super) fn packed_read_done(
         &mut self,
         id: IoId,
@@ -178,7 +187,12 @@ impl<C: ClusterSource> Engine<C> {
             let lost = failed >> first & ((1 << slots) - 1) != 0;
             self.counters.pages_in += u64::from((first + slots).saturating_sub(counted.max(first)));
             counted = counted.max(first + slots);
-            if let Some(placing) = self.read_page_done(page, lost, actions) {
+            if let Some(mut placing) = self.read_page_done(page, lost, actions) {
+                if placing.protect && self.pool_has_room() {
+                    self.table.clear(page, Flag::Protected);
+                    self.make_dirty(page);
+                    placing.protect = false;
+                }
                 actions.push(Action::Inflate {
                     page,
                     from: Packed::Read {

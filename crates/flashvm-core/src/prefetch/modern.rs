@@ -489,6 +489,46 @@ mod tests {
     }
 
     #[test]
+    fn a_stream_through_compressed_pages_has_short_windows() {
+        let n = 4_000;
+        let mut view = FakeView::identity(n);
+        (0..n).for_each(|page| view.set(page, Whereabouts::Pool));
+        let mut modern = Modern::new(256);
+        let (mut faults, mut out) = (0, Vec::new());
+        for page in 0..n {
+            if view.page(PageId(page)) == Whereabouts::Resident {
+                continue;
+            }
+            faults += 1;
+            let mut demand = flash_fault(page);
+            demand.from = Whereabouts::Pool;
+            view.set(page, Whereabouts::Resident);
+            modern.demand(&demand, &view, &mut out);
+            assert!(out.len() <= POOL_MAX as usize);
+            for candidate in out.drain(..) {
+                assert_eq!(candidate.place, Place::Region);
+                view.set(candidate.page.0, Whereabouts::Resident);
+            }
+        }
+        let least = n / (POOL_MAX + 1);
+        assert!((least..least + 40).contains(&faults), "{faults} faults");
+    }
+
+    #[test]
+    fn neighbours_in_the_same_slot_are_guessed() {
+        let mut view = FakeView::identity(16);
+        (0..16).for_each(|page| view.set(page, Whereabouts::Flash(SlotId(page / 3))));
+        let mut out = Vec::new();
+        let mut demand = flash_fault(4);
+        demand.from = Whereabouts::Flash(SlotId(1));
+        Modern::new(256).demand(&demand, &view, &mut out);
+        assert_eq!(
+            out.first().map(|c| (c.page, c.kind)),
+            Some((PageId(5), Kind::Guess))
+        );
+    }
+
+    #[test]
     fn random_access_costs_next_to_nothing() {
         let n = 1 << 20;
         let mut view = FakeView::identity(n);

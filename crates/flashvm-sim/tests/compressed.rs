@@ -1,0 +1,70 @@
+//! What the compressed tier saves on a modelled device.
+
+use flashvm_core::{Access, Compression, Counters, EngineConfig, Nanos, PageId, Preset};
+use flashvm_sim::{Device, Outcome, Rng, Simulator};
+
+const FRAMES: u32 = 2048;
+/// The program's own work on a page.
+const WORK: Nanos = Nanos(5_000);
+
+/// A program that has stored to all of its pages.
+fn filled(pages: u32, compress: Compression) -> Simulator {
+    let mut settings = Preset::Modern.settings();
+    settings.compress = compress;
+    let config = EngineConfig {
+        pages,
+        slots: 8 * pages,
+        frames: FRAMES,
+        shadow: true,
+        settings,
+    };
+    let mut sim = Simulator::new(config, Device::default(), 1).expect("a valid configuration");
+    touch(&mut sim, Access::Write, 0..pages);
+    sim
+}
+
+/// Touches pages in turn. Returns the counters of before and after.
+fn touch(sim: &mut Simulator, access: Access, pages: impl Iterator<Item = u32>) -> [Counters; 2] {
+    let before = *sim.engine().counters();
+    for page in pages {
+        assert_eq!(sim.access(PageId(page), access), Outcome::Done);
+        sim.compute(WORK);
+    }
+    [before, *sim.engine().counters()]
+}
+
+/// Objects side by side come with one read, and a stream decompresses ahead of its faults.
+#[test]
+fn a_scan_takes_few_reads_and_faults() {
+    let pages = 8 * FRAMES;
+    let mut sim = filled(pages, Compression::Lz4);
+    let [before, after] = touch(&mut sim, Access::Read, 0..pages);
+    let reads = after.reads - before.reads;
+    let read = after.pages_in - before.pages_in;
+    let pool = after.prefetch_pool - before.prefetch_pool;
+    let faults = after.faults_major + after.faults_pool - before.faults_major - before.faults_pool;
+    println!(
+        "{pages} pages: {reads} reads, {read} slots, {pool} pages ahead from the pool, {faults} faults"
+    );
+    assert!(reads < u64::from(pages) / 8, "{reads} reads");
+    assert!(read < u64::from(pages), "{read} slots for {pages} pages");
+    assert!(pool > 0);
+    assert!(faults < u64::from(pages) / 8, "{faults} faults");
+}
+
+/// Pages that come back from flash go to the pool while it has room: most of what fits is not read again. (A third of
+/// the simulator's pages does not shrink.)
+#[test]
+fn what_fits_compressed_is_not_read_again() {
+    let pages = FRAMES + FRAMES / 4;
+    let reads = |compress| {
+        let mut sim = filled(pages, compress);
+        let mut rng = Rng::new(1);
+        let random: Vec<u32> = (0..80_000).map(|_| rng.below_u32(pages)).collect();
+        let [before, after] = touch(&mut sim, Access::Read, random.into_iter());
+        after.faults_major - before.faults_major
+    };
+    let (off, lz4) = (reads(Compression::Off), reads(Compression::Lz4));
+    println!("reads that were waited for: {off} without the pool, {lz4} with it");
+    assert!(lz4 < off / 2, "{lz4} of {off}");
+}
