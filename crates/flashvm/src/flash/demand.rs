@@ -8,10 +8,10 @@
 
 use super::store::{Completion, Failed, Part, Request, Store, StoreQueue, Transfer};
 use super::{FlashStore, Layer, UncheckedStore};
-use crate::sys::map;
-use flashvm_core::PAGE_SIZE;
+use crate::sys::crowd::CROWD;
+use crate::sys::{map, now};
+use flashvm_core::{Nanos, PAGE_SIZE};
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::time::{ClockId, clock_gettime};
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
@@ -22,7 +22,7 @@ const QUEUES: usize = 16;
 /// Queues of a process with a budget of n frames: n / 512, clamped to 1..=16. Their buffers take a 64th of it.
 const FRAMES_PER_QUEUE: u32 = 512;
 /// How long to poll: longer than flash takes as a rule. Then the thread sleeps.
-const POLL_NS: i64 = 200_000;
+const POLL: Nanos = Nanos(200_000);
 /// Requests of a queue.
 const DEPTH: u32 = 2;
 /// Looks at the queue between two offers of the processor to others.
@@ -193,7 +193,8 @@ impl Drop for DemandQueue<'_> {
     }
 }
 
-/// Makes one read, polls for it, and sleeps only when it takes longer than flash does as a rule.
+/// Makes one read and polls for it. Sleeps when it takes longer than flash does as a rule, or others want the
+/// processor.
 fn poll_for(
     mut queue: impl StoreQueue,
     ended: &mut Vec<Completion>,
@@ -211,7 +212,8 @@ fn poll_for(
         })
     };
     queue.submit();
-    let mut since = None;
+    let begun = now();
+    let mut sleep = CROWD.wants_the_processor(begun);
     let mut more = true;
     loop {
         for _ in 0..LOOKS {
@@ -220,16 +222,16 @@ fn poll_for(
                 return failed;
             }
             more = more && meanwhile();
+            if sleep && !more {
+                break;
+            }
             std::hint::spin_loop();
         }
-        let now = clock_gettime(ClockId::Monotonic);
-        let since = since.get_or_insert(now);
-        let waited = (now.tv_sec - since.tv_sec) * 1_000_000_000 + now.tv_nsec - since.tv_nsec;
-        if waited < POLL_NS {
-            rustix::thread::sched_yield();
-        } else {
+        if sleep {
             let mut ready = [PollFd::from_borrowed_fd(queue.readiness(), PollFlags::IN)];
             let _ = poll(&mut ready, None);
+        } else {
+            sleep = CROWD.yield_to() || now().since(begun) >= POLL;
         }
     }
 }

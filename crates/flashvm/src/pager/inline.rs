@@ -10,6 +10,7 @@ use super::{Freeze, Locked, Pager, Read};
 use crate::flash::demand::PAGES_MAX;
 use crate::flash::offset;
 use crate::space::Resolution;
+use crate::sys::crowd::CROWD;
 use crate::sys::now;
 use crate::sys::thread::on_pager_stack;
 use flashvm_core::{Access, Action, Event, IoId, PAGE_SIZE, PageId, PageState};
@@ -46,12 +47,19 @@ impl ResolvedCount {
 
     /// Waits for the next announcement after `seen`, but not for ever.
     fn wait(&self, seen: u32) {
-        for look in 0..LOOKS {
+        let mut looks = if CROWD.wants_the_processor(now()) {
+            1
+        } else {
+            LOOKS
+        };
+        while looks > 0 {
             if self.count.load(Ordering::Acquire) != seen {
                 return;
             }
-            if look % 64 == 63 {
-                rustix::thread::sched_yield();
+            looks -= 1;
+            if looks % 64 == 63 && CROWD.yield_to() {
+                // One more look.
+                looks = 1;
             }
             std::hint::spin_loop();
         }

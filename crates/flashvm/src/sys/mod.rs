@@ -11,6 +11,7 @@
     reason = "this folder is where the kernel is called; see the argument above"
 )]
 
+pub(crate) mod crowd;
 pub(crate) mod descriptors;
 pub(crate) mod discard;
 pub(crate) mod map;

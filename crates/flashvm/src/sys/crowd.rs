@@ -1,0 +1,71 @@
+//! Whether others want the processors. A thread that polls for flash then sleeps instead.
+//!
+//! A poll that yields costs nothing on an idle machine. On a busy one the kernel takes a yielding thread's claim to
+//! its slice: it comes back milliseconds later, when its read ended long ago. A sleeping thread keeps its
+//! claim, and runs soon after its read has ended.
+
+use super::now;
+use flashvm_core::Nanos;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A yield that takes longer has let somebody work who does not yield: threads that poll as well come back sooner, and
+/// whoever does not yield works for a millisecond and more.
+const AWAY: Nanos = Nanos(1_000_000);
+/// How long threads sleep after such a yield. The first poll after it finds out whether that is still right.
+const SLEEPY: Nanos = Nanos(50_000_000);
+
+/// What this process knows.
+pub(crate) static CROWD: Crowd = Crowd::new();
+
+/// When a yield last took long.
+#[derive(Debug)]
+pub(crate) struct Crowd {
+    /// In nanoseconds on the clock of [`now`]: until then threads sleep.
+    until: AtomicU64,
+}
+
+impl Crowd {
+    const fn new() -> Self {
+        Self {
+            until: AtomicU64::new(0),
+        }
+    }
+
+    /// Whether to sleep rather than to poll.
+    pub(crate) fn wants_the_processor(&self, now: Nanos) -> bool {
+        now.0 < self.until.load(Ordering::Relaxed)
+    }
+
+    /// Offers the processor to others. Returns whether to sleep from now on.
+    pub(crate) fn yield_to(&self) -> bool {
+        let before = now();
+        rustix::thread::sched_yield();
+        self.yielded(before, now())
+    }
+
+    fn yielded(&self, before: Nanos, after: Nanos) -> bool {
+        let long = after.since(before) > AWAY;
+        if long {
+            self.until.store(after.0 + SLEEPY.0, Ordering::Relaxed);
+        }
+        long
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_yield_makes_threads_sleep_for_a_while() {
+        let crowd = Crowd::new();
+        let begun = Nanos(1_000_000);
+        assert!(!crowd.wants_the_processor(begun));
+        assert!(!crowd.yielded(begun, Nanos(begun.0 + AWAY.0)));
+        assert!(!crowd.wants_the_processor(begun));
+        let after = Nanos(begun.0 + AWAY.0 + 1);
+        assert!(crowd.yielded(begun, after));
+        assert!(crowd.wants_the_processor(Nanos(after.0 + SLEEPY.0 - 1)));
+        assert!(!crowd.wants_the_processor(Nanos(after.0 + SLEEPY.0)));
+    }
+}
