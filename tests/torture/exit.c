@@ -4,6 +4,7 @@
 #include "torture.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -26,6 +27,8 @@ static uint8_t *data;
 static size_t page_count;
 static volatile int *volatile nowhere = (volatile int *)8;
 
+static size_t rounds[2]; /* of each busy thread */
+
 static void *busy_thread(void *index)
 {
 	struct rng r = rng_new(700 + (intptr_t)index);
@@ -33,14 +36,29 @@ static void *busy_thread(void *index)
 		size_t i = rng_below(&r, page_count / 4) * 4 + (intptr_t)index;
 		page_check(PART, data + i * PAGE, i, 1);
 		page_stamp(data + i * PAGE, i, 1);
+		__atomic_fetch_add(&rounds[(intptr_t)index], 1, __ATOMIC_RELAXED);
 	}
 	return NULL;
+}
+
+/* Whether the main thread has ended: its state is that of the process. */
+static int main_has_ended(void)
+{
+	char line[64] = "";
+	int fd = open("/proc/self/stat", O_RDONLY | O_CLOEXEC);
+	MUST(PART, fd >= 0 && read(fd, line, sizeof line - 1) > 0);
+	close(fd);
+	const char *name_end = strrchr(line, ')');
+	return name_end && name_end[2] == 'Z';
 }
 
 static void *last_thread(void *unused)
 {
 	(void)unused;
-	usleep(20000);
+	for (int looks = 0; !main_has_ended(); looks++) {
+		MUST(PART, looks < 60000);
+		usleep(1000);
+	}
 	for (size_t i = 0; i < page_count; i++)
 		page_check(PART, data + i * PAGE, i, 1);
 	exit(0);
@@ -76,7 +94,9 @@ int exit_child(const char *name)
 	}
 	for (intptr_t i = 0; i < 2; i++)
 		MUST(PART, pthread_create(&thread, NULL, busy_thread, (void *)i) == 0);
-	usleep(3000);
+	for (int i = 0; i < 2; i++)
+		while (__atomic_load_n(&rounds[i], __ATOMIC_RELAXED) < 3)
+			usleep(100);
 	if (!strcmp(name, "exit"))
 		exit(3);
 	if (!strcmp(name, "_exit"))

@@ -266,6 +266,7 @@ static void *filler_thread(void *index)
 			break;
 		}
 		madvise(mine, PAGES * PAGE, MADV_PAGEOUT);
+		/* Here and below: the fork finds pages on all their ways to flash, so no time is right. */
 		usleep(300);
 		for (size_t i = 0; i < PAGES; i++)
 			page_stamp(mine + i * STEP % PAGES * PAGE, i * STEP % PAGES, generation);

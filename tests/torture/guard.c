@@ -386,6 +386,7 @@ static void cancellation(void)
 	MUST(PART, pipe(ends) == 0);
 	for (int i = 0; i < 8; i++) {
 		MUST(PART, pthread_create(&thread, NULL, blocked, (void *)(intptr_t)ends[0]) == 0);
+		/* Cancelled on its way to the call, or in it: both on purpose. */
 		if (i % 2)
 			usleep(3000);
 		MUST(PART, pthread_cancel(thread) == 0 && pthread_join(thread, &result) == 0);

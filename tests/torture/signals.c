@@ -231,6 +231,7 @@ void part_signals(void)
 	MUST(PART, pthread_sigmask(SIG_SETMASK, &before, NULL) == 0);
 	while (!deadline_passed(&until)) {
 		make_absent(stack, STACK_BYTES);
+		/* Leaves the threads time to use it. */
 		usleep(500);
 	}
 	for (int i = 0; i < opt.threads; i++)

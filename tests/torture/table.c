@@ -425,7 +425,8 @@ MORE(read, timerfd)
 	struct itimerspec t = {{0, 0}, {0, 1}};
 	int fd = call_fd(c, timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK));
 	MUST(TABLE, timerfd_settime(fd, 0, &t, NULL) == 0);
-	usleep(200);
+	struct pollfd expired = {.fd = fd, .events = POLLIN};
+	MUST(TABLE, poll(&expired, 1, 10000) == 1);
 	ARGS(fd, OUT(8), 8);
 	c->drained = fd;
 }

@@ -80,13 +80,16 @@ mod tests {
     fn a_thread_waits_for_a_lock_that_a_fork_holds() {
         let value = ForkLock::new(1);
         value.acquire();
+        let released = AtomicBool::new(false);
         std::thread::scope(|scope| {
-            let other = scope.spawn(|| value.with(|value| *value));
+            let other =
+                scope.spawn(|| value.with(|value| (*value, released.load(Ordering::Relaxed))));
+            // Time for a thread that does not wait to be wrong.
             std::thread::sleep(std::time::Duration::from_millis(20));
-            assert!(!other.is_finished());
+            released.store(true, Ordering::Relaxed);
             // SAFETY: acquired above.
             unsafe { value.release() };
-            assert_eq!(other.join().unwrap(), 1);
+            assert_eq!(other.join().unwrap(), (1, true));
         });
     }
 

@@ -158,7 +158,8 @@ fn what_is_left_running_keeps_its_memory() {
     let Some(bench) = Bench::new("what_is_left_running_keeps_its_memory") else {
         return;
     };
-    let script = "(/bin/sleep 0.5; echo late) & exit 3";
+    // It speaks once the program has ended.
+    let script = "(while kill -0 $$ 2>/dev/null; do /bin/sleep 0.01; done; echo late) & exit 3";
     let output = bench.run(&["--quiet"], &["/bin/sh", "-c", script]);
     assert_eq!(output.status.code(), Some(3));
     assert_eq!(output.stdout, b"late\n");
