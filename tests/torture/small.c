@@ -313,7 +313,7 @@ static int main_maps(size_t left)
 	size_t taken = 0;
 	while (taken + left < allowed && !mprotect(at + taken * 4096, 4096, PROT_READ))
 		taken += 2;
-	count = 24 << 11;
+	count = 12 << 11;
 	slots = shared(count * sizeof *slots);
 	for (size_t i = 0; i < count; i++)
 		if ((slots[i].at = malloc(512)))
@@ -379,7 +379,7 @@ static int main_files(void)
 	limit.rlim_cur = 1ull << 40;
 	if (setrlimit(RLIMIT_FSIZE, &limit))
 		DIE("a harmless limit: %m");
-	return main_lost(24);
+	return main_lost(12);
 }
 
 static int main_free(const char *how)

@@ -16,7 +16,8 @@ use support::children::Bounded as _;
 use support::{Folder, Outcome, can_page, flashvm_run, has_program, recording};
 
 const LIMIT: Duration = Duration::from_secs(600);
-const BUDGET: [&str; 6] = ["--ram", "16M", "--flash-size", "1G", "--granularity", "512"];
+/// The data of a test is one and a half to three times as large: enough to page all the time.
+const BUDGET: [&str; 6] = ["--ram", "8M", "--flash-size", "1G", "--granularity", "512"];
 const IN_PLACE: [&str; 2] = ["--log-structuring", "off"];
 
 fn seed() -> String {
@@ -77,14 +78,14 @@ fn churn(test: &str, options: &[&str], mib: &str) -> Option<Outcome> {
 
 #[test]
 fn threads_signals_and_forks() {
-    churn("threads_signals_and_forks", &[], "48");
+    churn("threads_signals_and_forks", &[], "24");
 }
 
 /// With log structuring switched off nothing is cleaned, and hardly a byte written beyond what has changed:
 /// pages that are given up while they are written.
 #[test]
 fn in_place() {
-    let Some(outcome) = churn("in_place", &IN_PLACE, "48") else {
+    let Some(outcome) = churn("in_place", &IN_PLACE, "24") else {
         return;
     };
     assert_eq!(outcome.stat("log_bytes_cleaned"), 0, "{}", outcome.stats);
@@ -104,7 +105,7 @@ fn live_runs_replay() {
         let folder = Folder::new();
         let record = folder.path().join("steps").display().to_string();
         let options = [&["--record", record.as_str()], options].concat();
-        if churn(TEST, &options, "20").is_none() {
+        if churn(TEST, &options, "10").is_none() {
             return;
         }
         let (_, recordings) = recording::find(folder.path());
@@ -127,11 +128,11 @@ fn live_runs_replay() {
 fn writes_that_fail_are_hidden() {
     const TEST: &str = "writes_that_fail_are_hidden";
     let inject = format!("write=50000,seed={}", seed());
-    churn(TEST, &["--inject", &inject], "32");
+    churn(TEST, &["--inject", &inject], "16");
     churn(
         TEST,
         &[&["--inject", &inject], &IN_PLACE[..]].concat(),
-        "32",
+        "16",
     );
 }
 
@@ -140,11 +141,11 @@ fn writes_that_fail_are_hidden() {
 fn reads_that_fail_are_repeated() {
     const TEST: &str = "reads_that_fail_are_repeated";
     let inject = format!("read=2000,flip=2000,seed={}", seed());
-    churn(TEST, &["--inject", &inject], "32");
+    churn(TEST, &["--inject", &inject], "16");
     churn(
         TEST,
         &[&["--inject", &inject], &IN_PLACE[..]].concat(),
-        "24",
+        "12",
     );
 }
 
@@ -152,7 +153,7 @@ fn reads_that_fail_are_repeated() {
 #[test]
 fn few_mappings() {
     const TEST: &str = "few_mappings";
-    let Some(outcome) = churn(TEST, &["--overlays", "600"], "32") else {
+    let Some(outcome) = churn(TEST, &["--overlays", "600"], "16") else {
         return;
     };
     // Each process alone: the budget is that of its mappings.
@@ -274,7 +275,7 @@ fn sectors_of_4_kib() {
     let run = |options: &[&str]| {
         let flash = [
             "--ram",
-            "16M",
+            "8M",
             "--granularity",
             "512",
             "--flash",
@@ -282,7 +283,7 @@ fn sectors_of_4_kib() {
         ];
         let mut command = support::children::command(support::FLASHVM);
         command.arg("run").args(flash).args(options);
-        command.args(["--", &program, "churn", "32", "2", &seed()]);
+        command.args(["--", &program, "churn", "16", "2", &seed()]);
         support::run_bounded(TEST, &mut command, LIMIT)
     };
     for options in [&[][..], &["--no-uring"]] {
@@ -305,14 +306,14 @@ fn sectors_of_4_kib() {
 #[test]
 fn padding_is_room() {
     const TEST: &str = "padding_is_room";
-    churn(TEST, &["--padding", "64"], "24");
+    churn(TEST, &["--padding", "64"], "12");
 }
 
 /// The paper's peers are modes of the same code.
 #[test]
 fn peers() {
     for peer in ["log-swap", "ssdalloc:25"] {
-        churn("peers", &["--peer", peer], "24");
+        churn("peers", &["--peer", peer], "12");
     }
 }
 
@@ -336,7 +337,7 @@ fn lost_pages_give_sigbus() {
 }
 
 fn lost(test: &str, options: &[&str]) {
-    let outcome = small(test, options, &["lost", "24"]);
+    let outcome = small(test, options, &["lost", "12"]);
     let lost = outcome.stderr.matches("are lost").count();
     assert!(
         !outcome.stderr.contains("FAILED"),
