@@ -6,14 +6,19 @@
 # usage: eval/torture.sh [--as-nobody] [MINUTES]        (default 60)
 #
 # With --as-nobody (as root) everything runs as user and group 65534, in inline mode, which needs no
-# privilege; parts are short then. FLASHVM names the command (default target/release/flashvm),
-# PART_SECONDS the time of a part (20, or 2 with --as-nobody).
+# privilege; parts are short then, and the budget 8 to 15 MiB instead of up to 55. At least one round is run, also
+# in 0 minutes. FLASHVM names the command (default target/release/flashvm),
+# PART_SECONDS the time of a part (20, or 1 with --as-nobody).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 as=()
+ram_span=48
+times_span=6
 if [ "${1:-}" = --as-nobody ]; then
 	as=(setpriv --reuid=65534 --regid=65534 --clear-groups)
-	PART_SECONDS=${PART_SECONDS:-2}
+	PART_SECONDS=${PART_SECONDS:-1}
+	ram_span=8
+	times_span=3
 	shift
 fi
 minutes=${1:-60}
@@ -40,13 +45,13 @@ modes=("" "--fault handler" "--no-move" "--no-uring" "--preset flashvm" "--prese
 	"--no-move --no-uring --inject write=5000")
 end=$((SECONDS + minutes * 60))
 round=0
-while [ $SECONDS -lt $end ]; do
+while [ $round = 0 ] || [ $SECONDS -lt $end ]; do
 	seed=$((RANDOM * 32768 + RANDOM))
 	mode=${modes[$((round % ${#modes[@]}))]}
 	mode=${mode/write=/seed=$seed,write=}
 	[ ${#as[@]} = 0 ] || { mode=${mode/--fault handler/}; mode=${mode/--no-move/}; }
-	ram=$((8 + RANDOM % 48))
-	mib=$((ram * (2 + RANDOM % 6)))
+	ram=$((8 + RANDOM % ram_span))
+	mib=$((ram * (2 + RANDOM % times_span)))
 	threads=$((1 + RANDOM % 8))
 	mkdir -m 1777 "$folder/store"
 	# shellcheck disable=SC2206 # a mode is several words

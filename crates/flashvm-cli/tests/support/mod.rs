@@ -160,6 +160,20 @@ fn modes(options: &[&str]) -> Vec<String> {
         .collect()
 }
 
+/// Whether the environment asks for a mode of faults, and the options name one: the run without that variable
+/// tests the same.
+#[allow(dead_code, reason = "shared by all test programs; some fix no mode")]
+pub(crate) fn is_run_elsewhere(test: &str, options: &[&str]) -> bool {
+    let elsewhere =
+        options.contains(&"--fault") && std::env::var_os("FLASHVM_TEST_FAULT").is_some();
+    if elsewhere {
+        say(&format!(
+            "run without FLASHVM_TEST_FAULT only: {test}, {options:?}"
+        ));
+    }
+    elsewhere
+}
+
 /// `flashvm run OPTIONS -- PROGRAM`, bounded in time, with nothing left behind.
 pub(crate) fn flashvm_run<S: AsRef<OsStr>>(
     test: &str,

@@ -86,7 +86,7 @@ fn ready(test: &str) -> bool {
 
 /// Runs parts of the torture program and checks that they paged, and within the budget.
 fn torture(test: &str, parts: &str, options: &[&str]) {
-    if !ready(test) {
+    if support::is_run_elsewhere(test, options) || !ready(test) {
         return;
     }
     let part_count = parts.split(',').count() as u64;
@@ -167,6 +167,9 @@ fn checked() {
     for options in [&[][..], &["--no-move", "--fault", "inline"]] {
         for part in ["rewrite", "fork", "protect", "remap", "syscalls"] {
             let test = format!("{TEST}, {part} {options:?}");
+            if support::is_run_elsewhere(&test, options) {
+                continue;
+            }
             let program = [
                 &torture,
                 "--only",
