@@ -351,6 +351,8 @@ pub enum Action {
         io: IoId,
         /// Pages.
         count: u32,
+        /// Compress them as well.
+        compress: bool,
     },
     /// Write pages from the shadow to contiguous slots.
     Write {

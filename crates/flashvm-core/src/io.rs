@@ -22,6 +22,8 @@ pub(crate) enum IoKind {
 pub(crate) struct Io {
     /// Of [`IoKind::WriteBlock`] and [`IoKind::ReadBlock`].
     pub(crate) block: Option<BlockId>,
+    /// Of [`IoKind::Scan`]: its pages are compressed.
+    pub(crate) compress: bool,
     /// When it began, as far as it counts.
     pub(crate) begun: Nanos,
     /// `None`: this entry is free.
@@ -54,6 +56,7 @@ impl IoTable {
             kind: Some(kind),
             slot,
             block: None,
+            compress: false,
             begun: Nanos(0),
             pages: [PageId(0); RUN_PAGES_MAX as usize],
             count: u32::try_from(pages.len()).expect("at most RUN_PAGES_MAX"),
@@ -71,6 +74,13 @@ impl IoTable {
     /// A request began now.
     pub(crate) fn started(&mut self, id: IoId, now: Nanos) {
         self.ios[id.0 as usize].begun = now;
+    }
+
+    /// Begins a scan.
+    pub(crate) fn begin_scan(&mut self, pages: &[PageId], compress: bool) -> IoId {
+        let id = self.begin(IoKind::Scan, SlotId(0), pages);
+        self.ios[id.0 as usize].compress = compress;
+        id
     }
 
     /// Begins the write or read of a block.

@@ -466,7 +466,7 @@ impl<'a> Replay<'a> {
                     let tag = u64::from(io.0) << 2 | WRITE;
                     self.queue.submit(self.now, tag, request, 0, false);
                 }
-                Action::Scan { io, count } => {
+                Action::Scan { io, count, .. } => {
                     let time = Nanos(SCAN_PAGE.0 * u64::from(count));
                     self.scans.push(Reverse((self.now.plus(time), io)));
                 }

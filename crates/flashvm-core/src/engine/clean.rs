@@ -103,13 +103,19 @@ impl<C: ClusterSource> Engine<C> {
         }
         // Neighbours in the address space become neighbours on flash.
         batch.sort_unstable();
-        if self.settings.zero_sharing || self.compresses() {
+        let compress = self.compresses() && self.trial.is_on();
+        if self.settings.zero_sharing || compress {
             for piece in batch.chunks(RUN_PAGES_MAX as usize) {
-                let io = self.ios.begin(IoKind::Scan, SlotId(0), piece);
+                let io = self.ios.begin_scan(piece, compress);
                 let count = self.request_begun(piece);
-                actions.push(Action::Scan { io, count });
+                actions.push(Action::Scan {
+                    io,
+                    count,
+                    compress,
+                });
             }
         } else {
+            self.trial.left_out(batch.len() as u32);
             self.write_out(&batch, actions);
         }
         batch.clear();
@@ -180,6 +186,7 @@ impl<C: ClusterSource> Engine<C> {
     ) {
         let io = self.ios.end(id, IoKind::Scan);
         self.request_ended(io.pages());
+        self.judge(&io, zero, sizes);
         let mut to_write = std::mem::take(&mut self.batch);
         for (index, &page) in io.pages().iter().enumerate() {
             match self.table.state(page) {

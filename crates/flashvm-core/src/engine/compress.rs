@@ -31,7 +31,7 @@ const READ_TIME_MAX: u64 = 10_000_000;
 const BLOCK_FRAMES: u32 = (BLOCK_BYTES / crate::ids::PAGE_SIZE) as u32;
 
 impl<C: ClusterSource> Engine<C> {
-    /// Whether scans should compress.
+    /// Whether there is a pool.
     #[must_use]
     pub fn compresses(&self) -> bool {
         self.settings.compress.is_on()
@@ -50,6 +50,17 @@ impl<C: ClusterSource> Engine<C> {
         } else {
             pool::Place::Flash(self.pool.slot(handle).expect("it is on flash"), object)
         })
+    }
+
+    /// Learns from a scan whether compression pays.
+    pub(super) fn judge(&mut self, scan: &Io, zero: u64, sizes: &Sizes) {
+        let pages = scan.pages().len() as u32 - zero.count_ones();
+        if scan.compress {
+            let shrunk = (0..scan.pages().len()).filter(|&index| sizes.of(index) > 0);
+            self.trial.looked(pages, shrunk.count() as u32);
+        } else {
+            self.trial.left_out(pages);
+        }
     }
 
     fn admits(&self, bytes: u32) -> bool {

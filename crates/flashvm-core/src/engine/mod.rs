@@ -28,7 +28,7 @@ use crate::ids::{IoId, Nanos, PageId, RUN_PAGES_MAX, SlotId};
 use crate::io::IoTable;
 use crate::page::{Flag, PageState, PageTable};
 use crate::policy::{Policy, PolicyContext};
-use crate::pool::{Handle, Pool, Share};
+use crate::pool::{Handle, Pool, Share, Trial};
 use crate::prefetch::{Candidate, Prefetcher};
 use crate::queue::PageQueue;
 use crate::sampling::Sampler;
@@ -59,6 +59,7 @@ pub struct Engine<C> {
     swap: SwapMap,
     pool: Pool,
     share: Share,
+    trial: Trial,
     clusters: C,
     policy: Box<dyn Policy>,
     prefetcher: Option<Box<dyn Prefetcher>>,
@@ -160,6 +161,7 @@ impl<C: ClusterSource> Engine<C> {
             swap,
             pool: Pool::default(),
             share: Share::new(frames),
+            trial: Trial::default(),
             clusters,
             policy: settings
                 .policy

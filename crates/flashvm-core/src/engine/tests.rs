@@ -239,6 +239,7 @@ fn a_page_of_zeros_is_not_written_and_comes_back_without_a_read() {
     let scan = Action::Scan {
         io: IoId(0),
         count: 1,
+        compress: false,
     };
     assert!(rig.tell(Event::Reclaim).contains(&scan));
     let io = IoId(0);

@@ -8,10 +8,12 @@
 //! Pure: the executor holds the bytes, at the places that this module decides.
 
 mod share;
+mod trial;
 
 use crate::ids::{PAGE_SIZE, PageId, SlotId};
 pub(crate) use share::Share;
 use std::collections::VecDeque;
+pub(crate) use trial::Trial;
 
 /// Bytes of a block, and slots on flash.
 pub const BLOCK_BYTES: usize = 64 << 10;

@@ -22,7 +22,7 @@ pub(super) struct Flight {
     pub(super) io: IoId,
     pub(super) slot: SlotId,
     pub(super) pages: Vec<PageId>,
-    /// It reads the slots of one compressed page: so many.
+    /// It reads the slots of compressed pages: so many.
     pub(super) packed: Option<u32>,
     /// The block that it writes.
     pub(super) block: Option<BlockId>,
@@ -37,7 +37,7 @@ pub(super) struct Flight {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FlightKind {
     Read,
-    Scan,
+    Scan { compress: bool },
     Write,
     WriteBlock,
     ReadBlock,
@@ -194,8 +194,12 @@ impl Simulator {
                 };
                 self.submit(Request::Read(range), demand);
             }
-            Action::Scan { io, count } => {
-                self.begin_flight(FlightKind::Scan, io, SlotId(0), count);
+            Action::Scan {
+                io,
+                count,
+                compress,
+            } => {
+                self.begin_flight(FlightKind::Scan { compress }, io, SlotId(0), count);
                 let time = Nanos(u64::from(count) * 200 + self.rng.below(5_000));
                 let end = Reverse((self.now.plus(time), self.flights_begun));
                 self.ends.push(end);
@@ -402,7 +406,7 @@ impl Simulator {
         let chance = match flight.kind {
             FlightKind::Read => self.faults.reads,
             FlightKind::Write => self.faults.writes,
-            FlightKind::Scan
+            FlightKind::Scan { .. }
             | FlightKind::WriteBlock
             | FlightKind::ReadBlock
             | FlightKind::Discard => 0,
@@ -410,7 +414,7 @@ impl Simulator {
         let mut mask = 0_u64;
         for (i, version) in (0..).zip(&seen) {
             let bit = match flight.kind {
-                FlightKind::Scan => *version == Some(0),
+                FlightKind::Scan { .. } => *version == Some(0),
                 _ => self.rng.chance(chance) || flight.refused,
             };
             mask |= u64::from(bit) << i;
@@ -425,8 +429,8 @@ impl Simulator {
             FlightKind::WriteBlock | FlightKind::ReadBlock | FlightKind::Discard => {
                 unreachable!("ended above")
             }
-            FlightKind::Scan => {
-                let sizes = if self.engine.compresses() {
+            FlightKind::Scan { compress } => {
+                let sizes = if compress {
                     sizes(&seen)
                 } else {
                     Sizes::default()

@@ -63,7 +63,7 @@ impl Pager {
     pub(super) fn clean(&'static self, io: Option<ThreadQueue<FlashStore>>) {
         let mut writes = io.map(|threads| self.writes(Queue::Threads(threads)));
         let mut completions: Vec<Completion> = Vec::with_capacity(WRITES_MAX);
-        let mut work: Vec<(Action, Vec<PageId>, bool)> = Vec::new();
+        let mut work: Vec<(Action, Vec<PageId>)> = Vec::new();
         let mut stuck = (0, 0);
         loop {
             self.workers.cleaner.begin_look();
@@ -85,14 +85,13 @@ impl Pager {
                 let Some(action) = locked.to_clean.pop_front() else {
                     break;
                 };
-                let compress = locked.engine.compresses();
                 let pages = match action {
                     Action::Scan { io, .. } | Action::Write { io, .. } => {
                         locked.engine.io_pages(io).to_vec()
                     }
                     _ => Vec::new(),
                 };
-                work.push((action, pages, compress));
+                work.push((action, pages));
             }
             self.hand_over(&mut locked, By::Cleaner);
             if locked.freeze == Freeze::Quiescing && locked.is_quiet() {
@@ -109,9 +108,9 @@ impl Pager {
             drop(locked);
 
             busy |= !work.is_empty();
-            for (action, pages, compress) in work.drain(..) {
+            for (action, pages) in work.drain(..) {
                 match action {
-                    Action::Scan { io, .. } => self.scan(io, &pages, compress),
+                    Action::Scan { io, compress, .. } => self.scan(io, &pages, compress),
                     Action::WriteBlock { io, slot, block } => {
                         let writes = writes.get_or_insert_with(|| self.writes(self.open_io(None)));
                         self.write_block(writes, io, slot, block);

@@ -77,7 +77,6 @@ impl Pager {
         locked: MutexGuard<'a, Locked>,
         action: Action,
     ) -> MutexGuard<'a, Locked> {
-        let compress = locked.engine.compresses();
         let pages = match action {
             Action::Scan { io, .. } | Action::Write { io, .. } => {
                 locked.engine.io_pages(io).to_vec()
@@ -86,7 +85,7 @@ impl Pager {
         };
         drop(locked);
         match action {
-            Action::Scan { io, .. } => self.scan(io, &pages, compress),
+            Action::Scan { io, compress, .. } => self.scan(io, &pages, compress),
             Action::Write { io, slot, .. } => {
                 let failed = self.write_alone(slot, &pages);
                 self.apply(&mut self.lock(), Event::WriteDone { io, failed });
