@@ -158,8 +158,7 @@ pub(crate) enum Flag {
     ToShadow = 1 << 6,
     /// A fault on it waits in the engine.
     Pending = 1 << 7,
-    /// Shares its frame with another process since a fork. In `Overtaken` and `Doomed`: its shadow
-    /// copy does.
+    /// Shares its frame with another process since a fork. With a shadow, no page to be written does.
     Shared = 1 << 8,
     /// Brought in by a prefetcher, its use not seen, and not in the policy's order.
     Probation = 1 << 9,

@@ -66,6 +66,17 @@ impl Memory {
         }
     }
 
+    /// A write pins a page in the shadow: the kernel first gives a shared one a frame of its own.
+    pub fn pin_shadow(&mut self, page: PageId) {
+        let (_, frame) = self
+            .shadow
+            .get_mut(&page)
+            .expect("only pages in RAM are pinned");
+        if Arc::strong_count(frame) > 1 {
+            *frame = Frame::default();
+        }
+    }
+
     /// Write-protects every page in the region, as before a fork.
     pub fn protect_all(&mut self) {
         for (mapped, _) in self.region.values_mut() {

@@ -43,6 +43,14 @@ impl<C: ClusterSource> Engine<C> {
                 _ => assert_eq!(flight, None, "{page:?} is {state:?}"),
             }
             let shares = u32::from(self.table.has(page, Flag::Shared));
+            let to_write = matches!(
+                state,
+                PageState::Condemned | PageState::Scanning | PageState::Writing
+            );
+            assert!(
+                shares == 0 || !to_write || !self.shadow,
+                "{page:?} is {state:?} and shared: its write would copy it"
+            );
             frames += self.frames_of(state, flight) - shares;
             shared += shares;
             leaving += shares * u32::from(state.is_leaving());

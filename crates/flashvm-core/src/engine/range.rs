@@ -92,10 +92,7 @@ impl<C: ClusterSource> Engine<C> {
         };
         self.policy.removed(page);
         self.free_slot(page);
-        // The shadow copy of a doomed page may share its frame until it is dropped.
-        let shared = self.table.has(page, Flag::Shared);
         self.table.reset_flags(page);
-        self.table.put(page, Flag::Shared, shared);
         self.set_state(page, to);
     }
 

@@ -1,10 +1,12 @@
 //! Frames that processes share after a fork: the run is charged for each once.
 //!
 //! A fork makes every resident page shared: parent and child use one frame, which is charged to the
-//! run. A page leaves that frame when the program stores to it or when reclaim moves it: then it
-//! needs a frame of its own. So the fork write-protects all mapped pages, and the first store
-//! faults. When all other holders have left, the executor reports that the frame belongs to this
-//! process alone ([`Event::Owned`](crate::Event::Owned)).
+//! run. A page leaves that frame when the program stores to it, when reclaim moves it, and when it
+//! is written to flash: direct I/O pins the page, and the kernel copies a shared page that it pins.
+//! Then it needs a frame of its own. So the fork write-protects all mapped pages, and the first
+//! store faults. No page that is condemned or being written is shared. When all other holders have
+//! left, the executor reports that the frame belongs to this process alone
+//! ([`Event::Owned`](crate::Event::Owned)).
 
 use super::Engine;
 use super::pagein::for_runs;
@@ -37,6 +39,13 @@ impl<C: ClusterSource> Engine<C> {
     pub(super) fn forked(&mut self) {
         self.draining = false;
         self.swap.seal(&mut self.clusters);
+        if self.shadow {
+            // Their writes would copy them: each takes a frame first when it is proposed again.
+            while let Some(page) = self.condemned.pop(&self.table) {
+                self.set_state(page, PageState::Shadowed);
+                self.policy.inserted(page, None);
+            }
+        }
         let pages = self.table.pages();
         let mut at = 0;
         while let Some(page) = self.table.next_present(at, pages) {
@@ -81,11 +90,13 @@ impl<C: ClusterSource> Engine<C> {
         self.frames_in_use() + self.shared.saturating_sub(self.shared_limit)
     }
 
-    /// Takes a frame for a shared page that has to leave the region. `false`: none is left. Shared
-    /// pages beyond their limit do not count here, since they are the ones that leave.
+    /// Takes a frame for a shared page that has to leave, if its move or its write copies it.
+    /// `false`: none is left. Shared pages beyond their limit do not count here, since they are the
+    /// ones that leave.
     pub(super) fn own_to_leave(&mut self, page: PageId, actions: &mut Vec<Action>) -> bool {
         let mapped = self.table.state(page) == PageState::Mapped;
-        if !self.shadow || !mapped || !self.table.has(page, Flag::Shared) {
+        let copied = self.shadow && (mapped || self.table.has(page, Flag::Dirty));
+        if !copied || !self.table.has(page, Flag::Shared) {
             return true;
         }
         if self.frames_in_use() >= self.limit {

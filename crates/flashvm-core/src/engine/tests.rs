@@ -324,6 +324,37 @@ fn without_a_shadow_stores_are_stopped_in_place_and_nothing_is_moved_back() {
 }
 
 #[test]
+fn a_dirty_page_in_the_shadow_at_a_fork_takes_a_frame_before_it_is_written() {
+    let mut rig = rig(4, settings(), true);
+    for page in 0..4 {
+        rig.fault(page, Write);
+    }
+    assert_eq!(rig.tell(Event::Reclaim), [shadow_of(0)]);
+    rig.tell(Event::Forked);
+    let count = |rig: &Rig| (rig.engine.frames_in_use(), rig.engine.pages_shared());
+    assert_eq!((rig.state(0), count(&rig)), (Shadowed, (0, 4)));
+    let (first, pages) = (PageId(0), 1);
+    let leave = Action::Unshare {
+        first,
+        count: pages,
+    };
+    let advice = crate::event::Advice::PageOut;
+    let left = rig.tell(Event::Advise {
+        first,
+        count: pages,
+        advice,
+    });
+    assert_eq!((left, count(&rig)), (vec![leave], (1, 3)));
+    let (io, slot) = (IoId(0), SlotId(0));
+    let write = Action::Write {
+        io,
+        slot,
+        count: pages,
+    };
+    assert_eq!(rig.tell(Event::Reclaim), [write]);
+}
+
+#[test]
 fn a_refused_page_stays_as_it_was() {
     let mut rig = rig(4, settings(), true);
     for page in 0..4 {

@@ -2,8 +2,8 @@
 
 use super::Simulator;
 use super::executor::FlightKind;
-use flashvm_core::pool::Place;
-use flashvm_core::{PAGE_SIZE, PageId, PageState, TRANSIT_PAGES_MAX};
+use flashvm_core::pool;
+use flashvm_core::{PAGE_SIZE, PageId, PageState, Place, TRANSIT_PAGES_MAX};
 
 impl Simulator {
     /// Compares the engine with the model.
@@ -60,8 +60,9 @@ impl Simulator {
             if state == PageState::Stored {
                 self.check_stored(page);
             }
+            // A page in the shadow counts as its own from its eviction on, which its write copies.
             assert!(
-                self.engine.is_shared(page) || !self.memory.is_shared(page),
+                self.engine.is_shared(page) || !self.memory.shares(Place::Region, page),
                 "{page:?} is {state:?} in a frame that others share, and counted as its own"
             );
         }
@@ -72,8 +73,8 @@ impl Simulator {
         let truth = self.truth.get(&page).copied().unwrap_or(0);
         if let Some(place) = self.engine.packed_at(page) {
             let version = match place {
-                Place::Pool(object) => self.pool.get(object),
-                Place::Flash(slot, object) => {
+                pool::Place::Pool(object) => self.pool.get(object),
+                pool::Place::Flash(slot, object) => {
                     let skip = object.offset % PAGE_SIZE as u32;
                     let found = self.store.packed(slot, skip, object.bytes);
                     found.unwrap_or_else(|| panic!("{page:?} is not in {slot:?}"))

@@ -9,7 +9,7 @@ use crate::store::StoreClusters;
 use flashvm_core::pool::{BLOCK_SLOTS, BlockId};
 use flashvm_core::record::{ClusterAnswer, RecordingClusters};
 use flashvm_core::space::{Host, Placement};
-use flashvm_core::{Action, Engine, Event, IoId, Nanos, PageId, Sizes, SlotId};
+use flashvm_core::{Action, Engine, Event, IoId, Nanos, PageId, Place, Sizes, SlotId};
 use std::cmp::Reverse;
 use std::collections::VecDeque;
 
@@ -267,6 +267,9 @@ impl Simulator {
         if !waits && (must || self.rng.below(2) == 0) {
             flight.seen = Some(self.look(&flight));
         }
+        if kind == FlightKind::Write && self.config.shadow {
+            self.pin(&flight.pages);
+        }
         if matches!(kind, FlightKind::Write | FlightKind::WriteBlock) {
             for i in 0..count {
                 self.store.begin_write(slot.plus(i));
@@ -274,6 +277,17 @@ impl Simulator {
         }
         self.flights_begun += 1;
         self.flights.insert(self.flights_begun, flight);
+    }
+
+    /// Direct I/O pins the pages that it writes.
+    fn pin(&mut self, pages: &[PageId]) {
+        for &page in pages {
+            assert!(
+                !self.engine.is_shared(page) || !self.memory.shares(Place::Shadow, page),
+                "{page:?} is charged half, and the write makes a second frame of it"
+            );
+            self.memory.pin_shadow(page);
+        }
     }
 
     /// Hands the flight begun last to the device.

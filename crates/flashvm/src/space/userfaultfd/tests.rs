@@ -7,6 +7,8 @@ use super::*;
 use crate::sys::message::eprint_line;
 use rustix::event::{PollFd, PollFlags};
 
+mod forked;
+
 const PAGES: u32 = 200;
 /// Pages of the region that are mapped and registered.
 const MAPPED: u32 = 160;
@@ -27,8 +29,9 @@ fn each_kind<T: Fn(&Space)>(shadow: Option<bool>, test: T) {
     each_kind_by(Delivery::Inline, shadow, test);
 }
 
-/// The same where the kernel tells a handler of faults and of what the program does to its mappings.
+/// The same where the kernel tells a handler of faults and of what the program does to its mappings: of forks too.
 fn each_kind_by<T: Fn(&Space)>(delivery: Delivery, shadow: Option<bool>, test: T) {
+    let _no_forks = (delivery == Delivery::Handler).then(forked::exclude);
     // The closure lies in the test.
     let name = std::any::type_name::<T>();
     for may_move in [true, false] {
@@ -272,65 +275,6 @@ fn pages_that_may_not_be_stored_to_are_not_moved() {
         space.0.set_protection(run(1, 2), None).unwrap();
         assert!(space.0.mapping(PageId(1)).unwrap().writable);
         assert_eq!(away(run(0, 4)), Done::all(4));
-    });
-}
-
-/// A forked child that does nothing, until this is dropped.
-struct Child {
-    process: i32,
-    hold: Option<std::os::fd::OwnedFd>,
-}
-
-impl Child {
-    fn fork() -> Self {
-        let (wait, hold) = rustix::pipe::pipe().unwrap();
-        // SAFETY: the child makes system calls alone.
-        match unsafe { libc::fork() } {
-            0 => {
-                drop(hold);
-                let _ = rustix::io::read(&wait, &mut [0_u8; 1]);
-                // SAFETY: ends the child at once.
-                unsafe { libc::_exit(0) }
-            }
-            process => {
-                assert!(process > 0, "a child");
-                Self {
-                    process,
-                    hold: Some(hold),
-                }
-            }
-        }
-    }
-}
-
-impl Drop for Child {
-    fn drop(&mut self) {
-        self.hold = None;
-        // SAFETY: a child of this process, that only this value knows of.
-        unsafe { libc::waitpid(self.process, std::ptr::null_mut(), 0) };
-    }
-}
-
-#[test]
-fn a_page_shared_with_a_child_is_busy_until_it_is_unshared() {
-    each_kind(Some(true), |space| {
-        for at in 0..2 {
-            space.put(Place::Region, at, 4);
-        }
-        let child = Child::fork();
-        let away = |run| space.0.shift(Place::Shadow, run);
-        assert_eq!(away(run(0, 2)), Done::stopped(0, Stop::Busy));
-        assert!(space.0.unshare(PageId(0)));
-        assert_eq!(away(run(0, 2)), Done::stopped(1, Stop::Again));
-        assert_eq!(away(run(1, 1)), Done::stopped(0, Stop::Busy));
-        assert_eq!(
-            (space.held(0), space.held(1)),
-            ((false, true), (true, false))
-        );
-        drop(child);
-        assert!(space.0.unshare(PageId(1)));
-        assert_eq!(away(run(1, 1)), Done::all(1));
-        assert_eq!(space.load(Place::Shadow, 1), Some(4));
     });
 }
 
