@@ -20,9 +20,6 @@ GONE_S_MAX = 10
 # In handler mode the kernel copies what other threads store to during a fork, before the pager hears of it.
 FORK_SLACK = 1.03
 TIMEOUT_S = {"tiny": 120, "small": 400, "full": 1800}
-# So few samples of a run above the budget show in the report and are no failure. The program small has one in a
-# quarter of its runs, by up to 44 %, while flashvm counts within the budget: the cause is not known.
-BRIEF_SAMPLES = 2
 PAGE_BYTES = 4096
 KEPT_BYTES_MAX = 4 << 20
 
@@ -332,8 +329,7 @@ class Runner:
         except (ValueError, KeyError) as error:
             problems.append(("no statistics", f"{error!r}"))
         slack = bound * (FORK_SLACK - 1) if "handler" in plan.mode() else 0
-        brief = sampler.above <= BRIEF_SAMPLES
-        if not brief and sampler.bytes_max > bound + slack + self.slack_pages * PAGE_BYTES:
+        if sampler.bytes_max > bound + slack + self.slack_pages * PAGE_BYTES:
             problems.append(("over budget", f"{sampler.above} of {sampler.samples} samples above the budget, the "
                              f"highest {sampler.bytes_max / PAGE_BYTES:,.1f} pages of {bound // PAGE_BYTES:,}"))
         return counted, problems
