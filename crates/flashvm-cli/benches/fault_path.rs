@@ -2,8 +2,8 @@
 //! `flashvm run`, with the flash store in RAM (`/dev/shm`), so that a read is a copy.
 //!
 //! `cargo bench -p flashvm-cli --bench fault_path`; the handler's turn:
-//! `FLASHVM_BENCH_FAULT=handler cargo bench ...`. Pages are touched in random order and nothing is brought in ahead:
-//! even then some guesses would be right, and spare faults. The figure of a bench is the time of one touch, and so of one fault.
+//! `FLASHVM_BENCH_FAULT=handler cargo bench ...`. Pages are touched in random order without
+//! prefetching: a right guess would spare a fault. The figure of a bench is the time of one touch, and so of one fault.
 
 use criterion::Criterion;
 use std::hint::black_box;

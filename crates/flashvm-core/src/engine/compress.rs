@@ -31,9 +31,8 @@ const READ_TIME_MAX: u64 = 10_000_000;
 const BLOCK_FRAMES: u32 = (BLOCK_BYTES / crate::ids::PAGE_SIZE) as u32;
 
 impl<C: ClusterSource> Engine<C> {
-    /// Whether there is a pool.
-    #[must_use]
-    pub fn compresses(&self) -> bool {
+    /// Whether pages may go to the pool.
+    pub(super) fn compresses(&self) -> bool {
         self.settings.compress.is_on()
             && !self.draining
             && self.limit >= LIMIT_MIN

@@ -57,10 +57,9 @@ impl<C: ClusterSource> Engine<C> {
         self.counters.faults_major += 1;
         self.share
             .miss(self.pool.flushed_since(handle), self.read_time);
-        self.begin_packed_read(page, handle);
+        let slot = self.begin_packed_read(page, handle);
         self.table.set(page, Flag::Demanded);
         self.table.put(page, Flag::ToStore, access == Access::Write);
-        let slot = self.pool.slot(handle).expect("it is on flash");
         self.propose_ahead(page, access, Whereabouts::Flash(slot), false);
         self.bring_in_candidates(Some(page), actions);
     }
@@ -76,10 +75,8 @@ impl<C: ClusterSource> Engine<C> {
         self.counters.prefetch_issued += 1;
         self.counters.prefetch_pool += 1;
         self.table.reset_flags(page);
-        self.table.set(page, Flag::Prefetched);
-        if kind.on_probation() {
-            self.put_on_probation(page);
-        } else {
+        self.mark_prefetched(page, kind);
+        if !kind.on_probation() {
             self.policy.inserted(page, None);
         }
         self.inflate(page, handle, actions);
@@ -98,12 +95,13 @@ impl<C: ClusterSource> Engine<C> {
         });
     }
 
-    /// Marks a compressed page on flash as being read. Its frame is accounted.
-    pub(super) fn begin_packed_read(&mut self, page: PageId, handle: Handle) {
+    /// Marks a compressed page on flash as being read. Its frame is accounted. Returns its first slot.
+    pub(super) fn begin_packed_read(&mut self, page: PageId, handle: Handle) -> SlotId {
         self.table.reset_flags(page);
         self.set_state(page, PageState::Reading);
         let (slot, slots) = self.slots_of(handle);
         self.packed_reads.push(PackedRead { slot, slots, page });
+        slot
     }
 
     /// The slots that an object on flash lies in.
@@ -112,7 +110,7 @@ impl<C: ClusterSource> Engine<C> {
         (slot, self.pool.object(handle).slots().1)
     }
 
-    /// Issues the collected reads: one request for objects side by side, the demanded page the first of its own.
+    /// Issues the collected reads: one request for objects side by side. The demanded page begins a request.
     pub(super) fn emit_packed_reads(
         &mut self,
         demanded: Option<PageId>,
@@ -185,8 +183,11 @@ impl<C: ClusterSource> Engine<C> {
             let object = self.pool.object(handle);
             let first = slot.0 - io.slot.0;
             let lost = failed >> first & ((1 << slots) - 1) != 0;
-            self.counters.pages_in += u64::from((first + slots).saturating_sub(counted.max(first)));
-            counted = counted.max(first + slots);
+            if !lost {
+                let new = (first + slots).saturating_sub(counted.max(first));
+                self.counters.pages_in += u64::from(new);
+                counted = counted.max(first + slots);
+            }
             if let Some(mut placing) = self.read_page_done(page, lost, actions) {
                 if placing.protect && self.pool_has_room() {
                     self.table.clear(page, Flag::Protected);

@@ -139,7 +139,7 @@ impl<C: ClusterSource> Engine<C> {
                 (Some(handle), _) => {
                     self.counters.prefetch_issued += 1;
                     self.begin_packed_read(page, handle);
-                    self.mark_prefetched(page, place, store, kind);
+                    self.expect_read(page, place, store, kind);
                 }
                 (None, None) => {
                     self.counters.zero_ahead += 1;
@@ -152,7 +152,7 @@ impl<C: ClusterSource> Engine<C> {
                 (None, Some(slot)) => {
                     self.counters.prefetch_issued += 1;
                     self.begin_read(page, slot);
-                    self.mark_prefetched(page, place, store, kind);
+                    self.expect_read(page, place, store, kind);
                 }
             }
         }
@@ -163,12 +163,17 @@ impl<C: ClusterSource> Engine<C> {
         self.emit_packed_reads(demanded, actions);
     }
 
-    /// Marks a page that is being read: a prefetcher proposed it.
-    fn mark_prefetched(&mut self, page: PageId, place: Place, store: bool, kind: Kind) {
+    /// Marks a page that a prefetcher proposed.
+    pub(super) fn mark_prefetched(&mut self, page: PageId, kind: Kind) {
         self.table.set(page, Flag::Prefetched);
         if kind.on_probation() {
             self.put_on_probation(page);
         }
+    }
+
+    /// Marks a page that is being read ahead, with its destination and whether a store is expected.
+    fn expect_read(&mut self, page: PageId, place: Place, store: bool, kind: Kind) {
+        self.mark_prefetched(page, kind);
         let to_shadow = place == Place::Shadow && self.shadow;
         self.table.put(page, Flag::ToShadow, to_shadow);
         self.table.put(page, Flag::ToStore, store && !to_shadow);

@@ -10,10 +10,9 @@
 //! A stream that passes a checkpoint without using it must be recognised again: the
 //! pattern may come from a B-tree or a hash table. A stream that skips pages gets checkpoints of several
 //! pages.
-//! A stream through compressed pages in RAM needs no markers either: its windows are short, and the fault on the
-//! page after each, which costs no read, shows that it goes on.
 //! A stream through absent pages maps zeros ahead and needs no marker: the page after the window
-//! faults anyway.
+//! faults anyway. Nor does a stream through compressed pages in RAM: its windows are short, and the fault on the page
+//! after each costs no read.
 //!
 //! A program that loads from a page and then stores to it pays a second fault, for the store. The
 //! windows of such a stream are mapped writable. Each demanded page and each marker is still mapped
@@ -46,8 +45,8 @@ const TRUSTED_LENGTH: u32 = 32;
 /// `CHECKPOINT_SPACING`.
 const CHECKPOINTS_PER_WINDOW: u32 = 8;
 const CHECKPOINT_SPACING: u32 = 24;
-/// Length from which on a stream has compressed pages brought in ahead, and most of them in a window. A page too many
-/// costs its compression, not a read.
+/// A stream of `POOL_LENGTH` pages decompresses up to `POOL_MAX` pages ahead. A wasted page costs its compression, not a
+/// read.
 const POOL_LENGTH: u32 = 8;
 const POOL_MAX: u32 = 24;
 /// Most pages zero-filled ahead.

@@ -1,15 +1,13 @@
 //! Whether others want the processors. A thread that polls for flash then sleeps instead.
 //!
-//! A poll that yields costs nothing on an idle machine. On a busy one the kernel takes a yielding thread's claim to
-//! its slice: it comes back milliseconds later, when its read ended long ago. A sleeping thread keeps its
-//! claim, and runs soon after its read has ended.
+//! On an idle machine a yield returns at once. Beside threads that compute it can return milliseconds later, long after
+//! the read has ended: a thread that sleeps for its read runs sooner then (`docs/performance.md`).
 
 use super::now;
 use flashvm_core::Nanos;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A yield that takes longer has let somebody work who does not yield: threads that poll as well come back sooner, and
-/// whoever does not yield works for a millisecond and more.
+/// A yield that takes longer went to a thread that computes. Threads that poll as well yield sooner.
 const AWAY: Nanos = Nanos(1_000_000);
 /// How long threads sleep after such a yield. The first poll after it finds out whether that is still right.
 const SLEEPY: Nanos = Nanos(50_000_000);
