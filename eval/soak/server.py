@@ -19,8 +19,11 @@ def value_of(index):
 
 def start(words):
     """Starts a server that listens on SOCKET in the working folder, and connects to it."""
-    # A client that is killed takes its server with it: whoever stays behind was left by the pager.
-    tied = [shutil.which("setpriv"), "--pdeathsig", "KILL"] if shutil.which("setpriv") else []
+    # A client that is killed takes its server with it: whoever stays behind was left by the pager. The signal comes
+    # only for a death after setpriv asked for it, so the shell looks who its parent is.
+    tied = []
+    if setpriv := shutil.which("setpriv"):
+        tied = [setpriv, "--pdeathsig", "KILL", "/bin/sh", "-c", '[ "$PPID" = "$0" ] && exec "$@"', str(os.getpid())]
     server = subprocess.Popen(tied + words, stdout=sys.stderr, stdin=subprocess.DEVNULL)
     end = time.monotonic() + START_S_MAX
     while time.monotonic() < end:
