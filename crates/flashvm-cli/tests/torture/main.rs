@@ -19,11 +19,12 @@ const LIMIT: Duration = Duration::from_secs(600);
 /// Families of processes commit what each of them may store to.
 const BUDGET: [&str; 4] = ["--ram", "16M", "--flash-size", "1G"];
 
-fn seconds() -> u64 {
+/// A part fills its memory and makes one round at least, whatever its time.
+fn seconds() -> f64 {
     std::env::var("FLASHVM_TORTURE_SECONDS")
         .ok()
         .and_then(|s| s.parse().ok())
-        .unwrap_or(1)
+        .unwrap_or(0.5)
 }
 
 fn seed() -> String {
@@ -64,6 +65,7 @@ fn compiled(name: &str) -> PathBuf {
         "enomem" => ("cc", &["enomem.c"]),
         "sigbus" => ("cc", &["sigbus.c"]),
         "idle" => ("cc", &["idle.c"]),
+        "moved_in" => ("cc", &["moved_in.c"]),
         other => panic!("no torture program {other}"),
     };
     let status = support::children::command(compiler)
@@ -89,9 +91,9 @@ fn torture(test: &str, parts: &str, options: &[&str]) {
     if support::is_run_elsewhere(test, options) || !ready(test) {
         return;
     }
-    let part_count = parts.split(',').count() as u64;
+    let part_count = parts.split(',').count() as f64;
     // A third of the data, or less. What a round of forks takes is in proportion to the data.
-    let (ram_mib, mib) = if seconds() > 10 {
+    let (ram_mib, mib) = if seconds() > 10.0 {
         (16, "256")
     } else {
         (8, "24")
@@ -110,7 +112,7 @@ fn torture(test: &str, parts: &str, options: &[&str]) {
     ];
     let options = [&["--ram", &ram, "--flash-size", "1G"], options].concat();
     // A part ends its round after its time; what a round takes depends on the disk.
-    let limit = Duration::from_secs(part_count * (seconds() * 3 + 300));
+    let limit = Duration::from_secs_f64(part_count * (seconds() * 3.0 + 300.0));
     let outcome = flashvm_run(test, &options, &program, limit).expect_success(test);
     assert!(
         outcome.stdout.contains("all checks held"),
@@ -177,7 +179,7 @@ fn checked() {
                 "--mib",
                 "6",
                 "--seconds",
-                "1",
+                "0.3",
                 "--seed",
                 "1",
             ];
@@ -264,6 +266,18 @@ fn on_device_models() {
         let options = ["--device-model", model, "--discard", discard];
         torture(&test, part, &options);
     }
+}
+
+/// The kernel's memory that the program moves over managed memory is not taken for what it replaces.
+#[test]
+fn memory_that_is_moved_in_is_kept() {
+    const TEST: &str = "memory_that_is_moved_in_is_kept";
+    if !ready(TEST) {
+        return;
+    }
+    let program = [&compiled("moved_in").display().to_string(), "60"];
+    let options = ["--ram", "8M", "--flash-size", "1G"];
+    flashvm_run(TEST, &options, &program, LIMIT).expect_success(TEST);
 }
 
 /// No read is faster than the device, and what the run tells of it is what the model counted.

@@ -84,7 +84,7 @@ fn forked_children_replay() {
             "--mib",
             "6",
             "--seconds",
-            "1",
+            "0.3",
             "--seed",
             "1",
         ];

@@ -3,8 +3,8 @@
 //! In handler mode the kernel sends unmap and remove events of registered ranges, in order with faults: here the
 //! program's call is just made. In inline mode there are no such events, and these functions tell the engine.
 
-use super::Pager;
 use super::workers::By;
+use super::{Locked, Pager};
 use crate::mappings::pages_of;
 use crate::sys::signals::Uninterrupted;
 use flashvm_core::{Advice, Event, PAGE_SIZE, PageId, Run};
@@ -96,6 +96,13 @@ impl Pager {
     ) -> Result<T, Errno> {
         let (first, count) = self.range(address, len)?;
         let _change = self.begin_change([Some((first, count)), None]);
+        if self.hears_of_changes() {
+            // The kernel tells the handler when the new memory is there. It may have contents (`mremap`), and pages that
+            // the engine still had in this range would be moved away with them.
+            let mut locked = self.lock();
+            self.forget(&mut locked, first, count);
+            self.hand_over(&mut locked, By::Program);
+        }
         let result = self.zap(first, count, map_it)?;
         self.uncommit(first, count);
         self.mappings.claim_foreign(first, count);
@@ -216,13 +223,18 @@ impl Pager {
             return call();
         }
         let mut locked = self.lock();
-        self.with_space(&mut locked, |placement, host| {
-            placement.forget_parked(host, first, count);
-        });
-        self.apply(&mut locked, Event::Zap { first, count });
+        self.forget(&mut locked, first, count);
         let result = call();
         self.hand_over(&mut locked, By::Program);
         result
+    }
+
+    /// The engine hears that the program gave contents up.
+    pub(super) fn forget(&self, locked: &mut Locked, first: PageId, count: u32) {
+        self.with_space(locked, |placement, host| {
+            placement.forget_parked(host, first, count);
+        });
+        self.apply(locked, Event::Zap { first, count });
     }
 
     /// Maps and registers pages that are taken already.
