@@ -3,9 +3,9 @@
 
 usage: eval/programs.py [--short] [--only NAME] [--write docs/programs.md]
 
-Each program runs with all the RAM it wants, under `flashvm run --ram BUDGET`, and again with all; what it
-prints and writes must be the same byte for byte (spin's pan prints its run time: those lines are
-left out). Figures come from the clock, from wait4 and from --stats. Exits with 1 if an output
+Each program runs with all the RAM it wants, under `flashvm run --ram BUDGET` in each mode of faults that is asked for,
+and (but with --short) again with all; what it prints and writes must be the same byte for byte (spin's pan prints its
+run time: those lines are left out). Figures come from the clock, from wait4 and from --stats. Exits with 1 if an output
 differs or a program fails, names as SKIPPED what is not installed. Standard library only.
 """
 
@@ -222,26 +222,36 @@ def same(one, other):
 
 
 def measure(kind, args, folder):
+    """A row for each mode of faults."""
     place = folder / kind.name
-    bare, paged = place / "bare", place / "paged"
-    store = place / "store"
-    for path in (bare, paged, store):
-        path.mkdir(parents=True)
+    bare = place / "bare"
+    bare.mkdir(parents=True)
     program = kind(place, args.short)
     program.prepare()
+    first = program.run([], bare)
+    if first[0] != 0:
+        return [{"name": kind.name, "problem": f"ends with {first[0]} without flashvm"}]
+    return [under_flashvm(program, mode, args, bare, first) for mode in args.fault or ["auto"]]
+
+
+def under_flashvm(program, mode, args, bare, first):
+    code, seconds, rss = first
+    kind, place = type(program), program.folder / mode
+    paged, store = place / "paged", place / "store"
+    for path in (paged, store):
+        path.mkdir(parents=True)
     budget = args.ram or kind.budget[args.short]
-    code, seconds, rss = program.run([], bare)
-    if code != 0:
-        return {"name": kind.name, "problem": f"ends with {code} without flashvm"}
     stats = place / "stats.json"
-    prefix = [str(args.flashvm), "run", "--ram", budget, "--fault", args.fault, "--flash", str(args.flash or store), "--stats", str(stats), "--"]
+    prefix = [str(args.flashvm), "run", "--ram", budget, "--fault", mode, "--flash", str(args.flash or store), "--stats", str(stats), "--"]
     if args.only_bare:
         prefix, stats = [], None
     paged_code, paged_seconds, paged_rss = program.run(prefix, paged)
-    # Both are short next to the run between them: other work on the machine must not count as theirs.
-    seconds = min(seconds, program.run([], bare)[1])
+    if not args.short:
+        # Both are short next to the run between them: other work on the machine must not count as theirs.
+        seconds = min(seconds, program.run([], bare)[1])
+    title = f"{kind.__doc__} ({mode})" if len(args.fault or []) > 1 else kind.__doc__
     row = {
-        "name": kind.name, "title": kind.__doc__, "what": program.what, "budget": budget,
+        "name": kind.name, "title": title, "what": program.what, "budget": budget,
         "bare_s": seconds, "bare_rss_mib": rss / 1024, "paged_s": paged_seconds,
         "paged_rss_mib": paged_rss / 1024, "code": paged_code, "problem": None,
     }
@@ -315,7 +325,7 @@ def main():
     parser.add_argument("--flashvm", type=Path, default=ROOT / "target/release/flashvm")
     parser.add_argument("--flash", type=Path, help="folder or device of the store")
     parser.add_argument("--ram", help="one budget for all programs, instead of each program's own")
-    parser.add_argument("--fault", choices=["auto", "inline", "handler"], default="auto", help="the fault mode")
+    parser.add_argument("--fault", action="append", choices=["auto", "inline", "handler"], help="the fault mode (auto); any number of times")
     parser.add_argument("--only-bare", action="store_true", help="check the script: both runs without flashvm")
     parser.add_argument("--write", type=Path, help="write the document here")
     parser.add_argument("--json", type=Path)
@@ -329,14 +339,15 @@ def main():
             if args.only and kind.name not in args.only:
                 continue
             try:
-                row = measure(kind, args, Path(folder))
+                measured = measure(kind, args, Path(folder))
             except Missing as reason:
                 print(f"SKIPPED: {kind.name}: {reason}", flush=True)
                 continue
-            rows.append(row)
+            rows += measured
             loads.append(os.getloadavg()[0])
-            print(f"{kind.name}: " + (row["problem"] or f"same output, {row['bare_s']:.1f} s without, "
-                  f"{row['paged_s']:.1f} s with {row['budget']} of {row['bare_rss_mib']:.0f} MiB"), flush=True)
+            for row in measured:
+                print(f"{row.get('title', kind.name)}: " + (row["problem"] or f"same output, {row['bare_s']:.1f} s "
+                      f"without, {row['paged_s']:.1f} s with {row['budget']} of {row['bare_rss_mib']:.0f} MiB"), flush=True)
             shutil.rmtree(Path(folder) / kind.name)
     print("\n" + table(rows))
     if args.json:

@@ -3,9 +3,9 @@
 //!
 //! `cargo bench -p flashvm-cli --bench fault_path`; the handler's turn:
 //! `FLASHVM_BENCH_FAULT=handler cargo bench ...`. Pages are touched in random order without
-//! prefetching: a right guess would spare a fault. The figure of a bench is the time of one touch, and so of one fault.
+//! prefetching: a right guess would spare a fault. The figure of a bench is the median time of one touch, and so of one
+//! fault. Words on the command line select benches whose name contains one of them.
 
-use criterion::Criterion;
 use std::hint::black_box;
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
@@ -15,6 +15,8 @@ const PAGE: usize = 4096;
 /// Pages that are faulted on in one round: a quarter of the budget.
 const PAGES: usize = 4096;
 const BUDGET: &str = "64M";
+/// Rounds of a bench, after one that is not counted.
+const ROUNDS: usize = 11;
 /// Pages that push all others out of the budget.
 const CROWD: usize = 4 * PAGES;
 
@@ -87,45 +89,55 @@ fn shuffled() -> Vec<usize> {
     order
 }
 
-/// Benches `touch` on pages that `prepare` leaves in the state that is to be faulted on.
-fn bench(c: &mut Criterion, name: &str, prepare: impl Fn(&Memory), touch: impl Fn(&Memory, usize)) {
+/// Times `touch` on pages that `prepare` leaves in the state that is to be faulted on.
+fn bench(name: &str, prepare: impl Fn(&Memory), touch: impl Fn(&Memory, usize)) {
+    let words = Vec::from_iter(
+        std::env::args()
+            .skip(1)
+            .filter(|word| !word.starts_with('-')),
+    );
+    if !words.is_empty() && !words.iter().any(|word| name.contains(word)) {
+        return;
+    }
     let order = shuffled();
-    c.bench_function(name, |b| {
-        b.iter_custom(|rounds| {
-            let round = |_| {
-                let memory = Memory::new(PAGES);
-                prepare(&memory);
-                let start = Instant::now();
-                order.iter().for_each(|&page| touch(&memory, page));
-                start.elapsed() / PAGES as u32
-            };
-            (0..rounds).map(round).sum()
-        });
-    });
+    let round = || {
+        let memory = Memory::new(PAGES);
+        prepare(&memory);
+        let start = Instant::now();
+        order.iter().for_each(|&page| touch(&memory, page));
+        start.elapsed().as_secs_f64() * 1e6 / PAGES as f64
+    };
+    round();
+    let mut micros = [(); ROUNDS].map(|()| round());
+    micros.sort_unstable_by(f64::total_cmp);
+    println!(
+        "{name:<42} {:>7.3} us ({:.3} to {:.3})",
+        micros[ROUNDS / 2],
+        micros[0],
+        micros[ROUNDS - 1]
+    );
 }
 
-fn faults(c: &mut Criterion) {
+fn faults() {
     let out = |memory: &Memory| memory.store_all().page_out();
-    bench(c, "zeros, by a store", |_| {}, Memory::store);
-    bench(c, "soft fault, by a load", out, Memory::load);
-    bench(c, "soft fault, by a store", out, Memory::store);
+    bench("zeros, by a store", |_| {}, Memory::store);
+    bench("soft fault, by a load", out, Memory::load);
+    bench("soft fault, by a store", out, Memory::store);
     let clean = |memory: &Memory| {
         out(memory);
         (0..PAGES).for_each(|page| memory.load(page));
     };
-    bench(c, "first store to a clean page", clean, Memory::store);
+    bench("first store to a clean page", clean, Memory::store);
     let stored = |memory: &Memory| {
         out(memory);
         Memory::new(CROWD).store_all();
     };
     bench(
-        c,
         "page-in from a store in RAM, by a load",
         stored,
         Memory::load,
     );
     bench(
-        c,
         "page-in from a store in RAM, by a store",
         stored,
         Memory::store,
@@ -134,13 +146,7 @@ fn faults(c: &mut Criterion) {
 
 fn main() {
     if std::env::var_os("FLASHVM_CONTROL").is_some() {
-        let mut criterion = Criterion::default()
-            .sample_size(10)
-            .warm_up_time(Duration::from_millis(200))
-            .measurement_time(Duration::from_secs(3))
-            .configure_from_args();
-        faults(&mut criterion);
-        criterion.final_summary();
+        faults();
         return;
     }
     let fault = std::env::var("FLASHVM_BENCH_FAULT").unwrap_or_else(|_| "auto".to_owned());

@@ -61,7 +61,7 @@ fn small(test: &str, options: &[&str], words: &[&str]) -> Outcome {
 
 fn churn(test: &str, options: &[&str], mib: &str) -> Option<Outcome> {
     ready(test).then(|| {
-        let outcome = small(test, options, &["churn", mib, "3", &seed()]).expect_success(test);
+        let outcome = small(test, options, &["churn", mib, "1.5", &seed()]).expect_success(test);
         assert!(
             outcome.stdout.contains("all checks held"),
             "{test}: {}",
@@ -283,7 +283,7 @@ fn sectors_of_4_kib() {
         ];
         let mut command = support::children::command(support::FLASHVM);
         command.arg("run").args(flash).args(options);
-        command.args(["--", &program, "churn", "16", "2", &seed()]);
+        command.args(["--", &program, "churn", "16", "1", &seed()]);
         support::run_bounded(TEST, &mut command, LIMIT)
     };
     for options in [&[][..], &["--no-uring"]] {

@@ -82,5 +82,5 @@ pub use page::PageState;
 pub use policy::{PolicyKind, PolicySpec};
 pub use prefetch::PrefetcherKind;
 pub use sampling::Sampling;
-pub use settings::{Compression, ConfigError, EngineConfig, Preset, Settings, UnknownName};
+pub use settings::{Codec, Compression, ConfigError, EngineConfig, Preset, Settings, UnknownName};
 pub use write_limit::WriteLimit;

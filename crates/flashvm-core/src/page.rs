@@ -26,7 +26,7 @@ pub enum PageState {
     Shadowed,
     /// Proposed for eviction; its move into the shadow may still be refused.
     Leaving,
-    /// In the shadow, dirty, waiting to be cleaned.
+    /// In the shadow, waiting to be cleaned; or clean, waiting to be compressed.
     Condemned,
     /// In the shadow, being scanned for zeros, or compressed.
     Scanning,
@@ -69,7 +69,10 @@ impl PageState {
             Mapped => matches!(to, Shadowed | Leaving | Absent),
             Shadowed => matches!(to, Mapped | Leaving | Absent),
             Leaving => matches!(to, Mapped | Condemned | Standby | Absent),
-            Condemned => matches!(to, Mapped | Scanning | Writing | Shadowed | Absent),
+            Condemned => matches!(
+                to,
+                Mapped | Scanning | Writing | Shadowed | Standby | Absent
+            ),
             Scanning => {
                 matches!(
                     to,
@@ -176,6 +179,8 @@ pub(crate) struct PageTable {
     slots: Vec<u32>,
     /// By chunk of `1 << CHUNK_SHIFT` pages, the pages that are not absent.
     present: Vec<u16>,
+    /// Pages that are [`PageState::Stored`].
+    stored: u32,
 }
 
 impl PageTable {
@@ -186,6 +191,7 @@ impl PageTable {
             flags: vec![0; n],
             slots: vec![0; n],
             present: vec![0; (n >> CHUNK_SHIFT) + 1],
+            stored: 0,
         }
     }
 
@@ -219,7 +225,14 @@ impl PageTable {
             (_, PageState::Absent) => *present -= 1,
             _ => {}
         }
+        self.stored += u32::from(to == PageState::Stored);
+        self.stored -= u32::from(from == PageState::Stored);
         self.states[page.0 as usize] = to as u8;
+    }
+
+    /// Pages that are [`PageState::Stored`].
+    pub(crate) fn stored(&self) -> u32 {
+        self.stored
     }
 
     pub(crate) fn has(&self, page: PageId, flag: Flag) -> bool {

@@ -7,6 +7,7 @@ use crate::prefetch::PrefetcherKind;
 use crate::sampling::Sampling;
 use serde::{Deserialize, Serialize};
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::str::FromStr;
 
 /// Most pages that can be managed: the top bit of a slot's owner is its zero flag.
@@ -46,27 +47,70 @@ pub struct Settings {
     pub write_requests_max: u32,
     /// Frames kept free or on standby ahead of need: limit / reserve_share.
     pub reserve_share: u32,
-    /// Compression of dirty pages before they go to flash.
+    /// Compression of pages before they go to flash.
     #[serde(default)]
     pub compress: Compression,
 }
 
-/// How dirty pages are compressed before they go to flash.
+/// Whether and how pages are compressed before they go to flash: `off`, `auto`, `lz4`, `zstd` or `zstd:LEVEL`.
+///
+/// ```
+/// use flashvm_core::Compression;
+/// let compress: Compression = "zstd:3".parse()?;
+/// assert_eq!(compress, Compression::Zstd(3));
+/// assert_eq!(compress.to_string(), "zstd:3");
+/// # Ok::<(), flashvm_core::UnknownName>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Compression {
     /// Not at all.
     #[default]
     Off,
+    /// While it saves time, by what paging costs with and without; see [`Compression::AUTO_CODEC`].
+    Auto,
     /// With LZ4, page by page.
     Lz4,
+    /// With Zstandard of this level, page by page.
+    Zstd(i8),
+}
+
+/// How a page is compressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Codec {
+    /// LZ4.
+    Lz4,
+    /// Zstandard of this level.
+    Zstd(i8),
 }
 
 impl Compression {
-    /// All with their names.
-    pub const ALL: [(Self, &'static str); 2] = [(Self::Off, "off"), (Self::Lz4, "lz4")];
+    /// The codec of [`Self::Auto`].
+    pub const AUTO_CODEC: Codec = Codec::Zstd(Self::ZSTD_LEVEL);
+    /// The level of `zstd`.
+    pub const ZSTD_LEVEL: i8 = -1;
+    /// The levels of Zstandard that can be asked for.
+    pub const ZSTD_LEVELS: RangeInclusive<i8> = -7..=19;
+    /// How each is written.
+    const NAMES: [&str; 4] = [
+        "off",
+        "auto",
+        "lz4",
+        "zstd[:LEVEL] with LEVEL from -7 to 19",
+    ];
 
-    /// Whether pages are compressed.
+    /// How pages are compressed, if they are.
+    #[must_use]
+    pub fn codec(self) -> Option<Codec> {
+        match self {
+            Self::Off => None,
+            Self::Auto => Some(Self::AUTO_CODEC),
+            Self::Lz4 => Some(Codec::Lz4),
+            Self::Zstd(level) => Some(Codec::Zstd(level)),
+        }
+    }
+
+    /// Whether pages may be compressed.
     #[must_use]
     pub fn is_on(self) -> bool {
         self != Self::Off
@@ -75,8 +119,13 @@ impl Compression {
 
 impl fmt::Display for Compression {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = Self::ALL.iter().find(|(kind, _)| kind == self);
-        f.write_str(name.expect("every kind has a name").1)
+        match *self {
+            Self::Off => f.write_str("off"),
+            Self::Auto => f.write_str("auto"),
+            Self::Lz4 => f.write_str("lz4"),
+            Self::Zstd(Self::ZSTD_LEVEL) => f.write_str("zstd"),
+            Self::Zstd(level) => write!(f, "zstd:{level}"),
+        }
     }
 }
 
@@ -84,9 +133,19 @@ impl FromStr for Compression {
     type Err = UnknownName;
 
     fn from_str(name: &str) -> Result<Self, UnknownName> {
-        let found = Self::ALL.iter().find(|(_, n)| *n == name);
-        let unknown = || UnknownName::new("compression", name, Self::ALL.iter().map(|(_, n)| *n));
-        found.map(|(kind, _)| *kind).ok_or_else(unknown)
+        let level = |level: &str| {
+            let level = level.parse().ok();
+            level.filter(|level| Self::ZSTD_LEVELS.contains(level))
+        };
+        match name.split_once(':') {
+            None if name == "off" => Some(Self::Off),
+            None if name == "auto" => Some(Self::Auto),
+            None if name == "lz4" => Some(Self::Lz4),
+            None if name == "zstd" => Some(Self::Zstd(Self::ZSTD_LEVEL)),
+            Some(("zstd", text)) => level(text).map(Self::Zstd),
+            _ => None,
+        }
+        .ok_or_else(|| UnknownName::new("compression", name, Self::NAMES.into_iter()))
     }
 }
 

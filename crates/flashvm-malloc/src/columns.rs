@@ -281,7 +281,7 @@ fn column<T: Word>(count: usize) -> Result<&'static [T], Errno> {
         MapFlags::PRIVATE | MapFlags::NORESERVE,
     );
     // SAFETY: The kernel chooses a free place, so no existing mapping changes; then only a flag of
-    // the new one changes, which keeps dumps as small as what is used. Nobody unmaps it, zeros are
+    // the new one changes, which keeps it out of core dumps. Nobody unmaps it, zeros are
     // a valid `Word`, and pages are aligned to any `Word`.
     unsafe {
         let start = rustix::mm::mmap_anonymous(std::ptr::null_mut(), bytes, prot, flags)?;

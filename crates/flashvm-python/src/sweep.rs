@@ -4,28 +4,15 @@ use crate::errors;
 use crate::signals::{self, INTERVAL};
 use crate::source::References;
 use flashvm_core::policy::PolicySpec;
-use flashvm_sim::sweep::{self as sim, Figures, Job, MemorySize, Observation, SweepError, Watch};
+use flashvm_sim::sweep::{
+    self as sim, Figures, Job, MemorySize, Observation, Row, SweepError, Watch,
+};
 use flashvm_sim::{Device, ModelKind};
 use pyo3::prelude::*;
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 
-/// The result of a policy with a size: a `dict` in Python, with the keys of `flashvm sim --json`.
-#[derive(IntoPyObject)]
-pub(crate) struct Line {
-    trace: String,
-    policy: String,
-    frames: u32,
-    requests: u64,
-    misses: u64,
-    page_reads: u64,
-    page_writes: u64,
-    io_time_us: f64,
-    wall_s: f64,
-    requests_per_s: f64,
-}
-
-/// Runs policies with sizes, both lists in a text as `flashvm sim` takes them. The lines are by size, then by
-/// policy.
+/// Runs policies with sizes, both lists in a text as `flashvm sim` takes them. The rows are by size, then by
+/// policy: the lines of `flashvm sim --json`.
 #[pyfunction]
 pub(crate) fn sweep(
     py: Python<'_>,
@@ -35,7 +22,7 @@ pub(crate) fn sweep(
     device_model: &str,
     live: bool,
     threads: Option<usize>,
-) -> PyResult<Vec<Line>> {
+) -> PyResult<Vec<String>> {
     let References {
         name,
         inner: references,
@@ -51,21 +38,14 @@ pub(crate) fn sweep(
         true => Observation::Live,
         false => Observation::Full,
     };
-    let jobs = sizes.iter().flat_map(|&frames| {
-        policies.iter().map(move |&policy| Job {
-            policy,
-            frames,
-            observation,
-        })
-    });
-    let jobs: Vec<_> = jobs.collect();
+    let jobs = Job::all(&policies, &sizes, observation);
     let threads =
         threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, Into::into));
     let figures =
         py.detach(|| watched(|watch| sim::sweep(references, &jobs, &device, threads, watch)))?;
-    let lines = jobs.iter().zip(&figures);
-    Ok(lines
-        .map(|(job, figures)| line(name, job, figures))
+    let rows = jobs.iter().zip(&figures);
+    Ok(rows
+        .map(|(job, figures)| Row::new(name, job, figures).to_json())
         .collect())
 }
 
@@ -99,20 +79,4 @@ fn watched(
             (None, result) => result.map_err(|e| errors::sweep(&e)),
         }
     })
-}
-
-fn line(trace: &str, job: &Job, figures: &Figures) -> Line {
-    let (counts, wall_s) = (figures.counts, figures.wall.as_secs_f64());
-    Line {
-        trace: trace.to_owned(),
-        policy: job.policy.to_string(),
-        frames: job.frames,
-        requests: figures.requests,
-        misses: counts.misses,
-        page_reads: counts.page_reads,
-        page_writes: counts.page_writes,
-        io_time_us: counts.io_time.0 as f64 / 1e3,
-        wall_s,
-        requests_per_s: figures.requests as f64 / wall_s,
-    }
 }

@@ -1,13 +1,14 @@
 //! References a second of each policy on one core, over traces in memory: gcc's loads and stores,
 //! which mostly hit; keys of a block trace, which mostly miss; and a Zipf-like mix.
 
-use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+mod timing;
+
 use flashvm_core::PolicyKind;
 use flashvm_sim::sweep::{Job, Observation, References, sweep};
 use flashvm_sim::trace::{Granularity, Kind, Reference, TraceError, open};
 use flashvm_sim::{Device, ModelKind, Rng};
-use std::hint::black_box;
 use std::path::PathBuf;
+use timing::bench;
 
 fn file(name: &str) -> References {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/data");
@@ -34,29 +35,22 @@ fn zipf() -> References {
     References::read(Granularity::Pages, trace).expect("no file")
 }
 
-fn policies(c: &mut Criterion) {
+fn main() {
     let device = Device::new(ModelKind::SlcNand);
     for (name, references) in [
         ("gcc", file("gcc.trace.gz")),
         ("zipf", zipf()),
         ("cloud-physics", file("cloudPhysicsIO.txt.zst")),
     ] {
-        let mut group = c.benchmark_group(name);
-        group.throughput(Throughput::Elements(references.len()));
-        group.sample_size(10);
         for info in PolicyKind::ALL {
             let job = Job {
                 policy: info.kind.into(),
                 frames: references.pages() / 10,
                 observation: Observation::Full,
             };
-            group.bench_function(BenchmarkId::from_parameter(info.name), |b| {
-                b.iter(|| black_box(sweep(&references, &[job], &device, 1, &Default::default())));
-            });
+            let name = format!("{name}/{}", info.name);
+            let run = |()| sweep(&references, &[job], &device, 1, &Default::default());
+            bench(&name, references.len(), 10, || (), run);
         }
-        group.finish();
     }
 }
-
-criterion_group!(benches, policies);
-criterion_main!(benches);

@@ -48,7 +48,7 @@ impl Store {
         self.0.borrow().slots.get(&slot).copied()
     }
 
-    /// What compressed contents lie so many bytes behind the start of a slot.
+    /// The compressed contents `skip` bytes behind the start of a slot.
     #[must_use]
     pub fn packed(&self, slot: SlotId, skip: u32, bytes: u32) -> Option<Version> {
         let shared = self.0.borrow();

@@ -68,3 +68,47 @@ fn what_fits_compressed_is_not_read_again() {
     println!("reads that were waited for: {off} without the pool, {lz4} with it");
     assert!(lz4 < off / 2, "{lz4} of {off}");
 }
+
+/// Pages that are only read are on flash already when they leave. While the pool has room they go there, too.
+#[test]
+fn clean_pages_that_fit_compressed_are_not_read_again() {
+    let pages = FRAMES + FRAMES / 4;
+    let reads = |compress| {
+        let mut sim = filled(pages, compress);
+        let mut rng = Rng::new(2);
+        let mut random = |count| -> Vec<u32> { (0..count).map(|_| rng.below_u32(pages)).collect() };
+        touch(&mut sim, Access::Read, random(40_000).into_iter());
+        let [before, after] = touch(&mut sim, Access::Read, random(40_000).into_iter());
+        after.faults_major - before.faults_major
+    };
+    let (off, lz4) = (reads(Compression::Off), reads(Compression::Lz4));
+    println!("of pages that were only read: {off} reads without the pool, {lz4} with it");
+    assert!(lz4 * 5 < off * 3, "{lz4} of {off}");
+}
+
+/// `auto` compresses where that pays, and not where little is paged.
+#[test]
+fn auto_compresses_where_that_pays() {
+    let run = |pages: u32, most: u32, compress| {
+        let mut sim = filled(pages, compress);
+        let mut rng = Rng::new(1);
+        let random: Vec<u32> = (0..200_000).map(|_| rng.below_u32(most)).collect();
+        let [before, after] = touch(&mut sim, Access::Read, random.into_iter());
+        let switches = after.pool_switches;
+        (
+            after.faults_major - before.faults_major,
+            after.faults_pool - before.faults_pool,
+            switches,
+        )
+    };
+    // All of it fits compressed.
+    let pages = FRAMES + FRAMES / 4;
+    let (off, _, _) = run(pages, pages, Compression::Off);
+    let (auto, _, switches) = run(pages, pages, Compression::Auto);
+    println!("{off} reads without the pool, {auto} by choice, {switches} switches");
+    assert!(auto * 10 < off * 7, "{auto} of {off} reads");
+    // What is used fits as it is.
+    let (_, pool, switches) = run(pages, FRAMES / 2, Compression::Auto);
+    assert_eq!(switches, 0);
+    assert_eq!(pool, 0);
+}

@@ -50,13 +50,18 @@ fn config(rng: &mut Rng) -> EngineConfig {
     let pages = 20 + rng.below_u32(PAGES_MAX - 20);
     if rng.below(3) == 0 {
         // Several blocks of the pool in RAM, and little room on flash now and then.
-        settings.compress = Compression::Lz4;
         settings.cluster_pages = 16 << rng.below(3);
         let pages = PAGES_MAX + rng.below_u32(PAGES_MAX);
+        let slots = pages + 256 + rng.below_u32(3 * pages);
+        let frames = 64 + rng.below_u32(100);
+        settings.compress = match frames % 3 {
+            0 => Compression::Auto,
+            _ => Compression::Lz4,
+        };
         return EngineConfig {
             pages,
-            slots: pages + 256 + rng.below_u32(3 * pages),
-            frames: 64 + rng.below_u32(100),
+            slots,
+            frames,
             shadow: rng.below(4) != 0,
             settings,
         };

@@ -3,8 +3,6 @@
 from collections.abc import Iterator
 from os import PathLike
 
-from .sim import Figures
-
 class References:
     """All references of a trace."""
 
@@ -24,7 +22,7 @@ def sweep(
     device_model: str,
     live: bool,
     threads: int | None,
-) -> list[Figures]: ...
+) -> list[str]: ...
 def policies() -> list[tuple[str, str]]: ...
 def formats() -> list[tuple[str, str]]: ...
 def device_models() -> list[tuple[str, str]]: ...

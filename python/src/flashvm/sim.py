@@ -20,6 +20,7 @@ traces. While a simulation runs, other Python threads run too, and Ctrl-C ends i
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Union
 
@@ -325,7 +326,8 @@ def _sweep(
         raise ValueError(f"sight={sight!r}: write 'full' or 'live'")
     if not isinstance(device_model, str):
         raise ValueError(f"device_model={device_model!r}: write one of {', '.join(device_models())}")
-    return _native.sweep(source._references, policies, frames, device_model, sight == "live", threads)
+    rows = _native.sweep(source._references, policies, frames, device_model, sight == "live", threads)
+    return [json.loads(row) for row in rows]
 
 
 def _text(name: str, values: Any) -> str:

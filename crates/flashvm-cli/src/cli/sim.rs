@@ -11,11 +11,10 @@ use clap::{Args, ValueEnum};
 use flashvm_core::PolicySpec;
 use flashvm_core::policy::PolicyError;
 use flashvm_sim::sweep::{
-    Figures, Job, MemorySize, Observation, References, SizeError, SweepError, Watch, sweep,
+    Figures, Job, MemorySize, Observation, References, Row, SizeError, SweepError, Watch, sweep,
 };
 use flashvm_sim::trace::{Format, Trace, TraceError, open};
 use indicatif::{ProgressBar, ProgressStyle};
-use serde::Serialize;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::str::FromStr;
@@ -131,20 +130,6 @@ fn policies() -> String {
     format!("Policies, separated by commas: {}", lines.join(", "))
 }
 
-#[derive(Serialize)]
-struct Line<'a> {
-    trace: &'a str,
-    policy: String,
-    frames: u32,
-    requests: u64,
-    misses: u64,
-    page_reads: u64,
-    page_writes: u64,
-    io_time_us: f64,
-    wall_s: f64,
-    requests_per_s: f64,
-}
-
 /// Runs the policies.
 pub(crate) fn sim(args: &SimArgs) -> Result<ExitCode, Refusal> {
     let device = args.device_model.device("--device-model")?;
@@ -167,15 +152,7 @@ pub(crate) fn sim(args: &SimArgs) -> Result<ExitCode, Refusal> {
         Sight::Full => Observation::Full,
         Sight::Live => Observation::Live,
     };
-    let jobs = frames.iter().flat_map(|&frames| {
-        let policies = args.policy.0.iter();
-        policies.map(move |&policy| Job {
-            policy,
-            frames,
-            observation,
-        })
-    });
-    let jobs: Vec<_> = jobs.collect();
+    let jobs = Job::all(&args.policy.0, &frames, observation);
     let threads = match args.threads {
         Some(threads) => threads as usize,
         None => std::thread::available_parallelism().map_or(1, Into::into),
@@ -188,16 +165,12 @@ pub(crate) fn sim(args: &SimArgs) -> Result<ExitCode, Refusal> {
             .map_err(|refusal| refusal.renamed(&[("--out", "--plot")]))?;
     }
     let name = args.trace.display().to_string();
-    let lines = jobs.iter().zip(&figures);
-    let lines = lines.map(|(job, figures)| line(&name, job, figures));
-    let lines: Vec<_> = lines.collect();
+    let rows = jobs.iter().zip(&figures);
+    let rows = rows.map(|(job, figures)| Row::new(&name, job, figures));
+    let rows: Vec<_> = rows.collect();
     write_out(&match args.json {
-        true => {
-            let json = lines.iter().map(serde_json::to_string);
-            json.map(|line| line.expect("numbers and texts") + "\n")
-                .collect()
-        }
-        false => table(&references, args, &lines),
+        true => rows.iter().map(|row| row.to_json() + "\n").collect(),
+        false => table(&references, args, &rows),
     })
 }
 
@@ -246,23 +219,7 @@ fn watched<T>(references: &References, jobs: &[Job], run: impl FnOnce(&Watch) ->
     })
 }
 
-fn line<'a>(trace: &'a str, job: &Job, figures: &Figures) -> Line<'a> {
-    let (counts, wall_s) = (figures.counts, figures.wall.as_secs_f64());
-    Line {
-        trace,
-        policy: job.policy.to_string(),
-        frames: job.frames,
-        requests: figures.requests,
-        misses: counts.misses,
-        page_reads: counts.page_reads,
-        page_writes: counts.page_writes,
-        io_time_us: counts.io_time.0 as f64 / 1e3,
-        wall_s,
-        requests_per_s: figures.requests as f64 / wall_s,
-    }
-}
-
-fn table(references: &References, args: &SimArgs, lines: &[Line]) -> String {
+fn table(references: &References, args: &SimArgs, rows: &[Row]) -> String {
     let mut text = format!(
         "{}: {} references, {} pages, {} of them written; device {}\n\n{:>10} {:<24} {:>14} {:>8} {:>14} {:>14} {:>10}\n",
         args.trace.display(),
@@ -279,20 +236,20 @@ fn table(references: &References, args: &SimArgs, lines: &[Line]) -> String {
         "I/O time",
     );
     let mut last = None;
-    for line in lines {
-        if last.is_some_and(|frames| frames != line.frames) {
+    for row in rows {
+        if last.is_some_and(|frames| frames != row.frames) {
             text.push('\n');
         }
-        last = Some(line.frames);
+        last = Some(row.frames);
         text.push_str(&format!(
             "{:>10} {:<24} {:>14} {:>8.3} {:>14} {:>14} {:>10}\n",
-            count(line.frames.into()),
-            line.policy,
-            count(line.misses),
-            line.misses as f64 * 100.0 / line.requests as f64,
-            count(line.page_reads),
-            count(line.page_writes),
-            latency((line.io_time_us * 1e3) as u64),
+            count(row.frames.into()),
+            row.policy,
+            count(row.misses),
+            row.misses as f64 * 100.0 / row.requests as f64,
+            count(row.page_reads),
+            count(row.page_writes),
+            latency((row.io_time_us * 1e3) as u64),
         ));
     }
     text

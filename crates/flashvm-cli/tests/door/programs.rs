@@ -220,3 +220,12 @@ fn nothing_is_preloaded_from_nowhere() {
         .expect("the command");
     refused(&output, 2, &["space", "a b"]);
 }
+
+/// The C code of the codecs runs where faults are served. The stack protector would read its canary from thread-local
+/// storage, which may be managed memory.
+#[test]
+fn the_object_needs_no_stack_protector() {
+    let bytes = fs::read(preload_object()).expect("the object");
+    let name = b"__stack_chk_fail";
+    assert!(!bytes.windows(name.len()).any(|window| window == name));
+}

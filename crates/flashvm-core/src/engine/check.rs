@@ -149,10 +149,16 @@ impl<C: ClusterSource> Engine<C> {
             PageState::Stored | PageState::Reading => {
                 assert!(!dirty && placed, "{page:?} is {state:?} without a place");
             }
-            PageState::Condemned | PageState::Scanning | PageState::Writing => {
-                assert!(dirty, "{page:?} is {state:?} but clean");
+            // A clean one is there to be compressed.
+            PageState::Condemned | PageState::Scanning => {
+                assert!(dirty || placed, "{page:?} is {state:?} without a copy");
             }
-            PageState::Overtaken => assert!(dirty, "{page:?} is clean during its request"),
+            PageState::Writing => assert!(dirty, "{page:?} is being written but clean"),
+            PageState::Overtaken => {
+                let protected = self.table.has(page, Flag::Protected);
+                let clean = placed && protected;
+                assert!(dirty || clean, "{page:?} is clean during its request");
+            }
             PageState::Standby => assert!(!dirty, "{page:?} stands by but is dirty"),
             PageState::Mapped => {
                 let protected = self.table.has(page, Flag::Protected);

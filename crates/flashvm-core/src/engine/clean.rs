@@ -1,4 +1,5 @@
-//! Cleaning: scans dirty pages in the shadow for zeros, and writes the others in batches.
+//! Cleaning: scans pages in the shadow for zeros, and writes the others in batches. Clean pages are among them only
+//! to be compressed: otherwise they stand by.
 //!
 //! Nobody can store to a page in the shadow, so the scanned contents are the written contents. A
 //! page that is touched meanwhile is copied back; its write counts only if nobody has stored to the
@@ -88,22 +89,30 @@ impl<C: ClusterSource> Engine<C> {
     }
 
     fn spare(&mut self, page: PageId) {
+        if !self.table.has(page, Flag::Dirty) {
+            self.stand_by(page);
+            return;
+        }
         self.set_state(page, PageState::Shadowed);
         self.policy.touched(page, Access::Read);
     }
 
     fn clean_batch(&mut self, actions: &mut Vec<Action>) {
+        let compress = self.compresses_now();
         let mut batch = std::mem::take(&mut self.batch);
         for _ in 0..self.settings.preclean {
             let Some(page) = self.condemned.pop(&self.table) else {
                 break;
             };
+            if !compress && !self.table.has(page, Flag::Dirty) {
+                self.stand_by(page);
+                continue;
+            }
             self.set_state(page, PageState::Scanning);
             batch.push(page);
         }
         // Neighbours in the address space become neighbours on flash.
         batch.sort_unstable();
-        let compress = self.compresses() && self.trial.is_on();
         if self.settings.zero_sharing || compress {
             for piece in batch.chunks(RUN_PAGES_MAX as usize) {
                 let io = self.ios.begin_scan(piece, compress);
@@ -189,8 +198,14 @@ impl<C: ClusterSource> Engine<C> {
         self.judge(&io, zero, sizes);
         let mut to_write = std::mem::take(&mut self.batch);
         for (index, &page) in io.pages().iter().enumerate() {
+            let is_zero = zero >> index & 1 != 0;
+            let clean = !self.table.has(page, Flag::Dirty);
             match self.table.state(page) {
-                PageState::Scanning if zero >> index & 1 != 0 && self.settings.zero_sharing => {
+                PageState::Scanning if clean && (is_zero || !self.pack(page, id, index, sizes)) => {
+                    self.stand_by(page);
+                }
+                PageState::Scanning if clean => {}
+                PageState::Scanning if is_zero && self.settings.zero_sharing => {
                     // A full store has no slot for it; a page without a slot reads as zeros.
                     let slot = self.swap.allocate(page, true, &mut self.clusters);
                     self.table.set_slot(page, slot);

@@ -1,8 +1,9 @@
-//! The compressed tier: dirty pages that shrink go to the pool instead of flash.
+//! The compressed tier: pages that shrink go to the pool instead of flash.
 //!
 //! A scan also compresses. What shrinks enough becomes an object of the pool and its frame is free; the rest is
-//! written as it is. When the pool has more than its share, its oldest block is written to flash as it is. `packed`
-//! brings pages back.
+//! written as it is. While the pool has room, clean pages that were used go there, too: they give up their slot, and
+//! the next fault on them is served without a read. When the pool has more than its share, its oldest block is written
+//! to flash as it is. `packed` brings pages back.
 
 use super::Engine;
 use crate::clusters::ClusterSource;
@@ -11,11 +12,14 @@ use crate::ids::{IoId, Nanos, PageId};
 use crate::io::{Io, IoKind};
 use crate::page::{Flag, PageState};
 use crate::pool::{self, BLOCK_BYTES, BLOCK_SLOTS, BlockId, Handle, OBJECT_MAX};
+use crate::settings::Compression;
 
 /// A process with fewer frames has no pool.
 const LIMIT_MIN: u32 = 64;
 /// The pool may exceed its share by `share / SLACK` while blocks are being written.
 const SLACK: u32 = 8;
+/// The pool has room for pages that are on flash already while `share / ROOM_SHARE` frames of its share are free.
+const ROOM_SHARE: u32 = 8;
 /// Blocks in flight to flash.
 const BLOCKS_LEAVING_MAX: u32 = 4;
 /// Blocks are read back while more than `slots / LOST_SHARE` slots are lost to sparse ones: less than
@@ -33,10 +37,46 @@ const BLOCK_FRAMES: u32 = (BLOCK_BYTES / crate::ids::PAGE_SIZE) as u32;
 impl<C: ClusterSource> Engine<C> {
     /// Whether pages may go to the pool.
     pub(super) fn compresses(&self) -> bool {
-        self.settings.compress.is_on()
+        let chosen = match self.settings.compress {
+            Compression::Off => false,
+            Compression::Auto => self.choice.is_on(),
+            Compression::Lz4 | Compression::Zstd(_) => true,
+        };
+        chosen
             && !self.draining
             && self.limit >= LIMIT_MIN
             && self.settings.cluster_pages >= BLOCK_SLOTS
+    }
+
+    /// Whether the next pages that are scanned are compressed.
+    pub(super) fn compresses_now(&self) -> bool {
+        self.compresses() && self.trial.is_on()
+    }
+
+    /// Decides about `--compress auto`.
+    pub(super) fn choose(&mut self) {
+        if self.settings.compress == Compression::Auto && self.choice.decide(self.now) {
+            self.counters.pool_switches += 1;
+            self.pool_stuck = false;
+        }
+    }
+
+    /// Whether a clean page that leaves should go to the pool.
+    pub(super) fn keeps_clean(&self, page: PageId) -> bool {
+        let zero = |slot| self.swap.is_zero(slot);
+        self.compresses_now()
+            && self.pool_has_room()
+            && !self.swap.is_full()
+            && self.table.has_place(page)
+            && !self.table.slot(page).is_some_and(zero)
+            && !self.table.has(page, Flag::Prefetched)
+            && !self.table.has(page, Flag::Shared)
+    }
+
+    /// Whether the pool is well below its share.
+    pub(super) fn pool_has_room(&self) -> bool {
+        let share = self.share.frames();
+        self.compresses() && self.pool.frames() + share / ROOM_SHARE < share
     }
 
     /// Where the compressed contents of a page are, if it has any.
@@ -83,8 +123,10 @@ impl<C: ClusterSource> Engine<C> {
         }
         self.counters.pool_pages += 1;
         self.counters.pool_bytes += u64::from(bytes);
-        self.policy.cleaned(page);
-        self.table.clear(page, Flag::Dirty);
+        if self.table.take(page, Flag::Dirty) {
+            self.policy.cleaned(page);
+        }
+        self.free_slot(page);
         self.count_eviction(page);
         self.free_frame(page);
         self.table.reset_flags(page);
@@ -255,9 +297,13 @@ impl<C: ClusterSource> Engine<C> {
         self.serve_or_relieve(actions);
     }
 
-    /// Follows the mean time of reads.
+    /// Follows the mean time of reads, and what threads lose by them.
     pub(super) fn note_read_time(&mut self, io: &Io) {
         let took = self.now.since(io.begun).0.min(READ_TIME_MAX);
+        let demanded = |&page: &PageId| self.table.has(page, Flag::Demanded);
+        if io.pages().iter().any(demanded) {
+            self.choice.waited(Nanos(took));
+        }
         self.read_time =
             Nanos(self.read_time.0 - self.read_time.0 / READ_WEIGHT + took / READ_WEIGHT);
     }

@@ -189,6 +189,10 @@ impl<C: ClusterSource> Engine<C> {
         }
         let slot = slot.expect("stored pages have a place");
         self.counters.faults_major += 1;
+        if self.compresses() {
+            let others = self.table.stored().saturating_sub(self.pool.objects());
+            self.share.miss_among(others, self.read_time);
+        }
         self.begin_read(page, slot);
         self.table.set(page, Flag::Demanded);
         self.table.put(page, Flag::ToStore, access == Access::Write);
@@ -225,6 +229,7 @@ impl<C: ClusterSource> Engine<C> {
     /// Second chance: moves a page from the shadow back to its region.
     fn soft_fault(&mut self, page: PageId, access: Access, actions: &mut Vec<Action>) {
         self.counters.faults_soft += 1;
+        self.choice.soft_fault();
         let hit = self.use_prefetched(page);
         match self.table.state(page) {
             PageState::Condemned => self.condemned.forget(),
@@ -264,12 +269,18 @@ impl<C: ClusterSource> Engine<C> {
             return Outcome::NoFrame;
         }
         self.counters.faults_soft += 1;
-        // What is being written may become its clean copy; what is only looked at is dirty anyway.
-        let protect = self.table.state(page) == PageState::Writing && access == Access::Read;
+        self.choice.soft_fault();
+        // What is being written may become its clean copy. What is only looked at is dirty, or has one.
+        let clean = !self.table.has(page, Flag::Dirty);
+        let writing = self.table.state(page) == PageState::Writing;
+        let protect = (writing || clean) && access == Access::Read;
         self.use_prefetched(page);
         self.table.put(page, Flag::Protected, protect);
         self.set_state(page, PageState::Overtaken);
         self.policy.touched(page, access);
+        if clean && !protect {
+            self.make_dirty(page);
+        }
         actions.push(Action::RestoreCopy { page, protect });
         Outcome::Served
     }

@@ -16,8 +16,6 @@ use crate::prefetch::{Kind, Whereabouts};
 
 /// Most slots in the read that a thread waits for.
 const DEMAND_SLOTS_MAX: u32 = 8;
-/// The pool has room for pages that come from flash while `share / ROOM_SHARE` frames of its share are free.
-const ROOM_SHARE: u32 = 8;
 
 /// A compressed page that is to be read.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -46,7 +44,9 @@ impl<C: ClusterSource> Engine<C> {
     ) {
         if self.pool.in_ram(handle) {
             self.counters.faults_pool += 1;
-            self.share.hit(self.pool.age(handle));
+            self.choice.pool_fault();
+            let tail = self.pool.is_in_tail(handle, self.share.step());
+            self.share.hit(self.pool.age(handle), tail, self.read_time);
             self.table.reset_flags(page);
             self.policy.inserted(page, Some(access));
             self.inflate(page, handle, actions);
@@ -153,12 +153,6 @@ impl<C: ClusterSource> Engine<C> {
         }
         reads.clear();
         self.packed_reads = reads;
-    }
-
-    /// Whether the pool is well below its share.
-    fn pool_has_room(&self) -> bool {
-        let share = self.share.frames();
-        self.compresses() && self.pool.frames() + share / ROOM_SHARE < share
     }
 
     pub(super) fn packed_read_done(

@@ -72,6 +72,7 @@ impl<C: ClusterSource> Engine<C> {
 
     /// Counts a page that leaves RAM.
     pub(super) fn count_eviction(&mut self, page: PageId) {
+        self.choice.evicted();
         if self.table.has(page, Flag::WasDirtied) {
             self.counters.evicted_dirty += 1;
         } else {
@@ -306,7 +307,7 @@ impl<C: ClusterSource> Engine<C> {
             if self.table.state(page) != PageState::Leaving {
                 continue;
             }
-            if self.table.has(page, Flag::Dirty) {
+            if self.table.has(page, Flag::Dirty) || self.keeps_clean(page) {
                 self.set_state(page, PageState::Condemned);
                 self.condemned.push(page, &self.table);
             } else {
@@ -325,6 +326,7 @@ impl<C: ClusterSource> Engine<C> {
         let resized = frames != self.limit;
         self.limit = frames;
         self.share.resized(frames);
+        self.choice.resized(frames);
         self.shared_limit = shared;
         if resized {
             self.resize_policy();

@@ -24,7 +24,7 @@ const STEP: u32 = 64;
 const SPARE: u32 = 32;
 /// How often the others are asked for frames while there are too few.
 const PRESS_INTERVAL: Nanos = Nanos(2_000_000);
-/// A process is small with fewer frames than so many times its read buffers.
+/// A process is small with fewer than `SMALL_PROCESS * read buffers` frames.
 const SMALL_PROCESS: u32 = 4;
 /// Frames for shared pages that turn out to have been stored to unnoticed.
 const UNNOTICED_PAGES: u32 = 32;
@@ -64,20 +64,20 @@ pub struct Usage {
 /// How a process follows its share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Look {
-    /// It holds what it should, and uses so many frames at most.
+    /// It holds what it should. It uses at most this number of frames.
     Keep(u32),
-    /// It gives all back but `to` frames, and uses at most `most` of them: the others go back as they come free.
+    /// It keeps `to` frames and uses at most `most` of them; the others go back as they come free.
     GiveBack {
         /// Frames to hold from now on.
         to: u32,
         /// Frames to use at most.
         most: u32,
     },
-    /// It takes frames until it holds so many, if the budget has them, and uses what it holds then.
+    /// It takes frames until it holds this number, if the budget has them, and uses what it holds then.
     Take(u32),
 }
 
-/// What the engine is told.
+/// The limits of the engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Frames of the process' own that its pages may be in.
@@ -250,7 +250,7 @@ impl Grant {
         self.told
     }
 
-    /// Demand queues are to have buffers of so many pages together. Whether there is room for them the next look says.
+    /// Plans buffers of `pages` pages for all demand queues together. The next look says whether there is room for them.
     pub fn plan_queues(&mut self, pages: u32) {
         self.queues = pages;
     }
@@ -272,7 +272,7 @@ impl Grant {
         left.max(frames / 2)
     }
 
-    /// Before the heap takes `more` frames: so many the process should hold.
+    /// Frames that the process should hold before the heap takes `more`.
     pub fn wanted_for_small(&self, run: &impl Budget, usage: &Usage, more: u32) -> u32 {
         let wanted = (self.in_use(usage) + more + SPARE).min(run.share());
         wanted.max(run.held())

@@ -7,10 +7,12 @@
 //!
 //! Pure: the executor holds the bytes, at the places that this module decides.
 
+mod choice;
 mod share;
 mod trial;
 
 use crate::ids::{PAGE_SIZE, PageId, SlotId};
+pub(crate) use choice::Choice;
 pub(crate) use share::Share;
 use std::collections::VecDeque;
 pub(crate) use trial::Trial;
@@ -110,6 +112,8 @@ struct Entry {
     page: u32,
     offset: u16,
     bytes: u16,
+    /// The pool's count of insertions when it came, in its lower bits.
+    born: u32,
 }
 
 #[derive(Clone, Debug)]
@@ -121,9 +125,10 @@ struct Block {
     live: u32,
     /// Live objects.
     count: u32,
-    /// The pool's count of insertions when its first object came, and its count of flushed pages when it left.
-    born: u64,
+    /// The pool's count of flushed pages when it left.
     left: u64,
+    /// Its place in the order: greater than that of all older ones.
+    ticket: i64,
 }
 
 /// The pool.
@@ -136,6 +141,8 @@ pub(crate) struct Pool {
     open: Option<BlockId>,
     /// Blocks in RAM but the open one, oldest first.
     order: VecDeque<BlockId>,
+    /// The ticket of the next block that gets into the order.
+    next_ticket: i64,
     /// Frames of blocks in RAM.
     frames: u32,
     /// Padded bytes of live objects in RAM, and of all up to the end of each block.
@@ -216,16 +223,16 @@ impl Pool {
     /// Puts an object for a page into the open block.
     pub(crate) fn insert(&mut self, page: PageId, bytes: u32) -> Handle {
         self.inserted += 1;
-        self.put(page, bytes)
+        self.put(page, bytes, self.inserted as u32)
     }
 
-    fn put(&mut self, page: PageId, bytes: u32) -> Handle {
+    fn put(&mut self, page: PageId, bytes: u32, born: u32) -> Handle {
         let need = padded(bytes);
         let open = match self.open {
             Some(open) if self.block(open).end + need <= BLOCK_BYTES as u32 => open,
             full => {
                 if let Some(full) = full {
-                    self.order.push_back(full);
+                    self.push_youngest(full);
                 }
                 let id = self.vacant.pop().unwrap_or_else(|| {
                     self.blocks.push(Block {
@@ -234,16 +241,13 @@ impl Pool {
                         end: 0,
                         live: 0,
                         count: 0,
-                        born: 0,
                         left: 0,
+                        ticket: 0,
                     });
                     assert!(self.blocks.len() <= BLOCKS_MAX, "no number for a block");
                     BlockId(self.blocks.len() as u32 - 1)
                 });
-                let born = self.inserted;
-                let block = self.block_mut(id);
-                block.home = Home::Ram;
-                block.born = born;
+                self.block_mut(id).home = Home::Ram;
                 self.open = Some(id);
                 id
             }
@@ -254,6 +258,7 @@ impl Pool {
             page: page.0 + 1,
             offset: (offset / GRAIN) as u16,
             bytes: bytes as u16,
+            born,
         });
         block.end += need;
         block.live += need;
@@ -400,12 +405,41 @@ impl Pool {
     /// Moves an object of another block into the open block. The old object is removed by the caller.
     pub(crate) fn relocate(&mut self, handle: Handle) -> Handle {
         let page = self.owner(handle).expect("a live object");
-        self.put(page, self.object(handle).bytes)
+        self.put(page, self.object(handle).bytes, self.entry(handle).born)
     }
 
     /// Whether a block is in RAM that is not being written.
     pub(crate) fn can_leave(&self) -> bool {
         !self.order.is_empty() || self.open.is_some()
+    }
+
+    fn push_youngest(&mut self, id: BlockId) {
+        self.block_mut(id).ticket = self.next_ticket;
+        self.next_ticket += 1;
+        self.order.push_back(id);
+    }
+
+    fn push_oldest(&mut self, id: BlockId) {
+        self.block_mut(id).ticket = self.oldest_ticket() - 1;
+        self.order.push_front(id);
+    }
+
+    fn oldest_ticket(&self) -> i64 {
+        let oldest = self.order.front();
+        oldest.map_or(self.next_ticket, |&id| self.block(id).ticket)
+    }
+
+    /// Whether an object in RAM would be on flash if the pool had `frames` fewer. An estimate by the place of its block
+    /// in the order, as if all blocks were equally large.
+    pub(crate) fn is_in_tail(&self, handle: Handle, frames: u32) -> bool {
+        let (id, oldest) = (handle.block(), self.oldest_ticket());
+        let ticket = match self.home(id) {
+            _ if self.open == Some(id) => self.next_ticket,
+            Home::Ram => self.block(id).ticket,
+            _ => return true,
+        };
+        let all = self.next_ticket - oldest + 1;
+        (ticket - oldest) * i64::from(self.frames) < i64::from(frames) * all
     }
 
     /// Takes the oldest block that can leave out of the order; the open one is the last.
@@ -415,7 +449,7 @@ impl Pool {
 
     /// The oldest block cannot leave.
     pub(crate) fn return_oldest(&mut self, id: BlockId) {
-        self.order.push_front(id);
+        self.push_oldest(id);
     }
 
     /// A block begins to be written.
@@ -458,7 +492,7 @@ impl Pool {
         self.leaving -= 1;
         self.block_mut(id).home = Home::Ram;
         if self.block(id).live > 0 {
-            self.order.push_front(id);
+            self.push_oldest(id);
             return;
         }
         self.leave_ram(id);
@@ -530,13 +564,13 @@ impl Pool {
         self.filled += u64::from(end);
         self.live += u64::from(live);
         self.objects += count;
-        self.order.push_front(id);
+        self.push_oldest(id);
         Some(slot)
     }
 
-    /// Insertions since the block of this object was begun.
-    pub(crate) fn age(&self, handle: Handle) -> u64 {
-        self.inserted - self.block(handle.block()).born
+    /// Insertions since this one.
+    pub(crate) fn age(&self, handle: Handle) -> u32 {
+        (self.inserted as u32).wrapping_sub(self.entry(handle).born)
     }
 
     /// Pages flushed since the block of this object was.

@@ -179,3 +179,24 @@ fn packing_bounds_the_waste() {
     let most = model.pool.live * 112 / 100 + 2 * BLOCK_BYTES as u64;
     assert!(frames <= most, "{frames} bytes for {most}");
 }
+
+/// The tail is the oldest part of the order; a block that leaves belongs to it.
+#[test]
+fn the_oldest_blocks_are_the_tail() {
+    let mut pool = Pool::default();
+    let bytes = PAGE_SIZE as u32 / 2;
+    let handles: Vec<Handle> = (0..10 * 2 * BLOCK_SLOTS)
+        .map(|page| pool.insert(PageId(page), bytes))
+        .collect();
+    let tail = |pool: &Pool, frames| {
+        let is_in = |&&handle: &&Handle| pool.is_in_tail(handle, frames);
+        handles.iter().take_while(is_in).count() as u32 / (2 * BLOCK_SLOTS)
+    };
+    assert_eq!(pool.frames(), 10 * BLOCK_SLOTS);
+    assert_eq!(tail(&pool, 0), 0);
+    assert_eq!(tail(&pool, 3 * BLOCK_SLOTS), 3);
+    assert!(!pool.is_in_tail(*handles.last().expect("some"), 9 * BLOCK_SLOTS));
+    let oldest = pool.oldest().expect("a block");
+    pool.leaves(oldest, SlotId(0));
+    assert!(pool.is_in_tail(handles[0], 0));
+}

@@ -10,8 +10,6 @@ use crate::ids::{PageId, SlotId};
 mod contiguous;
 mod modern;
 mod native;
-mod odds;
-mod streams;
 mod stride;
 #[cfg(test)]
 mod testing;

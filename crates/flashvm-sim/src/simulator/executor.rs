@@ -22,7 +22,7 @@ pub(super) struct Flight {
     pub(super) io: IoId,
     pub(super) slot: SlotId,
     pub(super) pages: Vec<PageId>,
-    /// It reads the slots of compressed pages: so many.
+    /// The number of compressed pages whose slots it reads.
     pub(super) packed: Option<u32>,
     /// The block that it writes.
     pub(super) block: Option<BlockId>,

@@ -6,16 +6,18 @@
 //! and otherwise in a nameless file, so that the length of a trace takes no memory.
 //!
 //! - `references`, `spool`: the stored trace; `size`: the syntax of memory sizes;
-//! - `ram`: frames, a policy and a device; `watch`: progress, and a way to end a sweep early.
+//! - `ram`: frames, a policy and a device; `watch`: progress, and a way to end a sweep early; `row`: results as text.
 
 mod ram;
 mod references;
+mod row;
 mod size;
 mod spool;
 mod watch;
 
 pub use ram::{Counts, Observation};
 pub use references::References;
+pub use row::Row;
 pub use size::{MemorySize, SizeError, TooSmall};
 pub use watch::Watch;
 
@@ -42,6 +44,21 @@ pub struct Job {
     pub frames: u32,
     /// What the policy observes.
     pub observation: Observation,
+}
+
+impl Job {
+    /// Every policy with every number of frames: by number of frames, then by policy.
+    #[must_use]
+    pub fn all(policies: &[PolicySpec], frames: &[u32], observation: Observation) -> Vec<Self> {
+        let jobs = frames.iter().flat_map(|&frames| {
+            policies.iter().map(move |&policy| Self {
+                policy,
+                frames,
+                observation,
+            })
+        });
+        jobs.collect()
+    }
 }
 
 /// The results of a job.

@@ -254,10 +254,12 @@ counters! {
         pool_pages,
         /// Their bytes.
         pool_bytes,
-        /// Dirty pages that were not compressed: too large, or without room in the pool.
+        /// Scanned pages that were not compressed: too large, or without room in the pool.
         pool_refused,
         /// Blocks of the pool that were written to flash.
         pool_blocks_out,
+        /// Times that `--compress auto` has begun to compress, or ended it.
+        pool_switches,
         /// Largest number of frames in use.
         resident_pages_max,
         /// Pages that could not be read, or whose checksum differed.

@@ -144,7 +144,7 @@ fn other_requests_are_refused(store: &impl Store, geometry: Geometry) {
     }
 }
 
-/// Requests come back once each, as they were pushed, and have done what they say.
+/// Each request comes back once, unchanged, after its work is done.
 fn queue_conforms(mut queue: impl StoreQueue) {
     let from = Pages::new(2 * REQUESTS as usize, 7);
     let mut to = Pages::new(2 * REQUESTS as usize, 8);

@@ -61,7 +61,7 @@ pub(crate) struct DemandQueue<'a> {
 }
 
 impl DemandQueues {
-    /// Queues for a process of a run with so many frames.
+    /// Queues for a process of a run with `budget_frames` frames.
     pub(crate) fn new(without_ring: bool, budget_frames: u32) -> Self {
         Self {
             most: (budget_frames / FRAMES_PER_QUEUE).clamp(1, QUEUES as u32),

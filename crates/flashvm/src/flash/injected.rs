@@ -9,9 +9,9 @@ use crate::control::Inject;
 use std::sync::atomic::{AtomicU64, Ordering};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-/// Rates are chances in so many requests.
+/// Rates are chances in `ALL` requests.
 const ALL: u64 = 1_000_000;
-/// Every so many bytes a bit is changed: whatever page of a request is looked at has one.
+/// One bit in each `SECTOR_BYTES` bytes is changed, so that every page of the request has one.
 const SECTOR_BYTES: usize = 512;
 
 /// A store that makes faults, if it was asked to.

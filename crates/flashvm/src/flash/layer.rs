@@ -28,7 +28,7 @@ pub(crate) trait Layer: Sync + 'static {
     /// As [`Store::write`].
     unsafe fn before_write(&self, _at: u64, _parts: &[Part]) {}
 
-    /// A read has ended below. Returns what the layer above is to hear; may change what was read, and read again.
+    /// A read has ended below. May change the bytes or read again. Returns the answer for the layer above.
     ///
     /// # Safety
     /// As [`Store::read`].

@@ -1,4 +1,4 @@
-//! The way to flash and back: what lies in which slot is the engine's to decide, the bytes travel here.
+//! The way to flash and back. The engine decides which slot holds which page; this module moves the bytes.
 //!
 //! One contract ([`store`]), and a stack of layers that each add one thing ([`layer`]):
 //!

@@ -178,8 +178,8 @@ mod tests {
     /// What the model takes for each command.
     const TIME: Nanos = Nanos(1_000_000);
 
-    /// Runs `request` on a store whose model answers so many orders with `done`. What was asked, and how long before the end
-    /// that the model names for the last of them the request came back.
+    /// Runs `request` on a store whose model answers `orders` orders with `done`. Returns the orders, and the time from the
+    /// request's return to the end that the model names for the last of them.
     fn ask<T>(
         orders: usize,
         done: bool,

@@ -35,7 +35,7 @@ impl<S: Store> Queue<S> {
 
 impl<S: Store> StoreQueue for Queue<S> {
     unsafe fn push(&mut self, request: Request) {
-        // SAFETY: passed on as it is.
+        // SAFETY: the caller's promise for this request is the one that the queue asks for.
         unsafe {
             match self {
                 Self::Own(queue) => queue.push(request),

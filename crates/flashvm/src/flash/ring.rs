@@ -80,7 +80,7 @@ impl Ring {
         }
     }
 
-    /// `io_uring_enter` for so many new entries.
+    /// `io_uring_enter` for `entries` new entries.
     fn enter(&self, mut entries: usize) {
         while entries > 0 {
             let args = [self.ring.as_raw_fd() as usize, entries, 0, 0, 0, 0];

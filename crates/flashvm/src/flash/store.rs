@@ -244,7 +244,7 @@ pub(crate) struct Completion {
 
 impl<Q: StoreQueue> StoreQueue for &mut Q {
     unsafe fn push(&mut self, request: Request) {
-        // SAFETY: passed on as it is.
+        // SAFETY: the caller's promise for this request is the one that the queue asks for.
         unsafe { (**self).push(request) }
     }
 

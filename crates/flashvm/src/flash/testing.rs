@@ -16,7 +16,7 @@ pub(super) fn leak<S>(store: S) -> &'static S {
     Box::leak(Box::new(store))
 }
 
-/// The settings of a run with a store of so many bytes.
+/// The settings of a run with a store of `flash_bytes` bytes.
 pub(super) fn settings(flash_bytes: u64) -> RunSettings {
     let engine = Preset::Flashvm.settings();
     RunSettings::new(4 << 20, flash_bytes, engine, Delivery::Inline)

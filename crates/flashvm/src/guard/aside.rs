@@ -32,7 +32,8 @@ pub fn aside<R, F: FnOnce() -> R>(work: F) -> R {
             (&raw mut call).cast(),
         );
     }
-    guard_stack::give(record);
+    // SAFETY: the work has returned from this stack, which nobody else knows.
+    unsafe { guard_stack::give(record) };
     match call.result {
         Some(result) => result,
         None => unreachable!("the work was done"),

@@ -168,7 +168,8 @@ fn fork(record: &mut Record, context: &mut Context, number: i64, request: &Reque
     // SAFETY: the child continues here, with copies of all memory and of this thread alone.
     let result = pager.fork_inline(|| unsafe { raw::syscall(number, args) });
     if result == 0 {
-        guard_stack::keep_only(own);
+        // SAFETY: a fork copies the calling thread alone, which is on this guard stack.
+        unsafe { guard_stack::keep_only(own) };
         let tid = rustix::thread::gettid().as_raw_nonzero().get();
         if flags & CLONE_CHILD_SETTID != 0 {
             // SAFETY: the word that the program has named for the child's thread id.
@@ -291,7 +292,8 @@ unsafe fn release(child: *mut Record) {
         }
         drop((*child).strings.take());
     }
-    guard_stack::give(child);
+    // SAFETY: by this function's contract the thread that ran on it is gone.
+    unsafe { guard_stack::give(child) };
 }
 
 /// Puts a signal frame with this context below an address; returns the stack pointer below it, and
@@ -416,8 +418,11 @@ pub(super) fn exit(record: &mut Record, status: i32) -> isize {
     unsafe { flashvm_guard_exit(status, guard_stack::taken_word(own)) }
 }
 
-/// The record of the thread that existed before the guard.
-pub(super) fn first(record: *mut Record) {
+/// Writes the record of the thread that existed before the guard.
+///
+/// # Safety
+/// The guard stack has just been taken: nobody runs on it, and its record has no value yet.
+pub(super) unsafe fn first(record: *mut Record) {
     let start = Start {
         context: std::ptr::null(),
         guarded: true,
@@ -425,6 +430,6 @@ pub(super) fn first(record: *mut Record) {
         child_tid: 0,
         own_actions: false,
     };
-    // SAFETY: the guard stack has just been taken.
+    // SAFETY: by this function's contract: a place for a record, of which nobody has a reference.
     unsafe { record.write(Record::new(start, (&raw const signals::ACTIONS).cast_mut())) };
 }

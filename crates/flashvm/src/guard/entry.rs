@@ -192,7 +192,7 @@ pub(super) fn abandon_access(context: &mut Context) -> bool {
 /// Copies between the guard's memory and the program's; returns the bytes that could not be copied.
 ///
 /// # Safety
-/// One side is memory of the guard's, so long, that nobody else uses meanwhile. The other is an address
+/// One side is `bytes` bytes of the guard's memory that nobody else uses meanwhile. The other is an address
 /// that the program has named; where it is `to`, no Rust code refers to what lies there.
 pub(super) unsafe fn copy(to: usize, from: usize, bytes: usize) -> usize {
     // SAFETY: by this function's own contract; a fault on the program's side ends the copy.

@@ -69,7 +69,7 @@ pub(super) struct Arrived {
     info: UnsafeCell<Info>,
 }
 
-/// From a record to what has arrived.
+/// Offset from a record to its [`Arrived`].
 const ARRIVED_AT: usize = size_of::<Record>().next_multiple_of(64);
 
 impl Arrived {
@@ -153,13 +153,19 @@ pub(super) fn taken_word(record: *mut Record) -> &'static AtomicU32 {
     &TAKEN[(record as usize - BASE.load(Ordering::Relaxed)) / STACK_BYTES]
 }
 
-/// Frees a guard stack on which nobody runs.
-pub(super) fn give(record: *mut Record) {
+/// Frees a guard stack.
+///
+/// # Safety
+/// Nobody runs on it or uses its record any more: the next [`take`] may hand it out.
+pub(super) unsafe fn give(record: *mut Record) {
     taken_word(record).store(0, Ordering::Release);
 }
 
-/// After a fork there is only one thread: frees all other guard stacks.
-pub(super) fn keep_only(record: *mut Record) {
+/// After a fork: frees all other guard stacks.
+///
+/// # Safety
+/// The caller is the only thread of this process, and runs on the guard stack of `record`.
+pub(super) unsafe fn keep_only(record: *mut Record) {
     let own = std::ptr::from_ref(taken_word(record));
     for taken in &TAKEN {
         if !std::ptr::eq(taken, own) {
@@ -168,7 +174,7 @@ pub(super) fn keep_only(record: *mut Record) {
     }
 }
 
-/// The guard stack as an alternate stack for the kernel: all but the record, and what has arrived.
+/// The guard stack as an alternate stack for the kernel: all but the record and its [`Arrived`].
 pub(super) fn stack_of(record: *mut Record) -> AltStack {
     let taken = ARRIVED_AT + size_of::<Arrived>();
     let start = record as usize + taken.next_multiple_of(4096);

@@ -35,7 +35,7 @@ pub(super) fn read<T: Plain>(address: usize) -> Option<T> {
 /// If that is more than there is room for.
 pub(super) fn read_part<T: Plain>(address: usize, into: &mut [T], bytes: usize) -> bool {
     assert!(bytes <= size_of_val(into), "room for what is read");
-    // SAFETY: room for so many bytes, which nobody else uses; any bytes are values of a plain type.
+    // SAFETY: `into` has room for `bytes`, and nobody else uses it; any bytes are values of a plain type.
     unsafe { entry::copy(into.as_mut_ptr() as usize, address, bytes) == 0 }
 }
 
@@ -53,28 +53,21 @@ pub(super) unsafe fn write<T: Plain>(address: usize, value: &T) -> bool {
 /// # Safety
 /// Any bytes must be a value.
 pub(super) unsafe trait Plain: Copy {}
-// SAFETY: integers, and structures of integers.
-unsafe impl Plain for u8 {}
-// SAFETY: as above.
-unsafe impl Plain for i32 {}
-// SAFETY: as above.
-unsafe impl Plain for u32 {}
-// SAFETY: as above.
-unsafe impl Plain for u64 {}
-// SAFETY: as above.
-unsafe impl Plain for usize {}
-// SAFETY: as above.
-unsafe impl Plain for [usize; 2] {}
-// SAFETY: as above.
-unsafe impl Plain for [u64; 11] {}
-// SAFETY: as above.
-unsafe impl Plain for super::frame::AltStack {}
-// SAFETY: as above.
-unsafe impl Plain for super::frame::Context {}
-// SAFETY: as above.
-unsafe impl Plain for super::frame::Frame {}
-// SAFETY: as above.
-unsafe impl Plain for super::signals::KernelAction {}
+
+macro_rules! plain {
+    ($($type:ty),*) => {$(
+        // SAFETY: an integer, an array of integers, or a structure of integers alone.
+        unsafe impl Plain for $type {}
+    )*};
+}
+
+plain!(u8, i32, u32, u64, usize, [usize; 2], [u64; 11]);
+plain!(
+    super::frame::AltStack,
+    super::frame::Context,
+    super::frame::Frame
+);
+plain!(super::signals::KernelAction);
 
 /// A string of the program, without its NUL.
 pub(super) fn read_text(address: usize, most: usize) -> Option<Vec<u8>> {

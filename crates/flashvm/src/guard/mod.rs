@@ -68,7 +68,8 @@ pub fn reserve_stacks() -> Result<(), Errno> {
 /// The kernel's error for handlers and stacks.
 pub fn resolve_faults() -> Result<(), Errno> {
     let record = guard_stack::take().ok_or(Errno::NOMEM)?;
-    clone::first(record);
+    // SAFETY: just taken.
+    unsafe { clone::first(record) };
     signals::install()?;
     set_stack(record)
 }

@@ -334,12 +334,12 @@ fn deliver(record: &mut Record, signal: i32, info: &Info, context: &mut Context)
         let bytes = unsafe { state_bytes(regs.state) };
         at = (at - bytes as u64) & !(STATE_ALIGN - 1);
         state = at;
-        // SAFETY: so long is the state in the kernel's frame; it goes to the program's stack, below what is
-        // in use there.
+        // SAFETY: the state in the kernel's frame has `bytes` bytes; it goes to the program's stack, below the used
+        // part.
         if unsafe { entry::copy(at as usize, regs.state as usize, bytes) } != 0 {
             return overflow();
         }
-        // SAFETY: as above.
+        // SAFETY: the state of the kernel's frame, of which the program has a copy now.
         unsafe { frame::reset_state(regs.state) };
     }
     at = ((at - size_of::<Frame>() as u64) & !15) - 8;
@@ -351,7 +351,7 @@ fn deliver(record: &mut Record, signal: i32, info: &Info, context: &mut Context)
     frame.context.stack = record.stack;
     frame.context.mask |= record.hidden_mask;
     frame.context.regs.state = state;
-    // SAFETY: on the program's stack, below what is in use there.
+    // SAFETY: on the program's stack, below its used part.
     if !unsafe { memory::write(at as usize, &frame) } {
         return overflow();
     }

@@ -17,8 +17,8 @@ impl Committed {
         }
     }
 
-    /// Promises the units that a range touches. `promise` says whether there is room for so many pages more;
-    /// it is not asked for none. Whether the whole range is promised now.
+    /// Promises the units that a range touches. `promise(n)` says whether there is room for n > 0 more pages.
+    /// Returns whether the whole range is promised now.
     pub(super) fn commit(
         &mut self,
         first: PageId,

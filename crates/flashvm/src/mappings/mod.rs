@@ -53,7 +53,7 @@ struct Places {
 }
 
 impl Mappings {
-    /// A range of so many pages, all free.
+    /// A range of `pages` pages, all free.
     pub(crate) fn new(pages: u32) -> Self {
         Self {
             places: Mutex::new(Places {
@@ -144,7 +144,7 @@ impl Mappings {
         runs
     }
 
-    /// Promises memory for a range. `promise` says whether the run has room for so many pages more. Whether it has.
+    /// Promises memory for a range. `promise(n)` says whether the run has room for n more pages. Returns whether it has.
     pub(crate) fn commit(
         &self,
         first: PageId,

@@ -37,7 +37,7 @@ impl Regions {
         Some(PageId(start))
     }
 
-    /// Gives pages back, also parts of what was taken, also what is free already.
+    /// Gives pages back. They may be a part of a taken range, or free already.
     pub(super) fn give(&mut self, first: PageId, count: u32) {
         let (start, end) = (first.0, first.0 + count);
         let touched: Vec<(u32, u32)> = self

@@ -168,7 +168,7 @@ fn a_refused_promise_leaves_nothing() {
     assert_eq!(given_back, 16);
 }
 
-/// What the program moves away of a foreign mapping is free, and what it maps there next is managed.
+/// The part of a foreign mapping that the program moves away is free; its next mapping there is managed.
 #[test]
 fn a_page_changes_hands() {
     let mappings = Mappings::new(PAGES);

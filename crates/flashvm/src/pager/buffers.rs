@@ -24,7 +24,7 @@ impl Pager {
     }
 }
 
-/// Words of read buffers of each process of a run with so many frames.
+/// Words of read buffers of each process of a run with `budget_frames` frames.
 fn words_of(budget_frames: u32) -> u32 {
     (budget_frames / SHARE / ReadBuffers::RUN).clamp(1, WORDS_MAX)
 }

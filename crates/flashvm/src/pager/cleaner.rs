@@ -3,7 +3,7 @@
 //! Its requests are scans (which pages hold only zeros) and writes. Both work on pages in the
 //! shadow, which the program cannot change, so the engine is not locked meanwhile. Where pages
 //! cannot be moved they are copied out of the region first; if the program changes one in the
-//! meantime the engine knows, and what was written is void.
+//! meantime, the engine knows, and ignores the result of the write.
 
 use super::workers::By;
 use super::{Freeze, Locked, Pager};

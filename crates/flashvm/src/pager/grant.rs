@@ -85,7 +85,7 @@ impl Pager {
 
     /// Follows the shared pressure word: other processes want frames, or have given some back.
     pub(super) fn watch_pressure(&self) {
-        let mut seen = self.pressure_seen.load(Ordering::Relaxed);
+        let mut seen = self.pressure_at_start;
         loop {
             let word = self.control.wait_pressure(seen, PRESSURE_WAIT);
             if word == seen {

@@ -205,10 +205,7 @@ impl Pager {
     pub(super) fn discard(&self, locked: &mut Locked, start: usize, end: usize) {
         let first = self.page_at(start).expect("an event in the managed range");
         let count = ((end - start) / PAGE_SIZE) as u32;
-        self.with_space(locked, |placement, host| {
-            placement.forget_parked(host, first, count);
-        });
-        self.apply(locked, Event::Zap { first, count });
+        self.forget(locked, first, count);
     }
 
     /// Starts reads while there are buffers. Without a queue: the range of the buffers to open one with, if reads

@@ -6,7 +6,7 @@ use crate::sys::now;
 use flashvm_core::{Event, Nanos, WriteLimit};
 use std::sync::atomic::Ordering;
 
-/// The engine hears of the used share of the limit in steps of so many percent.
+/// Step in which the engine gets the used share of the limit, in percent.
 const STEP: u8 = 5;
 
 impl Pager {
@@ -14,7 +14,7 @@ impl Pager {
         self.settings.write_limit_bytes.and_then(WriteLimit::new)
     }
 
-    /// Counts a write of so many bytes. Returns when it may begin.
+    /// Counts a write of `bytes` bytes. Returns when it may begin.
     pub(super) fn write_may_begin(&self, bytes: u64) -> Nanos {
         let now = now();
         let Some(limit) = self.write_limit() else {

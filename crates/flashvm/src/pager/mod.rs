@@ -13,7 +13,7 @@
 //! | its threads, and how they are called | `workers`, `handler`, `cleaner` |
 //! | how faults come | those that the faulting thread resolves itself `inline`; the work of the threads, done by it `synchronous` |
 //! | memory actions on the [address space](crate::space) | `actions`; what must stay in place `pin` |
-//! | frames of the budget | `grant`; read buffers `buffers`; compressed pages `pool` |
+//! | frames of the budget | `grant`; read buffers `buffers`; compressed pages `pool`, `codec` |
 //! | what the program does to its memory | `managed`, `remap`; what must not happen meanwhile `change` |
 //! | what the heap of small pages asks for | `small` |
 //! | the store | `discard`; holding writes back `limit` |
@@ -22,6 +22,7 @@ mod actions;
 mod buffers;
 mod change;
 mod cleaner;
+mod codec;
 mod discard;
 mod fork;
 mod grant;
@@ -38,6 +39,7 @@ mod start;
 mod synchronous;
 mod workers;
 
+use self::codec::Decoder;
 use self::pool::{Compressor, PoolMemory};
 use self::workers::{By, Crew, Workers};
 use crate::chameleon::Chameleon;
@@ -58,7 +60,7 @@ pub(crate) use pin::Pins;
 use rustix_futex_sync::{Condvar, Mutex, MutexGuard};
 pub use start::{Inheritance, start};
 use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicPtr, Ordering};
 
 /// Pages of the managed range: 512 GiB of address space.
 pub(crate) const SPAN_PAGES: u32 = 1 << 27;
@@ -90,11 +92,13 @@ pub struct Pager {
     demand: DemandQueues,
     resolved_count: inline::ResolvedCount,
     workers: Workers,
-    pressure_seen: AtomicU32,
+    /// The run's pressure word when this process got its first frames.
+    pressure_at_start: u32,
     /// The memory of compressed pages, with `--compress`.
     pool: Option<PoolMemory>,
     /// Away while a scan's actions are carried out.
     compressor: Mutex<Option<Box<Compressor>>>,
+    decoder: Mutex<Option<Decoder>>,
 }
 
 /// The state that only one thread at a time uses.

@@ -8,7 +8,7 @@ use flashvm_core::{PageId, Run};
 
 /// Pinned pages: `frames / SHARE` at most, so that the others suffice for everybody else.
 const SHARE: u32 = 4;
-/// Ranges of up to so many pages, structures as a rule, may use `3 * frames / SHARE`.
+/// Ranges of at most `FEW` pages, structures as a rule, may use `3 * frames / SHARE`.
 const FEW: u32 = 2;
 
 /// Ranges whose pages stay in RAM, once they are there, until this is dropped.

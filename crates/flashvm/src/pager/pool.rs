@@ -1,18 +1,16 @@
-//! The memory of the compressed pool, and the codec.
+//! The memory of the compressed pool, and the scans that fill it.
 //!
 //! The engine says which object lies where; here are the bytes. A block has its place at `base + block * BLOCK_BYTES`
 //! of address space that takes no RAM before it is used. All of it happens with the engine locked, but for two: a scan
 //! compresses into a buffer of its own, and a block that is being written is read by the device. Its bytes do not
 //! change until the write has ended.
 
+use super::codec::{Encoder, ROOM};
 use super::{Locked, Pager};
 use crate::space::{Backend, PageBuffer, is_zero};
 use crate::sys::map;
 use flashvm_core::pool::{BLOCK_BYTES, BlockId, OBJECT_MAX, Object};
-use flashvm_core::{Action, Event, IoId, PAGE_SIZE, Packed, PageId, RUN_PAGES_MAX, Sizes};
-use lz4_flex::block::{
-    CompressTable, compress_into_with_table, decompress_into, get_maximum_output_size,
-};
+use flashvm_core::{Action, Codec, Event, IoId, PAGE_SIZE, Packed, PageId, RUN_PAGES_MAX, Sizes};
 use rustix::io::Errno;
 
 /// Address space for the blocks.
@@ -51,16 +49,16 @@ impl PoolMemory {
 
 /// Compresses the pages of one scan, and keeps the results until the engine has placed them.
 pub(super) struct Compressor {
-    table: CompressTable,
+    encoder: Encoder,
     staged: Vec<u8>,
     /// By index in the scan: where its bytes begin.
     starts: [usize; RUN_PAGES_MAX as usize],
 }
 
 impl Compressor {
-    pub(super) fn new() -> Box<Self> {
+    pub(super) fn new(codec: Codec) -> Box<Self> {
         Box::new(Self {
-            table: CompressTable::small(),
+            encoder: Encoder::new(codec),
             staged: Vec::new(),
             starts: [0; RUN_PAGES_MAX as usize],
         })
@@ -70,16 +68,11 @@ impl Compressor {
     fn compress(&mut self, index: usize, page: &[u8; PAGE_SIZE]) -> u16 {
         let start = self.staged.len();
         self.starts[index] = start;
-        // The encoder wants room for pages that grow.
-        self.staged
-            .resize(start + get_maximum_output_size(PAGE_SIZE), 0);
-        let done = compress_into_with_table(page, &mut self.staged[start..], &mut self.table);
-        let bytes = done.expect("room for any page");
-        let bytes = if bytes <= OBJECT_MAX as usize {
-            bytes
-        } else {
-            0
-        };
+        self.staged.resize(start + ROOM, 0);
+        let room = self.staged[start..].first_chunk_mut();
+        let done = self.encoder.compress(page, room.expect("just made"));
+        let bytes = done.filter(|&bytes| bytes <= OBJECT_MAX as usize);
+        let bytes = bytes.unwrap_or(0);
         self.staged.truncate(start + bytes);
         u16::try_from(bytes).expect("at most OBJECT_MAX")
     }
@@ -93,16 +86,20 @@ impl Pager {
     /// Looks at the pages of a scan, and tells the engine.
     pub(super) fn scan(&self, io: IoId, pages: &[PageId], compress: bool) {
         // One scan at a time compresses; others wait for its microseconds.
-        let mut home = self.compressor.lock();
-        let mut compressor = home.take().expect("it is back after each scan");
-        compressor.staged.clear();
+        let mut home = compress.then(|| self.compressor.lock());
+        let mut compressor = home
+            .as_mut()
+            .map(|home| home.take().expect("it is back after each scan"));
+        if let Some(compressor) = &mut compressor {
+            compressor.staged.clear();
+        }
         let mut zero = 0_u64;
         let mut sizes = Sizes::default();
         let mut copy = PageBuffer::new();
         for (index, &page) in pages.iter().enumerate() {
             if self.space.has_shadow() {
                 // The page stays in the shadow until this scan is answered.
-                if !compress {
+                if compressor.is_none() {
                     zero |= u64::from(self.space.is_zero(page)) << index;
                     continue;
                 }
@@ -112,14 +109,16 @@ impl Pager {
             }
             if is_zero(&copy.0) {
                 zero |= 1 << index;
-            } else if compress {
+            } else if let Some(compressor) = &mut compressor {
                 sizes.set(index, compressor.compress(index, &copy.0));
             }
         }
         let mut locked = self.lock();
-        locked.scanned = Some((io, compressor));
+        locked.scanned = compressor.map(|compressor| (io, compressor));
         self.apply(&mut locked, Event::Scanned { io, zero, sizes });
-        *home = locked.scanned.take().map(|(_, compressor)| compressor);
+        if let Some(home) = &mut home {
+            **home = locked.scanned.take().map(|(_, compressor)| compressor);
+        }
     }
 
     /// Carries out an action on the pool's memory.
@@ -165,7 +164,9 @@ impl Pager {
         };
         // SAFETY: an object of the pool, or a part of the buffer of a read that has ended; nobody stores to either.
         let packed = unsafe { map::bytes(at, len as usize) };
-        if !matches!(decompress_into(packed, &mut to.0), Ok(PAGE_SIZE)) {
+        let mut decoder = self.decoder.lock();
+        let decoder = decoder.as_mut().expect("it compresses");
+        if !decoder.decompress(packed, &mut to.0) {
             self.die(&format!(
                 "a compressed page of {len} bytes cannot be decompressed ({from:?})"
             ));

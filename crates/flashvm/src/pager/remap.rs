@@ -23,7 +23,10 @@ impl Pager {
     /// # Errors
     /// `ENOMEM` if it cannot grow, or not where it is and may not move; `EINVAL` for ranges that
     /// are not managed or overlap.
-    pub fn remap(
+    ///
+    /// # Safety
+    /// Nobody but the program uses the memory at `address` and at `to`: it has asked for this.
+    pub unsafe fn remap(
         &self,
         address: usize,
         len: usize,
@@ -37,7 +40,8 @@ impl Pager {
             .filter(|&count| count > 0)
             .ok_or(Errno::INVAL)?;
         if self.is_foreign(first, count)? {
-            return self.remap_foreign(address, len, new_len, may_move, to);
+            // SAFETY: the ranges are those of this call.
+            return unsafe { self.remap_foreign(address, len, new_len, may_move, to) };
         }
         let prot = self
             .space
@@ -111,7 +115,10 @@ impl Pager {
     ///
     /// # Errors
     /// `EINVAL` for ranges that are not managed; what the mapping of the new range says.
-    pub fn move_out(
+    ///
+    /// # Safety
+    /// As [`Self::remap`].
+    pub unsafe fn move_out(
         &self,
         address: usize,
         len: usize,
@@ -121,7 +128,8 @@ impl Pager {
         let _change = self.begin_change([None, None]);
         let (first, count) = self.range(address, len)?;
         if self.is_foreign(first, count)? {
-            return self.remap_foreign(address, len, new_len, true, Some(to));
+            // SAFETY: the ranges are those of this call.
+            return unsafe { self.remap_foreign(address, len, new_len, true, Some(to)) };
         }
         let prot = self
             .space
@@ -132,7 +140,7 @@ impl Pager {
         if !to.is_multiple_of(PAGE_SIZE) || new_len == 0 {
             return Err(Errno::INVAL);
         }
-        // SAFETY: memory of the program's own, which it wishes to be replaced.
+        // SAFETY: by this function's contract the program alone uses what is replaced.
         unsafe { map::map_fixed(to, new_len, ProtFlags::READ | ProtFlags::WRITE)? };
         let old_len = count as usize * PAGE_SIZE;
         let all = MprotectFlags::READ | MprotectFlags::WRITE;
@@ -167,7 +175,10 @@ impl Pager {
     }
 
     /// `mremap` of foreign memory.
-    fn remap_foreign(
+    ///
+    /// # Safety
+    /// As [`Self::remap`].
+    unsafe fn remap_foreign(
         &self,
         address: usize,
         len: usize,
@@ -193,7 +204,7 @@ impl Pager {
             Some(to) => to,
             None => self.address(self.mappings.take(new_count).ok_or(Errno::NOMEM)?),
         };
-        // SAFETY: the program asked for it; it is foreign memory, of the program's own.
+        // SAFETY: by this function's contract; what lies at `new` without `to` is a hole that was taken for this.
         let move_it = || unsafe { map::move_mapping(address, len, new, new_len) };
         if self.manages(new, new_len) {
             self.map_foreign(new, new_len, move_it)?;

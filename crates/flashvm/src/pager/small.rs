@@ -15,7 +15,7 @@ impl Pager {
         self.chameleon.as_ref()
     }
 
-    /// Where the addresses of small pages begin, how many bytes they are, and what was asked of them.
+    /// First address and bytes of small pages, and their settings.
     #[must_use]
     pub fn small_pages(&self) -> Option<(usize, usize, ChameleonSettings)> {
         self.chameleon.as_ref().map(|heap| {
@@ -74,7 +74,7 @@ impl Owner for Pager {
         let got = locked.grant.take_for_small(budget, &usage, more);
         self.hand_over(&mut locked, By::Program);
         if locked.is_synchronous() {
-            // Nobody else reclaims what is due.
+            // No other thread reclaims.
             drop(self.work(locked));
         }
         got

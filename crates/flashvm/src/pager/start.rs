@@ -1,6 +1,7 @@
 //! How a pager comes to be: of nothing, in a process that starts, or of its parent's, in a forked child.
 
 use super::actions::LivePlacement;
+use super::codec::Decoder;
 use super::inline::ResolvedCount;
 use super::pool::{Compressor, PoolMemory};
 use super::workers::{Crew, Workers};
@@ -22,7 +23,7 @@ use rustix_futex_sync::{Condvar, Mutex};
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::Ordering;
 
 /// Why there is no heap of small pages in handler mode.
 const HANDLER_MODE: &str = "--granularity 512 needs inline mode: leave --fault handler out";
@@ -38,21 +39,6 @@ pub struct Inheritance {
     pub supervisor: OwnedFd,
     /// The program, for the summary.
     pub command: String,
-}
-
-/// What a pager is made of. A forked child takes most of it over; the rest of a pager begins anew in every process.
-pub(super) struct Parts {
-    pub(super) space: Userfaultfd,
-    pub(super) delivery: Delivery,
-    pub(super) store: FlashStore,
-    pub(super) settings: RunSettings,
-    pub(super) control: Control,
-    pub(super) process: Process,
-    pub(super) supervisor: PagerFd,
-    pub(super) chameleon: Option<Chameleon>,
-    pub(super) mappings: Mappings,
-    pub(super) pool: Option<PoolMemory>,
-    pub(super) locked: Locked,
 }
 
 /// Starts the pager of this process.
@@ -119,7 +105,19 @@ pub fn start(inheritance: Inheritance) -> Result<&'static Pager, Error> {
         least: LIMIT_FRAMES_MIN,
         read_buffers: buffers::pages_of_run(control.budget_frames()),
     });
-    let pager = assemble(Parts {
+    // Before anybody asks for frames on its behalf.
+    process.await_first_frames();
+    let codec = settings.engine.compress.codec();
+    let pager = Pager {
+        demand: DemandQueues::new(settings.no_uring, control.budget_frames()),
+        resolved_count: ResolvedCount::default(),
+        changed: Condvar::new(),
+        workers: Workers::new().map_err(Error::memory("eventfd"))?,
+        pressure_at_start: control.pressure(),
+        compressor: Mutex::new(codec.map(Compressor::new)),
+        decoder: Mutex::new(codec.map(Decoder::new)),
+        locked: Mutex::new(Locked::new(engine, grant, recorder, tracer)),
+        mappings: Mappings::new(SPAN_PAGES),
         space,
         delivery,
         store,
@@ -128,10 +126,9 @@ pub fn start(inheritance: Inheritance) -> Result<&'static Pager, Error> {
         process,
         supervisor,
         chameleon,
-        mappings: Mappings::new(SPAN_PAGES),
         pool,
-        locked: Locked::new(engine, grant, recorder, tracer),
-    })?;
+    };
+    let pager = pager.install();
     pager.start_threads().map_err(Error::Threads)?;
     thread::await_begun();
     pager.look_at_limit(&mut pager.lock());
@@ -165,46 +162,14 @@ fn start_heap(
     .map_err(Error::memory("the heap of small pages"))
 }
 
-/// Makes a pager of its parts, and it the one of this process.
-pub(super) fn assemble(parts: Parts) -> Result<&'static Pager, Error> {
-    let Parts {
-        space,
-        delivery,
-        store,
-        settings,
-        control,
-        process,
-        supervisor,
-        chameleon,
-        mappings,
-        pool,
-        locked,
-    } = parts;
-    // Before anybody asks for frames on its behalf.
-    process.await_first_frames();
-    process.stats().set_delivery(delivery);
-    let pager = Pager {
-        demand: DemandQueues::new(settings.no_uring, control.budget_frames()),
-        resolved_count: ResolvedCount::default(),
-        changed: Condvar::new(),
-        workers: Workers::new().map_err(Error::memory("eventfd"))?,
-        pressure_seen: AtomicU32::new(control.pressure()),
-        compressor: Mutex::new(Some(Compressor::new())),
-        locked: Mutex::new(locked),
-        space,
-        delivery,
-        store,
-        settings,
-        control,
-        process,
-        supervisor,
-        chameleon,
-        mappings,
-        pool,
-    };
-    let pager: &'static Pager = Box::leak(Box::new(pager));
-    PAGER.store(std::ptr::from_ref(pager).cast_mut(), Ordering::Release);
-    Ok(pager)
+impl Pager {
+    /// Makes this the pager of this process, before its threads start.
+    pub(super) fn install(self) -> &'static Self {
+        self.process.stats().set_delivery(self.delivery);
+        let pager: &'static Self = Box::leak(Box::new(self));
+        PAGER.store(std::ptr::from_ref(pager).cast_mut(), Ordering::Release);
+        pager
+    }
 }
 
 impl Locked {
@@ -238,7 +203,7 @@ impl Locked {
         }
     }
 
-    /// In a forked child, whose process slot is `process`: what was the parent's alone begins anew.
+    /// In a forked child, whose process slot is `process`: resets the state that belongs to the parent alone.
     pub(super) fn become_child(&mut self, process: Process, pid: u32) -> Result<(), Error> {
         *self.engine.clusters_mut().inner_mut() = process.clusters();
         self.engine.reset_counters();

@@ -123,9 +123,9 @@ impl Pager {
     }
 
     /// Copies a page out of its region, where the program can change it. False if the program has
-    /// given it up: then the result of its request is void.
+    /// zapped it: then the result of its request is void.
     ///
-    /// The engine is locked, so that nobody gives the page up meanwhile: reading an absent page of an unregistered
+    /// The engine is locked, so that nobody zaps the page meanwhile: reading an absent page of an unregistered
     /// range makes the kernel map one that the engine does not know of.
     pub(super) fn copy_out(&self, locked: &Locked, page: PageId, into: &mut PageBuffer) -> bool {
         if locked.engine.page_state(page) == PageState::Doomed {

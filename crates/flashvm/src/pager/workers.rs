@@ -45,7 +45,7 @@ pub(super) struct Workers {
 /// Calls a thread, which sleeps in `poll` among other things.
 pub(super) struct Bell {
     event: PagerFd,
-    /// Rung since the thread has last begun to look for work: once more is not needed.
+    /// Rung since the thread last began to look for work: another ring is not needed.
     rung: AtomicBool,
 }
 
@@ -65,7 +65,7 @@ impl Bell {
         }
     }
 
-    /// The thread begins to look for work: what comes from here on rings again.
+    /// The thread begins to look for work: work that comes from now on rings again.
     pub(super) fn begin_look(&self) {
         self.rung.store(false, Ordering::Relaxed);
     }
@@ -90,8 +90,8 @@ impl Workers {
         })
     }
 
-    /// Calls who has something to do, but for the caller, which looks again by itself: called, it would never sleep
-    /// while its requests are in flight.
+    /// Calls the threads that have something to do, except the caller. The caller looks again by itself; calling itself, it
+    /// would never sleep while its requests are in flight.
     pub(super) fn call(&self, by: By, due: Due) {
         if due.handler && by != By::Handler {
             self.handler.ring();
@@ -101,7 +101,7 @@ impl Workers {
         }
     }
 
-    /// Calls both: something has changed that either may wait for.
+    /// Calls both threads: either may wait for what has changed.
     pub(super) fn call_both(&self) {
         self.handler.ring();
         self.cleaner.ring();

@@ -253,9 +253,11 @@ pub unsafe fn remap(
         return if new_len == 0 || len == 0 || flags & libc::MREMAP_DONTUNMAP != 0 {
             Err(Errno::INVAL)
         } else if fixed && !pager.manages(new_address, new_len) {
-            pager.move_out(address, len, new_address, new_len)
+            // SAFETY: by this function's contract.
+            unsafe { pager.move_out(address, len, new_address, new_len) }
         } else {
-            pager.remap(address, len, new_len, may_move, to)
+            // SAFETY: by this function's contract.
+            unsafe { pager.remap(address, len, new_len, may_move, to) }
         };
     }
     match managed(new_address, new_len).filter(|_| fixed) {

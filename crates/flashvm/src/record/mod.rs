@@ -1,5 +1,5 @@
-//! Recordings: what an engine was told and what it decided, as JSON lines, for replay in a test. `tracer`: what it
-//! was told of the program's references, for a trace.
+//! Recordings: events and actions of an engine, as JSON lines, for replay in a test. `tracer`: the
+//! program's references as the engine saw them, for a trace.
 
 mod tracer;
 
@@ -35,7 +35,7 @@ impl Recorder {
 
     fn open(base: &Path, pid: u32) -> Result<Self, Error> {
         let path = PathBuf::from(format!("{}.{pid}", base.display()));
-        // A forked child reads what it begins with.
+        // A forked child reads its parent's part.
         let mut options = File::options();
         let options = options.read(true).write(true).create(true).truncate(true);
         let kept = options

@@ -20,14 +20,13 @@ pub(crate) enum Source<'a> {
 /// # What holds for all operations
 ///
 /// - A page is *there* in the region or in the shadow if it has contents in that place. It is never
-///   there in both, but between a `copy` out of the shadow and the `zap` of what it was copied from.
+///   there in both, except between a `copy` out of the shadow and the `zap` of its source.
 /// - A touch of a page that is not there, and a store to one that is protected, becomes a fault of the
 ///   pager's. Nothing but these operations, and what the program does to its own mappings, makes a
 ///   page come, go, or change its protection.
 /// - Operations on runs work from the first page on. They stop at the first page that they cannot do;
-///   what they have done before stays done, and is told in [`Done::pages`]. Only if that is zero does
-///   [`Done::stop`] say why: otherwise it is [`Stop::Again`] whatever the reason, and who wants to
-///   know asks again from that page on.
+///   what they did before stays done, and [`Done::pages`] counts it. Only if that is zero does [`Done::stop`]
+///   say why; otherwise it is [`Stop::Again`], and a second call from that page on gives the reason.
 /// - [`Stop::Again`] also means that a page is locked for the moment, or that the program is changing its
 ///   mappings. In handler mode everything that reaches the region is put off until the kernel's report of
 ///   that change is read; a move into the shadow is not.

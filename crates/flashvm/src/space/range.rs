@@ -30,7 +30,7 @@ pub(crate) struct ManagedRange {
 }
 
 impl ManagedRange {
-    /// Reserves addresses for so many pages, and for their shadow. Nobody can touch them yet.
+    /// Reserves addresses for `pages` pages and for their shadow. Nobody can touch them yet.
     pub(crate) fn reserve(pages: u32) -> Result<Self, Errno> {
         let span = pages as usize * PAGE_SIZE;
         let base = map::reserve(2 * span, ALIGN)?;

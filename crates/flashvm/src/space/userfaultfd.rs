@@ -71,7 +71,7 @@ pub(crate) struct Userfaultfd {
     own: OwnMemory,
 }
 
-/// The region's descriptor, with all that this kernel has of what is of use, and whether it moves pages.
+/// The region's descriptor with every useful feature of this kernel, and whether the kernel moves pages.
 fn open_region(delivery: Delivery) -> Result<(Uffd, bool), Error> {
     let offered = delivery.probe()?;
     let wanted = delivery.region_features();
@@ -108,7 +108,7 @@ fn done((bytes, result): (usize, Result<(), Errno>)) -> Done {
 }
 
 impl Userfaultfd {
-    /// Reserves so many pages of addresses, and a shadow where pages can be moved and may be (`can_move`).
+    /// Reserves addresses for `pages` pages, and a shadow if the kernel can move pages and `may_move` allows it.
     pub(crate) fn open(pages: u32, delivery: Delivery, may_move: bool) -> Result<Self, Error> {
         let (region, moves) = open_region(delivery)?;
         let range = ManagedRange::reserve(pages).map_err(Error::memory("address space"))?;

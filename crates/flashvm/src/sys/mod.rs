@@ -33,7 +33,7 @@ pub(crate) fn sleep(time: std::time::Duration) {
     });
 }
 
-/// Time on the clock that engines are told.
+/// The engines' clock: monotonic time.
 pub(crate) fn now() -> flashvm_core::Nanos {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     flashvm_core::Nanos(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)

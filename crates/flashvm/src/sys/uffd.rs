@@ -128,7 +128,7 @@ impl Uffd {
             mode,
             copy: 0,
         };
-        // SAFETY: as in `register`; what the kernel is told to copy is as this function's contract says.
+        // SAFETY: as in `register`; the caller vouches for both ranges of the copy.
         let result = unsafe { ioctl(self.0.as_fd(), request::UFFDIO_COPY, &mut arg) };
         done(result, arg.copy, len)
     }
@@ -150,7 +150,7 @@ impl Uffd {
             mode: 0,
             move_: 0,
         };
-        // SAFETY: as in `register`; what the kernel is told to move is as this function's contract says.
+        // SAFETY: as in `register`; the caller vouches for both ranges of the move.
         let result = unsafe { ioctl(self.0.as_fd(), UFFDIO_MOVE, &mut arg) };
         done(result, arg.move_, len)
     }

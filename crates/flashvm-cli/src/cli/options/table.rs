@@ -215,11 +215,11 @@ options! {
         applies: Applies::Always,
     } sets |switch, settings| settings.engine.zero_sharing = switch.0;
 
-    /// Compression of dirty pages.
+    /// Compression of pages.
     compress: Compression = "compress" {
-        value: "off|lz4",
+        value: "off|auto|lz4|zstd[:LEVEL]",
         group: Group::Paging,
-        help: "Compress dirty pages in RAM before they go to flash; their part of --ram follows what that saves",
+        help: "Compress pages in RAM before they go to flash; their part of --ram follows what that saves. auto: while it saves time. LEVEL: -7 (fast) to 19 (small)",
         default: Fallback::Preset(|s| s.compress.to_string()),
         example: "lz4",
         refused: "gzip",

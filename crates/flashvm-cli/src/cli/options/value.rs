@@ -180,7 +180,7 @@ written! {
     LivePolicy: Vec::from_iter(LivePolicy::names());
     PrefetcherKind: Vec::from_iter(PrefetcherKind::ALL.iter().map(|info| info.name));
     Discard: Vec::from_iter(DiscardKind::ALL.iter().map(|info| info.name));
-    Compression: Compression::ALL.map(|(_, name)| name);
+    Compression: ["off", "auto", "lz4", "zstd"];
     Sampling: ["off", "uniform:20", "adaptive:20"];
     FaultMode: FaultMode::ALL.map(|(_, word)| word);
     WhoseMalloc: WhoseMalloc::ALL.map(|(_, word)| word);

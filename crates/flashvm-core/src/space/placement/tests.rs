@@ -72,7 +72,7 @@ impl AddressSpace for FakeSpace {
                 Contents::Zeros => 0,
                 Contents::Shadow => self.shadow[&page],
                 Contents::Read(io, index) => self.reads[&io][(index + done) as usize],
-                // As long as it is: contents that differ from page to page.
+                // Its length: contents that differ from page to page.
                 Contents::Packed(from) => unpacked(from),
                 Contents::Kept(bytes, index) => bytes[(index + done) as usize],
             };
@@ -195,7 +195,7 @@ struct Bench {
 const IO: IoId = IoId(1);
 
 impl Bench {
-    /// One whose kernel postpones calls after so many pages. Read 1 has brought bytes from 10 on.
+    /// A bench whose kernel postpones calls after `allowed` pages. Read 1 has brought bytes from 10 on.
     fn new(allowed: u32) -> Self {
         Self {
             placement: Placement::default(),
@@ -227,7 +227,7 @@ impl Bench {
         self.with(|placement, host| placement.carry_out(host, &action));
     }
 
-    /// The kernel goes on for so many pages. Whether nothing is left.
+    /// The kernel goes on for `allowed` pages. Returns whether nothing is left.
     fn retry(&mut self, allowed: u32) -> bool {
         self.space.allowed = allowed;
         self.with(|placement, host| placement.retry(host))

@@ -3,13 +3,18 @@
 use crate::Error;
 use crate::chameleon::ForkedFrames;
 use crate::control::Process;
-use crate::pager::start::{Parts, assemble};
+use crate::flash::demand::DemandQueues;
+use crate::pager::codec::Decoder;
+use crate::pager::inline::ResolvedCount;
+use crate::pager::pool::Compressor;
+use crate::pager::workers::Workers;
 use crate::pager::{Locked, Pager};
 use crate::space::Backend;
 use crate::sys::uffd::Uffd;
 use crate::sys::{descriptors, thread};
 use flashvm_core::Run;
 use rustix::io::Errno;
+use rustix_futex_sync::{Condvar, Mutex};
 use std::os::fd::{AsRawFd, RawFd};
 
 impl Pager {
@@ -51,22 +56,28 @@ impl Pager {
         let space = self.space.for_child(region, self.delivery)?;
         let pid = crate::control::own_pid()?;
         process.adopt(pid)?;
+        let codec = self.settings.engine.compress.codec();
         let chameleon = self.chameleon.zip(frames);
         let chameleon = chameleon.map(|(heap, frames)| heap.for_child(frames, &process, pid));
         locked.become_child(process, pid)?;
-        assemble(Parts {
+        // Before anybody asks for frames on its behalf.
+        process.await_first_frames();
+        let child = Self {
+            pressure_at_start: self.control.pressure(),
             space,
-            delivery: self.delivery,
             store: self.store.for_child(process),
-            settings: self.settings,
-            control: self.control,
             process,
-            supervisor: self.supervisor,
             chameleon: chameleon.transpose()?,
-            mappings: self.mappings,
-            pool: self.pool,
-            locked,
-        })
+            locked: Mutex::new(locked),
+            changed: Condvar::new(),
+            demand: DemandQueues::new(self.settings.no_uring, self.control.budget_frames()),
+            resolved_count: ResolvedCount::default(),
+            workers: Workers::new().map_err(Error::memory("eventfd"))?,
+            compressor: Mutex::new(codec.map(Compressor::new)),
+            decoder: Mutex::new(codec.map(Decoder::new)),
+            ..self
+        };
+        Ok(child.install())
     }
 
     /// Registers all managed memory anew.
@@ -77,7 +88,7 @@ impl Pager {
         Ok(())
     }
 
-    /// Write-protects anew what was protected: a fork without fork events forgets it.
+    /// Write-protects the protected pages again: a fork without fork events loses the protection.
     pub(super) fn protect_all(&self, locked: &Locked) {
         let (engine, has_shadow) = (&locked.engine, self.space.has_shadow());
         self.stop_stores(engine.present_pages().filter(|&page| {

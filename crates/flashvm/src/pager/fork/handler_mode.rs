@@ -2,7 +2,7 @@
 //! write-protections, to the parent's handler, which passes it on through a socket. Until the
 //! child has threads to resolve its own faults the parent's handler does that: the C library
 //! touches memory of the program's in a forked child, and whenever a thread starts. Then the child
-//! asks for what was resolved for it, brings its page table up to that, and both go on.
+//! asks for the faults resolved for it, applies them to its page table, and both go on.
 
 use super::child::end_child;
 use super::socket::{self, REPLY_MAX, Request, ResolvedFault};
@@ -22,7 +22,7 @@ use rustix_futex_sync::MutexGuard;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// A fork under way: what stands ready for the child, and what was done for it.
+/// A fork under way: resources ready for the child, and faults resolved for it.
 pub(in crate::pager) struct Fork {
     process_slot: Result<Process, crate::control::Error>,
     parent_end: Option<PagerFd>,

@@ -1,5 +1,5 @@
 //! The socket between a parent's handler and its forked child: the child's userfaultfd goes one way, a request
-//! of one byte the other, and what was resolved for the child meanwhile comes back.
+//! of one byte the other, and the faults resolved for the child meanwhile come back.
 
 use crate::sys::descriptors::PagerFd;
 use flashvm_core::{Access, Event, PageId};
@@ -61,7 +61,7 @@ impl ResolvedFault {
 pub(super) enum Request {
     /// Nothing yet.
     None,
-    /// It resolves its faults from here on, and asks for what was resolved for it.
+    /// The child resolves its faults from here on, and asks for the faults that were resolved for it.
     TakeOver,
     /// Nobody holds the other end: there is no child, or it has died.
     Gone,

@@ -1,6 +1,6 @@
-//! Streams of the modern prefetcher: recognises them in the faults.
+//! Streams, as the faults show them: recognition, checkpoints, samples.
 
-use super::Passed;
+use super::super::Passed;
 use crate::event::Access;
 use crate::ids::PageId;
 

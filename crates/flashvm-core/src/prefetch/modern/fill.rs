@@ -1,0 +1,44 @@
+//! Zeros ahead, outside of streams, while most frames are free.
+//!
+//! A fault on an absent page fills the aligned chunk around it, and more if it follows the chunk that was filled
+//! last: a program that has not filled its budget yet pays a sixteenth of the faults, in any order of accesses.
+
+use super::super::{Candidate, Demand, Kind, View, Whereabouts};
+use crate::event::{Access, Place};
+use crate::ids::PageId;
+
+/// Most pages zero-filled ahead.
+pub(super) const FILL_MAX: u32 = 64;
+/// Pages of the aligned chunk that is filled: the unit in which memory is mapped.
+const FILL_CHUNK: u32 = 16;
+
+/// What was filled.
+#[derive(Default)]
+pub(super) struct Fill {
+    /// The chunk filled last: its end and its number of pages.
+    last: (PageId, u32),
+}
+
+impl Fill {
+    /// Zero-fills the chunk of an absent page.
+    pub(super) fn propose(&mut self, demand: &Demand, view: &dyn View, out: &mut Vec<Candidate>) {
+        let first = PageId(demand.page.0 / FILL_CHUNK * FILL_CHUNK);
+        let (end, pages) = self.last;
+        let goes_on = first == end && pages > 0;
+        let pages = if goes_on {
+            (2 * pages).min(FILL_MAX)
+        } else {
+            FILL_CHUNK
+        };
+        self.last = (first.plus(pages), pages);
+        let block = (0..pages).map(|i| first.plus(i));
+        let absent =
+            block.filter(|&page| page != demand.page && view.page(page) == Whereabouts::Absent);
+        out.extend(absent.map(|page| Candidate {
+            page,
+            place: Place::Region,
+            store: demand.access == Access::Write,
+            kind: Kind::Stream,
+        }));
+    }
+}

@@ -1,0 +1,42 @@
+//! Times what a bench does: a line for each, with the median of several rounds after one that is not counted.
+//! Words on the command line select benches whose name contains one of them.
+
+use std::hint::black_box;
+use std::time::Instant;
+
+/// Times `run`, which handles `references`, on what `prepare` makes for each round.
+pub(crate) fn bench<S, T>(
+    name: &str,
+    references: u64,
+    rounds: usize,
+    mut prepare: impl FnMut() -> S,
+    mut run: impl FnMut(S) -> T,
+) {
+    let words = Vec::from_iter(
+        std::env::args()
+            .skip(1)
+            .filter(|word| !word.starts_with('-')),
+    );
+    if !words.is_empty() && !words.iter().any(|word| name.contains(word)) {
+        return;
+    }
+    let mut round = || {
+        let subject = prepare();
+        let start = Instant::now();
+        let result = black_box(run(subject));
+        let seconds = start.elapsed().as_secs_f64();
+        drop(result);
+        seconds
+    };
+    round();
+    let mut seconds = Vec::from_iter((0..rounds).map(|_| round()));
+    seconds.sort_unstable_by(f64::total_cmp);
+    let median = seconds[rounds / 2];
+    println!(
+        "{name:<32} {:>10.3} ms ({:.3} to {:.3}), {:>9.3} M references/s",
+        median * 1e3,
+        seconds[0] * 1e3,
+        seconds[rounds - 1] * 1e3,
+        references as f64 / median / 1e6,
+    );
+}
