@@ -167,6 +167,8 @@ pub(crate) enum Flag {
     Probation = 1 << 9,
     /// Its place is an object of the pool, in RAM or on flash, in place of a slot.
     Packed = 1 << 10,
+    /// Its contents were compressed and did not shrink. Until it is stored to, they are not compressed again.
+    Incompressible = 1 << 11,
 }
 
 const CHUNK_SHIFT: u32 = 10;
@@ -177,6 +179,8 @@ pub(crate) struct PageTable {
     flags: Vec<u16>,
     /// Slot + 1, or, with [`Flag::Packed`], the pool's handle; 0 is none.
     slots: Vec<u32>,
+    /// When the page left RAM, by the clock of the pool's share. Only with `--compress`.
+    left: Vec<u16>,
     /// By chunk of `1 << CHUNK_SHIFT` pages, the pages that are not absent.
     present: Vec<u16>,
     /// Pages that are [`PageState::Stored`].
@@ -190,6 +194,7 @@ impl PageTable {
             states: vec![0; n],
             flags: vec![0; n],
             slots: vec![0; n],
+            left: vec![0; n],
             present: vec![0; (n >> CHUNK_SHIFT) + 1],
             stored: 0,
         }
@@ -262,9 +267,19 @@ impl PageTable {
         had
     }
 
-    /// Clears the flags of a page's stay in RAM: not that a fault on it waits, nor what its place is.
+    /// Clears the flags of a page's stay in RAM: not that a fault on it waits, nor what its place and contents are.
     pub(crate) fn reset_flags(&mut self, page: PageId) {
-        self.flags[page.0 as usize] &= Flag::Pending as u16 | Flag::Packed as u16;
+        let kept = Flag::Pending as u16 | Flag::Packed as u16 | Flag::Incompressible as u16;
+        self.flags[page.0 as usize] &= kept;
+    }
+
+    /// When the page left RAM, by the clock of the pool's share.
+    pub(crate) fn left(&self, page: PageId) -> u16 {
+        self.left[page.0 as usize]
+    }
+
+    pub(crate) fn set_left(&mut self, page: PageId, left: u16) {
+        self.left[page.0 as usize] = left;
     }
 
     pub(crate) fn slot(&self, page: PageId) -> Option<SlotId> {
@@ -308,6 +323,7 @@ impl PageTable {
         let (f, t) = (from.0 as usize, to.0 as usize);
         self.flags[t] = self.flags[f];
         self.slots[t] = self.slots[f];
+        self.left[t] = self.left[f];
         self.flags[f] = 0;
         self.slots[f] = 0;
     }

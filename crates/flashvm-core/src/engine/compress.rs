@@ -71,6 +71,35 @@ impl<C: ClusterSource> Engine<C> {
             && !self.table.slot(page).is_some_and(zero)
             && !self.table.has(page, Flag::Prefetched)
             && !self.table.has(page, Flag::Shared)
+            && !self.table.has(page, Flag::Incompressible)
+    }
+
+    /// A page leaves RAM, or its frame goes to the pool.
+    pub(super) fn age(&mut self, page: PageId) {
+        if !self.settings.compress.is_on() {
+            return;
+        }
+        self.table.set_left(page, self.share.clock());
+        let before = self.share.frames();
+        self.share.evicted(self.pool.objects(), self.pool.frames());
+        if before != self.share.frames() {
+            self.resize_policy();
+        }
+    }
+
+    /// A fault on a page that went to flash as it was.
+    pub(super) fn missed_plain(&mut self, page: PageId) {
+        if !self.compresses() {
+            return;
+        }
+        let others = self.table.stored().saturating_sub(self.pool.objects());
+        let shrinks = if self.table.has(page, Flag::Incompressible) {
+            0
+        } else {
+            self.trial.shrinks()
+        };
+        let left = self.table.left(page);
+        self.share.miss_plain(left, others, shrinks, self.read_time);
     }
 
     /// Whether the pool is well below its share.
@@ -95,8 +124,16 @@ impl<C: ClusterSource> Engine<C> {
     pub(super) fn judge(&mut self, scan: &Io, zero: u64, sizes: &Sizes) {
         let pages = scan.pages().len() as u32 - zero.count_ones();
         if scan.compress {
-            let shrunk = (0..scan.pages().len()).filter(|&index| sizes.of(index) > 0);
-            self.trial.looked(pages, shrunk.count() as u32);
+            let mut shrunk = 0;
+            for (index, &page) in scan.pages().iter().enumerate() {
+                let shrinks = sizes.of(index) > 0;
+                shrunk += u32::from(shrinks);
+                let same = self.table.state(page) == PageState::Scanning;
+                if same && !shrinks && zero >> index & 1 == 0 {
+                    self.table.set(page, Flag::Incompressible);
+                }
+            }
+            self.trial.looked(pages, shrunk);
         } else {
             self.trial.left_out(pages);
         }
@@ -139,11 +176,6 @@ impl<C: ClusterSource> Engine<C> {
             index: u32::try_from(index).expect("at most RUN_PAGES_MAX"),
             object: self.pool.object(handle),
         });
-        let before = self.share.frames();
-        self.share.inserted(self.pool.objects(), self.pool.frames());
-        if before != self.share.frames() {
-            self.resize_policy();
-        }
         true
     }
 

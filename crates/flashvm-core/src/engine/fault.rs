@@ -189,10 +189,7 @@ impl<C: ClusterSource> Engine<C> {
         }
         let slot = slot.expect("stored pages have a place");
         self.counters.faults_major += 1;
-        if self.compresses() {
-            let others = self.table.stored().saturating_sub(self.pool.objects());
-            self.share.miss_among(others, self.read_time);
-        }
+        self.missed_plain(page);
         self.begin_read(page, slot);
         self.table.set(page, Flag::Demanded);
         self.table.put(page, Flag::ToStore, access == Access::Write);
@@ -390,6 +387,7 @@ impl<C: ClusterSource> Engine<C> {
             return;
         }
         self.table.set(page, Flag::Dirty);
+        self.table.clear(page, Flag::Incompressible);
         self.free_slot(page);
         if !self.table.has(page, Flag::Probation) {
             self.policy.dirtied(page);

@@ -46,7 +46,7 @@ impl<C: ClusterSource> Engine<C> {
             self.counters.faults_pool += 1;
             self.choice.pool_fault();
             let tail = self.pool.is_in_tail(handle, self.share.step());
-            self.share.hit(self.pool.age(handle), tail, self.read_time);
+            self.share.hit(self.table.left(page), tail, self.read_time);
             self.table.reset_flags(page);
             self.policy.inserted(page, Some(access));
             self.inflate(page, handle, actions);

@@ -73,6 +73,7 @@ impl<C: ClusterSource> Engine<C> {
     /// Counts a page that leaves RAM.
     pub(super) fn count_eviction(&mut self, page: PageId) {
         self.choice.evicted();
+        self.age(page);
         if self.table.has(page, Flag::WasDirtied) {
             self.counters.evicted_dirty += 1;
         } else {

@@ -112,8 +112,6 @@ struct Entry {
     page: u32,
     offset: u16,
     bytes: u16,
-    /// The pool's count of insertions when it came, in its lower bits.
-    born: u32,
 }
 
 #[derive(Clone, Debug)]
@@ -223,10 +221,10 @@ impl Pool {
     /// Puts an object for a page into the open block.
     pub(crate) fn insert(&mut self, page: PageId, bytes: u32) -> Handle {
         self.inserted += 1;
-        self.put(page, bytes, self.inserted as u32)
+        self.put(page, bytes)
     }
 
-    fn put(&mut self, page: PageId, bytes: u32, born: u32) -> Handle {
+    fn put(&mut self, page: PageId, bytes: u32) -> Handle {
         let need = padded(bytes);
         let open = match self.open {
             Some(open) if self.block(open).end + need <= BLOCK_BYTES as u32 => open,
@@ -258,7 +256,6 @@ impl Pool {
             page: page.0 + 1,
             offset: (offset / GRAIN) as u16,
             bytes: bytes as u16,
-            born,
         });
         block.end += need;
         block.live += need;
@@ -405,7 +402,7 @@ impl Pool {
     /// Moves an object of another block into the open block. The old object is removed by the caller.
     pub(crate) fn relocate(&mut self, handle: Handle) -> Handle {
         let page = self.owner(handle).expect("a live object");
-        self.put(page, self.object(handle).bytes, self.entry(handle).born)
+        self.put(page, self.object(handle).bytes)
     }
 
     /// Whether a block is in RAM that is not being written.
@@ -566,11 +563,6 @@ impl Pool {
         self.objects += count;
         self.push_oldest(id);
         Some(slot)
-    }
-
-    /// Insertions since this one.
-    pub(crate) fn age(&self, handle: Handle) -> u32 {
-        (self.inserted as u32).wrapping_sub(self.entry(handle).born)
     }
 
     /// Pages flushed since the block of this object was.

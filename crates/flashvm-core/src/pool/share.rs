@@ -1,13 +1,17 @@
 //! The pool's share of the frames.
 //!
-//! Three sums are kept, weighed by price: `plain`, the faults on young compressed pages, which a step more of plain
-//! frames would save; `pool`, the reads of pages flushed lately, which a step more of pool would save; `tail`, the reads
-//! of the pool's oldest pages, which a step less of pool would cost. If `pool > plain`, the share grows by a step; else,
-//! if `plain > tail`, it shrinks by one.
+//! Three sums are kept, weighed by price: `plain`, what a step more of plain frames would have saved; `pool`, what a step
+//! more of pool would have saved; `tail`, what a step less of pool would have cost.
 //!
-//! A page that went to flash uncompressed has no age. Its read counts in `pool` with the weight
-//! `pages of a step / pages on flash`.
+//! | fault on | plain | pool | tail |
+//! | --- | --- | --- | --- |
+//! | a compressed page in RAM | a pool fault, if it left at most a step of evictions ago | | read - pool fault, if in the oldest step |
+//! | one on flash | a read, if flushed at most a step of pages ago | a read, if at most what a step of pool holds | |
+//! | a page that went to flash as it was | a read, if it left at most a step of evictions ago | a read * share of pages that shrink * pages that a step holds / pages on flash | |
+//!
+//! After `EPOCH` steps of evictions: if `pool > plain`, the share grows by a step; else, if `plain > tail`, it shrinks by one.
 
+use super::Trial;
 use super::choice::POOL_FAULT;
 use crate::ids::Nanos;
 
@@ -18,8 +22,14 @@ const STEPS: u32 = 16;
 const STEPS_MAX: u32 = 128;
 const POOL_STEPS: u32 = 8;
 const PLAIN_LEAST: u32 = 8;
-/// Steps of insertions between two decisions.
+/// Steps of evictions between two decisions.
 const EPOCH: u64 = 2;
+/// A decision leaves the sums less `1 / FADE`: a single epoch has too few faults.
+const FADE: u64 = 4;
+/// The share is at most so many steps more than what the pool uses.
+const UNUSED_STEPS: u32 = 2;
+/// The clock's tick is `limit / TICKS` evictions.
+const TICKS: u32 = 1024;
 
 /// The division of the frames.
 #[derive(Clone, Debug)]
@@ -28,12 +38,14 @@ pub(crate) struct Share {
     frames: u32,
     step: u32,
     most: u32,
-    /// What a step more of plain frames would have saved since the last decision, in nanoseconds; what a step more of
-    /// pool; what a step less of pool would have cost.
+    /// In nanoseconds.
     plain: u64,
     pool: u64,
     tail: u64,
-    insertions: u64,
+    evictions: u64,
+    decided: u64,
+    /// Evictions of a tick of the clock.
+    tick: u32,
     /// Compressed pages in a frame, times 16.
     ratio16: u64,
 }
@@ -48,7 +60,9 @@ impl Share {
             plain: 0,
             pool: 0,
             tail: 0,
-            insertions: 0,
+            evictions: 0,
+            decided: 0,
+            tick: (limit / TICKS).max(1),
             ratio16: 32,
         };
         share.resized(limit);
@@ -73,10 +87,20 @@ impl Share {
         self.step
     }
 
-    /// A fault on a compressed page in RAM, which came so many insertions ago; whether it is in the pool's oldest step,
-    /// and the time of a read.
-    pub(crate) fn hit(&mut self, age: u32, tail: bool, read: Nanos) {
-        if age <= self.step {
+    /// The time, in ticks of evictions.
+    pub(crate) fn clock(&self) -> u16 {
+        (self.evictions / u64::from(self.tick)) as u16
+    }
+
+    /// Whether a page that left then left at most a step of evictions ago. The clock returns to its start after
+    /// `64 * limit` evictions: a page that left that long ago may look young.
+    fn is_young(&self, left: u16) -> bool {
+        u32::from(self.clock().wrapping_sub(left)) * self.tick <= self.step
+    }
+
+    /// A fault on a compressed page in RAM; whether it is in the pool's oldest step, and the time of a read.
+    pub(crate) fn hit(&mut self, left: u16, tail: bool, read: Nanos) {
+        if self.is_young(left) {
             self.plain += POOL_FAULT.0;
         }
         if tail {
@@ -84,17 +108,25 @@ impl Share {
         }
     }
 
-    /// A fault on a page on flash, flushed so many pages ago; `read` is the time of a read.
+    /// A fault on a compressed page on flash, flushed so many pages ago; `read` is the time of a read.
     pub(crate) fn miss(&mut self, flushed_since: u64, read: Nanos) {
+        if flushed_since <= u64::from(self.step) {
+            self.plain += read.0;
+        }
         if flushed_since <= self.pages_of_step() {
             self.pool += read.0;
         }
     }
 
-    /// A fault on a page that went to flash uncompressed; `pages` are there.
-    pub(crate) fn miss_among(&mut self, pages: u32, read: Nanos) {
+    /// A fault on a page that went to flash as it was. `pages` are there, of which `shrinks` of [`Trial::SHRINK_ALL`]
+    /// would shrink.
+    pub(crate) fn miss_plain(&mut self, left: u16, pages: u32, shrinks: u32, read: Nanos) {
+        if self.is_young(left) {
+            self.plain += read.0;
+        }
         let pages = u64::from(pages.max(1));
-        self.pool += read.0 * self.pages_of_step().min(pages) / pages;
+        let saved = read.0 * self.pages_of_step().min(pages) / pages;
+        self.pool += saved * u64::from(shrinks) / u64::from(Trial::SHRINK_ALL);
     }
 
     /// Compressed pages that a step holds.
@@ -102,24 +134,28 @@ impl Share {
         u64::from(self.step) * self.ratio16 / 16
     }
 
-    /// A page was compressed. The pool has so many pages in so many frames.
-    pub(crate) fn inserted(&mut self, objects: u32, frames: u32) {
-        self.insertions += 1;
-        if self.insertions < u64::from(self.step) * EPOCH {
+    /// A page left RAM. The pool has so many pages in so many frames.
+    pub(crate) fn evicted(&mut self, objects: u32, frames: u32) {
+        self.evictions += 1;
+        if self.evictions - self.decided < u64::from(self.step) * EPOCH {
             return;
         }
-        self.insertions = 0;
+        self.decided = self.evictions;
         if frames > 0 {
             self.ratio16 = u64::from(objects) * 16 / u64::from(frames);
         }
+        let step = self.step;
         if self.pool > self.plain {
-            self.frames = (self.frames + self.step).min(self.most);
+            let used = (frames + UNUSED_STEPS * step).max(self.frames);
+            self.frames = (self.frames + step).min(used).min(self.most);
         } else if self.plain > self.tail {
             // A share that the pool does not use is none.
-            self.frames = self.frames.min(frames + self.step);
-            self.frames = self.frames.saturating_sub(self.step).max(self.step);
+            self.frames = self.frames.min(frames + step);
+            self.frames = self.frames.saturating_sub(step).max(step);
         }
-        (self.plain, self.pool, self.tail) = (0, 0, 0);
+        for sum in [&mut self.plain, &mut self.pool, &mut self.tail] {
+            *sum -= *sum / FADE;
+        }
         let (least, most) = (self.limit / STEPS_MAX, self.limit / STEPS);
         self.step = (frames / POOL_STEPS).clamp(least, most).max(1);
     }
@@ -130,20 +166,21 @@ mod tests {
     use super::*;
 
     const READ: Nanos = Nanos(80_000);
+    const ALL: u32 = Trial::SHRINK_ALL;
 
     #[test]
     fn the_share_follows_the_dearer_side() {
         let mut share = Share::new(1600);
         let start = share.frames();
         for _ in 0..1000 {
-            share.miss(10, READ);
-            share.inserted(100, 50);
+            share.miss(150, READ);
+            share.evicted(1000, share.frames());
         }
         assert!(share.frames() > start);
         assert!(share.frames() <= 1400);
         for _ in 0..10_000 {
-            share.hit(10, false, READ);
-            share.inserted(100, 50);
+            share.hit(share.clock(), false, READ);
+            share.evicted(100, 50);
         }
         // The smallest step.
         assert_eq!(share.frames(), 1600 / STEPS_MAX);
@@ -151,20 +188,33 @@ mod tests {
 
     #[test]
     fn pages_that_went_to_flash_as_they_were_count_by_their_number() {
-        let grown = |pages| {
+        let grown = |pages, shrinks| {
             let mut share = Share::new(1600);
             let start = share.frames();
             for _ in 0..1000 {
-                share.miss_among(pages, READ);
-                share.hit(10, false, READ);
-                share.inserted(200, 100);
+                share.miss_plain(share.clock().wrapping_sub(1000), pages, shrinks, READ);
+                share.hit(share.clock(), false, READ);
+                share.evicted(2 * share.frames(), share.frames());
             }
             share.frames() > start
         };
-        // A step holds 25 pages; a read costs 8 times what a fault in the pool costs.
-        assert!(grown(100));
-        assert!(grown(150));
-        assert!(!grown(400));
+        // A step holds 132 pages or more; a read costs 8 times what a fault in the pool costs.
+        assert!(grown(100, ALL));
+        assert!(grown(800, ALL));
+        assert!(!grown(8000, ALL));
+        assert!(!grown(100, ALL / 16));
+        assert!(!grown(100, 0));
+    }
+
+    /// Pages that do not shrink are read again soon after they left: the pool makes room for them.
+    #[test]
+    fn pages_that_do_not_shrink_get_the_frames() {
+        let mut share = Share::new(1600);
+        for _ in 0..100_000 {
+            share.miss_plain(share.clock(), 5000, 0, READ);
+            share.evicted(2 * share.frames(), share.frames());
+        }
+        assert_eq!(share.frames(), 1600 / STEPS_MAX);
     }
 
     #[test]
@@ -173,8 +223,8 @@ mod tests {
         let start = share.frames();
         for _ in 0..1000 {
             share.miss(100_000, READ);
-            share.hit(100_000, true, READ);
-            share.inserted(100, 50);
+            share.hit(share.clock().wrapping_sub(10_000), true, READ);
+            share.evicted(100, 50);
         }
         assert_eq!(share.frames(), start);
     }
@@ -185,8 +235,8 @@ mod tests {
         let mut share = Share::new(1600);
         let start = share.frames();
         for n in 0..10_000 {
-            share.hit(10, n % 4 == 0, READ);
-            share.inserted(1000, start);
+            share.hit(share.clock(), n % 4 == 0, READ);
+            share.evicted(1000, start);
         }
         assert_eq!(share.frames(), start);
     }

@@ -6,6 +6,8 @@
 
 const LOOK: u32 = 128;
 const SHRINK_SHARE: u32 = 8;
+/// Weight of a look in the mean: `1 / LOOK_WEIGHT`.
+const LOOK_WEIGHT: u32 = 4;
 const PAUSE_MIN: u32 = 1024;
 const PAUSE_MAX: u32 = 64 * 1024;
 
@@ -17,6 +19,8 @@ pub(crate) struct Trial {
     /// Pages that are still to be left as they are.
     left: u32,
     pause: u32,
+    /// The share of pages that shrink, of [`Trial::SHRINK_ALL`]: the mean of the last looks.
+    shrinks: u32,
 }
 
 impl Default for Trial {
@@ -26,11 +30,20 @@ impl Default for Trial {
             shrunk: 0,
             left: 0,
             pause: PAUSE_MIN,
+            shrinks: Self::SHRINK_ALL / 2,
         }
     }
 }
 
 impl Trial {
+    /// The unit of [`Self::shrinks`].
+    pub(crate) const SHRINK_ALL: u32 = 256;
+
+    /// The share of pages that shrink, of [`Self::SHRINK_ALL`].
+    pub(crate) fn shrinks(&self) -> u32 {
+        self.shrinks
+    }
+
     /// Whether the next pages should be compressed.
     pub(crate) fn is_on(&self) -> bool {
         self.left == 0
@@ -43,6 +56,8 @@ impl Trial {
         if self.looked < LOOK {
             return;
         }
+        let shrinks = self.shrunk * Self::SHRINK_ALL / self.looked;
+        self.shrinks = (self.shrinks * (LOOK_WEIGHT - 1) + shrinks) / LOOK_WEIGHT;
         if self.shrunk < self.looked / SHRINK_SHARE {
             self.left = self.pause;
             self.pause = (self.pause * 2).min(PAUSE_MAX);
