@@ -71,9 +71,6 @@ pub struct Counters {
     pub pool_refused: u64,
     /// Blocks of the pool that were written to flash; `pages_out` counts their slots.
     pub pool_blocks_out: u64,
-    /// Times that `--compress auto` has begun to compress, or ended it.
-    #[serde(default)]
-    pub pool_switches: u64,
     /// Largest number of frames in use.
     pub resident_pages_max: u64,
     /// Pages whose write failed.

@@ -67,7 +67,7 @@ pub enum Compression {
     /// Not at all.
     #[default]
     Off,
-    /// While it saves time, by what paging costs with and without; see [`Compression::AUTO_CODEC`].
+    /// With the codec that serves most programs best: [`Compression::AUTO_CODEC`].
     Auto,
     /// With LZ4, page by page.
     Lz4,
@@ -215,6 +215,7 @@ impl Preset {
                 congestion_cleaner: Nanos(1_000_000),
                 write_requests_max: 16,
                 reserve_share: 16,
+                compress: Compression::Auto,
                 ..native
             },
         }

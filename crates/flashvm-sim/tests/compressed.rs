@@ -85,30 +85,3 @@ fn clean_pages_that_fit_compressed_are_not_read_again() {
     println!("of pages that were only read: {off} reads without the pool, {lz4} with it");
     assert!(lz4 * 5 < off * 3, "{lz4} of {off}");
 }
-
-/// `auto` compresses where that pays, and not where little is paged.
-#[test]
-fn auto_compresses_where_that_pays() {
-    let run = |pages: u32, most: u32, compress| {
-        let mut sim = filled(pages, compress);
-        let mut rng = Rng::new(1);
-        let random: Vec<u32> = (0..200_000).map(|_| rng.below_u32(most)).collect();
-        let [before, after] = touch(&mut sim, Access::Read, random.into_iter());
-        let switches = after.pool_switches;
-        (
-            after.faults_major - before.faults_major,
-            after.faults_pool - before.faults_pool,
-            switches,
-        )
-    };
-    // All of it fits compressed.
-    let pages = FRAMES + FRAMES / 4;
-    let (off, _, _) = run(pages, pages, Compression::Off);
-    let (auto, _, switches) = run(pages, pages, Compression::Auto);
-    println!("{off} reads without the pool, {auto} by choice, {switches} switches");
-    assert!(auto * 10 < off * 7, "{auto} of {off} reads");
-    // What is used fits as it is.
-    let (_, pool, switches) = run(pages, FRAMES / 2, Compression::Auto);
-    assert_eq!(switches, 0);
-    assert_eq!(pool, 0);
-}

@@ -2,7 +2,7 @@
 //! latency, fills that seldom wait. Run with `--nocapture` for the figures.
 
 use flashvm_core::{
-    Access, Counters, EngineConfig, Nanos, PageId, PrefetcherKind, Preset, Settings,
+    Access, Compression, Counters, EngineConfig, Nanos, PageId, PrefetcherKind, Preset, Settings,
 };
 use flashvm_sim::{Device, Outcome, Rng, Simulator};
 
@@ -27,7 +27,12 @@ fn filled(preset: Preset) -> Simulator {
     simulator(preset.settings())
 }
 
+/// Without compression: `compressed.rs` has tests of that.
 fn simulator(settings: Settings) -> Simulator {
+    let settings = Settings {
+        compress: Compression::Off,
+        ..settings
+    };
     let config = EngineConfig {
         pages: PAGES,
         slots: 8 * FRAMES,

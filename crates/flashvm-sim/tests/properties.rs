@@ -342,6 +342,7 @@ fn a_full_store_serves_every_policy() {
     for info in live {
         let mut settings = Preset::Modern.settings();
         settings.policy = info.kind.into();
+        settings.compress = Compression::Off;
         settings.cluster_pages = 32;
         let config = EngineConfig {
             pages: FRAMES + SLOTS - 16,

@@ -12,7 +12,6 @@ use crate::ids::{IoId, Nanos, PageId};
 use crate::io::{Io, IoKind};
 use crate::page::{Flag, PageState};
 use crate::pool::{self, BLOCK_BYTES, BLOCK_SLOTS, BlockId, Handle, OBJECT_MAX};
-use crate::settings::Compression;
 
 /// A process with fewer frames has no pool.
 const LIMIT_MIN: u32 = 64;
@@ -37,12 +36,7 @@ const BLOCK_FRAMES: u32 = (BLOCK_BYTES / crate::ids::PAGE_SIZE) as u32;
 impl<C: ClusterSource> Engine<C> {
     /// Whether pages may go to the pool.
     pub(super) fn compresses(&self) -> bool {
-        let chosen = match self.settings.compress {
-            Compression::Off => false,
-            Compression::Auto => self.choice.is_on(),
-            Compression::Lz4 | Compression::Zstd(_) => true,
-        };
-        chosen
+        self.settings.compress.is_on()
             && !self.draining
             && self.limit >= LIMIT_MIN
             && self.settings.cluster_pages >= BLOCK_SLOTS
@@ -51,14 +45,6 @@ impl<C: ClusterSource> Engine<C> {
     /// Whether the next pages that are scanned are compressed.
     pub(super) fn compresses_now(&self) -> bool {
         self.compresses() && self.trial.is_on()
-    }
-
-    /// Decides about `--compress auto`.
-    pub(super) fn choose(&mut self) {
-        if self.settings.compress == Compression::Auto && self.choice.decide(self.now) {
-            self.counters.pool_switches += 1;
-            self.pool_stuck = false;
-        }
     }
 
     /// Whether a clean page that leaves should go to the pool.
@@ -329,13 +315,9 @@ impl<C: ClusterSource> Engine<C> {
         self.serve_or_relieve(actions);
     }
 
-    /// Follows the mean time of reads, and what threads lose by them.
+    /// Follows the mean time of reads.
     pub(super) fn note_read_time(&mut self, io: &Io) {
         let took = self.now.since(io.begun).0.min(READ_TIME_MAX);
-        let demanded = |&page: &PageId| self.table.has(page, Flag::Demanded);
-        if io.pages().iter().any(demanded) {
-            self.choice.waited(Nanos(took));
-        }
         self.read_time =
             Nanos(self.read_time.0 - self.read_time.0 / READ_WEIGHT + took / READ_WEIGHT);
     }

@@ -226,7 +226,6 @@ impl<C: ClusterSource> Engine<C> {
     /// Second chance: moves a page from the shadow back to its region.
     fn soft_fault(&mut self, page: PageId, access: Access, actions: &mut Vec<Action>) {
         self.counters.faults_soft += 1;
-        self.choice.soft_fault();
         let hit = self.use_prefetched(page);
         match self.table.state(page) {
             PageState::Condemned => self.condemned.forget(),
@@ -266,7 +265,6 @@ impl<C: ClusterSource> Engine<C> {
             return Outcome::NoFrame;
         }
         self.counters.faults_soft += 1;
-        self.choice.soft_fault();
         // What is being written may become its clean copy. What is only looked at is dirty, or has one.
         let clean = !self.table.has(page, Flag::Dirty);
         let writing = self.table.state(page) == PageState::Writing;

@@ -28,7 +28,7 @@ use crate::ids::{IoId, Nanos, PageId, RUN_PAGES_MAX, SlotId};
 use crate::io::IoTable;
 use crate::page::{Flag, PageState, PageTable};
 use crate::policy::{Policy, PolicyContext};
-use crate::pool::{Choice, Handle, Pool, Share, Trial};
+use crate::pool::{Handle, Pool, Share, Trial};
 use crate::prefetch::{Candidate, Prefetcher};
 use crate::queue::PageQueue;
 use crate::sampling::Sampler;
@@ -60,7 +60,6 @@ pub struct Engine<C> {
     pool: Pool,
     share: Share,
     trial: Trial,
-    choice: Choice,
     clusters: C,
     policy: Box<dyn Policy>,
     prefetcher: Option<Box<dyn Prefetcher>>,
@@ -163,7 +162,6 @@ impl<C: ClusterSource> Engine<C> {
             pool: Pool::default(),
             share: Share::new(frames),
             trial: Trial::default(),
-            choice: Choice::new(frames),
             clusters,
             policy: settings
                 .policy
@@ -278,7 +276,6 @@ impl<C: ClusterSource> Engine<C> {
         self.emit_unshared(actions);
         self.emit_vacated(actions);
         self.collect_garbage(actions);
-        self.choose();
         self.fruitless &= matches!(event, Event::Reclaim);
         self.watch_marks();
         let most = u64::from(self.frames_in_use() + self.shared);

@@ -44,7 +44,6 @@ impl<C: ClusterSource> Engine<C> {
     ) {
         if self.pool.in_ram(handle) {
             self.counters.faults_pool += 1;
-            self.choice.pool_fault();
             let tail = self.pool.is_in_tail(handle, self.share.step());
             self.share.hit(self.table.left(page), tail, self.read_time);
             self.table.reset_flags(page);

@@ -72,7 +72,6 @@ impl<C: ClusterSource> Engine<C> {
 
     /// Counts a page that leaves RAM.
     pub(super) fn count_eviction(&mut self, page: PageId) {
-        self.choice.evicted();
         self.age(page);
         if self.table.has(page, Flag::WasDirtied) {
             self.counters.evicted_dirty += 1;
@@ -327,7 +326,6 @@ impl<C: ClusterSource> Engine<C> {
         let resized = frames != self.limit;
         self.limit = frames;
         self.share.resized(frames);
-        self.choice.resized(frames);
         self.shared_limit = shared;
         if resized {
             self.resize_policy();

@@ -7,12 +7,10 @@
 //!
 //! Pure: the executor holds the bytes, at the places that this module decides.
 
-mod choice;
 mod share;
 mod trial;
 
 use crate::ids::{PAGE_SIZE, PageId, SlotId};
-pub(crate) use choice::Choice;
 pub(crate) use share::Share;
 use std::collections::VecDeque;
 pub(crate) use trial::Trial;

@@ -12,9 +12,10 @@
 //! After `EPOCH` steps of evictions: if `pool > plain`, the share grows by a step; else, if `plain > tail`, it shrinks by one.
 
 use super::Trial;
-use super::choice::POOL_FAULT;
 use crate::ids::Nanos;
 
+/// The price of a fault on a compressed page in RAM, with its compression: assumed, not measured.
+const POOL_FAULT: Nanos = Nanos(10_000);
 /// The share starts with `limit / START`, and stays between one step and `limit - limit / PLAIN_LEAST`. A step is
 /// `pool / POOL_STEPS`, clamped to `limit / STEPS_MAX..=limit / STEPS`.
 const START: u32 = 3;

@@ -258,8 +258,6 @@ counters! {
         pool_refused,
         /// Blocks of the pool that were written to flash.
         pool_blocks_out,
-        /// Times that `--compress auto` has begun to compress, or ended it.
-        pool_switches,
         /// Largest number of frames in use.
         resident_pages_max,
         /// Pages that could not be read, or whose checksum differed.

@@ -219,7 +219,7 @@ options! {
     compress: Compression = "compress" {
         value: "off|auto|lz4|zstd[:LEVEL]",
         group: Group::Paging,
-        help: "Compress pages in RAM before they go to flash; their part of --ram follows what that saves. auto: while it saves time. LEVEL: -7 (fast) to 19 (small)",
+        help: "Compress pages in RAM before they go to flash; their part of --ram follows what that saves, and pages that do not shrink are left alone. auto: zstd. LEVEL: -7 (fast) to 19 (small)",
         default: Fallback::Preset(|s| s.compress.to_string()),
         example: "lz4",
         refused: "gzip",

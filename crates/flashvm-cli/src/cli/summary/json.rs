@@ -105,7 +105,6 @@ struct Compressed {
     refused: u64,
     faults: u64,
     blocks_out: u64,
-    switches: u64,
 }
 
 /// The heap of small pages, and its log.
@@ -183,7 +182,6 @@ fn figures(stats: &StatsSnapshot, names: &Names) -> Figures {
             refused: stats.pool_refused,
             faults: stats.faults_pool,
             blocks_out: stats.pool_blocks_out,
-            switches: stats.pool_switches,
         },
         pages_in: stats.pages_in,
         pages_out: stats.pages_out,
