@@ -70,6 +70,7 @@ impl Records {
             before.ended = record.ended.or(before.ended.take());
             before.refused = before.refused.take().or(record.refused);
             merge(&mut before.stats, &record.stats);
+            before.stats.gauges = record.stats.gauges;
         } else if self.single.len() < RECORDS_MAX
             || record.ended.is_some() && self.single.len() < 2 * RECORDS_MAX
         {

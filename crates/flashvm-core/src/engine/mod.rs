@@ -24,6 +24,7 @@ mod share;
 use crate::clusters::ClusterSource;
 use crate::counters::Counters;
 use crate::event::{Access, Action, Event};
+use crate::gauges::Gauges;
 use crate::ids::{IoId, Nanos, PageId, RUN_PAGES_MAX, SlotId};
 use crate::io::IoTable;
 use crate::page::{Flag, PageState, PageTable};
@@ -440,6 +441,20 @@ impl<C: ClusterSource> Engine<C> {
     #[must_use]
     pub fn counters(&self) -> &Counters {
         &self.counters
+    }
+
+    /// What it holds now.
+    #[must_use]
+    pub fn gauges(&self) -> Gauges {
+        let compresses = self.compresses();
+        let has_read = self.counters.pages_in > 0;
+        Gauges {
+            slots_used: self.swap.slots_used().into(),
+            pool_frames: self.pool.frames().into(),
+            pool_pages_held: self.pool.objects().into(),
+            pool_share_frames: if compresses { self.share.frames().into() } else { 0 },
+            read_time_ns: if has_read { self.read_time.0 } else { 0 },
+        }
     }
 
     /// Resets the counters: a forked child has done nothing yet.

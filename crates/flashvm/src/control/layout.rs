@@ -8,7 +8,7 @@
 //! Safety argument of the module: the file is sealed against shrinking, so no access inside its
 //! size can fault; the mapping is never removed, so references are `'static`; and every reference
 //! is to atomics, for which any bytes are a valid value and which other processes may change at any
-//! time.
+//! time. Only an observer's mapping is removed ([`Window`]): it gives out copies, never references.
 #![allow(unsafe_code, reason = "maps the shared region; the argument is above")]
 
 use super::stats::ProcessStats;
@@ -20,7 +20,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"flashvmC");
-const VERSION: u32 = 4;
+const VERSION: u32 = 5;
 
 /// Bytes for the settings.
 const SETTINGS_BYTES: usize = 16 << 10;
@@ -82,6 +82,8 @@ pub(super) struct Header {
     pub(super) backed: AtomicU32,
     /// How often the disk had no space for more of the store.
     pub(super) disk_refusals: AtomicU32,
+    /// Process id of the supervisor, as itself sees it.
+    pub(super) supervisor: AtomicU32,
 }
 
 /// The part of a process that other processes need, on cache lines of its own.
@@ -315,13 +317,17 @@ unsafe impl Sync for Region {}
 
 impl Region {
     /// Maps `fd`, which is at least `geometry.size` long and sealed against shrinking.
-    pub(super) fn map(fd: BorrowedFd<'_>, geometry: Geometry) -> Result<Self, Error> {
+    pub(super) fn map(
+        fd: BorrowedFd<'_>,
+        geometry: Geometry,
+        protection: ProtFlags,
+    ) -> Result<Self, Error> {
         // SAFETY: a new mapping at an address of the kernel's choice overlays nothing.
         let base = unsafe {
             rustix::mm::mmap(
                 std::ptr::null_mut(),
                 geometry.size,
-                ProtFlags::READ | ProtFlags::WRITE,
+                protection,
                 MapFlags::SHARED,
                 fd,
                 0,
@@ -332,8 +338,9 @@ impl Region {
         Ok(Self { base, geometry })
     }
 
-    /// Maps a region that another process has created, after validation.
-    pub(super) fn attach(fd: BorrowedFd<'_>) -> Result<Self, Error> {
+    /// Maps a region that another process has created, after validation. With [`ProtFlags::READ`] alone, a store
+    /// is a crash of this process, and nothing of the run's.
+    pub(super) fn attach(fd: BorrowedFd<'_>, protection: ProtFlags) -> Result<Self, Error> {
         let seals = rustix::fs::fcntl_get_seals(fd).map_err(|_| Error::Foreign)?;
         let size = rustix::fs::fstat(fd)
             .map_err(os("fstat of the control region"))?
@@ -355,10 +362,13 @@ impl Region {
             word(offset_of!(Header, clusters)),
         );
         match geometry {
-            Some(geometry) if known && geometry.size as i64 == size => Self::map(fd, geometry),
+            Some(geometry) if known && geometry.size as i64 == size => {
+                Self::map(fd, geometry, protection)
+            }
             _ => Err(Error::Foreign),
         }
     }
+
 
     /// Writes header and settings into a fresh, zeroed region.
     pub(super) fn initialise(&self, settings: &[u8]) -> Result<(), Error> {
@@ -391,6 +401,9 @@ impl Region {
         header
             .backed
             .store(self.geometry.slots(), Ordering::Relaxed);
+        header
+            .supervisor
+            .store(std::process::id(), Ordering::Relaxed);
         header.magic.store(MAGIC, Ordering::Release);
         Ok(())
     }
@@ -477,5 +490,32 @@ impl Region {
         // SAFETY: the asserted range lies within the mapping, whose base is page-aligned, so
         // `at` decides the alignment; `T` is made of atomics only (all callers are above).
         unsafe { std::slice::from_raw_parts(self.base.as_ptr().add(at).cast::<T>(), count) }
+    }
+}
+
+/// A region mapped read-only, until this is dropped.
+#[derive(Debug)]
+pub(super) struct Window {
+    region: Region,
+}
+
+impl Window {
+    /// Maps a region that another process has created, after validation.
+    pub(super) fn open(fd: BorrowedFd<'_>) -> Result<Self, Error> {
+        let region = Region::attach(fd, ProtFlags::READ)?;
+        Ok(Self { region })
+    }
+
+    pub(super) fn region(&self) -> Region {
+        self.region
+    }
+}
+
+impl Drop for Window {
+    fn drop(&mut self) {
+        let (base, size) = (self.region.base.as_ptr().cast(), self.region.geometry.size);
+        // SAFETY: the range is the mapping that `open` made. Its only user is the observer that owns this window:
+        // its methods return copies, so no reference is left. An error would leave it mapped, which harms nobody.
+        let _ = unsafe { rustix::mm::munmap(base, size) };
     }
 }

@@ -18,12 +18,14 @@
 //! - `reference_trace`: the records of `--trace`;
 //! - `orders`: requests to a device model, which runs in the supervisor;
 //! - `stats`: counters and the latency histogram;
-//! - `reaper`: notices dead processes, and returns what they held.
+//! - `reaper`: notices dead processes, and returns what they held;
+//! - `observer`: a view of the region from outside of the run.
 
 mod clusters;
 mod frames;
 mod holders;
 mod layout;
+mod observer;
 mod orders;
 mod process;
 mod reaper;
@@ -38,12 +40,14 @@ use flashvm_core::{Nanos, PAGE_SIZE, WriteLimit};
 use layout::Region;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::mm::ProtFlags;
 use rustix::thread::{Timespec, futex};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 pub use clusters::SharedClusters;
 pub use frames::SharedFrame;
+pub use observer::{Observer, ProcessReading, RunReading};
 pub use orders::{Asked, Ticket, Work};
 pub use process::{Process, own_pid};
 pub use reaper::{ProcessRecord, Reaper};
@@ -54,11 +58,17 @@ pub use stats::{Deliveries, Histogram, LatencyHistogram, ProcessStats, StatsSnap
 /// its descriptors of control region and store, as `PID:FD:FD`.
 pub const VARIABLE: &str = "FLASHVM_CONTROL";
 
+/// The name of the region's memfd, by which [`Observer`]s find runs in `/proc`.
+pub const MEMFD_NAME: &str = "flashvm-control";
+
 /// Processes of one run that are alive, or dead and not yet counted.
 pub const PROCESS_SLOTS: u32 = 1024;
 
 /// Lower bound of [`Process::limit`], however many processes there are.
 pub const LIMIT_FRAMES_MIN: u32 = 64;
+
+/// How the processes of a run map the region.
+const SHARED: ProtFlags = ProtFlags::READ.union(ProtFlags::WRITE);
 
 /// Why the control region could not be used.
 #[derive(Debug, thiserror::Error)]
@@ -125,14 +135,14 @@ impl Control {
         let geometry = settings.geometry()?;
         let json = serde_json::to_vec(settings).map_err(|e| Error::Settings(e.to_string()))?;
         let fd = rustix::fs::memfd_create(
-            "flashvm-control",
+            MEMFD_NAME,
             MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING,
         )
         .map_err(os("memfd_create"))?;
         rustix::fs::ftruncate(&fd, geometry.size as u64).map_err(os("ftruncate of a memfd"))?;
         rustix::fs::fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)
             .map_err(os("sealing a memfd"))?;
-        let region = Region::map(fd.as_fd(), geometry)?;
+        let region = Region::map(fd.as_fd(), geometry, SHARED)?;
         region.initialise(&json)?;
         Ok((Self { region }, fd))
     }
@@ -143,7 +153,7 @@ impl Control {
     /// [`Error::Foreign`] if this is no control region; memory that the kernel refuses.
     pub fn attach(fd: BorrowedFd<'_>) -> Result<Self, Error> {
         Ok(Self {
-            region: Region::attach(fd)?,
+            region: Region::attach(fd, SHARED)?,
         })
     }
 

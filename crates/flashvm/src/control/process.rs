@@ -46,7 +46,8 @@ pub(super) enum State {
     Retired = 4,
 }
 
-const STATE_BITS: u32 = 3;
+/// Bits of the state word below its generation.
+pub(super) const STATE_BITS: u32 = 3;
 
 impl State {
     pub(super) fn of(word: u32) -> Self {

@@ -1,11 +1,11 @@
-//! Counters of one process in the control region, and their snapshots and sums for the summary.
+//! Counters and gauges of one process in the control region, and their snapshots and sums for the summary.
 //!
 //! The process writes, the supervisor reads, even after the process has been killed: so they are
 //! plain atomics, stored without mutual order. The fault latency is a log-linear histogram of fixed
 //! size (32 buckets an octave: a quantile is at most 3 % too high).
 
 use crate::space::Delivery;
-use flashvm_core::Counters;
+use flashvm_core::{Counters, Gauges};
 use serde::Serialize;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -123,6 +123,52 @@ impl Histogram {
         self.max
     }
 
+    /// What has been recorded since `before`, an earlier copy; its maximum is that of a bucket.
+    #[must_use]
+    pub fn since(&self, before: &Self) -> Self {
+        let earlier = before.counts.iter().copied().chain(std::iter::repeat(0));
+        let counts: Vec<u64> = self
+            .counts
+            .iter()
+            .zip(earlier)
+            .map(|(now, before)| now.saturating_sub(before))
+            .collect();
+        let last = counts.iter().rposition(|&count| count > 0);
+        let max = last.map_or(0, |index| bucket_end(index).min(self.max));
+        Self { max, counts }
+    }
+
+    /// The number of latencies, and their sum in nanoseconds, at most 3 % too high.
+    #[must_use]
+    pub fn total(&self) -> (u64, u64) {
+        let ends = (0..).map(bucket_end).zip(&self.counts);
+        ends.fold((0, 0), |(number, sum), (end, &count)| {
+            let sum = count.saturating_mul(end.min(self.max)).saturating_add(sum);
+            (number + count, sum)
+        })
+    }
+
+    /// The latencies by octave: `[2^n, 2^(n+1))` ns and their number, for each n from the first octave that has
+    /// any to the last.
+    #[must_use]
+    pub fn octaves(&self) -> Vec<(u32, u64)> {
+        let octave = |index: usize| bucket_end(index).max(1).ilog2();
+        let mut octaves: Vec<(u32, u64)> = Vec::new();
+        let used = |index: &usize| self.counts[*index] > 0;
+        let first = (0..self.counts.len()).find(used);
+        let last = (0..self.counts.len()).rfind(used);
+        let (Some(first), Some(last)) = (first, last) else {
+            return octaves;
+        };
+        for index in first..=last {
+            match octaves.last_mut() {
+                Some((n, count)) if *n == octave(index) => *count += self.counts[index],
+                _ => octaves.push((octave(index), self.counts[index])),
+            }
+        }
+        octaves
+    }
+
     /// Adds the counts of `other`.
     pub fn add(&mut self, other: &Self) {
         self.max = self.max.max(other.max);
@@ -140,12 +186,14 @@ macro_rules! counters {
     (
         engine { $($(#[$engine_doc:meta])* $engine:ident,)* }
         pager { $($(#[$pager_doc:meta])* $pager:ident,)* }
+        gauges { $($gauge:ident,)* }
     ) => {
         /// The counters of one process, in the control region.
         #[repr(C)]
         pub struct ProcessStats {
             $($(#[$engine_doc])* pub $engine: AtomicU64,)*
             $($(#[$pager_doc])* pub $pager: AtomicU64,)*
+            $($gauge: AtomicU64,)*
             /// How faults are delivered, as a code of [`Deliveries`].
             deliveries: AtomicU64,
             /// Fault latencies.
@@ -153,9 +201,10 @@ macro_rules! counters {
         }
 
         impl ProcessStats {
-            /// Publishes the engine's counters.
-            pub fn publish(&self, counters: &Counters) {
+            /// Publishes the engine's counters, and what it holds.
+            pub fn publish(&self, counters: &Counters, gauges: Gauges) {
                 $(self.$engine.store(counters.$engine, Ordering::Relaxed);)*
+                $(self.$gauge.store(gauges.$gauge, Ordering::Relaxed);)*
             }
 
             /// An immutable copy. Allocates.
@@ -164,13 +213,16 @@ macro_rules! counters {
                 StatsSnapshot {
                     $($engine: self.$engine.load(Ordering::Relaxed),)*
                     $($pager: self.$pager.load(Ordering::Relaxed),)*
+                    gauges: Gauges {
+                        $($gauge: self.$gauge.load(Ordering::Relaxed),)*
+                    },
                     deliveries: Deliveries::of_code(self.deliveries.load(Ordering::Relaxed)),
                     latency: self.latency.snapshot(),
                 }
             }
 
             pub(super) fn clear(&self) {
-                self.publish(&Counters::default());
+                self.publish(&Counters::default(), Gauges::default());
                 $(self.$pager.store(0, Ordering::Relaxed);)*
                 self.deliveries.store(0, Ordering::Relaxed);
                 self.latency.clear();
@@ -182,6 +234,8 @@ macro_rules! counters {
         pub struct StatsSnapshot {
             $($(#[$engine_doc])* pub $engine: u64,)*
             $($(#[$pager_doc])* pub $pager: u64,)*
+            /// What the engine held when it last published.
+            pub gauges: Gauges,
             /// How faults are delivered.
             pub deliveries: Deliveries,
             /// Fault latencies.
@@ -189,12 +243,25 @@ macro_rules! counters {
         }
 
         impl StatsSnapshot {
-            /// Adds the counters of another process.
+            /// Adds the counters of another process. The gauges stay: those of processes that have ended were
+            /// true at different times.
             pub fn add(&mut self, other: &Self) {
                 $(self.$engine += other.$engine;)*
                 $(self.$pager += other.$pager;)*
                 self.deliveries = self.deliveries.and(other.deliveries);
                 self.latency.add(&other.latency);
+            }
+
+            /// The counters since `before`, an earlier snapshot of the same process; its gauges.
+            #[must_use]
+            pub fn since(&self, before: &Self) -> Self {
+                Self {
+                    $($engine: self.$engine.saturating_sub(before.$engine),)*
+                    $($pager: self.$pager.saturating_sub(before.$pager),)*
+                    gauges: self.gauges,
+                    deliveries: self.deliveries,
+                    latency: self.latency.since(&before.latency),
+                }
             }
         }
     };
@@ -323,6 +390,13 @@ counters! {
         overlays_max,
         /// Bytes of the table of small pages.
         svmp_table_bytes,
+    }
+    gauges {
+        slots_used,
+        pool_frames,
+        pool_pages_held,
+        pool_share_frames,
+        read_time_ns,
     }
 }
 

@@ -319,7 +319,7 @@ impl Pager {
             locked.slots_bad = slots_bad;
         }
         let (stats, counters) = (self.process.stats(), locked.engine.counters());
-        stats.publish(counters);
+        stats.publish(counters, locked.engine.gauges());
         stats
             .moves_misreported
             .store(locked.placement.moves_misreported(), Ordering::Relaxed);

@@ -1,0 +1,131 @@
+//! A view of a run's control region from outside of the run: mapped read-only, without locks, for readers that
+//! attach and leave at any time (`flashvm top`).
+//!
+//! The run does not notice. A process may end, and its slot be taken by another, while its counters are read: the
+//! state word, which has a generation, tells, and the reading of that process is dropped.
+
+use super::layout::Window;
+use super::process::{STATE_BITS, State};
+use super::stats::StatsSnapshot;
+use super::{Control, Error, RunSettings};
+use rustix::fd::BorrowedFd;
+use std::sync::atomic::{Ordering, fence};
+
+/// A reader of one run. It gives out copies only, so that its mapping can be removed when it is dropped.
+#[derive(Debug)]
+pub struct Observer {
+    window: Window,
+}
+
+/// The amounts that the processes of a run share.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RunReading {
+    /// Frames that all processes may use together.
+    pub budget_frames: u32,
+    /// Frames that they use, each shared frame once.
+    pub used_frames: u32,
+    /// Maximum of `used_frames`.
+    pub used_frames_max: u32,
+    /// Pages that the program may touch: committed by all processes.
+    pub committed_pages: u64,
+    /// Slots of the store.
+    pub store_slots: u32,
+    /// Slots of clusters that some process holds.
+    pub leased_slots: u32,
+}
+
+/// A process of a run, while it lives.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ProcessReading {
+    /// Distinguishes it from earlier processes, and from itself before an `exec`.
+    pub identity: u64,
+    /// Its process id, as the supervisor sees it.
+    pub pid: u32,
+    /// Its command, possibly truncated.
+    pub command: String,
+    /// Frames that it uses, shared ones among them.
+    pub resident_pages: u64,
+    /// Pages that it may touch.
+    pub committed_pages: u64,
+    /// Its counters.
+    pub stats: StatsSnapshot,
+}
+
+impl Observer {
+    /// Maps the region behind `fd`, read-only; the descriptor may be closed afterwards.
+    ///
+    /// # Errors
+    /// [`Error::Foreign`] if this is no control region of this version; memory that the kernel refuses.
+    pub fn attach(fd: BorrowedFd<'_>) -> Result<Self, Error> {
+        let window = Window::open(fd)?;
+        Ok(Self { window })
+    }
+
+    /// Only for calls that store nothing: the mapping is read-only.
+    fn control(&self) -> Control {
+        let region = self.window.region();
+        Control { region }
+    }
+
+    /// Process id of the supervisor, as itself sees it.
+    #[must_use]
+    pub fn supervisor(&self) -> u32 {
+        let header = self.window.region().header();
+        header.supervisor.load(Ordering::Relaxed)
+    }
+
+    /// The settings of the run. Allocates.
+    ///
+    /// # Errors
+    /// [`Error::Settings`] if they were written by another version.
+    pub fn settings(&self) -> Result<RunSettings, Error> {
+        self.control().settings()
+    }
+
+    /// The amounts of the run.
+    #[must_use]
+    pub fn run(&self) -> RunReading {
+        let control = self.control();
+        let (clusters, free) = control.clusters();
+        RunReading {
+            budget_frames: control.budget_frames(),
+            used_frames: control.used_frames(),
+            used_frames_max: control.used_frames_max(),
+            committed_pages: control.committed_pages().0,
+            store_slots: control.store_slots(),
+            leased_slots: clusters.saturating_sub(free) * control.cluster_pages(),
+        }
+    }
+
+    /// The processes that live. Allocates.
+    #[must_use]
+    pub fn processes(&self) -> Vec<ProcessReading> {
+        let control = self.control();
+        let indices = control.slots_taken().map(|(index, _)| index);
+        indices.filter_map(|index| self.process(index)).collect()
+    }
+
+    /// The process on a process slot, unless it ends meanwhile.
+    fn process(&self, index: u32) -> Option<ProcessReading> {
+        let slot = &self.window.region().process_slots()[index as usize];
+        let word = slot.state.load(Ordering::Acquire);
+        let pid = slot.pid.load(Ordering::Acquire);
+        if State::of(word) != State::Live || pid == 0 {
+            return None;
+        }
+        let record = &self.window.region().records()[index as usize];
+        let frames = slot.used.load(Ordering::Relaxed);
+        let shares = slot.shares.load(Ordering::Relaxed);
+        let reading = ProcessReading {
+            identity: u64::from(word >> STATE_BITS) << 32 | u64::from(index),
+            pid,
+            command: record.command(),
+            resident_pages: u64::from(frames) + u64::from(shares),
+            committed_pages: slot.committed.load(Ordering::Relaxed),
+            stats: record.stats.snapshot(),
+        };
+        // All of it was read before the state word is read again.
+        fence(Ordering::Acquire);
+        (slot.state.load(Ordering::Relaxed) == word).then_some(reading)
+    }
+}
