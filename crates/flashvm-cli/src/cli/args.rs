@@ -6,6 +6,7 @@ use super::options::RunOptions;
 use super::refusal::Refusal;
 use super::reproduce::ReproduceCommand;
 use super::sim::{SIM_EXAMPLES, SimArgs};
+use super::top::{TOP_EXAMPLES, TopArgs};
 use super::trace::TraceCommand;
 use super::units::Size;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -32,6 +33,9 @@ pub(crate) enum Command {
     /// Run a program with its memory on flash, within a budget of RAM
     #[command(after_help = RUN_EXAMPLES, override_usage = "flashvm run [OPTIONS] -- PROGRAM [ARGS]...")]
     Run(Box<RunArgs>),
+    /// Show what runs are doing: memory, faults, latencies, I/O
+    #[command(after_help = TOP_EXAMPLES)]
+    Top(TopArgs),
     /// Show what this machine supports, and how to enable the rest
     #[command(after_help = DOCTOR_EXAMPLES)]
     Doctor(DoctorArgs),

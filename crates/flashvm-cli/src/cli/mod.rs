@@ -3,7 +3,7 @@
 //! - `args`: the commands; `options`: the table of a run's options; `units`: sizes, durations, switches;
 //! - `machine`, `store`: checks before a run starts;
 //! - `run`, `supervise`, `sys`: the run; `modelled`: its device model; `reference_trace`: its trace;
-//! - `summary`, `progress`: its reports;
+//! - `summary`, `progress`: its reports; `top`: what runs are doing, seen from outside;
 //! - `device`: device models, and measurements of real devices;
 //! - `trace`: recording, converting and measuring traces; `sim`: replacement policies over them;
 //! - `heap`: persistent heaps;
@@ -28,6 +28,7 @@ mod store;
 mod summary;
 mod supervise;
 mod sys;
+mod top;
 mod trace;
 mod units;
 
@@ -47,6 +48,7 @@ fn execute(args: impl IntoIterator<Item = OsString>) -> Result<ExitCode, Refusal
     match parse(args)? {
         None => Ok(ExitCode::SUCCESS),
         Some(Command::Run(args)) => run::run(args),
+        Some(Command::Top(args)) => top::top(&args),
         Some(Command::Doctor(args)) => doctor::doctor(&args),
         Some(Command::Heap(command)) => heap::heap(&command),
         Some(Command::Device(command)) => device::device(&command),

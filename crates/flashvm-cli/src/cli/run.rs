@@ -46,7 +46,7 @@ pub(crate) fn run(args: Box<RunArgs>) -> Result<ExitCode, Refusal> {
         .ok_or_else(|| Refusal::new("no program"))?;
     let names = Names {
         program: name.display().to_string(),
-        preset: options.preset.unwrap_or_default(),
+        preset: settings.preset,
         policy: settings.engine.policy,
         device: model.as_ref().map(Modelled::name),
         organization: match settings.chameleon {

@@ -123,7 +123,7 @@ pub(crate) fn supervise(
     device: Option<Attendant>,
     mut progress: Option<Progress>,
 ) -> std::io::Result<Outcome> {
-    let signals = Signals::take()?;
+    let signals = Signals::take(&sys::SUPERVISED)?;
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
     signals.prepare(&mut command);
     let device = device.map(Attendant::begin).transpose()?;

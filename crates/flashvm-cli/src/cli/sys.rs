@@ -16,7 +16,7 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 /// Signals that the supervisor handles.
-const TAKEN: [i32; 10] = [
+pub(crate) const SUPERVISED: [i32; 10] = [
     libc::SIGCHLD,
     libc::SIGTERM,
     libc::SIGHUP,
@@ -46,17 +46,17 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
-    /// Blocks the signals.
-    pub(crate) fn take() -> io::Result<Self> {
+    /// Blocks these signals.
+    pub(crate) fn take(signals: &[i32]) -> io::Result<Self> {
         let mut set = MaybeUninit::<libc::sigset_t>::uninit();
         // SAFETY: sigemptyset initialises the set that it is given, and fails for no set.
         let mut set = unsafe {
             libc::sigemptyset(set.as_mut_ptr());
             set.assume_init()
         };
-        for signal in TAKEN {
-            // SAFETY: `set` is initialised and every number in the table is a signal.
-            unsafe { libc::sigaddset(&raw mut set, signal) };
+        for signal in signals {
+            // SAFETY: `set` is initialised; sigaddset fails for a number that is no signal.
+            unsafe { libc::sigaddset(&raw mut set, *signal) };
         }
         let mut mask_before = set;
         // SAFETY: both sets are initialised and outlive the call.

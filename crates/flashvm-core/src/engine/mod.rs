@@ -452,7 +452,11 @@ impl<C: ClusterSource> Engine<C> {
             slots_used: self.swap.slots_used().into(),
             pool_frames: self.pool.frames().into(),
             pool_pages_held: self.pool.objects().into(),
-            pool_share_frames: if compresses { self.share.frames().into() } else { 0 },
+            pool_share_frames: if compresses {
+                self.share.frames().into()
+            } else {
+                0
+            },
             read_time_ns: if has_read { self.read_time.0 } else { 0 },
         }
     }

@@ -369,7 +369,6 @@ impl Region {
         }
     }
 
-
     /// Writes header and settings into a fresh, zeroed region.
     pub(super) fn initialise(&self, settings: &[u8]) -> Result<(), Error> {
         if settings.len() > SETTINGS_BYTES {

@@ -134,11 +134,9 @@ impl Control {
     pub fn create(settings: &RunSettings) -> Result<(Self, OwnedFd), Error> {
         let geometry = settings.geometry()?;
         let json = serde_json::to_vec(settings).map_err(|e| Error::Settings(e.to_string()))?;
-        let fd = rustix::fs::memfd_create(
-            MEMFD_NAME,
-            MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING,
-        )
-        .map_err(os("memfd_create"))?;
+        let fd =
+            rustix::fs::memfd_create(MEMFD_NAME, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
+                .map_err(os("memfd_create"))?;
         rustix::fs::ftruncate(&fd, geometry.size as u64).map_err(os("ftruncate of a memfd"))?;
         rustix::fs::fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)
             .map_err(os("sealing a memfd"))?;

@@ -7,7 +7,7 @@ use super::Error;
 use super::layout::Geometry;
 use crate::space::Delivery;
 use flashvm_core::settings::PAGES_MAX;
-use flashvm_core::{EngineConfig, PAGE_SIZE, Settings};
+use flashvm_core::{EngineConfig, PAGE_SIZE, Preset, Settings};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
@@ -19,6 +19,8 @@ pub struct RunSettings {
     pub ram_bytes: u64,
     /// Bytes of the store that may be used.
     pub flash_bytes: u64,
+    /// The preset that `engine` began with.
+    pub preset: Preset,
     /// Settings of the engine: the preset with the command line's changes.
     pub engine: Settings,
     /// How faults are delivered.
@@ -104,6 +106,7 @@ impl RunSettings {
         Self {
             ram_bytes,
             flash_bytes,
+            preset: Preset::default(),
             engine,
             delivery,
             malloc: Malloc::default(),
@@ -156,7 +159,6 @@ fn pages(what: &str, bytes: u64) -> Result<u32, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use flashvm_core::Preset;
 
     fn settings() -> RunSettings {
         let engine = Preset::Flashvm.settings();

@@ -180,6 +180,18 @@ impl Histogram {
     }
 }
 
+impl FromIterator<u64> for Histogram {
+    /// Of these latencies in nanoseconds.
+    fn from_iter<I: IntoIterator<Item = u64>>(latencies: I) -> Self {
+        let (mut max, mut counts) = (0, vec![0; BUCKETS]);
+        for ns in latencies {
+            counts[bucket(ns)] += 1;
+            max = max.max(ns);
+        }
+        Self { max, counts }
+    }
+}
+
 /// One table of counters defines the shared atomics, the snapshot and the sums. The first part is
 /// copied from the engine's own counters.
 macro_rules! counters {
@@ -252,16 +264,20 @@ macro_rules! counters {
                 self.latency.add(&other.latency);
             }
 
-            /// The counters since `before`, an earlier snapshot of the same process; its gauges.
+            /// The counters since `before`, an earlier snapshot of the same process. Gauges and maxima stay.
             #[must_use]
             pub fn since(&self, before: &Self) -> Self {
-                Self {
+                let mut since = Self {
                     $($engine: self.$engine.saturating_sub(before.$engine),)*
                     $($pager: self.$pager.saturating_sub(before.$pager),)*
                     gauges: self.gauges,
                     deliveries: self.deliveries,
                     latency: self.latency.since(&before.latency),
-                }
+                };
+                since.resident_pages_max = self.resident_pages_max;
+                since.overlays_max = self.overlays_max;
+                since.svmp_table_bytes = self.svmp_table_bytes;
+                since
             }
         }
     };
@@ -511,9 +527,44 @@ mod tests {
             let told = histogram.quantile(q);
             prop_assert!(told >= exact && told as f64 <= exact as f64 * 1.032 + 1.0);
             prop_assert_eq!(histogram.snapshot().quantile(q), told);
+            prop_assert_eq!(values.iter().copied().collect::<Histogram>(), histogram.snapshot());
             let mut twice = histogram.snapshot();
             twice.add(&histogram.snapshot());
             prop_assert_eq!(twice.quantile(q), told);
         }
+    }
+
+    #[test]
+    fn what_came_since() {
+        let before: Histogram = [5, 1000].into_iter().collect();
+        let now: Histogram = [5, 1000, 1000, 70_000].into_iter().collect();
+        let since = now.since(&before);
+        assert_eq!(since, now.since(&before).since(&Histogram::default()));
+        assert_eq!(since.total().0, 2);
+        assert!(
+            (71_000..=71_000 * 104 / 100).contains(&since.total().1),
+            "{since:?}"
+        );
+        assert_eq!(since.max(), 70_000);
+        assert_eq!(now.since(&now).total(), (0, 0));
+        assert_eq!(now.since(&now).quantile(0.5), 0);
+        let octaves = since.octaves();
+        assert_eq!(octaves.first(), Some(&(9, 1)));
+        assert_eq!(octaves.last(), Some(&(16, 1)));
+        assert_eq!(
+            octaves.len(),
+            8,
+            "empty ones between are there: {octaves:?}"
+        );
+        assert_eq!(Histogram::default().octaves(), []);
+        let all: Histogram = (0..40).map(|power| 1 << power).collect();
+        let alone = all
+            .octaves()
+            .into_iter()
+            .map(|(octave, number)| (octave, number));
+        assert_eq!(
+            alone.collect::<Vec<_>>(),
+            Vec::from_iter((0..40).map(|octave| (octave, 1)))
+        );
     }
 }

@@ -55,7 +55,10 @@ options! {
         example: "flashvm",
         refused: "fast",
         applies: Applies::Always,
-    } sets |preset, settings| settings.engine = preset.settings();
+    } sets |preset, settings| {
+        settings.preset = *preset;
+        settings.engine = preset.settings();
+    };
 
     /// Size of the smallest pages.
     granularity: Granularity = "granularity" {

@@ -1,10 +1,11 @@
 //! The statistics of a run: one JSON object in the file of `--stats`.
 
-use super::{Names, PAGE, svmp_zero_faults, totals, write_amplification};
+use super::figures::{Figures, figures};
+use super::{Names, totals};
 use crate::cli::refusal::Refusal;
 use crate::cli::supervise::Outcome;
-use flashvm::control::{Control, Deliveries, Histogram, StatsSnapshot};
-use flashvm_core::{PolicySpec, Preset};
+use flashvm::control::Control;
+use flashvm_core::Gauges;
 use flashvm_sim::device::Wear;
 use serde::Serialize;
 use std::io::Write;
@@ -26,6 +27,8 @@ struct Process<'a> {
     ended_by_pager: Option<&'a str>,
     /// The first system call that the pager refused, and why.
     refused_call: Option<&'a str>,
+    /// What it held at its end.
+    gauges: Gauges,
     #[serde(flatten)]
     figures: Figures,
 }
@@ -39,119 +42,6 @@ struct Totals<'a> {
     figures: Figures,
 }
 
-/// The figures of one process, or their sums.
-#[derive(Debug, Serialize)]
-struct Figures {
-    fault_mode: Deliveries,
-    preset: Preset,
-    policy: PolicySpec,
-    small_pages: SmallPages,
-    faults: Faults,
-    compressed: Compressed,
-    pages_in: u64,
-    pages_out: u64,
-    bytes_read: u64,
-    bytes_written: u64,
-    zero_pages_skipped: u64,
-    zero_pages_not_read: u64,
-    sampled: u64,
-    writes_held_back_s: f64,
-    evicted: Evicted,
-    prefetch: Prefetch,
-    resident_pages_max: u64,
-    fault_latency_us: Latency,
-    discard: Discard,
-    overlays_max: u64,
-    refused: Refusals,
-    pages_lost: u64,
-    read_errors: u64,
-    write_errors: u64,
-    slots_bad: u64,
-    budget_overruns: u64,
-    moves_misreported: u64,
-    moves_refused: u64,
-    pages_zapped: u64,
-}
-
-/// Allocations and forks for which budget and store had no room: ENOMEM.
-#[derive(Debug, Serialize)]
-struct Refusals {
-    allocations: u64,
-    forks: u64,
-}
-
-#[derive(Debug, Serialize)]
-struct Faults {
-    total: u64,
-    major: u64,
-    soft: u64,
-    zero: u64,
-    write_protect: u64,
-    waited: u64,
-    stalled: u64,
-}
-
-#[derive(Debug, Serialize)]
-struct Evicted {
-    clean: u64,
-    dirty: u64,
-}
-
-/// The pool of compressed pages.
-#[derive(Debug, Serialize)]
-struct Compressed {
-    pages: u64,
-    bytes: u64,
-    refused: u64,
-    faults: u64,
-    blocks_out: u64,
-}
-
-/// The heap of small pages, and its log.
-#[derive(Debug, Serialize)]
-struct SmallPages {
-    faults: u64,
-    major: u64,
-    soft: u64,
-    fresh: u64,
-    pages_in: u64,
-    bytes_in: u64,
-    pages_out: u64,
-    bytes_out: u64,
-    evicted: Evicted,
-    zero_pages_skipped: u64,
-    log_bytes_written: u64,
-    log_bytes_cleaned: u64,
-    write_amplification: f64,
-    table_bytes: u64,
-}
-
-#[derive(Debug, Serialize)]
-struct Prefetch {
-    issued: u64,
-    pool: u64,
-    used: u64,
-    wasted: u64,
-}
-
-#[derive(Debug, Serialize)]
-struct Latency {
-    p50: f64,
-    p99: f64,
-    p999: f64,
-    max: f64,
-}
-
-/// Discard commands, and clusters that were overwritten instead.
-#[derive(Debug, Serialize)]
-struct Discard {
-    commands: u64,
-    bytes: u64,
-    time_us: u64,
-    elided: u64,
-    refused: u64,
-}
-
 /// The device model, and its wear if it has any.
 #[derive(Debug, Serialize)]
 struct DeviceModel<'a> {
@@ -160,113 +50,6 @@ struct DeviceModel<'a> {
     write_amplification: Option<f64>,
     #[serde(flatten)]
     wear: Option<&'a Wear>,
-}
-
-fn figures(stats: &StatsSnapshot, names: &Names) -> Figures {
-    Figures {
-        fault_mode: stats.deliveries,
-        preset: names.preset,
-        policy: names.policy,
-        faults: Faults {
-            total: stats.faults_total + stats.svmp_faults,
-            major: stats.faults_major + stats.svmp_major,
-            soft: stats.faults_soft + stats.svmp_soft,
-            zero: stats.faults_zero + svmp_zero_faults(stats),
-            write_protect: stats.faults_write_protect,
-            waited: stats.faults_waited,
-            stalled: stats.faults_stalled,
-        },
-        compressed: Compressed {
-            pages: stats.pool_pages,
-            bytes: stats.pool_bytes,
-            refused: stats.pool_refused,
-            faults: stats.faults_pool,
-            blocks_out: stats.pool_blocks_out,
-        },
-        pages_in: stats.pages_in,
-        pages_out: stats.pages_out,
-        bytes_read: bytes_read(stats),
-        bytes_written: bytes_written(stats),
-        zero_pages_skipped: stats.zero_pages_skipped,
-        zero_pages_not_read: stats.zero_pages_not_read,
-        sampled: stats.sampled,
-        writes_held_back_s: stats.writes_held_back_ns as f64 / 1e9,
-        evicted: Evicted {
-            clean: stats.evicted_clean,
-            dirty: stats.evicted_dirty,
-        },
-        prefetch: Prefetch {
-            issued: stats.prefetch_issued,
-            pool: stats.prefetch_pool,
-            used: stats.prefetch_used,
-            wasted: stats.prefetch_wasted,
-        },
-        resident_pages_max: stats.resident_pages_max,
-        fault_latency_us: latencies(&stats.latency),
-        discard: Discard {
-            commands: stats.discard_commands,
-            bytes: stats.discard_pages * PAGE,
-            time_us: stats.discard_ns / 1000,
-            elided: stats.discards_elided,
-            refused: stats.discards_refused,
-        },
-        overlays_max: stats.overlays_max,
-        small_pages: small_pages(stats),
-        refused: Refusals {
-            allocations: stats.allocations_refused,
-            forks: stats.forks_refused,
-        },
-        pages_lost: stats.pages_lost,
-        read_errors: stats.read_errors + stats.svmp_read_errors,
-        write_errors: stats.write_errors + stats.log_write_errors,
-        slots_bad: stats.slots_bad,
-        budget_overruns: stats.budget_overruns,
-        moves_misreported: stats.moves_misreported,
-        moves_refused: stats.refused,
-        pages_zapped: stats.zapped,
-    }
-}
-
-/// Bytes read from the store, for pages of all sizes and by the log's cleaner.
-fn bytes_read(stats: &StatsSnapshot) -> u64 {
-    stats.bytes_read + stats.svmp_bytes_in + stats.log_bytes_cleaned
-}
-
-/// Bytes written to the store, for pages of all sizes.
-fn bytes_written(stats: &StatsSnapshot) -> u64 {
-    stats.bytes_written + stats.log_bytes_written
-}
-
-fn small_pages(stats: &StatsSnapshot) -> SmallPages {
-    SmallPages {
-        faults: stats.svmp_faults,
-        major: stats.svmp_major,
-        soft: stats.svmp_soft,
-        fresh: stats.svmp_fresh,
-        pages_in: stats.svmp_pages_in,
-        bytes_in: stats.svmp_bytes_in,
-        pages_out: stats.log_pages,
-        bytes_out: stats.log_bytes_changed,
-        evicted: Evicted {
-            clean: stats.svmp_evicted_clean,
-            dirty: stats.svmp_evicted_dirty,
-        },
-        zero_pages_skipped: stats.svmp_zero_pages,
-        log_bytes_written: stats.log_bytes_written,
-        log_bytes_cleaned: stats.log_bytes_cleaned,
-        write_amplification: write_amplification(stats),
-        table_bytes: stats.svmp_table_bytes,
-    }
-}
-
-fn latencies(histogram: &Histogram) -> Latency {
-    let us = |ns: u64| ns as f64 / 1e3;
-    Latency {
-        p50: us(histogram.quantile(0.5)),
-        p99: us(histogram.quantile(0.99)),
-        p999: us(histogram.quantile(0.999)),
-        max: us(histogram.max()),
-    }
 }
 
 /// The path of `--stats`, checked before the run.
@@ -329,7 +112,8 @@ impl StatsFile {
                     command: &record.command,
                     ended_by_pager: record.ended.as_deref(),
                     refused_call: record.refused.as_deref(),
-                    figures: figures(&record.stats, names),
+                    gauges: record.stats.gauges,
+                    figures: figures(&record.stats, names.preset, names.policy),
                 })
                 .collect(),
             totals: Totals {
@@ -340,7 +124,7 @@ impl StatsFile {
                     write_amplification: outcome.wear.as_ref().map(Wear::write_amplification),
                     wear: outcome.wear.as_ref(),
                 }),
-                figures: figures(&totals(outcome, control), names),
+                figures: figures(&totals(outcome, control), names.preset, names.policy),
             },
         };
         let mut json = serde_json::to_vec(&stats)?;

@@ -1,9 +1,10 @@
 //! The reports at the end of a run.
 //!
 //! - `text`: lines for people; `causes`: the lines on what the pager did to the program;
-//! - `json`: one object for programs.
+//! - `json`: one object for programs; `figures`: the names in it.
 
 mod causes;
+mod figures;
 mod json;
 mod text;
 
@@ -12,10 +13,11 @@ use flashvm::control::{Control, StatsSnapshot};
 use flashvm_core::{PolicySpec, Preset};
 
 pub(crate) use causes::complaints;
+pub(crate) use figures::{Figures, bytes_read, bytes_written, figures};
 pub(crate) use json::StatsFile;
 pub(crate) use text::lines;
 
-const PAGE: u64 = 4096;
+pub(crate) const PAGE: u64 = 4096;
 
 /// Names of the settings.
 #[derive(Clone, Debug)]
@@ -33,7 +35,7 @@ pub(crate) struct Names {
 }
 
 /// Faults on small pages that were neither major nor soft: those on pages of zeros.
-fn svmp_zero_faults(stats: &StatsSnapshot) -> u64 {
+pub(crate) fn svmp_zero_faults(stats: &StatsSnapshot) -> u64 {
     stats
         .svmp_faults
         .saturating_sub(stats.svmp_major + stats.svmp_soft)

@@ -86,7 +86,7 @@ pub(super) fn record(args: &RecordArgs) -> Result<ExitCode, Refusal> {
         .arg(&program)
         .args(program_args);
     let cannot = |e: std::io::Error| Refusal::new(format!("valgrind: cannot be started: {e}"));
-    let signals = Signals::take().map_err(cannot)?;
+    let signals = Signals::take(&sys::SUPERVISED).map_err(cannot)?;
     signals.prepare(&mut command);
     let child = command.spawn().map_err(cannot)?;
     let mut recording = Recording {

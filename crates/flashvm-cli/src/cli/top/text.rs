@@ -1,0 +1,94 @@
+//! A reading as plain text, for scripts and where there is no terminal.
+
+use super::columns::{Column, name_first};
+use super::facts::{clock, facts};
+use super::reading::Reading;
+use super::rows::{Row, rows};
+use super::state::State;
+use std::fmt::Write as _;
+
+/// The lines of a reading, with the table of each run below its lines.
+pub(super) fn lines(reading: &Reading, notices: &[String]) -> String {
+    let state = State::default();
+    let mut text = String::new();
+    let rows = rows(reading, state.sort, state.reversed);
+    for row in &rows {
+        if row.id.process.is_none() {
+            if !text.is_empty() {
+                text.push('\n');
+            }
+            head(&mut text, row, reading);
+        }
+        let cells = Column::ALL
+            .iter()
+            .map(|&column| match (column, row.id.process) {
+                (Column::Command, None) => "(all)".to_owned(),
+                _ => column.cell(row.entry, reading),
+            });
+        push_cells(&mut text, cells);
+    }
+    if rows.is_empty() {
+        text.push_str("no run of yours: start one with flashvm run --ram 512M -- PROGRAM\n");
+    }
+    for notice in notices {
+        text.push_str(&format!("{notice}\n"));
+    }
+    text
+}
+
+fn head(text: &mut String, row: &Row<'_>, reading: &Reading) {
+    let run = row.run;
+    // Writing to memory does not fail.
+    let _ = writeln!(
+        text,
+        "run {}: {} for {}, over {:.1} s ({} mode, preset {}, policy {})",
+        run.sum.pid,
+        name_first(&run.sum.command),
+        clock(run.elapsed),
+        reading.seconds,
+        run.sum.total.deliveries,
+        run.preset,
+        run.policy
+    );
+    for (name, fact) in facts(run, &run.sum, reading) {
+        let _ = writeln!(text, "  {name:<10}{fact}");
+    }
+    let headings = Column::ALL.iter().map(|column| column.heading().to_owned());
+    push_cells(text, headings);
+}
+
+fn push_cells(text: &mut String, cells: impl Iterator<Item = String>) {
+    for (column, cell) in Column::ALL.into_iter().zip(cells) {
+        let width = usize::from(column.width());
+        match column {
+            Column::Command => text.push_str(&format!("{cell}\n")),
+            _ => text.push_str(&format!("{cell:>width$} ")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::top::testing;
+
+    #[test]
+    fn each_run_has_its_lines_and_its_table() {
+        let text = lines(&testing::reading(), &["process 5: hidden".to_owned()]);
+        let all: Vec<&str> = text.lines().collect();
+        assert!(all[0].starts_with("run 4711: python3 dictionary.py 2000000 for 1:23, over 1.0 s"));
+        assert_eq!(all[1], "  ram       100 MiB of 128 MiB");
+        let rows = all
+            .iter()
+            .filter(|line| line.contains("python3 dictionary.py"));
+        assert_eq!(rows.count(), 2, "{text}");
+        assert_eq!(all.iter().filter(|line| line.contains("PID")).count(), 2);
+        assert_eq!(all.last(), Some(&"process 5: hidden"));
+        assert!(!text.contains('\u{1b}'));
+    }
+
+    #[test]
+    fn without_runs() {
+        assert!(lines(&Reading::default(), &[]).contains("flashvm run --ram"));
+    }
+}

@@ -1,0 +1,507 @@
+//! The screen, drawn from a reading and the state of the viewer.
+
+use super::columns::Column;
+use super::facts::{KINDS, clock, facts};
+use super::reading::{Entry, Reading, RunEntry};
+use super::rows::{Row, RowId, rows};
+use super::state::{Page, State};
+use super::{columns, compact};
+use crate::cli::units::count;
+use ratatui::Frame;
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::style::{Color, Modifier, Style, Stylize as _};
+use ratatui::text::{Line, Span};
+use ratatui::widgets::{Cell, Paragraph, Row as TableRow, Table, TableState};
+
+/// The smallest terminal in which the screen can be read.
+pub(super) const COLUMNS_MIN: u16 = 72;
+pub(super) const LINES_MIN: u16 = 16;
+
+/// Width of the names of lines.
+const NAME: u16 = 9;
+/// Width of the bar of the budget.
+const BAR: usize = 30;
+/// Rows of the table that facts leave at least.
+const ROWS_MIN: u16 = 4;
+
+const FOOTER: &str = "q quit  s sort  r reverse  f freeze  j/k choose  enter details  ? help";
+
+/// Everything that is drawn, but for the state.
+#[derive(Debug)]
+pub(super) struct Scene<'a> {
+    pub(super) reading: &'a Reading,
+    /// Lines on runs that cannot be observed.
+    pub(super) notices: &'a [String],
+    /// Seconds between readings.
+    pub(super) interval: f64,
+    /// The watched run has ended.
+    pub(super) ended: bool,
+    pub(super) color: bool,
+}
+
+/// Draws the screen.
+pub(super) fn draw(frame: &mut Frame<'_>, scene: &Scene<'_>, state: &State) {
+    let area = frame.area();
+    if area.width < COLUMNS_MIN || area.height < LINES_MIN {
+        let text = format!(
+            "{} x {} is too small: flashvm top needs {COLUMNS_MIN} columns and {LINES_MIN} lines. q quits.",
+            area.width, area.height
+        );
+        let text = Paragraph::new(text).wrap(ratatui::widgets::Wrap { trim: true });
+        frame.render_widget(text, area);
+        return;
+    }
+    let rows = rows(scene.reading, state.sort, state.reversed);
+    let ids: Vec<RowId> = rows.iter().map(|row| row.id).collect();
+    let place = state.place_in(&ids);
+    let chosen = rows.get(place);
+    let [head, body, foot] = Layout::vertical([
+        Constraint::Length(1),
+        Constraint::Min(1),
+        Constraint::Length(1),
+    ])
+    .areas(area);
+    frame.render_widget(header(scene, state), head);
+    frame.render_widget(Line::from(FOOTER).style(Modifier::DIM), foot);
+    match (state.page, chosen) {
+        (Page::Help, _) => help(frame, body),
+        (_, None) => nothing(frame, scene, body),
+        (Page::Details, Some(row)) => details(frame, scene, row, body),
+        (Page::Table, Some(row)) => {
+            let lines = facts_of(scene, row.run, &row.run.sum);
+            let lines_most = body.height.saturating_sub(ROWS_MIN + 2);
+            let [above, _, below] = Layout::vertical([
+                Constraint::Length((lines.len() as u16).min(lines_most)),
+                Constraint::Length(1),
+                Constraint::Min(1),
+            ])
+            .areas(body);
+            frame.render_widget(Paragraph::new(lines), above);
+            table(frame, scene, state, &rows, place, below);
+        }
+    }
+}
+
+/// The first line.
+fn header(scene: &Scene<'_>, state: &State) -> Line<'static> {
+    let runs = scene.reading.runs.len();
+    let processes: usize = scene
+        .reading
+        .runs
+        .iter()
+        .map(|run| run.processes.len())
+        .sum();
+    let plural = |number: usize, one: &str, many: &str| match number {
+        1 => format!("1 {one}"),
+        _ => format!("{number} {many}"),
+    };
+    let order = if state.reversed { ", reversed" } else { "" };
+    let mut spans = vec![
+        Span::from("flashvm top").bold(),
+        Span::from(format!(
+            ": {}, {}; every {} s; by {}{order}",
+            plural(runs, "run", "runs"),
+            plural(processes, "process", "processes"),
+            scene.interval,
+            state.sort.heading(),
+        )),
+    ];
+    if state.frozen {
+        spans.extend([Span::from("  "), Span::from(" FROZEN ").reversed().bold()]);
+    }
+    if scene.ended {
+        spans.extend([Span::from("  "), Span::from(" ENDED ").reversed().bold()]);
+    }
+    Line::from(spans)
+}
+
+/// Without any row.
+fn nothing(frame: &mut Frame<'_>, scene: &Scene<'_>, area: Rect) {
+    let mut lines = vec![Line::from("")];
+    lines.push(Line::from(match scene.ended {
+        true => "The run has ended.",
+        false => "No run of yours. Start one: flashvm run --ram 512M -- PROGRAM",
+    }));
+    lines.extend(
+        scene
+            .notices
+            .iter()
+            .map(|notice| Line::from(notice.as_str())),
+    );
+    frame.render_widget(Paragraph::new(lines), area);
+}
+
+/// A name and a text.
+fn named(name: &'static str, text: impl Into<Span<'static>>) -> Line<'static> {
+    let width = usize::from(NAME);
+    Line::from(vec![
+        Span::from(format!("{name:<width$}")).bold(),
+        text.into(),
+    ])
+}
+
+/// The lines on an entry, with its title and the bar of the budget.
+fn facts_of(scene: &Scene<'_>, run: &RunEntry, entry: &Entry) -> Vec<Line<'static>> {
+    let mut lines = vec![title(run)];
+    for (name, text) in facts(run, entry, scene.reading) {
+        let mut line = named(name, text);
+        if name == "ram" {
+            line.spans.insert(1, bar(run, scene.color));
+        }
+        if name == "trouble" && scene.color {
+            line = line.style(Style::new().fg(Color::Red));
+        }
+        lines.push(line);
+    }
+    let notices = scene.notices.iter();
+    lines.extend(notices.map(|notice| Line::from(notice.clone())));
+    lines
+}
+
+fn title(run: &RunEntry) -> Line<'static> {
+    let program = columns::name_first(&run.sum.command);
+    named(
+        "run",
+        format!(
+            "{} for {}: {program} ({}, {}, {})",
+            run.sum.pid,
+            clock(run.elapsed),
+            run.sum.total.deliveries,
+            run.preset,
+            run.policy
+        ),
+    )
+}
+
+/// How full the budget is: `#` for pages, `%` for the pool's frames.
+fn bar(run: &RunEntry, color: bool) -> Span<'static> {
+    let budget = u64::from(run.run.budget_frames).max(1);
+    let cells = |frames: u64| (frames.min(budget) * BAR as u64 / budget) as usize;
+    let used = cells(run.run.used_frames.into());
+    let pool = cells(run.sum.total.gauges.pool_frames).min(used);
+    let text = format!(
+        "[{}{}{}] ",
+        "#".repeat(used - pool),
+        "%".repeat(pool),
+        ".".repeat(BAR - used)
+    );
+    match color {
+        true => Span::from(text).fg(Color::Cyan),
+        false => Span::from(text),
+    }
+}
+
+fn table(
+    frame: &mut Frame<'_>,
+    scene: &Scene<'_>,
+    state: &State,
+    rows: &[Row<'_>],
+    place: usize,
+    area: Rect,
+) {
+    let headings = Column::ALL.iter().map(|&column| {
+        let cell = Cell::from(aligned(column, column.heading().to_owned()));
+        match column == state.sort {
+            true => cell.style(Modifier::REVERSED),
+            false => cell,
+        }
+    });
+    let cells = |row: &Row<'_>| {
+        let cells = Column::ALL.iter().map(|&column| {
+            let text = match (column, row.id.process) {
+                (Column::Command, None) => format!("run of {}", row.run.processes.len()),
+                _ => column.cell(row.entry, scene.reading),
+            };
+            Cell::from(aligned(column, text))
+        });
+        let of_run = row.id.process.is_none();
+        let style = if of_run {
+            Modifier::BOLD
+        } else {
+            Modifier::empty()
+        };
+        TableRow::new(cells.collect::<Vec<_>>()).style(style)
+    };
+    let widths = Column::ALL.iter().map(|&column| match column {
+        Column::Command => Constraint::Min(column.width()),
+        _ => Constraint::Length(column.width()),
+    });
+    let table = Table::new(rows.iter().map(cells).collect::<Vec<_>>(), widths)
+        .header(TableRow::new(headings).style(Modifier::BOLD))
+        .column_spacing(1)
+        .row_highlight_style(Modifier::REVERSED)
+        .highlight_symbol(">")
+        .highlight_spacing(ratatui::widgets::HighlightSpacing::Always);
+    let mut chosen = TableState::default().with_selected(Some(place));
+    frame.render_stateful_widget(table, area, &mut chosen);
+}
+
+/// Amounts to the right, names to the left.
+fn aligned(column: Column, text: String) -> Line<'static> {
+    match column {
+        Column::Command => Line::from(text),
+        _ => Line::from(text).right_aligned(),
+    }
+}
+
+/// One row alone: its lines, the kinds of faults, the latencies.
+fn details(frame: &mut Frame<'_>, scene: &Scene<'_>, row: &Row<'_>, area: Rect) {
+    let who = match row.id.process {
+        None => format!(
+            "run {}: all {} processes",
+            row.id.run,
+            row.run.processes.len()
+        ),
+        Some(pid) => format!("process {pid} of run {}: {}", row.id.run, row.entry.command),
+    };
+    let mut lines = vec![Line::from(who.replace(|c: char| c.is_control(), " ")).bold()];
+    // The title is the run's, and its RAM.
+    lines.extend(facts_of(scene, row.run, row.entry).into_iter().skip(2));
+    let resident = compact::bytes(row.entry.resident_pages * crate::cli::summary::PAGE);
+    lines.insert(1, named("resident", resident));
+    let height = (lines.len() as u16).min(area.height);
+    let [above, below] =
+        Layout::vertical([Constraint::Length(height), Constraint::Min(0)]).areas(area);
+    frame.render_widget(Paragraph::new(lines), above);
+    let [left, _, right] = Layout::horizontal([
+        Constraint::Length(34),
+        Constraint::Length(2),
+        Constraint::Min(20),
+    ])
+    .areas(below);
+    frame.render_widget(Paragraph::new(kinds(scene, row.entry)), left);
+    frame.render_widget(Paragraph::new(latencies(scene, row.entry, right)), right);
+}
+
+fn kinds(scene: &Scene<'_>, entry: &Entry) -> Vec<Line<'static>> {
+    let mut lines = vec![Line::from(format!("{:<14}{:>7}{:>13}", "faults", "/s", "total")).bold()];
+    lines.extend(KINDS.iter().map(|(name, number, _)| {
+        Line::from(format!(
+            "{name:<14}{:>7}{:>13}",
+            compact::count(scene.reading.rate(number(&entry.recent))),
+            count(number(&entry.total))
+        ))
+    }));
+    lines
+}
+
+/// The latencies of the interval, a bar for each octave; of more than there are lines, two or four octaves a line.
+fn latencies(scene: &Scene<'_>, entry: &Entry, area: Rect) -> Vec<Line<'static>> {
+    let (histogram, which) = match entry.recent.latency.total().0 {
+        0 => (&entry.total.latency, "latency, since the beginning"),
+        _ => (&entry.recent.latency, "latency, this interval"),
+    };
+    let mut lines = vec![Line::from(format!("{:<12}{:>8}  {which}", "up to", "faults")).bold()];
+    let octaves = histogram.octaves();
+    let room = usize::from(area.height.saturating_sub(1)).max(1);
+    let a_line = octaves.len().div_ceil(room).max(1);
+    let bins: Vec<(u32, u64)> = octaves
+        .chunks(a_line)
+        .map(|chunk| {
+            let last = chunk.last().map_or(0, |(octave, _)| *octave);
+            (last, chunk.iter().map(|(_, number)| number).sum())
+        })
+        .collect();
+    let most = bins
+        .iter()
+        .map(|(_, number)| *number)
+        .max()
+        .unwrap_or(1)
+        .max(1);
+    let width = u64::from(area.width).saturating_sub(22);
+    lines.extend(bins.iter().map(|&(octave, number)| {
+        // A bin that is not empty shows.
+        let cells = (number * width / most).max(u64::from(number > 0));
+        let bar = Span::from("#".repeat(cells as usize));
+        let bar = if scene.color {
+            bar.fg(Color::Cyan)
+        } else {
+            bar
+        };
+        let end = compact::latency(2_u64 << octave);
+        Line::from(vec![
+            Span::from(format!("{end:<12}{:>8}  ", compact::count(number as f64))),
+            bar,
+        ])
+    }));
+    lines
+}
+
+fn help(frame: &mut Frame<'_>, area: Rect) {
+    let keys = [
+        ("q, Ctrl-C", "quit; the runs go on"),
+        ("s, r", "sort by the next column; reverse"),
+        ("f, space", "freeze, and go on"),
+        ("j k, arrows", "choose a row; enter: its details"),
+        ("?, Esc", "this page; back"),
+    ];
+    let line = |name: &str, text: &str| {
+        Line::from(vec![
+            Span::from(format!("{name:<13}")).bold(),
+            Span::from(text.to_owned()),
+        ])
+    };
+    let mut lines: Vec<_> = keys.iter().map(|(name, text)| line(name, text)).collect();
+    let columns = Column::ALL.iter();
+    lines.extend(columns.map(|column| line(column.heading(), column.meaning())));
+    lines.push(line("bar", "# pages, % compressed pages, . free"));
+    frame.render_widget(Paragraph::new(lines), area);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::top::state::Wish;
+    use crate::cli::top::testing;
+    use ratatui::Terminal;
+    use ratatui::backend::TestBackend;
+
+    /// The lines of the screen, without trailing spaces.
+    fn screen(width: u16, height: u16, color: bool, state: &State) -> Vec<String> {
+        let reading = testing::reading();
+        drawn(&reading, width, height, color, state).0
+    }
+
+    fn drawn(
+        reading: &Reading,
+        width: u16,
+        height: u16,
+        color: bool,
+        state: &State,
+    ) -> (Vec<String>, bool) {
+        let scene = Scene {
+            reading,
+            notices: &[],
+            interval: 1.0,
+            ended: false,
+            color,
+        };
+        let backend = TestBackend::new(width, height);
+        let mut terminal = Terminal::new(backend).expect("memory");
+        let drawn = terminal.draw(|frame| draw(frame, &scene, state));
+        drawn.expect("memory takes what is drawn");
+        let buffer = terminal.backend().buffer();
+        let rows = buffer.content().chunks(width.into());
+        let lines = rows.map(|row| {
+            let text: String = row.iter().map(|cell| cell.symbol()).collect();
+            text.trim_end().to_owned()
+        });
+        let has_color =
+            |cell: &ratatui::buffer::Cell| cell.fg != Color::Reset || cell.bg != Color::Reset;
+        (lines.collect(), buffer.content().iter().any(has_color))
+    }
+
+    #[test]
+    fn the_table_in_80_columns() {
+        let lines = screen(80, 24, true, &State::default());
+        let text = lines.join("\n");
+        assert_eq!(
+            lines[0],
+            "flashvm top: 2 runs, 3 processes; every 1 s; by FAULT/s"
+        );
+        assert!(
+            lines[1].starts_with("run      4711 for 1:23: python3 dictionary.py"),
+            "{text}"
+        );
+        // 84 of 128 MiB are pages, 16 the pool's.
+        assert_eq!(
+            lines[2],
+            "ram      [####################%%%.......] 100 MiB of 128 MiB"
+        );
+        let table: Vec<_> = lines
+            .iter()
+            .skip_while(|line| !line.contains("PID"))
+            .collect();
+        assert_eq!(
+            table[0].split_ascii_whitespace().collect::<Vec<_>>(),
+            Column::ALL.map(Column::heading)
+        );
+        let row = |at: usize| table[at].split_ascii_whitespace().collect::<Vec<_>>();
+        assert_eq!(
+            row(1),
+            [
+                ">", "4711", "100M", "64M", "200M", "6000", "600", "4.0M", "1.0M", "240us", "90%",
+                "run", "of", "2"
+            ],
+            "{text}"
+        );
+        assert_eq!(row(2)[0], "4712");
+        assert!(table[2].contains("python3 "), "{text}");
+        assert_eq!(row(3)[0], "4713");
+        assert_eq!((row(4)[0], row(5)[0]), ("900", "901"));
+        assert!(lines[23].starts_with("q quit  s sort"), "{text}");
+        assert!(lines.iter().all(|line| line.chars().count() <= 80));
+    }
+
+    #[test]
+    fn a_small_terminal_says_so() {
+        for (width, height) in [(40, 10), (80, 15), (71, 24)] {
+            let lines = screen(width, height, true, &State::default());
+            let text = lines.join(" ");
+            assert!(
+                text.contains("too small") && text.contains(&format!("{width} x {height}")),
+                "{text}"
+            );
+        }
+        // The smallest shows rows.
+        let text = screen(COLUMNS_MIN, LINES_MIN, true, &State::default()).join("\n");
+        assert!(text.contains("4712") && text.contains("PID"), "{text}");
+        for (width, height) in [(1, 1), (0, 0), (500, 200)] {
+            screen(width, height, true, &State::default());
+        }
+    }
+
+    #[test]
+    fn details_have_kinds_and_latencies() {
+        let reading = testing::reading();
+        let rows = rows(&reading, Column::Faults, false);
+        let ids: Vec<_> = rows.iter().map(|row| row.id).collect();
+        let mut state = State::default();
+        state.follow(&ids);
+        assert!(state.fulfil(Wish::Down, &ids) && state.fulfil(Wish::Details, &ids));
+        let text = screen(80, 24, true, &state).join("\n");
+        assert!(
+            text.contains("process 4712 of run 4711: /usr/bin/python3"),
+            "{text}"
+        );
+        for line in [
+            "from flash        500        1,000",
+            "pool             2000        4,000",
+            "first writes       20           40",
+            "8.2us            980  ####",
+            "262us             20  #",
+        ] {
+            assert!(text.contains(line), "{line}\n{text}");
+        }
+    }
+
+    #[test]
+    fn other_pages() {
+        let mut state = State::default();
+        assert!(state.fulfil(Wish::Help, &[]));
+        let text = screen(80, 24, true, &state).join("\n");
+        assert!(text.contains("quit; the runs go on"), "{text}");
+        for column in Column::ALL {
+            assert!(text.contains(column.meaning()), "{column:?}\n{text}");
+        }
+        let none = drawn(&Reading::default(), 80, 24, true, &State::default()).0;
+        assert!(none.join("\n").contains("flashvm run --ram"), "{none:?}");
+        let mut frozen = State::default();
+        assert!(frozen.fulfil(Wish::Freeze, &[]) && frozen.fulfil(Wish::Reverse, &[]));
+        let text = screen(80, 24, true, &frozen).join("\n");
+        assert!(
+            text.contains("FROZEN") && text.contains(", reversed"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn without_color_everything_is_said() {
+        let reading = testing::reading();
+        let state = State::default();
+        let (plain, plain_has) = drawn(&reading, 80, 24, false, &state);
+        let (colored, colored_has) = drawn(&reading, 80, 24, true, &state);
+        assert_eq!(plain, colored);
+        assert!(colored_has && !plain_has);
+    }
+}
