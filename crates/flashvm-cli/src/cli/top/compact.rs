@@ -48,7 +48,7 @@ mod tests {
                 for text in [count(number as f64), bytes(number)] {
                     assert!(text.len() <= 5 || number > 1 << 55, "{number}: {text}");
                 }
-                assert!(latency(number).len() <= 5 || number > 1 << 50, "{number}");
+                assert!(latency(number).len() <= 5 || number > 1 << 49, "{number}");
             }
         }
     }

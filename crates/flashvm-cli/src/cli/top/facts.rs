@@ -85,7 +85,7 @@ fn pool(run: &RunEntry, entry: &Entry) -> Option<Fact> {
 
 fn flash(run: &RunEntry, entry: &Entry) -> String {
     format!(
-        "{} of {}; the program may touch {}",
+        "{} of {}; {} committed",
         Size(entry.total.gauges.slots_used * PAGE),
         Size(u64::from(run.run.store_slots) * PAGE),
         Size(entry.committed_pages * PAGE)

@@ -21,6 +21,9 @@ use std::time::{Duration, Instant};
 /// The first reading comes soon: nobody waits for a long interval to see anything.
 const FIRST: Duration = Duration::from_millis(250);
 
+/// Wait for the rest of a key, such as an arrow, that has begun to arrive. Without any, nothing is read at all.
+const PARSED: Duration = Duration::from_millis(1);
+
 /// Signals that end the viewer.
 const ENDING: [i32; 4] = [libc::SIGTERM, libc::SIGHUP, libc::SIGINT, libc::SIGQUIT];
 /// Signals after which the terminal looks different.
@@ -100,9 +103,9 @@ fn show(
             color,
         };
         terminal.draw(|frame| draw(frame, &scene, &state))?;
-        if !wait(signals, next)? {
+        let Some(has_keys) = wait(signals, next)? else {
             return Ok(());
-        }
+        };
         while let Some(signal) = signals.next() {
             if ENDING.contains(&signal.number) {
                 return Ok(());
@@ -112,7 +115,7 @@ fn show(
                 terminal.clear()?;
             }
         }
-        while event::poll(Duration::ZERO)? {
+        while has_keys && event::poll(PARSED)? {
             let wish = wish(&event::read()?);
             let rows = shown.rows(&state);
             if wish.is_some_and(|wish| !state.fulfil(wish, &rows)) {
@@ -128,8 +131,8 @@ fn show(
     }
 }
 
-/// Sleeps until there is a key or a signal, or until `next`. False: the terminal is gone.
-fn wait(signals: &Signals, next: Instant) -> io::Result<bool> {
+/// Sleeps until there is a key or a signal, or until `next`. Whether there are keys; none if the terminal is gone.
+fn wait(signals: &Signals, next: Instant) -> io::Result<Option<bool>> {
     let stdin = io::stdin();
     let (keys, signal_fd) = (stdin.as_fd(), signals.fd());
     let mut fds = [
@@ -145,6 +148,7 @@ fn wait(signals: &Signals, next: Instant) -> io::Result<bool> {
         Ok(_) | Err(rustix::io::Errno::INTR) => {}
         Err(e) => return Err(e.into()),
     }
+    let seen = fds[0].revents();
     let gone = PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL;
-    Ok(!fds[0].revents().intersects(gone))
+    Ok((!seen.intersects(gone)).then_some(seen.contains(PollFlags::IN)))
 }

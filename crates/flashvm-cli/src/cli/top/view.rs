@@ -163,7 +163,7 @@ fn title(run: &RunEntry) -> Line<'static> {
     named(
         "run",
         format!(
-            "{} for {}: {program} ({}, {}, {})",
+            "{} for {}, {}, {}, {}: {program}",
             run.sum.pid,
             clock(run.elapsed),
             run.sum.total.deliveries,
@@ -381,7 +381,7 @@ mod tests {
         let drawn = terminal.draw(|frame| draw(frame, &scene, state));
         drawn.expect("memory takes what is drawn");
         let buffer = terminal.backend().buffer();
-        let rows = buffer.content().chunks(width.into());
+        let rows = buffer.content().chunks(width.max(1).into());
         let lines = rows.map(|row| {
             let text: String = row.iter().map(|cell| cell.symbol()).collect();
             text.trim_end().to_owned()
@@ -400,7 +400,9 @@ mod tests {
             "flashvm top: 2 runs, 3 processes; every 1 s; by FAULT/s"
         );
         assert!(
-            lines[1].starts_with("run      4711 for 1:23: python3 dictionary.py"),
+            lines[1].starts_with(
+                "run      4711 for 1:23, none, modern, segmented-fifo: python3 dictionary.py"
+            ),
             "{text}"
         );
         // 84 of 128 MiB are pages, 16 the pool's.
