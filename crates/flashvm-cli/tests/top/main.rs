@@ -4,6 +4,10 @@
 mod readings;
 mod refusals;
 #[path = "../support/mod.rs"]
+#[allow(
+    dead_code,
+    reason = "shared by all test programs; this one takes a part"
+)]
 mod support;
 mod terminal;
 
