@@ -558,12 +558,8 @@ mod tests {
         );
         assert_eq!(Histogram::default().octaves(), []);
         let all: Histogram = (0..40).map(|power| 1 << power).collect();
-        let alone = all
-            .octaves()
-            .into_iter()
-            .map(|(octave, number)| (octave, number));
         assert_eq!(
-            alone.collect::<Vec<_>>(),
+            all.octaves(),
             Vec::from_iter((0..40).map(|octave| (octave, 1)))
         );
     }
