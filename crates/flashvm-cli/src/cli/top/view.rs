@@ -163,12 +163,11 @@ fn title(run: &RunEntry) -> Line<'static> {
     named(
         "run",
         format!(
-            "{} for {}, {}, {}, {}: {program}",
+            "{} for {}, {}, {}: {program}",
             run.sum.pid,
             clock(run.elapsed),
             run.sum.total.deliveries,
-            run.preset,
-            run.policy
+            run.preset
         ),
     )
 }
@@ -400,9 +399,8 @@ mod tests {
             "flashvm top: 2 runs, 3 processes; every 1 s; by FAULT/s"
         );
         assert!(
-            lines[1].starts_with(
-                "run      4711 for 1:23, none, modern, segmented-fifo: python3 dictionary.py"
-            ),
+            lines[1]
+                .starts_with("run      4711 for 1:23, none, modern: python3 dictionary.py 2000000"),
             "{text}"
         );
         // 84 of 128 MiB are pages, 16 the pool's.
