@@ -26,12 +26,8 @@ pub struct RunReading {
     pub used_frames: u32,
     /// Maximum of `used_frames`.
     pub used_frames_max: u32,
-    /// Pages that the program may touch: committed by all processes.
-    pub committed_pages: u64,
     /// Slots of the store.
     pub store_slots: u32,
-    /// Slots of clusters that some process holds.
-    pub leased_slots: u32,
 }
 
 /// A process of a run, while it lives.
@@ -86,14 +82,11 @@ impl Observer {
     #[must_use]
     pub fn run(&self) -> RunReading {
         let control = self.control();
-        let (clusters, free) = control.clusters();
         RunReading {
             budget_frames: control.budget_frames(),
             used_frames: control.used_frames(),
             used_frames_max: control.used_frames_max(),
-            committed_pages: control.committed_pages().0,
             store_slots: control.store_slots(),
-            leased_slots: clusters.saturating_sub(free) * control.cluster_pages(),
         }
     }
 

@@ -575,7 +575,6 @@ fn an_observer_sees_what_a_process_counts() {
     let process = control.register(4711, "sort words").unwrap();
     process.set_used(100);
     assert!(process.commit(300));
-    process.clusters().lease().unwrap();
     let counters = flashvm_core::Counters {
         faults_total: 9,
         ..flashvm_core::Counters::default()
@@ -595,8 +594,8 @@ fn an_observer_sees_what_a_process_counts() {
     assert_eq!((seen.stats.faults_total, seen.stats.gauges), (9, gauges));
     assert_eq!(seen.stats.latency.total().0, 1);
     let run = observer.run();
-    assert_eq!((run.used_frames, run.committed_pages), (100, 300));
-    assert_eq!(run.leased_slots, control.cluster_pages());
+    assert_eq!((run.used_frames, run.budget_frames), (100, 16 << 10));
+    assert_eq!(run.store_slots, control.store_slots());
     let fresh = observer.processes().remove(0).identity;
     assert_eq!(fresh, seen.identity);
 

@@ -58,9 +58,7 @@ fn snapshot(times: u64) -> Snapshot {
             budget_frames: 128 * MIB as u32,
             used_frames: 100 * MIB as u32,
             used_frames_max: 128 * MIB as u32,
-            committed_pages: 600 * MIB,
             store_slots: 8192 * MIB as u32,
-            leased_slots: 300 * MIB as u32,
         },
         processes,
     };
