@@ -7,6 +7,9 @@ use super::rows::{Row, rows};
 use super::state::State;
 use std::fmt::Write as _;
 
+/// Characters of a program and its arguments.
+const PROGRAM_CHARS_MAX: usize = 60;
+
 /// The lines of a reading, with the table of each run below its lines.
 pub(super) fn lines(reading: &Reading, notices: &[String]) -> String {
     let state = State::default();
@@ -43,7 +46,7 @@ fn head(text: &mut String, row: &Row<'_>, reading: &Reading) {
         text,
         "run {}: {} for {}, over {:.1} s ({} mode, preset {}, policy {})",
         run.sum.pid,
-        name_first(&run.sum.command),
+        shortened(name_first(&run.sum.command)),
         clock(run.elapsed),
         reading.seconds,
         run.sum.total.deliveries,
@@ -55,6 +58,14 @@ fn head(text: &mut String, row: &Row<'_>, reading: &Reading) {
     }
     let headings = Column::ALL.iter().map(|column| column.heading().to_owned());
     push_cells(text, headings);
+}
+
+/// A program's arguments may be a whole script.
+fn shortened(program: String) -> String {
+    match program.char_indices().nth(PROGRAM_CHARS_MAX) {
+        None => program,
+        Some((end, _)) => format!("{}...", &program[..end]),
+    }
 }
 
 fn push_cells(text: &mut String, cells: impl Iterator<Item = String>) {
@@ -85,6 +96,15 @@ mod tests {
         assert_eq!(all.iter().filter(|line| line.contains("PID")).count(), 2);
         assert_eq!(all.last(), Some(&"process 5: hidden"));
         assert!(!text.contains('\u{1b}'));
+    }
+
+    #[test]
+    fn long_programs_are_shortened() {
+        let long = format!("sh -c {}", "é".repeat(100));
+        let short = shortened(long.clone());
+        assert_eq!(short.chars().count(), PROGRAM_CHARS_MAX + 3);
+        assert!(short.ends_with("é...") && long.starts_with(short.trim_end_matches('.')));
+        assert_eq!(shortened("sort a".to_owned()), "sort a");
     }
 
     #[test]
