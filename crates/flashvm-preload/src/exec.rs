@@ -95,7 +95,7 @@ unsafe fn execute(
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn execve(path: *const c_char, arguments: Strings, variables: Strings) -> c_int {
-    // SAFETY: passes on what the program asked for.
+    // SAFETY: the path and both lists are the caller's, valid as execve(2) demands.
     unsafe { execute(c"execve", refused_path, path, arguments, variables) }
 }
 
@@ -107,7 +107,7 @@ unsafe extern "C" fn execv(path: *const c_char, arguments: Strings) -> c_int {
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn execvpe(file: *const c_char, arguments: Strings, variables: Strings) -> c_int {
-    // SAFETY: passes on what the program asked for.
+    // SAFETY: the name and both lists are the caller's, valid as execvpe(3) demands.
     unsafe { execute(c"execvpe", refused_file, file, arguments, variables) }
 }
 
@@ -160,7 +160,7 @@ unsafe extern "C" fn posix_spawn(
     arguments: Strings,
     variables: Strings,
 ) -> c_int {
-    // SAFETY: passes on what the program asked for.
+    // SAFETY: all pointers are the caller's, valid as posix_spawn(3) demands.
     unsafe {
         spawn(
             c"posix_spawn",
@@ -181,7 +181,7 @@ unsafe extern "C" fn posix_spawnp(
     arguments: Strings,
     variables: Strings,
 ) -> c_int {
-    // SAFETY: passes on what the program asked for.
+    // SAFETY: all pointers are the caller's, valid as posix_spawnp(3) demands.
     unsafe {
         spawn(
             c"posix_spawnp",

@@ -34,7 +34,7 @@ pub(crate) unsafe extern "C" fn mmap(
     offset: c_long,
 ) -> *mut c_void {
     if passes() {
-        // SAFETY: passes on what the program asked for.
+        // SAFETY: the caller answers for the range, as to mmap(2); the guard catches what is managed.
         return unsafe {
             libc::syscall(libc::SYS_mmap, at, len, prot, flags, fd, offset) as *mut c_void
         };
@@ -63,7 +63,7 @@ unsafe extern "C" fn mmap64(
 #[unsafe(no_mangle)]
 unsafe extern "C" fn munmap(at: *mut c_void, len: usize) -> c_int {
     if passes() {
-        // SAFETY: passes on what the program asked for.
+        // SAFETY: the caller answers for the range, as to munmap(2); the guard catches what is managed.
         return unsafe { libc::syscall(libc::SYS_munmap, at, len) as c_int };
     }
     let at = at as usize;
@@ -74,7 +74,7 @@ unsafe extern "C" fn munmap(at: *mut c_void, len: usize) -> c_int {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn mprotect(at: *mut c_void, len: usize, prot: c_int) -> c_int {
     if passes() {
-        // SAFETY: passes on what the program asked for.
+        // SAFETY: the caller answers for the range, as to mprotect(2); the guard catches what is managed.
         return unsafe { libc::syscall(libc::SYS_mprotect, at, len, prot) as c_int };
     }
     let at = at as usize;
@@ -87,7 +87,7 @@ unsafe extern "C" fn mprotect(at: *mut c_void, len: usize, prot: c_int) -> c_int
 #[unsafe(no_mangle)]
 unsafe extern "C" fn madvise(at: *mut c_void, len: usize, advice: c_int) -> c_int {
     if passes() {
-        // SAFETY: passes on what the program asked for.
+        // SAFETY: the caller answers for the range, as to madvise(2); the guard catches what is managed.
         return unsafe { libc::syscall(libc::SYS_madvise, at, len, advice) as c_int };
     }
     let at = at as usize;
@@ -102,7 +102,7 @@ unsafe extern "C" fn posix_madvise(at: *mut c_void, len: usize, advice: c_int) -
         return 0;
     }
     keeping_errno(|| {
-        // SAFETY: passes on what the program asked for.
+        // SAFETY: the same range, and advice that the kernel has under the same numbers.
         if unsafe { madvise(at, len, advice) } == 0 {
             0
         } else {
@@ -120,7 +120,7 @@ pub(crate) unsafe extern "C" fn mremap(
     to: *mut c_void,
 ) -> *mut c_void {
     if passes() {
-        // SAFETY: passes on what the program asked for.
+        // SAFETY: the caller answers for the range, as to mremap(2); the guard catches what is managed.
         return unsafe {
             libc::syscall(libc::SYS_mremap, at, len, new_len, flags, to) as *mut c_void
         };
@@ -141,7 +141,7 @@ extern "C" fn mlock(at: *const c_void, len: usize) -> c_int {
     if lock_refused(at, len) {
         return status(Err(Errno::NOMEM));
     }
-    // SAFETY: passes on what the program asked for.
+    // SAFETY: it changes no contents, and the kernel checks the range.
     unsafe { libc::syscall(libc::SYS_mlock, at, len) as c_int }
 }
 
@@ -150,7 +150,7 @@ extern "C" fn mlock2(at: *const c_void, len: usize, flags: c_int) -> c_int {
     if lock_refused(at, len) {
         return status(Err(Errno::NOMEM));
     }
-    // SAFETY: passes on what the program asked for.
+    // SAFETY: it changes no contents, and the kernel checks the range.
     unsafe { libc::syscall(libc::SYS_mlock2, at, len, flags) as c_int }
 }
 
@@ -159,6 +159,6 @@ extern "C" fn mlockall(flags: c_int) -> c_int {
     if !for_pager() {
         return status(Err(Errno::NOMEM));
     }
-    // SAFETY: passes on what the program asked for.
+    // SAFETY: it takes no pointer, and changes no contents.
     unsafe { libc::syscall(libc::SYS_mlockall, flags) as c_int }
 }

@@ -151,7 +151,7 @@ extern "C" fn close(fd: c_int) -> c_int {
         return -1;
     }
     descriptor_kind::forget(fd);
-    // SAFETY: passes on what the program asked for.
+    // SAFETY: it takes no pointer, and the descriptor is none of the pager's.
     unsafe { libc::syscall(libc::SYS_close, c_long::from(fd)) as c_int }
 }
 
@@ -170,7 +170,7 @@ extern "C" fn closefrom(first: c_int) {
 }
 
 fn raw_close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
-    // SAFETY: passes on what the program asked for.
+    // SAFETY: it takes no pointer; the callers have left the pager's descriptors out.
     unsafe {
         libc::syscall(
             libc::SYS_close_range,
@@ -195,7 +195,7 @@ extern "C" fn dup2(old: c_int, new: c_int) -> c_int {
     if taken(new) {
         return -1;
     }
-    // SAFETY: passes on what the program asked for.
+    // SAFETY: they take no pointer, and `new` is none of the pager's descriptors.
     unsafe {
         if old == new {
             // dup3 refuses equal numbers; dup2 only checks that the descriptor is open.
@@ -214,7 +214,7 @@ extern "C" fn dup3(old: c_int, new: c_int, flags: c_int) -> c_int {
     if taken(new) {
         return -1;
     }
-    // SAFETY: passes on what the program asked for.
+    // SAFETY: it takes no pointer, and `new` is none of the pager's descriptors.
     unsafe {
         libc::syscall(
             libc::SYS_dup3,

@@ -21,7 +21,7 @@ const ASYNCHRONOUS: c_int = 1;
 /// A system call from this object's text, a cancellation point as in the C library.
 #[inline]
 fn call(number: c_long, args: [usize; 6]) -> isize {
-    // SAFETY: passes on what the program asked for. The flag is the C library's own; nothing
+    // SAFETY: the caller's pointers are valid as this system call demands. The flag is the C library's own; nothing
     // between the two changes of the thread's cancellation type would have to be undone.
     unsafe {
         if __libc_single_threaded != 0 {
@@ -39,7 +39,7 @@ fn call(number: c_long, args: [usize; 6]) -> isize {
 #[cold]
 fn guarded_call(number: c_long, args: [usize; 6]) -> isize {
     let [a, b, c, d, e, f] = args;
-    // SAFETY: passes on what the program asked for; the guard catches it in the C library's text.
+    // SAFETY: the caller's pointers are valid as this system call demands; the guard catches it in the C library's text.
     unsafe { libc::syscall(number, a, b, c, d, e, f) as isize }
 }
 
