@@ -60,8 +60,8 @@ impl<C: ClusterSource> Engine<C> {
             && !self.table.has(page, Flag::Incompressible)
     }
 
-    /// A page leaves RAM, or its frame goes to the pool.
-    pub(super) fn age(&mut self, page: PageId) {
+    /// A page leaves its frame: notes when, and moves the pool's share if it is time.
+    pub(super) fn note_leaving(&mut self, page: PageId) {
         if !self.settings.compress.is_on() {
             return;
         }
@@ -115,8 +115,8 @@ impl<C: ClusterSource> Engine<C> {
                 let shrinks = sizes.of(index) > 0;
                 shrunk += u32::from(shrinks);
                 let same = self.table.state(page) == PageState::Scanning;
-                if same && !shrinks && zero >> index & 1 == 0 {
-                    self.table.set(page, Flag::Incompressible);
+                if same && zero >> index & 1 == 0 {
+                    self.table.put(page, Flag::Incompressible, !shrinks);
                 }
             }
             self.trial.looked(pages, shrunk);

@@ -72,7 +72,7 @@ impl<C: ClusterSource> Engine<C> {
 
     /// Counts a page that leaves RAM.
     pub(super) fn count_eviction(&mut self, page: PageId) {
-        self.age(page);
+        self.note_leaving(page);
         if self.table.has(page, Flag::WasDirtied) {
             self.counters.evicted_dirty += 1;
         } else {
