@@ -88,6 +88,15 @@ impl<C: ClusterSource> Engine<C> {
         self.share.miss_plain(left, others, shrinks, self.read_time);
     }
 
+    /// Frames that the pool may take now.
+    pub(super) fn pool_share(&self) -> u32 {
+        if self.compresses() {
+            self.share.frames()
+        } else {
+            0
+        }
+    }
+
     /// Whether the pool is well below its share.
     pub(super) fn pool_has_room(&self) -> bool {
         let share = self.share.frames();
@@ -213,11 +222,7 @@ impl<C: ClusterSource> Engine<C> {
 
     /// Frames of the pool beyond its share that are not leaving yet.
     fn pool_excess(&self) -> u32 {
-        let share = if self.compresses() {
-            self.share.frames()
-        } else {
-            0
-        };
+        let share = self.pool_share();
         let leaving = self.pool.blocks_leaving() * BLOCK_FRAMES;
         self.pool.frames().saturating_sub(leaving + share)
     }

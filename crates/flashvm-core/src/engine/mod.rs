@@ -446,17 +446,12 @@ impl<C: ClusterSource> Engine<C> {
     /// What it holds now.
     #[must_use]
     pub fn gauges(&self) -> Gauges {
-        let compresses = self.compresses();
         let has_read = self.counters.pages_in > 0;
         Gauges {
             slots_used: self.swap.slots_used().into(),
             pool_frames: self.pool.frames().into(),
             pool_pages_held: self.pool.objects().into(),
-            pool_share_frames: if compresses {
-                self.share.frames().into()
-            } else {
-                0
-            },
+            pool_share_frames: self.pool_share().into(),
             read_time_ns: if has_read { self.read_time.0 } else { 0 },
         }
     }
