@@ -121,8 +121,8 @@ class Dictionary(Program):
 
 class Map(Program):
     name = "node"
-    ram_mib = {"tiny": 16, "small": 32, "full": 160}
-    count = {"tiny": 10_000, "small": 200_000, "full": 2_000_000}
+    ram_mib = {"tiny": 16, "small": 32, "full": 96}
+    count = {"tiny": 10_000, "small": 200_000, "full": 1_000_000}
 
     def prepare(self):
         need("node")
@@ -174,8 +174,8 @@ class Sort(Program):
 
 class Bfs(Program):
     name = "bfs"
-    ram_mib = {"tiny": 6, "small": 12, "full": 128}
-    count = {"tiny": 16, "small": 17, "full": 21}
+    ram_mib = {"tiny": 6, "small": 12, "full": 64}
+    count = {"tiny": 16, "small": 17, "full": 20}
 
     def prepare(self):
         compiled(self.folder / "bfs", [need("cc", "gcc"), "-O2", "-w", HERE / "bfs.c"])

@@ -7,82 +7,31 @@
 //!
 //! Pure: the executor holds the bytes, at the places that this module decides.
 
+mod check;
+mod journey;
+mod object;
 mod share;
 mod trial;
 
-use crate::ids::{PAGE_SIZE, PageId, SlotId};
+use crate::ids::{PageId, SlotId};
+pub(crate) use object::Handle;
+pub use object::{BLOCK_BYTES, BLOCK_SLOTS, BlockId, OBJECT_MAX, OBJECT_MIN, Object, Place};
+use object::{BLOCKS_MAX, GRAIN, frames_to, padded};
 pub(crate) use share::Share;
 use std::collections::VecDeque;
 pub(crate) use trial::Trial;
 
-/// Bytes of a block, and slots on flash.
-pub const BLOCK_BYTES: usize = 64 << 10;
-/// Slots of a block on flash.
-pub const BLOCK_SLOTS: u32 = (BLOCK_BYTES / PAGE_SIZE) as u32;
-/// Objects begin at multiples of this, in bytes.
-const GRAIN: u32 = 16;
-/// Least room of an object in bytes: so many fit in a block that their index has [`INDEX_BITS`] bits.
-pub const OBJECT_MIN: u32 = 64;
-const INDEX_BITS: u32 = 10;
-/// A handle has the other bits for its block.
-const BLOCKS_MAX: usize = 1 << (u32::BITS - INDEX_BITS);
-const NUMBERS_SPARE: usize = 64;
-/// Largest object in bytes: a page that shrinks less is not worth its decompression.
-pub const OBJECT_MAX: u32 = 3072;
 /// Blocks are packed while more than `1 / WASTE_SHARE` of the pool's bytes in RAM are holes.
 const WASTE_SHARE: u32 = 12;
-/// Blocks that the search for one with many holes looks at.
-const PACK_LOOKS: usize = 16;
-
-/// A block of the pool.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize,
-)]
-pub struct BlockId(pub u32);
-
-/// The compressed contents of a page: `bytes` from `offset` on in a block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub struct Object {
-    /// Its block.
-    pub block: BlockId,
-    /// Byte offset in the block.
-    pub offset: u32,
-    /// Length in bytes, without padding.
-    pub bytes: u32,
-}
-
-impl Object {
-    /// The slots of its block that it lies in: the first, from the block's start, and how many.
-    #[must_use]
-    pub fn slots(&self) -> (u32, u32) {
-        let page = PAGE_SIZE as u32;
-        let first = self.offset / page;
-        (first, (self.offset + self.bytes - 1) / page - first + 1)
-    }
-}
-
-/// The number of an object, as the page table has it: block and index in the block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Handle(pub(crate) u32);
-
-impl Handle {
-    fn new(block: BlockId, index: usize) -> Self {
-        Self(block.0 << INDEX_BITS | index as u32)
-    }
-
-    pub(crate) fn block(self) -> BlockId {
-        BlockId(self.0 >> INDEX_BITS)
-    }
-
-    fn index(self) -> usize {
-        (self.0 & ((1 << INDEX_BITS) - 1)) as usize
-    }
-}
+/// Blocks that a search for the one with the most holes, or the fewest objects, compares.
+const SEARCH_BLOCKS: usize = 16;
+/// Block numbers that packing may still need when an insertion needs one.
+const NUMBERS_SPARE: usize = 64;
 
 /// Where the contents of a block are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Home {
-    /// No block: its number can be used again.
+    /// Nowhere: the block is empty and its number free.
     Nowhere,
     /// In RAM.
     Ram,
@@ -92,15 +41,6 @@ pub(crate) enum Home {
     Flash(SlotId),
     /// On flash, and being read back.
     Returning(SlotId),
-}
-
-/// Where the compressed contents of a page are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
-    /// In RAM.
-    Pool(Object),
-    /// On flash, from the start of this slot on.
-    Flash(SlotId, Object),
 }
 
 /// An object of a block. Freed objects stay until the block is empty.
@@ -116,14 +56,15 @@ struct Entry {
 struct Block {
     home: Home,
     entries: Vec<Entry>,
-    /// Bytes up to the end of its last object, and those of live objects, padded.
+    /// Byte offset of the end of its last object.
     end: u32,
+    /// Padded bytes of its live objects.
     live: u32,
-    /// Live objects.
+    /// Number of its live objects.
     count: u32,
-    /// The pool's count of flushed pages when it left.
+    /// [`Pool::flushed`] when it left RAM.
     left: u64,
-    /// Its place in the order: greater than that of all older ones.
+    /// Sorts [`Pool::order`]: an older block has a smaller ticket.
     ticket: i64,
 }
 
@@ -135,14 +76,15 @@ pub(crate) struct Pool {
     /// Blocks without objects since the last [`Pool::recycle`]: the actions so far may still name them.
     vacated: Vec<BlockId>,
     open: Option<BlockId>,
-    /// Blocks in RAM but the open one, oldest first.
+    /// Blocks in RAM except the open one, oldest first.
     order: VecDeque<BlockId>,
-    /// The ticket of the next block that gets into the order.
+    /// Ticket of the next youngest block.
     next_ticket: i64,
-    /// Frames of blocks in RAM.
+    /// Frames of blocks in RAM, or being read back.
     frames: u32,
-    /// Padded bytes of live objects in RAM, and of all up to the end of each block.
+    /// Padded bytes of live objects in RAM.
     live: u64,
+    /// The sum of [`Block::end`] of blocks in RAM.
     filled: u64,
     /// Objects in RAM.
     objects: u32,
@@ -150,22 +92,16 @@ pub(crate) struct Pool {
     leaving: u32,
     /// Blocks on flash.
     on_flash: u32,
-    /// Slots of blocks on flash beyond one for each of their objects.
+    /// Slots lost to holes on flash: the sum of max(0, slots - objects) over blocks on flash.
     lost: u32,
-    /// Blocks on flash with fewer objects than slots; some have changed since.
+    /// Blocks that had fewer objects than slots on flash when they were added; some no longer do.
     sparse: Vec<BlockId>,
     /// Blocks being read back.
     returning: u32,
-    inserted: u64,
+    /// Where in `order` the next search for a block to pack begins.
+    search_start: usize,
+    /// Pages that have left RAM in blocks, ever.
     flushed: u64,
-}
-
-fn padded(bytes: u32) -> u32 {
-    bytes.max(OBJECT_MIN).next_multiple_of(GRAIN)
-}
-
-fn frames_to(end: u32) -> u32 {
-    end.div_ceil(PAGE_SIZE as u32)
 }
 
 impl Pool {
@@ -216,13 +152,8 @@ impl Pool {
         }
     }
 
-    /// Puts an object for a page into the open block.
+    /// Puts an object of `bytes` for a page into the open block.
     pub(crate) fn insert(&mut self, page: PageId, bytes: u32) -> Handle {
-        self.inserted += 1;
-        self.put(page, bytes)
-    }
-
-    fn put(&mut self, page: PageId, bytes: u32) -> Handle {
         let need = padded(bytes);
         let open = match self.open {
             Some(open) if self.block(open).end + need <= BLOCK_BYTES as u32 => open,
@@ -331,7 +262,7 @@ impl Pool {
                 if self.open == Some(id) {
                     self.open = None;
                 } else {
-                    self.order.retain(|&other| other != id);
+                    self.remove_from_order(id);
                 }
                 self.leave_ram(id);
                 self.vacate(id);
@@ -348,6 +279,16 @@ impl Pool {
         }
     }
 
+    fn remove_from_order(&mut self, id: BlockId) {
+        let ticket = self.block(id).ticket;
+        let at = self
+            .order
+            .binary_search_by_key(&ticket, |&other| self.block(other).ticket);
+        self.order
+            .remove(at.expect("a block in RAM is in the order"));
+    }
+
+    /// The frames of a block are no longer the pool's.
     fn leave_ram(&mut self, id: BlockId) {
         let end = self.block(id).end;
         self.frames -= frames_to(end);
@@ -383,234 +324,24 @@ impl Pool {
         })
     }
 
-    /// A block to pack, if the pool wastes too much: the one with the most holes of [`PACK_LOOKS`].
-    pub(crate) fn wasteful(&self) -> Option<BlockId> {
+    /// A block to pack if the pool wastes too much: of the next [`SEARCH_BLOCKS`] in order, the one with the most
+    /// holes. That is enough: the average block then has more holes than are allowed.
+    pub(crate) fn wasteful(&mut self) -> Option<BlockId> {
         let holes = self.filled - self.live;
         let spare = BLOCK_BYTES as u64;
         if holes <= spare || holes * u64::from(WASTE_SHARE) <= self.filled {
             return None;
         }
-        let most = |id: &&BlockId| self.block(**id).end - self.block(**id).live;
-        // A few candidates are enough: the average block has more holes than are allowed.
-        let start = (self.inserted as usize).checked_rem(self.order.len())?;
-        let looked = self.order.iter().cycle().skip(start).take(PACK_LOOKS);
-        looked.max_by_key(most).copied()
+        let start = self.search_start.checked_rem(self.order.len())?;
+        self.search_start = start + SEARCH_BLOCKS;
+        let candidates = (start..start + SEARCH_BLOCKS).map(|at| self.order[at % self.order.len()]);
+        candidates.max_by_key(|&id| self.block(id).end - self.block(id).live)
     }
 
-    /// Moves an object of another block into the open block. The old object is removed by the caller.
+    /// Copies an object of another block into the open block. The caller removes the old one.
     pub(crate) fn relocate(&mut self, handle: Handle) -> Handle {
         let page = self.owner(handle).expect("a live object");
-        self.put(page, self.object(handle).bytes)
-    }
-
-    /// Whether a block is in RAM that is not being written.
-    pub(crate) fn can_leave(&self) -> bool {
-        !self.order.is_empty() || self.open.is_some()
-    }
-
-    fn push_youngest(&mut self, id: BlockId) {
-        self.block_mut(id).ticket = self.next_ticket;
-        self.next_ticket += 1;
-        self.order.push_back(id);
-    }
-
-    fn push_oldest(&mut self, id: BlockId) {
-        self.block_mut(id).ticket = self.oldest_ticket() - 1;
-        self.order.push_front(id);
-    }
-
-    fn oldest_ticket(&self) -> i64 {
-        let oldest = self.order.front();
-        oldest.map_or(self.next_ticket, |&id| self.block(id).ticket)
-    }
-
-    /// Whether an object in RAM would be on flash if the pool had `frames` fewer. An estimate by the place of its block
-    /// in the order, as if all blocks were equally large.
-    pub(crate) fn is_in_tail(&self, handle: Handle, frames: u32) -> bool {
-        let (id, oldest) = (handle.block(), self.oldest_ticket());
-        let ticket = match self.home(id) {
-            _ if self.open == Some(id) => self.next_ticket,
-            Home::Ram => self.block(id).ticket,
-            _ => return true,
-        };
-        let all = self.next_ticket - oldest + 1;
-        (ticket - oldest) * i64::from(self.frames) < i64::from(frames) * all
-    }
-
-    /// Takes the oldest block that can leave out of the order; the open one is the last.
-    pub(crate) fn oldest(&mut self) -> Option<BlockId> {
-        self.order.pop_front().or_else(|| self.open.take())
-    }
-
-    /// The oldest block cannot leave.
-    pub(crate) fn return_oldest(&mut self, id: BlockId) {
-        self.push_oldest(id);
-    }
-
-    /// A block begins to be written.
-    pub(crate) fn leaves(&mut self, id: BlockId, slot: SlotId) {
-        self.block_mut(id).home = Home::Leaving(slot);
-        self.leaving += 1;
-    }
-
-    /// A block has been written: its frames are free. Returns its first slot if no object in it is alive: then the
-    /// slots are free, too.
-    pub(crate) fn has_left(&mut self, id: BlockId) -> Option<SlotId> {
-        let Home::Leaving(slot) = self.home(id) else {
-            panic!("{id:?} is not being written");
-        };
-        self.leaving -= 1;
-        let live = self.block(id).live;
-        let objects = self.block(id).count;
-        self.leave_ram(id);
-        self.live -= u64::from(live);
-        self.objects -= objects;
-        self.flushed += u64::from(objects);
-        let flushed = self.flushed;
-        if live == 0 {
-            self.vacate(id);
-            return Some(slot);
-        }
-        self.on_flash += 1;
-        if objects < BLOCK_SLOTS {
-            self.lost += BLOCK_SLOTS - objects;
-            self.sparse.push(id);
-        }
-        let block = self.block_mut(id);
-        block.home = Home::Flash(slot);
-        block.left = flushed;
-        None
-    }
-
-    /// A block could not be written: it stays in RAM, unless no object in it is alive.
-    pub(crate) fn stays(&mut self, id: BlockId) {
-        self.leaving -= 1;
-        self.block_mut(id).home = Home::Ram;
-        if self.block(id).live > 0 {
-            self.push_oldest(id);
-            return;
-        }
-        self.leave_ram(id);
-        self.vacate(id);
-    }
-
-    /// Slots of blocks on flash beyond one for each of their objects.
-    pub(crate) fn slots_lost(&self) -> u32 {
-        self.lost
-    }
-
-    /// Blocks that are being read back.
-    pub(crate) fn blocks_returning(&self) -> u32 {
-        self.returning
-    }
-
-    /// A block on flash to read back: the one with the fewest objects of a few.
-    pub(crate) fn sparsest(&mut self) -> Option<BlockId> {
-        let blocks = &self.blocks;
-        let is_sparse = |id: &BlockId| {
-            let block = &blocks[id.0 as usize];
-            matches!(block.home, Home::Flash(_)) && block.count < BLOCK_SLOTS
-        };
-        while self.sparse.last().is_some_and(|id| !is_sparse(id)) {
-            self.sparse.pop();
-        }
-        let from = self.sparse.len().saturating_sub(PACK_LOOKS);
-        let candidates = (from..self.sparse.len()).filter(|&at| is_sparse(&self.sparse[at]));
-        let at = candidates.min_by_key(|&at| blocks[self.sparse[at].0 as usize].count)?;
-        Some(self.sparse.swap_remove(at))
-    }
-
-    /// A block on flash begins to be read back; its frames are taken. Returns its first slot.
-    pub(crate) fn returns(&mut self, id: BlockId) -> SlotId {
-        let Home::Flash(slot) = self.home(id) else {
-            panic!("{id:?} is not on flash");
-        };
-        self.block_mut(id).home = Home::Returning(slot);
-        self.returning += 1;
-        self.frames += frames_to(self.block(id).end);
-        slot
-    }
-
-    /// A block has been read back, or not (`good`); in RAM it counts as the oldest. Returns its first slot unless it
-    /// stays on flash: the slots are free.
-    pub(crate) fn has_returned(&mut self, id: BlockId, good: bool) -> Option<SlotId> {
-        let Home::Returning(slot) = self.home(id) else {
-            panic!("{id:?} is not being read back");
-        };
-        self.returning -= 1;
-        let Block {
-            end, live, count, ..
-        } = *self.block(id);
-        if good || live == 0 {
-            self.on_flash -= 1;
-            self.lost -= BLOCK_SLOTS.saturating_sub(count);
-        }
-        if live == 0 {
-            self.frames -= frames_to(end);
-            self.vacate(id);
-            return Some(slot);
-        }
-        if !good {
-            self.frames -= frames_to(end);
-            self.block_mut(id).home = Home::Flash(slot);
-            return None;
-        }
-        self.block_mut(id).home = Home::Ram;
-        self.filled += u64::from(end);
-        self.live += u64::from(live);
-        self.objects += count;
-        self.push_oldest(id);
-        Some(slot)
-    }
-
-    /// Pages flushed since the block of this object was.
-    pub(crate) fn flushed_since(&self, handle: Handle) -> u64 {
-        self.flushed - self.block(handle.block()).left
-    }
-
-    /// Live objects, in RAM and on flash.
-    pub(crate) fn objects_everywhere(&self) -> usize {
-        let live = |block: &Block| block.entries.iter().filter(|entry| entry.page > 0).count();
-        self.blocks.iter().map(live).sum()
-    }
-
-    /// Compares the sums with the blocks.
-    ///
-    /// # Panics
-    /// If they differ: a bug in this file.
-    pub(crate) fn check(&self) {
-        let (mut frames, mut filled, mut alive, mut lost) = (0, 0, 0, 0);
-        for (id, block) in (0..).map(BlockId).zip(&self.blocks) {
-            let live: u32 = self
-                .live_in(id)
-                .map(|(handle, _)| padded(self.object(handle).bytes))
-                .sum();
-            assert_eq!(live, block.live, "{id:?}");
-            let in_order = self.order.iter().filter(|&&other| other == id).count();
-            let ram = block.home == Home::Ram;
-            let queued = ram && self.open != Some(id);
-            assert_eq!(in_order, usize::from(queued), "{id:?} is {:?}", block.home);
-            assert!(live > 0 || block.home != Home::Ram, "{id:?} is empty");
-            assert_eq!(block.count as usize, self.live_in(id).count(), "{id:?}");
-            if matches!(block.home, Home::Flash(_) | Home::Returning(_)) {
-                lost += BLOCK_SLOTS.saturating_sub(block.count);
-            }
-            if matches!(block.home, Home::Returning(_)) {
-                frames += frames_to(block.end);
-            }
-            if ram || matches!(block.home, Home::Leaving(_)) {
-                frames += frames_to(block.end);
-                filled += u64::from(block.end);
-                alive += u64::from(live);
-            }
-        }
-        assert_eq!(frames, self.frames, "frames miscounted");
-        assert_eq!(lost, self.lost, "lost slots miscounted");
-        assert_eq!(
-            (filled, alive),
-            (self.filled, self.live),
-            "bytes miscounted"
-        );
+        self.insert(page, self.object(handle).bytes)
     }
 }
 

@@ -1,6 +1,7 @@
 //! The pool against a naive model: a map from page to length.
 
 use super::*;
+use crate::ids::PAGE_SIZE;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
