@@ -12,25 +12,31 @@
 //!
 //! - `layout`: the layout of the region;
 //! - `settings`: the settings of the run;
-//! - `process`: a process's slot: limit, commitments, fork, retirement;
-//! - `clusters`: which process holds which clusters of the store; `frames`: the frames shared since
-//!   a fork; `holders`: the counts and bitmaps of both;
-//! - `reference_trace`: the records of `--trace`;
+//! - `process`: a process's slot through fork, exec and death;
+//! - `budget`: the frames that a process uses and holds; `shared_frames`: those that processes share since a fork;
+//! - `commitments`: room for every page, promised before a program gets it;
+//! - `clusters`: which process holds which clusters of the store; `holders`: the counts and bitmaps
+//!   of shared frames and clusters;
+//! - `record`: counters, command and reasons of a process; `stats`: the counters; `histogram`: latencies;
 //! - `orders`: requests to a device model, which runs in the supervisor;
-//! - `stats`: counters and the latency histogram;
+//! - `reference_trace`: the records of `--trace`;
 //! - `reaper`: notices dead processes, and returns what they held;
 //! - `observer`: a view of the region from outside of the run.
 
+mod budget;
 mod clusters;
-mod frames;
+mod commitments;
+mod histogram;
 mod holders;
 mod layout;
 mod observer;
 mod orders;
 mod process;
 mod reaper;
+mod record;
 pub mod reference_trace;
 mod settings;
+mod shared_frames;
 mod stats;
 
 #[cfg(test)]
@@ -46,13 +52,14 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 pub use clusters::SharedClusters;
-pub use frames::SharedFrame;
+pub use histogram::{Histogram, LatencyHistogram};
 pub use observer::{Observer, ProcessReading, RunReading};
 pub use orders::{Asked, Ticket, Work};
 pub use process::{Process, own_pid};
 pub use reaper::{ProcessRecord, Reaper};
 pub use settings::{ChameleonSettings, Inject, Malloc, ModelSettings, RunSettings};
-pub use stats::{Deliveries, Histogram, LatencyHistogram, ProcessStats, StatsSnapshot};
+pub use shared_frames::SharedFrame;
+pub use stats::{Deliveries, ProcessStats, StatsSnapshot};
 
 /// The environment variable through which a process finds its run: the supervisor's process id, and
 /// its descriptors of control region and store, as `PID:FD:FD`.

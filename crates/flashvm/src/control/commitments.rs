@@ -1,0 +1,122 @@
+//! Commitments: every page that a program may store to has room, in the budget or in the store, before the program
+//! gets it. Disk space for the store is allocated as commitments grow.
+
+use super::process::{Process, State};
+use crate::sys::space;
+use flashvm_core::PAGE_SIZE;
+use rustix::process::{Pid, test_kill_process};
+use std::os::fd::RawFd;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// Tries of a commitment meanwhile, and the pause between two.
+const COMMIT_TRIES: u32 = 50;
+const COMMIT_WAIT: Duration = Duration::from_millis(20);
+
+/// Slots for which space is allocated beyond the need: 256 MiB.
+const BACKED_AHEAD_SLOTS: u32 = 1 << 16;
+
+impl Process {
+    /// Commits `pages` more of memory to the program. `false` if budget and store together cannot
+    /// hold all commitments of the run, even after a short wait for the commitments of processes
+    /// that have just ended.
+    #[must_use]
+    pub fn commit_patiently(&self, pages: u64) -> bool {
+        (0..COMMIT_TRIES).any(|attempt| {
+            if attempt > 0 {
+                if !self.somebody_has_died() {
+                    return false;
+                }
+                crate::sys::sleep(COMMIT_WAIT);
+            }
+            self.commit(pages)
+        })
+    }
+
+    /// Whether a process has ended and was not reaped yet.
+    fn somebody_has_died(&self) -> bool {
+        self.control.slots_taken().any(|(_, slot)| {
+            let pid = i32::try_from(slot.pid.load(Ordering::Relaxed)).unwrap_or(0);
+            State::of(slot.state.load(Ordering::Acquire)) == State::Live
+                && Pid::from_raw(pid)
+                    .is_some_and(|pid| test_kill_process(pid) == Err(rustix::io::Errno::SRCH))
+        })
+    }
+
+    /// Like [`Self::commit_patiently`], without a wait.
+    #[must_use]
+    pub fn commit(&self, pages: u64) -> bool {
+        let (geometry, header) = (self.region().geometry(), self.region().header());
+        loop {
+            let max = geometry.commit_pages_with(header.backed.load(Ordering::Acquire));
+            let more = |now: u64| now.checked_add(pages).filter(|sum| *sum <= max);
+            let Err(now) =
+                header
+                    .committed
+                    .fetch_update(Ordering::Relaxed, Ordering::Relaxed, more)
+            else {
+                self.slot().committed.fetch_add(pages, Ordering::Relaxed);
+                return true;
+            };
+            let sum = now.saturating_add(pages);
+            if sum > geometry.commit_pages_max() || !self.back(geometry.slots_for(sum)) {
+                return false;
+            }
+        }
+    }
+
+    /// Slots of this process have gone bad: their room is lost and counts as committed, even beyond
+    /// the bound.
+    pub fn lose_room(&self, pages: u64) {
+        let header = self.region().header();
+        header.committed.fetch_add(pages, Ordering::Relaxed);
+        self.slot().committed.fetch_add(pages, Ordering::Relaxed);
+    }
+
+    /// Allocates disk space for the first `slots` slots of the store. `false` if the disk has none.
+    pub(super) fn back(&self, slots: u32) -> bool {
+        let header = self.region().header();
+        let backed = header.backed.load(Ordering::Acquire);
+        if slots <= backed {
+            return true;
+        }
+        let ahead = slots
+            .saturating_add(BACKED_AHEAD_SLOTS)
+            .min(self.region().geometry().slots());
+        // Concurrent allocations by other processes cover the same space.
+        let taken = [ahead, slots].into_iter().find(|&end| {
+            let (from, to) = (u64::from(backed), u64::from(end));
+            space::take(from * PAGE_SIZE as u64, (to - from) * PAGE_SIZE as u64).is_ok()
+        });
+        let backed = match taken {
+            Some(end) => header.backed.fetch_max(end, Ordering::AcqRel).max(end),
+            // Another process may have taken the last of it.
+            None => header.backed.load(Ordering::Acquire),
+        };
+        if backed < slots {
+            space::note_full();
+        }
+        backed >= slots
+    }
+
+    /// Sets the file of the store, in which the run allocates space on demand.
+    pub(crate) fn take_space_from(&self, store: RawFd) {
+        space::take_from(store, &self.region().header().disk_refusals);
+    }
+
+    /// Undoes a [`Self::commit`].
+    pub fn uncommit(&self, pages: u64) {
+        let before = self.slot().committed.fetch_sub(pages, Ordering::Relaxed);
+        assert!(before >= pages, "{pages} pages uncommitted of {before}");
+        self.region()
+            .header()
+            .committed
+            .fetch_sub(pages, Ordering::Relaxed);
+    }
+
+    /// Pages committed by this process.
+    #[must_use]
+    pub fn committed(&self) -> u64 {
+        self.slot().committed.load(Ordering::Relaxed)
+    }
+}
