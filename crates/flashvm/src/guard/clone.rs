@@ -5,10 +5,11 @@
 //! guard stack, with a copy of the signal frame of the call that made it; `rt_sigreturn` then makes
 //! that copy its state. A child with a copy of our memory continues in this very code.
 
+use super::actions::{ACTIONS, Actions};
 use super::entry::{self, flashvm_guard_clone, flashvm_guard_exit, flashvm_guard_resume};
 use super::frame::{AltStack, Context, Frame, Info, STATE_ALIGN, state_bytes};
 use super::guard_stack::{self, Arrived, Record};
-use super::signals::{self, Actions};
+use super::signals;
 use super::{arm_thread, memory};
 use crate::pager;
 use crate::pager::Pins;
@@ -431,5 +432,5 @@ pub(super) unsafe fn first(record: *mut Record) {
         own_actions: false,
     };
     // SAFETY: by this function's contract: a place for a record, of which nobody has a reference.
-    unsafe { record.write(Record::new(start, (&raw const signals::ACTIONS).cast_mut())) };
+    unsafe { record.write(Record::new(start, (&raw const ACTIONS).cast_mut())) };
 }

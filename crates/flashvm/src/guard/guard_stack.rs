@@ -4,10 +4,10 @@
 //! Guard stacks are aligned, so that code on one finds its record from its own stack pointer: no
 //! thread-local storage, which may itself be managed memory.
 
+use super::actions::Actions;
 use super::clone::Start;
 use super::exec::Strings;
 use super::frame::{AltStack, Info};
-use super::signals::Actions;
 use crate::sys::map;
 use rustix::io::Errno;
 use std::cell::UnsafeCell;

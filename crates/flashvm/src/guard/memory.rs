@@ -67,7 +67,7 @@ plain!(
     super::frame::Context,
     super::frame::Frame
 );
-plain!(super::signals::KernelAction);
+plain!(super::actions::KernelAction);
 
 /// A string of the program, without its NUL.
 pub(super) fn read_text(address: usize, most: usize) -> Option<Vec<u8>> {

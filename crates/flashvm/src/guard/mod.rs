@@ -23,6 +23,7 @@
 //!
 //! aarch64 has no Syscall User Dispatch (Linux 6.18), hence no inline mode (`absent.rs`).
 
+mod actions;
 mod aside;
 mod calls;
 mod clone;

@@ -8,6 +8,7 @@
 //! A signal that arrives while a thread is in the guard waits until the caught system call has
 //! ended, or interrupts it: `pending` in the thread's record.
 
+use super::actions::{ACTIONS, KernelAction, SIGNALS};
 use super::frame::{
     self, AltStack, Context, FAULT_PRESENT, FAULT_WRITE, Frame, Info, STATE_ALIGN, state_bytes,
 };
@@ -18,9 +19,7 @@ use crate::sys::signals::{SYNCHRONOUS, bit};
 use crate::{Resolution, pager};
 use flashvm_core::Access;
 use rustix::io::Errno;
-use std::sync::atomic::{AtomicU64, Ordering};
 
-pub(super) const SIGNALS: usize = 64;
 const SA_RESTORER: u64 = 0x0400_0000;
 /// Flags of the program's handlers that the kernel has to know.
 const FOR_KERNEL: u64 = (libc::SA_RESTART | libc::SA_NOCLDSTOP | libc::SA_NOCLDWAIT) as u32 as u64;
@@ -33,111 +32,6 @@ const RED_ZONE: u64 = 128;
 const MINIMAL_STACK: u64 = 2048;
 /// `BUS_ADRERR`.
 const BUS_ADRERR: i32 = 2;
-
-/// The kernel's `struct sigaction`.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct KernelAction {
-    pub(super) handler: u64,
-    pub(super) flags: u64,
-    pub(super) restorer: u64,
-    pub(super) mask: u64,
-}
-
-impl KernelAction {
-    fn is_handler(&self) -> bool {
-        self.handler > libc::SIG_IGN as u64
-    }
-}
-
-/// The program's action for each signal.
-#[derive(Debug)]
-pub(crate) struct Actions {
-    slots: [Slot; SIGNALS],
-}
-
-#[derive(Debug)]
-struct Slot {
-    /// Odd while a thread changes the rest.
-    version: AtomicU64,
-    words: [AtomicU64; 4],
-}
-
-impl Actions {
-    pub(super) const fn new() -> Self {
-        Self {
-            slots: [const {
-                Slot {
-                    version: AtomicU64::new(0),
-                    words: [const { AtomicU64::new(0) }; 4],
-                }
-            }; SIGNALS],
-        }
-    }
-
-    fn slot(&self, signal: i32) -> &Slot {
-        &self.slots[signal as usize - 1]
-    }
-
-    /// The action for a signal.
-    pub(super) fn get(&self, signal: i32) -> KernelAction {
-        let slot = self.slot(signal);
-        loop {
-            let version = slot.version.load(Ordering::Acquire);
-            let [handler, flags, restorer, mask] =
-                [0, 1, 2, 3].map(|i: usize| slot.words[i].load(Ordering::Acquire));
-            if version.is_multiple_of(2) && slot.version.load(Ordering::Acquire) == version {
-                return KernelAction {
-                    handler,
-                    flags,
-                    restorer,
-                    mask,
-                };
-            }
-            rustix::thread::sched_yield();
-        }
-    }
-
-    pub(super) fn set(&self, signal: i32, action: &KernelAction) {
-        let slot = self.slot(signal);
-        let version = loop {
-            let version = slot.version.load(Ordering::Relaxed);
-            if version.is_multiple_of(2)
-                && slot
-                    .version
-                    .compare_exchange(version, version + 1, Ordering::Acquire, Ordering::Relaxed)
-                    .is_ok()
-            {
-                break version;
-            }
-            rustix::thread::sched_yield();
-        };
-        let words = [action.handler, action.flags, action.restorer, action.mask];
-        for (word, value) in slot.words.iter().zip(words) {
-            word.store(value, Ordering::Release);
-        }
-        slot.version.store(version + 2, Ordering::Release);
-    }
-
-    /// Copies all actions from another table.
-    pub(super) fn copy_from(&self, other: &Self) {
-        for signal in 1..=SIGNALS as i32 {
-            self.set(signal, &other.get(signal));
-        }
-    }
-
-    /// Resets the handlers, as `CLONE_CLEAR_SIGHAND` does.
-    pub(super) fn clear_handlers(&self) {
-        for signal in 1..=SIGNALS as i32 {
-            if self.get(signal).is_handler() {
-                self.set(signal, &KernelAction::default());
-            }
-        }
-    }
-}
-
-/// The actions of this process.
-pub(super) static ACTIONS: Actions = Actions::new();
 
 /// Sets and returns the kernel's action for a signal.
 fn kernel_action(signal: i32, new: Option<&KernelAction>) -> Result<KernelAction, Errno> {

@@ -8,6 +8,7 @@
 
 mod columns;
 mod compact;
+mod details;
 mod facts;
 mod find;
 mod json;
