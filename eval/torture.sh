@@ -35,8 +35,7 @@ c++ -O2 -g -pthread -o "$folder/torture_cxx" $sources/torture_cxx.cc
 
 if [ ${#as[@]} -gt 0 ]; then
 	# Where everybody can reach them.
-	object=$(ls -t "$(dirname "$flashvm")"/{,deps/}libflashvm_preload.so | head -n 1)
-	cp "$flashvm" "$object" "$folder"
+	cp "$flashvm" "$folder"
 	flashvm=$folder/flashvm
 	chmod 755 "$folder" "$folder"/*
 fi

@@ -1,11 +1,10 @@
 """The build backend: maturin, after the command is put where the wheel takes it from.
 
-A wheel has three parts: the package with its native module, the command `flashvm` for the environment's `bin`, and
-the object that it preloads for `lib/flashvm`, where the command looks for it. maturin builds the first; this file
-builds the others with Cargo and leaves them in `flashvm.data`. Run as a script it does only that, for
-`maturin build`.
+A wheel has two parts: the package with its native module, and the command `flashvm` for the environment's `bin`. maturin
+builds the first; this file builds the other with Cargo and leaves it in `flashvm.data`. Run as a script it does only
+that, for `maturin build`.
 
-FLASHVM_BUILT names a folder with a command and an object that are built already.
+FLASHVM_BUILT names a folder with a command that is built already.
 """
 
 import os
@@ -16,14 +15,11 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 DATA = HERE / "flashvm.data"
-PARTS = {
-    "flashvm": DATA / "scripts" / "flashvm",
-    "libflashvm_preload.so": DATA / "data" / "lib" / "flashvm" / "libflashvm_preload.so",
-}
+COMMAND = DATA / "scripts" / "flashvm"
 
 
 def prepare() -> None:
-    """Put the command and its object into `flashvm.data`."""
+    """Put the command into `flashvm.data`."""
     target = Path(os.environ.setdefault("CARGO_TARGET_DIR", str(ROOT / "target")))
     built = os.environ.get("FLASHVM_BUILT")
     if built is None:
@@ -31,16 +27,15 @@ def prepare() -> None:
         folder = ROOT / target / "release"
     else:
         folder = Path(built)
-    strip = shutil.which("strip")
-    for name, place in PARTS.items():
-        place.parent.mkdir(parents=True, exist_ok=True)
-        if not (folder / name).is_file():
-            raise SystemExit(f"{folder / name}: no such file: unset FLASHVM_BUILT, or name a folder with {name}")
-        if strip:
-            subprocess.run([strip, "-o", place, folder / name], check=True)
-        else:
-            shutil.copyfile(folder / name, place)
-        place.chmod(0o755)
+    COMMAND.parent.mkdir(parents=True, exist_ok=True)
+    built = folder / "flashvm"
+    if not built.is_file():
+        raise SystemExit(f"{built}: no such file: unset FLASHVM_BUILT, or name a folder with flashvm")
+    if strip := shutil.which("strip"):
+        subprocess.run([strip, "-o", COMMAND, built], check=True)
+    else:
+        shutil.copyfile(built, COMMAND)
+    COMMAND.chmod(0o755)
 
 
 def _maturin():

@@ -106,32 +106,18 @@ def arguments():
     return options
 
 
-def build_files(flashvm):
-    """The command and the newest preloaded object beside it."""
-    objects = [flashvm.parent / sub / "libflashvm_preload.so" for sub in (".", "deps", "../lib/flashvm")]
-    found = [path for path in objects if path.exists()]
-    if not flashvm.exists() or not found:
-        raise SystemExit(f"soak: {flashvm} or its libflashvm_preload.so does not exist; run cargo build --release")
-    return flashvm, max(found, key=lambda path: path.stat().st_mtime)
-
-
-def build_id(files):
-    digest = hashlib.sha256()
-    for path in files:
-        digest.update(path.read_bytes())
-    return digest.hexdigest()[:12]
+def build_id(flashvm):
+    if not flashvm.exists():
+        raise SystemExit(f"soak: {flashvm} does not exist; run cargo build --release, or name the command with --flashvm")
+    return hashlib.sha256(flashvm.read_bytes()).hexdigest()[:12]
 
 
 class Campaign:
     def __init__(self, options, folder, stop):
         self.options, self.stop = options, stop
-        files = build_files(options.flashvm)
+        self.build = build_id(options.flashvm)
         # A copy: a build in the meantime does not change the tested binary.
-        (folder / "bin").mkdir()
-        for path in files:
-            shutil.copy(path, folder / "bin")
-        flashvm = folder / "bin" / files[0].name
-        self.build = build_id([folder / "bin" / path.name for path in files])
+        flashvm = Path(shutil.copy(options.flashvm, folder / "flashvm"))
         self.version = subprocess.run([flashvm, "--version"], stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
         self.state = report.State(options.state, self.build)
         self.shelf = programs.Shelf(folder)
@@ -328,7 +314,7 @@ def elapsed(since):
 def main():
     options = arguments()
     if options.report:
-        build = build_id(build_files(options.flashvm))
+        build = build_id(options.flashvm)
         text, good = report.report(report.State(options.state, build).records, build)
         print(text)
         return 0 if good else 1

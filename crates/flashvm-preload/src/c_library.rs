@@ -16,6 +16,22 @@ pub(crate) unsafe fn next<F: Copy>(name: &CStr) -> F {
     }
 }
 
+/// The path from which the dynamic linker loaded this object.
+pub(crate) fn own_path() -> &'static CStr {
+    let mut info = std::mem::MaybeUninit::<libc::Dl_info>::zeroed();
+    // SAFETY: `info` is the function's to fill in; where it knows the address, the name is a string of the dynamic
+    // linker's, which lives as long as this object: it is never unloaded.
+    unsafe {
+        let known = libc::dladdr(own_path as *const c_void, info.as_mut_ptr());
+        let name = info.assume_init().dli_fname;
+        assert!(
+            known != 0 && !name.is_null(),
+            "the dynamic linker knows this object"
+        );
+        CStr::from_ptr(name)
+    }
+}
+
 /// Sets the calling thread's `errno`.
 pub(crate) fn set_errno(error: Errno) {
     // SAFETY: the location is this thread's own.

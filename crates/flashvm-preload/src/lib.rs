@@ -55,7 +55,7 @@ extern "C" fn constructor() {
         flashvm::abort()
     }));
     STARTING.store(true, Ordering::Relaxed);
-    let started = process::inherit(&control).and_then(start);
+    let started = process::join(&control).and_then(start);
     if let Err(reason) = started {
         eprintln!("flashvm: {}: {reason}", process::command());
         std::process::exit(2);
@@ -63,8 +63,8 @@ extern "C" fn constructor() {
 }
 
 /// Starts the pager, makes the program's memory managed, and guards this thread.
-fn start(inheritance: flashvm::Inheritance) -> Result<(), String> {
-    let pager = flashvm::start(inheritance).map_err(|error| error.to_string())?;
+fn start(joined: process::Joined) -> Result<(), String> {
+    let pager = flashvm::start(joined.inheritance).map_err(|error| error.to_string())?;
     flashvm::guard::reserve_stacks()
         .map_err(|error| format!("no address space for stacks: {error}"))?;
     let inline = pager.delivery() == flashvm::Delivery::Inline;
@@ -83,7 +83,9 @@ fn start(inheritance: flashvm::Inheritance) -> Result<(), String> {
     if let Some((base, bytes, settings)) = pager.small_pages() {
         small::start(base, bytes, pager.budget_bytes(), settings)?;
     }
-    flashvm::program::exec::remember_run();
+    let loaded = c_library::own_path();
+    flashvm::program::exec::remember_run(joined.handed_on, loaded, pager.delivery())
+        .map_err(|error| format!("no descriptors for programs that this one executes: {error}"))?;
     process::watch_forks();
     GUARDED.store(inline, Ordering::Relaxed);
     READY.store(true, Ordering::Release);

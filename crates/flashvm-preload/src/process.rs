@@ -4,14 +4,15 @@ use crate::c_library::{next, set_errno, status};
 use crate::internal;
 use crate::small;
 use crate::state::{READY, STARTING, for_pager, guard_call, guarded, pager};
-use flashvm::control::Control;
+use flashvm::control::{Address, Control, Descriptors, NotAnAddress};
 use flashvm::guard::Own;
 use flashvm::program::descriptor_kind;
+use flashvm::program::exec::HandedOn;
 use flashvm::{Inheritance, Pager};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::ffi::{OsStr, c_int, c_long, c_uint};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::Ordering;
 
 /// Stack around the current frame that a fork needs, if it is managed memory.
@@ -25,38 +26,77 @@ pub(crate) fn command() -> String {
     )
 }
 
-/// Opens the descriptors that the supervisor holds for this run.
-pub(crate) fn inherit(control: &OsStr) -> Result<Inheritance, String> {
-    let text = control.to_str().unwrap_or_default();
-    let mut parts = text.split(':').map(str::parse::<i32>);
-    let (Some(Ok(supervisor)), Some(Ok(region)), Some(Ok(store)), None) =
-        (parts.next(), parts.next(), parts.next(), parts.next())
-    else {
-        return Err(format!(
-            "{}={text:?} is not of this version",
-            flashvm::control::VARIABLE
-        ));
-    };
-    let open = |fd: i32, flags: OFlags| -> Result<OwnedFd, String> {
-        let path = format!("/proc/{supervisor}/fd/{fd}");
-        rustix::fs::open(&path, flags | OFlags::CLOEXEC, Mode::empty()).map_err(|error| {
-            format!(
-                "cannot join the run of process {supervisor} ({error}): a program that changes \
-                 its user, or outlives `flashvm run`, cannot start paged programs"
-            )
-        })
-    };
-    let region = open(region, OFlags::RDWR)?;
-    let store = open(store, OFlags::RDWR | OFlags::DIRECT)?;
+/// The run of this process, and what programs get that it executes.
+pub(crate) struct Joined {
+    pub(crate) inheritance: Inheritance,
+    pub(crate) handed_on: HandedOn,
+}
+
+/// Joins the run: by the descriptors that this process has inherited, or by the supervisor's.
+pub(crate) fn join(address: &OsStr) -> Result<Joined, String> {
+    let text = address.to_string_lossy();
+    let address: Address = text
+        .parse()
+        .map_err(|error: NotAnAddress| error.to_string())?;
+    let inherited = address
+        .inherited
+        .and_then(|inherited| take(address, inherited));
+    let handed_on = inherited.map_or_else(|| open(address), Ok)?;
+    let control = Control::attach(handed_on.region.as_fd()).map_err(|error| error.to_string())?;
+    let supervisor = address.supervisor;
     let pid = rustix::process::Pid::from_raw(supervisor).ok_or("no supervisor")?;
     let pidfd = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty())
         .map_err(|error| format!("the supervisor, process {supervisor}, is gone: {error}"))?;
-    let control = Control::attach(region.as_fd()).map_err(|error| error.to_string())?;
-    Ok(Inheritance {
-        control,
-        store,
-        supervisor: pidfd,
-        command: command(),
+    let store = rustix::io::fcntl_dupfd_cloexec(&handed_on.store, 0)
+        .map_err(|error| format!("no descriptor for the store: {error}"))?;
+    Ok(Joined {
+        inheritance: Inheritance {
+            control,
+            store,
+            supervisor: pidfd,
+            command: command(),
+        },
+        handed_on,
+    })
+}
+
+/// Opens the supervisor's descriptors.
+fn open(address: Address) -> Result<HandedOn, String> {
+    let supervisor = address.supervisor;
+    let open = |fd: RawFd, flags: OFlags| -> Result<OwnedFd, String> {
+        rustix::fs::open(address.path(fd), flags | OFlags::CLOEXEC, Mode::empty()).map_err(|error| {
+            format!(
+                "cannot join the run of process {supervisor} ({error}): a program that changes its user, or \
+                 outlives `flashvm run`, cannot start paged programs here"
+            )
+        })
+    };
+    let theirs = address.supervisors;
+    Ok(HandedOn {
+        region: open(theirs.region, OFlags::RDWR)?,
+        store: open(theirs.store, OFlags::RDWR | OFlags::DIRECT)?,
+        object: theirs
+            .object
+            .map(|fd| open(fd, OFlags::RDONLY))
+            .transpose()?,
+        address,
+    })
+}
+
+/// Takes the descriptors that this process has inherited, unless the program before it has closed them in a way that
+/// nobody saw (possible in handler mode).
+fn take(address: Address, inherited: Descriptors) -> Option<HandedOn> {
+    // SAFETY: only looked at: if the number is another file's, or no file's, it is no control region.
+    Control::attach(unsafe { BorrowedFd::borrow_raw(inherited.region) }).ok()?;
+    let take = |fd: RawFd| {
+        // SAFETY: the program before this one handed all three on; nothing else in this process knows the numbers.
+        unsafe { OwnedFd::from_raw_fd(fd) }
+    };
+    Some(HandedOn {
+        region: take(inherited.region),
+        store: take(inherited.store),
+        object: inherited.object.map(take),
+        address,
     })
 }
 

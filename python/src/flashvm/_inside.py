@@ -11,7 +11,7 @@ from ._errors import Error
 
 #: Linux's numbers. The object that the command preloads replaces the C library's ``madvise``.
 _ADVICE = {"willneed": 3, "cold": 20, "pageout": 21}
-_PRELOADED = "/libflashvm_preload.so"
+_PRELOADED = "libflashvm_preload.so"
 
 
 def advise(array: Any, advice: Literal["willneed", "cold", "pageout"]) -> int:
@@ -69,7 +69,7 @@ def advise(array: Any, advice: Literal["willneed", "cold", "pageout"]) -> int:
 
 def _is_run() -> bool:
     with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
-        return any(line.rstrip().endswith(_PRELOADED) for line in maps)
+        return any(_PRELOADED in line for line in maps)
 
 
 def _place(array: Any) -> tuple[int, int]:

@@ -2,7 +2,7 @@
 //!
 //! - `args`: the commands; `options`: the table of a run's options; `units`: sizes, durations, switches;
 //! - `machine`, `store`: checks before a run starts;
-//! - `run`, `supervise`, `sys`: the run; `modelled`: its device model; `reference_trace`: its trace;
+//! - `run`, `supervise`, `sys`: the run; `object`: what programs are started with; `modelled`: its device model; `reference_trace`: its trace;
 //! - `summary`, `progress`: its reports; `top`: what runs are doing, seen from outside;
 //! - `device`: device models, and measurements of real devices;
 //! - `trace`: recording, converting and measuring traces; `sim`: replacement policies over them;
@@ -17,6 +17,7 @@ mod documents;
 mod heap;
 mod machine;
 mod modelled;
+mod object;
 mod options;
 mod progress;
 mod reference_trace;

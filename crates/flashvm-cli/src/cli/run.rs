@@ -3,6 +3,7 @@
 
 use super::args::RunArgs;
 use super::modelled::Modelled;
+use super::object::Object;
 use super::options::{FaultMode, check_delivery, choose_malloc, look_at_sectors, settings};
 use super::progress::Progress;
 use super::reference_trace::ReferenceTrace;
@@ -11,18 +12,13 @@ use super::store::Store;
 use super::summary::{self, Names, StatsFile};
 use super::supervise::{End, supervise};
 use super::{doctor, machine, store, sys};
-use flashvm::control::{ChameleonSettings, Control, VARIABLE};
+use flashvm::control::{Address, ChameleonSettings, Control, Descriptors, VARIABLE};
 use flashvm::program::Refused;
 use flashvm_core::{Discard, DiscardKind};
 use rustix::fd::AsRawFd;
-use std::ffi::OsString;
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, ExitCode};
-
-/// The preloaded object.
-const PRELOAD_NAME: &str = "libflashvm_preload.so";
 
 /// Runs a program.
 pub(crate) fn run(args: Box<RunArgs>) -> Result<ExitCode, Refusal> {
@@ -64,7 +60,7 @@ pub(crate) fn run(args: Box<RunArgs>) -> Result<ExitCode, Refusal> {
     settings.trace = trace.as_ref().map(ReferenceTrace::open_path);
     options.record.as_deref().map(check_record).transpose()?;
     let path = flashvm::program::find(name)?;
-    let preload = preload_object()?;
+    let object = Object::provide()?;
     let fault = options.fault.unwrap_or(FaultMode::Auto);
     settings.delivery = doctor::choose_delivery(fault, settings.no_move)?;
     check_delivery(&settings)?;
@@ -94,21 +90,22 @@ pub(crate) fn run(args: Box<RunArgs>) -> Result<ExitCode, Refusal> {
         Control::create(&settings).map_err(|e| Refusal::new(e.to_string()))?;
     control.set_backed(store.backed);
 
+    let address = Address {
+        supervisor: std::process::id() as i32,
+        supervisors: Descriptors {
+            region: control_fd.as_raw_fd(),
+            store: store.fd.as_raw_fd(),
+            object: object.descriptor(),
+        },
+        inherited: None,
+    };
     let mut command = Command::new(&path);
     command
         .arg0(name)
         .args(program_args)
         .env_remove(refusal::FILE_VARIABLE)
-        .env("LD_PRELOAD", preload_list(&preload))
-        .env(
-            VARIABLE,
-            format!(
-                "{}:{}:{}",
-                std::process::id(),
-                control_fd.as_raw_fd(),
-                store.fd.as_raw_fd()
-            ),
-        );
+        .env("LD_PRELOAD", object.preload_list())
+        .env(VARIABLE, address.to_string());
     let device = model.map(|model| model.attend(control)).transpose()?;
     let progress = options.progress.is_some_and(|flag| flag.0);
     let progress = progress.then(|| Progress::new(control));
@@ -162,54 +159,4 @@ fn check_record(prefix: &Path) -> Result<(), Refusal> {
             folder.display()
         ))
     })
-}
-
-/// Finds the object to preload, in the folder of a build or an installation.
-fn preload_object() -> Result<PathBuf, Refusal> {
-    let own = std::env::current_exe()
-        .map_err(|e| Refusal::new(format!("/proc/self/exe: {e}: mount /proc")))?;
-    let folder = own.parent().unwrap_or(Path::new("/"));
-    let places = [
-        folder.to_owned(),
-        folder.join("deps"),
-        folder.join("../lib/flashvm"),
-    ];
-    let found = places
-        .iter()
-        .map(|place| place.join(PRELOAD_NAME))
-        .filter(|path| path.is_file())
-        // A build for tests may leave an older object beside the command.
-        .max_by_key(|path| path.metadata().and_then(|m| m.modified()).ok())
-        .and_then(|path| path.canonicalize().ok())
-        .ok_or_else(|| {
-            Refusal::new(format!(
-                "{PRELOAD_NAME} is neither beside {} nor in ../lib/flashvm: build or install it again",
-                own.display()
-            ))
-        })?;
-    if found
-        .as_os_str()
-        .as_bytes()
-        .iter()
-        .any(|b| matches!(b, b':' | b' '))
-    {
-        return Err(Refusal::new(format!(
-            "{}: the dynamic linker takes no path with a space or a colon: install elsewhere",
-            found.display()
-        )));
-    }
-    Ok(found)
-}
-
-/// `LD_PRELOAD` with the object first.
-fn preload_list(object: &Path) -> OsString {
-    let mut list = object.as_os_str().to_owned();
-    let before = std::env::var_os("LD_PRELOAD").unwrap_or_default();
-    for other in before.as_bytes().split(|b| matches!(b, b':' | b' ')) {
-        if !other.is_empty() && other != object.as_os_str().as_bytes() {
-            list.push(":");
-            list.push(std::ffi::OsStr::from_bytes(other));
-        }
-    }
-    list
 }

@@ -1,8 +1,8 @@
 //! What no safe interface offers the supervisor: signals as a descriptor, a child with the original signal
-//! mask, ending by a given signal.
+//! mask, ending by a given signal, the bytes of the carried object.
 //!
 //! Safety argument of the module: the supervisor has one thread, so nobody else uses the signal mask; the
-//! closure between fork and exec only makes system calls.
+//! closure between fork and exec only makes system calls; the object's bytes are part of the command and never change.
 #![allow(
     unsafe_code,
     reason = "the only home of unsafe code in the command; the argument is above"
@@ -140,4 +140,49 @@ pub(crate) fn end_by(signal: i32) {
 pub(crate) fn send(to: Pid, signal: i32) {
     // SAFETY: kill takes two numbers. An ended process is no error here.
     unsafe { libc::kill(to.as_raw_nonzero().get(), signal) };
+}
+
+#[cfg(not(feature = "external-preload"))]
+std::arch::global_asm!(
+    ".pushsection .rodata.flashvm_object, \"a\"",
+    ".globl flashvm_object, flashvm_object_end",
+    ".hidden flashvm_object, flashvm_object_end",
+    "flashvm_object:",
+    concat!(".incbin \"", env!("FLASHVM_OBJECT"), "\""),
+    "flashvm_object_end:",
+    ".popsection",
+    options(raw)
+);
+
+/// The preloaded object, as it was built with the command. The assembler reads it, not `include_bytes!`: a check of
+/// the code builds no object.
+#[cfg(not(feature = "external-preload"))]
+pub(crate) fn carried_object() -> &'static [u8] {
+    unsafe extern "C" {
+        static flashvm_object: u8;
+        static flashvm_object_end: u8;
+    }
+    let (start, end) = (&raw const flashvm_object, &raw const flashvm_object_end);
+    // SAFETY: both labels delimit the bytes that the assembler put between them, which nothing writes to.
+    unsafe { std::slice::from_raw_parts(start, end.offset_from_unsigned(start)) }
+}
+
+/// Whether the kernel maps code from a file.
+#[cfg(not(feature = "external-preload"))]
+pub(crate) fn try_to_map_code(file: BorrowedFd<'_>) -> rustix::io::Result<()> {
+    use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+    const PAGE: usize = 4096;
+    let wanted = ProtFlags::READ | ProtFlags::EXEC;
+    // SAFETY: the kernel chooses the place; the mapping is private, is never used, and is removed at once.
+    unsafe {
+        let at = mmap(
+            std::ptr::null_mut(),
+            PAGE,
+            wanted,
+            MapFlags::PRIVATE,
+            file,
+            0,
+        )?;
+        munmap(at, PAGE)
+    }
 }

@@ -11,7 +11,7 @@
 //! child may use it before it may call `malloc`.
 //!
 //! - `layout`: the layout of the region;
-//! - `settings`: the settings of the run;
+//! - `address`: how a program finds it; `settings`: the settings of the run;
 //! - `process`: a process's slot through fork, exec and death;
 //! - `budget`: the frames that a process uses and holds; `shared_frames`: those that processes share since a fork;
 //! - `commitments`: room for every page, promised before a program gets it;
@@ -23,6 +23,7 @@
 //! - `reaper`: notices dead processes, and returns what they held;
 //! - `observer`: a view of the region from outside of the run.
 
+mod address;
 mod budget;
 mod clusters;
 mod commitments;
@@ -51,6 +52,7 @@ use rustix::thread::{Timespec, futex};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+pub use address::{Address, Descriptors, NotAnAddress};
 pub use clusters::SharedClusters;
 pub use histogram::{Histogram, LatencyHistogram};
 pub use observer::{Observer, ProcessReading, RunReading};
@@ -61,8 +63,7 @@ pub use settings::{ChameleonSettings, Inject, Malloc, ModelSettings, RunSettings
 pub use shared_frames::SharedFrame;
 pub use stats::{Deliveries, ProcessStats, StatsSnapshot};
 
-/// The environment variable through which a process finds its run: the supervisor's process id, and
-/// its descriptors of control region and store, as `PID:FD:FD`.
+/// The environment variable through which a program finds its run: an [`Address`].
 pub const VARIABLE: &str = "FLASHVM_CONTROL";
 
 /// The name of the region's memfd, by which [`Observer`]s find runs in `/proc`.

@@ -48,6 +48,7 @@ use crate::sys::own::Mapping;
 use crate::sys::raw;
 use guard_stack::Record;
 use rustix::io::Errno;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 const PR_SET_SYSCALL_USER_DISPATCH: usize = 59;
 const PR_SYS_DISPATCH_ON: usize = 1;
@@ -128,6 +129,16 @@ fn dispatch() -> Result<(), Errno> {
 /// like threads that the guard creates: with the signals of faults unblocked, which the C library
 /// would block until it has read the program's locale.
 fn making_threads(work: &mut dyn FnMut()) {
+    MAKERS.fetch_add(1, Ordering::Relaxed);
+    catching_calls(work);
+    MAKERS.fetch_sub(1, Ordering::Relaxed);
+}
+
+/// Threads in [`making_threads`].
+static MAKERS: AtomicU32 = AtomicU32::new(0);
+
+/// Runs `work`, of a thread of the pager, so that system calls which it makes through the C library are caught.
+fn catching_calls(work: &mut dyn FnMut()) {
     let caught = dispatch().is_ok();
     work();
     if caught {
@@ -139,6 +150,36 @@ fn making_threads(work: &mut dyn FnMut()) {
             )
         };
     }
+}
+
+/// Runs a handler of the C library's by which every thread changes its user or groups, in a thread of the pager.
+///
+/// The kernel gives each thread rights of its own, and the C library ends the process if threads have different results
+/// (`setxid`). The program may have kept a capability over the change of its user, by a call that concerns its own
+/// thread alone, and so may do what the pager's threads may not. They must not fail then: they keep the group that they
+/// have, without any capability.
+fn changing_user(handler: &mut dyn FnMut()) {
+    // A thread that makes threads has its calls caught already, until it is done. It is not told from others.
+    if MAKERS.load(Ordering::Relaxed) > 0 {
+        return handler();
+    }
+    catching_calls(handler);
+}
+
+/// A result of the call `number` of a thread of the pager: see [`changing_user`].
+fn without_refusal(number: i64, result: isize) -> isize {
+    let changes_user = matches!(
+        number,
+        libc::SYS_setuid
+            | libc::SYS_setgid
+            | libc::SYS_setreuid
+            | libc::SYS_setregid
+            | libc::SYS_setresuid
+            | libc::SYS_setresgid
+            | libc::SYS_setgroups
+    );
+    let refused = result == -(libc::EPERM as isize);
+    if changes_user && refused { 0 } else { result }
 }
 
 /// Whether this kernel can dispatch a process's system calls to it.

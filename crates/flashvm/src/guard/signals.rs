@@ -171,10 +171,8 @@ fn receive(signal: i32, info: &Info, context: &mut Context) {
     let action = ACTIONS.get(signal);
     if action.is_handler() {
         // SAFETY: a handler installed for this signal, called as the kernel would.
-        unsafe {
-            let handler: Handler = std::mem::transmute(action.handler as usize);
-            handler(signal, std::ptr::from_ref(info).cast_mut(), context);
-        }
+        let handler: Handler = unsafe { std::mem::transmute(action.handler as usize) };
+        super::changing_user(&mut || handler(signal, std::ptr::from_ref(info).cast_mut(), context));
     }
 }
 
@@ -286,8 +284,12 @@ extern "C" fn on_sys(signal: i32, info: *mut Info, context: *mut Context) {
         return forward(signal, info, context);
     }
     let Some(record) = Record::current() else {
-        // One of the pager's threads, in `making_threads`.
-        return calls::nested(context);
+        // One of the pager's threads, in `catching_calls`.
+        let number = context.regs.rax as i64;
+        calls::nested(context);
+        let result = context.regs.rax as isize;
+        context.regs.rax = super::without_refusal(number, result) as u64;
+        return;
     };
     if guard_stack::at(context.regs.rsp as usize).is_some() {
         // The guard itself, through the C library.

@@ -4,65 +4,96 @@
 //! would run unpaged beside the budget. An environment without the run gets it back.
 
 use super::executable::{Refused, check};
+use crate::control::{Address, Descriptors};
+use crate::space::Delivery;
+use crate::sys::descriptors;
 use crate::sys::message::eprint_line;
 use rustix::fs::Access;
-use std::ffi::{CString, OsStr};
-use std::os::unix::ffi::OsStrExt;
+use std::ffi::{CStr, CString, OsStr};
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::OnceLock;
 
-const PRELOAD: &str = "LD_PRELOAD";
-
-/// The run as a child's environment needs it: the object's path and the control variable.
+/// The run as a child's environment needs it.
 #[derive(Debug)]
 struct Run {
+    /// The path from which the dynamic linker loaded the preloaded object.
+    loaded: Vec<u8>,
+    /// The entries of `LD_PRELOAD` for the object.
     object: Vec<u8>,
+    /// The value of the control variable.
     control: Vec<u8>,
 }
 
 static RUN: OnceLock<Run> = OnceLock::new();
 
-/// Records this process's own run, before the program can change its environment.
-pub fn remember_run() {
-    let preload = std::env::var_os(PRELOAD).unwrap_or_default();
-    let object = preload
-        .as_bytes()
-        .split(|byte| matches!(byte, b':' | b' '))
-        .find(|path| path.ends_with(b"libflashvm_preload.so"))
-        .unwrap_or_default()
-        .to_vec();
-    let control = std::env::var_os(crate::control::VARIABLE).unwrap_or_default();
-    let _ = RUN.set(Run {
-        object,
-        control: control.as_bytes().to_vec(),
-    });
+/// What programs inherit that this one executes.
+#[derive(Debug)]
+pub struct HandedOn {
+    /// How this program has found the run.
+    pub address: Address,
+    /// The control region.
+    pub region: OwnedFd,
+    /// The store.
+    pub store: OwnedFd,
+    /// The preloaded object, if that is no file.
+    pub object: Option<OwnedFd>,
 }
 
-/// An environment with the run in it.
+/// Records how programs that this one executes find the run. `loaded` is the path from which the dynamic linker loaded
+/// the preloaded object.
+///
+/// # Errors
+/// No number is left for a descriptor.
+pub fn remember_run(run: HandedOn, loaded: &CStr, delivery: Delivery) -> rustix::io::Result<()> {
+    let inherited = Descriptors {
+        region: descriptors::hand_on(run.region)?,
+        store: descriptors::hand_on(run.store)?,
+        object: run.object.map(descriptors::hand_on).transpose()?,
+    };
+    let address = Address {
+        inherited: Some(inherited),
+        ..run.address
+    };
+    let loaded = loaded.to_bytes();
+    let paths = address.object_paths(delivery == Delivery::Handler);
+    let _ = RUN.set(Run {
+        loaded: loaded.to_vec(),
+        object: paths.map_or_else(|| loaded.to_vec(), String::into_bytes),
+        control: address.to_string().into_bytes(),
+    });
+    Ok(())
+}
+
+/// An environment with the run in it, for a program that is about to be executed.
 #[must_use]
 pub fn with_run(environment: Vec<CString>) -> Vec<CString> {
     let Some(run) = RUN.get() else {
         return environment;
     };
+    descriptors::let_inherit();
     let control = [crate::control::VARIABLE.as_bytes(), b"="].concat();
-    let mut preload = Vec::new();
+    let mut preload = run.object.clone();
     let mut entries = environment;
     entries.retain(|entry| {
         if let Some(value) = entry.to_bytes().strip_prefix(b"LD_PRELOAD=") {
-            preload = value.to_vec();
+            let is_ours = |path: &[u8]| {
+                path == run.loaded
+                    || run
+                        .object
+                        .split(|byte| *byte == b':')
+                        .any(|ours| ours == path)
+            };
+            for path in value.split(|byte| matches!(byte, b':' | b' ')) {
+                if !path.is_empty() && !is_ours(path) {
+                    preload.push(b':');
+                    preload.extend_from_slice(path);
+                }
+            }
             return false;
         }
         !entry.to_bytes().starts_with(&control)
     });
-    let there = preload
-        .split(|byte| matches!(byte, b':' | b' '))
-        .any(|path| path == run.object);
-    if !there {
-        preload = match preload.is_empty() {
-            true => run.object.clone(),
-            false => [&run.object[..], b":", &preload].concat(),
-        };
-    }
     let lines = [
         [b"LD_PRELOAD=", &preload[..]].concat(),
         [&control[..], &run.control].concat(),

@@ -7,7 +7,7 @@
 use super::raw;
 use rustix::io::Errno;
 use std::ops::{Deref, DerefMut};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicI32, Ordering};
 
 const OURS_MAX: usize = 64;
@@ -87,6 +87,53 @@ pub(crate) fn keep(fd: OwnedFd) -> Result<OwnedFd, Errno> {
     Ok(high)
 }
 
+/// Descriptors that programs inherit which are executed from this process.
+static HANDED_ON: [AtomicI32; 3] = [const { AtomicI32::new(-1) }; 3];
+
+/// Keeps a descriptor that programs inherit which are executed from this process, and from its children. Returns its
+/// number.
+///
+/// # Errors
+/// `EMFILE` if there is no number left.
+///
+/// # Panics
+/// If there are more than three of these.
+pub(crate) fn hand_on(fd: OwnedFd) -> Result<RawFd, Errno> {
+    let fd = if fd.as_raw_fd() < FROM {
+        keep(fd)?
+    } else {
+        noted(fd)
+    };
+    let number = fd.into_raw_fd();
+    let claim = |kept: &AtomicI32| {
+        let free = kept.compare_exchange(-1, number, Ordering::Relaxed, Ordering::Relaxed);
+        free.is_ok()
+    };
+    assert!(
+        HANDED_ON.iter().any(claim),
+        "no room for descriptor {number}"
+    );
+    let_inherit();
+    Ok(number)
+}
+
+fn noted(fd: OwnedFd) -> OwnedFd {
+    note(fd.as_raw_fd());
+    fd
+}
+
+/// Clears the close-on-exec flags of the descriptors that are handed on: the program may have set them.
+pub(crate) fn let_inherit() {
+    for kept in &HANDED_ON {
+        let fd = kept.load(Ordering::Relaxed);
+        if fd >= 0 {
+            // SAFETY: it is open as long as the process: `hand_on` has given it up, and the program cannot close it.
+            let fd = unsafe { BorrowedFd::borrow_raw(fd) };
+            rustix::io::fcntl_setfd(fd, rustix::io::FdFlags::empty()).expect("an open descriptor");
+        }
+    }
+}
+
 /// That a number is the pager's. Taken back when this is dropped.
 #[derive(Debug)]
 struct Note(RawFd);
@@ -158,11 +205,17 @@ impl<F: AsRawFd> AsRawFd for PagerFd<F> {
     }
 }
 
-/// In a forked child: closes the copies of the parent's descriptors, except those in `kept`.
+/// In a forked child: closes the copies of the parent's descriptors, except those in `kept` and those that are handed
+/// on.
 pub(crate) fn close_inherited(kept: &[RawFd]) {
+    let handed_on = |fd| {
+        HANDED_ON
+            .iter()
+            .any(|kept| kept.load(Ordering::Relaxed) == fd)
+    };
     for ours in &OURS {
         let fd = ours.load(Ordering::Relaxed);
-        if fd >= 0 && !kept.contains(&fd) {
+        if fd >= 0 && !kept.contains(&fd) && !handed_on(fd) {
             ours.store(-1, Ordering::Relaxed);
             // SAFETY: the owner of this number is a thread or a structure that only exists in the
             // parent; its copy here is never dropped.

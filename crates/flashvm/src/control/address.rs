@@ -1,0 +1,162 @@
+//! How a program finds its run.
+//!
+//! The supervisor names its descriptors, and the first program opens them through `/proc`. Programs that are executed
+//! from there inherit them: one that has changed its user, or given up a capability, may not look into `/proc` of the
+//! supervisor any more.
+
+use std::fmt;
+use std::os::fd::RawFd;
+use std::str::FromStr;
+
+/// The descriptors of a run, by their numbers in some process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Descriptors {
+    /// The control region.
+    pub region: RawFd,
+    /// The store.
+    pub store: RawFd,
+    /// The preloaded object. `None`: programs load it by the name of a file.
+    pub object: Option<RawFd>,
+}
+
+/// The value of [`super::VARIABLE`]: `PID:FDS` or `PID:FDS:FDS`, with `FDS` for `REGION:STORE:OBJECT`, and -1 for no
+/// object.
+///
+/// ```
+/// use flashvm::control::{Address, Descriptors};
+///
+/// let address: Address = "4711:5:4:3".parse().unwrap();
+/// assert_eq!(address.path(address.supervisors.store), "/proc/4711/fd/4");
+/// let inherited = Descriptors { region: 901, store: 902, object: None };
+/// let next = Address { inherited: Some(inherited), ..address };
+/// assert_eq!(next.to_string(), "4711:5:4:3:901:902:-1");
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Address {
+    /// The supervisor's process id.
+    pub supervisor: i32,
+    /// The descriptors in the supervisor.
+    pub supervisors: Descriptors,
+    /// The descriptors that a program inherits from the one that executed it.
+    pub inherited: Option<Descriptors>,
+}
+
+impl Address {
+    /// The path of one of the supervisor's descriptors.
+    #[must_use]
+    pub fn path(&self, fd: RawFd) -> String {
+        format!("/proc/{}/fd/{fd}", self.supervisor)
+    }
+
+    /// The entries of `LD_PRELOAD` by which a program that inherits the descriptors loads the object; `None` if that
+    /// is a file. In handler mode programs may be executed, and descriptors closed, in ways that nobody sees: the
+    /// object has a second path then, and the dynamic linker ignores the one that leads nowhere.
+    #[must_use]
+    pub fn object_paths(&self, handler: bool) -> Option<String> {
+        let inherited = format!("/proc/self/fd/{}", self.inherited?.object?);
+        match self.supervisors.object {
+            Some(fd) if handler => Some(format!("{inherited}:{}", self.path(fd))),
+            _ => Some(inherited),
+        }
+    }
+}
+
+impl fmt::Display for Descriptors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let object = self.object.unwrap_or(-1);
+        write!(f, "{}:{}:{object}", self.region, self.store)
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.supervisor, self.supervisors)?;
+        self.inherited
+            .map_or(Ok(()), |inherited| write!(f, ":{inherited}"))
+    }
+}
+
+/// A value that no `flashvm run` of this version has set.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{name}={0:?} is not of this version", name = super::VARIABLE)]
+pub struct NotAnAddress(String);
+
+impl FromStr for Address {
+    type Err = NotAnAddress;
+
+    fn from_str(text: &str) -> Result<Self, NotAnAddress> {
+        let wrong = || NotAnAddress(text.to_owned());
+        let numbers: Result<Vec<i32>, _> = text.split(':').map(str::parse).collect();
+        let descriptors = |numbers: &[i32]| Descriptors {
+            region: numbers[0],
+            store: numbers[1],
+            object: (numbers[2] >= 0).then_some(numbers[2]),
+        };
+        match &numbers.map_err(|_| wrong())?[..] {
+            [supervisor, rest @ ..] if matches!(rest.len(), 3 | 6) && *supervisor > 0 => Ok(Self {
+                supervisor: *supervisor,
+                supervisors: descriptors(&rest[..3]),
+                inherited: (rest.len() == 6).then(|| descriptors(&rest[3..])),
+            }),
+            _ => Err(wrong()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn descriptors() -> impl Strategy<Value = Descriptors> {
+        (0..4096, 0..4096, proptest::option::of(0..4096)).prop_map(|(region, store, object)| {
+            Descriptors {
+                region,
+                store,
+                object,
+            }
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read(
+            supervisor in 1..i32::MAX,
+            supervisors in descriptors(),
+            inherited in proptest::option::of(descriptors()),
+        ) {
+            let address = Address { supervisor, supervisors, inherited };
+            prop_assert_eq!(address.to_string().parse(), Ok(address));
+        }
+
+        #[test]
+        fn any_text_is_read_or_refused(text in "[-0-9:x ]{0,40}") {
+            let _ = text.parse::<Address>();
+        }
+    }
+
+    #[test]
+    fn other_values_are_refused() {
+        for text in [
+            "",
+            "1",
+            "1:2:3",
+            "1:2:3:4:5",
+            "0:2:3:4",
+            "a:2:3:4",
+            "1:2:3:4:5:6:7:8",
+        ] {
+            assert!(text.parse::<Address>().is_err(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn the_object_has_a_second_path_where_nobody_sees_what_is_closed() {
+        let address: Address = "7:5:4:3:901:902:903".parse().unwrap();
+        assert_eq!(address.object_paths(false).unwrap(), "/proc/self/fd/903");
+        let paths = address.object_paths(true).unwrap();
+        assert_eq!(paths, "/proc/self/fd/903:/proc/7/fd/3");
+        let file: Address = "7:5:4:-1:901:902:-1".parse().unwrap();
+        assert_eq!(file.object_paths(true), None);
+    }
+}
