@@ -36,7 +36,7 @@ deny:
 
 # Install into PREFIX
 install PREFIX="/usr/local": build
-    install -D -t {{PREFIX}}/bin target/release/flashvm && install -D -m 644 -t {{PREFIX}}/lib/flashvm target/release/libflashvm_preload.so && install -D -t {{PREFIX}}/lib/flashvm target/release/flashvm-workload
+    install -D -t {{PREFIX}}/bin target/release/flashvm && install -D -t {{PREFIX}}/lib/flashvm target/release/flashvm-workload
 
 # Compare with kernel swap on the same disk, as root
 swap:
