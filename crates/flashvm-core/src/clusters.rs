@@ -19,10 +19,10 @@ pub trait ClusterSource {
 /// (FlashVM, 4.1.1).
 #[derive(Clone, Debug)]
 pub struct LocalClusters {
-    /// Bit set: leased.
+    /// By cluster, one bit: whether it is leased.
     leased: Vec<u64>,
     clusters: u32,
-    /// No cluster in a word before this one is free.
+    /// Words before this one have no free cluster.
     hint: usize,
 }
 

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 /// Sums since the engine was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counters {
-    /// Faults on absent, stored, shadow or incoming pages, each counted once.
+    /// All faults except write-protect faults. A fault that waits counts once.
     pub faults_total: u64,
     /// Faults that issued a read from flash.
     pub faults_major: u64,
@@ -17,13 +17,13 @@ pub struct Counters {
     pub faults_pool: u64,
     /// Faults served with a zero-filled frame.
     pub faults_zero: u64,
-    /// First stores to write-protected pages.
+    /// Stores to write-protected pages.
     pub faults_write_protect: u64,
     /// Faults on pages that were mapped by the time the fault was handled.
     pub faults_spurious: u64,
     /// Faults that had to wait for a frame.
     pub faults_stalled: u64,
-    /// Pages read from flash without error.
+    /// Slots read from flash without error. A block of the pool that is read back counts whole.
     pub pages_in: u64,
     /// Pages written to flash without error.
     pub pages_out: u64,
@@ -47,7 +47,7 @@ pub struct Counters {
     pub discards_elided: u64,
     /// Discard commands that the device refused; no command follows the first refusal.
     pub discards_refused: u64,
-    /// Absent pages mapped ahead of a sequential run of first touches; not counted as prefetch.
+    /// Pages of zeros mapped ahead of a fault; not counted as prefetch.
     pub zero_ahead: u64,
     /// Frames freed from pages without a store since they came in.
     pub evicted_clean: u64,
@@ -65,13 +65,13 @@ pub struct Counters {
     pub prefetch_wasted: u64,
     /// Pages that were compressed into the pool.
     pub pool_pages: u64,
-    /// Their bytes.
+    /// Their compressed bytes.
     pub pool_bytes: u64,
-    /// Scanned pages that were not compressed: too large, or without room in the pool.
+    /// Scanned pages that did not go to the pool: not compressed, too large, or without room there.
     pub pool_refused: u64,
     /// Blocks of the pool that were written to flash; `pages_out` counts their slots.
     pub pool_blocks_out: u64,
-    /// Largest number of frames in use.
+    /// Largest number of frames in use, shared ones included.
     pub resident_pages_max: u64,
     /// Pages whose write failed.
     pub write_errors: u64,

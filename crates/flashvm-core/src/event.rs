@@ -1,10 +1,10 @@
 //! Events and actions: the border between decisions and their execution.
 //!
 //! An executor (the live pager, the simulator) reports [`Event`]s and carries out [`Action`]s.
-//! There are two kinds of actions. *Memory* actions (`Zero` to `Wake`) are carried out at once, in
+//! There are two kinds of actions. *Memory* actions (`Zero` to `Unshare`) are carried out at once, in
 //! order, before the next event: when the executor unlocks the engine, its page states are the
-//! truth about the address space. *Flash* actions (`Read`, `Scan`, `Write`, `Discard`) take time;
-//! the executor answers each with exactly one event that carries its [`IoId`] (a discard has none).
+//! truth about the address space. *Flash* actions (`Read` to `Discard`) take time; the executor
+//! answers each with exactly one event that carries its [`IoId`] (a discard has none).
 //! [`crate::Engine::io_pages`] lists the pages of a request until that answer.
 
 use crate::ids::{IoId, PageId, RUN_PAGES_MAX, SlotId};
@@ -60,14 +60,14 @@ pub enum Event {
         /// Bit `i` set: page `i` of the request could not be read, or its checksum differs.
         failed: u64,
     },
-    /// An [`Action::Scan`] has ended. Its result counts only for pages that were not touched
-    /// meanwhile.
+    /// An [`Action::Scan`] has ended. Its result counts only for pages that were not touched during
+    /// the scan.
     Scanned {
         /// The request.
         io: IoId,
         /// Bit `i` set: page `i` of the request holds only zero bytes.
         zero: u64,
-        /// What the pages take compressed; the executor keeps the bytes until the actions of this event are done.
+        /// Compressed lengths; the executor keeps the compressed bytes until the actions of this event are done.
         sizes: Sizes,
     },
     /// An [`Action::Write`] has ended.
@@ -102,8 +102,8 @@ pub enum Event {
     Relocate {
         /// First page of the old range.
         from: PageId,
-        /// First page of the new range. It has just been zapped ([`Event::Zap`], with no other
-        /// fault handled since); pages zero-filled ahead there are dropped.
+        /// First page of the new range, which an [`Event::Zap`] has just emptied. No fault was handled
+        /// since; pages that the zap zero-filled ahead there, for waiting faults, are dropped.
         to: PageId,
         /// Pages; the ranges do not overlap.
         count: u32,
@@ -133,7 +133,7 @@ pub enum Event {
     },
     /// The background executor has time: reclaim one batch ahead of need.
     Reclaim,
-    /// A fork is ahead (`on`), or will not happen: the pool is written to flash first.
+    /// A fork is ahead (`on`): the pool is to be written to flash before it. Or it will not happen.
     Drain {
         /// Whether a fork is ahead.
         on: bool,
@@ -220,7 +220,7 @@ pub enum Place {
     Shadow,
 }
 
-/// What the executor has to do.
+/// What the executor has to do. To *wake* is to wake the threads that wait for the page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Action {
     /// Map zero-filled frames in the region and wake the threads that wait for them. Pages beside
@@ -267,7 +267,7 @@ pub enum Action {
         io: IoId,
         /// Index of the page within the scan.
         index: u32,
-        /// Its place.
+        /// Its place in the pool.
         object: Object,
     },
     /// Copy an object of the pool to another place of the pool.
@@ -333,8 +333,8 @@ pub enum Action {
         /// Pages.
         count: u32,
     },
-    /// Read contiguous slots into a buffer: `count` slots, those of the pages of `io`, in order; or those in which
-    /// the compressed contents of its one page lie.
+    /// Read `count` contiguous slots into a buffer: the slots of the pages of `io`, one each, in order; or the slots
+    /// in which the compressed contents of these pages lie.
     Read {
         /// The request.
         io: IoId,
@@ -363,8 +363,8 @@ pub enum Action {
         /// Slots.
         count: u32,
     },
-    /// Write a block of the pool to the contiguous slots that it takes ([`crate::pool::BLOCK_SLOTS`]). Its frames
-    /// are free afterwards: a [`Action::Vacate`] follows. [`Event::WriteDone`] answers.
+    /// Write a block of the pool to the contiguous slots that it takes ([`crate::pool::BLOCK_SLOTS`]).
+    /// [`Event::WriteDone`] answers; after a successful write an [`Action::Vacate`] frees the block's frames.
     WriteBlock {
         /// The request.
         io: IoId,

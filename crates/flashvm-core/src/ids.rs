@@ -14,7 +14,7 @@ pub const RUN_PAGES_MAX: u32 = 64;
 )]
 pub struct PageId(pub u32);
 
-/// Neighbouring pages.
+/// Contiguous pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Run {
     /// The first page.
@@ -35,7 +35,7 @@ pub struct SlotId(pub u32);
 )]
 pub struct ClusterId(pub u32);
 
-/// One read or write request in flight between engine and executor.
+/// A request in flight between engine and executor: a read, a scan or a write.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize,
 )]
@@ -68,7 +68,7 @@ impl Run {
         Self::new(page, 1)
     }
 
-    /// The page behind the last.
+    /// The page after the last.
     #[must_use]
     pub fn end(self) -> PageId {
         self.first.plus(self.count)
@@ -101,7 +101,7 @@ impl Nanos {
         Self(self.0.saturating_add(n.0))
     }
 
-    /// Nanoseconds from `earlier` to this time, zero if it lies later.
+    /// Nanoseconds from `earlier` to this time; zero if `earlier` is the later one.
     #[must_use]
     pub fn since(self, earlier: Nanos) -> Self {
         Self(self.0.saturating_sub(earlier.0))

@@ -20,11 +20,11 @@ pub(crate) enum IoKind {
 /// One request.
 #[derive(Clone, Copy)]
 pub(crate) struct Io {
-    /// Of [`IoKind::WriteBlock`] and [`IoKind::ReadBlock`].
+    /// The block of a [`IoKind::WriteBlock`] or [`IoKind::ReadBlock`].
     pub(crate) block: Option<BlockId>,
-    /// Of [`IoKind::Scan`]: its pages are compressed.
+    /// A [`IoKind::Scan`] also compresses its pages.
     pub(crate) compress: bool,
-    /// When it began, as far as it counts.
+    /// When a [`IoKind::Read`] or [`IoKind::ReadPacked`] began; 0 for other kinds.
     pub(crate) begun: Nanos,
     /// `None`: this entry is free.
     pub(crate) kind: Option<IoKind>,
@@ -71,7 +71,7 @@ impl IoTable {
         id
     }
 
-    /// A request began now.
+    /// Notes when a request began.
     pub(crate) fn started(&mut self, id: IoId, now: Nanos) {
         self.ios[id.0 as usize].begun = now;
     }
@@ -90,7 +90,7 @@ impl IoTable {
         id
     }
 
-    /// What a request in flight does.
+    /// What a request does; `None`: it is not in flight.
     pub(crate) fn kind(&self, id: IoId) -> Option<IoKind> {
         self.ios[id.0 as usize].kind
     }

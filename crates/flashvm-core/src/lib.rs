@@ -26,8 +26,8 @@
 //!
 //! From `Shadowed` to `Standby` a page is in the shadow: a touch is a fault without I/O that takes
 //! it back. A page taken back while a scan or a write works on its shadow copy is mapped as a copy
-//! ([`PageState::Overtaken`]). A page zapped meanwhile is [`PageState::Doomed`] until the request
-//! has ended. [`PageState::may_become`] has every legal transition; any other is a panic.
+//! ([`PageState::Overtaken`]). A page zapped while a request on it is in flight is
+//! [`PageState::Doomed`] until the request has ended. [`PageState::may_become`] has every legal transition; any other is a panic.
 //!
 //! # Where the mechanisms of the FlashVM paper are
 //!
@@ -46,9 +46,9 @@
 //!
 //! # Memory
 //!
-//! Per page: state, flags, slot, and the policy's columns: nine bytes with the policies of the
-//! presets, at most 40 with any. Per slot: its owner. Per cluster: seven bytes. All columns are
-//! zero-initialised, so untouched parts take no RAM.
+//! Per page: state, flags, slot, time of eviction, and the policy's columns (nine bytes with the
+//! policies of the presets, at most 40 with any). Per slot: its owner. Per cluster: seven bytes. All
+//! columns are zero-initialised, so untouched parts take no RAM.
 #![forbid(unsafe_code)]
 
 pub mod chameleon;

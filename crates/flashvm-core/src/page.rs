@@ -161,11 +161,12 @@ pub(crate) enum Flag {
     ToShadow = 1 << 6,
     /// A fault on it waits in the engine.
     Pending = 1 << 7,
-    /// Shares its frame with another process since a fork. With a shadow, no page to be written does.
+    /// Shares its frame with another process since a fork. With a shadow, a page that is cleaned or waits for that
+    /// never does.
     Shared = 1 << 8,
-    /// Brought in by a prefetcher, its use not seen, and not in the policy's order.
+    /// Brought in by a prefetcher, not known to have been used, and not in the policy's order.
     Probation = 1 << 9,
-    /// Its place is an object of the pool, in RAM or on flash, in place of a slot.
+    /// Its copy is an object of the pool, in RAM or on flash, instead of a slot.
     Packed = 1 << 10,
     /// Its contents were compressed and did not shrink. Until it is stored to, they are not compressed again.
     Incompressible = 1 << 11,
@@ -181,7 +182,7 @@ pub(crate) struct PageTable {
     slots: Vec<u32>,
     /// When the page left RAM, by the clock of the pool's share. Only with `--compress`.
     left: Vec<u16>,
-    /// By chunk of `1 << CHUNK_SHIFT` pages, the pages that are not absent.
+    /// Pages that are not absent, by chunk of `1 << CHUNK_SHIFT` pages.
     present: Vec<u16>,
     /// Pages that are [`PageState::Stored`].
     stored: u32,
@@ -267,7 +268,7 @@ impl PageTable {
         had
     }
 
-    /// Clears the flags of a page's stay in RAM: not that a fault on it waits, nor what its place and contents are.
+    /// Clears the flags of a page's stay in RAM. `Pending`, `Packed` and `Incompressible` outlive that stay.
     pub(crate) fn reset_flags(&mut self, page: PageId) {
         let kept = Flag::Pending as u16 | Flag::Packed as u16 | Flag::Incompressible as u16;
         self.flags[page.0 as usize] &= kept;
@@ -300,7 +301,7 @@ impl PageTable {
         self.slots[page.0 as usize] = handle.map_or(0, |handle| handle.0);
     }
 
-    /// Whether the contents of a page are somewhere besides its frame.
+    /// Whether a page has a slot or an object of the pool.
     pub(crate) fn has_place(&self, page: PageId) -> bool {
         self.slot(page).is_some() || self.has(page, Flag::Packed)
     }
@@ -328,7 +329,7 @@ impl PageTable {
         self.slots[f] = 0;
     }
 
-    /// The first page that is not absent in `from..end`; skips untouched chunks.
+    /// The first page in `from..end` that is not absent; skips chunks without present pages.
     pub(crate) fn next_present(&self, from: u32, end: u32) -> Option<PageId> {
         let mut at = from;
         while at < end {

@@ -1,9 +1,9 @@
 //! A first-in first-out queue of pages that may leave it from the middle.
 //!
-//! Removal costs nothing: an entry is stale as soon as its page does not belong any more, and is skipped
-//! when its turn comes. That saves eight bytes of links a page. The queue is swept once stale
-//! entries outnumber live ones: so its length is at most twice the number of live entries, and the
-//! cost of an entry is constant.
+//! Removal costs nothing: an entry is stale as soon as its page no longer belongs, and is skipped
+//! when its turn comes. That saves eight bytes of links a page. When the buffer is full and stale
+//! entries outnumber live ones by [`SLACK`], the queue is swept instead of enlarged: a sweep removes at
+//! least half of the entries. A page that leaves and returns before a sweep may keep its older place.
 
 use crate::ids::PageId;
 use crate::page::PageTable;
@@ -46,7 +46,7 @@ impl PageQueue {
         self.live += 1;
     }
 
-    /// A page of the queue belongs here no more (or is about to leave).
+    /// A page of the queue no longer belongs here, or is about to leave.
     pub(crate) fn forget(&mut self) {
         self.live -= 1;
         if self.live == 0 {
@@ -54,7 +54,7 @@ impl PageQueue {
         }
     }
 
-    /// Takes the oldest page; the caller sees to it that it does not belong here any more.
+    /// Takes the oldest page; the caller changes its state so that it no longer belongs here.
     pub(crate) fn pop(&mut self, table: &PageTable) -> Option<PageId> {
         let page = self.oldest(table)?;
         self.entries.pop_front();

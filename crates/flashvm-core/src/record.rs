@@ -14,14 +14,14 @@ use serde::{Deserialize, Serialize};
 use std::cell::RefCell;
 use std::collections::VecDeque;
 
-/// A call of a cluster source, with its answer.
+/// A call to a cluster source, with its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ClusterAnswer {
-    /// It leased this cluster, or none.
+    /// The source leased this cluster, or had none.
     Leased(Option<ClusterId>),
-    /// It took a cluster back.
+    /// The source took this cluster back.
     Released(ClusterId),
-    /// Whether a cluster is shared.
+    /// Whether this cluster is shared.
     Shared(ClusterId, bool),
 }
 
@@ -166,7 +166,7 @@ pub enum Difference {
         /// What the fresh engine answered.
         got: Vec<Action>,
     },
-    /// The engine's calls of its cluster source differ.
+    /// The engine's calls to its cluster source differ.
     #[error("step {step}: {event:?} used clusters otherwise than recorded")]
     Clusters {
         /// Index of the step.

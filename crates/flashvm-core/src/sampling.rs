@@ -16,14 +16,14 @@ pub enum Sampling {
     Off,
     /// One in N.
     Uniform(u32),
-    /// One in N on average: more while few pages are written, none under write pressure.
+    /// One in N on average: more while few pages are written, none while frames are short.
     Adaptive(u32),
 }
 
 /// Range of N.
 const N_MIN: u32 = 2;
 const N_MAX: u32 = 1_000_000;
-/// Bound on the probability of a skip: 1 / SHARE_MAX, so that victims are always found.
+/// Bound on the probability of a skip, so that victims are always found: 1 / SHARE_MAX, more only near the write limit.
 const SHARE_MAX: u64 = 2;
 /// Denominator of probabilities.
 const PARTS: u64 = 1 << 32;
@@ -99,7 +99,7 @@ impl Sampler {
     }
 
     /// Use of the write limit's burst, in percent: from half of it on, more and more dirty pages
-    /// are skipped, even under write pressure, so that clean ones leave.
+    /// are skipped, even while frames are short, so that clean ones leave.
     pub(crate) fn set_write_limit(&mut self, used: u8) {
         let over = u64::from(used.saturating_sub(WRITES_SAVED_FROM));
         self.under_limit = SHARE_UNDER_LIMIT * over / u64::from(100 - WRITES_SAVED_FROM);

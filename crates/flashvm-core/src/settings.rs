@@ -40,7 +40,7 @@ pub struct Settings {
     pub discard: Discard,
     /// How long a fault without a frame waits for a write to end before it searches again.
     pub congestion_allocator: Nanos,
-    /// How long the cleaner, its maximum of requests in flight, waits for one to end before it
+    /// With its maximum of requests in flight, the cleaner waits this long for one to end before it
     /// issues one more.
     pub congestion_cleaner: Nanos,
     /// Cleaning requests (scans and writes) in flight at which the cleaner waits.
@@ -89,9 +89,9 @@ impl Compression {
     pub const AUTO_CODEC: Codec = Codec::Zstd(Self::ZSTD_LEVEL);
     /// The level of `zstd`.
     pub const ZSTD_LEVEL: i8 = -1;
-    /// The levels of Zstandard that can be asked for.
+    /// The accepted levels of Zstandard.
     pub const ZSTD_LEVELS: RangeInclusive<i8> = -7..=19;
-    /// How each is written.
+    /// The accepted names, for messages.
     const NAMES: [&str; 4] = [
         "off",
         "auto",
@@ -99,7 +99,7 @@ impl Compression {
         "zstd[:LEVEL] with LEVEL from -7 to 19",
     ];
 
-    /// How pages are compressed, if they are.
+    /// How pages are compressed; `None`: they are not.
     #[must_use]
     pub fn codec(self) -> Option<Codec> {
         match self {

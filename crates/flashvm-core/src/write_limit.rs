@@ -10,14 +10,14 @@ const DAY_NS: u128 = 86_400_000_000_000;
 /// A day's bytes / the burst.
 const BURSTS: u128 = 24;
 
-/// A limit.
+/// A limit on the bytes written in any 24 hours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WriteLimit {
     bytes_per_day: u64,
 }
 
 impl WriteLimit {
-    /// Least limit: 12 KiB a second.
+    /// Least limit, in bytes a day: 12 KiB a second.
     pub const BYTES_PER_DAY_MIN: u64 = 1 << 30;
 
     /// A limit of this many bytes in any 24 hours; `None` if that is too few.
@@ -37,8 +37,8 @@ impl WriteLimit {
         (DAY_NS / (BURSTS - 1)) as u64
     }
 
-    /// Accounts for a write of this many bytes at `now`: the state afterwards, and when the write
-    /// may begin. The state of an unused limit is zero.
+    /// Accounts for a write of this many bytes at `now`. Returns the state afterwards, and the time at
+    /// which the write may begin. An unused limit has state zero.
     #[must_use]
     pub fn take(self, state: Nanos, now: Nanos, bytes: u64) -> (Nanos, Nanos) {
         let state = state.max(now).plus(Nanos(self.time_of(bytes)));
@@ -105,7 +105,7 @@ mod tests {
                 let until = start.plus(Nanos(DAY_NS as u64));
                 let day = begun[i..].iter().take_while(|(at, _)| *at < until);
                 let bytes: u64 = day.map(|(_, bytes)| bytes).sum();
-                // One more request may begin at its very end.
+                // One more request may begin at the very end of the day.
                 prop_assert!(bytes <= (gibibytes << 30) + (1 << 28), "{bytes}");
             }
         }
