@@ -149,7 +149,7 @@ impl<C: ClusterSource> Engine<C> {
             PageState::Stored | PageState::Reading => {
                 assert!(!dirty && placed, "{page:?} is {state:?} without a place");
             }
-            // A clean one is there to be compressed.
+            // A clean page is there to be compressed.
             PageState::Condemned | PageState::Scanning => {
                 assert!(dirty || placed, "{page:?} is {state:?} without a copy");
             }

@@ -1,9 +1,9 @@
-//! Cleaning: scans pages in the shadow for zeros, and writes the others in batches. Clean pages are among them only
-//! to be compressed: otherwise they stand by.
+//! Cleaning: scans pages in the shadow for zeros, and writes the others in batches. Clean pages are scanned only to be
+//! compressed; otherwise they stand by.
 //!
 //! Nobody can store to a page in the shadow, so the scanned contents are the written contents. A
-//! page that is touched meanwhile is copied back; its write counts only if nobody has stored to the
-//! copy (see `PageState::Overtaken`).
+//! page that is touched during its scan or write is copied back; the write counts only if nobody has
+//! stored to the copy (see `PageState::Overtaken`).
 
 use super::Engine;
 use crate::clusters::ClusterSource;
@@ -18,7 +18,7 @@ const LEISURE_SHARE: u32 = 16;
 
 impl<C: ClusterSource> Engine<C> {
     /// Cleans whole batches while requests may be issued; a partial batch only if nothing else is
-    /// being cleaned, or a fault waits.
+    /// being cleaned, a fault waits, or the program asked for the pages to be written.
     pub(super) fn start_cleaning(&mut self, actions: &mut Vec<Action>) {
         self.flush_pool(actions);
         self.return_sparse(actions);
@@ -184,7 +184,7 @@ impl<C: ClusterSource> Engine<C> {
         actions.push(Action::Write { io, slot, count });
     }
 
-    /// Pages of zeros get a slot with the zero flag and are clean; those that shrink go to the pool; the others are
+    /// A page of zeros gets a slot with the zero flag and is clean; a page that shrinks goes to the pool; any other is
     /// written.
     pub(super) fn scanned(
         &mut self,
@@ -228,7 +228,7 @@ impl<C: ClusterSource> Engine<C> {
         self.serve_or_relieve(actions);
     }
 
-    /// A request has ended on a page that was mapped or zapped meanwhile: drops its shadow copy.
+    /// A request has ended on a page that was mapped or zapped during it: drops the shadow copy.
     fn release_copy(&mut self, page: PageId) {
         let to = match self.table.state(page) {
             PageState::Overtaken => PageState::Mapped,

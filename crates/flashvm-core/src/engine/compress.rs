@@ -1,7 +1,7 @@
 //! The compressed tier: pages that shrink go to the pool instead of flash.
 //!
-//! A scan also compresses. What shrinks enough becomes an object of the pool and its frame is free; the rest is
-//! written as it is. While the pool has room, clean pages that were used go there, too: they give up their slot, and
+//! A scan also compresses. A page that shrinks enough becomes an object of the pool and gives up its frame; any other
+//! is written as it is. While the pool has room, clean pages that were used go there, too: they give up their slot, and
 //! the next fault on them is served without a read. When the pool has more than its share, its oldest block is written
 //! to flash as it is. `packed` brings pages back.
 
@@ -17,19 +17,20 @@ use crate::pool::{self, BLOCK_BYTES, BLOCK_SLOTS, BlockId, Handle, OBJECT_MAX};
 const LIMIT_MIN: u32 = 64;
 /// The pool may exceed its share by `share / SLACK` while blocks are being written.
 const SLACK: u32 = 8;
-/// The pool has room for pages that are on flash already while `share / ROOM_SHARE` frames of its share are free.
+/// The pool has room for pages that are on flash already while more than `share / ROOM_SHARE` frames of its share are
+/// free.
 const ROOM_SHARE: u32 = 8;
-/// Blocks in flight to flash.
+/// Most blocks in flight to flash.
 const BLOCKS_LEAVING_MAX: u32 = 4;
-/// Blocks are read back while more than `slots / LOST_SHARE` slots are lost to sparse ones: less than
-/// commitments leave free.
+/// Sparse blocks are read back while they waste more than `slots / LOST_SHARE` slots. Commitments leave more than
+/// that free.
 const LOST_SHARE: u32 = 128;
 const BLOCKS_RETURNING_MAX: u32 = 1;
-/// Blocks packed after one scan.
+/// Most blocks emptied after one scan, to pack their objects.
 const PACKS: u32 = 4;
 /// Weight of a new read in the mean of reads: `1 / READ_WEIGHT`.
 const READ_WEIGHT: u64 = 16;
-/// A read that took longer says more about the machine than about the device.
+/// Longest time that counts for a read, in nanoseconds: a longer one says more about the machine than about the device.
 const READ_TIME_MAX: u64 = 10_000_000;
 const BLOCK_FRAMES: u32 = (BLOCK_BYTES / crate::ids::PAGE_SIZE) as u32;
 
@@ -73,7 +74,7 @@ impl<C: ClusterSource> Engine<C> {
         }
     }
 
-    /// A fault on a page that went to flash as it was.
+    /// Tells the pool's share of a fault on a page that was written uncompressed.
     pub(super) fn missed_plain(&mut self, page: PageId) {
         if !self.compresses() {
             return;
@@ -142,8 +143,8 @@ impl<C: ClusterSource> Engine<C> {
             && self.pool.frames() + self.pool.frames_for(bytes) <= most
     }
 
-    /// Puts a scanned page into the pool, if it shrinks enough and there is room. Returns whether it did. The copy
-    /// is made after the frames of the scanned pages are free.
+    /// Puts a scanned page into the pool, if it shrinks enough and there is room. Returns whether it did. The bytes are
+    /// copied after the frames of the scanned pages are free.
     pub(super) fn pack(&mut self, page: PageId, io: IoId, index: usize, sizes: &Sizes) -> bool {
         let bytes = sizes.of(index);
         if !self.settings.compress.is_on() {
@@ -206,7 +207,7 @@ impl<C: ClusterSource> Engine<C> {
         self.packed = moved;
     }
 
-    /// Frees an object, and its block's slots with the last.
+    /// Frees an object; with the last object of a block on flash also the block's slots.
     pub(super) fn remove_object(&mut self, handle: Handle) {
         if let Some(slot) = self.pool.remove(handle) {
             self.swap.free_run(slot, BLOCK_SLOTS, &mut self.clusters);
@@ -252,11 +253,11 @@ impl<C: ClusterSource> Engine<C> {
         }
     }
 
-    /// Reads a sparse block back while too many slots are lost to such blocks, to pack what is alive in it.
+    /// Reads sparse blocks back while they waste too many slots, to pack their live objects.
     pub(super) fn return_sparse(&mut self, actions: &mut Vec<Action>) {
         let few = self.swap.slots() / LOST_SHARE;
         while self.pool.slots_lost() > few && self.pool.blocks_returning() < BLOCKS_RETURNING_MAX {
-            // Frames for the block, and for what is packed.
+            // Frames for the block, and for its packed objects.
             let need = 2 * BLOCK_FRAMES;
             if self.charged() + need > self.limit {
                 self.drop_standby(self.charged() + need - self.limit, 0, actions);
@@ -277,7 +278,7 @@ impl<C: ClusterSource> Engine<C> {
     pub(super) fn block_returned(&mut self, io: &Io, failed: u64, actions: &mut Vec<Action>) {
         let block = io.block.expect("the read of a block");
         self.counters.pages_in += u64::from(BLOCK_SLOTS);
-        // The slots of a page that is being read must not be used again meanwhile.
+        // While a page of the block is being read, the block's slots must not be reused.
         let is_read = |(_, page)| self.table.state(page) == PageState::Reading;
         let read = self.pool.live_in(block).any(is_read);
         let good = failed == 0 && !read;
@@ -320,15 +321,15 @@ impl<C: ClusterSource> Engine<C> {
         self.serve_or_relieve(actions);
     }
 
-    /// Follows the mean time of reads.
+    /// Updates the mean time of reads.
     pub(super) fn note_read_time(&mut self, io: &Io) {
         let took = self.now.since(io.begun).0.min(READ_TIME_MAX);
         self.read_time =
             Nanos(self.read_time.0 - self.read_time.0 / READ_WEIGHT + took / READ_WEIGHT);
     }
 
-    /// A fork is ahead (`on`), or will not happen. Before a fork all compressed pages go to flash: the kernel would copy
-    /// the pool.
+    /// A fork is ahead (`on`), or will not happen. Before a fork all compressed pages go to flash, or the kernel would
+    /// copy the pool.
     pub(super) fn drain(&mut self, on: bool, actions: &mut Vec<Action>) {
         self.draining = on;
         self.pool_stuck = false;
@@ -337,7 +338,7 @@ impl<C: ClusterSource> Engine<C> {
         }
     }
 
-    /// Whether compressed pages are in RAM that a fork would copy, and can leave.
+    /// Whether a fork is ahead, and the pool has frames that can still leave.
     #[must_use]
     pub fn is_draining(&self) -> bool {
         self.draining && self.pool.frames() > 0 && !self.pool_stuck

@@ -54,7 +54,7 @@ impl Discards {
 }
 
 impl<C: ClusterSource> Engine<C> {
-    /// The ranges of the discard that is in flight: first slot and number of slots.
+    /// The ranges of the discard in flight: first slot and number of slots.
     #[must_use]
     pub fn discard_ranges(&self) -> &[(SlotId, u32)] {
         &self.discards.in_flight

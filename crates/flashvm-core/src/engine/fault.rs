@@ -12,7 +12,7 @@ enum Outcome {
     Served,
     /// The fault needs a frame and none is free.
     NoFrame,
-    /// A request for an earlier, abandoned page at this address is in flight.
+    /// The page was zapped, and a request on it is still in flight.
     Busy,
 }
 
@@ -76,8 +76,8 @@ impl<C: ClusterSource> Engine<C> {
         }
     }
 
-    /// Reclaims for a starved fault, and sets the time at which it looks again if no request
-    /// ends before (FlashVM, 4.1.2).
+    /// Reclaims for a starved fault, and sets the time at which it looks again unless a request
+    /// ends first (FlashVM, 4.1.2).
     pub(super) fn relieve(&mut self, actions: &mut Vec<Action>) {
         self.start_cleaning(actions);
         self.reclaim_batch(self.settings.preclean, actions);
@@ -123,8 +123,8 @@ impl<C: ClusterSource> Engine<C> {
                 Outcome::Served
             }
             PageState::Doomed => Outcome::Busy,
-            // A store to a shared page waited, and this very event sends the page away: it is served when
-            // the move is known, at the next tick.
+            // This event began to evict the page while a store to it waited (it was shared). The store is
+            // served once the outcome of the move is known, at the next tick.
             PageState::Leaving => Outcome::NoFrame,
             _ if !self.shadow && access == Access::Write && self.table.has(page, Flag::Shared) => {
                 self.store_to_shared(page, actions)
@@ -141,7 +141,7 @@ impl<C: ClusterSource> Engine<C> {
                         return Outcome::NoFrame;
                     }
                     if !self.table.state(page).is_in_shadow() {
-                        // It was dropped to make room.
+                        // `take_frame` dropped this page to make room: gives its frame back and looks again.
                         self.frames -= 1;
                         return self.serve(page, access, actions);
                     }
@@ -265,7 +265,7 @@ impl<C: ClusterSource> Engine<C> {
             return Outcome::NoFrame;
         }
         self.counters.faults_soft += 1;
-        // What is being written may become its clean copy. What is only looked at is dirty, or has one.
+        // Stores matter if the page has a clean copy: one that is being written, or one from before a scan.
         let clean = !self.table.has(page, Flag::Dirty);
         let writing = self.table.state(page) == PageState::Writing;
         let protect = (writing || clean) && access == Access::Read;
@@ -286,7 +286,7 @@ impl<C: ClusterSource> Engine<C> {
             return Outcome::NoFrame;
         }
         if !self.table.has(page, Flag::Shared) {
-            // It was on standby, still in its region, and dropped to make room: the store is tried again.
+            // Without a shadow: `take_frame` dropped this page, which stood by. The thread tries its store again.
             self.frames -= 1;
             actions.push(Action::Wake { page });
             return Outcome::Served;
@@ -348,7 +348,7 @@ impl<C: ClusterSource> Engine<C> {
                 self.policy.touched(page, Access::Write);
             }
             _ => {
-                // It left its region after the store was stopped: the store is tried again.
+                // The page left its region after the store was stopped: the thread tries again.
                 actions.push(Action::Wake { page });
                 return;
             }

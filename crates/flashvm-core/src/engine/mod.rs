@@ -1,9 +1,10 @@
 //! The state machine: its state, the dispatch of events, its queries.
 //!
 //! The parts are methods in the files beside this one: `fault` serves faults, `pagein` reads and
-//! prefetches, `reclaim` moves victims out and frees frames, `clean` writes dirty pages, `compress`
-//! packs them into the pool, `packed` brings them back, `discard` discards free clusters, `range` handles zaps, moves and advice,
-//! `share` the frames shared after a fork, `check` the invariants.
+//! prefetches, `probation` holds prefetched pages that nobody has used yet, `reclaim` moves victims out and
+//! frees frames, `clean` writes dirty pages, `compress` packs pages into the pool, `packed` brings them back,
+//! `discard` discards free clusters, `range` handles zaps, moves and advice, `share` the frames shared after
+//! a fork, `check` the invariants.
 //!
 //! A frame is in use for every page that is mapped, in the shadow or being read, and for every
 //! shadow copy of a page that was mapped again while a request works on the copy. The copy of a
@@ -41,7 +42,7 @@ use std::collections::VecDeque;
 
 /// Initial capacity of queues, so that the fault path does not allocate.
 const QUEUE_RESERVE: usize = 1024;
-/// Time of a read before one was measured.
+/// Assumed time of a read until one has been measured.
 const READ_TIME: Nanos = Nanos(80_000);
 
 /// A fault that waits for a frame, or for a request on a zapped page.
@@ -70,7 +71,7 @@ pub struct Engine<C> {
     counters: Counters,
     now: Nanos,
 
-    /// Frames in use that only this process uses, without those of the pool.
+    /// Frames that only this process uses, without those of the pool.
     frames: u32,
     /// Pages in frames shared with other processes.
     shared: u32,
@@ -84,7 +85,7 @@ pub struct Engine<C> {
     condemned: PageQueue,
     /// Pages on probation; see `probation`.
     probation: PageQueue,
-    /// Pages that the last event evicted; they proceed with the next event, when all refused moves
+    /// Pages that the last event began to evict; they proceed with the next event, when all refused moves
     /// are known.
     fresh: Vec<PageId>,
     /// Moves into the shadow that the last batch requested and that were not refused.
@@ -118,7 +119,7 @@ pub struct Engine<C> {
     pool_stuck: bool,
     /// Mean time of a read.
     read_time: Nanos,
-    /// Clean pages although frames are not short.
+    /// Condemned pages are cleaned even while frames are not short ([`crate::Advice::PageOut`]).
     flush: bool,
     /// Share of the write limit's burst that is used, in percent.
     write_limit_used: u8,
@@ -265,8 +266,8 @@ impl<C: ClusterSource> Engine<C> {
             Event::Owned { first, count } => self.owned(first, count),
             Event::Tick => self.tick(actions),
         }
-        // Stores during a fork are reported one by one after it: a page that is clean now may soon
-        // be dirty.
+        // Stores made during a fork are reported one by one after it: a page that looks clean now may
+        // soon be dirty, so none is dropped yet.
         let after_fork = matches!(
             event,
             Event::WriteProtectFault { .. } | Event::Forked | Event::Owned { .. }
@@ -289,7 +290,7 @@ impl<C: ClusterSource> Engine<C> {
         self.ios.get(io).pages()
     }
 
-    /// When a `Tick` is due; `None` if no time matters. May lie in the past: then it is due now.
+    /// When an [`Event::Tick`] is due; a time in the past means now. `None`: the engine waits for no time.
     #[must_use]
     pub fn deadline(&self) -> Option<Nanos> {
         let allocator = if !self.starved {
@@ -305,7 +306,8 @@ impl<C: ClusterSource> Engine<C> {
         }
     }
 
-    /// Whether `Reclaim` has work: frames are short, or pages wait to be cleaned.
+    /// Whether [`Event::Reclaim`] has work: frames are short, pages wait to be cleaned, or too many are on probation
+    /// or in the pool.
     #[must_use]
     pub fn wants_reclaim(&self) -> bool {
         if self.wants_free() {
@@ -394,8 +396,8 @@ impl<C: ClusterSource> Engine<C> {
         self.table.has(page, Flag::Protected)
     }
 
-    /// Frames in use that only this process uses, those of the pool too; exceeds the limit only after the limit was
-    /// lowered.
+    /// Frames that only this process uses, those of the pool included. They exceed the limit only after the limit was
+    /// lowered, or when shared pages take frames of their own.
     #[must_use]
     pub fn frames_in_use(&self) -> u32 {
         self.frames + self.pool.frames()
@@ -431,19 +433,19 @@ impl<C: ClusterSource> Engine<C> {
         self.swap.slots_bad()
     }
 
-    /// Slots there are.
+    /// Slots of the store, without a partial last cluster.
     #[must_use]
     pub fn slots(&self) -> u32 {
         self.swap.slots()
     }
 
-    /// What has been counted.
+    /// The counters since the start or the last [`Self::reset_counters`].
     #[must_use]
     pub fn counters(&self) -> &Counters {
         &self.counters
     }
 
-    /// What it holds now.
+    /// What the engine holds now.
     #[must_use]
     pub fn gauges(&self) -> Gauges {
         let has_read = self.counters.pages_in > 0;

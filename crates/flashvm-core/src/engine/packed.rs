@@ -1,9 +1,9 @@
 //! The way back of compressed pages, from the pool or from its blocks on flash.
 //!
-//! A page in RAM is decompressed without I/O; it is dirty then, and its object gone. A page on flash is read with the
-//! slots that its object lies in. Pages whose objects lie side by side come with one read. Such a page keeps its object
-//! until it is stored to, as it would keep a slot. While the pool has room, it gives the object up at once: it is dirty,
-//! and goes to the pool when it is evicted, not back to flash.
+//! An object in RAM is decompressed without I/O and removed; its page is then dirty. An object on flash is read with
+//! the slots that it lies in, together with objects beside it. A page that was read keeps its object until it is stored
+//! to, as it would keep a slot. But while the pool has room, the page gives its object up at once: it is dirty, and
+//! when it is evicted it goes to the pool, not back to flash.
 
 use super::Engine;
 use crate::clusters::ClusterSource;
@@ -27,14 +27,14 @@ pub(super) struct PackedRead {
 }
 
 impl PackedRead {
-    /// The slot behind the last.
+    /// The slot after the last.
     fn end(&self) -> u32 {
         self.slot.0 + self.slots
     }
 }
 
 impl<C: ClusterSource> Engine<C> {
-    /// Serves a fault on a compressed page, for which there is a frame.
+    /// Serves a fault on a compressed page, whose frame is accounted.
     pub(super) fn serve_packed(
         &mut self,
         page: PageId,
@@ -162,10 +162,10 @@ impl<C: ClusterSource> Engine<C> {
         actions: &mut Vec<Action>,
     ) {
         self.note_read_time(io);
-        // The slots before this one are counted.
+        // Slots of the request below this index are counted in `pages_in`.
         let mut counted = 0;
         for &page in io.pages() {
-            // A page that was zapped meanwhile has none.
+            // A page that was zapped during the read has no object.
             let handle = self.table.handle(page);
             let Some(handle) = handle.filter(|_| self.table.state(page) == PageState::Reading)
             else {

@@ -54,7 +54,7 @@ impl View for EngineView<'_> {
     }
 }
 
-/// Whether the region's copy of a page that was read is write-protected, and where it goes.
+/// Where a page that was read goes, and whether it is write-protected there (in the region only).
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Placing {
     pub(super) place: Place,
@@ -218,7 +218,7 @@ impl<C: ClusterSource> Engine<C> {
         }
         let mut reads = std::mem::take(&mut self.reads);
         reads.sort_unstable();
-        // A compressed page is not among them.
+        // A compressed demanded page is not in this list: `emit_packed_reads` reads it.
         let at = demanded.and_then(|page| reads.iter().position(|&(_, p)| p == page));
         let mut demand_range = 0..0;
         if let Some(at) = at {

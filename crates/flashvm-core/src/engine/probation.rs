@@ -22,7 +22,7 @@ impl<C: ClusterSource> Engine<C> {
         (self.limit / SHARE).clamp(MIN.min(self.limit / 4), MAX)
     }
 
-    /// Pages beyond the share. For a moment there may be as many as the share: reclaim sends them away while a
+    /// Pages on probation beyond the share: for a moment at most as many as the share. Reclaim expels them while a
     /// thread waits for its own page.
     pub(super) fn probation_excess(&self) -> u32 {
         self.probation.len().saturating_sub(self.probation_share())

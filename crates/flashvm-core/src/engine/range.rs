@@ -9,7 +9,7 @@ use crate::ids::PageId;
 use crate::page::{Flag, PageState};
 use crate::prefetch::{Candidate, Kind};
 
-/// Pages read ahead on advice before their requests are issued.
+/// Pages collected on advice before their reads are issued.
 const WILL_NEED_BATCH: usize = 512;
 
 impl<C: ClusterSource> Engine<C> {
@@ -29,7 +29,7 @@ impl<C: ClusterSource> Engine<C> {
         self.serve_or_relieve(actions);
     }
 
-    /// Faults that wait for pages of the range are retried.
+    /// Forgets the faults that wait for pages of the range, and wakes their threads, which retry.
     fn unpark(&mut self, first: PageId, end: u32, actions: &mut Vec<Action>) {
         let table = &mut self.table;
         self.pending.retain(|fault| {
@@ -109,7 +109,7 @@ impl<C: ClusterSource> Engine<C> {
         self.unpark(to, to_end, actions);
         let mut at = to.0;
         while let Some(page) = self.table.next_present(at, to_end) {
-            // Zero-filled ahead of a fault since it was zapped.
+            // The page was zero-filled ahead since the zap.
             assert_eq!(
                 self.table.state(page),
                 PageState::Mapped,

@@ -17,7 +17,7 @@ use crate::policy::Proposal;
 const DROP_BATCH: u32 = 32;
 const DROP_SHARE: u32 = 256;
 /// Frames kept free ahead of need, so that no fault has to drop pages first: limit / FREE_SHARE, at
-/// most FREE_BATCH.
+/// most FREE_MAX.
 const FREE_SHARE: u32 = 128;
 const FREE_MAX: u32 = 512;
 /// Pages dropped ahead of need in one batch.
@@ -26,7 +26,7 @@ const FREE_BATCH: u32 = 32;
 const TRIES_PER_VICTIM: u32 = 4;
 /// Pages that one search for clean ones looks at.
 const CLEAN_LOOKS: u32 = 4096;
-/// Prefetch leaves available frames / PREFETCH_KEEPS to faults.
+/// Available frames that prefetch leaves to faults: upper mark / PREFETCH_KEEPS, at least one.
 const PREFETCH_KEEPS: u32 = 8;
 /// Most frames kept free or on standby ahead of need.
 const RESERVE_MAX: u32 = 8192;
@@ -56,8 +56,8 @@ impl<C: ClusterSource> Engine<C> {
         true
     }
 
-    /// Drops standby pages until `need` frames are free, and at least `batch` pages, while there
-    /// are any. A page that shares its frame frees none.
+    /// Drops standby pages until it has freed `need` frames and dropped `batch` pages, or none is
+    /// left. A page that shares its frame frees none.
     pub(super) fn drop_standby(&mut self, need: u32, batch: u32, actions: &mut Vec<Action>) {
         let goal = self.charged().saturating_sub(need);
         let mut dropped = 0;
@@ -135,8 +135,8 @@ impl<C: ClusterSource> Engine<C> {
         }
     }
 
-    /// Frames to keep free. None without a shadow: a standby page is then still in its region, and
-    /// the longer it stays the less likely the kernel works on it.
+    /// Frames to keep free. None without a shadow: a standby page is then still in the region, and
+    /// the longer it stands by, the less likely the kernel is working on it.
     fn free_target(&self) -> u32 {
         if !self.shadow {
             return 0;
@@ -164,7 +164,7 @@ impl<C: ClusterSource> Engine<C> {
         while (evicted < goal && tries > 0) || self.policy.leaves_with_next() {
             tries = tries.saturating_sub(1);
             match self.policy.propose() {
-                // All that is left is on probation.
+                // Only pages on probation are left.
                 None if self.expel(1, actions) == 1 => evicted += 1,
                 None => break,
                 Some(Proposal::Unreference(page)) => {
@@ -192,7 +192,7 @@ impl<C: ClusterSource> Engine<C> {
             }
         }
         if evicted == 0 && declined && self.swap.is_full() {
-            // What the policy proposed is dirty, and has no place to go.
+            // The proposed pages are dirty, and have no place to go.
             evicted = self.expel(goal, actions);
             evicted += self.evict_clean(goal - evicted, actions);
         }
@@ -334,7 +334,7 @@ impl<C: ClusterSource> Engine<C> {
         self.serve_or_relieve(actions);
     }
 
-    /// Returns frames as soon as pages stand by, after the limit was lowered.
+    /// After the limit was lowered: frees frames as soon as pages stand by.
     pub(super) fn keep_limit(&mut self, actions: &mut Vec<Action>) {
         if self.charged() > self.limit && self.standby.len() > 0 {
             self.drop_standby(self.charged() - self.limit, 0, actions);
@@ -353,7 +353,7 @@ impl<C: ClusterSource> Engine<C> {
         self.available().saturating_sub(kept)
     }
 
-    /// Whether more frames are available than reclaim ahead of need ever provides.
+    /// Whether more than twice the frames are available at which reclaim ahead of need stops.
     pub(super) fn at_ease(&self) -> bool {
         self.available() > self.mark_high().saturating_mul(2)
     }

@@ -3,7 +3,7 @@
 //! A fork makes every resident page shared: parent and child use one frame, which is charged to the
 //! run. A page leaves that frame when the program stores to it, when reclaim moves it, and when it
 //! is written to flash: direct I/O pins the page, and the kernel copies a shared page that it pins.
-//! Then it needs a frame of its own. So the fork write-protects all mapped pages, and the first
+//! The page then needs a frame of its own. So the fork write-protects all mapped pages, and the first
 //! store faults. No page that is condemned or being written is shared. When all other holders have
 //! left, the executor reports that the frame belongs to this process alone
 //! ([`Event::Owned`](crate::Event::Owned)).
@@ -20,7 +20,7 @@ use crate::settings::FRAMES_MIN;
 /// clamped to `1..=TRANSIT_PAGES_MAX`. A shared page needs a frame of its own to leave the region,
 /// even if none is left.
 const TRANSIT_SHARE: u32 = 4;
-/// Upper bound. The executor reserves as many frames.
+/// Most frames beyond the limit that shared pages may use. The executor reserves as many.
 pub const TRANSIT_PAGES_MAX: u32 = 32;
 
 impl<C: ClusterSource> Engine<C> {
@@ -40,7 +40,7 @@ impl<C: ClusterSource> Engine<C> {
         self.draining = false;
         self.swap.seal(&mut self.clusters);
         if self.shadow {
-            // Their writes would copy them: each takes a frame first when it is proposed again.
+            // Writing a page that is now shared would copy it. Proposed again, it first takes a frame of its own.
             while let Some(page) = self.condemned.pop(&self.table) {
                 self.set_state(page, PageState::Shadowed);
                 self.policy.inserted(page, None);

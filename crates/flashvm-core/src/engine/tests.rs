@@ -213,7 +213,7 @@ fn a_failed_write_leaves_the_page_dirty_and_its_slot_bad() {
     let (mut rig, io) = Rig::writing(4, true);
     rig.tell(Event::WriteDone { io, failed: 1 });
     assert_eq!(rig.state(0), Condemned);
-    // Page 1 comes first by now.
+    // Page 1 has waited longer by now.
     let write = |slot| Action::Write {
         io: IoId(0),
         slot: SlotId(slot),
