@@ -2,15 +2,15 @@
 //! gives up when other processes want some.
 //!
 //! A process uses frames for its pages (the engine's), for its heap of small pages, and for the buffers of its reads;
-//! and it *reserves* some before they are used, so that no page is ever refused for want of them. All of this
+//! and it *reserves* some before they are used, so that no page is ever refused for lack of them. All of this
 //! comes out of what it *holds* of the budget. How much it may hold is its *share*, which changes with what the
-//! others do: [`Budget`] asks for that. Only decisions are made here; the caller carries them out.
+//! others do: [`Budget`] knows it. Only decisions are made here; the caller carries them out.
 //!
 //! # Invariants
 //!
-//! - The engine is told of no more frames than are held, less what is reserved, lent and due to small pages; but of
-//!   at least half of [`Reserve::least`], so that it can go on.
-//! - Only free frames change hands: what is in use goes back as it comes free.
+//! - The engine's limit <= frames held - reserved - lent to small pages - due to small pages; but it is at least
+//!   [`Reserve::least`] / 2, so that the engine can go on.
+//! - Only free frames change hands: frames in use go back as they come free.
 
 #[cfg(test)]
 mod tests;
@@ -18,24 +18,24 @@ mod tests;
 use crate::engine::TRANSIT_PAGES_MAX;
 use crate::ids::Nanos;
 
-/// Frames that a process takes at least when it takes some.
+/// Fewest frames that a process takes at once, within its share.
 const STEP: u32 = 64;
-/// Frames beyond those in use that it keeps when others want some, or small pages do.
+/// Frames that a process keeps beyond those in use, when others or its small pages want frames.
 const SPARE: u32 = 32;
 /// How often the others are asked for frames while there are too few.
 const PRESS_INTERVAL: Nanos = Nanos(2_000_000);
-/// A process is small with fewer than `SMALL_PROCESS * read buffers` frames.
+/// A process is small with at most `SMALL_PROCESS * read buffers` frames of its own.
 const SMALL_PROCESS: u32 = 4;
-/// Frames for shared pages that turn out to have been stored to unnoticed.
+/// Frames for shared pages to which stores went unnoticed until now.
 const UNNOTICED_PAGES: u32 = 32;
 
 /// The run's budget, as one process sees it now.
 pub trait Budget {
     /// Frames of the budget that this process holds.
     fn held(&self) -> u32;
-    /// Frames that it may hold: what the others leave it.
+    /// Frames that this process may hold: what the others leave it.
     fn share(&self) -> u32;
-    /// Frames that it may account for, if those that it shares with others count half.
+    /// Frames that may be accounted to this process, if a frame that it shares with others counts half.
     fn allowance(&self) -> u32;
     /// Whether another process could use more frames than it has.
     fn others_want(&self) -> bool;
@@ -46,18 +46,18 @@ pub trait Budget {
 pub struct Reserve {
     /// Frames that every process holds, whatever the others do.
     pub least: u32,
-    /// Its read buffers, once a page may come back from flash.
+    /// Frames for its read buffers, once a page may come back from flash.
     pub read_buffers: u32,
 }
 
-/// What the pages of a process take.
+/// Frames that the pages of a process take.
 #[derive(Clone, Copy, Debug)]
 pub struct Usage {
-    /// Frames of its own that they are in.
+    /// Frames of its own.
     pub own: u32,
     /// Pages in frames that it shares with others since a fork.
     pub shared: u32,
-    /// Whether any is on flash.
+    /// Whether any page is on flash.
     pub stored: bool,
 }
 
@@ -103,7 +103,7 @@ pub struct Grant {
     told: Limits,
     /// Frames that small pages have.
     small: u32,
-    /// Frames that they get once they are free.
+    /// Frames due to small pages: they get them once the engine has freed them.
     small_due: u32,
     /// Frames for the buffers of demand queues, opened or about to be.
     queues: u32,
@@ -114,7 +114,7 @@ pub struct Grant {
 }
 
 impl Grant {
-    /// That of a process with no frames.
+    /// The grant of a process with no frames.
     #[must_use]
     pub fn new(reserve: Reserve) -> Self {
         Self {
@@ -132,7 +132,7 @@ impl Grant {
     }
 
     /// In a forked child: its engine has been told nothing, and it has no demand queues. Small pages have as many
-    /// frames as in the parent, as these were copied.
+    /// frames as in the parent, since the fork copied these.
     pub fn become_child(&mut self) {
         self.told.frames = 0;
         self.queues = 0;
@@ -150,8 +150,8 @@ impl Grant {
         usage.own + self.reserved(usage) + self.small
     }
 
-    /// Frames that nobody gets, so that they are there when they are needed. A small process with nothing on flash
-    /// needs no read buffers: its share would belong to nobody.
+    /// Frames that are kept back, so that they are there when they are needed. A small process with nothing on flash
+    /// needs no read buffers: frames kept back for them would serve nobody.
     fn reserved(&self, usage: &Usage) -> u32 {
         let may_read =
             usage.stored || usage.own > self.reserve.read_buffers * SMALL_PROCESS || self.small > 0;
@@ -195,7 +195,7 @@ impl Grant {
         }
     }
 
-    /// After [`Look::Take`], if the budget did not have what was wanted: whether the others are to be asked now.
+    /// After a [`Look::Take`] that the budget could not satisfy: whether to ask the others for frames now.
     pub fn presses(&mut self, now: Nanos) -> bool {
         let due = now.since(self.pressed) >= PRESS_INTERVAL;
         if due {
@@ -204,13 +204,13 @@ impl Grant {
         due
     }
 
-    /// Others want frames: how many this process keeps.
+    /// Frames that this process keeps when others want some.
     #[must_use]
     pub fn keeps_under_pressure(&self, usage: &Usage) -> u32 {
         (self.in_use(usage) + SPARE).max(self.reserve.least)
     }
 
-    /// What the engine is to be told if the process uses at most `most` frames; `None`: it has been.
+    /// The limits of the engine if the process uses at most `most` frames. `None`: the engine knows them already.
     pub fn limits(&mut self, run: &impl Budget, usage: &Usage, most: u32) -> Option<Limits> {
         let others = self.reserved(usage) + self.small + self.small_due;
         let limits = Limits {
@@ -244,13 +244,15 @@ impl Grant {
         }
     }
 
-    /// So many shared frames are this process' own now, and in what it holds: what the engine is to be told.
+    /// `frames` shared frames are this process's own now, and among those that it holds. Returns the limits to tell
+    /// the engine.
     pub fn owns(&mut self, frames: u32) -> Limits {
         self.told.frames += frames;
         self.told
     }
 
-    /// Plans buffers of `pages` pages for all demand queues together. The next look says whether there is room for them.
+    /// Plans buffers of `pages` pages for all demand queues together. After the next look [`Self::has_room`] says
+    /// whether there is room for them.
     pub fn plan_queues(&mut self, pages: u32) {
         self.queues = pages;
     }
@@ -261,10 +263,10 @@ impl Grant {
     }
 }
 
-/// Small pages: page pager and heap can have half of the process' frames each, and beyond that what the other does
-/// not use.
+/// Small pages: page pager and heap can have half of the process's frames each, and beyond that what the other
+/// leaves unused.
 impl Grant {
-    /// Of `most` frames that the process uses at most, those that the heap may keep.
+    /// Frames that the heap may keep if the process uses at most `most`.
     #[must_use]
     pub fn small_target(&self, usage: &Usage, most: u32) -> u32 {
         let frames = most.saturating_sub(self.reserved(usage));
@@ -278,8 +280,8 @@ impl Grant {
         wanted.max(run.held())
     }
 
-    /// The heap takes up to `more` frames of those that are free. How many it gets; what it could have beyond that
-    /// is due to it, and reclaimed.
+    /// Lends the heap up to `more` free frames; returns how many. What it could have beyond that is due to it, and the
+    /// engine reclaims it.
     pub fn take_for_small(&mut self, run: &impl Budget, usage: &Usage, more: u32) -> u32 {
         let held = run.held();
         let target = self.small_target(usage, held.min(run.share()));
@@ -297,9 +299,9 @@ impl Grant {
     }
 }
 
-/// Forks: the child begins with frames of its parent's, so that the budget holds.
+/// Forks: the child begins with frames of its parent, so that the budget is kept.
 impl Grant {
-    /// A fork is ahead: keeps back what parent and child need in it.
+    /// A fork is ahead: keeps back the frames that parent and child need for it.
     pub fn plan_fork(&mut self, stores: ForkStores) {
         self.fork_room = self.reserve.least + stores.parent + self.frames_for_child(stores);
     }
@@ -309,8 +311,8 @@ impl Grant {
         self.fork_room = 0;
     }
 
-    /// Whether the process could ever hold what a fork needs. Small pages and shared pages make room for it, so neither
-    /// counts here.
+    /// Whether the process could ever hold what a fork needs. Small pages and shared pages make room for a fork, so
+    /// their frames do not count here.
     pub fn may_have_fork_room(&self, run: &impl Budget) -> bool {
         run.allowance() >= self.fork_room.saturating_sub(self.small) + self.reserve.least
     }
@@ -320,7 +322,7 @@ impl Grant {
         self.fork_room > 0 && self.has_room(run, usage)
     }
 
-    /// The fork begins: ends the plan. Frames of the parent's that the child gets.
+    /// The fork begins: ends the plan. Returns how many of the parent's frames the child gets.
     pub fn begin_fork(&mut self, run: &impl Budget, usage: &Usage, stores: ForkStores) -> u32 {
         let room = std::mem::take(&mut self.fork_room);
         let free = run.held().saturating_sub(self.in_use(usage));

@@ -171,7 +171,7 @@ impl Family {
         for (process, &held) in self.processes.iter().zip(&self.account.held) {
             assert_eq!(process.small, process.grant.small());
             let used = process.own + process.small;
-            // The least that an engine goes on with may be more than small pages leave it.
+            // An engine gets its least limit even if small pages leave fewer frames.
             assert!(used <= held + LEAST / 2, "{used} in use of {held}");
         }
     }
@@ -220,7 +220,7 @@ impl Family {
         self.look(i);
     }
 
-    /// Everybody does what it can until nothing changes any more.
+    /// All processes act in turn until nothing changes any more.
     fn settle(&mut self) {
         for _ in 0..200 {
             for i in 0..self.processes.len() {
@@ -257,8 +257,8 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// Nobody uses what it does not hold, all that is held adds up, and in the end everybody who wants frames has
-    /// its share.
+    /// No process uses frames that it does not hold; held and free frames add up to the budget; in the end every
+    /// process that wants frames has its share.
     #[test]
     fn the_account_adds_up(
         count in 1..4usize,
@@ -299,7 +299,7 @@ proptest! {
             family.return_small(i, u32::MAX);
         }
         family.settle();
-        // Each keeps some beyond its use, which nobody else can have.
+        // Each process keeps some frames beyond its use, which no other can have.
         let equal = budget / count as u32 - SPARE * count as u32 - RESERVE.read_buffers;
         for (i, process) in family.processes.iter().enumerate() {
             let held = family.account.held[i];
@@ -313,7 +313,7 @@ proptest! {
     }
 }
 
-/// Two processes that want everything have half each; one that no longer does gives up what it has.
+/// Two processes that want everything have half each. When one wants little again, it gives up the rest.
 #[test]
 fn an_idle_process_gives_up_what_it_does_not_use() {
     let mut family = Family::new(2, 2048);
@@ -338,7 +338,7 @@ fn an_idle_process_gives_up_what_it_does_not_use() {
     assert!(family.account.held[0] <= LEAST + SPARE);
 }
 
-/// The heap has its half in the end, although the pages want all: what is due to it is reclaimed.
+/// The heap has its half in the end, although the pages want all: frames due to it are reclaimed.
 #[test]
 fn small_pages_get_their_half() {
     let mut family = Family::new(1, 2048);
@@ -350,7 +350,7 @@ fn small_pages_get_their_half() {
         family.page(0);
     }
     assert!((1000..=1024).contains(&small), "{small}");
-    // And when the pages want little, almost all.
+    // When the pages want little, the heap gets almost all.
     family.processes[0].hunger = 50;
     family.page(0);
     for _ in 0..20 {
@@ -362,7 +362,7 @@ fn small_pages_get_their_half() {
     assert!(target < small, "with fewer frames it gives some back");
 }
 
-/// A budget of which nobody gives anything.
+/// A budget in which no process gives anything up.
 struct Fixed {
     held: u32,
     share: u32,
@@ -385,7 +385,7 @@ impl Budget for Fixed {
     }
 }
 
-/// Two processes that share most of the budget and fork at once: their shared pages leave until there is room, as
+/// Two processes share most of the budget and fork at once: their shared pages leave until there is room, since
 /// neither has anything else to give.
 #[test]
 fn shared_pages_leave_for_a_fork() {
@@ -426,7 +426,7 @@ fn shared_pages_leave_for_a_fork() {
     assert!(grant.has_fork_room(&more, &usage));
 }
 
-/// Shared frames are limited only while somebody wants frames: by twice the excess over the allowance.
+/// Shared pages are limited only while another process wants frames: by twice the excess over the allowance.
 #[test]
 fn shared_frames_give_way() {
     let run = |others_want| Fixed {
@@ -446,7 +446,7 @@ fn shared_frames_give_way() {
     let frames = 1000 - RESERVE.read_buffers - sharing;
     let shared = u32::MAX;
     assert_eq!(alone, Some(Limits { frames, shared }));
-    // 1000 and half of 400 are 100 more than 1100.
+    // 1000 + 400 / 2 exceeds 1100 by 100.
     let pressed = grant.limits(&run(true), &usage, 1000);
     let shared = 200;
     assert_eq!(pressed, Some(Limits { frames, shared }));

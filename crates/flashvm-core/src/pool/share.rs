@@ -1,6 +1,6 @@
 //! The pool's share of the frames.
 //!
-//! Three sums are kept, weighed by price: `plain`, what a step more of plain frames would have saved; `pool`, what a step
+//! Three sums of time are kept: `plain`, what a step more of plain frames would have saved; `pool`, what a step
 //! more of pool would have saved; `tail`, what a step less of pool would have cost.
 //!
 //! | fault on | plain | pool | tail |
@@ -14,7 +14,7 @@
 use super::Trial;
 use crate::ids::Nanos;
 
-/// The price of a fault on a compressed page in RAM, with its compression: assumed, not measured.
+/// Time of a fault on a compressed page in RAM, including its compression: assumed, not measured.
 const POOL_FAULT: Nanos = Nanos(10_000);
 /// The share starts with `limit / START`, and stays between one step and `limit - limit / PLAIN_LEAST`. A step is
 /// `pool / POOL_STEPS`, clamped to `limit / STEPS_MAX..=limit / STEPS`.
@@ -25,9 +25,9 @@ const POOL_STEPS: u32 = 8;
 const PLAIN_LEAST: u32 = 8;
 /// Steps of evictions between two decisions.
 const EPOCH: u64 = 2;
-/// A decision leaves the sums less `1 / FADE`: a single epoch has too few faults.
+/// A decision takes `1 / FADE` off each sum, and keeps the rest: a single epoch has too few faults.
 const FADE: u64 = 4;
-/// The share is at most so many steps more than what the pool uses.
+/// The share grows to at most so many steps more than the pool uses.
 const UNUSED_STEPS: u32 = 2;
 /// The clock's tick is `limit / TICKS` evictions.
 const TICKS: u32 = 1024;
@@ -39,13 +39,13 @@ pub(crate) struct Share {
     frames: u32,
     step: u32,
     most: u32,
-    /// In nanoseconds.
+    /// The three sums, in nanoseconds.
     plain: u64,
     pool: u64,
     tail: u64,
     evictions: u64,
     decided: u64,
-    /// Evictions of a tick of the clock.
+    /// Evictions in a tick of the clock.
     tick: u32,
     /// Compressed pages in a frame, times 16.
     ratio16: u64,
@@ -99,7 +99,7 @@ impl Share {
         u32::from(self.clock().wrapping_sub(left)) * self.tick <= self.step
     }
 
-    /// A fault on a compressed page in RAM; whether it is in the pool's oldest step, and the time of a read.
+    /// A fault on a compressed page in RAM. `tail`: it is in the pool's oldest step; `read`: the time of a read.
     pub(crate) fn hit(&mut self, left: u16, tail: bool, read: Nanos) {
         if self.is_young(left) {
             self.plain += POOL_FAULT.0;
@@ -109,7 +109,8 @@ impl Share {
         }
     }
 
-    /// A fault on a compressed page on flash, flushed so many pages ago; `read` is the time of a read.
+    /// A fault on a compressed page on flash. `flushed_since`: pages flushed after its block; `read`: the time of a
+    /// read.
     pub(crate) fn miss(&mut self, flushed_since: u64, read: Nanos) {
         if flushed_since <= u64::from(self.step) {
             self.plain += read.0;
@@ -119,8 +120,8 @@ impl Share {
         }
     }
 
-    /// A fault on a page that went to flash as it was. `pages` are there, of which `shrinks` of [`Trial::SHRINK_ALL`]
-    /// would shrink.
+    /// A fault on a page that was written uncompressed. `pages` are on flash, of which the fraction
+    /// `shrinks / `[`Trial::SHRINK_ALL`] would shrink.
     pub(crate) fn miss_plain(&mut self, left: u16, pages: u32, shrinks: u32, read: Nanos) {
         if self.is_young(left) {
             self.plain += read.0;
@@ -135,7 +136,7 @@ impl Share {
         u64::from(self.step) * self.ratio16 / 16
     }
 
-    /// A page left RAM. The pool has so many pages in so many frames.
+    /// A page left RAM. The pool has `objects` pages in `frames` frames. Decides at the end of an epoch.
     pub(crate) fn evicted(&mut self, objects: u32, frames: u32) {
         self.evictions += 1;
         if self.evictions - self.decided < u64::from(self.step) * EPOCH {
@@ -150,7 +151,7 @@ impl Share {
             let used = (frames + UNUSED_STEPS * step).max(self.frames);
             self.frames = (self.frames + step).min(used).min(self.most);
         } else if self.plain > self.tail {
-            // A share that the pool does not use is none.
+            // Shrinks from what the pool uses: an unused share does not count.
             self.frames = self.frames.min(frames + step);
             self.frames = self.frames.saturating_sub(step).max(step);
         }

@@ -16,7 +16,7 @@ enum Step {
     End(usize, bool),
     /// Begin to read a sparse block back.
     Return,
-    /// End that, well or not.
+    /// End the read of the block, well or not.
     Back(bool),
     /// Pack a block.
     Pack,
@@ -159,7 +159,7 @@ proptest! {
     }
 }
 
-/// Holes take at most a twelfth of the pool, but for a block's worth.
+/// Holes take at most a twelfth of the pool, plus two blocks.
 #[test]
 fn packing_bounds_the_waste() {
     let mut model = Model::default();
@@ -181,7 +181,7 @@ fn packing_bounds_the_waste() {
     assert!(frames <= most, "{frames} bytes for {most}");
 }
 
-/// The tail is the oldest part of the order; a block that leaves belongs to it.
+/// The tail is the oldest part of the order; a leaving block belongs to it.
 #[test]
 fn the_oldest_blocks_are_the_tail() {
     let mut pool = Pool::default();

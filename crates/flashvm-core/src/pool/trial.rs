@@ -16,7 +16,7 @@ const PAUSE_MAX: u32 = 64 * 1024;
 pub(crate) struct Trial {
     looked: u32,
     shrunk: u32,
-    /// Pages that are still to be left as they are.
+    /// Pages still to be written uncompressed in this pause.
     left: u32,
     pause: u32,
     /// The share of pages that shrink, of [`Trial::SHRINK_ALL`]: the mean of the last looks.
@@ -49,7 +49,7 @@ impl Trial {
         self.left == 0
     }
 
-    /// So many pages were compressed, of which some shrank.
+    /// `pages` were compressed, of which `shrunk` shrank.
     pub(crate) fn looked(&mut self, pages: u32, shrunk: u32) {
         self.looked += pages;
         self.shrunk += shrunk;
@@ -67,7 +67,7 @@ impl Trial {
         (self.looked, self.shrunk) = (0, 0);
     }
 
-    /// So many pages were left as they are.
+    /// `pages` were written uncompressed.
     pub(crate) fn left_out(&mut self, pages: u32) {
         self.left = self.left.saturating_sub(pages);
     }
@@ -77,7 +77,7 @@ impl Trial {
 mod tests {
     use super::*;
 
-    /// Pages that are compressed, of `pages` that a program evicts.
+    /// How many are compressed of the `pages` that a program evicts.
     fn compressed(trial: &mut Trial, pages: u32, shrinks: bool) -> u32 {
         let mut compressed = 0;
         for _ in 0..pages / 32 {

@@ -66,7 +66,7 @@ impl SwapMap {
         std::mem::take(&mut self.free.scans)
     }
 
-    /// A cluster that became free: the caller holds it or lets it go.
+    /// A cluster that became free. The caller must hold it or let it go.
     pub(crate) fn pop_emptied(&mut self) -> Option<ClusterId> {
         self.free.emptied.pop()
     }

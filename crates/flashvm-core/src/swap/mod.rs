@@ -35,7 +35,7 @@ enum Tenure {
     Foreign,
     /// Being filled.
     Open,
-    /// Ours, no free slot known.
+    /// Ours, without free slots.
     Full,
     /// Ours, with free slots, in the list of partly free clusters.
     Partial,
@@ -59,7 +59,7 @@ const TENURES: [Tenure; 7] = [
 
 /// The swap map.
 pub(crate) struct SwapMap {
-    /// Owner page + 1, `FREE` or `BAD`; with `ZERO` set: no contents on flash.
+    /// Owner page + 1, `FREE`, `BAD` or `PACKED`; an owner with `ZERO` set has no contents on flash.
     owners: Vec<u32>,
     /// Used slots by cluster, without bad ones.
     used: Vec<u16>,
@@ -205,8 +205,8 @@ impl SwapMap {
         }
     }
 
-    /// Takes contiguous free slots for a block of the pool, at most one cluster of them. `None`: there are none in the
-    /// next [`RUN_CLUSTERS`] clusters.
+    /// Takes contiguous free slots of one cluster for a block of the pool. `None`: the next [`RUN_CLUSTERS`] clusters
+    /// have none.
     pub(crate) fn allocate_run(
         &mut self,
         slots: u32,
@@ -267,8 +267,8 @@ impl SwapMap {
         self.vacate(slot, clusters);
     }
 
-    /// The cursor has reached the end of the open cluster. Slots freed behind the cursor meanwhile
-    /// are found again through the list of partly free clusters.
+    /// Closes the open cluster at its end. Slots freed behind the cursor are found again through the
+    /// list of partly free clusters.
     fn close(&mut self, cluster: ClusterId, clusters: &mut impl ClusterSource) {
         self.open = None;
         if !self.has_free(cluster) {

@@ -5,7 +5,7 @@ use crate::clusters::LocalClusters;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Clusters, some of them shared.
+/// Clusters of which all are shared, or none.
 struct Shared {
     local: LocalClusters,
     all_shared: bool,
@@ -44,7 +44,7 @@ fn slots_follow_each_other_through_clusters_from_the_start() {
     assert_eq!(slots(&mut map, &mut source, 0..20), Vec::from_iter(0..20));
 }
 
-/// A cluster of at least an erase block starts at an erase block, for all sizes of FlashVM, 4.1.1.
+/// A cluster of at least an erase block begins at an erase block, for all cluster sizes of FlashVM, 4.1.1.
 #[test]
 fn clusters_are_aligned_with_erase_blocks() {
     let erase_block = 32;
