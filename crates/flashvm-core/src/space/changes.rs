@@ -2,8 +2,8 @@
 //!
 //! The kernel lets a thread that drops pages continue as soon as its message is read; it drops the
 //! pages after that (`MADV_DONTNEED`) or has dropped them before (`munmap`). So for a while the
-//! engine has a range as absent that is not, or vice versa. Touches of such a range are served as
-//! usual, but no page is filled ahead of need: it could be taken for an older page of the range.
+//! engine has a range as absent that is not, or vice versa. Touches of the range are served as usual,
+//! but no page of it is filled ahead of need: it could be taken for an older page of the range.
 
 use crate::ids::PageId;
 

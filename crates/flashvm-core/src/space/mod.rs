@@ -3,7 +3,7 @@
 //!
 //! [`AddressSpace`] is what a kernel does with pages and how it may answer, including partial
 //! success. [`Placement`] carries out the engine's memory actions on it, and interprets the
-//! answers. The live pager implements the trait by the kernel; the simulator by a model that
+//! answers. The live pager implements the trait with kernel calls; the simulator with a model that
 //! misbehaves by a seed, so that tests meet every answer.
 //!
 //! # Invariants
@@ -133,7 +133,7 @@ pub trait AddressSpace {
     fn relocate(&mut self, place: Place, from: PageId, to: PageId) -> Done;
 
     /// Copies one page to another page's address, in the region or in the shadow; with `zeros`,
-    /// zeros in its stead.
+    /// puts zeros there instead.
     fn relocate_copy(
         &mut self,
         place: Place,
@@ -147,13 +147,13 @@ pub trait AddressSpace {
     /// stopped threads.
     ///
     /// # Errors
-    /// Why it stopped. Pages before that one may have changed.
+    /// Why the call stopped at a page. Earlier pages of the run may have changed.
     fn protect(&mut self, first: PageId, count: u32, on: bool) -> Result<(), Stop>;
 
     /// Makes every touch of an absent page in the region fail, and wakes.
     ///
     /// # Errors
-    /// Why it does not.
+    /// Why it could not.
     fn poison(&mut self, page: PageId) -> Result<(), Stop>;
 
     /// Wakes the threads that wait for pages of the region.
@@ -178,7 +178,7 @@ pub trait AddressSpace {
     /// Changes the program's access rights to pages. `None`: load and store.
     ///
     /// # Errors
-    /// Why it did not.
+    /// Why it could not be done.
     fn set_protection(
         &mut self,
         first: PageId,

@@ -52,7 +52,7 @@ impl PinnedRanges {
             .unwrap_or(count)
     }
 
-    /// After a fork: no thread is in a system call.
+    /// In a forked child: no thread is in a system call.
     pub fn clear(&mut self) {
         self.ranges.clear();
         self.pages = 0;

@@ -90,7 +90,7 @@ impl<K> Default for Placement<K> {
 }
 
 impl<K> Placement<K> {
-    /// Changes whenever an action achieved something; a refused move does not count.
+    /// Grows whenever an action achieves something; a refused move does not count.
     #[must_use]
     pub fn progress(&self) -> u64 {
         self.progress
@@ -122,8 +122,8 @@ impl<K> Placement<K> {
         }
     }
 
-    /// Calls `f` with the start of each wait that an action ends; returns whether it is an action
-    /// that ends waits.
+    /// Calls `f` with the start of each wait that an action ends. Returns false if no thread waits, or
+    /// if actions of its kind never end a wait.
     pub fn end_waits(&mut self, action: &Action, mut f: impl FnMut(Nanos)) -> bool {
         let ends_none = matches!(
             action,
@@ -148,7 +148,7 @@ impl<K> Placement<K> {
         self.resolved_already.extend(pages);
     }
 
-    /// In a forked child: no thread of the parent's is here.
+    /// In a forked child, which has no thread that waits or is in a system call.
     pub fn forked(&mut self) {
         self.waiting.clear();
         self.pins.clear();
@@ -244,7 +244,7 @@ impl<K> Placement<K> {
             && host.space.has_shadow()
             && host.space.holds(Place::Shadow, page);
         if elsewhere && !host.space.holds(Place::Region, page) {
-            // Zeros in its stead would be lost data.
+            // Zeros instead of its copy in the shadow would lose data.
             self.contradiction(host, page, "was touched, and is in the shadow alone");
         }
         let protect = host.engine.is_protected(page);
@@ -257,9 +257,8 @@ impl<K> Placement<K> {
         true
     }
 
-    /// A page is write-protected that the engine has as mapped for stores: the protection only
-    /// guarded a move, or another thread was faster. Removes the protection; returns whether that
-    /// is so.
+    /// A store was stopped by write-protection. If the engine has the page as writable, the protection
+    /// only guarded a move, or another thread was faster: removes it. Returns whether that is so.
     pub fn lift_protection<S, E>(&mut self, host: &mut Host<'_, S, E>, page: PageId) -> bool
     where
         S: AddressSpace<Kept = K>,
@@ -388,8 +387,8 @@ impl<K> Placement<K> {
         done
     }
 
-    /// Whether the move that found a page at its destination has moved that page itself. No other
-    /// thread moves pages meanwhile, and the page was at the source before.
+    /// Whether a move that found a page at its destination had moved that page itself. No other
+    /// thread moves pages at the same time, and the page was at the source before.
     fn has_arrived<S, E>(&mut self, host: &Host<'_, S, E>, to: Place, page: PageId) -> bool
     where
         S: AddressSpace<Kept = K>,

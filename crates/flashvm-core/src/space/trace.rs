@@ -92,7 +92,7 @@ impl Trace {
             Action::RestoreCopy { .. } => "restore a copy",
             Action::Unprotect { .. } => "unprotect",
             Action::Poison { .. } => "poison",
-            // Drops are noted as they are carried out; a wake changes nothing.
+            // Drops and decompressed pages are noted as they are carried out; a wake changes nothing.
             _ => return,
         };
         self.note(first, count, What::Asked(name));

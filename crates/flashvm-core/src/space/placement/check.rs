@@ -1,4 +1,4 @@
-//! Comparison of the engine's page states with the address space, and the end of a process where they contradict.
+//! Compares the engine's page states with the address space, and ends the process if they contradict.
 
 use super::{Host, Pages, Placement};
 use crate::event::Place;

@@ -76,7 +76,7 @@ impl<K> Placement<K> {
                     done += 1;
                 }
                 Some(Stop::Missing | Stop::Invalid) if run > 1 => run = 1,
-                // No mapping: the page was brought in ahead beyond its end, or the mapping is gone.
+                // No mapping: the page was brought in ahead beyond the mapping's end, or the mapping is gone.
                 Some(Stop::Missing | Stop::Invalid) => {
                     zap(host, page);
                     done += 1;

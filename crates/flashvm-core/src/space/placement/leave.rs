@@ -28,7 +28,7 @@ impl<K> Placement<K> {
         }
     }
 
-    /// The same for pages that the pager has not pinned.
+    /// Like `shadow`, for pages that the pager has not pinned.
     fn shadow_free<S, E>(&mut self, host: &mut Host<'_, S, E>, first: PageId, count: u32)
     where
         S: AddressSpace<Kept = K>,
@@ -59,7 +59,7 @@ impl<K> Placement<K> {
                 None => {}
                 Some(_) if moved.pages > 0 => {}
                 Some(Stop::Again) if tries.1 < MOVE_TRIES => tries.1 += 1,
-                // A page that the kernel is just copying is absent for an instant.
+                // While the kernel copies a page, the page is absent for a moment.
                 Some(Stop::Missing) if host.space.holds(Place::Region, page) => {
                     refuse(host, page, 1);
                     done += 1;
@@ -109,11 +109,12 @@ impl<K> Placement<K> {
         }
     }
 
-    /// Moves up to `most` pages into the shadow that the program may not store to, or not access at
-    /// all: the kernel moves only writable pages. Returns the number of moved pages.
+    /// Moves up to `most` pages that the program may not store to, or not access at all, into the
+    /// shadow. Returns the number of moved pages.
     ///
-    /// They become writable for the duration of the move. Userfaultfd's write-protection stops
-    /// stores meanwhile; a stopped thread meets the program's own protection when it retries.
+    /// The kernel moves only writable pages, so these become writable for the duration of the move.
+    /// Userfaultfd's write-protection stops stores in that time; a stopped thread meets the program's
+    /// own protection when it retries.
     fn shadow_protected<S, E>(&mut self, host: &mut Host<'_, S, E>, first: PageId, most: u32) -> u32
     where
         S: AddressSpace<Kept = K>,
@@ -163,7 +164,7 @@ impl<K> Placement<K> {
             }
         }
         for page in (moved..count).map(|i| first.plus(i)) {
-            // They stay, with their protection unchanged.
+            // These pages stay: removes the write-protection that guarded the move.
             if !host.engine.is_protected(page) {
                 self.carry_out(host, &Action::Unprotect { page });
             }

@@ -1,7 +1,8 @@
 //! Parked actions: those that the kernel has postponed (`EAGAIN`).
 //!
 //! They wait in order, ahead of later actions on the same pages, with the contents that they need: the
-//! read buffer of a `Map` is reused meanwhile. When the program zaps a range, what is parked for it is moot.
+//! read buffer of a `Map` is reused meanwhile. When the program zaps a range, the actions parked for it are forgotten,
+//! except drops.
 
 use super::{Host, Pages, Placement};
 use crate::event::Action;
@@ -12,7 +13,7 @@ use crate::space::AddressSpace;
 #[derive(Debug)]
 pub(super) struct Parked<K> {
     pub(super) action: Action,
-    /// The contents of a `Map`, since its read buffer is reused meanwhile.
+    /// The contents of a `Map` or `Inflate`: their source may be reused before the retry.
     pub(super) kept: Option<K>,
 }
 

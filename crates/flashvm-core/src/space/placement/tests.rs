@@ -12,7 +12,7 @@ struct FakeSpace {
     shadow: HashMap<u32, u8>,
     protected: HashSet<u32>,
     reads: HashMap<IoId, Vec<u8>>,
-    /// Pages that may still be changed before the kernel postpones every call.
+    /// Pages that the kernel still changes before it postpones every call.
     allowed: u32,
     woken: Vec<(u32, u32)>,
 }
@@ -72,7 +72,7 @@ impl AddressSpace for FakeSpace {
                 Contents::Zeros => 0,
                 Contents::Shadow => self.shadow[&page],
                 Contents::Read(io, index) => self.reads[&io][(index + done) as usize],
-                // Its length: contents that differ from page to page.
+                // The page's byte is its compressed length: contents that differ from page to page.
                 Contents::Packed(from) => unpacked(from),
                 Contents::Kept(bytes, index) => bytes[(index + done) as usize],
             };
@@ -276,7 +276,7 @@ fn a_postponed_map_continues_where_it_stopped_with_the_contents_of_its_read() {
         "done already"
     );
     assert!(!bench.placement.is_parked_on(PageId(105), 1));
-    // The read buffer is another read's by now.
+    // By now another read uses the buffer.
     bench.space.reads.insert(IO, vec![99; 20]);
     assert!(!bench.retry(1));
     assert!(!bench.retry(1));
@@ -291,10 +291,10 @@ fn later_actions_on_parked_pages_wait_behind_them() {
     let mut bench = Bench::new(0);
     bench.carry_out(map(1, 2, 0));
     bench.space.allowed = 8;
-    // The page would have no protection to be lifted yet.
+    // The page is not there yet, so it has no protection to remove.
     bench.carry_out(Action::Unprotect { page: PageId(2) });
     assert_eq!(bench.space.allowed, 8, "nothing was tried");
-    // Other pages are no concern of theirs.
+    // Parked actions do not delay actions on other pages.
     bench.carry_out(zero(7, 1));
     assert_eq!(bench.region(), [(7, 0)]);
     assert!(bench.retry(8));
