@@ -115,7 +115,7 @@ pub fn write_header(bytes: &mut [u8], pointers: &[BackPointer]) {
     }
 }
 
-/// The back-pointers of a block as it was read; `None` if these bytes are no block. A damaged
+/// The back-pointers of a block as it was read; `None` if these bytes are not a block. A damaged
 /// header may name any pages of the table, but their ranges in the block are in order and do not
 /// overlap.
 #[must_use]
@@ -204,7 +204,7 @@ mod tests {
         }
     }
 
-    /// A page number beyond every table, and a page twice in place of another.
+    /// A page number beyond every table; a back-pointer that overwrites the next one.
     #[test]
     fn damage_that_looks_like_pages() {
         let mut bytes = vec![0; BLOCK_BYTES];

@@ -58,7 +58,7 @@ impl Clocks {
     }
 
     /// A page was placed in a frame, or a victim stays: its ranges enter the heads of their active
-    /// FIFOs, unreferenced. Ranges that are in a FIFO already count as referenced.
+    /// FIFOs, unreferenced. A range that was already in a FIFO counts as referenced.
     pub fn keep(&mut self, frame: FrameId, page: Shape) {
         let at = frame.0 as usize;
         let overlapping = page.overlapping() & self.running;
@@ -119,8 +119,8 @@ impl Clocks {
         }
     }
 
-    /// Turns a range of this shape inactive without evicting anything, for when only the number of
-    /// mapped ranges is bounded. `None`: there is no active range.
+    /// Turns a range of this shape inactive without evicting anything: for the bound on mappings, which
+    /// needs no free frames. `None`: there is no active range.
     pub fn cool(&mut self, shape: Shape, frames: &Frames) -> Option<FrameId> {
         self.start(shape, frames);
         let at = shape.number() as usize;

@@ -29,8 +29,8 @@ struct FreeList {
 /// The pages in each frame.
 #[derive(Clone, Debug)]
 pub struct Frames {
-    /// Eight a frame: owner and the two halves of the checksum, or the links to the previous and
-    /// the next range.
+    /// Eight for each frame: owner and the two halves of the checksum, or the links to the previous
+    /// and the next range.
     sectors: Vec<[u32; 3]>,
     /// By frame: the set of shapes of the pages in it.
     pages: Vec<u16>,

@@ -6,9 +6,9 @@
 //! slot for each ([`InPlace::promise`]): the allocator learns that flash is full, an eviction never
 //! does.
 //!
-//! While a page is written flash has no copy of it: the slot holds old contents, new contents or a
-//! mixture. So the round owns the slot until the write has ended, the table has no location for the
-//! page, and the slot of a failed write is never used again.
+//! While a page is being written, flash has no copy of it: the slot holds old contents, new contents
+//! or a mixture. So until the write has ended, the round owns the slot and the table has no location
+//! for the page. The slot of a failed write is never used again.
 //!
 //! After a fork nothing overwrites data that the other process may read: pages in shared blocks get
 //! a new slot.
@@ -118,9 +118,9 @@ impl InPlace {
         }
     }
 
-    /// Begins the write of a changed page in a frame; returns its slot, a new one if it has none or
-    /// must not write there. Until [`InPlace::commit`] or [`InPlace::fail`] the table has no
-    /// location for the page.
+    /// Begins the write of a changed page in a frame. Returns the page's slot: a new one if the page
+    /// has none, or if another process may read the old one. Until [`InPlace::commit`] or
+    /// [`InPlace::fail`] the table has no location for the page.
     ///
     /// # Errors
     /// [`Full`] if no slot is free: many are bad, or shared since a fork.
@@ -184,7 +184,7 @@ impl InPlace {
         }
     }
 
-    /// A page no longer needs its slot.
+    /// A page no longer needs its slot: frees it.
     pub fn release(&mut self, clusters: &mut impl ClusterSource, at: Location, shape: Shape) {
         let (word, bit) = Self::bit(at, shape);
         let block = self.block(at.block());

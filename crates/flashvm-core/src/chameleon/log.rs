@@ -4,9 +4,9 @@
 //! the block at the head of the log, keeps its live pages, and fills the gaps.
 //!
 //! The paper writes that block back in place. Here a round writes to an empty block, and the old
-//! one is the empty block of the next round. The reads and writes are the same, but after a failed
-//! write, or for a page-in during the round, every live page is where the table says. A block stays
-//! as it is unless all its live pages are found in it, undamaged.
+//! one is the empty block of the next round. The reads and writes are the same; but during the round,
+//! and after a failed write, every live page is where the table says. A block is cleaned only if all
+//! its live pages are found in it, undamaged.
 //!
 //! A block costs four bytes of RAM: its live sectors, its state, and whether it is queued for
 //! cleaning.
@@ -54,7 +54,7 @@ pub struct Round {
     pub target: u32,
     /// The block to read and to clean, if any.
     pub source: Option<u32>,
-    /// Pages of the buffer that come from there: the first `moved`.
+    /// The first `moved` pages of the buffer come from `source`.
     moved: usize,
 }
 

@@ -204,7 +204,7 @@ impl<H: Host> Host for RecordingHost<'_, H> {
     }
 }
 
-/// A host that gives the recorded answers. Comparing the calls shows whether they are the same.
+/// A host that gives the recorded answers. It does not check the calls: [`replay`] compares them.
 #[derive(Debug, Default)]
 struct Answers(VecDeque<Call>);
 

@@ -18,7 +18,7 @@ pub const PAGES_MAX: u32 = (LEVEL * LEVEL * LEVEL) as u32;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Svmp(pub u32);
 
-/// A place in the log, in sectors from the start of the store: at most 4 TiB.
+/// A place on flash, in sectors from the start of the store: at most 4 TiB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Location(u64);
 

@@ -61,7 +61,7 @@ impl<C: ClusterSource> Engine<C> {
                     mappings += u32::from(!joins || self.mappings.by_page);
                     before = Some((page.0, frame.0));
                 }
-                // Pages that are not in the list belong to the round.
+                // During a round, condemned pages may be in the round instead of the list.
                 Place::Condemned(..) if self.round.is_none() => {
                     assert!(self.condemned.contains(&page), "{page:?} is forgotten");
                 }

@@ -148,7 +148,7 @@ impl<C: ClusterSource> Engine<C> {
     }
 
     /// Takes a free range for a page: beside the frame of a neighbour, so that one mapping covers
-    /// both, or any.
+    /// both, or anywhere.
     fn take_range(&mut self, host: &mut impl Host, page: Svmp, shape: Shape) -> Option<FrameId> {
         let before = page
             .0
@@ -181,7 +181,7 @@ impl<C: ClusterSource> Engine<C> {
         let run_end = (page.0 / FRESH_RUN + 1) * FRESH_RUN;
         let mut count = 1;
         self.fill_fresh(host, page, shape, frame);
-        // Only while nothing has to be evicted for it.
+        // Stops before a page would have to be evicted for it.
         while page.0 + count < run_end && self.frames.available(shape) > FRESH_RUN {
             let (next, beside) = (Svmp(page.0 + count), FrameId(frame.0 + count));
             if self.table.get(next) != (shape, Place::Fresh) || !self.frames.take_at(beside, shape)

@@ -38,7 +38,7 @@ pub trait Host {
     /// [`Refused`]; nothing has changed.
     fn map(&mut self, first: Svmp, count: u32, frame: FrameId) -> Result<(), Refused>;
 
-    /// Unmaps the mapped ones among these pages: every further touch is a fault.
+    /// Unmaps those of these pages that are mapped: every further touch is a fault.
     ///
     /// # Errors
     /// [`Refused`] if a mapping would have to be split; nothing has changed.
@@ -56,7 +56,7 @@ pub trait Host {
     /// A frame has left the pool: frees its memory.
     fn drop_frame(&mut self, frame: FrameId);
 
-    /// The pages of the block that was read for cleaning; `None` if it is no block.
+    /// The pages of the block that was read for cleaning; `None` if its bytes are not a block.
     fn block_pointers(&mut self) -> Option<Vec<BackPointer>>;
 
     /// The checksum of a page of that block.
@@ -89,7 +89,7 @@ pub trait Host {
     /// Blocks of the store, and blocks without an owner.
     fn store_blocks(&mut self) -> (u32, u32);
 
-    /// Makes the writer begin [`super::Request::WriteBehind`], again if it is at it.
+    /// Makes the writer begin [`super::Request::WriteBehind`], once more if it is already running one.
     fn call_writer(&mut self);
 
     /// A page's contents are lost: tells the user.

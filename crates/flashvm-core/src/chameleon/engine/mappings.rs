@@ -153,7 +153,7 @@ impl<C: ClusterSource> Engine<C> {
         }
     }
 
-    /// Unmaps contiguous pages with one call. Each of them is mapped or absent.
+    /// Unmaps contiguous pages with one call; those that are not mapped stay as they are.
     pub(super) fn unmap_run(&mut self, host: &mut impl Host, mut pages: Range<u32>) {
         if pages.is_empty() {
             return;
@@ -165,7 +165,7 @@ impl<C: ClusterSource> Engine<C> {
             }
         }
         if host.unmap(Svmp(pages.start), pages.len() as u32) == Err(Refused) {
-            // The kernel would have to split the mapping and has no room for that: unmap all of it.
+            // The kernel would have to split a mapping and allows no more of them: unmaps all of it.
             pages = self.mappings_of(pages);
             if host.unmap(Svmp(pages.start), pages.len() as u32) == Err(Refused) {
                 host.fail(Failure::NoMappings);
@@ -211,8 +211,8 @@ impl<C: ClusterSource> Engine<C> {
                     let Some(frame) = self.clocks.cool(shape, &self.frames) else {
                         break;
                     };
-                    // Counts even if the range was unmapped already: the next one may not be. The
-                    // loop ends, since only a touched range turns active again.
+                    // The clock has moved, even if the range was unmapped already: the next one may be
+                    // mapped. The loop ends, since only a touched range turns active again.
                     idle = 0;
                     self.unmap_range(host, frame, shape);
                     if self.mappings.count <= goal {

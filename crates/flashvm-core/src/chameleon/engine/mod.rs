@@ -16,6 +16,7 @@
 //! - `mappings`: the budget of mappings;
 //! - `round`: writes changed pages to the log, or in place;
 //! - `pages`: runs handed out and returned; `pins`: pages that the kernel works on;
+//! - `fork`: when a fork may happen, and what follows it; `host`: the calls to the executor;
 //! - `check`: the invariants.
 //!
 //! The checksum alone says whether a page has changed. So a page may change in any way while it is
@@ -78,13 +79,13 @@ pub enum Request {
     Fault(Svmp),
     /// The thread needs pages of one shape of this many bytes, one of [`super::SIZES`].
     Take(usize),
-    /// The thread frees pages, sorted; nobody needs their contents.
+    /// The thread frees pages, sorted by address; nobody needs their contents.
     Give(PageList),
     /// The kernel is about to work on this many pages from this one on.
     Pin(Svmp, u32),
     /// The kernel no longer works on them.
     Unpin(Svmp, u32),
-    /// The writer was woken: rounds ahead of need, and frames that the page pager needs.
+    /// The writer was woken: it runs rounds ahead of need, and returns frames that the page pager needs.
     WriteBehind,
     /// The thread is about to fork.
     PrepareFork,
@@ -104,7 +105,7 @@ pub enum Event {
     Go,
     /// While its page is read, the thread has time for steps ahead of need.
     Meanwhile,
-    /// [`Action::Read`] has ended. The checksum of the data, if any arrived.
+    /// [`Action::Read`] has ended. The checksum of the data; `None`: the read failed.
     Read(Option<u64>),
     /// [`Action::ReadBlock`] has ended; whether the block was read.
     BlockRead(bool),
@@ -383,7 +384,7 @@ impl<C: ClusterSource> Engine<C> {
         self.announced = self.waiters > 0;
     }
 
-    /// What has been counted.
+    /// The counters since the start, or since the fork in a forked child.
     #[must_use]
     pub fn counters(&self) -> &Counters {
         &self.counters

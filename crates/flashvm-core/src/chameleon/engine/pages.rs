@@ -230,7 +230,7 @@ impl<C: ClusterSource> Engine<C> {
         true
     }
 
-    /// These pages need no room any more.
+    /// `count` pages no longer need room.
     fn forgo(&mut self, shape: Shape, count: u32) {
         self.pages.bytes -= u64::from(count) * shape.size() as u64;
         if let Organization::InPlace(in_place) = &mut self.flash {
@@ -246,8 +246,8 @@ impl<C: ClusterSource> Engine<C> {
         }
     }
 
-    /// Bytes to commit: those of the pages handed out; in place, those of the blocks with slots for
-    /// them plus, since a resident page keeps its slot, those of the frames that may hold pages.
+    /// Bytes to commit. Log: the bytes of the pages handed out. In place: the bytes of the blocks leased
+    /// for them plus, since a resident page keeps its slot, of the frames that may hold pages.
     fn room_needed(&self) -> u64 {
         match &self.flash {
             Organization::Log(_) => self.pages.bytes,

@@ -22,7 +22,7 @@ const STEPS: u32 = 4096;
 /// Ranges kept free of each shape in use: frames / FREE_SHARE, clamped to `1..=FREE_MOST`.
 const FREE_SHARE: u32 = 64;
 const FREE_MOST: u32 = 128;
-/// Steps of a clock beside the read of a page, between two checks whether the page is there.
+/// Steps of a clock during the read of a page, between two checks whether the page has arrived.
 const STEPS_AHEAD: u32 = 2;
 
 /// A fault that waits for a range.
@@ -107,14 +107,14 @@ impl<C: ClusterSource> Engine<C> {
         frame.is_some()
     }
 
-    /// Frees a range of a shape; `Some`: the thread's step before the next try.
+    /// Frees a range of a shape. `Some`: what the thread does before the next try.
     pub(super) fn make_room(
         &mut self,
         host: &mut impl Host,
         room: &mut Room,
         runs_round: &mut bool,
     ) -> Option<Action> {
-        // Two turns of every clock: a page that is left is condemned, pinned or being read.
+        // Two turns of every clock: any page left then is condemned, pinned or being read.
         let around = 2 * self.frames.most() * Shape::WHOLE.sectors();
         while self.frames.available(room.shape) == 0 {
             if room.steps < around {
@@ -133,7 +133,7 @@ impl<C: ClusterSource> Engine<C> {
                     return action;
                 }
             } else {
-                // All pages are pinned or being read: other threads finish soon.
+                // All pages are pinned or being read: other threads will soon be done with some.
                 room.pauses += 1;
                 if room.pauses > PATIENCE {
                     host.fail(Failure::NoRoom);
@@ -148,7 +148,7 @@ impl<C: ClusterSource> Engine<C> {
 
     /// Takes a few steps towards the free ranges to keep; returns whether more remain.
     ///
-    /// The thread whose page is being read takes them, as it would only poll. A thread on another
+    /// The thread that waits for its page takes them, since it would only poll. A thread on another
     /// processor would cost an interrupt for each page that it unmaps.
     pub(super) fn take_steps_ahead(&mut self, host: &mut impl Host, shape: Shape) -> bool {
         let free = (self.frames.len() / FREE_SHARE).clamp(1, FREE_MOST);

@@ -234,11 +234,10 @@ impl<C: ClusterSource> Engine<C> {
         }
     }
 
-    /// Takes condemned pages in the order of their slots, as many as fit into a block and have a
-    /// slot.
+    /// Takes condemned pages, as many as fit into a block and get a slot, in the order of their slots.
     ///
-    /// Copies the contents first, so that one write covers neighbours and the program may use the
-    /// pages meanwhile.
+    /// Copies the contents first: one write covers neighbours, and the program may use the pages
+    /// during the write.
     fn begin_slots(&mut self, host: &mut impl Host, tries: u32) -> Option<(Round, Action)> {
         let mut writes = self.begin_writes();
         if writes.is_empty() {
@@ -351,7 +350,7 @@ impl<C: ClusterSource> Engine<C> {
     }
 
     /// Removes condemned pages that have since been touched or freed, and duplicates; counts the
-    /// rest.
+    /// sectors of the rest.
     fn forget_touched(&mut self) {
         let Self {
             condemned, table, ..

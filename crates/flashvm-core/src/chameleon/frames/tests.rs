@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 const FRAMES: u32 = 6;
 
-/// By sector of each frame, the page in it.
+/// The page in each sector of each frame.
 #[derive(Default)]
 struct Naive {
     sectors: Vec<[Option<u32>; 8]>,

@@ -334,7 +334,7 @@ proptest! {
     }
 }
 
-/// A page is written in place, changed bytes only: write amplification is 1.
+/// A page is written in place, and nothing else with it: write amplification is 1.
 #[test]
 fn writes_in_place_have_an_amplification_of_one() {
     let mut world = World::new();
@@ -369,7 +369,7 @@ fn a_full_store_refuses_new_pages() {
         world.in_place.promise(&mut world.clusters, whole, 1),
         Err(Full)
     );
-    // One page of each block of small ones stays: larger pages find no room.
+    // In each block of small slots one page stays: larger pages find no room.
     for page in 0..3 * 512 {
         world.change(Svmp(page), 0);
     }

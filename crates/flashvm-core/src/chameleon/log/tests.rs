@@ -50,7 +50,7 @@ struct World {
     model: BTreeMap<Svmp, (Shape, Vec<u8>)>,
     /// Checksum of the copy on flash of each page.
     on_flash: BTreeMap<Svmp, Check>,
-    /// Pages that lie in a frame, changed.
+    /// Changed pages, which lie in frames.
     changed: Vec<Svmp>,
     full: u32,
 }
@@ -155,7 +155,7 @@ impl World {
         }
         let (len, pointers) = (layout.bytes(), layout.pointers());
         write_header(&mut bytes, pointers);
-        // While the write is under way.
+        // What the program does while the write is under way.
         let in_flight: Vec<Svmp> = self.changed[..put].to_vec();
         let mut again = Vec::new();
         for page in in_flight {
@@ -196,7 +196,7 @@ impl World {
             if again.contains(&page) {
                 continue;
             }
-            // Another page takes its frame.
+            // The page is evicted: another page takes its frame.
             let (shape, place) = self.table.get(page);
             let check = Check::of(checksum(&self.model[&page].1));
             let location = place.location().expect("just written");
