@@ -72,7 +72,7 @@ fn next_victim(
 fn run_policy(kind: PolicyKind, steps: &[Step]) -> Vec<Proposal> {
     let context = PolicyContext::of_pages(PAGES);
     let mut policy = PolicySpec::new(kind).build(&context, FRAMES);
-    // Pages in the policy's order, and proposed pages without an answer yet.
+    // Pages in the policy's order, and pages proposed for eviction that are neither back nor removed.
     let (mut ordered, mut proposed) = (BTreeSet::new(), BTreeSet::new());
     let mut proposals = Vec::new();
     for &step in steps {
@@ -153,8 +153,8 @@ impl View for AnyView {
     }
 }
 
-/// A page of a store: resident, on flash, of zeros or absent; and the owner of the slot of the same
-/// number.
+/// One page and one slot for each kind: page `i` is resident, of zeros, absent or in slot `i`; slot `i` is
+/// bad, free or the page's.
 fn any_view(kinds: &[u8], room: u32) -> AnyView {
     let numbered = || (0..).zip(kinds);
     AnyView {

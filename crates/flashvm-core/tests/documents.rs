@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
-/// Folders at the root whose names make a word in code quotes a path.
+/// Folders at the root: a word in code quotes that begins with one is a path.
 const ROOTS: [&str; 9] = [
     "crates/",
     "docs/",
@@ -38,7 +38,7 @@ impl Repository {
         Self { root, files }
     }
 
-    /// The files that a path may mean: its whole path, or any with this end.
+    /// The files that a path may mean: the one at this path, or any whose path ends with it.
     fn find(&self, path: &str) -> Vec<&String> {
         let end = format!("/{path}");
         let means = |file: &&String| *file == path || file.ends_with(&end);
@@ -123,7 +123,7 @@ impl Repository {
     }
 }
 
-/// Collects files, without what builds and version control leave there.
+/// Collects files, without the folders of builds, fuzzing and version control.
 fn collect(root: &Path, folder: &str, files: &mut BTreeSet<String>) {
     for entry in fs::read_dir(root.join(folder)).expect("a folder") {
         let entry = entry.expect("an entry");
@@ -143,7 +143,7 @@ fn collect(root: &Path, folder: &str, files: &mut BTreeSet<String>) {
     }
 }
 
-/// Whether a word looks like the path of a file that documents name. Words in capitals stand for others.
+/// Whether a word looks like the path of a file that documents name. A word in capitals is a placeholder.
 fn is_path(word: &str) -> bool {
     let plain = |c: char| c.is_ascii_alphanumeric() || "_-./".contains(c);
     let has_extension = EXTENSIONS.iter().any(|extension| word.ends_with(extension));
