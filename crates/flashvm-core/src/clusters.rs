@@ -1,4 +1,4 @@
-//! Owners of the store's clusters: the border between this engine and those of the run's other
+//! Owners of the store's clusters: the border between this engine and the engines of the run's other
 //! processes.
 
 use crate::ids::ClusterId;

@@ -34,7 +34,7 @@ pub enum Advice {
 /// What has happened, reported to the engine together with the time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Event {
-    /// A thread touched a page that is not mapped in its region (it may lie in the shadow).
+    /// A thread touched a page that is not mapped in the region (it may lie in the shadow).
     Fault {
         /// The page.
         page: PageId,
@@ -214,7 +214,7 @@ pub enum Packed {
 /// The destination of a page that was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Place {
-    /// Its region: the program accesses it without a fault.
+    /// The region: the program accesses the page without a fault.
     Region,
     /// The shadow: its first touch is a fault without I/O, which shows that the page was used.
     Shadow,
@@ -383,8 +383,8 @@ pub enum Action {
         /// The block.
         block: BlockId,
     },
-    /// Discard ranges of slots with one command: those of [`crate::Engine::discard_ranges`]. At
-    /// most one is in flight.
+    /// Discard the ranges of slots of [`crate::Engine::discard_ranges`] with one command. At most one
+    /// command is in flight.
     Discard {
         /// Ranges.
         ranges: u32,

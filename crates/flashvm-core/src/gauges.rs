@@ -5,7 +5,7 @@ use serde::Serialize;
 /// Amounts at one time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Gauges {
-    /// Slots on flash in use, also those of pages that hold only zeros and those of the pool's blocks.
+    /// Slots in use, including the slots of pages of zeros and of the pool's blocks.
     pub slots_used: u64,
     /// Frames that the pool takes.
     pub pool_frames: u64,

@@ -19,7 +19,7 @@ pub enum PageState {
     Poisoned,
     /// Being read from flash; its frame is accounted.
     Reading,
-    /// In its region.
+    /// In the region.
     Mapped,
     /// In the shadow with its reference bit cleared, or prefetched and not touched yet; still in
     /// the policy's order.

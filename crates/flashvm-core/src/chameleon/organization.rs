@@ -30,7 +30,7 @@ pub struct FlashCounters {
     pub blocks_bad: u64,
 }
 
-/// The organization of one process' pages on flash.
+/// The organization of one process's pages on flash.
 #[derive(Clone, Debug)]
 pub enum Organization {
     /// Changed pages go to the end of a log, whose head is cleaned.

@@ -1,4 +1,4 @@
-//! Faults: serves them with zeros, from flash or from the shadow, and parks those that must wait.
+//! Faults: serves them with zeros, from flash, from the pool or from the shadow, and keeps those that must wait.
 
 use super::{Engine, PendingFault};
 use crate::clusters::ClusterSource;
@@ -130,7 +130,7 @@ impl<C: ClusterSource> Engine<C> {
                 self.store_to_shared(page, actions)
             }
             _ if !self.shadow => {
-                // The page is still in its region; only stores to it fault.
+                // The page is still in the region; only stores to it fault.
                 self.counters.faults_spurious += 1;
                 actions.push(Action::Wake { page });
                 Outcome::Served
@@ -204,7 +204,7 @@ impl<C: ClusterSource> Engine<C> {
         Outcome::Served
     }
 
-    /// Handles a fault on a page that is being read: the page goes into its region.
+    /// Handles a fault on a page that is being read: the page goes into the region.
     fn join_read(&mut self, page: PageId, access: Access, actions: &mut Vec<Action>) {
         let hit = self.use_prefetched(page);
         if !self.table.has(page, Flag::Demanded) {
@@ -223,7 +223,7 @@ impl<C: ClusterSource> Engine<C> {
         }
     }
 
-    /// Second chance: moves a page from the shadow back to its region.
+    /// Second chance: moves a page from the shadow back to the region.
     fn soft_fault(&mut self, page: PageId, access: Access, actions: &mut Vec<Action>) {
         self.counters.faults_soft += 1;
         let hit = self.use_prefetched(page);
@@ -348,7 +348,7 @@ impl<C: ClusterSource> Engine<C> {
                 self.policy.touched(page, Access::Write);
             }
             _ => {
-                // The page left its region after the store was stopped: the thread tries again.
+                // The page left the region after the store was stopped: the thread tries again.
                 actions.push(Action::Wake { page });
                 return;
             }

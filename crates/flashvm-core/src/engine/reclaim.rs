@@ -37,8 +37,8 @@ pub(super) enum Condemned {
     Leaves,
     /// The page stays in the policy's order.
     Stays,
-    /// The page shares its frame, and there is no other frame to leave with. The caller returns the
-    /// page to the policy's order.
+    /// The page shares its frame, and there is none of its own with which it could leave. The caller
+    /// returns the page to the policy's order.
     NoFrame,
 }
 

@@ -80,7 +80,7 @@ pub enum Look {
 /// The limits of the engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Frames of the process' own that its pages may be in.
+    /// Frames of the process's own that its pages may use.
     pub frames: u32,
     /// Pages that may be in shared frames.
     pub shared: u32,
@@ -177,7 +177,7 @@ impl Grant {
                 most: share,
             };
         }
-        // What it takes beyond its use, others cannot have.
+        // Frames that it takes beyond its use are lost to the others.
         let step = if run.others_want() {
             STEP
         } else {

@@ -18,7 +18,7 @@ const BAD: u32 = u32::MAX;
 const ZERO: u32 = 1 << 31;
 /// The owner of the slots of a block of the pool.
 const PACKED: u32 = u32::MAX - 1;
-/// Sealed clusters that one allocation checks for whether they are still shared.
+/// Most sealed clusters that one search checks for another holder.
 const SEALED_CHECKS_MAX: usize = 64;
 /// Clusters that one search for contiguous slots looks at.
 const RUN_CLUSTERS: u32 = 4;

@@ -83,7 +83,7 @@ pub trait Host {
     /// Asks budget and store for room for this many 4 KiB pages; returns whether they have it.
     fn commit(&mut self, pages: u64) -> bool;
 
-    /// Returns such room.
+    /// Returns room for this many 4 KiB pages.
     fn uncommit(&mut self, pages: u64);
 
     /// Blocks of the store, and blocks without an owner.

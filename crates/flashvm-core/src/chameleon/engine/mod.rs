@@ -256,7 +256,7 @@ pub struct Counters {
     pub zero_pages: u64,
 }
 
-/// The engine of one process' small pages.
+/// The engine of one process's small pages.
 #[derive(Clone, Debug)]
 pub struct Engine<C> {
     config: Config,
@@ -271,7 +271,7 @@ pub struct Engine<C> {
     mappings: Mappings,
     pins: PinnedRanges,
     pages: Addresses,
-    /// Frames of the process' grant that the pool holds.
+    /// Frames of the process's grant that the pool holds.
     held: u32,
     /// Faults until the pool asks for more frames again.
     ask_again: u32,
@@ -419,7 +419,7 @@ impl<C: ClusterSource> Engine<C> {
         self.frames.most()
     }
 
-    /// Frames of the process' grant that the pool holds.
+    /// Frames of the process's grant that the pool holds.
     #[must_use]
     pub fn frames_held(&self) -> u32 {
         self.held

@@ -45,7 +45,7 @@ impl Room {
 }
 
 impl<C: ClusterSource> Engine<C> {
-    /// Takes more of the process' frames, if the grant has them.
+    /// Takes more of the process's frames, if the grant has them.
     pub(super) fn borrow(&mut self, host: &mut impl Host) {
         if self.ask_again > 0 {
             self.ask_again -= 1;
