@@ -27,7 +27,8 @@
 //! From `Shadowed` to `Standby` a page is in the shadow: a touch is a fault without I/O that takes
 //! it back. A page taken back while a scan or a write works on its shadow copy is mapped as a copy
 //! ([`PageState::Overtaken`]). A page zapped while a request on it is in flight is
-//! [`PageState::Doomed`] until the request has ended. [`PageState::may_become`] has every legal transition; any other is a panic.
+//! [`PageState::Doomed`] until the request has ended. [`PageState::may_become`] has every legal
+//! transition; any other is a panic.
 //!
 //! # Where the mechanisms of the FlashVM paper are
 //!
