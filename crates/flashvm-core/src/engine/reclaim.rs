@@ -353,7 +353,7 @@ impl<C: ClusterSource> Engine<C> {
         self.available().saturating_sub(kept)
     }
 
-    /// Whether more than twice the frames are available at which reclaim ahead of need stops.
+    /// Whether frames are plentiful: available > 2 * upper mark.
     pub(super) fn at_ease(&self) -> bool {
         self.available() > self.mark_high().saturating_mul(2)
     }

@@ -90,7 +90,7 @@ impl<C: ClusterSource> Engine<C> {
         self.frames_in_use() + self.shared.saturating_sub(self.shared_limit)
     }
 
-    /// Takes a frame for a shared page that has to leave, if its move or its write copies it.
+    /// Takes a frame for a shared page that has to leave, if moving or writing it copies it.
     /// `false`: none is left. Shared pages beyond their limit do not count here, since they are the
     /// ones that leave.
     pub(super) fn own_to_leave(&mut self, page: PageId, actions: &mut Vec<Action>) -> bool {
