@@ -7,15 +7,15 @@ use super::now;
 use flashvm_core::Nanos;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A yield that takes longer went to a thread that computes. Threads that poll as well yield sooner.
+/// A yield that takes longer gave the processor to a thread that computes: one that polls yields sooner.
 const AWAY: Nanos = Nanos(1_000_000);
-/// How long threads sleep after such a yield. The first poll after it finds out whether that is still right.
+/// For this long after such a yield, threads sleep instead of polling. The next poll then tests again.
 const SLEEPY: Nanos = Nanos(50_000_000);
 
-/// What this process knows.
+/// The one instance of this process.
 pub(crate) static CROWD: Crowd = Crowd::new();
 
-/// When a yield last took long.
+/// Remembers that a yield took long.
 #[derive(Debug)]
 pub(crate) struct Crowd {
     /// In nanoseconds on the clock of [`now`]: until then threads sleep.

@@ -1,4 +1,4 @@
-//! The pager's file descriptors: out of the program's way, and not its to close.
+//! The pager's file descriptors: out of the program's way, and safe from being closed by it.
 //!
 //! Programs close descriptors that they do not know (daemons all of them, shells those below ten)
 //! and expect the lowest free numbers. So ours have high numbers, and the preloaded wrappers of
@@ -38,10 +38,11 @@ fn all() -> impl Iterator<Item = RawFd> {
 /// Closes the program's descriptors from `first` to `last`, and none of the pager's.
 ///
 /// # Errors
-/// What `close_range` says.
+/// The error of `close_range`.
 pub(crate) fn close_program_range(first: u32, last: u32) -> Result<(), Errno> {
     let close = |from: u32, to: u32| {
-        // SAFETY: the program's own descriptors.
+        // SAFETY: the call takes no pointer. The loop below leaves the pager's descriptors out of
+        // each range.
         let closed = unsafe {
             raw::syscall(
                 libc::SYS_close_range,
@@ -66,7 +67,7 @@ pub(crate) fn close_program_range(first: u32, last: u32) -> Result<(), Errno> {
     close(from, last)
 }
 
-/// Marks a descriptor as the pager's, at its number.
+/// Marks a number as that of a descriptor of the pager.
 pub(crate) fn note(fd: RawFd) {
     for ours in &OURS {
         if ours
@@ -134,7 +135,7 @@ pub(crate) fn let_inherit() {
     }
 }
 
-/// That a number is the pager's. Taken back when this is dropped.
+/// The mark of [`note`]; removed on drop.
 #[derive(Debug)]
 struct Note(RawFd);
 
@@ -146,8 +147,8 @@ impl Drop for Note {
     }
 }
 
-/// A descriptor of the pager, in whatever holds it: out of the program's way, close-on-exec, and marked as
-/// the pager's until it is closed.
+/// A descriptor of the pager, owned by a holder: out of the program's way, close-on-exec, and marked
+/// as the pager's until it is closed.
 #[derive(Debug)]
 pub(crate) struct PagerFd<F = OwnedFd> {
     /// Dropped first, before another descriptor gets the number.
@@ -236,7 +237,7 @@ mod tests {
 
     #[test]
     fn a_descriptor_is_the_pagers_until_it_closes() {
-        // More than there is room for at once.
+        // More than can be open at once.
         for _ in 0..2 * OURS_MAX {
             let kept = PagerFd::keep(event()).unwrap();
             let number = kept.as_raw_fd();

@@ -25,15 +25,16 @@ pub(crate) fn reserve(len: usize, align: usize) -> Result<usize, Errno> {
 /// No Rust code may refer to what is there.
 pub(crate) unsafe fn map_fixed(start: usize, len: usize, prot: ProtFlags) -> Result<(), Errno> {
     let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
-    // SAFETY: by this function's own contract.
+    // SAFETY: `MAP_FIXED` replaces what is mapped in the range; the caller guarantees that no Rust
+    // code refers to it.
     unsafe { rustix::mm::mmap_anonymous(start as *mut _, len, prot, flags)? };
     Ok(())
 }
 
 /// Moves a mapping of the kernel to `new`, replacing what is there (`mremap`). The old range stays
 /// mapped, without its contents: it is never a hole, in which the kernel could place another
-/// thread's mapping at that moment. Since no single call leaves something behind and changes the
-/// length, the mapping moves through a place of the kernel's choice.
+/// thread's mapping at that moment. No single call both keeps the old range mapped and changes the
+/// length, so the mapping moves through a place of the kernel's choice.
 ///
 /// # Safety
 /// No Rust code may refer to what is at either place.
@@ -45,7 +46,8 @@ pub(crate) unsafe fn move_mapping(
 ) -> Result<(), Errno> {
     let len = len.next_multiple_of(PAGE_SIZE);
     let remap = |old: usize, new_len: usize, flags: i32, new: usize| {
-        // SAFETY: by this function's own contract; nobody else knows of the place between.
+        // SAFETY: each place is one of the caller's two, to which no Rust code refers, or `aside`,
+        // which the kernel has just chosen and nobody else knows.
         unsafe { mremap(old, len, new_len, flags, new) }
     };
     let aside = remap(old, len, libc::MREMAP_DONTUNMAP, 0)?;
@@ -67,7 +69,8 @@ unsafe fn mremap(
     new: usize,
 ) -> Result<usize, Errno> {
     let flags = (libc::MREMAP_MAYMOVE | flags) as usize;
-    // SAFETY: by this function's own contract.
+    // SAFETY: the call changes what is mapped at `old` and, with `MREMAP_FIXED`, at `new`; the
+    // caller guarantees that no Rust code refers to either.
     raw::result(unsafe { raw::syscall(libc::SYS_mremap, [old, len, new_len, flags, new, 0]) })
 }
 
@@ -106,7 +109,8 @@ pub(crate) fn own_counters(count: usize) -> Result<&'static [AtomicU64], Errno> 
 /// # Safety
 /// No Rust code may refer to what is there.
 pub(crate) unsafe fn drop_pages(start: usize, len: usize) -> Result<(), Errno> {
-    // SAFETY: by this function's own contract.
+    // SAFETY: the call discards the contents of the range; the caller guarantees that no Rust code
+    // refers to them.
     unsafe { rustix::mm::madvise(start as *mut _, len, Advice::LinuxDontNeed) }
 }
 
@@ -116,13 +120,14 @@ pub(crate) const DROP_RANGES_MAX: usize = 64;
 /// Drops the pages of several ranges, as [`drop_pages`] does for one.
 ///
 /// # Safety
-/// As for [`drop_pages`], of each of them.
+/// As for [`drop_pages`], for each range.
 pub(crate) unsafe fn drop_ranges(ranges: &[libc::iovec]) -> Result<(), Errno> {
     /// This process, without a descriptor for it (Linux 6.14).
     const PIDFD_SELF: i32 = -10_000;
     let bytes: usize = ranges.iter().map(|range| range.iov_len).sum();
     if ranges.len() > 1 {
-        // SAFETY: by this function's own contract; the kernel reads as many vectors as there are.
+        // SAFETY: the kernel reads `ranges.len()` vectors from `ranges`, which is borrowed. It
+        // discards what they name, to which no Rust code refers, as the caller guarantees.
         let dropped = unsafe {
             raw::syscall(
                 libc::SYS_process_madvise,
@@ -140,18 +145,18 @@ pub(crate) unsafe fn drop_ranges(ranges: &[libc::iovec]) -> Result<(), Errno> {
             return Ok(());
         }
     }
-    // An older kernel, or a part of it is done: dropping is idempotent.
+    // One range, an older kernel, or a call that stopped short: dropping is idempotent.
     ranges
         .iter()
-        // SAFETY: by this function's own contract.
+        // SAFETY: no Rust code refers to what is in any of the ranges, as the caller guarantees.
         .try_for_each(|range| unsafe { drop_pages(range.iov_base as usize, range.iov_len) })
 }
 
-/// Gives this process its own copy of a present page that is shared since a fork, or the page
+/// Gives this process its own copy of a present page that it has shared since a fork, or the page
 /// itself once no other process has it. Its write-protection stays.
 ///
-/// Reading memory by address, as a debugger does, pins the page for a moment, and the kernel first
-/// makes a pinned page exclusive. No store is needed, which could wait for the pager.
+/// Reading memory by address, as a debugger does, pins the page for a moment; the kernel makes a
+/// page exclusive before it pins it. A store would do so too, but it could wait for the pager.
 pub(crate) fn unshare(page: usize) -> Result<(), Errno> {
     let mut byte = 0_u8;
     let local = libc::iovec {
@@ -184,7 +189,8 @@ pub(crate) fn unshare(page: usize) -> Result<(), Errno> {
 /// # Safety
 /// No Rust code may refer to what is there, if it loses a permission.
 pub(crate) unsafe fn protect(start: usize, len: usize, prot: MprotectFlags) -> Result<(), Errno> {
-    // SAFETY: by this function's own contract.
+    // SAFETY: only permissions change. Where the range loses one, no Rust code refers to it, as the
+    // caller guarantees.
     unsafe { rustix::mm::mprotect(start as *mut _, len, prot) }
 }
 
@@ -193,7 +199,8 @@ pub(crate) unsafe fn protect(start: usize, len: usize, prot: MprotectFlags) -> R
 /// # Safety
 /// The range must be mapped and readable, and nobody may write to it while the slice lives.
 pub(crate) unsafe fn bytes<'a>(start: usize, len: usize) -> &'a [u8] {
-    // SAFETY: by this function's own contract.
+    // SAFETY: the caller guarantees that the range is mapped and readable, and that nobody writes
+    // to it during `'a`.
     unsafe { std::slice::from_raw_parts(start as *const u8, len) }
 }
 
@@ -202,7 +209,8 @@ pub(crate) unsafe fn bytes<'a>(start: usize, len: usize) -> &'a [u8] {
 /// # Safety
 /// The memory must be mapped for stores, and nobody else may use it.
 pub(crate) unsafe fn fill(start: usize, from: &[u8]) {
-    // SAFETY: by this function's own contract; `from` is borrowed, so it is not this memory.
+    // SAFETY: the caller guarantees that the memory is mapped for stores and that nobody else uses
+    // it. So `from`, which is borrowed, does not overlap it.
     unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), start as *mut u8, from.len()) };
 }
 
@@ -229,7 +237,7 @@ pub(crate) fn map_shared(file: &OwnedFd, len: usize) -> Result<usize, Errno> {
     Ok(address as usize)
 }
 
-/// The same over a mapping of the pager's own, which it replaces.
+/// Like [`map_shared`], in place of a mapping of the pager's own at `start`.
 ///
 /// # Safety
 /// No Rust code may refer to what is there.
@@ -240,7 +248,8 @@ pub(crate) unsafe fn map_shared_over(
 ) -> Result<(), Errno> {
     let prot = ProtFlags::READ | ProtFlags::WRITE;
     let flags = MapFlags::SHARED | MapFlags::NORESERVE | MapFlags::FIXED;
-    // SAFETY: by this function's own contract.
+    // SAFETY: `MAP_FIXED` replaces the mapping at `start`; the caller guarantees that no Rust code
+    // refers to it.
     unsafe { rustix::mm::mmap(start as *mut _, len, prot, flags, file, 0)? };
     keep_from_dumps(start, len);
     Ok(())
@@ -259,7 +268,8 @@ pub(crate) unsafe fn overlay(
     let prot = ProtFlags::READ | ProtFlags::WRITE;
     let flags =
         MapFlags::SHARED | MapFlags::NORESERVE | MapFlags::FIXED_NOREPLACE | MapFlags::POPULATE;
-    // SAFETY: nothing is replaced; for what the file holds this function's own contract.
+    // SAFETY: `MAP_FIXED_NOREPLACE` replaces nothing. The caller guarantees that no Rust code refers
+    // to this part of the file, to which the program can now store.
     unsafe { rustix::mm::mmap(start as *mut _, len, prot, flags, file, offset)? };
     Ok(())
 }
@@ -269,7 +279,7 @@ pub(crate) unsafe fn overlay(
 /// # Safety
 /// No Rust code may refer to what is there.
 pub(crate) unsafe fn unmap(start: usize, len: usize) -> Result<(), Errno> {
-    // SAFETY: by this function's own contract.
+    // SAFETY: the mapping goes away; the caller guarantees that no Rust code refers to it.
     unsafe { rustix::mm::munmap(start as *mut _, len) }
 }
 
@@ -296,7 +306,8 @@ pub(crate) unsafe fn write_all(
 ) -> Result<(), Errno> {
     let mut done = 0;
     while done < len {
-        // SAFETY: by this function's own contract.
+        // SAFETY: a part of the range that the caller guarantees to be readable; nobody stores to it
+        // before this function returns.
         let rest = unsafe { bytes(start + done, len - done) };
         done += rustix::io::pwrite(file, rest, offset + done as u64)?;
     }
@@ -308,7 +319,8 @@ pub(crate) unsafe fn write_all(
 /// # Safety
 /// The range must be mapped and writable, and nobody else may touch it while the slice lives.
 pub(crate) unsafe fn bytes_mut<'a>(start: usize, len: usize) -> &'a mut [u8] {
-    // SAFETY: by this function's own contract.
+    // SAFETY: the caller guarantees that the range is mapped and writable, and that nobody else
+    // touches it during `'a`.
     unsafe { std::slice::from_raw_parts_mut(start as *mut u8, len) }
 }
 
@@ -317,16 +329,18 @@ pub(crate) unsafe fn bytes_mut<'a>(start: usize, len: usize) -> &'a mut [u8] {
 /// # Safety
 /// The range must be mapped and writable, and nobody else may touch it meanwhile.
 pub(crate) unsafe fn fill_zeros(start: usize, len: usize) {
-    // SAFETY: by this function's own contract.
+    // SAFETY: the caller guarantees that the range is mapped and writable, and that nobody else
+    // touches it now.
     unsafe { std::ptr::write_bytes(start as *mut u8, 0, len) };
 }
 
 /// Copies memory.
 ///
 /// # Safety
-/// Both ranges must be mapped and apart from each other, and nobody else may touch `to`, or store to
-/// `from`, meanwhile.
+/// Both ranges must be mapped and must not overlap. Until the call returns, nobody else may touch
+/// `to` or store to `from`.
 pub(crate) unsafe fn copy(from: usize, to: usize, len: usize) {
-    // SAFETY: by this function's own contract.
+    // SAFETY: the caller guarantees that the ranges are mapped and do not overlap, that nobody else
+    // touches `to`, and that nobody stores to `from`.
     unsafe { std::ptr::copy_nonoverlapping(from as *const u8, to as *mut u8, len) };
 }

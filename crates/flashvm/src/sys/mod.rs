@@ -1,9 +1,9 @@
-//! The kernel's interfaces behind small safe-to-read contracts: userfaultfd, mappings, signals.
+//! Kernel interfaces, each behind a small function: userfaultfd, mappings, signals, descriptors.
 //!
-//! Safety argument of this folder: every call names its memory by address and length, and the
-//! callers ([`crate::space`], [`crate::pager`](mod@crate::pager)) own all three ranges that are named here: the managed range, its
-//! shadow, and the pager's own buffers. The first two are never referenced by Rust code, only by
-//! the program, so that no Rust reference is invalidated when the kernel changes what lies there.
+//! Safety argument of this folder: every call names its memory by address and length. The callers
+//! own that memory: the managed range and its shadow ([`crate::space`]), the heap of small pages
+//! ([`crate::chameleon`]), or the pager's own buffers ([`crate::pager`](mod@crate::pager)). No Rust
+//! reference points into the managed range or its shadow, so the kernel may change what lies there.
 //! System calls are made directly (rustix, [`raw`]), never through library symbols that
 //! the preloaded object replaces.
 #![allow(
@@ -25,7 +25,8 @@ pub(crate) mod uffd;
 
 pub use descriptors::is_ours;
 
-/// Sleeps, without the C library: its calls may touch managed memory, where a lock is held.
+/// Sleeps without the C library, whose calls may touch managed memory: the caller may hold a lock
+/// of the pager.
 pub(crate) fn sleep(time: std::time::Duration) {
     let _ = rustix::thread::nanosleep(&rustix::thread::Timespec {
         tv_sec: time.as_secs() as i64,

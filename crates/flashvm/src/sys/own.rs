@@ -21,7 +21,7 @@ pub(crate) struct OwnMemory {
 
 impl OwnMemory {
     pub(crate) fn open() -> Result<Self, Errno> {
-        // Those of the thread: the process's own are gone once its main thread has ended.
+        // The thread's files: those of the process fail once its main thread has ended.
         let open = |path| {
             let flags = OFlags::RDONLY | OFlags::CLOEXEC;
             rustix::fs::open(path, flags, Mode::empty()).and_then(PagerFd::keep)
@@ -46,7 +46,7 @@ impl OwnMemory {
         const PRESENT_OR_SWAPPED: u64 = 3 << 62;
         let mut entry = [0; size_of::<u64>()];
         let at = address / PAGE_SIZE * size_of::<u64>();
-        // Without an answer of the kernel, a page is assumed to be where it should be.
+        // If the kernel does not answer, the page counts as present.
         rustix::io::pread(&self.pages, &mut entry, at as u64).map_or(true, |_| {
             u64::from_ne_bytes(entry) & PRESENT_OR_SWAPPED != 0
         })
@@ -168,7 +168,7 @@ mod tests {
         };
         assert_eq!(own.find_mapping(at + PAGE_SIZE), Some(expected));
         match own.query_mapping(at + PAGE_SIZE) {
-            // Past the harness, which keeps what a test prints to itself.
+            // Written directly: the harness hides what a test prints.
             Err(Errno::NOTTY) => eprint_line(
                 "SKIPPED: a_mapping_is_found_in_both_ways: no PROCMAP_QUERY before Linux 6.11",
             ),

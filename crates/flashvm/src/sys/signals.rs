@@ -7,8 +7,8 @@
 
 use super::raw::{self, SignalMask, set_signal_mask};
 
-/// Signals that the kernel raises for an instruction of the thread. Blocked ones would end the
-/// process.
+/// Signals that the kernel raises for an instruction of the thread. If the thread blocks one, the
+/// kernel ends the process instead.
 pub(crate) const SYNCHRONOUS: SignalMask =
     bit(libc::SIGBUS) | bit(libc::SIGSEGV) | bit(libc::SIGSYS);
 
@@ -20,7 +20,7 @@ pub(crate) const fn bit(signal: i32) -> SignalMask {
 /// Ends the process with SIGABRT. The program's handler does not run: without the pager its memory
 /// is absent.
 pub fn abort() -> ! {
-    // Past the C library, whose calls are caught in inline mode and whose locks may be managed
+    // Not through the C library: in inline mode its calls are caught, and its locks may be managed
     // memory. The kernel's `struct sigaction` of the default action is all zeros.
     let default = [0_usize; 4];
     // SAFETY: the structure is as long as the kernel reads. From here on no code of the program
@@ -46,7 +46,7 @@ pub fn abort() -> ! {
     std::process::abort()
 }
 
-/// Blocks all signals but the synchronous ones in this thread while it lives.
+/// Blocks all signals but the synchronous ones in the calling thread, until dropped.
 #[derive(Debug)]
 pub struct Uninterrupted {
     before: SignalMask,

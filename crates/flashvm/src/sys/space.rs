@@ -7,11 +7,11 @@ use std::os::fd::{BorrowedFd, RawFd};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// The file, whose descriptor stays open, even in forked children; and the run's count of a full
-/// disk.
+/// The store's descriptor, which stays open, even in forked children; and the run's counter for a
+/// full disk.
 static STORE: OnceLock<(RawFd, &'static AtomicU32)> = OnceLock::new();
 
-/// Sets the file in which space is allocated, and the count.
+/// Sets the store in which space is allocated, and the counter.
 pub(crate) fn take_from(store: RawFd, full: &'static AtomicU32) {
     // A second pager in one process would have the same store.
     let _ = STORE.set((store, full));
@@ -27,10 +27,10 @@ const LEFT_BYTES: u64 = 16 << 20;
 /// a store.
 pub(crate) fn take(offset: u64, len: u64) -> Result<(), Errno> {
     let (store, _) = *STORE.get().ok_or(Errno::BADF)?;
-    // SAFETY: the descriptor stays open.
+    // SAFETY: the store's descriptor stays open as long as the process.
     let free = rustix::fs::fstatfs(unsafe { BorrowedFd::borrow_raw(store) })
         .map(|statfs| statfs.f_bavail.saturating_mul(statfs.f_frsize as u64))?;
-    // Checked first: a failed call keeps what it has allocated, down to the last block of the disk.
+    // Checked first: a failed `fallocate` keeps what it has allocated, even the disk's last block.
     if free < len.saturating_add(LEFT_BYTES) {
         return Err(Errno::NOSPC);
     }
@@ -51,7 +51,7 @@ pub(crate) fn note_full() {
     }
 }
 
-/// Checks the kernel's result of a write to the store.
+/// Counts a write to the store that failed for want of disk space or quota. `result`: the kernel's.
 pub(crate) fn look_at(result: i64) {
     if [libc::ENOSPC, libc::EDQUOT].contains(&-(result as i32)) {
         note_full();

@@ -1,5 +1,5 @@
-//! The pager's threads: on stacks in one known place, with all signals blocked but the synchronous
-//! ones, since a fault is one in inline mode.
+//! The pager's threads. They run on stacks in one known place. They block all signals but the C
+//! library's own and the synchronous ones: in inline mode a fault is a synchronous signal.
 //!
 //! The place matters: memory that the C library allocates for such a thread must not be managed
 //! memory (the thread that resolves faults cannot wait for its own fault). The allocator asks
@@ -13,14 +13,14 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 const STACK_BYTES: usize = 256 << 10;
-/// Three threads, and those of two queues without io_uring. Memory that is not touched costs nothing.
+/// At most four threads, and those of two queues without io_uring. An untouched stack takes no RAM.
 const STACKS: usize = 40;
-/// Tries to create a thread, and the time between two.
+/// Tries to create a thread, and the pause between two tries.
 const CREATE_TRIES: u32 = 1000;
 const CREATE_WAIT: std::time::Duration = std::time::Duration::from_millis(1);
 
-/// Signals that the C library sends to all threads: it waits until each has changed its user
-/// (`setuid`).
+/// Signals that the C library sends to all threads. `setuid` waits until each thread has handled one
+/// and changed its user.
 const C_LIBRARY: SignalMask = 3 << 31;
 
 static STACKS_BASE: AtomicUsize = AtomicUsize::new(0);
@@ -55,7 +55,8 @@ pub(crate) fn await_begun() {
     }
 }
 
-/// What runs work that creates threads, where the guard is there: see [`making_threads`].
+/// The guard's function for work that creates threads; unset without the guard. See
+/// [`making_threads`].
 static GUARDED: OnceLock<fn(&mut dyn FnMut())> = OnceLock::new();
 
 /// From here on `guard` runs the work of [`making_threads`].
@@ -63,8 +64,8 @@ pub(crate) fn guard_creation(guard: fn(&mut dyn FnMut())) {
     let _ = GUARDED.set(guard);
 }
 
-/// Runs `work`, in which a thread of the pager's creates others through the C library: the guard has to see how they
-/// begin.
+/// Runs `work`, in which a thread of the pager creates others through the C library. The guard, if
+/// there is one, has to see them begin.
 pub(crate) fn making_threads<T>(work: impl FnOnce() -> T) -> T {
     let Some(guarded) = GUARDED.get() else {
         return work();

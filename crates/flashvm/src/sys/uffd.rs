@@ -66,17 +66,17 @@ pub(crate) enum Message {
     Unmap { start: usize, end: usize },
 }
 
-/// A userfaultfd. Registrations end when it is closed everywhere.
+/// A userfaultfd. Its registrations end when every process has closed it.
 #[derive(Debug)]
 pub(crate) struct Uffd(PagerFd);
 
 impl Uffd {
-    /// Opens a descriptor with exactly these features. With [`Features::SIGBUS`] it is one for
-    /// faults in user mode only, which needs no privilege.
+    /// Opens a descriptor with exactly these features. With [`Features::SIGBUS`] it reports faults
+    /// in user mode only, which needs no privilege.
     ///
     /// # Errors
-    /// `EPERM` where the kernel reserves it for privileged users, `ENOSYS` where it has none,
-    /// `EINVAL` where a feature is missing.
+    /// `EPERM` where the kernel reserves userfaultfd for privileged users, `ENOSYS` where it has
+    /// none, `EINVAL` where a feature is missing.
     pub(crate) fn open(features: u64) -> Result<Self, Errno> {
         let fd = open_raw(features & Features::SIGBUS != 0)?;
         handshake(&fd, features)?;
@@ -128,7 +128,8 @@ impl Uffd {
             mode,
             copy: 0,
         };
-        // SAFETY: as in `register`; the caller vouches for both ranges of the copy.
+        // SAFETY: `arg` is the structure that this request reads and writes. The caller guarantees
+        // that no Rust code refers to `dst`, and that `src` has `len` bytes until the call returns.
         let result = unsafe { ioctl(self.0.as_fd(), request::UFFDIO_COPY, &mut arg) };
         done(result, arg.copy, len)
     }
@@ -150,7 +151,8 @@ impl Uffd {
             mode: 0,
             move_: 0,
         };
-        // SAFETY: as in `register`; the caller vouches for both ranges of the move.
+        // SAFETY: `arg` is the structure that this request reads and writes. The caller guarantees
+        // that no Rust code refers to `dst` or `src`.
         let result = unsafe { ioctl(self.0.as_fd(), UFFDIO_MOVE, &mut arg) };
         done(result, arg.move_, len)
     }
@@ -282,7 +284,8 @@ fn done(result: Result<(), Errno>, progress: i64, len: usize) -> (usize, Result<
 /// # Safety
 /// `arg` must be the structure that `request` expects.
 unsafe fn ioctl<T>(fd: BorrowedFd<'_>, request: u32, arg: &mut T) -> Result<(), Errno> {
-    // SAFETY: by this function's own contract.
+    // SAFETY: the caller guarantees that `arg` is the structure that `request` reads and writes; it
+    // is borrowed for this call alone.
     let result = unsafe {
         raw::syscall(
             libc::SYS_ioctl,
@@ -348,12 +351,12 @@ fn handshake(fd: &OwnedFd, features: u64) -> Result<u64, Errno> {
 /// The features that this kernel offers to this process.
 ///
 /// # Errors
-/// `EPERM` where the kernel reserves it for privileged users, `ENOSYS` where it has none.
+/// `EPERM` where the kernel reserves userfaultfd for privileged users, `ENOSYS` where it has none.
 pub fn probe() -> Result<Features, Errno> {
     Ok(Features(handshake(&open_raw(false)?, 0)?))
 }
 
-/// The same for a descriptor that reports faults in user mode only.
+/// Like [`probe`], for a descriptor that reports faults in user mode only.
 ///
 /// # Errors
 /// As [`probe`].
