@@ -71,9 +71,9 @@ pub enum Error {
     /// The kernel did not give memory or a descriptor.
     #[error("{what}: {source}")]
     Memory {
-        /// What for.
+        /// What the memory or descriptor was for.
         what: &'static str,
-        /// What the kernel answered.
+        /// The kernel's error.
         source: rustix::io::Errno,
     },
     /// A thread could not be started.
@@ -82,9 +82,9 @@ pub enum Error {
     /// The recording could not be written.
     #[error("the recording {path}: {source}")]
     Recording {
-        /// Its file.
+        /// The file of the recording.
         path: std::path::PathBuf,
-        /// Why.
+        /// The cause.
         source: std::io::Error,
     },
 }

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// From the lowest to the highest: each uses those before it only.
+/// From the lowest to the highest: each imports only those before it.
 const LAYERS: [&str; 10] = [
     "sys",
     "space",

@@ -17,7 +17,7 @@ pub(crate) use tracer::Tracer;
 
 /// A recording in the making: as JSON lines, the configuration and then one step a line.
 pub(crate) struct Recorder {
-    /// As asked for: without the process id.
+    /// The path that the user named: without the process id.
     base: PathBuf,
     path: PathBuf,
     /// Not buffered across lines: the process may end at any time.
@@ -35,7 +35,7 @@ impl Recorder {
 
     fn open(base: &Path, pid: u32) -> Result<Self, Error> {
         let path = PathBuf::from(format!("{}.{pid}", base.display()));
-        // A forked child reads its parent's part.
+        // A forked child reads the lines that its parent wrote.
         let mut options = File::options();
         let options = options.read(true).write(true).create(true).truncate(true);
         let kept = options
@@ -57,8 +57,8 @@ impl Recorder {
         self.file.as_raw_fd()
     }
 
-    /// In a forked child, whose parent's this is: a recording that begins as the parent's does, up to the fork. The
-    /// parent may have gone on with its own.
+    /// In a forked child, from the parent's recording: opens the child's, which begins with the parent's lines up to
+    /// the fork. The parent may already have added others.
     pub(crate) fn for_child(self, pid: u32) -> Result<Self, Error> {
         let mut child = Self::open(&self.base, pid)?;
         let copied = child.copy(&self.file, self.bytes);
@@ -72,7 +72,7 @@ impl Recorder {
         while self.bytes < bytes {
             let left = usize::try_from(bytes - self.bytes).unwrap_or(usize::MAX);
             let part = &mut buffer[..left.min(1 << 12)];
-            // Not by the file's position, which is the parent's as well.
+            // Not at the file's position, which the parent shares.
             from.read_exact_at(part, self.bytes)?;
             self.file.write_all(part)?;
             self.bytes += part.len() as u64;
@@ -121,7 +121,7 @@ impl Recorder {
 mod tests {
     use super::*;
 
-    /// What the parent adds after the fork is its own, and so is what the child adds.
+    /// After the fork, parent and child each add to their own recording only.
     #[test]
     fn a_childs_recording_begins_as_its_parents() {
         let folder = std::env::temp_dir().join(format!("flashvm-record-{}", std::process::id()));

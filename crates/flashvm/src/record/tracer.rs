@@ -45,7 +45,7 @@ impl Tracer {
         self.write(Observation::Begin)
     }
 
-    /// Notes an event that tells of a reference.
+    /// Appends the reference that an event tells of, if it tells of one.
     pub(crate) fn note(&mut self, event: &Event) -> Result<(), Error> {
         match *event {
             Event::Fault { page, access } => self.write(match access {
