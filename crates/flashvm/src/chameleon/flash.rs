@@ -41,13 +41,14 @@ impl Chameleon {
                 failed
             }
             None if len == shape.size() => {
-                // SAFETY: as above.
+                // SAFETY: the range belongs to a page marked as being read: no other thread touches it.
                 unsafe { store.read(start, Part { address: to, len }) }
             }
             None => {
                 let mut around = Around([0; 2 * PAGE_SIZE]);
                 let address = around.0.as_mut_ptr() as usize;
-                // SAFETY: as above; the buffer is on this thread's stack.
+                // SAFETY: `around` is this call's own; the range belongs to a page marked as being read, which
+                // no other thread touches.
                 unsafe {
                     let failed = store.read(start, Part { address, len });
                     map::copy(address + skip, to, shape.size());
@@ -55,7 +56,7 @@ impl Chameleon {
                 }
             }
         };
-        // SAFETY: as above.
+        // SAFETY: the page is still marked as being read: no other thread stores to its range.
         let arrived = || checksum(unsafe { map::bytes(to, shape.size()) });
         failed.is_none().then(arrived)
     }
@@ -80,7 +81,7 @@ impl Chameleon {
             address: self.buffers + from as usize,
             len: bytes as usize,
         };
-        // SAFETY: as for `read_block`.
+        // SAFETY: only the current round uses the buffers, and this write belongs to it.
         let failed = unsafe { owner.store().write(at.offset(), &[part]) };
         failed.is_none()
     }

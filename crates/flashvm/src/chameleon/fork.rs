@@ -52,7 +52,7 @@ impl Chameleon {
         copied.inspect_err(|_| self.resume_parent(owner, false))
     }
 
-    /// The parent continues; `forked`: there is a child.
+    /// The parent continues. `forked` says whether there is a child.
     pub(crate) fn resume_parent(&self, owner: &dyn Owner, forked: bool) {
         drop(self.carry_out(owner, &Request::Resume { forked }));
     }
@@ -66,7 +66,7 @@ impl Chameleon {
     /// closed by number.
     ///
     /// # Errors
-    /// What the kernel says to the mapping of the frames, or the disk to the recording.
+    /// The kernel's error if it cannot map the frames; the error of opening the recording.
     pub(crate) fn for_child(
         self,
         frames: ForkedFrames,
@@ -80,7 +80,7 @@ impl Chameleon {
         } = self.core.into_inner();
         std::mem::forget(self.frames_file);
         let bytes = engine.frames_most() as usize * PAGE_SIZE;
-        // SAFETY: the child's one thread is here: no slice of a frame is in use.
+        // SAFETY: the child's only thread runs this, so no slice of a frame is in use.
         unsafe { map::map_shared_over(&frames.file, self.pool, bytes) }.map_err(failed)?;
         *engine.clusters_mut().inner_mut() = process.clusters();
         let recorder = recorder

@@ -5,9 +5,9 @@
 //! overlay is one mapping instead of two, mapping it splits nothing, and at no moment does a touch
 //! of an absent page read zeros.
 //!
-//! The hole lies where the kernel does not place mappings: below a third of the address space,
-//! which its search from the top reaches last and its search from below never. The guard sees all
-//! addresses that a program requests. An overlay never replaces a foreign mapping
+//! The hole lies where the kernel does not place mappings: in the lowest third of the address space.
+//! The kernel's search from the top gets there last; its search from below starts above it. The
+//! guard sees all addresses that a program requests. An overlay never replaces a foreign mapping
 //! (`MAP_FIXED_NOREPLACE`).
 
 use crate::sys::map;
@@ -52,7 +52,7 @@ pub fn overlays_allowed() -> u32 {
     read().unwrap_or(MAPPINGS_DEFAULT)
 }
 
-/// The part of these mappings that overlays may take.
+/// The largest number of overlays, of `allowed` mappings in all.
 #[must_use]
 pub fn overlays_most(allowed: u32) -> u32 {
     allowed - allowed / OTHERS_SHARE

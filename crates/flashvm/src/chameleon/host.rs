@@ -41,7 +41,7 @@ impl Host for LiveHost<'_> {
     fn map(&mut self, first: Svmp, count: u32, frame: FrameId) -> Result<(), Refused> {
         let (at, len) = (self.heap.address(first), count as usize * PAGE_SIZE);
         let offset = u64::from(frame.0) * PAGE_SIZE as u64;
-        // SAFETY: the frame is this page's from here on. Its contents are looked at only while it is unmapped.
+        // SAFETY: the frame is this page's from here on. Rust code looks at its contents only while it is unmapped.
         match unsafe { map::overlay(at, len, &self.heap.frames_file, offset) } {
             Ok(()) => Ok(()),
             Err(Errno::NOMEM) => Err(Refused),
@@ -96,7 +96,7 @@ impl Host for LiveHost<'_> {
         let range = page.range();
         let (source, target) = (self.heap.buffers + BLOCK_BYTES, self.heap.buffers);
         let to = target + sector as usize * SECTOR_BYTES;
-        // SAFETY: both are in the buffers, which only the current round uses.
+        // SAFETY: the two places are in different buffers, which only the current round uses.
         unsafe { map::copy(source + range.start, to, range.len()) };
     }
 

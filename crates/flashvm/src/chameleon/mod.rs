@@ -173,7 +173,7 @@ impl Chameleon {
         (self.base, hole::BYTES)
     }
 
-    /// Whether this range overlaps the heap's.
+    /// Whether this range overlaps the heap's address range.
     #[inline]
     pub(crate) fn holds(&self, address: usize, len: usize) -> bool {
         address < self.base + hole::BYTES && address.saturating_add(len) > self.base
