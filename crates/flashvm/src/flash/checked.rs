@@ -48,7 +48,7 @@ impl<B: Store> Checked<B> {
     /// # Safety
     /// The page is readable, and nobody changes it meanwhile.
     unsafe fn verify(&self, at: u64, page: Part) -> bool {
-        // SAFETY: as the caller vouches.
+        // SAFETY: the page is readable, and nobody changes it until this function returns, as the caller guarantees.
         let contents = unsafe { map::bytes(page.address, page.len) };
         self.of(at).load(Ordering::Relaxed) == checksum(contents)
     }
@@ -75,7 +75,8 @@ impl<B: Store> Layer for Checked<B> {
             for address in (part.address..part.address + part.len).step_by(PAGE_SIZE) {
                 // Parts may lie in the shadow, which nothing here refers to: hence a copy.
                 let mut copy = [0; PAGE_SIZE];
-                // SAFETY: the caller vouches for the parts; each is whole pages.
+                // SAFETY: a page of a part, which consists of whole pages (`admit` has checked). It is readable and
+                // nobody changes it before the write has ended. `copy` is this call's own.
                 unsafe { map::copy(address, copy.as_mut_ptr() as usize, PAGE_SIZE) };
                 self.of(at).store(checksum(&copy), Ordering::Relaxed);
                 at += PAGE_SIZE as u64;
@@ -94,7 +95,7 @@ impl<B: Store> Layer for Checked<B> {
             };
             let mut arrived = !failed.holds(index);
             let good = (0..READ_TRIES).any(|attempt| {
-                // SAFETY: the caller vouches for `to`, of which this is a page.
+                // SAFETY: a page of `to`, which is writable, and which nobody else uses before the read is answered.
                 unsafe {
                     if attempt > 0 {
                         arrived = self.below.read(at, page).is_none();

@@ -75,7 +75,8 @@ impl Store for FileStore {
             0,
             0,
         ];
-        // SAFETY: the caller vouches for `to`.
+        // SAFETY: the kernel stores at most `to.len` bytes in `to`, which is writable, and which nobody else uses
+        // until this function returns, as the caller guarantees.
         let read = unsafe { raw::syscall(libc::SYS_pread64, args) };
         Failed::unless(read == to.len as isize, to.len)
     }
@@ -92,8 +93,8 @@ impl Store for FileStore {
             0,
             0,
         ];
-        // SAFETY: parts are laid out as the kernel's vector, which it only reads; the caller vouches for the memory
-        // that they name.
+        // SAFETY: parts are laid out as the kernel's vector, which it only reads. The memory that they name is
+        // readable, and nobody changes it until this function returns, as the caller guarantees.
         let written = unsafe { raw::syscall(libc::SYS_pwritev, args) };
         space::look_at(written as i64);
         Failed::unless(written == len as isize, len)

@@ -52,7 +52,7 @@ impl<B: Store> Layer for Injected<B> {
     unsafe fn after_read(&self, _at: u64, to: Part, failed: Failed) -> Failed {
         if self.roll(self.inject.flip_ppm) {
             for address in (to.address..to.address + to.len).step_by(SECTOR_BYTES) {
-                // SAFETY: the caller vouches for `to`.
+                // SAFETY: a byte of `to`, which is writable, and which nobody else uses before the read is answered.
                 unsafe { *(address as *mut u8) ^= 1 };
             }
         }

@@ -50,7 +50,8 @@ impl<L: Layer> Store for L {
     }
 
     unsafe fn read(&self, at: u64, to: Part) -> Failed {
-        // SAFETY: the caller keeps the contract for all layers.
+        // SAFETY: `to` is writable, and nobody else uses it until this function returns, as our caller guarantees:
+        // the store below and then the layer may use it.
         unsafe {
             let failed = self.below().read(at, to);
             self.after_read(at, to, failed)
@@ -58,7 +59,8 @@ impl<L: Layer> Store for L {
     }
 
     unsafe fn write(&self, at: u64, parts: &[Part]) -> Failed {
-        // SAFETY: the caller keeps the contract for all layers.
+        // SAFETY: the parts are readable, and nobody changes them until this function returns, as our caller
+        // guarantees: layer and store below may read them.
         let failed = unsafe {
             self.before_write(at, parts);
             self.below().write(at, parts)
@@ -88,7 +90,8 @@ pub(crate) struct LayerQueue<'a, L, Q> {
 
 impl<L: Layer, Q: StoreQueue> StoreQueue for LayerQueue<'_, L, Q> {
     unsafe fn push(&mut self, request: Request) {
-        // SAFETY: the caller keeps the contract until the request comes back.
+        // SAFETY: until the request comes back from `reap`, its memory is its own, as our caller guarantees: the
+        // layer may read parts now, the queue below may use all of it until then.
         unsafe {
             if let Transfer::Write(parts) = &request.transfer {
                 self.layer.before_write(request.at, parts);

@@ -53,7 +53,7 @@ impl Store for MemoryStore {
 
     unsafe fn read(&self, at: u64, to: Part) -> Failed {
         self.geometry().admit(at, to.len);
-        // SAFETY: the caller vouches for `to`.
+        // SAFETY: `to` is writable, and nobody else uses it until this function returns, as the caller guarantees.
         let to = unsafe { map::bytes_mut(to.address, to.len) };
         let at = at as usize;
         to.copy_from_slice(&self.bytes.lock().unwrap()[at..at + to.len()]);
@@ -64,7 +64,8 @@ impl Store for MemoryStore {
         self.geometry().admit(at, bytes_of(parts));
         let mut at = at as usize;
         for part in parts {
-            // SAFETY: the caller vouches for the parts.
+            // SAFETY: the part is readable, and nobody changes it until this function returns, as the caller
+            // guarantees.
             let from = unsafe { map::bytes(part.address, part.len) };
             self.bytes.lock().unwrap()[at..at + from.len()].copy_from_slice(from);
             at += from.len();
@@ -118,7 +119,8 @@ impl StoreQueue for MemoryQueue {
         let mut count = [0u8; 8];
         let _ = rustix::io::read(&self.event, &mut count);
         while let Some(request) = self.submitted.pop() {
-            // SAFETY: whoever pushed it keeps the contract until it comes back.
+            // SAFETY: the request has not come back yet. Until then its memory is its own, as whoever pushed it
+            // guarantees.
             let failed = unsafe {
                 match &request.transfer {
                     Transfer::Read(to) => self.store.read(request.at, *to),

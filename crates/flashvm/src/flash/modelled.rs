@@ -66,13 +66,13 @@ impl<B: Store> Store for Modelled<B> {
     }
 
     unsafe fn read(&self, at: u64, to: Part) -> Failed {
-        // SAFETY: the caller's contract is that of the store below.
+        // SAFETY: `to` is writable, and nobody else uses it until `timed` has returned, as our caller guarantees.
         let read = || unsafe { self.below.read(at, to) };
         self.timed(Work::Read, at, to.len, read)
     }
 
     unsafe fn write(&self, at: u64, parts: &[Part]) -> Failed {
-        // SAFETY: the caller's contract is that of the store below.
+        // SAFETY: the parts are readable, and nobody changes them until `timed` has returned, as our caller guarantees.
         let write = || unsafe { self.below.write(at, parts) };
         self.timed(Work::Write, at, bytes_of(parts), write)
     }

@@ -35,7 +35,8 @@ impl<S: Store> Queue<S> {
 
 impl<S: Store> StoreQueue for Queue<S> {
     unsafe fn push(&mut self, request: Request) {
-        // SAFETY: the caller's promise for this request is the one that the queue asks for.
+        // SAFETY: the request's memory is its own until it comes back from our `reap`, as the caller guarantees; it
+        // comes back from the queue chosen here at that moment.
         unsafe {
             match self {
                 Self::Own(queue) => queue.push(request),
@@ -132,7 +133,8 @@ impl<S: Store> Shared<S> {
                 .expect("no holder panics");
             let request = waiting.pop_front().expect("waited for");
             drop(waiting);
-            // SAFETY: whoever pushed it keeps the contract until it comes back.
+            // SAFETY: the request has not come back yet. Until then its memory is its own, as whoever pushed it
+            // guarantees; this thread alone has taken it.
             let failed = unsafe {
                 match &request.transfer {
                     Transfer::Read(to) => self.store.read(request.at, *to),

@@ -44,7 +44,7 @@ impl Ring {
                 iov_base: buffers.address as *mut _,
                 iov_len: buffers.len,
             };
-            // SAFETY: the caller vouches that the buffers outlive the ring.
+            // SAFETY: the buffers outlive the ring: `Store::queue` asks for that, and the pager's are never unmapped.
             unsafe { ring.submitter().register_buffers(&[vector]).is_ok() }
         });
         Ok(Self {

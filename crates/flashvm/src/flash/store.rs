@@ -244,7 +244,8 @@ pub(crate) struct Completion {
 
 impl<Q: StoreQueue> StoreQueue for &mut Q {
     unsafe fn push(&mut self, request: Request) {
-        // SAFETY: the caller's promise for this request is the one that the queue asks for.
+        // SAFETY: the request's memory is its own until it comes back from our `reap`, which is this queue's, as the
+        // caller guarantees.
         unsafe { (**self).push(request) }
     }
 

@@ -118,7 +118,8 @@ impl<B: Store> Layer for Scripted<B> {
             None => failed,
             Some(Mishap::Fails) => Failed::all(to.len),
             Some(Mishap::Flips) => {
-                // SAFETY: the caller vouches for `to`.
+                // SAFETY: the first byte of `to`, which is writable, and which nobody else uses before the read is
+                // answered.
                 unsafe { *(to.address as *mut u8) ^= 0x10 };
                 failed
             }

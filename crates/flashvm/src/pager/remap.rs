@@ -40,7 +40,7 @@ impl Pager {
             .filter(|&count| count > 0)
             .ok_or(Errno::INVAL)?;
         if self.is_foreign(first, count)? {
-            // SAFETY: the ranges are those of this call.
+            // SAFETY: the program alone uses the memory at `address` and at `to`, as our caller guarantees.
             return unsafe { self.remap_foreign(address, len, new_len, may_move, to) };
         }
         let prot = self
@@ -128,7 +128,7 @@ impl Pager {
         let _change = self.begin_change([None, None]);
         let (first, count) = self.range(address, len)?;
         if self.is_foreign(first, count)? {
-            // SAFETY: the ranges are those of this call.
+            // SAFETY: the program alone uses the memory at `address` and at `to`, as our caller guarantees.
             return unsafe { self.remap_foreign(address, len, new_len, true, Some(to)) };
         }
         let prot = self
@@ -140,7 +140,7 @@ impl Pager {
         if !to.is_multiple_of(PAGE_SIZE) || new_len == 0 {
             return Err(Errno::INVAL);
         }
-        // SAFETY: by this function's contract the program alone uses what is replaced.
+        // SAFETY: what is mapped at `to` is replaced; the program alone uses it, as our caller guarantees.
         unsafe { map::map_fixed(to, new_len, ProtFlags::READ | ProtFlags::WRITE)? };
         let old_len = count as usize * PAGE_SIZE;
         let all = MprotectFlags::READ | MprotectFlags::WRITE;
@@ -204,7 +204,8 @@ impl Pager {
             Some(to) => to,
             None => self.address(self.mappings.take(new_count).ok_or(Errno::NOMEM)?),
         };
-        // SAFETY: by this function's contract; what lies at `new` without `to` is a hole that was taken for this.
+        // SAFETY: the program alone uses the memory at `address` and at `to`, as our caller guarantees. Without `to`,
+        // `new` is a hole that `take` has just given to this call.
         let move_it = || unsafe { map::move_mapping(address, len, new, new_len) };
         if self.manages(new, new_len) {
             self.map_foreign(new, new_len, move_it)?;

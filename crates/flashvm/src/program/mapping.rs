@@ -33,7 +33,8 @@ static BREAK_LIMIT: AtomicUsize = AtomicUsize::new(0);
 /// # Safety
 /// Nobody but the program uses the memory that the call changes.
 unsafe fn kernel(number: i64, args: [usize; 6]) -> Result<usize, Errno> {
-    // SAFETY: by this function's contract.
+    // SAFETY: calls on mappings access no memory through their arguments. What this one changes is used by the
+    // program alone, as the caller guarantees.
     raw::result(unsafe { raw::syscall(number, args) })
 }
 
@@ -66,7 +67,8 @@ pub unsafe fn map(
             fd as usize,
             offset,
         ];
-        // SAFETY: by this function's contract.
+        // SAFETY: without `MAP_FIXED` the kernel takes a free place; with it, the program alone uses what it
+        // replaces, as our caller guarantees.
         unsafe { kernel(libc::SYS_mmap, args) }
     };
     let kernel = || kernel_at(address);
@@ -133,7 +135,7 @@ fn keeps_heap() -> bool {
 /// # Safety
 /// Nobody but the program uses the memory that the call changes: it has asked for this.
 pub unsafe fn set_break(to: usize) -> Result<usize, Errno> {
-    // SAFETY: by this function's contract.
+    // SAFETY: `brk` changes the program's heap only, which nobody else uses, as our caller guarantees.
     let kernel = |to| unsafe { kernel(libc::SYS_brk, [to, 0, 0, 0, 0, 0]) };
     let base = BREAK_BASE.load(Ordering::Acquire);
     let (Some(pager), true) = (pager(), base != 0) else {
@@ -178,7 +180,7 @@ pub unsafe fn set_break(to: usize) -> Result<usize, Errno> {
 pub unsafe fn unmap(address: usize, len: usize) -> Result<(), Errno> {
     match managed(address, len) {
         Some(pager) => pager.unmap(address, len),
-        // SAFETY: by this function's contract.
+        // SAFETY: no page of the range is managed, and the program alone uses it, as our caller guarantees.
         None => unsafe { kernel(libc::SYS_munmap, [address, len, 0, 0, 0, 0]) }.map(|_| ()),
     }
 }
@@ -195,7 +197,8 @@ pub unsafe fn protect(address: usize, len: usize, prot: u32) -> Result<(), Errno
         Some(pager) => pager.protect(address, len, MprotectFlags::from_bits_retain(prot)),
         None => {
             let args = [address, len, prot as usize, 0, 0, 0];
-            // SAFETY: by this function's contract.
+            // SAFETY: the range is empty, or no page of it is managed and the program alone uses it, as our
+            // caller guarantees.
             unsafe { kernel(libc::SYS_mprotect, args) }.map(|_| ())
         }
     }
@@ -210,7 +213,7 @@ pub unsafe fn protect(address: usize, len: usize, prot: u32) -> Result<(), Errno
 /// Nobody but the program uses the memory that the call changes: it has asked for this.
 pub unsafe fn advise(address: usize, len: usize, advice: i32) -> Result<(), Errno> {
     let args = [address, len, advice as usize, 0, 0, 0];
-    // SAFETY: by this function's contract.
+    // SAFETY: `madvise` changes this range only, which the program alone uses, as our caller guarantees.
     let kernel = || unsafe { kernel(libc::SYS_madvise, args) }.map(|_| ());
     let Some(pager) = managed(address, len).filter(|_| len > 0) else {
         return kernel();
@@ -245,7 +248,8 @@ pub unsafe fn remap(
 ) -> Result<usize, Errno> {
     let fixed = flags & libc::MREMAP_FIXED != 0;
     let args = [address, len, new_len, flags as usize, new_address, 0];
-    // SAFETY: by this function's contract.
+    // SAFETY: the program alone uses the range at `address` and, with `MREMAP_FIXED`, the one at `new_address`, as
+    // our caller guarantees; any other new place is free.
     let kernel = || unsafe { kernel(libc::SYS_mremap, args) };
     if let Some(pager) = managed(address, len.max(1)) {
         let to = fixed.then_some(new_address);
@@ -253,10 +257,11 @@ pub unsafe fn remap(
         return if new_len == 0 || len == 0 || flags & libc::MREMAP_DONTUNMAP != 0 {
             Err(Errno::INVAL)
         } else if fixed && !pager.manages(new_address, new_len) {
-            // SAFETY: by this function's contract.
+            // SAFETY: the program alone uses both ranges, as our caller guarantees.
             unsafe { pager.move_out(address, len, new_address, new_len) }
         } else {
-            // SAFETY: by this function's contract.
+            // SAFETY: the program alone uses the range at `address` and the one at `to`, if it named one, as our
+            // caller guarantees.
             unsafe { pager.remap(address, len, new_len, may_move, to) }
         };
     }

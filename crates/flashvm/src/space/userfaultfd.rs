@@ -330,8 +330,8 @@ impl Backend for Userfaultfd {
             let at = self.range.start(Place::Region, Run::one(page)).get();
             return self.own.read(at, &mut into.0).map_err(stop);
         }
-        // SAFETY: the caller vouches that the page is in the shadow and that nobody stores to it; the buffer
-        // is a page of the pager's own.
+        // SAFETY: the page is in the shadow and nobody stores to it, which `Backend::copy_out` asks of its
+        // callers; they hold it there by an unanswered request. The buffer is a page of the pager's own.
         unsafe {
             std::ptr::copy_nonoverlapping(self.shadow_page(page), into.0.as_mut_ptr(), PAGE_SIZE)
         };
@@ -341,7 +341,8 @@ impl Backend for Userfaultfd {
     fn is_zero(&self, page: PageId) -> bool {
         let words = self.shadow_page(page).cast::<[u64; 8]>();
         (0..PAGE_SIZE / size_of::<[u64; 8]>()).all(|line| {
-            // SAFETY: as in `copy_out`; a page is aligned for it.
+            // SAFETY: a line of a page that is in the shadow, and to which nobody stores (see `copy_out`). Pages
+            // are aligned for `u64`.
             let line = unsafe { words.add(line).read() };
             line.iter().fold(0, |all, word| all | word) == 0
         })

@@ -24,7 +24,8 @@ impl Pager {
     /// This process is a forked child, the calling thread is its only one, and nobody uses or drops what
     /// `parent` points to afterwards.
     pub(super) unsafe fn inherit(parent: *const Self) -> Self {
-        // SAFETY: the caller's promise: what is taken over is moved out of the structure here, once.
+        // SAFETY: `parent` points to a pager that nobody uses or drops afterwards, as the caller guarantees: so its
+        // contents move out here, once.
         let old = unsafe { std::ptr::read(parent) };
         thread::forget_all();
         old

@@ -75,8 +75,9 @@ impl Pager {
     fn become_quiet_with(&self, touched: &[usize]) -> MutexGuard<'_, Locked> {
         loop {
             for &address in touched.iter().filter(|&&address| self.manages(address, 1)) {
-                // SAFETY: the caller vouches for mapped, writable memory; adding nothing to a
-                // byte atomically leaves it as it is, whoever else uses it.
+                // SAFETY: this thread will store here before the fork is over (`prepare_fork`), so the
+                // memory is mapped and writable. An atomic `or` with 0 leaves the byte as it is, whoever
+                // else uses it.
                 unsafe { AtomicU8::from_ptr(address as *mut u8) }.fetch_or(0, Ordering::Relaxed);
             }
             let locked = self.become_quiet();
