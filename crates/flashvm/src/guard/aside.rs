@@ -8,15 +8,15 @@ use super::guard_stack::{self, on_guard_stack};
 use crate::sys::signals::Uninterrupted;
 use std::ffi::c_void;
 
-/// Runs `work` on a guard stack, with all signals blocked. Its captures are read before it begins,
-/// and its result is written after it has ended.
+/// Runs `work` on a guard stack, with all signals but the synchronous ones blocked. Its captures are
+/// moved there before it begins, and its result is moved back after it has ended.
 pub fn aside<R, F: FnOnce() -> R>(work: F) -> R {
     if on_guard_stack() || crate::on_pager_stack() {
         return work();
     }
     let _uninterrupted = Uninterrupted::begin();
     let Some(record) = guard_stack::take() else {
-        // All guard stacks are in use by other threads in here.
+        // Other threads have taken all guard stacks.
         return work();
     };
     let stack = guard_stack::stack_of(record);
@@ -24,7 +24,8 @@ pub fn aside<R, F: FnOnce() -> R>(work: F) -> R {
         work: Some(work),
         result: None,
     };
-    // SAFETY: this call alone uses the guard stack; a stack pointer is aligned to 16 at a call.
+    // SAFETY: `take` has just handed out the guard stack, so nobody else runs on it; its top is
+    // aligned to 16, as a call requires. `call` outlives the work, and `enter` knows its type.
     unsafe {
         flashvm_guard_aside(
             (stack.sp + stack.size) & !15,
@@ -46,7 +47,7 @@ struct Call<F, R> {
 }
 
 unsafe extern "C" fn enter<F: FnOnce() -> R, R>(call: *mut c_void) {
-    // SAFETY: `aside` passes a call of this type, and waits.
+    // SAFETY: `aside` passes its `Call` of this type, and does not touch it before this returns.
     let call = unsafe { &mut *call.cast::<Call<F, R>>() };
     if let Some(work) = call.work.take() {
         let result = work();

@@ -19,7 +19,7 @@ use flashvm_core::PAGE_SIZE;
 use rustix::io::Errno;
 use std::time::Duration;
 
-/// Tries, and pause between two, of a call that needs room for its pins.
+/// Tries of a call that needs room for its pins, and the pause between two tries.
 const PATIENCE: u32 = 1000;
 const PATIENCE_STEP: Duration = Duration::from_millis(1);
 /// Immediate retries of a call whose memory could not be pinned as a whole.
@@ -42,7 +42,7 @@ fn arguments(context: &Context) -> [usize; 6] {
 
 /// Makes the call unchanged.
 fn make(context: &Context) -> isize {
-    // SAFETY: the program's own call.
+    // SAFETY: the C library has made this call, and answers for its arguments.
     unsafe { raw::syscall(context.regs.rax as i64, arguments(context)) }
 }
 
@@ -78,8 +78,8 @@ pub(super) fn caught(record: &mut Record, context: &mut Context) {
 /// Calls that change the program's mappings or their contents.
 fn change_mapping(number: i64, args: &[usize; 6]) -> isize {
     let [a, b, c, d, e, f] = *args;
-    // SAFETY: the program itself has made this call. It does not know the pager's own memory, and
-    // mapping over its own is its own loss.
+    // SAFETY: the program has made this call on memory of its own: it knows no address of the
+    // pager's.
     unsafe {
         match number {
             libc::SYS_mmap => address(mapping::map(a, b, c as i32, d as i32, e as i32, f)),
@@ -105,8 +105,8 @@ fn answer(record: &mut Record, context: &mut Context, number: i64, args: &[usize
         libc::SYS_execve => exec::execve(record, args),
         libc::SYS_execveat => exec::execveat(record, args),
         libc::SYS_set_tid_address => clone::set_clear_tid(record, a),
-        // The kernel writes there at any time, and ends the process if it cannot. The C library
-        // accepts any failure, and then finds its processor otherwise.
+        // Not registered: the kernel would write there at any time, and end the process if it could
+        // not. The C library then finds its processor otherwise.
         libc::SYS_rseq if pager().is_some_and(|pager| pager.manages(a, b)) => 0,
         libc::SYS_madvise if c as i32 == libc::MADV_POPULATE_READ => populate(a, b, false),
         libc::SYS_madvise if c as i32 == libc::MADV_POPULATE_WRITE => populate(a, b, true),
@@ -168,7 +168,8 @@ fn own(what: usize, start: usize, len: usize) -> isize {
         _ if what == Own::StartThreads as usize => pager.start_threads(),
         _ if what == Own::TakePages as usize || what == Own::GivePages as usize => {
             let heap = pager.chameleon();
-            // SAFETY: the allocator's own list, in memory that is not managed.
+            // SAFETY: the allocator passes the address of its own list, which is not managed memory,
+            // and waits for this call.
             let list = unsafe { (start as *mut PageList).as_mut() };
             match (heap, list) {
                 (Some(heap), Some(list)) if what == Own::TakePages as usize => {
@@ -188,7 +189,8 @@ fn own(what: usize, start: usize, len: usize) -> isize {
 /// Makes a call of the program once. Signals interrupt it as they would without the guard.
 pub(super) fn call(record: &Record, number: i64, args: &[usize; 6]) -> isize {
     let pending = Arrived::at(std::ptr::from_ref(record) as usize).word();
-    // SAFETY: the program's own call; the pending word is this thread's.
+    // SAFETY: the arguments are the program's own, or the guard's copies, which outlive the call; the
+    // pending word lies on this thread's guard stack.
     unsafe { flashvm_guard_call(number, args, pending) }
 }
 
@@ -259,12 +261,12 @@ fn bring_in(row: Option<&Row>, args: &[usize; 6]) -> Option<Pins> {
             if pager.manages(range.start, range.len) {
                 let len = pins.add(range.start, range.len, RESIDENT_BYTES_MAX);
                 let store = range.direction != Direction::In;
-                // Where leaving pages stay in place, a load does not take them back.
+                // Without moves, a page on its way out stays readable: only a store takes it back.
                 let back = !pager.moves() && make_resident(range.start, len, true);
                 there &= back || make_resident(range.start, len, store);
             }
         }),
-        // An unknown call: a page of each argument, writable if possible.
+        // An unknown call: the page of each argument and the next one, writable if possible.
         None => {
             for &argument in args.iter().filter(|&&argument| pager.manages(argument, 1)) {
                 for at in [argument, (argument | (PAGE_SIZE - 1)) + 1] {

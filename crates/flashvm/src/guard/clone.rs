@@ -102,7 +102,7 @@ impl Request {
         self.words[5]
     }
 
-    /// The call with which the child begins at `stack`, or in place of the parent.
+    /// The call that makes the child: on `stack` (address and bytes), or on a copy of its parent's.
     fn call(
         &self,
         number: i64,
@@ -112,7 +112,7 @@ impl Request {
         let mut words = self.words;
         words[0] &= !CLONE_CHILD_SETTID;
         if words[0] & CLONE_VM == 0 {
-            // The kernel writes that in the child's memory, which is a copy.
+            // The word is in the child's copy of the memory: the child names it itself (`fork`).
             words[0] &= !CLONE_CHILD_CLEARTID;
         }
         (words[5], words[6]) = stack.unwrap_or((0, 0));
@@ -224,7 +224,9 @@ fn thread(record: &mut Record, context: &mut Context, number: i64, request: &Req
     };
     let flags = request.flags();
     let own_actions = flags & CLONE_SIGHAND == 0;
-    // SAFETY: the guard stack is ours alone until the child runs; the frame is copied to its top.
+    // SAFETY: `take` has just handed out the guard stack: it is ours alone until the child runs. It
+    // has room for the frame at its top, and `context` is the kernel's. A child that did not begin,
+    // or has ended, no longer uses the stack.
     unsafe {
         let stack = guard_stack::stack_of(child);
         let mut state = *context;
@@ -286,14 +288,15 @@ fn thread(record: &mut Record, context: &mut Context, number: i64, request: &Req
 /// # Safety
 /// `thread` must have written the record, and its thread must be gone.
 unsafe fn release(child: *mut Record) {
-    // SAFETY: by this function's contract nobody else uses the record.
+    // SAFETY: `thread` has written the record, and its thread is gone, as the caller guarantees:
+    // nobody else uses the record.
     unsafe {
         if (*child).start.own_actions {
             drop(Box::from_raw((*child).actions));
         }
         drop((*child).strings.take());
     }
-    // SAFETY: by this function's contract the thread that ran on it is gone.
+    // SAFETY: the thread that ran on the guard stack is gone, and this was the last use of the record.
     unsafe { guard_stack::give(child) };
 }
 
@@ -305,7 +308,9 @@ unsafe fn release(child: *mut Record) {
 unsafe fn place(top: u64, context: &Context) -> (u64, *const Context) {
     let mut at = top & !(STATE_ALIGN - 1);
     let mut context = *context;
-    // SAFETY: by this function's contract.
+    // SAFETY: the caller guarantees the room below `top`. In a context of the kernel's, `regs.state`
+    // is 0 or the address of an extended state of `state_bytes`. The copies are aligned: the state to
+    // `STATE_ALIGN`, the frame to 16. `Info` consists of integers, so zeros are a value.
     unsafe {
         if context.regs.state != 0 {
             let bytes = state_bytes(context.regs.state);
@@ -333,12 +338,12 @@ pub(super) fn own_thread(number: i64, args: &[usize; 6], context: &Context) -> i
     };
     let stack = request.stack();
     if stack == 0 || request.flags() & CLONE_VM == 0 {
-        // SAFETY: the C library's own call.
+        // SAFETY: the C library has made this call, and answers for its arguments.
         return unsafe { raw::syscall(number, *args) };
     }
-    // SAFETY: the C library gives the new thread its stack, which is one of the pager's: the frame
-    // lies below the data that it has put there. The record is used before the frame below it is
-    // left.
+    // SAFETY: the C library gives the new thread its stack, which is one of the pager's. The frame
+    // lies below the data that it has put there, and the record below the frame. The thread begins
+    // below its record and uses both before it continues at `stack`.
     unsafe {
         let mut state = *context;
         state.stack = AltStack::NONE;
@@ -379,7 +384,8 @@ pub(super) unsafe extern "C" fn begin(record: *mut c_void) -> ! {
         // SAFETY: the word that the program has named for this thread's id.
         unsafe { memory::write(start.child_tid, &tid) };
     }
-    // SAFETY: a whole frame, which the kernel makes this thread's state; its mask is the program's.
+    // SAFETY: the context is part of a whole frame, made by `place`. The kernel makes it this thread's
+    // state; its mask is the program's.
     unsafe { flashvm_guard_resume(start.context) }
 }
 
@@ -388,8 +394,8 @@ pub(super) fn exit(record: &mut Record, status: i32) -> isize {
     set_signal_mask(!SYNCHRONOUS);
     let own = std::ptr::from_mut(record);
     if record.clear_tid != 0 {
-        // What the kernel would do when nobody can resolve its fault any more. From here on the
-        // thread touches no memory of the program.
+        // The kernel would clear the word later, when nobody can resolve its fault any more. From
+        // here on the thread touches no memory of the program.
         // SAFETY: the word that the program has named to be cleared at this thread's end.
         unsafe { memory::write(record.clear_tid, &0_i32) };
         let wake = [
@@ -431,6 +437,7 @@ pub(super) unsafe fn first(record: *mut Record) {
         child_tid: 0,
         own_actions: false,
     };
-    // SAFETY: by this function's contract: a place for a record, of which nobody has a reference.
+    // SAFETY: the guard stack begins with room for a record. It has just been taken, as the caller
+    // guarantees: nobody refers to that room.
     unsafe { record.write(Record::new(start, (&raw const ACTIONS).cast_mut())) };
 }

@@ -195,12 +195,15 @@ pub(super) fn abandon_access(context: &mut Context) -> bool {
 /// One side is `bytes` bytes of the guard's memory that nobody else uses meanwhile. The other is an address
 /// that the program has named; where it is `to`, no Rust code refers to what lies there.
 pub(super) unsafe fn copy(to: usize, from: usize, bytes: usize) -> usize {
-    // SAFETY: by this function's own contract; a fault on the program's side ends the copy.
+    // SAFETY: the guard's side has `bytes` bytes that nobody else uses; no Rust code refers to the
+    // program's side, if it is the one stored to. The caller guarantees both. A fault on the
+    // program's side ends the copy (`abandon_access`).
     unsafe { flashvm_guard_copy(to, from, bytes) }
 }
 
 /// Touches a byte of the program as the kernel will; returns whether it exists.
 pub(super) fn touch(address: usize, store: bool) -> bool {
-    // SAFETY: a fault ends the touch, and a store leaves the byte as it is.
+    // SAFETY: a fault ends the touch (`abandon_access`); the store is an atomic `or` with 0, which
+    // leaves the byte as it is.
     unsafe { flashvm_guard_touch(address, i32::from(store)) == 0 }
 }

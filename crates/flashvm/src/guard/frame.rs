@@ -111,7 +111,8 @@ const FEATURES_AT: usize = 512;
 /// # Safety
 /// The kernel, or this module, has put such a state there.
 pub(super) unsafe fn state_bytes(at: u64) -> usize {
-    // SAFETY: by this function's contract; the fields lie in the first 512 bytes.
+    // SAFETY: there is an extended state at `at`, as the caller guarantees: at least 512 bytes, in
+    // which both fields lie.
     unsafe {
         let magic = (at as usize + MAGIC_AT) as *const u32;
         if magic.read() == MAGIC {
@@ -128,7 +129,8 @@ pub(super) unsafe fn state_bytes(at: u64) -> usize {
 /// # Safety
 /// As [`state_bytes`].
 pub(super) unsafe fn reset_state(at: u64) {
-    // SAFETY: as above; the header follows the first 512 bytes where there is one.
+    // SAFETY: there is an extended state at `at`, as the caller guarantees. If it is longer than 512
+    // bytes, its header follows them and begins with the features.
     unsafe {
         if state_bytes(at) > LEGACY_BYTES {
             ((at as usize + FEATURES_AT) as *mut u64).write(0);

@@ -27,7 +27,7 @@ static NEXT: AtomicUsize = AtomicUsize::new(0);
 pub(crate) struct Record {
     /// The alternate stack that the program has set.
     pub(super) stack: AltStack,
-    /// Synchronous signals that the program believes to have blocked.
+    /// Synchronous signals that the program believes it has blocked.
     pub(super) hidden_mask: u64,
     /// The program's signal handlers: those of its process, or of a child that shares its memory.
     pub(super) actions: *mut Actions,
@@ -73,8 +73,8 @@ pub(super) struct Arrived {
 const ARRIVED_AT: usize = size_of::<Record>().next_multiple_of(64);
 
 impl Arrived {
-    /// That of the guard stack that contains an address: the stack of the calling thread, or of one that
-    /// has not begun.
+    /// The one on the guard stack that contains `address`. That stack is the calling thread's, or that
+    /// of a thread that has not begun.
     pub(super) fn at(address: usize) -> &'static Self {
         let record = at(address).expect("a guard stack");
         // SAFETY: room behind the record, never unmapped; zeros are a value, and it is only changed through
@@ -82,7 +82,7 @@ impl Arrived {
         unsafe { &*((record as usize + ARRIVED_AT) as *const Self) }
     }
 
-    /// For the system call that must not begin once a signal is here.
+    /// Address of the pending signal's number: while it is not 0, `flashvm_guard_call` begins no call.
     pub(super) fn word(&self) -> *const i32 {
         self.pending.as_ptr()
     }
@@ -91,19 +91,19 @@ impl Arrived {
         self.pending.load(Ordering::Acquire) != 0
     }
 
-    /// In the signal's handler.
+    /// Called by the signal's handler.
     pub(super) fn put(&self, signal: i32, info: &Info) {
-        // SAFETY: this thread alone uses it, and reads it with all signals blocked or once one is pending, after
-        // which there is no other.
+        // SAFETY: this thread alone uses `info`. It reads it with all signals blocked, or while one is
+        // pending, when no other is delivered: so no read is under way here.
         unsafe { *self.info.get() = *info };
         self.pending.store(signal, Ordering::Release);
     }
 
-    /// With all signals blocked, if there is one.
+    /// The pending signal, if there is one. Called with all signals blocked.
     pub(super) fn take(&self) -> Option<(i32, Info)> {
         match self.pending.swap(0, Ordering::Acquire) {
             0 => None,
-            // SAFETY: as above.
+            // SAFETY: this thread alone uses `info`, and no handler stores to it: all signals are blocked.
             signal => Some((signal, unsafe { *self.info.get() })),
         }
     }

@@ -32,7 +32,7 @@ pub(super) fn read<T: Plain>(address: usize) -> Option<T> {
 /// Reads the first `bytes` bytes of plain values; returns whether all of them could be read.
 ///
 /// # Panics
-/// If that is more than there is room for.
+/// If `bytes` exceeds the size of `into`.
 pub(super) fn read_part<T: Plain>(address: usize, into: &mut [T], bytes: usize) -> bool {
     assert!(bytes <= size_of_val(into), "room for what is read");
     // SAFETY: `into` has room for `bytes`, and nobody else uses it; any bytes are values of a plain type.
@@ -42,9 +42,10 @@ pub(super) fn read_part<T: Plain>(address: usize, into: &mut [T], bytes: usize) 
 /// Writes a plain value; returns whether it could be written.
 ///
 /// # Safety
-/// The kernel would write there, as the program has told it: no Rust code refers to what lies there.
+/// The program has told the kernel to write to `address`, and no Rust code refers to what lies there.
 pub(super) unsafe fn write<T: Plain>(address: usize, value: &T) -> bool {
-    // SAFETY: by this function's own contract.
+    // SAFETY: `value` is borrowed. No Rust code refers to what lies at `address`, as the caller
+    // guarantees.
     unsafe { entry::copy(address, std::ptr::from_ref(value) as usize, size_of::<T>()) == 0 }
 }
 

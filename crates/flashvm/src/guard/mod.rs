@@ -18,8 +18,8 @@
 //! - `aside`: the pager's work for threads of the program, in handler mode.
 //!
 //! Safety argument: handlers run on guard stacks that only this module knows, and access the
-//! program's memory by copies that may fail, never by reference. Only these handlers can interrupt
-//! them: such a handler notes a signal, or resolves a fault.
+//! program's memory by copies that may fail, never by reference. Only these handlers can interrupt a
+//! handler, to note a signal or to resolve a fault.
 //!
 //! aarch64 has no Syscall User Dispatch (Linux 6.18), hence no inline mode (`absent.rs`).
 
@@ -70,7 +70,7 @@ pub fn reserve_stacks() -> Result<(), Errno> {
 /// The kernel's error for handlers and stacks.
 pub fn resolve_faults() -> Result<(), Errno> {
     let record = guard_stack::take().ok_or(Errno::NOMEM)?;
-    // SAFETY: just taken.
+    // SAFETY: `take` has just handed out this guard stack: nobody runs on it, and it has no record.
     unsafe { clone::first(record) };
     signals::install()?;
     set_stack(record)
@@ -98,7 +98,8 @@ fn arm_thread(record: *mut Record) -> Result<(), Errno> {
 
 fn set_stack(record: *mut Record) -> Result<(), Errno> {
     let stack = guard_stack::stack_of(record);
-    // SAFETY: the guard stack is this thread's as long as it lives.
+    // SAFETY: the kernel reads `stack`, which lives over the call. The guard stack that it names is
+    // this thread's until the thread ends.
     let result = unsafe {
         raw::syscall(
             libc::SYS_sigaltstack,

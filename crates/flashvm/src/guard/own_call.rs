@@ -1,8 +1,8 @@
-//! Requests of the preloaded object to the guard: a system call that no kernel knows, so that it is
-//! handled on a stack that is not managed memory.
+//! Requests of the preloaded object to the guard, as a system call that no kernel knows: the guard
+//! handles it on a stack that is not managed memory.
 
-/// A request of the pager's own code whose caller's stack may be managed memory. Arguments: an
-/// [`Own`], an address, a length.
+/// Number of that system call. The stack of its caller may be managed memory. Arguments: an [`Own`],
+/// an address, a length.
 pub const OWN_CALL: i64 = 0x464c_5348;
 
 /// The requests of [`OWN_CALL`].

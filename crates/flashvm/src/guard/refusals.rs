@@ -1,4 +1,4 @@
-//! Calls refused while faults are resolved inline, each with one line that names the remedy; and
+//! Calls refused while faults are resolved inline, most with one line that names the remedy; and
 //! signal masks that must not block our signals.
 
 use super::memory;
@@ -39,8 +39,8 @@ pub(super) fn refused(number: i64, args: &[usize; 6]) -> Option<Errno> {
             );
             Some(Errno::NOSYS)
         }
-        // The kernel continues to use memory after the call, and without a move the pager cannot
-        // tell.
+        // The kernel uses memory after the call has returned, and without `UFFDIO_MOVE` the pager
+        // cannot tell.
         libc::SYS_io_setup if pager().is_some_and(|pager| !pager.moves()) => {
             say_once(
                 &SAID_AIO,
@@ -63,7 +63,7 @@ pub(super) fn refused(number: i64, args: &[usize; 6]) -> Option<Errno> {
             );
             Some(Errno::PERM)
         }
-        // Only the pager maps memory into its ranges, where the heap of small pages has holes.
+        // Only the pager may map memory in its ranges: in the heap of small pages they look vacant.
         libc::SYS_shmat
             if args[1] != 0 && pager().is_some_and(|pager| pager.manages(args[1], 1)) =>
         {

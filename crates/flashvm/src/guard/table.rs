@@ -14,8 +14,9 @@
 //! - Calls with foreign layouts: `ptrace`, `bpf`, `kexec_load`, `lookup_dcookie`, `uselib`,
 //!   `_sysctl`.
 //!
-//! The guard retries a call without a row with one page of each argument resident. The same holds
-//! for a command of `fcntl`, `prctl`, `keyctl`, … without a [`Case`]: its row names no range.
+//! The guard makes a call without a row with two pages of each argument resident: the one that it
+//! points into, and the next. A command of `fcntl`, `prctl`, `keyctl`, … without a [`Case`] gets no
+//! memory: its row names no range.
 
 /// A row of one of this folder's files; one word gives number and name.
 macro_rules! row {
@@ -105,7 +106,7 @@ pub struct Nested {
 pub struct Case {
     /// The command.
     pub command: u32,
-    /// Direction.
+    /// What the kernel does with the pointee.
     pub direction: Direction,
     /// The pointee.
     pub pointee: Pointee,
@@ -123,7 +124,7 @@ pub enum Pointee {
     /// Array of `iovec`, with argument `count` as its length; the buffers have the direction of the
     /// pointer, the array is read.
     Iovec {
-        /// The argument.
+        /// The argument with the length.
         count: u8,
     },
     /// The same, with buffers in the memory of the process that argument `process` names.
@@ -153,7 +154,7 @@ pub enum Pointee {
     Nested(Nested),
     /// Depends on the low 32 bits of an argument, masked; nothing if no case has the command.
     By {
-        /// The argument.
+        /// The argument with the command.
         command: u8,
         /// The bits of the argument that hold the command.
         mask: u32,
@@ -169,7 +170,7 @@ pub enum Pointee {
 pub struct Pointer {
     /// The argument, from 0.
     pub argument: u8,
-    /// Direction.
+    /// What the kernel does with the pointee.
     pub direction: Direction,
     /// The pointee.
     pub pointee: Pointee,
@@ -206,7 +207,8 @@ pub struct Row {
     pub consumes: Consumes,
 }
 
-/// Numbers of calls: libc's, and newer ones, which are the same on all architectures.
+/// Numbers of calls: libc's, and those that it lacks. Newer calls have one number on all
+/// architectures.
 mod numbers {
     #![allow(
         non_upper_case_globals,

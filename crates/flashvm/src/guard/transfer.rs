@@ -21,7 +21,8 @@ enum Memory {
 /// How a call moves bytes.
 struct Transfer {
     memory: Memory,
-    /// It continues without waiting for another process: a read may have no more to deliver.
+    /// The rest follows in any case. Where this is false (a read), it follows from files only:
+    /// elsewhere no more data may come.
     goes_on: bool,
     /// Argument 3 is the offset in the file.
     at_offset: bool,
@@ -94,8 +95,8 @@ pub(super) fn rest(
     all + again(number, &next).max(0)
 }
 
-/// Whether a transfer may have stopped here because memory was absent: at a page boundary, or at
-/// the start of a buffer in managed memory.
+/// Whether a transfer may have stopped at this address because memory was absent: only managed
+/// memory can be.
 fn is_ours(next: usize) -> bool {
     pager().is_some_and(|pager| pager.manages(next, 1))
 }

@@ -38,7 +38,7 @@ pub struct Range {
     pub start: usize,
     /// Bytes, not 0; does not wrap around the end of the address space.
     pub len: usize,
-    /// Direction.
+    /// What the kernel does with these bytes.
     pub direction: Direction,
 }
 
@@ -176,7 +176,7 @@ impl<M: Memory> Walk<'_, M> {
         self.pointee(start, case.direction, &case.pointee);
     }
 
-    /// Visits a string; returns its length if all of it could be read.
+    /// Visits a string; returns its bytes, with the NUL, if all of it could be read.
     ///
     /// Where it cannot be read, the range includes the first missing byte.
     fn text(&mut self, start: usize) -> Option<usize> {
@@ -238,7 +238,7 @@ impl<M: Memory> Walk<'_, M> {
 
     /// A `msghdr`, or a `mmsghdr` that begins with one.
     fn message(&mut self, start: usize, direction: Direction, bytes: usize) {
-        // Lengths and flags are written after a message was received; those of a `mmsghdr` always.
+        // The kernel writes lengths and flags of a message that it delivers; those of a `mmsghdr` always.
         let written = bytes == MMSGHDR || direction != Direction::In;
         let own = if written {
             Direction::InOut

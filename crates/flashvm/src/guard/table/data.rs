@@ -200,7 +200,7 @@ pub(super) const ROWS: &[Row] = &[
         ]
     ),
     row!(SYS_io_setup, Never, [both(1, Bytes(size::WORD))]),
-    // The event reports an absent buffer.
+    // Absent buffers are reported by the event, not by `EFAULT`.
     row!(
         SYS_io_submit,
         Quietly,

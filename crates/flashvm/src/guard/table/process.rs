@@ -17,8 +17,7 @@ const fn by_futex(argument: u8, cases: &'static [Case]) -> super::Pointer {
     any(argument, Direction::InOut, pointee)
 }
 
-/// A futex. The kernel does not take a word, not even to read it, from a page that nobody could
-/// write.
+/// A futex word. The kernel demands a writable page even for a word that it only reads.
 const fn word(command: i32, direction: Direction) -> Case {
     case(command as u32, direction, Pointee::Bytes(Bytes(size::INT)))
 }
@@ -174,7 +173,7 @@ pub(super) const ROWS: &[Row] = &[
     row!(SYS_clock_getres, Never, [output(1, TIME)]),
     row!(SYS_clock_adjtime, Always, [both(1, Bytes(size::TIMEX))]),
     row!(SYS_adjtimex, Always, [both(0, Bytes(size::TIMEX))]),
-    // The remaining time is written when the time has passed.
+    // The remaining time is written after a part of the time has passed.
     row!(SYS_nanosleep, Always, [input(0, TIME), output(1, TIME)]),
     row!(
         SYS_clock_nanosleep,
@@ -370,8 +369,8 @@ pub(super) const ROWS: &[Row] = &[
         Never,
         [input(1, Items(2, size::IOVEC))]
     ),
-    // Memory that is absent in the other process stops the call short, which only helps if that
-    // process is this one.
+    // Memory that is absent in the named process stops the call short. The guard can bring it in only
+    // if that process is this one.
     row!(
         SYS_process_vm_readv,
         Never,

@@ -1,8 +1,8 @@
-//! The table against the kernel's list of calls: coverage, and samples of its contents.
+//! The table is consistent, samples of it are right, and the torture program makes each call.
 
 use super::*;
 
-/// Rows that stand for others: pointees that are easily confused.
+/// A sample of rows: name and number.
 const SAMPLE: &[(&str, i64)] = &[
     ("read", libc::SYS_read),
     ("recvmsg", libc::SYS_recvmsg),

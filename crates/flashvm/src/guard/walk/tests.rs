@@ -1,4 +1,4 @@
-//! The ranges of calls in made-up memory, and that its contents cannot lead the walk astray.
+//! The walk finds the ranges of calls in made-up memory, whose contents cannot lead it astray.
 
 use super::super::table::{row, rows};
 use super::*;
@@ -104,7 +104,7 @@ fn lengths_come_from_memory() {
         walked(libc::SYS_open_by_handle_at, &[3, 0x7100], &memory),
         [(0x7100, 20, In)]
     );
-    // perf_event_attr has its size in the second word; without it the address alone is known.
+    // perf_event_attr has its size in its second `u32`; if that is unreadable, only the two are known.
     memory.put(0x7204, &128u32.to_ne_bytes());
     assert_eq!(
         walked(libc::SYS_perf_event_open, &[0x7200], &memory),
@@ -379,7 +379,7 @@ impl Memory for Everywhere {
     }
 }
 
-/// A message for each item of an array, with a vector; or two lists of empty strings.
+/// Most ranges of a row: an array of messages, each with a full vector; or two lists of empty strings.
 const VISITS_MAX: usize = (IOV_MAX + 1) * (IOV_MAX + 4) + 2 * 2 * TEXTS_MAX / WORD;
 
 fn walk_garbage(row: &Row, args: &[usize; 6], memory: &impl Memory) {
