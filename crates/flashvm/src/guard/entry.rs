@@ -192,8 +192,8 @@ pub(super) fn abandon_access(context: &mut Context) -> bool {
 /// Copies between the guard's memory and the program's; returns the bytes that could not be copied.
 ///
 /// # Safety
-/// One side is `bytes` bytes of the guard's memory that nobody else uses meanwhile. The other is an address
-/// that the program has named; where it is `to`, no Rust code refers to what lies there.
+/// One side is `bytes` bytes of the guard's memory that nobody else uses until the call returns. The other is
+/// an address that the program has named; where it is `to`, no Rust code refers to what lies there.
 pub(super) unsafe fn copy(to: usize, from: usize, bytes: usize) -> usize {
     // SAFETY: the guard's side has `bytes` bytes that nobody else uses; no Rust code refers to the
     // program's side, if it is the one stored to. The caller guarantees both. A fault on the

@@ -1,7 +1,7 @@
 //! The ranges of memory that a system call may touch, from its row and its arguments.
 //!
-//! The walk follows the program's own structures, which may be garbage or change meanwhile: their
-//! contents lead to a bounded number of reads and ranges.
+//! The walk follows the program's own structures, which may be garbage or change during the walk:
+//! their contents lead to a bounded number of reads and ranges.
 
 use super::table::{self, Case, Direction, Len, Nested, Pointee, Row};
 

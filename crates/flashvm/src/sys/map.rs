@@ -297,7 +297,7 @@ pub(crate) unsafe fn punch(file: &OwnedFd, page: u32) {
 /// Writes memory of the pager's own to a file.
 ///
 /// # Safety
-/// The range must be mapped and readable, and nobody may store to it meanwhile.
+/// The range must be mapped and readable, and nobody may store to it until the call returns.
 pub(crate) unsafe fn write_all(
     file: &OwnedFd,
     offset: u64,
@@ -327,10 +327,10 @@ pub(crate) unsafe fn bytes_mut<'a>(start: usize, len: usize) -> &'a mut [u8] {
 /// Fills memory with zeros.
 ///
 /// # Safety
-/// The range must be mapped and writable, and nobody else may touch it meanwhile.
+/// The range must be mapped and writable, and nobody else may touch it until the call returns.
 pub(crate) unsafe fn fill_zeros(start: usize, len: usize) {
     // SAFETY: the caller guarantees that the range is mapped and writable, and that nobody else
-    // touches it now.
+    // touches it before this function returns.
     unsafe { std::ptr::write_bytes(start as *mut u8, 0, len) };
 }
 
