@@ -277,7 +277,9 @@ impl<C: ClusterSource> Engine<C> {
 
     pub(super) fn block_returned(&mut self, io: &Io, failed: u64, actions: &mut Vec<Action>) {
         let block = io.block.expect("the read of a block");
-        self.counters.pages_in += u64::from(BLOCK_SLOTS);
+        let lost = failed.count_ones();
+        self.counters.read_errors += u64::from(lost);
+        self.counters.pages_in += u64::from(BLOCK_SLOTS - lost);
         // While a page of the block is being read, the block's slots must not be reused.
         let is_read = |(_, page)| self.table.state(page) == PageState::Reading;
         let read = self.pool.live_in(block).any(is_read);
@@ -287,6 +289,9 @@ impl<C: ClusterSource> Engine<C> {
             self.pool_stuck = false;
             self.empty_block(block, actions);
         } else {
+            if failed == 0 {
+                self.pool.add_sparse(block);
+            }
             actions.push(Action::Vacate { block });
         }
         self.serve_or_relieve(actions);

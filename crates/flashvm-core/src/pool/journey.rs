@@ -122,6 +122,13 @@ impl Pool {
         Some(self.sparse.swap_remove(at))
     }
 
+    /// A block that came back too early, while a page of it was being read, is to be read back again: after others.
+    pub(crate) fn add_sparse(&mut self, id: BlockId) {
+        self.sparse.push(id);
+        let last = self.sparse.len() - 1;
+        self.sparse.swap(0, last);
+    }
+
     /// A block on flash begins to be read back; its frames are taken. Returns its first slot.
     pub(crate) fn returns(&mut self, id: BlockId) -> SlotId {
         let Home::Flash(slot) = self.home(id) else {

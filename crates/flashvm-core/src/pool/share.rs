@@ -75,7 +75,7 @@ impl Share {
         self.limit = limit;
         self.step = (limit / STEPS).max(1);
         self.most = limit - limit / PLAIN_LEAST;
-        self.frames = self.frames.clamp(self.step, self.most);
+        self.frames = self.frames.clamp(self.step, self.most.max(self.step));
     }
 
     /// Frames that the pool may take.

@@ -204,6 +204,9 @@ pub unsafe fn protect(address: usize, len: usize, prot: u32) -> Result<(), Errno
     }
 }
 
+const MADV_KEEPONFORK: i32 = 19;
+const MADV_DONTNEED_LOCKED: i32 = 24;
+
 /// `madvise`.
 ///
 /// # Errors
@@ -220,15 +223,28 @@ pub unsafe fn advise(address: usize, len: usize, advice: i32) -> Result<(), Errn
     };
     match advice {
         // A lazily freed page reads as its old contents or as zeros; here as zeros.
-        libc::MADV_DONTNEED | libc::MADV_FREE => pager.zap_contents(address, len),
+        libc::MADV_DONTNEED | libc::MADV_FREE | MADV_DONTNEED_LOCKED => {
+            pager.zap_contents(address, len)
+        }
         libc::MADV_WILLNEED => pager.advise(address, len, Advice::WillNeed),
         libc::MADV_COLD => pager.advise(address, len, Advice::Cold),
         libc::MADV_PAGEOUT => pager.advise(address, len, Advice::PageOut),
-        // Harmless, and managed pages are small.
-        libc::MADV_HUGEPAGE | libc::MADV_NOHUGEPAGE | libc::MADV_MERGEABLE => Ok(()),
-        // The child's copy of the page table would not have them.
-        libc::MADV_WIPEONFORK | libc::MADV_DONTFORK => Err(Errno::INVAL),
-        _ => kernel(),
+        // Hints that change no contents. The prefetcher sees streams by itself; managed pages are small, and are never
+        // wiped, left out or merged.
+        libc::MADV_NORMAL
+        | libc::MADV_RANDOM
+        | libc::MADV_SEQUENTIAL
+        | libc::MADV_HUGEPAGE
+        | libc::MADV_NOHUGEPAGE
+        | libc::MADV_MERGEABLE
+        | libc::MADV_UNMERGEABLE
+        | libc::MADV_DOFORK
+        | MADV_KEEPONFORK => Ok(()),
+        // What a core dump has of the memory.
+        libc::MADV_DONTDUMP | libc::MADV_DODUMP => kernel(),
+        // As of a kernel that does not know it. WIPEONFORK, DONTFORK: the child's copy of the page table has all pages.
+        // POPULATE, COLLAPSE, GUARD_INSTALL and what is to come: the kernel would change pages behind the engine.
+        _ => Err(Errno::INVAL),
     }
 }
 

@@ -100,10 +100,12 @@ static HANDED_ON: [AtomicI32; 3] = [const { AtomicI32::new(-1) }; 3];
 /// # Panics
 /// If there are more than three of these.
 pub(crate) fn hand_on(fd: OwnedFd) -> Result<RawFd, Errno> {
-    let fd = if fd.as_raw_fd() < FROM {
-        keep(fd)?
-    } else {
-        noted(fd)
+    let fd = match fd.as_raw_fd() {
+        ..FROM => keep(fd)?,
+        high => {
+            note(high);
+            fd
+        }
     };
     let number = fd.into_raw_fd();
     let claim = |kept: &AtomicI32| {
@@ -118,19 +120,15 @@ pub(crate) fn hand_on(fd: OwnedFd) -> Result<RawFd, Errno> {
     Ok(number)
 }
 
-fn noted(fd: OwnedFd) -> OwnedFd {
-    note(fd.as_raw_fd());
-    fd
-}
-
 /// Clears the close-on-exec flags of the descriptors that are handed on: the program may have set them.
 pub(crate) fn let_inherit() {
     for kept in &HANDED_ON {
         let fd = kept.load(Ordering::Relaxed);
         if fd >= 0 {
-            // SAFETY: it is open as long as the process: `hand_on` has given it up, and the program cannot close it.
+            // SAFETY: `hand_on` has left it open for good. In handler mode the program may close it unseen: then the
+            // call fails, or clears the flag of another file.
             let fd = unsafe { BorrowedFd::borrow_raw(fd) };
-            rustix::io::fcntl_setfd(fd, rustix::io::FdFlags::empty()).expect("an open descriptor");
+            let _ = rustix::io::fcntl_setfd(fd, rustix::io::FdFlags::empty());
         }
     }
 }
