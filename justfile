@@ -1,4 +1,4 @@
-# The recipes that continuous integration runs as well.
+# Recipes for daily work; `just ci` runs what continuous integration runs.
 
 default: fmt clippy test
 
