@@ -3,8 +3,8 @@
 //! A request that does not continue the previous one costs a seek, 1 to 6 ms linear in the distance
 //! (5.3.1), and a rotational wait. The wait is fitted: with a quarter of a turn random access takes
 //! 4.75 ms, within Table 2's 4-5 ms and 120-300 IO/s, and five-block requests of which 60 % are
-//! writes elsewhere run at the 8 MB/s of Figure 5(a). Half a turn would give 6.8 ms. 80 MB/s for
-//! reads, 68 MB/s for writes. One request at a time, in the order of the scheduler; no discards.
+//! writes elsewhere run at the 8 MB/s of Figure 5(a). Half a turn would give 6.8 ms. Reads run at
+//! 80 MB/s, writes at 68 MB/s. One request at a time, in the order of the scheduler; no discards.
 
 use super::drive::page_time;
 use super::{Completion, DeviceModel, Discards, Request};
@@ -12,7 +12,7 @@ use flashvm_core::Nanos;
 
 const SEEK_MIN_NS: f64 = 1e6;
 const SEEK_MAX_NS: f64 = 6e6;
-/// A quarter of a turn at 7200 a minute.
+/// The rotational wait: a quarter of a turn at 7200 a minute.
 const WAIT: Nanos = Nanos(2_083_333);
 const READ_MB_S: u64 = 80;
 const WRITE_MB_S: u64 = 68;

@@ -1,10 +1,10 @@
-//! The common model of the SSDs of FlashVM's Table 2: a flash drive known by its rates and its
-//! latency, not by its internals.
+//! The common model of the SSDs in FlashVM's Table 2: a flash drive known by its rates and latency,
+//! not by its internals.
 //!
-//! Requests that continue a stream have the sequential rate. Any other begins with one random
+//! Requests that continue a stream run at the sequential rate. Any other begins with one random
 //! operation. The drive works on one request at a time, but a read's latency overlaps with the next
-//! request, so that a queue makes it faster. A write that replaces whole erase blocks counts as
-//! sequential: nothing has to be read and merged. A change between reads and writes costs a
+//! request, so a queue makes the drive faster. A write that replaces whole erase blocks counts as
+//! sequential, as nothing has to be read and merged. A change between reads and writes costs a
 //! turnaround, as Figure 5(a) shows.
 
 use super::{Completion, DeviceModel, DiscardCost, Discards, ERASE_BLOCK_PAGES, Range, Request};
@@ -13,12 +13,12 @@ use flashvm_core::{Nanos, PAGE_SIZE};
 /// Commands of an NCQ queue.
 const DEPTH: usize = 32;
 
-/// Time of a page at a rate.
+/// Time of a page at a rate in MB/s (10^6 bytes).
 pub(super) const fn page_time(mb_s: u64) -> Nanos {
     Nanos(PAGE_SIZE as u64 * 1000 / mb_s)
 }
 
-/// Time between operations at a rate.
+/// Time between operations at a rate per second.
 pub(super) const fn operation_time(per_s: u64) -> Nanos {
     Nanos(1_000_000_000 / per_s)
 }
@@ -26,15 +26,15 @@ pub(super) const fn operation_time(per_s: u64) -> Nanos {
 /// A line of Table 2, with values from elsewhere in the paper.
 #[derive(Clone, Copy)]
 pub(super) struct Rates {
-    /// From a read until its first page.
+    /// From the start of a read to its first page.
     pub(super) latency: Nanos,
-    /// Sequential, a page.
+    /// Time per page, sequential.
     pub(super) read_page: Nanos,
     pub(super) write_page: Nanos,
-    /// Random, a page, with a full queue.
+    /// Time per page, random, with a full queue.
     pub(super) random_read: Nanos,
     pub(super) random_write: Nanos,
-    /// From reads to writes, or back.
+    /// Added when a write follows a read, or a read a write.
     pub(super) turnaround: Nanos,
     pub(super) discard: Option<DiscardCost>,
 }
@@ -45,16 +45,15 @@ enum Direction {
     Write,
 }
 
-/// A drive.
 pub(super) struct Drive {
     rates: Rates,
     pages: u32,
     busy_until: Nanos,
     last: Direction,
-    /// The ends of the last read and the last write.
+    /// The pages after the last read and after the last write.
     read_end: u32,
     write_end: u32,
-    /// Bit set: the page has contents.
+    /// A bit per page: it has contents. Empty if the drive has no discards.
     held: Vec<u64>,
 }
 
@@ -119,7 +118,7 @@ impl Drive {
         self.busy_until
     }
 
-    /// Notes whether pages have contents; returns how many had before.
+    /// Sets whether pages have contents; returns how many had.
     fn mark(&mut self, range: Range, holds: bool) -> u32 {
         if self.held.is_empty() {
             return 0;

@@ -1,5 +1,5 @@
-//! `ibm-ssd`: FlashVM's first-generation SSD. Sequential reads like a disk, far better random
-//! reads; random writes are merged into erase blocks, 66 a second (Table 2).
+//! `ibm-ssd`: FlashVM's first-generation SSD. It reads sequentially like a disk, and at random far
+//! better. Random writes are merged into erase blocks, 66 a second (Table 2).
 
 use super::drive::{Drive, Rates, operation_time, page_time};
 use flashvm_core::Nanos;

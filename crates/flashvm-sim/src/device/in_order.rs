@@ -1,5 +1,5 @@
-//! A device that takes requests in order of arrival, and tells at once when each will end:
-//! equivalent to `noop` in front of a model where nothing is merged. For executors in real time.
+//! A device that takes requests in order of arrival and says at once when each will end: the same as
+//! `noop` in front of a model, if nothing is merged. For executors in real time.
 
 use super::{Completion, DeviceModel, Discards, Request, Wear};
 use flashvm_core::Nanos;
@@ -13,7 +13,7 @@ pub struct InOrder {
     ends: BinaryHeap<Reverse<Nanos>>,
     /// The latest of all ends.
     last_end: Nanos,
-    /// No request starts before.
+    /// No request starts before this time.
     floor: Nanos,
 }
 

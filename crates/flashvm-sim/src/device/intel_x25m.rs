@@ -1,5 +1,5 @@
-//! `intel-x25m`: FlashVM's second-generation SSD for most of its figures (Table 2). The paper
-//! calls another drive its trim-capable one: this one has no discards.
+//! `intel-x25m`: FlashVM's second-generation SSD, used for most of its figures (Table 2). No
+//! discards: the paper calls another drive its trim-capable one.
 
 use super::drive::{Drive, Rates, operation_time, page_time};
 use flashvm_core::Nanos;

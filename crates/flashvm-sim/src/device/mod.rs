@@ -1,9 +1,8 @@
-//! Models of storage devices: when a request that is issued now will end, and its effect on the
-//! device.
+//! Models of storage devices: when a request issued now will end, and what it does to the device.
 //!
 //! A model is one file and one line in `registry`; command line, conformance tests and evaluation
 //! walk that list. A model holds no data. A [`crate::scheduler::BlockQueue`] or [`InOrder`] in
-//! front of it enforces the model's depth and the barrier that discards are on ATA devices.
+//! front of it enforces the model's depth; where discards are barriers, as on ATA devices, also that.
 //! Addresses are pages of 4 KiB.
 
 mod disk;
@@ -80,7 +79,7 @@ impl Request {
 pub struct Completion {
     /// Time of the end.
     pub end: Nanos,
-    /// `false`: the device failed (worn out, or a discard that it does not support).
+    /// `false`: the request failed (the device is worn out, or does not support discards).
     pub done: bool,
 }
 
@@ -89,13 +88,13 @@ pub struct Completion {
 pub enum Discards {
     /// None.
     Refused,
-    /// Untagged: no other request is in flight meanwhile (ATA; FlashVM, 4.3.1).
+    /// Untagged: nothing else is in flight during a discard (ATA; FlashVM, 4.3.1).
     Barrier,
-    /// Beside other requests.
+    /// Executed beside other requests.
     Queued,
 }
 
-/// The wear of a device since it was created; erases since its flash was new.
+/// The wear of a device. Pages count from its creation, erases also from the aging before.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Wear {
     /// Pages written by the host.
@@ -132,7 +131,7 @@ pub trait DeviceModel: Send {
     /// Pages that the host can address.
     fn pages(&self) -> u32;
 
-    /// Requests that it accepts at once.
+    /// Requests that may be in flight at once.
     fn depth(&self) -> usize;
 
     /// Its support for discards.
@@ -152,13 +151,13 @@ pub trait DeviceModel: Send {
         false
     }
 
-    /// The host has freed a page.
+    /// The host has freed a page; for devices that [hear of frees](Self::hears_of_frees).
     fn freed(&mut self, page: u32) {
         let _ = page;
     }
 }
 
-/// The cost of one page on a fresh device: the mean over pages all over it, one at a time.
+/// The cost of one page on a fresh device: the mean over pages scattered over it, one at a time.
 #[must_use]
 pub fn page_costs(model: &mut dyn DeviceModel) -> Costs {
     const PROBES: u32 = 64;
@@ -167,7 +166,7 @@ pub fn page_costs(model: &mut dyn DeviceModel) -> Costs {
     let mut mean = |write: bool| {
         let begin = now;
         for probe in 0..PROBES.min(pages) {
-            // An odd stride, so that no probe continues the previous one.
+            // A long stride, so that no probe continues the previous one.
             let first = (u64::from(probe) * 0x9E37_79B1 % u64::from(pages)) as u32;
             let range = Range { first, count: 1 };
             let request = match write {
@@ -178,27 +177,27 @@ pub fn page_costs(model: &mut dyn DeviceModel) -> Costs {
         }
         Nanos(now.since(begin).0 / u64::from(PROBES.min(pages).max(1)))
     };
-    // Flash answers at once for pages that were never written.
+    // Writes first: flash reads pages that were never written in no time.
     let write = mean(true);
     let read = mean(false);
     Costs { read, write }
 }
 
-/// The cost of a discard command (FlashVM, 4.3.1): `fixed` up to a knee of B_o blocks, and from
-/// there on `per_block` more for each erase block, times the share of its pages that had contents.
+/// The cost of a discard command (FlashVM, 4.3.1): c_o + m x max(0, blocks - B_o) x the share of the
+/// command's pages that had contents. Blocks are erase blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DiscardCost {
-    /// c_o.
+    /// c_o, for every command.
     pub fixed: Nanos,
     /// B_o, in pages.
     pub knee_pages: u32,
-    /// m.
+    /// m, for each erase block beyond the knee.
     pub per_block: Nanos,
 }
 
 impl DiscardCost {
     /// The OCZ-Vertex as measured in Figure 4: 55 ms for 4 KiB, 417 ms for 1 GiB, flat up to a knee
-    /// between 10 and 100 MB. The knee is their geometric mean.
+    /// between 10 and 100 MB. The model's knee is near the geometric mean of those two.
     pub const OCZ_VERTEX: Self = Self {
         fixed: Nanos(55_000_000),
         knee_pages: (32 << 20) / 4096,

@@ -12,7 +12,7 @@ pub(super) fn build(pages: u32) -> Drive {
         write_page: page_time(80),
         random_read: operation_time(5_500),
         random_write: operation_time(4_600),
-        // Figure 5(a) lacks this drive: the value of the other one of its generation.
+        // Figure 5(a) lacks this drive: the value is that of the Intel X25-M, of the same generation.
         turnaround: Nanos(750_000),
         discard: Some(DiscardCost::OCZ_VERTEX),
     };

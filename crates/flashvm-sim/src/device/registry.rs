@@ -25,9 +25,9 @@ pub enum ModelKind {
     Nand,
     /// Flash that the host maps.
     RawNand,
-    /// A drive of today.
+    /// An NVMe drive of today.
     Nvme,
-    /// Bare flash, operation by operation.
+    /// Bare flash, one operation at a time.
     SlcNand,
 }
 

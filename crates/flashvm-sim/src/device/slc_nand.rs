@@ -1,6 +1,6 @@
 //! `slc-nand`: the flash of the CRAW paper (V, Table 1): large-block SLC NAND, 25 us to read and 200 us
-//! to program a flash page of 2 KiB, of which two make a page of memory. One operation at a time, the
-//! same wherever it is; no translation layer, no erases: only what the paper counts.
+//! to program a flash page of 2 KiB; two of these make a page of memory. One operation at a time, at the
+//! same cost everywhere. No translation layer and no erases: the model has only what the paper counts.
 
 use super::{Completion, DeviceModel, Discards, Request};
 use flashvm_core::Nanos;

@@ -1,5 +1,5 @@
-//! The closed blocks by their number of valid pages, so that greedy cleaning finds its victim in
-//! constant time: one list for each number, and a mark below which all lists are empty.
+//! The closed blocks by their number of valid pages: one list for each number, and a mark below
+//! which all lists are empty. So greedy cleaning finds its victim in constant time.
 
 const NONE: u32 = u32::MAX;
 
@@ -9,7 +9,7 @@ pub(super) struct ValidLists {
     prev: Vec<u32>,
     heads: Vec<u32>,
     tails: Vec<u32>,
-    /// All lists for fewer valid pages are empty.
+    /// The mark: all lists for fewer valid pages are empty.
     least: usize,
 }
 
@@ -24,7 +24,7 @@ impl ValidLists {
         }
     }
 
-    /// Adds a block after those with as many valid pages.
+    /// Adds a block behind the others with as many valid pages.
     pub(super) fn insert(&mut self, block: u32, valid: u32) {
         let list = valid as usize;
         let tail = self.tails[list];

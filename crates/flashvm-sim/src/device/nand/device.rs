@@ -13,12 +13,12 @@ use crate::device::{Completion, DeviceModel, DiscardCost, Discards, Range, Reque
 use crate::rng::Rng;
 use flashvm_core::Nanos;
 
-/// Changed map entries, eight bytes each, that fill a page.
+/// Map entries of eight bytes in a page.
 const MAP_ENTRIES_PER_PAGE: u32 = 512;
-/// Random overwrites of an aged device before use.
+/// Random writes that age a device before use, as a multiple of its pages.
 const AGING_ROUNDS: u32 = 2;
 
-/// Who translates.
+/// Who maps logical pages to flash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Translation {
     Device,
@@ -33,7 +33,7 @@ pub struct Nand {
     depth: usize,
     map_changes: u32,
     map_writes: u64,
-    /// Counts of the aging, which are not the host's.
+    /// Counts when the aging had ended: subtracted from what the host is told.
     aging: Counts,
 }
 
@@ -63,7 +63,7 @@ impl Nand {
         let geometry = options.geometry(pages)?;
         let mut ftl = Ftl::new(geometry, options.strategy());
         if options.aged {
-            // A device that wears out while aging is as aged as possible.
+            // A device that wears out while it is aged is aged enough.
             let _ = age(&mut ftl, seed);
         }
         let aging = *ftl.counts();
@@ -118,7 +118,7 @@ impl Nand {
     }
 }
 
-/// Writes every page and overwrites them at random, outside of time.
+/// Writes every page and then overwrites pages at random, in no simulated time.
 fn age(ftl: &mut Ftl, seed: u64) -> Result<(), WornOut> {
     let pages = ftl.geometry().logical_pages;
     for page in 0..pages {

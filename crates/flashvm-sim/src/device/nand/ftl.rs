@@ -1,11 +1,11 @@
 //! A page-mapped flash translation layer: the place of each logical page, the choice of the next
 //! block to clean, wear levelling, and worn-out blocks.
 //!
-//! It decides and counts, without time: a [`Flash`] receives the flash operations of a write. Host
-//! pages are appended to an open block. When that is full and only the cleaner's block is erased, a
-//! victim is chosen, its valid pages are appended likewise, and it is erased. With one shared
-//! frontier and no reserve, that is the model behind the published figures of write amplification
-//! under greedy cleaning.
+//! It decides and counts, without time: a [`Flash`] receives the flash operations. Host pages are
+//! appended to an open block. When that is full and only the cleaner's block is erased, a victim is
+//! chosen, its valid pages are appended likewise, and it is erased. With one shared frontier and no
+//! reserve, this is the model behind the published figures of write amplification under greedy
+//! cleaning.
 
 use super::blocks::ValidLists;
 use super::geometry::{Frontiers, Geometry};
@@ -25,8 +25,8 @@ pub enum Cleaning {
     /// The one with the fewest valid pages.
     #[default]
     Greedy,
-    /// The one with the most free space for its age: `age x (1 - u) / (1 + u)` (Rosenblum and
-    /// Ousterhout 1992). Checks every block.
+    /// The one with the highest `age x (1 - u) / (1 + u)`, `u` being the share of valid pages
+    /// (Rosenblum and Ousterhout 1992). Checks every block.
     CostBenefit,
 }
 
@@ -34,12 +34,12 @@ pub enum Cleaning {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Levelling {
-    /// Blocks are used in order of erasure.
+    /// Ignores wear: the erased block with the lowest number is filled next.
     None,
     /// The least worn erased block is filled next.
     #[default]
     Dynamic,
-    /// Dynamic, and blocks with constant contents are emptied once their wear lags behind.
+    /// As dynamic; also empties blocks with constant contents once their wear lags behind.
     Static,
 }
 
@@ -57,7 +57,7 @@ pub struct FtlStrategy {
 }
 
 impl Default for FtlStrategy {
-    /// Greedy and dynamic, with the low end of what FlashVM's paper says of MLC (4.2).
+    /// Greedy and dynamic, with the lowest endurance that FlashVM's paper names for MLC (4.2).
     fn default() -> Self {
         Self {
             cleaning: Cleaning::Greedy,
@@ -99,7 +99,7 @@ pub struct Counts {
     pub host_writes: u64,
     /// Pages that cleaning copied.
     pub copies: u64,
-    /// Of those, pages that were copied to level wear.
+    /// The part of `copies` that levelled wear.
     pub levelling_copies: u64,
     /// Pages that the host read.
     pub host_reads: u64,
@@ -107,7 +107,7 @@ pub struct Counts {
     pub discarded: u64,
     /// Blocks erased.
     pub erases: u64,
-    /// Pages that could not be programmed.
+    /// Program operations that failed.
     pub program_failures: u64,
 }
 
@@ -132,7 +132,7 @@ enum BlockState {
     Bad,
 }
 
-/// Who writes.
+/// Whose pages are written.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stream {
     Host,
@@ -194,7 +194,7 @@ impl Ftl {
         }
     }
 
-    /// What has been counted.
+    /// The counts since the device was new.
     #[must_use]
     pub fn counts(&self) -> &Counts {
         &self.counts
@@ -234,7 +234,7 @@ impl Ftl {
         (page != NONE).then_some(page)
     }
 
-    /// The host reads a page; without contents nothing is read.
+    /// The host reads a page; one without contents costs no flash operation.
     pub fn read(&mut self, logical: u32, flash: &mut impl Flash) {
         self.counts.host_reads += 1;
         if let Some(page) = self.lookup(logical) {
@@ -256,7 +256,7 @@ impl Ftl {
     /// The host writes a page.
     ///
     /// # Errors
-    /// If too many blocks are bad to clean; the page has no contents then.
+    /// If too many blocks are bad to clean; then the page has lost its contents.
     pub fn write(&mut self, logical: u32, flash: &mut impl Flash) -> Result<(), WornOut> {
         let old = std::mem::replace(&mut self.map[logical as usize], NONE);
         if old != NONE {
@@ -304,7 +304,7 @@ impl Ftl {
             self.clean(victim, false, flash)?;
             self.level(flash)?;
         }
-        // A block that turned bad did not return: there must be one to clean into.
+        // Cleaning needs an erased block as its destination; one that turned bad after its erase is missing.
         while self.erased.is_empty() {
             let victim = self.closed.least().ok_or(WornOut)?;
             if self.valid[victim as usize] > self.room(Stream::Cleaner) {
@@ -344,7 +344,7 @@ impl Ftl {
     /// Empties a closed block and erases it.
     fn clean(&mut self, block: u32, levels: bool, flash: &mut impl Flash) -> Result<(), WornOut> {
         self.closed.remove(block, self.valid[block as usize]);
-        // Not closed any more: the lists ignore its pages.
+        // No longer in the lists of closed blocks.
         self.states[block as usize] = BlockState::Open;
         self.empty(block, levels, flash)?;
         flash.erase(block);
@@ -380,7 +380,7 @@ impl Ftl {
                 self.owners[page as usize] = NONE;
                 self.valid[block as usize] -= 1;
                 if let Err(worn) = self.place(logical, Stream::Cleaner, flash) {
-                    // The page stays in place.
+                    // The copy failed: the page stays where it was.
                     self.owners[page as usize] = logical;
                     self.valid[block as usize] += 1;
                     self.map[logical as usize] = page;
@@ -466,10 +466,10 @@ impl Ftl {
         self.closed.insert(block, self.valid[block as usize]);
     }
 
-    /// Checks the columns against each other.
+    /// Checks maps, counts and states of blocks against each other.
     ///
     /// # Panics
-    /// If they differ: a bug in this file.
+    /// If they contradict each other: a bug in this file.
     pub fn check(&self) {
         let pages = self.geometry.pages_per_block as usize;
         for (logical, &page) in (0..).zip(&self.map) {

@@ -22,8 +22,7 @@ pub enum Frontiers {
 /// The sizes of a NAND device, in pages of 4 KiB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
-    /// Blocks for data. One more is the cleaner's destination, so that cleaning needs no reserve of
-    /// these.
+    /// Blocks for data. The cleaner's destination is one more, so cleaning takes none of these.
     pub blocks: u32,
     /// Pages of a block: the unit of erasing.
     pub pages_per_block: u32,
@@ -41,7 +40,7 @@ pub enum GeometryError {
     /// A block is too small or too large.
     #[error("{0} pages a block: it must lie between 2 and 4096")]
     PagesPerBlock(u32),
-    /// Over-provisioning is not a share.
+    /// Over-provisioning is out of its range.
     #[error("over-provisioning of {0}: it must lie above 0 and be at most 10 (1000 %)")]
     OverProvisioning(f64),
     /// More pages than can be numbered, or none.
@@ -65,7 +64,7 @@ pub enum GeometryError {
         /// How many there must be.
         needed: u32,
     },
-    /// A number is zero or not below another, and must not be.
+    /// A setting is out of its range.
     #[error("{name} is {value}: {must}")]
     Value {
         /// The setting.
@@ -128,7 +127,7 @@ impl Geometry {
         Ok(geometry)
     }
 
-    /// Checks that writes to every logical page can continue for ever.
+    /// Checks that the host can keep writing every logical page: cleaning always gains a block.
     ///
     /// # Errors
     /// The first value that is impossible.
@@ -145,7 +144,7 @@ impl Geometry {
         }
         let occupied = self.logical_pages.div_ceil(self.pages_per_block);
         let spare = self.blocks.saturating_sub(occupied);
-        // Open blocks hold no garbage that could be cleaned.
+        // Open blocks are never cleaned, so their garbage does not help.
         let needed = self.reserve
             + match self.frontiers {
                 Frontiers::Shared => 1,
@@ -161,7 +160,7 @@ impl Geometry {
         Ok(())
     }
 
-    /// Blocks there are, with the cleaner's.
+    /// All blocks: those for data, and the cleaner's.
     #[must_use]
     pub fn blocks_all(&self) -> u32 {
         self.blocks + 1

@@ -2,7 +2,7 @@
 //! the device (`nand`) or of the host (`raw-nand`).
 //!
 //! Pages of 4 KiB; a block is striped over the channels, so that a stream uses all of them.
-//! Cleaning happens before the write that needs it; all requests wait for the channels that it
+//! A write that needs cleaning cleans first; all requests wait for the channels that cleaning
 //! occupies.
 //!
 //! - `geometry`: sizes, and which of them are possible;

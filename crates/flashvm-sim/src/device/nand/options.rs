@@ -30,21 +30,21 @@ pub struct NandOptions {
     pub queue_depth: u32,
     /// Reading a page from its cells, in microseconds.
     pub read_us: f64,
-    /// Programming a page.
+    /// Programming a page, in microseconds.
     pub program_us: f64,
-    /// Erasing a block.
+    /// Erasing a block, in microseconds.
     pub erase_us: f64,
-    /// A page on its channel.
+    /// Transferring a page over its channel, in microseconds.
     pub transfer_us: f64,
-    /// Pages whose programming fails, in a million; their block is taken out of use.
+    /// Program operations that fail, in a million; the block is then taken out of use.
     pub program_failure_ppm: u32,
-    /// Written full and overwritten at random before use.
+    /// Whether the device is written full and overwritten at random before use.
     pub aged: bool,
 }
 
 impl Default for NandOptions {
-    /// Times of CRAW's NAND (read 25 us, program 200 us) and of FlashVM's erase (2 ms), with a
-    /// channel of 133 MB/s (ONFI 2).
+    /// CRAW's times to read (25 us) and program (200 us), FlashVM's to erase (2 ms), and a channel of
+    /// 133 MB/s (ONFI 2).
     fn default() -> Self {
         let strategy = FtlStrategy::default();
         Self {

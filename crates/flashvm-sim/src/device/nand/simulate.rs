@@ -4,13 +4,14 @@ use super::ftl::{Counts, Ftl, FtlStrategy, WornOut};
 use super::geometry::Geometry;
 use crate::rng::Rng;
 
-/// Overwrites of the whole device after which write amplification is measured at the latest.
+/// Most overwrites of the whole device before write amplification is measured.
 const ROUNDS_MAX: u32 = 60;
 /// Overwrites that are measured.
 const ROUNDS_MEASURED: u32 = 4;
-/// Two successive overwrites that differ by at most this share count as steady state.
+/// Steady state: in three successive overwrites, write amplification differs from the one before by at most this
+/// share.
 const SETTLED: f64 = 0.003;
-/// Of the hot-cold workload: share of the pages that is hot, and of the writes that go there.
+/// The hot-cold workload: the share of hot pages, and the share of writes that go to them.
 const HOT_PAGES: f64 = 0.2;
 const HOT_WRITES_PERCENT: u64 = 80;
 
@@ -39,7 +40,7 @@ pub enum TraceStep {
 /// The result for a translation layer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Settled {
-    /// Pages programmed for each page written, over the last overwrites.
+    /// Pages programmed for each page written, over the measured overwrites.
     pub write_amplification: f64,
     /// Fewest erases of a block since the device was new.
     pub erase_min: u32,
@@ -47,7 +48,7 @@ pub struct Settled {
     pub erase_mean: f64,
     /// Most erases of a block.
     pub erase_max: u32,
-    /// Erased blocks at the end, with the one that cleaning keeps.
+    /// Erased blocks at the end, including the one that cleaning keeps.
     pub free_blocks: u32,
     /// Bad blocks at the end.
     pub bad_blocks: u32,
@@ -59,7 +60,7 @@ pub struct Settled {
 /// `progress` gets the number of completed overwrites, and the maximum.
 ///
 /// # Errors
-/// If the device wears out before.
+/// If the device wears out before the end.
 ///
 /// # Panics
 /// If a trace has no write in it.

@@ -1,13 +1,13 @@
 //! Traces for a translation layer alone: one page a line, as text.
 //!
-//! `PAGE` or `w PAGE` writes, `d PAGE` discards, `r PAGE` reads and is ignored; `#` begins a
+//! `PAGE` or `w PAGE` writes, `d PAGE` discards; `r PAGE`, a read, is ignored; `#` begins a
 //! comment. Pages may be any numbers (a disk's block addresses, say): they are renumbered in the
 //! order of their first appearance.
 
 use super::simulate::TraceStep;
 use std::collections::HashMap;
 
-/// Why a text is no trace for a device.
+/// Why a text cannot be used as a trace of a device.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TraceError {
     /// A line that cannot be parsed.
@@ -23,7 +23,7 @@ pub enum TraceError {
         "line {line}: more than the {pages} pages that the device shows: give it more --blocks"
     )]
     TooManyPages {
-        /// Where the first one too many is.
+        /// The line with the first page too many, from 1.
         line: usize,
         /// Pages of the device.
         pages: u32,

@@ -61,7 +61,8 @@ fn strategy(cleaning: Cleaning, levelling: Levelling) -> FtlStrategy {
 }
 
 proptest! {
-    /// After any operations, every page written and not discarded is in a programmed page of its own.
+    /// After any operations, every logical page that was written and not discarded has a programmed page of its
+    /// own.
     #[test]
     fn no_page_is_lost(
         ops in prop::collection::vec((0..10_u8, 0..96_u32), 1..1500),
@@ -113,7 +114,7 @@ fn static_levelling_moves_cold_pages_and_dynamic_does_not() {
         }
         let mut rng = Rng::new(1);
         for _ in 0..200_000 {
-            // Nine in ten pages are never written again.
+            // Only the first tenth of the pages is written again.
             let page = rng.below_u32(geometry.logical_pages / 10);
             ftl.write(page, &mut ()).expect("not worn");
         }
@@ -154,8 +155,8 @@ fn blocks_wear_out_until_nothing_can_be_written_and_all_can_be_read() {
 
 #[test]
 fn age_counts_in_cost_benefit() {
-    // Hot and cold pages: cost-benefit cleans cold blocks at a higher use than hot ones, and
-    // copies less than greedy does (Rosenblum and Ousterhout 1992).
+    // With hot and cold pages, cost-benefit cleans a cold block at a higher utilisation than a hot one,
+    // and copies less than greedy does (Rosenblum and Ousterhout 1992).
     let copies = [Cleaning::Greedy, Cleaning::CostBenefit].map(|cleaning| {
         let mut geometry = Geometry::of_blocks(256, 32, 0.15).expect("possible");
         geometry.frontiers = Frontiers::Separate;
