@@ -1,5 +1,5 @@
-//! `anticipatory`: sweeps upwards; after a read with a waiting thread it leaves the device idle for
-//! a moment, as the same process may soon read nearby (Iyer and Druschel 2001).
+//! `anticipatory`: sweeps upwards. After a read that a thread waited for, it leaves the device idle
+//! for a moment, as the same process may soon read nearby (Iyer and Druschel 2001).
 
 use super::{Next, Queued, Scheduler, add_by_direction, take_upward};
 use flashvm_core::Nanos;
@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 
 /// Idle time: FlashVM, 4.1.4, says 2 to 3 ms.
 const ANTICIPATION: Nanos = Nanos(3_000_000);
-/// Time slices of reads and of writes when both wait: Linux's.
+/// Linux's time slices of reads and of writes when both wait.
 const READ_BATCH: Nanos = Nanos(500_000_000);
 const WRITE_BATCH: Nanos = Nanos(125_000_000);
 

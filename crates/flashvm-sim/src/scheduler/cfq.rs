@@ -1,13 +1,12 @@
-//! `cfq`: each process in turn has the device for a time slice, in which the device is left idle
-//! for a moment if the process has nothing to read; requests without a waiting thread have a turn
-//! of their own.
+//! `cfq`: each process in turn has the device for a time slice. Within it the device is left idle for
+//! a moment when the process has no request. Requests that no thread waits for have a turn of their
+//! own.
 
 use super::{Next, Queued, Scheduler, merge, take_upward};
 use flashvm_core::Nanos;
 use std::collections::VecDeque;
 
-/// Time slices of a process, and of all requests without a waiting thread: Linux's 100 ms and 40
-/// ms.
+/// Linux's time slices: 100 ms for a process, 40 ms for all requests that no thread waits for.
 const SYNC_SLICE: Nanos = Nanos(100_000_000);
 const ASYNC_SLICE: Nanos = Nanos(40_000_000);
 /// Idle time within a slice: FlashVM, 4.1.4, says 2 to 3 ms.
@@ -23,7 +22,7 @@ enum Owner {
 struct Turn {
     owner: Owner,
     until: Nanos,
-    /// The device is left idle for the owner until then.
+    /// Without a request of the owner, the device is left idle until then.
     idle_until: Option<Nanos>,
 }
 
@@ -43,7 +42,7 @@ impl Cfq {
             .filter(|queue| !queue.is_empty())
     }
 
-    /// The next owner with requests.
+    /// Gives the turn to the next owner with requests; returns whether there is one.
     fn pass_on(&mut self, now: Nanos) -> bool {
         self.waiting.retain(|(_, queue)| !queue.is_empty());
         let Some((owner, queue)) = self.waiting.pop_front() else {

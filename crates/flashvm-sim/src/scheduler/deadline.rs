@@ -4,10 +4,10 @@ use super::{Next, Queued, Scheduler, add_by_direction, take_upward};
 use flashvm_core::Nanos;
 use std::collections::VecDeque;
 
-/// Longest wait of a read and of a write: Linux's 500 ms and 5 s.
+/// Linux's longest waits: 500 ms for a read, 5 s for a write.
 const READ_EXPIRE: Nanos = Nanos(500_000_000);
 const WRITE_EXPIRE: Nanos = Nanos(5_000_000_000);
-/// Requests of one direction in a batch.
+/// Requests in a batch, all of one direction.
 const BATCH: u32 = 16;
 /// Batches of reads that may overtake waiting writes.
 const WRITES_STARVED: u32 = 2;

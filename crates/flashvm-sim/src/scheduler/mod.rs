@@ -22,18 +22,18 @@ use std::collections::VecDeque;
 /// Longest merged request: 512 KiB, as in Linux.
 const MERGED_PAGES_MAX: u32 = 128;
 
-/// A request that waits.
+/// A request that waits for the device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Queued {
-    /// Identifies it for the queue.
+    /// Identifies the request: [`Ended::tag`] returns it.
     pub tag: u64,
-    /// Those that were merged into it.
+    /// Tags of the requests merged into it.
     pub merged: Vec<u64>,
     /// The request.
     pub request: Request,
     /// The process that issued it.
     pub process: u32,
-    /// A thread waits for it.
+    /// Whether a thread waits for it.
     pub demanded: bool,
     /// Time of arrival.
     pub since: Nanos,
@@ -42,20 +42,20 @@ pub struct Queued {
 /// A scheduler's answer when the device can take a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// This request.
+    /// Issue this request.
     Dispatch(Queued),
-    /// None before this time, unless another request arrives.
+    /// Leave the device idle until this time, unless another request arrives.
     Wait(Nanos),
-    /// There is none.
+    /// No request waits.
     Empty,
 }
 
 /// An I/O scheduler.
 pub trait Scheduler: Send {
-    /// A request arrives.
+    /// Takes a request; may merge it into one that waits.
     fn add(&mut self, request: Queued);
 
-    /// The device can take a request.
+    /// Chooses the next request. Called when the device can take one.
     fn next(&mut self, now: Nanos) -> Next;
 
     /// A request has ended.
@@ -64,7 +64,7 @@ pub trait Scheduler: Send {
     }
 }
 
-/// Merges a request into an adjacent one of the same direction, if there is one.
+/// Merges a request into an adjacent one of the same direction; returns whether there was one.
 fn merge<'a>(waiting: impl Iterator<Item = &'a mut Queued>, new: &Queued) -> bool {
     for old in waiting {
         let (range, with) = match (&mut old.request, &new.request) {
@@ -104,7 +104,7 @@ fn add_by_direction(reads: &mut VecDeque<Queued>, writes: &mut VecDeque<Queued>,
     }
 }
 
-/// Takes the first request of an upward sweep from `head`, otherwise the lowest.
+/// Takes the request with the lowest page at or above `head`; if none is there, the lowest of all.
 fn take_upward(waiting: &mut VecDeque<Queued>, head: u32) -> Option<Queued> {
     let at = (0..waiting.len()).min_by_key(|&i| {
         let first = waiting[i].request.first();

@@ -1,4 +1,4 @@
-//! `noop`: merges adjacent requests, otherwise first come, first served.
+//! `noop`: merges adjacent requests; otherwise first come, first served.
 
 use super::{Next, Queued, Scheduler, merge};
 use flashvm_core::Nanos;

@@ -1,5 +1,5 @@
 //! A device behind a scheduler: enforces the device's depth, and the barrier of an untagged
-//! discard. Event driven: the owner asks for the time of the next event, and returns then.
+//! discard. Event driven: the owner asks for the time of the next event, and calls again then.
 
 use super::{Next, Queued, Scheduler, SchedulerKind};
 use crate::device::{DeviceModel, Discards, Request, Wear};
@@ -10,9 +10,9 @@ use std::collections::BinaryHeap;
 /// A request that has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ended {
-    /// The tag given with it.
+    /// The tag given to [`BlockQueue::submit`].
     pub tag: u64,
-    /// `false`: the device failed.
+    /// `false`: the device failed the request.
     pub done: bool,
 }
 
@@ -30,7 +30,7 @@ pub struct BlockQueue {
     ends: BinaryHeap<Reverse<(Nanos, usize)>>,
     /// A discard that waits until nothing is in flight.
     barrier: Option<Queued>,
-    /// That discard is in flight.
+    /// A discard that is a barrier is in flight.
     barred: bool,
     /// When the scheduler wants to be asked again.
     wake: Option<Nanos>,
@@ -82,14 +82,15 @@ impl BlockQueue {
         self.dispatch(now);
     }
 
-    /// Time of the next event for [`Self::advance`]; not before the time of the last call.
+    /// Time of the next event, when [`Self::advance`] is due; not before the last call's `now`. `None`: nothing
+    /// is in flight and no scheduler waits.
     #[must_use]
     pub fn next_time(&self) -> Option<Nanos> {
         let end = self.ends.peek().map(|Reverse((at, _))| *at);
         [end, self.wake].into_iter().flatten().min()
     }
 
-    /// Advances to `now`, and appends the requests that have ended, in order.
+    /// Advances to `now`; appends the requests that have ended to `ended`, in order.
     pub fn advance(&mut self, now: Nanos, ended: &mut Vec<Ended>) {
         while let Some(&Reverse((at, flight))) = self.ends.peek()
             && at <= now

@@ -1,4 +1,4 @@
-//! The registry of schedulers.
+//! The registry of schedulers: name, constructor and one line of help each.
 
 use super::Scheduler;
 use super::anticipatory::Anticipatory;
@@ -14,11 +14,11 @@ pub enum SchedulerKind {
     /// First come, first served.
     #[default]
     Noop,
-    /// Sweeps, reads first.
+    /// Sweeps in batches, reads first.
     Deadline,
-    /// Slices of time.
+    /// A time slice for each process.
     Cfq,
-    /// Waits for nearby requests.
+    /// Idles after a read, for one nearby.
     Anticipatory,
 }
 
@@ -73,7 +73,7 @@ impl SchedulerKind {
         info.expect("every scheduler is in the list")
     }
 
-    /// A scheduler with nothing to do.
+    /// A scheduler without requests.
     #[must_use]
     pub fn build(self) -> Box<dyn Scheduler> {
         (self.info().build)()
