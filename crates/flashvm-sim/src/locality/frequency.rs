@@ -1,8 +1,8 @@
 //! The rank of a page in the list of pages by number of past references, at each reference.
 //!
-//! Pages with the same count are a group. A referenced page swaps places with the first of its
-//! group, and is then the last of the next group: O(1). Within a group, earlier arrivals come
-//! first, except for these swaps.
+//! Pages with the same count form a group. A referenced page swaps places with the first of its
+//! group, and so becomes the last of the group before: O(1). Within a group, pages that arrived
+//! earlier come first, except for these swaps.
 
 use rustc_hash::FxHashMap;
 
@@ -68,7 +68,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// A plain count allows the rank: after all pages with more references, before all with
+        /// The rank agrees with plain counts: after all pages with more references, before all with
         /// fewer.
         #[test]
         fn ranks_are_by_count(references in prop::collection::vec(0..30_u32, 1..2000)) {

@@ -18,7 +18,7 @@ use rustc_hash::FxHashMap;
 pub struct Ranks {
     /// References to pages without a rank yet.
     pub first: u64,
-    /// References at rank 1, 2, ...: 1 is the page referenced last, or most.
+    /// References at rank 1, 2, ...: rank 1 is the page referenced last, or most often.
     pub counts: Vec<u64>,
 }
 
@@ -74,9 +74,9 @@ impl Ranks {
         octaves
     }
 
-    /// CRAW's ranking inversion: the share of ranked references, in percent, at octaves whose mean
-    /// exceeds that of an octave of better rank. 0: the better the rank, the likelier the next
-    /// reference.
+    /// CRAW's ranking inversion: the percentage of ranked references in octaves whose mean exceeds
+    /// that of an octave of better rank. 0: the better its rank, the likelier a page is referenced
+    /// next.
     #[must_use]
     pub fn inverted_percent(&self) -> f64 {
         let (mut least, mut inverted) = (f64::INFINITY, 0);
@@ -192,7 +192,7 @@ mod tests {
         let shown: Vec<_> = octaves.iter().map(|o| (o.from, o.to, o.count)).collect();
         assert_eq!(shown, [(1, 1, 10), (2, 3, 6), (4, 6, 3)]);
         assert_eq!(ranks(&[10, 4, 2, 1]).inverted_percent(), 0.0);
-        // Ranks 2 and 3 have more than rank 1; 4 and 5 fewer than those and than rank 1.
+        // Ranks 2 and 3 have a higher mean than rank 1; ranks 4 and 5 a lower one than both.
         assert_eq!(ranks(&[2, 3, 3, 1, 1]).inverted_percent(), 60.0);
         assert_eq!(ranks(&[]).inverted_percent(), 0.0);
     }

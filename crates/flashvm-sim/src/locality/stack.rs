@@ -1,9 +1,9 @@
 //! The rank of a page in the list of pages by recency, at each reference.
 //!
-//! Every page has the slot of its last reference; slots are allocated in order. The rank of a page
-//! is one more than the number of pages in later slots, which a Fenwick tree counts. When all slots
-//! are used the pages are compacted, with as many free slots again: O(log n) a reference on
-//! average, and memory for the pages, not for the references.
+//! Each reference puts its page into the next slot. The rank of a page is one more than the number
+//! of pages in later slots, which a Fenwick tree counts. When all slots are used, the pages are
+//! compacted, with as many free slots again: O(log n) a reference on average, and memory for the
+//! pages, not for the references.
 
 /// No slot.
 const NONE: u32 = u32::MAX;
@@ -12,13 +12,13 @@ const SLOTS_MIN: usize = 1024;
 /// The pages by recency. Pages are numbered from 0 without gaps, as far as possible.
 #[derive(Clone, Debug, Default)]
 pub struct LruStack {
-    /// Of each page, the slot.
+    /// By page, its slot.
     slots: Vec<u32>,
-    /// Of each slot, the page.
+    /// By slot, its page.
     pages: Vec<u32>,
-    /// Of slots: how many hold a page.
+    /// A Fenwick tree over slots: 1 for each that holds a page.
     tree: Vec<u32>,
-    /// Slots that are given out.
+    /// Slots allocated so far.
     used: usize,
     /// Pages.
     live: u32,
@@ -72,7 +72,7 @@ impl LruStack {
         }
     }
 
-    /// Moves the pages into the first slots, in order, and frees as many slots again.
+    /// Moves the pages into the first slots, in order, and leaves at least as many slots free.
     fn compact(&mut self) {
         self.pages.retain(|&page| page != NONE);
         self.used = self.pages.len();

@@ -2,8 +2,8 @@
 //!
 //! The policies are those of `flashvm_core::policy`, the very code that runs live. The trace is
 //! read once ([`References`]); every [`Job`], a policy with a number of frames, then runs over it
-//! on its own, on any number of threads. A reference takes four bytes, in RAM while they are few
-//! and otherwise in a nameless file, so that the length of a trace takes no memory.
+//! on its own, on any number of threads. A reference takes four bytes: in RAM while there are few,
+//! otherwise in a nameless file, so the memory used does not grow with the trace.
 //!
 //! - `references`, `spool`: the stored trace; `size`: the syntax of memory sizes;
 //! - `ram`: frames, a policy and a device; `watch`: progress, and a way to end a sweep early; `row`: results as text.
@@ -64,18 +64,18 @@ impl Job {
 /// The results of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Figures {
-    /// References.
+    /// References simulated.
     pub requests: u64,
-    /// What was counted.
+    /// Misses, pages read and written, device time.
     pub counts: Counts,
-    /// How long the simulation took.
+    /// Wall time of the simulation.
     pub wall: Duration,
 }
 
 /// Why a sweep is impossible.
 #[derive(Debug, thiserror::Error)]
 pub enum SweepError {
-    /// The trace.
+    /// The trace cannot be read.
     #[error(transparent)]
     Trace(#[from] TraceError),
     /// The trace has too many pages.
@@ -83,13 +83,13 @@ pub enum SweepError {
         "the trace has more than 2^30 pages, or pages in more than 2^27 blocks of flash: take a part of it"
     )]
     Pages,
-    /// References do not fit into the folder for temporary files.
+    /// A temporary file for references failed: often the folder is full.
     #[error("a temporary file for references: {0}: name a folder with room in TMPDIR")]
     Spool(#[source] io::Error),
     /// There can be no such device.
     #[error(transparent)]
     Device(#[from] GeometryError),
-    /// The device has failed.
+    /// The device has worn out.
     #[error("{policy} with {frames} frames has worn the device out: give the model more endurance")]
     Worn {
         /// The policy.
@@ -102,18 +102,18 @@ pub enum SweepError {
     Stopped,
 }
 
-/// References with the jobs' side data.
+/// What all jobs share. `next_uses` is for offline policies.
 struct Material<'a> {
     references: &'a References,
     next_uses: Option<Spool<u64>>,
     device: &'a Device,
 }
 
-/// Runs jobs on `threads` threads and returns their results in order. `watch` tells how far it is, and can
-/// stop it.
+/// Runs jobs on `threads` threads and returns their results in the order of `jobs`. `watch` shows the progress and
+/// can stop the sweep.
 ///
 /// # Errors
-/// If there can be no such device, or it wears out; if temporary files fail; if it was stopped.
+/// If there can be no such device, or it wears out; if a temporary file fails; if the sweep was stopped.
 ///
 /// # Examples
 /// ```
@@ -149,7 +149,7 @@ pub fn sweep(
             match material.run(job, watch, |_, _| ()) {
                 Ok(figures) => results.push((index, figures)),
                 Err(e) => {
-                    // The others need not begin another job.
+                    // The other threads begin no further job.
                     next.store(jobs.len(), Ordering::Relaxed);
                     return Err(e);
                 }
@@ -160,7 +160,6 @@ pub fn sweep(
         let threads = (0..threads.clamp(1, jobs.len().max(1))).map(|_| scope.spawn(work));
         let threads: Vec<_> = threads.collect();
         let joined = threads.into_iter().map(|thread| thread.join());
-        // A panic in a thread is propagated.
         let joined = joined.map(|result| result.unwrap_or_else(|e| std::panic::resume_unwind(e)));
         joined.collect::<Result<Vec<_>, SweepError>>()
     })?
@@ -271,7 +270,7 @@ mod tests {
     use crate::rng::Rng;
     use crate::trace::{Granularity, Kind, Reference};
 
-    /// A trace too long for RAM has the same results, also for an offline policy.
+    /// References in a file give the same results as in RAM, also for an offline policy.
     #[test]
     fn references_in_a_file_are_those_in_ram() {
         let trace = || {

@@ -1,8 +1,9 @@
-//! Frames, a policy that evicts, and a device: a pager reduced to replacement. One reference, at
-//! most one fault; every read and write of the device is waited for.
+//! Frames, a policy that evicts, and a device: a pager reduced to replacement. A reference faults
+//! at most once; a fault waits for all its reads and writes.
 //!
-//! Accounting: a fault reads its page, also the first one (as in the CRAW paper and in block
-//! traces); a dirty page is written when it is evicted. Pages dirty at the end are not.
+//! Accounting: every fault reads its page, also the page's first (as in the CRAW paper and in block
+//! traces). A dirty page is written when it is evicted; pages that are dirty at the end are not
+//! written.
 
 use crate::device::{DeviceModel, Range, Request};
 use flashvm_core::policy::{BLOCK_PAGES, Policy, Proposal};
@@ -15,8 +16,8 @@ pub enum Observation {
     /// Every reference.
     #[default]
     Full,
-    /// What a live pager observes: references to pages whose bit was cleared, and first stores to
-    /// clean pages.
+    /// What a live pager observes: references to pages whose reference bit was cleared, and first
+    /// stores to clean pages.
     Live,
 }
 
@@ -29,7 +30,7 @@ pub struct Counts {
     pub page_reads: u64,
     /// Pages written to it.
     pub page_writes: u64,
-    /// Device time of these, one after the other.
+    /// Device time of these reads and writes, one after the other.
     pub io_time: Nanos,
 }
 
@@ -38,7 +39,7 @@ const DIRTY: u8 = 1 << 1;
 /// Its reference bit was cleared: a live pager observes the next reference.
 const UNREFERENCED: u8 = 1 << 2;
 
-/// The frames.
+/// The frames, their policy and the device.
 pub(super) struct Ram {
     policy: Box<dyn Policy>,
     model: Box<dyn DeviceModel>,
@@ -50,7 +51,7 @@ pub(super) struct Ram {
     counts: Counts,
     begun: Nanos,
     now: Nanos,
-    /// Pages evicted together, by place, and whether they are dirty.
+    /// Pages evicted together: place, and whether it is dirty.
     leaving: Vec<(u32, bool)>,
     worn: bool,
 }
@@ -81,8 +82,8 @@ impl Ram {
         ram
     }
 
-    /// Puts every page on flash before anything is counted: models of chips answer at once for
-    /// pages never written.
+    /// Writes every page before anything is counted: models of chips read pages that were never
+    /// written in no time.
     fn fill(&mut self) {
         let pages = self.model.pages();
         for first in (0..pages).step_by(BLOCK_PAGES as usize) {
@@ -103,7 +104,7 @@ impl Ram {
         &*self.policy
     }
 
-    /// Whether the device failed: it is worn out.
+    /// Whether a request has failed: the device is worn out.
     pub(super) fn is_worn(&self) -> bool {
         self.worn
     }
@@ -145,7 +146,7 @@ impl Ram {
         self.pages[page.0 as usize] = IN_RAM;
     }
 
-    /// Frees a frame, or those of all pages evicted together.
+    /// Evicts a page, or several together, and writes the dirty ones.
     fn reclaim(&mut self) {
         loop {
             let proposal = self.policy.propose();
@@ -213,7 +214,7 @@ impl Ram {
     fn write(&mut self, range: Range) {
         self.counts.page_writes += u64::from(range.count);
         if self.tells_of_frees {
-            // The old contents are obsolete.
+            // The host frees the old copies before it writes new ones.
             (range.first..range.end()).for_each(|page| self.model.freed(page));
         }
         self.issue(&Request::Write(range));

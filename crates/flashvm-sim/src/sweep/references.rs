@@ -1,9 +1,9 @@
-//! A trace as a sweep needs it: read once, with pages numbered by first reference, four bytes a
+//! A trace as a sweep needs it: read once, pages numbered by first reference, four bytes a
 //! reference.
 //!
-//! The numbers are dense whatever the addresses are, so that a policy's columns are as long as the
-//! trace has pages. The place of a page is stored separately: pages of one flash block are
-//! neighbours there.
+//! The numbers are dense whatever the addresses are, so a policy's columns are only as long as the
+//! number of pages. The place of a page is stored separately: pages of one flash block have
+//! neighbouring places.
 
 use super::SweepError;
 use super::spool::{RAM_BYTES_MAX, Spool};
@@ -24,7 +24,7 @@ pub struct References {
     written: u32,
 }
 
-/// A packed reference.
+/// A reference from its four bytes.
 #[inline]
 pub(super) fn unpack(reference: u32) -> (PageId, Access) {
     let access = match reference & 1 {
@@ -39,7 +39,8 @@ impl References {
     /// instructions are reads.
     ///
     /// # Errors
-    /// What is wrong with the trace; more than 2^30 pages; no room for a temporary file.
+    /// If the trace cannot be read, has more than 2^30 pages or pages in too many flash blocks, or a temporary file
+    /// fails.
     ///
     /// # Examples
     /// ```
@@ -83,7 +84,7 @@ impl References {
         })
     }
 
-    /// References.
+    /// Number of references.
     #[must_use]
     pub fn len(&self) -> u64 {
         self.packed.len()
@@ -107,7 +108,7 @@ impl References {
         self.written
     }
 
-    /// The place of each page, in pages.
+    /// By page, its place on the device, in pages.
     #[must_use]
     pub fn places(&self) -> &Arc<[u32]> {
         &self.places
@@ -144,7 +145,7 @@ struct Page {
     written: bool,
 }
 
-/// Numbers for pages, and places by flash block.
+/// Gives pages their numbers and places.
 #[derive(Default)]
 struct Numbering {
     numbers: FxHashMap<u64, u32>,

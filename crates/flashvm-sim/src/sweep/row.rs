@@ -6,13 +6,13 @@ use serde::Serialize;
 /// The result of a policy with a number of frames.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row<'a> {
-    /// The trace.
+    /// The trace's name.
     pub trace: &'a str,
     /// The policy with its parameters.
     pub policy: String,
     /// Frames.
     pub frames: u32,
-    /// References.
+    /// References simulated.
     pub requests: u64,
     /// References to pages that were not in memory.
     pub misses: u64,
@@ -22,7 +22,7 @@ pub struct Row<'a> {
     pub page_writes: u64,
     /// The device's time, in microseconds.
     pub io_time_us: f64,
-    /// How long the simulation took, in seconds.
+    /// Wall time of the simulation, in seconds.
     pub wall_s: f64,
     /// References a second of `wall_s`.
     pub requests_per_s: f64,

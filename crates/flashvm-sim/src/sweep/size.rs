@@ -23,10 +23,10 @@ pub enum MemorySize {
 pub struct SizeError(String);
 
 impl MemorySize {
-    /// Its frames, at least one, for a trace with this footprint.
+    /// The number of frames, at least one, for a footprint in pages.
     ///
     /// # Errors
-    /// The size as a line, if it is below one frame.
+    /// If the size is below one frame.
     pub fn frames(self, footprint: u32) -> Result<u32, TooSmall> {
         let frames = match self {
             Self::Frames(frames) => u64::from(frames),
@@ -46,7 +46,7 @@ impl MemorySize {
     /// Reads a list, separated by commas.
     ///
     /// # Errors
-    /// The first part that is no size.
+    /// For the first part that is no size.
     ///
     /// # Examples
     /// ```

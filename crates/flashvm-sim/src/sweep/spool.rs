@@ -1,5 +1,5 @@
 //! A long column of numbers that is read repeatedly from its start: in RAM while it is short, then
-//! in a nameless file, so that the length of a trace takes no memory.
+//! in a nameless file, so the memory used does not grow with the trace.
 
 use bytemuck::{Pod, Zeroable};
 use std::fs::File;
@@ -15,7 +15,7 @@ pub(super) const RAM_BYTES_MAX: usize = 256 << 20;
 /// The column.
 #[derive(Debug)]
 pub(super) struct Spool<T> {
-    /// All of it, or the part that is not in the file yet.
+    /// All numbers, or those that are not in the file yet.
     ram: Vec<T>,
     file: Option<Mutex<File>>,
     len: u64,
@@ -23,7 +23,7 @@ pub(super) struct Spool<T> {
 }
 
 impl<T: Pod + Zeroable> Spool<T> {
-    /// An empty column that keeps this many bytes in RAM.
+    /// An empty column that keeps about this many bytes in RAM, and at least a chunk.
     pub(super) fn new(ram_bytes_max: usize) -> Self {
         Self {
             ram: Vec::new(),
@@ -65,7 +65,7 @@ impl<T: Pod + Zeroable> Spool<T> {
         Ok(())
     }
 
-    /// Ends it: no further push.
+    /// Completes the column: nothing is pushed after this.
     pub(super) fn finish(&mut self) -> io::Result<()> {
         match self.file {
             Some(_) => self.flush(),
@@ -113,7 +113,7 @@ impl<T: Pod + Zeroable> Spool<T> {
     }
 }
 
-/// The folder of nameless files, likely on a disk.
+/// The folder of nameless files; `/var/tmp` as it is likely on a disk.
 fn folder() -> PathBuf {
     let named = std::env::var_os("TMPDIR").map(PathBuf::from);
     let usual = PathBuf::from("/var/tmp");

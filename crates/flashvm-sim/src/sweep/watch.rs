@@ -1,8 +1,8 @@
-//! What a sweep shares with whoever waits for it: how far it is, and the wish to end it.
+//! What a sweep shares with its caller: its progress, and a request to stop.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// A sweep that runs.
+/// The progress of a sweep, and a way to stop it.
 #[derive(Debug, Default)]
 pub struct Watch {
     done: AtomicU64,
@@ -10,7 +10,7 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// References simulated so far, of all jobs together: jobs * [`References::len`] at the end.
+    /// References simulated so far by all jobs: jobs * [`References::len`] at the end.
     ///
     /// [`References::len`]: super::References::len
     #[must_use]
@@ -18,7 +18,7 @@ impl Watch {
         self.done.load(Ordering::Relaxed)
     }
 
-    /// Ends the sweep within some thousands of references: it returns [`SweepError::Stopped`].
+    /// Stops the sweep: each thread ends after its current chunk, and the sweep returns [`SweepError::Stopped`].
     ///
     /// [`SweepError::Stopped`]: super::SweepError::Stopped
     pub fn stop(&self) {
