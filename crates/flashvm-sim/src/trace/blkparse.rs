@@ -1,8 +1,8 @@
 //! `blkparse`: output of blkparse(1) for a block trace in its default format: device, CPU, sequence
 //! number, time, process, action, RWBS, then `SECTOR + SECTORS`. Requests count when they are
-//! queued (action `Q`), so each counts once and as the program issued it, before it is merged or
-//! split. Discards and flushes carry no data and are skipped. Sectors have 512 bytes; devices are
-//! placed side by side, in the order of their first requests.
+//! queued (action `Q`), so each counts once, as the program issued it, before it is merged or split.
+//! Discards and flushes carry no data and are skipped. Sectors have 512 bytes; devices are placed
+//! side by side, in the order of their first requests.
 
 use super::input::Input;
 use super::lines::{Line, Lines, decimal, first_line, quoted, words};
@@ -54,7 +54,7 @@ impl Line for Blkparse {
 
 enum Parsed<'a> {
     Queued(Queued<'a>),
-    /// Another action, or a request without data.
+    /// An event that is no reference: another action, or a request without data.
     Event,
     /// No event.
     Summary,
@@ -96,7 +96,7 @@ fn parse(line: &[u8]) -> Result<Parsed<'_>, String> {
         Some((offset, u32::try_from(bytes).ok()?))
     };
     match { request }() {
-        // A flush that is queued as a write of nothing.
+        // A flush, queued as a write of 0 sectors.
         Some((_, 0)) => Ok(Parsed::Event),
         Some((offset, bytes)) => Ok(Parsed::Queued(Queued {
             device,

@@ -1,12 +1,12 @@
-//! A CPU's caches as a filter: the program's references go in, memory references come out.
+//! A CPU's caches as a filter: references of the program go in, references to memory come out.
 //!
 //! CRAW (section V.A) filters its traces in this way, "and also reflects the write-back property".
 //! There are two first-level caches, for instructions and data, and a last level behind both, all
-//! with LRU replacement within a set. A load or fetch that misses everywhere is a reference to its
-//! line. A store only makes its line dirty: it becomes a reference when the line leaves the last
+//! with LRU replacement within a set. A load or fetch that misses all of them references its line
+//! in memory. A store only makes its line dirty: it becomes a reference when the line leaves the last
 //! level, perhaps much later (section III.A). According to the paper a store that misses is "just
-//! written to the cache memory", so its line is not read first; [`WriteMiss::Fetch`] reads it, as
-//! most CPUs do. Lines dirty at the end of a program are never written: its memory is gone.
+//! written to the cache memory", so its line is not read first; with [`WriteMiss::Fetch`] it is, as
+//! in most CPUs. Lines that are dirty when the program ends are never written: its memory is gone.
 
 use super::{Kind, Reference};
 use std::fmt;
@@ -78,7 +78,7 @@ impl fmt::Display for CacheShape {
 /// A store that misses all caches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WriteMiss {
-    /// It is written to the cache alone.
+    /// The store goes to the cache alone.
     #[default]
     Allocate,
     /// Its line is read first.
@@ -92,15 +92,15 @@ pub struct CpuCacheOptions {
     pub instruction: CacheShape,
     /// First level, data.
     pub data: CacheShape,
-    /// Behind both.
+    /// Last level, behind both.
     pub last: CacheShape,
-    /// Stores that miss.
+    /// What a store does that misses.
     pub write_miss: WriteMiss,
 }
 
 impl Default for CpuCacheOptions {
-    /// 32 KiB for instructions and for data, 8 ways; 256 KiB behind, 8 ways: Cachegrind's defaults
-    /// for an unknown CPU.
+    /// Cachegrind's defaults for an unknown CPU: 32 KiB for instructions, 32 KiB for data and a last
+    /// level of 256 KiB, all with 8 ways.
     fn default() -> Self {
         Self {
             instruction: CacheShape::new(32 << 10, 8),
@@ -112,10 +112,10 @@ impl Default for CpuCacheOptions {
 }
 
 impl CpuCacheOptions {
-    /// Checks that the three agree.
+    /// Checks that the three have lines of the same length.
     ///
     /// # Errors
-    /// Their lines differ.
+    /// If they have not.
     pub fn check(&self) -> Result<(), String> {
         let line = self.last.line_bytes;
         for cache in [self.instruction, self.data] {
@@ -149,7 +149,7 @@ impl fmt::Display for CpuCacheOptions {
 struct Entry(u64);
 
 impl Entry {
-    /// The number of no line: line numbers are smaller.
+    /// No line: line numbers are smaller.
     const EMPTY: Self = Self(u64::MAX);
 
     fn new(line: u64, dirty: bool) -> Self {
@@ -165,7 +165,7 @@ impl Entry {
     }
 }
 
-/// One cache. The lines of a set are in the order of their last use.
+/// One cache. The lines of a set are ordered by last use, the latest first.
 struct Level {
     entries: Vec<Entry>,
     ways: usize,
@@ -221,7 +221,7 @@ pub struct CpuCache {
 }
 
 impl CpuCache {
-    /// Empty caches. Bytes of a line are those of the last level; see [`CpuCacheOptions::check`].
+    /// Empty caches. All use the last level's line length: see [`CpuCacheOptions::check`].
     #[must_use]
     pub fn new(options: &CpuCacheOptions) -> Self {
         Self {
@@ -233,7 +233,7 @@ impl CpuCache {
         }
     }
 
-    /// A reference of the program, by bytes. Appends the memory references, whole lines.
+    /// Takes a reference of the program, in bytes; appends the references to memory, in whole lines.
     #[inline]
     pub fn access(&mut self, reference: Reference, memory: &mut Vec<Reference>) {
         let shift = self.line_bytes.trailing_zeros();
@@ -252,7 +252,7 @@ impl CpuCache {
         }
     }
 
-    /// The first level does not have the line.
+    /// Handles a miss of the first level.
     fn miss(&mut self, line: u64, kind: Kind, memory: &mut Vec<Reference>) {
         let store = kind == Kind::Write;
         let level = match kind {
@@ -301,7 +301,7 @@ impl fmt::Debug for CpuCache {
 mod tests {
     use super::*;
 
-    /// Two lines a set, two sets, then four lines in one set.
+    /// First level: two sets of two lines. Last level: one set of four lines.
     fn small(write_miss: WriteMiss) -> CpuCache {
         let first = CacheShape {
             bytes: 256,
@@ -356,7 +356,7 @@ mod tests {
     fn a_store_reaches_memory_when_its_line_leaves_the_last_level() {
         let mut cache = small(WriteMiss::Allocate);
         assert_eq!(run(&mut cache, Kind::Write, &[2]), []);
-        // Out of the first level, into the last.
+        // These loads push line 2 out of the first level into the last.
         assert_eq!(
             run(&mut cache, Kind::Read, &[4, 6]),
             [(Kind::Read, 4), (Kind::Read, 6)]
@@ -413,7 +413,7 @@ mod tests {
         assert!(unlike.check().unwrap_err().contains("32"));
     }
 
-    /// A cache as lists of lines, the last used first.
+    /// A cache as lists of lines, the latest used first.
     struct Plain {
         sets: Vec<Vec<(u64, bool)>>,
         ways: usize,

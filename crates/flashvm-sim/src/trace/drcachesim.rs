@@ -1,8 +1,7 @@
 //! `drcachesim`: output of DynamoRIO's `drrun -t drmemtrace -indir DIR -tool view`. The leading
 //! columns differ between versions; `ifetch|read|write N byte(s) @ 0xADDRESS` is stable, and this
-//! reader parses only that. The files of drmemtrace themselves are not a stable format: its
-//! maintainers reserve the right to change them without notice, and want them read through their
-//! own library.
+//! reader parses only that. drmemtrace's own files have no stable format: its maintainers may change
+//! them without notice, and want them read through their library.
 //!
 //! Markers, thread switches and prefetches are skipped. Views before 2022 print instructions
 //! without `ifetch`; of these only the data references are read.

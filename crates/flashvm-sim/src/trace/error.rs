@@ -23,7 +23,7 @@ impl fmt::Display for Place {
     }
 }
 
-/// Why a trace cannot be read, or not further.
+/// Why a trace cannot be read, or not to its end.
 #[derive(Debug, thiserror::Error)]
 pub enum TraceError {
     /// The file does not exist or cannot be opened.
@@ -34,13 +34,13 @@ pub enum TraceError {
         /// Why.
         source: io::Error,
     },
-    /// It has no reference.
+    /// The trace has no reference.
     #[error("{}: there is no reference in it: record or copy it again", path.display())]
     Empty {
         /// The file.
         path: PathBuf,
     },
-    /// Its content matches no format.
+    /// The content matches no format.
     #[error("{}: byte 0: no format begins like this: name its format with --format: {}", path.display(), Format::names())]
     Unknown {
         /// The file.
@@ -56,7 +56,7 @@ pub enum TraceError {
         /// Why.
         source: io::Error,
     },
-    /// Some content is invalid in its format.
+    /// A part of the content is invalid in the trace's format.
     #[error("{}: {place}: {why}", path.display())]
     Bad {
         /// The file.
@@ -68,7 +68,7 @@ pub enum TraceError {
     },
 }
 
-/// The same before the file's name is known.
+/// A [`TraceError`] whose file is not known yet.
 #[derive(Debug)]
 pub(super) struct Fault {
     place: Place,

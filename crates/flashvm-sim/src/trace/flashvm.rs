@@ -8,15 +8,15 @@
 //! ```
 //!
 //! Numbers are little-endian; the provenance is a JSON object of `length` bytes, at most 64 KiB;
-//! granularity is 0 for bytes and 1 for pages. A reference is its tag and what the tag announces
-//! among the deltas:
+//! granularity is 0 for bytes and 1 for pages. A reference is a tag, and the deltas that the tag
+//! announces:
 //!
 //! - kind: 0 read, 1 write, 2 instruction;
 //! - size: 0 to 6 for 1 to 64 bytes by powers of two, 7 for a `u32` that follows the address; 0 where
 //!   the granularity is pages;
-//! - width: 0 to 6 for as many bytes of address, 7 for 8 bytes. They hold, zigzag-coded, the
-//!   distance of the address from the end of the previous reference of the same kind: a sequence of
-//!   fetches or a scan takes no byte at all.
+//! - width: 0 to 6 for as many bytes of address, 7 for 8 bytes. These bytes hold, zigzag-coded, the
+//!   distance of the address from the end of the previous reference of the same kind: 0 bytes in a
+//!   sequence of fetches or a scan.
 //!
 //! The zstd frame has a checksum, and the end has the number of references: truncation and damage
 //! are detected.
@@ -31,7 +31,7 @@ const VERSION: u8 = 1;
 const PROVENANCE_BYTES_MAX: usize = 64 * 1024;
 /// Most bytes of a reference beside its tag.
 const DELTA_BYTES_MAX: usize = 12;
-/// Of zstd: 12 makes the traces of six programs one percent smaller and takes twice the time.
+/// zstd's level: 12 makes the traces of six programs one percent smaller and takes twice the time.
 const LEVEL: i32 = 6;
 const KINDS: [Kind; 3] = [Kind::Read, Kind::Write, Kind::Instruction];
 const WIDTHS: [usize; 8] = [0, 1, 2, 3, 4, 5, 6, 8];
@@ -90,7 +90,7 @@ impl<W: Write> Writer<W> {
     /// Begins a trace.
     ///
     /// # Errors
-    /// It cannot be written, or the provenance is longer than 64 KiB.
+    /// If `out` fails, or the provenance is longer than 64 KiB.
     pub fn new(mut out: W, granularity: Granularity, provenance: &Provenance) -> io::Result<Self> {
         let json = serde_json::to_vec(provenance)?;
         if json.len() > PROVENANCE_BYTES_MAX {
@@ -113,10 +113,10 @@ impl<W: Write> Writer<W> {
         })
     }
 
-    /// Adds a reference. With granularity pages its bytes are not stored.
+    /// Adds a reference. With [`Granularity::Pages`] its length is not stored.
     ///
     /// # Errors
-    /// It cannot be written.
+    /// If the output fails.
     #[inline]
     pub fn push(&mut self, reference: Reference) -> io::Result<()> {
         let kind = reference.kind as usize;
@@ -168,10 +168,10 @@ impl<W: Write> Writer<W> {
         Ok(())
     }
 
-    /// Writes the end. A trace without it is truncated.
+    /// Writes the end; a trace without it counts as truncated.
     ///
     /// # Errors
-    /// It cannot be written.
+    /// If the output fails.
     pub fn finish(mut self) -> io::Result<W> {
         self.flush_block()?;
         self.out.write_all(&0_u32.to_le_bytes())?;
@@ -297,7 +297,7 @@ impl Source for Blocks {
             return Err(Fault::bad(Place::Byte(begin), why));
         }
         self.tags.resize(count, 0);
-        // Widths are read eight bytes at a time: room beyond the last.
+        // `decode` reads eight bytes whatever the width: this leaves room behind the last.
         self.deltas.clear();
         self.deltas.resize(length + DELTA_BYTES_MAX, 0);
         let place = Place::Byte(self.at);
@@ -358,8 +358,8 @@ impl Blocks {
     }
 }
 
-/// Decodes a block. Returns the bytes of `deltas` that were used, `None` if they are inconsistent.
-/// `deltas` has [`DELTA_BYTES_MAX`] bytes more than the block.
+/// Decodes a block. Returns the number of bytes of `deltas` that were used, `None` if a tag is invalid
+/// or its bytes are missing. `deltas` has [`DELTA_BYTES_MAX`] bytes more than the block.
 #[inline]
 fn decode<const SIZED: bool>(
     tags: &[u8],

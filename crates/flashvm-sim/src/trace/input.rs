@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Bytes from which a format can be guessed.
+/// Bytes from which formats are guessed.
 pub(super) const HEAD_BYTES: usize = 8 * 1024;
 /// Bytes read from a file at a time.
 const BUFFER_BYTES: usize = 256 * 1024;
@@ -65,7 +65,7 @@ impl Input {
         Self::of(path, Box::new(file), bytes)
     }
 
-    /// Removes the compression.
+    /// Reads through the compression, if there is one. `bytes` is the size of the file, 0 if unknown.
     pub(super) fn of(
         path: &Path,
         reader: Box<dyn Read + Send>,
@@ -95,12 +95,12 @@ impl Input {
         Ok((Self { reader, head }, progress))
     }
 
-    /// The first bytes, [`HEAD_BYTES`] of them or all.
+    /// The first [`HEAD_BYTES`] bytes, or all if there are fewer.
     pub(super) fn head(&self) -> &[u8] {
         &self.head
     }
 
-    /// Whether the first bytes are all.
+    /// Whether [`Self::head`] is everything.
     pub(super) fn is_whole(&self) -> bool {
         self.head.len() < HEAD_BYTES
     }
@@ -115,14 +115,14 @@ fn buffered(reader: impl Read + Send + 'static) -> Box<dyn BufRead + Send> {
     Box::new(BufReader::with_capacity(BUFFER_BYTES, reader))
 }
 
-/// The next bytes, `count` of them or all.
+/// The next `count` bytes, or all if there are fewer.
 fn peek(reader: &mut impl Read, count: usize) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::with_capacity(count);
     reader.take(count as u64).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 
-/// Counts what is read.
+/// Counts the bytes read.
 struct Counted {
     inner: Box<dyn Read + Send>,
     read: Arc<AtomicU64>,

@@ -1,5 +1,5 @@
 //! `keys`: one key a line, in decimal or after `0x` in hexadecimal, such as libCacheSim's `txt`
-//! traces. A key stands for a page; every line reads it.
+//! traces. Each line is a read of the page that the key stands for.
 
 use super::input::Input;
 use super::lines::{Line, Lines, any_radix, first_line, quoted};

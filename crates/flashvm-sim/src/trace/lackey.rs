@@ -1,6 +1,6 @@
 //! `lackey`: output of `valgrind --tool=lackey --trace-mem=yes`. `I` is a fetch, `L` a load, `S` a
-//! store, `M` a load and a store of the same bytes; then the address in hexadecimal and, after a
-//! comma, the bytes. Valgrind's own lines begin with `==`, `--` or `**`.
+//! store, `M` a load and a store of the same bytes. The address in hexadecimal follows and, after a
+//! comma, the number of bytes. Valgrind's own lines begin with `==`, `--` or `**`.
 
 use super::input::Input;
 use super::lines::{Line, Lines, decimal, first_line, hexadecimal, quoted};
@@ -53,7 +53,7 @@ pub enum LackeyLine {
     Modify {
         /// The first byte.
         address: u64,
-        /// Bytes.
+        /// Number of bytes.
         bytes: u32,
     },
     /// A message of Valgrind.
@@ -61,7 +61,7 @@ pub enum LackeyLine {
 }
 
 impl LackeyLine {
-    /// Parses a line. `None`: it is none of lackey's.
+    /// Parses a line; `None` if it is not lackey's.
     #[must_use]
     #[inline]
     pub fn of(line: &[u8]) -> Option<Self> {

@@ -8,7 +8,7 @@ use std::io::{BufRead, Read};
 /// Longest line: a longer one is not a trace.
 const LINE_BYTES_MAX: u64 = 64 * 1024;
 
-/// The parser of a line. Lines come without their end and without surrounding blanks.
+/// The parser of a line. Lines come trimmed, and empty ones not at all.
 pub(super) trait Line: Send {
     /// Appends the references of a line; `Err` names the problem and the remedy.
     fn parse(&mut self, line: &[u8], references: &mut Vec<Reference>) -> Result<(), String>;
@@ -70,7 +70,7 @@ pub(super) fn words(line: &[u8]) -> impl Iterator<Item = &[u8]> {
         .filter(|word| !word.is_empty())
 }
 
-/// A number in digits.
+/// A number in decimal digits.
 pub(super) fn decimal(text: &[u8]) -> Option<u64> {
     number(text, 10)
 }
@@ -112,8 +112,8 @@ pub(super) fn quoted(text: &[u8]) -> String {
     format!("'{}{dots}'", shown.escape_ascii())
 }
 
-/// Whether the first line of a head on which `judge` has an opinion is valid. Ignores a last line
-/// that may be truncated.
+/// Whether the first line of a head that `judge` has an opinion on is valid. If the head is not
+/// `whole`, its last line may be truncated and is ignored.
 pub(super) fn first_line(head: &[u8], whole: bool, judge: impl Fn(&[u8]) -> Option<bool>) -> bool {
     let mut lines: Vec<_> = head.split(|&byte| byte == b'\n').collect();
     if !whole && lines.len() > 1 {

@@ -2,7 +2,7 @@
 //!
 //! A [`Reference`] is an address, a number of bytes and a [`Kind`]. [`open`] detects the
 //! compression (gzip, zstd) and the [`Format`] of a file, and returns a [`Trace`], which streams:
-//! it takes the same memory for ten references and for ten billions. A format is one file here and
+//! ten billion references take as much memory as ten. A format is one file here and
 //! one line in [`Format::ALL`]; `flashvm` is our own, and the only one that can be written.
 //!
 //! - `input`: files and their compression; `lines`: shared by text formats; `spaces`: several
@@ -57,7 +57,7 @@ pub enum Kind {
 pub struct Reference {
     /// A byte address; a page number (or key) where the trace's granularity is pages.
     pub address: u64,
-    /// Bytes from the address on, at least one; 0 where the granularity is pages.
+    /// Length in bytes, at least one; 0 where the granularity is pages.
     pub bytes: u32,
     /// Load, store or fetch.
     pub kind: Kind,
@@ -106,16 +106,16 @@ pub struct Provenance {
     pub steps: Vec<String>,
 }
 
-/// Most references that a source appends at a time, except those of one line or record.
+/// Most references that a source appends at a time; a line that stands for two may add one more.
 const BATCH: usize = 16 * 1024;
 
 /// A source of references in one format.
 trait Source: Send {
-    /// Appends references, [`BATCH`] at most. Appends nothing at the end.
+    /// Appends about [`BATCH`] references at most; nothing at the end.
     fn fill(&mut self, batch: &mut Vec<Reference>) -> Result<(), Fault>;
 }
 
-/// The reader's findings before the first reference.
+/// What a format's reader returns: facts about the trace, and the source of its references.
 struct Opened {
     granularity: Granularity,
     provenance: Provenance,
@@ -131,17 +131,17 @@ pub struct Trace {
     progress: Progress,
     source: Box<dyn Source>,
     batch: Vec<Reference>,
-    /// The next of the batch.
+    /// Index of the next reference in the batch.
     at: usize,
-    /// References of the batches before this one.
+    /// Number of references in the batches before this one.
     before: u64,
     ended: bool,
 }
 
-/// Opens a trace. `-` is standard input. Without a format the content decides.
+/// Opens a trace. `-` is standard input. Without a format, it is guessed from the content.
 ///
 /// # Errors
-/// The file cannot be read, is empty, or is in another format.
+/// If the file cannot be read, is empty, or is in another format.
 ///
 /// # Examples
 /// ```no_run
@@ -218,7 +218,7 @@ impl Trace {
         self.granularity
     }
 
-    /// Its origin; for foreign formats, the file.
+    /// Its origin; empty for foreign formats.
     #[must_use]
     pub fn provenance(&self) -> &Provenance {
         &self.provenance
@@ -233,7 +233,7 @@ impl Trace {
     /// The next references, some thousands at a time: faster than one by one. Empty at the end.
     ///
     /// # Errors
-    /// The next part is damaged or cannot be read; a trace without any reference.
+    /// If the next part is damaged or cannot be read, or the trace has no reference at all.
     pub fn batch(&mut self) -> Result<&[Reference], TraceError> {
         if self.at == self.batch.len() && !self.ended {
             self.refill()?;
@@ -247,7 +247,7 @@ impl Trace {
         self.batch.clear();
         self.at = 0;
         if let Err(fault) = self.source.fill(&mut self.batch) {
-            // References before the fault are not handed out: they would come without a warning.
+            // This batch's references before the fault are withheld, so that the error comes first.
             self.batch.clear();
             self.ended = true;
             return Err(fault.of(&self.path));

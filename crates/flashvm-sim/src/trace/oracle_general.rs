@@ -1,6 +1,6 @@
 //! `oracle-general`: libCacheSim's binary traces, packed records of 24 bytes, little-endian: `u32`
-//! time, `u64` object, `u32` size, `i64` number of the object's next request, -1 for never. An
-//! object stands for a page; every record reads it.
+//! time, `u64` object, `u32` size, `i64` number of the object's next request, -1 for never. Each
+//! record is a read of the page that the object stands for.
 
 use super::error::{Fault, Place};
 use super::input::Input;

@@ -9,12 +9,12 @@ pub const SPACE_BITS: u32 = 52;
 #[derive(Debug, Default)]
 pub(super) struct Spaces {
     numbers: HashMap<Vec<u8>, u64>,
-    /// The most recent one: most traces have one, or runs of one.
+    /// The space used last: most traces have only one, or long runs of one.
     last: Option<(Vec<u8>, u64)>,
 }
 
 impl Spaces {
-    /// The address in the common space.
+    /// The address in the common space: the space's number above [`SPACE_BITS`] bits of `address`.
     pub(super) fn place(&mut self, name: &[u8], address: u64) -> Result<u64, String> {
         if address >> SPACE_BITS != 0 {
             return Err(format!(

@@ -1,7 +1,6 @@
 //! `tagged`: `l ADDRESS n` for a load and `s ADDRESS n` for a store, as in traces for courses on
 //! computer architecture. The address is hexadecimal after `0x`, or decimal. The optional number
-//! counts instructions since the previous reference; it is not a size: every reference is to one
-//! byte.
+//! counts instructions since the previous reference. It is no size: every reference is to one byte.
 
 use super::input::Input;
 use super::lines::{Line, Lines, any_radix, decimal, first_line, quoted, words};
