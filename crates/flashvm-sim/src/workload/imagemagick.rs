@@ -8,18 +8,19 @@ use crate::replay::{Program, Step, Touch};
 use crate::rng::Rng;
 use flashvm_core::{Nanos, PageId};
 
-/// Pages of a row of the image and of the widened one.
+/// Pages of a row of the image, and of the image widened by `FACTOR`.
 const ROW: u32 = 3;
 const FACTOR: u32 = 5;
 const WIDE_ROW: u32 = ROW * FACTOR;
-/// Share of the result that is black: the paper's 15 % of writes that zero sharing saves (5.3.2).
+/// Percentage of the result's rows that are black. It gives the paper's 15 % of writes that zero sharing saves
+/// (5.3.2).
 const ZERO_PERCENT: u64 = 18;
 /// Computing time for a page of output, and for one of input.
 const WRITE_WORK: Nanos = Nanos(120_000);
 const READ_WORK: Nanos = Nanos(15_000);
 
 pub(super) fn steps(layout: Layout) -> Program<'static> {
-    // The image, the wide one (5 times), the result (25 times).
+    // Memory holds the image, the wide image (5 times as large) and the result (25 times).
     let rows = layout.pages / (ROW + WIDE_ROW + WIDE_ROW * FACTOR);
     let wide = layout.base + rows * ROW;
     let result = wide + rows * WIDE_ROW;

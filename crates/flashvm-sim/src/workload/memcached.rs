@@ -1,5 +1,5 @@
-//! memcached with a million random pairs of 1 KB: items go into slabs one after the other, four to
-//! a page; each also touches a random bucket of the table, and the item at the head of its list.
+//! memcached with a million random pairs of 1 KB: items go into slabs one after the other, four to a
+//! page. Each also touches a random bucket of the table and, if that is not empty, its first item.
 //! Lookups touch a random bucket and a random item.
 
 use super::Layout;
@@ -7,7 +7,7 @@ use crate::replay::{Program, Step, Touch};
 use crate::rng::Rng;
 use flashvm_core::{Nanos, PageId};
 
-/// Pages of the table: all / TABLE_SHARE.
+/// Pages of the table = all pages / TABLE_SHARE.
 const TABLE_SHARE: u32 = 64;
 const ITEMS_A_PAGE: u32 = 4;
 const WORK: Nanos = Nanos(15_000);
@@ -29,7 +29,7 @@ fn stores(layout: Layout, percent: u32) -> impl Iterator<Item = Step> {
         let bucket = base + rng.below_u32(table);
         let neighbour = rng.below(i.min(items) + 1);
         let slab = |item: u64| base + table + (item / u64::from(ITEMS_A_PAGE)) as u32;
-        // A non-empty bucket: its first item is compared.
+        // The bucket is not empty: its first item is compared.
         let chained = rng.below(100) < 8;
         let mut steps = vec![Step {
             page: PageId(bucket),

@@ -1,10 +1,9 @@
 //! Models of the programs of FlashVM's evaluation (5.1): the order in which they touch pages, at
 //! any scale.
 //!
-//! The paper names the programs and not their inputs. A model has the structure of the program
-//! (which data it walks, in which order, how often) and a footprint in the paper's relation to
-//! memory; a share taken from the paper is marked. One file a program, and one line in the
-//! registry.
+//! The paper names the programs but not their inputs. A model has the structure of its program
+//! (which data it walks, in which order, how often) and the paper's ratio of footprint to memory.
+//! Shares taken from the paper are marked. A program is one file and one line in the registry.
 
 mod imagemagick;
 mod memcached;
@@ -29,7 +28,7 @@ pub enum WorkloadKind {
     MemcachedLookup,
 }
 
-/// A line of the list.
+/// A line of the registry.
 #[derive(Clone, Copy)]
 pub struct WorkloadInfo {
     /// The program.
@@ -40,7 +39,7 @@ pub struct WorkloadInfo {
     pub help: &'static str,
     /// Its memory in Table 4 as DiskVM, in MB.
     pub table_4_mb: u32,
-    /// Pages per MB of that memory at scale 1, before scaling down.
+    /// Pages that the program touches, as a multiple of [`WorkloadKind::frames`].
     footprint: f64,
     build: fn(Layout) -> Program<'static>,
 }
@@ -48,9 +47,9 @@ pub struct WorkloadInfo {
 /// The pages of a program.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Layout {
-    /// Its first page.
+    /// The first page.
     pub(crate) base: u32,
-    /// Its pages.
+    /// Number of pages.
     pub(crate) pages: u32,
     pub(crate) seed: u64,
 }
@@ -116,7 +115,7 @@ impl WorkloadKind {
         self.info().table_4_mb * 256 / scale
     }
 
-    /// Pages that it touches at this scale.
+    /// Pages that the program touches at this scale.
     #[must_use]
     pub fn pages(self, scale: u32) -> u32 {
         (f64::from(self.frames(scale)) * self.info().footprint) as u32
@@ -132,7 +131,7 @@ impl WorkloadKind {
         })
     }
 
-    /// Runs of the program one after the other; each zaps all of its memory at its end.
+    /// `runs` runs of the program, one after the other; each zaps all its memory when it ends.
     #[must_use]
     pub fn runs(self, runs: u32, scale: u32) -> Program<'static> {
         let pages = self.pages(scale);

@@ -1,6 +1,6 @@
 //! The paper's pseudo-SpecJBB: 16 warehouses in a Java heap. Each transaction touches some objects
-//! of one warehouse, most of them hot, and creates new ones in a nursery; when that is full a
-//! collection visits the live objects.
+//! of one warehouse, most of them hot, and creates new ones in a nursery. When the nursery is full, a
+//! collection visits some of the live objects.
 
 use super::Layout;
 use crate::replay::{Program, Step, Touch};
@@ -8,12 +8,12 @@ use crate::rng::Rng;
 use flashvm_core::{Nanos, PageId};
 
 const WAREHOUSES: u32 = 16;
-/// Pages of the nursery: all / NURSERY_SHARE.
+/// Pages of the nursery = all pages / NURSERY_SHARE.
 const NURSERY_SHARE: u32 = 16;
 /// Transactions for each page of the heap.
 const TRANSACTIONS_A_PAGE: u32 = 3;
 const OBJECTS: u64 = 8;
-/// Hot objects of a warehouse, and references to them, in percent.
+/// Hot pages of a warehouse, and references that go to them, in percent.
 const HOT_PAGES_PERCENT: u64 = 20;
 const HOT_PERCENT: u64 = 92;
 const WRITE_PERCENT: u64 = 35;

@@ -1,13 +1,13 @@
-//! Spin: allocates memory in advance and clears it (5.3.2); then it explores states: each is looked
-//! up at a random place of a table and, if new, inserted; the search's stack grows and shrinks.
-//! Only a part of the cleared memory is ever used: the paper swaps out 93 % zero pages.
+//! Spin: allocates memory in advance and clears it (5.3.2). Then it explores states: it looks each up
+//! at a random place of a table and inserts it if it is new; the search's stack grows and shrinks.
+//! Only a part of the cleared memory is ever used: 93 % of the pages that the paper swaps out are zero.
 
 use super::Layout;
 use crate::replay::{Program, Step, Touch};
 use crate::rng::Rng;
 use flashvm_core::{Nanos, PageId};
 
-/// Used for states: cleared pages / TABLE_SHARE; the stack likewise.
+/// Pages of the table = cleared pages / TABLE_SHARE, of the stack = cleared pages / STACK_SHARE.
 const TABLE_SHARE: u32 = 5;
 const STACK_SHARE: u32 = 50;
 /// Lookups for each page of the table.
