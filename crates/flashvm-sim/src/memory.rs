@@ -1,7 +1,6 @@
 //! Model memory: the contents of region and shadow, by page, as one number each.
 //!
-//! Every action is checked against what a kernel would allow, more strictly: mapping over a page,
-//! moving a missing one, and dropping a missing one are panics.
+//! It is stricter than a kernel: mapping over a page, and moving or dropping a missing one, panics.
 
 use flashvm_core::{PageId, Place};
 use std::collections::HashMap;
@@ -19,7 +18,7 @@ pub struct Mapped {
     pub protected: bool,
 }
 
-/// A frame. After a fork each process has a clone of it.
+/// A frame: its reference count is the number of processes that share it.
 type Frame = Arc<()>;
 
 /// The memory of the model. A forked child has a clone, which shares all frames.
@@ -53,7 +52,7 @@ impl Memory {
         frame.is_some_and(|frame| Arc::strong_count(frame) > 1)
     }
 
-    /// The same, wherever the page is.
+    /// Whether a page shares a frame with another process, in the region or the shadow.
     #[must_use]
     pub fn is_shared(&self, page: PageId) -> bool {
         self.shares(Place::Region, page) || self.shares(Place::Shadow, page)
@@ -66,7 +65,7 @@ impl Memory {
         }
     }
 
-    /// A write pins a page in the shadow: the kernel first gives a shared one a frame of its own.
+    /// Pins a page in the shadow for a write: the kernel first gives a shared page a frame of its own.
     pub fn pin_shadow(&mut self, page: PageId) {
         let (_, frame) = self
             .shadow
@@ -131,7 +130,7 @@ impl Memory {
         assert_eq!(old, None, "{page:?} moved over a page in the shadow");
     }
 
-    /// Write-protects a page in place: replaces the move where there is no shadow.
+    /// Write-protects a page in place; without a shadow, this replaces the move.
     pub fn protect(&mut self, page: PageId) {
         let mapped = self.region.get_mut(&page);
         mapped
@@ -140,7 +139,7 @@ impl Memory {
             .protected = true;
     }
 
-    /// Moves a page back.
+    /// Moves a page from the shadow back into the region.
     pub fn restore(&mut self, page: PageId) {
         let moved = self.shadow.remove(&page);
         let (version, frame) = moved.unwrap_or_else(|| panic!("{page:?} is not in the shadow"));
@@ -148,7 +147,7 @@ impl Memory {
         self.map_frame(page, Mapped { version, protected }, frame);
     }
 
-    /// Copies a page back.
+    /// Copies a page from the shadow into the region; the shadow keeps its own.
     pub fn restore_copy(&mut self, page: PageId, protected: bool) {
         let version = self.in_shadow(page);
         self.map_frame(page, Mapped { version, protected }, Frame::default());
@@ -174,7 +173,7 @@ impl Memory {
         assert!(old.is_some(), "{page:?} dropped but not in the shadow");
     }
 
-    /// Drops a page in the region: replaces `drop_shadow` where there is no shadow.
+    /// Drops a page in the region; without a shadow, this replaces [`Self::drop_shadow`].
     pub fn drop_mapped(&mut self, page: PageId) {
         let old = self.region.remove(&page);
         assert!(old.is_some(), "{page:?} dropped but not mapped");
@@ -186,11 +185,11 @@ impl Memory {
         self.poisoned.remove(&page);
     }
 
-    /// The program moves a page; `to` has been zapped.
+    /// The program moves a page. The shadow must not hold `to`.
     pub fn relocate(&mut self, from: PageId, to: PageId) {
         assert!(!self.shadow.contains_key(&to), "{to:?} is in the way");
         self.zap(to);
-        // The kernel does not move a shared page: it is copied.
+        // The kernel copies a shared page instead of moving it.
         let moved = |frame: Frame| match Arc::strong_count(&frame) {
             1 => frame,
             _ => Frame::default(),
@@ -212,7 +211,7 @@ impl Memory {
         let (mapped, frame) =
             mapped.unwrap_or_else(|| panic!("{page:?} unprotected but not mapped"));
         mapped.protected = false;
-        // The following store makes the kernel copy a shared page.
+        // The store that follows makes the kernel copy a shared page.
         if Arc::strong_count(frame) > 1 {
             *frame = Frame::default();
         }

@@ -5,7 +5,7 @@ use flashvm_core::pool::{BLOCK_BYTES, BlockId, OBJECT_MIN, Object};
 use flashvm_core::{PAGE_SIZE, Sizes};
 use std::collections::{BTreeMap, HashMap};
 
-/// The objects of a block by offset: length and contents. Freed ones stay until something lies over them.
+/// The objects of a block by offset: length and contents. Freed ones stay until the block is vacated.
 pub(crate) type Image = BTreeMap<u32, (u32, Version)>;
 
 /// The pool's memory.
@@ -38,7 +38,7 @@ impl Pool {
         *version
     }
 
-    /// A block comes back.
+    /// A block has been read back from flash.
     pub(crate) fn restore(&mut self, block: BlockId, image: Image) {
         let old = self.0.insert(block, image);
         assert_eq!(old, None, "{block:?} is there already");
@@ -49,25 +49,26 @@ impl Pool {
         self.0.remove(&block);
     }
 
-    /// The bytes of a block.
+    /// A copy of a block's objects.
     pub(crate) fn image(&self, block: BlockId) -> Image {
         self.0.get(&block).cloned().unwrap_or_default()
     }
 
-    /// Frames that its blocks reach into, with the least room of an object.
+    /// Frames that its blocks reach into.
     pub(crate) fn frames(&self) -> usize {
         self.0.values().map(frames).sum()
     }
 }
 
-/// Frames that a block reaches into.
+/// Frames that a block reaches into. Its last object takes at least [`OBJECT_MIN`] bytes.
 pub(crate) fn frames(image: &Image) -> usize {
     let last = image.last_key_value();
     let end = last.map_or(0, |(at, (bytes, _))| at + bytes.max(&OBJECT_MIN));
     (end as usize).div_ceil(PAGE_SIZE)
 }
 
-/// The compressed length of a page with these contents: a third does not shrink.
+/// The compressed length of a page with these contents, in bytes; 0 for the third of all contents that do not
+/// shrink.
 pub(crate) fn compressed(version: Version) -> u16 {
     let hash = version.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
     if hash.is_multiple_of(3) {
@@ -77,7 +78,7 @@ pub(crate) fn compressed(version: Version) -> u16 {
     }
 }
 
-/// Those of several pages.
+/// The compressed lengths of several pages; 0 for one that is not in RAM.
 pub(crate) fn sizes(versions: &[Option<Version>]) -> Sizes {
     let mut sizes = Sizes::default();
     for (index, version) in versions.iter().enumerate() {

@@ -20,12 +20,12 @@ impl Rng {
         z ^ (z >> 31)
     }
 
-    /// A number below `bound`, which is not zero.
+    /// A number below `bound`. `bound` is not zero.
     pub fn below(&mut self, bound: u64) -> u64 {
         self.next_u64() % bound
     }
 
-    /// A number below `bound`, which is not zero.
+    /// As [`Self::below`].
     pub fn below_u32(&mut self, bound: u32) -> u32 {
         u32::try_from(self.below(bound.into())).expect("below a u32")
     }
@@ -35,7 +35,7 @@ impl Rng {
         self.below(times) == 0
     }
 
-    /// True with this probability per million.
+    /// True with probability `per_million` / 1,000,000.
     pub fn chance(&mut self, per_million: u32) -> bool {
         per_million > 0 && self.below(1_000_000) < per_million.into()
     }

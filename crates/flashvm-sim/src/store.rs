@@ -16,13 +16,13 @@ pub struct Store(Rc<RefCell<Shared>>);
 
 struct Shared {
     slots: HashMap<SlotId, Version>,
-    /// Blocks of a pool, by slot: the block's first slot, and its contents.
+    /// By slot that was written with a block of a pool: the block's first slot, and its contents.
     blocks: HashMap<SlotId, (SlotId, Rc<Image>)>,
     writing: HashSet<SlotId>,
     clusters: LocalClusters,
     /// Clusters of the store.
     all: u32,
-    /// The processes that hold each leased cluster.
+    /// By leased cluster, the processes that hold it.
     holders: HashMap<ClusterId, BTreeSet<u32>>,
     processes: u32,
 }
@@ -48,7 +48,8 @@ impl Store {
         self.0.borrow().slots.get(&slot).copied()
     }
 
-    /// The compressed contents `skip` bytes behind the start of a slot.
+    /// The compressed contents of `bytes` bytes, `skip` bytes behind the start of a slot; `None` if a slot of them
+    /// has been overwritten or lost.
     #[must_use]
     pub fn packed(&self, slot: SlotId, skip: u32, bytes: u32) -> Option<Version> {
         let shared = self.0.borrow();
@@ -64,13 +65,13 @@ impl Store {
         (whole && *len == bytes).then_some(*version)
     }
 
-    /// The contents of a block of a pool.
+    /// The contents of a block of a pool, from its first slot.
     pub(crate) fn image(&self, first: SlotId) -> Image {
         let shared = self.0.borrow();
         shared.blocks[&first].1.as_ref().clone()
     }
 
-    /// A block of a pool has been written to these slots, but for those that failed.
+    /// A block of a pool has been written from slot `first` on, except for the slots in `failed`.
     pub(crate) fn end_block(&self, first: SlotId, image: &Image, failed: u64) {
         let mut shared = self.0.borrow_mut();
         let image = Rc::new(image.clone());
@@ -136,7 +137,7 @@ impl Store {
         process
     }
 
-    /// A process ends, and releases all clusters.
+    /// A process ends and releases all its clusters.
     pub(crate) fn exit(&self, process: u32) {
         let mut shared = self.0.borrow_mut();
         let mut held: Vec<_> = shared
@@ -171,7 +172,7 @@ impl Shared {
 pub struct StoreClusters {
     store: Store,
     process: u32,
-    /// Answers for the parent, repeated while its engine is copied.
+    /// Recorded answers to the parent, given again while the child's engine is built from the parent's record.
     remembered: RefCell<VecDeque<ClusterAnswer>>,
 }
 

@@ -1,4 +1,4 @@
-//! Flash shared by several processes, by sector, with the headers of blocks.
+//! Flash that several processes share: the contents of each sector, and the headers of blocks.
 
 use crate::memory::Version;
 use flashvm_core::chameleon::{BLOCK_SECTORS, BackPointer};
@@ -13,7 +13,7 @@ const TORN: Version = Version::MAX;
 #[derive(Clone, Debug)]
 pub(super) struct Buffer {
     pub(super) sectors: Vec<Version>,
-    /// Its header; `None`: it is no block.
+    /// Its header; `None`: these bytes are no block of the log.
     pub(super) pointers: Option<Vec<BackPointer>>,
 }
 
@@ -26,7 +26,7 @@ impl Default for Buffer {
     }
 }
 
-/// The flash store.
+/// The flash store; clones share it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Flash(Rc<RefCell<HashMap<u32, Buffer>>>);
 
@@ -50,7 +50,7 @@ impl Flash {
         self.write(first, &vec![TORN; count as usize], None);
     }
 
-    /// A write has ended. One at the start of a block writes the block's header.
+    /// A write has ended. If it includes a block's first sector, it sets the block's header.
     pub(super) fn write(
         &self,
         first: u64,

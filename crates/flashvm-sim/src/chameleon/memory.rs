@@ -1,7 +1,7 @@
 //! The memory of a simulated process, as the engine's host: mappings, and the contents of each
-//! sector of each frame, as one number. Mapping a page twice, mapping a range that another page is
-//! mapped from, reading a range that the program may store to, and reusing a frame that is in use
-//! are panics.
+//! sector of each frame, as one number. It panics when the engine maps a page twice, maps a range
+//! that another page is mapped from, reads a range that the program may store to, or reuses a frame
+//! in use.
 
 use super::flash::Buffer;
 use super::{Faults, Sabotage};
@@ -14,7 +14,7 @@ use flashvm_core::chameleon::{
 };
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// Up to this many mappings the kernel refuses none: with fewer the process may end.
+/// Up to this many mappings the kernel refuses none: with fewer the engine may have to end the process.
 const MAPPINGS_FEW: u32 = 24;
 
 /// A page that is handed out, as the program knows it.
@@ -42,7 +42,7 @@ pub(super) struct Memory {
     users: HashMap<(u32, u32), u32>,
     /// The naive model: what the program has stored in each page.
     pub(super) truth: BTreeMap<u32, Owned>,
-    /// Ranges into which a page is being read.
+    /// Ranges that reads from flash are filling.
     pub(super) reading: BTreeSet<(FrameId, Shape)>,
     /// The round's two buffers.
     pub(super) target: Buffer,
@@ -50,10 +50,10 @@ pub(super) struct Memory {
     /// Mappings that the kernel allows.
     pub(super) mappings_most: u32,
     mappings: u32,
-    /// Frames that the engine may have, and those that it has.
+    /// Frames that the engine may borrow, and those that it has borrowed.
     pub(super) frames_most: u32,
     frames_lent: u32,
-    /// Pages for which there is room, and those committed.
+    /// Pages that may be committed, and those that are.
     pub(super) commit_most: u64,
     committed: u64,
     pub(super) writer_called: bool,
@@ -84,7 +84,7 @@ impl Memory {
         }
     }
 
-    /// In a forked child, which has a copy of these frames only: no page is mapped.
+    /// Makes this the memory of a forked child: it has a copy of `frames` only. No page is mapped.
     pub(super) fn forked(&mut self, frames: &BTreeSet<u32>, seed: u64) {
         assert!(self.mapped.is_empty(), "pages are mapped during a fork");
         for (frame, sectors) in (0..).zip(&mut self.pool) {
@@ -138,7 +138,8 @@ impl Memory {
         self.truth.keys().copied().map(Svmp).collect()
     }
 
-    /// Halves the room between parent and child; returns whether that is enough.
+    /// Leaves half of the room to a child; returns whether the other half holds what is committed. If not,
+    /// nothing changes.
     pub(super) fn share_room(&mut self) -> bool {
         let fits = self.committed <= self.commit_most / 2;
         if fits {
@@ -164,7 +165,7 @@ impl Memory {
         }
     }
 
-    /// The engine reads a range: nobody may be storing there.
+    /// The engine reads or clears a range: no page is mapped from it, and no read fills it.
     fn look(&self, frame: FrameId, shape: Shape) -> &[Version] {
         self.assert_unused(frame, shape);
         let is_read = self.reading.contains(&(frame, shape));
@@ -188,7 +189,7 @@ impl Memory {
             || self.mappings > MAPPINGS_FEW && self.chance(self.faults.mappings)
     }
 
-    /// Whether unmapping would split a mapping.
+    /// Whether unmapping would split a mapping, which takes one more: the kernel may refuse.
     fn splits(&self, first: u32, count: u32) -> bool {
         let joined = |page: u32| {
             let frame = self.mapped.get(&page);
@@ -231,7 +232,7 @@ impl Host for Memory {
         }
         self.mappings = self.count_mappings();
         match self.sabotage {
-            // The page is mapped, and the host denies it.
+            // The pages are mapped, but the engine is told that they are not.
             Some(Sabotage::MapTwice) if self.rng.one_in(50) => Err(Refused),
             _ => Ok(()),
         }

@@ -1,11 +1,11 @@
-//! The operations of the program's threads, and their expectations.
+//! The operations of the program's threads, and what they check.
 
 use super::memory::Owned;
 use super::{Due, Flight, Sabotage, Simulator, is_resolved};
 use crate::memory::Version;
 use flashvm_core::chameleon::{Outcome, PageList, Request, SIZES, Svmp};
 
-/// Operations of the program for each operation of the writer and the page pager.
+/// Operations of the program for each change of the frames that the page pager leaves.
 const PRESSURE: u64 = 40;
 /// Most pages of one system call.
 const CALL_PAGES: u32 = 3;
@@ -16,7 +16,6 @@ const FORKS_MOST: u32 = 4;
 /// Most faults of one touch.
 const FAULTS_MOST: u32 = 100;
 
-/// A thread.
 #[derive(Clone, Default)]
 pub(super) struct Thread {
     pub(super) flight: Option<Flight>,
@@ -29,10 +28,10 @@ pub(super) struct Thread {
 enum Work {
     #[default]
     Nothing,
-    /// It loads, or stores this; the number of faults so far.
+    /// Loads from a page, or stores the version to it; with the number of faults so far.
     Touch(Svmp, Option<Version>, u32),
-    /// The kernel works on this many pages for it, of which this many are resident. The numbers of
-    /// forks and requests before.
+    /// A system call on `count` pages, the first `there` of which are resident. `forks` and `requests` are
+    /// the simulator's counts when it began.
     Call {
         first: Svmp,
         count: u32,
@@ -40,7 +39,6 @@ enum Work {
         forks: u32,
         requests: u64,
     },
-    /// It forks.
     Fork,
 }
 
@@ -57,7 +55,7 @@ impl Simulator {
         self.threads.push(Thread::default());
     }
 
-    /// The writer begins, or begins again when it has finished.
+    /// Starts the writer; if it runs, it starts again when it has finished.
     pub(super) fn call_writer(&mut self) {
         let writer = self.threads.len() - 1;
         if self.threads[writer].flight.is_none() {
@@ -120,7 +118,7 @@ impl Simulator {
         }
     }
 
-    /// The page pager needs more frames, or fewer.
+    /// The page pager leaves another number of frames to the engine.
     fn press(&mut self) {
         let (fewest, most) = (self.setup.frames_fewest, self.setup.config.frames_most);
         let before = self.memory.frames_most;
@@ -141,7 +139,7 @@ impl Simulator {
         self.begin(thread, Request::Take(size));
     }
 
-    /// Frees a few pages that no system call works on.
+    /// Frees a few pages that no system call works on and no other thread is freeing.
     fn give(&mut self, thread: usize) {
         let from = self.any_page();
         let count = 1 + self.rng.below(40) as usize;
@@ -169,7 +167,7 @@ impl Simulator {
     fn any_page(&mut self) -> Svmp {
         let pages = &self.memory.truth;
         let (&last, _) = pages.last_key_value().expect("pages are handed out");
-        // Some are touched more often than others.
+        // Half of the touches go to the first eighth.
         let mut at = self.rng.below_u32(last + 1);
         if self.rng.one_in(2) {
             at /= 8;
@@ -178,7 +176,7 @@ impl Simulator {
         Svmp(page)
     }
 
-    /// Loads or stores, or faults.
+    /// Loads or stores if the page is mapped, else faults.
     fn touch(&mut self, thread: usize, page: Svmp, store: Option<Version>, faults: u32) {
         if self.memory.is_mapped(page) {
             self.memory.access(page, store);
@@ -195,7 +193,7 @@ impl Simulator {
         }
     }
 
-    /// A thread that loads a page after all others have ended.
+    /// Thread 0 loads a page after all threads have ended.
     pub(super) fn touch_finally(&mut self, page: Svmp) {
         self.touch(0, page, None, 0);
     }
@@ -228,7 +226,7 @@ impl Simulator {
             && forks == self.forks;
         for page in (first.0..first.0 + count).map(Svmp) {
             let owned = self.memory.truth.get(&page.0);
-            // A page that was freed meanwhile, and allocated again, is another page.
+            // A page that was freed and allocated again during the call is another page.
             let is_same = |owned: &&Owned| !owned.is_lost && owned.since < requests;
             let Some(owned) = owned.filter(is_same) else {
                 continue;
@@ -279,7 +277,7 @@ impl Simulator {
             Request::BecomeChild => unreachable!("done as the child was made"),
             Request::Pin(..) | Request::Unpin(..) => {}
             Request::WriteBehind => {
-                // Woken again meanwhile.
+                // It was called again while it ran.
                 if std::mem::take(&mut self.threads[thread].operations_left) > 0 {
                     self.schedule(thread, 1_000, Due::Operation);
                 }

@@ -60,7 +60,8 @@ impl Simulator {
             if state == PageState::Stored {
                 self.check_stored(page);
             }
-            // A page in the shadow counts as its own from its eviction on, which its write copies.
+            // Only the region is checked: a page in the shadow counts as unshared since its eviction, as its write
+            // gives it a frame of its own.
             assert!(
                 self.engine.is_shared(page) || !self.memory.shares(Place::Region, page),
                 "{page:?} is {state:?} in a frame that others share, and counted as its own"
@@ -68,7 +69,7 @@ impl Simulator {
         }
     }
 
-    /// A page only on flash has its last stored contents; without any store it is zeros.
+    /// A stored page has the contents of the program's last store; zeros if there was none.
     fn check_stored(&self, page: PageId) {
         let truth = self.truth.get(&page).copied().unwrap_or(0);
         if let Some(place) = self.engine.packed_at(page) {

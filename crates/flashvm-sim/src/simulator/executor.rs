@@ -22,11 +22,11 @@ pub(super) struct Flight {
     pub(super) io: IoId,
     pub(super) slot: SlotId,
     pub(super) pages: Vec<PageId>,
-    /// The number of compressed pages whose slots it reads.
+    /// In a read for compressed pages, the number of its slots.
     pub(super) packed: Option<u32>,
-    /// The block that it writes.
+    /// The block of the pool that it writes or reads.
     pub(super) block: Option<BlockId>,
-    /// The data read when it began; `None`: read when it ends.
+    /// The data as it was when it began; `None`: looked at when it ends.
     pub(super) seen: Option<Vec<Option<Version>>>,
     /// The block's bytes when it began; `None`: taken when it ends.
     pub(super) image: Option<Image>,
@@ -91,7 +91,7 @@ impl Simulator {
         }
     }
 
-    /// Retries parked actions; returns whether none is left. Then every thread looks again.
+    /// Retries parked actions; returns whether none is left. If so, every waiting thread touches its page again.
     pub(super) fn retry_parked(&mut self) -> bool {
         self.retry_at = None;
         let mut events = VecDeque::new();
@@ -260,7 +260,8 @@ impl Simulator {
             seen: None,
             refused: false,
         };
-        // A device may read at any time; without a shadow, pages are copied when the write begins.
+        // A device may look at the data at any time of the request, so chance decides. Without a shadow, pages are
+        // copied when the write begins.
         let reads = kind == FlightKind::Read || block;
         let must = !self.config.shadow && !reads;
         let waits = flight.packed.is_some() || block;
@@ -279,7 +280,7 @@ impl Simulator {
         self.flights.insert(self.flights_begun, flight);
     }
 
-    /// Direct I/O pins the pages that it writes.
+    /// Direct I/O pins the pages that it writes, which unshares them.
     fn pin(&mut self, pages: &[PageId]) {
         for &page in pages {
             assert!(
@@ -296,7 +297,7 @@ impl Simulator {
         self.queue.submit(self.now, tag, request, process, demanded);
     }
 
-    /// Discarded contents are lost at once, or when the command ends.
+    /// Discarded contents are lost when the command begins or when it ends: chance decides.
     fn begin_discard(&mut self, ranges: u32, slots: u32) {
         let told: Vec<Range> = self
             .engine
@@ -361,7 +362,7 @@ impl Simulator {
         self.engine.slot_of(page) != Some(slot) && self.engine.packed_at(page).is_some()
     }
 
-    /// A block is back in RAM, but for what a failed read or a rewritten slot has lost.
+    /// A block has been read back into RAM. `failed` has the slots that could not be read.
     fn end_return(&mut self, flight: &Flight) {
         let block = flight.block.expect("the read of a block");
         let mut failed = 0_u64;

@@ -8,21 +8,22 @@ use crate::store::Store;
 use flashvm_core::space::{AddressSpace, Contents, Done, Mapping, Stop};
 use flashvm_core::{IoId, Packed, PageId, Place, SlotId};
 
-/// Inconvenient answers of the kernel, each with a probability per million for every page or call.
+/// Inconvenient answers of the kernel, with their probabilities per million pages or calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KernelFaults {
-    /// A page that is pinned, or shared after a fork, and stays so for this call.
+    /// A page that cannot be moved during this call, as if pinned; also a mapping that cannot be made writable
+    /// (`ENOMEM`).
     pub busy: u32,
-    /// A call that is postponed (`EAGAIN`), before its first page or during its run.
+    /// A call that is postponed (`EAGAIN`), before its first page or amid its run.
     pub again: u32,
-    /// A move that is carried out from some page on and reports `EEXIST` there, as Linux 6.18 does.
+    /// A move that reports `EEXIST` at some page but moves the pages from there on, as Linux 6.18 does.
     pub misreported: u32,
 }
 
 /// Properties of the program's address space that the pager cannot see.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Layout {
-    /// Pages of each mapping; runs do not extend beyond one. 0: all is one mapping.
+    /// Pages of each mapping; no call succeeds across two. 0: all is one mapping.
     pub mapping_pages: u32,
     /// The program may only load in every n-th mapping. 0: it may store to all.
     pub read_only_every: u32,
@@ -48,7 +49,7 @@ impl Layout {
     }
 }
 
-/// The address space of a simulated process, for the time of one event.
+/// The address space of a simulated process, borrowed for one call of the placement.
 pub(super) struct ModelSpace<'a> {
     pub(super) memory: &'a mut Memory,
     pub(super) rng: &'a mut Rng,
@@ -63,14 +64,14 @@ pub(super) struct ModelSpace<'a> {
     pub(super) just_unpacked: Option<(IoId, SlotId)>,
     /// The pages whose waiters to wake.
     pub(super) woken: &'a mut Vec<(PageId, u32)>,
-    /// Mappings that the pager has made temporarily writable.
+    /// Pages that the pager has made writable for a moment.
     pub(super) opened: Vec<PageId>,
     /// Pages whose contents are lost.
     pub(super) lost: &'a mut Vec<PageId>,
 }
 
 impl ModelSpace<'_> {
-    /// Pages of a run that the kernel processes before it postpones the rest.
+    /// Pages of a run that the kernel processes before it postpones the rest; `None`: it processes all.
     fn pages_before_again(&mut self, count: u32) -> Option<u32> {
         self.rng
             .chance(self.faults.again)
@@ -142,7 +143,7 @@ impl AddressSpace for ModelSpace<'_> {
             Place::Region => Place::Shadow,
             Place::Shadow => Place::Region,
         };
-        // From here on pages are moved and not reported.
+        // From this page of the run on, pages are moved but not reported.
         let silent_from = if misreported {
             self.rng.below_u32(count)
         } else {
@@ -252,7 +253,7 @@ impl AddressSpace for ModelSpace<'_> {
         done
     }
 
-    /// [`super::check`] compares the pages that share frames with what the engine has.
+    /// Nothing to do: reference counts tell which frames are shared.
     fn leave_frames(&mut self, _: PageId, _: u32) {}
 
     fn mapping(&self, page: PageId) -> Option<Mapping> {
