@@ -16,8 +16,8 @@ fn file(name: &str) -> References {
     References::read(trace.granularity(), trace).expect("a trace")
 }
 
-/// A million references to 65,536 pages, page n referenced about 1/n times as often as the first;
-/// one in four writes.
+/// A million references to 65,536 pages, one in four a write. Page n has about 1/n of the first page's
+/// references.
 fn zipf() -> References {
     let mut rng = Rng::new(1);
     let trace = (0..1_000_000).map(|_| {

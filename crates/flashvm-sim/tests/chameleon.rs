@@ -28,11 +28,11 @@ fn setup(rng: &mut Rng) -> Setup {
     };
     let frames_most = 16 + rng.below_u32(200);
     let pages_most = 64 + rng.below_u32(1500);
-    // Room for every page as a whole one, beside blocks that turn bad.
+    // Room for every page at full size, and for blocks that turn bad.
     let fewest = pages_most * PAGE_SIZE as u32 / BLOCK_BYTES as u32 + 16;
     let mut blocks = 2 * fewest + rng.below_u32(fewest);
     if rng.one_in(3) {
-        // As full as commitments allow: no block may turn bad.
+        // So few blocks that commitments can fill the store: no block may turn bad.
         blocks = 5 + rng.below_u32(20);
         (faults.reads, faults.flips, faults.writes) = (0, 0, 0);
     }
@@ -64,7 +64,7 @@ fn setup(rng: &mut Rng) -> Setup {
     }
 }
 
-/// A process, and those that it has forked.
+/// Runs a process and its descendants.
 fn run(setup: Setup, seed: u64) -> Simulator {
     let mut simulator = Simulator::new(setup, seed).recorded();
     simulator.run();
@@ -107,7 +107,7 @@ fn any_seed_runs_through_and_replays() {
     }
 }
 
-/// One of a few seeds finds an injected bug, and the same seed finds it again.
+/// One of 200 seeds must find an injected bug, and find it again in the same way.
 fn is_found(sabotage: Sabotage, expected: &str) {
     let find = |seed| {
         let mut setup = setup(&mut Rng::new(seed));

@@ -23,7 +23,7 @@ fn filled(pages: u32, compress: Compression) -> Simulator {
     sim
 }
 
-/// Touches pages in turn. Returns the counters of before and after.
+/// Touches pages in turn. Returns the counters before and after.
 fn touch(sim: &mut Simulator, access: Access, pages: impl Iterator<Item = u32>) -> [Counters; 2] {
     let before = *sim.engine().counters();
     for page in pages {
@@ -33,7 +33,7 @@ fn touch(sim: &mut Simulator, access: Access, pages: impl Iterator<Item = u32>) 
     [before, *sim.engine().counters()]
 }
 
-/// Objects side by side come with one read, and a stream decompresses ahead of its faults.
+/// One read brings neighbouring objects, and pages of a stream are decompressed ahead of their faults.
 #[test]
 fn a_scan_takes_few_reads_and_faults() {
     let pages = 8 * FRAMES;
@@ -69,7 +69,7 @@ fn what_fits_compressed_is_not_read_again() {
     assert!(lz4 < off / 2, "{lz4} of {off}");
 }
 
-/// Pages that are only read are on flash already when they leave. While the pool has room they go there, too.
+/// Pages that are only read are already on flash when they are evicted. While the pool has room, they go there, too.
 #[test]
 fn clean_pages_that_fit_compressed_are_not_read_again() {
     let pages = FRAMES + FRAMES / 4;

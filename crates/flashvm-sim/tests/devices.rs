@@ -1,4 +1,4 @@
-//! The promises of every registered device model and scheduler, and the figures of FlashVM's paper
+//! What every registered device model and scheduler promises, and the figures of FlashVM's paper
 //! that the models reproduce.
 
 use flashvm_core::Nanos;
@@ -30,10 +30,10 @@ fn device(model: ModelKind, scheduler: SchedulerKind) -> Device {
     device
 }
 
-/// Requests of one run.
 const REQUESTS: u64 = 300;
 
-/// Every submitted request ends once, not before its submission, whatever the scheduler.
+/// Submits random requests and checks that each ends once and not before its submission. Returns tag, time and
+/// success of each, in the order of their ends.
 fn run(model: ModelKind, scheduler: SchedulerKind, seed: u64) -> Vec<(u64, Nanos, bool)> {
     let mut queue = device(model, scheduler).build(PAGES, seed).expect("valid");
     let mut rng = Rng::new(seed);
@@ -115,7 +115,7 @@ fn names_are_unique_and_parse_and_errors_list_them() {
     assert!(unknown.contains("'floppy'") && unknown.contains("raw-nand"));
 }
 
-/// Runs requests with `depth` in flight; returns the time.
+/// Runs requests with `depth` in flight; returns the time in seconds.
 fn time(model: ModelKind, pages: u32, depth: usize, requests: Vec<Request>) -> f64 {
     let mut queue = Device::new(model).build(pages, 1).expect("valid");
     queue.run(depth, requests).0 as f64 / 1e9
@@ -135,7 +135,7 @@ fn within(what: &str, measured: f64, low: f64, high: f64) {
     assert!((low..=high).contains(&measured), "{what}: {measured}");
 }
 
-/// Table 2: sequential MB/s, random 4 KiB IO/s with a full queue, and the latency of one read.
+/// Table 2: sequential MB/s, random IO/s of 4 KiB with a full queue, and the latency of one read.
 #[test]
 fn models_have_the_rates_of_table_2() {
     // MB/s read and write, IO/s read and write, latency ms.
@@ -242,7 +242,7 @@ fn discards_cost_what_figure_4_shows() {
             now = end;
             end.since(written).0 as f64 / 1e6
         };
-        // Flash chips write the changed map as well.
+        // `nand` writes its changed map as well.
         within("ms for 4 KiB", cost(1), 55., 55.5);
         within("ms for 10 MB", cost(2441), 55., 56.);
         within("ms for 100 MB", cost(24414), 60., 100.);
@@ -301,8 +301,8 @@ fn seeks_are_linear_in_distance() {
     within("half of it, ms", middle - near, 2.49, 2.51);
 }
 
-/// The order of FlashVM's Figure 6(c): on a disk noop is worst and deadline ahead of the
-/// anticipatory scheduler, on flash noop is best. In the paper deadline is ahead of CFQ as well;
+/// The order of FlashVM's Figure 6(c): on a disk noop is slowest, and deadline faster than the
+/// anticipatory scheduler; on flash noop is fastest. In the paper deadline is faster than CFQ, too;
 /// here the two are within 5 % of each other.
 #[test]
 fn schedulers_rank_as_in_figure_6c() {
@@ -333,8 +333,8 @@ fn schedulers_rank_as_in_figure_6c() {
     }
 }
 
-/// Four processes that fault on clusters that were allocated in turns, compute, and write elsewhere
-/// in bursts; returns when the last fault is served.
+/// Four processes fault on clusters that were allocated in turns, compute, and write elsewhere in
+/// bursts. Returns the time of the first event after the last fault was issued, in seconds.
 fn four_processes(model: ModelKind, scheduler: SchedulerKind) -> f64 {
     const FAULTS: u32 = 600;
     let pages = GIB / 4;
@@ -381,7 +381,7 @@ fn four_processes(model: ModelKind, scheduler: SchedulerKind) -> f64 {
 }
 
 proptest! {
-    /// A queue that answers at once and one that is polled agree.
+    /// `InOrder`, which answers at once, agrees with a `BlockQueue` with `noop`, which is polled.
     #[test]
     fn in_order_is_noop_where_nothing_is_merged(
         model in 0..ModelKind::ALL.len(),
@@ -396,7 +396,7 @@ proptest! {
         let (mut told, mut came) = (Vec::new(), Vec::new());
         for (tag, (pause, kind, at)) in (0..).zip(requests) {
             now = now.plus(Nanos(pause));
-            // Neighbours would be merged.
+            // Ranges never adjoin, as the queue would merge them.
             let range = Range { first: at * 64 + 7, count: 1 + at % 16 };
             let request = match kind {
                 0 | 1 => Request::Read(range),
@@ -419,7 +419,7 @@ proptest! {
         prop_assert_eq!(told, came);
     }
 
-    /// A device that has taken more is never done earlier.
+    /// A longer request never ends earlier, unless it writes a whole erase block.
     #[test]
     fn longer_requests_take_no_less_time(count in 1..64_u32, write in any::<bool>()) {
         for info in ModelKind::ALL {

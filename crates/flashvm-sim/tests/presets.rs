@@ -1,5 +1,5 @@
-//! The presets' performance on a modelled device: streams near its bandwidth, random access at its
-//! latency, fills that seldom wait. Run with `--nocapture` for the figures.
+//! The presets' performance on a modelled device: streams run near its bandwidth, random access at
+//! its latency, and fills seldom wait. Run with `--nocapture` for the figures.
 
 use flashvm_core::{
     Access, Compression, Counters, EngineConfig, Nanos, PageId, PrefetcherKind, Preset, Settings,
@@ -9,9 +9,9 @@ use flashvm_sim::{Device, Outcome, Rng, Simulator};
 const FRAMES: u32 = 8192;
 const PAGES: u32 = 4 * FRAMES;
 const RANDOM: u32 = 10_000;
-/// The program's own work on a page: less than half of what the device can stream.
+/// The program's own work on a page: it touches about half of the pages a second that the device can stream.
 const WORK: Nanos = Nanos(5_000);
-/// One request of one page.
+/// Latency of a request of one page, in ns, rounded up.
 const LATENCY: u64 = 70_000;
 
 /// The cost of a part of a run.
@@ -27,7 +27,7 @@ fn filled(preset: Preset) -> Simulator {
     simulator(preset.settings())
 }
 
-/// Without compression: `compressed.rs` has tests of that.
+/// Without compression, which `compressed.rs` tests.
 fn simulator(settings: Settings) -> Simulator {
     let settings = Settings {
         compress: Compression::Off,
@@ -98,7 +98,7 @@ fn modern_streams_run_near_bandwidth_and_random_access_costs_one_read() {
         let pages = (0..PAGES).step_by(stride);
         let name = format!("stride {stride}");
         let strided = measure(&mut sim, &name, Access::Read, pages);
-        // Single pages, as many in parallel as the device accepts.
+        // Pages are read one by one, as many at once as the device accepts.
         assert!(strided.wait < LATENCY / 6, "{name}");
         assert!(strided.after.faults_major - strided.before.faults_major < 50);
     }
@@ -117,7 +117,7 @@ fn modern_streams_run_near_bandwidth_and_random_access_costs_one_read() {
     assert!(rewrite.wait < LATENCY / 10);
 }
 
-/// The order that the FlashVM paper finds (4.1.3 and 5.2): its prefetching waits less than that of
+/// As in the FlashVM paper (4.1.3 and 5.2): programs wait less with its prefetching than with that of
 /// Linux, on the same device.
 #[test]
 fn flashvm_waits_less_than_native() {
@@ -148,7 +148,7 @@ fn a_dirty_page_is_written_once_and_a_clean_one_never() {
     assert!(again.after.pages_out - again.before.pages_out < u64::from(FRAMES));
 }
 
-/// A loop that updates in place: not every store faults, and once it only loads, no writes.
+/// A loop updates pages in place: few of its stores fault. Once it only loads, hardly any page is written.
 #[test]
 fn modern_maps_what_is_updated_in_place_writable() {
     let mut sim = filled(Preset::Modern);
@@ -174,8 +174,8 @@ fn modern_maps_what_is_updated_in_place_writable() {
     );
 }
 
-/// A B-tree or a merge: a walk through cold pages that skips some, beside pages in constant use. What is read ahead
-/// of the walk is not needed, and must not push out the pages in use.
+/// A B-tree or a merge: a walk through cold pages that skips some, beside pages in constant use. Pages that are read
+/// ahead of the walk must not push out those in use.
 #[test]
 fn pages_in_use_stay_beside_a_walk_that_looks_like_a_stream() {
     const HOT: u32 = FRAMES / 4 * 3;

@@ -17,8 +17,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 const PAGES_MAX: u32 = 200;
 const RUNS: u64 = 1500;
-/// Runs that went wrong once: with a pool of which every block was being read back, the engine looked for one to write
-/// for ever.
+/// Seeds that failed once: while every block of the pool was being read back, the engine searched endlessly for one to
+/// write.
 const FOUND: [u64; 3] = [2272, 3100, 4740];
 
 fn config(rng: &mut Rng) -> EngineConfig {
@@ -49,7 +49,7 @@ fn config(rng: &mut Rng) -> EngineConfig {
     settings.cluster_pages = 2 << rng.below(5);
     let pages = 20 + rng.below_u32(PAGES_MAX - 20);
     if rng.below(3) == 0 {
-        // Several blocks of the pool in RAM, and little room on flash now and then.
+        // Several blocks of the pool in RAM, and sometimes little room on flash.
         settings.cluster_pages = 16 << rng.below(3);
         let pages = PAGES_MAX + rng.below_u32(PAGES_MAX);
         let slots = pages + 256 + rng.below_u32(3 * pages);
@@ -100,7 +100,7 @@ fn device(rng: &mut Rng) -> Device {
     let scheduler = SchedulerKind::ALL[rng.below(SchedulerKind::ALL.len() as u64) as usize];
     let mut device = Device::new(model.kind);
     device.scheduler = scheduler.kind;
-    // Small blocks, so that there is something to clean on small stores; some wear out.
+    // Small blocks, so that even small stores need cleaning; some devices wear out.
     device.nand.pages_per_block = 2 << rng.below(4);
     device.nand.over_provisioning = 0.3;
     device.nand.channels = 1 + rng.below_u32(4);
@@ -111,7 +111,7 @@ fn device(rng: &mut Rng) -> Device {
     device
 }
 
-/// The next access: runs, strides and random ones take turns.
+/// Chooses the next page: runs, strides and random pages take turns.
 struct Walk {
     at: u32,
     stride: u32,
@@ -134,7 +134,8 @@ impl Walk {
     }
 }
 
-/// A run: an engine, its environment, and the program.
+/// Runs a program, one step for each choice. Then checks the frames in use at rest, loads every page, and replays the
+/// recording.
 fn run(
     config: EngineConfig,
     device: Device,
@@ -266,7 +267,7 @@ fn no_page_is_lost_stale_or_mapped_twice_and_the_budget_is_kept() {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// The same, in a form that shrinks to the relevant steps.
+    /// The same, in a form that proptest shrinks to the steps that matter.
     #[test]
     fn short_runs_keep_every_page(
         setup in any::<u64>(),
@@ -280,12 +281,12 @@ proptest! {
     }
 }
 
-/// Processes that fork from each other share a store: none sees another's changes.
+/// Processes that fork from each other share a store; none sees another's changes.
 fn run_family(seed: u64) {
     let mut rng = Rng::new(seed);
     let mut config = config(&mut rng);
     config.pages = config.pages.min(60);
-    // All processes may be barred from the free slots of sealed clusters.
+    // Much room: free slots of sealed clusters may be of use to no process.
     config.slots = 20 * config.pages;
     let pages = config.pages;
     let device = Device::default();

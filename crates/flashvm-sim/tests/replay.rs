@@ -5,7 +5,7 @@ use flashvm_sim::replay::Figures;
 use flashvm_sim::{Device, ModelKind, Replay, Rng, Step, Touch, WorkloadKind};
 
 const SCALE: u32 = 32;
-/// Runs of a program, one after the other: the memory of one is garbage to the next.
+/// Runs of a program, one after the other: what one leaves on flash is garbage to the next.
 const RUNS: u32 = 4;
 
 fn replay(kind: WorkloadKind, device: &Device, settings: Settings) -> Figures {
@@ -29,7 +29,7 @@ fn discarding(kind: DiscardKind) -> Settings {
     }
 }
 
-/// Figure 7: merged discards cost little, dummy ones less, native ones a multiple of the run: five
+/// Figure 7: merged discards cost little, `auto` no more, and native ones a multiple of the run: five
 /// times and more where the program computes, less where it waits for random reads.
 #[test]
 fn merged_discards_cost_little_and_native_ones_many_times_the_run() {
@@ -143,7 +143,7 @@ fn a_replay_is_the_same_every_time() {
     assert_eq!(one.counters, two.counters);
 }
 
-/// References a second through engine and translation layer: the command of eval/README.md.
+/// References a second through engine and translation layer; eval/README.md has the command.
 #[test]
 #[ignore = "a measurement: run it alone, in release, with --nocapture"]
 fn speed() {

@@ -1,4 +1,4 @@
-//! Sweeps against known answers, and the promises of every policy over whole traces.
+//! Sweeps against known answers, and what every policy promises over whole traces.
 
 use flashvm_core::PolicyKind;
 use flashvm_core::policy::PolicySpec;
@@ -49,7 +49,7 @@ fn misses(references: &References, policies: &str, frames: u32) -> Vec<u64> {
 
 const KNOWN: &str = "lru,fifo,clock(insert=clear),sieve,arc,car,opt";
 
-/// Miss counts that libCacheSim has in its own tests, or that were computed twice independently.
+/// Miss counts from libCacheSim's own tests, or computed twice independently.
 #[test]
 fn known_answers_cloud_physics() {
     let trace = cloud();
@@ -93,8 +93,9 @@ fn everything(frames: &[u32], observation: Observation) -> Vec<Job> {
     jobs.collect()
 }
 
-/// No policy misses less often than OPT; all miss every page at least once, and exactly once if all
-/// pages fit; the same run gives the same figures; no more pages are written than read.
+/// No policy that observes every reference misses less often than OPT. All miss every page at least
+/// once, and exactly once if all pages fit. The same run gives the same figures. Without padded blocks
+/// (BPLRU), no more pages are written than read.
 #[test]
 fn no_policy_does_better_than_opt_and_every_run_is_the_same() {
     for (trace, sizes) in [(gcc(), [4, 32, 294]), (cloud(), [16, 3000, 48_974])] {

@@ -226,7 +226,7 @@ proptest! {
         copies in 1..120_usize,
         source in ".{0,40}",
     ) {
-        // Also across blocks.
+        // Repeated, so that some traces have several blocks.
         let references = references.repeat(copies);
         let provenance = Provenance { source, steps: vec!["one".to_owned(), "two".to_owned()] };
         for granularity in [Granularity::Bytes, Granularity::Pages] {
@@ -270,7 +270,7 @@ proptest! {
         prop_assert!(trace.next().is_none());
     }
 
-    /// Truncated anywhere, or with one byte changed anywhere: an error in one line, never a panic,
+    /// A trace truncated anywhere, or with any byte changed, gives an error in one line: never a panic,
     /// and never fewer references without an error.
     #[test]
     fn damage_is_detected(

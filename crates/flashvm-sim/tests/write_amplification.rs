@@ -17,8 +17,8 @@ fn measured(over_provisioning: f64, pages_per_block: u32) -> f64 {
     settled.expect("not worn").write_amplification
 }
 
-/// Figures for finite blocks: simulations of greedy cleaning, recomputed independently. Their limit
-/// for large blocks is `a / (a + W(-a exp(-a)))`, W being Lambert's function.
+/// Figures for finite blocks, from simulations of greedy cleaning, recomputed independently. Their
+/// limit for large blocks is `a / (a + W(-a exp(-a)))`, with a = 1 + over-provisioning and Lambert's W.
 #[test]
 fn greedy_cleaning_amplifies_as_published() {
     for (over_provisioning, pages_per_block, published) in [
@@ -39,7 +39,7 @@ fn greedy_cleaning_amplifies_as_published() {
     }
 }
 
-/// Larger blocks come closer to the limit, and more over-provisioning copies less.
+/// Larger blocks come closer to the limit, from below.
 #[test]
 fn block_size_approaches_the_limit() {
     let [small, large] = [16, 256].map(|pages| measured(0.25, pages));
@@ -59,7 +59,7 @@ fn sequential_writes_copy_nothing() {
     assert_eq!(settled.expect("not worn").write_amplification, 1.0);
 }
 
-/// Separating frequently written pages: fewer copies than with one frontier.
+/// A frontier for hot pages and one for cold pages: fewer copies than with one for both.
 #[test]
 fn separate_frontiers_help_where_pages_are_hot_and_cold() {
     let amplification = [Frontiers::Shared, Frontiers::Separate].map(|frontiers| {

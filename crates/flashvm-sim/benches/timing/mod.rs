@@ -1,10 +1,10 @@
-//! Times what a bench does: a line for each, with the median of several rounds after one that is not counted.
-//! Words on the command line select benches whose name contains one of them.
+//! Times benches: prints a line for each, with the median of several rounds after an uncounted one.
+//! Words on the command line select the benches whose names contain one of them.
 
 use std::hint::black_box;
 use std::time::Instant;
 
-/// Times `run`, which handles `references`, on what `prepare` makes for each round.
+/// Times `run`, which handles `references` references. `prepare` makes each round's input, untimed.
 pub(crate) fn bench<S, T>(
     name: &str,
     references: u64,
