@@ -32,9 +32,9 @@ import run
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SHORT_KILLS = 20
-# Seconds after which a short campaign starts no more programs, and no more kills.
+# Seconds after which a short campaign starts no further program, and no further kill.
 SHORT_PROGRAMS_S, SHORT_KILLS_S = 130, 170
-KILL_TRIES_MAX = 3  # per requested kill: some runs end before it
+KILL_TRIES_MAX = 3  # runs per requested kill: some end before it
 
 EXAMPLES = """examples:
   eval/soak.sh 8                                                eight hours of random runs
@@ -116,7 +116,7 @@ class Campaign:
     def __init__(self, options, folder, stop):
         self.options, self.stop = options, stop
         self.build = build_id(options.flashvm)
-        # A copy: a build in the meantime does not change the tested binary.
+        # A copy: a build during the campaign does not change what is tested.
         flashvm = Path(shutil.copy(options.flashvm, folder / "flashvm"))
         self.version = subprocess.run([flashvm, "--version"], stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
         self.state = report.State(options.state, self.build)
@@ -251,7 +251,7 @@ class Campaign:
                 if len(seeds) < number:
                     print(f"{name}: {number - len(seeds)} of {number} are in the state file", flush=True)
                 wanted.append([run.Plan(**{**vars(plan), "seed": seed}) for seed in seeds])
-        # Round robin: each program has its share at any time.
+        # Round robin, so that an interrupted plan has run every program equally often.
         turns = [plan for turn in range(max(map(len, wanted))) for group in wanted for plan in group[turn:turn + 1]]
         total, before = len(turns), self.done
         self.all("count", turns, lambda: f"{total - self.done + before} left")
@@ -259,7 +259,7 @@ class Campaign:
     def kills(self, number, seconds=float("inf")):
         names = [name for name in self.names("tiny") if name in plans.KILLED]
         modes, first = self.modes(), self.first_seed()
-        # Those of earlier starts count, unless a seed asks for these.
+        # Kills of earlier starts count, except with --seed and --short.
         killed = [0 if self.options.seed is not None or self.options.short else
                   sum(r["campaign"] == "kills" and bool(r["killed"]) for r in self.state.records)]
         before, begun = killed[0], len(self.state.records)
@@ -351,7 +351,7 @@ def main():
             campaign.random_runs()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    # The runs of this start, and those of earlier ones that it counts.
+    # --short and --replay report the runs of this start, other plans all runs of this build.
     records = campaign.state.records[begun:] if options.short or options.replay else campaign.state.records
     text, good = report.report(records, campaign.build, campaign.skipped)
     print("\n" + text)

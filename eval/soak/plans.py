@@ -17,7 +17,7 @@ MODES = {
     "handler-no-uring": ("--fault", "handler", "--no-uring"),
     "bare": ("--fault", "inline", "--no-move", "--no-uring"),
 }
-# Used if the command's help lists them.
+# Used if the command's help lists them and a run accepts them.
 EXTRAS = (
     "--zero-sharing=off", "--sampling=adaptive:2", "--sampling=uniform:4", "--preclean=1", "--preclean=64",
     "--cluster=8K", "--cluster=4M", "--readahead=1", "--readahead=64", "--stride=1", "--stride=16",
@@ -27,7 +27,7 @@ EXTRAS = (
 # Factors of a program's tight budget.
 BUDGETS = (0.5, 0.75, 1, 1, 1, 1.5, 2, 8)
 RAM_MIB_MIN = 4
-# Programs to kill: those whose children die with them.
+# Programs that may be killed: their children die with them.
 KILLED = ("sqlite", "redis", "memcached", "dictionary", "node", "gcc", "sort", "bfs")
 
 
@@ -108,7 +108,7 @@ def drawn(seed, registry, names, modes, sizes, torture_parts):
         options.append(draw.choice(registry.extras))
     if base == "sigbus":
         options.append(f"--inject=read=400000,flip=400000,write=1000,seed={seed}")
-    # A store that loses slots cannot hold what was promised while it was whole: enomem fills it.
+    # Not enomem, which fills the store: after losing slots it could not hold what it has promised.
     elif base != "enomem" and draw.random() < 0.2:
         options.append(inject(draw, seed, programs.ALL[base].same_output))
     kill = ""

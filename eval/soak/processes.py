@@ -17,11 +17,11 @@ import time
 from pathlib import Path
 
 RANGE_BYTES = 512 << 30
-# Upper bound on the share of time; the time of one reading depends on the number of mappings.
+# Upper bound on samples' share of a run's time; the time of one grows with the number of mappings.
 TIME_SHARE = 0.05
 INTERVAL_S_MIN = 0.05
 HEADER = re.compile(rb"^([0-9a-f]+)-([0-9a-f]+) \S+ \S+ \S+ (\d+)")
-# A thread that waits for the disk stops when it has its answer.
+# Seconds to wait until all stand still: a thread that waits for the disk stops only after its answer.
 FREEZE_S_MAX = 2
 KCMP, KCMP_VM = 312, 1
 LIBC = ctypes.CDLL(None, use_errno=True)

@@ -44,11 +44,11 @@ class Program:
     ram_mib = {}
     count = {}
     env = {}
-    # False: the program checks itself, and its output depends on its time.
+    # False: the program checks itself, and its output depends on timing.
     same_output = True
-    # Exit codes of a program that survived an injected fault.
+    # Exit codes with which a program reports an injected fault that it survived.
     codes_injected = ()
-    # Large enough that no program finds the store full (ENOMEM).
+    # So large that no program fills the store (ENOMEM).
     flash_size = "4G"
 
     def __init__(self, folder, size, part=None):

@@ -15,9 +15,9 @@ import processes
 import programs
 
 MARK = "SOAK_RUN"
-# How long the processes of a killed run may take to end by themselves.
+# Seconds in which the processes of a killed run must end by themselves.
 GONE_S_MAX = 10
-# In handler mode the kernel copies what other threads store to during a fork, before the pager hears of it.
+# In handler mode, when other threads store during a fork, the kernel copies those pages before the pager hears of it.
 FORK_SLACK = 1.03
 TIMEOUT_S = {"tiny": 120, "small": 400, "full": 1800}
 PAGE_BYTES = 4096
@@ -141,7 +141,7 @@ class Killer(threading.Thread):
         if victim is None:
             return
         try:
-            # The main thread stops this one before it reaps: so the process id cannot be reused.
+            # The main thread stops this thread before it reaps the supervisor, whose id so cannot be reused.
             os.kill(victim, signal.SIGKILL)
             self.killed = self.who
         except ProcessLookupError:
@@ -316,14 +316,14 @@ class Runner:
             if most > bound_pages:
                 problems.append(("over budget", f"{most:,} pages resident of {pages:,}"))
             overruns = max(part.get("budget_overruns", 0) for part in parts)
-            # One of several processes may exceed its share for a moment while the run keeps the budget.
+            # One of several processes may briefly exceed its share while the run keeps its budget.
             if overruns and not many:
                 problems.append(("over budget", f"{overruns} overruns counted"))
             errors = [name for name in ("read_errors", "write_errors", "slots_bad") if parts[0].get(name)]
             if errors and not plan.injects():
                 problems.append(("device", f"{', '.join(errors)} without an injected fault"))
         except FileNotFoundError:
-            # A killed supervisor writes none.
+            # A killed supervisor writes no statistics.
             if code is not None and killed != "supervisor":
                 problems.append(("no statistics", "no file was written"))
         except (ValueError, KeyError) as error:

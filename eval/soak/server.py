@@ -19,8 +19,8 @@ def value_of(index):
 
 def start(words):
     """Starts a server that listens on SOCKET in the working folder, and connects to it."""
-    # A client that is killed takes its server with it: whoever stays behind was left by the pager. The signal comes
-    # only for a death after setpriv asked for it, so the shell looks who its parent is.
+    # A killed client takes its server with it, so a process that stays was left behind by the pager. The kernel sends
+    # no signal if the client died before setpriv asked for it, so the shell checks its parent.
     tied = []
     if setpriv := shutil.which("setpriv"):
         tied = [setpriv, "--pdeathsig", "KILL", "/bin/sh", "-c", '[ "$PPID" = "$0" ] && exec "$@"', str(os.getpid())]
