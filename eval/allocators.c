@@ -1,10 +1,10 @@
-/* Four patterns of malloc and free, as the public benchmarks of allocators have them (threadtest, larson,
- * xmalloc-test, and a table with random replacement), in RAM:
+/* Four patterns of malloc and free, in RAM: threadtest, larson and xmalloc-test as in the public benchmarks of
+ * allocators, and pairs:
  *
  *   cc -O2 -pthread -o allocators eval/allocators.c
  *   ./allocators; LD_PRELOAD=libmimalloc.so ./allocators; flashvm run --granularity 512 -- ./allocators
  *
- * Each line: pattern, block sizes, nanoseconds for a malloc and a free.
+ * Each line: pattern, block sizes in bytes, CPU time of a malloc and a free together.
  */
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -33,7 +33,7 @@ static size_t size_of(uint64_t *r, size_t most)
 static size_t most;
 static _Atomic(char *) ring[RING];
 
-/* Batches are allocated and freed in order. */
+/* Allocates a batch, then frees it in the same order. */
 static double threadtest(int index)
 {
 	uint64_t r = index + 1;
@@ -48,7 +48,7 @@ static double threadtest(int index)
 	return (now() - start) / 2000 / BATCH;
 }
 
-/* A table in which random entries are replaced. */
+/* Replaces random entries of a table. */
 static double larson(int index)
 {
 	uint64_t r = index + 77;
@@ -90,7 +90,7 @@ static double xmalloc(int index)
 	return (now() - start) / 1000000;
 }
 
-/* One object at a time. */
+/* Allocates and frees one block at a time. */
 static double pairs(int index)
 {
 	uint64_t r = index;

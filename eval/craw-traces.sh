@@ -11,8 +11,8 @@
 #   eval/craw-traces.sh [-s SCALE] [-r REFERENCES] [FOLDER [NAME...]]
 #
 # SCALE multiplies the inputs (2). A program ends when it is done, or has made
-# REFERENCES references past the CPU caches (450000). It runs about a hundred times slower than alone.
-# The caches are small, like the programs: 1 % of a footprint is less than one of today's caches.
+# REFERENCES references past the CPU caches (450000). Recording slows it down about a hundred times.
+# The modelled caches are as small as the programs: 1 % of a footprint is less than a cache of today.
 set -euo pipefail
 
 scale=2
@@ -115,13 +115,13 @@ display() {
 record() { # NAME PROGRAM ARGS...
 	local name=$1
 	shift
-	# The signal or the key that ends it is a regular end.
+	# A signal or a key that ends the program is a regular end.
 	"$flashvm" trace record --references "$references" "${caches[@]}" -o "$folder/$name.fvt" -- "$@" >"$work/$name.out" 2>&1 || true
 	tail -n 1 "$work/$name.out"
 	[ -s "$folder/$name.fvt" ]
 }
 
-# Sends keys and clicks to the window of a recorded program, and then ends it.
+# Sends keys and clicks to the window of a recorded program, then ends the program.
 drive() { # NAME-OF-WINDOW RECORDER KEY...
 	local window recorder=$2 name=$1
 	shift 2

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs every fuzz target of fuzz/ for SECONDS each (default 60; --short: 2), and exits with a
+# Runs the given fuzz targets of fuzz/, or all, for SECONDS each (default 60; --short: 2). Exits with a
 # nonzero status on any finding, which fuzz/artifacts keeps. Needs a nightly compiler and
 # cargo-fuzz.
 #

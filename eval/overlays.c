@@ -1,13 +1,13 @@
-/* Alternatives for the hole into which frames of a memfd are mapped as overlays: the cost of mapping and
- * unmapping one, its mappings and kernel memory, and whether neighbours merge.
+/* Kinds of holes into which frames of a memfd are mapped as overlays: the cost of mapping and unmapping an
+ * overlay, its mappings and kernel memory, and whether neighbours merge.
  *
  *   cc -O2 -o overlays eval/overlays.c && ./overlays [OVERLAYS]
  *
- * none      no mapping at all: SIGSEGV, EFAULT in system calls
- * protnone  a private anonymous mapping without access: the same
- * beyond    a shared mapping beyond the end of an empty memfd: SIGBUS, EFAULT in system calls
- * uffd      an anonymous mapping registered with userfaultfd, registered again after each unmap (which
- *           leaves a moment in which a touch would read zeros: measured for comparison only)
+ * none      no mapping at all: a touch gives SIGSEGV, a system call EFAULT
+ * protnone  a private anonymous mapping with PROT_NONE: the same
+ * beyond    a shared mapping beyond the end of an empty memfd: a touch gives SIGBUS, a system call EFAULT
+ * uffd      an anonymous mapping registered with userfaultfd, and again after each unmap. In between a touch
+ *           would read zeros: only for comparison
  */
 #define _GNU_SOURCE
 #include <fcntl.h>

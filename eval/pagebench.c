@@ -1,11 +1,11 @@
-/* Fills, then reads at random, in sequence and by a stride, over one large allocation.
+/* Fills one large allocation, then touches it at random, in sequence and with a stride.
  *
  * usage: pagebench DATA_MIB WRITE_PERCENT RANDOM_OPS
  *
- * Random accesses are made by one thread, then as many again by four together.
+ * One thread makes the random accesses, then four threads together make as many again.
  *
- * Prints the speed of each part and "bad N": pages that did not hold what was written there (must
- * be 0). The paging is that of kernel swap under a memory cgroup, or of flashvm.
+ * Prints the speed of each part and "bad N": random accesses that did not find what was written
+ * there (must be 0). The pager is kernel swap under a memory cgroup, or flashvm.
  */
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -37,7 +37,7 @@ static uint64_t stamp(size_t offset)
 	return offset * 0x9E3779B97F4A7C15ull + 1;
 }
 
-/* What the parts work on. */
+/* The allocation that all parts work on. */
 static char *data;
 static size_t bytes;
 static int write_percent;
@@ -68,7 +68,7 @@ static void *random_accesses(void *arg)
 	return NULL;
 }
 
-/* Makes `ops` accesses in `count` threads and prints their speed; pages that were wrong. */
+/* Makes `ops` accesses in `count` threads and prints their speed; returns how many found wrong data. */
 static size_t random_part(const char *name, int count, size_t ops)
 {
 	struct share shares[THREADS] = {0};

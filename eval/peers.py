@@ -49,7 +49,7 @@ class Cgroup:
             else:
                 (self.path / "memory.peak").write_text("0")
         except OSError:
-            pass  # an older v2 kernel cannot reset the peak: it covers all runs
+            pass  # an older v2 kernel cannot reset the peak, which then covers all runs
 
     def peak_mib(self):
         name = "memory.max_usage_in_bytes" if self.version == 1 else "memory.peak"

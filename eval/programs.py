@@ -247,7 +247,7 @@ def under_flashvm(program, mode, args, bare, first):
         prefix, stats = [], None
     paged_code, paged_seconds, paged_rss = program.run(prefix, paged)
     if not args.short:
-        # Both are short next to the run between them: other work on the machine must not count as theirs.
+        # The faster of two short runs, before and after the paged one: other work on the machine may slow one of them.
         seconds = min(seconds, program.run([], bare)[1])
     title = f"{kind.__doc__} ({mode})" if len(args.fault or []) > 1 else kind.__doc__
     row = {

@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# A long torture campaign of the live pager: other seeds, budgets, thread counts and modes in
-# every round, until the time is over. Each round prints the command that repeats it; the first
-# failure ends the campaign with status 1.
+# A long torture campaign of the live pager: rounds with changing seeds, budgets, thread counts and
+# modes, until the time is over. Each round prints the command that repeats it; the first failure
+# ends the campaign with status 1.
 #
 # usage: eval/torture.sh [--as-nobody] [MINUTES]        (default 60)
 #
 # With --as-nobody (as root) everything runs as user and group 65534, in inline mode, which needs no
-# privilege; parts are short then, and the budget 8 to 15 MiB instead of up to 55. At least one round is run, also
-# in 0 minutes. FLASHVM names the command (default target/release/flashvm),
-# PART_SECONDS the time of a part (20, or 1 with --as-nobody).
+# privilege; parts are short, and budgets 8 to 15 MiB instead of up to 55. Even 0 minutes give one round.
+# FLASHVM names the command (default target/release/flashvm), PART_SECONDS the time of a part
+# (20, or 1 with --as-nobody).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 as=()
@@ -34,7 +34,7 @@ cc -O2 -g -o "$folder/sigbus" $sources/sigbus.c
 c++ -O2 -g -pthread -o "$folder/torture_cxx" $sources/torture_cxx.cc
 
 if [ ${#as[@]} -gt 0 ]; then
-	# Where everybody can reach them.
+	# A copy that user 65534 can reach.
 	cp "$flashvm" "$folder"
 	flashvm=$folder/flashvm
 	chmod 755 "$folder" "$folder"/*
@@ -67,7 +67,7 @@ while [ $round = 0 ] || [ $SECONDS -lt $end ]; do
 	[ $lost = 0 ] || [ $lost = 3 ] || { echo "torture.sh: FAILED: sigbus ended with $lost" >&2; exit 1; }
 	timeout 600 "${as[@]}" "$flashvm" run --ram "${ram}M" --flash "$folder/store" --flash-size 8G -- \
 		"$folder/torture_cxx" "$((mib / 2))" "$seed"
-	rmdir "$folder/store" # not empty: something was left behind
+	rmdir "$folder/store" # fails if something was left behind
 	round=$((round + 1))
 done
 echo "torture.sh: $round rounds held"

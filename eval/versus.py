@@ -40,7 +40,7 @@ PROGRAMS = ("sort", "sqlite", "dictionary", "node", "gcc", "bfs", "redis", "memc
 KERNEL = {"swap": peers.SwapFile, "zswap": peers.Zswap, "zram": peers.Zram}
 MODES = ("free", "flashvm", *KERNEL)
 SWAP_MIB = 4096
-# Accepted (limit + pool) / budget.
+# Least and most (limit + pool) / budget that is accepted, and runs to reach it.
 POOL_LOW, POOL_HIGH, POOL_TRIES = 0.9, 1.05, 5
 
 

@@ -1,11 +1,11 @@
 #!/bin/sh
-# Sorts more than fits into the budget, in memory: GNU sort with a buffer far above the budget.
+# Sorts in memory what does not fit into the budget: GNU sort with a buffer far above it.
 #
 #     flashvm run --ram 128M -- sh examples/sort.sh
 #
-# An argument sets the number of lines (default 6 million, about 280 MB). Coreutils make the
-# input: numbered lines. They are sorted as text, where 10 precedes 2, and then by number, which
-# must give the input, byte by byte.
+# An argument sets the number of lines (default 6 million, about 280 MB). The input is numbered
+# lines. They are sorted as text, where 10 precedes 2, and then by number, which must give the
+# input, byte for byte.
 set -eu
 lines=${1:-6000000}
 folder=$(mktemp -d)
