@@ -48,8 +48,8 @@ impl Store {
         self.0.borrow().slots.get(&slot).copied()
     }
 
-    /// The compressed contents of `bytes` bytes, `skip` bytes behind the start of a slot; `None` if a slot of them
-    /// has been overwritten or lost.
+    /// The compressed contents of `bytes` bytes, `skip` bytes behind the start of a slot; `None` if they do not lie
+    /// there whole.
     #[must_use]
     pub fn packed(&self, slot: SlotId, skip: u32, bytes: u32) -> Option<Version> {
         let shared = self.0.borrow();

@@ -167,7 +167,7 @@ impl Simulator {
     fn any_page(&mut self) -> Svmp {
         let pages = &self.memory.truth;
         let (&last, _) = pages.last_key_value().expect("pages are handed out");
-        // Half of the touches go to the first eighth.
+        // More than half of the accesses go to the first eighth.
         let mut at = self.rng.below_u32(last + 1);
         if self.rng.one_in(2) {
             at /= 8;

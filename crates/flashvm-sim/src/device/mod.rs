@@ -2,7 +2,7 @@
 //!
 //! A model is one file and one line in `registry`; command line, conformance tests and evaluation
 //! walk that list. A model holds no data. A [`crate::scheduler::BlockQueue`] or [`InOrder`] in
-//! front of it enforces the model's depth; where discards are barriers, as on ATA devices, also that.
+//! front of it enforces the model's depth, and the barrier of a discard on ATA devices.
 //! Addresses are pages of 4 KiB.
 
 mod disk;

@@ -362,7 +362,7 @@ impl Simulator {
         self.engine.slot_of(page) != Some(slot) && self.engine.packed_at(page).is_some()
     }
 
-    /// A block has been read back into RAM. `failed` has the slots that could not be read.
+    /// A block has been read back into RAM. The engine is told which slots failed; the model restores all of it.
     fn end_return(&mut self, flight: &Flight) {
         let block = flight.block.expect("the read of a block");
         let mut failed = 0_u64;

@@ -23,7 +23,7 @@ pub struct KernelFaults {
 /// Properties of the program's address space that the pager cannot see.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Layout {
-    /// Pages of each mapping; no call succeeds across two. 0: all is one mapping.
+    /// Pages of each mapping; a copy or a move across two fails. 0: all is one mapping.
     pub mapping_pages: u32,
     /// The program may only load in every n-th mapping. 0: it may store to all.
     pub read_only_every: u32,
