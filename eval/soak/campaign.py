@@ -1,9 +1,9 @@
-"""Tries to make programs die under the pager, get wrong data, go over their budget or leave something behind.
+"""Tries to make programs die under the pager, get wrong data, exceed their budget or leave something behind.
 
-What a run is held against: its output is that of the program without the pager; it ends with exit code 0 and
-without a message of the pager; the pages that flashvm counts are within the budget, and so is the managed memory
-that the kernel counts in smaps; no file, memory or process is left. Faults that are injected into reads may end
-a program, with a message: they never change its output.
+Each run is checked: its output equals that of the program without the pager; it ends with exit code 0 and without a
+message of the pager; the pages that flashvm counts are within the budget, and so is the managed memory that the
+kernel counts in smaps; no file, memory or process is left. Faults that are injected into reads may end a program,
+with a message; they never change its output.
 
 Results are appended to a state file with the build that they belong to: a plan that was cut short goes on where
 it stopped, unless flashvm was built anew. The exit code is 1 if a run failed, 130 after Ctrl-C.
@@ -71,22 +71,22 @@ class Count(argparse.Action):
 def arguments():
     parser = argparse.ArgumentParser(prog="eval/soak.sh", description=__doc__, epilog=EXAMPLES,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    what = parser.add_argument_group("what is run")
+    what = parser.add_argument_group("what to run")
     what.add_argument("hours", nargs="?", type=float, help="hours of random runs")
     what.add_argument("--short", action="store_true", help="each mode and program once, and 20 kills: three minutes at most")
     what.add_argument("--kills", type=int, metavar="N", help="kill -9 of N short runs")
     what.add_argument("--count", "--runs", dest="counts", action=Count, metavar="PROGRAM=N[,...]", help="run each N times")
     what.add_argument("--replay", type=int, metavar="NUMBER", help="repeat a run of the state file")
     what.add_argument("--report", action="store_true", help="only print what is in the state file")
-    of = parser.add_argument_group("of the --count before it, or of all")
+    of = parser.add_argument_group("options for the preceding --count, or for all")
     of.add_argument("--size", action=Bound, choices=programs.SIZES, help="of the inputs (full; in random runs: any)")
     of.add_argument("--ram", action=Bound, metavar="SIZE", help="the budget (tight for the program)")
     of.add_argument("--option", action=Bound, metavar="OPTION", help="an option of flashvm run")
     of.add_argument("--kill", action=Bound, metavar="WHO@SECONDS", help="kill -9 of supervisor, program or any")
     how = parser.add_argument_group("how")
-    how.add_argument("--only", metavar="PROGRAM,...", help="of random runs")
-    how.add_argument("--modes", metavar="MODE,...", help=f"of random runs: {', '.join(plans.MODES)}")
-    how.add_argument("--seed", type=int, help="of the first run; the next have the next")
+    how.add_argument("--only", metavar="PROGRAM,...", help="programs for random runs")
+    how.add_argument("--modes", metavar="MODE,...", help=f"modes for random runs: {', '.join(plans.MODES)}")
+    how.add_argument("--seed", type=int, help="seed of the first run; each later run adds one")
     how.add_argument("--jobs", type=int, default=1, help="runs at a time (1)")
     how.add_argument("--keep-going", action="store_true", help="go on after a failure")
     how.add_argument("--slack", type=int, default=0, metavar="PAGES", help="pages above the budget that are no failure (0)")

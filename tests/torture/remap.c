@@ -14,6 +14,7 @@ enum {
 	SLOTS = 24,	    /* mappings of a thread at most */
 	PAGES_MAX = 1024,   /* pages of one mapping at most */
 	MAYBE_ZERO = 1 << 31, /* in a tag: not written since MADV_FREE */
+	DONTNEED_LOCKED = 24, /* MADV_DONTNEED_LOCKED, of Linux 5.18 */
 };
 
 struct mapping {
@@ -235,19 +236,22 @@ static void op_advise(struct world *w, struct mapping *m, size_t first, size_t c
 	static const int advice[] = {MADV_DONTNEED, MADV_FREE,	   MADV_WILLNEED,   MADV_COLD,
 				     MADV_PAGEOUT,  MADV_HUGEPAGE, MADV_NOHUGEPAGE, MADV_SEQUENTIAL,
 				     MADV_RANDOM,   MADV_NORMAL,   22 /* POPULATE_READ */,
-				     23 /* POPULATE_WRITE */};
+				     23 /* POPULATE_WRITE */,
+				     DONTNEED_LOCKED, 25 /* COLLAPSE */,
+				     MADV_DONTDUMP, MADV_DODUMP, MADV_DOFORK};
 	int which = advice[rng_below(&w->r, sizeof advice / sizeof advice[0])];
 	uint8_t *at = m->at + first * PAGE;
 	int done = madvise(at, count * PAGE, which);
 	if (done && (which == MADV_DONTNEED || errno != EINVAL))
 		fail(PART, at, "madvise %d of %zu pages works; errno: %m", which, count);
+	bool zaps = which == MADV_DONTNEED || (which == DONTNEED_LOCKED && !done);
 	for (size_t i = first; i < first + count; i++) {
-		if (which == MADV_DONTNEED)
+		if (zaps)
 			m->tag[i] = 0;
 		else if (which == MADV_FREE && !done && m->tag[i])
 			m->tag[i] |= MAYBE_ZERO;
 	}
-	if (which == MADV_DONTNEED || rng_one_in(&w->r, 2))
+	if (zaps || rng_one_in(&w->r, 2))
 		check_range(m, first, count);
 }
 

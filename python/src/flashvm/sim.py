@@ -128,7 +128,7 @@ def simulate(
     50
     >>> simulate([1, 2], "lru", 0)
     Traceback (most recent call last):
-    ValueError: 0 of memory is no frame at all, with a footprint of 2 pages: ask for one frame or more
+    ValueError: 0 of memory is less than one frame, for a footprint of 2 pages: ask for one frame or more
     """
     source = _read(trace, writes, unit, format)
     lines = _sweep(source, _text("policy", policy), _text("frames", frames), device_model, sight, 1)

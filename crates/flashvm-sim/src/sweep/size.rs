@@ -64,7 +64,7 @@ impl MemorySize {
 /// A size that gives too few frames.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error(
-    "{size} of memory is no frame at all, with a footprint of {footprint} pages: ask for one frame or more"
+    "{size} of memory is less than one frame, for a footprint of {footprint} pages: ask for one frame or more"
 )]
 pub struct TooSmall {
     size: MemorySize,

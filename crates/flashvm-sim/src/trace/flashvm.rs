@@ -196,7 +196,7 @@ pub(super) fn looks_like(head: &[u8], _whole: bool) -> bool {
 pub(super) fn open(input: Input) -> Result<Opened, Fault> {
     let bad = |at, why: String| Err(Fault::bad(Place::Byte(at), why));
     if !input.head().starts_with(MAGIC) {
-        let why = "this is no trace of FlashVM's: leave --format out";
+        let why = "this is not a FlashVM trace: leave --format out";
         return bad(0, why.to_owned());
     }
     let mut reader = input.into_reader();

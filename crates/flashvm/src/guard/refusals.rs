@@ -34,8 +34,8 @@ pub(super) fn refused(number: i64, args: &[usize; 6]) -> Option<Errno> {
         SYS_IO_URING_SETUP => {
             say_once(
                 &SAID_URING,
-                "io_uring of the program's own is refused: the kernel would touch memory behind our \
-                 back: run it with --fault handler",
+                "io_uring is refused, as the kernel would use memory that the pager does not see: run it with \
+                 --fault handler",
             );
             Some(Errno::NOSYS)
         }
@@ -59,7 +59,7 @@ pub(super) fn refused(number: i64, args: &[usize; 6]) -> Option<Errno> {
         libc::SYS_prlimit64 | libc::SYS_setrlimit if lowers_file_limit(number, args) => {
             say_once(
                 &SAID_FILE_LIMIT,
-                "a limit on file sizes (ulimit -f) below those of the pager's own files is refused",
+                "a limit on file sizes (ulimit -f) below the size of the pager's files is refused: set a higher one",
             );
             Some(Errno::PERM)
         }

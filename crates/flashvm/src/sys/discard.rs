@@ -69,8 +69,11 @@ mod tests {
         assert_eq!(kind, StoreKind::File);
         match kind.discard(&file, 4096, 4096) {
             Ok(()) => {}
-            // This file system has no holes.
-            Err(Errno::OPNOTSUPP) => return,
+            Err(Errno::OPNOTSUPP) => {
+                let test = "a_hole_reads_as_zeros_and_the_rest_stays";
+                eprintln!("SKIPPED: {test}: this file system has no holes");
+                return;
+            }
             Err(e) => panic!("{e}"),
         }
         let mut bytes = Vec::new();

@@ -99,16 +99,8 @@ pub struct Counts {
     pub host_writes: u64,
     /// Pages that cleaning copied.
     pub copies: u64,
-    /// The part of `copies` that levelled wear.
-    pub levelling_copies: u64,
-    /// Pages that the host read.
-    pub host_reads: u64,
-    /// Pages that the host discarded.
-    pub discarded: u64,
     /// Blocks erased.
     pub erases: u64,
-    /// Program operations that failed.
-    pub program_failures: u64,
 }
 
 impl Counts {
@@ -236,7 +228,6 @@ impl Ftl {
 
     /// The host reads a page; one without contents costs no flash operation.
     pub fn read(&mut self, logical: u32, flash: &mut impl Flash) {
-        self.counts.host_reads += 1;
         if let Some(page) = self.lookup(logical) {
             flash.read(page);
         }
@@ -249,7 +240,6 @@ impl Ftl {
         };
         self.map[logical as usize] = NONE;
         self.invalidate(page);
-        self.counts.discarded += 1;
         true
     }
 
@@ -295,13 +285,13 @@ impl Ftl {
     /// Cleans until the host has a page to write to.
     fn make_room(&mut self, flash: &mut impl Flash) -> Result<(), WornOut> {
         while let Some(block) = self.failing.pop() {
-            self.empty(block, false, flash)?;
+            self.empty(block, flash)?;
             self.retire(block);
         }
         let kept = self.geometry.reserve as usize + 1;
         while self.room(Stream::Host) == 0 && self.erased.len() <= kept {
             let victim = self.victim().ok_or(WornOut)?;
-            self.clean(victim, false, flash)?;
+            self.clean(victim, flash)?;
             self.level(flash)?;
         }
         // Cleaning needs an erased block as its destination; one that turned bad after its erase is missing.
@@ -310,7 +300,7 @@ impl Ftl {
             if self.valid[victim as usize] > self.room(Stream::Cleaner) {
                 return Err(WornOut);
             }
-            self.clean(victim, false, flash)?;
+            self.clean(victim, flash)?;
         }
         Ok(())
     }
@@ -342,11 +332,11 @@ impl Ftl {
     }
 
     /// Empties a closed block and erases it.
-    fn clean(&mut self, block: u32, levels: bool, flash: &mut impl Flash) -> Result<(), WornOut> {
+    fn clean(&mut self, block: u32, flash: &mut impl Flash) -> Result<(), WornOut> {
         self.closed.remove(block, self.valid[block as usize]);
         // No longer in the lists of closed blocks.
         self.states[block as usize] = BlockState::Open;
-        self.empty(block, levels, flash)?;
+        self.empty(block, flash)?;
         flash.erase(block);
         self.counts.erases += 1;
         self.erases[block as usize] += 1;
@@ -369,7 +359,7 @@ impl Ftl {
     }
 
     /// Copies the valid pages of a block elsewhere.
-    fn empty(&mut self, block: u32, levels: bool, flash: &mut impl Flash) -> Result<(), WornOut> {
+    fn empty(&mut self, block: u32, flash: &mut impl Flash) -> Result<(), WornOut> {
         let first = block * self.geometry.pages_per_block;
         let mut left = self.valid[block as usize];
         let mut page = first;
@@ -389,7 +379,6 @@ impl Ftl {
                     return Err(worn);
                 }
                 self.counts.copies += 1;
-                self.counts.levelling_copies += u64::from(levels);
                 left -= 1;
             }
             page += 1;
@@ -417,7 +406,7 @@ impl Ftl {
             .min();
         match least {
             Some((worn, block)) if most - worn > self.strategy.levelling_gap => {
-                self.clean(block, true, flash)
+                self.clean(block, flash)
             }
             _ => Ok(()),
         }
@@ -453,7 +442,6 @@ impl Ftl {
                 }
                 return Ok(());
             }
-            self.counts.program_failures += 1;
             self.open[frontier] = None;
             self.failing.push(open.block);
         }
