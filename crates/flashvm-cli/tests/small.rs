@@ -203,7 +203,7 @@ fn limits_on_file_sizes() {
     }
     let outcome = small(TEST, &[], &["files"]).expect_success(TEST);
     assert!(
-        outcome.stderr.contains("ulimit -f) below those"),
+        outcome.stderr.contains("ulimit -f) below the size"),
         "{}",
         outcome.stderr
     );

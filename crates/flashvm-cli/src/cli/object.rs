@@ -94,9 +94,11 @@ mod carried {
     use super::{NAME, Object, check_path};
     use crate::cli::refusal::Refusal;
     use crate::cli::sys;
+    use crate::cli::units::Size;
     use rustix::fd::{AsFd, AsRawFd, OwnedFd};
     use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
     use rustix::io::Errno;
+    use rustix::process::{Resource, getrlimit};
     use std::fs::File;
     use std::hash::{DefaultHasher, Hasher};
     use std::io::{Read, Write};
@@ -107,6 +109,14 @@ mod carried {
         /// Puts the object where programs can load it.
         pub(crate) fn provide() -> Result<Self, Refusal> {
             let bytes = sys::carried_object();
+            let limit = getrlimit(Resource::Fsize).current.unwrap_or(u64::MAX);
+            if limit < bytes.len() as u64 {
+                return Err(Refusal::new(format!(
+                    "the limit on file sizes (ulimit -f) is {}, and the object that programs load takes {}: raise it",
+                    Size(limit),
+                    Size(bytes.len() as u64)
+                )));
+            }
             match in_memory(bytes) {
                 Ok(memfd) => Ok(Self {
                     path: format!("/proc/{}/fd/{}", std::process::id(), memfd.as_raw_fd()).into(),

@@ -60,7 +60,6 @@ pub(crate) fn run(args: Box<RunArgs>) -> Result<ExitCode, Refusal> {
     settings.trace = trace.as_ref().map(ReferenceTrace::open_path);
     options.record.as_deref().map(check_record).transpose()?;
     let path = flashvm::program::find(name)?;
-    let object = Object::provide()?;
     let fault = options.fault.unwrap_or(FaultMode::Auto);
     settings.delivery = doctor::choose_delivery(fault, settings.no_move)?;
     check_delivery(&settings)?;
@@ -86,6 +85,7 @@ pub(crate) fn run(args: Box<RunArgs>) -> Result<ExitCode, Refusal> {
         );
         settings.engine.discard = Discard::new(DiscardKind::Off);
     }
+    let object = Object::provide()?;
     let (control, control_fd) =
         Control::create(&settings).map_err(|e| Refusal::new(e.to_string()))?;
     control.set_backed(store.backed);

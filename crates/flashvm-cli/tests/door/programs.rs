@@ -220,6 +220,12 @@ fn one_file_works_alone() {
     ]);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     assert_eq!(output.stdout, b"paged\n");
+    let script = "ulimit -f 2048; exec \"$0\" run --ram 4M --flash-size 1M -- true";
+    let limited = children::command("sh")
+        .args(["-c", script])
+        .arg(&command)
+        .output_in_time();
+    refused(&limited.expect("a shell"), 2, &["ulimit -f", "object"]);
     assert_eq!(fs::read_dir(&home).expect("the home").count(), 0);
     let names = fs::read_dir(&spaced).expect("the folder");
     assert_eq!(names.count(), 1);
