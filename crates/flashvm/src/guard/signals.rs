@@ -6,7 +6,7 @@
 //! the guard carries out the handler's `rt_sigreturn` as well.
 //!
 //! A signal that arrives while a thread is in the guard waits until the caught system call has
-//! ended, or interrupts it: `pending` in the thread's record.
+//! ended, or interrupts it ([`Arrived`]).
 
 use super::actions::{ACTIONS, KernelAction, SIGNALS};
 use super::frame::{
