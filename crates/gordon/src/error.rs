@@ -14,7 +14,7 @@ pub enum Error {
         /// The answer.
         source: io::Error,
     },
-    /// The file or device does not begin with the identity of such a bank.
+    /// The file or device does not begin with the identity of the expected kind of bank.
     #[error("{0}")]
     NotABank(String),
     /// The bank was written in a format that this version does not know.

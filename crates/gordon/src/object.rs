@@ -133,13 +133,13 @@ impl Header {
         }
     }
 
-    /// Offset in words from the header of the pointer with this number.
+    /// Words from the header to the pointer with this number.
     pub(crate) fn pointer_offset(self, number: u64) -> u64 {
         let pointers = self.pointers();
         1 + number / pointers * self.element_words() + number % pointers
     }
 
-    /// Offsets in words from the header of all pointers.
+    /// Words from the header to each pointer.
     pub(crate) fn pointer_offsets(self) -> impl Iterator<Item = u64> {
         (0..self.pointer_count()).map(move |number| self.pointer_offset(number))
     }

@@ -10,8 +10,8 @@ use std::marker::PhantomData;
 
 /// A type whose values can be stored in a [`Heap`](crate::Heap): derive it.
 ///
-/// `'t` is the update or view in which the value was read: references into the heap are valid that
-/// long. A type with references has one lifetime parameter, which is `'t`.
+/// `'t` is the update or view in which the value was read; its references into the heap are valid
+/// for `'t`. A type with references has one lifetime parameter, which is `'t`.
 ///
 /// ```
 /// use gordon::{Persist, Ref, Text};
@@ -79,7 +79,7 @@ impl<'t, 'w> Load<'t, 'w> {
         pointer
     }
 
-    /// Splits off the words of a part that holds so much.
+    /// Splits off the words of a part: `pointers` pointers and `bytes` other bytes.
     ///
     /// # Panics
     /// More is read than the type holds.
@@ -130,7 +130,7 @@ impl<'t, 'w> Store<'t, 'w> {
         self.pointers = rest;
     }
 
-    /// Splits off the words of a part that holds so much.
+    /// Splits off the words of a part: `pointers` pointers and `bytes` other bytes.
     ///
     /// # Panics
     /// More is written than the type holds.

@@ -3,10 +3,9 @@
 //! flash areas, read-only; the others are anonymous memory. All accesses of the collectors go
 //! through here and are checked against the mapped ranges.
 //!
-//! Safety: `lengths` has the mapped prefix of each area in the window; every access asserts that it
-//! is inside. Memory is accessed through raw pointers only; a slice borrows the region, and stores
-//! need `&mut`. Flash pages change only through [`crate::flash::Bank`], which writes bytes that no
-//! object covers yet.
+//! Safety: `lengths` has the length of each area's mapped prefix, and every access asserts that it
+//! is inside. A slice borrows the region, and stores need `&mut`. Flash pages change only through
+//! [`crate::flash::Bank`], which writes bytes that no object covers yet.
 #![allow(unsafe_code, reason = "loads and stores at addresses")]
 
 use crate::error::{Error, Result};
@@ -193,7 +192,8 @@ impl Region {
     pub(crate) fn store(&mut self, address: u64, word: u64) {
         assert!(!self.check(address, WORD).is_flash());
         assert!(address.is_multiple_of(WORD));
-        // SAFETY: mapped writable and aligned, as just asserted; `&mut self` excludes slices.
+        // SAFETY: mapped, in DRAM, so writable, and aligned, as just asserted; `&mut self` excludes
+        // this region's slices.
         unsafe { pointer(address).cast::<u64>().write(word) }
     }
 
@@ -205,8 +205,9 @@ impl Region {
             count.checked_mul(WORD).expect("a count of words in memory"),
         );
         assert!(address.is_multiple_of(WORD));
-        // SAFETY: mapped and aligned, as just asserted; DRAM changes only through `&mut self`, and
-        // flash only beyond the written part, which no caller requests.
+        // SAFETY: mapped and aligned, as just asserted. DRAM changes only through `&mut self`. The
+        // bank writes flash only where no object is yet; recovery reads there too, but drops the
+        // slice before the next write.
         unsafe { std::slice::from_raw_parts(pointer(address).cast::<u64>(), count as usize) }
     }
 
@@ -224,9 +225,9 @@ impl Region {
         let bytes = count.checked_mul(WORD).expect("a count of words in memory");
         assert!(!self.check(address, bytes).is_flash());
         assert!(address.is_multiple_of(WORD));
-        // SAFETY: mapped writable and aligned; borrowed exclusively through `&mut self`. A
-        // program's slices never overlap the requested words: they are mutable space, or have just
-        // been allocated.
+        // SAFETY: mapped, in DRAM, and aligned, as just asserted; borrowed exclusively through
+        // `&mut self`. The program's slices cover immutable objects, and callers request words of
+        // mutable or new objects only.
         unsafe { std::slice::from_raw_parts_mut(pointer(address).cast::<u64>(), count as usize) }
     }
 
@@ -241,7 +242,8 @@ impl Region {
             from + bytes <= to || to + bytes <= from,
             "copies do not overlap"
         );
-        // SAFETY: both are mapped and aligned, the target writable, and they do not overlap.
+        // SAFETY: as just asserted, both are mapped and aligned, the target is in DRAM, so
+        // writable, and they do not overlap.
         unsafe {
             std::ptr::copy_nonoverlapping(
                 pointer(from).cast::<u64>(),
@@ -253,7 +255,7 @@ impl Region {
 }
 
 impl Addresses for Region {
-    /// At the end of the mapped part of a flash area, or over a part of it.
+    /// Accepts addresses in the mapped part of a flash area, and the one at its end.
     fn accepts(&self, address: u64, length: u64) -> bool {
         self.area(address).is_some_and(|area| {
             area.is_flash()

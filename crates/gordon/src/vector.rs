@@ -62,7 +62,7 @@ impl<'t, T: Persist<'t> + std::fmt::Debug> std::fmt::Debug for Vector<'t, T> {
 }
 
 impl<'t, T: Persist<'t>> Node<'t, T> {
-    /// A path of inner nodes of `shift` bits above `leaf`.
+    /// `leaf` under a path of inner nodes for `shift` bits.
     fn path(tx: &Tx<'t>, shift: u32, leaf: Self) -> Self {
         (0..shift / BITS).fold(leaf, |node, _| Self::Inner(tx.slice(&[node])))
     }

@@ -1,9 +1,9 @@
 //! A reserved range of addresses, in which flash and memory are mapped and unmapped.
 //!
 //! Safety: the range is reserved with `MAP_FIXED_NOREPLACE` and owned by this value until it is
-//! dropped, so every mapping made with `MAP_FIXED` inside it replaces our own. A function that
-//! returns slices of the window owns it and borrows itself for them; changes of mappings take `&mut
-//! self`, so no slice exists then.
+//! dropped, so every mapping made with `MAP_FIXED` inside it replaces our own. A type that returns
+//! slices of its window borrows itself for them, and changes of mappings take `&mut self`, so no
+//! slice exists then.
 #![allow(unsafe_code, reason = "mapping memory")]
 
 use crate::error::{Error, Result};
@@ -42,7 +42,7 @@ impl Window {
             Ok(at) if at.expose_provenance() as u64 == base => Ok(Self(base..base + length)),
             Ok(at) => {
                 // A kernel before 4.17 takes the address as a hint.
-                // SAFETY: this is the mapping that was just made, and nobody knows of it.
+                // SAFETY: this mapping was made above, and nobody else knows of it.
                 let _ = unsafe { rustix::mm::munmap(at, length as usize) };
                 Err(taken)
             }
@@ -97,7 +97,8 @@ impl Window {
     /// Unmaps `length` bytes at `address`.
     pub(crate) fn unmap(&mut self, address: u64, length: u64) -> Result<()> {
         let at = self.check(address, length);
-        // SAFETY: as for `map`; the new mapping cannot be accessed.
+        // SAFETY: inside this value's range, as just asserted, and no slice exists (`&mut self`);
+        // the new mapping cannot be accessed.
         let unmapped = unsafe {
             rustix::mm::mmap_anonymous(
                 at,
@@ -114,7 +115,8 @@ impl Window {
     /// Makes `length` bytes readable and writable memory, where nothing is mapped.
     pub(crate) fn open(&mut self, address: u64, length: u64) -> Result<()> {
         let at = self.check(address, length);
-        // SAFETY: anonymous memory of this value's range that was inaccessible so far.
+        // SAFETY: inside this value's range, as just asserted. More access to memory invalidates no
+        // reference.
         unsafe {
             rustix::mm::mprotect(
                 at,
@@ -128,7 +130,7 @@ impl Window {
     /// Zaps opened memory; it stays open, and reads as zeros.
     pub(crate) fn zap(&mut self, address: u64, length: u64) {
         let at = self.check(address, length);
-        // SAFETY: private anonymous memory of this value's range, of which no slice exists.
+        // SAFETY: inside this value's range, as just asserted, and no slice exists (`&mut self`).
         let dropped = unsafe { rustix::mm::madvise(at, length as usize, Advice::LinuxDontNeed) };
         assert!(
             dropped.is_ok(),
@@ -140,8 +142,8 @@ impl Window {
 impl Drop for Window {
     fn drop(&mut self) {
         let length = self.0.end - self.0.start;
-        // SAFETY: this value reserved the range; a reference into it borrows the owner of this
-        // value.
+        // SAFETY: this value reserved the range, and references into it borrow this value's owner,
+        // which is being dropped.
         let unmapped = unsafe { rustix::mm::munmap(pointer(self.0.start), length as usize) };
         debug_assert!(unmapped.is_ok());
     }

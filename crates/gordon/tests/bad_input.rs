@@ -1,4 +1,4 @@
-//! Everything that can be wrong with an input: a clear error, and the last commit intact.
+//! Whatever is wrong with an input: the error is clear, and the last commit stays intact.
 
 mod common;
 
@@ -118,8 +118,8 @@ fn a_flipped_bit_is_seen_or_does_not_matter() {
     assert!(refused > 100, "{refused} of 1500 flips hit something");
 }
 
-/// A power cut tears between sectors. So damage is distinguished from a cut if a later record
-/// proves it, or if front and rest of the last record are in one sector.
+/// A power cut tears only between sectors. So damage differs from a cut if a later record proves
+/// it, or if the last record is in one sector with its front.
 #[test]
 fn damage_to_the_records_of_a_heap_that_was_not_closed() {
     const WORDS: usize = 9;
@@ -390,7 +390,7 @@ fn a_log_or_data_segment_of_sidney_that_is_damaged() {
         }
         let counters = heap.counters();
         assert!(counters.persistent > 0, "{counters:?}");
-        // So that the data segment holds everything, and the log changes nothing.
+        // Afterwards the data segment holds everything, and the log has no changes.
         heap.collect().expect("a collection");
         assert_eq!(Plain::of(&heap), Some(plain));
     }
@@ -405,7 +405,7 @@ fn a_log_or_data_segment_of_sidney_that_is_damaged() {
     let mut rng = Rng(8);
     for _ in 0..100 {
         let mut damaged = segment.clone();
-        // Most of it has never been written.
+        // Most of the segment has never been written.
         let at = (0..)
             .map(|_| rng.below(segment.len()))
             .find(|at| segment[*at] != 0xFF);

@@ -1,5 +1,5 @@
-//! Power cuts: at every write and every sync of a random workload, every possible image recovers to
-//! exactly the state before or after the commit in flight.
+//! Power cuts: at every write and every sync of a random workload, a random image of those that the
+//! cut could leave recovers to exactly the state before or after the commit in flight.
 //!
 //! A failure prints its seed and the operation: `GORDON_SEED=n cargo test -p gordon --test crash`
 //! runs that seed alone, `GORDON_SEEDS=n` sets how many are run.
@@ -214,7 +214,7 @@ impl Run {
             "seed {seed}, cut before operation {cut}: neither before nor after"
         );
 
-        // It goes on, and a cut of that recovers too.
+        // The heap takes another commit, and a cut during that recovers too.
         let Some(mut plain) = found else { return };
         let begun = plain.clone();
         heap.update(|tx| {

@@ -1,4 +1,4 @@
-//! A heap on a block device: a loop device over a file, detached in the end.
+//! A heap on a block device: a loop device over a file, which the test detaches at its end.
 
 #[path = "../../flashvm-cli/tests/support/children.rs"]
 #[allow(
@@ -44,7 +44,8 @@ impl Drop for Loop {
 fn a_heap_on_a_block_device() {
     let folder = tempfile::tempdir().expect("a folder");
     let Some(device) = Loop::over(&folder.path().join("image"), 8 << 20) else {
-        // Past the test's capture: continuous integration looks for it.
+        // Directly to standard error, which the test harness does not capture: continuous
+        // integration looks for it.
         let _ = writeln!(
             std::io::stderr(),
             "SKIPPED: a_heap_on_a_block_device: needs root and loop devices"

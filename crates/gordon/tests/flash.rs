@@ -23,7 +23,7 @@ enum Step {
         place: u64,
         num: u64,
     },
-    /// So many bytes, from `within` on, that only clear bits, or any.
+    /// These bytes, from `within` on; with `clears`, ANDed with the old contents.
     Write {
         place: u64,
         within: u64,
@@ -53,7 +53,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What a bank is: buffers at places, and what their segments hold.
+/// A model of a bank: its buffers, and the bytes of the segments at their places.
 #[derive(Default)]
 struct Naive {
     /// First place and length of each buffer.
@@ -263,7 +263,7 @@ fn wear_is_spread_and_worn_segments_are_retired() {
         ),
         "{error}"
     );
-    // What could not be replaced is gone, and said to be.
+    // The segment had no replacement: it is gone, and both calls say so.
     assert!(matches!(flash.bytes(at, 1), Err(Error::NotAllocated(_))));
     assert!(matches!(flash.free(at), Err(Error::NotAllocated(_))));
 }

@@ -1,7 +1,7 @@
 //! No commit waits longer than 5 ms for a persistent collection, with objects of 50 MB in the heap.
 //!
-//! On an emulated bank the wait is modelled time, the same in every run. What it takes of real time is
-//! measured by `gordon-versus`.
+//! On an emulated bank the wait is modelled time, the same in every run. `gordon-versus` measures
+//! the real time.
 
 use gordon::flash::{Erase, Model};
 use gordon::{Array, ByteArray, Bytes, Collector, Heap, Limits, Options, Persist, Ref, Slice};
@@ -26,7 +26,7 @@ fn a_commit_waits_five_ms_at_most_for_objects_of_fifty_megabytes() {
     let options = Options {
         collector: Collector::AtCommit,
         limits: Limits {
-            // The log alone does not begin collections.
+            // High, so that a full log begins no collection.
             log_bytes: Some(400 << 20),
             persistent_bytes: Some(1 << 20),
             ..Limits::default()

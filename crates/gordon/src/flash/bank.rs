@@ -2,10 +2,10 @@
 //! its Table 2 interface; the heap uses the bank directly.
 //!
 //! One type serves three kinds of flash. An *emulated* bank holds real ones and zeros: a write
-//! ANDs, and one that would set a bit fails. *Battery-backed DRAM* may be updated in place. A
-//! *durable* bank of a heap is a file or a block device: its segments are written front to back,
-//! and a freed one is not filled with ones again, since its log entries carry sequence numbers and
-//! checksums and nobody reads beyond them.
+//! ANDs, and fails if it would set a bit. *Battery-backed DRAM* may be updated in place. A
+//! *durable* bank of a heap is a file or a block device: its segments are written front to back. A
+//! freed segment is not filled with ones again: sequence numbers and checksums end the log, and
+//! nobody reads beyond it.
 
 use super::Addresses;
 use super::identity::{Holds, Identity};
@@ -26,9 +26,9 @@ pub struct BankCounters {
     pub bytes_written: u64,
     /// Segments erased.
     pub erases: u64,
-    /// Bytes written to the segments that were erased.
+    /// Bytes that the erased segments held.
     pub erased_bytes_written: u64,
-    /// Waits until everything is stable.
+    /// Calls of `sync`, each of which waits until all writes are stable.
     pub syncs: u64,
     /// Nanoseconds of the modelled clock; 0 for a durable bank.
     pub modelled_ns: u64,
@@ -141,7 +141,8 @@ impl Bank {
         self.table.stable
     }
 
-    /// Stores a number beside the segment table: that of the last state when a heap is closed.
+    /// Stores a number beside the segment table. A heap that is closed stores that of its last
+    /// state.
     pub(crate) fn note_stable(&mut self, number: u64) -> Result<()> {
         self.table.stable = number;
         self.table.store(&self.identity, &*self.medium)
@@ -170,7 +171,7 @@ impl Bank {
             let segment = match self.take_erased(at, index > 0) {
                 Ok(segment) => segment,
                 Err(error) => {
-                    // Returns the segments to the pool, unused.
+                    // They are unused: back to the pool.
                     for &segment in &taken {
                         self.table.segments[segment as usize].state = State::Erased;
                     }
@@ -378,8 +379,8 @@ impl Bank {
     }
 
     /// The first address at or after `address` from which on its area holds only erased cells. A
-    /// crash may have left written cells beyond the last commit; only a real bank may overwrite
-    /// those.
+    /// crash may have left written cells beyond the last commit; a real bank and DRAM may overwrite
+    /// them.
     pub(crate) fn first_erased(&self, region: &Region, address: u64) -> u64 {
         if self.model.is_none_or(|model| model.update_in_place) {
             return address;

@@ -9,7 +9,7 @@ use xxhash_rust::xxh3::xxh3_64;
 /// The format of heaps of this version.
 pub const FORMAT: u32 = 1;
 const ENDIAN: u32 = 0x0102_0304;
-/// Bytes of a page, of which identity and table slots are multiples.
+/// Bytes of a page: the identity takes one, a table slot a multiple.
 pub(crate) const PAGE: u64 = 4096;
 /// Least bytes of a segment: one erase block.
 pub(crate) const MIN_SEGMENT: u64 = 64 << 10;
@@ -68,7 +68,7 @@ fn random() -> Result<u64> {
 
 /// A random multiple of `stride` at which this process has no mapping of `stride` bytes now.
 fn vacant_base(stride: u64) -> Result<u64> {
-    // Between the addresses of sanitizers below and those of Linux's programs and libraries above.
+    // Below are the addresses of sanitizers, above those of Linux's programs and libraries.
     const LOWEST: u64 = 0x2000_0000_0000;
     const HIGHEST: u64 = 0x5000_0000_0000;
     const TRIES: u32 = 16;
@@ -122,7 +122,7 @@ impl Identity {
         Ok(identity)
     }
 
-    /// Log2 of a size that exceeds the whole bank.
+    /// Log2 of an area's bytes: at least the whole bank, at least 1 GiB.
     pub(crate) fn area_shift(&self) -> u32 {
         let capacity = self.segment_bytes * self.segments;
         capacity.next_power_of_two().max(1 << 30).ilog2()
@@ -245,7 +245,7 @@ impl Identity {
 mod tests {
     use super::*;
 
-    /// Of 3072 places for such a range, 400 are taken at the end.
+    /// There are 3072 places for such a range; the test takes 400.
     #[test]
     fn ranges_of_one_process_do_not_meet() {
         let stride = 16 << 30;

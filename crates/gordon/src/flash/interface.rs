@@ -7,9 +7,9 @@
 //! | `Flash_erase` | [`Flash::erase`] |
 //! | `Flash_recover` | [`Flash::recover`] |
 //!
-//! Safety: a slice lies in segments that are mapped in the window, and borrows the bank; unmapping
-//! and writing take `&mut`. A medium belongs to the bank that is opened on it: nobody else writes
-//! to it.
+//! Safety: a slice lies in segments that are mapped in the window, and borrows the `Flash`;
+//! unmapping and writing take `&mut Flash`. A medium belongs to the bank that is opened on it: the
+//! argument assumes that nobody else writes to it.
 #![allow(unsafe_code, reason = "slices of what is mapped")]
 
 use super::bank::{Bank, BankCounters};
@@ -163,8 +163,8 @@ impl Flash {
         Ok(Self { bank, mapped })
     }
 
-    /// The addresses at which buffers can be mapped: they belong to the bank, in this process and
-    /// in all that open it later.
+    /// The addresses at which buffers can be mapped. They belong to the bank, in this process and
+    /// in every process that opens it later.
     #[must_use]
     pub fn addresses(&self) -> Range<u64> {
         self.mapped.window.addresses()
@@ -180,9 +180,9 @@ impl Flash {
     /// returns the persistent key. The map is stable when this returns.
     ///
     /// # Errors
-    /// [`Error::BadAddress`]: not a multiple of a segment in [`Flash::addresses`];
-    /// [`Error::Overlap`]: part of another buffer; [`Error::Full`] or [`Error::WornOut`]: too few
-    /// segments; or the medium failed.
+    /// [`Error::BadAddress`]: `addr` is no multiple of a segment, or the buffer leaves
+    /// [`Flash::addresses`]; [`Error::Overlap`]: a part is in another buffer; [`Error::Full`] or
+    /// [`Error::WornOut`]: too few segments; or the medium failed.
     pub fn alloc(&mut self, num: u64, addr: u64) -> Result<u64> {
         let bytes = num.checked_mul(self.segment_bytes());
         let Range { start: first, end } = self.addresses();
@@ -221,12 +221,12 @@ impl Flash {
     /// them; the call takes the time of an erase only if there are none.
     ///
     /// # Errors
-    /// [`Error::NotAllocated`]: one of them is not in a buffer, and nothing is erased;
+    /// [`Error::NotAllocated`]: one of them is not in a buffer; then nothing is erased.
     /// [`Error::WornOut`]: too many have been retired; or the medium failed.
     pub fn erase(&mut self, addr: u64, num: u64) -> Result<()> {
         let erased = self.bank.erase(&mut self.mapped, addr, num);
         if erased.is_err() {
-            // A freed segment without a successor is not in a buffer any more.
+            // A segment that was freed without a replacement is in no buffer any more.
             let lost = |at: &u64| !self.bank.is_mapped(*at);
             let lost: Vec<_> = self.mapped.segments.iter().copied().filter(lost).collect();
             for at in lost {
@@ -241,8 +241,8 @@ impl Flash {
     /// contiguous ones as one range.
     ///
     /// # Errors
-    /// [`Error::WrongKey`]: that is not the bank's key; [`Error::Overlap`]: they are
-    /// mapped already; [`Error::Corrupted`]: the table has impossible addresses.
+    /// [`Error::WrongKey`]: `key` is not the bank's; [`Error::Overlap`]: a segment is mapped
+    /// already; [`Error::Corrupted`]: the table has impossible addresses.
     pub fn recover(&mut self, key: u64) -> Result<Vec<Range<u64>>> {
         if let Some(&first) = self.mapped.segments.first() {
             return Err(Error::Overlap(first));
@@ -261,8 +261,8 @@ impl Flash {
     /// Writes `bytes` at `address`, in one or more buffers: stable after [`Flash::sync`]. Bits can
     /// be cleared, not set.
     /// # Errors
-    /// [`Error::WriteOnce`]: a bit would be set; [`Error::NotAllocated`]: a part is in no
-    /// buffer; nothing has been written then. Or the medium failed.
+    /// [`Error::WriteOnce`]: a bit would be set; [`Error::NotAllocated`]: a part is in no buffer.
+    /// In both cases nothing has been written. Or the medium failed.
     pub fn write(&mut self, address: u64, bytes: &[u8]) -> Result<()> {
         self.bank.write(address, bytes)
     }
@@ -282,8 +282,8 @@ impl Flash {
             }
             at += segment_bytes;
         }
-        // SAFETY: all of it lies in segments that are mapped, as just tested; they are unmapped and
-        // written through `&mut self` only.
+        // SAFETY: the loop found every segment of the range in `segments`, so all of it is mapped
+        // and readable. Unmapping and writing take `&mut self`, which the slice excludes.
         Ok(unsafe { std::slice::from_raw_parts(pointer(address).cast::<u8>(), count) })
     }
 

@@ -36,9 +36,9 @@ pub trait Medium: Send + Sync {
 pub struct FileMedium(File);
 
 impl FileMedium {
-    /// Creates a file of `length` bytes, all written, so that no later sync has to allocate;
-    /// `progress` gets the bytes written. The file gets its name at the end: an interruption leaves
-    /// nothing behind. Of a block device the first `length` bytes are used.
+    /// Creates a file of `length` bytes. All of them are written, so that no later sync has to
+    /// allocate; `progress` gets the bytes written so far. The file gets its name at the end: an
+    /// interruption leaves nothing behind. A block device gives its first `length` bytes.
     /// # Errors
     /// The path exists as a file, or as a device with data; it is in use, or cannot be
     /// written.
@@ -216,7 +216,7 @@ impl Medium for FileMedium {
     }
 }
 
-/// Memory: for emulated banks, and for images of crashed ones.
+/// Memory: for emulated banks, and for images of crashed banks.
 #[derive(Debug)]
 pub struct MemoryMedium(File);
 

@@ -14,7 +14,8 @@ pub enum Erase {
     Waiting,
     /// In the background. A write waits for the current erase, or suspends it where the chip can.
     Background {
-        /// Extra ns of an erase that a write suspends; `None`: it cannot be suspended (section 3).
+        /// Extra ns for each write that suspends an erase; `None`: the chip cannot suspend (section
+        /// 3).
         suspend_ns: Option<u64>,
     },
     /// At once: the "free erase" of Table 6 and Figure 4.
@@ -36,7 +37,7 @@ pub struct Model {
     pub erase: Erase,
     /// Whether bytes may be updated in place (battery-backed DRAM).
     pub update_in_place: bool,
-    /// Erases after which a block takes twice as long, and is retired for that.
+    /// Erases after which the next one takes twice as long, which retires the segment.
     pub endurance: u32,
 }
 
@@ -78,7 +79,7 @@ impl Model {
         }
     }
 
-    /// The same with erases done as `erase` says.
+    /// The same model with its erases at the time that `erase` says.
     #[must_use]
     pub const fn with_erase(self, erase: Erase) -> Self {
         Self { erase, ..self }

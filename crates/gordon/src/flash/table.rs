@@ -1,8 +1,8 @@
 //! The segment table: the flash operating system's crash-safe metadata (section 4.1), the map from
 //! persistent keys to segments, with the wear of each.
 //!
-//! It has two slots with a sequence number and a checksum each; the older one is overwritten, then
-//! synced, so one of them is always intact.
+//! It has two slots, each with a sequence number and a checksum. A store overwrites the older slot
+//! and syncs it, so one slot is always intact.
 
 use super::identity::{Identity, PAGE};
 use super::medium::Medium;
@@ -43,12 +43,12 @@ pub struct Segment {
     pub erases: u32,
 }
 
-/// The segment table and the slot that was written last.
+/// The segment table. Its sequence number selects the slot.
 #[derive(Debug)]
 pub(crate) struct Table {
     pub(crate) segments: Vec<Segment>,
     sequence: u64,
-    /// A number of the application's: see [`super::Bank::note_stable`].
+    /// The application's number: see [`super::Bank::note_stable`].
     pub(crate) stable: u64,
 }
 

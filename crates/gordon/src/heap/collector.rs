@@ -22,8 +22,8 @@ impl Shared {
                 if work || state.unsynced_bytes > UNSYNCED {
                     self.signal(Wake::Work);
                 }
-                // Commits that are faster than the thread do a part of its work, before the bank is
-                // full and one of them has to wait for all of it.
+                // Commits may outrun the thread. They do a part of its work before the bank is
+                // full, when one of them would have to wait for all of it.
                 if work && state.is_nearly_full() {
                     state.slice()
                 } else {
@@ -87,7 +87,7 @@ pub(super) fn collect_beside(shared: &Shared) {
         {
             state.fail(error);
         }
-        // A flip that waits for a commit is woken by it.
+        // A flip waits for an empty store list; the commit that empties it wakes this thread.
         let waits = state.cycle.is_none() || !state.store_list.is_empty();
         let idle = waits && state.leftover.is_none();
         let sync = !idle || std::mem::take(&mut state.unsynced_bytes) > 0;
@@ -95,7 +95,7 @@ pub(super) fn collect_beside(shared: &Shared) {
         let held = begun.elapsed().as_nanos() as u64;
         state.counters.slice_max_ns = state.counters.slice_max_ns.max(held);
         drop(locked);
-        // Makes stable what a slice, or commits, wrote, so that no commit has to.
+        // Makes stable what this slice and earlier commits wrote, so that no commit has to.
         if sync && let Err(error) = medium.sync() {
             durable.fail(&Error::io("syncing the bank", error));
         }

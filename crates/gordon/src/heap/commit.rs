@@ -1,8 +1,8 @@
 //! Commit (section 6.2): a collection moves the objects that have become reachable from persistent
 //! space into it, immutable objects to flash and mutable ones to DRAM; the log gets the writes and
 //! the new mutable objects; last of all the mini-log gets the end of the log. On a real bank a
-//! small commit is the log record alone: it holds the immutable data too, and recovery finds it by
-//! its place in the chain.
+//! small commit is the log record alone: the record holds the immutable data too, and recovery
+//! finds it by its place in the chain.
 //!
 //! All of this is written without waiting; [`super::durable`] waits. A commit without room is
 //! undone, so that the update can be aborted, or retried after a collection.
@@ -24,7 +24,7 @@ struct CommitGc {
     immutable: u64,
     staged: Vec<u64>,
     mutable: Space,
-    /// Whether immutable objects go there as well.
+    /// Whether immutable objects go to DRAM as well (Sidney).
     all_in_dram: bool,
     /// Headers that forwarding addresses replaced.
     forwarded: Vec<(u64, u64)>,
@@ -113,7 +113,7 @@ impl State {
             .spans_in(&self.region, persistent)
             .is_empty()
         {
-            // No persistent change. New space is emptied: the store list, which has the pointers
+            // No persistent change. New space can be emptied, as the store list, which may point
             // into it, ends here.
             self.after_commit()?;
             self.store_list.clear();
@@ -202,8 +202,8 @@ impl State {
     }
 
     /// Whether the record holds the whole commit. On a real bank it also holds the immutable data
-    /// if there is little: a small commit is one write, and the data itself reaches the bank with
-    /// the next sync.
+    /// if there is little: so a small commit is one stable write, and the data in its own place
+    /// becomes stable with the next sync.
     fn is_record_all(&self, gc: &CommitGc) -> bool {
         const SMALL: usize = 4096;
         match self.data_segment {
@@ -293,8 +293,8 @@ impl State {
         Ok(())
     }
 
-    /// Upper bound of the segments that a collection needs beyond those it has: all of immutable
-    /// space, and the log of all of mutable space.
+    /// Upper bound of the segments that a collection needs beyond those that its halves have: for a
+    /// copy of all of immutable space, and for a log of all of mutable space.
     pub(crate) fn reserve(&self, immutable_end: u64) -> u64 {
         let segment = self.segment();
         let immutable = immutable_end - self.region.start(self.immutable.area);

@@ -7,8 +7,8 @@
 //! ```
 //!
 //! A truncation writes changed pages in place. It may be interrupted at any sector: the log is
-//! freed after it, and replaying the log repairs the pages. So the pages without changes in the log
-//! are those of the last truncation, with whose checksums the log begins.
+//! freed only afterwards, and replaying it repairs the pages. A page that the log does not change
+//! is as the last truncation left it; the log begins with the checksums of all pages at that time.
 
 use crate::error::{Error, Result};
 use crate::flash::{Identity, Medium, Model, PAGE};
@@ -134,7 +134,7 @@ impl DataSegment {
     }
 
     /// Writes all changed pages of `area`, which ends at `end`, in order; returns bytes and
-    /// modelled ns. They are stable then.
+    /// modelled ns. The pages are stable when this returns.
     pub(crate) fn write_changed(
         &mut self,
         region: &Region,
@@ -201,7 +201,8 @@ impl DataSegment {
         Ok((written, ns))
     }
 
-    /// Fills `area`, which ends at `end`, from its half, without the changes in the log.
+    /// Fills `area`, which ends at `end`, from its half on disk. The changes in the log are still
+    /// missing.
     pub(crate) fn load(&mut self, region: &mut Region, area: Area, end: u64) -> Result<()> {
         self.current = Half::default();
         let length = end - region.start(area);

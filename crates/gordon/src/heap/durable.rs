@@ -1,7 +1,7 @@
 //! Group commit: when a commit is stable. Commits append under the heap's lock and wait here,
-//! outside of it. The first to wait syncs for all that have appended; commits that arrive meanwhile
-//! share the next sync. If the bytes that have to become stable are contiguous, at the end of the
-//! log, that is one synchronous write, which waits for nothing else.
+//! outside of it. The first to wait syncs for all that have appended; commits that arrive during
+//! this sync share the next one. If their bytes are contiguous, at the end of the log, one
+//! synchronous write replaces the sync, and waits for no other writes.
 
 use crate::error::{Error, Result};
 use crate::flash::Medium;
@@ -71,7 +71,7 @@ impl Durable {
     }
 
     fn lock(&self) -> MutexGuard<'_, Progress> {
-        // Two fields that are set one at a time: a panic leaves no inconsistency.
+        // Nothing can panic between two changes under this lock: a poisoned lock is consistent.
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -80,7 +80,7 @@ impl Durable {
         self.stable.load(Ordering::Acquire)
     }
 
-    /// Syncs for commits.
+    /// Number of syncs for commits.
     pub(crate) fn syncs(&self) -> u64 {
         self.syncs.load(Ordering::Relaxed)
     }

@@ -10,20 +10,22 @@ pub(crate) struct Slots {
     free: Vec<usize>,
 }
 
-/// The handles of one heap. Its lock is taken last and never held while other code runs.
+/// The handles of one heap. Its lock is taken last: no other lock is taken under it, and no code of
+/// the program runs.
 #[derive(Debug, Default)]
 pub(crate) struct HandleTable(Mutex<Slots>);
 
 impl HandleTable {
     pub(crate) fn lock(&self) -> MutexGuard<'_, Slots> {
-        // Nothing that holds the lock can panic during a change.
+        // A change by a handle cannot panic half-way; a collection that panics under the lock fails
+        // the heap.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// A reference that outlives updates: see [`Tx::hold`](crate::Tx::hold).
 ///
-/// Its object is kept, persistent or not, until the handle is dropped. The handle does not make it
+/// Its object lives at least until the handle is dropped, but the handle does not make it
 /// persistent.
 pub struct Handle<P> {
     table: Arc<HandleTable>,

@@ -1,4 +1,4 @@
-//! The layout of a new bank: the size of its segments, and the addresses of the heap. And the
+//! The layout of a new bank: the size of its segments and the addresses of the heap. Also the
 //! bandwidths of an emulated bank (Table 3).
 
 use super::recover;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 /// Segments that a heap needs at least.
 const LEAST_SEGMENTS: u64 = 8;
 
-/// A segment size that divides `size` into a suitable number.
+/// A segment size that divides `size` into about 256 segments, as far as the bounds allow.
 pub(super) fn segment_bytes(size: u64) -> u64 {
     (size / 256)
         .max(1)
@@ -41,7 +41,7 @@ pub struct Bandwidths {
     pub erase_bytes_per_s: f64,
 }
 
-/// Writes a segment of an emulated bank and erases it, and reads the bank's clock.
+/// Measures both on an emulated bank: writes a segment and erases it, by the bank's clock.
 ///
 /// # Errors
 /// There is not enough memory.

@@ -3,8 +3,8 @@
 //! A log half is a chain of records. Each holds entries: a location, a length and the data to
 //! restore there, or the checksum of an extent of immutable space. A record's checksum covers that
 //! of the previous record, so the last one covers all. A mini-log entry names the end of the log
-//! and the ends of the spaces; it has the checksum of the last record. It becomes the state of the
-//! heap as soon as all of its data can be read; intact records that follow advance the state.
+//! and the ends of the spaces, and has the checksum of the last record. It is a state of the heap
+//! if all of that state's data can be read; intact records that follow advance the state.
 
 use crate::region::WORD;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
@@ -45,7 +45,7 @@ pub(crate) fn hash(seed: u64, words: &[u64]) -> u64 {
     xxh3_64_with_seed(bytemuck::cast_slice(words), seed)
 }
 
-/// A record being made.
+/// A record under construction.
 #[derive(Debug)]
 pub(crate) struct Record {
     words: Vec<u64>,

@@ -8,17 +8,17 @@ use crate::flash::{Identity, Model, Segment};
 pub struct Limits {
     /// Bytes of new space after which an uncommitted update is followed by a minor collection.
     pub new_bytes: u64,
-    /// Bytes of old space after which that is a major one.
+    /// Bytes of old space after which that collection is a major one.
     pub old_bytes: u64,
-    /// New bytes of immutable or mutable data after which persistent space is collected, so that
-    /// immutable space ends on a segment boundary. Default: max(live bytes, bank / 8).
+    /// New bytes of immutable or mutable data after which persistent space is collected; for
+    /// immutable data rounded up to a segment boundary. Default: max(live bytes, bank / 8).
     pub persistent_bytes: Option<u64>,
     /// Bytes of the persistent log after which it is compacted, rounded up to whole segments; at
     /// least twice its initial length. Default: bank / 16.
     pub log_bytes: Option<u64>,
     /// Bytes of objects that a commit processes for a persistent collection
-    /// ([`Collector::AtCommit`]), beside eight times the bytes it has written itself. Default: 1
-    /// MiB; on an emulated bank a slice ends within 5 ms, unless it is nearly full.
+    /// ([`Collector::AtCommit`]), and eight times the bytes that it has written itself. Default: 1
+    /// MiB; on an emulated bank a slice ends within 5 ms, unless the bank is nearly full.
     pub slice_bytes: Option<u64>,
 }
 

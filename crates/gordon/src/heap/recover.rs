@@ -21,7 +21,7 @@ use crate::flash::{Bank, Identity};
 use crate::region::{Area, Region, WORD};
 use std::sync::Arc;
 
-/// Sequence numbers unused by earlier runs begin at a multiple of this.
+/// A run's sequence numbers begin at the next multiple of this, above those of all earlier runs.
 const RUN: u64 = 1 << 20;
 
 /// The region for a bank: each area could hold the whole bank.
@@ -137,7 +137,7 @@ impl State {
         state.sequence = (newest / RUN + 1) * RUN;
         let medium = Arc::clone(state.bank.medium());
         state.durable = Arc::new(Durable::new(medium, recovered));
-        // The share of garbage is unknown: the next collection is due when it has doubled.
+        // The share of garbage is unknown: until the next collection everything counts as live.
         state.collected_end = state.immutable.next;
         state.collected_mutable = state.mutable.used(&state.region);
         verify::verify(&state)?;
@@ -216,7 +216,8 @@ impl State {
     fn later_records(&self, recovered: u64) -> Result<(u64, u64)> {
         let (start, end) = (self.log.next, self.region.end(self.log.area));
         let rest = self.region.words(start, (end - start) / WORD);
-        // The record that should follow: a power cut that left its front left its whole sector.
+        // The record that should follow. A power cut leaves a sector whole or not at all: if the
+        // record's front is there, so is the rest in the same sector.
         if let Some(front) = RecordFront::read(start, rest)
             && front.sequence > recovered
             && front.is_in_one_sector(start)
@@ -258,7 +259,7 @@ impl State {
         let mut rest = &log[named..];
         let before = rest.len();
         while let Some(read) = next_record(self.log.next, &mut rest, self.log_hash) {
-            // A record in flight may have lost the data to which it refers.
+            // The data of a record that was in flight may be missing.
             if !self.follows(&read) {
                 break;
             }
@@ -379,7 +380,7 @@ impl State {
     /// Prepares a recovered heap for writing: frees what no state needs, and skips cells that a
     /// crash has left written after the last commit.
     pub(crate) fn resume(&mut self) -> Result<()> {
-        // After a kill the data that was read may not be stable yet.
+        // After a kill, what recovery has read may not be stable yet.
         self.bank.sync()?;
         for area in [self.log.area.other(), self.immutable.area.other()] {
             self.release(area)?;

@@ -39,7 +39,7 @@ const LOG: &str = "log";
 const SEGMENT: &str = "segment";
 
 /// Creates a heap with a redo log of about `size` bytes in the file `log` of `folder`, and a data
-/// segment of twice that size in the file `segment`. It holds as much as the log.
+/// segment of twice that size in the file `segment`. The heap holds as much as the log.
 ///
 /// # Errors
 /// The files exist or cannot be written, or the size is out of range.
@@ -58,7 +58,7 @@ pub fn create(folder: &Path, size: u64, options: Options) -> Result<Heap> {
         options,
     );
     if made.is_err() && is_new {
-        // The log is useless without its segment; the error says why there is none.
+        // The log is useless without its segment, and the returned error says why.
         let _ = std::fs::remove_file(folder.join(LOG));
     }
     made
@@ -136,8 +136,8 @@ fn stopping(options: Options) -> Options {
 }
 
 impl State {
-    /// Applies the changes to `space` since the last truncation to the data segment; returns words.
-    /// Only then does a new log replace the old one.
+    /// Writes the changes of `space` since the last truncation to the data segment; returns the
+    /// number of words. A new log replaces the old one only after this.
     pub(super) fn write_pages(&mut self, space: Space) -> Result<u64> {
         // The segment gets only changes that are stable in the log.
         self.sync()?;

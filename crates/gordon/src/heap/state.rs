@@ -101,7 +101,7 @@ pub(crate) struct State {
     pub(crate) collected_mutable: u64,
     /// End of the log after the last compaction.
     pub(crate) compacted_end: u64,
-    /// Bytes of immutable data that are stable in the log only.
+    /// Bytes of immutable data that may be stable in the log only, not in their place.
     pub(crate) unsynced_bytes: u64,
     /// Bytes written by the last commit.
     pub(crate) committed_bytes: u64,

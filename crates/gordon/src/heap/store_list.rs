@@ -3,7 +3,7 @@
 
 use crate::region::{Area, Region, WORD};
 
-/// Words of an object.
+/// A run of words of an object: what one write replaces.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Span {
     /// Address of the object's header.

@@ -1,5 +1,5 @@
 //! Minor and major collections (sections 5.4 and 6.1): new space is promoted into old space, old
-//! space is copied into its other half. Forwarding addresses replace headers: this is DRAM.
+//! space is copied into its other half. Forwarding addresses overwrite headers, as DRAM allows.
 //! Collections run between updates only, so their roots are the handles and the store list.
 
 use super::state::{Space, State};
@@ -27,7 +27,7 @@ impl Copying<'_> {
         }
         let word = self.region.load(address);
         if !Header::is_valid(word) {
-            // A forwarding address: by this collection, or into persistent space by the commit.
+            // A forwarding address, from this collection, or from the commit into persistent space.
             return Ok(word);
         }
         let words = Header(word).words();

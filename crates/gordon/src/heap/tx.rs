@@ -66,7 +66,7 @@ impl<'t> View<'t> {
     /// The target of a handle.
     ///
     /// # Panics
-    /// The handle is one of another heap.
+    /// The handle belongs to another heap.
     pub fn get<P>(&self, handle: &Handle<P>) -> P::At<'t>
     where
         P: Persist<'static>,
@@ -104,7 +104,7 @@ impl<'t> Tx<'t> {
     /// The target of a handle.
     ///
     /// # Panics
-    /// The handle is one of another heap.
+    /// The handle belongs to another heap.
     pub fn get<P>(&self, handle: &Handle<P>) -> P::At<'t>
     where
         P: Persist<'static>,

@@ -19,7 +19,7 @@ impl<'t, T: Persist<'t>> Ref<'t, T> {
     pub fn read(self) -> T {
         self.address
             .expect(Layout::<T>::REF, std::any::type_name::<T>());
-        // SAFETY: a record with the pointers and words of a T, as the header says.
+        // SAFETY: `expect` has found the header of a record with the pointers and words of a T.
         unsafe { self.address.load(0) }
     }
 }
@@ -34,7 +34,7 @@ impl<'t, T: Persist<'t>> Var<'t, T> {
     pub fn read(self) -> T {
         self.address
             .expect(Layout::<T>::VAR, std::any::type_name::<T>());
-        // SAFETY: a record with the pointers and words of a T, as the header says.
+        // SAFETY: `expect` has found the header of a record with the pointers and words of a T.
         unsafe { self.address.load(0) }
     }
 
@@ -129,9 +129,10 @@ impl<'t> Text<'t> {
         if self.address.header().kind() != Kind::Text {
             self.address.mismatch("string");
         }
-        // SAFETY: a string, so immutable.
+        // SAFETY: the header says that it is a string, as just tested; strings are never mutable.
         let bytes = unsafe { self.address.bytes() };
-        // SAFETY: objects of this kind are made from strings only, and recovery has checked theirs.
+        // SAFETY: this process makes objects of this kind from `str` only, and recovery has checked
+        // that all others are UTF-8.
         unsafe { std::str::from_utf8_unchecked(bytes) }
     }
 }
@@ -168,7 +169,7 @@ impl<'t> ByteArray<'t> {
     /// Copies bytes from `offset` on into `to`.
     ///
     /// # Panics
-    /// They are not all in the array.
+    /// The range is not inside of the array.
     pub fn read(self, offset: usize, to: &mut [u8]) {
         let length = self.len();
         let inside = offset
@@ -180,15 +181,15 @@ impl<'t> ByteArray<'t> {
             to.len()
         );
         let from = at(self.address.get() + WORD).cast::<u8>();
-        // SAFETY: the bytes lie in the payload, as just tested; `to` is not in a heap, of which no
-        // mutable slice is ever given out.
+        // SAFETY: the bytes lie in the payload, as just tested. `to` does not overlap them: nobody
+        // outside of this crate has a mutable slice of a heap.
         unsafe { std::ptr::copy_nonoverlapping(from.add(offset), to.as_mut_ptr(), to.len()) };
     }
 
     /// Writes `from` into the array, from `offset` on.
     ///
     /// # Panics
-    /// It does not fit.
+    /// The range is not inside of the array.
     pub fn write(self, tx: &Tx<'t>, offset: usize, from: &[u8]) {
         let length = self.len();
         let inside = offset
@@ -202,7 +203,7 @@ impl<'t> ByteArray<'t> {
         if from.is_empty() {
             return;
         }
-        // Stores are of words: those at the ends keep the bytes that are not replaced.
+        // A store replaces whole words: the first and the last keep their other bytes.
         let start = offset / 8;
         let end = (offset + from.len()).div_ceil(8);
         let mut bytes = vec![0; (end - start) * 8];

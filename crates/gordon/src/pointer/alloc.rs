@@ -9,7 +9,8 @@ impl<'t> Tx<'t> {
     /// `alloc`: a new immutable value.
     ///
     /// # Panics
-    /// The update allocates more than the bank could hold; so do all allocations.
+    /// The update allocates more than the bank could hold, or memory runs out. This holds for every
+    /// allocation.
     pub fn alloc<T: Persist<'t>>(&self, value: T) -> Ref<'t, T> {
         let address = with_words(&value, |words| {
             self.allocate(Layout::<T>::REF, |to| to.copy_from_slice(words))
@@ -50,7 +51,8 @@ impl<'t> Tx<'t> {
                 "elements of no size cannot be stored in sequences"
             );
         }
-        // All words first: an object that is half filled would be seen by a collection.
+        // All words first: if storing a value panics, no half-filled object stays behind for a
+        // collection to scan.
         let mut words = Vec::with_capacity(Layout::<T>::WORDS * values.len());
         for value in values {
             with_words(value, |value| words.extend_from_slice(value));

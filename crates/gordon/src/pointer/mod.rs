@@ -16,8 +16,8 @@
 //! recovery has checked every one. While `'t` lasts no collection runs and no other thread writes
 //! ([`crate::brand`]). So the address is that of an object's header, and its payload has the length
 //! in the header. The header is compared with the type before the payload is read. Immutable
-//! objects are never written after their allocation, so slices of them are valid for all of `'t`.
-//! Of mutable ones a slice exists only inside the `load` of a value, which can reach no `Tx`.
+//! objects are never written after their allocation, so slices of them are valid for all of `'t`. A
+//! slice of a mutable object exists only inside the `load` of a value, which can reach no `Tx`.
 #![allow(unsafe_code, reason = "reading objects in place")]
 
 mod access;
@@ -75,7 +75,7 @@ impl<'t> Address<'t> {
         let from = at(self.get() + (1 + offset) * WORD);
         // SAFETY: the caller guarantees these words; nobody writes them meanwhile (module docs).
         let pointers = unsafe { std::slice::from_raw_parts(from, T::POINTERS) };
-        // SAFETY: the same; the bytes follow the pointers in the same object.
+        // SAFETY: as above; the bytes follow the pointers in the same object.
         let raw = unsafe { std::slice::from_raw_parts(from.add(T::POINTERS).cast(), T::BYTES) };
         T::load(&mut Load {
             pointers,
@@ -91,7 +91,8 @@ impl<'t> Address<'t> {
     #[inline(always)]
     unsafe fn bytes(self) -> &'t [u8] {
         let from = at(self.get() + WORD).cast::<u8>();
-        // SAFETY: the payload has that length, and it is never written again (module docs).
+        // SAFETY: the caller guarantees the kind, so the payload has the header's length in bytes;
+        // it is never written again (module docs).
         unsafe { std::slice::from_raw_parts(from, self.header().length() as usize) }
     }
 
@@ -113,10 +114,11 @@ impl<'t> Address<'t> {
         found.count() as usize
     }
 
-    /// One of them, if the index is in range.
+    /// The element at `index`, if there is one.
     #[inline(always)]
     fn element<T: Persist<'t>>(self, header: Header, index: usize) -> Option<T> {
-        // SAFETY: inside an array with this number of elements, each of the pointers and words of a T.
+        // SAFETY: `elements` has found the header of an array of Ts, and `index` is below its
+        // count.
         (index < self.elements::<T>(header))
             .then(|| unsafe { self.load((index * Layout::<T>::WORDS) as u64) })
     }

@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-/// The end of to-space, as far as it is not on flash. Positions count words from its start.
+/// The end of to-space that is not yet on flash. Positions count words from its start.
 #[derive(Debug)]
 pub(super) struct Buffer {
     chunks: VecDeque<Vec<u64>>,
@@ -63,7 +63,7 @@ impl Buffer {
     }
 
     /// Removes the first chunk if all of it is final (before `settled`); with `all` also a partial
-    /// last chunk. Returns its position, too.
+    /// last chunk. Returns its position and its words.
     pub(super) fn take(&mut self, settled: u64, all: bool) -> Option<(u64, Vec<u64>)> {
         let first = self.chunks.front()?;
         let is_final = settled - self.written >= first.len() as u64;

@@ -1,5 +1,5 @@
 //! Forwarding addresses: a large table in DRAM, because flash cannot be overwritten (section 6.3).
-//! It consists of many small tables, none of which takes long to grow: a commit would have to wait.
+//! It consists of many small tables, since a commit may have to wait while one grows.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};

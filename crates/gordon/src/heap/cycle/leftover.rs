@@ -1,6 +1,6 @@
-//! The remains of a collection: halves that no state names any more, and its table. They are freed
-//! in parts, since a commit would have to wait for all of it; the next start frees what a crash
-//! leaves of them. A half loses its end first, so that the rest keeps its start.
+//! The remains of a collection: halves that no state names any more, and its forwarding table. They
+//! are freed in parts, since a commit may have to wait for a part. If a crash interrupts this, the
+//! next start frees the rest. A half is freed from its end, so that the rest keeps its start.
 
 use super::forwarding::Forwarding;
 use crate::error::Result;
@@ -14,7 +14,7 @@ const PIECE: u64 = 8 << 20;
 #[derive(Debug)]
 pub(crate) struct Leftover {
     flash: Vec<Area>,
-    /// Mutable space, and its remaining length.
+    /// The old half of mutable space, and the bytes of it that are still to be zapped.
     memory: Option<(Area, u64)>,
     table: Forwarding,
     log: Area,
@@ -23,7 +23,8 @@ pub(crate) struct Leftover {
 }
 
 impl Leftover {
-    /// The log before a flip; its spaces too, if [`Leftover::collected`] follows.
+    /// The halves in use before a flip. Only the log is freed, unless [`Leftover::collected`] adds
+    /// the spaces.
     pub(super) fn new(heap: &State) -> Self {
         Self {
             flash: vec![heap.log.area],

@@ -87,8 +87,8 @@ impl State {
         if collect {
             Some(Kind::Collect)
         } else if truncate {
-            // The new log holds all of mutable space: it is shorter without garbage. Sidney's does
-            // not.
+            // The new log holds all of mutable space, so collecting the garbage first makes it
+            // shorter. Sidney's new log holds only checksums.
             let grown = new_mutable > self.collected_mutable && self.data_segment.is_none();
             Some(if grown { Kind::Collect } else { Kind::Truncate })
         } else {
@@ -126,7 +126,7 @@ impl State {
         done
     }
 
-    /// Bytes that a slice writes at once: bounded by an emulated bank, or by memory.
+    /// Bytes that a slice writes at once: `SLICE_NS` of an emulated bank's writes, otherwise 1 MiB.
     fn slice_bytes(&self) -> u64 {
         let by_default = self.bank.model().map_or(1 << 20, |model| {
             (SLICE_NS * model.ways)
@@ -136,15 +136,15 @@ impl State {
         self.limits.slice_bytes.unwrap_or(by_default)
     }
 
-    /// Whether a collection that falls behind would soon run out of room.
+    /// Whether a collection that fell behind now would soon run out of room.
     pub(crate) fn is_nearly_full(&self) -> bool {
         let spare = self.bank.segments().len() as u64 / 8;
         self.bank.available() <= self.reserve(self.immutable.next) + spare
     }
 
     /// A slice of work for a commit: on an emulated bank it ends within 5 ms. If the bank is nearly
-    /// full, it takes longer after a commit that took long itself: every change has to be repeated,
-    /// and the collection has to catch up.
+    /// full, a slice after a long commit takes longer: the collection has to repeat every change,
+    /// and must catch up.
     pub(crate) fn slice(&mut self) -> Result<()> {
         self.give_back(false).map_err(|error| self.fail(error))?;
         self.start_cycle_if_due();
@@ -261,7 +261,8 @@ impl State {
         Ok(())
     }
 
-    /// Pointers of the transitory heap, handles and store list into from-space.
+    /// Redirects the pointers from handles, store list and transitory heap into from-space to the
+    /// copies.
     fn redirect(&mut self, cycle: &Cycle) {
         let forward = |address: u64| cycle.forward.get(address).unwrap_or(address);
         for address in &mut self.handles.lock().addresses {

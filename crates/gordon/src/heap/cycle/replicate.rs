@@ -25,16 +25,16 @@ pub(crate) struct Cycle {
     /// Changes in from-space to repeat on the copies.
     pub(crate) dirty: VecDeque<Span>,
     pub(super) forward: Forwarding,
-    /// To-space on flash: everything that has a place there.
+    /// To-space on flash, up to the last place that was given out.
     pub(super) immutable: Space,
     buffer: Buffer,
     immutable_copies: Copies,
     immutable_scan: Scan,
-    /// The part of it that is on flash.
+    /// End of the part of immutable to-space that is written.
     written: u64,
     pub(super) extents: Vec<Extent>,
     extents_logged: usize,
-    /// To-space in DRAM, and the parts of it that are copied and logged.
+    /// To-space in DRAM; below, the ends of the parts that are copied and logged.
     pub(super) mutable: Space,
     mutable_copies: Copies,
     mutable_copied: u64,
@@ -106,12 +106,12 @@ impl Cycle {
     /// The address of the copy of the object at `address`; creates the copy if necessary.
     fn forward(&mut self, heap: &mut State, address: u64) -> Result<u64> {
         let area = heap.region.area(address);
-        // A change that was repeated before its copy was scanned.
+        // Already a copy's address: a repeated change put it here before the scan came.
         if area == Some(self.immutable.area) || area == Some(self.mutable.area) {
             return Ok(address);
         }
-        // A pointer into the transitory heap is not committed: whatever replaces it, a commit or an
-        // abort, is noted as dirty.
+        // A pointer into the transitory heap is not committed. The commit or abort that replaces it
+        // notes the place as dirty.
         if area != Some(heap.immutable.area) && area != Some(heap.mutable.area) {
             return Ok(0);
         }
@@ -171,8 +171,8 @@ impl Cycle {
         Ok(false)
     }
 
-    /// Copies the objects to which the root, handles and the transitory heap refer. Returns whether
-    /// there were any.
+    /// Copies the objects to which the root, handles, store list and transitory heap refer. Returns
+    /// [`STEP`] if there were new ones, otherwise 0.
     fn roots(&mut self, heap: &mut State) -> Result<u64> {
         if self.kind == Kind::Truncate {
             return Ok(0);
@@ -381,7 +381,7 @@ impl Cycle {
             did += 1;
             if self.kind == Kind::Collect {
                 let Some(copy) = self.forward.get(span.object) else {
-                    // If it is alive, it will be copied with its later contents.
+                    // No copy yet. If the object is alive, its copy will have the changed contents.
                     continue;
                 };
                 let to = Span {
