@@ -11,8 +11,8 @@ use syn::{Data, DeriveInput, Error, Field, Fields, GenericParam, Lifetime, Type}
 
 /// Derives `gordon::Persist` for a struct or an enum whose fields are all `Persist`.
 ///
-/// The type must be `Copy`. If it holds references it has one lifetime parameter: that of the
-/// update in which it is read.
+/// The type must be `Copy`. If it holds references, its one lifetime parameter is that of the
+/// update or view in which it is read.
 #[proc_macro_derive(Persist)]
 pub fn persist(input: proc_macro::TokenStream) -> proc_macro::TokenStream {
     let input = syn::parse_macro_input!(input as DeriveInput);

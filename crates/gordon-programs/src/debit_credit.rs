@@ -1,4 +1,4 @@
-//! Debit-credit (section 7.2.3), after TPC-B: a transaction updates a 128-byte record each of an
+//! Debit-credit (section 7.2.3), after TPC-B: a transaction updates the 128-byte records of an
 //! account, a teller and a branch, and appends a 64-byte record to the audit trail. As in the paper
 //! the database does not grow with the throughput.
 

@@ -32,8 +32,8 @@ fn queue<'t>(tx: &Tx<'t>) -> Result<Root<'t>> {
     })
 }
 
-/// Appends a packet and removes those up to number `acknowledged`; returns its number, from 1. It is
-/// stable when this returns.
+/// Appends a packet and removes those up to number `acknowledged`. Returns the packet's number,
+/// from 1, when the packet is stable.
 ///
 /// # Errors
 /// Those of a commit.
@@ -65,7 +65,7 @@ pub fn receive(heap: &Heap, packet: &[u8], acknowledged: u64) -> Result<u64> {
     })
 }
 
-/// Removes the packets up to number `acknowledged`, at the end of a run.
+/// Removes the packets up to number `acknowledged`, without a new packet.
 ///
 /// # Errors
 /// Those of a commit.

@@ -65,7 +65,7 @@ fn the_editor_resumes_after_the_last_key() {
                 }
             }
         });
-        // Killed at a different moment each time: also while the heap is being created or opened.
+        // Each kill comes at another moment, also while the heap is being created or opened.
         let wanted = [0, 1, 7, 40, 150][round % 5];
         let mut answered = 0;
         while answered < wanted {
@@ -150,7 +150,7 @@ fn the_groundstation_loses_no_packet_that_it_has_answered() {
     let mut relayed = BTreeSet::new();
     let mut message = 0_u64;
     let mut buffer = [0; 2048];
-    // Whether all that was answered has been relayed: what was not answered may be relayed as well.
+    // Whether all answered packets have been relayed. Others may have been relayed as well.
     let mut deliver = |acknowledge: bool, answered: &BTreeSet<u64>| {
         while let Ok((length, from)) = host.recv_from(&mut buffer) {
             let (number, data) = buffer[..length].split_at(8);

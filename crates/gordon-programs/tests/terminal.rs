@@ -146,7 +146,8 @@ fn typing_undoing_and_going_on_after_a_kill() {
     terminal.shows("status", |screen| screen.contents().contains("0 keys"));
     terminal.keys("hello w\u{f6}rld\rsecond lin\u{7f}ne");
     terminal.shows_text(&["hello w\u{f6}rld", "second line"], (1, 11));
-    // Two undone; then between the words, and two characters of two columns each.
+    // Two keys, both undone; then up and to the start of the line, for two characters of two
+    // columns each.
     terminal.keys("!?\u{1a}\u{1a}\u{1b}[A\u{1b}[H");
     terminal.shows_text(&["hello w\u{f6}rld", "second line"], (0, 0));
     terminal.keys("\u{65e5}\u{672c}");
@@ -187,7 +188,7 @@ fn sizes_of_all_kinds() {
     terminal.shows("status", |screen| screen.contents().contains("0 keys"));
     terminal.keys("0123456789abcdefghij\rnext");
     terminal.shows_text(&["0123456789abcdefghij", "next"], (1, 4));
-    // Of a line longer than the screen, the part around the cursor is shown.
+    // A line longer than the screen shows the part around the cursor.
     terminal.keys("\u{1b}[A\u{1b}[F");
     terminal.resize(5, 11);
     terminal.shows_text(&["abcdefghij", ""], (0, 10));
@@ -216,7 +217,8 @@ fn a_terminal_that_goes_away() {
     terminal.shows("status", |screen| screen.contents().contains("0 keys"));
     terminal.keys("kept");
     terminal.shows_text(&["kept"], (0, 4));
-    // The reading thread has a descriptor too: a signal hangs up, like one from the kernel.
+    // Closing the terminal would not hang up, as the reading thread has a descriptor of it: send
+    // the kernel's signal.
     let hang_up = children::command("kill")
         .args(["-HUP", &terminal.editor.id().to_string()])
         .status_in_time()

@@ -1,9 +1,9 @@
-//! Gordon beside SQLite, redb and LMDB: durable commits of one small update, in one run, in turns;
-//! and reads of a persistent map beside the same tree in plain Rust.
+//! Gordon beside SQLite, redb and LMDB: durable commits of one small update each, the stores in
+//! turn in one run; and reads of a persistent map beside the same tree in plain Rust.
 //!
-//! Every store holds 10,000 keys of 8 bytes with values of 100 bytes, and a commit replaces the value
-//! of one. All of them are told to survive a power cut: SQLite with its write-ahead log and
-//! `synchronous=FULL`, redb with `Durability::Immediate`, LMDB with its default of syncing.
+//! Every store holds 10,000 keys of 8 bytes with values of 100 bytes, and a commit replaces the
+//! value of one. All of them are configured to survive a power cut: SQLite with its write-ahead log
+//! and `synchronous=FULL`, redb with `Durability::Immediate`, LMDB with its default of syncing.
 
 mod plain;
 
@@ -157,7 +157,8 @@ impl Lmdb {
     fn new(folder: &Path) -> Result<Self, Box<dyn Error>> {
         let folder = folder.join("lmdb");
         std::fs::create_dir(&folder)?;
-        // SAFETY: the folder has just been made, in a folder of our own: nobody else opens it.
+        // SAFETY: heed demands that nobody else changes the file or opens it again. `create_dir`
+        // has just made its folder, in a temporary folder of this process.
         let env = unsafe {
             heed::EnvOpenOptions::new()
                 .map_size(256 << 20)
@@ -287,7 +288,7 @@ struct Large<'t> {
     count: Var<'t, u64>,
 }
 
-/// How long commits take beside a collection that copies objects of 50 MB.
+/// How long commits take while a collection copies objects of 50 MB.
 fn large(folder: &Path) -> Result<(), Box<dyn Error>> {
     const LARGE: usize = 50_000_000;
     let folder = folder.join("large");
@@ -316,7 +317,7 @@ fn large(folder: &Path) -> Result<(), Box<dyn Error>> {
         .map(|()| begun.elapsed().as_secs_f64() * 1e3)
     };
     let (mut quiet, mut beside) = (Vec::new(), Vec::new());
-    // Commits go on while another thread has all of it collected, again and again.
+    // Commits go on while another thread starts one collection of the whole heap after the other.
     std::thread::scope(|scope| {
         let collector = scope.spawn(|| {
             (0..4).try_for_each(|_| {

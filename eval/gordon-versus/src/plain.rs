@@ -1,5 +1,5 @@
-//! The tree of `gordon::Map` in plain Rust: the same weight-balanced tree, with nodes in `Rc`s that
-//! are shared in the same way.
+//! The tree of `gordon::Map` in plain Rust: the same weight-balanced tree, its nodes shared in the
+//! same way, in `Rc`s.
 
 use std::cmp::Ordering;
 use std::rc::Rc;

@@ -120,7 +120,7 @@ impl Raw {
 
 impl Drop for Raw {
     fn drop(&mut self) {
-        // If the terminal has gone away, nobody can be told.
+        // Fails if the terminal has gone away; then there is nobody to tell.
         let _ = execute!(io::stdout(), terminal::LeaveAlternateScreen);
         let _ = terminal::disable_raw_mode();
     }
@@ -129,7 +129,7 @@ impl Drop for Raw {
 fn edit(heap: &Heap) -> Result<(), Box<dyn Error>> {
     let raw = Raw::enter()?;
     loop {
-        // A terminal of unknown size is drawn with the usual size.
+        // If the terminal does not tell its size, assume the usual one.
         let (width, height) = match terminal::size() {
             Ok((width @ 1.., height @ 1..)) => (width, height),
             _ => (80, 24),
@@ -199,7 +199,7 @@ fn part(line: &str, skip: usize, width: usize) -> String {
 
 fn draw(screen: &Screen, width: usize, height: usize) -> io::Result<()> {
     let mut out = io::stdout().lock();
-    // Of a line longer than the screen, the part around the cursor is shown.
+    // Shows the part around the cursor of a line longer than the screen.
     let before: Vec<usize> = (screen.lines[screen.cursor_line].chars())
         .take(screen.column as usize)
         .map(|c| shown(c).1)
@@ -220,7 +220,7 @@ fn draw(screen: &Screen, width: usize, height: usize) -> io::Result<()> {
     let last = height.saturating_sub(1);
     for row in 0..height {
         let line = match screen.lines.get(row) {
-            // One line alone: the text is more important.
+            // The last row has the status, unless it is the only row.
             _ if row == last && row > 0 => part(&status, 0, width),
             Some(line) => part(line, skip, width),
             None => String::new(),

@@ -1,9 +1,9 @@
 //! `gordon-groundstation HEAP --host ADDRESS`: receives packets over UDP, makes each stable, relays
-//! it to the host, and keeps it until the host has acknowledged its number. A restarted station
-//! relays again all packets without an acknowledgement.
+//! it to the host, and keeps it until the host has acknowledged its number or a later one. A
+//! restarted station relays again all packets without an acknowledgement.
 //!
 //! A packet to the host is its number, eight bytes big-endian, and the data. The host answers with
-//! the number; the sender is answered with the number as soon as its packet is stable.
+//! the number. The sender gets the number as its answer as soon as the packet is stable.
 
 use gordon::{Heap, Options};
 use gordon_programs::groundstation::{acknowledge, pending, receive};
@@ -122,13 +122,13 @@ fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
                 }
                 continue;
             }
-            // The error of a host that is not running yet.
+            // The host is not running yet.
             Err(error) if matches!(error.kind(), std::io::ErrorKind::ConnectionRefused) => continue,
             Err(error) => return Err(error.into()),
         };
         if from == arguments.host {
             if let Ok(number) = buffer[..length].try_into() {
-                // Acknowledgements come in order; the next one covers a lost one.
+                // The host acknowledges in order, so a number covers all earlier ones.
                 acknowledged = acknowledged.max(u64::from_be_bytes(number));
             }
             continue;
