@@ -44,7 +44,7 @@ static void verify_some(const struct view *v, struct rng *r, size_t n)
 	}
 }
 
-/* Brings the pages of one parity to a generation that no other process uses. */
+/* Stamps the pages of one parity with a generation that no other process uses. */
 static void diverge(struct view *v, bool odd, uint64_t generation)
 {
 	for (size_t i = odd; i < page_count; i += 2)
@@ -230,7 +230,7 @@ void part_fork(void)
 	diverge(&v, true, 2);
 	struct deadline until = deadline_new();
 
-	/* First alone, then with working threads in the parent. */
+	/* First without, then with working threads in the parent. */
 	round_of_forks(&v, &r);
 	programs();
 	pthread_t writer[64];
@@ -266,7 +266,7 @@ static void *filler_thread(void *index)
 			break;
 		}
 		madvise(mine, PAGES * PAGE, MADV_PAGEOUT);
-		/* Here and below: the fork finds pages on all their ways to flash, so no time is right. */
+		/* Here and below: any delay will do, as a fork should find pages anywhere on their way. */
 		usleep(300);
 		for (size_t i = 0; i < PAGES; i++)
 			page_stamp(mine + i * STEP % PAGES * PAGE, i * STEP % PAGES, generation);

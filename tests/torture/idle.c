@@ -42,7 +42,7 @@ int main(int argc, char **argv)
 		return 2;
 	for (size_t i = 0; i < bytes; i += 4096)
 		data[i] = (char)i + 1;
-	/* Write-back of the fill may continue for a while: until a tenth of a second takes no CPU. */
+	/* Write-back of the fill may go on: wait for a tenth of a second without CPU time. */
 	double own = own_ms(), parent = parent_ms(), before = -1;
 	for (int looks = 0; own + parent != before && looks < 100; looks++) {
 		before = own + parent;

@@ -3,7 +3,7 @@
  * usage: moved_in ROUNDS
  *
  * The new contents are there as soon as mremap has put them in place, which is before the pager hears that the old
- * mapping is gone. It must not take the new pages for the old ones. Exit status: 0 all right, 1 a page was lost.
+ * mapping is gone. The pager must not take the new pages for the old ones. Exit status: 0 all right, 1 a page was lost.
  */
 #define _GNU_SOURCE
 #include <pthread.h>

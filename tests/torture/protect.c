@@ -1,6 +1,6 @@
-/* protect: chunks of memory become read-only, unreadable and writable again, while threads verify them
- * at random: they must be paged like others, and a forbidden access must be SIGSEGV, whether the page
- * is in RAM or not.
+/* protect: threads make blocks of memory read-only, unreadable and writable again, and verify them at
+ * random. The blocks must be paged like other memory, and a forbidden access must be SIGSEGV, whether
+ * the page is in RAM or not.
  */
 #include "torture.h"
 

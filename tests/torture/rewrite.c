@@ -109,7 +109,7 @@ static void *zero_thread(void *index)
 				memset(page, 0, PAGE);
 				generation[i] = ZEROED;
 			} else if (way == 3 && rng_one_in(&r, 8)) {
-				/* zeros but for the last word: not a zero page */
+				/* Not a zero page: the last word differs. */
 				memset(page, 0, PAGE);
 				((volatile uint64_t *)page)[PAGE / 8 - 1] = i;
 				if (rng_one_in(&r, 2))

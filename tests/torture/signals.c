@@ -13,7 +13,7 @@
 static const char *const PART = "signals";
 enum { STACK_BYTES = 256 * 1024, HANDLER_PAGES = 64 };
 
-static uint8_t *fixed;	   /* constant: any handler may verify any page */
+static uint8_t *fixed;	   /* never changes: any handler may verify any page */
 static size_t fixed_pages;
 static uint8_t *rewritten; /* by threads, a share each */
 static size_t share_pages;
@@ -95,7 +95,7 @@ static void leave_thread(uint8_t *stack)
 	free(stack);
 }
 
-/* Until the part's time is over and signals of both kinds have come, which takes a loaded machine longer. */
+/* Until the part's time is over and signals of both kinds have come: on a loaded machine up to 60 s later. */
 static bool goes_on(void)
 {
 	return !deadline_passed(&until) || ((!alarms || !user_signals) && now_seconds() < until.at + 60);
@@ -237,7 +237,7 @@ void part_signals(void)
 	MUST(PART, pthread_sigmask(SIG_SETMASK, &before, NULL) == 0);
 	while (goes_on()) {
 		make_absent(stack, STACK_BYTES);
-		/* Leaves the threads time to use it. */
+		/* Time for handlers to use the stack again. */
 		usleep(500);
 	}
 	for (int i = 0; i < opt.threads; i++)

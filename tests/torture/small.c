@@ -13,7 +13,7 @@
  *        small free HOW                  an error that must end the program: double, double-small, interior,
  *                                        never, stale
  *
- * The expected contents are in shared memory, which is unmanaged.
+ * The expected contents are in unmanaged memory.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -91,7 +91,7 @@ static void check(const uint8_t *at, size_t bytes, uint64_t tag, const char *who
 			    expected(tag, i));
 }
 
-/* Mostly small sizes, with some of all kinds. */
+/* Mostly sizes that take a page of 0.5 KiB each, with some of all kinds. */
 static size_t some_size(uint64_t *r)
 {
 	switch (next(r) % 8) {
@@ -184,7 +184,7 @@ static void on_alarm(int number)
 	errno = before;
 }
 
-/* A child has the objects that its parent had at the fork. */
+/* Forks a child, which checks the objects that its parent had at the fork. */
 static void children(uint64_t *r)
 {
 	pid_t child = fork();
@@ -192,7 +192,7 @@ static void children(uint64_t *r)
 		return; /* no room for a copy */
 	if (!child) {
 		for (size_t i = next(r) % 8; i < count; i += 8)
-			/* Slots that other threads of the parent used stay locked. */
+			/* A slot that a thread held at the fork stays locked in the child. */
 			if (!pthread_mutex_trylock(&slots[i].lock) && slots[i].at) {
 				check(slots[i].at, slots[i].bytes, slots[i].tag, "child");
 				free(slots[i].at);
@@ -213,7 +213,7 @@ static void children(uint64_t *r)
 static int main_churn(size_t mib, double seconds)
 {
 	count = (mib << 20) / 640;
-	/* Private: a child has its own locks. Static data is unmanaged. */
+	/* Private, so that a child has its own locks; MAP_STACK keeps it unmanaged. */
 	slots = mmap(NULL, count * sizeof *slots, PROT_READ | PROT_WRITE,
 		     MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
 	counted = shared(4096);

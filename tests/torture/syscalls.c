@@ -30,7 +30,7 @@
 static const char *const PART = "syscalls";
 enum { AREA_PAGES = 256, BLOCK = 16 * PAGE };
 
-/* A thread's area of managed memory, and its generator. */
+/* A thread's managed memory and random numbers. */
 struct area {
 	uint8_t *at;
 	struct rng r;
@@ -357,7 +357,7 @@ static void small_calls(struct area *a)
 	absent(a);
 	ssize_t copied = process_vm_readv(getpid(), v, 1, v + 1, 1, 0);
 	if (copied >= 0 || (errno != EPERM && errno != ENOSYS)) {
-		/* get_user_pages pins another process's pages: a short copy is allowed. */
+		/* The kernel treats the source as another process's: a short copy is allowed. */
 		MUST(PART, copied >= 0);
 		bytes_check(PART, to, copied, tag);
 	}
@@ -432,7 +432,7 @@ static void futex_calls(struct area *a)
 	MUST(PART, syscall(SYS_futex, pair.word, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0) >= 0);
 	MUST(PART, pthread_join(waiter, NULL) == 0);
 
-	/* A timeout in absent memory, and a robust use through pthread. */
+	/* A timeout in absent memory, and a mutex of pthread there. */
 	struct timespec *t = (struct timespec *)(a->at + 33 * PAGE);
 	*t = (struct timespec){0, 100000};
 	absent(a);

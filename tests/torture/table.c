@@ -1,8 +1,8 @@
 /* table: every row of the table of system calls (crates/flashvm/src/guard/table.rs), called with
  * each of its objects in turn absent, clean, and across a page border; see table_ways.c.
  *
- * A row that needs privilege or a larger kernel may fail, in the same way for every placement. Rows
- * that would change the machine are called with arguments that fail.
+ * A row that needs privilege or a feature that the kernel lacks may fail, in the same way for every
+ * placement. Rows that would change the machine are called with arguments that fail.
  */
 #include "table.h"
 

@@ -39,7 +39,7 @@ struct call {
 	bool result_varies; /* compare only success and errno */
 	bool gives_fd;	    /* the result is a descriptor to close */
 	bool in_child;	    /* in a forked child; compare its exit status too */
-	/* The kernel does not wait for the pager's thread here: EFAULT unless the page is resident. */
+	/* The kernel waits for no pager here: EFAULT unless the page is resident. */
 	bool may_fault;
 	int drained;	    /* compare the data that arrived here too; -1: none */
 	long (*extra)(struct call *c); /* another result, computed after the call */
@@ -67,7 +67,7 @@ struct row {
 /* All rows, in the order of table.c. */
 extern struct row *all_rows;
 void row_register(struct row *row);
-/* If asked, reports that the call never touched its memory. */
+/* With `say`, reports a call that never touches its memory. */
 void row_exercise(const struct row *row, bool say);
 void ways_begin(void);
 /* Prints how many objects were absent at their call. */

@@ -125,7 +125,7 @@ static bool in_ram(const uint8_t *page)
 /* Evicts pages; waits a while until `page` is absent. */
 static void page_out(uint8_t *pages, size_t bytes, const uint8_t *page)
 {
-	/* Without a pager it never is: give up early. */
+	/* Without a pager `page` is never absent: give up early. */
 	int tries = absent.were || absent.wanted < 3 ? 50 : 1;
 	do {
 		madvise(pages, bytes, MADV_PAGEOUT);
@@ -313,7 +313,7 @@ void row_exercise(const struct row *row, bool say)
 	int objects = reference.object_count;
 	if (expected.error == EFAULT)
 		fail(TABLE, NULL, "%s to find memory that is there; found EFAULT", row->name);
-	/* Did the call touch its memory? For an ordinary user, or on a small kernel, many do not. */
+	/* Many calls fail before they touch memory: as an ordinary user, or without a feature. */
 	bool touches = false;
 	for (int k = 0; k < objects && expected.error != ENOSYS; k++) {
 		perform(row, NOWHERE, k, &found);

@@ -64,7 +64,7 @@ void *managed(size_t bytes);		/* anonymous, page-aligned */
 void *unmanaged_shared(size_t bytes);	/* of an unlinked file; a fork shares it */
 /* Evicts pages: by madvise, and every few calls also by touching far more than a budget. */
 void make_absent(void *at, size_t bytes);
-/* make_absent without madvise. */
+/* Touches far more than a budget, so that other pages leave RAM. */
 void churn(void);
 /* Adds the absent pages of a range to a total that the program prints. */
 void count_absent(const void *at, size_t bytes);
