@@ -41,7 +41,7 @@ static void *busy_thread(void *index)
 	return NULL;
 }
 
-/* Whether the main thread has ended: its state is that of the process. */
+/* Whether the main thread has ended: /proc/self/stat has its state. */
 static int main_has_ended(void)
 {
 	char line[64] = "";

@@ -2,7 +2,7 @@
 //! and kept under a persistent key.
 //!
 //! - [`Flash`]: Table 2 for programs. The heap uses the bank below it.
-//! - [`Medium`]: what a bank lies on, a file, a block device or memory.
+//! - [`Medium`]: the storage below a bank: a file, a block device or memory.
 //! - [`Model`]: the paper's timing of chips, DRAM and disks.
 
 mod bank;

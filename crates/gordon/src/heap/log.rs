@@ -85,7 +85,7 @@ impl Record {
         self.words.extend_from_slice(words);
     }
 
-    /// Checksums of the pages of a data segment, from that of `address` on.
+    /// Checksums of the pages of a data segment, from the page at `address` on.
     pub(crate) fn sums(&mut self, address: u64, sums: &[u64]) {
         self.words.push(address);
         self.words.push((sums.len() as u64) << 8 | SUMS);

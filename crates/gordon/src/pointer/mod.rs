@@ -73,7 +73,8 @@ impl<'t> Address<'t> {
     #[inline(always)]
     unsafe fn load<T: Persist<'t>>(self, offset: u64) -> T {
         let from = at(self.get() + (1 + offset) * WORD);
-        // SAFETY: the caller guarantees these words; nobody writes them meanwhile (module docs).
+        // SAFETY: the caller guarantees these words; nobody writes them while `'t` lasts, except
+        // through a `Tx`, which `T::load` cannot reach (module docs).
         let pointers = unsafe { std::slice::from_raw_parts(from, T::POINTERS) };
         // SAFETY: as above; the bytes follow the pointers in the same object.
         let raw = unsafe { std::slice::from_raw_parts(from.add(T::POINTERS).cast(), T::BYTES) };
