@@ -107,9 +107,7 @@ impl Pager {
         if let Ok(process_slot) = &fork.process_slot {
             process_slot.retire_unadopted();
         }
-        self.resume(locked, |locked| {
-            self.catch_up(locked, fork.own.iter().copied())
-        });
+        self.resume_after(locked, fork.own.iter().copied());
     }
 
     /// The handler's part while the engine is frozen: passes the child's descriptor on, and
@@ -275,6 +273,20 @@ impl Pager {
         }
     }
 
+    /// Goes on after a fork during which these faults were resolved. Until the engine has been told of all of them,
+    /// their pages are where it does not have them.
+    fn resume_after(
+        &self,
+        mut locked: MutexGuard<'_, Locked>,
+        faults: impl Iterator<Item = ResolvedFault> + Clone,
+    ) {
+        let missing = faults.clone().filter(|fault| !fault.is_stopped_store());
+        locked
+            .placement
+            .resolved_already(missing.map(ResolvedFault::page));
+        self.resume(locked, |locked| self.catch_up(locked, faults));
+    }
+
     /// Tells the engine of faults that were resolved while it was frozen. Stopped stores come first:
     /// the other faults may need frames, for which the engine would drop a page that it still takes for clean, and lose
     /// the stores to it.
@@ -283,9 +295,6 @@ impl Pager {
             let faults = faults.clone();
             faults.filter(move |fault| fault.is_stopped_store() == stopped)
         };
-        locked
-            .placement
-            .resolved_already(of(false).map(ResolvedFault::page));
         // The kernel has copied each, whether there are frames for it or not.
         self.own_pages(locked, of(true).map(ResolvedFault::page));
         for fault in of(true).chain(of(false)) {
@@ -312,7 +321,7 @@ impl Pager {
         let resolved = socket::take_over(&child_end)
             .unwrap_or_else(|e| self.die(&format!("the parent of a forked child has died: {e}")));
         let faults = fork.own.iter().chain(&resolved).copied();
-        self.resume(locked, |locked| self.catch_up(locked, faults));
+        self.resume_after(locked, faults);
     }
 
     /// After a fork, in the child: makes its pager.
