@@ -1,5 +1,5 @@
 //! The lists that ARC and CAR share: T1 for pages referenced once, T2 for pages referenced more
-//! often, B1 and B2 as their histories, and T1's target `p`, which hits in the history move
+//! often, their histories B1 and B2, and T1's target `p`, moved by hits in the histories
 //! (Megiddo and Modha, FAST 2003, Figure 4; Bansal and Modha, FAST 2004, Figure 2).
 
 use super::lists::{Lists, Place};
@@ -27,7 +27,7 @@ impl Adaptive {
         }
     }
 
-    /// The number of frames has changed.
+    /// Adopts a new number of frames, and trims the histories to it.
     pub(super) fn resize(&mut self, frames: u32) {
         self.frames = frames;
         self.target = self.target.min(f64::from(frames));
@@ -42,7 +42,7 @@ impl Adaptive {
     }
 
     /// A wanted page was found at `place`: a hit in B1 increases T1's target, a hit in B2 decreases
-    /// it, by the ratio of the other history's size to that one's.
+    /// it, by max(1, length of the other history / length of this one).
     pub(super) fn learn(&mut self, place: Place) {
         let len = |place| f64::from(self.lists.len(place));
         match place {
@@ -58,7 +58,7 @@ impl Adaptive {
         }
     }
 
-    /// Makes room in the history for a page that is in neither list of it.
+    /// Makes room in the histories for a page that is in neither.
     pub(super) fn forget_oldest(&mut self) {
         let len = |place| self.lists.len(place);
         if len(T1) + len(B1) >= self.frames {

@@ -2,8 +2,8 @@
 //!
 //! LRU lists T1 (referenced once) and T2 (referenced more often), with histories B1 and B2. A hit
 //! in B1 increases T1's target `p`, a hit in B2 decreases it, both before the victim is chosen:
-//! [`Policy::wanted`] reports it. A page found in the history leaves it then; marked and in no
-//! list, it waits until it comes in.
+//! [`Policy::wanted`] reports it. The page leaves its history at once, and is marked until it comes
+//! in.
 //!
 //! The history is trimmed when a page comes in, not just before the victim is chosen as in the
 //! paper: the result is the same, as the victim enters at the other end.

@@ -3,8 +3,8 @@
 //!
 //! A block is the CRAW paper's NAND block (V): 64 flash pages of 2 KiB, 32 pages of memory. Live, a
 //! page's neighbours on flash are its neighbours in the address space: pages evicted together are
-//! written together, in the order of their addresses. In a trace, whose pages are numbered by first
-//! reference, a column has the place of each.
+//! written together, in the order of their addresses. A trace numbers pages by first reference, so
+//! a column has the place of each.
 
 use super::list::{Links, List};
 use super::{Policy, PolicyContext, Proposal};
@@ -15,10 +15,10 @@ use std::sync::Arc;
 /// Pages of memory in a NAND block.
 pub const BLOCK_PAGES: u32 = 32;
 
-/// Lists of blocks: one for each number of resident pages, and list 0 for others.
+/// Lists of blocks: list n for blocks of n resident pages, list 0 for any other order.
 const LISTS: usize = BLOCK_PAGES as usize + 1;
 
-/// A block by its number: lists know nothing but pages.
+/// The number of a block, as a page: [`List`] links pages.
 pub(super) type Block = PageId;
 
 /// Resident pages by block, and lists of blocks; heads are young.
@@ -29,10 +29,11 @@ pub(super) struct Blocks {
     members: Vec<List>,
     block_links: Links,
     lists: [List; LISTS],
-    /// The list of each block, plus one; 0: none.
+    /// By block: the number of its list, plus one; 0: none.
     list_of: Vec<u8>,
     /// Blocks in lists.
     listed: u32,
+    /// The block that is being evicted.
     leaving: Option<Block>,
 }
 
@@ -138,7 +139,7 @@ impl Blocks {
         self.lists[list as usize].tail()
     }
 
-    /// The oldest block among those with the most resident pages, in lists by that number.
+    /// The oldest block of those with the most resident pages, if blocks are listed by size.
     pub(super) fn largest(&self) -> Option<Block> {
         (1..=BLOCK_PAGES).rev().find_map(|list| self.oldest(list))
     }

@@ -5,9 +5,9 @@
 //! in at the MRU end. *LRU compensation*: a block whose last page was brought in by a write, so
 //! that all its pages are resident, is not expected to be written soon, and goes to the LRU end.
 //! *Page padding*: before a block with dirty pages is written, its other pages are read, so that
-//! the block is written whole. A policy does no I/O: [`Order::PADS`] requests it from the executor.
-//! The simulator pads; the live pager writes pages evicted together into a fresh cluster, with no
-//! old block to merge, and has nothing to pad.
+//! the block is written whole. A policy does no I/O: [`Order::PADS`] requests these reads from the
+//! executor. The simulator pads; the live pager has nothing to pad, as it writes pages evicted
+//! together into a fresh cluster, with no old block to merge.
 
 use super::PolicyContext;
 use super::blocks::{BLOCK_PAGES, Block, BlockPolicy, Blocks, Order};

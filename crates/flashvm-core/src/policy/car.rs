@@ -1,8 +1,8 @@
 //! CAR: CLOCK with adaptive replacement (Bansal and Modha, FAST 2004, Figure 2).
 //!
 //! Two clocks: T1 for pages referenced once, T2 for pages referenced more often; B1 and B2 are
-//! their histories. A hit in B1 means that T1 was too small: its target `p` increases, and
-//! decreases with a hit in B2. Hands are at the tails of the lists.
+//! their histories. A hit in B1 means that T1 was too small: its target `p` increases; a hit in B2
+//! decreases it. Hands are at the tails of the lists.
 //!
 //! A page that returns after it was proposed, before its frame was reused, is a page of T1 or T2
 //! whose bit was set: it goes to T2. A prefetched page counts as referenced for the first time,

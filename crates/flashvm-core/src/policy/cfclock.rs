@@ -7,14 +7,14 @@
 //!
 //! What the paper leaves open:
 //! - *When bits are cleared.* A fruitless scan of the window clears the bits of the pages it
-//!   considered, as the hand of a CLOCK clears those it passes: the first scan those of clean pages,
-//!   the second those of dirty ones. So the clean pages of a window without an unreferenced one had
-//!   their second chance, and are evicted next.
+//!   considered, as the hand of a CLOCK clears those it passes: the scan for a clean victim the bits
+//!   of clean pages, the scan for a dirty victim the bits of dirty ones. So the clean pages of such
+//!   a window have had their second chance, and are evicted next.
 //! - *Where the hand stays.* A victim from the window leaves it in place, so that the skipped dirty
-//!   pages stay in the window, as those of CFLRU do in the clean-first region. So does a search
-//!   behind the window, which passes referenced pages as any CLOCK does.
-//! - *Scanning.* The window's pages are in lists by class, in the order in which they entered it: the
-//!   result of a scan is found at once.
+//!   pages stay in the window, as those of CFLRU do in the clean-first region. A search behind the
+//!   window leaves the hand too, and passes referenced pages as any CLOCK does.
+//! - *Scanning.* The window's pages are in lists by class, in the order in which they entered it: a
+//!   scan only looks at the tails.
 
 use super::lists::{Bit, Lists, NOWHERE, Place};
 use super::{Policy, Proposal, window};
@@ -34,7 +34,7 @@ const REFERENCED: Place = 2;
 enum Search {
     /// Nothing was searched yet.
     Window,
-    /// The window had no clean victim: bits are being cleared. The dirty victim, if any.
+    /// The window has no clean victim: bits are being cleared. Holds the dirty victim, if any.
     Clearing(Option<PageId>),
     /// The window has no victim: the search continues behind it.
     Behind,
@@ -76,7 +76,7 @@ impl CfClock {
         }
     }
 
-    /// A chosen page has changed its class.
+    /// Restarts the search if this page is the chosen dirty victim.
     fn unchoose(&mut self, page: PageId) {
         if self.search == Search::Clearing(Some(page)) {
             self.search = Search::Window;
@@ -186,7 +186,7 @@ impl Policy for CfClock {
             self.search = Search::Behind;
         }
         let Some(page) = self.ring.tail(REST) else {
-            // The window covers all frames, and some pages may have been referenced again.
+            // The window holds all pages, and some may have been referenced again.
             let page = self.classes.tail(CLEAN).or(self.classes.tail(DIRTY));
             if let Some(page) = page {
                 return self.evict(page);

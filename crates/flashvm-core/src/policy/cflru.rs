@@ -3,8 +3,8 @@
 //!
 //! The last `window` pages of an LRU list are the clean-first region. The victim is its least
 //! recently used clean page; without one, the least recently used page. The region is refilled from
-//! the working region only in the search for a victim: until then nothing depends on its border. A
-//! second list holds the region's clean pages in the same order, so that no search is needed.
+//! the working region only when a victim is sought: until then nothing depends on its border. A
+//! second list holds the region's clean pages in the same order: its tail is the victim.
 
 use super::lists::{Bit, Lists, NOWHERE};
 use super::{Policy, Proposal, window};
@@ -165,7 +165,7 @@ mod tests {
         cflru.dirtied(PageId(8));
         let mut order = Vec::new();
         for _ in 0..4 {
-            // Without new pages in the working region the window would slide: keep it full.
+            // No new page comes in: a window of constant size would slide on, so it shrinks.
             if let Some(Proposal::Evict(page)) = cflru.propose() {
                 order.push(page.0);
             }

@@ -1,9 +1,9 @@
-//! CLC: evicts, as a whole, the largest of the flash blocks not used recently (most resident pages)
-//! (Kang, Park, Jung, Shim and Cha 2009; CRAW paper, II.B).
+//! CLC: evicts, as a whole, the flash block with the most resident pages among those not used
+//! recently (Kang, Park, Jung, Shim and Cha 2009; CRAW paper, II.B).
 //!
 //! Every use moves a block to the head of a list by recency. That list keeps a share of the blocks,
-//! a tenth by default; blocks that leave it at the tail are listed by size. Only if no block is
-//! listed by size is the oldest recent one evicted.
+//! a tenth by default; blocks that leave it at the tail are listed by size. If none is, the oldest
+//! recent block is evicted.
 
 use super::PolicyContext;
 use super::blocks::{Block, BlockPolicy, Blocks, Order};
@@ -12,7 +12,7 @@ use crate::event::Access;
 
 const RECENT: u32 = 0;
 
-/// Blocks in a list by recency, and behind it by size.
+/// Recently used blocks by recency, the others by size.
 pub(super) struct ByRecencyAndSize {
     share: u32,
 }

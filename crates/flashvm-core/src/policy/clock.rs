@@ -1,8 +1,8 @@
 //! CLOCK: first in, first out, with a second chance for pages whose reference bit is set
 //! (Corbato, *A Paging Experiment with the Multics System*, 1969).
 //!
-//! The ring is a list whose tail is under the hand. A page whose bit is set is unreferenced and
-//! passed; one whose bit is clear is evicted. By default ([`Insert::Set`]) the access that brings a
+//! The ring is a list whose tail is under the hand. The hand clears a set bit and passes the page;
+//! it evicts a page whose bit is clear. By default ([`Insert::Set`]) the access that brings a
 //! page in sets the bit, as the hardware does when it retries the access. With [`Insert::Clear`]
 //! the bit starts clear, so that a page has to be touched once more to earn its second chance: the
 //! convention of cache simulators such as libCacheSim.

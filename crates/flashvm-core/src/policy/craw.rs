@@ -2,35 +2,36 @@
 //! Flash Based Virtual Memory Systems*, JCSE 8(3), 2014, IV), and CRAW-A, its approximation by
 //! reference and modified bits (VI.A).
 //!
-//! Three clocks over one set of frames: the read area R, and in the write area W1 for pages written
-//! once and W2 for pages written more often while their metadata was kept. A page may be in R and
-//! in the write area at a time, by separate links; it leaves RAM when it is in neither. A page that
-//! leaves an area is remembered in its ghost area R', W1' or W2', first in, first out. A fault on a
-//! page remembered there enlarges the area. Victims are sought in the area with the largest ratio
-//! of current to desired size.
+//! Three clocks over one set of frames: the read area R, and the write area, in which W1 is for
+//! pages written once and W2 for pages written more often while their metadata was kept. A page may
+//! be in R and in the write area at once, by separate links; it leaves RAM when it is in neither. A
+//! page that leaves an area is remembered in its ghost area R', W1' or W2', first in, first out. A
+//! fault on a page remembered there enlarges the area. Victims are sought in the area with the
+//! largest ratio of current to desired size.
 //!
-//! The pseudocode of the paper's Figure 9 is not in the text at hand. Where the text leaves a
-//! choice, this file takes the following:
+//! The text that we have lacks the pseudocode of the paper's Figure 9. Where the text leaves a
+//! choice, this file chooses as follows:
 //!
 //! - *How much an area grows.* "The different cost of a read and a write is also considered" (IV.A):
 //!   by one page for a hit in W1' or W2'; for a hit in R' by the cost of a read in writes, an eighth
 //!   with the paper's Table 1. The others shrink in proportion to their desired sizes, none below one
 //!   page, so that the sum stays at S frames. At first R has S/2, W1 and W2 have S/4 each: nothing is
 //!   known.
-//! - *Ghosts.* R' holds S - R pages, W1' and W2' together S - W1 - W2, of desired sizes, so that
-//!   there are S ghosts at most, however many pages are shared (IV.A). The longer of W1' and W2' is
-//!   trimmed: neither can starve the other.
+//! - *Ghosts.* R' holds S - R pages, W1' and W2' together S - W1 - W2, where R, W1 and W2 are desired
+//!   sizes. So there are at most S ghosts, however many pages are in both areas (IV.A). The longer
+//!   of W1' and W2' is trimmed, so that neither starves the other.
 //! - *Bits of a page that comes in* are clear: the faulting access has already decided its area.
-//! - *Pages of W1 found written* go to W2: W2 is for "pages that are written more than once" (IV.B),
-//!   and such a page was. CAR, on which the paper builds, does the same with T1 and T2. In R and W2 a
-//!   page whose bit is set stays, with its bit cleared.
+//! - *Pages of W1 found written* go to W2, which is for "pages that are written more than once"
+//!   (IV.B). CAR, on which the paper builds, does the same with T1 and T2. In R and W2 a page whose
+//!   bit is set stays, with its bit cleared.
 //! - *A page found written in R* (IV.B) joins W1 with its bit clear, or W2 if W1' or W2' remembers
 //!   it: W2 is for "pages that are written more than once" while their metadata exist. There was no
 //!   fault, so no size changes. A page that is already in the write area keeps its write bit for the
-//!   hand there. Likewise for pages found read in W1 or W2.
-//! - *History of the other kind.* A read fault leaves W1' and W2' unchanged, a write fault R' (IV.B).
-//! - *Prefetched pages* join R with their bit clear, and teach nothing. So do pages that the engine
-//!   declines to evict, but in the write area if they left it last.
+//!   hand there. Pages found read in W1 or W2 join R likewise.
+//! - *History of the other kind.* A read fault leaves W1' and W2' unchanged, a write fault leaves R'
+//!   unchanged (IV.B).
+//! - *Prefetched pages*, and pages that the engine declines to evict, join W1 or W2 if W1' or W2'
+//!   remembers them, otherwise R, with their bit clear. No size changes.
 //!
 //! Growth, bits and promotion were chosen by measurement among the readings that the text allows:
 //! `docs/policies.md` has the figures of the others.
@@ -52,7 +53,8 @@ const W2: Place = 2;
 const W1_GHOST: Place = 3;
 const W2_GHOST: Place = 4;
 
-/// The bit of an area's links: read or reference bit, write or modified bit.
+/// Among the links for reads the read or reference bit, among those for writes the write or
+/// modified bit.
 const BIT: Bit = Bit::Referenced;
 
 /// Which accesses set the bits of a page.
@@ -64,7 +66,7 @@ pub(super) enum Bits {
     ReferenceModified,
 }
 
-/// The areas in the order of `desired`.
+/// An area; its number is its index in `desired`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Area {
     R,
@@ -76,12 +78,13 @@ impl Area {
     const ALL: [Self; 3] = [Self::R, Self::W1, Self::W2];
 }
 
-/// The areas.
+/// The policy.
 pub(super) struct Craw {
     read: Lists<2>,
     write: Lists<4>,
     bits: Bits,
     frames: f64,
+    /// Desired sizes of R, W1 and W2, in pages; their sum is `frames`.
     desired: [f64; 3],
     /// The cost of a read, in writes.
     read_cost: f64,
@@ -116,7 +119,7 @@ impl Craw {
         }
     }
 
-    /// Enlarges an area at the expense of the others.
+    /// Enlarges an area by `pages`, taken from the others in proportion to what they have above one.
     fn grow(&mut self, area: Area, pages: f64) {
         let others = Area::ALL.into_iter().filter(|&other| other != area);
         let spare = |craw: &Self, other: Area| (craw.desired[other as usize] - 1.0).max(0.0);
@@ -188,7 +191,7 @@ impl Craw {
         }
     }
 
-    /// The area in which to search a victim.
+    /// The area with pages that has the largest ratio of current to desired size.
     fn fullest(&self) -> Option<Area> {
         let ratio = |area: Area| f64::from(self.len(area)) / self.desired[area as usize];
         let filled = Area::ALL.into_iter().filter(|&area| self.len(area) > 0);
@@ -227,7 +230,7 @@ impl Craw {
         self.left(page, found)
     }
 
-    /// A page has left an area; `cleared`: a bit was cleared on the way.
+    /// The proposal for a page that has left an area. `cleared`: a bit of the page was cleared.
     fn left(&self, page: PageId, cleared: bool) -> Option<Proposal> {
         match self.is_read(page) || self.is_written(page) {
             true => cleared.then_some(Proposal::Unreference(page)),

@@ -1,7 +1,7 @@
 //! First in, first out: pages are evicted in the order of their arrival.
 //!
-//! References are ignored, except one: a page touched after it was proposed becomes the youngest
-//! again.
+//! References are ignored, with one exception: a page touched after it was proposed becomes the
+//! youngest.
 
 use super::lists::{Lists, NOWHERE};
 use super::{Policy, Proposal};

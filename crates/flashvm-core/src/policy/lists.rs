@@ -20,7 +20,7 @@ pub(super) enum Bit {
     Referenced = 0x10,
     /// The contents differ from those on flash.
     Dirty = 0x20,
-    /// For any other use of a policy.
+    /// Its meaning is the policy's.
     Mark = 0x40,
 }
 

@@ -1,8 +1,8 @@
 //! LRU: evicts the least recently referenced page (Coffman and Denning, *Operating Systems Theory*,
 //! 1973).
 //!
-//! It needs to observe every reference. A live pager reports first stores and the references that
-//! take back a leaving page: the order is then that of the last observed reference.
+//! It needs to observe every reference. A live pager reports only first stores and references that
+//! take back a leaving page: pages are then ordered by their last observed reference.
 
 use super::lists::{Lists, NOWHERE};
 use super::{Policy, Proposal};

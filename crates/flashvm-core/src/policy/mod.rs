@@ -7,13 +7,12 @@
 //! not clear bits itself but proposes [`Proposal::Unreference`].
 //!
 //! The simulator drives the same policies over traces, and can report every reference to them. Each
-//! policy is described in its file and, in a paragraph, in `docs/policies.md`; names and parameters
-//! are in [`PolicyKind::ALL`].
+//! policy is described in its file and, shorter, in `docs/policies.md`; [`PolicyKind::ALL`] has names
+//! and parameters.
 //!
 //! A policy with a history of evicted pages (CAR's B1 and B2, CRAW's ghost areas) puts a page there
-//! when it proposes it. Until its frame is reused the page may return: it is then
-//! [`Policy::touched`] although it is in the history. That never happens to a page that has left
-//! RAM.
+//! when it proposes it. Until the frame is reused the page may return: then [`Policy::touched`]
+//! reports a page of the history. A page that has left RAM is never reported that way.
 
 use crate::event::Access;
 use crate::ids::{Nanos, PageId};
@@ -51,7 +50,7 @@ pub use blocks::BLOCK_PAGES;
 pub use parameters::{Parameter, PolicyError, PolicySpec, Values};
 pub use registry::{PolicyInfo, PolicyKind};
 
-/// The policy's request to the engine on the way to a free frame.
+/// A policy's next step towards a free frame, for the engine to carry out or decline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Proposal {
     /// Clear the reference bit of this page; the page stays in RAM, and its next touch is reported.
@@ -71,20 +70,21 @@ pub struct Costs {
 }
 
 impl Costs {
-    /// Large-block SLC NAND (CRAW paper, Table 1): 25 us to read, 200 us to program 2 KiB.
+    /// Large-block SLC NAND (CRAW paper, Table 1): 25 us to read, 200 us to program 2 KiB, half a
+    /// page.
     pub const NAND: Self = Self {
         read: Nanos(50_000),
         write: Nanos(400_000),
     };
 }
 
-/// The context of a policy.
+/// What a policy knows of memory and device.
 #[derive(Clone, Debug)]
 pub struct PolicyContext {
     /// The pages that may ever be in RAM: `0..pages`.
     pub pages: u32,
-    /// The place of each page on flash, in pages, if it is not the page's number: pages of a block
-    /// of [`BLOCK_PAGES`] are neighbours there.
+    /// The place of each page on flash, in pages; `None`: the page's number. A block is
+    /// [`BLOCK_PAGES`] neighbouring places.
     pub places: Option<Arc<[u32]>>,
     /// Costs of the device.
     pub costs: Costs,
@@ -109,14 +109,14 @@ pub trait Policy: Send {
         let _ = frames;
     }
 
-    /// The next reported reference's page is referenced again by reference `next_use` of the trace;
-    /// `u64::MAX` if never. Called before every reference, for offline policies.
+    /// The page of the next reported reference is referenced again at position `next_use` of the
+    /// trace; `u64::MAX`: never. Called before every reference, for offline policies.
     fn foresee(&mut self, next_use: u64) {
         let _ = next_use;
     }
 
     /// A page out of RAM is about to come in by a fault: a frame may have to be freed for it.
-    /// `inserted` follows, unless the read fails; may be called repeatedly.
+    /// `inserted` follows, unless the read fails. A retried fault calls it again.
     fn wanted(&mut self, page: PageId, access: Access) {
         let _ = (page, access);
     }
@@ -141,8 +141,8 @@ pub trait Policy: Send {
         let _ = page;
     }
 
-    /// The program zapped a page, in RAM or not, or had it written to flash explicitly: the policy
-    /// forgets it.
+    /// The program zapped a page, in RAM or not, or requested its eviction (`MADV_PAGEOUT`): the
+    /// policy forgets the page.
     fn removed(&mut self, page: PageId);
 
     /// A page is not needed soon (`MADV_COLD`): make it an early victim.
@@ -159,14 +159,13 @@ pub trait Policy: Send {
         false
     }
 
-    /// Whether a flash block with dirty victims is to be written whole: its pages that are not
-    /// resident are read first (BPLRU's page padding).
+    /// Whether a flash block with dirty victims is written whole: the executor first reads its pages
+    /// that are not resident (BPLRU's page padding).
     fn pads_blocks(&self) -> bool {
         false
     }
 
-    /// The desired sizes of the areas of memory, by the paper's names for them, in pages; for
-    /// charts.
+    /// Name (the paper's) and desired size in pages of each area of memory; for charts.
     fn desired_sizes(&self) -> Vec<(&'static str, f64)> {
         Vec::new()
     }

@@ -5,9 +5,9 @@
 //! within a class in the order in which they entered it. Reference bits are "periodically cleared
 //! by the clock-hand"; the paper leaves the period open, and a policy has no clock. Here the hand
 //! advances whenever less than a third of the pages is unreferenced, as Linux does with its
-//! inactive list, and takes the older page of those with each modified bit in turn: a page has that
-//! many faults to be referenced again. (With one page cleared for each victim it had one fault, and
-//! the result was worse than FIFO.)
+//! inactive list, and takes the oldest page of each referenced class in turn. So a cleared page has
+//! about as many faults to be referenced again as there are unreferenced pages. (Clearing one page
+//! for each victim left it one fault, with a result worse than FIFO.)
 
 use super::lists::{Bit, Lists, NOWHERE, Place};
 use super::{Policy, Proposal};
@@ -24,7 +24,7 @@ const UNREFERENCED_SHARE: u32 = 3;
 /// The classes.
 pub(super) struct Nru {
     classes: Lists<4>,
-    /// From which of the two referenced classes the hand takes the next page.
+    /// Whether the hand takes the next page from the modified one of the two referenced classes.
     hand_on_modified: bool,
 }
 

@@ -39,7 +39,7 @@ impl Opt {
         self.at[page.0 as usize] = u32::try_from(index).expect("at most all pages") + 1;
     }
 
-    /// Moves the page at an index to the position of its key.
+    /// Restores the heap's order after the key of the page at an index has changed.
     fn settle(&mut self, mut index: usize) {
         let page = self.heap[index];
         let key = self.key(index);

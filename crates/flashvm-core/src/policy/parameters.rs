@@ -70,7 +70,7 @@ pub enum PolicyError {
         /// The range.
         range: String,
     },
-    /// The text is not of the form of a policy.
+    /// The text is neither NAME nor NAME(parameter=value).
     #[error("'{0}' is not a policy: write NAME or NAME(parameter=value)")]
     Form(String),
 }
@@ -129,8 +129,6 @@ impl Parameter {
 
 impl PolicySpec {
     /// A policy with its parameters at their defaults.
-    ///
-    /// If the registry lacks the policy: a bug.
     #[must_use]
     pub fn new(kind: PolicyKind) -> Self {
         let mut values = Values::default();
@@ -160,10 +158,10 @@ impl PolicySpec {
         policy
     }
 
-    /// Parses a list, separated by commas.
+    /// Parses policies separated by commas.
     ///
     /// # Errors
-    /// The first part that names no policy.
+    /// The first part that is no policy.
     ///
     /// # Example
     /// ```

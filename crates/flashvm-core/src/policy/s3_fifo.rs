@@ -6,9 +6,9 @@
 //! ghost queue G. A page remembered there enters M. A referenced page at the end of M enters M
 //! anew, with one reference less. References are counted up to three.
 //!
-//! As in the paper, S gives a victim while it holds its tenth or more, G remembers as many pages as
-//! M may hold, and the count of a page that moves to M restarts. A page that returns while it is
-//! leaving enters M.
+//! As in the paper, victims come from S while it holds its tenth or more, G remembers as many pages
+//! as M may hold, and the count of a page that moves to M restarts at 0. A page that is touched after
+//! it was proposed enters M.
 
 use super::lists::{Bit, Lists};
 use super::{Policy, Proposal, window};

@@ -2,8 +2,8 @@
 //! (Zhang, Yang, Yue, Vigfusson and Rashmi, NSDI 2024).
 //!
 //! New pages enter at the head. The hand moves from the tail to the head, clears the bits of
-//! visited pages and evicts the first unvisited one; it stays there. Unlike in CLOCK a passed page
-//! keeps its place, so that new pages are soon examined.
+//! visited pages, evicts the first unvisited one, and stays there. A passed page keeps its place,
+//! unlike in CLOCK, so new pages are soon examined.
 
 use super::lists::{Bit, Lists, NOWHERE};
 use super::{Policy, Proposal};

@@ -1,5 +1,5 @@
-//! For tests: drives a policy over a trace, beside a naive model of it without links, packed bits
-//! or shared columns.
+//! For tests: drives a policy and a naive model of it, without links, packed bits or shared columns,
+//! over the same trace.
 
 use super::{Policy, PolicyContext, PolicySpec, Proposal};
 use crate::event::Access;
@@ -30,7 +30,7 @@ pub(super) fn trace() -> impl Strategy<Value = Vec<Reference>> {
     prop::collection::vec(part, 1..120).prop_map(|parts| parts.concat())
 }
 
-/// Fails at the first victim that differs.
+/// Drives a policy and its model over a trace; panics at the first victim in which they differ.
 pub(super) fn agree(policy: &str, naive: &mut dyn Naive, frames: u32, trace: &[Reference]) {
     let spec: PolicySpec = policy.parse().expect("a policy");
     let mut policy = spec.build(&PolicyContext::of_pages(PAGES), frames);

@@ -5,8 +5,8 @@
 //! victims are the oldest inactive pages. Prefetched pages start inactive.
 //!
 //! With a small inactive share this is the segmented FIFO of Turner and Levy (1981). Every
-//! deactivation costs a move into the shadow and perhaps a fault to return, so a pager that
-//! observes references only that way keeps the observed part small.
+//! deactivation costs a move into the shadow and perhaps a fault to return, and a live pager
+//! observes references only that way: a small share keeps the cost low.
 
 use super::lists::{Lists, NOWHERE};
 use super::{Policy, Proposal};

@@ -1,20 +1,20 @@
-//! WAGE, weighted age: evicts the page whose idle time is longest in relation to the cost of its
-//! return. A policy of FlashVM's own.
+//! WAGE, weighted age: evicts the page with the largest age / cost of its return. A policy of
+//! FlashVM's own.
 //!
 //! A page that was idle for a time `a` is likely to stay idle for about as long again, so keeping
-//! it saves its cost once in `a`, and the page to evict is the one with the least cost / age. A
-//! page evicted clean costs a read if it returns; a page evicted dirty costs a read and a write:
+//! it saves its cost once in `a`: the page with the least cost / age is evicted. A page evicted
+//! clean costs a read if it returns; a page evicted dirty costs a read and a write:
 //! (read + write) / read times as much, 9 on the CRAW paper's flash. So a dirty page may be idle
 //! nine times as long as a clean one. A page referenced again since it came in may be idle
 //! [`AGAIN`] times as long: pages of a scan are evicted first.
 //!
 //! Age is counted in faults, not in references: pressure for frames ages a page, and a live pager
 //! observes faults. Pages are in four LRU lists, clean or dirty, referenced again or not; the
-//! oldest page of each list has its largest age, so that a victim takes four comparisons.
+//! oldest page of each list has its largest age, so a choice compares four pages.
 //!
-//! Unlike CRAW it has no areas with sizes to adapt, and no history of evicted pages: a history of
-//! up to four times the frames, adaptive weights, and age in references were no better or worse.
-//! `docs/policies.md` has the figures, and where it falls short.
+//! Unlike CRAW it has no areas with sizes to adapt, and no history of evicted pages. A history of
+//! up to four times the frames, adaptive weights, and age in references were tried: none was
+//! better. `docs/policies.md` has the figures, and where WAGE falls short.
 
 use super::lists::{Bit, Lists, NOWHERE, Place};
 use super::{Costs, Policy, PolicyContext, Proposal};
@@ -33,11 +33,11 @@ const DIRTY: Place = 2;
 /// The lists; their tails were referenced the longest ago.
 pub(super) struct Wage {
     lists: Lists<4>,
-    /// The number of the last fault before a page's last reference.
+    /// By page: the value of `faults` at its last reference.
     faults_then: Vec<u32>,
-    /// Number of faults. It wraps; ages are right as long as none spans four billion faults.
+    /// Number of faults. It wraps; ages below 2^32 faults are right.
     faults: u32,
-    /// The cost of a page in each list.
+    /// By list: the cost of evicting a page, in reads, times [`AGAIN`] if it was referenced again.
     weights: [f64; LISTS as usize],
 }
 
@@ -138,7 +138,7 @@ mod tests {
         turn: usize,
     }
 
-    /// Compares all pages.
+    /// Finds victims by a comparison of all pages.
     #[derive(Default)]
     struct Plain {
         frames: usize,
@@ -157,8 +157,7 @@ mod tests {
             let list = |idle: &Idle| (idle.dirty, idle.again);
             let worst = (0..self.pages.len()).max_by(|&a, &b| {
                 let (a, b) = (&self.pages[a], &self.pages[b]);
-                // Among equals the one of the last list; within a list the one of the earliest
-                // turn.
+                // Among equals the page of the last list, and in it the one of the earliest turn.
                 let by_score = score(a).total_cmp(&score(b));
                 by_score
                     .then(list(a).cmp(&list(b)))
