@@ -1,5 +1,5 @@
-//! `dummy`: a free cluster that is soon overwritten gets no command: the overwrite tells the device
-//! as much, at no cost (4.3.3). Any other free cluster gets a command of its own.
+//! `dummy`: a free cluster that will soon be overwritten gets no command: the overwrite tells the
+//! device the same, at no cost (4.3.3). Any other free cluster gets a command of its own.
 
 use super::interval::ScanInterval;
 use super::{DiscardStrategy, Due, Fate};

@@ -7,7 +7,7 @@ const WEIGHT: u64 = 8;
 /// Assumed cost of a command before one has been timed: c_o of the paper's drive.
 const COST_EXPECTED: Nanos = Nanos(55_000_000);
 
-/// A moving average of t_s, and of the cost of a command.
+/// A moving average of t_s, and the cost of the last command.
 pub(super) struct ScanInterval {
     last: Option<Nanos>,
     /// Zero until two scans have happened.

@@ -1,5 +1,5 @@
 //! `merged`: gathers free clusters over many scans, wherever they lie, and discards them with one
-//! command that has a list of ranges (4.3.2).
+//! command that takes a list of ranges (4.3.2).
 
 use super::{DiscardStrategy, Due, Fate};
 use crate::ids::Nanos;

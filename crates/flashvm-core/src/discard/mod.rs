@@ -1,11 +1,11 @@
-//! Garbage collection on flash: which free clusters are discarded, when, and in commands of which
+//! Garbage collection on flash: which free clusters are discarded, when, and in commands of what
 //! size (FlashVM, 4.3).
 //!
-//! A strategy is one file and one line in `registry`. It hears when a cluster becomes free and when
+//! A strategy is one file and one line in `registry`. It is told when a cluster becomes free and when
 //! the swap map searches for one; it decides the fate of the cluster, and when the held clusters
 //! are due. The swap map does the accounting: a cluster that is held or being discarded is leased
-//! to nobody else, and one that is being discarded is not written to. That takes at most five bytes
-//! a cluster, and nothing a slot.
+//! to no other process, and one that is being discarded is not written to. The accounting takes at
+//! most five bytes a cluster, and nothing a slot.
 
 mod auto;
 mod dummy;
@@ -26,20 +26,20 @@ pub const NATIVE_COMMAND_PAGES: u32 = (128 << 10) / 4096;
 pub enum Fate {
     /// Left to be overwritten: a dummy discard.
     Overwritten,
-    /// Held until it has been discarded, or is needed.
+    /// Held until it is discarded, or needed because no other cluster is free.
     Held,
 }
 
 /// A discard of held clusters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Due {
-    /// Slots to discard now: whole clusters, at least one slot.
+    /// Slots to discard now, at least one; rounded up to whole clusters.
     pub slots: u32,
     /// Most slots in one command.
     pub slots_per_command: u32,
 }
 
-/// A discard strategy. Commands are sent one after the other: they are untagged on ATA devices.
+/// A discard strategy. One command is in flight at a time: discards are untagged on ATA devices.
 pub trait DiscardStrategy: Send {
     /// The swap map searched for a free cluster.
     fn scanned(&mut self, now: Nanos) {

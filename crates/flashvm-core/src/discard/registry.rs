@@ -13,7 +13,7 @@ use std::str::FromStr;
 
 /// Default batch of a merged discard: 100 MB (4.3.2), in slots.
 const BATCH_PAGES: u32 = 100_000_000 / 4096;
-/// Bound on what a merged discard holds back: slots of the store / STORE_SHARE.
+/// A merged discard holds back at most slots of the store / STORE_SHARE.
 const STORE_SHARE: u32 = 8;
 /// Largest batch that an option accepts: 1 GiB.
 const BATCH_PAGES_MAX: u32 = (1 << 30) / 4096;
@@ -28,7 +28,7 @@ pub enum DiscardKind {
     Native,
     /// Many clusters in one command.
     Merged,
-    /// None for clusters that are soon overwritten.
+    /// None for clusters that are soon overwritten, otherwise a command each.
     Dummy,
     /// Dummy while t_s is short, otherwise merged.
     Auto,
@@ -135,7 +135,7 @@ pub enum DiscardError {
     /// No strategy has this name.
     #[error(transparent)]
     Unknown(#[from] UnknownName),
-    /// The size cannot be used.
+    /// The size is malformed or out of range, or this strategy takes none.
     #[error("'{0}': write merged:SIZE with a size of 4K to 1G, such as merged:100M")]
     Batch(String),
 }

@@ -1,12 +1,12 @@
-//! FlashVM's prefetching (4.1.3): as many valid pages as asked for that lie next to the target on
-//! flash, going over free and bad slots instead of stopping there, and then two stride pages.
+//! FlashVM's prefetching (4.1.3): the valid pages that follow the target on flash, up to the
+//! readahead, over free and bad slots; then two stride pages.
 
 use super::stride::Strides;
 use super::{Candidate, Demand, Kind, Prefetcher, SlotView, View, Whereabouts};
 use crate::event::Place;
 use crate::ids::SlotId;
 
-/// Slots inspected per requested page before the search ends.
+/// The search inspects at most this many slots per requested page.
 const SCAN_FACTOR: u32 = 8;
 
 /// The prefetcher.

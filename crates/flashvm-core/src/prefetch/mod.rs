@@ -1,8 +1,7 @@
 //! Prefetching: selects pages to bring in with the page that a thread waits for.
 //!
-//! A prefetcher proposes candidates, best first; the engine takes those that are on flash (or,
-//! for zero-fill ahead, nowhere yet) and for which there are frames, and joins those with
-//! contiguous slots into single reads.
+//! A prefetcher proposes candidates, best first. The engine takes the candidates that are not
+//! resident, as long as there are frames, and joins those with contiguous slots into single reads.
 
 use crate::event::{Access, Place};
 use crate::ids::{PageId, SlotId};
@@ -27,11 +26,11 @@ pub enum Whereabouts {
     Pool,
     /// On flash in this slot. Compressed pages share slots.
     Flash(SlotId),
-    /// On flash by its zero flag: no I/O.
+    /// A page of zeros, kept as a flag of its slot: no I/O.
     Zero,
-    /// Nowhere: never touched, or given up; reads as zeros if it is managed at all.
+    /// Nowhere: never touched, or zapped. Reads as zeros if it is managed.
     Absent,
-    /// Not a page of managed memory.
+    /// Beyond the last page of the region.
     Outside,
 }
 
@@ -69,7 +68,7 @@ pub struct Demand {
     pub access: Access,
     /// Where it was found.
     pub from: Whereabouts,
-    /// The touch hit a page that had been prefetched into the shadow: no I/O was needed.
+    /// The page had been prefetched into the shadow: no I/O was needed.
     pub hit: bool,
 }
 
@@ -81,10 +80,10 @@ pub struct Candidate {
     /// Into the region (trusted: no fault when it is touched) or into the shadow (its first
     /// touch is reported, as `Demand::hit`).
     pub place: Place,
-    /// Expected to be stored to: in the region it is mapped writable and taken as dirty at once,
+    /// A store is expected: in the region the page is mapped writable and counts as dirty at once,
     /// which saves the fault that would report the store.
     pub store: bool,
-    /// Why it is expected to be used.
+    /// Why its use is expected.
     pub kind: Kind,
 }
 
@@ -95,9 +94,9 @@ pub enum Kind {
     Neighbour,
     /// At the stride of the last faults (FlashVM, 4.1.3).
     Stride,
-    /// The next of a stream.
+    /// The next page of a stream.
     Stream,
-    /// A neighbour of a fault that belongs to no stream.
+    /// A neighbour of a fault outside of streams.
     Guess,
     /// The program has announced its use (`MADV_WILLNEED`).
     Advice,
@@ -111,14 +110,14 @@ impl Kind {
     }
 }
 
-/// Pages that a stream has passed: `count` of them, from `first` on, `stride` pages apart.
+/// Pages that a stream has passed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Passed {
     /// The earliest of them in the stream's direction.
     pub first: PageId,
     /// Distance in pages; negative for a stream that runs downwards.
     pub stride: i32,
-    /// How many.
+    /// Their number.
     pub count: u32,
 }
 
@@ -128,13 +127,13 @@ pub trait Prefetcher: Send {
     /// outside are skipped by the engine; those that are `Absent` or `Zero` are zero-filled.
     fn demand(&mut self, demand: &Demand, view: &dyn View, out: &mut Vec<Candidate>);
 
-    /// Called after `demand`: returns the pages that the demand's stream is now known to have passed.
+    /// The pages that the stream of the last `demand` is now known to have passed.
     fn passed(&mut self) -> Option<Passed> {
         None
     }
 
-    /// After the `demand` of a load from a page on flash: whether to map it writable and take it as
-    /// dirty at once, because a store to it is expected.
+    /// Called after the `demand` of a load from a page on flash: whether to map the page writable and
+    /// count it as dirty at once, because a store to it is expected.
     fn expects_store(&mut self, page: PageId) -> bool {
         let _ = page;
         false

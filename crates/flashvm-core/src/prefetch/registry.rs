@@ -1,4 +1,4 @@
-//! The one list of prefetchers: names, constructors, one line of help each. The command line, the
+//! The registry of prefetchers: name, constructor and one line of help each. The command line, the
 //! documentation and the conformance tests walk it.
 
 use super::Prefetcher;
@@ -14,7 +14,7 @@ use std::str::FromStr;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PrefetcherKind {
-    /// None.
+    /// No prefetching.
     Off,
     /// The aligned window of Linux 2.6.28.
     Native,
@@ -24,7 +24,7 @@ pub enum PrefetcherKind {
     Modern,
 }
 
-/// A line of the list.
+/// A line of the registry.
 #[derive(Clone, Copy)]
 pub struct PrefetcherInfo {
     /// The prefetcher.
@@ -37,7 +37,7 @@ pub struct PrefetcherInfo {
 }
 
 impl PrefetcherKind {
-    /// Every prefetcher there is.
+    /// All prefetchers.
     pub const ALL: &[PrefetcherInfo] = &[
         PrefetcherInfo {
             kind: Self::Off,
@@ -65,10 +65,10 @@ impl PrefetcherKind {
         },
     ];
 
-    /// Its line in the list.
+    /// Its line in the registry.
     ///
     /// # Panics
-    /// If a prefetcher is missing from the list: a bug.
+    /// If the registry lacks a prefetcher: a bug.
     #[must_use]
     pub fn info(self) -> &'static PrefetcherInfo {
         let info = Self::ALL.iter().find(|info| info.kind == self);

@@ -1,4 +1,4 @@
-//! A small store for the prefetchers' tests.
+//! A small view for the prefetchers' tests.
 
 use super::{Demand, SlotView, View, Whereabouts};
 use crate::event::Access;

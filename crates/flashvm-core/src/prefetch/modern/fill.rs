@@ -1,7 +1,7 @@
-//! Zeros ahead, outside of streams, while most frames are free.
+//! Fills memory with zeros ahead, outside of streams, while enough frames are free.
 //!
-//! A fault on an absent page fills the aligned chunk around it, and more if it follows the chunk that was filled
-//! last: a program that has not filled its budget yet pays a sixteenth of the faults, in any order of accesses.
+//! A fault on an absent page fills the aligned chunk around it, and more if that chunk follows the range filled
+//! last. So a program that has not used up its budget takes a sixteenth of the faults, in any order of accesses.
 
 use super::super::{Candidate, Demand, Kind, View, Whereabouts};
 use crate::event::{Access, Place};
@@ -9,18 +9,18 @@ use crate::ids::PageId;
 
 /// Most pages zero-filled ahead.
 pub(super) const FILL_MAX: u32 = 64;
-/// Pages of the aligned chunk that is filled: the unit in which memory is mapped.
+/// Pages of the aligned chunk that is filled.
 const FILL_CHUNK: u32 = 16;
 
-/// What was filled.
+/// Grows the fill while faults continue it.
 #[derive(Default)]
 pub(super) struct Fill {
-    /// The chunk filled last: its end and its number of pages.
+    /// The range filled last: its end and its number of pages.
     last: (PageId, u32),
 }
 
 impl Fill {
-    /// Zero-fills the chunk of an absent page.
+    /// Proposes the absent pages of the chunk around an absent page, and of those after it.
     pub(super) fn propose(&mut self, demand: &Demand, view: &dyn View, out: &mut Vec<Candidate>) {
         let first = PageId(demand.page.0 / FILL_CHUNK * FILL_CHUNK);
         let (end, pages) = self.last;

@@ -1,24 +1,24 @@
 //! Guesses: neighbours of a fault outside of streams, in the address space and on flash.
 //!
-//! They are as many as earlier guesses have earned. Random accesses soon earn none; then one guess is tried every
+//! Used guesses earn credit for more. Random accesses soon earn none; then one guess is tried every
 //! `TRIAL_INTERVAL` faults.
 
 use super::super::{Candidate, Kind, View, Whereabouts};
 use crate::event::Place;
 use crate::ids::PageId;
 
-/// Most credit of guesses: a guess costs `COST`, a used guess earns `REWARD`. So guesses go on where
-/// 4 of 5 are used.
+/// Maximum credit. A guess costs `COST`, a used guess earns `REWARD`: guesses go on where 4 of 5 are
+/// used.
 const CREDIT_MAX: i32 = 256;
 const CREDIT_FIRST: i32 = 64;
 const REWARD: i32 = 5;
 const COST: i32 = 4;
-/// Credit that buys one page a fault.
+/// Pages guessed at a fault: credit / CREDIT_PER_PAGE.
 const CREDIT_PER_PAGE: i32 = 32;
 /// Faults outside of streams between two trials when there is no credit.
 const TRIAL_INTERVAL: u32 = 256;
 
-/// What guesses have earned.
+/// The credit of guesses.
 pub(super) struct Guesses {
     credit: i32,
     faults_without: u32,

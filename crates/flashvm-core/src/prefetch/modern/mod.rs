@@ -1,13 +1,13 @@
 //! The default prefetcher: several streams at once, of any stride and direction, with windows that grow while they hit.
 //!
-//! Faults that follow each other at a constant distance make a stream (`streams`), which earns its windows
-//! (`window`). A stream that passes a checkpoint without using it must be recognised again: the
+//! Faults that follow each other at a constant distance make a stream (`streams`), whose windows grow with the pages
+//! that it uses (`window`). A stream that passes a checkpoint without using it must be recognised again: the
 //! pattern may come from a B-tree or a hash table. A stream that skips pages gets checkpoints of several
 //! pages.
 //!
-//! A program that loads from a page and then stores to it pays a second fault, for the store. The
-//! windows of such a stream are mapped writable. Each demanded page and each marker is still mapped
-//! for the access that faults, and serves as a sample: after a sample without a store, the next
+//! A program that loads from a page and then stores to it pays a second fault, for the store. So the
+//! windows of a stream with such pages are mapped writable. Each page whose touch is reported is still mapped
+//! for that access, and serves as a sample: after a sample without a store, the next
 //! windows are write-protected again.
 //!
 //! Outside of streams the prefetcher expects a store when nearly all loaded pages are stored to (`odds`), fills memory
@@ -35,7 +35,7 @@ pub(super) struct Modern {
     window_max: u32,
     guesses: Guesses,
     passed: Option<Passed>,
-    /// The last miss, if it belongs to no stream.
+    /// The page of the last demand, if it was a miss outside of streams.
     lone: Option<PageId>,
     odds: StoreOdds,
     fill: Fill,
@@ -77,7 +77,7 @@ impl Modern {
         }
     }
 
-    /// Adds a page to a stream that is not regular yet, if one is near.
+    /// Extends a stream that is not regular yet by this page. False: none is near.
     fn learn(
         &mut self,
         page: i64,
@@ -96,7 +96,7 @@ impl Modern {
         true
     }
 
-    /// Handles a fault on a page that is not in RAM.
+    /// Handles a fault on a page that is not resident.
     fn miss(&mut self, page: i64, demand: &Demand, view: &dyn View, out: &mut Vec<Candidate>) {
         let stream = self.streams.ahead_of(page);
         if let Some(stream) = stream.filter(|stream| is_on_its_way(stream, page, view)) {

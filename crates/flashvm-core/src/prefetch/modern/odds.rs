@@ -2,7 +2,7 @@
 //!
 //! A page read for a load is mapped write-protected, so its first store is a second fault. If nearly
 //! every page is stored to, these faults cost more than the flash writes they save. Some pages
-//! are always mapped protected and watched, so that a change is noticed.
+//! are always mapped write-protected and watched: they show when the odds change.
 
 use crate::ids::PageId;
 
@@ -12,12 +12,12 @@ const LOADS_MIN: u32 = 32;
 const LOADS_MAX: u32 = 256;
 /// Stores are expected while at most `1 / MISSES_SHARE` of the loads have no store after them.
 const MISSES_SHARE: u32 = 8;
-/// While stores are expected, one load in `WATCH_INTERVAL` is watched.
+/// While stores are expected, one load is watched after this many that are not.
 const WATCH_INTERVAL: u32 = 8;
-/// Pages watched at a time: as many threads as may load at once, roughly.
+/// Pages watched at a time: roughly the threads that load at once.
 const WATCHED: usize = 8;
 
-/// The odds, from what was seen.
+/// Counts of watched loads, and of stores that followed them.
 #[derive(Debug, Default)]
 pub(super) struct StoreOdds {
     loads: u32,
@@ -46,11 +46,11 @@ impl StoreOdds {
         false
     }
 
-    /// Handles a store to a write-protected page.
+    /// Handles a store to a write-protected page, watched or not.
     pub(super) fn stored(&mut self, page: PageId) {
         if let Some(watched) = self.watched.iter_mut().find(|w| **w == Some(page)) {
             *watched = None;
-            // It may have been watched before older loads came to count half.
+            // `loads` may have been halved since this page's load.
             self.stores = (self.stores + 1).min(self.loads);
         }
     }
@@ -60,13 +60,13 @@ impl StoreOdds {
 mod tests {
     use super::*;
 
-    /// Loads `loads` pages, of which one in `one_in` is not stored to; how many stores were
+    /// Loads `loads` pages, of which one in `one_in` is not stored to; returns how many stores were
     /// expected.
     fn run(odds: &mut StoreOdds, loads: u32, one_in: u32) -> u32 {
         (0..loads)
             .filter(|&i| {
                 let expected = odds.loaded(PageId(i));
-                // Without a period, which could fall in with that of the watching.
+                // Hashed: a periodic pattern could keep step with the watching.
                 if !expected && (i.wrapping_mul(2_654_435_761) >> 8) % one_in != 0 {
                     odds.stored(PageId(i));
                 }

@@ -1,4 +1,4 @@
-//! Streams, as the faults show them: recognition, checkpoints, samples.
+//! Streams of faults: recognition, checkpoints, samples.
 
 use super::super::Passed;
 use crate::event::Access;
@@ -8,14 +8,14 @@ use crate::ids::PageId;
 const STREAMS: usize = 16;
 /// Maximum stride, in pages.
 const STRIDE_MAX: i64 = 64;
-/// Steps past what has been asked for at which a fault still belongs to its stream: what lies
+/// A fault up to this many steps past the requested pages still belongs to the stream: the pages
 /// between may have been in RAM.
 const SLACK: i64 = 1024;
-/// Neighbouring streams are merged when they use at least one page in `DENSITY_MIN`.
+/// Parallel streams are merged if they use at least one page in `DENSITY_MIN`.
 const DENSITY_MIN: i64 = 4;
-/// Samples in a row that are stored to before a stream is taken to store.
+/// Samples in a row that were stored to before stores are expected of a stream.
 const STORES_MIN: u32 = 2;
-/// Most markers in a row.
+/// Most pages of a checkpoint.
 const GAP_MAX: u32 = 8;
 /// Maximum number of checkpoints ahead of a stream.
 const CHECKPOINTS_MAX: usize = 24;
@@ -29,29 +29,29 @@ pub(super) struct Stream {
     pub(super) stride: i64,
     /// How often in a row this distance was seen.
     repeats: u32,
-    /// The distance was not seen but inferred.
+    /// The distance is inferred, not seen: see [`Stream::distance`].
     inferred: bool,
-    /// The first page that has not been asked for.
+    /// The first page that has not been requested.
     pub(super) next: i64,
-    /// Pages asked for together; 0 until the stream is regular.
+    /// Pages requested together; 0 until the stream is regular.
     pub(super) window: u32,
-    /// The page whose use triggers the request of the next window.
+    /// The first use seen at or after this page requests the next window.
     pub(super) marker: Option<i64>,
     /// Pages before this one are known to have been passed.
     passed: i64,
-    /// Steps between uses: more than one for a stream that skips pages.
+    /// Most steps between uses, and pages of a checkpoint: more than one if the stream skips pages.
     pub(super) gap: u32,
-    /// Its windows go into the region, but for checkpoints.
+    /// Its windows go into the region, except for checkpoints.
     pub(super) trusted: bool,
-    /// Steps that it is known to have come since it was recognised.
+    /// Uses since it was recognised, known or estimated: they earn its windows.
     pub(super) length: u32,
-    /// Checkpoints, in the order of the stream, from the last one that it has come to. Each is the first of `gap`
-    /// pages in the shadow, of which the stream uses one.
+    /// Checkpoints in the order of the stream, from the last one reached. Each is the first of `gap` pages in the
+    /// shadow, of which the stream uses at least one.
     checkpoints: [i64; CHECKPOINTS_MAX],
     checkpoints_len: u8,
     /// A use was seen at the first checkpoint, or between it and the second.
     checkpoint_used: bool,
-    /// The page whose use, load or store, was seen last, and whether it was stored to.
+    /// The last page whose use (a load or a store) was seen, and whether it was stored to.
     sample: i64,
     sample_stored: bool,
     /// Samples in a row that were stored to.
@@ -66,13 +66,13 @@ impl Stream {
         (to - from) / self.stride
     }
 
-    /// The distance has been seen often enough to build on it.
+    /// Whether the distance has been seen often enough to prefetch by it.
     pub(super) fn is_regular(&self) -> bool {
         self.repeats >= 2 || (self.repeats == 1 && self.stride.abs() == 1 && !self.inferred)
     }
 
-    /// How far it has come from one page to the next, and whether that is inferred: when all
-    /// between the two is in RAM, every page of it may have been used without a fault.
+    /// The distance from the last page to this one, and whether it is inferred: if all pages
+    /// between are in RAM, each may have been used without a fault, so a step of one page is assumed.
     fn distance(&self, page: i64, resident: impl Fn(i64) -> bool) -> (i64, bool) {
         let stride = page - self.last;
         let step = stride.signum();
@@ -92,7 +92,7 @@ impl Stream {
             && self.steps(self.next, page) < SLACK
     }
 
-    /// Adds a checkpoint whose first page is `page`. Beyond `CHECKPOINTS_MAX` none is added, and none is checked.
+    /// Adds a checkpoint whose first page is `page`, unless there are `CHECKPOINTS_MAX`: then its use is not checked.
     pub(super) fn add_checkpoint(&mut self, page: i64) {
         if usize::from(self.checkpoints_len) < CHECKPOINTS_MAX {
             self.checkpoints[usize::from(self.checkpoints_len)] = page;
@@ -101,7 +101,7 @@ impl Stream {
     }
 
     /// Moves past the checkpoints before this page. False: one of them was not used, so the pattern is no stream, or
-    /// has another stride. `seen`: the page was prefetched, so its use counts for the checkpoint before it.
+    /// has another stride. `seen`: the page was prefetched, so it counts as a use of the checkpoint before it.
     pub(super) fn passes_checkpoints(&mut self, page: i64, seen: bool) -> bool {
         while self.checkpoints_len > 0 && self.steps(self.checkpoints[0], page) >= 0 {
             let is_last = self.checkpoints_len == 1;
@@ -121,8 +121,8 @@ impl Stream {
         true
     }
 
-    /// Fits the pages of a checkpoint to the stream, which first used one `offset` steps after its first page: more
-    /// pages where the stream skips some, fewer where it skips none.
+    /// Adapts the number of pages of a checkpoint after a use `offset` steps behind its first page: more pages if the
+    /// stream skipped some, one less if it skipped none.
     fn adapt_gap(&mut self, offset: i64) {
         self.gap = match u32::try_from(offset) {
             Ok(0) => self.gap.saturating_sub(1).max(1),
@@ -142,8 +142,8 @@ impl Stream {
         };
     }
 
-    /// Moves the stream to this page. `from_shadow`: the page was in the shadow, as were those before it unless the
-    /// stream is trusted, so that steps tell of pages that were skipped.
+    /// Moves the stream to this page. `from_shadow`: the page was in the shadow. Unless the stream is trusted, so were
+    /// the pages before it, and each step beyond the first means a skipped page.
     pub(super) fn advance(&mut self, page: i64, from_shadow: bool) {
         let steps = self.steps(self.last, page).clamp(1, SLACK);
         let steps = u32::try_from(steps).expect("at most SLACK");
@@ -154,7 +154,7 @@ impl Stream {
         self.last = page;
     }
 
-    /// A use was seen; what became of the last one is known by now.
+    /// Notes a use as the new sample, and whether the previous sample was stored to.
     pub(super) fn sample(&mut self, page: i64, access: Access) {
         self.stores = if self.sample_stored {
             self.stores + 1
@@ -165,7 +165,7 @@ impl Stream {
         self.sample_stored = access == Access::Write;
     }
 
-    /// Whether the latest samples were stored to.
+    /// Whether stores are expected: the last `STORES_MIN` samples were stored to.
     pub(super) fn stores(&self) -> bool {
         self.stores >= STORES_MIN
     }
@@ -206,7 +206,8 @@ impl Streams {
         Some(nearest)
     }
 
-    /// Takes a fault near a stream that is not regular yet as its next one.
+    /// Extends a stream that is not regular yet by a fault at most `STRIDE_MAX` pages away: one that keeps its stride,
+    /// otherwise the nearest.
     pub(super) fn learn(
         &mut self,
         page: i64,
@@ -241,8 +242,8 @@ impl Streams {
         Some(&mut self.streams[at])
     }
 
-    /// Streams of one stride that run side by side, close together, are one stream that uses
-    /// much of what lies between: it is followed page by page.
+    /// Merges streams of one stride that run side by side, less than a stride apart, if they use enough of the pages
+    /// between: the result is followed page by page.
     fn merge(&mut self, at: usize) {
         let new = self.streams[at];
         let beside = |s: &Stream| {
@@ -271,7 +272,7 @@ impl Streams {
         }
     }
 
-    /// Starts a stream with a fault that belongs to no other.
+    /// Starts a stream with a fault outside of streams; it replaces the least recently used one.
     pub(super) fn begin(&mut self, page: i64, access: Access) {
         let oldest = self.streams.iter_mut().min_by_key(|s| s.stamp);
         *oldest.expect("there are streams") = Stream {

@@ -8,8 +8,8 @@ use crate::event::{Access, Place};
 use crate::ids::{PageId, SlotId};
 use std::collections::HashMap;
 
-/// Touches pages in turn, bringing in at once what is asked for. Returns the pages that had
-/// to be waited for, and those asked for.
+/// Touches pages in turn, and brings in requested pages at once. Returns how many pages had to be
+/// waited for, and how many were requested.
 fn run(modern: &mut Modern, view: &mut FakeView, pages: impl Iterator<Item = u32>) -> (u32, u32) {
     let mut here: HashMap<u32, Place> = HashMap::new();
     let (mut waits, mut asked) = (0, 0);

@@ -1,10 +1,10 @@
-//! Windows: the pages of a stream that are asked for together.
+//! Windows: the pages of a stream that are requested together.
 //!
-//! Each has half as many pages as the stream is known to have used, so that a stream that ends wastes no more
-//! than that. Its first windows go into the shadow, where the engine observes every use. From a length of
+//! A window has half as many pages as the stream is known to have used, so a stream that ends wastes no more
+//! than that. The first windows of a stream go into the shadow, where the engine observes every use. From a length of
 //! `TRUSTED_LENGTH` on they go into the region, where a use costs nothing, except for *checkpoints*: pages
-//! that wait in the shadow, so that their use is seen. The touch of one of them, the window's *marker*, has
-//! the next window read while the program still has part of this one before it (as Linux does with
+//! that wait in the shadow, so that their use is seen. The first use seen at or after the window's *marker* requests
+//! the next window, while the program still has part of this one before it (as Linux does with
 //! `PG_readahead`).
 //! A stream through absent pages maps zeros ahead and needs no marker: the page after the window
 //! faults anyway. Nor does a stream through compressed pages in RAM: its windows are short, and the fault on the page
@@ -18,7 +18,7 @@ use crate::ids::PageId;
 
 /// Pages of the smallest window.
 const WINDOW_MIN: u32 = 4;
-/// Longest window of a stream whose pages are not adjacent: each page is a request.
+/// Longest window of a stream whose pages are not adjacent: each page is a request of its own.
 const WINDOW_STRIDED_MAX: u32 = 128;
 /// Length from which on the windows of a stream go into the region.
 const TRUSTED_LENGTH: u32 = 32;
@@ -26,14 +26,14 @@ const TRUSTED_LENGTH: u32 = 32;
 /// `CHECKPOINT_SPACING`.
 const CHECKPOINTS_PER_WINDOW: u32 = 8;
 const CHECKPOINT_SPACING: u32 = 24;
-/// A stream of `POOL_LENGTH` pages decompresses up to `POOL_MAX` pages ahead. A wasted page costs its compression, not a
-/// read.
+/// A stream of `POOL_LENGTH` pages or more decompresses up to `POOL_MAX` pages ahead. A wasted page costs its
+/// compression, not a read.
 const POOL_LENGTH: u32 = 8;
 pub(super) const POOL_MAX: u32 = 24;
-/// Absent pages in a row at which a stream over stored pages ends.
+/// Absent pages in a row that end a window over stored pages.
 const ABSENT_RUN_MAX: u32 = 16;
 
-/// Maximum window of this stream.
+/// Most pages in a window of this stream.
 fn longest(stream: &Stream, window_max: u32) -> u32 {
     if stream.stride.abs() == 1 {
         window_max
@@ -46,8 +46,8 @@ pub(super) fn is_resident(view: &dyn View, page: i64) -> bool {
     u32::try_from(page).is_ok_and(|page| view.page(PageId(page)) == Whereabouts::Resident)
 }
 
-/// Whether a stream can have reached a page without another fault: all pages between that it has not
-/// requested must have been in RAM.
+/// Whether a stream can have reached a page without another fault: all pages from its first
+/// unrequested one up to this page must be in RAM.
 pub(super) fn is_on_its_way(stream: &Stream, page: i64, view: &dyn View) -> bool {
     let mut at = stream.next;
     while stream.steps(at, page) > 0 {
@@ -59,7 +59,7 @@ pub(super) fn is_on_its_way(stream: &Stream, page: i64, view: &dyn View) -> bool
     true
 }
 
-/// Asks for the next window of a stream.
+/// Requests the next window of a stream.
 pub(super) fn issue(
     stream: &mut Stream,
     window_max: u32,
@@ -82,7 +82,7 @@ pub(super) fn issue(
     let looks = window * 4 + 64;
     stream.trusted = stream.length >= TRUSTED_LENGTH;
     let spacing = (window / CHECKPOINTS_PER_WINDOW).max(CHECKPOINT_SPACING);
-    // A trusted stream meets its marker at the start of the window, another one when it has used a part of it.
+    // The marker is the window's first page on flash if the stream is trusted, else one in the window's middle.
     let marker_at = if stream.trusted { 0 } else { window / 2 };
     let (mut issued, mut absent, mut inflated) = (0, 0, 0);
     stream.marker = None;
