@@ -21,7 +21,7 @@ const KEPT_PAGES_MAX: usize = 16384;
 struct FreePages {
     /// Pages with free objects; undivided pages are free.
     pages: Vec<u32>,
-    /// The divided ones whose objects are all free: an estimate, as pages are not checked again.
+    /// Divided pages whose objects are all free: an estimate.
     whole: usize,
 }
 
@@ -33,7 +33,7 @@ pub(crate) struct Arenas {
     free: [[ForkLock<FreePages>; CLASSES]; ARENAS],
     /// Bytes of free pages kept per class.
     kept_bytes: usize,
-    /// Caches created: as many arenas are in use.
+    /// Caches created: min(caches, [`ARENAS`]) arenas are in use.
     caches: AtomicU32,
 }
 
@@ -53,12 +53,13 @@ impl Arenas {
         &self.columns
     }
 
-    /// The number of a new cache.
+    /// The id of a new cache.
     pub(crate) fn number_cache(&self) -> CacheId {
         CacheId::of(self.caches.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Moves free objects of a class to the start of `objects`, for a cache; returns their number.
+    /// Moves free objects of a class to the start of `objects`, for a cache; returns their number,
+    /// 0 if there is no room.
     #[cold]
     pub(crate) fn refill(&self, class: Class, cache: CacheId, objects: &mut [usize]) -> usize {
         let owner = cache.as_owner();
@@ -72,7 +73,7 @@ impl Arenas {
         if got > 0 {
             return got;
         }
-        // No room for more pages: takes objects of other arenas.
+        // No room for more pages: take objects of other arenas, which keep the pages.
         let mut others = self.free.iter().map(|classes| &classes[class.number()]);
         others
             .find_map(|free| {
@@ -92,7 +93,7 @@ impl Arenas {
         for objects in objects.chunk_by(|one, other| arena_of(one) == arena_of(other)) {
             self.free[arena_of(&objects[0])][class.number()].with(|free| {
                 free.put(&self.columns, class, objects);
-                // With the lock held: a fork in between would lose the pages in the child.
+                // Under the lock: a fork in between would lose the pages in the child.
                 self.give_pages(&free.beyond(&self.columns, class, self.kept(class)));
             });
         }
@@ -137,18 +138,19 @@ impl Arenas {
     /// Releases all locks.
     ///
     /// # Safety
-    /// As [`ForkLock::release`], for all of them.
+    /// As [`ForkLock::release`], for every lock.
     pub(crate) unsafe fn unlock_after_fork(&self) {
         for free in self.free.iter().flatten() {
-            // SAFETY: by this function's contract.
+            // SAFETY: the caller guarantees that this thread, or the one of which it is the copy,
+            // took every lock in `lock_for_fork`.
             unsafe { free.release() };
         }
     }
 }
 
 impl FreePages {
-    /// Takes objects from the pages listed last, with their class locked. A page without allocated
-    /// objects becomes the owner's.
+    /// Takes objects from the pages listed last; the class is locked. A divided page becomes the
+    /// owner's if all its objects are free and in no cache.
     fn take(
         &mut self,
         columns: &Columns,
@@ -188,12 +190,12 @@ impl FreePages {
                 columns.set_listed(page, false);
             }
         }
-        // A cache hands out its last object first: so neighbours go out in order.
+        // A cache hands out its last object first: reversed, neighbours go out in order.
         objects[..got].reverse();
         got
     }
 
-    /// Returns objects, with their class locked.
+    /// Returns objects; the class is locked.
     fn put(&mut self, columns: &Columns, class: Class, objects: &[usize]) {
         let classes = columns.classes();
         for &object in objects {
@@ -212,9 +214,9 @@ impl FreePages {
         }
     }
 
-    /// Removes free pages from the list if there are more than `kept`: the oldest kept / 2 of
-    /// undivided pages; all divided ones, once they are more than half of the list, as the list has
-    /// to be searched for them.
+    /// Removes free pages from the list if there are more than `kept`. Undivided pages: the oldest
+    /// kept / 2. Divided pages: all free ones, but only if they are more than half of the list,
+    /// which has to be searched for them.
     fn beyond(&mut self, columns: &Columns, class: Class, kept: usize) -> Vec<u32> {
         if !columns.classes().is_divided(class) {
             let surplus = if self.pages.len() > kept { kept / 2 } else { 0 };

@@ -1,8 +1,8 @@
-//! A cache of free objects for each thread: most calls take no lock and change nothing that other
-//! threads read.
+//! A cache of free objects for each thread: most calls take no lock and execute no atomic
+//! read-modify-write.
 //!
-//! The thread pointer identifies a thread's cache. Thread-local storage would cost a call in a
-//! shared object, and may itself be managed memory.
+//! The thread pointer identifies a thread's cache. In a shared object thread-local storage would
+//! cost a call, and it may itself be managed memory.
 
 use crate::Misuse;
 use crate::arenas::Arenas;
@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 const CACHED_BYTES: usize = 128 << 10;
 const CACHED_MIN: usize = 64;
 const CACHED_MAX: usize = 512;
-/// Threads that have a cache at the same time; others have none.
+/// Threads that can have a cache at the same time; further threads have none.
 const CACHES: usize = 1024;
 
 /// Most objects of a class in a cache. Half of them move at once.
@@ -29,11 +29,11 @@ fn capacity(classes: Classes, class: Class) -> usize {
 
 /// The free objects of one thread.
 struct Cache {
-    /// The thread pointer, or 0: no thread's.
+    /// The thread pointer of its thread; 0: it has none.
     thread: AtomicUsize,
     number: CacheId,
     arenas: &'static Arenas,
-    /// By class. Only the thread uses them.
+    /// By class. Only the cache's thread uses them.
     bins: UnsafeCell<[Bin; CLASSES]>,
 }
 
@@ -43,11 +43,12 @@ struct Bin {
 }
 
 impl Cache {
-    /// A cache of no thread, built in place: the stack of the thread may be small.
+    /// A cache without a thread, built in place: the calling thread's stack may be too small for
+    /// it.
     fn new(arenas: &'static Arenas) -> NonNull<Self> {
         let layout = Layout::new::<Self>();
-        // SAFETY: The layout is not empty. Zeros are empty bins and no thread; the other fields are
-        // written.
+        // SAFETY: The layout is not empty. Zeros are valid as bins (empty) and as `thread` (none);
+        // the two other fields are written here.
         unsafe {
             let Some(cache) = NonNull::new(std::alloc::alloc_zeroed(layout).cast::<Self>()) else {
                 std::alloc::handle_alloc_error(layout)
@@ -62,12 +63,12 @@ impl Cache {
     ///
     /// # Safety
     /// The cache is the calling thread's, or its thread no longer runs. No other reference
-    /// to the bin is in use: the page source does not call the allocator back (the contract of
-    /// [`crate::PageSource`]).
+    /// to the bin is in use. A page source makes none, as it does not call the allocator back: see
+    /// [`crate::PageSource`].
     #[expect(clippy::mut_from_ref, reason = "the caller vouches for the only use")]
     #[inline]
     unsafe fn bin(&self, class: Class) -> &mut Bin {
-        // SAFETY: by this function's contract.
+        // SAFETY: the caller guarantees that no other thread and no other reference uses the bin.
         unsafe { &mut (*self.bins.get())[class.number()] }
     }
 
@@ -77,7 +78,8 @@ impl Cache {
     /// As [`Cache::bin`], for all of them.
     unsafe fn empty(&self) {
         for class in Class::ALL {
-            // SAFETY: by this function's contract.
+            // SAFETY: the caller guarantees the only use of all bins; each reference ends with its
+            // turn of the loop.
             let bin = unsafe { self.bin(class) };
             self.arenas.put_back(class, &mut bin.objects[..bin.len]);
             bin.len = 0;
@@ -89,7 +91,8 @@ impl Cache {
 #[derive(Debug)]
 pub(crate) struct Caches {
     arenas: Arenas,
-    /// From a hash of the thread pointer on. A cache is never freed, only passed to another thread.
+    /// A thread's cache is sought from a hash of its thread pointer on. A cache in a slot is never
+    /// freed, only passed to another thread.
     slots: [AtomicPtr<Cache>; CACHES],
     /// Its destructor reports the end of a thread.
     key: libc::pthread_key_t,
@@ -119,7 +122,8 @@ impl Caches {
     pub(crate) fn allocate(&'static self, class: Class) -> Option<usize> {
         let (object, number) = match self.own() {
             Some(cache) => {
-                // SAFETY: the calling thread's cache, used once in this function.
+                // SAFETY: `own` returned the calling thread's cache, and this is the only
+                // reference: the page source behind `refill` does not call the allocator back.
                 let bin = unsafe { cache.bin(class) };
                 if bin.len == 0 {
                     let half = capacity(self.arenas.columns().classes(), class) / 2;
@@ -150,10 +154,11 @@ impl Caches {
             return Ok(());
         };
         let class = columns.take_back(object, cache.number)?;
-        // SAFETY: the calling thread's cache, used once in this function.
+        // SAFETY: `own` returned the calling thread's cache, and this is the only reference: the
+        // page source behind `put_back` does not call the allocator back.
         let bin = unsafe { cache.bin(class) };
         if bin.len == capacity(columns.classes(), class) {
-            // The older half: recently freed objects are warm.
+            // The older half goes: recently freed objects are warm.
             let half = bin.len / 2;
             self.arenas.put_back(class, &mut bin.objects[..half]);
             bin.objects.copy_within(half..bin.len, 0);
@@ -169,7 +174,7 @@ impl Caches {
     fn own(&'static self) -> Option<&'static Cache> {
         let thread = thread_pointer();
         let cache = self.slots[first_slot(thread)].load(Ordering::Acquire);
-        // SAFETY: null, or a cache, which is never freed.
+        // SAFETY: a slot holds null or a cache, and a cache in a slot is never freed.
         match unsafe { cache.as_ref() } {
             Some(cache) if cache.thread.load(Ordering::Relaxed) == thread => Some(cache),
             _ => self.find(thread),
@@ -199,7 +204,8 @@ impl Caches {
                 .compare_exchange(0, thread, order, Ordering::Relaxed);
             taken.is_ok().then_some(cache)
         })?;
-        // SAFETY: the key was made with the caches, for pointers to one of them.
+        // SAFETY: `new` made the key, whose destructor takes a pointer to a cache; this one is
+        // never freed.
         unsafe { libc::pthread_setspecific(self.key, std::ptr::from_ref(taken).cast()) };
         Some(taken)
     }
@@ -219,7 +225,7 @@ impl Caches {
         }
     }
 
-    /// In a forked child: releases the cached objects of the parent's other threads.
+    /// In a forked child: returns the cached objects of the parent's other threads to the arenas.
     ///
     /// # Safety
     /// No other thread uses the caches, now or later, unless it starts after this call.
@@ -232,7 +238,8 @@ impl Caches {
             };
             let thread = cache.thread.load(Ordering::Relaxed);
             if thread != own && thread != 0 {
-                // SAFETY: The thread of this cache no longer uses it, by this function's contract.
+                // SAFETY: the caller guarantees that no other thread uses the caches, and this one
+                // uses its own only.
                 unsafe { cache.empty() };
                 cache.thread.store(0, Ordering::Release);
             }
@@ -240,9 +247,10 @@ impl Caches {
     }
 }
 
-/// A thread ends: releases its free objects.
+/// A thread ends: returns its cached objects to the arenas.
 unsafe extern "C" fn thread_ends(cache: *mut c_void) {
-    // SAFETY: The value that `find` has set, of the thread that ends and runs this.
+    // SAFETY: The C library passes the value that `find` set: the cache of the ending thread, which
+    // runs this and uses no other reference to it.
     unsafe {
         let cache = &*cache.cast::<Cache>();
         cache.empty();
@@ -262,7 +270,7 @@ fn thread_pointer() -> usize {
     pointer
 }
 
-/// The same by a call.
+/// The identity of a thread, by a call of the C library.
 #[cfg(not(target_arch = "x86_64"))]
 #[inline]
 fn thread_pointer() -> usize {
@@ -270,7 +278,8 @@ fn thread_pointer() -> usize {
     unsafe { libc::pthread_self() as usize }
 }
 
-/// The start of the search for a thread's cache: thread control blocks are aligned to 64 bytes.
+/// The slot at which the search for a thread's cache starts. Thread control blocks are aligned to
+/// 64 bytes, so the low 6 bits say nothing.
 #[inline]
 fn first_slot(thread: usize) -> usize {
     (thread as u64 >> 6).wrapping_mul(0x9e37_79b9_7f4a_7c15) as usize

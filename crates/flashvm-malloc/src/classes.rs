@@ -10,9 +10,9 @@ pub(crate) const PAGE: usize = 4096;
 pub(crate) const SECTOR: usize = 512;
 /// Bytes of the smallest object.
 const SMALLEST: usize = 16;
-/// Most objects of a divided page: bits of a word.
+/// Most objects of a divided page: the bits of a `u32`.
 const OBJECTS_MAX: usize = 32;
-/// Powers of two from the smallest object to a page.
+/// Number of classes: powers of two from the smallest object to a page.
 pub(crate) const CLASSES: usize = 9;
 
 /// Objects of one size.

@@ -1,4 +1,4 @@
-//! Metadata of pages and objects: words by page, outside of the memory that is handed out.
+//! Metadata of pages and objects: columns of words by page, outside of the memory handed out.
 //!
 //! So freeing a cold object reads nothing from flash. A page costs two bytes, a divided one 14
 //! more. The words say which objects are allocated: a double free, or a free of an address that was
@@ -14,8 +14,8 @@ use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
 /// Arenas that a page can belong to.
 pub(crate) const ARENAS: usize = 8;
 
-/// The word of a page: its class + 1 (0: not handed out), the first sector of its range, its arena;
-/// and for a page that is a single object, whether the program has it.
+/// The word of a page: its class + 1 (0: not handed out), the first sector of its range, its arena,
+/// and for a page that is a single object whether it is allocated.
 #[derive(Clone, Copy)]
 struct PageWord(u16);
 
@@ -54,14 +54,15 @@ impl PageWord {
     }
 }
 
-/// The number of a thread's cache, unique.
+/// The number of a thread's cache. Unique, except that all caches beyond the last number are
+/// [`CacheId::NONE`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CacheId(u16);
 
 impl CacheId {
-    /// No thread: the owner of an unowned page.
+    /// The owner of a page without an owner.
     pub(crate) const NOBODY: Self = Self(0x7ff);
-    /// A thread without a cache: it owns no page.
+    /// A thread without a cache, or a cache without a number: it owns no page.
     pub(crate) const NONE: Self = Self(Self::NOBODY.0 - 1);
 
     /// The id of the cache with this number.
@@ -91,18 +92,18 @@ const LISTED: u16 = 1 << 15;
 pub(crate) struct Columns {
     base: usize,
     classes: Classes,
-    /// One [`PageWord`] each, changed when a page is taken and returned. A page that is one object
-    /// has a bit in it that is updated non-atomically: concurrent double frees go undetected.
+    /// By page: its [`PageWord`], changed when the page is taken and returned. The bit for a page
+    /// that is one object is updated non-atomically: concurrent double frees go undetected.
     pages: &'static [AtomicU16],
     /// By divided page: the owner and [`LISTED`], changed with the class locked. The owner changes
     /// only while all objects are free and in no cache: then no thread can allocate or free one of
     /// them.
     owners: &'static [AtomicU16],
-    /// By divided page: allocated = owner_bits XOR remote_bits. Only the owner changes the former;
-    /// all others change the latter.
+    /// By divided page: allocated = owner_bits XOR remote_bits. Only the owner changes owner_bits,
+    /// non-atomically; all others change remote_bits.
     owner_bits: &'static [AtomicU32],
     remote_bits: &'static [AtomicU32],
-    /// By divided page: objects that the program or a cache has, changed with the class locked.
+    /// By divided page: objects that are allocated or in a cache, changed with the class locked.
     out: &'static [AtomicU32],
 }
 
@@ -170,7 +171,7 @@ impl Columns {
         self.look_up(object).map(|(_, class)| class)
     }
 
-    /// Notes whether the program has an object of a divided page. `false`: that was so already.
+    /// Notes that an object of a divided page is allocated, or free. `false`: it was already.
     #[inline]
     fn set_given(&self, page: u32, index: usize, cache: CacheId, given: bool) -> bool {
         let page = page as usize;
@@ -224,8 +225,8 @@ impl Columns {
         }
     }
 
-    /// A run of pages was handed out for a class of an arena. A divided page has free objects, and
-    /// no owner.
+    /// Notes a run of pages handed out for a class of an arena. A divided page starts listed and
+    /// without an owner.
     pub(crate) fn enter(&self, run: &Run, class: Class, arena: usize) {
         let word = PageWord::new(class, run.first_sector, arena);
         for &page in &run.pages {
@@ -237,12 +238,12 @@ impl Columns {
         }
     }
 
-    /// A page is returned.
+    /// Notes that a page is returned.
     pub(crate) fn leave(&self, page: u32) {
         self.pages[page as usize].store(0, Ordering::Relaxed);
     }
 
-    /// The objects of a divided page that the program or a cache has.
+    /// The objects of a divided page that are allocated or in a cache.
     pub(crate) fn out(&self, page: u32) -> u32 {
         self.out[page as usize].load(Ordering::Relaxed)
     }
@@ -251,7 +252,7 @@ impl Columns {
         self.out[page as usize].store(out, Ordering::Relaxed);
     }
 
-    /// Makes a cache the owner of a divided page, all of whose objects are free and in no cache.
+    /// Makes a cache the owner of a divided page. All its objects must be free and in no cache.
     pub(crate) fn set_owner(&self, page: u32, owner: CacheId) {
         let word = &self.owners[page as usize];
         let listed = word.load(Ordering::Relaxed) & LISTED;
@@ -273,16 +274,17 @@ trait Word {}
 impl Word for AtomicU16 {}
 impl Word for AtomicU32 {}
 
-/// A zeroed column, which takes RAM where it is used. It stays mapped for the life of the process.
+/// A zeroed column. It takes RAM only where it is used, and stays mapped for the life of the
+/// process.
 fn column<T: Word>(count: usize) -> Result<&'static [T], Errno> {
     let bytes = count * size_of::<T>();
     let (prot, flags) = (
         ProtFlags::READ | ProtFlags::WRITE,
         MapFlags::PRIVATE | MapFlags::NORESERVE,
     );
-    // SAFETY: The kernel chooses a free place, so no existing mapping changes; then only a flag of
-    // the new one changes, which keeps it out of core dumps. Nobody unmaps it, zeros are
-    // a valid `Word`, and pages are aligned to any `Word`.
+    // SAFETY: The kernel chooses a free place, so no existing mapping changes; `madvise` only keeps
+    // the new one out of core dumps. The mapping has room for `count` words, nobody unmaps it,
+    // zeros are a valid `Word`, and pages are aligned to any `Word`.
     unsafe {
         let start = rustix::mm::mmap_anonymous(std::ptr::null_mut(), bytes, prot, flags)?;
         let _ = rustix::mm::madvise(start, bytes, Advice::LinuxDontDump);
@@ -399,7 +401,7 @@ mod tests {
         let class = Class::of(16);
         let columns = columns(class);
         columns.set_owner(3, CacheId(0));
-        // Together, and for longer than a time slice.
+        // They start together, and run for longer than a time slice.
         let start = std::sync::Barrier::new(4);
         std::thread::scope(|scope| {
             for thread in 0..4 {

@@ -46,15 +46,15 @@ use columns::Columns;
 use std::fmt::Debug;
 use std::ptr::NonNull;
 
-/// Longest run of pages.
+/// Most pages in a run.
 pub const RUN_PAGES: usize = 64;
 
 /// The source of pages.
 ///
 /// # Safety
 /// A page that is handed out lies in the [`Heap`] and is not handed out again before it is
-/// returned. Its range is readable and writable memory that nobody else uses meanwhile. The methods
-/// do not call the allocator back.
+/// returned. Until then its range is readable and writable memory that nobody else uses. The
+/// methods do not call the allocator back.
 pub unsafe trait PageSource: Debug + Send + Sync {
     /// Hands out pages of `bytes` each: 512, 1024, 2048 or 4096. `None`: there is no room.
     fn take(&self, bytes: usize) -> Option<Run>;
@@ -62,7 +62,7 @@ pub unsafe trait PageSource: Debug + Send + Sync {
     /// Takes up to [`RUN_PAGES`] pages back, with any contents.
     ///
     /// # Safety
-    /// They were handed out, and nobody uses them any more.
+    /// The pages were handed out, and nobody uses them any more.
     unsafe fn give(&self, pages: &[u32]);
 }
 
@@ -84,9 +84,10 @@ pub struct Heap {
     pub bytes: usize,
     /// Bytes of the smallest page: 512, 1024, 2048 or 4096.
     pub smallest_page: usize,
-    /// Bytes added to every request, for programs that overrun theirs.
+    /// Bytes added to every request, for programs that write beyond the end of their objects.
     pub padding: usize,
-    /// Bytes of RAM for all pages: each class may keep budget / 64 in free pages.
+    /// Bytes of RAM for all pages. Each class may keep budget / 64 in free pages, clamped to
+    /// 256..=16384 pages.
     pub budget: usize,
 }
 
@@ -125,8 +126,8 @@ pub struct NotAnObject {
     pub misuse: Misuse,
 }
 
-/// Small objects for all threads of the process. It lives as long as the process, since ending
-/// threads use it.
+/// Small objects for all threads of the process. It lives as long as the process, since threads use
+/// it until they end.
 #[derive(Debug)]
 pub struct Allocator {
     base: usize,
@@ -168,7 +169,8 @@ impl Allocator {
     }
 
     /// An object of at least `size` bytes, aligned to `align` (a power of two), with any contents.
-    /// `None`: such requests are refused, or there is no room.
+    /// `None`: the request is refused (larger than a page, or aligned to more than 512 bytes), or
+    /// there is no room.
     #[inline]
     #[must_use]
     pub fn allocate(&'static self, size: usize, align: usize) -> Option<NonNull<u8>> {
@@ -183,7 +185,7 @@ impl Allocator {
     /// Frees an object.
     ///
     /// # Errors
-    /// [`NotAnObject`]: nothing was changed.
+    /// [`NotAnObject`] if the address is not that of an allocated object; nothing is changed then.
     ///
     /// # Safety
     /// If an object of the program begins here, the program does not use it any more: the
@@ -227,7 +229,8 @@ impl Allocator {
     /// # Safety
     /// The forking thread called [`Allocator::lock_for_fork`] before.
     pub unsafe fn unlock_after_fork(&self) {
-        // SAFETY: by this function's contract.
+        // SAFETY: the caller guarantees that the forking thread, of which this one may be the copy,
+        // took these locks in `lock_for_fork`.
         unsafe { self.caches.arenas().unlock_after_fork() }
     }
 
@@ -236,7 +239,7 @@ impl Allocator {
     /// # Safety
     /// No other thread uses the allocator, now or later, unless it starts after this call.
     pub unsafe fn only_this_thread(&self) {
-        // SAFETY: by this function's contract.
+        // SAFETY: the caller guarantees that no other thread uses the allocator, and so the caches.
         unsafe { self.caches.only_this_thread() }
     }
 }

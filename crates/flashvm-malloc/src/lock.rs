@@ -13,7 +13,7 @@ pub struct ForkLock<T> {
     value: UnsafeCell<T>,
 }
 
-// SAFETY: the lock passes the value from thread to thread, and never shares it.
+// SAFETY: `with` gives the value to one thread at a time, and `T: Send` lets it change threads.
 unsafe impl<T: Send> Sync for ForkLock<T> {}
 
 impl<T> ForkLock<T> {
@@ -25,7 +25,7 @@ impl<T> ForkLock<T> {
         }
     }
 
-    /// Locks until [`ForkLock::release`]: for a fork, which no closure can span.
+    /// Locks until [`ForkLock::release`]: for a fork, over which no closure can hold the lock.
     pub fn acquire(&self) {
         while self.locked.swap(true, Ordering::Acquire) {
             while self.locked.load(Ordering::Relaxed) {
@@ -37,8 +37,8 @@ impl<T> ForkLock<T> {
     /// Unlocks.
     ///
     /// # Safety
-    /// The calling thread, or in a forked child the thread of which it is the copy, holds
-    /// the lock by [`ForkLock::acquire`]: otherwise two threads could use the value at once.
+    /// The calling thread holds the lock by [`ForkLock::acquire`], or in a forked child is the copy
+    /// of the thread that does: otherwise two threads could use the value at once.
     pub unsafe fn release(&self) {
         self.locked.store(false, Ordering::Release);
     }
@@ -49,13 +49,14 @@ impl<T> ForkLock<T> {
         struct Held<'a, T>(&'a ForkLock<T>);
         impl<T> Drop for Held<'_, T> {
             fn drop(&mut self) {
-                // SAFETY: acquired below, by this thread.
+                // SAFETY: this thread has acquired the lock below, before it made `Held`.
                 unsafe { self.0.release() };
             }
         }
         self.acquire();
         let held = Held(self);
-        // SAFETY: the lock is held until `held` is dropped, after the work.
+        // SAFETY: this thread holds the lock until `held` is dropped, after the work: no other
+        // reference exists until then.
         work(unsafe { &mut *held.0.value.get() })
     }
 }
@@ -84,7 +85,7 @@ mod tests {
         std::thread::scope(|scope| {
             let other =
                 scope.spawn(|| value.with(|value| (*value, released.load(Ordering::Relaxed))));
-            // Time for a thread that does not wait to be wrong.
+            // Long enough for a thread that does not wait to read `false`.
             std::thread::sleep(std::time::Duration::from_millis(20));
             released.store(true, Ordering::Relaxed);
             // SAFETY: acquired above.

@@ -1,5 +1,5 @@
-//! Shared by tests and the fuzz target: pages in ordinary memory, and a naive model that takes the
-//! same steps as the allocator.
+//! For tests and the fuzz target: pages in ordinary memory, and a naive model that takes the same
+//! steps as the allocator.
 //!
 //! The model knows the allocated objects and their contents. An object must have the requested size
 //! and alignment, lie in a page that is handed out, and overlap no other; its contents must be
@@ -21,9 +21,9 @@ pub struct Pages {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Handed out pages: the offset of the range, and its size.
+    /// By page handed out: the offset of its range, and the size.
     out: BTreeMap<u32, (usize, usize)>,
-    /// Returned pages, by the same.
+    /// Returned pages, by offset and size of their ranges.
     free: BTreeMap<(usize, usize), Vec<u32>>,
     /// Pages from here on were never handed out.
     next: u32,
@@ -44,7 +44,7 @@ impl Pages {
         }
     }
 
-    /// Their address and bytes.
+    /// The address of the first page, and the bytes of all.
     #[must_use]
     pub fn range(&self) -> (usize, usize) {
         (self.base, self.count as usize * PAGE)
@@ -74,9 +74,9 @@ impl Pages {
     }
 }
 
-// SAFETY: a page is in `out` from the time it is handed out until it is returned, and is not handed
-// out twice; all lie in memory of these pages alone. Nothing here calls an allocator of small
-// pages.
+// SAFETY: a page is in `out` from the time it is handed out until it is returned, and `take` panics
+// rather than hand it out twice. The memory belongs to these pages alone. Nothing here calls an
+// allocator of small pages.
 unsafe impl PageSource for Pages {
     fn take(&self, bytes: usize) -> Option<Run> {
         let mut state = self.state();
@@ -126,10 +126,10 @@ pub struct Object {
 }
 
 impl Object {
-    /// Allocates an object and fills it. `None`: such requests are refused, or there is no room.
+    /// Allocates an object and fills it. `None`: as [`Allocator::allocate`].
     ///
     /// # Panics
-    /// If it is not as requested, or lies outside of the pages that are handed out.
+    /// If the object is not as requested, or lies outside of the pages that are handed out.
     pub fn new(
         allocator: &'static Allocator,
         pages: &Pages,
@@ -149,7 +149,8 @@ impl Object {
             pages.has(address, room),
             "{address:#x} of {size} lies outside of the pages handed out"
         );
-        // SAFETY: the program's own object, as just checked.
+        // SAFETY: an object of at least `size` bytes in a page handed out, as just checked, and
+        // new.
         unsafe { object.write_bytes(fill, size) };
         Some(Self {
             address,
@@ -167,7 +168,7 @@ impl Object {
             fill,
         } = *self;
         assert!(pages.has(address, size), "its page was given back");
-        // SAFETY: the program's own object.
+        // SAFETY: the page is handed out, as just checked, and `new` filled these bytes.
         let bytes = unsafe { std::slice::from_raw_parts(address as *const u8, size) };
         let intact = bytes.iter().all(|&byte| byte == fill);
         assert!(intact, "{address:#x} of {size} was overwritten");
@@ -179,13 +180,13 @@ impl Object {
     /// As [`Object::check`], and if the allocator refuses.
     pub fn free(self, allocator: &'static Allocator, pages: &Pages) {
         self.check(pages);
-        // SAFETY: the program's own object, which it no longer uses.
+        // SAFETY: `self` is the only handle of the object, and ends here.
         let freed = unsafe { allocator.release(self.address as *mut u8) };
         freed.expect("an object of the program's");
     }
 }
 
-/// A step of a program. Indices of objects are in 256ths of their number.
+/// A step of a program. An index i names object i * (number of objects) / 256, by address.
 #[derive(Clone, Copy, Debug)]
 pub enum Step {
     /// Allocates an object.
@@ -275,7 +276,7 @@ impl Model {
     /// An allocator over this many pages, which adds `padding` to every request.
     ///
     /// # Panics
-    /// If the process has no room for it.
+    /// If the process is out of addresses or keys.
     #[must_use]
     pub fn new(pages: u32, smallest_page: usize, padding: usize) -> Self {
         let pages = Pages::new(pages);
@@ -347,7 +348,8 @@ impl Model {
             Step::Resize { object, size } => self.resize(object, size),
             Step::Fork => {
                 self.allocator.lock_for_fork();
-                // SAFETY: locked above; the threads of `FreeElsewhere` have ended.
+                // SAFETY: this thread locked above, and no other uses this allocator: the threads
+                // of `FreeElsewhere` have ended.
                 unsafe {
                     self.allocator.unlock_after_fork();
                     self.allocator.only_this_thread();
@@ -357,14 +359,14 @@ impl Model {
         }
     }
 
-    /// Objects that the program has.
+    /// Allocated objects.
     #[allow(clippy::len_without_is_empty, reason = "a model, no collection")]
     #[must_use]
     pub fn len(&self) -> usize {
         self.objects.len()
     }
 
-    /// Frees all objects, with room for pages again.
+    /// Frees all objects, and stops refusing pages.
     ///
     /// # Panics
     /// As [`Model::step`].
@@ -416,7 +418,7 @@ impl Model {
         if fits.expect("an object of the program's") {
             let room = self.allocator.room(object.address as *mut u8);
             assert!(room.expect("an object of the program's") >= size);
-            // SAFETY: the program's own object, which has room for this much.
+            // SAFETY: `remove` took the object from the model, and it has room for `size` bytes.
             unsafe { (object.address as *mut u8).write_bytes(object.fill, size) };
             self.add(Object { size, ..object });
         } else {
@@ -427,7 +429,8 @@ impl Model {
 
     /// Frees an address that is no object; returns the error.
     fn refused(&self, address: usize) -> Misuse {
-        // SAFETY: no object of the program begins there, so none ends.
+        // SAFETY: no object of the model begins there: callers pass an address inside one, or of a
+        // freed one.
         let result = unsafe { self.allocator.release(address as *mut u8) };
         let wrong = result.expect_err("it is no object");
         assert_eq!(wrong.address, address);

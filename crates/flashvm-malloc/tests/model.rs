@@ -9,7 +9,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 proptest! {
-    // Each case takes one of the process's 1024 keys, and keeps it.
+    // Each case takes one of the process's 1024 keys of thread-specific data, and keeps it.
     #![proptest_config(ProptestConfig { cases: 200, max_shrink_iters: 500, ..ProptestConfig::default() })]
     #[test]
     fn any_steps(
@@ -25,8 +25,8 @@ proptest! {
     }
 }
 
-/// Pages without allocated objects are returned, except those that are kept: 512 in the only arena
-/// in use, and those in the thread's cache (256 pages at most).
+/// Pages without allocated objects are returned, except those kept in the only arena in use (512 at
+/// most) and in the thread's cache (256 at most).
 #[test]
 fn free_pages_are_given_back() {
     for size in [16, 512, 4000] {
@@ -55,8 +55,8 @@ fn free_pages_are_given_back() {
     }
 }
 
-/// Padding counts. Requests of more than a page, or aligned to more than a sector, are refused; so
-/// are all requests while there is no room.
+/// Requests of more than a page with padding, or aligned to more than a sector, are refused; so are
+/// all requests while there is no room.
 #[test]
 fn requests_that_cannot_be_served_are_refused() {
     let model = Model::new(1 << 10, 512, 16);
@@ -108,7 +108,7 @@ fn an_ended_thread_leaves_its_objects_to_all() {
     assert_eq!(again, 500);
 }
 
-/// Objects go round between threads; no other thread stores to them, and any thread can free them.
+/// Threads pass objects on; any thread can free them, and finds their contents intact.
 #[test]
 fn threads_pass_objects_on() {
     const THREADS: u8 = 12;
@@ -155,7 +155,7 @@ fn threads_pass_objects_on() {
     let rest = passed.into_inner().expect("no panic");
     rest.into_iter()
         .for_each(|object| object.free(allocator, &pages));
-    // A single thread can allocate all of it afterwards.
+    // Afterwards the returned pages serve a single thread.
     pages.refuse(true);
     model.step(Step::AllocateMany {
         size: 100,

@@ -1,11 +1,11 @@
 //! Garbage collection on flash: which free clusters are discarded, when, and in commands of what
 //! size (FlashVM, 4.3).
 //!
-//! A strategy is one file and one line in `registry`. It is told when a cluster becomes free and when
-//! the swap map searches for one; it decides the fate of the cluster, and when the held clusters
-//! are due. The swap map does the accounting: a cluster that is held or being discarded is leased
-//! to no other process, and one that is being discarded is not written to. The accounting takes at
-//! most five bytes a cluster, and nothing a slot.
+//! A strategy is one file and one line in `registry`. It is told when a cluster becomes free and
+//! when the swap map searches for one; it decides the fate of the cluster, and when the held
+//! clusters are due. The swap map does the accounting: a cluster that is held or being discarded is
+//! leased to no other process, and one that is being discarded is not written to. The accounting
+//! takes at most five bytes a cluster, and nothing a slot.
 
 mod auto;
 mod dummy;

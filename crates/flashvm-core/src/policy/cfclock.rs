@@ -7,9 +7,9 @@
 //!
 //! What the paper leaves open:
 //! - *When bits are cleared.* A fruitless scan of the window clears the bits of the pages it
-//!   considered, as the hand of a CLOCK clears those it passes: the scan for a clean victim the bits
-//!   of clean pages, the scan for a dirty victim the bits of dirty ones. So the clean pages of such
-//!   a window have had their second chance, and are evicted next.
+//!   considered, as the hand of a CLOCK clears those it passes: the scan for a clean victim the
+//!   bits of clean pages, the scan for a dirty victim the bits of dirty ones. So the clean pages of
+//!   such a window have had their second chance, and are evicted next.
 //! - *Where the hand stays.* A victim from the window leaves it in place, so that the skipped dirty
 //!   pages stay in the window, as those of CFLRU do in the clean-first region. A search behind the
 //!   window leaves the hand too, and passes referenced pages as any CLOCK does.

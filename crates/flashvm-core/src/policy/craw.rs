@@ -17,9 +17,9 @@
 //!   with the paper's Table 1. The others shrink in proportion to their desired sizes, none below one
 //!   page, so that the sum stays at S frames. At first R has S/2, W1 and W2 have S/4 each: nothing is
 //!   known.
-//! - *Ghosts.* R' holds S - R pages, W1' and W2' together S - W1 - W2, where R, W1 and W2 are desired
-//!   sizes. So there are at most S ghosts, however many pages are in both areas (IV.A). The longer
-//!   of W1' and W2' is trimmed, so that neither starves the other.
+//! - *Ghosts.* R' holds S - R pages, W1' and W2' together S - W1 - W2, where R, W1 and W2 are
+//!   desired sizes. So there are at most S ghosts, however many pages are in both areas (IV.A). The
+//!   longer of W1' and W2' is trimmed, so that neither starves the other.
 //! - *Bits of a page that comes in* are clear: the faulting access has already decided its area.
 //! - *Pages of W1 found written* go to W2, which is for "pages that are written more than once"
 //!   (IV.B). CAR, on which the paper builds, does the same with T1 and T2. In R and W2 a page whose
@@ -28,8 +28,8 @@
 //!   it: W2 is for "pages that are written more than once" while their metadata exist. There was no
 //!   fault, so no size changes. A page that is already in the write area keeps its write bit for the
 //!   hand there. Pages found read in W1 or W2 join R likewise.
-//! - *History of the other kind.* A read fault leaves W1' and W2' unchanged, a write fault leaves R'
-//!   unchanged (IV.B).
+//! - *History of the other kind.* A read fault leaves W1' and W2' unchanged, a write fault leaves
+//!   R' unchanged (IV.B).
 //! - *Prefetched pages*, and pages that the engine declines to evict, join W1 or W2 if W1' or W2'
 //!   remembers them, otherwise R, with their bit clear. No size changes.
 //!
@@ -119,7 +119,8 @@ impl Craw {
         }
     }
 
-    /// Enlarges an area by `pages`, taken from the others in proportion to what they have above one.
+    /// Enlarges an area by `pages`, taken from the others in proportion to what they have above
+    /// one.
     fn grow(&mut self, area: Area, pages: f64) {
         let others = Area::ALL.into_iter().filter(|&other| other != area);
         let spare = |craw: &Self, other: Area| (craw.desired[other as usize] - 1.0).max(0.0);

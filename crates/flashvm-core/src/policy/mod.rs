@@ -7,8 +7,8 @@
 //! not clear bits itself but proposes [`Proposal::Unreference`].
 //!
 //! The simulator drives the same policies over traces, and can report every reference to them. Each
-//! policy is described in its file and, shorter, in `docs/policies.md`; [`PolicyKind::ALL`] has names
-//! and parameters.
+//! policy is described in its file and, shorter, in `docs/policies.md`; [`PolicyKind::ALL`] has
+//! names and parameters.
 //!
 //! A policy with a history of evicted pages (CAR's B1 and B2, CRAW's ghost areas) puts a page there
 //! when it proposes it. Until the frame is reused the page may return: then [`Policy::touched`]
@@ -159,8 +159,8 @@ pub trait Policy: Send {
         false
     }
 
-    /// Whether a flash block with dirty victims is written whole: the executor first reads its pages
-    /// that are not resident (BPLRU's page padding).
+    /// Whether a flash block with dirty victims is written whole: the executor first reads its
+    /// pages that are not resident (BPLRU's page padding).
     fn pads_blocks(&self) -> bool {
         false
     }

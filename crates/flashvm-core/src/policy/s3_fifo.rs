@@ -7,8 +7,8 @@
 //! anew, with one reference less. References are counted up to three.
 //!
 //! As in the paper, victims come from S while it holds its tenth or more, G remembers as many pages
-//! as M may hold, and the count of a page that moves to M restarts at 0. A page that is touched after
-//! it was proposed enters M.
+//! as M may hold, and the count of a page that moves to M restarts at 0. A page that is touched
+//! after it was proposed enters M.
 
 use super::lists::{Bit, Lists};
 use super::{Policy, Proposal, window};

@@ -1,5 +1,5 @@
-//! For tests: drives a policy and a naive model of it, without links, packed bits or shared columns,
-//! over the same trace.
+//! For tests: drives a policy and a naive model of it, without links, packed bits or shared
+//! columns, over the same trace.
 
 use super::{Policy, PolicyContext, PolicySpec, Proposal};
 use crate::event::Access;

@@ -132,8 +132,8 @@ pub trait Prefetcher: Send {
         None
     }
 
-    /// Called after the `demand` of a load from a page on flash: whether to map the page writable and
-    /// count it as dirty at once, because a store to it is expected.
+    /// Called after the `demand` of a load from a page on flash: whether to map the page writable
+    /// and count it as dirty at once, because a store to it is expected.
     fn expects_store(&mut self, page: PageId) -> bool {
         let _ = page;
         false

@@ -1,5 +1,5 @@
-//! Stride prefetching (FlashVM, 4.1.3): the offsets of the target from each of the last two faulting
-//! pages, added to the target, give the next two pages expected.
+//! Stride prefetching (FlashVM, 4.1.3): the offsets of the target from each of the last two
+//! faulting pages, added to the target, give the next two pages expected.
 
 use super::{Candidate, Kind, View, Whereabouts};
 use crate::event::Place;
