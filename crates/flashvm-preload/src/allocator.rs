@@ -1,9 +1,9 @@
 //! `malloc` and its family.
 //!
-//! With `--malloc own` the program keeps the `malloc` that it has without us ([`crate::next`]): its heap is as
-//! compact as ever, and the guard sees its `brk` and `mmap`. With `--malloc mimalloc` objects come from mimalloc
-//! over managed arenas; those of 32 MiB and more are mappings, and with `--granularity 512` small ones lie on
-//! small pages.
+//! With `--malloc own` the program keeps the `malloc` that it has without this object
+//! ([`crate::next`]): its heap is as compact as outside of a run, and the guard sees its `brk` and
+//! `mmap`. With `--malloc mimalloc` objects come from mimalloc over managed arenas; those of 32 MiB
+//! and more are mappings, and with `--granularity 512` small ones lie on small pages.
 //!
 //! mimalloc asks for memory through a callback, which commits it against budget and store: without
 //! room the program's `malloc` fails with `ENOMEM`, long before data is at risk.
@@ -24,15 +24,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Objects of this size and more are mappings of their own, unmapped when they are freed.
 const MAPPED_BYTES: usize = 32 << 20;
-/// Address space of all arenas; budget and store bound the committed part.
+/// Address space of all arenas. Budget and store bound the committed part.
 const ARENAS_BYTES: usize = 256 << 30;
-/// Largest and smallest arena: mimalloc's own tables take a part of each (RAM, from the start), and
-/// it cannot place those of arenas beyond 15 GiB.
+/// Largest and smallest arena. mimalloc's own tables take a part of each arena, in RAM from the
+/// start, and it cannot place the tables of an arena beyond 15 GiB.
 const ARENA_BYTES_MAX: usize = 8 << 30;
 const ARENA_BYTES_MIN: usize = 256 << 20;
 /// The first arena is FIRST_ARENA_BUDGETS * budget; each later one as large as all before it.
 const FIRST_ARENA_BUDGETS: usize = 8;
-/// Arenas added for one object: other threads may use them up before it.
+/// Most arenas added for one object: other threads may use an arena up first.
 const ARENA_TRIES: usize = 4;
 /// Mappings start at multiples of this.
 const MAPPED_ALIGN: usize = 64 << 10;
@@ -41,14 +41,14 @@ const MALLOC_ALIGN: usize = 16;
 const PAGE: usize = 4096;
 
 static ARENAS: AtomicUsize = AtomicUsize::new(0);
-/// Bytes of address space that mimalloc may have, and that it has got.
+/// Bytes of address space that mimalloc may have, and bytes that it has.
 static ARENAS_WANTED: AtomicUsize = AtomicUsize::new(0);
 static ARENAS_GIVEN: AtomicUsize = AtomicUsize::new(0);
-/// Refused commits.
+/// Commits that the pager refused.
 static COMMITS_REFUSED: AtomicUsize = AtomicUsize::new(0);
 
 unsafe extern "C" {
-    /// mimalloc's arena with a callback for commits (not among the generated bindings).
+    /// Adds an arena with a callback for commits (missing from the generated bindings).
     fn mi_manage_memory(
         start: *mut c_void,
         size: usize,
@@ -68,8 +68,8 @@ const DISALLOW_OS_ALLOC: mi::mi_option_t = 17;
 /// `mi_option_purge_delay`, in milliseconds.
 const PURGE_DELAY: mi::mi_option_t = 15;
 
-/// Gives mimalloc its first arena, of address space for 2 * (budget + store), so that gaps between
-/// objects do not matter.
+/// Gives mimalloc its first arena. All arenas together may have 2 * (budget + store) of address
+/// space, so that gaps between objects do not matter.
 pub(crate) fn start(pager: &'static flashvm::Pager) -> Result<(), String> {
     let base = pager
         .map(ARENAS_BYTES, ProtFlags::READ | ProtFlags::WRITE, false)
@@ -77,11 +77,11 @@ pub(crate) fn start(pager: &'static flashvm::Pager) -> Result<(), String> {
     let wanted = (2 * pager.capacity_bytes()).clamp(ARENA_BYTES_MIN, ARENAS_BYTES);
     ARENAS.store(base, Ordering::Relaxed);
     ARENAS_WANTED.store(wanted, Ordering::Relaxed);
-    // SAFETY: before any other use of mimalloc.
+    // SAFETY: the calls take numbers only; the constructor runs before any other use of mimalloc.
     unsafe {
         mi::mi_option_set(DISALLOW_OS_ALLOC, 1);
         mi::mi_option_set(mi::mi_option_show_errors, 0);
-        // A purge costs a message to the handler; very frequent ones are not worth it.
+        // A purge costs a call of the pager: not too often.
         mi::mi_option_set(PURGE_DELAY, 50);
     }
     let first = FIRST_ARENA_BUDGETS * pager.budget_bytes();
@@ -101,7 +101,8 @@ fn add_arena(bytes: usize) -> bool {
     };
     let size = size.min(ARENAS_BYTES - given);
     let start = ARENAS.load(Ordering::Relaxed) + given;
-    // SAFETY: each part is given once; it is ours and stays mapped.
+    // SAFETY: `fetch_update` gives each part of the mapping that `start` made to one caller, once;
+    // the mapping stays.
     unsafe {
         mi_manage_memory(
             start as *mut c_void,
@@ -127,12 +128,12 @@ extern "C" fn commit(
     _argument: *mut c_void,
 ) -> bool {
     if on && !is_zero.is_null() {
-        // SAFETY: mimalloc's out parameter.
+        // SAFETY: mimalloc passes a pointer to a variable of its own.
         unsafe { *is_zero = false };
     }
     let start = start as usize;
     let pager = flashvm::pager().expect("the pager runs before its allocator");
-    // SAFETY: mimalloc returns memory that nobody uses.
+    // SAFETY: mimalloc decommits only memory that holds no object; a commit drops nothing.
     let result = unsafe {
         match (on, guarded()) {
             (true, true) => guard_call(Own::Commit, start, size),
@@ -184,7 +185,7 @@ fn checked(object: *mut c_void) -> *mut c_void {
     object
 }
 
-/// The object of a result of `mmap`.
+/// A result of `mmap` as one of `malloc`.
 fn mapped(address: *mut c_void) -> *mut c_void {
     if address == libc::MAP_FAILED {
         return checked(std::ptr::null_mut());
@@ -206,7 +207,7 @@ fn allocate(size: usize, align: usize, zero: bool) -> *mut c_void {
         return checked(internal::allocate(size, align).cast());
     }
     if next::is_heap() {
-        // SAFETY: any size will do, and alignments are powers of two.
+        // SAFETY: the next `malloc` takes any size, and alignments are powers of two.
         return unsafe {
             match (align <= MALLOC_ALIGN, zero) {
                 (true, false) => (next().malloc)(size),
@@ -217,7 +218,7 @@ fn allocate(size: usize, align: usize, zero: bool) -> *mut c_void {
     }
     if let Some(object) = small::allocate(size, align) {
         if zero {
-            // SAFETY: an object of at least `size` bytes, which nobody else uses.
+            // SAFETY: the object is new and has at least `size` bytes.
             unsafe { std::ptr::write_bytes(object.cast::<u8>(), 0, size) };
         }
         return object;
@@ -225,10 +226,10 @@ fn allocate(size: usize, align: usize, zero: bool) -> *mut c_void {
     if size >= MAPPED_BYTES && align <= MAPPED_ALIGN {
         return map_object(size);
     }
-    // mimalloc aligns smaller objects less strictly.
+    // mimalloc aligns objects of less than 16 bytes less strictly.
     let size = size.max(MALLOC_ALIGN);
     retrying(size.saturating_add(align), || {
-        // SAFETY: mimalloc has its arenas since `start`.
+        // SAFETY: `start` set mimalloc up; alignments are powers of two.
         unsafe {
             match (align <= MALLOC_ALIGN, zero) {
                 (true, false) => mi::mi_malloc(size),
@@ -241,7 +242,7 @@ fn allocate(size: usize, align: usize, zero: bool) -> *mut c_void {
 }
 
 /// Allocates; if that fails, retries after mimalloc has returned the freed memory that it keeps,
-/// and with more addresses. `bytes` is the need of the object, with its alignment.
+/// and with more arenas. `bytes`: the object's size plus its alignment.
 #[inline]
 fn retrying(bytes: usize, allocate: impl Fn() -> *mut c_void) -> *mut c_void {
     let object = allocate();
@@ -291,8 +292,8 @@ unsafe extern "C" fn free(object: *mut c_void) {
     if object.is_null() {
         return;
     }
-    // SAFETY: the program frees an object that it got from here; each is freed by its own
-    // allocator.
+    // SAFETY: the program passes an object that it no longer uses, as free(3) demands; `owner`
+    // names the allocator that it came from.
     unsafe {
         match owner(object) {
             Owner::Arena => mi::mi_free(object),
@@ -311,8 +312,8 @@ unsafe extern "C" fn free(object: *mut c_void) {
 unsafe fn free_mapping(object: *mut c_void) {
     let unmapped = keeping_errno(|| {
         if guarded() {
-            // SAFETY: the guard unmaps a whole mapping that begins here, or none; by this function's contract
-            // nobody uses it.
+            // SAFETY: the guard unmaps a whole mapping that begins here, or none; the caller
+            // guarantees that nobody uses the object.
             return unsafe { guard_call(Own::Free, object as usize, 0) };
         }
         let object = object as usize;
@@ -331,7 +332,8 @@ unsafe fn free_mapping(object: *mut c_void) {
 /// # Safety
 /// The object is null, or one of the program's.
 unsafe fn room(object: *mut c_void) -> usize {
-    // SAFETY: the caller guarantees an object that is in use.
+    // SAFETY: the caller guarantees an object in use; `owner` names the allocator that it came
+    // from.
     unsafe {
         match owner(object) {
             Owner::Arena => mi::mi_usable_size(object),
@@ -348,7 +350,8 @@ unsafe extern "C" fn realloc(object: *mut c_void, size: usize) -> *mut c_void {
     if object.is_null() {
         return malloc(size);
     }
-    // SAFETY: the program's object; contents are copied within the room of both objects.
+    // SAFETY: the program passes an object in use, as realloc(3) demands; `owner` names its
+    // allocator. The copy stays within the room of both objects, which do not overlap.
     unsafe {
         match owner(object) {
             Owner::Next if next::is_heap() && !for_pager() => {
@@ -386,7 +389,7 @@ unsafe extern "C" fn realloc(object: *mut c_void, size: usize) -> *mut c_void {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn reallocarray(object: *mut c_void, count: usize, size: usize) -> *mut c_void {
     match count.checked_mul(size) {
-        // SAFETY: as `realloc`.
+        // SAFETY: the program passes an object in use, or null, as reallocarray(3) demands.
         Some(bytes) => unsafe { realloc(object, bytes) },
         None => checked(std::ptr::null_mut()),
     }
@@ -397,7 +400,7 @@ unsafe extern "C" fn malloc_usable_size(object: *mut c_void) -> usize {
     if object.is_null() {
         return 0;
     }
-    // SAFETY: the program's object.
+    // SAFETY: the program passes an object in use, as malloc_usable_size(3) demands.
     unsafe { room(object) }
 }
 
@@ -424,7 +427,7 @@ unsafe extern "C" fn posix_memalign(out: *mut *mut c_void, align: usize, size: u
     if object.is_null() {
         return libc::ENOMEM;
     }
-    // SAFETY: the program's out parameter.
+    // SAFETY: the program passes a pointer to store to, as posix_memalign(3) demands.
     unsafe { *out = object };
     0
 }

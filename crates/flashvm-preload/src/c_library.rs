@@ -6,9 +6,10 @@ use std::ffi::{CStr, c_int, c_void};
 /// The next symbol of this name: the C library's.
 ///
 /// # Safety
-/// `F` is the type of that function.
+/// `F` is the type of a pointer to that function, or `usize`.
 pub(crate) unsafe fn next<F: Copy>(name: &CStr) -> F {
-    // SAFETY: the name is a string; a function pointer has the size of a data pointer.
+    // SAFETY: the name is a string. The caller guarantees the type of the function; a pointer to it
+    // has the size of a data pointer.
     unsafe {
         let symbol = libc::dlsym(libc::RTLD_NEXT, name.as_ptr());
         assert!(!symbol.is_null(), "the C library has {name:?}");
@@ -34,16 +35,16 @@ pub(crate) fn own_path() -> &'static CStr {
 
 /// Sets the calling thread's `errno`.
 pub(crate) fn set_errno(error: Errno) {
-    // SAFETY: the location is this thread's own.
+    // SAFETY: the C library returns the location of this thread's `errno`.
     unsafe { *libc::__errno_location() = error.raw_os_error() };
 }
 
 /// Runs `work` and leaves `errno` as it was.
 pub(crate) fn keeping_errno<T>(work: impl FnOnce() -> T) -> T {
-    // SAFETY: the location is this thread's own.
+    // SAFETY: as in `set_errno`.
     let errno = unsafe { *libc::__errno_location() };
     let result = work();
-    // SAFETY: as above.
+    // SAFETY: as in `set_errno`.
     unsafe { *libc::__errno_location() = errno };
     result
 }

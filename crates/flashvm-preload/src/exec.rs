@@ -1,6 +1,7 @@
 //! `execve` and its family: see [`flashvm::program::exec`]. In inline mode the guard catches the
-//! system call. In handler mode the variadic calls of the family use the process's own environment
-//! and pass through the C library unchecked; the object that they preload then checks.
+//! system call. In handler mode the variadic functions of the family use the process's own
+//! environment and pass through the C library unchecked; the object preloaded into the new program
+//! then checks.
 
 use crate::c_library::{next, set_errno};
 use crate::state::{for_pager, guarded};
@@ -10,7 +11,7 @@ use rustix::io::Errno;
 use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
 
-/// An environment with the run in it.
+/// An environment that names the run.
 struct Environment {
     pointers: Vec<*const c_char>,
     _owned: Vec<CString>,
@@ -21,7 +22,7 @@ impl Environment {
     /// `environment` is null or a null-terminated array of strings.
     unsafe fn with_run(environment: Strings) -> Self {
         let mut entries = Vec::new();
-        // SAFETY: up to its null entry the array can be read, and every entry is a string.
+        // SAFETY: the caller guarantees strings up to a null entry; the loop stops there.
         unsafe {
             let mut at = environment;
             while !at.is_null() && !(*at).is_null() {
@@ -49,7 +50,7 @@ impl Environment {
 /// # Safety
 /// `path` is a string.
 unsafe fn refused_path(path: *const c_char) -> bool {
-    // SAFETY: by this function's own contract.
+    // SAFETY: the caller guarantees a string.
     let path = unsafe { CStr::from_ptr(path) };
     refused(OsStr::from_bytes(path.to_bytes()))
 }
@@ -57,7 +58,7 @@ unsafe fn refused_path(path: *const c_char) -> bool {
 /// # Safety
 /// `file` is a string.
 unsafe fn refused_file(file: *const c_char) -> bool {
-    // SAFETY: by this function's own contract.
+    // SAFETY: the caller guarantees a string.
     let file = unsafe { CStr::from_ptr(file) };
     say(find(OsStr::from_bytes(file.to_bytes())).map(|_| ()))
 }
@@ -78,7 +79,8 @@ unsafe fn execute(
     arguments: Strings,
     environment: Strings,
 ) -> c_int {
-    // SAFETY: as the program vouches for its arguments.
+    // SAFETY: the C library's `execve` and `execvpe` have the type `Execve`. The caller guarantees
+    // strings and arrays of strings; `environment` lives until `call` returns.
     unsafe {
         let call = next::<Execve>(name);
         if for_pager() || guarded() {
@@ -101,7 +103,8 @@ unsafe extern "C" fn execve(path: *const c_char, arguments: Strings, variables: 
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn execv(path: *const c_char, arguments: Strings) -> c_int {
-    // SAFETY: as above; the environment is the process' own.
+    // SAFETY: path and list are the caller's, valid as execv(3) demands; the environment is the
+    // process's.
     unsafe { execute(c"execve", refused_path, path, arguments, environ) }
 }
 
@@ -113,7 +116,8 @@ unsafe extern "C" fn execvpe(file: *const c_char, arguments: Strings, variables:
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn execvp(file: *const c_char, arguments: Strings) -> c_int {
-    // SAFETY: as above; the environment is the process' own.
+    // SAFETY: name and list are the caller's, valid as execvp(3) demands; the environment is the
+    // process's.
     unsafe { execute(c"execvpe", refused_file, file, arguments, environ) }
 }
 
@@ -126,7 +130,7 @@ type Spawn = unsafe extern "C" fn(
     Strings,
 ) -> c_int;
 
-/// Spawns by the function `name`, which `call` calls with an environment.
+/// Spawns by the C library's function `name`; `call` calls it with the environment to use.
 ///
 /// # Safety
 /// As `posix_spawn` and its kin: strings and null-terminated arrays of strings.
@@ -137,7 +141,8 @@ unsafe fn spawn(
     variables: Strings,
     call: impl FnOnce(Spawn, Strings) -> c_int,
 ) -> c_int {
-    // SAFETY: as the program vouches for its arguments.
+    // SAFETY: the C library's `posix_spawn` and `posix_spawnp` have the type `Spawn`. The caller
+    // guarantees a string and an array of strings; `variables` lives until `call` returns.
     unsafe {
         let spawn = next::<Spawn>(name);
         if for_pager() || guarded() {

@@ -1,7 +1,7 @@
 //! The pager's own allocator: memory in one range that is never managed.
 //!
-//! dlmalloc over pieces of a reserved range. One range, so that `free` can tell the pager's memory
-//! from the program's by its address; reserved once, so that nothing else is ever mapped there.
+//! dlmalloc over pieces of one range: `free` tells the pager's memory from the program's by its
+//! address. The range is reserved once, and nothing else is ever mapped there.
 
 use dlmalloc::{Allocator, Dlmalloc};
 use flashvm_malloc::ForkLock;
@@ -9,7 +9,7 @@ use rustix::mm::{MapFlags, ProtFlags};
 use std::alloc::{GlobalAlloc, Layout};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Address space of the range: mostly page tables, which are sparse.
+/// Address space of the range: mostly the pager's page tables, which are sparse.
 const RANGE_BYTES: usize = 64 << 30;
 /// Requests of this size and more bypass dlmalloc, so that zeroed ones stay untouched.
 const LARGE_BYTES: usize = 1 << 20;
@@ -25,7 +25,7 @@ pub(crate) fn owns(address: usize) -> bool {
     base != 0 && address.wrapping_sub(base) < RANGE_BYTES
 }
 
-/// Fresh zeroed memory from the range; null when it is used up.
+/// Zeroed memory from the range that was never handed out; null when the range is used up.
 fn fresh(bytes: usize) -> *mut u8 {
     let bytes = bytes.next_multiple_of(PAGE);
     let mut base = BASE.load(Ordering::Acquire);
@@ -61,14 +61,15 @@ fn fresh(bytes: usize) -> *mut u8 {
 /// # Safety
 /// [`fresh`] has handed out the piece, and nobody uses it any more.
 unsafe fn retire(address: *mut u8, bytes: usize) {
-    // SAFETY: by this function's contract; other pieces lie in other pages.
+    // SAFETY: the caller guarantees that nobody uses the piece. `fresh` hands out whole pages, so
+    // no other piece loses contents.
     let _ =
         unsafe { rustix::mm::madvise(address.cast(), bytes, rustix::mm::Advice::LinuxDontNeed) };
 }
 
 struct Range;
 
-// SAFETY: `alloc` returns memory that nobody else has; nothing is ever moved or unmapped.
+// SAFETY: `alloc` returns memory that `fresh` hands out once; nothing is ever moved or unmapped.
 unsafe impl Allocator for Range {
     fn alloc(&self, size: usize) -> (*mut u8, usize, u32) {
         (fresh(size), size.next_multiple_of(PAGE), 0)
@@ -95,7 +96,7 @@ unsafe impl Allocator for Range {
 
 struct Heap(Dlmalloc<Range>);
 
-// SAFETY: dlmalloc refers to memory of the range alone, which all threads share.
+// SAFETY: dlmalloc refers only to memory of the range, which all threads can use.
 unsafe impl Send for Heap {}
 
 /// The pager's allocator.
@@ -106,30 +107,32 @@ static INTERNAL: Internal = Internal(ForkLock::new(Heap(Dlmalloc::new_with_alloc
 
 impl Internal {
     fn with<T>(&self, work: impl FnOnce(&mut Dlmalloc<Range>) -> T) -> T {
-        // The pager's threads have all signals blocked permanently; handlers that interrupt the
-        // guard do not allocate.
+        // No handler may allocate while its thread holds the lock. The pager's threads have all
+        // signals blocked anyway; handlers that interrupt the guard do not allocate.
         let inside = flashvm::on_pager_stack() || flashvm::on_guard_stack();
         let _uninterrupted = (!inside).then(flashvm::Uninterrupted::begin);
         self.0.with(|heap| work(&mut heap.0))
     }
 }
 
-// SAFETY: dlmalloc's own contract, with large requests served by fresh pieces of the range.
+// SAFETY: dlmalloc keeps the contract; a large request gets a piece of its own, aligned to a page.
 unsafe impl GlobalAlloc for Internal {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         if layout.size() >= LARGE_BYTES && layout.align() <= PAGE {
             return fresh(layout.size());
         }
-        // SAFETY: by the caller's guarantee about the layout.
+        // SAFETY: a `Layout` is valid, and the caller guarantees that its size is not 0.
         self.with(|heap| unsafe { heap.malloc(layout.size(), layout.align()) })
     }
 
     unsafe fn dealloc(&self, address: *mut u8, layout: Layout) {
         if layout.size() >= LARGE_BYTES && layout.align() <= PAGE {
-            // SAFETY: `alloc` takes pieces of this size from `fresh`; the caller frees it.
+            // SAFETY: for this layout `alloc` returned a piece of `fresh`; the caller no longer
+            // uses it.
             return unsafe { retire(address, layout.size()) };
         }
-        // SAFETY: by the caller's guarantee about address and layout.
+        // SAFETY: the caller guarantees an address that `alloc` returned for this layout:
+        // dlmalloc's, as the layout is not large.
         self.with(|heap| unsafe { heap.free(address, layout.size(), layout.align()) });
     }
 
@@ -137,7 +140,7 @@ unsafe impl GlobalAlloc for Internal {
         if layout.size() >= LARGE_BYTES && layout.align() <= PAGE {
             return fresh(layout.size());
         }
-        // SAFETY: by the caller's guarantee about the layout.
+        // SAFETY: as in `alloc`.
         self.with(|heap| unsafe { heap.calloc(layout.size(), layout.align()) })
     }
 }
@@ -152,14 +155,15 @@ pub(crate) fn lock_for_fork() {
 /// # Safety
 /// This thread, or the one of which it is the copy, called [`lock_for_fork`] before.
 pub(crate) unsafe fn unlock_after_fork() {
-    // SAFETY: by this function's contract.
+    // SAFETY: the caller guarantees that this thread, or the one of which it is the copy, acquired
+    // the lock in `lock_for_fork`.
     unsafe { INTERNAL.0.release() };
 }
 
-/// Bytes before each object that is handed out through C symbols: its size and padding.
+/// Bytes before each object that C symbols hand out: its size and its alignment.
 const HEADER: usize = 16;
 
-/// `malloc` on behalf of the pager's threads.
+/// `malloc` for the pager; the object is zeroed.
 pub(crate) fn allocate(size: usize, align: usize) -> *mut u8 {
     let align = align.max(HEADER);
     let Some(total) = size.checked_add(align) else {
@@ -168,7 +172,8 @@ pub(crate) fn allocate(size: usize, align: usize) -> *mut u8 {
     let Ok(layout) = Layout::from_size_align(total, align) else {
         return std::ptr::null_mut();
     };
-    // SAFETY: the size is not zero. Header and object lie within the allocation.
+    // SAFETY: the layout is not empty. The allocation has `align` bytes, at least a header, before
+    // the object's `size` bytes.
     unsafe {
         let start = INTERNAL.alloc_zeroed(layout);
         if start.is_null() {
@@ -186,7 +191,7 @@ pub(crate) fn allocate(size: usize, align: usize) -> *mut u8 {
 /// # Safety
 /// The object must come from [`allocate`] and not be freed.
 pub(crate) unsafe fn size_of_object(object: *mut u8) -> usize {
-    // SAFETY: the header lies before the object.
+    // SAFETY: the caller guarantees an object of `allocate`, which wrote the header before it.
     unsafe { object.sub(HEADER).cast::<usize>().read() }
 }
 
@@ -195,7 +200,8 @@ pub(crate) unsafe fn size_of_object(object: *mut u8) -> usize {
 /// # Safety
 /// As [`size_of_object`]; the object is not used afterwards.
 pub(crate) unsafe fn release(object: *mut u8) {
-    // SAFETY: header and layout are those that `allocate` wrote and used.
+    // SAFETY: the caller guarantees an object of `allocate`: size and alignment before it give the
+    // layout with which it was allocated.
     unsafe {
         let size = size_of_object(object);
         let align = object.sub(HEADER / 2).cast::<usize>().read();

@@ -4,19 +4,19 @@
 //! constructor starts the pager before the program's own code runs.
 //!
 //! - `allocator`: `malloc` and its family, by mimalloc over managed memory;
-//! - `next`: the `malloc` that the program has without us (`--malloc own`);
+//! - `next`: the `malloc` that the program has without this object (`--malloc own`);
 //! - `small`: small objects on small pages (`--granularity 512`), by `flashvm-malloc`;
 //! - `internal`: the pager's own allocator, never managed memory;
 //! - `mapping`: `mmap` and its family;
-//! - `transfer`: the most frequent calls;
+//! - `transfer`: the most frequent system calls, past the guard;
 //! - `process`: joining the run, fork, and descriptors;
 //! - `exec`: child programs;
 //! - `state`, `c_library`: the checks that all of them begin with, and the interface to the C
 //!   library.
 //!
 //! They import each other in one direction: `allocator` builds on `mapping`, `next`, `small` and
-//! `internal`; `process` on `small` and `internal`; all on the last two; and only this file on
-//! `allocator` and `process`.
+//! `internal`; `process` on `small` and `internal`; all on `state` and `c_library`; and only this
+//! file on `allocator` and `process`.
 #![allow(
     unsafe_code,
     reason = "C symbols with C contracts: each wrapper passes on its caller's guarantees"
@@ -42,12 +42,12 @@ use std::sync::atomic::Ordering;
 #[unsafe(link_section = ".init_array")]
 static CONSTRUCTOR: extern "C" fn() = constructor;
 
-/// Runs before the program's `main`. Without a run to belong to, the object does nothing.
+/// Runs before the program's `main`. Outside of a run it does nothing.
 extern "C" fn constructor() {
     let Some(control) = std::env::var_os(flashvm::control::VARIABLE) else {
         return;
     };
-    // A pager that unwinds has lost track of the program's pages: the process must end with it.
+    // A pager that panics has lost track of the program's pages: the process must end with it.
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         report(panic);

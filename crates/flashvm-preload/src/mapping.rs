@@ -34,7 +34,7 @@ pub(crate) unsafe extern "C" fn mmap(
     offset: c_long,
 ) -> *mut c_void {
     if passes() {
-        // SAFETY: the caller answers for the range, as to mmap(2); the guard catches what is managed.
+        // SAFETY: the caller guarantees what mmap(2) demands; the guard catches what is managed.
         return unsafe {
             libc::syscall(libc::SYS_mmap, at, len, prot, flags, fd, offset) as *mut c_void
         };
@@ -56,14 +56,14 @@ unsafe extern "C" fn mmap64(
     fd: c_int,
     offset: c_long,
 ) -> *mut c_void {
-    // SAFETY: the same call.
+    // SAFETY: `mmap64` is `mmap` where offsets have 64 bits: the caller guarantees the same.
     unsafe { mmap(at, len, prot, flags, fd, offset) }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn munmap(at: *mut c_void, len: usize) -> c_int {
     if passes() {
-        // SAFETY: the caller answers for the range, as to munmap(2); the guard catches what is managed.
+        // SAFETY: the caller guarantees what munmap(2) demands; the guard catches what is managed.
         return unsafe { libc::syscall(libc::SYS_munmap, at, len) as c_int };
     }
     let at = at as usize;
@@ -74,7 +74,8 @@ unsafe extern "C" fn munmap(at: *mut c_void, len: usize) -> c_int {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn mprotect(at: *mut c_void, len: usize, prot: c_int) -> c_int {
     if passes() {
-        // SAFETY: the caller answers for the range, as to mprotect(2); the guard catches what is managed.
+        // SAFETY: the caller guarantees what mprotect(2) demands; the guard catches what is
+        // managed.
         return unsafe { libc::syscall(libc::SYS_mprotect, at, len, prot) as c_int };
     }
     let at = at as usize;
@@ -87,7 +88,7 @@ unsafe extern "C" fn mprotect(at: *mut c_void, len: usize, prot: c_int) -> c_int
 #[unsafe(no_mangle)]
 unsafe extern "C" fn madvise(at: *mut c_void, len: usize, advice: c_int) -> c_int {
     if passes() {
-        // SAFETY: the caller answers for the range, as to madvise(2); the guard catches what is managed.
+        // SAFETY: the caller guarantees what madvise(2) demands; the guard catches what is managed.
         return unsafe { libc::syscall(libc::SYS_madvise, at, len, advice) as c_int };
     }
     let at = at as usize;
@@ -102,7 +103,8 @@ unsafe extern "C" fn posix_madvise(at: *mut c_void, len: usize, advice: c_int) -
         return 0;
     }
     keeping_errno(|| {
-        // SAFETY: the same range, and advice that the kernel has under the same numbers.
+        // SAFETY: the caller guarantees the range; the other POSIX advice has the kernel's numbers,
+        // and drops no contents.
         if unsafe { madvise(at, len, advice) } == 0 {
             0
         } else {
@@ -120,7 +122,7 @@ pub(crate) unsafe extern "C" fn mremap(
     to: *mut c_void,
 ) -> *mut c_void {
     if passes() {
-        // SAFETY: the caller answers for the range, as to mremap(2); the guard catches what is managed.
+        // SAFETY: the caller guarantees what mremap(2) demands; the guard catches what is managed.
         return unsafe {
             libc::syscall(libc::SYS_mremap, at, len, new_len, flags, to) as *mut c_void
         };

@@ -1,5 +1,5 @@
-//! The `malloc` that the program has without us: the next one in the order in which the dynamic linker looks up
-//! symbols. That is the C library's, or that of a library which the program brings along.
+//! The `malloc` that the program has without this object: the next one in the dynamic linker's order of lookup. It is
+//! the C library's, or that of a library which the program brings along.
 
 use std::ffi::{CStr, c_void};
 use std::sync::OnceLock;
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 type Block = *mut c_void;
 
-/// Its functions, with the contracts of C.
+/// Its functions; C defines their contracts.
 pub(crate) struct Next {
     pub(crate) malloc: unsafe extern "C" fn(usize) -> Block,
     pub(crate) calloc: unsafe extern "C" fn(usize, usize) -> Block,
@@ -18,7 +18,7 @@ pub(crate) struct Next {
 }
 
 static NEXT: OnceLock<Next> = OnceLock::new();
-/// The program's blocks come from it.
+/// Whether the program's blocks come from it.
 static IS_HEAP: AtomicBool = AtomicBool::new(false);
 
 /// Whether the program's blocks come from the next `malloc` (`--malloc own`).
@@ -27,8 +27,8 @@ pub(crate) fn is_heap() -> bool {
     IS_HEAP.load(Ordering::Relaxed)
 }
 
-/// Looks the functions up; `is_heap` says whether the program's blocks come from them. Before the program has
-/// any: what the linker allocates meanwhile is the pager's own.
+/// Looks the functions up, before the program has any blocks: those that the linker allocates here are the pager's
+/// own. `is_heap`: the program's blocks come from these functions.
 pub(crate) fn start(is_heap: bool) -> Result<(), String> {
     if NEXT.set(find()?).is_err() {
         unreachable!("the constructor runs once");
@@ -37,14 +37,14 @@ pub(crate) fn start(is_heap: bool) -> Result<(), String> {
     Ok(())
 }
 
-/// The next `malloc`. Every block that is not ours is its.
+/// The next `malloc`, the owner of every block that this object did not allocate.
 #[inline]
 pub(crate) fn next() -> &'static Next {
     NEXT.get().expect("looked up before the program has blocks")
 }
 
 fn find() -> Result<Next, String> {
-    // SAFETY: each name is that of the C function with this signature.
+    // SAFETY: C gives the function of each name the type of its field.
     unsafe {
         Ok(Next {
             malloc: symbol(c"malloc")?,
@@ -63,7 +63,7 @@ fn find() -> Result<Next, String> {
 /// `F` is the type of a pointer to the function of this name.
 unsafe fn symbol<F>(name: &CStr) -> Result<F, String> {
     const { assert!(size_of::<F>() == size_of::<Block>()) };
-    // SAFETY: a name that ends with a zero.
+    // SAFETY: the name is a string.
     let address = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
     if address.is_null() {
         return Err(format!(
@@ -71,6 +71,7 @@ unsafe fn symbol<F>(name: &CStr) -> Result<F, String> {
             name.to_string_lossy()
         ));
     }
-    // SAFETY: a pointer to that function, by this function's contract.
+    // SAFETY: the caller guarantees that `F` is the type of a pointer to this function; it has a pointer's size, as
+    // asserted above.
     Ok(unsafe { std::mem::transmute_copy(&address) })
 }

@@ -15,7 +15,8 @@ use std::ffi::{OsStr, c_int, c_long, c_uint};
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::Ordering;
 
-/// Stack around the current frame that a fork needs, if it is managed memory.
+/// Bytes of stack on each side of the current frame that a fork needs resident, if they are
+/// managed.
 const STACK_BYTES: usize = 32 << 10;
 
 /// The name of this program, for messages.
@@ -104,7 +105,8 @@ fn take(address: Address, inherited: Descriptors) -> Option<HandedOn> {
 pub(crate) fn watch_forks() {
     flashvm::set_fork_hooks(flashvm::ForkHooks {
         before: internal::lock_for_fork,
-        // SAFETY: it is called after `before`, by the thread that forked and by its copy.
+        // SAFETY: the pager calls `before` first, in the thread that forks; this thread or its copy
+        // runs `after`.
         after: || unsafe { internal::unlock_after_fork() },
     });
     // SAFETY: the handlers are functions of this object, which is never unloaded.
@@ -115,14 +117,15 @@ extern "C" fn before_fork() {
     if !READY.load(Ordering::Relaxed) {
         return;
     }
-    // The guard sees the fork itself, however it is made.
+    // The guard catches the fork itself, however the program makes it.
     if guarded() {
         small::lock_for_fork();
         return;
     }
     let mut touched = Vec::new();
     let here = std::ptr::from_ref(&touched) as usize;
-    // The stack grows down: this frame is below those of the program.
+    // The stack grows down: the program's frames are above this one, those of calls from here
+    // below.
     for address in (here - STACK_BYTES..here + STACK_BYTES).step_by(4096) {
         if pager().manages(address, 1) {
             touched.push(address);
@@ -130,7 +133,7 @@ extern "C" fn before_fork() {
     }
     pager().prepare_fork(&touched);
     drop(touched);
-    // From here on nothing may be allocated or freed before the fork is over.
+    // From here on this thread must not allocate or free before the fork is over.
     internal::lock_for_fork();
 }
 
@@ -138,7 +141,7 @@ extern "C" fn in_parent() {
     if !READY.load(Ordering::Relaxed) {
         return;
     }
-    // SAFETY: `before_fork` has taken these locks, in this thread.
+    // SAFETY: `before_fork` took these locks, in this thread.
     unsafe {
         if guarded() {
             small::unlock_in_parent();
@@ -154,18 +157,18 @@ extern "C" fn in_child() {
         return;
     }
     if guarded() {
-        // SAFETY: `before_fork` took the locks in the thread of which this one is the copy; it is
-        // still alone.
+        // SAFETY: `before_fork` took the locks in the thread of which this one is the copy; no
+        // other runs in the child yet.
         unsafe { small::unlock_in_child() };
         // The C library works again: the pager can start its threads.
-        // SAFETY: the call takes no address.
+        // SAFETY: `StartThreads` takes no address.
         if let Err(error) = unsafe { guard_call(Own::StartThreads, 0, 0) } {
             flashvm::end(&format!(
                 "a forked child cannot have its pager's threads: {error}"
             ));
         }
     } else {
-        // SAFETY: as above.
+        // SAFETY: `before_fork` took the lock in the thread of which this one is the copy.
         unsafe { internal::unlock_after_fork() };
         STARTING.store(true, Ordering::Relaxed);
         Pager::resume_child();
@@ -191,7 +194,8 @@ extern "C" fn close(fd: c_int) -> c_int {
         return -1;
     }
     descriptor_kind::forget(fd);
-    // SAFETY: it takes no pointer, and the descriptor is none of the pager's.
+    // SAFETY: the call takes no pointer, and the descriptor is none of the pager's, as checked
+    // above.
     unsafe { libc::syscall(libc::SYS_close, c_long::from(fd)) as c_int }
 }
 
@@ -221,7 +225,8 @@ fn raw_close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
     }
 }
 
-/// Whether a program tries to put a descriptor of its own in place of one of the pager's.
+/// Whether the number is that of a descriptor of the pager's, which the program must not replace.
+/// Sets `errno`.
 fn taken(new: c_int) -> bool {
     let taken = flashvm::is_pager_descriptor(new);
     if taken {
@@ -235,7 +240,8 @@ extern "C" fn dup2(old: c_int, new: c_int) -> c_int {
     if taken(new) {
         return -1;
     }
-    // SAFETY: they take no pointer, and `new` is none of the pager's descriptors.
+    // SAFETY: the calls take no pointer, and `new` is none of the pager's descriptors, as checked
+    // above.
     unsafe {
         if old == new {
             // dup3 refuses equal numbers; dup2 only checks that the descriptor is open.
@@ -254,7 +260,8 @@ extern "C" fn dup3(old: c_int, new: c_int, flags: c_int) -> c_int {
     if taken(new) {
         return -1;
     }
-    // SAFETY: it takes no pointer, and `new` is none of the pager's descriptors.
+    // SAFETY: the call takes no pointer, and `new` is none of the pager's descriptors, as checked
+    // above.
     unsafe {
         libc::syscall(
             libc::SYS_dup3,

@@ -1,7 +1,8 @@
 //! The program's small objects on small pages (`--granularity 512`): `flashvm-malloc` over the
 //! pager's pages.
 //!
-//! Calls that the guard answers allocate and free pages: the caller's stack may be managed memory.
+//! The guard takes and gives the pages, by calls of its own: the caller's stack may be managed
+//! memory.
 
 use crate::state::guard_call;
 use flashvm::PageList;
@@ -28,14 +29,14 @@ fn allocator() -> Option<&'static Allocator> {
 #[derive(Debug)]
 struct PagerPages;
 
-// SAFETY: the pager hands out a page once, as memory of the heap at `start`'s base. The guard and
-// the pager allocate with the pager's own allocator.
+// SAFETY: the pager hands out pages of this allocator's heap, each again only after it was given
+// back. Guard and pager allocate with the pager's own allocator, so they do not call this one back.
 unsafe impl PageSource for PagerPages {
     fn take(&self, bytes: usize) -> Option<Run> {
-        // Not on the stack, which may be managed memory: the guard stores to it.
+        // In a box: the guard stores to it, and the stack may be managed memory.
         let mut list = Box::new(PageList::default());
         let address = std::ptr::from_mut(&mut *list) as usize;
-        // SAFETY: the list is this call's own.
+        // SAFETY: the list is this call's own, and lies in the pager's memory.
         unsafe { guard_call(Own::TakePages, address, bytes) }.ok()?;
         Some(Run {
             first_sector: list.first_sector(),
@@ -47,7 +48,7 @@ unsafe impl PageSource for PagerPages {
         let mut list = Box::new(PageList::default());
         list.set(pages);
         let address = std::ptr::from_mut(&mut *list) as usize;
-        // SAFETY: the list is this call's own; the caller guarantees that nobody uses the pages.
+        // SAFETY: as above; the caller guarantees that nobody uses the pages.
         if let Err(error) = unsafe { guard_call(Own::GivePages, address, 0) } {
             flashvm::end(&format!("small pages cannot be freed: {error}"));
         }
@@ -80,15 +81,14 @@ pub(crate) fn owner(address: usize) -> Option<&'static Allocator> {
     allocator().filter(|allocator| allocator.owns(address))
 }
 
-/// An object, if this allocator serves such requests and has room; otherwise the page pager's
-/// allocator has to.
+/// An object; `None`: the allocator refuses the request or has no room, and mimalloc must serve it.
 #[inline]
 pub(crate) fn allocate(size: usize, align: usize) -> Option<*mut c_void> {
     let object = allocator()?.allocate(size, align)?;
     Some(object.as_ptr().cast())
 }
 
-/// Ends the process if the program passes an address that is none of its objects.
+/// The result; ends the process if the program has passed an address that is none of its objects.
 #[inline]
 pub(crate) fn checked<T>(result: Result<T, NotAnObject>) -> T {
     result.unwrap_or_else(|wrong| no_object(&wrong))
@@ -112,7 +112,7 @@ pub(crate) fn lock_for_fork() {
 /// This thread called [`lock_for_fork`] before.
 pub(crate) unsafe fn unlock_in_parent() {
     if let Some(allocator) = allocator() {
-        // SAFETY: by this function's contract.
+        // SAFETY: the caller guarantees that this thread called `lock_for_fork`.
         unsafe { allocator.unlock_after_fork() };
     }
 }
@@ -124,7 +124,8 @@ pub(crate) unsafe fn unlock_in_parent() {
 /// process has no other thread.
 pub(crate) unsafe fn unlock_in_child() {
     if let Some(allocator) = allocator() {
-        // SAFETY: by this function's contract.
+        // SAFETY: the caller guarantees that this thread is the copy of the one that locked, and
+        // the only one of its process.
         unsafe {
             allocator.unlock_after_fork();
             allocator.only_this_thread();

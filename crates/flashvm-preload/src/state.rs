@@ -27,16 +27,16 @@ pub(crate) fn guarded() -> bool {
     GUARDED.load(Ordering::Relaxed)
 }
 
-/// Makes the guard do something for the pager on a stack that is not managed memory.
+/// Has the guard carry out `what`, on a stack that is not managed memory.
 ///
 /// # Safety
-/// The request must be allowed: nobody uses the range whose contents [`Own::Decommit`] and
-/// [`Own::Free`] drop, and the address of [`Own::TakePages`] and [`Own::GivePages`] is that of a
-/// [`flashvm::PageList`] of the caller, with pages that nobody uses if they are freed.
+/// Nobody uses the range whose contents [`Own::Decommit`] or [`Own::Free`] drops. For
+/// [`Own::TakePages`] and [`Own::GivePages`], `address` is that of a [`flashvm::PageList`] of the
+/// caller, in memory that is not managed; nobody uses the pages that are given.
 pub(crate) unsafe fn guard_call(what: Own, address: usize, len: usize) -> Result<(), Errno> {
     let what = what as usize;
-    // SAFETY: the guard answers this call, which no kernel knows, and the caller guarantees that it
-    // is allowed. The location is this thread's own.
+    // SAFETY: the guard answers this call, which no kernel knows; the caller guarantees what the
+    // call needs. The location is that of this thread's `errno`.
     unsafe {
         match libc::syscall(OWN_CALL, what, address, len) {
             -1 => Err(Errno::from_raw_os_error(*libc::__errno_location())),

@@ -1,6 +1,6 @@
-//! The most frequent calls: in inline mode they go to the kernel from here, past the guard, which
-//! would cost two microseconds. A call that fails because memory is not in RAM, or that can be made
-//! only once, goes to the guard after all. In handler mode they are the C library's.
+//! The most frequent system calls. In inline mode they go to the kernel from here, past the guard,
+//! which would cost two microseconds. A call that fails because memory is not in RAM, or that cannot
+//! be repeated, goes through the guard. In handler mode the C library makes them.
 
 use crate::c_library::{keeping_errno, next, set_errno};
 use crate::state::guarded;
@@ -18,11 +18,11 @@ unsafe extern "C" {
 
 const ASYNCHRONOUS: c_int = 1;
 
-/// A system call from this object's text, a cancellation point as in the C library.
+/// Makes a system call from this object's text; it is a cancellation point, as in the C library.
 #[inline]
 fn call(number: c_long, args: [usize; 6]) -> isize {
-    // SAFETY: the caller's pointers are valid as this system call demands. The flag is the C library's own; nothing
-    // between the two changes of the thread's cancellation type would have to be undone.
+    // SAFETY: the program passes pointers that are valid as this system call demands. The C library defines the flag.
+    // A cancellation between the two changes of the type leaves nothing to undo.
     unsafe {
         if __libc_single_threaded != 0 {
             return flashvm::raw_call(number, args);
@@ -35,15 +35,16 @@ fn call(number: c_long, args: [usize; 6]) -> isize {
     }
 }
 
-/// The same through the guard, which brings absent memory in.
+/// Makes a system call through the guard, which brings absent memory in.
 #[cold]
 fn guarded_call(number: c_long, args: [usize; 6]) -> isize {
     let [a, b, c, d, e, f] = args;
-    // SAFETY: the caller's pointers are valid as this system call demands; the guard catches it in the C library's text.
+    // SAFETY: the program passes pointers that are valid as this system call demands; the guard catches a call from the
+    // C library's text.
     unsafe { libc::syscall(number, a, b, c, d, e, f) as isize }
 }
 
-/// Converts a kernel's result to that of the C library.
+/// Converts the kernel's result to the C library's: -1 and `errno` for an error.
 #[inline]
 fn answer(result: isize) -> isize {
     if (-4095..0).contains(&result) {
@@ -58,12 +59,12 @@ fn is_managed(address: usize, len: usize) -> bool {
     flashvm::pager().is_some_and(|pager| pager.manages(address, len))
 }
 
-/// What may follow a transfer that met absent memory.
+/// The direction of a transfer: it decides what follows if the transfer meets absent memory.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Way {
-    /// It sends: it may be repeated, and continues until everything is sent.
+    /// It sends: it may be repeated, and goes on until everything is sent.
     Send,
-    /// It receives: what may follow depends on the source.
+    /// It receives: the kind of the descriptor decides whether it may be repeated or go on.
     Receive,
 }
 
@@ -86,7 +87,7 @@ fn transfer(number: c_long, way: Way, args: [usize; 6], at_offset: bool) -> isiz
     if done == EFAULT {
         return guarded_call(number, args);
     }
-    // It may have stopped where memory was not in RAM.
+    // The transfer may have stopped where memory was not in RAM: transfer the rest.
     if done > 0 && (done as usize) < len && kind == Kind::File && is_managed(next, 1) {
         let mut rest = args;
         (rest[1], rest[2]) = (next, len - done as usize);
@@ -107,21 +108,22 @@ fn repeatable(number: c_long, args: [usize; 6]) -> isize {
     }
 }
 
-/// Whether a message can be received past the guard: only if nothing of it can be lost.
+/// Whether a message can be received past the guard: nothing of it can get lost if memory is absent.
 fn message_stays(fd: c_int, message: usize) -> bool {
     if kind(fd) != Kind::Stream || is_managed(message, size_of::<libc::msghdr>()) {
         return false;
     }
     let message = message as *const libc::msghdr;
-    // SAFETY: the program's own structure, in memory that is in RAM.
+    // SAFETY: the program passes null or its structure, as recvmsg(2) demands. Its memory is not managed, as checked
+    // above.
     message.is_null() || unsafe { (*message).msg_control.is_null() }
 }
 
-/// The C library's function of a name, resolved once.
+/// The address of the C library's function of this name; `cache` keeps it.
 fn real(cache: &AtomicUsize, name: &CStr) -> usize {
     let mut known = cache.load(Ordering::Relaxed);
     if known == 0 {
-        // SAFETY: the symbol's address as a number; it is not called here.
+        // SAFETY: a number may have any value; nothing is called here.
         known = unsafe { next::<usize>(name) };
         cache.store(known, Ordering::Relaxed);
     }
@@ -137,7 +139,7 @@ macro_rules! symbol {
                 return $inline as $result;
             }
             static REAL: AtomicUsize = AtomicUsize::new(0);
-            // SAFETY: the C library's function of this name has this type.
+            // SAFETY: the C library's function of this name has this type, and the caller guarantees what it demands.
             unsafe {
                 let real: unsafe extern "C-unwind" fn($($kind),*) -> $result =
                     std::mem::transmute(real(&REAL, $real));
