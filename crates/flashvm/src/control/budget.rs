@@ -6,12 +6,13 @@
 
 use super::LIMIT_FRAMES_MIN;
 use super::process::{Process, State};
+use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 /// Longest wait of a new process for its first frames, and the pause between two tries. Others give them up as
 /// soon as they are scheduled: a machine under load takes more than half a second for that.
-const FIRST_FRAMES_WAIT_MAX: Duration = Duration::from_secs(10);
+pub(super) const FIRST_FRAMES_WAIT_MAX: Duration = Duration::from_secs(10);
 const FIRST_FRAMES_PAUSE: Duration = Duration::from_millis(1);
 
 impl Process {
@@ -154,7 +155,10 @@ impl Process {
     /// Waits until the budget has room for the frames that this process lacks of
     /// [`LIMIT_FRAMES_MIN`], and takes them. Once nobody has more than that, or after
     /// `FIRST_FRAMES_WAIT_MAX`, [`Self::grow`] takes them regardless, and counts an overrun.
-    pub(crate) fn await_first_frames(&self) {
+    ///
+    /// Without the supervisor nobody returns the frames of dead processes: the wait ends, and the new pager ends this
+    /// process. `supervisor` is a pidfd.
+    pub(crate) fn await_first_frames(&self, supervisor: impl AsFd) {
         let budget = self.control.budget_frames();
         let lacks = LIMIT_FRAMES_MIN.saturating_sub(self.granted());
         if lacks == 0 {
@@ -168,7 +172,9 @@ impl Process {
                 return;
             }
             self.control.raise_pressure();
-            crate::sys::sleep(FIRST_FRAMES_PAUSE);
+            if crate::sys::is_dead_within(&supervisor, FIRST_FRAMES_PAUSE) {
+                break;
+            }
         }
         self.grow(LIMIT_FRAMES_MIN);
     }

@@ -153,8 +153,7 @@ impl Pager {
             let _ = poll(&mut fds, timeout.as_ref());
             let woken = !fds[1].revents().is_empty();
             if !fds[2].revents().is_empty() {
-                // The supervisor holds store and budget: without it nobody counts.
-                self.die("the supervisor (flashvm run) has died");
+                self.die_without_supervisor();
             }
             if woken {
                 self.workers.handler.silence();

@@ -345,4 +345,9 @@ impl Pager {
         crate::sys::message::say(reason);
         crate::sys::signals::abort()
     }
+
+    /// Ends the process, as [`Self::die`]: the supervisor holds store and budget, without it nobody counts.
+    fn die_without_supervisor(&self) -> ! {
+        self.die("the supervisor (flashvm run) has died")
+    }
 }

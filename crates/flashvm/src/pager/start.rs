@@ -106,7 +106,7 @@ pub fn start(inheritance: Inheritance) -> Result<&'static Pager, Error> {
         read_buffers: buffers::pages_of_run(control.budget_frames()),
     });
     // Before anybody asks for frames on its behalf.
-    process.await_first_frames();
+    process.await_first_frames(&supervisor);
     let codec = settings.engine.compress.codec();
     let pager = Pager {
         demand: DemandQueues::new(settings.no_uring, control.budget_frames()),

@@ -25,13 +25,28 @@ pub(crate) mod uffd;
 
 pub use descriptors::is_ours;
 
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::time::Timespec;
+use std::os::fd::AsFd;
+use std::time::Duration;
+
 /// Sleeps without the C library, whose calls may touch managed memory: the caller may hold a lock
 /// of the pager.
-pub(crate) fn sleep(time: std::time::Duration) {
-    let _ = rustix::thread::nanosleep(&rustix::thread::Timespec {
+pub(crate) fn sleep(time: Duration) {
+    let _ = rustix::thread::nanosleep(&timespec(time));
+}
+
+/// Whether the process of this pidfd ends within `time`, or has ended. As careful as [`sleep`].
+pub(crate) fn is_dead_within(process: impl AsFd, time: Duration) -> bool {
+    let mut fds = [PollFd::from_borrowed_fd(process.as_fd(), PollFlags::IN)];
+    poll(&mut fds, Some(&timespec(time))).is_ok() && !fds[0].revents().is_empty()
+}
+
+fn timespec(time: Duration) -> Timespec {
+    Timespec {
         tv_sec: time.as_secs() as i64,
         tv_nsec: i64::from(time.subsec_nanos()),
-    });
+    }
 }
 
 /// The engines' clock: monotonic time.

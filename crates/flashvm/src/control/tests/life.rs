@@ -1,6 +1,8 @@
 //! What a process leaves behind, and who returns it.
 
 use super::*;
+use crate::control::budget::FIRST_FRAMES_WAIT_MAX;
+use rustix::process::PidfdFlags;
 
 #[test]
 fn a_dead_process_returns_what_it_held() {
@@ -46,6 +48,34 @@ fn a_dead_process_returns_what_it_held() {
     assert!(matches!(orphan.adopt(1), Err(Error::Stale)));
     assert_eq!(std::iter::from_fn(|| other.clusters().lease()).count(), 512);
     assert_eq!(reaper.finish().len(), 1);
+}
+
+/// Nobody returns frames of dead processes any more, so a child that waited for them would outlive its run.
+#[test]
+fn a_new_process_does_not_wait_for_frames_without_the_supervisor() {
+    let control = control(4 * MIB, 4 * MIB);
+    let parent = control.register(own_pid().unwrap(), "parent").unwrap();
+    let child = control.register(1_000_001, "child").unwrap();
+    parent.grow(control.budget_frames());
+    let mut supervisor = std::process::Command::new("sleep")
+        .arg("1000")
+        .spawn()
+        .unwrap();
+    let pid = rustix::process::Pid::from_child(&supervisor);
+    let pidfd = rustix::process::pidfd_open(pid, PidfdFlags::empty()).unwrap();
+    let kill = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(20));
+        supervisor.kill().and_then(|()| supervisor.wait()).unwrap();
+    });
+    let start = Instant::now();
+    child.await_first_frames(&pidfd);
+    assert!(
+        start.elapsed() < FIRST_FRAMES_WAIT_MAX / 2,
+        "waited {:?}",
+        start.elapsed()
+    );
+    kill.join().unwrap();
+    assert_eq!(child.granted(), LIMIT_FRAMES_MIN);
 }
 
 #[test]

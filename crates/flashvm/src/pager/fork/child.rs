@@ -62,7 +62,7 @@ impl Pager {
         let chameleon = chameleon.map(|(heap, frames)| heap.for_child(frames, &process, pid));
         locked.become_child(process, pid)?;
         // Before anybody asks for frames on its behalf.
-        process.await_first_frames();
+        process.await_first_frames(&self.supervisor);
         let child = Self {
             pressure_at_start: self.control.pressure(),
             space,

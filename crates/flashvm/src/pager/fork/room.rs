@@ -76,7 +76,9 @@ impl Pager {
                 return false;
             }
             drop(locked);
-            crate::sys::sleep(ROOM_PAUSE);
+            if crate::sys::is_dead_within(&self.supervisor, ROOM_PAUSE) {
+                self.die_without_supervisor();
+            }
         }
         false
     }
