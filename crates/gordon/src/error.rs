@@ -81,6 +81,16 @@ pub enum Error {
         /// Most bytes.
         most: u64,
     },
+    /// Segments of this size cannot be.
+    #[error("segments of {found} bytes: choose a power of two from {least} to {most}")]
+    SegmentSize {
+        /// Bytes given.
+        found: u64,
+        /// Least bytes.
+        least: u64,
+        /// Most bytes.
+        most: u64,
+    },
     /// No erased segment is left and none can be erased.
     #[error(
         "the bank is full: {live} of {capacity} bytes are in use; drop data or use a larger bank"
@@ -135,7 +145,7 @@ pub enum Error {
     /// A commit, abort or update inside another one of the same thread.
     #[error("{0} inside an update or a view of the same heap: finish that first")]
     Nested(&'static str),
-    /// An earlier write or sync failed; only reopening tells which state is stable.
+    /// An earlier write, sync or collection failed; only reopening tells which state is stable.
     #[error("the heap has failed ({0}): reopen it to go on from the last commit")]
     Failed(String),
     /// The program aborted its changes.

@@ -245,6 +245,19 @@ fn sizes_that_cannot_be() {
     assert!(matches!(make(100_000), Err(Error::TooSmall { .. })));
     assert!(matches!(make(1 << 50), Err(Error::TooLarge { .. })));
     assert!(!path.exists(), "nothing is left behind");
+    for segment in [
+        0,
+        1,
+        SEGMENT - 1,
+        SEGMENT + 1,
+        3 * SEGMENT,
+        SEGMENT / 2,
+        128 << 20,
+    ] {
+        let never = |_| panic!("no medium for segments of {segment} bytes");
+        let made = Heap::create_in(never, 4 << 30, segment, Options::default());
+        assert!(matches!(made, Err(Error::SegmentSize { .. })), "{segment}");
+    }
 }
 
 /// Checks that a heap was not created because its file exists.

@@ -84,6 +84,10 @@ fn vacant_base(stride: u64) -> Result<u64> {
     }
 }
 
+fn is_segment_size(bytes: u64) -> bool {
+    bytes.is_power_of_two() && (MIN_SEGMENT..=MAX_SEGMENT).contains(&bytes)
+}
+
 /// The constant properties of a bank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity {
@@ -104,6 +108,13 @@ pub struct Identity {
 impl Identity {
     /// A bank of this many segments, with a key and addresses of its own.
     pub(crate) fn new(holds: Holds, segments: u64, segment_bytes: u64, ways: u64) -> Result<Self> {
+        if !is_segment_size(segment_bytes) {
+            return Err(Error::SegmentSize {
+                found: segment_bytes,
+                least: MIN_SEGMENT,
+                most: MAX_SEGMENT,
+            });
+        }
         if segments > MAX_SEGMENTS {
             return Err(Error::TooLarge {
                 found: segments.saturating_mul(segment_bytes),
@@ -220,9 +231,7 @@ impl Identity {
             key: u64_at(56),
             ways: u64_at(64) as u32,
         };
-        let segment_ok = identity.segment_bytes.is_power_of_two()
-            && (MIN_SEGMENT..=MAX_SEGMENT).contains(&identity.segment_bytes);
-        if !segment_ok
+        if !is_segment_size(identity.segment_bytes)
             || !(1..=MAX_SEGMENTS).contains(&identity.segments)
             || !identity.base.is_multiple_of(PAGE)
             || identity.base >= 1 << 47

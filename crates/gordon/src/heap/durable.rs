@@ -55,6 +55,17 @@ impl std::fmt::Debug for Durable {
     }
 }
 
+/// A sync by this thread. If the medium panics in it, the heap has failed: other threads must not wait for its end.
+struct FailOnPanic<'a>(&'a Durable);
+
+impl Drop for FailOnPanic<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.fail(&Error::Failed("a panic in a sync".to_owned()));
+        }
+    }
+}
+
 impl Durable {
     /// Everything up to `sequence` is stable.
     pub(crate) fn new(medium: Arc<dyn Medium>, sequence: u64) -> Self {
@@ -134,10 +145,12 @@ impl Durable {
             let target = progress.appended;
             let pending = std::mem::take(&mut progress.pending);
             drop(progress);
+            let panics = FailOnPanic(self);
             let synced = match pending {
                 Pending::Together(offset, bytes) => self.medium.write_stable(offset, &bytes),
                 Pending::Nothing | Pending::Anything => self.medium.sync(),
             };
+            drop(panics);
             self.syncs.fetch_add(1, Ordering::Relaxed);
             progress = self.lock();
             progress.syncing = false;
@@ -153,5 +166,63 @@ impl Durable {
             }
             self.changed.notify_all();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::flash::MemoryMedium;
+    use std::io;
+    use std::os::fd::BorrowedFd;
+    use std::sync::Barrier;
+    use std::sync::mpsc::channel;
+    use std::time::Duration;
+
+    /// Panics in its first sync, once another thread is about to wait for that.
+    struct Panics(MemoryMedium, Barrier);
+
+    impl Medium for Panics {
+        fn length(&self) -> io::Result<u64> {
+            self.0.length()
+        }
+
+        fn read(&self, offset: u64, bytes: &mut [u8]) -> io::Result<()> {
+            self.0.read(offset, bytes)
+        }
+
+        fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+            self.0.write(offset, bytes)
+        }
+
+        fn sync(&self) -> io::Result<()> {
+            self.1.wait();
+            panic!("the sync of a test");
+        }
+
+        fn descriptor(&self) -> BorrowedFd<'_> {
+            self.0.descriptor()
+        }
+    }
+
+    #[test]
+    fn nobody_waits_for_a_sync_that_panicked() {
+        let medium = Arc::new(Panics(MemoryMedium::new(1 << 16).unwrap(), Barrier::new(2)));
+        let durable = Arc::new(Durable::new(medium.clone(), 0));
+        durable.appended(1);
+        let (tell, told) = channel();
+        let (syncs, waits) = (Arc::clone(&durable), durable);
+        let first = std::thread::spawn(move || syncs.wait(1));
+        std::thread::spawn(move || {
+            medium.1.wait();
+            tell.send(waits.wait(1).map_err(|error| error.to_string()))
+        });
+        assert!(
+            first.join().is_err(),
+            "the panic reaches the thread that syncs"
+        );
+        let waited = told.recv_timeout(Duration::from_secs(20));
+        let error = waited.expect("no thread waits for ever").unwrap_err();
+        assert!(error.contains("a panic in a sync"), "{error}");
     }
 }

@@ -25,11 +25,13 @@ pub(super) fn identity_for(
     ways: u64,
     segment_bytes: u64,
 ) -> Result<Identity> {
-    if size / segment_bytes < LEAST_SEGMENTS {
+    // `Identity::new` refuses segments of no bytes.
+    let segments = size.checked_div(segment_bytes);
+    if segments.is_some_and(|segments| segments < LEAST_SEGMENTS) {
         let least = LEAST_SEGMENTS * segment_bytes;
         return Err(Error::TooSmall { found: size, least });
     }
-    Identity::new(holds, size / segment_bytes, segment_bytes, ways)
+    Identity::new(holds, segments.unwrap_or(0), segment_bytes, ways)
 }
 
 /// The bandwidths of an emulated bank, in bytes a second of its modelled time (Table 3).

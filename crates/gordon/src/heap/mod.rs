@@ -346,10 +346,11 @@ impl Heap {
     /// Reads the heap, including uncommitted changes. Views of several threads run concurrently.
     ///
     /// # Errors
-    /// That of `read`.
+    /// That of `read`; or the heap has failed.
     pub fn view<R>(&self, read: impl FnOnce(&View<'_>) -> Result<R>) -> Result<R> {
         let _inside = Inside::enter(self.shared.id, "a view")?;
         let state = self.shared.read();
+        state.check_failed()?;
         read(&View::new(&state))
     }
 

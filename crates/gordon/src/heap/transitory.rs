@@ -99,7 +99,14 @@ impl State {
         self.new = Space::new(Area::New, &self.region);
     }
 
+    /// Copies what is alive in `from` to `to`, and returns the end of the copies. After an error the heap has failed:
+    /// some headers are forwarding addresses, so nobody may read objects.
     fn copy_transitory(&mut self, from: &[Area], to: Space, scan: u64) -> Result<Space> {
+        let copied = self.try_copy(from, to, scan);
+        copied.map_err(|error| self.fail(error))
+    }
+
+    fn try_copy(&mut self, from: &[Area], to: Space, scan: u64) -> Result<Space> {
         let mut copying = Copying {
             region: &mut self.region,
             from,
@@ -155,5 +162,41 @@ impl State {
         }
         self.empty_new();
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::flash::Model;
+    use crate::heap::{Heap, Limits, Options, Tx};
+    use crate::Error;
+
+    /// Objects that a collection has left behind have forwarding addresses for headers: to read one would be wild.
+    #[test]
+    fn a_collection_that_has_no_room_fails_the_heap() {
+        let limits = Limits {
+            new_bytes: 0,
+            old_bytes: u64::MAX,
+            ..Limits::default()
+        };
+        let options = Options {
+            limits,
+            ..Options::default()
+        };
+        let heap = Heap::emulated(Model::intel(1), 16, options).expect("a heap");
+        let write = |tx: &Tx<'_>| {
+            tx.set_root(tx.text("some text"));
+            Ok(())
+        };
+        {
+            let mut state = heap.shared.write();
+            state.old.next = state.region.start(state.old.area) + state.region.extent() - 8;
+        }
+        let error = heap.run(write).expect_err("no room in old space");
+        assert!(matches!(error, Error::Full { .. }), "{error}");
+        let error = heap.view(|_| Ok(())).expect_err("the heap has failed");
+        assert!(matches!(error, Error::Failed(_)), "{error}");
+        let error = heap.run(write).expect_err("the heap has failed");
+        assert!(matches!(error, Error::Failed(_)), "{error}");
     }
 }
