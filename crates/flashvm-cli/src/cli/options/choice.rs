@@ -4,7 +4,7 @@ use flashvm_core::{ConfigError, PolicyKind, PolicySpec};
 use std::fmt;
 use std::str::FromStr;
 
-/// Makes an enum whose values have words. The first is the default.
+/// Makes an enum with a word for each value.
 macro_rules! choice {
     ($(#[$doc:meta])* $name:ident is a $what:literal: $($(#[$of:meta])* $value:ident $word:literal,)*) => {
         $(#[$doc])*
@@ -67,12 +67,12 @@ choice! {
     Whole "4096",
 }
 
-/// A peer of Chameleon that is a mode of it.
+/// A peer of Chameleon, as a mode of its heap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Peer {
     /// Pages of 4 KiB in a log.
     LogSwap,
-    /// A page buffer of N percent of RAM, and objects behind faults.
+    /// A page buffer of N percent of RAM; the rest of RAM caches objects, which the program reaches by faults.
     SsdAlloc(u32),
 }
 
@@ -105,7 +105,7 @@ impl fmt::Display for Peer {
 pub(crate) struct LivePolicy(pub(crate) PolicySpec);
 
 impl LivePolicy {
-    /// The names of such policies.
+    /// The names of all policies that are not offline.
     pub(super) fn names() -> impl Iterator<Item = &'static str> {
         let live = PolicyKind::ALL.iter();
         let live = live.filter(|info| !info.kind.is_offline());

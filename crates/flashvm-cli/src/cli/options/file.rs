@@ -30,7 +30,7 @@ fn read(path: &Path) -> Result<RunOptions, Refusal> {
     })
 }
 
-/// Parses the options in a text; the error has the line and the cause.
+/// Parses the options in a text; the error has a byte offset in `text` and the cause.
 pub(super) fn parse(text: &str) -> Result<RunOptions, (usize, String)> {
     let at = |span: Option<Range<usize>>| span.map_or(0, |span| span.start);
     let table = DeTable::parse(text).map_err(|e| {

@@ -12,12 +12,12 @@ use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use std::path::Path;
 
-/// Largest RAM of a heap of small pages: its table has 24 bits for a frame of 4 KiB.
+/// Largest RAM of a heap of small pages: its table has 24 bits for the number of a frame of 4 KiB.
 const RAM_BYTES_MAX: u64 = (4 << 10) << 24;
-/// Largest padding of a request.
+/// Largest padding of a request, in bytes.
 const PADDING_MAX: u32 = 1024;
 
-/// The heap of small pages that the options ask for.
+/// The settings of the heap of small pages, if the options ask for one.
 pub(super) fn chameleon(options: &RunOptions) -> Result<Option<ChameleonSettings>, Refusal> {
     if !options.small_pages() {
         return Ok(None);
@@ -65,7 +65,7 @@ pub(super) fn check_budget(ram: u64, small: Option<&ChameleonSettings>) -> Resul
     Ok(())
 }
 
-/// The part of a budget that a run can use.
+/// The part of a budget that a run can use, in bytes.
 pub(super) fn budget_at_most(ram: u64, small: Option<&ChameleonSettings>) -> u64 {
     if small.is_some() {
         ram.min(RAM_BYTES_MAX)
@@ -85,10 +85,10 @@ pub(crate) fn check_delivery(settings: &RunSettings) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Warns if the store cannot be read in units of 512 bytes.
+/// Reads 512 bytes of the store, and warns if the device refuses so small a read.
 ///
 /// # Errors
-/// If the run would write in units of 512 bytes.
+/// The device refuses, and the run would write 512 bytes: `--log-structuring off`.
 pub(crate) fn look_at_sectors(
     settings: &ChameleonSettings,
     flash: &Path,

@@ -1,14 +1,14 @@
 //! The options of `flashvm run`, in one table.
 //!
-//! To add an option, add an entry to [`table`]. The parser, `-h` and `--help`, the manual page, completions,
-//! the keys of the configuration file, the README's table and the program's settings come from there. A test
-//! walks the table.
+//! To add an option, add an entry to [`table`]. It yields the parser, `-h` and `--help`, the manual page,
+//! completions, the keys of the configuration file, the README's tables and the run's settings. Tests walk the
+//! table.
 //!
 //! - `table`: the options;
 //! - `spec`: an option's properties; the macro that makes types and functions from the table;
 //! - `value`: parsing and printing of values; `choice`: values that are one of a few words;
 //! - `parser`: the table as clap's arguments; `file`: the configuration file; `readme`: the README's tables;
-//! - `settings`: from options to the settings of a run; `granularity`: those of small pages.
+//! - `settings`: turns options into the settings of a run; `granularity`: does so for small pages.
 mod choice;
 mod file;
 mod granularity;

@@ -11,7 +11,7 @@ use std::path::Path;
 const README: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../README.md");
 const WRITE: &str = "FLASHVM_WRITE_README";
 
-/// A text in a cell.
+/// `text` escaped for a table cell.
 fn cell(text: &str) -> String {
     text.replace('|', "\\|")
 }
@@ -31,7 +31,7 @@ fn table(head: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
         .collect()
 }
 
-/// The main options.
+/// The table of the main options and the reports.
 fn options() -> String {
     let first = TABLE.iter();
     let first = first.filter(|spec| matches!(spec.group, Group::Run | Group::Report));
@@ -48,7 +48,7 @@ fn options() -> String {
     )
 }
 
-/// The presets' values.
+/// The table of the presets' values.
 fn presets() -> String {
     let presets = [Preset::Modern, Preset::Flashvm, Preset::Native];
     let rows = TABLE.iter().filter_map(|spec: &Spec| match spec.default {
@@ -62,7 +62,7 @@ fn presets() -> String {
     table(&["option", "`modern`", "`flashvm`", "`native`"], rows)
 }
 
-/// `text` with `inside` between the markers of this name.
+/// `text` with `inside` between the markers `<!-- name -->` and `<!-- /name -->`.
 fn replaced(text: &str, name: &str, inside: &str) -> String {
     let [begin, end] = [format!("<!-- {name} -->\n"), format!("<!-- /{name} -->")];
     let parts = text.split_once(&begin).and_then(|(before, rest)| {

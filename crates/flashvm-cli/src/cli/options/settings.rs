@@ -1,4 +1,4 @@
-//! From the options of a run to its settings, before program and store are looked at.
+//! Turns the options of a run into its settings, before program and store are looked at.
 
 use super::choice::WhoseMalloc;
 use super::granularity;
@@ -12,11 +12,11 @@ use flashvm::control::{Malloc, RunSettings};
 use flashvm_core::chameleon::BLOCK_BYTES;
 use flashvm_core::{PAGE_SIZE, Preset};
 
-/// The least budget.
+/// The least budget, in bytes.
 const RAM_BYTES_MIN: u64 = 4 << 20;
 
-/// The settings of a run. Without `--flash-size`, the store's size is a placeholder that passes the checks;
-/// `open` sets it later. `doctor` sets the delivery later.
+/// The settings of a run. The delivery, and without `--flash-size` the store's size, are placeholders that pass the
+/// checks: `run` sets them later.
 pub(crate) fn settings(options: &RunOptions) -> Result<RunSettings, Refusal> {
     TABLE.iter().try_for_each(|spec| options.check_use(spec))?;
     let chameleon = granularity::chameleon(options)?;
@@ -52,8 +52,8 @@ pub(crate) fn settings(options: &RunOptions) -> Result<RunSettings, Refusal> {
     Ok(settings)
 }
 
-/// The program's `malloc`. Its own needs inline mode, where the guard sees the C library's system calls; small
-/// pages have their own allocator.
+/// Chooses the program's `malloc`. `own` needs inline mode, where the guard sees the C library's system calls, and
+/// excludes small pages, which have an allocator of their own.
 pub(crate) fn choose_malloc(
     asked: Option<WhoseMalloc>,
     settings: &RunSettings,
@@ -74,12 +74,12 @@ pub(crate) fn choose_malloc(
 }
 
 impl RunOptions {
-    /// Whether there is a heap of small pages.
+    /// Whether there is a heap of small pages: a peer implies it.
     pub(super) fn small_pages(&self) -> bool {
         self.granularity == Some(super::choice::Granularity::Small) || self.peer.is_some()
     }
 
-    /// Refuses an option that has no effect with the chosen pages.
+    /// Refuses an option that has no effect with the chosen page size.
     fn check_use(&self, spec: &Spec) -> Result<(), Refusal> {
         let Some(value) = (spec.kind.shown)(self) else {
             return Ok(());

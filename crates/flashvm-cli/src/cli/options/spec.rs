@@ -11,11 +11,9 @@ pub(crate) struct Spec {
     pub(crate) name: &'static str,
     /// The placeholder for the value in the help; empty for a flag.
     pub(crate) value: &'static str,
-    /// Its heading.
     pub(crate) group: Group,
-    /// Its effect.
+    /// Its effect, without a full stop at the end.
     pub(crate) help: &'static str,
-    /// Its default.
     pub(crate) default: Fallback,
     /// A valid value; empty for a flag.
     pub(crate) example: &'static str,
@@ -25,9 +23,7 @@ pub(crate) struct Spec {
         expect(dead_code, reason = "for the test that walks the table")
     )]
     pub(crate) refused: &'static str,
-    /// The page sizes that it works with.
     pub(crate) applies: Applies,
-    /// The functions of its type.
     pub(super) kind: Kind,
 }
 
@@ -44,7 +40,7 @@ pub(crate) enum Group {
     Device,
     /// The heap of small pages.
     SmallPages,
-    /// Hidden from the short help.
+    /// For tests and studies; hidden from the short help.
     Studies,
 }
 
@@ -54,7 +50,7 @@ pub(crate) enum Fallback {
     Words(&'static str),
     /// The preset's value.
     Preset(fn(&Settings) -> String),
-    /// Nothing.
+    /// No default.
     None,
 }
 
@@ -63,9 +59,9 @@ pub(crate) enum Fallback {
 pub(crate) enum Applies {
     /// Everywhere.
     Always,
-    /// Only with `--granularity 512`.
+    /// Only with small pages: `--granularity 512` or `--peer`.
     SmallPages,
-    /// Only without `--granularity 512`.
+    /// Only without small pages.
     WholePages,
     /// Only on the command line, not in the configuration file.
     CommandLine,
@@ -86,12 +82,12 @@ pub(super) struct Kind {
 }
 
 impl Spec {
-    /// Whether it takes no value.
+    /// Whether the option takes no value.
     pub(crate) fn is_flag(&self) -> bool {
         self.value.is_empty()
     }
 
-    /// The default in words.
+    /// The default in words: that of the default preset, then those of the presets that differ.
     pub(crate) fn default_text(&self) -> Option<String> {
         match self.default {
             Fallback::Words(words) => Some(words.to_owned()),
@@ -111,7 +107,7 @@ impl Spec {
         }
     }
 
-    /// Its use, as on a command line.
+    /// The option with `value`, as on a command line.
     pub(crate) fn use_of(&self, value: &str) -> String {
         match self.is_flag() {
             true => format!("--{}", self.name),
@@ -121,7 +117,7 @@ impl Spec {
 }
 
 impl Group {
-    /// Its heading, if it is not clap's own.
+    /// The heading in the help; `None`: clap's own.
     pub(crate) fn heading(self) -> Option<&'static str> {
         match self {
             Self::Run => None,
@@ -138,7 +134,7 @@ impl Group {
 ///
 /// An entry is `field: Type = "name" { what Spec says } use;` where `use` is one of
 /// `sets |value, settings| ...` (written into the settings that reach the program), `small_pages` (gathered in
-/// `granularity`), and `supervisor` (used by the command itself).
+/// `granularity`), or `supervisor` (used by the command itself). The test that walks the table checks it.
 macro_rules! options {
     ($(
         $(#[$doc:meta])*

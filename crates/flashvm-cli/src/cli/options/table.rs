@@ -10,7 +10,7 @@ use flashvm_core::{Compression, Discard, Nanos, PrefetcherKind, Preset, Sampling
 use std::path::PathBuf;
 
 options! {
-    /// Budget of the process tree.
+    /// Budget of the process tree, in bytes.
     ram: Size = "ram" {
         value: "SIZE",
         group: Group::Run,
@@ -163,7 +163,7 @@ options! {
         applies: Applies::Always,
     } sets |policy, settings| settings.engine.policy = policy.0;
 
-    /// Largest window of a prefetch.
+    /// Most pages that one prefetch reads ahead.
     readahead: u32 = "readahead" {
         value: "N",
         group: Group::Paging,
@@ -174,7 +174,7 @@ options! {
         applies: Applies::Always,
     } sets |pages, settings| settings.engine.readahead = *pages;
 
-    /// Largest prefetch by stride.
+    /// Most pages that a prefetch by stride reads ahead.
     stride: u32 = "stride" {
         value: "N",
         group: Group::Paging,
@@ -253,7 +253,7 @@ options! {
         applies: Applies::Always,
     } sets |discard, settings| settings.engine.discard = *discard;
 
-    /// Wait for a congested device.
+    /// Longest wait for a congested device.
     congestion_timeout: Micros = "congestion-timeout" {
         value: "DURATION",
         group: Group::Paging,
@@ -322,7 +322,7 @@ options! {
         applies: Applies::SmallPages,
     } small_pages;
 
-    /// The place of changed pages.
+    /// Where changed small pages are written: to the log, or in place.
     log_structuring: Switch = "log-structuring" {
         value: "on|off",
         group: Group::SmallPages,
@@ -334,7 +334,7 @@ options! {
         applies: Applies::SmallPages,
     } small_pages;
 
-    /// Largest number of mappings.
+    /// Most mappings of the heap of small pages.
     overlays: u32 = "overlays" {
         value: "N",
         group: Group::Studies,

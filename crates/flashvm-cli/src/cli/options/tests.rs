@@ -1,4 +1,4 @@
-//! A walk over the table: every option does what its entry promises.
+//! Tests that walk the table: every option does what its entry promises.
 
 use super::RunOptions;
 use super::file;
@@ -21,7 +21,7 @@ fn line<'a>(words: impl IntoIterator<Item = &'a str>) -> Vec<OsString> {
     words.chain(["--", "true"]).map(OsString::from).collect()
 }
 
-/// The words that give an option a value.
+/// The words of a command line that give an option `value`.
 fn given(spec: &Spec, value: &str) -> Vec<String> {
     let value = (!spec.is_flag()).then(|| value.to_owned());
     [format!("--{}", spec.name)]
@@ -30,7 +30,7 @@ fn given(spec: &Spec, value: &str) -> Vec<String> {
         .collect()
 }
 
-/// The options of a line.
+/// The options that `flashvm run` parses from these words.
 fn options(words: &[String]) -> RunOptions {
     match parse(line(words.iter().map(String::as_str))) {
         Ok(Some(Command::Run(args))) => args.options,
@@ -42,7 +42,7 @@ fn of_example(spec: &Spec) -> RunOptions {
     options(&given(spec, spec.example))
 }
 
-/// The example with the options that it needs.
+/// The options with the example and without it. Both have what the example needs.
 fn with_and_without(spec: &Spec) -> [RunOptions; 2] {
     let mut before = vec!["--ram".to_owned(), "64M".to_owned()];
     if spec.applies == Applies::SmallPages {
@@ -52,7 +52,7 @@ fn with_and_without(spec: &Spec) -> [RunOptions; 2] {
     [of_example(spec).or(without.clone()), without]
 }
 
-/// The settings that come from options alone, without a look at the machine.
+/// The settings that follow from the options alone, whatever the machine.
 fn written(options: &RunOptions) -> RunSettings {
     let engine = Preset::default().settings();
     let mut settings = RunSettings::new(1 << 30, 2 << 30, engine, Delivery::Inline);
@@ -61,7 +61,7 @@ fn written(options: &RunOptions) -> RunSettings {
     settings
 }
 
-/// Words without the line breaks of a help text.
+/// A help text with single spaces instead of line breaks and indentation.
 fn flowing(text: &str) -> String {
     Vec::from_iter(text.split_whitespace()).join(" ")
 }

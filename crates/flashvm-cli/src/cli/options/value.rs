@@ -15,30 +15,30 @@ use std::path::PathBuf;
 
 /// The value of an option.
 pub(super) trait Value: Sized + Clone + Send + Sync + 'static {
-    /// Parses it.
+    /// Parses a value; the error is one line that names `text` or the part of it that is wrong.
     fn parse(text: &OsStr) -> Result<Self, String>;
 
-    /// Prints it.
+    /// The value as text for messages and help.
     fn shown(&self) -> String;
 
-    /// The words that it may be or start with, if there is such a list.
+    /// The words that the value may be or start with; empty if there is no such list.
     fn choices() -> Vec<&'static str> {
         Vec::new()
     }
 
-    /// Completes the argument of an option with such a value.
+    /// Completes clap's argument for an option of this type.
     fn arg(arg: Arg) -> Arg {
         arg.action(ArgAction::Set)
             .value_parser(Parser::<Self>::new())
     }
 
-    /// Takes what clap has parsed.
+    /// Takes the value that clap has parsed; `None`: the option was not given.
     fn take(matches: &ArgMatches, name: &str) -> Option<Self> {
         matches.get_one(name).cloned()
     }
 }
 
-/// clap's parser, made from the trait.
+/// A parser for clap that calls [`Value::parse`].
 struct Parser<T>(PhantomData<fn() -> T>);
 
 impl<T> Parser<T> {
@@ -67,7 +67,7 @@ impl<T: Value> TypedValueParser for Parser<T> {
     }
 }
 
-/// The text as UTF-8.
+/// `text` as UTF-8, or a refusal.
 fn text(text: &OsStr) -> Result<&str, String> {
     let refuse = || format!("'{}' is not UTF-8: see flashvm run --help", text.display());
     text.to_str().ok_or_else(refuse)
@@ -151,7 +151,7 @@ impl Value for Inject {
     }
 }
 
-/// Types with `FromStr` and `Display`, and the words of each.
+/// Implements `Value` for types with `FromStr` and `Display`. Each has its list of choices.
 macro_rules! written {
     ($($kind:ty: $choices:expr;)*) => {$(
         impl Value for $kind {
