@@ -1,11 +1,10 @@
-//! The columns of the table: heading, contents, and order.
+//! The columns of the table: their headings, contents and orders.
 
 use super::compact;
 use super::reading::{Entry, Reading};
 use crate::cli::summary::{PAGE, bytes_read, bytes_written};
 use std::cmp::Ordering;
 
-/// A column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Column {
     Pid,
@@ -53,7 +52,7 @@ impl Column {
         }
     }
 
-    /// What it says, for the help.
+    /// The meaning of its contents, for the help.
     pub(super) fn meaning(self) -> &'static str {
         match self {
             Self::Pid => "process; of a run: flashvm run itself",
@@ -70,7 +69,7 @@ impl Column {
         }
     }
 
-    /// Characters of a cell; the last column has the rest of the line.
+    /// Characters of a cell; of the last column at least, as it has the rest of the line.
     pub(super) fn width(self) -> u16 {
         match self {
             Self::Pid | Self::Faults | Self::Major | Self::Write => 7,
@@ -80,13 +79,13 @@ impl Column {
         }
     }
 
-    /// The one after this one, and after the last one the first.
+    /// The column to the right; after the last one, the first.
     pub(super) fn next(self) -> Self {
         let at = Self::ALL.iter().position(|&column| column == self);
         Self::ALL[(at.unwrap_or(0) + 1) % Self::ALL.len()]
     }
 
-    /// Whether its order begins with the smallest unless it is reversed: names do, amounts do not.
+    /// Whether the unreversed order begins with the smallest: process ids and commands do, amounts do not.
     fn ascends(self) -> bool {
         matches!(self, Self::Pid | Self::Command)
     }
@@ -127,7 +126,7 @@ impl Column {
             true => order.reverse(),
             false => order,
         };
-        // Rows that are equal keep their places.
+        // Ties go by process id, so that equal rows keep their order from reading to reading.
         order.then(one.pid.cmp(&two.pid))
     }
 
@@ -150,8 +149,7 @@ impl Column {
     }
 }
 
-/// Prefetched pages that were used / those that were used or wasted, in the interval; since the beginning if the
-/// interval has none.
+/// used / (used + wasted) prefetched pages of the interval; of all time if the interval has none.
 pub(super) fn prefetch_accuracy(entry: &Entry) -> Option<f64> {
     let known = [&entry.recent, &entry.total].into_iter();
     let mut known = known.map(|stats| (stats.prefetch_used, stats.prefetch_wasted));

@@ -1,6 +1,6 @@
 //! Amounts in five characters, for the cells of the table.
 
-/// `12345`, `123k`, `12.3M`.
+/// A count or a rate: `0.2`, `12345`, `123k`, `1.2M`.
 pub(super) fn count(number: f64) -> String {
     match number {
         n if n < 9.95 && n.fract() != 0.0 => format!("{n:.1}"),
@@ -9,7 +9,7 @@ pub(super) fn count(number: f64) -> String {
     }
 }
 
-/// Bytes: `0`, `512`, `4.0K`, `128M`, `1.5G`.
+/// An amount of bytes: `0`, `512`, `4.0K`, `128M`, `1.5G`.
 pub(super) fn bytes(number: u64) -> String {
     match number {
         0..1024 => number.to_string(),
@@ -22,7 +22,7 @@ pub(super) fn latency(ns: u64) -> String {
     scaled(ns as f64, 1000.0, &["ns", "us", "ms", "s", "ks"])
 }
 
-/// Two digits at least, and at most four characters before the unit.
+/// At most three characters before the unit, except in the last one; below 9.95 a divided number has one decimal.
 fn scaled(mut number: f64, step: f64, units: &[&str]) -> String {
     let mut unit = 0;
     while number >= 999.5 && unit + 1 < units.len() {

@@ -1,4 +1,4 @@
-//! One row alone: its lines, the kinds of faults, the latencies.
+//! The details of one row: its facts, the kinds of faults, the latencies.
 
 use super::compact;
 use super::facts::KINDS;
@@ -23,7 +23,7 @@ pub(super) fn details(frame: &mut Frame<'_>, scene: &Scene<'_>, row: &Row<'_>, a
         Some(pid) => format!("process {pid} of run {}: {}", row.id.run, row.entry.command),
     };
     let mut lines = vec![Line::from(who.replace(|c: char| c.is_control(), " ")).bold()];
-    // The title is the run's, and its RAM.
+    // Skip the title and the budget: both are the run's.
     lines.extend(facts_of(scene, row.run, row.entry).into_iter().skip(2));
     let resident = compact::bytes(row.entry.resident_pages * crate::cli::summary::PAGE);
     lines.insert(1, named("resident", resident));
@@ -53,7 +53,8 @@ fn kinds(scene: &Scene<'_>, entry: &Entry) -> Vec<Line<'static>> {
     lines
 }
 
-/// The latencies of the interval, a bar for each octave; of more than there are lines, two or four octaves a line.
+/// The latencies of the interval, or of all time if it had no faults: a bar an octave. If the octaves outnumber the
+/// lines, several share a bar.
 fn latencies(scene: &Scene<'_>, entry: &Entry, area: Rect) -> Vec<Line<'static>> {
     let (histogram, which) = match entry.recent.latency.total().0 {
         0 => (&entry.total.latency, "latency, since the beginning"),
@@ -78,7 +79,7 @@ fn latencies(scene: &Scene<'_>, entry: &Entry, area: Rect) -> Vec<Line<'static>>
         .max(1);
     let width = u64::from(area.width).saturating_sub(22);
     lines.extend(bins.iter().map(|&(octave, number)| {
-        // A bin that is not empty shows.
+        // A bin that is not empty gets at least one cell.
         let cells = (number * width / most).max(u64::from(number > 0));
         let bar = Span::from("#".repeat(cells as usize));
         let bar = if scene.color {

@@ -1,4 +1,4 @@
-//! The lines on a run or a process: a name and a text each, the same on the screen and with `--once`.
+//! The facts on a run or a process, the same on the screen and with `--once`: a line each, of a name and a text.
 
 use super::columns::prefetch_accuracy;
 use super::reading::{Entry, Reading, RunEntry};
@@ -7,10 +7,10 @@ use crate::cli::units::{Size, count, latency};
 use flashvm::control::StatsSnapshot;
 use std::time::Duration;
 
-/// A line.
+/// A line: its name and its text.
 pub(super) type Fact = (&'static str, String);
 
-/// Of one kind of faults: its name, its number in some counters, and what it means.
+/// A kind of faults: its name, its number in given counters, and its meaning.
 pub(super) type Kind = (&'static str, fn(&StatsSnapshot) -> u64, &'static str);
 
 /// The kinds of faults.
@@ -37,10 +37,10 @@ pub(super) const KINDS: [Kind; 8] = [
     ("first writes", |s| s.faults_write_protect, "to clean pages"),
 ];
 
-/// The kinds that a line names, in `KINDS`.
+/// The kinds in `KINDS` that the line on faults names.
 const NAMED: std::ops::Range<usize> = 1..5;
 
-/// How full the budget is.
+/// The budget: used, and in all.
 pub(super) fn ram(run: &RunEntry) -> String {
     let bytes = |frames: u32| Size(u64::from(frames) * PAGE);
     format!(
@@ -50,7 +50,7 @@ pub(super) fn ram(run: &RunEntry) -> String {
     )
 }
 
-/// The lines on an entry of a run.
+/// The facts on an entry of a run; the budget is the run's.
 pub(super) fn facts(run: &RunEntry, entry: &Entry, reading: &Reading) -> Vec<Fact> {
     let mut facts = vec![("ram", ram(run))];
     facts.extend(pool(run, entry));
@@ -136,7 +136,7 @@ fn prefetch(entry: &Entry, reading: &Reading) -> String {
     }
 }
 
-/// What went wrong since the beginning, if anything did.
+/// What has gone wrong since the entry began, if anything has.
 fn troubles(entry: &Entry) -> Option<Fact> {
     let total = &entry.total;
     let troubles = [
@@ -153,7 +153,7 @@ fn troubles(entry: &Entry) -> Option<Fact> {
     (!troubles.is_empty()).then(|| ("trouble", troubles.join(", ")))
 }
 
-/// `1:23`, `2:05:00`.
+/// A duration as minutes or hours: `1:23`, `2:05:00`.
 pub(super) fn clock(elapsed: Duration) -> String {
     let seconds = elapsed.as_secs();
     let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);

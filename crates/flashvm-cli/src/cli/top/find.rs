@@ -1,5 +1,5 @@
-//! The runs on this machine. Each has a supervisor, `flashvm run`, that holds the run's control region: a memfd,
-//! which `/proc/PID/fd` names. Whoever may look there may observe the run: the same user, or root.
+//! Finds the runs on this machine. The supervisor of a run, `flashvm run`, holds its control region: a memfd that
+//! `/proc/PID/fd` names. Whoever may read that folder may observe the run: the same user, or root.
 
 use flashvm::control::{MEMFD_NAME, Observer, RunSettings};
 use rustix::fd::AsFd;
@@ -32,9 +32,9 @@ pub(super) enum NoRun {
     Gone,
     /// It belongs to somebody else.
     Forbidden,
-    /// It is something else than the supervisor of a run.
+    /// It is not the supervisor of a run.
     Other,
-    /// A run, and its control region has another layout.
+    /// It supervises a run whose control region has another layout.
     OtherVersion,
     /// The kernel refused.
     Os(Errno),
@@ -62,9 +62,9 @@ impl fmt::Display for NoRun {
 /// The runs that are observed.
 #[derive(Debug, Default)]
 pub(super) struct Runs {
-    /// By the process id of their supervisors.
+    /// By supervisors' process ids.
     runs: BTreeMap<u32, Run>,
-    /// Runs that cannot be observed.
+    /// Runs that cannot be observed, and why.
     refused: BTreeMap<u32, NoRun>,
 }
 
@@ -83,7 +83,7 @@ impl Runs {
             .retain(|pid, run| started(*pid) == Some(run.started));
     }
 
-    /// Looks for new ones.
+    /// Looks for new runs.
     pub(super) fn find_new(&mut self) {
         self.refused.clear();
         for pid in candidates() {
@@ -102,7 +102,7 @@ impl Runs {
         }
     }
 
-    /// In the order of their supervisors' process ids.
+    /// The observed runs, ordered by supervisors' process ids.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Run> {
         self.runs.values()
     }
@@ -128,18 +128,18 @@ impl Run {
     }
 }
 
-/// The run that a process id means: that of a supervisor, or of a process in it.
+/// The run that a process id means: the process supervises it, or is in it.
 pub(super) fn run_of(pid: u32) -> Result<Run, NoRun> {
     let other = match attach(pid) {
         Ok(run) => return Ok(run),
-        // Programs of a run may be unreadable themselves.
+        // A process of a run may be unreadable while its supervisor is not: search the runs too.
         Err(why @ (NoRun::Other | NoRun::Forbidden)) => why,
         Err(why) => return Err(why),
     };
     let mut runs = Runs::default();
     runs.find_new();
     let has = |run: &Run| {
-        // Process ids of another namespace mean other processes.
+        // A run in another PID namespace records ids that mean other processes here.
         run.pid == run.observer.supervisor()
             && run.observer.processes().iter().any(|one| one.pid == pid)
     };
@@ -162,7 +162,7 @@ fn attach(pid: u32) -> Result<Run, NoRun> {
         if !target.to_str().is_some_and(is_control_region) {
             continue;
         }
-        // The descriptor may be another file by now: neither wait for it nor let it become our terminal.
+        // The descriptor may be another file by now: opening it must neither block nor give us a controlling terminal.
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
         let Ok(fd) = rustix::fs::open(&path, flags, Mode::empty()) else {
             continue;
@@ -174,7 +174,7 @@ fn attach(pid: u32) -> Result<Run, NoRun> {
                 continue;
             }
         };
-        // A process of the run holds the region for a moment when it starts.
+        // A process of the run also holds the region for a moment when it starts: only the supervisor counts.
         if own_pid_of(pid) != Some(observer.supervisor()) {
             continue;
         }
@@ -193,13 +193,13 @@ fn attach(pid: u32) -> Result<Run, NoRun> {
     Err(end)
 }
 
-/// Processes that may be supervisors: those of an executable with our name.
+/// Processes that may be supervisors: they run our executable, or one whose name begins with `flashvm`.
 fn candidates() -> impl Iterator<Item = u32> {
     let own = std::fs::read_link("/proc/self/exe").unwrap_or_default();
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
     pids.filter(move |pid| {
-        // Refused for processes of other users, except to root.
+        // The kernel refuses this for other users' processes, except to root.
         let Ok(path) = std::fs::read_link(format!("/proc/{pid}/exe")) else {
             return false;
         };
@@ -215,12 +215,12 @@ fn is_control_region(target: &str) -> bool {
     name == Some(MEMFD_NAME)
 }
 
-/// When a process started, unless it has ended.
+/// When a process started, in clock ticks since boot; `None` if it has ended.
 fn started(pid: u32) -> Option<u64> {
     started_in(&std::fs::read(format!("/proc/{pid}/stat")).ok()?)
 }
 
-/// The start time in `/proc/PID/stat`; none for a zombie.
+/// The start time in `/proc/PID/stat`; `None` for a zombie.
 fn started_in(stat: &[u8]) -> Option<u64> {
     // The command, in parentheses, may itself contain spaces and parentheses.
     let rest = &stat[stat.iter().rposition(|b| *b == b')')? + 1..];
@@ -230,7 +230,7 @@ fn started_in(stat: &[u8]) -> Option<u64> {
     (!matches!(state, "Z" | "X" | "x")).then_some(started)
 }
 
-/// The process id of a process as itself sees it.
+/// The id of a process in its own PID namespace.
 fn own_pid_of(pid: u32) -> Option<u32> {
     innermost_pid(&std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?)
 }
@@ -243,7 +243,7 @@ fn innermost_pid(status: &str) -> Option<u32> {
     line.split_ascii_whitespace().last()?.parse().ok()
 }
 
-/// The program of a run, from the command line of its supervisor: what follows `--`, or all of it.
+/// The program of a run, from the supervisor's command line: the words after `--`, or all words without it.
 fn program(cmdline: &[u8]) -> String {
     let words: Vec<_> = cmdline
         .strip_suffix(b"\0")

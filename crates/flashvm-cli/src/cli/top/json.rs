@@ -7,7 +7,7 @@ use serde::Serialize;
 
 #[derive(Debug, Serialize)]
 struct Readings<'a> {
-    /// Time between the two snapshots.
+    /// Seconds between the two snapshots.
     interval_s: f64,
     runs: Vec<Run<'a>>,
 }
@@ -31,7 +31,7 @@ struct Process<'a> {
     amounts: Amounts,
 }
 
-/// The sums over the processes that live.
+/// The sums over the live processes.
 #[derive(Debug, Serialize)]
 struct Totals {
     processes: usize,
@@ -45,10 +45,10 @@ struct Amounts {
     resident_pages: u64,
     committed_pages: u64,
     gauges: Gauges,
-    /// Since the beginning.
+    /// Since the process began.
     #[serde(flatten)]
     total: Figures,
-    /// In the interval; maxima are those since the beginning.
+    /// In the interval; maxima and `table_bytes` are those of `total`.
     interval: Figures,
 }
 
@@ -62,7 +62,7 @@ fn amounts(run: &RunEntry, entry: &Entry) -> Amounts {
     }
 }
 
-/// One line.
+/// The reading as one line of JSON, with its line break.
 pub(super) fn line(reading: &Reading) -> serde_json::Result<String> {
     let runs = reading.runs.iter().map(|run| Run {
         pid: run.sum.pid,

@@ -1,4 +1,4 @@
-//! The live view: draws, waits for a key, a signal or the time of the next reading, and so on.
+//! The live view, a loop: it draws, then waits for a key, a signal, or the time of the next reading.
 
 use super::Watch;
 use super::reading::{Reading, Snapshot};
@@ -18,15 +18,16 @@ use std::os::fd::AsFd as _;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-/// The first reading comes soon: nobody waits for a long interval to see anything.
+/// Longest wait for the first reading, so that a long interval does not leave the screen without rates.
 const FIRST: Duration = Duration::from_millis(250);
 
-/// Wait for the rest of a key, such as an arrow, that has begun to arrive. Without any, nothing is read at all.
+/// Longest wait for the rest of a key, such as an arrow, that has begun to arrive. Not 0: then crossterm would read
+/// nothing at all.
 const PARSED: Duration = Duration::from_millis(1);
 
 /// Signals that end the viewer.
 const ENDING: [i32; 4] = [libc::SIGTERM, libc::SIGHUP, libc::SIGINT, libc::SIGQUIT];
-/// Signals after which the terminal looks different.
+/// Signals after which the screen is drawn again: a new size; the shell had the terminal.
 const CHANGING: [i32; 2] = [libc::SIGWINCH, libc::SIGCONT];
 
 /// Shows the runs until somebody quits.
@@ -68,7 +69,7 @@ impl Shown {
     fn read(&mut self, watch: &mut Watch) {
         let now = watch.snapshot();
         if watch.ended {
-            // What it did last stays on the screen.
+            // The last reading of the run stays on the screen.
             return;
         }
         self.reading = Reading::between(Some(&self.before), &now);
@@ -131,7 +132,8 @@ fn show(
     }
 }
 
-/// Sleeps until there is a key or a signal, or until `next`. Whether there are keys; none if the terminal is gone.
+/// Sleeps until there is a key or a signal, or until `next`. Returns whether there are keys, `None` if the terminal
+/// is gone.
 fn wait(signals: &Signals, next: Instant) -> io::Result<Option<bool>> {
     let stdin = io::stdin();
     let (keys, signal_fd) = (stdin.as_fd(), signals.fd());

@@ -1,8 +1,8 @@
 //! `flashvm top`: what the runs on this machine are doing. It maps their control regions read-only and compares
-//! what they say a second apart; the programs notice nothing of it.
+//! two snapshots, by default a second apart. It stores nothing and takes no lock there, so the runs are undisturbed.
 //!
 //! - `find`: the runs on this machine; `reading`: two snapshots of them become rates;
-//! - `columns`, `rows`, `facts`, `compact`: what is shown of a reading;
+//! - `columns`, `rows`, `facts`, `compact`: the parts of a reading that are shown, as text;
 //! - `text`, `json`: a reading without a terminal;
 //! - `view`: the screen; `state`: what it shows, and how keys change it; `screen`: the terminal; `live`: the loop.
 
@@ -96,7 +96,7 @@ pub(super) fn top(args: &TopArgs) -> Result<ExitCode, Refusal> {
     live::live(watch, args.interval)
 }
 
-/// Prints one reading, or with `--json` alone one after the other.
+/// Prints one reading; with `--json` but without `--once`, one after the other until the run ends.
 fn print(args: &TopArgs, watch: &mut Watch) -> Result<ExitCode, Refusal> {
     let mut before = watch.snapshot();
     loop {
@@ -131,17 +131,17 @@ fn print(args: &TopArgs, watch: &mut Watch) -> Result<ExitCode, Refusal> {
 #[derive(Debug)]
 struct Watch {
     runs: Runs,
-    /// Not only one: new ones are looked for.
+    /// All runs are watched, new ones included; otherwise a single one.
     all: bool,
-    /// The only one has ended.
+    /// A single run was watched and has ended.
     ended: bool,
-    /// The row that was asked for.
+    /// The row of the process that was asked for.
     chosen: Option<RowId>,
     began: Instant,
 }
 
 impl Watch {
-    /// All runs, or that of a process.
+    /// Watches all runs, or the run that `pid` means.
     fn new(pid: Option<u32>) -> Result<Self, Refusal> {
         let run = pid.map(|pid| {
             run_of(pid).map_err(|why| Refusal::new(format!("top: process {pid}: {why}")))

@@ -1,4 +1,4 @@
-//! Two snapshots of the runs, and the time between them, become a reading: what is, and what happened in between.
+//! Turns two snapshots of the runs into a reading: the present amounts, and what happened between the snapshots.
 
 use flashvm::control::{ProcessReading, RunReading, StatsSnapshot};
 use flashvm_core::{Gauges, PolicySpec, Preset};
@@ -7,7 +7,7 @@ use std::time::Duration;
 /// The runs at one time.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Snapshot {
-    /// On a clock that only moves forward.
+    /// On a monotonic clock.
     pub(super) at: Duration,
     pub(super) runs: Vec<RunSnapshot>,
 }
@@ -17,7 +17,6 @@ pub(super) struct Snapshot {
 pub(super) struct RunSnapshot {
     /// Its supervisor.
     pub(super) pid: u32,
-    /// The program.
     pub(super) program: String,
     pub(super) preset: Preset,
     pub(super) policy: PolicySpec,
@@ -29,10 +28,10 @@ pub(super) struct RunSnapshot {
     pub(super) processes: Vec<ProcessReading>,
 }
 
-/// What two snapshots say.
+/// The present amounts, and the differences between two snapshots.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Reading {
-    /// Time between them; 0 with only one.
+    /// Time between the snapshots; 0 with only one.
     pub(super) seconds: f64,
     pub(super) runs: Vec<RunEntry>,
 }
@@ -45,12 +44,13 @@ pub(super) struct RunEntry {
     pub(super) policy: PolicySpec,
     pub(super) compresses: bool,
     pub(super) elapsed: Duration,
-    /// The sums over its live processes; `pid` is the supervisor's, `command` the program.
+    /// The sums over its live processes; `pid` is the supervisor's, `command` the program, `resident_pages` the run's
+    /// frames.
     pub(super) sum: Entry,
     pub(super) processes: Vec<Entry>,
 }
 
-/// A process, or the sum over those of a run.
+/// A process, or the sum over the processes of a run.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Entry {
     pub(super) pid: u32,
@@ -64,7 +64,7 @@ pub(super) struct Entry {
 }
 
 impl Reading {
-    /// What has happened since `before`, if there is an earlier snapshot.
+    /// The reading of `now`, with what has happened since `before`, if there is an earlier snapshot.
     pub(super) fn between(before: Option<&Snapshot>, now: &Snapshot) -> Self {
         let seconds = before.map_or(0.0, |before| now.at.saturating_sub(before.at).as_secs_f64());
         let runs = now.runs.iter().map(|run| {
@@ -77,7 +77,7 @@ impl Reading {
         }
     }
 
-    /// A number of the interval as a rate per second.
+    /// `number` events of the interval as a rate per second; 0 without an interval.
     pub(super) fn rate(&self, number: u64) -> f64 {
         match self.seconds > 0.0 {
             true => number as f64 / self.seconds,
@@ -103,9 +103,9 @@ impl RunEntry {
                     committed_pages: process.committed_pages,
                     recent: match earlier {
                         Some(Some(earlier)) => process.stats.since(&earlier.stats),
-                        // It has begun since.
+                        // The process began after that snapshot: all its counts are recent.
                         Some(None) => process.stats.clone(),
-                        // Nobody looked at the run before.
+                        // The run is new to us: no rates yet. `since` keeps the maxima.
                         None => process.stats.since(&process.stats),
                     },
                     total: process.stats.clone(),
@@ -115,7 +115,7 @@ impl RunEntry {
         let mut sum = sum(&processes);
         sum.pid = now.pid;
         sum.command.clone_from(&now.program);
-        // A shared frame counts once.
+        // The run counts a shared frame once; a sum over processes would not.
         sum.resident_pages = now.run.used_frames.into();
         sum.total.resident_pages_max = now.run.used_frames_max.into();
         sum.recent.resident_pages_max = sum.total.resident_pages_max;
@@ -145,7 +145,8 @@ fn sum(processes: &[Entry]) -> Entry {
         gauges.pool_frames += own.pool_frames;
         gauges.pool_pages_held += own.pool_pages_held;
         gauges.pool_share_frames += own.pool_share_frames;
-        // The mean over all reads: each process weighs as it reads now, and a little if it does not.
+        // The mean read time, each process weighted by its reads in the interval. Without reads it still weighs a
+        // little, so that an idle run keeps its mean.
         if own.read_time_ns > 0 {
             let weight = u128::from(one.recent.pages_in) * 1000 + 1;
             reads_ns += u128::from(own.read_time_ns) * weight;
@@ -215,7 +216,7 @@ mod tests {
             .iter()
             .map(|p| p.recent.faults_total)
             .collect();
-        // The second one has begun since.
+        // The second process began between the snapshots.
         assert_eq!(recent, [200, 40]);
         assert_eq!(reading.rate(recent[0]), 100.0);
         assert_eq!(run.sum.recent.faults_total, 240);
@@ -223,7 +224,7 @@ mod tests {
         assert_eq!(run.sum.total.gauges.slots_used, 20);
         assert_eq!(run.sum.resident_pages, 150);
         assert_eq!(run.sum.committed_pages, 2000);
-        // 200 reads of 50 ns and 40 of 100.
+        // (200 * 50 ns + 40 * 100 ns) / 240.
         assert_eq!(run.sum.total.gauges.read_time_ns, 58);
         assert_eq!((run.sum.pid, &*run.sum.command), (7, "sh"));
     }
@@ -252,7 +253,7 @@ mod tests {
         let reading = Reading::between(Some(&before), &now);
         assert_eq!(reading.runs[0].processes.len(), 1);
         assert_eq!(reading.runs[0].sum.recent.faults_total, 2);
-        // A new process with the number of an old one.
+        // A new process with the id of an old one.
         let now = snapshot(2000, vec![process(1 << 32 | 1, 3, 0)]);
         let reading = Reading::between(Some(&before), &now);
         assert_eq!(reading.runs[0].sum.recent.faults_total, 3);

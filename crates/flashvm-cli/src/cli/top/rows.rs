@@ -3,12 +3,12 @@
 use super::columns::Column;
 use super::reading::{Entry, Reading, RunEntry};
 
-/// A row, by what it shows: it stays the same while others move.
+/// Names a row by what it shows: the name stays the same when the row moves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct RowId {
     /// The supervisor of its run.
     pub(super) run: u32,
-    /// The process; none: the run.
+    /// The process; `None`: the run itself.
     pub(super) process: Option<u32>,
 }
 
@@ -20,7 +20,7 @@ pub(super) struct Row<'a> {
     pub(super) entry: &'a Entry,
 }
 
-/// All rows from top to bottom: runs by their sums, and the processes of each.
+/// All rows from top to bottom: the runs in the order of their sums, each followed by its processes in order.
 pub(super) fn rows(reading: &Reading, sort: Column, reversed: bool) -> Vec<Row<'_>> {
     let mut runs: Vec<&RunEntry> = reading.runs.iter().collect();
     runs.sort_by(|one, two| sort.order(&one.sum, &two.sum, reversed));

@@ -1,5 +1,5 @@
-//! The terminal while it is ours: raw, with the alternate screen, and without a cursor. It gets back what it had
-//! however the viewer ends, also by a panic, whose message then goes to the normal screen.
+//! The terminal while it is ours: raw, with the alternate screen, without a cursor. Its former state is restored when
+//! the viewer returns or panics; the message of a panic goes to the normal screen.
 
 use crossterm::cursor::{Hide, Show};
 use crossterm::execute;
@@ -9,7 +9,7 @@ use std::fs::File;
 use std::io;
 use std::sync::{Mutex, Once, PoisonError};
 
-/// What a terminal gets back, while it is ours.
+/// The terminal's former state, as long as the terminal is ours.
 static TAKEN: Mutex<Option<Taken>> = Mutex::new(None);
 
 struct Taken {
@@ -24,7 +24,7 @@ pub(super) struct Screen {
 }
 
 impl Screen {
-    /// Takes a terminal.
+    /// Takes a terminal: saves its state and sets it up.
     pub(super) fn take(terminal: File) -> io::Result<Self> {
         static HOOK: Once = Once::new();
         HOOK.call_once(|| {
@@ -45,7 +45,7 @@ impl Screen {
         Ok(screen)
     }
 
-    /// Makes the terminal ours, again after the shell had it.
+    /// Makes the terminal ours: at the start, and again after the shell had it.
     pub(super) fn set_up(&self) -> io::Result<()> {
         let mut raw = tcgetattr(&self.terminal)?;
         raw.make_raw();
@@ -60,11 +60,11 @@ impl Drop for Screen {
     }
 }
 
-/// Does nothing the second time.
+/// Restores the terminal, if it is ours; a second call does nothing.
 fn give_back() {
     let taken = TAKEN.lock().unwrap_or_else(PoisonError::into_inner).take();
     if let Some(Taken { terminal, before }) = taken {
-        // A terminal that is gone needs nothing.
+        // Errors mean that the terminal is gone: nothing is left to restore.
         let _ = execute!(&terminal, LeaveAlternateScreen, Show);
         let _ = tcsetattr(&terminal, OptionalActions::Now, &before);
     }
@@ -77,7 +77,7 @@ mod tests {
     use rustix::termios::LocalModes;
     use std::os::fd::AsFd as _;
 
-    /// What stands in the terminal's way out, and whether it waits for whole lines.
+    /// Whether the terminal is in its normal state: it reads whole lines, echoes, and sends signals.
     fn state(terminal: &File) -> bool {
         let modes = tcgetattr(terminal).expect("a terminal").local_modes;
         modes.contains(LocalModes::ICANON | LocalModes::ECHO | LocalModes::ISIG)

@@ -35,11 +35,10 @@ pub(super) struct State {
     pub(super) page: Page,
     pub(super) sort: Column,
     pub(super) reversed: bool,
-    /// The reading stays as it is.
+    /// The screen keeps its reading.
     pub(super) frozen: bool,
-    /// The chosen row.
     chosen: Option<RowId>,
-    /// Where it was: its neighbour is chosen when it is gone.
+    /// Where the chosen row was. When it is gone, the row in its place is chosen.
     place: usize,
 }
 
@@ -57,7 +56,7 @@ impl Default for State {
 }
 
 impl State {
-    /// With this row chosen.
+    /// The state at the beginning, with this row chosen.
     pub(super) fn on(row: RowId) -> Self {
         Self {
             chosen: Some(row),
@@ -65,19 +64,19 @@ impl State {
         }
     }
 
-    /// The place of the chosen row among these; 0 without rows.
+    /// The place of the chosen row among `rows`, or of the row that replaces it; 0 without rows.
     pub(super) fn place_in(&self, rows: &[RowId]) -> usize {
         let chosen = rows.iter().position(|row| Some(*row) == self.chosen);
         chosen.unwrap_or_else(|| self.place.min(rows.len().saturating_sub(1)))
     }
 
-    /// Follows the chosen row to where it is among these.
+    /// Follows the chosen row to its place among `rows`. Without rows the choice is kept.
     pub(super) fn follow(&mut self, rows: &[RowId]) {
         self.place = self.place_in(rows);
         self.chosen = rows.get(self.place).copied().or(self.chosen);
     }
 
-    /// Fulfils a wish; the rows are those on the screen. False: the viewer ends.
+    /// Fulfils a wish; `rows` are those of the screen. False: the viewer ends.
     pub(super) fn fulfil(&mut self, wish: Wish, rows: &[RowId]) -> bool {
         match (wish, self.page) {
             (Wish::Quit, _) => return false,
@@ -176,7 +175,7 @@ mod tests {
         let moved = [row(7, 0), row(7, 2), row(7, 1)];
         state.follow(&moved);
         assert_eq!(state.place_in(&moved), 1);
-        // It ends: the row in its place.
+        // The chosen process ends: the row in its place is chosen.
         let gone = [row(7, 0), row(7, 1)];
         state.follow(&gone);
         assert_eq!(state.place_in(&gone), 1);

@@ -5,6 +5,7 @@ use flashvm::control::{ProcessReading, RunReading, StatsSnapshot};
 use flashvm_core::{Gauges, Preset};
 use std::time::Duration;
 
+/// Pages in a MiB.
 const MIB: u64 = 256;
 
 fn process(pid: u32, command: &str, stats: StatsSnapshot) -> ProcessReading {
@@ -18,7 +19,7 @@ fn process(pid: u32, command: &str, stats: StatsSnapshot) -> ProcessReading {
     }
 }
 
-/// The counters of a process after so many intervals.
+/// The counters of a busy process after `times` intervals.
 fn busy(times: u64) -> StatsSnapshot {
     let latencies = (0..1000 * times).map(|at| if at % 100 < 98 { 5_000 } else { 240_000 });
     StatsSnapshot {
@@ -83,7 +84,7 @@ fn snapshot(times: u64) -> Snapshot {
     }
 }
 
-/// Over a second.
+/// The reading, over one second.
 pub(super) fn reading() -> Reading {
     Reading::between(Some(&snapshot(1)), &snapshot(2))
 }

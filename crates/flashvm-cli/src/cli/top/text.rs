@@ -7,10 +7,10 @@ use super::rows::{Row, rows};
 use super::state::State;
 use std::fmt::Write as _;
 
-/// Characters of a program and its arguments.
+/// Characters that are shown of a program and its arguments.
 const PROGRAM_CHARS_MAX: usize = 60;
 
-/// The lines of a reading, with the table of each run below its lines.
+/// The text of a reading: for each run its facts and its table, then the notices.
 pub(super) fn lines(reading: &Reading, notices: &[String]) -> String {
     let state = State::default();
     let mut text = String::new();
@@ -60,7 +60,7 @@ fn head(text: &mut String, row: &Row<'_>, reading: &Reading) {
     push_cells(text, headings);
 }
 
-/// A program's arguments may be a whole script.
+/// Shortens a command line: its arguments may be a whole script.
 fn shortened(program: String) -> String {
     match program.char_indices().nth(PROGRAM_CHARS_MAX) {
         None => program,

@@ -13,20 +13,20 @@ use ratatui::style::{Color, Modifier, Style, Stylize as _};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Cell, Paragraph, Row as TableRow, Table, TableState};
 
-/// The smallest terminal in which the screen can be read.
+/// The smallest terminal in which the table can be read.
 pub(super) const COLUMNS_MIN: u16 = 72;
 pub(super) const LINES_MIN: u16 = 16;
 
-/// Width of the names of lines.
+/// Width of a line's name, in columns.
 const NAME: u16 = 9;
-/// Width of the bar of the budget.
+/// Width of the bar of the budget, without its brackets.
 const BAR: usize = 30;
-/// Rows of the table that facts leave at least.
+/// Rows of the table that stay visible below the facts, at least.
 const ROWS_MIN: u16 = 4;
 
 const FOOTER: &str = "q quit  s sort  r reverse  f freeze  j/k choose  enter details  ? help";
 
-/// Everything that is drawn, but for the state.
+/// Everything that is drawn, except the state of the viewer.
 #[derive(Debug)]
 pub(super) struct Scene<'a> {
     pub(super) reading: &'a Reading,
@@ -34,7 +34,7 @@ pub(super) struct Scene<'a> {
     pub(super) notices: &'a [String],
     /// Seconds between readings.
     pub(super) interval: f64,
-    /// The watched run has ended.
+    /// The single run that was watched has ended.
     pub(super) ended: bool,
     pub(super) color: bool,
 }
@@ -82,7 +82,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, scene: &Scene<'_>, state: &State) {
     }
 }
 
-/// The first line.
+/// The first line: what is observed, and how it is sorted.
 fn header(scene: &Scene<'_>, state: &State) -> Line<'static> {
     let runs = scene.reading.runs.len();
     let processes: usize = scene
@@ -115,7 +115,7 @@ fn header(scene: &Scene<'_>, state: &State) -> Line<'static> {
     Line::from(spans)
 }
 
-/// Without any row.
+/// Draws the screen for a reading without rows.
 fn nothing(frame: &mut Frame<'_>, scene: &Scene<'_>, area: Rect) {
     let mut lines = vec![Line::from("")];
     lines.push(Line::from(match scene.ended {
@@ -131,7 +131,7 @@ fn nothing(frame: &mut Frame<'_>, scene: &Scene<'_>, area: Rect) {
     frame.render_widget(Paragraph::new(lines), area);
 }
 
-/// A name and a text.
+/// A line of a name, padded to [`NAME`], and a text.
 pub(super) fn named(name: &'static str, text: impl Into<Span<'static>>) -> Line<'static> {
     let width = usize::from(NAME);
     Line::from(vec![
@@ -140,7 +140,7 @@ pub(super) fn named(name: &'static str, text: impl Into<Span<'static>>) -> Line<
     ])
 }
 
-/// The lines on an entry, with its title and the bar of the budget.
+/// The lines on an entry: the run's title, the facts with the bar of the budget, the notices.
 pub(super) fn facts_of(scene: &Scene<'_>, run: &RunEntry, entry: &Entry) -> Vec<Line<'static>> {
     let mut lines = vec![title(run)];
     for (name, text) in facts(run, entry, scene.reading) {
@@ -172,7 +172,7 @@ fn title(run: &RunEntry) -> Line<'static> {
     )
 }
 
-/// How full the budget is: `#` for pages, `%` for the pool's frames.
+/// How full the budget is: `#` for frames with pages, `%` for frames of the pool.
 fn bar(run: &RunEntry, color: bool) -> Span<'static> {
     let budget = u64::from(run.run.budget_frames).max(1);
     let cells = |frames: u64| (frames.min(budget) * BAR as u64 / budget) as usize;
@@ -235,7 +235,7 @@ fn table(
     frame.render_stateful_widget(table, area, &mut chosen);
 }
 
-/// Amounts to the right, names to the left.
+/// Aligns amounts to the right, commands to the left.
 fn aligned(column: Column, text: String) -> Line<'static> {
     match column {
         Column::Command => Line::from(text),
@@ -272,7 +272,7 @@ mod tests {
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
 
-    /// The lines of the screen, without trailing spaces.
+    /// The lines on the screen, without trailing spaces.
     fn screen(width: u16, height: u16, color: bool, state: &State) -> Vec<String> {
         let reading = testing::reading();
         drawn(&reading, width, height, color, state).0
@@ -360,7 +360,7 @@ mod tests {
                 "{text}"
             );
         }
-        // The smallest shows rows.
+        // The smallest terminal shows rows.
         let text = screen(COLUMNS_MIN, LINES_MIN, true, &State::default()).join("\n");
         assert!(text.contains("4712") && text.contains("PID"), "{text}");
         for (width, height) in [(1, 1), (0, 0), (500, 200)] {
