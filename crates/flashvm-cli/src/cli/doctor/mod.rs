@@ -1,6 +1,6 @@
 //! `flashvm doctor`: what this machine supports, and how to enable the rest.
 //!
-//! One list of checks gives the lines for people, the JSON and the exit code.
+//! The lines for people and the JSON show the same list of checks. Exit code 0: a fault mode and the store work.
 
 mod userfaultfd;
 
@@ -18,11 +18,11 @@ use std::process::ExitCode;
 
 /// The least `vm.max_map_count` for large programs: the kernel's default.
 const MAPS_MIN: u64 = 65530;
-/// Mappings that reach hundreds of megabytes of scattered small pages without faults.
+/// Mappings that suffice to reach hundreds of megabytes of scattered small pages without faults.
 const OVERLAYS_WANTED: u32 = 1 << 20;
 /// The features of userfaultfd that paging needs.
 const NEEDED: u64 = Features::WRITE_PROTECT | Features::EVENT_FORK;
-/// Remedy for a missing system call.
+/// Remedy for a kernel without the system call.
 const BUILD: &str =
     "run a kernel with CONFIG_USERFAULTFD, and allow the call in the container's seccomp profile";
 /// Remedy for a forbidden userfaultfd.
@@ -39,11 +39,11 @@ const ALLOW_FORK: &str =
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum Verdict {
-    /// As it should be.
+    /// Works in full.
     Good,
     /// Works, but slower or only for some programs.
     Limited,
-    /// Forbidden or absent; the fault modes tell whether that matters.
+    /// Forbidden or absent; whether programs can run nevertheless, the fault modes show.
     Missing,
 }
 
@@ -53,7 +53,7 @@ struct Check {
     name: &'static str,
     verdict: Verdict,
     value: String,
-    /// How to enable it.
+    /// How to enable what is limited or missing.
     remedy: Option<String>,
 }
 
@@ -93,7 +93,8 @@ fn bad(
     }
 }
 
-/// The delivery of faults: as asked, or the best that works here. `no_move` disables UFFDIO_MOVE.
+/// Chooses the delivery of faults: as asked, or with `auto` inline mode if it works here, else handler mode. `no_move`:
+/// the run does without UFFDIO_MOVE.
 pub(crate) fn choose_delivery(asked: FaultMode, no_move: bool) -> Result<Delivery, Refusal> {
     match asked {
         FaultMode::Inline => inline_mode().map(|()| Delivery::Inline),
@@ -106,7 +107,7 @@ pub(crate) fn choose_delivery(asked: FaultMode, no_move: bool) -> Result<Deliver
     }
 }
 
-/// Why inline mode cannot work here.
+/// Checks inline mode; the error says why it cannot work here.
 fn inline_mode() -> Result<(), Refusal> {
     match probe_user_mode() {
         Ok(features) if !features.has(Features::WRITE_PROTECT | Features::SIGBUS) => {
@@ -127,7 +128,7 @@ fn inline_mode() -> Result<(), Refusal> {
     }
 }
 
-/// Why handler mode cannot work here.
+/// Checks handler mode; the error says why it cannot work here.
 fn handler_mode(no_move: bool) -> Result<(), Refusal> {
     match probe_userfaultfd() {
         Ok(features) if !features.has(NEEDED) => Err(Refusal::new(
@@ -150,7 +151,7 @@ fn handler_mode(no_move: bool) -> Result<(), Refusal> {
     }
 }
 
-/// Prints the report.
+/// Makes all checks and prints the report. The exit code is 1 if no program can be run.
 pub(crate) fn doctor(args: &DoctorArgs) -> Result<ExitCode, Refusal> {
     let report = report(args.flash.as_deref());
     if args.json {
@@ -235,7 +236,7 @@ fn maps() -> Check {
     }
 }
 
-/// The mappings that `--granularity 512` can have here.
+/// How many mappings `--granularity 512` can have here.
 fn small_pages(inline: bool) -> Check {
     const NAME: &str = "small pages";
     if !inline {

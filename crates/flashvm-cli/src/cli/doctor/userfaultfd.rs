@@ -1,4 +1,4 @@
-//! Checks of userfaultfd: what it can do here, and the ways to it.
+//! Checks of userfaultfd: its features here, and the ways to open one.
 
 use super::{ALLOW, ALLOW_FORK, BUILD, Check, Verdict, bad, good};
 use crate::cli::machine;
@@ -7,7 +7,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::path::Path;
 
-/// `UFFD_FEATURE_THREAD_ID`: a fault names its thread. Not used yet.
+/// `UFFD_FEATURE_THREAD_ID`: a fault names its thread. Reported only.
 const THREAD_ID: u64 = 1 << 8;
 
 /// The checks; `features` is the result of opening a userfaultfd.
@@ -26,7 +26,7 @@ fn found(features: &Result<Features, Errno>) -> Vec<Check> {
         }
         Err(e) => return vec![bad("userfaultfd", Verdict::Missing, e.to_string(), BUILD)],
     };
-    // Not each of these is used today; all show what a later version could use here.
+    // The report lists features that are not used too: they show what a later version could use here.
     let table = [
         (
             "MOVE",
@@ -86,7 +86,7 @@ fn found(features: &Result<Features, Errno>) -> Vec<Check> {
     .collect()
 }
 
-/// One of several ways to a userfaultfd is closed, which matters only if all are.
+/// The check of a closed way to a userfaultfd; `open`: another way works, so that it does not matter.
 fn closed(name: &'static str, open: bool, value: &str, remedy: &str) -> Check {
     if open {
         good(name, format!("{value} (not needed here)"))

@@ -5,7 +5,7 @@ use crate::cli::supervise::Outcome;
 use crate::cli::units::{Size, count};
 use flashvm::control::{Control, ProcessRecord, StatsSnapshot};
 
-/// What the pager did to a program that failed, for `--quiet`.
+/// The lines that `--quiet` still shows when a program fails: all causes but refused system calls.
 pub(crate) fn complaints(outcome: &Outcome, control: Control, names: &Names) -> String {
     causes(outcome, control, &totals(outcome, control))
         .into_iter()
@@ -14,12 +14,12 @@ pub(crate) fn complaints(outcome: &Outcome, control: Control, names: &Names) -> 
         .collect()
 }
 
-/// The name of the line on refused system calls: the caller knows of these from errno.
+/// The name of the lines on refused system calls, of which errno told the caller.
 const CALLS: &str = "calls";
-/// Processes named per line.
+/// Processes that get a line of their own under one name; the others are counted.
 const NAMED_MAX: usize = 5;
 
-/// Refused calls, lost pages, ended processes: a name and a text per line.
+/// The lines on refused calls, lost pages and ended processes: a name and a text each.
 pub(super) fn causes(
     outcome: &Outcome,
     control: Control,
@@ -72,7 +72,7 @@ pub(super) fn causes(
     lines
 }
 
-/// Why there was no room, and the remedy.
+/// Why allocations and forks found no room, and the remedy.
 fn too_little(control: Control) -> String {
     if control.disk_was_full() {
         return "the disk of the flash store is full: make room there, or name another --flash"
@@ -95,7 +95,7 @@ fn number_of(number: u64, what: &str) -> String {
     }
 }
 
-/// A process's text without control characters.
+/// A text of a process record, with spaces for control characters.
 fn one_line(text: &str) -> String {
     text.replace(|c: char| c.is_control(), " ")
 }

@@ -1,4 +1,4 @@
-//! The figures of a process, by the names that `--stats` and `flashvm top --json` share.
+//! The figures of a process under their JSON names, which `--stats` and `flashvm top --json` share.
 
 use super::{PAGE, svmp_zero_faults, write_amplification};
 use flashvm::control::{Deliveries, Histogram, StatsSnapshot};
@@ -184,12 +184,12 @@ pub(crate) fn figures(stats: &StatsSnapshot, preset: Preset, policy: PolicySpec)
     }
 }
 
-/// Bytes read from the store, for pages of all sizes and by the log's cleaner.
+/// Bytes read from the store: for pages of 4 KiB, for small pages, and by the log's cleaner.
 pub(crate) fn bytes_read(stats: &StatsSnapshot) -> u64 {
     stats.bytes_read + stats.svmp_bytes_in + stats.log_bytes_cleaned
 }
 
-/// Bytes written to the store, for pages of all sizes.
+/// Bytes written to the store, for pages of 4 KiB and by the log of small pages.
 pub(crate) fn bytes_written(stats: &StatsSnapshot) -> u64 {
     stats.bytes_written + stats.log_bytes_written
 }

@@ -11,7 +11,7 @@ use serde::Serialize;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// `--stats`.
+/// The object in the file of `--stats`.
 #[derive(Debug, Serialize)]
 struct Stats<'a> {
     ram_budget_pages: u64,
@@ -23,11 +23,11 @@ struct Stats<'a> {
 struct Process<'a> {
     pid: u32,
     command: &'a str,
-    /// Why the pager ended it, if it did.
+    /// Why the pager ended the process, if it did.
     ended_by_pager: Option<&'a str>,
     /// The first system call that the pager refused, and why.
     refused_call: Option<&'a str>,
-    /// What it held at its end.
+    /// What the process held at its end.
     gauges: Gauges,
     #[serde(flatten)]
     figures: Figures,
@@ -79,7 +79,7 @@ impl StatsFile {
                 folder: None,
             });
         }
-        // A link keeps its target.
+        // Replace the target of a symbolic link, not the link.
         let path_real = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
         let folder = match path_real.parent() {
             Some(folder) if folder.as_os_str().is_empty() => Path::new("."),

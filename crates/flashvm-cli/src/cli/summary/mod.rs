@@ -19,22 +19,20 @@ pub(crate) use text::lines;
 
 pub(crate) const PAGE: u64 = 4096;
 
-/// Names of the settings.
+/// What the reports call the program and its settings.
 #[derive(Clone, Debug)]
 pub(crate) struct Names {
-    /// The program, for people.
+    /// The program as given on the command line, without arguments.
     pub(crate) program: String,
-    /// The preset.
     pub(crate) preset: Preset,
-    /// The policy.
     pub(crate) policy: PolicySpec,
-    /// The device model.
+    /// The device model, if any.
     pub(crate) device: Option<String>,
     /// Where changed small pages go: `log` or `in place`.
     pub(crate) organization: &'static str,
 }
 
-/// Faults on small pages that were neither major nor soft: those on pages of zeros.
+/// Faults on small pages of zeros: all that were neither major nor soft.
 pub(crate) fn svmp_zero_faults(stats: &StatsSnapshot) -> u64 {
     stats
         .svmp_faults
@@ -49,7 +47,7 @@ fn write_amplification(stats: &StatsSnapshot) -> f64 {
     }
 }
 
-/// The sums over all processes; `resident_pages_max` is that of all at one time.
+/// The sums over all processes; `resident_pages_max` is not a sum, but the maximum for the run as a whole.
 fn totals(outcome: &Outcome, control: Control) -> StatsSnapshot {
     let mut sum = StatsSnapshot::default();
     let mut resident_pages_max = u64::from(control.used_frames_max());

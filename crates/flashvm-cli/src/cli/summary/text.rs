@@ -1,4 +1,4 @@
-//! The summary: some lines on standard error.
+//! The summary at the end of a run: a line per subject, on standard error.
 
 use super::causes::causes;
 use super::{Names, PAGE, svmp_zero_faults, totals, write_amplification};
@@ -6,7 +6,7 @@ use crate::cli::supervise::{End, Outcome};
 use crate::cli::units::{Size, count, latency};
 use flashvm::control::Control;
 
-/// The lines for people.
+/// The summary of a run, for standard error.
 pub(crate) fn lines(outcome: &Outcome, control: Control, names: &Names) -> String {
     let sum = totals(outcome, control);
     let end = match outcome.end {
