@@ -1,4 +1,4 @@
-//! The command line: its options, their help, and one line for a mistake in it.
+//! The command line: commands, options and their help. A mistake in it becomes one line.
 
 use super::device::DeviceCommand;
 use super::documents::{COMPLETIONS_EXAMPLES, CompletionsArgs, MAN_EXAMPLES, ManArgs};
@@ -194,13 +194,13 @@ pub(crate) fn command() -> clap::Command {
     Line::command()
 }
 
-/// Parses a command line. `None`: it asked for help or the version, which were printed.
+/// Parses a command line. `None`: it asked for help or the version, which this function has printed.
 pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Option<Command>, Refusal> {
     match Line::try_parse_from(args) {
         Ok(line) => Ok(Some(line.command)),
         Err(error) => match error.kind() {
             ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
-                // Ignore a closed pipe: nobody reads the help.
+                // An error means a closed pipe: nobody reads the help.
                 let _ = error.print();
                 Ok(None)
             }
@@ -209,7 +209,7 @@ pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Option<C
     }
 }
 
-/// All commands, with their subcommands in parentheses.
+/// The names of all commands, each with its subcommands in parentheses.
 fn commands() -> String {
     let line = command();
     let commands = line.get_subcommands().map(|command| {
@@ -223,7 +223,7 @@ fn commands() -> String {
     Vec::from_iter(commands).join(", ")
 }
 
-/// The error of a command line, in one line.
+/// clap's error as one line, which names the value and the remedy.
 fn one_line(error: &clap::Error) -> String {
     let context = |kind| match error.get(kind) {
         Some(ContextValue::String(text)) => Some(text.as_str()),

@@ -40,7 +40,7 @@ pub(crate) struct CompletionsArgs {
     shell: String,
 }
 
-/// Writes manual pages.
+/// Prints one manual page, or writes all into the folder `--out`.
 pub(super) fn man(args: &ManArgs) -> Result<ExitCode, Refusal> {
     if let Some(folder) = &args.out {
         if !args.commands.is_empty() {
@@ -75,7 +75,7 @@ pub(super) fn man(args: &ManArgs) -> Result<ExitCode, Refusal> {
     write_out(&String::from_utf8_lossy(&text))
 }
 
-/// Writes completions.
+/// Prints the completions for a shell.
 pub(super) fn completions(args: &CompletionsArgs) -> Result<ExitCode, Refusal> {
     let shell = match &*args.shell {
         "bash" => Shell::Bash,

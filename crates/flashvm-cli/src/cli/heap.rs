@@ -27,7 +27,7 @@ pub(crate) fn heap(command: &HeapCommand) -> Result<ExitCode, Refusal> {
     }
 }
 
-/// The refusal for a heap; it names the path.
+/// The refusal for the heap at `path`, which it names.
 fn refusal(path: &Path, error: &Error) -> Refusal {
     Refusal::new(match error {
         // These errors name the path themselves.
@@ -275,7 +275,7 @@ struct Latency {
     max: f64,
 }
 
-/// Commits a small update `--commits` times, in a heap of its own that is removed at the end.
+/// Commits a small update `--commits` times, in a temporary heap that is removed at the end.
 fn bench(args: &HeapBenchArgs) -> Result<ExitCode, Refusal> {
     let folder = tempfile::Builder::new()
         .prefix(".flashvm-heap-bench-")

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 const TMPFS: u64 = 0x0102_1994;
 const RAMFS: u64 = 0x8584_58f6;
 
-/// Available RAM in bytes: the lesser of the kernel's `MemAvailable` and what the memory cgroups leave.
+/// Available RAM in bytes: min(`MemAvailable`, what the memory cgroups leave).
 pub(crate) fn available_bytes() -> Option<u64> {
     let meminfo = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = meminfo
@@ -20,7 +20,8 @@ pub(crate) fn available_bytes() -> Option<u64> {
     Some(cgroup.unwrap_or(u64::MAX).min(kib * 1024))
 }
 
-/// Bytes that the memory cgroups in `groups` (`/proc/self/cgroup`) leave.
+/// min(limit - use) in bytes, over the memory cgroups in `groups` (`/proc/self/cgroup`) and their ancestors. `None`:
+/// no limit.
 fn cgroup_bytes(root: &Path, groups: &str) -> Option<u64> {
     groups
         .lines()
@@ -38,7 +39,7 @@ fn cgroup_bytes(root: &Path, groups: &str) -> Option<u64> {
             } else {
                 return None;
             };
-            // In a container the path may be the host's; the limit is then that of the root.
+            // In a container the path may be the host's and not exist here; then the limit of the root counts.
             let inner = base.join(path.trim_start_matches('/'));
             inner
                 .ancestors()
@@ -72,7 +73,7 @@ pub(crate) fn in_ram(statfs: &StatFs) -> bool {
     matches!(statfs.f_type as u64, TMPFS | RAMFS)
 }
 
-/// The name of a file system's type, as `statfs` gives its magic number.
+/// The name of a file system's type, from the magic number in `statfs`.
 pub(crate) fn file_system_name(statfs: &StatFs) -> String {
     let magic = statfs.f_type as u64 & 0xffff_ffff;
     let known = [
@@ -93,7 +94,7 @@ pub(crate) fn file_system_name(statfs: &StatFs) -> String {
     )
 }
 
-/// Free bytes of a file system for an ordinary user.
+/// Free bytes of a file system, without those that it reserves for root.
 pub(crate) fn free_bytes(statfs: &StatFs) -> u64 {
     statfs.f_bavail.saturating_mul(statfs.f_frsize as u64)
 }
@@ -115,7 +116,7 @@ pub(crate) fn temporary_folder() -> Result<PathBuf, Refusal> {
     })
 }
 
-/// Whether the kernel permits io_uring: a filter on this process is also one on its children.
+/// Whether the kernel permits io_uring. The answer holds for the program too: it inherits a seccomp filter.
 ///
 /// # Errors
 /// The kernel's error.

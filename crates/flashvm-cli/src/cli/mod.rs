@@ -2,8 +2,9 @@
 //!
 //! - `args`: the commands; `options`: the table of a run's options; `units`: sizes, durations, switches;
 //! - `machine`, `store`: checks before a run starts;
-//! - `run`, `supervise`, `sys`: the run; `object`: what programs are started with; `modelled`: its device model; `reference_trace`: its trace;
-//! - `summary`, `progress`: its reports; `top`: what runs are doing, seen from outside;
+//! - `run`, `supervise`, `sys`: the run; `object`: the preloaded object; `modelled`: the device model;
+//!   `reference_trace`: the trace;
+//! - `summary`, `progress`: reports of a run; `top`: what runs are doing, seen from outside;
 //! - `device`: device models, and measurements of real devices;
 //! - `trace`: recording, converting and measuring traces; `sim`: replacement policies over them;
 //! - `heap`: persistent heaps;

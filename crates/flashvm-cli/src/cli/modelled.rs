@@ -1,4 +1,4 @@
-//! The device-model server of a run: answers the processes' requests in real time.
+//! Serves the device model of a run: computes when each request of the processes would end on the modelled device.
 
 use super::device::ModelName;
 use super::refusal::Refusal;
@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Longest sleep without a request.
+/// Longest sleep without an order; also the interval at which orders of dead processes are freed.
 const IDLE: Duration = Duration::from_millis(250);
 /// Pages of the trial device that checks a model's options.
 const TRIAL_PAGES: u32 = 1 << 12;
@@ -25,7 +25,7 @@ pub(crate) struct Modelled {
     device: Device,
     /// Whether it accepts discards.
     pub(crate) discards: bool,
-    /// The part that the processes need.
+    /// What the processes need to know of it.
     pub(crate) settings: ModelSettings,
 }
 
@@ -45,12 +45,11 @@ impl Modelled {
         })
     }
 
-    /// Its name.
     pub(crate) fn name(&self) -> String {
         self.device.model.to_string()
     }
 
-    /// A fresh device as large as the store of a run.
+    /// Makes a fresh device, as large as the store of the run.
     pub(crate) fn attend(self, control: Control) -> Result<Attendant, Refusal> {
         let slots = control.store_slots();
         let model = self
@@ -69,7 +68,7 @@ impl Modelled {
 pub(crate) struct Attendant {
     control: Control,
     device: InOrder,
-    /// Ranges of incomplete discards, by owner.
+    /// Ranges of discards whose last part has not arrived yet, by owner.
     parts: HashMap<u32, Vec<Range>>,
 }
 
@@ -80,7 +79,7 @@ pub(crate) struct Attending {
 }
 
 impl Attendant {
-    /// Serves in a thread of its own, which inherits the blocked signals of this one.
+    /// Starts a thread that serves until `Attending::end`. It inherits the blocked signals of the calling thread.
     pub(crate) fn begin(mut self) -> std::io::Result<Attending> {
         let over = Arc::new(AtomicBool::new(false));
         let until = Arc::clone(&over);
@@ -103,7 +102,7 @@ impl Attendant {
         Ok(Attending { over, thread })
     }
 
-    /// The end of an order, and whether it was done.
+    /// Carries an order out: its end, and whether the device did it.
     fn carry_out(&mut self, order: &Asked) -> (Nanos, bool) {
         let range = Range {
             first: order.first,
@@ -132,7 +131,7 @@ impl Attendant {
 }
 
 impl Attending {
-    /// Stops the thread: the device's wear, if the model has any.
+    /// Stops the thread and returns the device's wear, if the model has any. Takes up to [`IDLE`].
     pub(crate) fn end(self) -> Option<Wear> {
         self.over.store(true, Ordering::Release);
         self.thread.join().expect("the model does not panic")

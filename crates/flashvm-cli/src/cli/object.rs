@@ -1,9 +1,9 @@
-//! The preloaded object: it lies in the command, which needs no other file.
+//! The preloaded object. The command carries it, and so needs no other file.
 //!
-//! Programs load it from a sealed memfd of the supervisor, through `/proc`, as they find the control region. Where the
-//! kernel maps no code from a memfd (a security module may forbid it) they load it from a file in the user's cache
-//! folder. A build with the feature `external-preload` carries no object and takes the file beside the command, or in
-//! `../lib/flashvm`: for packages.
+//! Programs load it from a sealed memfd of the supervisor, through `/proc`, where they also find the control region.
+//! Where the kernel maps no code from a memfd (a security module may forbid it) they load it from a file in the user's
+//! cache folder. A build with the feature `external-preload`, for packages, carries no object: it takes the file
+//! beside the command, or in `deps` or `../lib/flashvm`.
 
 use super::refusal::Refusal;
 use rustix::fd::{AsRawFd, OwnedFd, RawFd};
@@ -13,21 +13,21 @@ use std::path::{Path, PathBuf};
 
 const NAME: &str = "libflashvm_preload.so";
 
-/// The object as programs find it.
+/// The object, and where programs find it.
 #[derive(Debug)]
 pub(crate) struct Object {
     path: PathBuf,
-    /// What `path` leads to, if that is a descriptor of this process.
+    /// The memfd that `path` names; `None`: `path` names a file.
     memfd: Option<OwnedFd>,
 }
 
 impl Object {
-    /// The object's descriptor in this process; `None`: it is a file.
+    /// The number of the memfd in this process; `None`: the object is a file.
     pub(crate) fn descriptor(&self) -> Option<RawFd> {
         self.memfd.as_ref().map(AsRawFd::as_raw_fd)
     }
 
-    /// The value of `LD_PRELOAD`: this object, then what is in it now.
+    /// The value of `LD_PRELOAD` for the program: this object, then the entries of our own `LD_PRELOAD`.
     pub(crate) fn preload_list(&self) -> OsString {
         let object = self.path.as_os_str();
         let mut list = object.to_owned();
@@ -61,7 +61,7 @@ mod external {
     use std::path::Path;
 
     impl Object {
-        /// Finds the object in the folder of a build or an installation.
+        /// Finds the object of a build or an installation; of several, the newest.
         pub(crate) fn provide() -> Result<Self, Refusal> {
             let own = std::env::current_exe()
                 .map_err(|e| Refusal::new(format!("/proc/self/exe: {e}: mount /proc")))?;
@@ -74,7 +74,7 @@ mod external {
             .iter()
             .map(|place| place.join(NAME))
             .filter(|path| path.is_file())
-            // A build for tests may leave an older object beside the command.
+            // A build for tests may have left an older object beside the command.
             .max_by_key(|path| path.metadata().and_then(|m| m.modified()).ok())
             .and_then(|path| path.canonicalize().ok())
             .ok_or_else(|| {
@@ -139,8 +139,8 @@ mod carried {
     /// The object in a sealed memfd, if code can be mapped from it.
     fn in_memory(bytes: &[u8]) -> Result<OwnedFd, Errno> {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-        // Only a memfd that promises never to be executed is allowed under vm.memfd_noexec=2; Linux before 6.3 does
-        // not know the promise. It is about execve: mappings may be executable.
+        // With vm.memfd_noexec=2 the kernel refuses a memfd without NOEXEC_SEAL; Linux before 6.3 does not know the
+        // flag. The seal forbids execve, not executable mappings.
         let memfd = rustix::fs::memfd_create(NAME, flags | MemfdFlags::NOEXEC_SEAL)
             .or_else(|_| rustix::fs::memfd_create(NAME, flags))?;
         let file = File::from(memfd);
@@ -153,7 +153,7 @@ mod carried {
         Ok(file.into())
     }
 
-    /// The folder for files that can be made again.
+    /// Our folder in the user's cache folder.
     fn cache_folder() -> Result<PathBuf, Refusal> {
         let named = |name| {
             std::env::var_os(name)
@@ -168,8 +168,8 @@ mod carried {
         Ok(base.join("flashvm"))
     }
 
-    /// The object as a file in a folder that only this user can write to. Files of other versions stay: programs may
-    /// be running with them.
+    /// Writes the object into a folder that only this user can write to, unless it is there. Files of other versions
+    /// stay: programs may be running with them.
     pub(super) fn in_folder(bytes: &[u8], folder: &Path) -> Result<PathBuf, Refusal> {
         let failed = |what: &Path, why: &dyn std::fmt::Display| {
             Refusal::new(format!(

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 const EVERY: Duration = Duration::from_millis(500);
 
-/// Shows the live line.
+/// The live line: rewritten on a terminal, repeated elsewhere.
 #[derive(Debug)]
 pub(crate) struct Progress {
     control: Control,
@@ -29,7 +29,7 @@ impl Progress {
         }
     }
 
-    /// Shows the line if it is time.
+    /// Shows the line if it is due; `gone` and `alive` are the records of all processes.
     pub(crate) fn show(&mut self, elapsed: Duration, gone: &Records, alive: &[ProcessRecord]) {
         if elapsed < self.next {
             return;
@@ -51,7 +51,7 @@ impl Progress {
             bytes(used.into()),
             bytes(budget.into()),
         );
-        // A closed pipe must not end the program.
+        // A closed pipe must not end the run.
         let _ = if self.terminal {
             let pad = self.shown.saturating_sub(line.len());
             self.shown = line.len();

@@ -1,5 +1,5 @@
-//! `flashvm run --trace`: all processes of a run append their references to one file, from which the trace is
-//! made at the end.
+//! `flashvm run --trace`: all processes of a run append their references to one file; at the end it becomes the
+//! trace.
 
 use super::refusal::Refusal;
 use super::summary::Names;
@@ -14,10 +14,10 @@ use std::fs::File;
 use std::io::{BufReader, ErrorKind, Read, Seek};
 use std::path::{Path, PathBuf};
 
-/// Bits of a page's number; the process's number is above them.
+/// An address in the trace is process number << `PAGE_BITS` | page.
 const PAGE_BITS: u32 = 32;
 
-/// The nameless file of references, and the trace.
+/// The nameless file of references, and the trace that is made from it.
 pub(crate) struct ReferenceTrace {
     path: PathBuf,
     file: File,
@@ -67,7 +67,7 @@ impl ReferenceTrace {
         format!("/proc/{pid}/fd/{fd}").into()
     }
 
-    /// Writes the trace.
+    /// Converts the references to the trace. `quiet`: without the line about it.
     pub(crate) fn finish(self, quiet: bool) -> Result<(), Refusal> {
         let (path, mut file, mut output) = (self.path, self.file, self.output);
         let refuse = |e| Refusal::new(format!("{}: {e}: the trace is not written", path.display()));
