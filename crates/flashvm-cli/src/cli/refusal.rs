@@ -3,18 +3,18 @@
 use flashvm::program::Refused;
 use std::fmt;
 
-/// Names a file for the line, beside standard error: for programs that start this command and leave standard
-/// error to what it runs.
+/// The environment variable that names a file for the line, besides standard error. Programs set it that start this
+/// command and leave its standard error to the program that it runs.
 pub(crate) const FILE_VARIABLE: &str = "FLASHVM_REFUSAL";
 
 /// Bad input, or a machine that does not permit what was asked.
 const BAD_INPUT: u8 = 2;
-/// The program exists and cannot be executed.
+/// The program exists, but cannot be executed.
 const NOT_EXECUTABLE: u8 = 126;
 /// The program does not exist.
 const NOT_FOUND: u8 = 127;
 
-/// Why the command did nothing.
+/// Why the command refused: its line and its exit code.
 #[derive(Debug)]
 pub(crate) struct Refusal {
     code: u8,
@@ -22,7 +22,7 @@ pub(crate) struct Refusal {
 }
 
 impl Refusal {
-    /// Bad input.
+    /// A refusal with exit code 2; `line` names the value and the remedy.
     pub(crate) fn new(line: impl Into<String>) -> Self {
         Self {
             code: BAD_INPUT,
@@ -30,7 +30,7 @@ impl Refusal {
         }
     }
 
-    /// The same with another command's names for options, for a shared check.
+    /// Replaces option names (from, to) in the line: commands with other names share a check.
     pub(crate) fn renamed(mut self, names: &[(&str, &str)]) -> Self {
         for (from, to) in names {
             self.line = self.line.replace(from, to);
@@ -38,21 +38,21 @@ impl Refusal {
         self
     }
 
-    /// Writes the line to the file that the environment names, if it names one. Standard error has it anyway.
+    /// Writes the line to the file that [`FILE_VARIABLE`] names, if it is set. Errors are ignored: standard error has
+    /// the line.
     pub(crate) fn leave(&self) {
         if let Some(path) = std::env::var_os(FILE_VARIABLE) {
             let _ = std::fs::write(path, format!("{self}\n"));
         }
     }
 
-    /// The exit code.
     pub(crate) fn code(&self) -> u8 {
         self.code
     }
 }
 
 impl From<Refused> for Refusal {
-    /// The codes of `env` and `timeout`.
+    /// 127 and 126 as in `env` and `timeout`; 2 for a program that cannot be paged.
     fn from(refused: Refused) -> Self {
         let code = match &refused {
             Refused::NotFound(_) => NOT_FOUND,
@@ -67,7 +67,7 @@ impl From<Refused> for Refusal {
 }
 
 impl fmt::Display for Refusal {
-    /// One line, even if the named value has several.
+    /// One line, even if the named value has several: control characters are escaped.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for c in self.line.chars() {
             if c.is_control() {

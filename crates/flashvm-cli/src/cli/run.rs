@@ -1,5 +1,5 @@
-//! `flashvm run`: makes all checks, then assembles a run: a nameless store and control region, a program that
-//! finds both through `/proc`, a supervisor.
+//! `flashvm run`: makes all checks, then assembles a run of a nameless store, a control region, a program that finds
+//! both through `/proc`, and a supervisor.
 
 use super::args::RunArgs;
 use super::modelled::Modelled;
@@ -20,7 +20,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, ExitCode};
 
-/// Runs a program.
+/// Runs a program; the exit code is the program's.
 pub(crate) fn run(args: Box<RunArgs>) -> Result<ExitCode, Refusal> {
     let options = args.options.with_file()?;
     // Check names and numbers before anything that depends on the machine.
@@ -140,7 +140,7 @@ pub(crate) fn run(args: Box<RunArgs>) -> Result<ExitCode, Refusal> {
     })
 }
 
-/// Whether the store accepts discards; the error is the reason.
+/// Checks that store and device model accept discards; the error says why not.
 fn discards_work(store: &Store, model: Option<&Modelled>) -> Result<(), String> {
     match model {
         Some(model) if !model.discards => Err(format!("the model {} has none", model.name())),

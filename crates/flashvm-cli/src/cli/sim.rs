@@ -130,7 +130,7 @@ fn policies() -> String {
     format!("Policies, separated by commas: {}", lines.join(", "))
 }
 
-/// Runs the policies.
+/// Runs all policies at all sizes of memory over the trace, and writes the results.
 pub(crate) fn sim(args: &SimArgs) -> Result<ExitCode, Refusal> {
     let device = args.device_model.device("--device-model")?;
     // Refuse a size that is invalid for any footprint before reading the trace.
@@ -198,7 +198,7 @@ fn read(trace: Trace) -> Result<References, Refusal> {
     Ok(references?)
 }
 
-/// Runs `work`, which counts references, under a progress bar.
+/// Calls `run` under a progress bar; `run` counts the references that it has replayed in the `Watch`.
 fn watched<T>(references: &References, jobs: &[Job], run: impl FnOnce(&Watch) -> T) -> T {
     let bar = ProgressBar::new(references.len() * jobs.len() as u64).with_style(
         ProgressStyle::with_template("{bar:30} {percent} %, {per_sec}, {eta} left")

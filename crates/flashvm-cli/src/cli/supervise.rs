@@ -1,10 +1,10 @@
-//! The life of a run: starts the program, passes signals on, stops and continues with it, reaps its processes,
-//! and ends as it ended.
+//! The life of a run. The supervisor starts the program, passes signals on, stops and continues with the program, and
+//! reaps the run's processes. `run` then ends as the program ended.
 //!
-//! The program stays in the terminal's foreground group with the supervisor, so that job control works: signals
-//! of the terminal reach the program directly, and the supervisor passes on only signals that were sent to
-//! itself. Processes that outlive the program keep their memory: the store and the control region live until
-//! the last of them ends.
+//! The program stays in the terminal's foreground group with the supervisor, so that job control works. Signals of
+//! the terminal reach the program directly; the supervisor passes on only signals that were sent to itself.
+//! Processes that outlive the program keep their memory: the supervisor, and with it the store and the control region,
+//! lives until the last of them ends.
 
 use super::modelled::{Attendant, Attending};
 use super::progress::Progress;
@@ -16,9 +16,10 @@ use rustix::process::{Pid, WaitOptions};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// Interval between looks at the process slots.
+/// Longest interval between looks at the process slots; the shortest is a tenth of it.
 const LOOK: Duration = Duration::from_millis(250);
-/// Processes with a record of their own; the others are summed.
+/// Processes with a record of their own; later ones are summed. Processes that the pager ended get a record up to
+/// twice this number.
 const RECORDS_MAX: usize = 1000;
 
 /// How the program ended.
@@ -43,12 +44,12 @@ pub(crate) struct Outcome {
     pub(crate) wear: Option<Wear>,
 }
 
-/// The records of all processes, of which there may be very many.
+/// The records of all processes; bounded, as there may be very many processes.
 #[derive(Debug, Default)]
 pub(crate) struct Records {
-    /// One record per process.
+    /// One record for each process, see [`RECORDS_MAX`].
     pub(crate) single: Vec<ProcessRecord>,
-    /// The sum of all later ones, and their number.
+    /// The sum of all other records, and their number.
     pub(crate) others: Option<(ProcessRecord, u64)>,
 }
 
@@ -59,7 +60,7 @@ impl Records {
         }
     }
 
-    /// Adds a record. A process keeps its record across `exec`; one that the pager ended keeps its name.
+    /// Adds a record. A process leaves a record at each `exec` and at its end: these become one, under its last name.
     fn push(&mut self, record: ProcessRecord) {
         if let Some(before) = self
             .single
@@ -93,7 +94,7 @@ impl Records {
         }
     }
 
-    /// All entries, the sum last.
+    /// All records, the sum last.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &ProcessRecord> {
         self.single
             .iter()
@@ -106,7 +107,7 @@ impl Records {
     }
 }
 
-/// Sums the counters; `resident_pages_max` is the largest of any process.
+/// Adds `stats` to `sum`; of `resident_pages_max` the larger one remains.
 fn merge(sum: &mut StatsSnapshot, stats: &StatsSnapshot) {
     let resident_pages_max = sum.resident_pages_max.max(stats.resident_pages_max);
     sum.add(stats);
@@ -177,7 +178,7 @@ fn wait(signals: &Signals, reaper: &Reaper) {
         tv_sec: 0,
         tv_nsec: LOOK.as_nanos() as _,
     };
-    // Interrupted or failed: the next round checks everything.
+    // Interrupted or failed: the next iteration checks everything anyway.
     let _ = poll(&mut fds, Some(&timeout));
 }
 
@@ -188,7 +189,7 @@ fn pass_on(received: Received, program: Pid, running: bool, reaper: &Reaper) {
         libc::SIGCONT => go_on(program, running),
         _ if received.from_terminal => {}
         signal if running => sys::send(program, signal),
-        // The program has ended: signal the processes that it left.
+        // The program has ended: signal the processes that it left behind.
         signal => {
             for record in reaper.alive() {
                 if let Some(pid) = i32::try_from(record.pid).ok().and_then(Pid::from_raw) {
@@ -199,7 +200,7 @@ fn pass_on(received: Received, program: Pid, running: bool, reaper: &Reaper) {
     }
 }
 
-/// Continues the program if it is still stopped: the shell continues the whole group.
+/// Continues the program if it is still stopped. A shell's SIGCONT reaches the whole group, so it usually is not.
 pub(super) fn go_on(program: Pid, running: bool) {
     let stat =
         std::fs::read(format!("/proc/{}/stat", program.as_raw_nonzero())).unwrap_or_default();
@@ -212,7 +213,8 @@ pub(super) fn go_on(program: Pid, running: bool) {
     }
 }
 
-/// Reaps processes that have ended, and stops with the program. False: no child is left.
+/// Reaps processes that have ended; `end` gets the program's. When the program stops, so does this process. False: no
+/// child is left.
 pub(super) fn reap(program: Pid, end: &mut Option<End>) -> bool {
     loop {
         match rustix::process::wait(WaitOptions::NOHANG | WaitOptions::UNTRACED) {

@@ -1,8 +1,9 @@
 //! What no safe interface offers the supervisor: signals as a descriptor, a child with the original signal
 //! mask, ending by a given signal, the bytes of the carried object.
 //!
-//! Safety argument of the module: the supervisor has one thread, so nobody else uses the signal mask; the
-//! closure between fork and exec only makes system calls; the object's bytes are part of the command and never change.
+//! Safety argument of the module: only the main thread changes a signal mask. [`Signals::take`] runs before the
+//! device model's thread starts, which so inherits the mask, and [`end_by`] after that thread has ended. The closure
+//! between fork and exec only makes system calls. The object's bytes are part of the command and never change.
 #![allow(
     unsafe_code,
     reason = "the only home of unsafe code in the command; the argument is above"
@@ -32,9 +33,8 @@ pub(crate) const SUPERVISED: [i32; 10] = [
 /// A signal that arrived.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Received {
-    /// Its number.
     pub(crate) number: i32,
-    /// The kernel sent it for the terminal: the program got it too.
+    /// The kernel sent it (SI_KERNEL), as for a key of the terminal: then the program got it too.
     pub(crate) from_terminal: bool,
 }
 
@@ -46,31 +46,31 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
-    /// Blocks these signals.
+    /// Blocks `signals` in the calling thread, and makes a descriptor for them.
     pub(crate) fn take(signals: &[i32]) -> io::Result<Self> {
         let mut set = MaybeUninit::<libc::sigset_t>::uninit();
-        // SAFETY: sigemptyset initialises the set that it is given, and fails for no set.
+        // SAFETY: `set` has room for a sigset_t; sigemptyset initialises it and cannot fail.
         let mut set = unsafe {
             libc::sigemptyset(set.as_mut_ptr());
             set.assume_init()
         };
         for signal in signals {
-            // SAFETY: `set` is initialised; sigaddset fails for a number that is no signal.
+            // SAFETY: `set` is initialised; for a number that is no signal sigaddset leaves it unchanged.
             unsafe { libc::sigaddset(&raw mut set, *signal) };
         }
         let mut mask_before = set;
-        // SAFETY: both sets are initialised and outlive the call.
+        // SAFETY: both sets are locals that live through the call; it reads `set` and writes `mask_before`.
         if unsafe { libc::sigprocmask(libc::SIG_BLOCK, &raw const set, &raw mut mask_before) } != 0
         {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: `set` is initialised; -1 asks for a new descriptor.
+        // SAFETY: `set` is initialised and lives through the call; -1 asks for a new descriptor.
         let fd =
             unsafe { libc::signalfd(-1, &raw const set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) };
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: a fresh descriptor that nobody else owns.
+        // SAFETY: signalfd has just opened this descriptor (not negative, checked above): nobody else owns it.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         Ok(Self { fd, mask_before })
     }
@@ -80,7 +80,7 @@ impl Signals {
         self.fd.as_fd()
     }
 
-    /// The next signal that has arrived.
+    /// The next signal that has arrived; `None`: there is none.
     pub(crate) fn next(&self) -> Option<Received> {
         let mut info = [0_u8; size_of::<libc::signalfd_siginfo>()];
         let read = rustix::io::read(&self.fd, &mut info);
@@ -93,7 +93,8 @@ impl Signals {
         })
     }
 
-    /// Gives a command the signal mask that this process started with, and ends it together with this process.
+    /// Gives a command the signal mask that this process had before `take`, and lets the kernel kill it when this
+    /// process dies.
     pub(crate) fn prepare(&self, command: &mut Command) {
         let mask = self.mask_before;
         let supervisor = rustix::process::getpid();
@@ -102,7 +103,8 @@ impl Signals {
             if rustix::process::getppid() != Some(supervisor) {
                 return Err(io::ErrorKind::BrokenPipe.into());
             }
-            // SAFETY: `mask` was filled by sigprocmask and belongs to the closure.
+            // SAFETY: `mask` is the closure's own copy of the set that sigprocmask filled in `take`; a null pointer
+            // asks for no old mask.
             if unsafe {
                 libc::sigprocmask(libc::SIG_SETMASK, &raw const mask, std::ptr::null_mut())
             } != 0
@@ -111,21 +113,23 @@ impl Signals {
             }
             Ok(())
         };
-        // SAFETY: the closure makes three system calls; it neither allocates nor locks.
+        // SAFETY: the closure only makes system calls (prctl, getppid, sigprocmask) and errors from error codes: it
+        // neither allocates nor locks, so another thread at the time of the fork does no harm.
         unsafe { command.pre_exec(before_exec) };
     }
 }
 
-/// Ends this process by `signal`, as its program ended, without a core dump. Returns only if the signal does
-/// not end a process.
+/// Ends this process by `signal`, as its program ended, without a core dump. Returns only if the default action of the
+/// signal does not end a process.
 pub(crate) fn end_by(signal: i32) {
     let none = rustix::process::Rlimit {
         current: Some(0),
         maximum: Some(0),
     };
-    // Without the limit a second core file may appear: no reason to stay.
+    // If the limit cannot be set, a second core file may appear: no reason not to end.
     let _ = rustix::process::setrlimit(rustix::process::Resource::Core, none);
-    // SAFETY: SIG_DFL is no handler; a set for one signal is initialised before its use.
+    // SAFETY: SIG_DFL installs no code of ours; sigemptyset initialises `set` before the other calls use it, and `set`
+    // lives through all of them.
     unsafe {
         libc::signal(signal, libc::SIG_DFL);
         let mut set = MaybeUninit::<libc::sigset_t>::uninit();
@@ -136,9 +140,9 @@ pub(crate) fn end_by(signal: i32) {
     send(rustix::process::getpid(), signal);
 }
 
-/// Sends any signal, real-time signals included.
+/// Sends any signal, real-time signals included. A process that has ended is no error.
 pub(crate) fn send(to: Pid, signal: i32) {
-    // SAFETY: kill takes two numbers. An ended process is no error here.
+    // SAFETY: kill takes two numbers and touches no memory of this process.
     unsafe { libc::kill(to.as_raw_nonzero().get(), signal) };
 }
 
@@ -154,8 +158,8 @@ std::arch::global_asm!(
     options(raw)
 );
 
-/// The preloaded object, as it was built with the command. The assembler reads it, not `include_bytes!`: a check of
-/// the code builds no object.
+/// The preloaded object that was built with the command. The assembler includes it instead of `include_bytes!`, because
+/// `cargo check` builds no object.
 #[cfg(not(feature = "external-preload"))]
 pub(crate) fn carried_object() -> &'static [u8] {
     unsafe extern "C" {
@@ -163,17 +167,22 @@ pub(crate) fn carried_object() -> &'static [u8] {
         static flashvm_object_end: u8;
     }
     let (start, end) = (&raw const flashvm_object, &raw const flashvm_object_end);
-    // SAFETY: both labels delimit the bytes that the assembler put between them, which nothing writes to.
+    // SAFETY: the assembly above puts both labels around the object's bytes, in one read-only section: `start <= end`,
+    // all bytes between are initialised, and nothing writes to them.
     unsafe { std::slice::from_raw_parts(start, end.offset_from_unsigned(start)) }
 }
 
-/// Whether the kernel maps code from a file.
+/// Maps a page of a file as code, and unmaps it.
+///
+/// # Errors
+/// The kernel refuses, as a security module or `noexec` may demand.
 #[cfg(not(feature = "external-preload"))]
 pub(crate) fn try_to_map_code(file: BorrowedFd<'_>) -> rustix::io::Result<()> {
     use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
     const PAGE: usize = 4096;
     let wanted = ProtFlags::READ | ProtFlags::EXEC;
-    // SAFETY: the kernel chooses the place; the mapping is private, is never used, and is removed at once.
+    // SAFETY: without MAP_FIXED the kernel chooses a free place, so the new mapping replaces none; nobody accesses it,
+    // and munmap removes this page only.
     unsafe {
         let at = mmap(
             std::ptr::null_mut(),
