@@ -1,4 +1,4 @@
-//! The `flashvm` command: runs a program with its memory on flash, and shows what a machine supports. Bad input
+//! The `flashvm` command: runs programs with their memory on flash; observes runs; simulates and measures. Bad input
 //! ends in one line and an exit code.
 #![deny(unsafe_code)]
 

@@ -1,5 +1,5 @@
-//! The programs of the Chameleon paper's evaluation (4.2 to 4.5), scaled: what `flashvm reproduce
-//! chameleon` runs, with and without small pages. Ordinary programs: they know nothing of FlashVM.
+//! The programs of the Chameleon paper's evaluation (4.2 to 4.5), scaled. `flashvm reproduce chameleon` runs them
+//! with and without small pages. They are ordinary programs that know nothing of FlashVM.
 //!
 //! The objects' addresses lie in shared memory, outside the heap, so that only the objects are measured.
 //! ```text
@@ -10,7 +10,8 @@
 //! flashvm-workload bloom PAGES INSERTIONS                    insertions into a bloom filter (4.5)
 //! ```
 //!
-//! Each prints lines `NAME NUMBER UNIT` and checks what it reads.
+//! Each prints lines `NAME NUMBER UNIT`; `graph` adds a line that starts with `#`. The first three check what they
+//! read.
 
 use std::ops::{Deref, DerefMut};
 use std::process::ExitCode;
@@ -24,7 +25,7 @@ struct Object {
 }
 
 impl Object {
-    /// On the heap, without a copy on the stack.
+    /// A new object on the heap, all its words `fill`.
     fn new(key: u64, fill: u64) -> Box<Self> {
         Box::new(Self {
             key,
@@ -53,7 +54,7 @@ fn mix(mut z: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// A column of words in shared memory.
+/// A column of words in shared memory, never unmapped.
 struct Column {
     words: &'static mut [usize],
 }
@@ -62,7 +63,8 @@ impl Column {
     fn new(len: usize) -> Self {
         let prot = rustix::mm::ProtFlags::READ | rustix::mm::ProtFlags::WRITE;
         let bytes = len.max(1) * size_of::<usize>();
-        // SAFETY: a fresh anonymous mapping that is never unmapped; zeroed, and any bits are a valid word.
+        // SAFETY: the kernel chose a free place, so mmap replaced no memory. The mapping has room for `len` words, is
+        // page-aligned, zeroed, never unmapped, and known to nobody else.
         #[allow(unsafe_code, reason = "memory outside the heap")]
         let words = unsafe {
             let flags = rustix::mm::MapFlags::SHARED;
@@ -88,7 +90,7 @@ impl DerefMut for Column {
     }
 }
 
-/// Objects by number.
+/// Objects by number; the column holds their addresses.
 struct Objects {
     places: Column,
 }
@@ -107,7 +109,8 @@ impl Objects {
         reason = "the column keeps addresses of objects as numbers"
     )]
     fn get(&mut self, number: usize) -> &mut Object {
-        // SAFETY: `new` leaked it from a box; the borrow of `self` makes this the only reference.
+        // SAFETY: only `new` writes the column: each word is the address of an object of its own that `new` leaked
+        // from a box. All access is through this borrow of `self`, so this is the only reference.
         unsafe { &mut *(self.places[number] as *mut Object) }
     }
 }
@@ -116,7 +119,7 @@ fn say(name: &str, value: f64, unit: &str) {
     println!("{name} {value:.4} {unit}");
 }
 
-/// Changes the last word of an object, which no check reads.
+/// Stores to the last word of an object, which no check reads.
 fn touch(object: &mut Object, value: u64) {
     object.words[62] = value;
     std::hint::black_box(&mut object.words[62]);
@@ -136,7 +139,7 @@ fn random(count: usize, reads_percent: usize, operations: usize) {
     say("access", us, "us");
 }
 
-/// One operation: checks a word, and with probability 1 - `reads_percent` / 100 changes the object.
+/// One operation: checks key and word, and with probability 1 - `reads_percent` / 100 stores to the object.
 fn one(objects: &mut Objects, number: usize, rng: &mut Rng, reads_percent: usize) {
     let word = rng.below(62);
     let object = objects.get(number);
@@ -178,7 +181,7 @@ fn sort(count: usize, part: usize) {
     let mut objects = Objects::new(count);
     let mut rng = Rng(3);
     let mut chosen = Column::new(part);
-    // One from each stretch: none is chosen twice.
+    // One from each stretch of count / part objects: none is chosen twice.
     for (at, number) in chosen.iter_mut().enumerate() {
         *number = at * (count / part) + rng.below(count / part);
         objects.get(*number).key = rng.next();
@@ -197,7 +200,7 @@ fn sort(count: usize, part: usize) {
 fn quicksort(objects: &mut Objects, part: &[usize]) {
     let mut rest = part;
     while rest.len() > 1 {
-        // Hoare's partition: the pivot is not the last one, so both sides are smaller.
+        // Hoare's partition: the pivot is not the last element, so both sides are smaller than the whole.
         let pivot = objects.get(rest[(rest.len() - 1) / 2]).key;
         let (mut low, mut high) = (0, rest.len() - 1);
         loop {
@@ -235,8 +238,8 @@ fn swap(objects: &mut Objects, one: usize, other: usize) {
     std::mem::swap(objects.get(one), &mut copy);
 }
 
-/// A graph as Graph500's generator makes it (Kronecker, A 0.57, B 0.19, C 0.19), each vertex an object
-/// with a key and its first neighbours; then depth-first searches for keys.
+/// Builds a graph as Graph500's generator does (Kronecker, A 0.57, B 0.19, C 0.19), then searches it for keys, depth
+/// first. A vertex is an object: its key, the number of its neighbours, the first 62 of them.
 fn graph(scale: u32, edges: usize, searches: usize) {
     let count = 1_usize << scale;
     let mut objects = Objects::new(count);
@@ -252,7 +255,7 @@ fn graph(scale: u32, edges: usize, searches: usize) {
             from = from << 1 | usize::from(roll >= 76);
             to = to << 1 | usize::from((57..76).contains(&roll) || roll >= 95);
         }
-        // Shuffled numbers hide the degree; edges lead upwards, so the graph has no cycle.
+        // A vertex's shuffled number tells nothing of its degree. Edges lead to larger numbers: there is no cycle.
         let shuffled = |n: usize| (n.wrapping_mul(0x9e37_79b1) ^ (n >> 3)) & (count - 1);
         let (one, other) = (shuffled(from), shuffled(to));
         let (low, high) = (one.min(other), one.max(other));
@@ -293,7 +296,7 @@ fn graph(scale: u32, edges: usize, searches: usize) {
     println!("# {visits} vertices visited, {found} keys found");
 }
 
-/// Insertions of 20-byte keys into a bloom filter over pages of 512 bytes, with eight hash functions.
+/// Inserts 20-byte keys into a bloom filter over pages of 512 bytes, with eight hash functions.
 fn bloom(pages: usize, insertions: usize) {
     let mut objects = Objects::new(pages);
     for number in 0..pages {

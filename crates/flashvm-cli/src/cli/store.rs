@@ -1,5 +1,5 @@
 //! The flash store of a run: a nameless file in a folder, a file that is unlinked, or a block device. It is
-//! chosen and checked before the program starts. Without a name, nothing is left however the run ends.
+//! opened and checked before the program starts. A file without a name vanishes however the run ends.
 
 use super::machine::{file_system_name, free_bytes, in_ram};
 use super::refusal::Refusal;
@@ -12,20 +12,20 @@ use rustix::process::{Resource, getrlimit};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// Prefix of temporary names, for file systems without nameless files.
+/// Prefix of temporary names, on file systems without nameless files (`O_TMPFILE`).
 const PREFIX: &str = "flashvm-store-";
-/// Default size of a store: max(80 % of free, min(8 x RAM, 95 % of free)), and at least 2 x RAM.
+/// Default size of a store file: max(80 % of free, min(8 x RAM, 95 % of free)); refused if it is below 2 x RAM.
 const FREE_PERCENT: u64 = 80;
 const FREE_PERCENT_LEAST: u64 = 5;
 const RAM_MULTIPLE: u64 = 8;
 const RAM_MULTIPLE_MIN: u64 = 2;
-/// Space allocated when such a store is opened; the rest is allocated on use.
+/// Space that is allocated when a store file of default size is opened; the rest is allocated on use.
 const BACKED_BYTES_FIRST: u64 = 256 << 20;
 const PAGE: u64 = 4096;
-/// The largest store of an engine.
+/// The largest store that an engine can use.
 const STORE_BYTES_MAX: u64 = 4 << 40;
 
-/// Bytes that hold the signatures of [`holds`].
+/// Bytes from the start of a device in which [`holds`] looks for signatures.
 const HEAD_BYTES: usize = 128 << 10;
 
 /// A page, aligned for direct I/O.
@@ -39,18 +39,18 @@ pub(crate) struct Store {
     pub(crate) fd: OwnedFd,
     /// Its size.
     pub(crate) bytes: u64,
-    /// The first bytes, which have disk space.
+    /// Bytes from the start that have disk space.
     pub(crate) backed: u64,
 }
 
 impl Store {
-    /// Discards the first page, which holds nothing yet.
+    /// Discards the first page, to see whether the store accepts discards. For a store without data.
     pub(crate) fn try_discard(&self) -> Result<(), Errno> {
         StoreKind::of(&self.fd)?.discard(&self.fd, 0, PAGE)
     }
 }
 
-/// Opens the store at `path`, of `asked` bytes or what suits a budget of `ram` bytes.
+/// Opens the store at `path`, of `asked` bytes, or by default of a size that suits a budget of `ram` bytes.
 pub(crate) fn open(path: &Path, ram: u64, asked: Option<Size>) -> Result<Store, Refusal> {
     let shown = path.display();
     let stat = rustix::fs::stat(path).map_err(|e| match e {
@@ -94,7 +94,7 @@ fn named_for_a_moment(folder: &Path) -> Result<OwnedFd, Errno> {
     let path = folder.join(format!("{PREFIX}{}-{:016x}", std::process::id(), random()));
     let flags = OFlags::RDWR | OFlags::DIRECT | OFlags::CLOEXEC | OFlags::CREATE | OFlags::EXCL;
     let fd = rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR)?;
-    // Locked until it is unlinked, so that another run's sweep leaves it alone.
+    // The lock keeps another run's sweep away until the file is unlinked.
     let locked = rustix::fs::flock(&fd, FlockOperation::NonBlockingLockExclusive);
     match rustix::fs::unlink(&path) {
         Ok(()) | Err(Errno::NOENT) => locked.map(|()| fd),
@@ -122,7 +122,7 @@ fn in_file(path: &Path, ram: u64, asked: Option<Size>) -> Result<Store, Refusal>
     rustix::fs::fchmod(&store.fd, Mode::RUSR | Mode::WUSR)
         .and_then(|()| rustix::fs::unlink(path))
         .map_err(|e| {
-            // Opened by name again, it must still be empty.
+            // The file keeps its name: leave it empty, as it was found.
             let _ = rustix::fs::ftruncate(&store.fd, 0);
             Refusal::new(format!(
                 "--flash {}: its name cannot be removed ({e}): name a file in a folder of your own",
@@ -175,7 +175,7 @@ fn on_device(path: &Path, ram: u64, asked: Option<Size>) -> Result<Store, Refusa
     })
 }
 
-/// Refuses a folder or file on a file system in RAM.
+/// Refuses a folder or file on a file system that is in RAM.
 pub(crate) fn refuse_ram(path: &Path) -> Result<(), Refusal> {
     let on_file_system = path.is_dir() || path.is_file();
     match rustix::fs::statfs(path) {
@@ -195,8 +195,8 @@ fn bytes_that_suit(free: u64, ram: u64) -> u64 {
     share.max(ram.saturating_mul(RAM_MULTIPLE).min(most))
 }
 
-/// The size of a store file at `path`, and the bytes to allocate at once: all that was asked for, or
-/// [`BACKED_BYTES_FIRST`] by default.
+/// The size of a store file at `path`, and the bytes to allocate at once: all if a size was asked for, else
+/// [`BACKED_BYTES_FIRST`] at most.
 fn file_bytes(path: &Path, ram: u64, asked: Option<Size>) -> Result<(u64, u64), Refusal> {
     let shown = path.display();
     let statfs = rustix::fs::statfs(path).map_err(|e| cannot_open(path, e))?;
@@ -240,12 +240,12 @@ fn file_bytes(path: &Path, ram: u64, asked: Option<Size>) -> Result<(u64, u64), 
     Ok((bytes, backed))
 }
 
-/// Sizes a fresh store file and allocates its first `backed` bytes where the file system can: no write to them
-/// fails for lack of space, and they are used first.
+/// Sizes a fresh store file, and allocates its first `backed` bytes where the file system can. These bytes are used
+/// first, and no write to them fails for lack of space.
 fn sized(fd: OwnedFd, path: &Path, (bytes, backed): (u64, u64)) -> Result<Store, Refusal> {
     let taken = match rustix::fs::fallocate(&fd, FallocateFlags::empty(), 0, backed) {
         Ok(()) => Ok(backed),
-        // Without allocation in advance, treat all space as backed.
+        // The file system cannot allocate in advance: treat all bytes as backed.
         Err(Errno::OPNOTSUPP) => Ok(bytes),
         Err(e) => Err(e),
     };
@@ -262,14 +262,14 @@ fn sized(fd: OwnedFd, path: &Path, (bytes, backed): (u64, u64)) -> Result<Store,
     match ready {
         Ok(backed) => Ok(Store { fd, bytes, backed }),
         Err(refusal) => {
-            // A named file must be empty again.
+            // A file with a name must be empty, as it was found.
             let _ = rustix::fs::ftruncate(&fd, 0);
             Err(refusal)
         }
     }
 }
 
-/// Tries direct I/O of one page.
+/// Tries direct I/O: writes a page of zeros at the start.
 fn direct(fd: &OwnedFd, path: &Path) -> Result<(), Refusal> {
     let page = Box::new(Page([0; PAGE as usize]));
     let written = match rustix::io::pwrite(fd, &page.0, 0) {
@@ -301,7 +301,7 @@ fn cannot_open(path: &Path, e: Errno) -> Refusal {
     })
 }
 
-/// Removes a killed run's store that was created and not yet unlinked.
+/// Removes stores in `folder` that runs created and were killed before they unlinked them.
 fn sweep(folder: &Path) {
     let Ok(entries) = std::fs::read_dir(folder) else {
         return;
@@ -321,7 +321,7 @@ fn sweep(folder: &Path) {
                 && FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
         });
         if ours && rustix::fs::flock(&fd, FlockOperation::NonBlockingLockExclusive).is_ok() {
-            // If it is gone, another run has swept it.
+            // An error means that another run has swept it.
             let _ = rustix::fs::unlink(&path);
         }
     }
@@ -329,12 +329,12 @@ fn sweep(folder: &Path) {
 
 fn random() -> u64 {
     let mut bytes = [0_u8; 8];
-    // Without randomness the name is still exclusive: it is created with O_EXCL.
+    // If it fails, the name is still exclusive: the file is created with O_EXCL.
     let _ = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
     u64::from_ne_bytes(bytes)
 }
 
-/// The first bytes of a device, as far as they are readable.
+/// The first [`HEAD_BYTES`] of a device, as far as they are readable.
 fn head(fd: &OwnedFd) -> Vec<u8> {
     let mut head = Vec::new();
     let mut page = Box::new(Page([0; PAGE as usize]));
@@ -346,7 +346,7 @@ fn head(fd: &OwnedFd) -> Vec<u8> {
     head
 }
 
-/// The contents of a device, by its first bytes.
+/// What a device holds, by the signatures in its first bytes; `None`: nothing known.
 fn holds(head: &[u8]) -> Option<&'static str> {
     let signatures: [(usize, &[u8], &str); 10] = [
         (0x438, b"\x53\xef", "an ext2, ext3 or ext4 file system"),

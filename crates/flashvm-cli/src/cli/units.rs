@@ -9,7 +9,7 @@ use std::str::FromStr;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Size(pub(crate) u64);
 
-/// A number of bytes, stored as whole pages.
+/// A number of bytes that is a multiple of 4 KiB, kept as pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct WholePages(pub(crate) u32);
 
@@ -25,7 +25,7 @@ pub(crate) struct PerDay(pub(crate) u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Switch(pub(crate) bool);
 
-/// Splits `1.5G` into its number and its unit.
+/// Splits a text such as `1.5G` into number and unit.
 fn split(text: &str) -> Option<(f64, &str)> {
     let digits = text
         .bytes()
@@ -36,7 +36,7 @@ fn split(text: &str) -> Option<(f64, &str)> {
     Some((number.parse().ok()?, unit))
 }
 
-/// `number * unit`, if it is a whole number below 2^53.
+/// `number * unit`, if it is a whole number below 9e15: an f64 is exact up to 2^53.
 fn whole(number: f64, unit: f64) -> Option<u64> {
     let value = number * unit;
     (value.fract() == 0.0 && value < 9e15).then_some(value as u64)
