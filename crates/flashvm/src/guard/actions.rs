@@ -3,6 +3,8 @@
 //! Signal handlers read the table, so it has no lock: a version that is odd during a change tells a reader to retry.
 
 use rustix::thread::sched_yield;
+use std::ops::Deref;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Signals are numbered 1 to this.
@@ -38,7 +40,7 @@ struct Slot {
 }
 
 impl Actions {
-    pub(super) const fn new() -> Self {
+    const fn new() -> Self {
         Self {
             slots: [const {
                 Slot {
@@ -94,7 +96,7 @@ impl Actions {
     }
 
     /// Copies all actions from another table.
-    pub(super) fn copy_from(&self, other: &Self) {
+    fn copy_from(&self, other: &Self) {
         for signal in 1..=SIGNALS as i32 {
             self.set(signal, &other.get(signal));
         }
@@ -112,3 +114,32 @@ impl Actions {
 
 /// The actions of this process.
 pub(super) static ACTIONS: Actions = Actions::new();
+
+/// The table that a thread uses.
+#[derive(Clone, Debug)]
+pub(crate) enum Table {
+    /// That of the process.
+    Process,
+    /// That of a child that shares our memory, but not our actions, and of the threads that the child makes.
+    Child(Arc<Actions>),
+}
+
+impl Table {
+    /// A table with the same actions, for a child that changes its own.
+    pub(super) fn copy(&self) -> Self {
+        let copy = Actions::new();
+        copy.copy_from(self);
+        Self::Child(Arc::new(copy))
+    }
+}
+
+impl Deref for Table {
+    type Target = Actions;
+
+    fn deref(&self) -> &Actions {
+        match self {
+            Self::Process => &ACTIONS,
+            Self::Child(actions) => actions,
+        }
+    }
+}

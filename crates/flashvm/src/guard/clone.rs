@@ -5,7 +5,7 @@
 //! guard stack, with a copy of the signal frame of the call that made it; `rt_sigreturn` then makes
 //! that copy its state. A child with a copy of our memory continues in this very code.
 
-use super::actions::{ACTIONS, Actions};
+use super::actions::Table;
 use super::entry::{self, flashvm_guard_clone, flashvm_guard_exit, flashvm_guard_resume};
 use super::frame::{AltStack, Context, Frame, Info, STATE_ALIGN, state_bytes};
 use super::guard_stack::{self, Arrived, Record};
@@ -36,8 +36,6 @@ pub(crate) struct Start {
     guarded: bool,
     flags: u64,
     child_tid: usize,
-    /// The child has a table of handlers of its own, to be freed.
-    own_actions: bool,
 }
 
 /// `struct clone_args`.
@@ -183,8 +181,7 @@ fn fork(record: &mut Record, context: &mut Context, number: i64, request: &Reque
             context.regs.rsp = request.stack();
         }
         if flags & CLONE_CLEAR_SIGHAND != 0 {
-            // SAFETY: lives as long as the process.
-            unsafe { &*record.actions }.clear_handlers();
+            record.actions.clear_handlers();
         }
         if let Err(error) = arm_thread(own) {
             crate::program::end(&format!(
@@ -223,7 +220,15 @@ fn thread(record: &mut Record, context: &mut Context, number: i64, request: &Req
         return failed(Errno::AGAIN);
     };
     let flags = request.flags();
-    let own_actions = flags & CLONE_SIGHAND == 0;
+    let actions = if flags & CLONE_SIGHAND != 0 {
+        record.actions.clone()
+    } else {
+        let own = record.actions.copy();
+        if flags & CLONE_CLEAR_SIGHAND != 0 {
+            own.clear_handlers();
+        }
+        own
+    };
     // SAFETY: `take` has just handed out the guard stack: it is ours alone until the child runs. It
     // has room for the frame at its top, and `context` is the kernel's. A child that did not begin,
     // or has ended, no longer uses the stack.
@@ -236,22 +241,11 @@ fn thread(record: &mut Record, context: &mut Context, number: i64, request: &Req
             state.regs.rsp = request.stack();
         }
         let (landing, placed) = place(stack.sp + stack.size, &state);
-        let actions = if own_actions {
-            let own = Box::new(Actions::new());
-            own.copy_from(&*record.actions);
-            if flags & CLONE_CLEAR_SIGHAND != 0 {
-                own.clear_handlers();
-            }
-            Box::into_raw(own)
-        } else {
-            record.actions
-        };
         let start = Start {
             context: placed,
             guarded: true,
             flags,
             child_tid: request.words[2] as usize,
-            own_actions,
         };
         let mut new = Record::new(start, actions);
         new.hidden_mask = record.hidden_mask;
@@ -291,9 +285,7 @@ unsafe fn release(child: *mut Record) {
     // SAFETY: `thread` has written the record, and its thread is gone, as the caller guarantees:
     // nobody else uses the record.
     unsafe {
-        if (*child).start.own_actions {
-            drop(Box::from_raw((*child).actions));
-        }
+        (*child).actions = Table::Process;
         drop((*child).strings.take());
     }
     // SAFETY: the thread that ran on the guard stack is gone, and this was the last use of the record.
@@ -357,9 +349,8 @@ pub(super) fn own_thread(number: i64, args: &[usize; 6], context: &Context) -> i
             guarded: false,
             flags: request.flags(),
             child_tid: request.words[2] as usize,
-            own_actions: false,
         };
-        child.write(Record::new(start, std::ptr::null_mut()));
+        child.write(Record::new(start, Table::Process));
         let mut room = [0; ARGS_WORDS];
         // The kernel uses the top only.
         let (number, args) = request.call(number, Some((record - 4096, 4096 - 64)), &mut room);
@@ -417,10 +408,7 @@ pub(super) fn exit(record: &mut Record, status: i32) -> isize {
         // SAFETY: takes no memory, and does not return. The parent frees the guard stack.
         unsafe { raw::syscall(libc::SYS_exit, [status as usize, 0, 0, 0, 0, 0]) };
     }
-    if record.start.own_actions {
-        // SAFETY: this thread was their only user.
-        unsafe { drop(Box::from_raw(record.actions)) };
-    }
+    record.actions = Table::Process;
     // SAFETY: the guard stack is not used from the first step on, and all signals are blocked.
     unsafe { flashvm_guard_exit(status, guard_stack::taken_word(own)) }
 }
@@ -435,9 +423,8 @@ pub(super) unsafe fn first(record: *mut Record) {
         guarded: true,
         flags: 0,
         child_tid: 0,
-        own_actions: false,
     };
     // SAFETY: the guard stack begins with room for a record. It has just been taken, as the caller
     // guarantees: nobody refers to that room.
-    unsafe { record.write(Record::new(start, (&raw const ACTIONS).cast_mut())) };
+    unsafe { record.write(Record::new(start, Table::Process)) };
 }

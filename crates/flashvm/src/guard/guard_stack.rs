@@ -4,7 +4,7 @@
 //! Guard stacks are aligned, so that code on one finds its record from its own stack pointer: no
 //! thread-local storage, which may itself be managed memory.
 
-use super::actions::Actions;
+use super::actions::Table;
 use super::clone::Start;
 use super::exec::Strings;
 use super::frame::{AltStack, Info};
@@ -30,7 +30,7 @@ pub(crate) struct Record {
     /// Synchronous signals that the program believes it has blocked.
     pub(super) hidden_mask: u64,
     /// The program's signal handlers: those of its process, or of a child that shares its memory.
-    pub(super) actions: *mut Actions,
+    pub(super) actions: Table,
     /// The start of the thread.
     pub(super) start: Start,
     /// Managed address to clear and wake when the thread ends.
@@ -41,7 +41,7 @@ pub(crate) struct Record {
 
 impl Record {
     /// A thread that has done nothing yet, and has set no alternate stack.
-    pub(super) fn new(start: Start, actions: *mut Actions) -> Self {
+    pub(super) fn new(start: Start, actions: Table) -> Self {
         Self {
             stack: AltStack::NONE,
             hidden_mask: 0,

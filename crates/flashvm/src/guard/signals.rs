@@ -199,9 +199,7 @@ fn raise(signal: i32) {
 
 /// Makes the thread continue in the program's handler.
 fn deliver(record: &mut Record, signal: i32, info: &Info, context: &mut Context) {
-    // SAFETY: lives as long as the process, or as the child that owns it.
-    let actions = unsafe { &*record.actions };
-    let action = actions.get(signal);
+    let action = record.actions.get(signal);
     if !action.is_handler() {
         if action.handler == libc::SIG_DFL as u64 {
             context.mask &= !bit(signal);
@@ -323,8 +321,7 @@ pub(super) fn sigaction(record: &mut Record, args: &[usize; 6]) -> isize {
     if new.is_some() && matches!(signal, libc::SIGKILL | libc::SIGSTOP) {
         return -(libc::EINVAL as isize);
     }
-    // SAFETY: lives as long as the process, or as the child that owns it.
-    let before = unsafe { &*record.actions }.get(signal);
+    let before = record.actions.get(signal);
     if let Some(action) = new
         && let Err(error) = set_action(record, signal, &action)
     {
@@ -338,8 +335,7 @@ pub(super) fn sigaction(record: &mut Record, args: &[usize; 6]) -> isize {
 }
 
 fn set_action(record: &Record, signal: i32, action: &KernelAction) -> Result<(), Errno> {
-    // SAFETY: lives as long as the process, or as the child that owns it.
-    unsafe { &*record.actions }.set(signal, action);
+    record.actions.set(signal, action);
     if bit(signal) & SYNCHRONOUS != 0 {
         return Ok(());
     }
