@@ -10,7 +10,7 @@ use std::fmt;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
-/// Most pages that can be managed: the top bit of a slot's owner is its zero flag.
+/// Most pages that can be managed: 4 TiB. Numbers of pages and slots keep a bit for flags.
 pub const PAGES_MAX: u32 = (1 << 30) - 1;
 /// Fewest frames an engine works with.
 pub const FRAMES_MIN: u32 = 4;
@@ -308,7 +308,7 @@ pub enum ConfigError {
         value: u32,
     },
     /// A policy that works on traces only.
-    #[error("policy '{0}' has to know what comes: it is for flashvm sim, on traces")]
+    #[error("policy '{0}' needs to know future references: use it in flashvm sim, on traces")]
     Offline(PolicySpec),
     /// The store is smaller than one cluster.
     #[error("the store has {slots} pages: it must have at least one cluster of {cluster}")]

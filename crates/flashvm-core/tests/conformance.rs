@@ -191,7 +191,7 @@ proptest! {
     #[test]
     fn prefetchers_stay_within_bounds(
         kinds in prop::collection::vec(0..6_u8, 1..300),
-        faults in prop::collection::vec((0..300_u32, any::<bool>(), access()), 1..100),
+        walks in prop::collection::vec((0..300_u32, 1..9_u32, 1..40_u32, any::<bool>(), access()), 1..10),
         room in 0..100_u32,
     ) {
         for info in PrefetcherKind::ALL {
@@ -201,7 +201,11 @@ proptest! {
                 continue;
             };
             let view = any_view(&kinds, room);
-            for &(page, hit, access) in &faults {
+            let steps = |walk: &(u32, u32, u32, bool, Access)| {
+                let (first, stride, count, hit, access) = *walk;
+                (0..count).map(move |i| (first + i * stride, hit, access))
+            };
+            for (page, hit, access) in walks.iter().flat_map(steps) {
                 let page = PageId(page % view.pages.len() as u32);
                 let from = if hit { Whereabouts::Resident } else { view.page(page) };
                 let mut out: Vec<Candidate> = Vec::new();
@@ -215,6 +219,36 @@ proptest! {
                 }
             }
         }
+    }
+}
+
+/// Each prefetcher follows a program that goes through pages on flash one after the other.
+#[test]
+fn prefetchers_follow_a_stream() {
+    let view = any_view(&[3; 300], 100);
+    for info in PrefetcherKind::ALL {
+        let mut settings = Preset::Modern.settings();
+        settings.prefetcher = info.kind;
+        let Some(mut prefetcher) = info.kind.build(&settings) else {
+            assert_eq!(info.kind, PrefetcherKind::Off);
+            continue;
+        };
+        let mut out: Vec<Candidate> = Vec::new();
+        for page in (0..100).map(PageId) {
+            let (access, from, hit) = (Access::Read, view.page(page), false);
+            prefetcher.demand(
+                &Demand {
+                    page,
+                    access,
+                    from,
+                    hit,
+                },
+                &view,
+                &mut out,
+            );
+        }
+        let next = PageId(100);
+        assert!(out.iter().any(|c| c.page == next), "{}: {out:?}", info.name);
     }
 }
 

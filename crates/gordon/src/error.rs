@@ -19,7 +19,7 @@ pub enum Error {
     NotABank(String),
     /// The bank was written in a format that this version does not know.
     #[error(
-        "format {found} of the heap is not known here (known: {known}): use the version that wrote it"
+        "the heap's format {found} is unknown (known: {known}): use the version that wrote it"
     )]
     Version {
         /// The format found.
@@ -28,7 +28,7 @@ pub enum Error {
         known: u32,
     },
     /// The bank was written on a machine with another byte order, word or page size.
-    #[error("the heap was written on another kind of machine ({0}): open it on the like of that")]
+    #[error("the heap was written on another kind of machine ({0}): open it on such a machine")]
     Machine(String),
     /// The persistent key given is not the bank's.
     #[error("wrong persistent key {given:016x}: the bank holds data of another application")]

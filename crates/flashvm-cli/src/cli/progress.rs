@@ -1,5 +1,6 @@
 //! The live line of `--progress`: the totals of the run so far.
 
+use super::summary::{bytes_read, bytes_written};
 use super::supervise::Records;
 use super::units::{Size, count};
 use flashvm::control::{Control, ProcessRecord, StatsSnapshot};
@@ -46,8 +47,8 @@ impl Progress {
             elapsed.as_secs_f64(),
             count(sum.faults_total),
             count(sum.faults_major),
-            bytes(sum.pages_in),
-            bytes(sum.pages_out),
+            Size(bytes_read(&sum)),
+            Size(bytes_written(&sum)),
             bytes(used.into()),
             bytes(budget.into()),
         );

@@ -30,6 +30,9 @@ pub(crate) const SUPERVISED: [i32; 10] = [
     libc::SIGCONT,
 ];
 
+/// What the kernel sends to all of a terminal's foreground group. It sends the end of a timer to this process alone.
+const FROM_TERMINAL: [i32; 4] = [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTSTP];
+
 /// A signal that arrived.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Received {
@@ -86,10 +89,11 @@ impl Signals {
         let read = rustix::io::read(&self.fd, &mut info);
         let word =
             |at: usize| i32::from_ne_bytes([info[at], info[at + 1], info[at + 2], info[at + 3]]);
-        (read == Ok(info.len())).then(|| Received {
-            number: word(std::mem::offset_of!(libc::signalfd_siginfo, ssi_signo)),
-            from_terminal: word(std::mem::offset_of!(libc::signalfd_siginfo, ssi_code))
-                == libc::SI_KERNEL,
+        let number = word(std::mem::offset_of!(libc::signalfd_siginfo, ssi_signo));
+        let code = word(std::mem::offset_of!(libc::signalfd_siginfo, ssi_code));
+        (read == Ok(info.len())).then_some(Received {
+            number,
+            from_terminal: FROM_TERMINAL.contains(&number) && code == libc::SI_KERNEL,
         })
     }
 

@@ -33,6 +33,11 @@ fn split(text: &str) -> Option<(f64, &str)> {
         .count();
     let (number, unit) = text.split_at(digits);
     number.bytes().next().filter(u8::is_ascii_digit)?;
+    // Sizes are shown with a space: `64 KiB`.
+    let unit = unit
+        .strip_prefix(' ')
+        .filter(|unit| !unit.is_empty())
+        .unwrap_or(unit);
     Some((number.parse().ok()?, unit))
 }
 
@@ -212,6 +217,7 @@ mod tests {
             ("1.5G", 3 << 29),
             ("3KiB", 3072),
             ("2MiB", 2 << 20),
+            ("64 KiB", 64 << 10),
             ("1T", 1 << 40),
             ("0", 0),
         ] {
@@ -227,7 +233,8 @@ mod tests {
             "1..5G",
             "1.0001K",
             "99999999T",
-            "1 G",
+            "1  G",
+            "1 ",
         ] {
             let line = text.parse::<Size>().unwrap_err();
             assert!(line.contains(&format!("'{text}'")), "{line}");

@@ -4,7 +4,7 @@ use super::children::{self, Bounded as _};
 use super::{Bench, finish, kill, state, wait_until};
 use rustix::process::Signal;
 use std::fs;
-use std::os::unix::process::ExitStatusExt as _;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::process::Command;
 
 #[test]
@@ -67,6 +67,25 @@ fn signals_to_the_supervisor_reach_the_program() {
     let child = bench.start("touch ready; exec /bin/sleep 1000");
     kill(child.id(), Signal::TERM);
     assert_eq!(finish(child).status.signal(), Some(15));
+}
+
+/// `alarm 1` before `exec flashvm run` ends the program, as it would end a program without the pager. No other
+/// process of the group gets the kernel's signal.
+#[test]
+fn a_timer_of_the_supervisor_ends_the_program() {
+    let Some(bench) = Bench::new("a_timer_of_the_supervisor_ends_the_program") else {
+        return;
+    };
+    let mut command = bench.command(&["--quiet"], &["/bin/sleep", "1000"]);
+    // SAFETY: `alarm` takes a number and is safe between fork and exec.
+    unsafe {
+        command.pre_exec(|| {
+            libc::alarm(1);
+            Ok(())
+        });
+    }
+    let status = finish(command.spawn().expect("the command")).status;
+    assert_eq!(status.signal(), Some(libc::SIGALRM), "{status}");
 }
 
 #[test]

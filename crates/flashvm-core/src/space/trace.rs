@@ -7,7 +7,7 @@ use crate::ids::{Nanos, PageId};
 use crate::page::PageState;
 use std::fmt;
 
-/// Entries kept, of 32 bytes each.
+/// Entries kept.
 const ENTRIES: usize = 4096;
 
 /// An entry about a run of pages.

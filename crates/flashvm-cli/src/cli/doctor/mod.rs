@@ -20,8 +20,14 @@ use std::process::ExitCode;
 const MAPS_MIN: u64 = 65530;
 /// Mappings that suffice to reach hundreds of megabytes of scattered small pages without faults.
 const OVERLAYS_WANTED: u32 = 1 << 20;
-/// The features of userfaultfd that paging needs.
-const NEEDED: u64 = Features::WRITE_PROTECT | Features::EVENT_FORK;
+/// The features of userfaultfd that a mode cannot do without: their names, and the Linux that has them.
+const WRITE_PROTECTION: (u64, &str, &str) = (Features::WRITE_PROTECT, "write-protection", "5.7");
+const SIGBUS: (u64, &str, &str) = (Features::SIGBUS, "SIGBUS for faults", "4.14");
+const EVENTS: (u64, &str, &str) = (
+    Features::EVENT_FORK | Features::EVENTS,
+    "events of forks and mappings",
+    "4.11",
+);
 /// Remedy for a kernel without the system call.
 const BUILD: &str =
     "run a kernel with CONFIG_USERFAULTFD, and allow the call in the container's seccomp profile";
@@ -107,18 +113,20 @@ pub(crate) fn choose_delivery(asked: FaultMode, no_move: bool) -> Result<Deliver
     }
 }
 
+/// Refuses a kernel without one of these features.
+fn need(features: Features, needed: &[(u64, &str, &str)]) -> Result<(), Refusal> {
+    let lacking = needed.iter().find(|(bits, ..)| !features.has(*bits));
+    lacking.map_or(Ok(()), |(_, name, since)| {
+        Err(Refusal::new(format!(
+            "this kernel's userfaultfd has no {name}: run Linux {since} or later"
+        )))
+    })
+}
+
 /// Checks inline mode; the error says why it cannot work here.
 fn inline_mode() -> Result<(), Refusal> {
     match probe_user_mode() {
-        Ok(features) if !features.has(Features::WRITE_PROTECT | Features::SIGBUS) => {
-            Err(Refusal::new(
-                "this kernel's userfaultfd has no write-protection: run Linux 5.7 or later",
-            ))
-        }
-        Ok(_) if !flashvm::guard::can_guard() => Err(Refusal::new(format!(
-            "this kernel has no Syscall User Dispatch, which inline mode needs: {GUARD}"
-        ))),
-        Ok(_) => Ok(()),
+        Ok(features) => need(features, &[WRITE_PROTECTION, SIGBUS]).and_then(|()| guarded()),
         Err(Errno::PERM | Errno::ACCESS) => Err(Refusal::new(format!(
             "userfaultfd is not permitted: {ALLOW_CALL}"
         ))),
@@ -128,20 +136,21 @@ fn inline_mode() -> Result<(), Refusal> {
     }
 }
 
+fn guarded() -> Result<(), Refusal> {
+    if flashvm::guard::can_guard() {
+        return Ok(());
+    }
+    Err(Refusal::new(format!(
+        "this kernel has no Syscall User Dispatch, which inline mode needs: {GUARD}"
+    )))
+}
+
 /// Checks handler mode; the error says why it cannot work here.
 fn handler_mode(no_move: bool) -> Result<(), Refusal> {
     match probe_userfaultfd() {
-        Ok(features) if !features.has(NEEDED) => Err(Refusal::new(
-            "this kernel's userfaultfd has no write-protection: run Linux 5.7 or later",
-        )),
-        Ok(features) if no_move || !features.has(Features::MOVE) => Err(Refusal::new(
-            "handler mode needs pages to be moved (UFFDIO_MOVE), or memory under direct I/O is \
-             taken for idle: run Linux 6.8 or later, or use --fault inline",
-        )),
-        Ok(_) if !machine::may_trace() => Err(Refusal::new(format!(
-            "userfaultfd gives no fork events without CAP_SYS_PTRACE: {ALLOW_FORK}"
-        ))),
-        Ok(_) => Ok(()),
+        Ok(features) => need(features, &[WRITE_PROTECTION, EVENTS])
+            .and_then(|()| moved(!no_move && features.has(Features::MOVE)))
+            .and_then(|()| traced()),
         Err(Errno::PERM | Errno::ACCESS) => Err(Refusal::new(format!(
             "userfaultfd is not permitted: {ALLOW}"
         ))),
@@ -149,6 +158,25 @@ fn handler_mode(no_move: bool) -> Result<(), Refusal> {
             "userfaultfd is missing ({e}): {BUILD}"
         ))),
     }
+}
+
+fn moved(moves: bool) -> Result<(), Refusal> {
+    if moves {
+        return Ok(());
+    }
+    Err(Refusal::new(
+        "handler mode needs pages to be moved (UFFDIO_MOVE), otherwise memory under direct I/O \
+         looks idle: run Linux 6.8 or later, or use --fault inline",
+    ))
+}
+
+fn traced() -> Result<(), Refusal> {
+    if machine::may_trace() {
+        return Ok(());
+    }
+    Err(Refusal::new(format!(
+        "userfaultfd gives no fork events without CAP_SYS_PTRACE: {ALLOW_FORK}"
+    )))
 }
 
 /// Makes all checks and prints the report. The exit code is 1 if no program can be run.

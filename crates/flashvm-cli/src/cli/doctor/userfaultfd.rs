@@ -32,37 +32,37 @@ fn found(features: &Result<Features, Errno>) -> Vec<Check> {
             "MOVE",
             Features::MOVE,
             Verdict::Limited,
-            "6.8: pages are evicted by copying, and there is no handler mode",
+            "6.8; without it pages are evicted by copying, and there is no handler mode",
         ),
         (
             "WP",
             Features::WRITE_PROTECT,
             Verdict::Missing,
-            "5.7: dirty pages cannot be told",
+            "5.7; without it no program can be paged",
         ),
         (
             "POISON",
             Features::POISON,
             Verdict::Limited,
-            "6.6: a page that is lost ends the process",
+            "6.6; without it a page that is lost ends the process",
         ),
         (
             "SIGBUS",
             Features::SIGBUS,
             Verdict::Limited,
-            "4.14: needed for inline mode",
+            "4.14; without it there is no inline mode",
         ),
         (
             "THREAD_ID",
             THREAD_ID,
             Verdict::Limited,
-            "4.14: threads are not told apart",
+            "4.14; nothing uses it yet",
         ),
         (
             "events",
             Features::EVENTS,
             Verdict::Limited,
-            "4.11: changed mappings go unnoticed",
+            "4.11; without it there is no handler mode",
         ),
     ];
     let there: Vec<&str> = table
@@ -80,7 +80,7 @@ fn found(features: &Result<Features, Errno>) -> Vec<Check> {
             "userfaultfd",
             *verdict,
             format!("{name} is lacking"),
-            format!("since Linux {since}"),
+            format!("needs Linux {since}"),
         )
     }))
     .collect()

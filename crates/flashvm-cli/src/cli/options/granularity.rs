@@ -25,7 +25,7 @@ pub(super) fn chameleon(options: &RunOptions) -> Result<Option<ChameleonSettings
     let padding = options.padding.unwrap_or(0);
     if padding > PADDING_MAX {
         return Err(Refusal::new(format!(
-            "--padding {padding}: more than {PADDING_MAX} bytes: ask for less"
+            "--padding {padding}: at most {PADDING_MAX} bytes are possible"
         )));
     }
     if let Some(cluster) = options.cluster

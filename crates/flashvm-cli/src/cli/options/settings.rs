@@ -1,6 +1,6 @@
 //! Turns the options of a run into its settings, before program and store are looked at.
 
-use super::choice::WhoseMalloc;
+use super::choice::{Granularity, WhoseMalloc};
 use super::granularity;
 use super::spec::{Applies, Spec};
 use super::table::{RunOptions, TABLE};
@@ -76,7 +76,9 @@ pub(crate) fn choose_malloc(
 impl RunOptions {
     /// Whether there is a heap of small pages: a peer implies it.
     pub(super) fn small_pages(&self) -> bool {
-        self.granularity == Some(super::choice::Granularity::Small) || self.peer.is_some()
+        self.granularity.map_or(self.peer.is_some(), |granularity| {
+            granularity == Granularity::Small
+        })
     }
 
     /// Refuses an option that has no effect with the chosen page size.

@@ -222,7 +222,7 @@ options! {
     compress: Compression = "compress" {
         value: "off|auto|lz4|zstd[:LEVEL]",
         group: Group::Paging,
-        help: "Compress pages in RAM before they go to flash; their part of --ram follows what that saves, and pages that do not shrink are left alone. auto: zstd. LEVEL: -7 (fast) to 19 (small)",
+        help: "Compress pages in RAM before they go to flash; their share of --ram grows with the saving. Pages that do not shrink go as they are. auto: zstd. LEVEL: -7 (fast) to 19 (small)",
         default: Fallback::Preset(|s| s.compress.to_string()),
         example: "lz4",
         refused: "gzip",
@@ -349,7 +349,7 @@ options! {
     peer: Peer = "peer" {
         value: "log-swap|ssdalloc:N",
         group: Group::Studies,
-        help: "A peer of Chameleon, as a mode of it: N percent of RAM are SSDAlloc's page buffer",
+        help: "A peer of Chameleon, as a mode of its heap: N percent of RAM is SSDAlloc's page buffer",
         default: Fallback::None,
         example: "ssdalloc:25",
         refused: "ssdalloc:99",

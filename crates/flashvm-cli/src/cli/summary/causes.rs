@@ -44,7 +44,7 @@ pub(super) fn causes(
         lines.push((
             "lost",
             format!(
-                "{}, which flash did not return as written: touching them is SIGBUS; see the device's log",
+                "{}, which flash did not return as written: touching them raises SIGBUS; see the device's log",
                 number_of(sum.pages_lost, "page")
             ),
         ));
@@ -80,7 +80,7 @@ fn too_little(control: Control) -> String {
     }
     let (_, most) = control.committed_pages();
     format!(
-        "budget and store hold {} together: give it a larger --flash-size (it was {}) or more --ram",
+        "budget and store hold {} together: give the run a larger --flash-size (it was {}) or more --ram",
         Size(most * PAGE),
         Size(u64::from(control.store_slots()) * PAGE)
     )

@@ -27,7 +27,7 @@ pub(crate) fn lines(outcome: &Outcome, control: Control, names: &Names) -> Strin
         lines.push_str(&format!("  {name:<10}{text}\n"));
     };
     if outcome.records.processes() == 0 {
-        line("processes", "none was paged".to_owned());
+        line("processes", "no process was paged".to_owned());
         return lines;
     }
     line(
@@ -103,7 +103,7 @@ pub(crate) fn lines(outcome: &Outcome, control: Control, names: &Names) -> Strin
         line(
             "zeros",
             format!(
-                "{:.1} % of page writes saved, {} reads",
+                "{:.1} % of page writes and {} reads saved",
                 sum.zero_pages_skipped as f64 * 100.0 / moved as f64,
                 count(sum.zero_pages_not_read)
             ),

@@ -108,7 +108,7 @@ fn waits(entry: &Entry, reading: &Reading) -> String {
     }
     let recent = &entry.recent.latency;
     format!(
-        "p50 {}, p99 {}; threads wait {:.2} s a second",
+        "p50 {}, p99 {}; threads wait {:.2} s per second in all",
         latency(recent.quantile(0.5)),
         latency(recent.quantile(0.99)),
         reading.rate(ns) / 1e9

@@ -44,7 +44,7 @@ impl fmt::Display for NoRun {
     /// The end of a sentence about a process, with the remedy.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Gone => "there is none: flashvm top without a PID shows your runs",
+            Self::Gone => "no such process: flashvm top without a PID shows your runs",
             Self::Forbidden => {
                 "it belongs to another user, or is protected: only its user and root can look into it"
             }

@@ -41,7 +41,7 @@ Examples:
 
 Shown are the runs of your user; of all users to root. PID is a flashvm run or a process in one.
 Keys: q quits, s sorts by the next column, r reverses, f or space freezes, j k or arrows choose a
-row, enter shows its details, ? the meaning of everything. The runs notice nothing of it.";
+row, enter shows its details, ? explains keys and columns. The runs are not disturbed.";
 
 /// `flashvm top`.
 #[derive(Debug, Args)]
@@ -104,7 +104,7 @@ fn print(args: &TopArgs, watch: &mut Watch) -> Result<ExitCode, Refusal> {
         let now = watch.snapshot();
         if watch.ended {
             return match args.once {
-                true => Err(Refusal::new("top: the run has ended meanwhile")),
+                true => Err(Refusal::new("top: the run ended before the reading")),
                 false => Ok(ExitCode::SUCCESS),
             };
         }

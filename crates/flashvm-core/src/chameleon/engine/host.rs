@@ -14,12 +14,12 @@ pub enum Failure {
     GivenTwice(Svmp),
     /// A fault has waited too long for a range.
     #[error(
-        "no room for a page, and nothing that could go: give it more --ram or a larger --flash-size"
+        "no frame for a page, and no page that can be evicted: ask for more --ram or a larger --flash-size"
     )]
     NoRoom,
     /// A round has waited too long for a block.
     #[error(
-        "the flash store is full of live pages: give it a larger --flash-size, or room on its disk"
+        "the flash store is full of live pages: ask for a larger --flash-size, or make room on its disk"
     )]
     FlashFull,
     /// The kernel refuses to map even one page.

@@ -56,7 +56,7 @@ impl<K> Placement<K> {
             }
         };
         let mut why = format!(
-            "the page at {:#x} {what} ({:?}; region: {}, shadow: {}; {} actions are parked). Its past, newest first:",
+            "the page at {:#x} {what} ({:?}; region: {}, shadow: {}; {} actions are parked). The page's last events, newest first:",
             host.space.address(page),
             host.engine.state(page),
             there(Place::Region),
