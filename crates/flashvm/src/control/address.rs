@@ -1,8 +1,8 @@
 //! How a program finds its run.
 //!
-//! The supervisor names its descriptors, and the first program opens them through `/proc`. Programs that are executed
-//! from there inherit them: one that has changed its user, or given up a capability, may not look into `/proc` of the
-//! supervisor any more.
+//! The supervisor names its descriptors, and the first program opens them through `/proc`. The programs that it
+//! executes inherit them: a program that has changed its user, or given up a capability, may no longer look into the
+//! supervisor's `/proc`.
 
 use std::fmt;
 use std::os::fd::RawFd;
@@ -15,12 +15,12 @@ pub struct Descriptors {
     pub region: RawFd,
     /// The store.
     pub store: RawFd,
-    /// The preloaded object. `None`: programs load it by the name of a file.
+    /// The preloaded object. `None`: programs load it from a named file.
     pub object: Option<RawFd>,
 }
 
-/// The value of [`super::VARIABLE`]: `PID:FDS` or `PID:FDS:FDS`, with `FDS` for `REGION:STORE:OBJECT`, and -1 for no
-/// object.
+/// The value of [`super::VARIABLE`]: `PID:FDS` or `PID:FDS:FDS`, where `FDS` is `REGION:STORE:OBJECT`, and an `OBJECT`
+/// of -1 means none.
 ///
 /// ```
 /// use flashvm::control::{Address, Descriptors};
@@ -48,9 +48,9 @@ impl Address {
         format!("/proc/{}/fd/{fd}", self.supervisor)
     }
 
-    /// The entries of `LD_PRELOAD` by which a program that inherits the descriptors loads the object; `None` if that
-    /// is a file. In handler mode programs may be executed, and descriptors closed, in ways that nobody sees: the
-    /// object has a second path then, and the dynamic linker ignores the one that leads nowhere.
+    /// The entries of `LD_PRELOAD` by which a program that inherits the descriptors loads the object; `None` if it
+    /// loads the object from a named file. In handler mode a program may close descriptors, or execute another, unseen.
+    /// So there are two paths to the object then: the dynamic linker ignores one that leads nowhere.
     #[must_use]
     pub fn object_paths(&self, handler: bool) -> Option<String> {
         let inherited = format!("/proc/self/fd/{}", self.inherited?.object?);

@@ -1,27 +1,27 @@
 //! Shared by the processes of one run: settings, budget, commit accounting, clusters, counters.
 //!
-//! `flashvm run` creates one *control region*, a sealed memfd without a name, and every process of
-//! the run maps it. It exists because the budget, the store and the summary belong to the process
-//! *tree*, while each process pages on its own. Everything in it is atomic: a process may be killed
-//! at any instruction, so there is no lock that it could hold then. Where a count and its owner's
-//! mark cannot change in one step, the order is such that a kill in between leaks one cluster or
-//! one page of the account until the run ends, and never gives anything two owners.
+//! `flashvm run` creates one *control region*, a sealed memfd, and every process of the run maps it.
+//! It exists because the budget, the store and the summary belong to the process *tree*, while each
+//! process pages on its own. Everything in it is atomic, without locks: a process may be killed at
+//! any instruction. Where the run's count and the owner's mark cannot change in one step, they
+//! change in an order in which a kill between the two leaks what the step was moving (a cluster,
+//! frames, commitments) until the run ends, and never gives anything two owners.
 //!
-//! Nothing here allocates after [`Control::attach`] and [`Control::register`], so that a forked
-//! child may use it before it may call `malloc`.
+//! What a pager calls after [`Control::attach`] and [`Control::register`] does not allocate, unless
+//! its documentation says so: a forked child calls it before it may call `malloc`.
 //!
 //! - `layout`: the layout of the region;
 //! - `address`: how a program finds it; `settings`: the settings of the run;
 //! - `process`: a process's slot through fork, exec and death;
-//! - `budget`: the frames that a process uses and holds; `shared_frames`: those that processes share since a fork;
-//! - `commitments`: room for every page, promised before a program gets it;
+//! - `budget`: the frames that a process uses and holds; `shared_frames`: frames that processes share since a fork;
+//! - `commitments`: room for every page, promised before a program gets the page;
 //! - `clusters`: which process holds which clusters of the store; `holders`: the counts and bitmaps
 //!   of shared frames and clusters;
 //! - `record`: counters, command and reasons of a process; `stats`: the counters; `histogram`: latencies;
 //! - `orders`: requests to a device model, which runs in the supervisor;
 //! - `reference_trace`: the records of `--trace`;
 //! - `reaper`: notices dead processes, and returns what they held;
-//! - `observer`: a view of the region from outside of the run.
+//! - `observer`: a view of the region from outside the run.
 
 mod address;
 mod budget;
@@ -69,7 +69,7 @@ pub const VARIABLE: &str = "FLASHVM_CONTROL";
 /// The name of the region's memfd, by which [`Observer`]s find runs in `/proc`.
 pub const MEMFD_NAME: &str = "flashvm-control";
 
-/// Processes of one run that are alive, or dead and not yet counted.
+/// Most processes that a run can have at a time, the dead ones included until the reaper has their counters.
 pub const PROCESS_SLOTS: u32 = 1024;
 
 /// Lower bound of [`Process::limit`], however many processes there are.
@@ -98,10 +98,10 @@ pub enum Error {
     /// All process slots are taken.
     #[error("more than {PROCESS_SLOTS} processes in one run")]
     Full,
-    /// A copy of a process's memory fits into neither RAM budget nor flash store.
+    /// Budget and store together have no room for a copy of a process's memory.
     #[error("the flash store is too small for another copy of this process")]
     Commit,
-    /// The process slot belongs to another process by now.
+    /// The supervisor has taken the process slot back; another process may have it by now.
     #[error("this process was taken for dead and its memory given back")]
     Stale,
 }
@@ -156,7 +156,7 @@ impl Control {
     /// Maps the region behind `fd`; the descriptor may be closed afterwards.
     ///
     /// # Errors
-    /// [`Error::Foreign`] if this is no control region; memory that the kernel refuses.
+    /// [`Error::Foreign`] if this is no control region of this version; memory that the kernel refuses.
     pub fn attach(fd: BorrowedFd<'_>) -> Result<Self, Error> {
         Ok(Self {
             region: Region::attach(fd, SHARED)?,
@@ -184,7 +184,7 @@ impl Control {
         self.region.geometry().slots()
     }
 
-    /// Clusters of the store, and free ones.
+    /// All clusters of the store, and the free ones among them.
     #[must_use]
     pub fn clusters(&self) -> (u32, u32) {
         let free = self.region.header().clusters_free.load(Ordering::Relaxed);
@@ -208,14 +208,14 @@ impl Control {
     }
 
     /// Sets the number of bytes at the start of the store that have space on the disk; processes
-    /// allocate more as they need it. Called before any of them starts.
+    /// allocate more as they need it. Called before the first process starts.
     pub fn set_backed(&self, bytes: u64) {
         let slots = (bytes / PAGE_SIZE as u64).min(u64::from(self.store_slots()));
         let backed = &self.region.header().backed;
         backed.store(slots as u32, Ordering::Release);
     }
 
-    /// Whether the disk had no space for more of the store when it was needed.
+    /// Whether the disk ever had no space when the store needed more.
     #[must_use]
     pub fn disk_was_full(&self) -> bool {
         self.region.header().disk_refusals.load(Ordering::Relaxed) > 0
@@ -269,7 +269,7 @@ impl Control {
         self.pressure()
     }
 
-    /// Frames of the budget that are granted, and those among them that are shared.
+    /// Frames of the budget that are granted, and the shared ones among them.
     #[must_use]
     pub fn frames_granted(&self) -> (u32, u32) {
         let header = self.region.header();

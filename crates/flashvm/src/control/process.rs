@@ -1,11 +1,13 @@
-//! A process's slot in the control region, and its way through fork, exec and death. The frames that a
-//! process has are in `budget`, its commitments in `commitments`.
+//! A process's slot in the control region, and its way through fork, exec and death. The frames of a
+//! process are in `budget`, its commitments in `commitments`.
 //!
-//! A process slot is free, being prepared (by a parent about to fork), live, dying (the supervisor
-//! has noticed the death; its writes may still be in flight), or retired (everything returned, the
-//! counters still to be collected). Only compare-and-swaps on the state word, which carries a
-//! generation, change its state. A swap or the clearing of a bit returns each item, so that a
-//! second attempt, after a first that was killed, returns only the rest.
+//! A process slot is free, being prepared (by its process, or by a parent about to fork), live, dying
+//! (the supervisor has noticed the death; the process's writes may still be in flight), or retired
+//! (everything returned, the counters still to be collected). The state word carries a generation.
+//! Where two may change it, they compare and swap; otherwise its owner stores it: the process or its
+//! preparer, and the reaper once these are dead or have retired the slot. Each amount is returned by
+//! a swap with 0, each cluster or shared frame by clearing its bit: a second attempt, after a first
+//! that was killed, returns only the rest.
 
 use super::clusters::SharedClusters;
 use super::holders::Holdings;
@@ -16,7 +18,7 @@ use super::{Control, Error, PROCESS_SLOTS};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// Searches for a free process slot while the supervisor reaps, and the pause between two.
+/// Searches for a free process slot, and the pause between two: the supervisor may free one.
 const SLOT_TRIES: u32 = 100;
 const SLOT_WAIT: Duration = Duration::from_millis(20);
 
@@ -51,11 +53,11 @@ impl State {
     }
 }
 
-/// The id of this process as the supervisor sees it, even from within a pid namespace. Does not
-/// allocate.
+/// The id of this process as `/proc` shows it: as the supervisor sees it, even from within a pid
+/// namespace, unless that has mounted a `/proc` of its own. Does not allocate.
 ///
 /// # Errors
-/// `/proc` is not there, or not the supervisor's.
+/// `/proc` is not mounted, or does not show this process.
 pub fn own_pid() -> Result<u32, Error> {
     let mut buffer = [std::mem::MaybeUninit::uninit(); 16];
     let (target, _) = rustix::fs::readlinkat_raw(rustix::fs::CWD, c"/proc/self", &mut buffer)
@@ -77,9 +79,8 @@ pub struct Process {
 }
 
 impl Control {
-    /// Takes a process slot for this process. A process slot that the same process had before an
-    /// `exec` is retired. `pid` is that of [`own_pid`]. Waits up to two seconds for a free process
-    /// slot.
+    /// Takes a process slot for this process, and retires the one that it had before an `exec`.
+    /// `pid` is that of [`own_pid`]. Waits up to two seconds for a free process slot.
     ///
     /// # Errors
     /// [`Error::Full`] if all process slots are taken.
@@ -116,7 +117,7 @@ impl Control {
         &self.region
     }
 
-    /// The process on a process slot whose state word is `word`, for the supervisor.
+    /// The process on a process slot whose state word is `word`.
     pub(super) fn process_at(&self, index: u32, word: u32) -> Process {
         Process {
             control: *self,
@@ -125,7 +126,7 @@ impl Control {
         }
     }
 
-    /// An empty process slot in preparation by `preparer`.
+    /// Takes a free process slot; `preparer` prepares it.
     fn take_slot(&self, preparer: u32) -> Result<Process, Error> {
         for _ in 0..SLOT_TRIES {
             for (index, slot) in (0..PROCESS_SLOTS).zip(self.region.process_slots()) {
@@ -176,11 +177,11 @@ impl Process {
 
     /// Prepares a process slot for a child, before the fork, with the same commitments and
     /// clusters. Until the child calls [`Self::adopt`] the process slot belongs to the parent,
-    /// which retires it if the fork fails. This process must not lease or release clusters
-    /// meanwhile.
+    /// which retires it if the fork fails. From this call until the fork, this process must not
+    /// lease or release clusters.
     ///
     /// # Errors
-    /// [`Error::Commit`] if the copy does not fit, [`Error::Full`] if no process slot is free.
+    /// [`Error::Commit`] if the commitments do not fit, [`Error::Full`] if no process slot is free.
     pub fn fork(&self) -> Result<Self, Error> {
         let child = self
             .control
@@ -200,22 +201,22 @@ impl Process {
     /// In the child: takes the prepared process slot. `pid` is that of [`own_pid`] in the child.
     ///
     /// # Errors
-    /// [`Error::Stale`] if the supervisor has freed the process slot (the parent was
-    /// killed and the child did not run for a long time): the child's memory is lost, it must end.
+    /// [`Error::Stale`] if the supervisor has taken the process slot back (the parent was killed,
+    /// and the child did not run for a long time): the child's memory is lost, and the child must end.
     pub fn adopt(&self, pid: u32) -> Result<(), Error> {
         let prepared = State::Preparing.within(self.live);
         self.slot()
             .state
             .compare_exchange(prepared, self.live, Ordering::AcqRel, Ordering::Relaxed)
             .map_err(|_| Error::Stale)?;
-        // Only now does the process slot certainly belong to this process; the supervisor tolerates
-        // a live process slot without an id.
+        // Only now does the process slot certainly belong to this process. The supervisor tolerates
+        // a live process slot without a pid.
         self.slot().pid.store(pid, Ordering::Release);
         Ok(())
     }
 
     /// Returns leases, frames and commitments and keeps the counters for the supervisor: after a
-    /// failed fork, or at a clean exit. No write to the store may be in flight.
+    /// failed fork, or at a clean exit. The process must have no write to the store in flight.
     pub fn retire(&self) {
         self.give_back_memory();
         self.give_back_leases();
@@ -223,8 +224,8 @@ impl Process {
         self.control.raise_pressure();
     }
 
-    /// In the parent, once its child is known to have adopted its process slot or to be dead: gives a slot back that
-    /// nobody has adopted. The fork has failed, or the child died at once.
+    /// In the parent, once its child has adopted this process slot or is dead: retires the slot if nobody has adopted
+    /// it, because the fork failed or the child died at once.
     pub fn retire_unadopted(&self) {
         if self.advance(State::Preparing.within(self.live), State::Dying) {
             self.retire();
@@ -262,14 +263,14 @@ impl Process {
         self.slot().leases_high.store(0, Ordering::Relaxed);
     }
 
-    /// Sets the state, whatever it was in this generation.
+    /// Sets the state, whatever it was in this generation. Only for the slot's owner.
     pub(super) fn set_state(&self, state: State) {
         self.slot()
             .state
             .store(state.within(self.live), Ordering::Release);
     }
 
-    /// Changes the state from the state word `from`; `false` if it has changed meanwhile.
+    /// Changes the state if the state word still is `from`; otherwise returns `false`.
     pub(super) fn advance(&self, from: u32, to: State) -> bool {
         let to = to.within(from);
         self.slot()
@@ -298,8 +299,8 @@ impl Process {
         }
     }
 
-    /// Process slot and generation, in 30 bits: distinguishes this process from earlier ones with
-    /// its process slot.
+    /// Process slot and generation, in 30 bits: distinguishes this process from earlier ones on the
+    /// same slot.
     pub(super) fn owner(&self) -> u32 {
         let generation = self.live >> STATE_BITS;
         (self.index | generation << PROCESS_SLOTS.ilog2()) & (u32::MAX >> 2)

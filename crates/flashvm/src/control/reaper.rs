@@ -1,9 +1,9 @@
 //! The supervisor's reaper: notices deaths, returns what dead processes held, and collects all
 //! counters.
 //!
-//! Frames and commitments of a dead process return at once. Its clusters wait a second if it had
-//! leased any itself: the kernel may still be carrying out queued writes, which must not land in a
-//! cluster that has a new owner.
+//! Frames and commitments of a dead process return at once. Its clusters return a second later if it
+//! had leased any itself: the kernel may still be carrying out writes of the process, which must not
+//! land in a cluster with a new owner.
 
 use super::Control;
 use super::layout::ProcessSlot;
@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 /// How long the clusters of a killed process stay unused.
 const WRITES_SETTLE: Duration = Duration::from_secs(1);
-/// How long a dead process's preparation of a process slot is kept.
+/// How long a prepared process slot outlives its preparer: a forked child may still adopt it.
 const PREPARATION_MAX: Duration = Duration::from_secs(5);
 
 /// The record of a process, after its end or while it runs.
@@ -64,7 +64,7 @@ impl Reaper {
     }
 
     /// Checks every process slot once; returns the records of processes that have ended. `now` is
-    /// the time of the check. To be called a few times a second.
+    /// the time of the check. Call it a few times a second.
     pub fn look(&mut self, now: Instant) -> Vec<ProcessRecord> {
         let mut records = Vec::new();
         let mut freed = false;
@@ -123,7 +123,7 @@ impl Reaper {
         records
     }
 
-    /// The records of live processes.
+    /// The records that [`Self::look`] has not returned: of live, dying and retired processes.
     #[must_use]
     pub fn alive(&self) -> Vec<ProcessRecord> {
         self.control
@@ -166,7 +166,7 @@ impl Reaper {
         })
     }
 
-    /// Takes the record of a retired process slot and frees it.
+    /// Takes the record of a retired process slot, and frees the slot.
     fn harvest(&self, index: u32, slot: &ProcessSlot, word: u32) -> Option<ProcessRecord> {
         let record = self.record(index, slot);
         slot.pid.store(0, Ordering::Relaxed);
@@ -190,8 +190,8 @@ impl Watched {
         }
     }
 
-    /// Whether this is still the same process on the process slot: `Live` follows `Preparing` and
-    /// `Dying` follows `Live` for the same process.
+    /// Whether this is still the same process on the process slot: its state word is unchanged, or
+    /// has gone from `Live` to `Dying`.
     fn is(&self, word: u32, pid: u32) -> bool {
         self.pid == pid
             && (self.word == word
@@ -209,7 +209,7 @@ impl Watched {
             Some(state.started) == self.started && !(state.zombie && state.threads < 2)
         });
         if alive {
-            // Older kernels report too early when a thread execs: works without this descriptor.
+            // Older kernels report an exit when a thread execs: from now on `/proc` alone decides.
             self.pidfd = None;
         }
         !alive

@@ -8,7 +8,7 @@ pub(super) const COMMAND_BYTES: usize = 256;
 /// Longest reason that is kept for the summary.
 const REASON_BYTES: usize = 252;
 
-/// The part that only the process itself and the supervisor use.
+/// The part of a process slot that the run's other processes do not read, except a parent that forks.
 #[repr(C, align(64))]
 pub(super) struct Record {
     pub(super) stats: ProcessStats,
@@ -23,7 +23,7 @@ pub(super) struct Record {
 /// A line that a process leaves for the summary. The first one wins.
 #[repr(C)]
 pub(super) struct Reason {
-    /// Bytes of the text; 0: none; [`Reason::BEING_WRITTEN`].
+    /// Bytes of the text. 0: there is none; [`Reason::BEING_WRITTEN`]: it is incomplete.
     len: AtomicU32,
     text: [AtomicU8; REASON_BYTES],
 }
@@ -31,7 +31,7 @@ pub(super) struct Reason {
 impl Reason {
     const BEING_WRITTEN: u32 = u32::MAX;
 
-    /// Notes a reason, truncated to [`REASON_BYTES`], unless there is one. Does not allocate.
+    /// Notes a reason, truncated to [`REASON_BYTES`], unless one was noted before. Does not allocate.
     pub(super) fn note(&self, reason: &str) {
         let taken =
             self.len
@@ -72,7 +72,7 @@ fn text_of(bytes: &[AtomicU8], len: u32) -> String {
 }
 
 impl Record {
-    /// Clears the record of the previous process.
+    /// Clears what the previous process recorded; its command stays until the next one is stored.
     pub(super) fn clear(&self) {
         self.stats.clear();
         self.ended.clear();

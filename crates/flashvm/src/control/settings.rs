@@ -1,7 +1,7 @@
-//! The settings of a run, as every process of it reads them.
+//! The settings of a run, as every process of the run reads them.
 //!
-//! The supervisor checks them and writes them once, as JSON, into the control region. All names are
-//! resolved by then: presets, policies and modes are numbers and enums here.
+//! The supervisor checks them, resolves names of presets, policies and modes to numbers and enums,
+//! and writes them once, as JSON, into the control region.
 
 use super::Error;
 use super::layout::Geometry;
@@ -58,11 +58,11 @@ pub enum Malloc {
     Mimalloc,
 }
 
-/// What the processes of a run need to know of its device model, which the supervisor has.
+/// What the processes of a run need to know of its device model, which runs in the supervisor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ModelSettings {
-    /// Whether it needs to hear of every freed slot: unmanaged flash (FlashVM, 4.4).
+    /// Whether the device needs to hear of every freed slot: unmanaged flash (FlashVM, 4.4).
     pub hears_of_frees: bool,
 }
 
@@ -74,12 +74,12 @@ pub struct ChameleonSettings {
     pub smallest: u32,
     /// Bytes added to every request.
     pub padding: u32,
-    /// Bound on the mappings of overlays, if lower than the kernel's.
+    /// Bound on the mappings of overlays, if lower than the kernel's bound.
     pub overlays: Option<u32>,
-    /// SSDAlloc's page buffer, in percent of RAM: the program accesses only pages in it without a
-    /// fault, each takes a frame, and the rest of RAM is a cache of objects behind faults.
+    /// SSDAlloc's page buffer, in percent of RAM. The program accesses only pages in the buffer
+    /// without a fault, and each takes a frame; the rest of RAM caches objects, behind faults.
     pub page_buffer: Option<u32>,
-    /// Write changed pages to a log; otherwise in place.
+    /// Write changed pages to a log; otherwise write them in place.
     pub log_structuring: bool,
     /// Allocate new pages from the page pager once overlays have used up their mappings.
     pub spill: bool,
@@ -148,7 +148,7 @@ impl RunSettings {
     }
 }
 
-/// Whole pages in `bytes`, bounded by what an engine can manage.
+/// Whole pages in `bytes`; an error if an engine cannot manage that many.
 fn pages(what: &str, bytes: u64) -> Result<u32, String> {
     u32::try_from(bytes / PAGE_SIZE as u64)
         .ok()

@@ -90,7 +90,7 @@ fn space_is_allocated_before_it_is_promised() {
         "no disk to allocate from"
     );
     process.take_space_from(file.as_raw_fd());
-    // The budget needs no space.
+    // The budget needs no disk space.
     assert!(process.commit(1024) && taken() == 0);
     assert!(process.commit(100));
     let ahead = taken();
@@ -98,7 +98,7 @@ fn space_is_allocated_before_it_is_promised() {
     assert!(process.commit(100) && taken() == ahead);
     assert!(process.commit(100_000) && taken() > 390 * MIB);
     assert!(!process.commit(100_000) && !control.disk_was_full());
-    // Clusters have space too, down to the last.
+    // Every cluster gets disk space too.
     let leased = std::iter::from_fn(|| process.clusters().lease()).count();
     assert_eq!(leased, control.clusters().0 as usize);
     assert!(taken() >= 512 * MIB);
@@ -124,7 +124,7 @@ fn the_first_reason_stays_until_the_process_slot_is_taken_again() {
     assert_eq!((&second.ended, &second.refused), (&None, &None));
 }
 
-/// A fork that failed, or whose child died at once, leaves no process slot behind; a child that lives keeps its slot.
+/// If the fork failed, or the child died at once, no process slot is left behind; a child that lives keeps its slot.
 #[test]
 fn a_slot_that_nobody_adopts_is_given_back() {
     let control = control(4 * MIB, 16 * MIB);

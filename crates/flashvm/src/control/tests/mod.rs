@@ -134,11 +134,11 @@ proptest! {
         let control = control(4 * MIB, 4 * MIB);
         let root = control.register(1_000_001, "test").unwrap();
         root.grow(300);
-        // By process: the numbers of the frames that it shares. Only shared frames are used.
+        // By process: the frames that it shares.
         let mut live: Vec<Option<(Process, Vec<SharedFrame>)>> = vec![Some((root, Vec::new()))];
         let mut frames: BTreeMap<u32, Holders> = BTreeMap::new();
         let mut own: BTreeMap<usize, u32> = BTreeMap::from([(0, root.granted())]);
-        // By process: how many of its own frames it uses.
+        // By process: how many of its own frames it uses, which are those that it took back.
         let mut used: BTreeMap<usize, u32> = BTreeMap::new();
         for (what, who, which) in steps {
             let at = who % live.len();

@@ -1,4 +1,4 @@
-//! An observer reads what processes count, and refuses other memory.
+//! An observer reads what processes count, and refuses memory that is no control region.
 
 use super::*;
 
@@ -50,7 +50,7 @@ fn an_observer_sees_what_a_process_counts() {
     assert_eq!(observer.processes(), []);
 }
 
-/// Processes come and go on one slot while it is read: no reading mixes two of them.
+/// Processes come and go on one process slot while the observer reads it: no reading mixes two of them.
 #[test]
 fn an_observer_never_mixes_two_processes() {
     let (control, fd) = Control::create(&settings(64 * MIB, 64 * MIB)).unwrap();
