@@ -1,8 +1,8 @@
 //! The frames that a process uses, shares, may use and holds: the processes of a run divide the budget without a
 //! lock and without an arbiter.
 //!
-//! *Used* frames are those of this process alone, *shared* ones belong to several after a fork. *Granted* frames are
-//! taken from the budget; used <= granted, or an overrun is counted.
+//! *Used* frames are in use by this process alone; *shared* frames belong to several processes since a fork. *Granted*
+//! frames are taken from the budget for this process; used <= granted, or an overrun is counted.
 
 use super::LIMIT_FRAMES_MIN;
 use super::process::{Process, State};
@@ -10,17 +10,17 @@ use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// Longest wait of a new process for its first frames, and the pause between two tries. Others give them up as
-/// soon as they are scheduled: a machine under load takes more than half a second for that.
+/// Longest wait of a new process for its first frames, and the pause between two tries. Other processes give frames
+/// up as soon as they are scheduled: on a loaded machine that takes more than half a second.
 pub(super) const FIRST_FRAMES_WAIT_MAX: Duration = Duration::from_secs(10);
 const FIRST_FRAMES_PAUSE: Duration = Duration::from_millis(1);
 
 impl Process {
-    /// Publishes how many frames only this process uses. More than granted counts as an overrun of
-    /// the budget.
+    /// Publishes how many frames this process alone uses. A rise to more than granted counts as an
+    /// overrun of the budget.
     ///
     /// A process publishes a lower number before it returns frames: otherwise they would count
-    /// twice once another uses them.
+    /// twice once another process uses them.
     pub fn set_used(&self, frames: u32) {
         let before = self.slot().used.load(Ordering::Relaxed);
         let header = self.region().header();
@@ -72,9 +72,10 @@ impl Process {
         self.slot().shares.load(Ordering::Relaxed)
     }
 
-    /// Frames that this process may account for: max(an equal share of the budget, budget - the
-    /// claims of all others). A process accounts for own frames + shared frames / 2. The claim of
-    /// another process is what it accounts for; if it wants more, at least an equal share.
+    /// Frames that this process may account for: max(an equal share of the budget, budget - claims
+    /// of all others), where others are the live processes that use or want frames. A process
+    /// accounts for own frames + shared frames / 2. The claim of another process is what it accounts
+    /// for; if it wants more, at least an equal share.
     #[must_use]
     pub fn allowance(&self) -> u32 {
         let others = || {
@@ -117,8 +118,9 @@ impl Process {
         self.slot().granted.load(Ordering::Relaxed)
     }
 
-    /// Takes frames from the budget until this process holds `frames`, or none are left; always at
-    /// least [`LIMIT_FRAMES_MIN`], so that every process can continue. Returns the frames it holds.
+    /// Takes frames from the budget until this process holds `frames`, or none are left. The first
+    /// [`LIMIT_FRAMES_MIN`] come even beyond the budget, so that every process can continue. Returns
+    /// the frames that it holds.
     pub fn grow(&self, frames: u32) -> u32 {
         let (held, budget) = (self.granted(), self.control.budget_frames());
         let least = LIMIT_FRAMES_MIN.saturating_sub(held);
@@ -127,14 +129,14 @@ impl Process {
             frames.saturating_sub(held).min(free)
         });
         if taken > 0 && self.region().header().granted.load(Ordering::Relaxed) > budget {
-            // The minimum of every process.
+            // Only the minimum of a process comes beyond the budget.
             self.count_overrun();
         }
         held + taken
     }
 
-    /// Takes frames from the budget: `wanted` maps the granted frames to the number to take.
-    /// Returns that number.
+    /// Takes frames from the budget: `wanted` maps the frames granted in the run to the number to
+    /// take. Returns that number.
     fn take(&self, wanted: impl Fn(u32) -> u32) -> u32 {
         let mut taken = 0;
         let granted = self.region().header().granted.fetch_update(
@@ -153,8 +155,8 @@ impl Process {
     }
 
     /// Waits until the budget has room for the frames that this process lacks of
-    /// [`LIMIT_FRAMES_MIN`], and takes them. Once nobody has more than that, or after
-    /// `FIRST_FRAMES_WAIT_MAX`, [`Self::grow`] takes them regardless, and counts an overrun.
+    /// [`LIMIT_FRAMES_MIN`], and takes them. Once no other process has more than that minimum, or
+    /// after `FIRST_FRAMES_WAIT_MAX`, takes them even beyond the budget, which counts as an overrun.
     ///
     /// Without the supervisor nobody returns the frames of dead processes: the wait ends, and the new pager ends this
     /// process. `supervisor` is a pidfd.

@@ -1,9 +1,9 @@
 //! Which process of the run holds which clusters of the store.
 //!
-//! A process takes a free cluster with one compare-and-swap of its holder count
-//! ([`super::holders`]); a fork adds the child to all clusters of its parent. Two processes never
-//! write into one cluster. The first free cluster of the store is taken, so that a store file is no
-//! longer than necessary.
+//! A process takes a free cluster with one compare-and-swap of the cluster's holder count
+//! ([`super::holders`]); a fork adds the child to the holders of all its parent's clusters. Two
+//! processes never write into one cluster. A process takes the first free cluster of the store, so
+//! that the store file is no longer than necessary.
 
 use super::process::Process;
 use flashvm_core::{ClusterId, ClusterSource};
@@ -33,13 +33,13 @@ impl ClusterSource for SharedClusters {
         let leases = self.process.leases();
         let all = leases.holders.len() as u32;
         let start = header.cluster_hint.load(Ordering::Relaxed).min(all);
-        // The hint is only a guess, hence the second search from the start of the store.
+        // The hint is only a guess: the second search begins at the start of the store.
         let mut claimed = leases.claim((start..all).chain(0..all));
         let pages = region.geometry().cluster_pages;
         if let Some(index) = claimed
             && !self.process.back((index + 1) * pages)
         {
-            // The disk is full: only clusters with space on it are usable.
+            // The disk is full: only clusters that already have space on it are usable.
             leases.put_back(index);
             let backed = header.backed.load(Ordering::Acquire) / pages;
             claimed = leases.claim(0..backed);

@@ -1,5 +1,5 @@
 //! Commitments: every page that a program may store to has room, in the budget or in the store, before the program
-//! gets it. Disk space for the store is allocated as commitments grow.
+//! gets the page. Disk space for the store is allocated as commitments grow.
 
 use super::process::{Process, State};
 use crate::sys::space;
@@ -9,7 +9,7 @@ use std::os::fd::RawFd;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// Tries of a commitment meanwhile, and the pause between two.
+/// Tries of [`Process::commit_patiently`], and the pause between two.
 const COMMIT_TRIES: u32 = 50;
 const COMMIT_WAIT: Duration = Duration::from_millis(20);
 
@@ -17,8 +17,8 @@ const COMMIT_WAIT: Duration = Duration::from_millis(20);
 const BACKED_AHEAD_SLOTS: u32 = 1 << 16;
 
 impl Process {
-    /// Commits `pages` more of memory to the program. `false` if budget and store together cannot
-    /// hold all commitments of the run, even after a short wait for the commitments of processes
+    /// Commits `pages` more pages to the program. `false` if budget and store together, or the disk,
+    /// have no room for them, even after a wait of up to a second for the commitments of processes
     /// that have just ended.
     #[must_use]
     pub fn commit_patiently(&self, pages: u64) -> bool {
@@ -33,7 +33,7 @@ impl Process {
         })
     }
 
-    /// Whether a process has ended and was not reaped yet.
+    /// Whether a process has ended whose slot is still live.
     fn somebody_has_died(&self) -> bool {
         self.control.slots_taken().any(|(_, slot)| {
             let pid = i32::try_from(slot.pid.load(Ordering::Relaxed)).unwrap_or(0);
@@ -83,14 +83,14 @@ impl Process {
         let ahead = slots
             .saturating_add(BACKED_AHEAD_SLOTS)
             .min(self.region().geometry().slots());
-        // Concurrent allocations by other processes cover the same space.
+        // Another process may allocate the same range at the same time: it takes space once.
         let taken = [ahead, slots].into_iter().find(|&end| {
             let (from, to) = (u64::from(backed), u64::from(end));
             space::take(from * PAGE_SIZE as u64, (to - from) * PAGE_SIZE as u64).is_ok()
         });
         let backed = match taken {
             Some(end) => header.backed.fetch_max(end, Ordering::AcqRel).max(end),
-            // Another process may have taken the last of it.
+            // Another process may have allocated this range and taken the disk's last space for it.
             None => header.backed.load(Ordering::Acquire),
         };
         if backed < slots {
@@ -99,7 +99,7 @@ impl Process {
         backed >= slots
     }
 
-    /// Sets the file of the store, in which the run allocates space on demand.
+    /// Sets the store's file, for which this process allocates disk space on demand.
     pub(crate) fn take_space_from(&self, store: RawFd) {
         space::take_from(store, &self.region().header().disk_refusals);
     }

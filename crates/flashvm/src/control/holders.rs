@@ -1,27 +1,27 @@
-//! Holders of numbered objects that several processes may hold: clusters of the store, frames
+//! Holders of numbered items that several processes may hold: clusters of the store, frames
 //! shared since a fork.
 //!
-//! Each object has a number and a count of holders; each process slot has a bitmap of the objects
+//! Each item has a number and a count of holders; each process slot has a bitmap of the items
 //! it holds. The count is raised before the bit is set, and the bit is cleared before the count is
-//! lowered: a kill in between leaks the object until the run ends, and never frees it while a
+//! lowered: a kill in between leaks the item until the run ends, and never frees it while a
 //! process holds it.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// The objects of one kind that one process slot holds.
+/// The items of one kind that one process slot holds.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Holdings {
-    /// By number: how many process slots hold it.
+    /// By number: how many process slots hold the item.
     pub(super) holders: &'static [AtomicU32],
-    /// By number, one bit each: this process slot holds it.
+    /// By number, one bit each: whether this process slot holds the item.
     pub(super) bits: &'static [AtomicU64],
-    /// This process slot holds no number from here on.
+    /// This process slot holds no item from this number on.
     pub(super) high: &'static AtomicU32,
 }
 
 impl Holdings {
-    /// Makes this process slot the holder of the first of these numbers without a holder. To be
-    /// marked next, or put back.
+    /// Makes this process slot the holder of the first of these numbers without a holder. The caller
+    /// marks the number next, or puts it back.
     pub(super) fn claim(&self, mut numbers: impl Iterator<Item = u32>) -> Option<u32> {
         numbers.find(|&number| {
             let count = &self.holders[number as usize];
@@ -32,12 +32,12 @@ impl Holdings {
         })
     }
 
-    /// Undoes a claim that was not marked.
+    /// Undoes a claim of a number that was not marked since.
     pub(super) fn put_back(&self, number: u32) {
         self.holders[number as usize].store(0, Ordering::Release);
     }
 
-    /// Marks a number as held, whose count already includes this process slot.
+    /// Marks a number as held; its count already includes this process slot.
     pub(super) fn mark(&self, number: u32) {
         self.high.fetch_max(number + 1, Ordering::Relaxed);
         let bit = 1 << (number % 64);
@@ -58,8 +58,8 @@ impl Holdings {
         self.bits[number as usize / 64].fetch_and(!bit, Ordering::Relaxed) & bit != 0
     }
 
-    /// Leaves a number. `None`: it was not held; otherwise whether this process slot was its last
-    /// holder.
+    /// Removes this process slot from the holders of a number. `None`: it did not hold the number;
+    /// otherwise whether it was the last holder.
     pub(super) fn leave(&self, number: u32) -> Option<bool> {
         self.unmark(number)
             .then(|| self.holders[number as usize].fetch_sub(1, Ordering::Release) == 1)

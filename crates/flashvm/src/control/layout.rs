@@ -3,12 +3,13 @@
 //! Header page, settings as JSON, process slots, records (counters and command of each process
 //! slot), orders to the device model, holder counts of clusters and of shared frames, two bitmaps
 //! for each process slot: the clusters that it leases, the shared frames that it holds. The memfd
-//! is sparse: an untouched tail takes no memory, so the bitmaps of unused process slots are free.
+//! is sparse: pages that nobody touches take no memory, so the bitmaps of unused process slots are free.
 //!
 //! Safety argument of the module: the file is sealed against shrinking, so no access inside its
-//! size can fault; the mapping is never removed, so references are `'static`; and every reference
+//! size raises SIGBUS; the mapping is never removed, so references are `'static`; and every reference
 //! is to atomics, for which any bytes are a valid value and which other processes may change at any
-//! time. Only an observer's mapping is removed ([`Window`]): it gives out copies, never references.
+//! time. Only an observer's mapping is removed ([`Window`]): the observer keeps no reference into it,
+//! and returns copies.
 #![allow(unsafe_code, reason = "maps the shared region; the argument is above")]
 
 use super::record::Record;
@@ -30,7 +31,7 @@ const RECORDS_AT: usize = page_up(SLOTS_AT + PROCESS_SLOTS as usize * size_of::<
 const ORDERS_AT: usize = page_up(RECORDS_AT + PROCESS_SLOTS as usize * size_of::<Record>());
 const HOLDERS_AT: usize = page_up(ORDERS_AT + ORDERS * size_of::<Order>());
 
-/// Numbers for shared frames beyond those for the budget.
+/// Numbers for shared frames beyond 5/4 of the budget.
 const FRAMES_EXTRA: u32 = 4096;
 
 /// Orders to the device model that can exist at a time.
@@ -53,11 +54,11 @@ pub(super) struct Header {
     pub(super) pressure: AtomicU32,
     /// Pages committed by all process slots.
     pub(super) committed: AtomicU64,
-    /// Process slots beyond this one have never been taken.
+    /// Process slots from this one on have never been taken.
     pub(super) slots_high: AtomicU32,
     /// Start of the search for a free cluster: the first that may be free.
     pub(super) cluster_hint: AtomicU32,
-    /// Clusters that nobody holds or is about to take.
+    /// Clusters without a holder, less those that a process is about to take.
     pub(super) clusters_free: AtomicU32,
     /// Frames in use by all process slots, each shared frame once.
     pub(super) used: AtomicU32,
@@ -73,11 +74,11 @@ pub(super) struct Header {
     pub(super) ordered: AtomicU32,
     /// State of the write limit.
     pub(super) writes: AtomicU64,
-    /// Slots, from the first on, that certainly have space on the disk.
+    /// This many slots, from the first on, certainly have space on the disk.
     pub(super) backed: AtomicU32,
     /// How often the disk had no space for more of the store.
     pub(super) disk_refusals: AtomicU32,
-    /// Process id of the supervisor, as itself sees it.
+    /// Process id of the supervisor, as the supervisor sees it.
     pub(super) supervisor: AtomicU32,
 }
 
@@ -89,7 +90,7 @@ pub(super) struct ProcessSlot {
     pub(super) pid: AtomicU32,
     /// Who prepares this process slot: the process itself or, before a fork, its parent.
     pub(super) preparer: AtomicU32,
-    /// Frames in use that only this process uses.
+    /// Frames in use by this process alone.
     pub(super) used: AtomicU32,
     /// Frames of the budget that this process slot holds, used or not.
     pub(super) granted: AtomicU32,
@@ -97,11 +98,11 @@ pub(super) struct ProcessSlot {
     pub(super) wanting: AtomicU32,
     /// Shared frames that this process slot holds.
     pub(super) shares: AtomicU32,
-    /// This process slot holds no shared frame from here on.
+    /// This process slot holds no shared frame from this number on.
     pub(super) frames_high: AtomicU32,
-    /// This process slot leases no cluster from here on.
+    /// This process slot leases no cluster from this number on.
     pub(super) leases_high: AtomicU32,
-    /// Nonzero: it leased a cluster itself, so that its writes may be in flight.
+    /// Nonzero: it leased a cluster itself, so its writes may be in flight.
     pub(super) wrote: AtomicU32,
     /// Pages committed by this process.
     pub(super) committed: AtomicU64,
@@ -116,9 +117,9 @@ pub(super) struct Order {
     pub(super) kind: AtomicU32,
     pub(super) first: AtomicU32,
     pub(super) count: AtomicU32,
-    /// Time of the request.
+    /// Time of the request, in nanoseconds.
     pub(super) since: AtomicU64,
-    /// Time of its end, by the model.
+    /// Time at which the model ends it, in nanoseconds.
     pub(super) end: AtomicU64,
     /// Nonzero: the device succeeded.
     pub(super) done: AtomicU32,
@@ -134,7 +135,7 @@ pub(super) struct Geometry {
 }
 
 impl Geometry {
-    /// The geometry for a budget and a store; `None` if it does not fit into addresses.
+    /// The geometry for a budget and a store; `None` if a number or the size overflows.
     pub(super) fn new(budget_frames: u32, cluster_pages: u32, clusters: u32) -> Option<Self> {
         clusters.checked_mul(cluster_pages)?;
         let mut geometry = Self {
@@ -143,7 +144,7 @@ impl Geometry {
             clusters,
             size: 0,
         };
-        // With room for `shared_frames`.
+        // Then `shared_frames` cannot overflow.
         budget_frames.checked_mul(2)?.checked_add(FRAMES_EXTRA)?;
         let bitmaps = |words: usize| words.checked_mul(PROCESS_SLOTS as usize * 8);
         bitmaps(geometry.bitmap_words())?.checked_add(geometry.bitmaps_at())?;
@@ -161,14 +162,14 @@ impl Geometry {
         self.commit_pages_with(self.slots())
     }
 
-    /// Bound on commitments with this many slots: budget + slots - slots / 50. Clusters that are
-    /// partly free and belong to another process are no room.
+    /// Bound on commitments with this many slots: budget + slots - slots / 50. The slots / 50 are for free
+    /// slots in clusters of other processes, which a process cannot use.
     pub(super) fn commit_pages_with(&self, slots: u32) -> u64 {
         let slots = u64::from(slots);
         u64::from(self.budget_frames) + slots - slots / 50
     }
 
-    /// Slots required to commit `pages`: the minimum, or a few more.
+    /// Slots required to commit `pages`: the inverse of [`Self::commit_pages_with`], or a few more.
     pub(super) fn slots_for(&self, pages: u64) -> u32 {
         let stored = pages.saturating_sub(u64::from(self.budget_frames));
         let slots = (stored.saturating_mul(50).div_ceil(49) + 1).min(u64::from(self.slots()));
@@ -209,13 +210,14 @@ pub(super) struct Region {
     geometry: Geometry,
 }
 
-// SAFETY: the pointer is to a shared mapping that is never removed and holds atomics only.
+// SAFETY: any thread may use the mapping behind the pointer: it holds atomics only, and is never removed, except by
+// a `Window`, whose owner uses no copy of its region afterwards.
 unsafe impl Send for Region {}
-// SAFETY: as above; all access through it is atomic.
+// SAFETY: as above; all access through a shared `Region` is atomic.
 unsafe impl Sync for Region {}
 
 impl Region {
-    /// Maps `fd`, which is at least `geometry.size` long and sealed against shrinking.
+    /// Maps `fd`, which the caller knows to be at least `geometry.size` long and sealed against shrinking.
     pub(super) fn map(
         fd: BorrowedFd<'_>,
         geometry: Geometry,
@@ -238,7 +240,7 @@ impl Region {
     }
 
     /// Maps a region that another process has created, after validation. With [`ProtFlags::READ`] alone, a store
-    /// is a crash of this process, and nothing of the run's.
+    /// crashes this process, and leaves the run unharmed.
     pub(super) fn attach(fd: BorrowedFd<'_>, protection: ProtFlags) -> Result<Self, Error> {
         let seals = rustix::fs::fcntl_get_seals(fd).map_err(|_| Error::Foreign)?;
         let size = rustix::fs::fstat(fd)
@@ -311,11 +313,12 @@ impl Region {
     }
 
     pub(super) fn header(&self) -> &'static Header {
-        // SAFETY: the first page of the mapping; see the module's argument.
+        // SAFETY: the mapping is page-aligned, and longer than its first page, which holds the header: `Geometry::new`
+        // counts all parts. The header is made of atomics; the mapping stays, by the module's argument.
         unsafe { self.base.cast::<Header>().as_ref() }
     }
 
-    /// The settings as written. Allocates.
+    /// The settings as written, in JSON. Allocates.
     pub(super) fn settings_json(&self) -> Vec<u8> {
         let len = self.header().settings_len.load(Ordering::Relaxed) as usize;
         let area = self.settings_area();
@@ -369,7 +372,7 @@ impl Region {
         )
     }
 
-    /// One process slot's bitmap in the array that begins at `at`, of `words` words each.
+    /// One process slot's bitmap in the array of bitmaps that begins at `at`; each has `words` words.
     fn bitmap(&self, at: usize, words: usize, slot: u32) -> &'static [AtomicU64] {
         assert!(slot < PROCESS_SLOTS, "process slot {slot}");
         self.slice(at + slot as usize * words * 8, words)
@@ -385,13 +388,14 @@ impl Region {
             "past the control region"
         );
         assert!(at.is_multiple_of(align_of::<T>()));
-        // SAFETY: the asserted range lies within the mapping, whose base is page-aligned, so
-        // `at` decides the alignment; `T` is made of atomics only (all callers are above).
+        // SAFETY: the asserts keep the range within the mapping, and `at` aligned for `T`; the base
+        // of the mapping is page-aligned. `T` is made of atomics only (all callers are above); the
+        // mapping stays, by the module's argument.
         unsafe { std::slice::from_raw_parts(self.base.as_ptr().add(at).cast::<T>(), count) }
     }
 }
 
-/// A region mapped read-only, until this is dropped.
+/// A region mapped read-only; dropping this removes the mapping.
 #[derive(Debug)]
 pub(super) struct Window {
     region: Region,
@@ -412,8 +416,8 @@ impl Window {
 impl Drop for Window {
     fn drop(&mut self) {
         let (base, size) = (self.region.base.as_ptr().cast(), self.region.geometry.size);
-        // SAFETY: the range is the mapping that `open` made. Its only user is the observer that owns this window:
-        // its methods return copies, so no reference is left. An error would leave it mapped, which harms nobody.
+        // SAFETY: the range is the mapping that `open` made. Only the observer that owns this window uses it; the
+        // observer's methods return copies, so no reference is left. After an error it stays mapped, which is harmless.
         let _ = unsafe { rustix::mm::munmap(base, size) };
     }
 }

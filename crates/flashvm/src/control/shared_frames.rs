@@ -1,12 +1,12 @@
-//! Frames that processes of the run share since a fork: the budget is charged for each once.
+//! Frames that processes of the run share since a fork: each is charged to the budget once.
 //!
 //! A shared frame has a number, a count of holders, and a bit in each process slot that holds it.
-//! While it is shared, the run's `granted` counts it, and no process slot's does. A fork moves a
-//! frame from its owner's grant to the run; [`Process::own_frame`] moves it back to the last holder
-//! once the others have left.
+//! While the frame is shared, the run's `granted` counts it, and no process slot's `granted` does. A
+//! fork moves a frame from its owner's grant to the run; [`Process::own_frame`] moves it back to the
+//! last holder once the others have left.
 //!
-//! Every step removes a frame from one account before it adds it to another: a kill in between
-//! leaks the frame until the run ends, and never counts it twice.
+//! The run's `granted` counts a frame throughout; a process slot's `granted` counts it only while the
+//! slot's bit is clear. So a kill leaks the frame until the run ends, and nothing counts it twice.
 
 use super::holders::Holdings;
 use super::process::Process;
@@ -33,11 +33,11 @@ impl Process {
             account.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less_one)
         };
         if take_from(&slot.used).is_err() {
-            // The published use of this process lags behind.
+            // This process has not yet published its use of the frame.
             header.used.fetch_add(1, Ordering::Relaxed);
         }
         if take_from(&slot.granted).is_err() {
-            // The budget was overrun before: more was used than granted.
+            // An earlier overrun: this process uses more frames than it was granted.
             header.granted.fetch_add(1, Ordering::Relaxed);
         }
         slot.shares.fetch_add(1, Ordering::Relaxed);
@@ -45,13 +45,13 @@ impl Process {
         Some(SharedFrame(frame))
     }
 
-    /// Before a fork: the child also holds this frame.
+    /// Before a fork, on the child's process slot: the child also holds this frame.
     pub fn hold_frame(&self, SharedFrame(frame): SharedFrame) {
         self.slot().shares.fetch_add(1, Ordering::Relaxed);
         self.frames().join(frame);
     }
 
-    /// This process leaves the frame. The last holder returns it to the budget.
+    /// This process holds the frame no longer. The last holder returns it to the budget.
     pub fn leave_frame(&self, SharedFrame(frame): SharedFrame) {
         let Some(last) = self.frames().leave(frame) else {
             return;
@@ -65,12 +65,11 @@ impl Process {
         }
     }
 
-    /// Moves a frame without other holders into this process's grant; returns whether there were
-    /// none.
+    /// Moves a frame into this process's grant if no other process holds it; returns whether it did.
     #[must_use]
     pub fn own_frame(&self, SharedFrame(frame): SharedFrame) -> bool {
         let frames = self.frames();
-        // Only a holder can add holders.
+        // The only holder cannot get company: only a holder adds holders, in a fork.
         if !frames.is_sole(frame) || !frames.unmark(frame) {
             return false;
         }
