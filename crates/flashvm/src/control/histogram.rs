@@ -1,9 +1,9 @@
-//! Fault latencies as a log-linear histogram of fixed size: 32 buckets an octave, so that a quantile is at most 3 %
+//! Fault latencies as a log-linear histogram of fixed size. It has 32 buckets an octave, so a quantile is at most 3 %
 //! too high.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Linear buckets of one octave, as a power of two.
+/// log2 of the number of buckets in an octave, which are equally wide.
 const SUB_BITS: u32 = 5;
 const SUB: usize = 1 << SUB_BITS;
 /// Latencies of 2^41 ns (36 minutes) and more share the last bucket.
@@ -55,7 +55,7 @@ impl LatencyHistogram {
         self.max.fetch_max(ns, Ordering::Relaxed);
     }
 
-    /// The latency in nanoseconds that a share `q` (0 to 1) of all does not exceed; 0 if none.
+    /// The latency in nanoseconds that a share `q` (0 to 1) of all latencies does not exceed; 0 without any.
     #[must_use]
     pub fn quantile(&self, q: f64) -> u64 {
         quantile_of(
@@ -104,7 +104,7 @@ pub struct Histogram {
 }
 
 impl Histogram {
-    /// The latency in nanoseconds that a share `q` (0 to 1) of all does not exceed; 0 if none.
+    /// The latency in nanoseconds that a share `q` (0 to 1) of all latencies does not exceed; 0 without any.
     #[must_use]
     pub fn quantile(&self, q: f64) -> u64 {
         quantile_of(self.counts.iter().copied(), self.max, q)
@@ -116,7 +116,8 @@ impl Histogram {
         self.max
     }
 
-    /// What has been recorded since `before`, an earlier copy; its maximum is that of a bucket.
+    /// The latencies recorded since `before`, an earlier copy. Their maximum is that of their last bucket, or the
+    /// overall maximum if that is lower.
     #[must_use]
     pub fn since(&self, before: &Self) -> Self {
         let earlier = before.counts.iter().copied().chain(std::iter::repeat(0));
@@ -141,8 +142,8 @@ impl Histogram {
         })
     }
 
-    /// The latencies by octave: `[2^n, 2^(n+1))` ns and their number, for each n from the first octave that has
-    /// any to the last.
+    /// The latencies by octave: n, and how many lie in `[2^n, 2^(n+1))` ns, for each n from the first octave that has
+    /// any to the last. Octave 0 includes 0 ns.
     #[must_use]
     pub fn octaves(&self) -> Vec<(u32, u64)> {
         let octave = |index: usize| bucket_end(index).max(1).ilog2();
@@ -174,7 +175,7 @@ impl Histogram {
 }
 
 impl FromIterator<u64> for Histogram {
-    /// Of these latencies in nanoseconds.
+    /// Counts these latencies, in nanoseconds.
     fn from_iter<I: IntoIterator<Item = u64>>(latencies: I) -> Self {
         let (mut max, mut counts) = (0, vec![0; BUCKETS]);
         for ns in latencies {

@@ -1,8 +1,8 @@
-//! A view of a run's control region from outside of the run: mapped read-only, without locks, for readers that
+//! A view of a run's control region from outside the run: mapped read-only, without locks, for readers that
 //! attach and leave at any time (`flashvm top`).
 //!
-//! The run does not notice. A process may end, and its slot be taken by another, while its counters are read: the
-//! state word, which has a generation, tells, and the reading of that process is dropped.
+//! The run does not notice. While the observer reads a process's counters, the process may end and another take its
+//! slot. The state word carries a generation: if the word has changed, the observer drops the reading.
 
 use super::layout::Window;
 use super::process::{STATE_BITS, State};
@@ -17,7 +17,7 @@ pub struct Observer {
     window: Window,
 }
 
-/// The amounts that the processes of a run share.
+/// What a run has and uses, all its processes together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RunReading {
     /// Frames that all processes may use together.
@@ -33,15 +33,15 @@ pub struct RunReading {
 /// A process of a run, while it lives.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProcessReading {
-    /// Distinguishes it from earlier processes, and from itself before an `exec`.
+    /// Distinguishes the process from earlier ones, and from itself before an `exec`.
     pub identity: u64,
     /// Its process id, as the supervisor sees it.
     pub pid: u32,
     /// Its command, possibly truncated.
     pub command: String,
-    /// Frames that it uses, shared ones among them.
+    /// Frames that it uses, shared ones included.
     pub resident_pages: u64,
-    /// Pages that it may touch.
+    /// Pages committed to it.
     pub committed_pages: u64,
     /// Its counters.
     pub stats: StatsSnapshot,
@@ -63,7 +63,7 @@ impl Observer {
         Control { region }
     }
 
-    /// Process id of the supervisor, as itself sees it.
+    /// Process id of the supervisor, as the supervisor sees it.
     #[must_use]
     pub fn supervisor(&self) -> u32 {
         let header = self.window.region().header();
@@ -78,7 +78,7 @@ impl Observer {
         self.control().settings()
     }
 
-    /// The amounts of the run.
+    /// What the run has and uses now.
     #[must_use]
     pub fn run(&self) -> RunReading {
         let control = self.control();
@@ -98,7 +98,7 @@ impl Observer {
         indices.filter_map(|index| self.process(index)).collect()
     }
 
-    /// The process on a process slot, unless it ends meanwhile.
+    /// The process on a process slot; `None` if it ends during the reading.
     fn process(&self, index: u32) -> Option<ProcessReading> {
         let slot = &self.window.region().process_slots()[index as usize];
         let word = slot.state.load(Ordering::Acquire);
@@ -117,7 +117,7 @@ impl Observer {
             committed_pages: slot.committed.load(Ordering::Relaxed),
             stats: record.stats.snapshot(),
         };
-        // All of it was read before the state word is read again.
+        // The loads above come before the second load of the state word.
         fence(Ordering::Acquire);
         (slot.state.load(Ordering::Relaxed) == word).then_some(reading)
     }

@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 const PHASE_BITS: u32 = 2;
-/// Interval at which a waiting owner checks its order.
+/// Interval at which a waiting owner checks its order, even if not woken.
 const LOOK: Duration = Duration::from_millis(100);
 /// Interval between two searches for a free order.
 const FULL_WAIT: Duration = Duration::from_micros(100);
@@ -81,13 +81,13 @@ pub struct Asked {
     word: u32,
     /// The request.
     pub work: Work,
-    /// First slot.
+    /// First slot of the range.
     pub first: u32,
-    /// Slots.
+    /// Number of slots.
     pub count: u32,
     /// Time of the request.
     pub since: Nanos,
-    /// Identifies the process.
+    /// Identifies the process that asks.
     pub owner: u32,
 }
 
@@ -99,8 +99,8 @@ pub struct Ticket {
 }
 
 impl Ticket {
-    /// Waits for the answer: when the request ends, and whether the device succeeded. A process
-    /// dies with its supervisor, so there is no other end to this wait.
+    /// Waits for the answer: when the request ends, and whether the device succeeded. Needs no
+    /// timeout: a process dies with its supervisor.
     #[must_use]
     pub fn answer(self) -> (Nanos, bool) {
         let asked = Phase::Asked.within(self.word);
@@ -117,8 +117,8 @@ impl Ticket {
 }
 
 impl Process {
-    /// Issues a request to the device model at `since`. Waits for a free order if there is none;
-    /// does not allocate.
+    /// Issues a request to the device model at `since`. If no order is free, waits for one; does not
+    /// allocate.
     #[must_use]
     pub fn order(&self, work: Work, first: u32, count: u32, since: Nanos) -> Ticket {
         let owner = self.owner() << PHASE_BITS;
@@ -159,8 +159,8 @@ impl Process {
 }
 
 impl Control {
-    /// Appends the orders that wait for an answer to `asked`, the oldest first. Sleeps up to
-    /// `timeout` if there are none. For the supervisor.
+    /// Fills `asked` with the orders that wait for an answer, the oldest first; its former contents
+    /// go. If there are none, sleeps up to `timeout`. For the supervisor.
     pub fn take_orders(&self, timeout: Duration, asked: &mut Vec<Asked>) {
         asked.clear();
         let ordered = &self.region().header().ordered;
@@ -211,13 +211,13 @@ impl Control {
             if matches!(Phase::of(word), Phase::Filling | Phase::Answered)
                 && !self.is_live(word >> PHASE_BITS)
             {
-                // Nobody else changes an order of a dead process.
+                // Only its owner, which is dead, and this thread change it in these phases.
                 order.state.store(Phase::Free as u32, Ordering::Release);
             }
         }
     }
 
-    /// Whether the process that issued an order still has its process slot.
+    /// Whether the process that issued an order still has its process slot and was not found dead.
     fn is_live(&self, owner: u32) -> bool {
         let index = owner & (PROCESS_SLOTS - 1);
         let word = self.region().process_slots()[index as usize]

@@ -1,8 +1,7 @@
-//! The reference trace of a run (`flashvm run --trace`): what live pagers observe of their
-//! programs' references, faults and first stores, in order, of all processes, in one file to which
-//! each of them appends.
+//! The reference trace of a run (`flashvm run --trace`): the references that live pagers observe,
+//! which are faults and first stores. All processes append them to one file, in order.
 //!
-//! One `write` to a file open for appending writes a whole record, so records of different
+//! One `write` to a file open for appending writes a whole record. So records of different
 //! processes never mix, and none is lost when a process is killed.
 
 use flashvm_core::PageId;
@@ -13,8 +12,8 @@ pub const RECORD_BYTES: usize = 12;
 /// An observation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Observation {
-    /// A process begins: its own pages follow, whatever was recorded for the same process id
-    /// before.
+    /// A process begins: from here on, pages with this process id are its own, not those of an
+    /// earlier process with the same id.
     Begin,
     /// A load of a page that was not mapped.
     Load(PageId),
@@ -25,14 +24,14 @@ pub enum Observation {
 /// One record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// The process.
+    /// The process id, as the supervisor sees it.
     pub pid: u32,
     /// The observation.
     pub observation: Observation,
 }
 
 impl Record {
-    /// Its bytes in the file.
+    /// The record's bytes in the file.
     ///
     /// ```
     /// use flashvm::control::reference_trace::{Record, Observation};
@@ -54,7 +53,7 @@ impl Record {
         bytes
     }
 
-    /// Reads a record. `None`: there is no such record.
+    /// Reads a record; `None` if its kind is unknown.
     #[must_use]
     pub fn from_bytes(bytes: &[u8; RECORD_BYTES]) -> Option<Self> {
         let word = |at: usize| u32::from_le_bytes(*bytes[at..].first_chunk().expect("a word"));

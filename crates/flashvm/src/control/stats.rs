@@ -1,7 +1,7 @@
 //! Counters and gauges of one process in the control region, and their snapshots and sums for the summary.
 //!
-//! The process writes, the supervisor reads, even after the process has been killed: so they are
-//! plain atomics, stored without mutual order.
+//! The process writes; the supervisor reads, even after the process has been killed. So they are
+//! atomics, in no order relative to each other.
 
 use super::histogram::{Histogram, LatencyHistogram};
 use crate::space::Delivery;
@@ -10,7 +10,7 @@ use serde::Serialize;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// One table of counters defines the shared atomics, the snapshot and the sums. The first part is
+/// One table of counters defines the shared atomics, the snapshot and the sums. Its `engine` part is
 /// copied from the engine's own counters.
 macro_rules! counters {
     (
@@ -31,7 +31,7 @@ macro_rules! counters {
         }
 
         impl ProcessStats {
-            /// Publishes the engine's counters, and what it holds.
+            /// Publishes the engine's counters and gauges.
             pub fn publish(&self, counters: &Counters, gauges: Gauges) {
                 $(self.$engine.store(counters.$engine, Ordering::Relaxed);)*
                 $(self.$gauge.store(gauges.$gauge, Ordering::Relaxed);)*
@@ -64,7 +64,7 @@ macro_rules! counters {
         pub struct StatsSnapshot {
             $($(#[$engine_doc])* pub $engine: u64,)*
             $($(#[$pager_doc])* pub $pager: u64,)*
-            /// What the engine held when it last published.
+            /// The engine's gauges when it last published.
             pub gauges: Gauges,
             /// How faults are delivered.
             pub deliveries: Deliveries,
@@ -73,8 +73,8 @@ macro_rules! counters {
         }
 
         impl StatsSnapshot {
-            /// Adds the counters of another process. The gauges stay: those of processes that have ended were
-            /// true at different times.
+            /// Adds the counters of another process. Gauges are not added: those of ended processes
+            /// were true at different times.
             pub fn add(&mut self, other: &Self) {
                 $(self.$engine += other.$engine;)*
                 $(self.$pager += other.$pager;)*
@@ -103,7 +103,7 @@ macro_rules! counters {
 
 counters! {
     engine {
-        /// Faults on absent, stored, shadow or incoming pages.
+        /// All faults except write-protect faults.
         faults_total,
         /// Faults that issued a read from flash.
         faults_major,
@@ -129,11 +129,11 @@ counters! {
         zero_pages_not_read,
         /// Dirty pages skipped in the search for victims.
         sampled,
-        /// Discard commands.
+        /// Successful discard commands.
         discard_commands,
-        /// Slots of those commands.
+        /// Slots that these commands discarded.
         discard_pages,
-        /// Duration of those commands, in nanoseconds.
+        /// Time that these commands took, summed, in nanoseconds.
         discard_ns,
         /// Free clusters that were left to be overwritten.
         discards_elided,
@@ -145,21 +145,21 @@ counters! {
         evicted_dirty,
         /// Pages brought in ahead of a fault.
         prefetch_issued,
-        /// Of these, pages of the pool.
+        /// Prefetched pages that came from the pool.
         prefetch_pool,
-        /// Of these, pages that were used.
+        /// Prefetched pages that were used.
         prefetch_used,
-        /// Of these, pages that left RAM without a known use.
+        /// Prefetched pages that left RAM without a known use.
         prefetch_wasted,
         /// Pages that were compressed into the pool.
         pool_pages,
-        /// Their bytes.
+        /// Compressed bytes of the pages in `pool_pages`.
         pool_bytes,
-        /// Scanned pages that were not compressed: too large, or without room in the pool.
+        /// Scanned pages that did not go to the pool: not compressed, too large, or without room there.
         pool_refused,
         /// Blocks of the pool that were written to flash.
         pool_blocks_out,
-        /// Largest number of frames in use.
+        /// Largest number of frames in use, shared ones included.
         resident_pages_max,
         /// Pages that could not be read, or whose checksum differed.
         read_errors,
@@ -179,22 +179,22 @@ counters! {
         bytes_written,
         /// Delay of writes by the write limit, in nanoseconds.
         writes_held_back_ns,
-        /// Overruns of the budget by this process: more frames in use than granted, or the minimum
-        /// that every process gets.
+        /// Overruns of the budget by this process: it used more frames than granted, or was granted
+        /// its minimum beyond the budget.
         budget_overruns,
         /// Moves of pages that the kernel carried out and reported as failed (Linux 6.18).
         moves_misreported,
         /// Faults on small pages.
         svmp_faults,
-        /// Of these, faults with a read.
+        /// Faults on small pages that needed a read.
         svmp_major,
-        /// Faults on small pages that were unmapped and still in their frame.
+        /// Faults on small pages that were unmapped but still in their frame.
         svmp_soft,
         /// Small pages of zeros that got a range of a frame.
         svmp_fresh,
         /// Small pages read from flash.
         svmp_pages_in,
-        /// Bytes of those.
+        /// Bytes of the pages in `svmp_pages_in`.
         svmp_bytes_in,
         /// Small pages whose contents on flash were damaged.
         svmp_read_errors,
@@ -206,7 +206,7 @@ counters! {
         svmp_zero_pages,
         /// Changed small pages written to the log.
         log_pages,
-        /// Bytes of those.
+        /// Bytes of the pages in `log_pages`.
         log_bytes_changed,
         /// Bytes written to the log, including headers and the pages moved by the cleaner.
         log_bytes_written,
@@ -216,9 +216,9 @@ counters! {
         log_write_errors,
         /// Allocations refused because budget and store had no room for them.
         allocations_refused,
-        /// Forks refused for the same reason.
+        /// Forks refused because budget and store had no room for a copy of the process.
         forks_refused,
-        /// Pages, also small ones, whose contents are lost: a touch is SIGBUS.
+        /// Pages, small ones included, whose contents are lost: a touch raises SIGBUS.
         pages_lost,
         /// Largest number of mappings of overlays.
         overlays_max,
@@ -259,7 +259,7 @@ pub enum Deliveries {
     Inline,
     /// All by a handler thread.
     Handler,
-    /// In different ways.
+    /// Some inline, some by a handler thread.
     Mixed,
 }
 
@@ -271,7 +271,7 @@ impl Deliveries {
         known.unwrap_or_default()
     }
 
-    /// Those of these processes and of `others`.
+    /// How the faults of both groups of processes together are delivered.
     #[must_use]
     pub fn and(self, others: Self) -> Self {
         match (self, others) {
