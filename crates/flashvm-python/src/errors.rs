@@ -1,4 +1,4 @@
-//! Which exception an error becomes: bad values are `ValueError`, what the system refuses is `OSError`.
+//! Which exception an error becomes: a bad value is a `ValueError`, a failed system call an `OSError`.
 
 use flashvm_sim::sweep::SweepError;
 use flashvm_sim::trace::TraceError;
@@ -35,7 +35,7 @@ pub(crate) fn sweep(error: &SweepError) -> PyErr {
     }
 }
 
-/// `OSError`, or the one of its subclasses that stands for the number.
+/// `OSError`, or the subclass that Python has for the error number.
 fn system(source: &io::Error, text: &str, file: Option<String>) -> PyErr {
     match source.raw_os_error() {
         Some(number) if file.is_some() => {

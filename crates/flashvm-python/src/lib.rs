@@ -1,5 +1,5 @@
-//! `flashvm._native`: the part of the Python package that is compiled. It reads traces and runs replacement
-//! policies over them; names, checks of types and documentation are in `python/src/flashvm`.
+//! `flashvm._native`: the compiled part of the Python package. It reads traces and runs replacement policies over
+//! them. The public names, type checks and documentation are in `python/src/flashvm`.
 //!
 //! - `source`: references, from a file or from chunks of an array;
 //! - `sweep`: policies over references;

@@ -1,17 +1,17 @@
-//! Ctrl-C during long work: Python runs its signal handlers only when it is asked to.
+//! Ctrl-C during long work: Python runs its signal handlers only when asked.
 
 use pyo3::prelude::*;
 use std::time::{Duration, Instant};
 
-/// How long a signal waits at most. To ask costs a turn of the interpreter lock, so not after each chunk.
+/// Longest delay of a signal handler. Asking takes the interpreter lock, which is too slow to do after each chunk.
 pub(crate) const INTERVAL: Duration = Duration::from_millis(50);
 
-/// Asks now.
+/// Asks Python to run pending signal handlers now. The error is the exception that one raises.
 pub(crate) fn check() -> PyResult<()> {
     Python::attach(|py| py.check_signals())
 }
 
-/// Asks every [`INTERVAL`].
+/// Asks at most once an [`INTERVAL`].
 pub(crate) struct Signals {
     asked: Instant,
 }
@@ -23,7 +23,7 @@ impl Signals {
         }
     }
 
-    /// The exception that a signal handler has raised, if it is time to ask.
+    /// Asks if an [`INTERVAL`] has passed; the error is the exception that a signal handler raises.
     pub(crate) fn check(&mut self) -> PyResult<()> {
         if self.asked.elapsed() < INTERVAL {
             return Ok(());

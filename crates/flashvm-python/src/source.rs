@@ -1,8 +1,7 @@
 //! References for a sweep, from a trace file or from an array.
 //!
-//! Arrays come in chunks, as bytes that Python's buffer protocol has copied: a chunk is small, so that memory
-//! does not grow with the array, and any layout that the protocol knows is read. The interpreter is held only
-//! while the next chunk is fetched.
+//! Arrays come in chunks of bytes, which Python's buffer protocol copies from any memory layout. A chunk is small,
+//! so memory does not grow with the array. The interpreter's lock is held only while the next chunk is fetched.
 
 use crate::errors;
 use crate::signals::Signals;
@@ -19,7 +18,7 @@ const LOOK: u64 = 1 << 14;
 /// All references of a trace, as a sweep needs them.
 #[pyclass(frozen, module = "flashvm._native")]
 pub(crate) struct References {
-    /// Where they are from, for results.
+    /// Their source, for results.
     pub(crate) name: String,
     pub(crate) inner: sweep::References,
 }
@@ -81,7 +80,8 @@ pub(crate) fn read_file(
     })
 }
 
-/// Reads chunks of an array: pairs of addresses and, or `None`, of bytes that are not 0 for writes.
+/// Reads chunks of an array: pairs of addresses and write flags. A flag is a byte, not 0 for a write; `None` instead
+/// of flags: all references are reads.
 #[pyfunction]
 pub(crate) fn read_chunks(
     py: Python<'_>,
@@ -122,7 +122,7 @@ pub(crate) fn read_chunks(
     })
 }
 
-/// An exception ends the reading early, without an error of its own.
+/// The result of a reading; `failed` is the exception that ended it early, which the reader does not know of.
 fn finish(
     references: Result<sweep::References, SweepError>,
     failed: Option<PyErr>,
@@ -143,8 +143,9 @@ struct Items {
     bytes: u32,
     signals: Signals,
     chunk: Option<(PyBackedBytes, Option<PyBackedBytes>)>,
-    /// The next item of the chunk, and items of the chunks before.
+    /// Index of the next item in the chunk.
     at: usize,
+    /// Items of the chunks before.
     before: u64,
 }
 
@@ -171,7 +172,7 @@ impl Items {
         }
     }
 
-    /// Takes the next chunk; false at the end.
+    /// Takes the next chunk; `false` at the end.
     fn fetch(&mut self) -> PyResult<bool> {
         self.signals.check()?;
         self.before += std::mem::take(&mut self.at) as u64;

@@ -11,8 +11,8 @@ use flashvm_sim::{Device, ModelKind};
 use pyo3::prelude::*;
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 
-/// Runs policies with sizes, both lists in a text as `flashvm sim` takes them. The rows are by size, then by
-/// policy: the lines of `flashvm sim --json`.
+/// Runs each policy with each memory size; both lists are texts as `flashvm sim` takes them. Returns the lines of
+/// `flashvm sim --json`, by size, then by policy.
 #[pyfunction]
 pub(crate) fn sweep(
     py: Python<'_>,
@@ -49,7 +49,7 @@ pub(crate) fn sweep(
         .collect())
 }
 
-/// Sweeps on another thread, and stops that when a signal handler raises an exception here.
+/// Sweeps on another thread, and stops the sweep when a signal handler raises an exception on this one.
 fn watched(
     work: impl FnOnce(&Watch) -> Result<Vec<Figures>, SweepError> + Send,
 ) -> PyResult<Vec<Figures>> {
