@@ -1,5 +1,5 @@
-//! A damaged block of the log: its back-pointers stay inside the block, and the cleaner keeps
-//! either every live page undamaged, or the block.
+//! A damaged block of the log: its back-pointers stay inside the block, and the cleaner either
+//! moves every live page undamaged, or leaves the block as it is.
 #![no_main]
 
 use flashvm_core::LocalClusters;
@@ -16,7 +16,7 @@ fn check(bytes: &[u8]) -> Check {
     Check::of(hash ^ hash >> 32)
 }
 
-/// A log whose first block holds a page of each shape, some of them garbage; and the block's bytes.
+/// A log whose first block holds a page of each shape, some of them garbage; the block's bytes and number.
 fn written(garbage: u16) -> (Log, Table, LocalClusters, Vec<u8>, u32) {
     let (mut log, mut table, mut clusters) = (Log::new(8), Table::new(), LocalClusters::new(8));
     let round = log.begin(&mut clusters, 3).expect("an empty store");

@@ -1,4 +1,4 @@
-//! Recovery of a bank with the fuzzer's bytes: an error, or a heap without damage. `cargo test` runs the
+//! Recovery of a bank that the fuzzer has edited: an error, or a heap without damage. `cargo test` runs the
 //! same with bounded mutations (`crates/gordon/tests/bad_input.rs`).
 #![no_main]
 

@@ -1,5 +1,5 @@
-//! FlashVM's own format. The first byte chooses: the fuzzer's bytes as a file; as chunks behind a valid
-//! header (the frame's checksum would hide them from the fuzzer); as references, written and read again.
+//! FlashVM's own format. The first byte chooses how to read the fuzzer's bytes: as a file; as chunks, compressed
+//! here behind a valid header, as the fuzzer cannot make a zstd frame; as references, written and read again.
 #![no_main]
 
 use flashvm_fuzz::references;

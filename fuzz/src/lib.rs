@@ -3,7 +3,7 @@
 use flashvm_sim::trace::{Format, read};
 use std::io::Cursor;
 
-/// Reads a trace to its end: valid references, or one error in one line that names the file.
+/// Reads a trace to its end. An error must be one line that names the file.
 pub fn references(bytes: &[u8], format: Option<Format>) {
     let bytes = Cursor::new(bytes.to_vec());
     let error = match read("fuzz".as_ref(), bytes, format) {
