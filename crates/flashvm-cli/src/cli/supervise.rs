@@ -153,7 +153,7 @@ pub(crate) fn supervise(
         }
         wait(&signals, &reaper);
     }
-    records.extend(reaper.finish());
+    records.extend(reaper.alive());
     if let Some(progress) = &mut progress {
         progress.finish();
     }

@@ -21,7 +21,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"flashvmC");
-const VERSION: u32 = 5;
+const VERSION: u32 = 6;
 
 /// Bytes for the settings.
 const SETTINGS_BYTES: usize = 16 << 10;
@@ -66,8 +66,6 @@ pub(super) struct Header {
     pub(super) used_max: AtomicU32,
     /// Frames of the budget that process slots hold, used or not, and shared frames.
     pub(super) granted: AtomicU32,
-    /// Shared frames, each once. They are part of `granted`.
-    pub(super) shared: AtomicU32,
     /// Start of the search for the number of a shared frame.
     pub(super) frame_hint: AtomicU32,
     /// Futex word: changes with every order.
@@ -408,7 +406,11 @@ impl Window {
         Ok(Self { region })
     }
 
-    pub(super) fn region(&self) -> Region {
+    /// The region, for references that live as long as the process.
+    ///
+    /// # Safety
+    /// Nobody uses the region or its references once this window is dropped.
+    pub(super) unsafe fn region(&self) -> Region {
         self.region
     }
 }

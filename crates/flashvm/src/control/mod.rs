@@ -98,11 +98,16 @@ pub enum Error {
     /// All process slots are taken.
     #[error("more than {PROCESS_SLOTS} processes in one run")]
     Full,
+    /// All numbers of frames that processes share are taken.
+    #[error(
+        "no more frames can be shared in this run: give it a smaller --ram, or fork with less in RAM"
+    )]
+    SharedFrames,
     /// Budget and store together have no room for a copy of a process's memory.
-    #[error("the flash store is too small for another copy of this process")]
+    #[error("budget and flash store have no room for another copy of this process")]
     Commit,
     /// The supervisor has taken the process slot back; another process may have it by now.
-    #[error("this process was taken for dead and its memory given back")]
+    #[error("the supervisor took this process for dead and returned its memory to the run")]
     Stale,
 }
 
@@ -267,16 +272,6 @@ impl Control {
     pub fn wait_pressure(&self, seen: u32, timeout: Duration) -> u32 {
         wait(&self.region.header().pressure, seen, timeout);
         self.pressure()
-    }
-
-    /// Frames of the budget that are granted, and the shared ones among them.
-    #[must_use]
-    pub fn frames_granted(&self) -> (u32, u32) {
-        let header = self.region.header();
-        (
-            header.granted.load(Ordering::Relaxed),
-            header.shared.load(Ordering::Relaxed),
-        )
     }
 
     /// Makes every process of the run check its limit.

@@ -4,7 +4,7 @@
 //! The run does not notice. While the observer reads a process's counters, the process may end and another take its
 //! slot. The state word carries a generation: if the word has changed, the observer drops the reading.
 
-use super::layout::Window;
+use super::layout::{Region, Window};
 use super::process::{STATE_BITS, State};
 use super::stats::StatsSnapshot;
 use super::{Control, Error, RunSettings};
@@ -57,16 +57,25 @@ impl Observer {
         Ok(Self { window })
     }
 
-    /// Only for calls that store nothing: the mapping is read-only.
+    /// For this observer's methods alone, which store nothing (the mapping is read-only) and return copies.
+    #[allow(
+        unsafe_code,
+        reason = "references into a mapping that ends; argued below"
+    )]
+    fn region(&self) -> Region {
+        // SAFETY: the observer's methods return copies, and borrow the observer, so no reference outlives the window.
+        unsafe { self.window.region() }
+    }
+
     fn control(&self) -> Control {
-        let region = self.window.region();
+        let region = self.region();
         Control { region }
     }
 
     /// Process id of the supervisor, as the supervisor sees it.
     #[must_use]
     pub fn supervisor(&self) -> u32 {
-        let header = self.window.region().header();
+        let header = self.region().header();
         header.supervisor.load(Ordering::Relaxed)
     }
 
@@ -100,13 +109,13 @@ impl Observer {
 
     /// The process on a process slot; `None` if it ends during the reading.
     fn process(&self, index: u32) -> Option<ProcessReading> {
-        let slot = &self.window.region().process_slots()[index as usize];
+        let slot = &self.region().process_slots()[index as usize];
         let word = slot.state.load(Ordering::Acquire);
         let pid = slot.pid.load(Ordering::Acquire);
         if State::of(word) != State::Live || pid == 0 {
             return None;
         }
-        let record = &self.window.region().records()[index as usize];
+        let record = &self.region().records()[index as usize];
         let frames = slot.used.load(Ordering::Relaxed);
         let shares = slot.shares.load(Ordering::Relaxed);
         let reading = ProcessReading {

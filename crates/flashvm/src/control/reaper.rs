@@ -138,12 +138,6 @@ impl Reaper {
             .collect()
     }
 
-    /// The remaining records, when no process of the run is alive any more.
-    #[must_use]
-    pub fn finish(self) -> Vec<ProcessRecord> {
-        self.alive()
-    }
-
     /// Descriptors that become readable when a watched process dies.
     pub fn pidfds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         use rustix::fd::AsFd;

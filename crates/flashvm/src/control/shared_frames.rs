@@ -27,7 +27,6 @@ impl Process {
         let start = header.frame_hint.load(Ordering::Relaxed) % all;
         let frame = frames.claim((start..all).chain(0..start))?;
         header.frame_hint.store(frame + 1, Ordering::Relaxed);
-        header.shared.fetch_add(1, Ordering::Relaxed);
         let less_one = |frames: u32| frames.checked_sub(1);
         let take_from = |account: &AtomicU32| {
             account.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less_one)
@@ -59,7 +58,6 @@ impl Process {
         self.slot().shares.fetch_sub(1, Ordering::Relaxed);
         if last {
             let header = self.region().header();
-            header.shared.fetch_sub(1, Ordering::Relaxed);
             self.no_longer_used(1);
             header.granted.fetch_sub(1, Ordering::Relaxed);
         }
@@ -74,11 +72,10 @@ impl Process {
             return false;
         }
         frames.put_back(frame);
-        let (header, slot) = (self.region().header(), self.slot());
+        let slot = self.slot();
         slot.shares.fetch_sub(1, Ordering::Relaxed);
         slot.granted.fetch_add(1, Ordering::Relaxed);
         slot.used.fetch_add(1, Ordering::Relaxed);
-        header.shared.fetch_sub(1, Ordering::Relaxed);
         true
     }
 

@@ -66,7 +66,7 @@ impl Pager {
                 shares.set(page, frame);
                 if frame.is_none() {
                     self.unshare_frames(engine, shares);
-                    return Err(crate::control::Error::Full);
+                    return Err(crate::control::Error::SharedFrames);
                 }
             }
         }
