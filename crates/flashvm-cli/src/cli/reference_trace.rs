@@ -93,7 +93,8 @@ impl ReferenceTrace {
                 Observation::Load(page) => (page, Kind::Read),
                 Observation::Store(page) => (page, Kind::Write),
             };
-            let space = spaces.get(&record.pid).copied().unwrap_or(0);
+            let space = spaces.get(&record.pid).copied();
+            let space = space.ok_or_else(|| refuse(ErrorKind::InvalidData.into()))?;
             output.push(Reference {
                 address: space << PAGE_BITS | u64::from(page.0),
                 bytes: 0,
