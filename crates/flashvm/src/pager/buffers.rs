@@ -1,9 +1,9 @@
-//! Buffers that pages are read into, of the process' share of the budget.
+//! Read buffers: they are part of the frames that a process has of the budget.
 
 use super::{Locked, Pager};
 use crate::flash::ReadBuffers;
 
-/// The share of the budget that goes to read buffers, and their bounds in words of 64 pages.
+/// Read buffers of a process, in words of 64 pages: budget / `SHARE` / 64, clamped to 1..=`WORDS_MAX`.
 const SHARE: u32 = 32;
 const WORDS_MAX: u32 = 64;
 
@@ -18,18 +18,18 @@ impl Pager {
         locked.buffers.as_mut().expect("just made")
     }
 
-    /// Pages of all buffers that there are: these, and those of demand queues.
+    /// Pages of all buffers so far: the read buffers, and the buffers of demand queues.
     pub(super) fn buffer_pages(&self, locked: &Locked) -> u32 {
         locked.buffers.as_ref().map_or(0, ReadBuffers::pages) + self.demand.pages()
     }
 }
 
-/// Words of read buffers of each process of a run with `budget_frames` frames.
+/// Words of read buffers of one process, in a run with `budget_frames` frames.
 fn words_of(budget_frames: u32) -> u32 {
     (budget_frames / SHARE / ReadBuffers::RUN).clamp(1, WORDS_MAX)
 }
 
-/// Pages of those.
+/// Pages of read buffers of one process, in a run with `budget_frames` frames.
 pub(super) fn pages_of_run(budget_frames: u32) -> u32 {
     words_of(budget_frames) * ReadBuffers::RUN
 }

@@ -1,5 +1,5 @@
 //! Changes of mappings under way: see [`flashvm_core::space::Changes`]. A fork waits for all changes, and no change
-//! begins during a fork: the child could not know how far it had come.
+//! begins during a fork: the child could not know how far a change had come.
 
 use super::{Freeze, Pager};
 use crate::sys::signals::Uninterrupted;
@@ -13,12 +13,12 @@ pub(super) struct Change<'a> {
 }
 
 impl Pager {
-    /// Begins a change of the mappings in up to two ranges; waits while a fork is under way.
-    /// One change may contain others.
+    /// Begins a change of the mappings in up to two ranges; waits while a fork is under way. One change may contain
+    /// others.
     pub(super) fn begin_change(&self, ranges: [Option<Range>; 2]) -> Change<'_> {
         let uninterrupted = Uninterrupted::begin();
         let mut locked = self.locked.lock();
-        // A fork begins only while there is no change, so this one may contain another.
+        // A change within another never waits here: a fork begins only while there is no change.
         while locked.freeze != Freeze::No {
             locked = self.changed.wait(locked);
         }

@@ -1,5 +1,5 @@
-//! The executor of [`Grant`](flashvm_core::grant::Grant): takes frames of the run's budget and gives them back, as it decides, and tells the
-//! engine and the heap of small pages.
+//! Carries out what [`Grant`](flashvm_core::grant::Grant) decides: takes frames of the run's budget, gives them back,
+//! and tells the engine and the heap of small pages.
 
 use super::workers::By;
 use super::{Locked, Pager};
@@ -11,7 +11,7 @@ use flashvm_core::grant::{Budget, Limits, Look, Usage};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// How long to wait for others that want frames before looking again.
+/// Longest wait for a change of the pressure word, before looking again.
 const PRESSURE_WAIT: Duration = Duration::from_secs(3600);
 
 impl Budget for Process {
@@ -33,7 +33,7 @@ impl Budget for Process {
 }
 
 impl Locked {
-    /// What the pages of this process take.
+    /// Frames that the pages of this process take.
     pub(super) fn usage(&self) -> Usage {
         Usage {
             own: self.engine.frames_in_use(),
@@ -102,14 +102,14 @@ impl Pager {
         }
     }
 
-    /// Tells the run how many frames are in use. Before frames are given back, too: see [`Process::set_used`].
+    /// Tells the run how many frames are in use. Call it also before giving frames back: see [`Process::set_used`].
     pub(super) fn publish_use(&self, locked: &Locked) {
         let used = locked.engine.frames_in_use() + self.buffer_pages(locked);
         self.process.set_used(used + locked.grant.small());
     }
 
-    /// Whether a demand queue is to be opened now: threads want one, and the budget has room for its
-    /// buffer. If it has none yet, room is being made.
+    /// Whether to open a demand queue now: threads want one, and this process holds frames for its buffer. A queue that
+    /// is wanted and lacks frames gets them by a later look at the limit.
     pub(super) fn may_open_queue(&self, locked: &mut Locked) -> bool {
         if !self.demand.wants_more() {
             return false;

@@ -1,9 +1,9 @@
 //! The handler: reads what userfaultfd reports and what flash returns, and starts reads.
 //!
-//! The handler reads messages with the engine locked. A thread that gives memory up continues as soon as
-//! its message is read; the engine hears of it before anybody else can lock it, so nobody puts a page
-//! back there by mistake. While requests are in flight the handler polls, because a sleeping thread wakes up later
-//! than flash answers; otherwise it sleeps.
+//! The handler reads messages with the engine locked. A thread that zaps memory continues as soon as its message is
+//! read; the engine hears of the zap before another thread can lock it, so nobody puts a page back by mistake. While
+//! requests are in flight the handler polls, because a sleeping thread wakes up later than flash answers; otherwise it
+//! sleeps.
 
 use super::workers::By;
 use super::{Delivery, Freeze, Locked, Pager, Read};
@@ -17,7 +17,7 @@ use flashvm_core::{Access, Action, Event, IoId, Nanos, PAGE_SIZE};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::os::fd::{FromRawFd, OwnedFd};
 
-/// Room for messages that arrive during a fork: one for each thread that faults.
+/// Capacity for messages: one for each faulting thread, as the handler must not allocate during a fork.
 const MESSAGES: usize = 8192;
 /// How long to poll for a page that a thread waits for: a little longer than flash takes.
 const SPIN: Nanos = Nanos(150_000);
@@ -31,7 +31,7 @@ impl Pager {
     pub(super) fn handle_faults(&'static self, io: Option<ThreadQueue<FlashStore>>) {
         let mut io = io.map(Queue::Threads);
         let mut messages = Vec::with_capacity(MESSAGES);
-        // Kept over all looks: during a fork the handler may not free memory either.
+        // Reused by all looks: during a fork the handler may neither allocate nor free memory.
         let mut ended: Vec<Completion> = Vec::with_capacity(256);
         let mut active = now();
         self.take_over();
@@ -83,7 +83,7 @@ impl Pager {
                 }
                 Freeze::Frozen if !listens => {}
                 Freeze::Frozen => {
-                    // Only the fork continues: the handler waits for its event.
+                    // Only the fork goes on: the handler reads its event and the faults around it.
                     self.space
                         .read(&mut messages)
                         .unwrap_or_else(|e| self.die(&format!("userfaultfd: {e}")));
@@ -134,13 +134,13 @@ impl Pager {
                     }
                 })
             };
-            // In a fork the messages stay unread: they would make every poll return at once.
+            // While the engine quiesces, messages stay unread: they would make every poll return at once.
             let listen = if quiescing || !listens {
                 PollFlags::empty()
             } else {
                 PollFlags::IN
             };
-            // Nothing is allocated on this way: during a fork the allocator is locked.
+            // This path allocates nothing: during a fork the allocator is locked.
             let ready = io
                 .as_ref()
                 .map_or(self.workers.handler.readiness(), StoreQueue::readiness);
@@ -161,7 +161,7 @@ impl Pager {
         }
     }
 
-    /// One message of userfaultfd.
+    /// Handles a message of userfaultfd.
     fn receive(&self, locked: &mut Locked, message: Message) {
         match message {
             Message::Fault {
@@ -190,7 +190,7 @@ impl Pager {
                  this version cannot follow it"
             )),
             Message::Fork(fd) => {
-                // SAFETY: the kernel has just installed this descriptor for us.
+                // SAFETY: the kernel has opened this descriptor for the reader of the message: nobody else owns it.
                 drop(unsafe { OwnedFd::from_raw_fd(fd) });
                 self.die(
                     "a fork went past the C library; its child would have no pager and is \
@@ -200,15 +200,15 @@ impl Pager {
         }
     }
 
-    /// The program gave up the contents between two addresses.
+    /// Tells the engine that the program has zapped the pages between two addresses.
     pub(super) fn discard(&self, locked: &mut Locked, start: usize, end: usize) {
         let first = self.page_at(start).expect("an event in the managed range");
         let count = ((end - start) / PAGE_SIZE) as u32;
         self.forget(locked, first, count);
     }
 
-    /// Starts reads while there are buffers. Without a queue: the range of the buffers to open one with, if reads
-    /// wait.
+    /// Starts queued reads while there are free buffers. Without a queue, returns the buffers to open one with, if
+    /// reads wait.
     fn start_reads(&self, locked: &mut Locked, io: Option<&mut Queue<FlashStore>>) -> Option<Part> {
         let Some(io) = io else {
             return (!locked.to_read.is_empty()).then(|| self.buffers(locked).range());
@@ -240,7 +240,7 @@ impl Pager {
                     len: count as usize * PAGE_SIZE,
                 }),
             };
-            // SAFETY: the buffer is this read's until it has ended.
+            // SAFETY: `take` has lent the buffer to this read alone, and `read_ended` gives it back.
             unsafe { io.push(request) };
         }
         None
@@ -252,7 +252,7 @@ impl Pager {
             .unwrap_or_else(|e| self.die(&format!("no queue to the store: {e}")))
     }
 
-    /// Tells the engine, and takes the buffer back.
+    /// Tells the engine that a read has ended; then frees its buffer.
     fn read_ended(&self, locked: &mut Locked, ended: &Completion) {
         let io = IoId(ended.request.tag as u32);
         let failed = ended.failed.bits();

@@ -32,12 +32,12 @@ pub(super) struct ResolvedCount {
 }
 
 impl ResolvedCount {
-    /// The count, for [`Self::wait`]. Call it with the engine locked, before the wait with it unlocked.
+    /// The count, for [`Self::wait`]. Read it with the engine locked, and wait with the engine unlocked.
     fn seen(&self) -> u32 {
         self.count.load(Ordering::Acquire)
     }
 
-    /// Something was resolved.
+    /// Counts an action that has resolved faults, and wakes the threads that wait.
     pub(super) fn announce(&self) {
         self.count.fetch_add(1, Ordering::SeqCst);
         if self.sleepers.load(Ordering::SeqCst) > 0 {
@@ -45,7 +45,7 @@ impl ResolvedCount {
         }
     }
 
-    /// Waits for the next announcement after `seen`, but not for ever.
+    /// Waits for the next announcement after `seen`: polls, then sleeps for [`LOOK_AGAIN`] at most.
     fn wait(&self, seen: u32) {
         let mut looks = if CROWD.wants_the_processor(now()) {
             1
@@ -78,7 +78,7 @@ impl Locked {
         self.placement.is_awaited(Some(page))
     }
 
-    /// Takes over the read that brings a page in, if it has not been started.
+    /// Takes over the queued read that brings a page in, if the handler has not started it.
     fn take_demand(&mut self, page: PageId) -> Option<(IoId, Read)> {
         let index = self.to_read.iter().position(|action| match *action {
             Action::Read {
@@ -105,11 +105,11 @@ impl Locked {
 }
 
 impl Pager {
-    /// Resolves a fault of the calling thread's. `present` says that the page is there and was
-    /// stopped by write-protection.
+    /// Resolves a fault of the calling thread. `present`: the page is there, and write-protection has stopped a store
+    /// to it.
     ///
-    /// Takes locks of the pager's only, which no thread holds while it touches managed memory; the
-    /// caller's stack is not managed, and all signals but the synchronous ones are blocked.
+    /// Takes only locks of the pager, which no thread holds while it touches managed memory. The caller's stack is not
+    /// managed, and all signals but the synchronous ones are blocked.
     pub fn fault(&self, address: usize, access: Access, present: bool) -> Resolution {
         let Some(page) = self.page_at(address) else {
             return Resolution::NotOurs;
@@ -152,7 +152,7 @@ impl Pager {
             if locked.is_synchronous() || locked.engine.stalled() {
                 locked = self.work(locked);
             }
-            // Others need the engine to make progress.
+            // Without progress here, another thread has to make it: unlock the engine for it.
             if locked.placement.progress() == before && locked.awaits(page) {
                 locked = self.wait(locked);
             }
@@ -197,7 +197,7 @@ impl Pager {
         mut read: Read,
     ) -> MutexGuard<'a, Locked> {
         let Some(mut queue) = self.demand.take() else {
-            // Every queue is in use: the handler reads it with its own.
+            // Every queue is in use: the handler reads the page with its own. `demand: false` leaves the read to it.
             locked.to_read.push_front(Action::Read {
                 io,
                 slot: read.slot,

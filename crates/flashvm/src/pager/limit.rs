@@ -6,7 +6,7 @@ use crate::sys::now;
 use flashvm_core::{Event, Nanos, WriteLimit};
 use std::sync::atomic::Ordering;
 
-/// Step in which the engine gets the used share of the limit, in percent.
+/// The engine hears of the used share of the limit in steps of this many percent.
 const STEP: u8 = 5;
 
 impl Pager {
@@ -34,7 +34,7 @@ impl Pager {
             .is_some_and(|limit| self.control.writes_used(limit, now()) == 100)
     }
 
-    /// Tells the engine which share of the limit is used.
+    /// Tells the engine the used share of the limit, rounded down to a multiple of [`STEP`].
     pub(super) fn look_at_write_limit(&self, locked: &mut Locked) {
         let Some(limit) = self.write_limit() else {
             return;

@@ -1,7 +1,7 @@
 //! What the program does to its managed memory: map, unmap, protect, move, advise, commit.
 //!
-//! In handler mode the kernel sends unmap and remove events of registered ranges, in order with faults: here the
-//! program's call is just made. In inline mode there are no such events, and these functions tell the engine.
+//! In handler mode the kernel reports unmapped and zapped pages of registered ranges, in order with faults: these
+//! functions only make the program's call. In inline mode there are no such events: these functions tell the engine.
 
 use super::workers::By;
 use super::{Locked, Pager};
@@ -13,8 +13,8 @@ use rustix::mm::{MprotectFlags, ProtFlags};
 use std::sync::atomic::Ordering;
 
 impl Pager {
-    /// Whether any of these addresses is in the managed range, or in the heap of small pages: there
-    /// is nothing there that a program could map, unmap or protect.
+    /// Whether any of these addresses is in the managed range or in the heap of small pages. A program can map, unmap
+    /// or protect nothing in that heap.
     #[must_use]
     pub fn manages(&self, address: usize, len: usize) -> bool {
         self.space.range().pages_of(address, len.max(1)).is_some()
@@ -71,8 +71,8 @@ impl Pager {
         self.map_pages(first, count, prot, commit)
     }
 
-    /// Zaps managed memory in place. A new mapping would be unregistered for a moment, in which other threads could
-    /// get pages of the kernel's.
+    /// Zaps managed memory in place. A new mapping would be unregistered at first: touched then, it would get pages
+    /// that the engine does not know.
     fn renew(&self, first: PageId, count: u32, prot: ProtFlags, commit: bool) -> Result<(), Errno> {
         let run = Run::new(first, count);
         self.zap(first, count, || self.space.range().zap(run))?;
@@ -84,10 +84,10 @@ impl Pager {
         self.space.range().set_protection(run, prot)
     }
 
-    /// The program maps something else over part of the managed range, by `map_it`.
+    /// Calls `map_it`, which maps foreign memory over part of the managed range.
     ///
     /// # Errors
-    /// Those of `map_it`; `EINVAL` if the range is not managed memory.
+    /// The error of `map_it`; `EINVAL` if the range is not managed memory.
     pub fn map_foreign<T>(
         &self,
         address: usize,
@@ -97,8 +97,8 @@ impl Pager {
         let (first, count) = self.range(address, len)?;
         let _change = self.begin_change([Some((first, count)), None]);
         if self.hears_of_changes() {
-            // The kernel tells the handler when the new memory is there. It may have contents (`mremap`), and pages that
-            // the engine still had in this range would be moved away with them.
+            // The kernel's event comes when the new memory is there already, perhaps with contents (`mremap`). Until
+            // then the engine would take these for its own pages in this range, and move them away.
             let mut locked = self.lock();
             self.forget(&mut locked, first, count);
             self.hand_over(&mut locked, By::Program);
@@ -138,7 +138,8 @@ impl Pager {
     /// Changes the protection of managed memory; what becomes writable is committed.
     ///
     /// # Errors
-    /// `ENOMEM` if budget and store have no room for it; what `mprotect` says.
+    /// `ENOMEM` if budget and store have no room for it; `EINVAL` if the range is not managed memory; the error of
+    /// `mprotect`.
     pub fn protect(&self, address: usize, len: usize, prot: MprotectFlags) -> Result<(), Errno> {
         let _change = self.begin_change([None, None]);
         let (first, count) = self.range(address, len)?;
@@ -150,10 +151,10 @@ impl Pager {
             .set_protection(Run::new(first, count), prot)
     }
 
-    /// The program gave contents up: they read as zeros from now on (`MADV_DONTNEED`).
+    /// Zaps a range: it reads as zeros from now on (`MADV_DONTNEED`).
     ///
     /// # Errors
-    /// What `madvise` says.
+    /// `EINVAL` if the range is not managed memory; the error of `madvise`.
     pub fn zap_contents(&self, address: usize, len: usize) -> Result<(), Errno> {
         let (first, count) = self.range(address, len)?;
         let _change = self.begin_change([Some((first, count)), None]);
@@ -162,7 +163,7 @@ impl Pager {
         })
     }
 
-    /// Passes advice on.
+    /// Passes the program's advice to the engine.
     ///
     /// # Errors
     /// `EINVAL` if the range is not managed memory.
@@ -177,7 +178,7 @@ impl Pager {
         Ok(())
     }
 
-    /// Promises memory to the program; see [`crate::control::Process::commit`]. A refusal is not counted:
+    /// Commits memory to the program; see [`crate::control::Process::commit`]. A refusal is not counted:
     /// an allocator may have other memory to give.
     ///
     /// # Errors
@@ -188,7 +189,7 @@ impl Pager {
         self.try_commit(first, count)
     }
 
-    /// Whether budget and store have room for `pages` more.
+    /// Whether budget and store have room for a commitment of `pages` more.
     #[must_use]
     pub fn has_room_for(&self, pages: u64) -> bool {
         let _uninterrupted = Uninterrupted::begin();
@@ -199,10 +200,10 @@ impl Pager {
         fits
     }
 
-    /// Gives up contents and promise of a range that stays mapped.
+    /// Zaps a range and ends its commitment; it stays mapped.
     ///
     /// # Errors
-    /// What `madvise` says.
+    /// As [`Pager::zap_contents`].
     pub fn decommit_range(&self, address: usize, len: usize) -> Result<(), Errno> {
         let _change = self.begin_change([None, None]);
         self.zap_contents(address, len)?;
@@ -211,7 +212,7 @@ impl Pager {
         Ok(())
     }
 
-    /// Makes a system call that gives up a range, and tells the engine.
+    /// Makes `call`, a system call that zaps or replaces a range. In inline mode, tells the engine first.
     fn zap<T>(
         &self,
         first: PageId,
@@ -229,7 +230,7 @@ impl Pager {
         result
     }
 
-    /// The engine hears that the program gave contents up.
+    /// Tells the engine that the program zaps a range; parked actions on it are dropped.
     pub(super) fn forget(&self, locked: &mut Locked, first: PageId, count: u32) {
         self.with_space(locked, |placement, host| {
             placement.forget_parked(host, first, count);
@@ -237,7 +238,7 @@ impl Pager {
         self.apply(locked, Event::Zap { first, count });
     }
 
-    /// Maps and registers pages that are taken already.
+    /// Maps and registers pages that [`Mappings`](crate::mappings::Mappings) has as managed already.
     pub(super) fn map_pages(
         &self,
         first: PageId,

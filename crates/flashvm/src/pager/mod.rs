@@ -1,23 +1,22 @@
 //! The live pager executes the engine's decisions on this process.
 //!
-//! The *handler* reads faults and events from userfaultfd, hands them
-//! to the engine, places pages and reads from flash. The *cleaner* reclaims ahead of need: it
-//! moves pages to the shadow, looks at them, writes them. A third thread follows the pressure of other processes, a
-//! fourth writes small pages behind. All of them, and the program's own threads
-//! when they fault or change mappings, go through [`Pager::apply`] with the engine locked; no lock is held
-//! over a request to flash.
+//! The *handler* reads faults and events from userfaultfd, hands them to the engine, places pages and reads from
+//! flash. The *cleaner* reclaims ahead of need: it moves pages to the shadow, scans them for zeros, writes them. A
+//! third thread follows the pressure of other processes; a fourth writes small pages behind. All of them, and the
+//! program's own threads when they fault or change mappings, go through [`Pager::apply`] with the engine locked.
+//! Nobody holds the lock during a request to flash, except the handler when it resolves faults during a fork.
 //!
 //! | what | where |
 //! | --- | --- |
-//! | how a pager comes to be | `start`; in a forked child `fork`; the frames that both use `share` |
+//! | how a pager comes to be | `start`; in a forked child `fork`; shared frames `share` |
 //! | its threads, and how they are called | `workers`, `handler`, `cleaner` |
-//! | how faults come | those that the faulting thread resolves itself `inline`; the work of the threads, done by it `synchronous` |
+//! | faulting threads | they resolve their faults `inline`; they do the work of the pager's threads `synchronous` |
 //! | memory actions on the [address space](crate::space) | `actions`; what must stay in place `pin` |
 //! | frames of the budget | `grant`; read buffers `buffers`; compressed pages `pool`, `codec` |
-//! | what the program does to its memory | `managed`, `remap`; what must not happen meanwhile `change` |
+//! | what the program does to its memory | `managed`, `remap`; changes under way `change` |
 //! | what the heap of small pages asks for | `small` |
-//! | the store | `discard`; holding writes back `limit` |
-//!
+//! | the store | `discard`; the write limit `limit` |
+
 mod actions;
 mod buffers;
 mod change;
@@ -65,8 +64,8 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 /// Pages of the managed range: 512 GiB of address space.
 pub(crate) const SPAN_PAGES: u32 = 1 << 27;
 
-/// With `--check`: the events between two comparisons of all pages with the kernel's page table, and between two
-/// checks of the engine's columns against each other.
+/// With `--check`: calls of [`Pager::check`] between two comparisons of all pages with the kernel's page table, and
+/// between two checks of the engine's columns against each other.
 const CHECK_PLACES_EVERY: u32 = 32;
 const CHECK_ENGINE_EVERY: u32 = 1024;
 /// The engine of a live process.
@@ -84,8 +83,8 @@ pub struct Pager {
     /// The heap of small pages, with `--granularity 512`.
     chameleon: Option<Chameleon>,
     locked: Mutex<Locked>,
-    /// Signalled when the engine thaws after a fork, when it has become quiet, and when the last change of mappings
-    /// ends.
+    /// Signalled when nothing is in flight any more, when the last change of mappings ends, when a forked child
+    /// resolves its own faults, and when the engine thaws.
     changed: Condvar,
     mappings: Mappings,
     /// Queues for threads that read their own pages.
@@ -96,7 +95,7 @@ pub struct Pager {
     pressure_at_start: u32,
     /// The memory of compressed pages, with `--compress`.
     pool: Option<PoolMemory>,
-    /// Away while a scan's actions are carried out.
+    /// `None` while a scan uses it: from the first page until the scan's actions are carried out.
     compressor: Mutex<Option<Box<Compressor>>>,
     decoder: Mutex<Option<Decoder>>,
 }
@@ -115,7 +114,7 @@ struct Locked {
     /// The scan whose actions are being carried out, and what it compressed.
     scanned: Option<(IoId, Box<Compressor>)>,
     buffers: Option<ReadBuffers>,
-    /// A fork is about to happen: start nothing.
+    /// What a fork forbids at the moment.
     freeze: Freeze,
     /// Who does the work of handler and cleaner.
     crew: Crew,
@@ -131,14 +130,14 @@ struct Locked {
     slots_bad: u32,
     /// Flash actions whose answer the engine waits for.
     open: u32,
-    /// Scans among them; a scan takes microseconds.
+    /// Scans among `open`; a scan takes microseconds.
     scans: u32,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Freeze {
     No,
-    /// Requests in flight may end, none may start.
+    /// The engine's requests end, queued ones included; faults, changes and reclaim wait.
     Quiescing,
     /// Nothing may change.
     Frozen,
@@ -159,7 +158,8 @@ static PAGER: AtomicPtr<Pager> = AtomicPtr::new(std::ptr::null_mut());
 #[must_use]
 pub fn pager() -> Option<&'static Pager> {
     let pager = PAGER.load(Ordering::Acquire);
-    // SAFETY: set once the pager is complete, and never freed or changed afterwards.
+    // SAFETY: `install` leaks a complete pager and then stores its address. Nobody frees it; only a forked child moves
+    // it out (`inherit`), before it installs its own.
     (!pager.is_null()).then(|| unsafe { &*pager })
 }
 
@@ -176,7 +176,7 @@ impl Pager {
         self.settings.malloc
     }
 
-    /// Address of a page in its region, as the program has it.
+    /// Address of a page in the region.
     fn address(&self, page: PageId) -> usize {
         self.space.range().at(Place::Region, page).get()
     }
@@ -198,12 +198,12 @@ impl Pager {
         self.delivery == Delivery::Handler
     }
 
-    /// The page of a managed address.
+    /// The page of an address in the managed range.
     fn page_at(&self, address: usize) -> Option<PageId> {
         self.space.range().page_at(address)
     }
 
-    /// Locks the engine; waits while a fork is under way.
+    /// Locks the engine; waits while a fork keeps it frozen.
     fn lock(&self) -> MutexGuard<'_, Locked> {
         let mut locked = self.locked.lock();
         while locked.freeze == Freeze::Frozen {
@@ -282,7 +282,8 @@ impl Pager {
         }
     }
 
-    /// Compares, at intervals, the engine's places of pages with the kernel's, and the engine's columns with each other.
+    /// Compares, at intervals, the engine's places of pages with the kernel's, and the engine's columns with each
+    /// other.
     fn check(&self, locked: &mut Locked) {
         locked.checks += 1;
         if locked.checks.is_multiple_of(CHECK_PLACES_EVERY) {

@@ -50,7 +50,7 @@ impl Owner for Pager {
         self.store.below()
     }
 
-    /// If no queue is free the handler is called to open one more.
+    /// If no queue is free, calls the handler to open one more.
     fn demand_queue(&self) -> Option<DemandQueue<'_>> {
         let queue = self.demand.take();
         if queue.is_none() && self.demand.has_room() {

@@ -1,4 +1,4 @@
-//! How a pager comes to be: of nothing, in a process that starts, or of its parent's, in a forked child.
+//! Makes the pager of a process that starts, and the parts of it that a forked child needs as well.
 
 use super::actions::LivePlacement;
 use super::codec::Decoder;
@@ -44,7 +44,7 @@ pub struct Inheritance {
 /// Starts the pager of this process.
 ///
 /// # Errors
-/// What the kernel lacks or refuses, what the settings get wrong.
+/// The kernel lacks or refuses something, or the settings are wrong.
 pub fn start(inheritance: Inheritance) -> Result<&'static Pager, Error> {
     let Inheritance {
         control,
@@ -105,7 +105,7 @@ pub fn start(inheritance: Inheritance) -> Result<&'static Pager, Error> {
         least: LIMIT_FRAMES_MIN,
         read_buffers: buffers::pages_of_run(control.budget_frames()),
     });
-    // Before anybody asks for frames on its behalf.
+    // Before any other thread can take frames for this process.
     process.await_first_frames(&supervisor);
     let codec = settings.engine.compress.codec();
     let pager = Pager {
@@ -135,7 +135,6 @@ pub fn start(inheritance: Inheritance) -> Result<&'static Pager, Error> {
     Ok(pager)
 }
 
-/// Makes the heap of small pages.
 fn start_heap(
     settings: &RunSettings,
     control: &Control,

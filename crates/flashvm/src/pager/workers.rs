@@ -23,7 +23,7 @@ pub(super) enum Crew {
 /// Who hands work over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum By {
-    /// A thread of the program's, or one of the pager's that is neither of the others.
+    /// A thread of the program, or a thread of the pager that is neither handler nor cleaner.
     Program,
     Handler,
     Cleaner,
@@ -36,13 +36,13 @@ pub(super) struct Due {
     pub(super) cleaner: bool,
 }
 
-/// The calls to handler and cleaner.
+/// The bells of handler and cleaner.
 pub(super) struct Workers {
     pub(super) handler: Bell,
     pub(super) cleaner: Bell,
 }
 
-/// Calls a thread, which sleeps in `poll` among other things.
+/// Calls a thread, and wakes it if it sleeps in `poll`.
 pub(super) struct Bell {
     event: PagerFd,
     /// Rung since the thread last began to look for work: another ring is not needed.
@@ -70,7 +70,7 @@ impl Bell {
         self.rung.store(false, Ordering::Relaxed);
     }
 
-    /// The thread has woken up by it.
+    /// Clears the ring that has woken the thread.
     pub(super) fn silence(&self) {
         let mut count = [0u8; 8];
         let _ = rustix::io::read(&self.event, &mut count);
@@ -90,8 +90,8 @@ impl Workers {
         })
     }
 
-    /// Calls the threads that have something to do, except the caller. The caller looks again by itself; calling itself, it
-    /// would never sleep while its requests are in flight.
+    /// Calls the threads that have something to do, except the caller: it looks again by itself. If it called itself,
+    /// it would never sleep while its requests are in flight.
     pub(super) fn call(&self, by: By, due: Due) {
         if due.handler && by != By::Handler {
             self.handler.ring();
@@ -114,8 +114,8 @@ impl Locked {
         self.crew != Crew::Starting && self.open == 0 && !self.placement.is_parked()
     }
 
-    /// Whether the calling thread has to do the work of the pager's threads: the handler is not up yet, or
-    /// this is one of them, whose start in the C library has met managed memory.
+    /// Whether the calling thread has to do the work of the pager's threads: the handler is not up yet, or the caller
+    /// is one of these threads, and the C library has touched managed memory while it started the thread.
     pub(super) fn is_synchronous(&self) -> bool {
         self.crew != Crew::Up || on_pager_stack()
     }
@@ -133,9 +133,9 @@ impl Pager {
     /// Starts the pager's threads.
     ///
     /// # Errors
-    /// What the C library says to a new thread.
+    /// The C library cannot create a thread.
     pub fn start_threads(&'static self) -> Result<(), Errno> {
-        // Those of the store's queues now: later the program's threads may hold the C library's locks.
+        // The threads of queues start now, too: later the program's threads may hold the C library's locks.
         let io = || {
             let wanted = self.settings.no_uring;
             wanted.then(|| ThreadQueue::start(&self.store)).transpose()
@@ -166,7 +166,7 @@ mod tests {
         cleaner: true,
     };
 
-    /// A cleaner whose writes are in flight, and who wants more frames, sleeps until one has ended.
+    /// A cleaner that wants more frames while its writes are in flight must sleep until one has ended.
     #[test]
     fn no_worker_rings_itself() {
         for by in [By::Program, By::Handler, By::Cleaner] {
