@@ -1,8 +1,8 @@
 //! Carries out the engine's memory actions on the address space of this process.
 //!
-//! What each answer means is decided in [`flashvm_core::space`], which the simulator runs too; what the
-//! operations do is the contract of [`Backend`]. Here both meet: where the contents of a read lie, and
-//! what a lost or contradictory page means to this process. All of it happens with the engine locked.
+//! [`flashvm_core::space`], which the simulator runs too, decides what each answer means; [`Backend`] is the contract
+//! of the operations. This module connects the two: it knows where the contents of a read lie, and what a lost or
+//! contradictory page means to this process. All of it happens with the engine locked.
 
 use super::share::Shares;
 use super::{LiveEngine, Locked, Pager, Read};
@@ -21,10 +21,10 @@ pub(super) struct LiveSpace<'a> {
     shares: &'a mut Shares,
 }
 
-/// What surrounds an action of the live pager.
+/// The context of an action of the live pager.
 pub(super) type LiveHost<'a, 's> = Host<'a, LiveSpace<'s>, LiveEngine>;
 
-/// Carries out the live pager's actions; contents that wait are kept as bytes.
+/// Carries out the live pager's actions; keeps the contents of parked actions as bytes.
 pub(super) type LivePlacement = Placement<Vec<u8>>;
 
 impl LiveSpace<'_> {
@@ -39,8 +39,8 @@ impl LiveSpace<'_> {
     /// Pages of a read that has ended.
     fn contents(&self, io: IoId, index: u32, count: u32) -> &[u8] {
         let at = self.reads[&io].buffer + index as usize * PAGE_SIZE;
-        // SAFETY: the read into this buffer has ended, and the buffer is not given back before the actions
-        // of that event are done, which is after this borrow of the reads.
+        // SAFETY: the read into this buffer has ended: `Event::ReadDone` has led to this action. The buffer is given
+        // back only after all actions of that event, so after this borrow of `reads`.
         unsafe { map::bytes(at, count as usize * PAGE_SIZE) }
     }
 }
@@ -186,7 +186,7 @@ impl AddressSpace for LiveSpace<'_> {
 }
 
 impl Pager {
-    /// Calls `work` with the address space.
+    /// Calls `work` with the placement and the context of its actions.
     pub(super) fn with_space<T>(
         &self,
         locked: &mut Locked,
@@ -213,12 +213,13 @@ impl Pager {
         work(placement, &mut host)
     }
 
-    /// Retries parked actions. Whether none is left.
+    /// Retries parked actions. Returns whether none is left.
     pub(super) fn retry_parked(&self, locked: &mut Locked) -> bool {
         self.with_space(locked, |placement, host| placement.retry(host))
     }
 
-    /// A missing page was touched that the engine has as mapped: it reads as zeros. Whether that is so.
+    /// A thread has touched a missing page. If the engine has it as mapped, it was zapped just now: maps zeros. Returns
+    /// whether that is so.
     pub(super) fn resolve_spurious(&self, locked: &mut Locked, page: PageId) -> bool {
         let was = self.with_space(locked, |placement, host| {
             placement.resolve_spurious(host, page)
@@ -229,8 +230,8 @@ impl Pager {
         was
     }
 
-    /// A write-protected page was stored to. If the engine has it as mapped for stores, the
-    /// protection is lifted. Whether that is so.
+    /// Write-protection has stopped a store. If the engine has the page as writable, lifts the protection. Returns
+    /// whether that is so.
     pub(super) fn lift_protection(&self, locked: &mut Locked, page: PageId) -> bool {
         let was = self.with_space(locked, |placement, host| {
             placement.lift_protection(host, page)

@@ -1,9 +1,8 @@
 //! The cleaner: reclaims ahead of need, so that a fault seldom waits for a write.
 //!
-//! Its requests are scans (which pages hold only zeros) and writes. Both work on pages in the
-//! shadow, which the program cannot change, so the engine is not locked meanwhile. Where pages
-//! cannot be moved they are copied out of the region first; if the program changes one in the
-//! meantime, the engine knows, and ignores the result of the write.
+//! It scans pages for zeros and writes pages. Both work on pages in the shadow, which the program cannot change, so
+//! neither locks the engine. Where pages cannot be moved, the cleaner copies them out of the region first; if the
+//! program changes a page after that, the engine learns of it and ignores the result.
 
 use super::workers::By;
 use super::{Freeze, Locked, Pager};
@@ -25,11 +24,11 @@ const STUCK_LOOKS: u32 = 20_000;
 /// Writes in flight at most.
 const WRITES_MAX: usize = 8;
 
-/// The cleaner's requests in flight, and its way to the contents of pages.
+/// The cleaner's writes, and its buffers for pages without a shadow.
 struct Writes {
     io: Queue<FlashStore>,
     in_flight: usize,
-    /// Requests held back, and when each may begin.
+    /// Writes held back by the write limit, and when each may begin.
     held_back: VecDeque<(Nanos, Request)>,
     bounce: Option<Bounce>,
 }
@@ -37,7 +36,7 @@ struct Writes {
 /// Buffers for the contents of pages that stay where the program can change them.
 struct Bounce {
     free: Vec<usize>,
-    /// Where they all are.
+    /// The addresses of all buffers, free or not.
     all: Range<usize>,
 }
 
@@ -47,12 +46,13 @@ impl Writes {
         while self.held_back_for() == Some(Nanos(0))
             && let Some((_, request)) = self.held_back.pop_front()
         {
-            // SAFETY: its pages stay in the shadow, or its buffer is its own, until it has ended.
+            // SAFETY: until the engine hears that the write has ended, its pages stay in the shadow, its bounce buffer
+            // is not in `free`, or the bytes of its block of the pool do not change.
             unsafe { self.io.push(request) };
         }
     }
 
-    /// How long the first request is still held back.
+    /// How long the first write is still held back.
     fn held_back_for(&self) -> Option<Nanos> {
         self.held_back.front().map(|(at, _)| at.since(now()))
     }
@@ -134,10 +134,10 @@ impl Pager {
         }
     }
 
-    /// Reclaims up to four batches, as long as frames are short and each makes progress. Whether any did.
+    /// Reclaims up to four batches, as long as frames are short and each makes progress. Returns whether any did.
     fn reclaim(&self, locked: &mut Locked) -> bool {
         let mut any = false;
-        // The handler gets its turn between batches; the cleaner's next look does the rest.
+        // Then the handler gets its turn; the cleaner's next look does the rest.
         for _ in 0..4 {
             if !locked.engine.wants_reclaim() {
                 break;
@@ -197,7 +197,8 @@ impl Pager {
                 let locked = self.lock();
                 for (index, &page) in pages.iter().enumerate() {
                     let at = buffer + index * PAGE_SIZE;
-                    // SAFETY: this buffer belongs to this write alone.
+                    // SAFETY: `pop` has given the buffer to this write alone. It has room for `RUN_PAGES_MAX` pages,
+                    // the most that a write has, and is page-aligned.
                     let copy = unsafe { &mut *(at as *mut PageBuffer) };
                     self.copy_out(&locked, page, copy);
                 }
@@ -211,7 +212,7 @@ impl Pager {
         self.hold_back(writes, io, slot, parts);
     }
 
-    /// Writes a block of the pool, whose bytes do not change until that has ended.
+    /// Writes a block of the pool from its place: its bytes do not change before the write has ended.
     fn write_block(&self, writes: &mut Writes, io: IoId, slot: SlotId, block: BlockId) {
         let pool = self.pool.expect("it compresses");
         let part = Part {
@@ -241,7 +242,7 @@ impl Pager {
             (&mut writes.bounce, completion.request.transfer)
         {
             let address = parts[0].address;
-            // A block of the pool is written from where it is.
+            // A block of the pool is written from its place, without a bounce buffer.
             if bounce.all.contains(&address) {
                 bounce.free.push(address);
             }

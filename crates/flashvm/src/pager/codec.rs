@@ -1,6 +1,6 @@
 //! The codecs of compressed pages: LZ4 and Zstandard, page by page.
 //!
-//! Neither allocates after it was made, nor touches thread-local storage: both run where a fault is served. (C code
+//! Neither allocates once it is made, nor touches thread-local storage: both run where faults are resolved. (C code
 //! would read the stack protector's canary there: `.cargo/config.toml` compiles it without.) Both decoders check their
 //! bounds. A frame of Zstandard here has no magic number, no checksum and no content size: the store's checksum
 //! covers it, and a page's size is known.

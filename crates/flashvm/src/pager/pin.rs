@@ -80,7 +80,7 @@ impl Pins {
 impl Drop for Pins {
     fn drop(&mut self) {
         for &range in &self.small {
-            // A forked child has a pager of its own, without pins.
+            // In a forked child: the heap of its own pager, which has no pins.
             if let Some(pager) = super::pager()
                 && let Some(heap) = pager.chameleon()
             {

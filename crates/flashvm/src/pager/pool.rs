@@ -1,9 +1,9 @@
 //! The memory of the compressed pool, and the scans that fill it.
 //!
-//! The engine says which object lies where; here are the bytes. A block has its place at `base + block * BLOCK_BYTES`
-//! of address space that takes no RAM before it is used. All of it happens with the engine locked, but for two: a scan
-//! compresses into a buffer of its own, and a block that is being written is read by the device. Its bytes do not
-//! change until the write has ended.
+//! The engine decides which object lies where; this module holds the bytes. A block lies at
+//! `base + block * BLOCK_BYTES`, in address space that takes no RAM before its first use. Only two things happen
+//! without the engine locked: a scan compresses into a buffer of its own, and the device writes a block to flash or
+//! reads one back. Nothing else changes the bytes of a block before such a request has ended.
 
 use super::codec::{Encoder, ROOM};
 use super::{Locked, Pager};
@@ -21,7 +21,7 @@ pub(super) struct PoolMemory {
 }
 
 impl PoolMemory {
-    /// For all blocks that a store of so many slots and so many frames can hold.
+    /// Reserves places for all blocks: slots * `PAGE_SIZE` / `BLOCK_BYTES` on flash, and one for each frame in RAM.
     pub(super) fn reserve(slots: u32, frames: u32) -> Result<Self, Errno> {
         let blocks = slots as usize * PAGE_SIZE / BLOCK_BYTES + frames as usize;
         let bytes = blocks * BLOCK_BYTES;
@@ -51,7 +51,7 @@ impl PoolMemory {
 pub(super) struct Compressor {
     encoder: Encoder,
     staged: Vec<u8>,
-    /// By index in the scan: where its bytes begin.
+    /// Where the compressed bytes of each page begin, by the page's index in the scan.
     starts: [usize; RUN_PAGES_MAX as usize],
 }
 
@@ -64,7 +64,7 @@ impl Compressor {
         })
     }
 
-    /// Compresses a page. The length in bytes; 0: it does not shrink enough.
+    /// Compresses a page; returns its length in bytes, or 0 if it does not shrink enough.
     fn compress(&mut self, index: usize, page: &[u8; PAGE_SIZE]) -> u16 {
         let start = self.staged.len();
         self.starts[index] = start;
@@ -83,7 +83,7 @@ impl Compressor {
 }
 
 impl Pager {
-    /// Looks at the pages of a scan, and tells the engine.
+    /// Scans pages for zeros, compresses the others if asked, and tells the engine.
     pub(super) fn scan(&self, io: IoId, pages: &[PageId], compress: bool) {
         // One scan at a time compresses; others wait for its microseconds.
         let mut home = compress.then(|| self.compressor.lock());
@@ -128,19 +128,22 @@ impl Pager {
             Action::Keep { io, index, object } => {
                 let (of, compressor) = locked.scanned.as_ref().expect("the actions of a scan");
                 assert_eq!(*of, io, "kept from another scan");
-                // SAFETY: the object's place is nobody's, by the engine's account.
+                // SAFETY: `object` has checked that the place lies in the pool. The engine has just given it to this
+                // object, in a block that is not being written: nobody else uses it.
                 unsafe { map::fill(pool.object(object), compressor.bytes(index, object.bytes)) };
             }
             Action::Repack { from, to } => {
                 let mut bytes = [0; OBJECT_MAX as usize];
                 let bytes = &mut bytes[..from.bytes as usize];
-                // SAFETY: an object of the pool; nobody stores to it.
+                // SAFETY: `object` has checked that `from` lies in the pool. Stores to objects need the engine, which
+                // this thread has locked.
                 bytes.copy_from_slice(unsafe { map::bytes(pool.object(from), bytes.len()) });
-                // SAFETY: as for `Keep`.
+                // SAFETY: as for `Keep`: the engine has just given the place `to` to this object.
                 unsafe { map::fill(pool.object(to), bytes) };
             }
             Action::Vacate { block } => {
-                // SAFETY: no object of this block is alive, and no write of it is in flight.
+                // SAFETY: `block` has checked that it lies in the pool. Its objects are dead or on flash, and no request
+                // of it is in flight. Slices of objects live only with the engine locked, and this thread has none.
                 let dropped = unsafe { map::drop_pages(pool.block(block), BLOCK_BYTES) };
                 dropped.unwrap_or_else(|e| self.die(&format!("freeing compressed memory: {e}")));
             }
@@ -148,7 +151,7 @@ impl Pager {
         }
     }
 
-    /// Decompresses a page of the pool, or of a read's buffer.
+    /// Decompresses a page out of the pool, or out of the buffer of a read, whose address `buffer` returns.
     pub(super) fn inflate(
         &self,
         from: &Packed,
@@ -162,7 +165,8 @@ impl Pager {
             }
             Packed::Read { io, skip, bytes } => (buffer(io) + skip as usize, bytes),
         };
-        // SAFETY: an object of the pool, or a part of the buffer of a read that has ended; nobody stores to either.
+        // SAFETY: callers have locked the engine, without which nobody stores to an object of the pool. A read that
+        // they name has ended, and its buffer is given back only after this call.
         let packed = unsafe { map::bytes(at, len as usize) };
         let mut decoder = self.decoder.lock();
         let decoder = decoder.as_mut().expect("it compresses");

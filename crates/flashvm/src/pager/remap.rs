@@ -14,15 +14,15 @@ use rustix::mm::{MprotectFlags, ProtFlags};
 
 /// Pages that a relocation moves at most before it unlocks the engine.
 const RELOCATE_RUN: u32 = 64;
-/// How long a relocation waits for a request on its pages.
+/// Pause of a relocation while requests on its pages are in flight, or the kernel postpones a move.
 const IN_FLIGHT_WAIT: std::time::Duration = std::time::Duration::from_micros(50);
 
 impl Pager {
-    /// `mremap`. `to` is the address that the program insists on.
+    /// `mremap`. `to` is the new address that the program insists on (`MREMAP_FIXED`).
     ///
     /// # Errors
-    /// `ENOMEM` if it cannot grow, or not where it is and may not move; `EINVAL` for ranges that
-    /// are not managed or overlap.
+    /// `ENOMEM` if it can neither grow in place nor move; `EINVAL` if a range is not managed, or source and target
+    /// overlap; `EFAULT` if only a part of the source is foreign.
     ///
     /// # Safety
     /// Nobody but the program uses the memory at `address` and at `to`: it has asked for this.
@@ -114,10 +114,11 @@ impl Pager {
     /// become the kernel's memory, as the mapping that they replace was.
     ///
     /// # Errors
-    /// `EINVAL` for ranges that are not managed; what the mapping of the new range says.
+    /// `EINVAL` if the source is not managed; `EFAULT` if only a part of it is foreign; the error of mapping the
+    /// target.
     ///
     /// # Safety
-    /// As [`Self::remap`].
+    /// As [`Self::remap`]. The target is outside of the managed range.
     pub unsafe fn move_out(
         &self,
         address: usize,
@@ -147,8 +148,8 @@ impl Pager {
         self.space
             .range()
             .set_protection(Run::new(first, count), all)?;
-        // SAFETY: both ranges are mapped and apart (one is managed, the other not); the program
-        // has given their contents into this call. Absent pages fault in as they are read.
+        // SAFETY: both ranges are mapped for loads and stores, above. They do not overlap: our caller guarantees that
+        // the target is not managed. The program alone uses both. Absent pages fault in as they are read.
         unsafe {
             std::ptr::copy_nonoverlapping(
                 address as *const u8,
@@ -156,7 +157,7 @@ impl Pager {
                 old_len.min(new_len),
             );
         }
-        // SAFETY: the mapping that was just made for the program.
+        // SAFETY: this call has made the mapping at `to`, and no Rust code refers to it.
         unsafe { map::protect(to, new_len, MprotectFlags::from_bits_retain(prot.bits()))? };
         self.unmap(address, old_len)?;
         Ok(to)
@@ -165,7 +166,7 @@ impl Pager {
     /// Whether a range is foreign.
     ///
     /// # Errors
-    /// `EFAULT` if it is so in part: these are several mappings.
+    /// `EFAULT` if only a part of it is: then it is more than one mapping.
     fn is_foreign(&self, first: PageId, count: u32) -> Result<bool, Errno> {
         match self.mappings.foreign(first, count) {
             Foreign::No => Ok(false),
@@ -205,14 +206,14 @@ impl Pager {
             None => self.address(self.mappings.take(new_count).ok_or(Errno::NOMEM)?),
         };
         // SAFETY: the program alone uses the memory at `address` and at `to`, as our caller guarantees. Without `to`,
-        // `new` is a hole that `take` has just given to this call.
+        // `new` is a free part of the managed range, which `take` has just given to this call.
         let move_it = || unsafe { map::move_mapping(address, len, new, new_len) };
         if self.manages(new, new_len) {
             self.map_foreign(new, new_len, move_it)?;
         } else {
             move_it()?;
         }
-        // The hole that the move has left becomes part of the reservation again.
+        // The old range, now without contents, becomes part of the reservation again.
         self.unmap(address, len)?;
         Ok(new)
     }
@@ -226,7 +227,7 @@ impl Pager {
             let state = locked.engine.page_state(page);
             let same = |n: &u32| locked.engine.page_state(page.plus(*n)) == state;
             let run = (1..RELOCATE_RUN.min(count - done)).take_while(same).count() as u32 + 1;
-            // A former page of the target may still be in a write.
+            // A write of a page that the target had before may still be in flight.
             let in_flight =
                 locked.engine.in_flight(page, run) || locked.engine.in_flight(target, run);
             if in_flight || locked.placement.is_parked() {
@@ -263,7 +264,7 @@ impl Pager {
                     );
                     done += count;
                 }
-                // The handler has to read an event first.
+                // The kernel postpones the move: in handler mode the handler has to read an event first.
                 None => {
                     drop(locked);
                     crate::sys::sleep(IN_FLIGHT_WAIT);

@@ -1,5 +1,5 @@
-//! Frames that this process shares with others since a fork: their numbers in the run, and the steps that keep
-//! the account right. The engine knows which pages share; [`crate::control::SharedFrame`] counts the holders.
+//! Frames that this process shares with others since a fork: their numbers in the run, and the steps that keep the
+//! account right. The engine knows which pages are in shared frames; the run counts the holders of each frame.
 
 use super::grant::limit_event;
 use super::{Freeze, LiveEngine, Locked, Pager, SPAN_PAGES};
@@ -45,8 +45,8 @@ impl Pager {
     /// Right before a fork, with the engine frozen: every resident page shares its frame from now on, and
     /// write-protection stops stores to it. `child` is the child's process slot, if there is one.
     ///
-    /// System calls in flight, or the thread that forks, store to the pages of `writable`, sorted, before anybody can be
-    /// asked. Those stay writable; see [`Self::own_pages`].
+    /// The pages of `writable`, sorted, stay writable: system calls in flight, or the thread that forks, store to them
+    /// before a fault can be resolved. See [`Self::own_pages`].
     pub(super) fn share_frames(
         &self,
         locked: &mut Locked,
@@ -82,7 +82,7 @@ impl Pager {
         Ok(())
     }
 
-    /// The fork is refused: the process owns the frames again that were made shared for it.
+    /// The fork is refused: the frames that were made shared for it become this process's own again.
     fn unshare_frames(&self, engine: &LiveEngine, shares: &mut Shares) {
         for page in engine.resident_pages() {
             if !engine.is_shared(page)
@@ -95,7 +95,7 @@ impl Pager {
         }
     }
 
-    /// Around a fork: write-protects pages of the region, which come in ascending order.
+    /// Around a fork: write-protects pages of the region. `pages` must ascend.
     pub(super) fn stop_stores(&self, pages: impl Iterator<Item = PageId>) {
         for run in runs(pages) {
             loop {
@@ -112,8 +112,8 @@ impl Pager {
         }
     }
 
-    /// After a fork: somebody may have stored to these pages, unnoticed, since their frames became shared. So they
-    /// count as owned, in frames of their own.
+    /// After a fork: somebody may have stored to these pages, unnoticed, since their frames became shared. So each
+    /// counts as dirty, in a frame of its own.
     pub(super) fn own_pages(&self, locked: &mut Locked, pages: impl Iterator<Item = PageId>) {
         for page in pages {
             if locked.engine.is_shared(page) {
@@ -161,7 +161,7 @@ impl Pager {
         if owned.is_empty() {
             return;
         }
-        // What is held has grown by as many.
+        // `own_frame` has added as many to the frames that this process holds.
         let limits = locked.grant.owns(owned.len() as u32);
         self.apply(locked, limit_event(limits));
         for first in owned {

@@ -1,5 +1,5 @@
-//! The synchronous path: a thread that faults does the work of the pager's threads, in a forked child without such
-//! threads, and when a fault finds no free frame (FlashVM, 4.1.2). It waits for each of its requests.
+//! The synchronous path: a faulting thread does the work of the pager's threads, in a process where these are not up,
+//! and when its fault finds no free frame (FlashVM, 4.1.2). It waits for each of its requests.
 
 use super::{Locked, Pager, Read};
 use crate::flash::modelled::wait_until;
@@ -20,7 +20,7 @@ impl Pager {
             self.apply(&mut locked, Event::Reclaim);
         }
         if !synchronous && self.writes_wait() {
-            // The cleaner holds writes back; a clean page may become free before.
+            // The cleaner holds writes back; a clean page may become free sooner.
             return locked;
         }
         for _ in 0..if synchronous { u32::MAX } else { REQUESTS } {
@@ -61,7 +61,7 @@ impl Pager {
             address: buffer,
             len: count as usize * PAGE_SIZE,
         };
-        // SAFETY: the buffer is this read's until it is given back, below.
+        // SAFETY: `take` has lent the buffer to this read alone, until `give` below.
         let failed = unsafe { self.store.read(offset(slot), to) }.bits();
         let mut locked = self.lock();
         self.apply(&mut locked, Event::ReadDone { io, failed });
@@ -106,7 +106,8 @@ impl Pager {
             address: self.pool.expect("it compresses").block(block),
             len: BLOCK_BYTES,
         };
-        // SAFETY: the block has no contents in RAM before this read has ended.
+        // SAFETY: the block lies in the pool, as `block` has checked. Nobody uses its memory before the engine hears
+        // that this read has ended.
         let failed = unsafe { self.store.read(offset(slot), to) }.bits();
         self.apply(&mut self.lock(), Event::ReadDone { io, failed });
     }
@@ -118,15 +119,16 @@ impl Pager {
             address: self.pool.expect("it compresses").block(block),
             len: BLOCK_BYTES,
         };
-        // SAFETY: the bytes of a block do not change until its write has ended.
+        // SAFETY: the block lies in the pool, as `block` has checked. Its bytes do not change before the engine hears
+        // that this write has ended.
         unsafe { self.store.write(offset(slot), &[part]) }.bits()
     }
 
-    /// Copies a page out of its region, where the program can change it. False if the program has
-    /// zapped it: then the result of its request is void.
+    /// Copies a page out of the region, where the program can change it. Returns false if the program has zapped it:
+    /// then the engine ignores the result of the request on it.
     ///
-    /// The engine is locked, so that nobody zaps the page meanwhile: reading an absent page of an unregistered
-    /// range makes the kernel map one that the engine does not know of.
+    /// The engine is locked, so that nobody zaps the page during the copy: to read an absent page of an unregistered
+    /// range, the kernel maps a page that the engine does not know of.
     pub(super) fn copy_out(&self, locked: &Locked, page: PageId, into: &mut PageBuffer) -> bool {
         if locked.engine.page_state(page) == PageState::Doomed {
             return false;
@@ -162,7 +164,7 @@ impl Pager {
                 address: copy.0.as_ptr() as usize,
                 len: PAGE_SIZE,
             };
-            // SAFETY: the copy is this call's own.
+            // SAFETY: `copy` is a local page, and nothing changes it before `write` returns.
             let written = unsafe { self.store.write(offset(slot), &[page]) };
             failed | u64::from(!written.is_none()) << index
         })
