@@ -1,10 +1,10 @@
-//! Which parts of the managed range the program has been promised memory for, in units of 16 pages.
+//! The parts of the managed range that are committed, in units of 16 pages.
 
 use super::UNIT_PAGES;
 use flashvm_core::PageId;
 use std::ops::Range;
 
-/// A bit for each unit.
+/// A bit for each unit: set if the unit is committed.
 #[derive(Debug)]
 pub(super) struct Committed {
     units: Vec<u64>,
@@ -17,8 +17,8 @@ impl Committed {
         }
     }
 
-    /// Promises the units that a range touches. `promise(n)` says whether there is room for n > 0 more pages.
-    /// Returns whether the whole range is promised now.
+    /// Commits the units that a range touches. `promise(n)` says whether there is room for n > 0 more pages.
+    /// Returns whether the whole range is committed now.
     pub(super) fn commit(
         &mut self,
         first: PageId,
@@ -34,7 +34,7 @@ impl Committed {
         promised
     }
 
-    /// Takes the promise of the units back that a range covers whole. Returns how many pages that were.
+    /// Ends the commitment of the units that lie wholly in a range. Returns the number of pages that were committed.
     pub(super) fn uncommit(&mut self, first: PageId, count: u32) -> u64 {
         let units = first.0.div_ceil(UNIT_PAGES)..(first.0 + count) / UNIT_PAGES;
         let pages = self.pages_to_change(units.clone(), false);
@@ -42,7 +42,7 @@ impl Committed {
         pages
     }
 
-    /// Pages of those units that are not (`on`) or are (`!on`) committed.
+    /// Pages of the units that are not committed (`on`), or are (`!on`).
     fn pages_to_change(&self, units: Range<u32>, on: bool) -> u64 {
         let other = |unit: &u32| {
             (self.units[(unit / u64::BITS) as usize] >> (unit % u64::BITS)) & 1 != u64::from(on)

@@ -1,4 +1,4 @@
-//! What the program has mapped in the managed range, and what it was promised.
+//! What the program has mapped in the managed range, and which memory there the run has promised to it.
 //!
 //! All managed memory of a process lies in one reservation, so that page number and address,
 //! region and shadow differ by constants. Each page of it is
@@ -7,8 +7,8 @@
 //! - *managed*: its contents are the pager's;
 //! - *foreign*: the program has put something else there (a file, say), which is the kernel's.
 //!
-//! Beside that a page is *committed* or not: whether the run has promised memory for it. Protections are not kept
-//! here: the kernel knows them.
+//! Besides, a page is *committed* if the run has promised memory for it. Protections are not kept here: the kernel
+//! knows them.
 
 mod committed;
 mod regions;
@@ -20,9 +20,9 @@ use flashvm_core::{PAGE_SIZE, PageId};
 use regions::Regions;
 use rustix_futex_sync::Mutex;
 
-/// Pages of the unit in which memory is promised; every mapping starts at a multiple of it.
+/// Pages of the unit in which memory is committed. Each range that [`Mappings::take`] returns starts at a multiple.
 const UNIT_PAGES: u32 = 16;
-/// Mappings of this size and more start at a multiple of it, in pages.
+/// Ranges of at least this many pages that [`Mappings::take`] returns start at a multiple of it.
 const LARGE_PAGES: u32 = 512;
 
 /// How much of a range is foreign.
@@ -40,7 +40,8 @@ pub(crate) enum Foreign {
 #[derive(Debug)]
 pub(crate) struct Mappings {
     places: Mutex<Places>,
-    /// Locked while the run is asked for room, which may take a second: apart from `places`, which every fault asks.
+    /// Locked while the run is asked for room, which may take a second; so not by the lock of `places`, which every
+    /// fault takes.
     committed: Mutex<Committed>,
 }
 
@@ -64,7 +65,7 @@ impl Mappings {
         }
     }
 
-    /// Takes `count` free pages: managed from now on.
+    /// Takes `count` free pages; they are managed from now on. `None`: there is no free range for them.
     pub(crate) fn take(&self, count: u32) -> Option<PageId> {
         let align = if count >= LARGE_PAGES {
             LARGE_PAGES
@@ -74,7 +75,7 @@ impl Mappings {
         self.places.lock().mapped.take(count, align)
     }
 
-    /// Takes the `count` pages behind the mapping that ends at `end`, as a part of it. Whether they were free.
+    /// Extends the mapping that ends at `end` by `count` pages, if they are free. Returns whether it has.
     pub(crate) fn extend(&self, end: PageId, count: u32) -> bool {
         self.places.lock().mapped.extend(end, count)
     }
@@ -93,14 +94,14 @@ impl Mappings {
         places.foreign.claim(first, count);
     }
 
-    /// These pages are free from now on.
+    /// Makes these pages free, whatever they were.
     pub(crate) fn give(&self, first: PageId, count: u32) {
         let mut places = self.places.lock();
         places.mapped.give(first, count);
         places.foreign.give(first, count);
     }
 
-    /// Pages of the mapping that starts with this one.
+    /// Number of pages of the mapping that starts at this page.
     pub(crate) fn starting_at(&self, page: PageId) -> Option<u32> {
         let (first, count) = self.places.lock().mapped.find(page)?;
         (first == page).then_some(count)
@@ -144,7 +145,7 @@ impl Mappings {
         runs
     }
 
-    /// Promises memory for a range. `promise(n)` says whether the run has room for n more pages. Returns whether it has.
+    /// Commits a range. `promise(n)` says whether the run has room for n more pages. Returns whether it has.
     pub(crate) fn commit(
         &self,
         first: PageId,
@@ -154,7 +155,7 @@ impl Mappings {
         self.committed.lock().commit(first, count, promise)
     }
 
-    /// Takes the promise for a range back. `release` hears for how many pages.
+    /// Ends the commitment of a range. `release` gets the number of pages that are committed no more.
     pub(crate) fn uncommit(&self, first: PageId, count: u32, release: impl FnOnce(u64)) {
         let mut committed = self.committed.lock();
         let pages = committed.uncommit(first, count);

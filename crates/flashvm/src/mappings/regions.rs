@@ -1,4 +1,4 @@
-//! Parts of the managed range that are in use, handed out first fit.
+//! Keeps account of the parts of the managed range that are in use; hands out free parts, first fit.
 
 use flashvm_core::PageId;
 use std::collections::BTreeMap;
@@ -20,7 +20,7 @@ impl Regions {
         }
     }
 
-    /// Takes `count` pages that start at a multiple of `align` pages.
+    /// Takes `count` free pages that start at a multiple of `align` pages.
     pub(super) fn take(&mut self, count: u32, align: u32) -> Option<PageId> {
         let mut start = 0u32;
         for (&first, &end) in &self.used {
@@ -64,20 +64,21 @@ impl Regions {
         self.used.insert(first.0, first.0 + count);
     }
 
-    /// The part that holds a page: first page and pages.
+    /// The part that holds a page: its first page and its number of pages.
     pub(super) fn find(&self, page: PageId) -> Option<(PageId, u32)> {
         let (&first, &end) = self.used.range(..=page.0).next_back()?;
         (page.0 < end).then_some((PageId(first), end - first))
     }
 
-    /// The parts in use: first page and pages.
+    /// The parts in use: first page and number of pages of each.
     pub(super) fn used(&self) -> impl Iterator<Item = (PageId, u32)> {
         self.used
             .iter()
             .map(|(&first, &end)| (PageId(first), end - first))
     }
 
-    /// How many of `count` pages from `first` on are alike, and whether they are in use.
+    /// A run of at most `count` pages from `first` on that are all in use, or all free: its length, and whether they
+    /// are in use.
     pub(super) fn run(&self, first: PageId, count: u32) -> (u32, bool) {
         if let Some((start, pages)) = self.find(first) {
             return (count.min(start.0 + pages - first.0), true);

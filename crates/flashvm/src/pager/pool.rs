@@ -142,8 +142,8 @@ impl Pager {
                 unsafe { map::fill(pool.object(to), bytes) };
             }
             Action::Vacate { block } => {
-                // SAFETY: `block` has checked that it lies in the pool. Its objects are dead or on flash, and no request
-                // of it is in flight. Slices of objects live only with the engine locked, and this thread has none.
+                // SAFETY: `block` has checked that it lies in the pool. Its objects are dead or on flash, and no
+                // request of it is in flight. Slices of objects live only with the engine locked; here is none.
                 let dropped = unsafe { map::drop_pages(pool.block(block), BLOCK_BYTES) };
                 dropped.unwrap_or_else(|e| self.die(&format!("freeing compressed memory: {e}")));
             }

@@ -31,7 +31,7 @@ impl Pager {
         old
     }
 
-    /// Closes the parent's descriptors, except those that both share, and `kept`.
+    /// Closes the parent's descriptors, except `kept` and those that parent and child share.
     pub(super) fn close_inherited(&mut self, kept: impl Iterator<Item = RawFd>) {
         let mut shared = vec![self.store.descriptor(), self.supervisor.as_raw_fd()];
         let locked = self.locked.get_mut();
@@ -44,8 +44,8 @@ impl Pager {
         descriptors::close_inherited(&shared);
     }
 
-    /// Makes the child's pager from the inherited one. Its faults come by `region`, or by a new descriptor. The parent's
-    /// descriptors have been closed by number.
+    /// Makes the child's pager from the inherited one. Its faults come through `region`, or through a new userfaultfd.
+    /// [`Self::close_inherited`] has closed the parent's descriptors by number, so their owners are forgotten here.
     pub(super) fn become_child(
         self,
         region: Option<Uffd>,
@@ -61,7 +61,7 @@ impl Pager {
         let chameleon = self.chameleon.zip(frames);
         let chameleon = chameleon.map(|(heap, frames)| heap.for_child(frames, &process, pid));
         locked.become_child(process, pid)?;
-        // Before anybody asks for frames on its behalf.
+        // Before any other thread can take frames for this process.
         process.await_first_frames(&self.supervisor);
         let child = Self {
             pressure_at_start: self.control.pressure(),
@@ -81,7 +81,7 @@ impl Pager {
         Ok(child.install())
     }
 
-    /// Registers all managed memory anew.
+    /// Registers all managed memory with the child's userfaultfd.
     pub(super) fn register_all(&self) -> Result<(), Errno> {
         for (first, count) in self.mappings.managed() {
             self.space.register(Run::new(first, count))?;

@@ -1,7 +1,7 @@
 //! fork in handler mode: the kernel hands the child's userfaultfd, with all registrations and
 //! write-protections, to the parent's handler, which passes it on through a socket. Until the
-//! child has threads to resolve its own faults the parent's handler does that: the C library
-//! touches memory of the program's in a forked child, and whenever a thread starts. Then the child
+//! child has threads to resolve its own faults, the parent's handler resolves them: the C library
+//! touches the program's memory in a forked child, and whenever a thread starts. Then the child
 //! asks for the faults resolved for it, applies them to its page table, and both go on.
 
 use super::child::end_child;
@@ -27,20 +27,20 @@ pub(in crate::pager) struct Fork {
     process_slot: Result<Process, crate::control::Error>,
     parent_end: Option<PagerFd>,
     child_end: Option<PagerFd>,
-    /// The child's userfaultfd, as long as its faults are resolved here.
+    /// The child's userfaultfd, as long as the parent's handler resolves its faults.
     child: Option<Uffd>,
     resolved: Vec<ResolvedFault>,
     /// Faults of this process itself that were resolved while its engine was frozen: `pthread_atfork` handlers
     /// touch memory too.
     own: Vec<ResolvedFault>,
-    /// The child is on its own, or there is none.
+    /// The child resolves its own faults, or there is no child.
     over: bool,
     /// Blocks the forking thread's signals until parent and child can resolve faults again.
     uninterrupted: Option<Uninterrupted>,
 }
 
 impl Pager {
-    /// Before a fork: ends what is in flight and freezes the engine. `touched` are addresses that
+    /// Before a fork: waits until all requests have ended, and freezes the engine. `touched` are addresses that
     /// this thread will store to before the fork is over, while its faults cannot be resolved.
     pub fn prepare_fork(&self, touched: &[usize]) {
         let uninterrupted = Uninterrupted::begin();
@@ -53,7 +53,7 @@ impl Pager {
         own.extend(touched.iter().map(|&page| ResolvedFault::new(page, true)));
         let process_slot = self.prepare_child(&mut locked, &touched);
         if process_slot.is_err() {
-            // The C library forks all the same. Until that child ends it has the frames as well.
+            // The C library forks all the same, and that child holds the frames, too, until it ends.
             let _ = self.share_frames(&mut locked, None, &touched);
         }
         locked.fork = Some(Fork {
@@ -71,7 +71,7 @@ impl Pager {
         self.workers.handler.ring();
     }
 
-    /// Lets everything in flight end, with `touched` in RAM and writable.
+    /// As [`Self::become_quiet`], with the managed pages of `touched` in RAM and writable.
     fn become_quiet_with(&self, touched: &[usize]) -> MutexGuard<'_, Locked> {
         loop {
             for &address in touched.iter().filter(|&&address| self.manages(address, 1)) {
@@ -93,12 +93,12 @@ impl Pager {
         }
     }
 
-    /// After a fork, in the parent, whether it succeeded or not: goes on when the child can
-    /// resolve its own faults.
+    /// After a fork, in the parent, whether it succeeded or not: waits until the child can resolve its own faults or
+    /// is gone; then everybody goes on.
     pub fn resume_parent(&self) {
         let mut locked = self.locked.lock();
         let fork = locked.fork.as_mut().expect("prepared");
-        // If there is no child, or it dies, nobody else holds this end.
+        // From here on only a child holds this end: if there is none, or it dies, the handler sees the end closed.
         fork.child_end = None;
         while !locked.fork.as_ref().is_some_and(|fork| fork.over) {
             locked = self.changed.wait(locked);
@@ -111,7 +111,7 @@ impl Pager {
     }
 
     /// The handler's part while the engine is frozen: passes the child's descriptor on, and
-    /// resolves the child's faults until it does so itself.
+    /// resolves the child's faults until the child does so itself. Resolves this process's own faults, too.
     pub(in crate::pager) fn attend_fork(&self, locked: &mut Locked, messages: &mut Vec<Message>) {
         let Locked { fork, engine, .. } = locked;
         let fork = fork.as_mut().expect("frozen for a fork");
@@ -124,8 +124,8 @@ impl Pager {
                     },
                     _,
                 ) => {
-                    // Noted first: a child forked in between knows of the fault, with or without
-                    // the page.
+                    // Noted before it is resolved: a child forked between the two steps then knows of the fault,
+                    // whether it has the page or not.
                     let page = self.page_at(address).expect("a fault in the managed range");
                     fork.own.push(ResolvedFault::new(page, protected));
                     self.resolve_for(self.space.region(), engine, page, protected);
@@ -134,7 +134,7 @@ impl Pager {
                 _ => return true,
             };
             let parent_end = fork.parent_end.as_ref().expect("seen above");
-            // SAFETY: the kernel has just installed this descriptor for us.
+            // SAFETY: the kernel has opened this descriptor for the reader of the message: nobody else owns it.
             let child = unsafe { OwnedFd::from_raw_fd(fd) };
             let kept =
                 socket::send_descriptor(parent_end, &child).and_then(|()| Uffd::from_fork(child));
@@ -150,7 +150,7 @@ impl Pager {
         fork.over |= request == Request::Gone;
         if let Some(child) = &fork.child {
             let mut faults = Vec::new();
-            // After the child has gone there is nothing to read.
+            // An error means that the child is gone: then there is nothing to read.
             let _ = child.read(&mut faults);
             for fault in faults {
                 if let Message::Fault {
@@ -175,8 +175,8 @@ impl Pager {
         }
     }
 
-    /// Resolves a fault of the child with this process' contents: the engine is frozen, so they are those of the
-    /// moment of the fork.
+    /// Resolves a fault that came through `child`, the descriptor of the child or of this process, with this process's
+    /// contents. The engine is frozen, so these are the contents at the moment of the fork.
     fn resolve_for(&self, child: &Uffd, engine: &LiveEngine, page: PageId, protected: bool) {
         if protected {
             self.space.unprotect_through(child, page);
@@ -235,11 +235,11 @@ impl Pager {
             address: buffer.0.as_mut_ptr() as usize,
             len: PAGE_SIZE,
         };
-        // SAFETY: the buffer is borrowed for this read alone.
+        // SAFETY: `buffer` is a page, borrowed mutably until `read` returns.
         unsafe { self.store.read(offset(slot), to) }.is_none()
     }
 
-    /// The handler waits here while the engine is frozen. It allocates nothing: the forking thread has locked the
+    /// Sleeps, in the handler, while the engine is frozen. Allocates nothing: the forking thread has locked the
     /// allocator.
     pub(in crate::pager) fn await_fork(&self) {
         let locked = self.locked.lock();
@@ -254,7 +254,7 @@ impl Pager {
         };
         let raw = [region, child, parent_end].map(|fd| fd.map(|fd| fd.as_raw_fd()));
         drop(locked);
-        // SAFETY: only the handler, which is here, closes these.
+        // SAFETY: the region's descriptor is never closed, and only the handler, the caller, closes the other two.
         let fds = raw.map(|fd| fd.map(|fd| unsafe { BorrowedFd::borrow_raw(fd) }));
         let event = self.workers.handler.readiness();
         let mut fds = [
@@ -273,8 +273,8 @@ impl Pager {
         }
     }
 
-    /// Goes on after a fork during which these faults were resolved. Until the engine has been told of all of them,
-    /// their pages are where it does not have them.
+    /// Goes on after a fork during which these faults were resolved. Until the engine has heard of all of them, it does
+    /// not know that their pages are in the region.
     fn resume_after(
         &self,
         mut locked: MutexGuard<'_, Locked>,
@@ -287,15 +287,15 @@ impl Pager {
         self.resume(locked, |locked| self.catch_up(locked, faults));
     }
 
-    /// Tells the engine of faults that were resolved while it was frozen. Stopped stores come first:
-    /// the other faults may need frames, for which the engine would drop a page that it still takes for clean, and lose
-    /// the stores to it.
+    /// Tells the engine of faults that were resolved while it was frozen. Stopped stores come first: the other faults
+    /// may need frames, for which the engine would drop a page that it still takes for clean, and lose the stores to
+    /// it.
     fn catch_up(&self, locked: &mut Locked, faults: impl Iterator<Item = ResolvedFault> + Clone) {
         let of = |stopped| {
             let faults = faults.clone();
             faults.filter(move |fault| fault.is_stopped_store() == stopped)
         };
-        // The kernel has copied each, whether there are frames for it or not.
+        // The kernel has copied each of these pages, whether there is a frame for it or not.
         self.own_pages(locked, of(true).map(ResolvedFault::page));
         for fault in of(true).chain(of(false)) {
             self.apply(locked, fault.event());
@@ -306,12 +306,12 @@ impl Pager {
     /// engine is frozen.
     pub(in crate::pager) fn take_over(&self) {
         self.take_over_from_parent();
-        // Only now can the next fork begin: what came with the last one has been freed, and a fork locks the
-        // allocator.
+        // Only now can the next fork begin: it locks the allocator, and by now the handler has freed what the last
+        // fork left behind.
         self.locked.lock().crew = Crew::Up;
     }
 
-    /// In a forked child: what the parent has resolved becomes known to the engine.
+    /// In a forked child: gets the faults that the parent has resolved, and tells the engine.
     fn take_over_from_parent(&self) {
         let mut locked = self.locked.lock();
         let Some(fork) = locked.fork.take() else {
@@ -329,8 +329,8 @@ impl Pager {
         // SAFETY: the child has one thread, this one; `PAGER` points to its parent's pager, and to the child's own
         // before anybody looks again.
         let mut old = unsafe { Self::inherit(PAGER.load(Ordering::Acquire)) };
-        // Not by the lock: the parent's handler may have had it at the moment of the fork, and is not here to
-        // give it back.
+        // Without the lock: the parent's handler may have held it at the moment of the fork, and does not exist here
+        // to release it.
         let fork = old.locked.get_mut().fork.as_ref();
         let process_slot = fork.and_then(|fork| fork.process_slot.as_ref().ok().copied());
         if let Err(error) = old.resume_as_child() {
@@ -344,9 +344,9 @@ impl Pager {
         let region = socket::receive_descriptor(child_end)
             .map_err(Error::memory("the pager's descriptor"))?;
         let kept = child_end.as_raw_fd();
-        // The handler ends the fork; the mask is this thread's.
+        // The child's handler drops the `Fork`, but the signal mask is this thread's: it is restored here.
         let _uninterrupted = fork.uninterrupted.take();
-        // Closed by number in a moment.
+        // `close_inherited` closes it by number, below.
         std::mem::forget(fork.parent_end.take());
         let process_slot =
             std::mem::replace(&mut fork.process_slot, Err(crate::control::Error::Stale));
@@ -354,7 +354,7 @@ impl Pager {
         let region = Uffd::from_fork(region).map_err(Error::Userfaultfd)?;
         let pager = self.become_child(Some(region), process_slot?, None)?;
         pager.start_threads().map_err(Error::Threads)?;
-        // Until its handler has taken over.
+        // `lock` waits until the child's handler has taken over.
         drop(pager.lock());
         Ok(())
     }

@@ -1,5 +1,5 @@
-//! fork in inline mode: the guard makes the fork, and the child has its pager before anything of the program's
-//! runs in it.
+//! fork in inline mode: the guard makes the fork, and the child has its pager before any code of the program runs in
+//! it.
 
 use super::FORK_HOOKS;
 use super::child::end_child;
@@ -11,14 +11,14 @@ use crate::pager::{Freeze, Pager};
 use rustix::io::Errno;
 
 impl Pager {
-    /// Forks in inline mode, by calling `clone`, which returns twice. The result is the
-    /// kernel's. The child has no threads of the pager's until [`Pager::start_threads`].
+    /// Forks in inline mode, by calling `clone`, which returns twice. Returns the kernel's result. The child has no
+    /// threads of its pager until [`Pager::start_threads`].
     pub(crate) fn fork_inline(&'static self, clone: impl FnOnce() -> isize) -> isize {
         if self.chameleon.is_some() {
-            // Its frames are copied, and it gives none up once it is frozen.
+            // The heap's frames are copied for the child, and a frozen heap gives none up: so wait for room now.
             self.await_room();
         }
-        // First: what runs there may need the engine.
+        // Before the engine is frozen: requests of the heap may need it.
         let frames = match &self.chameleon {
             Some(heap) => match heap.prepare_fork(self) {
                 Ok(frames) => Some(frames),
@@ -62,7 +62,7 @@ impl Pager {
         0
     }
 
-    /// In the parent: the heap of small pages goes on.
+    /// In the parent: the heap of small pages goes on. `forked`: there is a child.
     fn resume_heap(&self, frames: Option<ForkedFrames>, forked: bool) {
         if let (Some(heap), Some(frames)) = (&self.chameleon, frames) {
             heap.resume_parent(self, forked);
@@ -81,10 +81,10 @@ impl Pager {
         if let Some(heap) = &pager.chameleon {
             heap.resume_child(pager);
         }
-        // A fork without fork events forgets registrations and protections.
+        // Without fork events, the kernel forgets registrations and protections at a fork.
         pager.register_all().map_err(Error::Userfaultfd)?;
         let mut locked = pager.locked.lock();
-        // Its threads come when the C library is in order again. Until then the child may fork.
+        // The child's threads start once the C library works again. Until then the child may fork.
         locked.crew = Crew::Absent;
         pager.resume(locked, |locked| pager.protect_all(locked));
         Ok(())

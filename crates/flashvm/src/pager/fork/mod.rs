@@ -1,15 +1,15 @@
 //! fork: the child gets a pager of its own over a copy of the page table.
 //!
-//! Before the fork everything in flight ends and the engine is frozen, so that the child's copy
-//! of it is whole. Slots on flash are shared from then on; clusters know how many processes hold them.
+//! Before the fork all requests end and the engine is frozen, so that the child's copy of it is consistent. Slots on
+//! flash are shared from then on; clusters know how many processes hold them.
 //!
 //! The two modes of faults differ in who resolves the child's faults until its pager is there:
 //!
-//! - `inline_mode`: nobody has to. The guard makes the fork, and nothing of the program's runs in the child before.
+//! - `inline_mode`: nobody has to. The guard makes the fork, and until then no code of the program runs in the child.
 //! - `handler_mode`: the parent's handler. The C library makes the fork, and touches the program's memory
-//!   around it. `socket` is how the child's userfaultfd and the account of those faults reach the child.
+//!   around it. `socket` carries the child's userfaultfd and the list of those faults to the child.
 //!
-//! Here are the steps of both; `room` sees to frames for the child, `child` makes its pager.
+//! This file has the steps that both share; `room` sees to frames for the child, `child` makes its pager.
 
 mod child;
 mod handler_mode;
@@ -31,7 +31,7 @@ use std::time::Duration;
 const QUIET_WAIT: Duration = Duration::from_millis(1);
 
 impl Pager {
-    /// Whether budget and store could hold a copy of this process.
+    /// Whether budget and store could hold a copy of this process. If not, counts a refused fork.
     #[must_use]
     pub fn can_fork(&self) -> bool {
         let fits = self.has_room_for(self.process.committed());
@@ -41,7 +41,7 @@ impl Pager {
         fits
     }
 
-    /// Counts a refused fork; a message gives any reason other than room.
+    /// Counts a fork that is refused for lack of room; reports any other reason to the user.
     fn count_refused_fork(&self, error: &crate::control::Error) {
         match error {
             crate::control::Error::Commit => {
@@ -56,7 +56,7 @@ impl Pager {
         }
     }
 
-    /// Lets everything in flight end, and nothing new begin.
+    /// Waits until all requests have ended, while no new work begins. Returns the engine locked and quiet.
     fn become_quiet(&self) -> MutexGuard<'_, Locked> {
         let mut locked = self.locked.lock();
         while locked.freeze != Freeze::No || !locked.placement.changes.none() {
@@ -71,11 +71,11 @@ impl Pager {
         locked
     }
 
-    /// Right before a fork, with nothing in flight: makes the child's process slot, and shares all frames with it. The
-    /// pages of `writable` may be stored to meanwhile; see [`Self::share_frames`].
+    /// Right before a fork, with nothing in flight: makes the child's process slot, and shares all frames with it. For
+    /// `writable` see [`Self::share_frames`].
     ///
     /// # Errors
-    /// What the run has no room for; nothing is left of the slot then.
+    /// The run has no room for the child; the slot is free again then.
     fn prepare_child(
         &self,
         locked: &mut Locked,
@@ -87,8 +87,9 @@ impl Pager {
         Ok(process_slot)
     }
 
-    /// After a fork, in parent and child: the engine learns of it, and of what happened while it was frozen, and
-    /// everybody goes on. Also without a child: the frames have their numbers, and are owned again soon.
+    /// After a fork, in parent and child: tells the engine of it, and by `catch_up` of what happened while it was
+    /// frozen; then everybody goes on. The same after a fork that failed: by then all frames are shared, and
+    /// [`Self::own_abandoned`] takes them back.
     fn resume(&self, mut locked: MutexGuard<'_, Locked>, catch_up: impl FnOnce(&mut Locked)) {
         self.apply(&mut locked, Event::Forked);
         catch_up(&mut locked);
@@ -108,9 +109,9 @@ impl Pager {
 /// Hooks around a fork in inline mode.
 #[derive(Clone, Copy, Debug)]
 pub struct ForkHooks {
-    /// Before it.
+    /// Called before the fork.
     pub before: fn(),
-    /// After it, in parent and child.
+    /// Called after the fork, in parent and child, or after it failed.
     pub after: fn(),
 }
 
@@ -126,7 +127,8 @@ impl Hooks {
 
 static FORK_HOOKS: Hooks = Hooks(std::sync::OnceLock::new());
 
-/// Sets the hooks around forks: they hold an allocator's lock, so that the child's copy is whole.
+/// Sets the hooks around forks, once: between them they hold an allocator's lock, so that the child's copy of the
+/// allocator is consistent.
 pub fn set_fork_hooks(hooks: ForkHooks) {
     let _ = FORK_HOOKS.0.set(hooks);
 }

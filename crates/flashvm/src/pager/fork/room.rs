@@ -1,4 +1,4 @@
-//! Room for a fork: free frames for the child, and for what the parent stores to next.
+//! Room for a fork: free frames for the child, and for pages that are stored to around the fork.
 
 use crate::pager::workers::By;
 use crate::pager::{Locked, Pager};
@@ -11,14 +11,15 @@ use std::time::{Duration, Instant};
 /// Frames for what threads store to during a fork with a handler: `held / STORES_SHARE`, at most `STORES_IN_FORK`.
 const STORES_IN_FORK: u32 = 512;
 const STORES_SHARE: u32 = 8;
-/// Longest wait of a fork for frames for the child, and the pause between two looks. As long as a new process
-/// waits for its first frames.
+/// Longest wait of a fork for frames for the child, as long as a new process waits for its first frames; and the pause
+/// between two looks.
 const ROOM_WAIT_MAX: Duration = Duration::from_secs(10);
 const ROOM_PAUSE: Duration = Duration::from_millis(1);
 
 impl Pager {
-    /// Pages with stores during a fork, unnoticed or before there is room. In inline mode: pages of system calls in
-    /// flight. In handler mode: the pages that threads store to until the child resolves its own faults.
+    /// Pages that are stored to during a fork, unnoticed or before there is a frame for the copy. In inline mode: pages
+    /// of system calls in flight. In handler mode: an estimate of the pages that threads store to until the child
+    /// resolves its own faults.
     pub(in crate::pager) fn fork_stores(&self, locked: &Locked) -> ForkStores {
         match self.delivery {
             Delivery::Inline => ForkStores {
@@ -36,7 +37,8 @@ impl Pager {
         }
     }
 
-    /// Before a fork: lets everything in flight end, as `quiet` does, while there is room for the child.
+    /// Before a fork: waits for room for the child, then calls `quiet`, which waits until all requests have ended.
+    /// Repeats both if the room is gone by then.
     pub(super) fn quiet_with_room<'a>(
         &'a self,
         quiet: impl Fn() -> MutexGuard<'a, Locked>,
@@ -47,15 +49,16 @@ impl Pager {
             if !had_room || self.has_room(&locked) {
                 return locked;
             }
-            // Another thread has forked meanwhile, with the room of this one.
+            // Another thread has forked in between, and its child has got the frames.
             self.thaw(locked);
         }
     }
 
-    /// Waits until this process holds enough free frames for the fork, so that the budget holds. Whether it does:
-    /// after `ROOM_WAIT_MAX`, or with too small a share, the fork does without, and the overrun is counted.
+    /// Waits until this process holds enough free frames for the fork, so that the fork does not overrun the budget.
+    /// Returns false after `ROOM_WAIT_MAX`, or if the process's share is too small: the fork goes on regardless, and
+    /// the overrun is counted.
     ///
-    /// Compressed pages go to flash first: a fork would copy them.
+    /// Compressed pages go to flash first: after the fork the kernel would copy them, uncharged.
     pub(super) fn await_room(&self) -> bool {
         let end = Instant::now() + ROOM_WAIT_MAX;
         while Instant::now() < end {

@@ -1,5 +1,5 @@
-//! The socket between a parent's handler and its forked child: the child's userfaultfd goes one way, a request
-//! of one byte the other, and the faults resolved for the child meanwhile come back.
+//! The socket between a parent's handler and its forked child. The parent sends the child's userfaultfd; the child
+//! sends a request of one byte; the parent answers with the faults that it has resolved for the child until then.
 
 use crate::sys::descriptors::PagerFd;
 use flashvm_core::{Access, Event, PageId};
@@ -42,7 +42,7 @@ impl ResolvedFault {
         self.0 & Self::STOPPED_STORE != 0
     }
 
-    /// What happened, for the engine. The page is writable now, so it counts as stored to.
+    /// The engine's event for this fault. The page is writable now, so it counts as stored to.
     pub(super) fn event(self) -> Event {
         let page = self.page();
         if self.is_stopped_store() {
@@ -70,7 +70,7 @@ pub(super) enum Request {
 /// Makes the two ends: the parent's and the child's.
 ///
 /// # Errors
-/// What the kernel says.
+/// The kernel cannot make a socket pair.
 pub(super) fn pair() -> Result<(PagerFd, PagerFd), Errno> {
     let (parent, child) = socketpair(
         AddressFamily::UNIX,
@@ -81,7 +81,7 @@ pub(super) fn pair() -> Result<(PagerFd, PagerFd), Errno> {
     Ok((PagerFd::keep(parent)?, PagerFd::keep(child)?))
 }
 
-/// In the parent: what the child has asked for, without a wait.
+/// In the parent: what the child has asked for. Does not wait.
 pub(super) fn request(socket: &OwnedFd) -> Request {
     let mut request = [0];
     match recv(socket, &mut request, RecvFlags::DONTWAIT) {
@@ -91,7 +91,7 @@ pub(super) fn request(socket: &OwnedFd) -> Request {
     }
 }
 
-/// In the child: takes its faults over. What the parent has resolved for it.
+/// In the child: takes its faults over. Returns those that the parent has resolved for it.
 ///
 /// # Errors
 /// `EPIPE` if the parent has died.
