@@ -20,9 +20,9 @@ use flashvm_core::{PAGE_SIZE, PageId};
 use regions::Regions;
 use rustix_futex_sync::Mutex;
 
-/// Pages of the unit in which memory is committed. Each range that [`Mappings::take`] returns starts at a multiple.
+/// Pages of the unit in which memory is committed. [`Mappings::take`] returns ranges that start at a multiple of it.
 const UNIT_PAGES: u32 = 16;
-/// Ranges of at least this many pages that [`Mappings::take`] returns start at a multiple of it.
+/// Ranges of at least this many pages start at a multiple of it, if [`Mappings::take`] returns them.
 const LARGE_PAGES: u32 = 512;
 
 /// How much of a range is foreign.
@@ -40,8 +40,8 @@ pub(crate) enum Foreign {
 #[derive(Debug)]
 pub(crate) struct Mappings {
     places: Mutex<Places>,
-    /// Locked while the run is asked for room, which may take a second; so not by the lock of `places`, which every
-    /// fault takes.
+    /// Has a lock of its own: it is held while the run is asked for room, which may take a second, and every fault
+    /// locks `places`.
     committed: Mutex<Committed>,
 }
 

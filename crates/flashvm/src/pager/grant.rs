@@ -49,7 +49,7 @@ pub(super) fn limit_event(Limits { frames, shared }: Limits) -> Event {
 }
 
 impl Pager {
-    /// Follows this process' share of the budget, and tells the engine what it has.
+    /// Follows this process's share of the budget, and tells the engine its limits.
     pub(super) fn look_at_limit(&self, locked: &mut Locked) {
         let (usage, run) = (locked.usage(), &self.process);
         let most = match locked.grant.look(run, &usage) {

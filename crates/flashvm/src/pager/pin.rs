@@ -6,7 +6,7 @@ use crate::chameleon::Chameleon;
 use flashvm_core::chameleon::Svmp;
 use flashvm_core::{PageId, Run};
 
-/// Pinned pages: `frames / SHARE` at most, so that the others suffice for everybody else.
+/// Pinned pages: `frames / SHARE` at most, so that the other frames suffice for other threads.
 const SHARE: u32 = 4;
 /// Ranges of at most `FEW` pages, structures as a rule, may use `3 * frames / SHARE`.
 const FEW: u32 = 2;

@@ -141,7 +141,7 @@ impl Pager {
         if !to.is_multiple_of(PAGE_SIZE) || new_len == 0 {
             return Err(Errno::INVAL);
         }
-        // SAFETY: what is mapped at `to` is replaced; the program alone uses it, as our caller guarantees.
+        // SAFETY: the call replaces what is mapped at `to`, which the program alone uses, as our caller guarantees.
         unsafe { map::map_fixed(to, new_len, ProtFlags::READ | ProtFlags::WRITE)? };
         let old_len = count as usize * PAGE_SIZE;
         let all = MprotectFlags::READ | MprotectFlags::WRITE;

@@ -101,7 +101,7 @@ impl Workers {
         }
     }
 
-    /// Calls both threads: either may wait for what has changed.
+    /// Calls both threads: something has changed that either may wait for.
     pub(super) fn call_both(&self) {
         self.handler.ring();
         self.cleaner.ring();

@@ -56,7 +56,7 @@ impl Pager {
         }
     }
 
-    /// Waits until all requests have ended, while no new work begins. Returns the engine locked and quiet.
+    /// Waits until all requests have ended, and lets no others begin. Returns the engine, locked.
     fn become_quiet(&self) -> MutexGuard<'_, Locked> {
         let mut locked = self.locked.lock();
         while locked.freeze != Freeze::No || !locked.placement.changes.none() {

@@ -8,7 +8,8 @@ use flashvm_core::grant::ForkStores;
 use rustix_futex_sync::MutexGuard;
 use std::time::{Duration, Instant};
 
-/// Frames for what threads store to during a fork with a handler: `held / STORES_SHARE`, at most `STORES_IN_FORK`.
+/// Frames for pages that threads store to during a fork in handler mode: `held / STORES_SHARE`, at most
+/// `STORES_IN_FORK`.
 const STORES_IN_FORK: u32 = 512;
 const STORES_SHARE: u32 = 8;
 /// Longest wait of a fork for frames for the child, as long as a new process waits for its first frames; and the pause
