@@ -324,6 +324,25 @@ static void raw_forks(void)
 	}
 }
 
+/* The kernel writes the child's number to memory that may be absent, before parent and child go on. */
+static void parent_tids(void)
+{
+	for (size_t i = 0; i < 3; i++) {
+		make_absent(data, PAGES * PAGE);
+		pid_t *word = (pid_t *)(data + (i + 1) * 7 * PAGE);
+		pid_t child = syscall(SYS_clone, SIGCHLD | CLONE_PARENT_SETTID, 0, word, 0, 0);
+		MUST(PART, child >= 0);
+		if (child == 0) {
+			churn();
+			syscall(SYS_exit_group, 18);
+		}
+		MUST(PART, *word == child);
+		expect_status(PART, child, 18 << 8);
+		page_stamp(word, (i + 1) * 7, 7);
+	}
+	look();
+}
+
 static void vforks(void)
 {
 	for (volatile int i = 0; i < 3; i++) {
@@ -421,6 +440,7 @@ void part_guard(void)
 		if (caught) {
 			raw_mappings();
 			raw_forks();
+			parent_tids();
 		}
 	} while (!deadline_passed(&until));
 	count_absent(data, PAGES * PAGE);

@@ -48,10 +48,12 @@ extern "C" fn constructor() {
         return;
     };
     // A pager that panics has lost track of the program's pages: the process must end with it.
-    let report = std::panic::take_hook();
-    std::panic::set_hook(Box::new(move |panic| {
-        report(panic);
-        flashvm::note_end(&format!("the pager {panic}"));
+    // The usual report would look up symbols, in memory that may be managed, by a thread that may hold the pager's
+    // lock: it would wait for itself.
+    std::panic::set_hook(Box::new(|panic| {
+        let reason = format!("the pager {panic}");
+        flashvm::note_end(&reason);
+        flashvm::say(&reason);
         flashvm::abort()
     }));
     STARTING.store(true, Ordering::Relaxed);

@@ -44,6 +44,9 @@ pub(crate) fn join(address: &OsStr) -> Result<Joined, String> {
         .and_then(|inherited| take(address, inherited));
     let handed_on = inherited.map_or_else(|| open(address), Ok)?;
     let control = Control::attach(handed_on.region.as_fd()).map_err(|error| error.to_string())?;
+    control
+        .check_pid_namespace()
+        .map_err(|error| error.to_string())?;
     let supervisor = address.supervisor;
     let pid = rustix::process::Pid::from_raw(supervisor).ok_or("no supervisor")?;
     let pidfd = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty())

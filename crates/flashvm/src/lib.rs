@@ -46,6 +46,7 @@ pub use program::{count_refused_allocation, end, note_end};
 pub use space::{Delivery, Resolution};
 pub use sys::discard::StoreKind;
 pub use sys::is_ours as is_pager_descriptor;
+pub use sys::message::say;
 pub use sys::raw::syscall as raw_call;
 pub use sys::signals::{Uninterrupted, abort};
 pub use sys::thread::on_pager_stack;

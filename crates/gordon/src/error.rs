@@ -18,9 +18,7 @@ pub enum Error {
     #[error("{0}")]
     NotABank(String),
     /// The bank was written in a format that this version does not know.
-    #[error(
-        "the heap's format {found} is unknown (known: {known}): use the version that wrote it"
-    )]
+    #[error("the heap's format {found} is unknown (known: {known}): use the version that wrote it")]
     Version {
         /// The format found.
         found: u32,

@@ -66,6 +66,7 @@ fn compiled(name: &str) -> PathBuf {
         "sigbus" => ("cc", &["sigbus.c"]),
         "idle" => ("cc", &["idle.c"]),
         "moved_in" => ("cc", &["moved_in.c"]),
+        "namespace" => ("cc", &["namespace.c"]),
         other => panic!("no torture program {other}"),
     };
     let status = support::children::command(compiler)
@@ -278,6 +279,31 @@ fn memory_that_is_moved_in_is_kept() {
     let program = [&compiled("moved_in").display().to_string(), "60"];
     let options = ["--ram", "8M", "--flash-size", "1G"];
     flashvm_run(TEST, &options, &program, LIMIT).expect_success(TEST);
+}
+
+/// A process that has another number in its own `/proc` is not taken for dead, and keeps its data.
+#[test]
+fn a_process_in_its_own_pid_namespace_keeps_its_data() {
+    const TEST: &str = "a_process_in_its_own_pid_namespace_keeps_its_data";
+    if !ready(TEST) {
+        return;
+    }
+    let program = compiled("namespace");
+    let alone = support::children::command(&program)
+        .arg("0")
+        .status_in_time();
+    if alone.is_ok_and(|status| status.code() == Some(77)) {
+        eprintln!("{TEST} is skipped: no pid namespaces for this user");
+        return;
+    }
+    let program = [&program.display().to_string(), "4"];
+    flashvm_run(
+        TEST,
+        &["--ram", "16M", "--flash-size", "1G"],
+        &program,
+        LIMIT,
+    )
+    .expect_success(TEST);
 }
 
 /// No read is faster than the device, and what the run tells of it is what the model counted.

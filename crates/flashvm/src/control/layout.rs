@@ -78,6 +78,8 @@ pub(super) struct Header {
     pub(super) disk_refusals: AtomicU32,
     /// Process id of the supervisor, as the supervisor sees it.
     pub(super) supervisor: AtomicU32,
+    /// The supervisor's pid namespace, as an inode.
+    pub(super) pid_namespace: AtomicU64,
 }
 
 /// The part of a process that other processes need, on cache lines of its own.
@@ -302,6 +304,8 @@ impl Region {
         header
             .supervisor
             .store(std::process::id(), Ordering::Relaxed);
+        let namespace = super::process::pid_namespace()?;
+        header.pid_namespace.store(namespace, Ordering::Relaxed);
         header.magic.store(MAGIC, Ordering::Release);
         Ok(())
     }

@@ -57,7 +57,7 @@ pub use clusters::SharedClusters;
 pub use histogram::{Histogram, LatencyHistogram};
 pub use observer::{Observer, ProcessReading, RunReading};
 pub use orders::{Asked, Ticket, Work};
-pub use process::{Process, own_pid};
+pub use process::{Process, own_pid, own_pid_in, proc_folder};
 pub use reaper::{ProcessRecord, Reaper};
 pub use settings::{ChameleonSettings, Inject, Malloc, ModelSettings, RunSettings};
 pub use shared_frames::SharedFrame;
@@ -106,6 +106,11 @@ pub enum Error {
     /// Budget and store together have no room for a copy of a process's memory.
     #[error("budget and flash store have no room for another copy of this process")]
     Commit,
+    /// This process cannot name the supervisor, nor the supervisor this process.
+    #[error(
+        "a program in a pid namespace of its own cannot join the run: start flashvm run inside of it"
+    )]
+    PidNamespace,
     /// The supervisor has taken the process slot back; another process may have it by now.
     #[error("the supervisor took this process for dead and returned its memory to the run")]
     Stale,
@@ -200,6 +205,20 @@ impl Control {
     #[must_use]
     pub fn cluster_pages(&self) -> u32 {
         self.region.geometry().cluster_pages
+    }
+
+    /// Refuses a process in another pid namespace than the supervisor's: there the supervisor's number, and those of
+    /// the run's processes, name others or nobody.
+    ///
+    /// # Errors
+    /// [`Error::PidNamespace`]; or `/proc` is not mounted.
+    pub fn check_pid_namespace(&self) -> Result<(), Error> {
+        let ours = self.region.header().pid_namespace.load(Ordering::Relaxed);
+        if process::pid_namespace()? == ours {
+            Ok(())
+        } else {
+            Err(Error::PidNamespace)
+        }
     }
 
     /// Pages committed by all processes together, and their bound.

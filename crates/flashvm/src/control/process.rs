@@ -15,6 +15,8 @@ use super::layout::{ProcessSlot, Region};
 use super::record::Record;
 use super::stats::ProcessStats;
 use super::{Control, Error, PROCESS_SLOTS};
+use rustix::fs::{Mode, OFlags};
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -59,8 +61,34 @@ impl State {
 /// # Errors
 /// `/proc` is not mounted, or does not show this process.
 pub fn own_pid() -> Result<u32, Error> {
+    own_pid_in(&proc_folder()?)
+}
+
+/// `/proc` as it is mounted here: its numbers are those of one pid namespace, whoever reads it later.
+///
+/// # Errors
+/// `/proc` is not mounted.
+pub fn proc_folder() -> Result<OwnedFd, Error> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    rustix::fs::open(c"/proc", flags, Mode::empty()).map_err(super::os("opening /proc"))
+}
+
+/// The pid namespace of this process, as an inode.
+pub(super) fn pid_namespace() -> Result<u64, Error> {
+    let found = rustix::fs::stat(c"/proc/self/ns/pid");
+    Ok(found
+        .map_err(super::os("stat of /proc/self/ns/pid"))?
+        .st_ino)
+}
+
+/// As [`own_pid`], by a `/proc` that was opened before: a child may be in another pid namespace, and have mounted
+/// another `/proc`.
+///
+/// # Errors
+/// `proc` does not show this process.
+pub fn own_pid_in(proc: impl AsFd) -> Result<u32, Error> {
     let mut buffer = [std::mem::MaybeUninit::uninit(); 16];
-    let (target, _) = rustix::fs::readlinkat_raw(rustix::fs::CWD, c"/proc/self", &mut buffer)
+    let (target, _) = rustix::fs::readlinkat_raw(proc, c"self", &mut buffer)
         .map_err(super::os("readlink of /proc/self"))?;
     let pid = target.iter().try_fold(0_u32, |pid, digit| {
         let digit = char::from(*digit).to_digit(10)?;

@@ -30,7 +30,8 @@ const LOOKS: u32 = 128;
 
 /// The queues of a process.
 pub(crate) struct DemandQueues {
-    slots: [Slot; QUEUES],
+    /// Not in the pager itself, which a forked child moves over a thread's stack.
+    slots: Box<[Slot]>,
     opened: AtomicU32,
     most: u32,
     /// A thread found no free one.
@@ -41,6 +42,16 @@ pub(crate) struct DemandQueues {
 struct Slot {
     taken: AtomicBool,
     queue: UnsafeCell<Option<Queue>>,
+}
+
+impl Slot {
+    /// Without a queue, so that nobody takes it.
+    fn closed() -> Self {
+        Self {
+            taken: AtomicBool::new(true),
+            queue: UnsafeCell::new(None),
+        }
+    }
 }
 
 struct Queue {
@@ -65,12 +76,7 @@ impl DemandQueues {
     pub(crate) fn new(without_ring: bool, budget_frames: u32) -> Self {
         Self {
             most: (budget_frames / FRAMES_PER_QUEUE).clamp(1, QUEUES as u32),
-            slots: [const {
-                Slot {
-                    taken: AtomicBool::new(true),
-                    queue: UnsafeCell::new(None),
-                }
-            }; QUEUES],
+            slots: std::iter::repeat_with(Slot::closed).take(QUEUES).collect(),
             opened: AtomicU32::new(0),
             wanted: AtomicBool::new(false),
             without_ring,

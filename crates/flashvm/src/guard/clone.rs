@@ -163,10 +163,12 @@ fn fork(record: &mut Record, context: &mut Context, number: i64, request: &Reque
     let (words, flags) = (request.words, request.flags());
     let mut room = [0; ARGS_WORDS];
     let (number, args) = request.call(number, None, &mut room);
-    let _there = parent_tid_there(request);
+    let there = parent_tid_there(request);
     // SAFETY: the child continues here, with copies of all memory and of this thread alone.
     let result = pager.fork_inline(|| unsafe { raw::syscall(number, args) });
     if result == 0 {
+        // The child's pager has no pins, and that of the pins does not exist here.
+        std::mem::forget(there);
         // SAFETY: a fork copies the calling thread alone, which is on this guard stack.
         unsafe { guard_stack::keep_only(own) };
         let tid = rustix::thread::gettid().as_raw_nonzero().get();

@@ -80,6 +80,8 @@ pub struct Pager {
     control: Control,
     process: Process,
     supervisor: PagerFd,
+    /// `/proc` of the supervisor's pid namespace: forked children look up their numbers in it.
+    proc_folder: PagerFd,
     /// The heap of small pages, with `--granularity 512`.
     chameleon: Option<Chameleon>,
     locked: Mutex<Locked>,

@@ -80,7 +80,6 @@ impl Pins {
 impl Drop for Pins {
     fn drop(&mut self) {
         for &range in &self.small {
-            // In a forked child: the heap of its own pager, which has no pins.
             if let Some(pager) = super::pager()
                 && let Some(heap) = pager.chameleon()
             {

@@ -96,10 +96,15 @@ impl Pager {
             self.relocate(first, target, count.min(new_count));
             Ok(())
         });
-        if moved.is_err() && to.is_none() {
-            self.mappings.give(target, new_count);
+        if let Err(error) = moved {
+            // The contents are where they were. The target goes, with what is committed to it.
+            if mapped.is_ok() {
+                self.unmap(new, new_count as usize * PAGE_SIZE)?;
+            } else if to.is_none() {
+                self.mappings.give(target, new_count);
+            }
+            return Err(error);
         }
-        moved?;
         self.unmap(address, count as usize * PAGE_SIZE)?;
         drop(moving);
         if prot != rw {
@@ -201,18 +206,24 @@ impl Pager {
         if !may_move {
             return Err(Errno::NOMEM);
         }
-        let new = match to {
-            Some(to) => to,
-            None => self.address(self.mappings.take(new_count).ok_or(Errno::NOMEM)?),
+        let (new, taken) = match to {
+            Some(to) => (to, None),
+            None => {
+                let page = self.mappings.take(new_count).ok_or(Errno::NOMEM)?;
+                (self.address(page), Some(page))
+            }
         };
         // SAFETY: the program alone uses the memory at `address` and at `to`, as our caller guarantees. Without `to`,
         // `new` is a free part of the managed range, which `take` has just given to this call.
         let move_it = || unsafe { map::move_mapping(address, len, new, new_len) };
-        if self.manages(new, new_len) {
-            self.map_foreign(new, new_len, move_it)?;
-        } else {
-            move_it()?;
+        let moved = match self.manages(new, new_len) {
+            true => self.map_foreign(new, new_len, move_it),
+            false => move_it(),
+        };
+        if let (Err(_), Some(page)) = (&moved, taken) {
+            self.mappings.give(page, new_count);
         }
+        moved?;
         // The old range, now without contents, becomes part of the reservation again.
         self.unmap(address, len)?;
         Ok(new)

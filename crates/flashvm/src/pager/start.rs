@@ -55,7 +55,9 @@ pub fn start(inheritance: Inheritance) -> Result<&'static Pager, Error> {
     let store = descriptors::keep(store).map_err(Error::memory("descriptor"))?;
     let supervisor = PagerFd::keep(supervisor).map_err(Error::memory("descriptor"))?;
     let settings = control.settings()?;
-    let pid = crate::control::own_pid()?;
+    let proc_folder = crate::control::proc_folder()?;
+    let proc_folder = PagerFd::keep(proc_folder).map_err(Error::memory("descriptor"))?;
+    let pid = crate::control::own_pid_in(&proc_folder)?;
     let delivery = settings.delivery;
     let space = Userfaultfd::open(SPAN_PAGES, delivery, !settings.no_move)?;
     let process = control.register(pid, &command)?;
@@ -125,6 +127,7 @@ pub fn start(inheritance: Inheritance) -> Result<&'static Pager, Error> {
         control,
         process,
         supervisor,
+        proc_folder,
         chameleon,
         pool,
     };

@@ -2,7 +2,7 @@
 //! managed memory.
 
 /// Prints a line about this process.
-pub(crate) fn say(what: &str) {
+pub fn say(what: &str) {
     eprint_line(&format!("flashvm: process {}: {what}", std::process::id()));
 }
 

@@ -167,9 +167,9 @@ impl State {
 
 #[cfg(test)]
 mod tests {
+    use crate::Error;
     use crate::flash::Model;
     use crate::heap::{Heap, Limits, Options, Tx};
-    use crate::Error;
 
     /// Objects that a collection has left behind have forwarding addresses for headers: to read one would be wild.
     #[test]

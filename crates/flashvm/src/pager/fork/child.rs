@@ -33,7 +33,11 @@ impl Pager {
 
     /// Closes the parent's descriptors, except `kept` and those that parent and child share.
     pub(super) fn close_inherited(&mut self, kept: impl Iterator<Item = RawFd>) {
-        let mut shared = vec![self.store.descriptor(), self.supervisor.as_raw_fd()];
+        let mut shared = vec![
+            self.store.descriptor(),
+            self.supervisor.as_raw_fd(),
+            self.proc_folder.as_raw_fd(),
+        ];
         let locked = self.locked.get_mut();
         shared.extend(locked.tracer.as_ref().map(|tracer| tracer.file()));
         shared.extend(locked.recorder.as_ref().map(|recorder| recorder.file()));
@@ -55,7 +59,7 @@ impl Pager {
         let mut locked = self.locked.into_inner();
         std::mem::forget((self.workers, self.demand));
         let space = self.space.for_child(region, self.delivery)?;
-        let pid = crate::control::own_pid()?;
+        let pid = crate::control::own_pid_in(&self.proc_folder)?;
         process.adopt(pid)?;
         let codec = self.settings.engine.compress.codec();
         let chameleon = self.chameleon.zip(frames);

@@ -18,6 +18,7 @@ use crate::sys::uffd::{Message, Uffd};
 use flashvm_core::pool;
 use flashvm_core::{IoId, PAGE_SIZE, Packed, PageId, PageState, Place, SlotId};
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::mm::ProtFlags;
 use rustix_futex_sync::MutexGuard;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -33,6 +34,9 @@ pub(in crate::pager) struct Fork {
     /// Faults of this process itself that were resolved while its engine was frozen: `pthread_atfork` handlers
     /// touch memory too.
     own: Vec<ResolvedFault>,
+    /// Resident frames have numbers as shared ones, and stores to them are stopped. Not so if the numbers ran out: then
+    /// there is no child with a pager.
+    shared: bool,
     /// The child resolves its own faults, or there is no child.
     over: bool,
     /// Blocks the forking thread's signals until parent and child can resolve faults again.
@@ -41,10 +45,16 @@ pub(in crate::pager) struct Fork {
 
 impl Pager {
     /// Before a fork: waits until all requests have ended, and freezes the engine. `touched` are addresses that
-    /// this thread will store to before the fork is over, while its faults cannot be resolved.
+    /// this thread may store to before the fork is over, while its faults cannot be resolved. Those where the program
+    /// itself may not store, such as a guard page beside a stack, are left out.
     pub fn prepare_fork(&self, touched: &[usize]) {
         let uninterrupted = Uninterrupted::begin();
-        let mut locked = self.quiet_with_room(|| self.become_quiet_with(touched));
+        let may_store = |&at: &usize| {
+            let mapping = self.space.mapping_at(at);
+            mapping.is_some_and(|mapping| mapping.prot.contains(ProtFlags::WRITE))
+        };
+        let touched: Vec<usize> = touched.iter().copied().filter(may_store).collect();
+        let mut locked = self.quiet_with_room(|| self.become_quiet_with(&touched));
         let (parent_end, child_end) =
             socket::pair().unwrap_or_else(|e| self.die(&format!("fork: no sockets: {e}")));
         let mut touched: Vec<PageId> = touched.iter().filter_map(|&at| self.page_at(at)).collect();
@@ -52,10 +62,8 @@ impl Pager {
         let mut own = Vec::with_capacity(REPLY_MAX);
         own.extend(touched.iter().map(|&page| ResolvedFault::new(page, true)));
         let process_slot = self.prepare_child(&mut locked, &touched);
-        if process_slot.is_err() {
-            // The C library forks all the same, and that child holds the frames, too, until it ends.
-            let _ = self.share_frames(&mut locked, None, &touched);
-        }
+        // The C library forks all the same, and that child holds the frames, too, until it ends.
+        let shared = process_slot.is_ok() || self.share_frames(&mut locked, None, &touched).is_ok();
         locked.fork = Some(Fork {
             process_slot,
             parent_end: Some(parent_end),
@@ -63,6 +71,7 @@ impl Pager {
             child: None,
             resolved: Vec::with_capacity(REPLY_MAX),
             own,
+            shared,
             over: false,
             uninterrupted: Some(uninterrupted),
         });
@@ -75,8 +84,7 @@ impl Pager {
     fn become_quiet_with(&self, touched: &[usize]) -> MutexGuard<'_, Locked> {
         loop {
             for &address in touched.iter().filter(|&&address| self.manages(address, 1)) {
-                // SAFETY: this thread will store here before the fork is over (`prepare_fork`), so the
-                // memory is mapped and writable. An atomic `or` with 0 leaves the byte as it is, whoever
+                // SAFETY: the memory is mapped and writable, as `prepare_fork` has found. An atomic `or` with 0 leaves the byte as it is, whoever
                 // else uses it.
                 unsafe { AtomicU8::from_ptr(address as *mut u8) }.fetch_or(0, Ordering::Relaxed);
             }
@@ -107,7 +115,7 @@ impl Pager {
         if let Ok(process_slot) = &fork.process_slot {
             process_slot.retire_unadopted();
         }
-        self.resume_after(locked, fork.own.iter().copied());
+        self.resume_after(locked, fork.shared, fork.own.iter().copied());
     }
 
     /// The handler's part while the engine is frozen: passes the child's descriptor on, and
@@ -278,13 +286,19 @@ impl Pager {
     fn resume_after(
         &self,
         mut locked: MutexGuard<'_, Locked>,
+        shared: bool,
         faults: impl Iterator<Item = ResolvedFault> + Clone,
     ) {
         let missing = faults.clone().filter(|fault| !fault.is_stopped_store());
         locked
             .placement
             .resolved_already(missing.map(ResolvedFault::page));
-        self.resume(locked, |locked| self.catch_up(locked, faults));
+        if shared {
+            self.resume(locked, |locked| self.catch_up(locked, faults));
+        } else {
+            self.catch_up(&mut locked, faults);
+            self.thaw(locked);
+        }
     }
 
     /// Tells the engine of faults that were resolved while it was frozen. Stopped stores come first: the other faults
@@ -321,7 +335,7 @@ impl Pager {
         let resolved = socket::take_over(&child_end)
             .unwrap_or_else(|e| self.die(&format!("the parent of a forked child has died: {e}")));
         let faults = fork.own.iter().chain(&resolved).copied();
-        self.resume_after(locked, faults);
+        self.resume_after(locked, true, faults);
     }
 
     /// After a fork, in the child: makes its pager.

@@ -88,7 +88,7 @@ impl Pager {
     }
 
     /// After a fork, in parent and child: tells the engine of it, and by `catch_up` of what happened while it was
-    /// frozen; then everybody goes on. The same after a fork that failed: by then all frames are shared, and
+    /// frozen; then everybody goes on. The same after a fork that failed: by then all frames are shared (`share_frames`), and
     /// [`Self::own_abandoned`] takes them back.
     fn resume(&self, mut locked: MutexGuard<'_, Locked>, catch_up: impl FnOnce(&mut Locked)) {
         self.apply(&mut locked, Event::Forked);
