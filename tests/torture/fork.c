@@ -220,6 +220,32 @@ int fork_child(const char *name)
 	return 7;
 }
 
+static void *stack_thread(void *unused)
+{
+	(void)unused;
+	pid_t child = fork();
+	MUST(PART, child >= 0);
+	if (child == 0)
+		_exit(23);
+	expect_status(PART, child, 23 << 8);
+	return NULL;
+}
+
+/* Forks of threads with small stacks side by side: near the top of each is the guard page of the next. */
+static void small_stacks(void)
+{
+	enum { STACKS = 4 };
+	pthread_t thread[STACKS];
+	pthread_attr_t attributes;
+	MUST(PART, pthread_attr_init(&attributes) == 0);
+	MUST(PART, pthread_attr_setstacksize(&attributes, 128 << 10) == 0);
+	for (int i = 0; i < STACKS; i++)
+		MUST(PART, pthread_create(&thread[i], &attributes, stack_thread, NULL) == 0);
+	for (int i = 0; i < STACKS; i++)
+		MUST(PART, pthread_join(thread[i], NULL) == 0);
+	pthread_attr_destroy(&attributes);
+}
+
 void part_fork(void)
 {
 	page_count = (opt.mib << 20) / PAGE / 2;
@@ -240,6 +266,7 @@ void part_fork(void)
 	do {
 		round_of_forks(&v, &r);
 		programs();
+		small_stacks();
 	} while (!deadline_passed(&until));
 	writers_stop = true;
 	for (int i = 0; i < opt.threads; i++)
