@@ -1,8 +1,8 @@
 //! Checksums: flash that returns other bytes than were written is an error, never data.
 //!
 //! A slot's checksum is set before the slot is written and compared whenever it is read. A page that differs or
-//! has not come is read again alone; after [`READ_TRIES`] it is lost. Checksums live in memory that only this
-//! process changes; a forked child inherits those of the slots that it shares.
+//! whose read failed is read again, alone; after [`READ_TRIES`] it is lost. Checksums live in private memory: a
+//! forked child gets a copy, which holds for the slots that both share.
 
 use super::layer::Layer;
 use super::store::{Failed, Geometry, Part, Store};
@@ -12,14 +12,14 @@ use rustix::io::Errno;
 use std::sync::atomic::{AtomicU64, Ordering};
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Tries of a read before its page counts as lost.
+/// Reads of a page before it counts as lost.
 const READ_TRIES: u32 = 3;
 
-/// A store of pages that are verified.
+/// A store that verifies the pages it reads.
 #[derive(Debug)]
 pub(crate) struct Checked<B> {
     pub(super) below: B,
-    /// One a slot, in untouched memory until first use.
+    /// One for each slot; takes no RAM before first use.
     checksums: &'static [AtomicU64],
 }
 
@@ -29,10 +29,10 @@ pub(crate) fn checksum(page: &[u8]) -> u64 {
 }
 
 impl<B: Store> Checked<B> {
-    /// Checksums for all pages of a store.
+    /// Reserves checksums for all pages of `below`.
     ///
     /// # Errors
-    /// What the kernel says to memory for them.
+    /// The error of `mmap`.
     pub(crate) fn new(below: B) -> Result<Self, Errno> {
         let slots = below.geometry().bytes / PAGE_SIZE as u64;
         let checksums = map::own_counters(slots as usize)?;
@@ -43,10 +43,10 @@ impl<B: Store> Checked<B> {
         &self.checksums[(at / PAGE_SIZE as u64) as usize]
     }
 
-    /// Whether `page` is what was written at `at`.
+    /// Whether `page` has the checksum of what was last written at `at`.
     ///
     /// # Safety
-    /// The page is readable, and nobody changes it meanwhile.
+    /// The page is readable, and nobody changes it until the call returns.
     unsafe fn verify(&self, at: u64, page: Part) -> bool {
         // SAFETY: the page is readable, and nobody changes it until this function returns, as the caller guarantees.
         let contents = unsafe { map::bytes(page.address, page.len) };
@@ -73,10 +73,11 @@ impl<B: Store> Layer for Checked<B> {
         for part in parts {
             self.geometry().admit(at, part.len);
             for address in (part.address..part.address + part.len).step_by(PAGE_SIZE) {
-                // Parts may lie in the shadow, which nothing here refers to: hence a copy.
+                // A part may lie in the shadow, which Rust code must not reference: hash a copy.
                 let mut copy = [0; PAGE_SIZE];
-                // SAFETY: a page of a part, which consists of whole pages (`admit` has checked). It is readable and
-                // nobody changes it before the write has ended. `copy` is this call's own.
+                // SAFETY: `address` is a page of a part; `admit` has checked that the part consists of whole pages.
+                // The caller guarantees that it is readable and that nobody changes it before the write has ended.
+                // `copy` is a local.
                 unsafe { map::copy(address, copy.as_mut_ptr() as usize, PAGE_SIZE) };
                 self.of(at).store(checksum(&copy), Ordering::Relaxed);
                 at += PAGE_SIZE as u64;
@@ -95,7 +96,8 @@ impl<B: Store> Layer for Checked<B> {
             };
             let mut arrived = !failed.holds(index);
             let good = (0..READ_TRIES).any(|attempt| {
-                // SAFETY: a page of `to`, which is writable, and which nobody else uses before the read is answered.
+                // SAFETY: a page of `to`. The caller guarantees that `to` is writable and that nobody else uses it
+                // before the read is answered.
                 unsafe {
                     if attempt > 0 {
                         arrived = self.below.read(at, page).is_none();
@@ -132,7 +134,7 @@ mod tests {
         assert!(unsafe { store.write(at, &[from.all()]) }.is_none());
     }
 
-    /// A store over reads that go as `script` says, the first entry first.
+    /// A store whose reads go as `script` says, in its order.
     fn scripted(script: &[Option<Mishap>]) -> Checked<Scripted<MemoryStore>> {
         let next = script.iter().rev().copied().collect();
         Checked::new(Scripted {
@@ -155,10 +157,10 @@ mod tests {
                 .filter(|&at| at != 3)
                 .all(|at| to.bytes(at) == from.bytes(at))
         );
-        // The same through a queue.
+        // A queue gives the same answer.
         let mut queue = store.queue(1, None).unwrap();
         let transfer = Transfer::Read(to.all());
-        // SAFETY: the pages live until the request is back, below.
+        // SAFETY: the pages live until `reap` returns the request, below.
         unsafe {
             queue.push(Request {
                 tag: 5,
@@ -171,7 +173,7 @@ mod tests {
         queue.reap(&mut ended);
         assert_eq!(ended.len(), 1);
         assert_eq!(ended[0].failed.bits(), 1 << 63 | 1 << 3);
-        // What is written again is good again.
+        // A slot that is written again is good again.
         write(store, 0, &from);
         assert_eq!(read(store, 0, &to), 0);
     }
@@ -205,7 +207,7 @@ mod tests {
     #[test]
     fn only_pages_that_are_wrong_are_read_again() {
         let flip = Some(Mishap::Flips);
-        // The request of four pages, whose first is changed; that page twice more.
+        // A read of four pages flips a bit in the first; that page alone is read twice more.
         let store = scripted(&[flip, flip, None, flip]);
         let (from, to) = (Pages::new(4, 1), Pages::new(4, 2));
         write(&store, 0, &from);

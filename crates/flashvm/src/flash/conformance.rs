@@ -1,4 +1,4 @@
-//! The contract of `store`, tried on every store, layer and stack, in the calling thread and through each queue.
+//! Tests the contract of `store` on every store, layer and stack, in the calling thread and through each queue.
 
 use super::checked::Checked;
 use super::file::FileStore;
@@ -22,7 +22,7 @@ use std::time::Duration;
 /// Bytes of every store here.
 const BYTES: u64 = 8 << 20;
 const PAGE: u64 = PAGE_SIZE as u64;
-/// Requests of a queue, more than it takes at once.
+/// Requests that a test pushes to a queue, more than its depth.
 const REQUESTS: u64 = 400;
 const DEPTH: u32 = 8;
 
@@ -30,7 +30,7 @@ fn file_store() -> FileStore {
     FileStore::new(file(BYTES), BYTES).unwrap()
 }
 
-/// All of the contract but queues.
+/// Checks the whole contract except queues.
 fn conforms(store: &'static impl Store) {
     let geometry = store.geometry();
     assert_eq!(geometry, store.geometry());
@@ -177,7 +177,7 @@ fn carry_out(queue: &mut impl StoreQueue, transfer: &impl Fn(u64) -> Transfer) {
     let mut pushed: BTreeMap<u64, String> = BTreeMap::new();
     for tag in 0..REQUESTS {
         pushed.insert(tag, format!("{:?}", request(tag)));
-        // SAFETY: the pages live until all requests are back, and each request has its own.
+        // SAFETY: the pages live until all requests are back, below, and no two requests share a page.
         unsafe { queue.push(request(tag)) };
         if tag % 3 == 0 {
             queue.submit();
@@ -199,7 +199,7 @@ fn carry_out(queue: &mut impl StoreQueue, transfer: &impl Fn(u64) -> Transfer) {
     assert!(ended.is_empty());
 }
 
-/// The store's own queue, of fewer entries than there are requests.
+/// The store's own queue, with fewer entries than requests.
 fn own_queue_conforms(store: &'static impl Store) {
     match store.queue(DEPTH, None) {
         Ok(queue) => queue_conforms(queue),
@@ -253,7 +253,7 @@ fn the_whole_stack() {
     queue_conforms(Queue::open(store, None).unwrap());
 }
 
-/// Faults that single reads hide change nothing: the stack conforms as it is.
+/// Repeated reads hide rare faults, so the stack conforms with them.
 #[test]
 fn the_whole_stack_hides_rare_faults() {
     let inject = Inject {
@@ -283,7 +283,7 @@ fn in_the_time_of_a_device_model() {
                 }
             }
         });
-        // The model's thread ends also when an assertion fails.
+        // Catch a failed assertion: the model's thread has to be told to end.
         let outcome = catch_unwind(|| {
             conforms(store);
             assert!(store.queue(DEPTH, None).is_err(), "a ring cannot wait");

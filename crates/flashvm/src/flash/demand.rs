@@ -1,10 +1,10 @@
 //! Queues for the reads that a faulting thread makes for itself and polls for.
 //!
-//! A queue belongs to one thread from the request to its completion, so nothing is left in it
-//! when the next thread takes it, and no completion ever interrupts a thread that has gone on.
-//! The handler opens queues, one whenever there was none to take, once the budget has room for its
-//! buffer: the C library, which has a part in it, may touch managed memory. Where there is no io_uring the thread reads with `pread`, and
-//! sleeps meanwhile.
+//! A queue belongs to one thread from the request to its completion. So the next thread that takes
+//! it finds it empty, and no completion interrupts a thread that has gone on.
+//! When a thread finds no free queue the handler opens one more, once the budget has room for its
+//! buffer. Faulting threads cannot: opening calls the C library, which may touch managed memory.
+//! Without io_uring the thread reads with `pread` and sleeps in it.
 
 use super::store::{Completion, Failed, Part, Request, Store, StoreQueue, Transfer};
 use super::{FlashStore, Layer, UncheckedStore};
@@ -17,15 +17,15 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 /// Most pages of one read.
 pub(crate) const PAGES_MAX: u32 = 8;
-/// Most queues of a process: reads that threads poll for at the same time. More are left to the handler.
+/// Most queues of a process: reads that threads poll for at the same time. The handler makes the others.
 const QUEUES: usize = 16;
-/// Queues of a process with a budget of n frames: n / 512, clamped to 1..=16. Their buffers take a 64th of it.
+/// Queues of a process with a budget of n frames: n / 512, clamped to 1..=16. Their buffers take n / 64 frames.
 const FRAMES_PER_QUEUE: u32 = 512;
-/// How long to poll: longer than flash takes as a rule. Then the thread sleeps.
+/// How long to poll before the thread sleeps: longer than flash usually takes.
 const POLL: Nanos = Nanos(200_000);
-/// Requests of a queue.
+/// Entries of a queue.
 const DEPTH: u32 = 2;
-/// Looks at the queue between two offers of the processor to others.
+/// Looks at the queue between two offers to yield the processor.
 const LOOKS: u32 = 128;
 
 /// The queues of a process.
@@ -34,7 +34,7 @@ pub(crate) struct DemandQueues {
     slots: Box<[Slot]>,
     opened: AtomicU32,
     most: u32,
-    /// A thread found no free one.
+    /// A thread found no free queue since the last one was opened.
     wanted: AtomicBool,
     without_ring: bool,
 }
@@ -55,17 +55,18 @@ impl Slot {
 }
 
 struct Queue {
-    /// The store's own queue, below checksums; `None` where it has none.
+    /// The store's own queue, below checksums; `None` without io_uring.
     requests: Option<<UncheckedStore as Store>::Queue>,
     buffer: usize,
-    /// Room for the one request that ends.
+    /// Room for the completion: `reap` must not allocate.
     ended: Vec<Completion>,
 }
 
-// SAFETY: a slot's queue is used only by the thread that has set its `taken`.
+// SAFETY: only the thread that has set a slot's `taken` uses its queue. `taken` starts set; `open` stores the queue and
+// then clears it.
 unsafe impl Sync for DemandQueues {}
 
-/// A queue that one thread has for the time of a read.
+/// A queue that one thread holds during a read; freed on drop.
 pub(crate) struct DemandQueue<'a> {
     slot: &'a Slot,
     buffer: usize,
@@ -83,12 +84,12 @@ impl DemandQueues {
         }
     }
 
-    /// Pages of the buffers that there are.
+    /// Pages of all buffers.
     pub(crate) fn pages(&self) -> u32 {
         self.opened.load(Ordering::Relaxed) * PAGES_MAX
     }
 
-    /// A queue for this thread alone, if one is free.
+    /// Takes a free queue for this thread alone. `None` if there is none; then [`Self::wants_more`] may hold.
     pub(crate) fn take(&self) -> Option<DemandQueue<'_>> {
         let free = |slot: &&Slot| {
             !slot.taken.load(Ordering::Relaxed) && !slot.taken.swap(true, Ordering::Acquire)
@@ -97,7 +98,7 @@ impl DemandQueues {
             self.wanted.store(true, Ordering::Relaxed);
             return None;
         };
-        // SAFETY: `taken` has just been set by this thread.
+        // SAFETY: this thread has just set `taken`: no other uses the queue until it is cleared.
         let queue = unsafe { &*slot.queue.get() };
         let buffer = queue.as_ref()?.buffer;
         Some(DemandQueue { slot, buffer })
@@ -113,7 +114,8 @@ impl DemandQueues {
         self.wanted.load(Ordering::Relaxed) && self.has_room()
     }
 
-    /// Opens one more queue to `store`. Called by one thread only, if there can be more.
+    /// Opens one more queue to `store`, or none if there is no memory for its buffer. Only one thread calls this, and
+    /// only if [`Self::has_room`].
     pub(crate) fn open(&self, store: &'static FlashStore) {
         self.wanted.store(false, Ordering::Relaxed);
         let index = self.opened.load(Ordering::Relaxed);
@@ -133,7 +135,7 @@ impl DemandQueues {
             buffer,
             ended: Vec::with_capacity(DEPTH as usize),
         };
-        // SAFETY: nobody takes this slot before `taken` is cleared for the first time, below.
+        // SAFETY: `taken` has been set since `new`, so nobody uses this slot before it is cleared, below.
         unsafe { *slot.queue.get() = Some(queue) };
         self.opened.store(index + 1, Ordering::Relaxed);
         slot.taken.store(false, Ordering::Release);
@@ -141,19 +143,20 @@ impl DemandQueues {
 }
 
 impl DemandQueue<'_> {
-    /// Where pages are read to: room for [`PAGES_MAX`].
+    /// Address of the buffer, which has room for [`PAGES_MAX`] pages.
     pub(crate) fn buffer(&self) -> usize {
         self.buffer
     }
 
-    /// Reads pages at `at` into the buffer, verified, and waits for them.
+    /// Reads `len` bytes at `at` into the buffer, waits for them and verifies their checksums.
     pub(crate) fn read(&mut self, store: &FlashStore, at: u64, len: usize) -> Failed {
         let failed = self.read_unchecked(store.below(), at, len, || false);
-        // SAFETY: the buffer is this queue's, which is this thread's, and the read has ended.
+        // SAFETY: the buffer belongs to this queue, which this thread holds; the read has ended.
         unsafe { store.after_read(at, self.part(len), failed) }
     }
 
-    /// The same below checksums. Until the read ends it calls `meanwhile`, as long as that returns true.
+    /// The same below checksums. Calls `meanwhile` until it returns false or the read ends; without io_uring until it
+    /// returns false, before the read.
     pub(crate) fn read_unchecked(
         &mut self,
         store: &UncheckedStore,
@@ -172,7 +175,7 @@ impl DemandQueue<'_> {
             Some(queue) => poll_for(queue, ended, at, to, meanwhile),
             None => {
                 while meanwhile() {}
-                // SAFETY: the buffer is this queue's, which is this thread's.
+                // SAFETY: the buffer belongs to this queue, which this thread holds.
                 unsafe { store.read(at, to) }
             }
         }
@@ -188,7 +191,7 @@ impl DemandQueue<'_> {
     }
 
     fn queue(&mut self) -> Option<&mut Queue> {
-        // SAFETY: this thread has the slot, and one borrow of its queue at a time: that of `self`.
+        // SAFETY: this thread has taken the slot, and `&mut self` allows one borrow of its queue at a time.
         unsafe { (*self.slot.queue.get()).as_mut() }
     }
 }
@@ -199,8 +202,7 @@ impl Drop for DemandQueue<'_> {
     }
 }
 
-/// Makes one read and polls for it. Sleeps when it takes longer than flash does as a rule, or others want the
-/// processor.
+/// Makes one read and polls for it. Sleeps if the read takes longer than [`POLL`] or others want the processor.
 fn poll_for(
     mut queue: impl StoreQueue,
     ended: &mut Vec<Completion>,
@@ -209,7 +211,8 @@ fn poll_for(
     mut meanwhile: impl FnMut() -> bool,
 ) -> Failed {
     let transfer = Transfer::Read(to);
-    // SAFETY: the buffer is used by nobody but this queue, whose only request this is.
+    // SAFETY: `to` is a part of the buffer of this queue, which the calling thread holds. It makes no other request and
+    // does not use the buffer before this one has ended.
     unsafe {
         queue.push(Request {
             tag: 0,
@@ -271,7 +274,7 @@ mod tests {
             assert!(queues.take().is_none() && queues.wants_more());
             let len = from.all().len;
             assert!(queue.read(store, 8 * PAGE, len).is_none());
-            // SAFETY: the buffer is this thread's as long as it has the queue.
+            // SAFETY: the buffer is this thread's as long as it holds the queue, and the read has ended.
             let buffer = unsafe { map::bytes(queue.buffer(), len) };
             assert!(
                 buffer
@@ -279,7 +282,7 @@ mod tests {
                     .enumerate()
                     .all(|(at, page)| page == from.bytes(at))
             );
-            // Nothing was ever written to the first two: checksums differ, the bytes come.
+            // Nothing was ever written to the first two pages: their checksums differ, though the read succeeds.
             assert_eq!(queue.read(store, 0, 2 * PAGE_SIZE).bits(), 0b11);
             let mut steps = 3;
             let meanwhile = || {

@@ -1,4 +1,4 @@
-//! The bottom of the stack: a file or block device, open for direct I/O.
+//! The bottom of the stack: a file or block device, opened for direct I/O.
 
 use super::ring::Ring;
 use super::store::{Failed, Geometry, Part, Span, Store, bytes_of};
@@ -10,7 +10,7 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 /// The smallest unit that is tried.
 const SECTOR_BYTES: usize = 512;
-/// Threads for the queue depth at which flash is fast.
+/// Threads that keep enough requests in flight for flash to be fast.
 const THREADS: usize = 4;
 
 /// A file or device.
@@ -20,15 +20,15 @@ pub(crate) struct FileStore {
     geometry: Geometry,
 }
 
-/// A sector where direct I/O wants it.
+/// A sector, aligned for direct I/O.
 #[repr(align(4096))]
 struct Sector([u8; SECTOR_BYTES]);
 
 impl FileStore {
-    /// The first `bytes` of an open file or device.
+    /// A store of the first `bytes` of an open file or device. Reads a sector to find its unit.
     ///
     /// # Errors
-    /// What `fstat` says.
+    /// The error of `fstat`.
     pub(crate) fn new(file: OwnedFd, bytes: u64) -> Result<Self, Errno> {
         let kind = StoreKind::of(&file)?;
         let mut store = Self {
@@ -45,7 +45,7 @@ impl FileStore {
             address: sector.0.as_mut_ptr() as usize,
             len: SECTOR_BYTES,
         };
-        // SAFETY: the buffer lies on this stack.
+        // SAFETY: `to` is `sector`, a local that nothing else uses.
         if !unsafe { store.read(0, to) }.is_none() {
             store.geometry.unit = PAGE_SIZE;
         }
@@ -75,8 +75,8 @@ impl Store for FileStore {
             0,
             0,
         ];
-        // SAFETY: the kernel stores at most `to.len` bytes in `to`, which is writable, and which nobody else uses
-        // until this function returns, as the caller guarantees.
+        // SAFETY: the kernel stores at most `to.len` bytes in `to`. The caller guarantees that `to` is writable and
+        // that nobody else uses it until this function returns.
         let read = unsafe { raw::syscall(libc::SYS_pread64, args) };
         Failed::unless(read == to.len as isize, to.len)
     }
@@ -93,15 +93,15 @@ impl Store for FileStore {
             0,
             0,
         ];
-        // SAFETY: parts are laid out as the kernel's vector, which it only reads. The memory that they name is
-        // readable, and nobody changes it until this function returns, as the caller guarantees.
+        // SAFETY: `parts` is borrowed and laid out as the vector that the kernel reads. The caller guarantees that the
+        // memory of the parts is readable and that nobody changes it until this function returns.
         let written = unsafe { raw::syscall(libc::SYS_pwritev, args) };
         space::look_at(written as i64);
         Failed::unless(written == len as isize, len)
     }
 
     fn discard(&self, spans: &[Span]) -> Result<(), Errno> {
-        // One after the other: the kernel has no list of them.
+        // One by one: the kernel takes no list.
         spans
             .iter()
             .try_for_each(|span| self.geometry.kind.discard(&self.file, span.at, span.len))

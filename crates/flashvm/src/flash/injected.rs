@@ -1,7 +1,7 @@
-//! Faults that a test asks for (`--inject`), decided for each request by a seed and a running number.
+//! Faults that a test asks for (`--inject`). A seed and a running number decide for each request.
 //!
-//! A read or write that is to fail is carried out, and reported as failed in all its pages. A read that is to
-//! come back changed has one bit changed in every sector.
+//! A read or write that is to fail is carried out, and all its pages are reported as failed. A read that is to be
+//! changed has one bit flipped in every sector.
 
 use super::layer::Layer;
 use super::store::{Failed, Part, Store};
@@ -9,22 +9,22 @@ use crate::control::Inject;
 use std::sync::atomic::{AtomicU64, Ordering};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-/// Rates are chances in `ALL` requests.
+/// Rates are in parts of this many requests (ppm).
 const ALL: u64 = 1_000_000;
-/// One bit in each `SECTOR_BYTES` bytes is changed, so that every page of the request has one.
+/// A changed read has one bit flipped in each `SECTOR_BYTES` bytes, so that every page of the request differs.
 const SECTOR_BYTES: usize = 512;
 
-/// A store that makes faults, if it was asked to.
+/// A store that makes the faults asked for, if any.
 #[derive(Debug)]
 pub(crate) struct Injected<B> {
     pub(super) below: B,
     inject: Inject,
-    /// Decisions so far.
+    /// Decisions so far: the running number.
     count: AtomicU64,
 }
 
 impl<B: Store> Injected<B> {
-    /// Faults at the rates of `inject`: none if it is `None`.
+    /// Faults at the rates of `inject`; without it no faults.
     pub(crate) fn new(below: B, inject: Option<Inject>) -> Self {
         Self {
             below,
@@ -52,7 +52,8 @@ impl<B: Store> Layer for Injected<B> {
     unsafe fn after_read(&self, _at: u64, to: Part, failed: Failed) -> Failed {
         if self.roll(self.inject.flip_ppm) {
             for address in (to.address..to.address + to.len).step_by(SECTOR_BYTES) {
-                // SAFETY: a byte of `to`, which is writable, and which nobody else uses before the read is answered.
+                // SAFETY: a byte of `to`. The caller guarantees that `to` is writable and that nobody else uses it
+                // before the read is answered.
                 unsafe { *(address as *mut u8) ^= 1 };
             }
         }
@@ -93,7 +94,7 @@ mod tests {
         unsafe { store.write(0, &[from.all()]) }.bits()
     }
 
-    /// Which of a thousand requests of many pages fail.
+    /// Which of a thousand requests fail; each has many pages, which fail together.
     fn failures(inject: Inject, request: impl Fn(&Injected<MemoryStore>) -> u64) -> Vec<bool> {
         let store = store(inject);
         let failed = (0..1000).map(|_| match request(&store) {

@@ -1,7 +1,7 @@
-//! Layers: what is done around the requests of the store below, each thing in one place.
+//! Layers: each adds one thing to the requests of the store below.
 //!
-//! A [`Layer`] states only what it adds. What it does not mention goes below as it is, in the calling thread
-//! ([`Store`]) and through queues ([`LayerQueue`]) alike.
+//! A [`Layer`] states only what it adds. Everything else is passed below unchanged, both in the calling thread
+//! ([`Store`]) and through queues ([`LayerQueue`]).
 
 use super::store::{
     Completion, Failed, Geometry, Part, Request, Span, Store, StoreQueue, Transfer, bytes_of,
@@ -9,7 +9,7 @@ use super::store::{
 use rustix::io::Errno;
 use std::os::fd::BorrowedFd;
 
-/// What a layer adds to the store below it. All calls come from the thread that makes the request or reaps it.
+/// What a layer adds to the store below it. The thread that makes the request or reaps it makes all calls.
 pub(crate) trait Layer: Sync + 'static {
     /// The store below.
     type Below: Store;
@@ -17,18 +17,18 @@ pub(crate) trait Layer: Sync + 'static {
     /// The store below.
     fn below(&self) -> &Self::Below;
 
-    /// What this layer leaves of the geometry below.
+    /// Narrows the geometry below to what this layer takes.
     fn limit(&self, below: Geometry) -> Geometry {
         below
     }
 
-    /// A write is about to go below.
+    /// Called before a write goes below.
     ///
     /// # Safety
     /// As [`Store::write`].
     unsafe fn before_write(&self, _at: u64, _parts: &[Part]) {}
 
-    /// A read has ended below. May change the bytes or read again. Returns the answer for the layer above.
+    /// Called when a read has ended below. May change the bytes or read again. Returns the answer for the layer above.
     ///
     /// # Safety
     /// As [`Store::read`].
@@ -36,7 +36,7 @@ pub(crate) trait Layer: Sync + 'static {
         failed
     }
 
-    /// A write of `len` bytes has ended below. Returns what the layer above is to hear.
+    /// Called when a write of `len` bytes has ended below. Returns the answer for the layer above.
     fn after_write(&self, _at: u64, _len: usize, failed: Failed) -> Failed {
         failed
     }
@@ -50,8 +50,8 @@ impl<L: Layer> Store for L {
     }
 
     unsafe fn read(&self, at: u64, to: Part) -> Failed {
-        // SAFETY: `to` is writable, and nobody else uses it until this function returns, as our caller guarantees:
-        // the store below and then the layer may use it.
+        // SAFETY: the caller guarantees that `to` is writable and that nobody else uses it until this function
+        // returns. The store below uses it first, then the layer.
         unsafe {
             let failed = self.below().read(at, to);
             self.after_read(at, to, failed)
@@ -59,8 +59,8 @@ impl<L: Layer> Store for L {
     }
 
     unsafe fn write(&self, at: u64, parts: &[Part]) -> Failed {
-        // SAFETY: the parts are readable, and nobody changes them until this function returns, as our caller
-        // guarantees: layer and store below may read them.
+        // SAFETY: the caller guarantees that the parts are readable and that nobody changes them until this function
+        // returns. The layer and the store below only read them.
         let failed = unsafe {
             self.before_write(at, parts);
             self.below().write(at, parts)
@@ -90,8 +90,8 @@ pub(crate) struct LayerQueue<'a, L, Q> {
 
 impl<L: Layer, Q: StoreQueue> StoreQueue for LayerQueue<'_, L, Q> {
     unsafe fn push(&mut self, request: Request) {
-        // SAFETY: until the request comes back from `reap`, its memory is its own, as our caller guarantees: the
-        // layer may read parts now, the queue below may use all of it until then.
+        // SAFETY: the caller guarantees that the request's memory is left to it until our `reap` returns it. The layer
+        // only reads the parts, now; the queue below is done with the memory before our `reap` returns the request.
         unsafe {
             if let Transfer::Write(parts) = &request.transfer {
                 self.layer.before_write(request.at, parts);
@@ -109,8 +109,8 @@ impl<L: Layer, Q: StoreQueue> StoreQueue for LayerQueue<'_, L, Q> {
         self.below.reap(out);
         for Completion { request, failed } in &mut out[first..] {
             *failed = match &request.transfer {
-                // SAFETY: the request has ended below and has not come back to its maker yet: until then its
-                // maker leaves the memory alone.
+                // SAFETY: the request has ended below, so the queue below does not use `to`. Its maker does not
+                // before this function returns the request, as it has guaranteed to `push`.
                 Transfer::Read(to) => unsafe { self.layer.after_read(request.at, *to, *failed) },
                 write => self.layer.after_write(request.at, write.len(), *failed),
             };

@@ -1,15 +1,15 @@
-//! The limit on file sizes (`RLIMIT_FSIZE`, `ulimit -f`): a write beyond it ends the process by a signal, and the
-//! pager writes the store and the frames of small pages from inside the program.
+//! The limit on file sizes (`RLIMIT_FSIZE`, `ulimit -f`). A write beyond it ends the process by a signal. The limit is
+//! the program's, as the pager writes the store and the frames of small pages from inside it.
 //!
-//! A run whose files would not fit is refused at its start. Later the guard refuses the program's calls that lower
-//! the limit too far ([`set_by`]), so what is known at the start stays true.
+//! A run whose files would not fit is refused at its start. Later the guard refuses calls of the program that lower
+//! the limit too far ([`set_by`]), so the check at the start stays valid.
 
 use super::layer::Layer;
 use super::store::{Geometry, Part, Store, bytes_of};
 use crate::sys::discard::StoreKind;
 use rustix::process::{Resource, getrlimit};
 
-/// A store that is written below the limit only.
+/// A store that is written only below the limit.
 #[derive(Debug)]
 pub(crate) struct Limited<B> {
     pub(super) below: B,
@@ -20,11 +20,11 @@ pub(crate) struct Limited<B> {
 }
 
 impl<B: Store> Limited<B> {
-    /// Below the limit of this process, which has to hold the store, unless that is a device, and another file of
-    /// `other` bytes.
+    /// Reads the limit of this process. It must admit the store, unless that is a device, and another file of `other`
+    /// bytes.
     ///
     /// # Errors
-    /// One line that says what is wrong with the limit.
+    /// One line for the user if the limit is too low.
     pub(crate) fn new(below: B, other: u64) -> Result<Self, String> {
         Self::under(below, other, getrlimit(Resource::Fsize).current)
     }
@@ -68,13 +68,14 @@ impl<B: Store> Layer for Limited<B> {
         }
     }
 
-    /// Panics at a write beyond the limit: the signal would say nothing.
+    /// Panics at a write beyond the limit: the kernel's signal would give no reason.
     unsafe fn before_write(&self, at: u64, parts: &[Part]) {
         self.geometry().admit(at, bytes_of(parts));
     }
 }
 
-/// The limit in bytes that a system call of the program's would set, if it sets one.
+/// The limit in bytes that a system call of the program would set. `None` if it sets none, or `read` cannot read it at
+/// the address that the program gave.
 pub(crate) fn set_by(
     number: i64,
     args: &[usize; 6],
@@ -129,7 +130,7 @@ mod tests {
             address: page.as_ptr() as usize,
             len: page.len(),
         };
-        // SAFETY: the page lives over the call.
+        // SAFETY: the page outlives the call, and nobody changes it.
         let _ = unsafe { limited.write(BYTES, &[part]) };
     }
 

@@ -1,5 +1,5 @@
-//! A store in memory, for tests. Its queue completes what was submitted last first, and what was submitted at all
-//! only when it is reaped: callers that count on an order fail.
+//! A store in memory, for tests. Its queue carries requests out only in `reap`, the last submitted first: callers that
+//! rely on an order fail.
 
 use super::store::{
     Completion, Failed, Geometry, Part, Request, Span, Store, StoreQueue, Transfer, bytes_of,
@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Mutex;
 
-/// What discarded and unwritten bytes read as.
+/// The value of bytes that were discarded or never written.
 const FORGOTTEN: u8 = 0xdd;
 
 /// Bytes in memory.
@@ -33,7 +33,7 @@ impl MemoryStore {
         }
     }
 
-    /// Changes a bit of what lies at `at`, as flash may.
+    /// Flips a bit of the byte at `at`, as flash may.
     pub(crate) fn flip(&self, at: u64) {
         self.bytes.lock().unwrap()[at as usize] ^= 1;
     }
@@ -53,7 +53,7 @@ impl Store for MemoryStore {
 
     unsafe fn read(&self, at: u64, to: Part) -> Failed {
         self.geometry().admit(at, to.len);
-        // SAFETY: `to` is writable, and nobody else uses it until this function returns, as the caller guarantees.
+        // SAFETY: the caller guarantees that `to` is writable and that nobody else uses it until this function returns.
         let to = unsafe { map::bytes_mut(to.address, to.len) };
         let at = at as usize;
         to.copy_from_slice(&self.bytes.lock().unwrap()[at..at + to.len()]);
@@ -64,8 +64,8 @@ impl Store for MemoryStore {
         self.geometry().admit(at, bytes_of(parts));
         let mut at = at as usize;
         for part in parts {
-            // SAFETY: the part is readable, and nobody changes it until this function returns, as the caller
-            // guarantees.
+            // SAFETY: the caller guarantees that the part is readable and that nobody changes it until this function
+            // returns.
             let from = unsafe { map::bytes(part.address, part.len) };
             self.bytes.lock().unwrap()[at..at + from.len()].copy_from_slice(from);
             at += from.len();
@@ -95,7 +95,7 @@ impl Store for MemoryStore {
     }
 }
 
-/// A queue of requests that are carried out when they are reaped.
+/// A queue that carries requests out when they are reaped.
 pub(crate) struct MemoryQueue {
     store: &'static MemoryStore,
     pushed: Vec<Request>,
@@ -119,8 +119,8 @@ impl StoreQueue for MemoryQueue {
         let mut count = [0u8; 8];
         let _ = rustix::io::read(&self.event, &mut count);
         while let Some(request) = self.submitted.pop() {
-            // SAFETY: the request has not come back yet. Until then its memory is its own, as whoever pushed it
-            // guarantees.
+            // SAFETY: the request is not in `out` yet. Until then its memory is left to it, as its maker guaranteed to
+            // `push`.
             let failed = unsafe {
                 match &request.transfer {
                     Transfer::Read(to) => self.store.read(request.at, *to),

@@ -1,28 +1,28 @@
-//! The way to flash and back. The engine decides which slot holds which page; this module moves the bytes.
+//! Moves bytes to flash and back. The engine decides which slot holds which page.
 //!
-//! One contract ([`store`]), and a stack of layers that each add one thing ([`layer`]):
+//! One contract ([`store`]), and a stack of layers, each of which adds one thing ([`layer`]):
 //!
 //! | | adds | |
 //! | --- | --- | --- |
-//! | `checked` | checksums, and the one loop that reads again | pages only |
+//! | `checked` | checksums, and the only loop that repeats reads | pages only |
 //! | `injected` | faults that a test asks for | |
 //! | `modelled` | the time of a device model | |
 //! | `limited` | the limit on file sizes | |
 //! | `file` | the file or device | |
 //!
-//! Pages use the whole stack ([`FlashStore`]). Small pages enter below `checked` ([`UncheckedStore`]): their
-//! checksums are in their engine's tables, which also says where to read again, as its cleaner moves them.
+//! Pages use the whole stack ([`FlashStore`]). Small pages enter below `checked` ([`UncheckedStore`]): their engine
+//! keeps checksums in its tables, and repeats a read itself, as its cleaner may have moved the page.
 //!
-//! Safety argument: a request names its memory by address, and whoever makes it vouches that nobody else uses that
-//! memory until it has ended. Nothing here refers to memory of requests but for the length of a call, and never to
-//! the shadow.
+//! Safety argument: a request names its memory by address, and its maker guarantees that nobody else uses this
+//! memory until the request has ended. Code here holds a reference to a request's memory only within one call, and
+//! never references the shadow.
 //!
-//! - `ring`: requests in flight by io_uring; `queue`: that, or threads;
-//! - `demand`: the one read that a faulting thread waits for;
-//! - `read_buffers`: where pages lie when they have come;
+//! - `ring`: requests in flight by io_uring; `queue`: a ring, or threads;
+//! - `demand`: the read that a faulting thread waits for;
+//! - `read_buffers`: the memory that queued reads of pages go to;
 //! - `memory`, `testing`, `conformance`: a store for tests, and the test of every store and stack.
 //!
-//! `docs/design/store.md` has the invariants and what is assumed of kernel and device.
+//! `docs/design/store.md` has the invariants, and the assumptions about kernel and device.
 
 mod checked;
 #[cfg(test)]
@@ -63,16 +63,16 @@ pub(crate) type UncheckedStore = Injected<Modelled<Limited<FileStore>>>;
 /// The whole stack, for pages.
 pub(crate) type FlashStore = Checked<UncheckedStore>;
 
-/// What the stack of a process is made from.
+/// The inputs of a process' stack.
 #[derive(Debug)]
 pub(crate) struct Setup {
     /// Opened for direct I/O.
     pub(crate) file: OwnedFd,
-    /// Pages of it that may be used.
+    /// Pages of the file that may be used, from its start.
     pub(crate) slots: u32,
-    /// Bytes of another file that the pager writes: the frames of small pages.
+    /// Bytes of the other file that the pager writes, which holds the frames of small pages.
     pub(crate) other_file: u64,
-    /// The process, if its run has a device model.
+    /// This process, if its run has a device model.
     pub(crate) modelled: Option<Process>,
     /// Faults to make.
     pub(crate) inject: Option<Inject>,
@@ -82,7 +82,7 @@ impl FlashStore {
     /// Builds the stack.
     ///
     /// # Errors
-    /// A limit on file sizes that is too low; what the kernel says to memory for checksums.
+    /// The limit on file sizes is too low, `fstat` fails, or there is no memory for checksums.
     pub(crate) fn open(setup: Setup) -> Result<Self, Error> {
         let bytes = u64::from(setup.slots) * PAGE_SIZE as u64;
         let file = FileStore::new(setup.file, bytes).map_err(Error::memory("the flash store"))?;
@@ -92,7 +92,7 @@ impl FlashStore {
         Checked::new(injected).map_err(Error::memory("checksums"))
     }
 
-    /// The stack of a forked child, with the device model's client of its own process.
+    /// The stack of a forked child, which gets a device-model client of its own.
     pub(crate) fn for_child(mut self, process: Process) -> Self {
         if let Some(model) = &mut self.below.below.model {
             *model = ModelClient::of(process);
@@ -100,7 +100,7 @@ impl FlashStore {
         self
     }
 
-    /// The device model's client, if the run has a model.
+    /// The device-model client, if the run has a model.
     pub(crate) fn model(&self) -> Option<&ModelClient> {
         self.below.below.model.as_ref()
     }

@@ -1,9 +1,9 @@
-//! A device model's time, for runs on a device that is not here: data lies in the store below, and each request
-//! ends when the model says that it would have, or when the store below is done if that takes longer.
+//! Gives requests the time of a modelled device. Data lies in the store below. A request ends at the time that the
+//! model gives, or later if the store below takes longer.
 //!
-//! The supervisor has the model, so that all processes of a run share one device; here is its client. It acts
-//! before a request as well as after it, and stands in for discards, which a [`super::Layer`] does not; and as
-//! each request takes a thread that waits for it, there is no queue but threads.
+//! The supervisor has the model, so that all processes of a run share one device; this is its client. A request is
+//! ordered before the transfer and waited for after it, and discards are modelled too. A [`super::Layer`] can do
+//! neither, so this is a [`Store`]. Each request has a thread sleep for it: the only queue is threads.
 
 use super::store::{Failed, Geometry, Part, Span, Store, bytes_of};
 use crate::control::{Process, Work};
@@ -12,32 +12,32 @@ use flashvm_core::{Nanos, PAGE_SIZE, SlotId};
 use rustix::io::Errno;
 use rustix::thread::{Timespec, nanosleep};
 
-/// A sleeping thread wakes up this much late; the rest is waited for awake.
+/// A sleeping thread may wake up this much too late, so it sleeps this much less and spins for the rest.
 const OVERSLEEP_NS: u64 = 80_000;
-/// Threads of a queue, as each request sleeps until the model lets it end.
+/// Threads of a queue: requests in flight, as each thread sleeps until its request's end.
 const THREADS: usize = 16;
 
-/// A store in the time of a device model, if the run has one.
+/// A store whose requests take the time of a device model, if the run has one.
 #[derive(Debug)]
 pub(crate) struct Modelled<B> {
     pub(super) below: B,
     pub(super) model: Option<ModelClient>,
 }
 
-/// What asks the device model for this process.
+/// Asks the device model on behalf of this process.
 #[derive(Debug)]
 pub(crate) struct ModelClient {
     process: Process,
 }
 
 impl<B: Store> Modelled<B> {
-    /// In the time of the model of the run that `process` belongs to, if there is one.
+    /// With `process`, requests take the time of its run's device model.
     pub(crate) fn new(below: B, process: Option<Process>) -> Self {
         let model = process.map(ModelClient::of);
         Self { below, model }
     }
 
-    /// Carries a transfer out in the model's time.
+    /// Carries out a transfer, which ends at the model's time. If the model refuses it, all its pages fail.
     fn timed(&self, work: Work, at: u64, len: usize, transfer: impl FnOnce() -> Failed) -> Failed {
         let Some(model) = &self.model else {
             return transfer();
@@ -45,7 +45,7 @@ impl<B: Store> Modelled<B> {
         let first = (at / PAGE_SIZE as u64) as u32;
         let count = len.div_ceil(PAGE_SIZE) as u32;
         let ticket = model.process.order(work, first, count, now());
-        // The answer comes meanwhile.
+        // The model answers during the transfer.
         let failed = transfer();
         let (end, done) = ticket.answer();
         wait_until(end);
@@ -66,13 +66,15 @@ impl<B: Store> Store for Modelled<B> {
     }
 
     unsafe fn read(&self, at: u64, to: Part) -> Failed {
-        // SAFETY: `to` is writable, and nobody else uses it until `timed` has returned, as our caller guarantees.
+        // SAFETY: the caller guarantees that `to` is writable and that nobody else uses it until this function returns;
+        // `timed` calls this before it returns.
         let read = || unsafe { self.below.read(at, to) };
         self.timed(Work::Read, at, to.len, read)
     }
 
     unsafe fn write(&self, at: u64, parts: &[Part]) -> Failed {
-        // SAFETY: the parts are readable, and nobody changes them until `timed` has returned, as our caller guarantees.
+        // SAFETY: the caller guarantees that the parts are readable and that nobody changes them until this function
+        // returns; `timed` calls this before it returns.
         let write = || unsafe { self.below.write(at, parts) };
         self.timed(Work::Write, at, bytes_of(parts), write)
     }
@@ -106,8 +108,8 @@ impl ModelClient {
         Self { process }
     }
 
-    /// Slots were freed. Those that another process still refers to after a fork count as free, too:
-    /// that changes the figures of the model, and no data.
+    /// Tells the model which slots were freed. A slot that another process shares since a fork counts as free, too:
+    /// this changes figures of the model, but no data.
     pub(crate) fn freed(&self, slots: impl Iterator<Item = SlotId>) {
         let mut run: Option<(u32, u32)> = None;
         let tell = |(first, count)| {
@@ -123,7 +125,7 @@ impl ModelClient {
         run.into_iter().for_each(tell);
     }
 
-    /// Discards spans by one command. False: the device could not.
+    /// Discards spans by one command. Returns false if the model refuses it.
     fn discard(&self, spans: &[Span]) -> bool {
         let Some((last, parts)) = spans.split_last() else {
             return true;
@@ -145,7 +147,7 @@ impl ModelClient {
     }
 }
 
-/// Sleeps until then, and wakes up on time.
+/// Waits until `end`: sleeps, then spins for at most [`OVERSLEEP_NS`], to be on time.
 pub(crate) fn wait_until(end: Nanos) {
     loop {
         let left = end.since(now()).0;
@@ -154,7 +156,7 @@ pub(crate) fn wait_until(end: Nanos) {
         }
         match left.checked_sub(OVERSLEEP_NS) {
             Some(asleep) if asleep > 0 => {
-                // Woken early, it looks at the clock again.
+                // A signal may end the sleep early: the loop looks at the clock again.
                 let _ = nanosleep(&Timespec {
                     tv_sec: (asleep / 1_000_000_000) as i64,
                     tv_nsec: (asleep % 1_000_000_000) as i64,
@@ -175,11 +177,11 @@ mod tests {
 
     const PAGE: u64 = PAGE_SIZE as u64;
     const BYTES: u64 = 4 << 20;
-    /// What the model takes for each command.
+    /// The modelled time of each command.
     const TIME: Nanos = Nanos(1_000_000);
 
-    /// Runs `request` on a store whose model answers `orders` orders with `done`. Returns the orders, and the time from the
-    /// request's return to the end that the model names for the last of them.
+    /// Runs `request` on a store whose model answers `orders` orders with `done`. Returns the request's result, the
+    /// orders, and the nanoseconds by which it returned before the end of the last order.
     fn ask<T>(
         orders: usize,
         done: bool,

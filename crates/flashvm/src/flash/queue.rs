@@ -1,5 +1,5 @@
-//! The queue of the pager's threads: the store's own, or threads that make one request at a time where a
-//! container's profile blocks io_uring or a device model ends each request in its time.
+//! The queue of the pager's threads: the store's own; or, where a container's profile blocks io_uring or there is a
+//! device model, threads that make one request at a time.
 
 use super::store::{Completion, Part, Request, Store, StoreQueue, Transfer};
 use crate::sys::{descriptors, thread};
@@ -23,8 +23,11 @@ pub(crate) enum Queue<S: Store> {
 impl<S: Store> Queue<S> {
     /// Opens the store's own queue, or starts threads.
     ///
-    /// Threads are started by the C library, whose locks another thread may hold while it waits for a fault:
-    /// nothing may be locked. [`ThreadQueue::start`] before there are others is better.
+    /// The C library starts threads under locks of its own, which another thread may hold while it waits for a fault:
+    /// call this without locks. Better call [`ThreadQueue::start`] before there are other threads.
+    ///
+    /// # Errors
+    /// As [`ThreadQueue::start`].
     pub(crate) fn open(store: &'static S, buffers: Option<Part>) -> Result<Self, Errno> {
         match store.queue(DEPTH, buffers) {
             Ok(queue) => Ok(Self::Own(Box::new(queue))),
@@ -35,8 +38,8 @@ impl<S: Store> Queue<S> {
 
 impl<S: Store> StoreQueue for Queue<S> {
     unsafe fn push(&mut self, request: Request) {
-        // SAFETY: the request's memory is its own until it comes back from our `reap`, as the caller guarantees; it
-        // comes back from the queue chosen here at that moment.
+        // SAFETY: the caller guarantees that the request's memory is left to it until our `reap` returns it. Our `reap`
+        // only passes on what this queue's `reap` returns.
         unsafe {
             match self {
                 Self::Own(queue) => queue.push(request),
@@ -85,7 +88,7 @@ impl<S: Store> ThreadQueue<S> {
     /// Starts the threads.
     ///
     /// # Errors
-    /// What the kernel says to an eventfd or a thread.
+    /// The kernel refuses an eventfd or a thread.
     pub(crate) fn start(store: &'static S) -> Result<Self, Errno> {
         let shared = Arc::new(Shared {
             store,
@@ -109,7 +112,7 @@ impl<S: Store> StoreQueue for ThreadQueue<S> {
         self.shared.arrived.notify_one();
     }
 
-    /// Requests begin as soon as a thread is free.
+    /// Nothing to do: a pushed request begins as soon as a thread is free.
     fn submit(&mut self) {}
 
     fn reap(&mut self, out: &mut Vec<Completion>) {
@@ -133,8 +136,8 @@ impl<S: Store> Shared<S> {
                 .expect("no holder panics");
             let request = waiting.pop_front().expect("waited for");
             drop(waiting);
-            // SAFETY: the request has not come back yet. Until then its memory is its own, as whoever pushed it
-            // guarantees; this thread alone has taken it.
+            // SAFETY: the request is not in `ended` yet. Until `reap` returns it its memory is left to it, as its maker
+            // guaranteed to `push`; only this thread has taken it.
             let failed = unsafe {
                 match &request.transfer {
                     Transfer::Read(to) => self.store.read(request.at, *to),

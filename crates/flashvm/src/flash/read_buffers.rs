@@ -1,11 +1,11 @@
-//! Where pages lie on their way from flash: one range, registered for direct I/O once, handed out by runs of pages.
+//! Buffers for pages on their way from flash: one range, registered once for direct I/O, handed out in runs of pages.
 
 use super::store::Part;
 use crate::sys::map;
 use flashvm_core::PAGE_SIZE;
 use rustix::io::Errno;
 
-/// Buffers for pages on their way from flash: 64 pages a word, runs within a word.
+/// One range of buffers. Each word of the bitmap covers 64 pages; a run lies within one word.
 #[derive(Debug)]
 pub(crate) struct ReadBuffers {
     base: usize,
@@ -25,7 +25,7 @@ impl ReadBuffers {
         })
     }
 
-    /// All of it, for registration.
+    /// The whole range, for registration.
     pub(crate) fn range(&self) -> Part {
         Part {
             address: self.base,
@@ -38,7 +38,7 @@ impl ReadBuffers {
         self.free.len() as u32 * Self::RUN
     }
 
-    /// Address of `count` contiguous free pages.
+    /// Takes `count` contiguous free pages, in 1..=[`Self::RUN`]. Returns their address.
     pub(crate) fn take(&mut self, count: u32) -> Option<usize> {
         debug_assert!((1..=Self::RUN).contains(&count));
         for (word, free) in self.free.iter_mut().enumerate() {
@@ -59,7 +59,10 @@ impl ReadBuffers {
         None
     }
 
-    /// Gives pages back.
+    /// Gives back pages that [`Self::take`] returned.
+    ///
+    /// # Panics
+    /// If one of them is free.
     pub(crate) fn give(&mut self, address: usize, count: u32) {
         let page = (address - self.base) / PAGE_SIZE;
         let (word, bit) = (page / Self::RUN as usize, page % Self::RUN as usize);

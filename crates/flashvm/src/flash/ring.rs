@@ -1,5 +1,5 @@
-//! A file's queue: io_uring, entered from this object's own text, as threads that resolve faults must not call
-//! the C library.
+//! A file's queue: io_uring. Requests enter the kernel without the C library, which threads that resolve faults must
+//! not call.
 
 use super::store::{Completion, Failed, Geometry, Part, Request, StoreQueue, Transfer};
 use crate::sys::{descriptors, raw, space};
@@ -13,16 +13,16 @@ pub(crate) struct Ring {
     ring: IoUring,
     file: types::Fd,
     geometry: Geometry,
-    /// The registered range, or none.
+    /// The registered range; empty if there is none.
     registered: Part,
     backlog: VecDeque<Request>,
-    /// By the kernel's tag: requests in flight, whose vectors it reads meanwhile.
+    /// Requests in flight, by the kernel's tag. The kernel may read a request's vector until it ends.
     in_flight: Vec<Option<Request>>,
     free: Vec<usize>,
 }
 
 impl Ring {
-    /// Opens a ring to `file`, which outlives it, as do `buffers`, registered for reads if the kernel takes them.
+    /// Opens a ring to `file`, with `buffers` registered for reads if the kernel takes them. Both outlive the ring.
     pub(super) fn open(
         file: RawFd,
         geometry: Geometry,
@@ -33,10 +33,10 @@ impl Ring {
         // The lowest free descriptors are the program's: the ring goes to a high one.
         let low = IoUring::new(depth).map_err(failed)?;
         let params = low.params().clone();
-        // SAFETY: `low` is open over the call.
+        // SAFETY: `low` stays open until it is dropped, below; the borrow ends in this statement.
         let high = unsafe { BorrowedFd::borrow_raw(low.as_raw_fd()) }.try_clone_to_owned();
         let high = descriptors::keep(high.map_err(failed)?)?;
-        // SAFETY: a descriptor of the ring that these parameters describe, and nobody else's.
+        // SAFETY: `high` duplicates the descriptor of the ring that `params` describe, and nobody else owns it.
         let ring = unsafe { IoUring::from_fd(high.into_raw_fd(), params) }.map_err(failed)?;
         drop(low);
         let registered = buffers.filter(|buffers| {
@@ -44,7 +44,8 @@ impl Ring {
                 iov_base: buffers.address as *mut _,
                 iov_len: buffers.len,
             };
-            // SAFETY: the buffers outlive the ring: `Store::queue` asks for that, and the pager's are never unmapped.
+            // SAFETY: the buffers outlive the ring, as `Store::queue` requires: they come from `map::own`, and nobody
+            // unmaps them.
             unsafe { ring.submitter().register_buffers(&[vector]).is_ok() }
         });
         Ok(Self {
@@ -84,7 +85,7 @@ impl Ring {
     fn enter(&self, mut entries: usize) {
         while entries > 0 {
             let args = [self.ring.as_raw_fd() as usize, entries, 0, 0, 0, 0];
-            // SAFETY: no memory is passed but what the entries name.
+            // SAFETY: the call takes no pointer. `submit` argues for the memory that the entries name.
             match raw::result(unsafe { raw::syscall(libc::SYS_io_uring_enter, args) }) {
                 Ok(taken) => entries -= taken,
                 Err(Errno::INTR | Errno::AGAIN | Errno::BUSY) => {}
@@ -107,11 +108,11 @@ impl StoreQueue for Ring {
         {
             let request = self.backlog.pop_front().expect("just seen");
             let entry = self.entry(&request).user_data(index as u64);
-            // Moving a request leaves its vector where it is.
+            // The vector is on the heap: moving the request does not move it.
             self.in_flight[index] = Some(request);
             entries += 1;
-            // SAFETY: the vector stays in `in_flight` until the completion is reaped, and the memory is the
-            // request's until then, as `push` asks.
+            // SAFETY: `in_flight` keeps the vector until `reap` sees the completion. Until then the memory is left to
+            // the request, as its maker guaranteed to `push`.
             unsafe { self.ring.submission().push(&entry) }
                 .expect("no more requests in flight than entries");
         }
@@ -135,7 +136,7 @@ impl StoreQueue for Ring {
     }
 
     fn readiness(&self) -> BorrowedFd<'_> {
-        // SAFETY: the ring is open as long as `self` is borrowed.
+        // SAFETY: `self` owns the descriptor and is borrowed as long as the result.
         unsafe { BorrowedFd::borrow_raw(self.ring.as_raw_fd()) }
     }
 }

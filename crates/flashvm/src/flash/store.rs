@@ -1,8 +1,8 @@
 //! The contract of every store and of every layer around one: bytes at offsets, in memory, a file or on a device.
 //!
-//! A [`Store`] carries out one request in the calling thread. A [`StoreQueue`] has many in flight. Both say of
-//! each request which of its pages failed ([`Failed`]); neither says why, as all failures are met alike: a read
-//! is tried again and then lost, a write goes to another slot.
+//! A [`Store`] carries out one request in the calling thread. A [`StoreQueue`] has many in flight. Both report
+//! which pages of a request failed ([`Failed`]), and not why, as callers treat all failures alike: a page is read
+//! again, and then lost; a write goes to another slot.
 //!
 //! Vocabulary: a *request* is one transfer between an offset of the store and memory; a *part* is contiguous
 //! memory of a request; a *unit* is the smallest transfer ([`Geometry::unit`]); a *page* is
@@ -21,7 +21,7 @@ pub(crate) const REQUEST_PAGES_MAX: usize = u64::BITS as usize;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub(crate) struct Part {
-    /// Where it begins.
+    /// Its first address.
     pub(crate) address: usize,
     /// Its bytes.
     pub(crate) len: usize,
@@ -47,26 +47,26 @@ pub(crate) struct Span {
     pub(crate) len: u64,
 }
 
-/// Byte offset of a slot.
+/// Byte offset of a slot in the store.
 pub(crate) fn offset(slot: SlotId) -> u64 {
     u64::from(slot.0) * PAGE_SIZE as u64
 }
 
-/// What a store is and takes.
+/// The properties of a store, and the requests that it takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Geometry {
-    /// Its bytes: requests lie within.
+    /// Its size in bytes: requests lie within.
     pub(crate) bytes: u64,
-    /// Offsets, lengths of requests and addresses of parts are multiples of it.
+    /// Bytes; offsets and lengths of requests, and addresses of parts, are multiples.
     pub(crate) unit: usize,
-    /// What lies at its bottom.
+    /// Whether a file or a device is at the bottom.
     pub(crate) kind: StoreKind,
-    /// Threads that keep it busy where each makes one request at a time.
+    /// Threads that keep the store busy if each makes one request at a time.
     pub(crate) threads: usize,
 }
 
 impl Geometry {
-    /// Panics at a request that lies outside of the store or between its units: its maker is wrong.
+    /// Panics if a request leaves the store or is not of whole units: that is a bug of its maker.
     pub(crate) fn admit(&self, at: u64, len: usize) {
         assert!(
             at.checked_add(len as u64)
@@ -84,10 +84,10 @@ impl Geometry {
 pub(crate) struct Failed(u64);
 
 impl Failed {
-    /// All pages got through.
+    /// No page failed.
     pub(crate) const NONE: Self = Self(0);
 
-    /// No page of a request of `len` bytes got through.
+    /// All pages of a request of `len` bytes failed.
     pub(crate) fn all(len: usize) -> Self {
         let pages = len.div_ceil(PAGE_SIZE);
         assert!(
@@ -97,12 +97,12 @@ impl Failed {
         Self(u64::MAX >> (REQUEST_PAGES_MAX - pages))
     }
 
-    /// Nothing failed, or all of `len` bytes did.
+    /// No page failed if `whole`; otherwise all pages of a request of `len` bytes.
     pub(crate) fn unless(whole: bool, len: usize) -> Self {
         if whole { Self::NONE } else { Self::all(len) }
     }
 
-    /// Adds a page.
+    /// Adds a page, by its index in the request.
     pub(crate) fn add(&mut self, page: usize) {
         self.0 |= 1 << page;
     }
@@ -111,12 +111,12 @@ impl Failed {
         self.0 & 1 << page != 0
     }
 
-    /// Whether all pages got through.
+    /// Whether no page failed.
     pub(crate) fn is_none(self) -> bool {
         self.0 == 0
     }
 
-    /// As the engine takes it.
+    /// The bit mask, for the engine's events.
     pub(crate) fn bits(self) -> u64 {
         self.0
     }
@@ -125,85 +125,84 @@ impl Failed {
 /// Bytes at offsets.
 ///
 /// Each request has at most [`REQUEST_PAGES_MAX`] pages and keeps to [`Store::geometry`]; any other is a bug of
-/// its maker, and panics. Requests may run at the same time, in any number of threads. Those that overlap while
-/// one of them writes have no order: their maker keeps them apart.
+/// its maker, and panics. Requests may run at the same time, in any number of threads. Requests that overlap have
+/// no order: if one of them writes, their makers keep them apart in time.
 pub(crate) trait Store: Sync + 'static {
     /// The store's own queue.
     type Queue: StoreQueue;
 
-    /// What it is and takes. The same at every call.
+    /// The store's geometry, the same at every call.
     fn geometry(&self) -> Geometry;
 
-    /// Reads `to.len` bytes at `at`, and returns when they are there or are not to be had.
+    /// Reads `to.len` bytes at `at`, and returns when they have arrived or failed.
     ///
-    /// After: each page that did not fail holds what the last write there that did not fail has written. A page
-    /// that failed holds anything. Nothing else changes. What was never written, was discarded or whose last
-    /// write failed reads as anything.
+    /// After: each page that did not fail holds what the last successful write put there. A page that failed holds
+    /// anything. Nothing else changes. Bytes that were never written, were discarded, or whose last write failed,
+    /// read as anything.
     ///
-    /// A transfer that ends early counts as none: its pages all fail. Layers that repeat reads do it before the
-    /// answer ([`super::Checked`]), so the caller need not.
+    /// If a transfer ends early, all its pages fail. A layer that repeats reads ([`super::Checked`]) does so before it
+    /// answers, so the caller need not.
     ///
     /// # Safety
     /// `to` is writable, and nobody else uses it until the call returns.
     unsafe fn read(&self, at: u64, to: Part) -> Failed;
 
-    /// Writes the parts, one after the other, to `at`, and returns when the store has them or refuses.
+    /// Writes the parts, one after the other, to `at`, and returns when the store has taken or refused them.
     ///
-    /// After: pages that did not fail read as written, from every thread and process that has the store. Pages
-    /// that failed read as anything until they are written again. A transfer that ends early counts as none.
+    /// After: pages that did not fail read as written, in every thread and process that has the store. Pages
+    /// that failed read as anything until they are written again. If a transfer ends early, all its pages fail.
     ///
     /// # Safety
     /// The parts are readable, and nobody changes them until the call returns.
     unsafe fn write(&self, at: u64, parts: &[Part]) -> Failed;
 
-    /// Says that these spans, whole units, hold nothing of use: they read as anything from now on. All other
-    /// bytes stay.
+    /// Discards these spans, which are whole units: they read as anything from now on. All other bytes stay.
     ///
     /// # Errors
-    /// What the kernel or the device model says, `EOPNOTSUPP` if the store knows no discards. Some of the spans
-    /// may have been discarded all the same.
+    /// The error of the kernel; `EOPNOTSUPP` if the store has no discards or the device model refuses. Some of the
+    /// spans may have been discarded nevertheless.
     fn discard(&self, spans: &[Span]) -> Result<(), Errno>;
 
-    /// Returns when all that was written before the call survives a loss of power.
+    /// Returns when everything written before the call would survive a loss of power.
     ///
     /// # Errors
-    /// What the kernel says. What was written since the last call that succeeded may be lost then.
+    /// The error of the kernel. Writes since the last successful call may then be lost.
     #[allow(
         dead_code,
         reason = "pages die with their run, so the pager never asks; a store that outlives it will"
     )]
     fn sync(&self) -> Result<(), Errno>;
 
-    /// Opens a queue for `depth` requests in flight. `buffers` is memory that reads mostly go to, and that
-    /// outlives the queue.
+    /// Opens a queue for `depth` requests in flight. `buffers` is memory that most reads go to; it must outlive the
+    /// queue.
     ///
     /// # Errors
-    /// `ENOSYS` and others if the store has no queue of its own, or the kernel gives none: threads that make one
-    /// request at a time do for it ([`super::Queue`]).
+    /// `ENOSYS` if the store has no queue of its own, or the kernel's error. Threads can serve instead
+    /// ([`super::Queue`]).
     fn queue(&'static self, depth: u32, buffers: Option<Part>) -> Result<Self::Queue, Errno>;
 }
 
-/// Requests in flight. Each comes back once, in any order, with the memory that it names.
+/// Requests in flight. Each comes back once, in any order.
 pub(crate) trait StoreQueue {
-    /// Takes a request over. It begins with the next [`StoreQueue::submit`] at the latest. More than the queue's
-    /// depth wait inside of it.
+    /// Takes a request over. It begins with the next [`StoreQueue::submit`] at the latest; requests beyond the
+    /// queue's depth wait inside the queue.
     ///
     /// # Safety
-    /// Until it has come back from [`StoreQueue::reap`], the memory that it names obeys the contract of
+    /// Until [`StoreQueue::reap`] returns the request, the memory that it names obeys the contract of
     /// [`Store::read`] or [`Store::write`].
     unsafe fn push(&mut self, request: Request);
 
-    /// Begins what has been pushed, as far as the queue has room.
+    /// Begins the requests that have been pushed, as far as the queue has room.
     fn submit(&mut self);
 
-    /// Appends the requests that have ended, and begins others that waited for room.
+    /// Appends the requests that have ended to `out`, and begins others that waited for room.
     fn reap(&mut self, out: &mut Vec<Completion>);
 
-    /// Readable when there is something to reap.
+    /// A descriptor that is readable when a request can be reaped.
     fn readiness(&self) -> BorrowedFd<'_>;
 }
 
-/// What is to be transferred.
+/// The direction and the memory of a request.
 #[derive(Debug)]
 pub(crate) enum Transfer {
     /// From the store to memory.
@@ -225,11 +224,11 @@ impl Transfer {
 /// A request of a queue.
 #[derive(Debug)]
 pub(crate) struct Request {
-    /// Its maker's own.
+    /// For its maker; queues do not use it.
     pub(crate) tag: u64,
-    /// Where in the store.
+    /// Byte offset in the store.
     pub(crate) at: u64,
-    /// What, and which memory.
+    /// The direction, and the memory.
     pub(crate) transfer: Transfer,
 }
 
@@ -244,8 +243,8 @@ pub(crate) struct Completion {
 
 impl<Q: StoreQueue> StoreQueue for &mut Q {
     unsafe fn push(&mut self, request: Request) {
-        // SAFETY: the request's memory is its own until it comes back from our `reap`, which is this queue's, as the
-        // caller guarantees.
+        // SAFETY: the caller guarantees that the request's memory is left to it until our `reap` returns it, and our
+        // `reap` is this queue's.
         unsafe { (**self).push(request) }
     }
 

@@ -1,4 +1,4 @@
-//! For the tests of stores: pages with contents, and a layer that does as it is told.
+//! Helpers of the stores' tests: pages with contents, and a layer that spoils reads as scripted.
 
 use super::layer::Layer;
 use super::store::{Failed, Part, Store};
@@ -11,7 +11,7 @@ use rustix::fs::OFlags;
 use std::os::fd::OwnedFd;
 use std::sync::Mutex;
 
-/// Stores live as long as their queues, which is for ever.
+/// Queues need stores that live for ever.
 pub(super) fn leak<S>(store: S) -> &'static S {
     Box::leak(Box::new(store))
 }
@@ -22,7 +22,7 @@ pub(super) fn settings(flash_bytes: u64) -> RunSettings {
     RunSettings::new(4 << 20, flash_bytes, engine, Delivery::Inline)
 }
 
-/// A file with no name, for direct I/O where its file system has that.
+/// A file without a name, opened for direct I/O if its file system has it.
 pub(super) fn file(bytes: u64) -> OwnedFd {
     let file = OwnedFd::from(tempfile::tempfile_in(env!("CARGO_MANIFEST_DIR")).unwrap());
     rustix::fs::ftruncate(&file, bytes).unwrap();
@@ -32,7 +32,7 @@ pub(super) fn file(bytes: u64) -> OwnedFd {
     file
 }
 
-/// The stack over such a file.
+/// The stack over a [`file`].
 pub(super) fn whole_stack(bytes: u64, inject: Option<Inject>) -> FlashStore {
     let setup = Setup {
         file: file(bytes),
@@ -44,7 +44,7 @@ pub(super) fn whole_stack(bytes: u64, inject: Option<Inject>) -> FlashStore {
     FlashStore::open(setup).unwrap()
 }
 
-/// Pages where direct I/O wants them, each with contents of its own.
+/// Pages, aligned for direct I/O, each with contents of its own.
 pub(super) struct Pages {
     address: usize,
     count: usize,
@@ -58,11 +58,12 @@ impl Pages {
         pages
     }
 
-    /// New contents in all pages.
+    /// Gives all pages new contents.
     pub(super) fn fill(&mut self, seed: u64) {
         for index in 0..self.count {
             let page = self.page(index);
-            // SAFETY: the page is ours, and borrowed for this call.
+            // SAFETY: the page lies in memory that `self` alone has, and `self` is borrowed exclusively. Requests that
+            // name it have ended.
             let page = unsafe { map::bytes_mut(page.address, page.len) };
             for (at, word) in page.chunks_exact_mut(8).enumerate() {
                 let value = (seed << 40 | (index as u64) << 16 | at as u64) * 0x9e37_79b9_7f4a_7c15;
@@ -88,19 +89,19 @@ impl Pages {
 
     pub(super) fn bytes(&self, index: usize) -> &[u8] {
         let page = self.page(index);
-        // SAFETY: the page is ours; tests look at it when no request names it.
+        // SAFETY: the page lies in memory that `self` alone has. Tests call this only when no request names the page.
         unsafe { map::bytes(page.address, page.len) }
     }
 }
 
-/// What becomes of a read.
+/// How a read is spoiled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mishap {
     Fails,
     Flips,
 }
 
-/// A layer that spoils the next reads as its list says, the last entry first.
+/// A layer that spoils each next read as `next` says, the last entry first.
 pub(super) struct Scripted<B> {
     pub(super) below: B,
     pub(super) next: Mutex<Vec<Option<Mishap>>>,
@@ -118,8 +119,8 @@ impl<B: Store> Layer for Scripted<B> {
             None => failed,
             Some(Mishap::Fails) => Failed::all(to.len),
             Some(Mishap::Flips) => {
-                // SAFETY: the first byte of `to`, which is writable, and which nobody else uses before the read is
-                // answered.
+                // SAFETY: the first byte of `to`. The caller guarantees that `to` is writable and that nobody else
+                // uses it before the read is answered.
                 unsafe { *(to.address as *mut u8) ^= 0x10 };
                 failed
             }
