@@ -1,10 +1,10 @@
-//! The parts of the managed range that are committed, in units of 16 pages.
+//! The parts of the managed range for which the run has promised memory, in units of 16 pages.
 
 use super::UNIT_PAGES;
 use flashvm_core::PageId;
 use std::ops::Range;
 
-/// A bit for each unit: set if the unit is committed.
+/// A bit for each unit, set if the unit is promised.
 #[derive(Debug)]
 pub(super) struct Committed {
     units: Vec<u64>,
@@ -17,8 +17,8 @@ impl Committed {
         }
     }
 
-    /// Commits the units that a range touches. `promise(n)` says whether there is room for n > 0 more pages.
-    /// Returns whether the whole range is committed now.
+    /// Promises the units that a range touches. `promise(n)` says whether the run has room for n > 0 more pages; it is
+    /// not called for n = 0. Returns whether the whole range is promised now.
     pub(super) fn commit(
         &mut self,
         first: PageId,
@@ -34,7 +34,7 @@ impl Committed {
         promised
     }
 
-    /// Ends the commitment of the units that lie wholly in a range. Returns the number of pages that were committed.
+    /// Takes back the promise for units that lie entirely in a range. Returns how many promised pages they had.
     pub(super) fn uncommit(&mut self, first: PageId, count: u32) -> u64 {
         let units = first.0.div_ceil(UNIT_PAGES)..(first.0 + count) / UNIT_PAGES;
         let pages = self.pages_to_change(units.clone(), false);
@@ -42,7 +42,7 @@ impl Committed {
         pages
     }
 
-    /// Pages of the units that are not committed (`on`), or are (`!on`).
+    /// Pages of the units whose bit differs from `on`.
     fn pages_to_change(&self, units: Range<u32>, on: bool) -> u64 {
         let other = |unit: &u32| {
             (self.units[(unit / u64::BITS) as usize] >> (unit % u64::BITS)) & 1 != u64::from(on)

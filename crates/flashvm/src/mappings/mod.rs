@@ -1,14 +1,14 @@
-//! What the program has mapped in the managed range, and which memory there the run has promised to it.
+//! What the program has mapped in the managed range, and how much memory it was promised.
 //!
 //! All managed memory of a process lies in one reservation, so that page number and address,
 //! region and shadow differ by constants. Each page of it is
 //!
 //! - *free*: nothing is mapped there, and the reservation keeps others out;
-//! - *managed*: its contents are the pager's;
-//! - *foreign*: the program has put something else there (a file, say), which is the kernel's.
+//! - *managed*: the pager pages it;
+//! - *foreign*: the program has mapped something else there, such as a file, which the kernel pages.
 //!
-//! Besides, a page is *committed* if the run has promised memory for it. Protections are not kept here: the kernel
-//! knows them.
+//! Independently, a page is *committed* if the run has promised memory for it. Protections are not kept here: the
+//! kernel knows them.
 
 mod committed;
 mod regions;
@@ -20,9 +20,9 @@ use flashvm_core::{PAGE_SIZE, PageId};
 use regions::Regions;
 use rustix_futex_sync::Mutex;
 
-/// Pages of the unit in which memory is committed. [`Mappings::take`] returns ranges that start at a multiple of it.
+/// Pages of the unit in which memory is promised. [`Mappings::take`] places every mapping at a multiple of it.
+/// Pages: [`Mappings::take`] places a mapping of this size or more at a multiple of it.
 const UNIT_PAGES: u32 = 16;
-/// Ranges of at least this many pages start at a multiple of it, if [`Mappings::take`] returns them.
 const LARGE_PAGES: u32 = 512;
 
 /// How much of a range is foreign.
@@ -40,21 +40,20 @@ pub(crate) enum Foreign {
 #[derive(Debug)]
 pub(crate) struct Mappings {
     places: Mutex<Places>,
-    /// Has a lock of its own: it is held while the run is asked for room, which may take a second, and every fault
-    /// locks `places`.
+    /// Locked while the run is asked for room, which may take a second. So `places`, which every fault locks, is apart.
     committed: Mutex<Committed>,
 }
 
 /// Which pages are mapped.
 #[derive(Debug)]
 struct Places {
-    /// Managed or foreign.
+    /// Managed and foreign pages.
     mapped: Regions,
     foreign: Regions,
 }
 
 impl Mappings {
-    /// A range of `pages` pages, all free.
+    /// The mappings of a range of `pages` pages, all free.
     pub(crate) fn new(pages: u32) -> Self {
         Self {
             places: Mutex::new(Places {
@@ -65,7 +64,7 @@ impl Mappings {
         }
     }
 
-    /// Takes `count` free pages; they are managed from now on. `None`: there is no free range for them.
+    /// Makes `count` free pages a managed mapping. `None` if no run of free pages is long enough.
     pub(crate) fn take(&self, count: u32) -> Option<PageId> {
         let align = if count >= LARGE_PAGES {
             LARGE_PAGES
@@ -75,7 +74,8 @@ impl Mappings {
         self.places.lock().mapped.take(count, align)
     }
 
-    /// Extends the mapping that ends at `end` by `count` pages, if they are free. Returns whether it has.
+    /// Extends the mapping that ends at `end` by `count` managed pages. Returns false if they are not free or no
+    /// mapping ends there.
     pub(crate) fn extend(&self, end: PageId, count: u32) -> bool {
         self.places.lock().mapped.extend(end, count)
     }
@@ -94,14 +94,14 @@ impl Mappings {
         places.foreign.claim(first, count);
     }
 
-    /// Makes these pages free, whatever they were.
+    /// Frees these pages, whatever they were.
     pub(crate) fn give(&self, first: PageId, count: u32) {
         let mut places = self.places.lock();
         places.mapped.give(first, count);
         places.foreign.give(first, count);
     }
 
-    /// Number of pages of the mapping that starts at this page.
+    /// Pages of the mapping that starts with this page. `None` if none does.
     pub(crate) fn starting_at(&self, page: PageId) -> Option<u32> {
         let (first, count) = self.places.lock().mapped.find(page)?;
         (first == page).then_some(count)
@@ -127,7 +127,7 @@ impl Mappings {
         places.mapped.overlap(first, count) == count && places.foreign.overlap(first, count) == 0
     }
 
-    /// The runs of managed pages.
+    /// Runs of managed pages, disjoint; touching mappings give several.
     pub(crate) fn managed(&self) -> Vec<(PageId, u32)> {
         let places = self.places.lock();
         let mut runs = Vec::new();
@@ -145,7 +145,8 @@ impl Mappings {
         runs
     }
 
-    /// Commits a range. `promise(n)` says whether the run has room for n more pages. Returns whether it has.
+    /// Promises memory for a range. `promise(n)` says whether the run has room for n more pages. Returns whether the
+    /// whole range is promised now.
     pub(crate) fn commit(
         &self,
         first: PageId,
@@ -155,7 +156,8 @@ impl Mappings {
         self.committed.lock().commit(first, count, promise)
     }
 
-    /// Ends the commitment of a range. `release` gets the number of pages that are committed no more.
+    /// Takes back the promise for the units that lie entirely in a range. Calls `release` with their promised pages, if
+    /// there are any.
     pub(crate) fn uncommit(&self, first: PageId, count: u32, release: impl FnOnce(u64)) {
         let mut committed = self.committed.lock();
         let pages = committed.uncommit(first, count);
@@ -165,7 +167,7 @@ impl Mappings {
     }
 }
 
-/// Bytes to whole pages, rounding up.
+/// Pages that hold `bytes`, rounded up. `None` if a `u32` cannot count them.
 pub(crate) fn pages_of(bytes: usize) -> Option<u32> {
     u32::try_from(bytes.div_ceil(PAGE_SIZE)).ok()
 }

@@ -1,12 +1,12 @@
-//! Keeps account of the parts of the managed range that are in use; hands out free parts, first fit.
+//! The parts of the managed range that are in use, handed out by first fit.
 
 use flashvm_core::PageId;
 use std::collections::BTreeMap;
 
-/// Parts of the managed range that are in use, by first page.
+/// The parts of the managed range that are in use.
 #[derive(Debug, Default)]
 pub(super) struct Regions {
-    /// First page to end page (exclusive); touching neighbours stay separate entries.
+    /// By first page: end page (exclusive). Neighbours that touch stay separate entries.
     used: BTreeMap<u32, u32>,
     /// Pages of the whole range.
     pages: u32,
@@ -20,7 +20,7 @@ impl Regions {
         }
     }
 
-    /// Takes `count` free pages that start at a multiple of `align` pages.
+    /// Takes the first `count` free pages that start at a multiple of `align` pages. `None` if there are none.
     pub(super) fn take(&mut self, count: u32, align: u32) -> Option<PageId> {
         let mut start = 0u32;
         for (&first, &end) in &self.used {
@@ -37,7 +37,7 @@ impl Regions {
         Some(PageId(start))
     }
 
-    /// Gives pages back. They may be a part of a taken range, or free already.
+    /// Gives pages back. They may be only a part of a taken range, or already free.
     pub(super) fn give(&mut self, first: PageId, count: u32) {
         let (start, end) = (first.0, first.0 + count);
         let touched: Vec<(u32, u32)> = self
@@ -58,7 +58,7 @@ impl Regions {
         }
     }
 
-    /// Takes exactly these pages, whatever of them was in use before.
+    /// Makes exactly these pages one part, whichever of them were in use before.
     pub(super) fn claim(&mut self, first: PageId, count: u32) {
         self.give(first, count);
         self.used.insert(first.0, first.0 + count);
@@ -77,8 +77,8 @@ impl Regions {
             .map(|(&first, &end)| (PageId(first), end - first))
     }
 
-    /// A run of at most `count` pages from `first` on that are all in use, or all free: its length, and whether they
-    /// are in use.
+    /// The number of pages from `first` on, at most `count`, that lie in one part or are all free; and whether they are
+    /// in use.
     pub(super) fn run(&self, first: PageId, count: u32) -> (u32, bool) {
         if let Some((start, pages)) = self.find(first) {
             return (count.min(start.0 + pages - first.0), true);
@@ -99,7 +99,7 @@ impl Regions {
             .sum()
     }
 
-    /// Extends the part that ends at `end` by `count` pages, if they are free.
+    /// Extends the part that ends at `end` by `count` pages. Returns false if they are not free or no part ends there.
     pub(super) fn extend(&mut self, end: PageId, count: u32) -> bool {
         let Some(new_end) = end.0.checked_add(count).filter(|&e| e <= self.pages) else {
             return false;

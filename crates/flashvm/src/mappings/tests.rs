@@ -1,11 +1,11 @@
-//! Mappings against an array of pages.
+//! Compares mappings with an array of pages.
 
 use super::*;
 use proptest::prelude::*;
 
 const PAGES: u32 = 1024;
 
-/// The state of a page in the naive model.
+/// The state of a page in the array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Page {
     Free,
@@ -13,7 +13,7 @@ enum Page {
     Foreign,
 }
 
-/// The array of pages, and which units are committed.
+/// The array, and whether each unit is promised.
 struct Naive {
     pages: [Page; PAGES as usize],
     promised: [bool; (PAGES / UNIT_PAGES) as usize],
@@ -150,7 +150,7 @@ proptest! {
     }
 }
 
-/// A refused commitment changes nothing: the next one asks for the same pages again.
+/// A refused promise changes nothing; the next `commit` asks again.
 #[test]
 fn a_refused_promise_leaves_nothing() {
     let mappings = Mappings::new(PAGES);
@@ -162,13 +162,13 @@ fn a_refused_promise_leaves_nothing() {
         panic!("{pages} pages were promised")
     });
     assert!(mappings.commit(PageId(20), 20, |_| true));
-    // Only units that lie wholly in the range are given back.
+    // Only units that lie entirely in the range are given back.
     let mut given_back = 0;
     mappings.uncommit(PageId(17), 31, |pages| given_back = pages);
     assert_eq!(given_back, 16);
 }
 
-/// A foreign mapping splits the managed one around it; a managed mapping over it makes the whole range managed again.
+/// Managed pages become foreign and managed again.
 #[test]
 fn a_page_changes_hands() {
     let mappings = Mappings::new(PAGES);

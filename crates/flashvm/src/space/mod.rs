@@ -1,19 +1,19 @@
 //! The address space of a process: the managed range that the program sees, and its shadow.
 //!
-//! - [`ManagedRange`] maps pages to addresses of the region and the shadow, and back; it owns both.
-//! - [`Backend`] is what can be done with a page there. Its documentation is the contract: pre- and
-//!   postcondition of each operation, partial progress, and what the program's own calls do to it.
-//! - [`Userfaultfd`] is the backend of today, in two kinds: with `UFFDIO_MOVE` and a shadow, and without.
+//! - [`ManagedRange`] translates pages to addresses of the region and the shadow, and back; it reserves both.
+//! - [`Backend`] has the operations on pages. Its documentation is the contract: pre- and postcondition of each
+//!   operation, partial progress, and the effect of the program's own calls.
+//! - [`Userfaultfd`] is the only backend, in two kinds: with `UFFDIO_MOVE` and a shadow, and without.
 //!
-//! What an answer of a backend *means* is decided in [`flashvm_core::space`], by code that the simulator
-//! runs as well; nothing here knows of the engine.
+//! [`flashvm_core::space`] decides what an answer of a backend *means*, in code that the simulator runs as
+//! well; no code here knows of the engine.
 //!
 //! # Safety
 //!
-//! Managed memory is never referenced by Rust code, only by the program: here it is named by page, the
-//! kernel is told of it by address, and what the pager has to see is copied out through raw pointers. So
-//! no Rust reference is invalidated when a page comes or goes. [`ManagedRange`] reserves the addresses
-//! itself and hands out none beyond its end, so that safe calls on its pages cannot reach other memory.
+//! Rust code never references managed memory; only the program does. The code here names it by page, passes
+//! addresses to the kernel, and reads contents through raw pointers. So no Rust reference is invalidated when
+//! a page comes or goes. [`ManagedRange`] reserves the addresses itself and panics for a page beyond its end,
+//! so that safe calls on its pages cannot reach other memory.
 #![allow(
     unsafe_code,
     reason = "the kernel is told to change mappings of managed memory; see the argument above"
@@ -32,14 +32,14 @@ use flashvm_core::space::Stop;
 use flashvm_core::{PAGE_SIZE, PageId, Run};
 use rustix::io::Errno;
 
-/// What became of a fault.
+/// The outcome of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Resolution {
-    /// The thread may try again.
+    /// The thread can repeat its access.
     Resolved,
-    /// The contents are lost: the program gets its SIGBUS.
+    /// The contents are lost: the program gets SIGBUS.
     Lost,
-    /// Not a fault on managed memory: whatever it is, it is the program's.
+    /// The address is not managed memory: the fault is the program's own.
     NotOurs,
 }
 
@@ -62,7 +62,7 @@ pub(crate) fn is_zero(bytes: &[u8]) -> bool {
         && rest.iter().all(|&byte| byte == 0)
 }
 
-/// Groups neighbours among pages, which come in ascending order.
+/// Groups pages, which come in ascending order, into runs of neighbours.
 pub(crate) fn runs(pages: impl IntoIterator<Item = PageId>) -> impl Iterator<Item = Run> {
     let mut pages = pages.into_iter().peekable();
     std::iter::from_fn(move || {
@@ -74,7 +74,7 @@ pub(crate) fn runs(pages: impl IntoIterator<Item = PageId>) -> impl Iterator<Ite
     })
 }
 
-/// What an error of the kernel says of the page at which a call stopped.
+/// Translates the kernel's error for the page at which a call stopped.
 fn stop(error: Errno) -> Stop {
     match error {
         Errno::AGAIN => Stop::Again,

@@ -1,28 +1,28 @@
-//! Where managed memory lies: which address belongs to which page of region and shadow.
+//! The addresses of managed memory: each page has one in the region and one in the shadow.
 //!
-//! Both are one reservation, the shadow behind the region, so that a page number, its address and its
-//! shadow's address differ by constants.
+//! Both are one reservation, the shadow behind the region. So a page's address in the shadow is its address in
+//! the region plus a constant.
 
 use crate::sys::map;
 use flashvm_core::{PAGE_SIZE, PageId, Place, Run};
 use rustix::io::Errno;
 use rustix::mm::{MprotectFlags, ProtFlags};
 
-/// Alignment of the managed range: no allocator asks for more.
+/// Bytes; alignment of the managed range: no allocator asks for more.
 const ALIGN: usize = 1 << 30;
 
-/// An address of managed memory, or of its shadow. Not one that Rust code may follow.
+/// An address of the region or the shadow. Rust code must not make a reference of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Address(usize);
 
 impl Address {
-    /// As the kernel and the program have it.
+    /// The address for the kernel and the program.
     pub(crate) fn get(self) -> usize {
         self.0
     }
 }
 
-/// The addresses of all managed memory of a process and of its shadow. They are reserved for good.
+/// The addresses of a process' region and shadow. They stay reserved until the process ends.
 #[derive(Debug)]
 pub(crate) struct ManagedRange {
     base: usize,
@@ -30,7 +30,7 @@ pub(crate) struct ManagedRange {
 }
 
 impl ManagedRange {
-    /// Reserves addresses for `pages` pages and for their shadow. Nobody can touch them yet.
+    /// Reserves addresses for `pages` pages and for their shadow. They are inaccessible at first.
     pub(crate) fn reserve(pages: u32) -> Result<Self, Errno> {
         let span = pages as usize * PAGE_SIZE;
         let base = map::reserve(2 * span, ALIGN)?;
@@ -47,10 +47,10 @@ impl ManagedRange {
         self.pages as usize * PAGE_SIZE
     }
 
-    /// Where a page is in the region or in the shadow. The page behind the last has an address as well.
+    /// The address of a page in the region or in the shadow. The page behind the last has an address as well: the end.
     ///
     /// # Panics
-    /// For a page beyond the range: with its address the kernel would be told of somebody else's memory.
+    /// For a page beyond that: its address may be somebody else's memory.
     pub(crate) fn at(&self, place: Place, page: PageId) -> Address {
         assert!(page.0 <= self.pages, "a page of the managed range");
         let start = match place {
@@ -60,10 +60,10 @@ impl ManagedRange {
         Address(start + page.0 as usize * PAGE_SIZE)
     }
 
-    /// Where a run starts that lies in the range as a whole.
+    /// The address of a run's first page.
     ///
     /// # Panics
-    /// As [`Self::at`].
+    /// If the run does not lie entirely in the range.
     pub(crate) fn start(&self, place: Place, run: Run) -> Address {
         assert!(
             run.count <= self.pages - run.first.0.min(self.pages),
@@ -72,13 +72,13 @@ impl ManagedRange {
         self.at(place, run.first)
     }
 
-    /// The page of an address of the region.
+    /// The page at an address. `None` if it is not in the region.
     pub(crate) fn page_at(&self, address: usize) -> Option<PageId> {
         let offset = address.wrapping_sub(self.base) / PAGE_SIZE;
         (offset < self.pages as usize).then_some(PageId(offset as u32))
     }
 
-    /// The pages of the region that a range of bytes touches.
+    /// The pages of the region that `len` bytes at `address` touch. `None` if there are none.
     pub(crate) fn pages_of(&self, address: usize, len: usize) -> Option<Run> {
         let from = address.max(self.base);
         let to = address.saturating_add(len).min(self.base + self.span());
@@ -87,31 +87,31 @@ impl ManagedRange {
         Some(Run::new(first, last.0 - first.0 + 1))
     }
 
-    /// Puts fresh memory over a run of the region, whatever is there. It is not registered, so it is the
-    /// kernel's until it is.
+    /// Puts fresh memory over a run of the region, whatever is there. It is not registered: until it is, the
+    /// kernel resolves its faults.
     pub(crate) fn map_anew(&self, run: Run, prot: ProtFlags) -> Result<(), Errno> {
         let start = self.start(Place::Region, run).get();
-        // SAFETY: the run is part of this reservation, and no Rust code refers to managed memory.
+        // SAFETY: `start` has checked that the run lies in this reservation, and no Rust code refers to managed memory.
         unsafe { map::map_fixed(start, run.bytes(), prot) }
     }
 
-    /// Makes the shadow memory that the pager may load.
+    /// Maps memory for the whole shadow.
     pub(super) fn map_shadow(&self, prot: ProtFlags) -> Result<(), Errno> {
         let start = self.start(Place::Shadow, self.all()).get();
-        // SAFETY: as in `map_anew`.
+        // SAFETY: the shadow is the second half of this reservation, and no Rust code refers to it.
         unsafe { map::map_fixed(start, self.span(), prot)? };
         map::keep_from_dumps(start, self.span());
         Ok(())
     }
 
-    /// Throws the contents of a run of the region away, as the program wishes.
+    /// Throws away the contents of a run of the region, as the program has asked.
     pub(crate) fn zap(&self, run: Run) -> Result<(), Errno> {
         let start = self.start(Place::Region, run).get();
-        // SAFETY: as in `map_anew`; the program has no use for the contents.
+        // SAFETY: as in `map_anew`.
         unsafe { map::drop_pages(start, run.bytes()) }
     }
 
-    /// Changes what the program may do with a run of the region.
+    /// Changes the program's access rights to a run of the region.
     pub(crate) fn set_protection(&self, run: Run, prot: MprotectFlags) -> Result<(), Errno> {
         let start = self.start(Place::Region, run).get();
         // SAFETY: as in `map_anew`.

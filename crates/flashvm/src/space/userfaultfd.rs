@@ -1,8 +1,9 @@
-//! The backend of today: userfaultfd, in two kinds of kernels.
+//! The only backend: userfaultfd, on two kinds of kernels.
 //!
 //! With `UFFDIO_MOVE` (Linux 6.8) there are two descriptors, as they must report different things: the
-//! region's reports faults and what the program does to its mappings; the shadow's reports nothing, so that
-//! the pager may drop pages there with the engine locked. Without, or with `--no-move`, there is no shadow.
+//! region's reports faults and the program's changes of its mappings; the shadow's reports nothing, so that
+//! the pager may drop pages there with the engine locked. Without `UFFDIO_MOVE`, or with `--no-move`, there
+//! is no shadow.
 
 use super::{Backend, ManagedRange, PageBuffer, Source, stop};
 use crate::Error;
@@ -18,33 +19,33 @@ use serde::{Deserialize, Serialize};
 #[cfg(test)]
 mod tests;
 
-/// How faults come to the pager.
+/// How the pager gets the program's faults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Delivery {
-    /// The faulting thread resolves them itself, in a signal handler.
+    /// The faulting thread resolves its fault itself, in a signal handler.
     Inline,
-    /// A thread of the pager's reads them from the userfaultfd.
+    /// A thread of the pager reads faults from the userfaultfd and resolves them.
     Handler,
 }
 
 impl Delivery {
-    /// Features that the region's userfaultfd cannot do without: faults in this way, and what the program
-    /// does to its mappings where only the kernel can tell.
+    /// Required features of the region's userfaultfd: this way of delivery, and reports of the program's changes
+    /// of its mappings where only the kernel knows them.
     fn region_features(self) -> u64 {
         Features::WRITE_PROTECT
             | match self {
                 Self::Inline => Features::SIGBUS,
-                // Only a move tells memory that the kernel works on (direct I/O) from memory that it
-                // does not. In inline mode the guard knows.
+                // Only a move fails for memory that the kernel works on (direct I/O). In inline mode
+                // the guard knows such memory.
                 Self::Handler => Features::EVENT_FORK | Features::EVENTS | Features::MOVE,
             }
     }
 
-    /// Features of the shadow's. Nobody touches the shadow but the pager, where pages are.
+    /// Features of the shadow's userfaultfd. Only the pager touches the shadow, and only pages that are there.
     fn shadow_features(self) -> u64 {
         match self {
-            // For user mode only, which needs no privilege.
+            // `SIGBUS` makes `Uffd::open` ask for user mode only, which needs no privilege.
             Self::Inline => Features::MOVE | Features::SIGBUS,
             Self::Handler => Features::MOVE,
         }
@@ -64,14 +65,15 @@ impl Delivery {
 pub(crate) struct Userfaultfd {
     range: ManagedRange,
     region: Uffd,
-    /// Absent where the kernel cannot move pages.
+    /// `None` if the kernel cannot move pages, or must not.
     shadow: Option<Uffd>,
-    /// Zeros to copy from, a run of the longest.
+    /// Zeros to copy from, as long as the longest run.
     zeros: &'static [u8],
     own: OwnMemory,
 }
 
-/// The region's descriptor with every useful feature of this kernel, and whether the kernel moves pages.
+/// Opens the region's descriptor with every useful feature of this kernel. Also returns whether the kernel can move
+/// pages.
 fn open_region(delivery: Delivery) -> Result<(Uffd, bool), Error> {
     let offered = delivery.probe()?;
     let wanted = delivery.region_features();
@@ -99,7 +101,7 @@ fn open_own() -> Result<OwnMemory, Error> {
     OwnMemory::open().map_err(Error::memory("/proc"))
 }
 
-/// What a call did of its bytes, and how it ended.
+/// Translates the bytes that a call has done, and its result.
 fn done((bytes, result): (usize, Result<(), Errno>)) -> Done {
     Done {
         pages: (bytes / PAGE_SIZE) as u32,
@@ -129,8 +131,8 @@ impl Userfaultfd {
         })
     }
 
-    /// The address space of a forked child, whose copies of the descriptors have been closed by number.
-    /// `region` came through the kernel's fork event; without one nothing is registered.
+    /// The address space of a forked child, in which the parent's descriptors have been closed by number.
+    /// `region` came through the kernel's fork event; without it no memory of the region is registered.
     pub(crate) fn for_child(self, region: Option<Uffd>, delivery: Delivery) -> Result<Self, Error> {
         let has_shadow = self.shadow.is_some();
         std::mem::forget((self.region, self.shadow, self.own));
@@ -149,34 +151,34 @@ impl Userfaultfd {
 }
 
 impl Userfaultfd {
-    /// Where its pages are.
+    /// The addresses of its pages.
     pub(crate) fn range(&self) -> &ManagedRange {
         &self.range
     }
 
-    /// The region's descriptor, for whoever waits for it.
+    /// The region's descriptor, to wait for messages, or to resolve faults through it.
     pub(crate) fn region(&self) -> &Uffd {
         &self.region
     }
 
-    /// Appends what the kernel reports of the region.
+    /// Appends the kernel's messages about the region. Does not wait for any.
     pub(crate) fn read(&self, messages: &mut Vec<Message>) -> Result<(), Errno> {
         self.region.read(messages)
     }
 
-    /// Registers a run of the region: from here on touches of absent pages are faults of the pager's.
+    /// Registers a run of the region: from now on the pager gets its faults.
     pub(crate) fn register(&self, run: Run) -> Result<(), Errno> {
         let start = self.range.start(Place::Region, run).get();
         self.region.register(start, run.bytes(), true)
     }
 
-    /// The mapping of any address of this process.
+    /// The mapping at any address of this process.
     pub(crate) fn mapping_at(&self, address: usize) -> Option<own::Mapping> {
         self.own.mapping_at(address)
     }
 
-    /// Ends a fault at a page that came through `descriptor`: this process' own, or that of a forked child,
-    /// whose addresses are the same. `None`: the page is poisoned. What is there stays.
+    /// Ends a fault at a page, reported through `descriptor`: this process' own, or that of a forked child, which has
+    /// the same addresses. Without `from` the page is poisoned. A page that is there stays unchanged.
     pub(crate) fn resolve_through(
         &self,
         descriptor: &Uffd,
@@ -193,15 +195,15 @@ impl Userfaultfd {
             None => descriptor.poison(at, PAGE_SIZE).is_ok(),
         };
         if !resolved {
-            // There already, or the child is gone.
+            // The page is there already, or the child is gone: waiters repeat their access.
             let _ = descriptor.wake(at, PAGE_SIZE);
         }
     }
 
-    /// Lets a store go on that was stopped, and reported through `descriptor`.
+    /// Ends the protection of a page at which a store was stopped, and reported through `descriptor`.
     pub(crate) fn unprotect_through(&self, descriptor: &Uffd, page: PageId) {
         let at = self.range.start(Place::Region, Run::one(page)).get();
-        // Fails where the child is gone.
+        // Fails if the child is gone.
         let _ = descriptor.write_protect(at, PAGE_SIZE, false);
     }
 
@@ -212,7 +214,7 @@ impl Userfaultfd {
         }
     }
 
-    /// Where to copy a run from.
+    /// The first of the `run.bytes()` bytes to copy.
     fn source(&self, from: Source<'_>, run: Run) -> *const u8 {
         match from {
             Source::Zeros => {
@@ -240,12 +242,13 @@ impl Userfaultfd {
     ) -> Done {
         let at = self.range.start(place, run).get();
         let source = self.source(from, run);
-        // SAFETY: the destination is managed memory, which no Rust code refers to, in this process or in a
-        // child of it; the source is as long as the run.
+        // SAFETY: the destination is managed memory of this process or a child; `start` has checked the run, and
+        // no Rust code refers to it. `source` has checked that there are `run.bytes()` bytes at its result; they
+        // are borrowed, or in the managed range, where the kernel checks its accesses itself.
         done(unsafe { descriptor.copy(at, source, run.bytes(), protect) })
     }
 
-    /// A page in the shadow, to be read through this pointer alone.
+    /// A pointer to a page in the shadow; no reference may be made of it.
     fn shadow_page(&self, page: PageId) -> *const u8 {
         assert!(self.has_shadow(), "there is a shadow");
         let run = Run::one(page);
@@ -269,18 +272,18 @@ impl Backend for Userfaultfd {
         };
         let target = self.range.start(to, run).get();
         let source = self.range.start(from, run).get();
-        // SAFETY: both are managed memory or its shadow, which no Rust code refers to.
+        // SAFETY: `start` has checked both runs: they lie in the region and the shadow, to which no Rust code refers.
         done(unsafe { self.descriptor(to).relocate(target, source, run.bytes()) })
     }
 
     fn relocate(&self, place: Place, from: PageId, to: PageId) -> Done {
         if !self.has_shadow() {
-            // This kernel cannot move pages.
+            // No pages are moved without a shadow.
             return Done::stopped(0, Stop::Invalid);
         }
         let target = self.range.start(place, Run::one(to)).get();
         let source = self.range.start(place, Run::one(from)).get();
-        // SAFETY: as in `shift`.
+        // SAFETY: `start` has checked both pages: they lie in the region or the shadow, to which no Rust code refers.
         done(unsafe { self.descriptor(place).relocate(target, source, PAGE_SIZE) })
     }
 
@@ -296,7 +299,7 @@ impl Backend for Userfaultfd {
 
     fn wake(&self, run: Run) {
         let at = self.range.start(Place::Region, run).get();
-        // Fails only where nobody can wait: the range is not registered any more.
+        // Fails only if the range is no longer registered: then nobody waits for it.
         let _ = self.region.wake(at, run.bytes());
     }
 
@@ -310,7 +313,7 @@ impl Backend for Userfaultfd {
                 range.iov_base = self.range.start(place, run).get() as *mut _;
                 range.iov_len = run.bytes();
             }
-            // SAFETY: managed memory or its shadow, which no Rust code refers to.
+            // SAFETY: `start` has checked each run: it lies in the region or the shadow, to which no Rust code refers.
             unsafe { map::drop_ranges(&ranges[..part.len()]) }.map_err(stop)
         })
     }
@@ -330,8 +333,9 @@ impl Backend for Userfaultfd {
             let at = self.range.start(Place::Region, Run::one(page)).get();
             return self.own.read(at, &mut into.0).map_err(stop);
         }
-        // SAFETY: the page is in the shadow and nobody stores to it, which `Backend::copy_out` asks of its
-        // callers; they hold it there by an unanswered request. The buffer is a page of the pager's own.
+        // SAFETY: the page stays in the shadow and nobody stores to it, as `Backend::copy_out` requires: the
+        // engine keeps it there until the caller's request on it is answered. `into` is borrowed exclusively,
+        // and no part of the shadow.
         unsafe {
             std::ptr::copy_nonoverlapping(self.shadow_page(page), into.0.as_mut_ptr(), PAGE_SIZE)
         };
@@ -341,8 +345,8 @@ impl Backend for Userfaultfd {
     fn is_zero(&self, page: PageId) -> bool {
         let words = self.shadow_page(page).cast::<[u64; 8]>();
         (0..PAGE_SIZE / size_of::<[u64; 8]>()).all(|line| {
-            // SAFETY: a line of a page that is in the shadow, and to which nobody stores (see `copy_out`). Pages
-            // are aligned for `u64`.
+            // SAFETY: a line within the page, which is in the shadow and to which nobody stores (see `copy_out`).
+            // Its address is a multiple of 64.
             let line = unsafe { words.add(line).read() };
             line.iter().fold(0, |all, word| all | word) == 0
         })

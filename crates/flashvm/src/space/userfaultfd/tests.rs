@@ -1,7 +1,7 @@
 //! Each operation's postcondition in both kinds: with a shadow, and without.
 //!
-//! Pages are touched through `process_vm_readv` and its counterpart: where the program would have a fault, they
-//! say EFAULT.
+//! Tests touch pages through `process_vm_readv` and `process_vm_writev`, which fail with EFAULT where the program
+//! would have a fault.
 
 use super::*;
 use crate::sys::message::eprint_line;
@@ -13,7 +13,7 @@ const PAGES: u32 = 200;
 /// Pages of the region that are mapped and registered.
 const MAPPED: u32 = 160;
 
-/// An address space, and what a program would see there.
+/// An address space, with the accesses of a program.
 struct Space(Userfaultfd);
 
 fn run(first: u32, count: u32) -> Run {
@@ -24,15 +24,15 @@ fn page(byte: u8) -> [u8; PAGE_SIZE] {
     [byte; PAGE_SIZE]
 }
 
-/// Does something to each kind that this machine has. A test for one kind alone says which.
+/// Runs a test on each kind that this machine has; with `shadow`, only with or without a shadow.
 fn each_kind<T: Fn(&Space)>(shadow: Option<bool>, test: T) {
     each_kind_by(Delivery::Inline, shadow, test);
 }
 
-/// The same where the kernel tells a handler of faults and of what the program does to its mappings: of forks too.
+/// The same for either delivery. In handler mode the kernel also reports forks of this process, so nobody may fork.
 fn each_kind_by<T: Fn(&Space)>(delivery: Delivery, shadow: Option<bool>, test: T) {
     let _no_forks = (delivery == Delivery::Handler).then(forked::exclude);
-    // The closure lies in the test.
+    // The closure's name contains the test's.
     let name = std::any::type_name::<T>();
     for may_move in [true, false] {
         if shadow.is_some_and(|wanted| wanted != may_move) {
@@ -66,24 +66,25 @@ impl Space {
         assert_eq!(done, Done::all(1));
     }
 
-    /// What a load of the page's first byte gives. A fault: `None`.
+    /// Loads the page's first byte. `None`: a fault.
     fn load(&self, place: Place, page: u32) -> Option<u8> {
         let mut byte = 0;
         let (local, remote) = vectors(&mut byte, self.at(place, page));
-        // SAFETY: one writable byte; the kernel checks the other side itself.
+        // SAFETY: `local` is one writable byte, `byte`; the kernel checks `remote` itself.
         let read = unsafe { libc::process_vm_readv(libc::getpid(), &local, 1, &remote, 1, 0) };
         (read == 1).then_some(byte)
     }
 
-    /// Whether a store to the region goes on without a fault.
+    /// Stores to the page's first byte in the region. Returns false at a fault.
     fn store(&self, page: u32, mut byte: u8) -> bool {
         let (local, remote) = vectors(&mut byte, self.at(Place::Region, page));
-        // SAFETY: the kernel checks the other side itself; it is managed memory.
+        // SAFETY: `local` is one readable byte, `byte`. `remote` is managed memory, to which no Rust code refers; the
+        // kernel checks it itself.
         let written = unsafe { libc::process_vm_writev(libc::getpid(), &local, 1, &remote, 1, 0) };
         written == 1
     }
 
-    /// Waits until the kernel has something to report, and returns it.
+    /// Waits for the kernel's message, and returns it.
     fn reported(&self) -> Message {
         self.await_report();
         let mut messages = Vec::new();
@@ -97,7 +98,7 @@ impl Space {
         while rustix::event::poll(&mut fds, None) != Ok(1) {}
     }
 
-    /// Where pages are: region, shadow.
+    /// Whether a page is there in the region, and in the shadow.
     fn held(&self, page: u32) -> (bool, bool) {
         let holds = |place| self.0.holds(place, PageId(page));
         (holds(Place::Region), holds(Place::Shadow))
@@ -160,7 +161,7 @@ fn a_copy_stops_at_a_page_that_is_there() {
     each_kind(None, |space| {
         space.put(Place::Region, 2, 5);
         let zeros = |run| space.0.copy(Place::Region, run, Source::Zeros, false);
-        // Why, Linux says only of the first page of a call.
+        // Linux gives the reason only for the first page of a call.
         assert_eq!(zeros(run(0, 4)), Done::stopped(2, Stop::Again));
         assert_eq!(zeros(run(2, 2)), Done::stopped(0, Stop::Exists));
         assert_eq!(space.load(Place::Region, 2), Some(5));
@@ -232,7 +233,7 @@ fn a_move_stops_at_a_page_that_is_not_at_its_source() {
         assert_eq!(away(run(1, 2)), Done::stopped(0, Stop::Missing));
         assert_eq!(away(run(2, 1)), Done::all(1));
         assert_eq!([0, 1, 2].map(|at| space.held(at).1), [true, false, true]);
-        // Where it should be already: the destination is looked at first.
+        // A page that has been moved already: the kernel looks at the destination first.
         assert_eq!(away(run(0, 1)), Done::stopped(0, Stop::Exists));
         assert_eq!(space.load(Place::Shadow, 0), Some(1));
     });
@@ -292,7 +293,7 @@ fn protection_stops_stores_and_nothing_else() {
         for at in [0, 2] {
             space.put(Place::Region, at, 6);
         }
-        // Twice: one that is as it should be stays so.
+        // Twice: a page that is in the wanted state stays so.
         for _ in 0..2 {
             space.0.protect(run(0, 3), true).unwrap();
             assert_eq!(space.load(Place::Region, 0), Some(6));
@@ -366,7 +367,7 @@ fn zapped_pages_are_gone() {
             for at in 0..MAPPED {
                 space.put(place, at, 1);
             }
-            // More runs than the kernel takes at once, some of them without pages.
+            // More runs than one call of the kernel takes; the second time there are no pages in them.
             let odd: Vec<Run> = (0..MAPPED / 2).map(|i| run(2 * i + 1, 1)).collect();
             for _ in 0..2 {
                 space.0.zap(place, &odd).unwrap();
@@ -399,7 +400,7 @@ fn a_page_is_copied_out_of_where_it_waits() {
             .0
             .copy(place, run(5, 1), Source::Bytes(&contents), false);
         assert_eq!(done, Done::all(1));
-        // The program may have no right to look.
+        // The pager can read a page that the program may not.
         space.0.set_protection(run(5, 1), Some(0)).unwrap();
         let mut copy = PageBuffer::new();
         space.0.copy_out(PageId(5), &mut copy).unwrap();
@@ -475,7 +476,8 @@ fn a_fault_is_resolved_with_what_there_is() {
 fn who_waits_for_a_page_goes_on_when_it_is_mapped() {
     each_kind_by(Delivery::Handler, None, |space| {
         let address = space.at(Place::Region, 4);
-        // SAFETY: mapped, and only loaded and stored to by this thread, through pointers.
+        // SAFETY: the page lies in the mapped region, and no Rust code refers to it. Only one thread at a time
+        // accesses it.
         let load = move || unsafe { (address as *const u8).read_volatile() };
         let fault = Message::Fault {
             address,
@@ -514,7 +516,7 @@ fn operations_are_put_off_until_a_change_of_the_program_is_read() {
         space.put(Place::Region, 1, 2);
         let address = space.at(Place::Region, 0);
         let zap = move || {
-            // SAFETY: no Rust code refers to it.
+            // SAFETY: the page lies in the region, to which no Rust code refers.
             unsafe { map::drop_pages(address, PAGE_SIZE) }
         };
         let thread = std::thread::spawn(zap);
@@ -551,7 +553,7 @@ fn a_page_given_up_by_the_program_is_gone() {
             space.put(Place::Region, at, 1);
         }
         space.0.range().zap(run(0, 1)).unwrap();
-        // Mapped anew, it is the kernel's until it is registered.
+        // The kernel resolves faults of memory that is mapped anew, until it is registered.
         let prot = ProtFlags::READ | ProtFlags::WRITE;
         space.0.range().map_anew(run(1, 1), prot).unwrap();
         assert_eq!(space.load(Place::Region, 0), None);

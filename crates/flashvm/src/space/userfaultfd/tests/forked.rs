@@ -1,14 +1,14 @@
-//! What the kernel does with pages that a forked child shares.
+//! The kernel's treatment of pages that a forked child shares.
 
 use super::*;
 use rustix::fs::OFlags;
 use std::fs::File;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The `f_type` of tmpfs, where direct I/O copies and pins nothing.
+/// The `f_type` of tmpfs, where direct I/O copies data and pins no page.
 const TMPFS: i64 = 0x0102_1994;
 
-/// Tests run in threads of one process: who forks, and who hears of forks, take turns.
+/// Tests run in threads of one process. Those that fork, and those to which the kernel reports forks, take turns.
 static FORKS: Mutex<()> = Mutex::new(());
 
 /// Nobody forks until this is dropped.
@@ -16,7 +16,7 @@ pub(super) fn exclude() -> MutexGuard<'static, ()> {
     FORKS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A forked child that does nothing, until this is dropped.
+/// A forked child that only waits; it ends when this is dropped.
 struct Child {
     _turn: MutexGuard<'static, ()>,
     process: i32,
@@ -27,12 +27,12 @@ impl Child {
     fn fork() -> Self {
         let turn = exclude();
         let (wait, hold) = rustix::pipe::pipe().unwrap();
-        // SAFETY: the child makes system calls alone.
+        // SAFETY: the child only makes system calls, so it needs no lock that another thread held at the fork.
         match unsafe { libc::fork() } {
             0 => {
                 drop(hold);
                 let _ = rustix::io::read(&wait, &mut [0_u8; 1]);
-                // SAFETY: ends the child at once.
+                // SAFETY: `_exit` ends the child and runs no code of the process.
                 unsafe { libc::_exit(0) }
             }
             process => {
@@ -50,7 +50,7 @@ impl Child {
 impl Drop for Child {
     fn drop(&mut self) {
         self.hold = None;
-        // SAFETY: a child of this process, that only this value knows of.
+        // SAFETY: the status pointer may be null. The child is this process' own, and only this value waits for it.
         unsafe { libc::waitpid(self.process, std::ptr::null_mut(), 0) };
     }
 }
@@ -78,7 +78,7 @@ fn a_page_shared_with_a_child_is_busy_until_it_is_unshared() {
     });
 }
 
-/// A file for direct I/O. `None`: this file system has none.
+/// A file for direct I/O. `None`: its file system has none that pins pages.
 fn direct_file() -> Option<File> {
     let file = tempfile::tempfile_in(env!("CARGO_MANIFEST_DIR")).unwrap();
     let on_disk = rustix::fs::fstatfs(&file).unwrap().f_type != TMPFS;
@@ -97,12 +97,12 @@ fn a_page_that_is_written_to_flash_is_shared_no_more() {
             space.put(Place::Shadow, at, 4);
         }
         let child = Child::fork();
-        // SAFETY: this page of the shadow is there, and nobody stores to it meanwhile.
+        // SAFETY: `put` has mapped this page of the shadow, and nobody stores to it while the slice is in use.
         let page = unsafe {
             std::slice::from_raw_parts(space.at(Place::Shadow, 0) as *const u8, PAGE_SIZE)
         };
         assert_eq!(rustix::io::pwrite(&file, page, 0), Ok(PAGE_SIZE));
-        // The kernel moves no shared page.
+        // The kernel does not move a shared page.
         let back = |at| space.0.shift(Place::Region, run(at, 1));
         assert_eq!(back(0), Done::all(1), "it has a frame of its own");
         assert_eq!(back(1), Done::stopped(0, Stop::Busy));
