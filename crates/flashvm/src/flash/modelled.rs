@@ -3,7 +3,8 @@
 //!
 //! The supervisor has the model, so that all processes of a run share one device; this is its client. A request is
 //! ordered before the transfer and waited for after it, and discards are modelled too. A [`super::Layer`] can do
-//! neither, so this is a [`Store`]. Each request has a thread sleep for it: the only queue is threads.
+//! neither, so this is a [`Store`]. With a model a thread sleeps for each request, so the only
+//! queue is threads.
 
 use super::store::{Failed, Geometry, Part, Span, Store, bytes_of};
 use crate::control::{Process, Work};

@@ -1,8 +1,8 @@
 //! The contract of every store and of every layer around one: bytes at offsets, in memory, a file or on a device.
 //!
 //! A [`Store`] carries out one request in the calling thread. A [`StoreQueue`] has many in flight. Both report
-//! which pages of a request failed ([`Failed`]), and not why, as callers treat all failures alike: a page is read
-//! again, and then lost; a write goes to another slot.
+//! which pages of a request failed ([`Failed`]), and not why, as callers treat all failures alike: a failed read
+//! is repeated, and then its page is lost; a failed write goes to another slot.
 //!
 //! Vocabulary: a *request* is one transfer between an offset of the store and memory; a *part* is contiguous
 //! memory of a request; a *unit* is the smallest transfer ([`Geometry::unit`]); a *page* is
