@@ -3,7 +3,6 @@
 use super::checked::Checked;
 use super::file::FileStore;
 use super::injected::Injected;
-use super::limited::Limited;
 use super::memory::MemoryStore;
 use super::modelled::Modelled;
 use super::store::{
@@ -228,9 +227,6 @@ fn each_layer() {
     let injected = leak(Injected::new(below(), None));
     conforms(injected);
     own_queue_conforms(injected);
-    let limited = leak(Limited::new(below(), 0).unwrap());
-    conforms(limited);
-    own_queue_conforms(limited);
     let modelled = leak(Modelled::new(below(), None));
     conforms(modelled);
     own_queue_conforms(modelled);

@@ -114,9 +114,11 @@ impl DemandQueues {
         self.wanted.load(Ordering::Relaxed) && self.has_room()
     }
 
-    /// Opens one more queue to `store`, or none if there is no memory for its buffer. Only one thread calls this, and
-    /// only if [`Self::has_room`].
-    pub(crate) fn open(&self, store: &'static FlashStore) {
+    /// Opens one more queue to `store`, or none if there is no memory for its buffer. Only if [`Self::has_room`].
+    ///
+    /// # Safety
+    /// No other thread is in this function with the same queues.
+    pub(crate) unsafe fn open(&self, store: &'static FlashStore) {
         self.wanted.store(false, Ordering::Relaxed);
         let index = self.opened.load(Ordering::Relaxed);
         let slot = &self.slots[index as usize];
@@ -135,7 +137,8 @@ impl DemandQueues {
             buffer,
             ended: Vec::with_capacity(DEPTH as usize),
         };
-        // SAFETY: `taken` has been set since `new`, so nobody uses this slot before it is cleared, below.
+        // SAFETY: no other thread opens a queue, as the caller guarantees. `taken` has been set since `new`, so nobody
+        // uses this slot before it is cleared, below.
         unsafe { *slot.queue.get() = Some(queue) };
         self.opened.store(index + 1, Ordering::Relaxed);
         slot.taken.store(false, Ordering::Release);
@@ -257,7 +260,8 @@ mod tests {
     fn with_one_queue(store: &'static FlashStore, without_ring: bool) -> DemandQueues {
         let queues = DemandQueues::new(without_ring, 2 * FRAMES_PER_QUEUE);
         assert!(queues.take().is_none() && queues.wants_more());
-        queues.open(store);
+        // SAFETY: this thread alone opens queues.
+        unsafe { queues.open(store) };
         assert_eq!(queues.pages(), PAGES_MAX);
         queues
     }

@@ -7,7 +7,6 @@
 //! | `checked` | checksums, and the only loop that repeats reads | pages only |
 //! | `injected` | faults that a test asks for | |
 //! | `modelled` | the time of a device model | |
-//! | `limited` | the limit on file sizes | |
 //! | `file` | the file or device | |
 //!
 //! Pages use the whole stack ([`FlashStore`]). Small pages enter below `checked` ([`UncheckedStore`]): their engine
@@ -18,6 +17,7 @@
 //! never references the shadow.
 //!
 //! - `ring`: requests in flight by io_uring; `queue`: a ring, or threads;
+//! - `file_limit`: the limit on file sizes (`ulimit -f`);
 //! - `demand`: the read that a faulting thread waits for;
 //! - `read_buffers`: the memory that queued reads of pages go to;
 //! - `memory`, `testing`, `conformance`: a store for tests, and the test of every store and stack.
@@ -29,9 +29,9 @@ mod checked;
 mod conformance;
 pub(crate) mod demand;
 mod file;
+pub(crate) mod file_limit;
 mod injected;
 mod layer;
-pub(crate) mod limited;
 #[cfg(test)]
 mod memory;
 pub(crate) mod modelled;
@@ -54,12 +54,11 @@ use checked::Checked;
 use file::FileStore;
 use flashvm_core::PAGE_SIZE;
 use injected::Injected;
-use limited::Limited;
 use modelled::{ModelClient, Modelled};
 use std::os::fd::{OwnedFd, RawFd};
 
 /// The stack without checksums, for small pages.
-pub(crate) type UncheckedStore = Injected<Modelled<Limited<FileStore>>>;
+pub(crate) type UncheckedStore = Injected<Modelled<FileStore>>;
 /// The whole stack, for pages.
 pub(crate) type FlashStore = Checked<UncheckedStore>;
 
@@ -70,8 +69,6 @@ pub(crate) struct Setup {
     pub(crate) file: OwnedFd,
     /// Pages of the file that may be used, from its start.
     pub(crate) slots: u32,
-    /// Bytes of the other file that the pager writes, which holds the frames of small pages.
-    pub(crate) other_file: u64,
     /// This process, if its run has a device model.
     pub(crate) modelled: Option<Process>,
     /// Faults to make.
@@ -82,12 +79,11 @@ impl FlashStore {
     /// Builds the stack.
     ///
     /// # Errors
-    /// The limit on file sizes is too low, `fstat` fails, or there is no memory for checksums.
+    /// `fstat` fails, or there is no memory for checksums.
     pub(crate) fn open(setup: Setup) -> Result<Self, Error> {
         let bytes = u64::from(setup.slots) * PAGE_SIZE as u64;
         let file = FileStore::new(setup.file, bytes).map_err(Error::memory("the flash store"))?;
-        let limited = Limited::new(file, setup.other_file).map_err(Error::Settings)?;
-        let modelled = Modelled::new(limited, setup.modelled);
+        let modelled = Modelled::new(file, setup.modelled);
         let injected = Injected::new(modelled, setup.inject);
         Checked::new(injected).map_err(Error::memory("checksums"))
     }
@@ -107,11 +103,6 @@ impl FlashStore {
 
     /// The descriptor of the file or device.
     pub(crate) fn descriptor(&self) -> RawFd {
-        self.below.below.below.below.descriptor()
-    }
-
-    /// Bytes of the largest file that the pager writes.
-    pub(crate) fn file_bytes(&self) -> u64 {
-        self.below.below.below.needed()
+        self.below.below.below.descriptor()
     }
 }

@@ -66,11 +66,12 @@ pub(crate) struct Geometry {
 }
 
 impl Geometry {
-    /// Panics if a request leaves the store or is not of whole units: that is a bug of its maker.
+    /// Panics if a request leaves the store, is too long, or is not of whole units: that is a bug of its maker.
     pub(crate) fn admit(&self, at: u64, len: usize) {
         assert!(
             at.checked_add(len as u64)
                 .is_some_and(|end| end <= self.bytes)
+                && len <= REQUEST_PAGES_MAX * PAGE_SIZE
                 && at.is_multiple_of(self.unit as u64)
                 && len.is_multiple_of(self.unit),
             "a request of {len} bytes at {at} in a store of {self:?}"

@@ -37,7 +37,6 @@ pub(super) fn whole_stack(bytes: u64, inject: Option<Inject>) -> FlashStore {
     let setup = Setup {
         file: file(bytes),
         slots: (bytes / PAGE_SIZE as u64) as u32,
-        other_file: 0,
         modelled: None,
         inject,
     };

@@ -2,7 +2,7 @@
 //! signal masks that must not block our signals.
 
 use super::memory;
-use crate::flash::limited;
+use crate::flash::file_limit;
 use crate::pager::pager;
 use crate::sys::signals::SYNCHRONOUS;
 use rustix::io::Errno;
@@ -24,7 +24,7 @@ fn say_once(said: &AtomicBool, what: &str) {
 
 /// Whether a call would set a limit on file sizes that is too low for the pager's own files.
 fn lowers_file_limit(number: i64, args: &[usize; 6]) -> bool {
-    let limit = limited::set_by(number, args, memory::read::<u64>);
+    let limit = file_limit::set_by(number, args, memory::read::<u64>);
     pager().is_some_and(|pager| limit.is_some_and(|limit| limit < pager.file_bytes()))
 }
 

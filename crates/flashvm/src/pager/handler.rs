@@ -102,7 +102,8 @@ impl Pager {
             drop(locked);
 
             if open_queue {
-                self.demand.open(&self.store);
+                // SAFETY: only this thread, the handler, opens queues.
+                unsafe { self.demand.open(&self.store) };
             }
             if let Some(buffers) = without_queue {
                 io = Some(self.open_io(Some(buffers)));

@@ -76,6 +76,8 @@ pub struct Pager {
     space: Userfaultfd,
     delivery: Delivery,
     store: FlashStore,
+    /// Bytes of the largest file that the pager writes: the store, or the frames of small pages.
+    file_bytes: u64,
     settings: RunSettings,
     control: Control,
     process: Process,

@@ -98,12 +98,14 @@ impl Pager {
         let mut copy = PageBuffer::new();
         for (index, &page) in pages.iter().enumerate() {
             if self.space.has_shadow() {
-                // The page stays in the shadow until this scan is answered.
                 if compressor.is_none() {
-                    zero |= u64::from(self.space.is_zero(page)) << index;
+                    // SAFETY: the page stays in the shadow, where nobody stores to it, until this scan is answered.
+                    let is_zero = unsafe { self.space.is_zero(page) };
+                    zero |= u64::from(is_zero) << index;
                     continue;
                 }
-                self.copy_from_shadow(page, &mut copy);
+                // SAFETY: as above.
+                unsafe { self.copy_from_shadow(page, &mut copy) };
             } else if !self.copy_out(&self.lock(), page, &mut copy) {
                 continue;
             }

@@ -32,7 +32,7 @@ impl Pager {
 
     /// Bytes of the largest file that the pager writes.
     pub(crate) fn file_bytes(&self) -> u64 {
-        self.store.file_bytes()
+        self.file_bytes
     }
 
     pub(crate) fn stats(&self) -> &'static ProcessStats {

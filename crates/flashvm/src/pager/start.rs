@@ -10,7 +10,7 @@ use crate::Error;
 use crate::chameleon::Chameleon;
 use crate::control::{Control, LIMIT_FRAMES_MIN, Process, RunSettings};
 use crate::flash::demand::DemandQueues;
-use crate::flash::{FlashStore, Layer, Setup, Store};
+use crate::flash::{FlashStore, Layer, Setup, Store, file_limit};
 use crate::mappings::Mappings;
 use crate::record::{Recorder, Tracer};
 use crate::space::{Backend, Delivery, Userfaultfd};
@@ -87,10 +87,11 @@ pub fn start(inheritance: Inheritance) -> Result<&'static Pager, Error> {
     let store = FlashStore::open(Setup {
         file: store,
         slots: control.store_slots(),
-        other_file: u64::from(small_frames) * PAGE_SIZE as u64,
         modelled: settings.device_model.map(|_| process),
         inject: settings.inject,
     })?;
+    let frames_bytes = u64::from(small_frames) * PAGE_SIZE as u64;
+    let file_bytes = file_limit::needed(store.geometry(), frames_bytes).map_err(Error::Settings)?;
     process.take_space_from(store.descriptor());
     let chameleon = settings
         .chameleon
@@ -123,6 +124,7 @@ pub fn start(inheritance: Inheritance) -> Result<&'static Pager, Error> {
         space,
         delivery,
         store,
+        file_bytes,
         settings,
         control,
         process,

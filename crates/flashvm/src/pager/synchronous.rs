@@ -133,17 +133,27 @@ impl Pager {
         if locked.engine.page_state(page) == PageState::Doomed {
             return false;
         }
-        self.copy_or_die(page, into);
+        assert!(!self.space.has_shadow(), "pages leave from the shadow");
+        // SAFETY: there is no shadow.
+        unsafe { self.copy_or_die(page, into) };
         true
     }
 
-    /// Copies a page out of the shadow, where it stays until the request on it is answered.
-    pub(super) fn copy_from_shadow(&self, page: PageId, into: &mut PageBuffer) {
-        self.copy_or_die(page, into);
+    /// Copies a page out of the shadow.
+    ///
+    /// # Safety
+    /// A request on the page is not answered yet: until then the page stays in the shadow, and nobody stores to it.
+    pub(super) unsafe fn copy_from_shadow(&self, page: PageId, into: &mut PageBuffer) {
+        // SAFETY: as the caller guarantees.
+        unsafe { self.copy_or_die(page, into) };
     }
 
-    fn copy_or_die(&self, page: PageId, into: &mut PageBuffer) {
-        self.space.copy_out(page, into).unwrap_or_else(|stop| {
+    /// # Safety
+    /// As for [`Backend::copy_out`].
+    unsafe fn copy_or_die(&self, page: PageId, into: &mut PageBuffer) {
+        // SAFETY: as the caller guarantees.
+        let copied = unsafe { self.space.copy_out(page, into) };
+        copied.unwrap_or_else(|stop| {
             let at = self.address(page);
             self.die(&format!("the page at {at:#x} cannot be read: {stop:?}"))
         });
@@ -156,7 +166,8 @@ impl Pager {
         (0..).zip(pages).fold(0, |failed, (index, &page)| {
             let slot = slot.plus(index);
             if self.space.has_shadow() {
-                self.copy_from_shadow(page, &mut copy);
+                // SAFETY: the page stays in the shadow, where nobody stores to it, until this write is answered.
+                unsafe { self.copy_from_shadow(page, &mut copy) };
             } else {
                 self.copy_out(&self.lock(), page, &mut copy);
             }

@@ -102,16 +102,21 @@ pub(crate) trait Backend {
 
     /// Copies out a page that is on its way to flash: from the shadow, or without a shadow from the region.
     ///
-    /// *Before:* the page is there. In the shadow it stays until the call returns, and nobody stores to it. Without
-    /// a shadow the engine is locked, so that nobody zaps the page before the call returns: reading an absent page
-    /// could map one that the engine does not know of.
+    /// *Before:* the page is there. Without a shadow the engine is locked, so that nobody zaps the page before the call
+    /// returns: reading an absent page could map one that the engine does not know of.
     ///
     /// # Errors
     /// The page cannot be read.
-    fn copy_out(&self, page: PageId, into: &mut PageBuffer) -> Result<(), Stop>;
+    ///
+    /// # Safety
+    /// In the shadow the page stays until the call returns, and nobody stores to it.
+    unsafe fn copy_out(&self, page: PageId, into: &mut PageBuffer) -> Result<(), Stop>;
 
-    /// Whether a page in the shadow has only zeros. *Before:* as for [`Self::copy_out`].
-    fn is_zero(&self, page: PageId) -> bool;
+    /// Whether a page in the shadow has only zeros.
+    ///
+    /// # Safety
+    /// As for [`Self::copy_out`].
+    unsafe fn is_zero(&self, page: PageId) -> bool;
 
     /// The program's mapping that contains a page of the region.
     fn mapping(&self, page: PageId) -> Option<Mapping>;

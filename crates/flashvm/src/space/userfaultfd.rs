@@ -328,24 +328,23 @@ impl Backend for Userfaultfd {
         map::unshare(at).is_ok()
     }
 
-    fn copy_out(&self, page: PageId, into: &mut PageBuffer) -> Result<(), Stop> {
+    unsafe fn copy_out(&self, page: PageId, into: &mut PageBuffer) -> Result<(), Stop> {
         if !self.has_shadow() {
             let at = self.range.start(Place::Region, Run::one(page)).get();
             return self.own.read(at, &mut into.0).map_err(stop);
         }
-        // SAFETY: the page stays in the shadow and nobody stores to it, as `Backend::copy_out` requires: the
-        // engine keeps it there until the caller's request on it is answered. `into` is borrowed exclusively,
-        // and no part of the shadow.
+        // SAFETY: the page stays in the shadow and nobody stores to it, as the caller guarantees. `into` is borrowed
+        // exclusively, and no part of the shadow.
         unsafe {
             std::ptr::copy_nonoverlapping(self.shadow_page(page), into.0.as_mut_ptr(), PAGE_SIZE)
         };
         Ok(())
     }
 
-    fn is_zero(&self, page: PageId) -> bool {
+    unsafe fn is_zero(&self, page: PageId) -> bool {
         let words = self.shadow_page(page).cast::<[u64; 8]>();
         (0..PAGE_SIZE / size_of::<[u64; 8]>()).all(|line| {
-            // SAFETY: a line within the page, which is in the shadow and to which nobody stores (see `copy_out`).
+            // SAFETY: a line within the page, which is in the shadow and to which nobody stores, as the caller guarantees.
             // Its address is a multiple of 64.
             let line = unsafe { words.add(line).read() };
             line.iter().fold(0, |all, word| all | word) == 0
