@@ -105,7 +105,7 @@ fn discards_leave_the_rest(store: &impl Store) {
         };
         match store.discard(&[span(21, 2), span(25, 1)]) {
             Ok(()) => {}
-            Err(error) => eprintln!("skipped: discards ({error})"),
+            Err(error) => eprintln!("SKIPPED: discards of this store: {error}"),
         }
         for page in [0, 3, 4, 6, 7] {
             let at = (20 + page as u64) * PAGE;
@@ -202,7 +202,7 @@ fn carry_out(queue: &mut impl StoreQueue, transfer: &impl Fn(u64) -> Transfer) {
 fn own_queue_conforms(store: &'static impl Store) {
     match store.queue(DEPTH, None) {
         Ok(queue) => queue_conforms(queue),
-        Err(error) => eprintln!("skipped: io_uring ({error})"),
+        Err(error) => eprintln!("SKIPPED: requests by io_uring: {error}"),
     }
 }
 

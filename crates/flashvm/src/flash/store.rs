@@ -93,7 +93,7 @@ impl Failed {
         let pages = len.div_ceil(PAGE_SIZE);
         assert!(
             (1..=REQUEST_PAGES_MAX).contains(&pages),
-            "{pages} pages in a request"
+            "a request of {pages} pages: at most {REQUEST_PAGES_MAX}"
         );
         Self(u64::MAX >> (REQUEST_PAGES_MAX - pages))
     }

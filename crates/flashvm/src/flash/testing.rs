@@ -27,7 +27,7 @@ pub(super) fn file(bytes: u64) -> OwnedFd {
     let file = OwnedFd::from(tempfile::tempfile_in(env!("CARGO_MANIFEST_DIR")).unwrap());
     rustix::fs::ftruncate(&file, bytes).unwrap();
     if rustix::fs::fcntl_setfl(&file, OFlags::DIRECT).is_err() {
-        eprintln!("skipped: direct I/O, which this file system lacks");
+        eprintln!("SKIPPED: direct I/O, which this file system lacks");
     }
     file
 }

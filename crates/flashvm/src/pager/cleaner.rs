@@ -121,7 +121,9 @@ impl Pager {
                     }
                     Action::ReadBlock { io, slot, block } => self.read_block(io, slot, block),
                     Action::Discard { .. } => self.discard_slots(),
-                    _ => unreachable!("only scans, writes and discards are queued here"),
+                    _ => unreachable!(
+                        "only scans, writes, reads of blocks and discards are queued here"
+                    ),
                 }
             }
             if let Some(writes) = &mut writes {
@@ -214,7 +216,7 @@ impl Pager {
 
     /// Writes a block of the pool from its place: its bytes do not change before the write has ended.
     fn write_block(&self, writes: &mut Writes, io: IoId, slot: SlotId, block: BlockId) {
-        let pool = self.pool.expect("it compresses");
+        let pool = self.pool.expect("a pool, as --compress is on");
         let part = Part {
             address: pool.block(block),
             len: BLOCK_BYTES,

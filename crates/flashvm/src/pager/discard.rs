@@ -22,7 +22,7 @@ impl Pager {
         let done = self.store.discard(&spans);
         if let Err(error) = done {
             eprint_line(&format!(
-                "flashvm: process {}: the flash store refuses discards ({error}): none are sent any more",
+                "flashvm: process {}: the flash store refuses discards ({error}): no more are sent",
                 std::process::id()
             ));
         }

@@ -184,7 +184,7 @@ impl Pager {
                 }
             }
             Message::Remove { start, end } | Message::Unmap { start, end } => {
-                self.discard(locked, start, end);
+                self.zapped(locked, start, end);
             }
             Message::Remap { from, to, len } => self.die(&format!(
                 "mremap of {len} bytes at {from:#x} to {to:#x} went past the C library; \
@@ -194,15 +194,14 @@ impl Pager {
                 // SAFETY: the kernel has opened this descriptor for the reader of the message: nobody else owns it.
                 drop(unsafe { OwnedFd::from_raw_fd(fd) });
                 self.die(
-                    "a fork went past the C library; its child would have no pager and is \
-                     not allowed to run on",
+                    "a fork went past the C library: its child would have no pager, so this process ends",
                 );
             }
         }
     }
 
     /// Tells the engine that the program has zapped the pages between two addresses.
-    pub(super) fn discard(&self, locked: &mut Locked, start: usize, end: usize) {
+    pub(super) fn zapped(&self, locked: &mut Locked, start: usize, end: usize) {
         let first = self.page_at(start).expect("an event in the managed range");
         let count = ((end - start) / PAGE_SIZE) as u32;
         self.forget(locked, first, count);

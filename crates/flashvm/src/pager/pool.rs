@@ -125,7 +125,7 @@ impl Pager {
 
     /// Carries out an action on the pool's memory.
     pub(super) fn work_on_pool(&self, locked: &Locked, action: &Action) {
-        let pool = self.pool.expect("it compresses");
+        let pool = self.pool.expect("a pool, as --compress is on");
         match *action {
             Action::Keep { io, index, object } => {
                 let (of, compressor) = locked.scanned.as_ref().expect("the actions of a scan");
@@ -162,7 +162,7 @@ impl Pager {
     ) {
         let (at, len) = match *from {
             Packed::Pool(object) => {
-                let pool = self.pool.expect("it compresses");
+                let pool = self.pool.expect("a pool, as --compress is on");
                 (pool.object(object), object.bytes)
             }
             Packed::Read { io, skip, bytes } => (buffer(io) + skip as usize, bytes),
@@ -171,7 +171,7 @@ impl Pager {
         // they name has ended, and its buffer is given back only after this call.
         let packed = unsafe { map::bytes(at, len as usize) };
         let mut decoder = self.decoder.lock();
-        let decoder = decoder.as_mut().expect("it compresses");
+        let decoder = decoder.as_mut().expect("a pool, as --compress is on");
         if !decoder.decompress(packed, &mut to.0) {
             self.die(&format!(
                 "a compressed page of {len} bytes cannot be decompressed ({from:?})"

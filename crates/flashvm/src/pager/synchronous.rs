@@ -103,7 +103,7 @@ impl Pager {
     /// Reads a block of the pool back to its place, and tells the engine.
     pub(super) fn read_block(&self, io: IoId, slot: SlotId, block: BlockId) {
         let to = Part {
-            address: self.pool.expect("it compresses").block(block),
+            address: self.pool.expect("a pool, as --compress is on").block(block),
             len: BLOCK_BYTES,
         };
         // SAFETY: the block lies in the pool, as `block` has checked. Nobody uses its memory before the engine hears
@@ -116,7 +116,7 @@ impl Pager {
     fn write_block_alone(&self, slot: SlotId, block: BlockId) -> u64 {
         wait_until(self.write_may_begin(BLOCK_BYTES as u64));
         let part = Part {
-            address: self.pool.expect("it compresses").block(block),
+            address: self.pool.expect("a pool, as --compress is on").block(block),
             len: BLOCK_BYTES,
         };
         // SAFETY: the block lies in the pool, as `block` has checked. Its bytes do not change before the engine hears

@@ -210,7 +210,7 @@ impl Userfaultfd {
     fn descriptor(&self, place: Place) -> &Uffd {
         match place {
             Place::Region => &self.region,
-            Place::Shadow => self.shadow.as_ref().expect("there is a shadow"),
+            Place::Shadow => self.shadow.as_ref().expect("no shadow"),
         }
     }
 
@@ -250,7 +250,7 @@ impl Userfaultfd {
 
     /// A pointer to a page in the shadow; no reference may be made of it.
     fn shadow_page(&self, page: PageId) -> *const u8 {
-        assert!(self.has_shadow(), "there is a shadow");
+        assert!(self.has_shadow(), "no shadow");
         let run = Run::one(page);
         self.range.start(Place::Shadow, run).get() as *const u8
     }
