@@ -26,7 +26,7 @@ fn what_is_no_run() {
     for (pid, named) in [
         ("1", &["process 1:"][..]),
         (&ordinary, &[&ordinary[..], "neither flashvm run"]),
-        ("2147483647", &["process 2147483647", "there is none"]),
+        ("2147483647", &["process 2147483647", "no such process"]),
         ("0", &["'0'", "no process id"]),
         ("python", &["'python'", "no process id"]),
         ("99999999999", &["'99999999999'"]),
