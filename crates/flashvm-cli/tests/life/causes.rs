@@ -2,7 +2,7 @@
 
 use super::children::{self, Bounded as _};
 use super::stores::Loop;
-use super::{Bench, FLASHVM, fault_mode, finish, skipped};
+use super::{Bench, FLASHVM, fault_mode, finish, skipped, wait_until};
 use std::fs;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
@@ -211,10 +211,19 @@ fn a_disk_that_fills_up_is_told() {
         return;
     };
     let others = at.join("others").display().to_string();
+    let free = || {
+        let disk = rustix::fs::statvfs(&at).expect("a file system");
+        disk.f_bavail * disk.f_frsize
+    };
+    let free_at_first = free();
     for quiet in [true, false] {
-        // ext4 counts blocks of deleted files as free when its journal has been written.
-        let synced = children::command("sync").status_in_time();
-        assert!(synced.is_ok_and(|status| status.success()), "sync");
+        // ext4 counts blocks of deleted files as free when its journal has been written: with less, the store would be
+        // too small for the program.
+        wait_until("the deleted files' space is free", || {
+            let synced = children::command("sync").status_in_time();
+            assert!(synced.is_ok_and(|status| status.success()), "sync");
+            free() + (8 << 20) >= free_at_first
+        });
         let mut command = children::command(FLASHVM);
         command.args(["run", "--ram", "16M", "--fault", &fault_mode(), "--flash"]);
         command.arg(&at).args(quiet.then_some("--quiet"));
