@@ -163,8 +163,15 @@ symbol!(pwrite64, c"pwrite64", (fd: c_int, buffer: *const c_void, len: usize, at
     transfer(libc::SYS_pwrite64, Way::Send, [fd as usize, buffer as usize, len, at as usize, 0, 0], true));
 symbol!(send, c"send", (fd: c_int, buffer: *const c_void, len: usize, flags: c_int) -> isize,
     transfer(libc::SYS_sendto, Way::Send, [fd as usize, buffer as usize, len, flags as usize, 0, 0], false));
-symbol!(recv, c"recv", (fd: c_int, buffer: *mut c_void, len: usize, flags: c_int) -> isize,
-    transfer(libc::SYS_recvfrom, Way::Receive, [fd as usize, buffer as usize, len, flags as usize, 0, 0], false));
+symbol!(recv, c"recv", (fd: c_int, buffer: *mut c_void, len: usize, flags: c_int) -> isize, {
+    let args = [fd as usize, buffer as usize, len, flags as usize, 0, 0];
+    if flags & libc::MSG_WAITALL != 0 && is_managed(buffer as usize, len) {
+        // What is missing where memory is absent has to follow.
+        guarded_call(libc::SYS_recvfrom, args)
+    } else {
+        transfer(libc::SYS_recvfrom, Way::Receive, args, false)
+    }
+});
 symbol!(sendmsg, c"sendmsg", (fd: c_int, message: *const c_void, flags: c_int) -> isize,
     repeatable(libc::SYS_sendmsg, [fd as usize, message as usize, flags as usize, 0, 0, 0]));
 symbol!(recvmsg, c"recvmsg", (fd: c_int, message: *mut c_void, flags: c_int) -> isize, {

@@ -64,6 +64,7 @@ fn compiled(name: &str) -> PathBuf {
         "torture_cxx" => ("c++", &["torture_cxx.cc"]),
         "enomem" => ("cc", &["enomem.c"]),
         "sigbus" => ("cc", &["sigbus.c"]),
+        "crowd" => ("cc", &["crowd.c"]),
         "idle" => ("cc", &["idle.c"]),
         "moved_in" => ("cc", &["moved_in.c"]),
         "namespace" => ("cc", &["namespace.c"]),
@@ -279,6 +280,20 @@ fn memory_that_is_moved_in_is_kept() {
     let program = [&compiled("moved_in").display().to_string(), "60"];
     let options = ["--ram", "8M", "--flash-size", "1G"];
     flashvm_run(TEST, &options, &program, LIMIT).expect_success(TEST);
+}
+
+/// Sockets and pipes move everything between processes that have few frames each.
+#[test]
+fn transfers_in_a_crowd_are_whole() {
+    const TEST: &str = "transfers_in_a_crowd_are_whole";
+    if !ready(TEST) {
+        return;
+    }
+    let program = [&compiled("crowd").display().to_string(), "6"];
+    for fault in ["inline", "handler"] {
+        let options = ["--ram", "4M", "--flash-size", "2G", "--fault", fault];
+        flashvm_run(TEST, &options, &program, LIMIT).expect_success(TEST);
+    }
 }
 
 /// A process that has another number in its own `/proc` is not taken for dead, and keeps its data.

@@ -7,8 +7,9 @@ use super::guard_stack::{Arrived, Record};
 use super::memory::{Program, make_resident};
 use super::own_call::{OWN_CALL, Own};
 use super::table::{self, Consumes, Direction, Row};
+use super::transfer::Parts;
 use super::walk;
-use super::{clone, exec, refusals, signals, transfer};
+use super::{clone, exec, refusals, signals};
 use crate::PageList;
 use crate::pager::Pins;
 use crate::program::descriptor_kind::{self, Kind};
@@ -194,8 +195,8 @@ pub(super) fn call(record: &Record, number: i64, args: &[usize; 6]) -> isize {
     unsafe { flashvm_guard_call(number, args, pending) }
 }
 
-/// Makes a call with its memory resident, and repeats it while not all of that can be pinned at
-/// once.
+/// Makes a call with its memory resident. Repeats it while not all of that can be pinned at once, and
+/// continues a transfer that stopped where memory was absent.
 ///
 /// Making the call first and repeating it after `EFAULT` would not do: many calls consume something
 /// before they write (a datagram, a child's status), or write a part of what they have read, so
@@ -203,38 +204,52 @@ pub(super) fn call(record: &Record, number: i64, args: &[usize; 6]) -> isize {
 /// after `EFAULT` (`flashvm-preload/src/transfer.rs`).
 fn repeat(record: &Record, number: i64, args: &[usize; 6]) -> isize {
     let row = table::row(number);
-    let mut pins = bring_in(row, args);
-    if pins.as_ref().is_some_and(Pins::fell_short) && row.is_some_and(|row| consumes(row, args)) {
-        // The call must not be made without pins: other threads will release theirs.
-        for _ in 0..PATIENCE {
-            drop(pins);
-            crate::sys::sleep(PATIENCE_STEP);
-            pins = bring_in(row, args);
-            if !pins.as_ref().is_some_and(Pins::fell_short) {
-                break;
-            }
-        }
-    }
-    for tries in 0..PATIENCE {
-        let result = call(record, number, args);
-        if !pins.is_some_and(|pins| pins.fell_short()) {
-            return result;
-        }
+    let mut parts = Parts::new(number, args);
+    let mut tries = 0;
+    loop {
+        // A socket moves up to 64 KiB or nothing. Where fewer pages can be pinned for long, a page at a time goes on.
+        let (args, is_page) = parts.next(tries > EAGER);
+        let pins = bring_in_patiently(row, &args);
+        let result = call(record, number, &args);
+        let fell_short = pins.is_some_and(|pins| pins.fell_short());
         if result > 0 {
-            return transfer::rest(number, args, result as usize, |number, rest| {
-                repeat(record, number, rest)
-            });
+            if !(fell_short || is_page) || !parts.advance(result as usize) {
+                return parts.moved() + result;
+            }
+            tries = 0;
+            continue;
         }
-        if result != EFAULT {
-            return result;
+        tries += 1;
+        if result != EFAULT || !fell_short || tries == PATIENCE {
+            // What has been moved counts, as it does in the kernel.
+            return if parts.moved() > 0 {
+                parts.moved()
+            } else {
+                result
+            };
         }
-        if tries >= EAGER {
+        if tries > EAGER {
             // Other threads pin so much that these pages leave at once: wait for them.
             crate::sys::sleep(PATIENCE_STEP);
         }
-        pins = bring_in(row, args);
     }
-    EFAULT
+}
+
+/// Brings the memory of a call in. If the call must not be made without pins, waits for other threads to release
+/// theirs.
+fn bring_in_patiently(row: Option<&Row>, args: &[usize; 6]) -> Option<Pins> {
+    let mut pins = bring_in(row, args);
+    if row.is_some_and(|row| consumes(row, args)) {
+        for _ in 0..PATIENCE {
+            if !pins.as_ref().is_some_and(Pins::crowded) {
+                break;
+            }
+            drop(pins);
+            crate::sys::sleep(PATIENCE_STEP);
+            pins = bring_in(row, args);
+        }
+    }
+    pins
 }
 
 /// Whether a call consumes something that cannot be delivered again.

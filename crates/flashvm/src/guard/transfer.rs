@@ -1,9 +1,10 @@
-//! Continues transfers that stopped short because memory was absent: a program may expect a file, a
-//! blocking send or a blocking receive to transfer everything.
+//! Transfers in parts: a program may expect a file, a blocking send or a blocking receive to transfer everything, but not
+//! all of its memory can be in RAM at once.
 
 use super::memory;
 use crate::pager;
 use crate::program::descriptor_kind::{Kind, kind};
+use flashvm_core::PAGE_SIZE;
 use rustix::fs::{OFlags, fcntl_getfl};
 use std::os::fd::BorrowedFd;
 
@@ -31,6 +32,7 @@ struct Transfer {
 fn transfer(number: i64, args: &[usize; 6]) -> Option<Transfer> {
     let (memory, goes_on, at_offset) = match number {
         libc::SYS_read => (Memory::Flat(1), false, false),
+        libc::SYS_recvfrom => (Memory::Flat(1), fills_buffer(args[0], args[3]), false),
         libc::SYS_pread64 => (Memory::Flat(1), false, true),
         libc::SYS_write | libc::SYS_sendto => (Memory::Flat(1), true, false),
         libc::SYS_pwrite64 => (Memory::Flat(1), true, true),
@@ -52,47 +54,104 @@ fn transfer(number: i64, args: &[usize; 6]) -> Option<Transfer> {
     })
 }
 
-/// Makes the rest of a transfer that has moved `done` bytes, if it stopped at managed memory.
-/// Returns the bytes moved in total; `done` for all other calls.
-pub(super) fn rest(
+/// Whether a receive waits until its buffer is full, and takes from the socket what it receives.
+fn fills_buffer(fd: usize, flags: usize) -> bool {
+    let [waits, peeks] = [libc::MSG_WAITALL, libc::MSG_PEEK].map(|flag| flags & flag as usize != 0);
+    waits && !peeks && kind(fd as i32) == Kind::Stream
+}
+
+/// A call of the program that may have to be made in parts.
+pub(super) struct Parts {
     number: i64,
-    args: &[usize; 6],
-    done: usize,
-    again: impl Fn(i64, &[usize; 6]) -> isize,
-) -> isize {
-    let all = done as isize;
-    let Some(Transfer {
-        memory,
-        goes_on,
-        at_offset,
-    }) = transfer(number, args)
-    else {
-        return all;
-    };
-    let mut next = *args;
-    if at_offset {
-        next[3] += done;
+    /// Arguments for what is left.
+    args: [usize; 6],
+    /// Bytes moved by earlier parts.
+    moved: usize,
+    /// The vector of what is left, if `args` refers to it.
+    left: Vec<[usize; 2]>,
+    /// The vector of a part of a page.
+    page: [usize; 2],
+}
+
+impl Parts {
+    /// A call with nothing done.
+    pub(super) fn new(number: i64, args: &[usize; 6]) -> Self {
+        Self {
+            number,
+            args: *args,
+            moved: 0,
+            left: Vec::new(),
+            page: [0; 2],
+        }
     }
-    let parts;
-    match memory {
-        Memory::Flat(at) => {
-            if done >= args[at + 1] || !is_ours(args[at] + done) {
-                return all;
+
+    /// Bytes moved by earlier parts.
+    pub(super) fn moved(&self) -> isize {
+        self.moved as isize
+    }
+
+    /// Arguments for what is left, or for a page of it, if `by_page` and if a part is as good as the whole to this
+    /// descriptor. Returns whether it is such a part. The arguments are valid until the next call of a method.
+    pub(super) fn next(&mut self, by_page: bool) -> ([usize; 6], bool) {
+        match self.page().filter(|_| by_page) {
+            Some(args) => (args, true),
+            None => (self.args, false),
+        }
+    }
+
+    fn page(&mut self) -> Option<[usize; 6]> {
+        let transfer = transfer(self.number, &self.args)?;
+        let mut args = self.args;
+        match transfer.memory {
+            Memory::Flat(1) if kind(args[0] as i32) != Kind::Consumed => {
+                args[2] = args[2].min(PAGE_SIZE);
             }
-            (next[at], next[at + 1]) = (args[at] + done, args[at + 1] - done);
+            Memory::Vector if kind(args[0] as i32) != Kind::Consumed => {
+                let [start, len] = *vector(args[1], args[2])?.iter().find(|part| part[1] > 0)?;
+                self.page = [start, len.min(PAGE_SIZE)];
+                (args[1], args[2]) = (self.page.as_ptr() as usize, 1);
+            }
+            _ => return None,
         }
-        Memory::Vector => {
-            let Some(left) = left_of(args[1], args[2], done) else {
-                return all;
-            };
-            parts = left;
-            (next[1], next[2]) = (parts.as_ptr() as usize, parts.len());
+        Some(args)
+    }
+
+    /// Notes that `done` bytes of what was left have moved. Returns whether the rest is to follow: it stopped at managed
+    /// memory, and the program may expect all of it. Otherwise nothing is noted.
+    pub(super) fn advance(&mut self, done: usize) -> bool {
+        let Some(Transfer {
+            memory,
+            goes_on,
+            at_offset,
+        }) = transfer(self.number, &self.args)
+        else {
+            return false;
+        };
+        if !goes_on && kind(self.args[0] as i32) != Kind::File {
+            return false;
         }
+        match memory {
+            Memory::Flat(at) => {
+                let (start, len) = (self.args[at], self.args[at + 1]);
+                if done >= len || !is_ours(start + done) {
+                    return false;
+                }
+                (self.args[at], self.args[at + 1]) = (start + done, len - done);
+            }
+            Memory::Vector => {
+                let Some(left) = left_of(self.args[1], self.args[2], done) else {
+                    return false;
+                };
+                self.left = left;
+                (self.args[1], self.args[2]) = (self.left.as_ptr() as usize, self.left.len());
+            }
+        }
+        if at_offset {
+            self.args[3] += done;
+        }
+        self.moved += done;
+        true
     }
-    if !goes_on && kind(args[0] as i32) != Kind::File {
-        return all;
-    }
-    all + again(number, &next).max(0)
 }
 
 /// Whether a transfer may have stopped at this address because memory was absent: only managed
@@ -101,13 +160,16 @@ fn is_ours(next: usize) -> bool {
     pager().is_some_and(|pager| pager.manages(next, 1))
 }
 
-/// The parts of a vector after its first `done` bytes, if the transfer stopped at managed memory.
-fn left_of(array: usize, count: usize, done: usize) -> Option<Vec<[usize; 2]>> {
+/// A vector of the program.
+fn vector(array: usize, count: usize) -> Option<Vec<[usize; 2]>> {
     let mut parts = vec![[0_usize; 2]; count.min(PARTS_MAX)];
     let bytes = size_of_val(&parts[..]);
-    if !memory::read_part(array, &mut parts, bytes) {
-        return None;
-    }
+    memory::read_part(array, &mut parts, bytes).then_some(parts)
+}
+
+/// The parts of a vector after its first `done` bytes, if the transfer stopped at managed memory.
+fn left_of(array: usize, count: usize, done: usize) -> Option<Vec<[usize; 2]>> {
+    let mut parts = vector(array, count)?;
     let mut done = done;
     let first = parts.iter().position(|part| {
         let inside = done < part[1];

@@ -8,8 +8,21 @@ use flashvm_core::{PageId, Run};
 
 /// Pinned pages: `frames / SHARE` at most, so that the other frames suffice for other threads.
 const SHARE: u32 = 4;
+/// With few frames: up to `3 * frames / SHARE`, but not more than these, which hold 64 KiB in up to four parts. A
+/// socket copies that much at once or fails with `EFAULT` (Linux 6.18).
+const DATAGRAM: u32 = 20;
 /// Ranges of at most `FEW` pages, structures as a rule, may use `3 * frames / SHARE`.
 const FEW: u32 = 2;
+
+/// Pages that may be pinned, of `frames`, for a range of `wanted` pages to be pinned too.
+fn share(frames: u32, wanted: u32) -> u32 {
+    let few = 3 * frames / SHARE;
+    if wanted <= FEW {
+        few
+    } else {
+        (frames / SHARE).max(few.min(DATAGRAM))
+    }
+}
 
 /// Ranges whose pages stay in RAM, once they are there, until this is dropped.
 pub(crate) struct Pins {
@@ -19,6 +32,7 @@ pub(crate) struct Pins {
     small: Vec<(Svmp, u32)>,
     any: bool,
     fell_short: bool,
+    crowded: bool,
 }
 
 impl Pins {
@@ -29,6 +43,7 @@ impl Pins {
             small: Vec::new(),
             any: false,
             fell_short: false,
+            crowded: false,
         }
     }
 
@@ -42,6 +57,7 @@ impl Pins {
         {
             self.any = true;
             self.small.push(range);
+            self.fell_short |= len > Chameleon::PINNED_BYTES_MAX;
             return len.min(Chameleon::PINNED_BYTES_MAX);
         }
         let Some(Run {
@@ -52,9 +68,10 @@ impl Pins {
             return len;
         };
         self.any = true;
+        let own: u32 = self.ranges.iter().map(|range| range.1).sum();
         let mut locked = self.pager.lock();
-        let share = locked.engine.frames_limit() / SHARE;
-        let share = if wanted <= FEW { 3 * share } else { share };
+        let frames = locked.engine.frames_limit();
+        let share = share(frames, wanted);
         let count = wanted.min(share.saturating_sub(locked.placement.pins.pages()));
         if count > 0 {
             locked.placement.pins.pin((first, count));
@@ -63,12 +80,18 @@ impl Pins {
         // At least a page, also if it cannot be pinned.
         let end_of = self.pager.address(first.plus(count.max(1)));
         self.fell_short |= count < wanted;
+        self.crowded |= count < wanted.min(share.saturating_sub(own));
         len.min(end_of - address)
     }
 
     /// Whether some of the added bytes could not be pinned.
     pub(crate) fn fell_short(&self) -> bool {
         self.fell_short
+    }
+
+    /// Whether more bytes can be pinned once other threads release theirs.
+    pub(crate) fn crowded(&self) -> bool {
+        self.crowded
     }
 
     /// Whether any added range has managed memory.
@@ -93,5 +116,30 @@ impl Drop for Pins {
         for &range in &self.ranges {
             locked.placement.pins.unpin(range);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use flashvm_core::PAGE_SIZE;
+
+    /// A process that the others leave the fewest frames.
+    const FRAMES: u32 = 32;
+
+    #[test]
+    fn a_process_with_the_fewest_frames_can_move_64_kib_of_two_parts() {
+        // Each part begins and ends within a page.
+        let pages = (64 << 10) / PAGE_SIZE as u32 + 2;
+        assert!(share(FRAMES, pages) >= pages);
+        // Structures still fit, and so do the pages of other threads.
+        assert!(share(FRAMES, FEW) >= pages + FEW);
+        assert!(share(FRAMES, FEW) < FRAMES);
+    }
+
+    #[test]
+    fn of_many_frames_a_quarter_is_pinned_for_long_ranges() {
+        assert_eq!(share(1024, 500), 256);
+        assert_eq!(share(1024, FEW), 768);
     }
 }
