@@ -11,7 +11,9 @@
 #include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
+#include <sys/eventfd.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
 #include <sys/wait.h>
@@ -325,6 +327,105 @@ static void raw_forks(void)
 }
 
 /* The kernel writes the child's number to memory that may be absent, before parent and child go on. */
+/* As posix_spawn of newer C libraries does: a child without the program's handlers, on a stack of its own, then one
+ * with a copy of the memory, whose descriptor the kernel stores in absent memory.
+ */
+static int cleared(void *none)
+{
+	struct sigaction now;
+	(void)none;
+	if (sigaction(SIGUSR1, NULL, &now) || now.sa_handler != SIG_DFL)
+		return 1;
+	churn();
+	return 19;
+}
+
+static void nothing(int signal)
+{
+	(void)signal;
+}
+
+static void clear_handlers(void)
+{
+	enum { CLEAR_STACK = 256 * 1024 };
+	struct {
+		uint64_t flags, pidfd, child_tid, parent_tid, exit_signal, stack, stack_size, tls, set_tid, set_tid_size, cgroup;
+	} args;
+	const uint64_t clear = 1ull << 32;
+	signal(SIGUSR1, nothing);
+	make_absent(data, PAGES * PAGE);
+	int *descriptor = (int *)(data + 9 * PAGE);
+	memset(&args, 0, sizeof args);
+	args.flags = clear | CLONE_PIDFD, args.exit_signal = SIGCHLD, args.pidfd = (uint64_t)descriptor;
+	pid_t child = syscall(SYS_clone3, &args, sizeof args);
+	if (child == 0)
+		syscall(SYS_exit_group, cleared(NULL));
+	MUST(PART, child > 0 && fcntl(*descriptor, F_GETFD) >= 0);
+	close(*descriptor);
+	expect_status(PART, child, 19 << 8);
+	page_stamp(descriptor, 9, 7);
+	/* The child uses the parent's stack below this frame until it ends. */
+	char *stack = malloc(CLEAR_STACK);
+	MUST(PART, stack != NULL);
+	memset(&args, 0, sizeof args);
+	args.flags = clear | CLONE_VM | CLONE_VFORK, args.exit_signal = SIGCHLD;
+	args.stack = (uint64_t)stack, args.stack_size = CLEAR_STACK;
+	long result;
+	register long ten __asm__("r10") = 0;
+	__asm__ volatile("syscall\n\ttest %%rax, %%rax\n\tjnz 1f\n\txor %%edi, %%edi\n\tcall *%[run]\n\t"
+			 "mov %%eax, %%edi\n\tmov $231, %%eax\n\tsyscall\n1:"
+			 : "=a"(result)
+			 : "a"(SYS_clone3), "D"(&args), "S"(sizeof args), [run] "b"(cleared), "r"(ten)
+			 : "rcx", "r11", "rdx", "r8", "r9", "memory");
+	MUST(PART, result > 0);
+	expect_status(PART, (pid_t)result, 19 << 8);
+	free(stack);
+	signal(SIGUSR1, SIG_DFL);
+}
+
+/* A thread with a table of descriptors of its own still has its memory. */
+static void *alone(void *none)
+{
+	MUST(PART, syscall(SYS_close_range, 1000, ~0U, 2 /* CLOSE_RANGE_UNSHARE */) == 0);
+	look();
+	return none;
+}
+
+static void own_descriptors(void)
+{
+	pthread_t thread;
+	MUST(PART, pthread_create(&thread, NULL, alone, NULL) == 0 && pthread_join(thread, NULL) == 0);
+}
+
+/* A signal ends a send that nobody receives: what was sent counts, and the rest is not tried again. */
+static void short_send(void)
+{
+	const size_t bytes = 1 << 20;
+	struct sigaction action = {.sa_handler = nothing}, before;
+	struct itimerval soon = {.it_value = {.tv_usec = 30000}};
+	int ends[2];
+	char *buffer = malloc(bytes);
+	MUST(PART, buffer != NULL && socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0);
+	MUST(PART, sigaction(SIGALRM, &action, &before) == 0 && setitimer(ITIMER_REAL, &soon, NULL) == 0);
+	memset(buffer, 1, bytes);
+	ssize_t done = write(ends[0], buffer, bytes);
+	MUST(PART, done > 0 && done < (ssize_t)bytes);
+	MUST(PART, sigaction(SIGALRM, &before, NULL) == 0);
+	free(buffer);
+	close(ends[0]), close(ends[1]);
+}
+
+/* A device that has no end fills any buffer. */
+static void endless(void)
+{
+	const size_t bytes = 3 << 20;
+	int zeros = open("/dev/zero", O_RDONLY);
+	char *buffer = malloc(bytes);
+	MUST(PART, zeros >= 0 && buffer != NULL && read(zeros, buffer, bytes) == (ssize_t)bytes);
+	free(buffer);
+	close(zeros);
+}
+
 static void parent_tids(void)
 {
 	for (size_t i = 0; i < 3; i++) {
@@ -393,25 +494,27 @@ static void *blocked(void *end)
 {
 	char *byte = (char *)data + 3;
 	for (;;)
-		if (read((int)(intptr_t)end, byte, 0 + 1) < 0)
+		if (read((int)(intptr_t)end, byte, 8) < 0)
 			return NULL;
 }
 
 static void cancellation(void)
 {
-	int ends[2];
+	int ends[2], counter = eventfd(0, 0);
 	void *result;
 	pthread_t thread;
-	MUST(PART, pipe(ends) == 0);
+	MUST(PART, pipe(ends) == 0 && counter >= 0);
 	for (int i = 0; i < 8; i++) {
-		MUST(PART, pthread_create(&thread, NULL, blocked, (void *)(intptr_t)ends[0]) == 0);
+		/* A pipe keeps what is not delivered; an event counter does not. */
+		int from = i % 4 < 2 ? ends[0] : counter;
+		MUST(PART, pthread_create(&thread, NULL, blocked, (void *)(intptr_t)from) == 0);
 		/* Cancelled on its way to the call, or in it: both on purpose. */
 		if (i % 2)
 			usleep(3000);
 		MUST(PART, pthread_cancel(thread) == 0 && pthread_join(thread, &result) == 0);
 		MUST(PART, result == PTHREAD_CANCELED);
 	}
-	close(ends[0]), close(ends[1]);
+	close(ends[0]), close(ends[1]), close(counter);
 }
 
 static void *detached(void *index)
@@ -441,6 +544,10 @@ void part_guard(void)
 			raw_mappings();
 			raw_forks();
 			parent_tids();
+			clear_handlers();
+			own_descriptors();
+			endless();
+			short_send();
 		}
 	} while (!deadline_passed(&until));
 	count_absent(data, PAGES * PAGE);

@@ -35,13 +35,39 @@ fn call(number: c_long, args: [usize; 6]) -> isize {
     }
 }
 
-/// Makes a system call through the guard, which brings absent memory in.
+/// Makes a system call through the guard, which brings absent memory in; it is a cancellation point, too. Returns -1
+/// with `errno` for an error.
 #[cold]
 fn guarded_call(number: c_long, args: [usize; 6]) -> isize {
     let [a, b, c, d, e, f] = args;
     // SAFETY: the program passes pointers that are valid as this system call demands; the guard catches a call from the
-    // C library's text.
-    unsafe { libc::syscall(number, a, b, c, d, e, f) as isize }
+    // C library's text. A cancellation between the two changes of the type leaves nothing to undo.
+    unsafe {
+        if __libc_single_threaded != 0 {
+            return libc::syscall(number, a, b, c, d, e, f) as isize;
+        }
+        let mut before = 0;
+        pthread_setcanceltype(ASYNCHRONOUS, &raw mut before);
+        let result = libc::syscall(number, a, b, c, d, e, f);
+        pthread_setcanceltype(before, &raw mut before);
+        result as isize
+    }
+}
+
+/// Most bytes that a socket copies at once, and so may give up behind absent memory; twice that.
+const LOOK_BYTES: usize = 128 << 10;
+const PAGE: usize = 4096;
+
+/// Whether a send that stopped before `next` may have met absent memory: some page near is not in RAM. Otherwise a
+/// signal or a full buffer ended it.
+fn met_absence(next: usize, len: usize) -> bool {
+    let first = next & !(PAGE - 1);
+    let pages = (next + len.min(LOOK_BYTES) - first).div_ceil(PAGE);
+    let mut there = [0_u8; LOOK_BYTES / PAGE + 1];
+    let args = [first, pages * PAGE, there.as_mut_ptr() as usize, 0, 0, 0];
+    // SAFETY: room for a byte a page. It fails if the array itself, on the program's stack, is absent.
+    let result = unsafe { flashvm::raw_call(libc::SYS_mincore, args) };
+    result != 0 || there[..pages].iter().any(|&page| page & 1 == 0)
 }
 
 /// Converts the kernel's result to the C library's: -1 and `errno` for an error.
@@ -88,7 +114,12 @@ fn transfer(number: c_long, way: Way, args: [usize; 6], at_offset: bool) -> isiz
         return guarded_call(number, args);
     }
     // The transfer may have stopped where memory was not in RAM: transfer the rest.
-    if done > 0 && (done as usize) < len && kind == Kind::File && is_managed(next, 1) {
+    if done > 0
+        && (done as usize) < len
+        && kind == Kind::File
+        && is_managed(next, 1)
+        && (way == Way::Receive || met_absence(next, len - done as usize))
+    {
         let mut rest = args;
         (rest[1], rest[2]) = (next, len - done as usize);
         if at_offset {
@@ -182,7 +213,14 @@ symbol!(recvmsg, c"recvmsg", (fd: c_int, message: *mut c_void, flags: c_int) -> 
         guarded_call(libc::SYS_recvmsg, args)
     }
 });
-symbol!(poll, c"poll", (fds: *mut c_void, count: u64, timeout: c_int) -> c_int,
-    repeatable(libc::SYS_poll, [fds as usize, count as usize, timeout as usize, 0, 0, 0]));
+symbol!(poll, c"poll", (fds: *mut c_void, count: u64, timeout: c_int) -> c_int, {
+    let args = [fds as usize, count as usize, timeout as usize, 0, 0, 0];
+    // The kernel stores results after its wait: if it cannot, the wait would begin anew.
+    if timeout > 0 && is_managed(fds as usize, count as usize * size_of::<libc::pollfd>()) {
+        guarded_call(libc::SYS_poll, args)
+    } else {
+        repeatable(libc::SYS_poll, args)
+    }
+});
 symbol!(epoll_wait, c"epoll_wait", (fd: c_int, events: *mut c_void, count: c_int, timeout: c_int) -> c_int,
     repeatable(libc::SYS_epoll_wait, [fd as usize, events as usize, count as usize, timeout as usize, 0, 0]));

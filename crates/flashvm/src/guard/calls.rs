@@ -9,7 +9,7 @@ use super::own_call::{OWN_CALL, Own};
 use super::table::{self, Consumes, Direction, Row};
 use super::transfer::Parts;
 use super::walk;
-use super::{clone, exec, refusals, signals};
+use super::{clone, exec, refusals, signals, transfer};
 use crate::PageList;
 use crate::pager::Pins;
 use crate::program::descriptor_kind::{self, Kind};
@@ -130,7 +130,9 @@ fn answer(record: &mut Record, context: &mut Context, number: i64, args: &[usize
             descriptor_kind::forget(b as i32);
             result
         }
-        libc::SYS_close_range if c == 0 => status(descriptor_kind::close_range(a as u32, b as u32)),
+        libc::SYS_close_range if c & libc::CLOSE_RANGE_CLOEXEC as usize == 0 => {
+            status(descriptor_kind::close_range(a as u32, b as u32, c as u32))
+        }
         OWN_CALL => own(a, b, c),
         _ => match refusals::refused(number, args) {
             Some(error) => failed(error),
@@ -203,17 +205,21 @@ pub(super) fn call(record: &Record, number: i64, args: &[usize; 6]) -> isize {
 /// they must not meet absent memory at all. Frequent calls that can be repeated come here only
 /// after `EFAULT` (`flashvm-preload/src/transfer.rs`).
 fn repeat(record: &Record, number: i64, args: &[usize; 6]) -> isize {
-    let row = table::row(number);
     let mut parts = Parts::new(number, args);
     let mut tries = 0;
     loop {
         // A socket moves up to 64 KiB or nothing. Where fewer pages can be pinned for long, a page at a time goes on.
         let (args, is_page) = parts.next(tries > EAGER);
-        let pins = bring_in_patiently(row, &args);
-        let result = call(record, number, &args);
+        let pins = bring_in_patiently(number, &args);
+        let result = if parts.is_amid_file() {
+            // SAFETY: as in `call`. A signal that arrives meanwhile is delivered after the call.
+            unsafe { raw::syscall(number, args) }
+        } else {
+            call(record, number, &args)
+        };
         let fell_short = pins.is_some_and(|pins| pins.fell_short());
         if result > 0 {
-            if !(fell_short || is_page) || !parts.advance(result as usize) {
+            if !(fell_short || is_page) || !parts.advance(result as usize, is_page) {
                 return parts.moved() + result;
             }
             tries = 0;
@@ -237,16 +243,16 @@ fn repeat(record: &Record, number: i64, args: &[usize; 6]) -> isize {
 
 /// Brings the memory of a call in. If the call must not be made without pins, waits for other threads to release
 /// theirs.
-fn bring_in_patiently(row: Option<&Row>, args: &[usize; 6]) -> Option<Pins> {
-    let mut pins = bring_in(row, args);
-    if row.is_some_and(|row| consumes(row, args)) {
+fn bring_in_patiently(number: i64, args: &[usize; 6]) -> Option<Pins> {
+    let mut pins = bring_in(number, args);
+    if table::row(number).is_some_and(|row| consumes(row, args)) {
         for _ in 0..PATIENCE {
             if !pins.as_ref().is_some_and(Pins::crowded) {
                 break;
             }
             drop(pins);
             crate::sys::sleep(PATIENCE_STEP);
-            pins = bring_in(row, args);
+            pins = bring_in(number, args);
         }
     }
     pins
@@ -261,20 +267,24 @@ fn consumes(row: &Row, args: &[usize; 6]) -> bool {
     }
 }
 
-/// Most bytes of one range that are pinned for a call. A longer transfer continues after a first
-/// part.
+/// Most bytes of one range that are pinned for a transfer. A longer one continues after a first part.
 const RESIDENT_BYTES_MAX: usize = 1 << 20;
 
 /// Makes the memory of a call resident and pins it until the call is over. `None` if none of it is
 /// managed, or some of it does not exist.
-fn bring_in(row: Option<&Row>, args: &[usize; 6]) -> Option<Pins> {
+fn bring_in(number: i64, args: &[usize; 6]) -> Option<Pins> {
     let pager = pager()?;
     let mut pins = Pins::none(pager);
     let mut there = true;
-    match row {
+    let most = if transfer::is_transfer(number, args) {
+        RESIDENT_BYTES_MAX
+    } else {
+        walk::RANGE_MAX
+    };
+    match table::row(number) {
         Some(row) => walk::ranges(row, args, &Program, &mut |range| {
             if pager.manages(range.start, range.len) {
-                let len = pins.add(range.start, range.len, RESIDENT_BYTES_MAX);
+                let len = pins.add(range.start, range.len, most);
                 let store = range.direction != Direction::In;
                 // Without moves, a page on its way out stays readable: only a store takes it back.
                 let back = !pager.moves() && make_resident(range.start, len, true);

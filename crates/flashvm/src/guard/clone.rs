@@ -108,7 +108,8 @@ impl Request {
         room: &mut [u64; ARGS_WORDS],
     ) -> (i64, [usize; 6]) {
         let mut words = self.words;
-        words[0] &= !CLONE_CHILD_SETTID;
+        // The child needs the guard's handlers: its record says that the program has none.
+        words[0] &= !(CLONE_CHILD_SETTID | CLONE_CLEAR_SIGHAND);
         if words[0] & CLONE_VM == 0 {
             // The word is in the child's copy of the memory: the child names it itself (`fork`).
             words[0] &= !CLONE_CHILD_CLEARTID;
@@ -163,7 +164,7 @@ fn fork(record: &mut Record, context: &mut Context, number: i64, request: &Reque
     let (words, flags) = (request.words, request.flags());
     let mut room = [0; ARGS_WORDS];
     let (number, args) = request.call(number, None, &mut room);
-    let there = parent_tid_there(request);
+    let there = parent_words_there(request);
     // SAFETY: the child continues here, with copies of all memory and of this thread alone.
     let result = pager.fork_inline(|| unsafe { raw::syscall(number, args) });
     if result == 0 {
@@ -194,15 +195,16 @@ fn fork(record: &mut Record, context: &mut Context, number: i64, request: &Reque
     result
 }
 
-/// Pins the word to which the kernel writes a child's number before the child runs.
-fn parent_tid_there(request: &Request) -> Option<Pins> {
-    let address = request.words[3] as usize;
-    if request.flags() & CLONE_PARENT_SETTID == 0 {
-        return None;
-    }
+/// Pins the words to which the kernel writes a child's number and descriptor before the child runs.
+fn parent_words_there(request: &Request) -> Option<Pins> {
     let mut pins = Pins::none(pager()?);
-    pins.add(address, size_of::<i32>(), size_of::<i32>());
-    memory::make_resident(address, size_of::<i32>(), true);
+    for (flag, word) in [(CLONE_PARENT_SETTID, 3), (libc::CLONE_PIDFD as u64, 1)] {
+        if request.flags() & flag != 0 {
+            let address = request.words[word] as usize;
+            pins.add(address, size_of::<i32>(), size_of::<i32>());
+            memory::make_resident(address, size_of::<i32>(), true);
+        }
+    }
     Some(pins)
 }
 
@@ -268,7 +270,7 @@ fn thread(record: &mut Record, context: &mut Context, number: i64, request: &Req
         let mut room = [0; ARGS_WORDS];
         let on = (stack.sp, landing - stack.sp);
         let (number, args) = request.call(number, Some(on), &mut room);
-        let there = parent_tid_there(&request);
+        let there = parent_words_there(&request);
         let result = flashvm_guard_clone(number, &args, child.cast());
         drop(there);
         // A child of vfork has ended or become another program by now.

@@ -54,6 +54,11 @@ fn transfer(number: i64, args: &[usize; 6]) -> Option<Transfer> {
     })
 }
 
+/// Whether a call moves bytes, so that it can be made in parts.
+pub(super) fn is_transfer(number: i64, args: &[usize; 6]) -> bool {
+    transfer(number, args).is_some()
+}
+
 /// Whether a receive waits until its buffer is full, and takes from the socket what it receives.
 fn fills_buffer(fd: usize, flags: usize) -> bool {
     let [waits, peeks] = [libc::MSG_WAITALL, libc::MSG_PEEK].map(|flag| flags & flag as usize != 0);
@@ -90,6 +95,11 @@ impl Parts {
         self.moved as isize
     }
 
+    /// Whether no signal may end the transfer now: a part of a file has been moved, and the kernel moves the rest, too.
+    pub(super) fn is_amid_file(&self) -> bool {
+        self.moved > 0 && kind(self.args[0] as i32) == Kind::File
+    }
+
     /// Arguments for what is left, or for a page of it, if `by_page` and if a part is as good as the whole to this
     /// descriptor. Returns whether it is such a part. The arguments are valid until the next call of a method.
     pub(super) fn next(&mut self, by_page: bool) -> ([usize; 6], bool) {
@@ -117,8 +127,9 @@ impl Parts {
     }
 
     /// Notes that `done` bytes of what was left have moved. Returns whether the rest is to follow: it stopped at managed
-    /// memory, and the program may expect all of it. Otherwise nothing is noted.
-    pub(super) fn advance(&mut self, done: usize) -> bool {
+    /// memory, or the call was for a page of it alone (`is_page`), and the program may expect all of it. Otherwise nothing
+    /// is noted.
+    pub(super) fn advance(&mut self, done: usize, is_page: bool) -> bool {
         let Some(Transfer {
             memory,
             goes_on,
@@ -133,13 +144,13 @@ impl Parts {
         match memory {
             Memory::Flat(at) => {
                 let (start, len) = (self.args[at], self.args[at + 1]);
-                if done >= len || !is_ours(start + done) {
+                if done >= len || !(is_page || is_ours(start + done)) {
                     return false;
                 }
                 (self.args[at], self.args[at + 1]) = (start + done, len - done);
             }
             Memory::Vector => {
-                let Some(left) = left_of(self.args[1], self.args[2], done) else {
+                let Some(left) = left_of(self.args[1], self.args[2], done, is_page) else {
                     return false;
                 };
                 self.left = left;
@@ -167,8 +178,8 @@ fn vector(array: usize, count: usize) -> Option<Vec<[usize; 2]>> {
     memory::read_part(array, &mut parts, bytes).then_some(parts)
 }
 
-/// The parts of a vector after its first `done` bytes, if the transfer stopped at managed memory.
-fn left_of(array: usize, count: usize, done: usize) -> Option<Vec<[usize; 2]>> {
+/// The parts of a vector after its first `done` bytes, if the transfer stopped at managed memory, or `anywhere`.
+fn left_of(array: usize, count: usize, done: usize, anywhere: bool) -> Option<Vec<[usize; 2]>> {
     let mut parts = vector(array, count)?;
     let mut done = done;
     let first = parts.iter().position(|part| {
@@ -180,7 +191,7 @@ fn left_of(array: usize, count: usize, done: usize) -> Option<Vec<[usize; 2]>> {
     })?;
     let part = &mut parts[first];
     let next = part[0] + done;
-    if !is_ours(next) {
+    if !(anywhere || is_ours(next)) {
         return None;
     }
     (part[0], part[1]) = (next, part[1] - done);

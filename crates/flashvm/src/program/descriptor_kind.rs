@@ -4,7 +4,8 @@
 //! keep undelivered data. A datagram, an event or a line from a terminal is gone.
 
 use crate::sys::descriptors::close_program_range;
-use rustix::fs::{FileType, fstat};
+use crate::sys::raw;
+use rustix::fs::{self, FileType, fstat};
 use rustix::io::Errno;
 use rustix::net::{SocketType, sockopt::socket_type};
 use std::os::fd::{BorrowedFd, RawFd};
@@ -17,12 +18,15 @@ const FILE: u8 = 1;
 const STREAM: u8 = 2;
 const CONSUMED: u8 = 3;
 
+/// `/dev/zero`, `/dev/random`, `/dev/urandom`: major and minor number.
+const ENDLESS: [(u32, u32); 3] = [(1, 5), (1, 8), (1, 9)];
+
 static KINDS: [AtomicU8; DESCRIPTORS] = [const { AtomicU8::new(UNKNOWN) }; DESCRIPTORS];
 
 /// How a descriptor delivers data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// At offsets, repeatedly: a regular file.
+    /// Repeatedly: a regular file, a block device, zeros, random bytes.
     File,
     /// In order, and undelivered data stays: a pipe, a stream socket.
     Stream,
@@ -52,8 +56,13 @@ fn look(fd: RawFd) -> Kind {
     }
     // SAFETY: the descriptor is only queried, during this call.
     let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
-    let kind = match fstat(borrowed).map(|stat| FileType::from_raw_mode(stat.st_mode)) {
-        Ok(FileType::RegularFile) => Kind::File,
+    let stat = fstat(borrowed);
+    let device = stat.as_ref().map_or((0, 0), |stat| {
+        (fs::major(stat.st_rdev), fs::minor(stat.st_rdev))
+    });
+    let kind = match stat.map(|stat| FileType::from_raw_mode(stat.st_mode)) {
+        Ok(FileType::RegularFile | FileType::BlockDevice) => Kind::File,
+        Ok(FileType::CharacterDevice) if ENDLESS.contains(&device) => Kind::File,
         Ok(FileType::Fifo) => Kind::Stream,
         Ok(FileType::Socket) if socket_type(borrowed) == Ok(SocketType::STREAM) => Kind::Stream,
         Ok(_) => Kind::Consumed,
@@ -87,11 +96,23 @@ fn forget_range(first: u32, last: u32) {
     }
 }
 
-/// `close_range` of the program: closes all but the pager's descriptors.
+/// `close_range` of the program, with flags that close: closes all but the pager's descriptors.
 ///
 /// # Errors
 /// What `close_range` says.
-pub fn close_range(first: u32, last: u32) -> Result<(), Errno> {
+pub fn close_range(first: u32, last: u32, flags: u32) -> Result<(), Errno> {
+    if flags & !libc::CLOSE_RANGE_UNSHARE != 0 {
+        return Err(Errno::INVAL);
+    }
+    if flags != 0 {
+        // SAFETY: the program asks for a table of descriptors of this thread's own; the pager's are in it, too.
+        raw::result(unsafe {
+            raw::syscall(
+                libc::SYS_unshare,
+                [libc::CLONE_FILES as usize, 0, 0, 0, 0, 0],
+            )
+        })?;
+    }
     forget_range(first, last);
     close_program_range(first, last)
 }
@@ -109,7 +130,7 @@ mod tests {
         let number = fd.as_raw_fd();
         assert_eq!(kind(number), Kind::File);
         std::mem::forget(fd);
-        close_range(number as u32, number as u32).unwrap();
+        close_range(number as u32, number as u32, 0).unwrap();
         assert_eq!(KINDS[number as usize].load(Ordering::Relaxed), UNKNOWN);
     }
 
@@ -122,6 +143,8 @@ mod tests {
         assert_eq!(kind(reader.as_raw_fd()), Kind::Stream);
         let event = rustix::event::eventfd(0, rustix::event::EventfdFlags::empty()).unwrap();
         assert_eq!(kind(event.as_raw_fd()), Kind::Consumed);
+        let zeros = std::fs::File::open("/dev/zero").unwrap();
+        assert_eq!(kind(zeros.as_raw_fd()), Kind::File);
         let (stream, _other) = std::os::unix::net::UnixStream::pair().unwrap();
         assert_eq!(kind(stream.as_raw_fd()), Kind::Stream);
         let (datagram, _other) = std::os::unix::net::UnixDatagram::pair().unwrap();
