@@ -47,8 +47,9 @@
 //!
 //! # Memory
 //!
-//! Per page: state, flags, slot, time of eviction, and the policy's columns (nine bytes with the
-//! policies of the presets, at most 40 with any). Per slot: its owner. Per cluster: seven bytes. All
+//! Per page: state, flags, slot, with compression the time of eviction, and the policy's columns (nine
+//! bytes with the policies of the presets, at most 40 with any). Per slot: its owner. Per cluster: seven bytes,
+//! and four while it is held. All
 //! columns are zero-initialised, so untouched parts take no RAM.
 #![forbid(unsafe_code)]
 

@@ -259,7 +259,7 @@ impl<K> Placement<K> {
 
     /// A store was stopped by write-protection. If the engine has the page as writable, the protection
     /// only guarded a move, or another thread was faster: removes it. Returns whether that is so.
-    pub fn lift_protection<S, E>(&mut self, host: &mut Host<'_, S, E>, page: PageId) -> bool
+    pub fn unprotect<S, E>(&mut self, host: &mut Host<'_, S, E>, page: PageId) -> bool
     where
         S: AddressSpace<Kept = K>,
         E: Pages,

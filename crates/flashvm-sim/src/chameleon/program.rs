@@ -30,13 +30,12 @@ enum Work {
     Nothing,
     /// Loads from a page, or stores the version to it; with the number of faults so far.
     Touch(Svmp, Option<Version>, u32),
-    /// A system call on `count` pages, the first `there` of which are resident. `forks` and `requests` are
-    /// the simulator's counts when it began.
+    /// A system call on `count` pages, the first `there` of which are resident. `requests` is the
+    /// simulator's count when it began.
     Call {
         first: Svmp,
         count: u32,
         there: u32,
-        forks: u32,
         requests: u64,
     },
     Fork,
@@ -96,12 +95,10 @@ impl Simulator {
             7..10 => {
                 let first = self.any_page();
                 let count = 1 + self.rng.below_u32(CALL_PAGES);
-                let forks = self.forks;
                 self.threads[thread].work = Work::Call {
                     first,
                     count,
                     there: 0,
-                    forks,
                     requests: self.requests,
                 };
                 self.begin(thread, Request::Pin(first, count));
@@ -204,13 +201,12 @@ impl Simulator {
             first,
             count,
             there,
-            forks,
             requests,
         } = &mut self.threads[thread].work
         else {
             unreachable!("it is in a system call")
         };
-        let (first, count, forks, requests) = (*first, *count, *forks, *requests);
+        let (first, count, requests) = (*first, *count, *requests);
         let page = Svmp(first.0 + *there);
         if *there < count {
             let is_there = !self.memory.truth.contains_key(&page.0) || self.memory.is_mapped(page);
@@ -220,10 +216,8 @@ impl Simulator {
             }
             return self.begin(thread, Request::Fault(page));
         }
-        // Refusals by the kernel, and forks, remove pages: the call gets EFAULT and is repeated.
-        let is_kept = self.setup.faults.mappings == 0
-            && self.setup.mappings_most == u32::MAX
-            && forks == self.forks;
+        // Refusals by the kernel remove pages: the call gets EFAULT and is repeated.
+        let is_kept = self.setup.faults.mappings == 0 && self.setup.mappings_most == u32::MAX;
         for page in (first.0..first.0 + count).map(Svmp) {
             let owned = self.memory.truth.get(&page.0);
             // A page that was freed and allocated again during the call is another page.

@@ -122,10 +122,10 @@ impl Simulator {
         was
     }
 
-    pub(super) fn lift_protection(&mut self, page: PageId) -> bool {
+    pub(super) fn unprotect(&mut self, page: PageId) -> bool {
         let mut events = VecDeque::new();
         let was = self.with_space(&mut events, |placement, host| {
-            placement.lift_protection(host, page)
+            placement.unprotect(host, page)
         });
         self.handle(events);
         was

@@ -409,7 +409,7 @@ impl Simulator {
                 continue;
             }
             if self.memory.mapped(page).is_some() {
-                if !self.lift_protection(page) {
+                if !self.unprotect(page) {
                     self.tell(Event::WriteProtectFault { page });
                 }
             } else if !self.resolve_spurious(page) {

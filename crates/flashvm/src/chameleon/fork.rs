@@ -1,5 +1,5 @@
 //! fork: the used frames are copied to a file for the child, while the engine keeps all pages
-//! unmapped.
+//! unmapped that no call has pinned.
 
 use super::{Chameleon, Core, Owner, new_pool};
 use crate::Error;
@@ -26,7 +26,7 @@ impl ForkedFrames {
 }
 
 impl Chameleon {
-    /// Before a fork: waits for all requests, unmaps all pages and copies the used frames.
+    /// Before a fork: waits for all requests, unmaps all pages that are not pinned, and copies the used frames.
     ///
     /// # Errors
     /// The kernel's error for a second memfd; nothing is frozen then.
@@ -42,7 +42,8 @@ impl Chameleon {
                     count += 1;
                 }
                 let (at, len) = (first.0 as usize * PAGE_SIZE, count as usize * PAGE_SIZE);
-                // SAFETY: frames of the pool; all pages are unmapped, so nobody stores to them.
+                // SAFETY: frames of the pool, which the kernel reads. Only a call that the kernel works on stores to one
+                // meanwhile.
                 unsafe { map::write_all(&file, at as u64, self.pool + at, len)? };
             }
             Ok(ForkedFrames { file })

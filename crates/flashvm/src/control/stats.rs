@@ -119,9 +119,9 @@ counters! {
         faults_write_protect,
         /// Faults that had to wait for a frame.
         faults_stalled,
-        /// Pages read from flash without error.
+        /// Slots read from flash without error; a block of the pool that is read back counts whole.
         pages_in,
-        /// Pages written to flash without error.
+        /// Slots written to flash without error, those of the pool's blocks included.
         pages_out,
         /// Dirty pages that held only zeros and were not written.
         zero_pages_skipped,

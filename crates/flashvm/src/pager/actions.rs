@@ -230,12 +230,10 @@ impl Pager {
         was
     }
 
-    /// Write-protection has stopped a store. If the engine has the page as writable, lifts the protection. Returns
+    /// Write-protection has stopped a store. If the engine has the page as writable, ends the protection. Returns
     /// whether that is so.
-    pub(super) fn lift_protection(&self, locked: &mut Locked, page: PageId) -> bool {
-        let was = self.with_space(locked, |placement, host| {
-            placement.lift_protection(host, page)
-        });
+    pub(super) fn unprotect(&self, locked: &mut Locked, page: PageId) -> bool {
+        let was = self.with_space(locked, |placement, host| placement.unprotect(host, page));
         if was {
             self.note_resolved(locked, &Action::Wake { page });
         }

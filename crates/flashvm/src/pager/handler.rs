@@ -173,7 +173,7 @@ impl Pager {
                 let page = self.page_at(address).expect("a fault in the managed range");
                 locked.placement.await_page(page, now());
                 if protected {
-                    if !self.lift_protection(locked, page) {
+                    if !self.unprotect(locked, page) {
                         self.apply(locked, Event::WriteProtectFault { page });
                     }
                 } else if self.resolve_spurious(locked, page) {

@@ -132,7 +132,7 @@ impl Pager {
         }
         locked.placement.await_page(page, since);
         if present {
-            if !self.lift_protection(&mut locked, page) {
+            if !self.unprotect(&mut locked, page) {
                 self.apply(&mut locked, Event::WriteProtectFault { page });
             }
         } else if self.resolve_spurious(&mut locked, page) {

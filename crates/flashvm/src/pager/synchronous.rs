@@ -25,9 +25,9 @@ impl Pager {
         }
         for _ in 0..if synchronous { u32::MAX } else { REQUESTS } {
             if synchronous && let Some(read) = locked.to_read.pop_front() {
-                locked = self.read_alone(locked, read);
+                locked = self.read_synchronously(locked, read);
             } else if let Some(action) = locked.to_clean.pop_front() {
-                locked = self.clean_alone(locked, action);
+                locked = self.clean_synchronously(locked, action);
             } else {
                 break;
             }
@@ -35,7 +35,7 @@ impl Pager {
         locked
     }
 
-    fn read_alone<'a>(
+    fn read_synchronously<'a>(
         &'a self,
         mut locked: MutexGuard<'a, Locked>,
         action: Action,
@@ -72,7 +72,7 @@ impl Pager {
         locked
     }
 
-    fn clean_alone<'a>(
+    fn clean_synchronously<'a>(
         &'a self,
         locked: MutexGuard<'a, Locked>,
         action: Action,
@@ -87,11 +87,11 @@ impl Pager {
         match action {
             Action::Scan { io, compress, .. } => self.scan(io, &pages, compress),
             Action::Write { io, slot, .. } => {
-                let failed = self.write_alone(slot, &pages);
+                let failed = self.write_synchronously(slot, &pages);
                 self.apply(&mut self.lock(), Event::WriteDone { io, failed });
             }
             Action::WriteBlock { io, slot, block } => {
-                let failed = self.write_block_alone(slot, block);
+                let failed = self.write_block_synchronously(slot, block);
                 self.apply(&mut self.lock(), Event::WriteDone { io, failed });
             }
             Action::ReadBlock { io, slot, block } => self.read_block(io, slot, block),
@@ -113,7 +113,7 @@ impl Pager {
     }
 
     /// Writes a block of the pool. Returns a bit mask of the slots that failed.
-    fn write_block_alone(&self, slot: SlotId, block: BlockId) -> u64 {
+    fn write_block_synchronously(&self, slot: SlotId, block: BlockId) -> u64 {
         wait_until(self.write_may_begin(BLOCK_BYTES as u64));
         let part = Part {
             address: self.pool.expect("a pool, as --compress is on").block(block),
@@ -160,7 +160,7 @@ impl Pager {
     }
 
     /// Writes pages. Returns a bit mask of those that failed.
-    fn write_alone(&self, slot: SlotId, pages: &[PageId]) -> u64 {
+    fn write_synchronously(&self, slot: SlotId, pages: &[PageId]) -> u64 {
         wait_until(self.write_may_begin((pages.len() * PAGE_SIZE) as u64));
         let mut copy = PageBuffer::new();
         (0..).zip(pages).fold(0, |failed, (index, &page)| {

@@ -165,7 +165,7 @@ impl<C: ClusterSource> Engine<C> {
             }
         }
         if host.unmap(Svmp(pages.start), pages.len() as u32) == Err(Refused) {
-            // The kernel would have to split a mapping and allows no more of them: unmaps all of it.
+            // The kernel would have to split a mapping and allows no more of them: unmaps all of it, pinned or not.
             pages = self.mappings_of(pages);
             if host.unmap(Svmp(pages.start), pages.len() as u32) == Err(Refused) {
                 host.fail(Failure::NoMappings);
@@ -180,22 +180,29 @@ impl<C: ClusterSource> Engine<C> {
         }
     }
 
-    /// Unmaps all pages: nobody can store to one.
-    pub(super) fn unmap_all(&mut self, host: &mut impl Host) {
-        let pages = self.pages.high();
-        if pages > 0 && host.unmap(Svmp(0), pages) == Err(Refused) {
+    /// Unmaps all pages that are not pinned: no thread can store to them.
+    pub(super) fn unmap_unpinned(&mut self, host: &mut impl Host) {
+        let high = self.pages.high();
+        let mut refused = false;
+        for gap in self.pins.gaps(high) {
+            refused |= host.unmap(Svmp(gap.start), gap.len() as u32) == Err(Refused);
+        }
+        // The kernel would have to split a mapping and allows no more of them: the call that pinned its pages fails.
+        if refused && host.unmap(Svmp(0), high) == Err(Refused) {
             host.fail(Failure::NoMappings);
         }
         for frame in self.frames.all() {
             for shape in self.frames.pages_in(frame, Shape::WHOLE) {
                 let page = Svmp(self.frames.owner(frame, shape));
-                if let (shape, Place::Mapped(frame, location)) = self.table.get(page) {
+                if let (shape, Place::Mapped(frame, location)) = self.table.get(page)
+                    && (refused || !self.pins.holds(page))
+                {
                     self.table
                         .set(page, shape, Place::Unmapped(frame, location));
+                    self.note_unmapped(page, frame);
                 }
             }
         }
-        self.mappings.count = 0;
     }
 
     /// Unmaps cold ranges until the budget has room for a batch of mappings.

@@ -370,7 +370,7 @@ impl<C: ClusterSource> Engine<C> {
             Work::WriteBehind => self.write_behind(host, runs_round),
             Work::PrepareFork { frozen } => self.prepare_fork(host, frozen),
             Work::Resume { forked } => self.resume(*forked),
-            Work::BecomeChild => self.become_child(),
+            Work::BecomeChild => self.become_child(host),
         }
     }
 
