@@ -19,8 +19,6 @@ pub struct Counters {
     pub faults_zero: u64,
     /// Stores to write-protected pages.
     pub faults_write_protect: u64,
-    /// Faults on pages that were mapped by the time the fault was handled.
-    pub faults_spurious: u64,
     /// Faults that had to wait for a frame.
     pub faults_stalled: u64,
     /// Slots read from flash without error. A block of the pool that is read back counts whole.
@@ -47,8 +45,6 @@ pub struct Counters {
     pub discards_elided: u64,
     /// Discard commands that the device refused; no command follows the first refusal.
     pub discards_refused: u64,
-    /// Pages of zeros mapped ahead of a fault; not counted as prefetch.
-    pub zero_ahead: u64,
     /// Frames freed from pages without a store since they came in.
     pub evicted_clean: u64,
     /// Frames freed from pages with a store since they came in.

@@ -211,7 +211,7 @@ pub enum Packed {
     },
 }
 
-/// The destination of a page that was read.
+/// One of the two places of a page in RAM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Place {
     /// The region: the program accesses the page without a fault.

@@ -4,7 +4,7 @@ use crate::c_library::{next, set_errno, status};
 use crate::internal;
 use crate::small;
 use crate::state::{READY, STARTING, for_pager, guard_call, guarded, pager};
-use flashvm::control::{Address, Control, Descriptors, NotAnAddress};
+use flashvm::control::{Control, Descriptors, NotAnAddress, RunAddress};
 use flashvm::guard::Own;
 use flashvm::program::descriptor_kind;
 use flashvm::program::exec::HandedOn;
@@ -36,7 +36,7 @@ pub(crate) struct Joined {
 /// Joins the run: by the descriptors that this process has inherited, or by the supervisor's.
 pub(crate) fn join(address: &OsStr) -> Result<Joined, String> {
     let text = address.to_string_lossy();
-    let address: Address = text
+    let address: RunAddress = text
         .parse()
         .map_err(|error: NotAnAddress| error.to_string())?;
     let inherited = address
@@ -65,7 +65,7 @@ pub(crate) fn join(address: &OsStr) -> Result<Joined, String> {
 }
 
 /// Opens the supervisor's descriptors.
-fn open(address: Address) -> Result<HandedOn, String> {
+fn open(address: RunAddress) -> Result<HandedOn, String> {
     let supervisor = address.supervisor;
     let open = |fd: RawFd, flags: OFlags| -> Result<OwnedFd, String> {
         rustix::fs::open(address.path(fd), flags | OFlags::CLOEXEC, Mode::empty()).map_err(|error| {
@@ -89,7 +89,7 @@ fn open(address: Address) -> Result<HandedOn, String> {
 
 /// Takes the descriptors that this process has inherited, unless the program before it has closed them in a way that
 /// nobody saw (possible in handler mode).
-fn take(address: Address, inherited: Descriptors) -> Option<HandedOn> {
+fn take(address: RunAddress, inherited: Descriptors) -> Option<HandedOn> {
     // SAFETY: only looked at: if the number is another file's, or no file's, it is no control region.
     Control::attach(unsafe { BorrowedFd::borrow_raw(inherited.region) }).ok()?;
     let take = |fd: RawFd| {

@@ -12,7 +12,7 @@ use super::store::Store;
 use super::summary::{self, Names, StatsFile};
 use super::supervise::{End, supervise};
 use super::{doctor, machine, store, sys};
-use flashvm::control::{Address, ChameleonSettings, Control, Descriptors, VARIABLE};
+use flashvm::control::{ChameleonSettings, Control, Descriptors, RunAddress, VARIABLE};
 use flashvm::program::Refused;
 use flashvm_core::{Discard, DiscardKind};
 use rustix::fd::AsRawFd;
@@ -90,7 +90,7 @@ pub(crate) fn run(args: Box<RunArgs>) -> Result<ExitCode, Refusal> {
         Control::create(&settings).map_err(|e| Refusal::new(e.to_string()))?;
     control.set_backed(store.backed);
 
-    let address = Address {
+    let address = RunAddress {
         supervisor: std::process::id() as i32,
         supervisors: Descriptors {
             region: control_fd.as_raw_fd(),

@@ -118,7 +118,6 @@ impl<C: ClusterSource> Engine<C> {
                 self.store_to_shared(page, actions)
             }
             PageState::Mapped | PageState::Overtaken => {
-                self.counters.faults_spurious += 1;
                 actions.push(Action::Wake { page });
                 Outcome::Served
             }
@@ -131,7 +130,6 @@ impl<C: ClusterSource> Engine<C> {
             }
             _ if !self.shadow => {
                 // The page is still in the region; only stores to it fault.
-                self.counters.faults_spurious += 1;
                 actions.push(Action::Wake { page });
                 Outcome::Served
             }

@@ -142,7 +142,6 @@ impl<C: ClusterSource> Engine<C> {
                     self.expect_read(page, place, store, kind);
                 }
                 (None, None) => {
-                    self.counters.zero_ahead += 1;
                     let stored = self.table.state(page) == PageState::Stored;
                     self.counters.zero_pages_not_read += u64::from(stored);
                     let access = if store { Access::Write } else { Access::Read };

@@ -233,7 +233,7 @@ impl Grant {
         } else {
             0
         };
-        let fork = match self.in_use(usage).saturating_sub(run.held()) {
+        let fork = match self.lacking(run, usage) {
             lack if self.fork_room > 0 && lack > 0 => lack + self.reserve.least / 2,
             _ => 0,
         };
@@ -259,7 +259,13 @@ impl Grant {
 
     /// Whether everything that is in use or reserved is held.
     pub fn has_room(&self, run: &impl Budget, usage: &Usage) -> bool {
-        self.in_use(usage) <= run.held()
+        self.lacking(run, usage) == 0
+    }
+
+    /// Frames that are in use or reserved, and not held.
+    #[must_use]
+    pub fn lacking(&self, run: &impl Budget, usage: &Usage) -> u32 {
+        self.in_use(usage).saturating_sub(run.held())
     }
 }
 

@@ -1,7 +1,7 @@
 //! fork: the used frames are copied to a file for the child, while the engine keeps all pages
 //! unmapped that no call has pinned.
 
-use super::{Chameleon, Core, Owner, new_pool};
+use super::{Chameleon, Core, Owner, new_frames};
 use crate::Error;
 use crate::control::Process;
 use crate::sys::descriptors::PagerFd;
@@ -34,7 +34,7 @@ impl Chameleon {
         let (core, _) = self.carry_out(owner, &Request::PrepareFork);
         let engine = &core.engine;
         let copy = || {
-            let file = new_pool(engine.frames_most())?;
+            let file = new_frames(engine.frames_most())?;
             let mut frames = engine.frames_in_use().peekable();
             while let Some(first) = frames.next() {
                 let mut count = 1;
@@ -42,9 +42,9 @@ impl Chameleon {
                     count += 1;
                 }
                 let (at, len) = (first.0 as usize * PAGE_SIZE, count as usize * PAGE_SIZE);
-                // SAFETY: frames of the pool, which the kernel reads. Only a call that the kernel works on stores to one
+                // SAFETY: frames of the heap, which the kernel reads. Only a call that the kernel works on stores to one
                 // meanwhile.
-                unsafe { map::write_all(&file, at as u64, self.pool + at, len)? };
+                unsafe { map::write_all(&file, at as u64, self.frames_at + at, len)? };
             }
             Ok(ForkedFrames { file })
         };
@@ -82,7 +82,7 @@ impl Chameleon {
         std::mem::forget(self.frames_file);
         let bytes = engine.frames_most() as usize * PAGE_SIZE;
         // SAFETY: the child's only thread runs this, so no slice of a frame is in use.
-        unsafe { map::map_shared_over(&frames.file, self.pool, bytes) }.map_err(failed)?;
+        unsafe { map::map_shared_over(&frames.file, self.frames_at, bytes) }.map_err(failed)?;
         *engine.clusters_mut().inner_mut() = process.clusters();
         let recorder = recorder
             .map(|recorder| recorder.for_child(pid))
@@ -94,7 +94,7 @@ impl Chameleon {
             writer_called: AtomicU32::new(0),
             target: AtomicU32::new(self.target.load(Ordering::Relaxed)),
             base: self.base,
-            pool: self.pool,
+            frames_at: self.frames_at,
             buffers: self.buffers,
             settings: self.settings,
             sector_bytes: self.sector_bytes,

@@ -1,4 +1,4 @@
-//! The engine's host in a live process: kernel mappings, the pool of frames, the page pager.
+//! The engine's host in a live process: kernel mappings, the heap's frames, the page pager.
 
 use super::{Chameleon, Owner};
 use crate::flash::checksum;
@@ -18,9 +18,9 @@ pub(super) struct LiveHost<'a> {
 }
 
 impl Chameleon {
-    /// Address of a range of a frame in the pool.
+    /// Address of a range of a frame.
     pub(super) fn range(&self, frame: FrameId, shape: Shape) -> usize {
-        self.pool + frame.0 as usize * PAGE_SIZE + shape.offset()
+        self.frames_at + frame.0 as usize * PAGE_SIZE + shape.offset()
     }
 }
 

@@ -11,7 +11,7 @@
 //! - `host`: mapping, copying, checksums; `flash`: reads and writes;
 //! - `fork`: the child's copy.
 //!
-//! Safety argument: this module accesses frames through one mapping of the memfd (`pool`), which exists as long
+//! Safety argument: this module accesses frames through one mapping of the memfd (`frames_at`), which exists as long
 //! as the process. It accesses a page's range of a frame only while the page is unmapped, and only with the
 //! engine locked or the page marked as being read, so neither the program nor another thread of the pager
 //! accesses the range at that time. It never touches ranges of other pages in the same frame.
@@ -101,7 +101,7 @@ pub(crate) struct Chameleon {
     /// Start address of the hole.
     base: usize,
     /// Start address of the mapping of all frames, in order.
-    pool: usize,
+    frames_at: usize,
     /// Address of two block buffers: one to fill, one to clean.
     buffers: usize,
     frames_file: PagerFd,
@@ -148,12 +148,12 @@ impl Chameleon {
         sector_bytes: usize,
         recorder: Option<Recorder>,
     ) -> Result<Self, Errno> {
-        let frames_file = new_pool(config.frames_most)?;
-        let pool = map::map_shared(&frames_file, config.frames_most as usize * PAGE_SIZE)?;
+        let frames_file = new_frames(config.frames_most)?;
+        let frames_at = map::map_shared(&frames_file, config.frames_most as usize * PAGE_SIZE)?;
         let buffers = map::own(2 * BLOCK_BYTES)?;
         Ok(Self {
             base: hole::reserve()?,
-            pool,
+            frames_at,
             buffers,
             frames_file,
             sector_bytes,
@@ -363,7 +363,7 @@ impl Chameleon {
 }
 
 /// Creates a memfd for `frames` frames, which takes memory as they are used.
-fn new_pool(frames: u32) -> Result<PagerFd, Errno> {
+fn new_frames(frames: u32) -> Result<PagerFd, Errno> {
     let flags = rustix::fs::MemfdFlags::CLOEXEC;
     let file = rustix::fs::memfd_create("flashvm-frames", flags).and_then(PagerFd::keep)?;
     rustix::fs::ftruncate(&file, u64::from(frames) * PAGE_SIZE as u64)?;

@@ -23,16 +23,16 @@ pub struct Descriptors {
 /// of -1 means none.
 ///
 /// ```
-/// use flashvm::control::{Address, Descriptors};
+/// use flashvm::control::{RunAddress, Descriptors};
 ///
-/// let address: Address = "4711:5:4:3".parse().unwrap();
+/// let address: RunAddress = "4711:5:4:3".parse().unwrap();
 /// assert_eq!(address.path(address.supervisors.store), "/proc/4711/fd/4");
 /// let inherited = Descriptors { region: 901, store: 902, object: None };
-/// let next = Address { inherited: Some(inherited), ..address };
+/// let next = RunAddress { inherited: Some(inherited), ..address };
 /// assert_eq!(next.to_string(), "4711:5:4:3:901:902:-1");
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Address {
+pub struct RunAddress {
     /// The supervisor's process id.
     pub supervisor: i32,
     /// The descriptors in the supervisor.
@@ -41,7 +41,7 @@ pub struct Address {
     pub inherited: Option<Descriptors>,
 }
 
-impl Address {
+impl RunAddress {
     /// The path of one of the supervisor's descriptors.
     #[must_use]
     pub fn path(&self, fd: RawFd) -> String {
@@ -68,7 +68,7 @@ impl fmt::Display for Descriptors {
     }
 }
 
-impl fmt::Display for Address {
+impl fmt::Display for RunAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.supervisor, self.supervisors)?;
         self.inherited
@@ -81,7 +81,7 @@ impl fmt::Display for Address {
 #[error("{name}={0:?} is not of this version", name = super::VARIABLE)]
 pub struct NotAnAddress(String);
 
-impl FromStr for Address {
+impl FromStr for RunAddress {
     type Err = NotAnAddress;
 
     fn from_str(text: &str) -> Result<Self, NotAnAddress> {
@@ -125,13 +125,13 @@ mod tests {
             supervisors in descriptors(),
             inherited in proptest::option::of(descriptors()),
         ) {
-            let address = Address { supervisor, supervisors, inherited };
+            let address = RunAddress { supervisor, supervisors, inherited };
             prop_assert_eq!(address.to_string().parse(), Ok(address));
         }
 
         #[test]
         fn any_text_is_read_or_refused(text in "[-0-9:x ]{0,40}") {
-            let _ = text.parse::<Address>();
+            let _ = text.parse::<RunAddress>();
         }
     }
 
@@ -146,17 +146,17 @@ mod tests {
             "a:2:3:4",
             "1:2:3:4:5:6:7:8",
         ] {
-            assert!(text.parse::<Address>().is_err(), "{text:?}");
+            assert!(text.parse::<RunAddress>().is_err(), "{text:?}");
         }
     }
 
     #[test]
     fn the_object_has_a_second_path_where_nobody_sees_what_is_closed() {
-        let address: Address = "7:5:4:3:901:902:903".parse().unwrap();
+        let address: RunAddress = "7:5:4:3:901:902:903".parse().unwrap();
         assert_eq!(address.object_paths(false).unwrap(), "/proc/self/fd/903");
         let paths = address.object_paths(true).unwrap();
         assert_eq!(paths, "/proc/self/fd/903:/proc/7/fd/3");
-        let file: Address = "7:5:4:-1:901:902:-1".parse().unwrap();
+        let file: RunAddress = "7:5:4:-1:901:902:-1".parse().unwrap();
         assert_eq!(file.object_paths(true), None);
     }
 }

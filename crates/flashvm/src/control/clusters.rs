@@ -35,7 +35,7 @@ impl ClusterSource for SharedClusters {
         let start = header.cluster_hint.load(Ordering::Relaxed).min(all);
         // The hint is only a guess: the second search begins at the start of the store.
         let mut claimed = leases.claim((start..all).chain(0..all));
-        let pages = region.geometry().cluster_pages;
+        let pages = region.sizes().cluster_pages;
         if let Some(index) = claimed
             && !self.process.back((index + 1) * pages)
         {

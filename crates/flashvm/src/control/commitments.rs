@@ -2,7 +2,7 @@
 //! gets the page. Disk space for the store is allocated as commitments grow.
 
 use super::process::{Process, State};
-use crate::sys::space;
+use crate::sys::disk_space;
 use flashvm_core::PAGE_SIZE;
 use rustix::process::{Pid, test_kill_process};
 use std::os::fd::RawFd;
@@ -46,9 +46,9 @@ impl Process {
     /// Like [`Self::commit_patiently`], without a wait.
     #[must_use]
     pub fn commit(&self, pages: u64) -> bool {
-        let (geometry, header) = (self.region().geometry(), self.region().header());
+        let (sizes, header) = (self.region().sizes(), self.region().header());
         loop {
-            let max = geometry.commit_pages_with(header.backed.load(Ordering::Acquire));
+            let max = sizes.commit_pages_with(header.backed.load(Ordering::Acquire));
             let more = |now: u64| now.checked_add(pages).filter(|sum| *sum <= max);
             let Err(now) =
                 header
@@ -59,7 +59,7 @@ impl Process {
                 return true;
             };
             let sum = now.saturating_add(pages);
-            if sum > geometry.commit_pages_max() || !self.back(geometry.slots_for(sum)) {
+            if sum > sizes.commit_pages_max() || !self.back(sizes.slots_for(sum)) {
                 return false;
             }
         }
@@ -82,11 +82,11 @@ impl Process {
         }
         let ahead = slots
             .saturating_add(BACKED_AHEAD_SLOTS)
-            .min(self.region().geometry().slots());
+            .min(self.region().sizes().slots());
         // Another process may allocate the same range at the same time: it takes space once.
         let taken = [ahead, slots].into_iter().find(|&end| {
             let (from, to) = (u64::from(backed), u64::from(end));
-            space::take(from * PAGE_SIZE as u64, (to - from) * PAGE_SIZE as u64).is_ok()
+            disk_space::take(from * PAGE_SIZE as u64, (to - from) * PAGE_SIZE as u64).is_ok()
         });
         let backed = match taken {
             Some(end) => header.backed.fetch_max(end, Ordering::AcqRel).max(end),
@@ -94,14 +94,14 @@ impl Process {
             None => header.backed.load(Ordering::Acquire),
         };
         if backed < slots {
-            space::note_full();
+            disk_space::note_full();
         }
         backed >= slots
     }
 
     /// Sets the store's file, for which this process allocates disk space on demand.
     pub(crate) fn take_space_from(&self, store: RawFd) {
-        space::take_from(store, &self.region().header().disk_refusals);
+        disk_space::take_from(store, &self.region().header().disk_refusals);
     }
 
     /// Undoes a [`Self::commit`].

@@ -127,18 +127,18 @@ pub(super) struct Order {
 
 /// The sizes of a region, fixed when it is created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Geometry {
+pub(super) struct RegionSizes {
     pub(super) budget_frames: u32,
     pub(super) cluster_pages: u32,
     pub(super) clusters: u32,
     pub(super) size: usize,
 }
 
-impl Geometry {
-    /// The geometry for a budget and a store; `None` if a number or the size overflows.
+impl RegionSizes {
+    /// The sizes for a budget and a store; `None` if a number or the size overflows.
     pub(super) fn new(budget_frames: u32, cluster_pages: u32, clusters: u32) -> Option<Self> {
         clusters.checked_mul(cluster_pages)?;
-        let mut geometry = Self {
+        let mut sizes = Self {
             budget_frames,
             cluster_pages,
             clusters,
@@ -147,10 +147,10 @@ impl Geometry {
         // Then `shared_frames` cannot overflow.
         budget_frames.checked_mul(2)?.checked_add(FRAMES_EXTRA)?;
         let bitmaps = |words: usize| words.checked_mul(PROCESS_SLOTS as usize * 8);
-        bitmaps(geometry.bitmap_words())?.checked_add(geometry.bitmaps_at())?;
-        let frames = bitmaps(geometry.frame_bitmap_words())?;
-        geometry.size = page_up(geometry.frame_bitmaps_at().checked_add(frames)?);
-        Some(geometry)
+        bitmaps(sizes.bitmap_words())?.checked_add(sizes.bitmaps_at())?;
+        let frames = bitmaps(sizes.frame_bitmap_words())?;
+        sizes.size = page_up(sizes.frame_bitmaps_at().checked_add(frames)?);
+        Some(sizes)
     }
 
     pub(super) fn slots(&self) -> u32 {
@@ -207,7 +207,7 @@ impl Geometry {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Region {
     base: NonNull<u8>,
-    geometry: Geometry,
+    sizes: RegionSizes,
 }
 
 // SAFETY: any thread may use the mapping behind the pointer: it holds atomics only, and is never removed, except by
@@ -217,17 +217,17 @@ unsafe impl Send for Region {}
 unsafe impl Sync for Region {}
 
 impl Region {
-    /// Maps `fd`, which the caller knows to be at least `geometry.size` long and sealed against shrinking.
+    /// Maps `fd`, which the caller knows to be at least `sizes.size` long and sealed against shrinking.
     pub(super) fn map(
         fd: BorrowedFd<'_>,
-        geometry: Geometry,
+        sizes: RegionSizes,
         protection: ProtFlags,
     ) -> Result<Self, Error> {
         // SAFETY: a new mapping at an address of the kernel's choice overlays nothing.
         let base = unsafe {
             rustix::mm::mmap(
                 std::ptr::null_mut(),
-                geometry.size,
+                sizes.size,
                 protection,
                 MapFlags::SHARED,
                 fd,
@@ -236,7 +236,7 @@ impl Region {
         }
         .map_err(os("mapping the control region"))?;
         let base = NonNull::new(base.cast()).ok_or(Error::Foreign)?;
-        Ok(Self { base, geometry })
+        Ok(Self { base, sizes })
     }
 
     /// Maps a region that another process has created, after validation. With [`ProtFlags::READ`] alone, a store
@@ -257,15 +257,13 @@ impl Region {
             |at: usize| u32::from_ne_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
         let known =
             head[..8] == MAGIC.to_ne_bytes() && word(offset_of!(Header, version)) == VERSION;
-        let geometry = Geometry::new(
+        let sizes = RegionSizes::new(
             word(offset_of!(Header, budget_frames)),
             word(offset_of!(Header, cluster_pages)),
             word(offset_of!(Header, clusters)),
         );
-        match geometry {
-            Some(geometry) if known && geometry.size as i64 == size => {
-                Self::map(fd, geometry, protection)
-            }
+        match sizes {
+            Some(sizes) if known && sizes.size as i64 == size => Self::map(fd, sizes, protection),
             _ => Err(Error::Foreign),
         }
     }
@@ -288,19 +286,17 @@ impl Region {
         header.version.store(VERSION, Ordering::Relaxed);
         header
             .budget_frames
-            .store(self.geometry.budget_frames, Ordering::Relaxed);
+            .store(self.sizes.budget_frames, Ordering::Relaxed);
         header
             .cluster_pages
-            .store(self.geometry.cluster_pages, Ordering::Relaxed);
+            .store(self.sizes.cluster_pages, Ordering::Relaxed);
         header
             .clusters
-            .store(self.geometry.clusters, Ordering::Relaxed);
+            .store(self.sizes.clusters, Ordering::Relaxed);
         header
             .clusters_free
-            .store(self.geometry.clusters, Ordering::Relaxed);
-        header
-            .backed
-            .store(self.geometry.slots(), Ordering::Relaxed);
+            .store(self.sizes.clusters, Ordering::Relaxed);
+        header.backed.store(self.sizes.slots(), Ordering::Relaxed);
         header
             .supervisor
             .store(std::process::id(), Ordering::Relaxed);
@@ -310,12 +306,12 @@ impl Region {
         Ok(())
     }
 
-    pub(super) fn geometry(&self) -> &Geometry {
-        &self.geometry
+    pub(super) fn sizes(&self) -> &RegionSizes {
+        &self.sizes
     }
 
     pub(super) fn header(&self) -> &'static Header {
-        // SAFETY: the mapping is page-aligned, and longer than its first page, which holds the header: `Geometry::new`
+        // SAFETY: the mapping is page-aligned, and longer than its first page, which holds the header: `RegionSizes::new`
         // counts all parts. The header is made of atomics; the mapping stays, by the module's argument.
         unsafe { self.base.cast::<Header>().as_ref() }
     }
@@ -344,34 +340,26 @@ impl Region {
 
     /// How many process slots hold each cluster.
     pub(super) fn holders(&self) -> &'static [AtomicU32] {
-        self.slice(HOLDERS_AT, self.geometry.clusters as usize)
+        self.slice(HOLDERS_AT, self.sizes.clusters as usize)
     }
 
     /// The clusters that one process slot holds, one bit each.
     pub(super) fn leases(&self, slot: u32) -> &'static [AtomicU64] {
-        self.bitmap(
-            self.geometry.bitmaps_at(),
-            self.geometry.bitmap_words(),
-            slot,
-        )
+        self.bitmap(self.sizes.bitmaps_at(), self.sizes.bitmap_words(), slot)
     }
 
     /// How many process slots hold each shared frame.
     pub(super) fn frame_holders(&self) -> &'static [AtomicU32] {
         self.slice(
-            self.geometry.frame_holders_at(),
-            self.geometry.shared_frames() as usize,
+            self.sizes.frame_holders_at(),
+            self.sizes.shared_frames() as usize,
         )
     }
 
     /// The shared frames that one process slot holds, one bit each.
     pub(super) fn frames_held(&self, slot: u32) -> &'static [AtomicU64] {
-        let geometry = &self.geometry;
-        self.bitmap(
-            geometry.frame_bitmaps_at(),
-            geometry.frame_bitmap_words(),
-            slot,
-        )
+        let sizes = &self.sizes;
+        self.bitmap(sizes.frame_bitmaps_at(), sizes.frame_bitmap_words(), slot)
     }
 
     /// One process slot's bitmap in the array of bitmaps that begins at `at`; each has `words` words.
@@ -386,7 +374,7 @@ impl Region {
 
     fn slice<T>(&self, at: usize, count: usize) -> &'static [T] {
         assert!(
-            at + count * size_of::<T>() <= self.geometry.size,
+            at + count * size_of::<T>() <= self.sizes.size,
             "past the control region"
         );
         assert!(at.is_multiple_of(align_of::<T>()));
@@ -421,7 +409,7 @@ impl Window {
 
 impl Drop for Window {
     fn drop(&mut self) {
-        let (base, size) = (self.region.base.as_ptr().cast(), self.region.geometry.size);
+        let (base, size) = (self.region.base.as_ptr().cast(), self.region.sizes.size);
         // SAFETY: the range is the mapping that `open` made. Only the observer that owns this window uses it; the
         // observer's methods return copies, so no reference is left. After an error it stays mapped, which is harmless.
         let _ = unsafe { rustix::mm::munmap(base, size) };

@@ -52,7 +52,7 @@ use rustix::thread::{Timespec, futex};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-pub use address::{Address, Descriptors, NotAnAddress};
+pub use address::{Descriptors, NotAnAddress, RunAddress};
 pub use clusters::SharedClusters;
 pub use histogram::{Histogram, LatencyHistogram};
 pub use observer::{Observer, ProcessReading, RunReading};
@@ -63,7 +63,7 @@ pub use settings::{ChameleonSettings, Inject, Malloc, ModelSettings, RunSettings
 pub use shared_frames::SharedFrame;
 pub use stats::{Deliveries, ProcessStats, StatsSnapshot};
 
-/// The environment variable through which a program finds its run: an [`Address`].
+/// The environment variable through which a program finds its run: an [`RunAddress`].
 pub const VARIABLE: &str = "FLASHVM_CONTROL";
 
 /// The name of the region's memfd, by which [`Observer`]s find runs in `/proc`.
@@ -150,15 +150,15 @@ impl Control {
     /// # Errors
     /// Invalid settings; memory that the kernel refuses.
     pub fn create(settings: &RunSettings) -> Result<(Self, OwnedFd), Error> {
-        let geometry = settings.geometry()?;
+        let sizes = settings.sizes()?;
         let json = serde_json::to_vec(settings).map_err(|e| Error::Settings(e.to_string()))?;
         let fd =
             rustix::fs::memfd_create(MEMFD_NAME, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
                 .map_err(os("memfd_create"))?;
-        rustix::fs::ftruncate(&fd, geometry.size as u64).map_err(os("ftruncate of a memfd"))?;
+        rustix::fs::ftruncate(&fd, sizes.size as u64).map_err(os("ftruncate of a memfd"))?;
         rustix::fs::fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)
             .map_err(os("sealing a memfd"))?;
-        let region = Region::map(fd.as_fd(), geometry, SHARED)?;
+        let region = Region::map(fd.as_fd(), sizes, SHARED)?;
         region.initialise(&json)?;
         Ok((Self { region }, fd))
     }
@@ -185,26 +185,26 @@ impl Control {
     /// Frames that all processes of the run may use together.
     #[must_use]
     pub fn budget_frames(&self) -> u32 {
-        self.region.geometry().budget_frames
+        self.region.sizes().budget_frames
     }
 
     /// Slots of the store, whole clusters only.
     #[must_use]
     pub fn store_slots(&self) -> u32 {
-        self.region.geometry().slots()
+        self.region.sizes().slots()
     }
 
     /// All clusters of the store, and the free ones among them.
     #[must_use]
     pub fn clusters(&self) -> (u32, u32) {
         let free = self.region.header().clusters_free.load(Ordering::Relaxed);
-        (self.region.geometry().clusters, free)
+        (self.region.sizes().clusters, free)
     }
 
     /// Slots of a cluster.
     #[must_use]
     pub fn cluster_pages(&self) -> u32 {
-        self.region.geometry().cluster_pages
+        self.region.sizes().cluster_pages
     }
 
     /// Refuses a process in another pid namespace than the supervisor's: there the supervisor's number, and those of
@@ -227,7 +227,7 @@ impl Control {
         let header = self.region.header();
         (
             header.committed.load(Ordering::Relaxed),
-            self.region.geometry().commit_pages_max(),
+            self.region.sizes().commit_pages_max(),
         )
     }
 

@@ -4,7 +4,7 @@
 //! and writes them once, as JSON, into the control region.
 
 use super::Error;
-use super::layout::Geometry;
+use super::layout::RegionSizes;
 use crate::space::Delivery;
 use flashvm_core::settings::PAGES_MAX;
 use flashvm_core::{EngineConfig, PAGE_SIZE, Preset, Settings};
@@ -138,12 +138,12 @@ impl RunSettings {
     }
 
     /// Sizes of the control region for these settings.
-    pub(super) fn geometry(&self) -> Result<Geometry, Error> {
+    pub(super) fn sizes(&self) -> Result<RegionSizes, Error> {
         self.check().map_err(Error::Settings)?;
         let slots = pages("the flash store", self.flash_bytes).map_err(Error::Settings)?;
         let frames = pages("the budget", self.ram_bytes).map_err(Error::Settings)?;
         let cluster = self.engine.cluster_pages;
-        Geometry::new(frames, cluster, slots / cluster)
+        RegionSizes::new(frames, cluster, slots / cluster)
             .ok_or_else(|| Error::Settings(format!("a store of {slots} pages is too large")))
     }
 }

@@ -23,7 +23,7 @@ const QUEUES: usize = 16;
 const FRAMES_PER_QUEUE: u32 = 512;
 /// How long to poll before the thread sleeps: longer than flash usually takes.
 const POLL: Nanos = Nanos(200_000);
-/// Entries of a queue.
+/// Requests that one queue holds at most.
 const DEPTH: u32 = 2;
 /// Looks at the queue between two offers to yield the processor.
 const LOOKS: u32 = 128;
@@ -31,7 +31,7 @@ const LOOKS: u32 = 128;
 /// The queues of a process.
 pub(crate) struct DemandQueues {
     /// Not in the pager itself, which a forked child moves over a thread's stack.
-    slots: Box<[Slot]>,
+    entries: Box<[Entry]>,
     opened: AtomicU32,
     most: u32,
     /// A thread found no free queue since the last one was opened.
@@ -39,12 +39,12 @@ pub(crate) struct DemandQueues {
     without_ring: bool,
 }
 
-struct Slot {
+struct Entry {
     taken: AtomicBool,
-    queue: UnsafeCell<Option<Queue>>,
+    queue: UnsafeCell<Option<DemandRing>>,
 }
 
-impl Slot {
+impl Entry {
     /// Without a queue, so that nobody takes it.
     fn closed() -> Self {
         Self {
@@ -54,7 +54,7 @@ impl Slot {
     }
 }
 
-struct Queue {
+struct DemandRing {
     /// The store's own queue, below checksums; `None` without io_uring.
     requests: Option<<UncheckedStore as Store>::Queue>,
     buffer: usize,
@@ -62,13 +62,13 @@ struct Queue {
     ended: Vec<Completion>,
 }
 
-// SAFETY: only the thread that has set a slot's `taken` uses its queue. `taken` starts set; `open` stores the queue and
+// SAFETY: only the thread that has set an entry's `taken` uses its queue. `taken` starts set; `open` stores the queue and
 // then clears it.
 unsafe impl Sync for DemandQueues {}
 
 /// A queue that one thread holds during a read; freed on drop.
 pub(crate) struct DemandQueue<'a> {
-    slot: &'a Slot,
+    entry: &'a Entry,
     buffer: usize,
 }
 
@@ -77,7 +77,7 @@ impl DemandQueues {
     pub(crate) fn new(without_ring: bool, budget_frames: u32) -> Self {
         Self {
             most: (budget_frames / FRAMES_PER_QUEUE).clamp(1, QUEUES as u32),
-            slots: std::iter::repeat_with(Slot::closed).take(QUEUES).collect(),
+            entries: std::iter::repeat_with(Entry::closed).take(QUEUES).collect(),
             opened: AtomicU32::new(0),
             wanted: AtomicBool::new(false),
             without_ring,
@@ -91,17 +91,17 @@ impl DemandQueues {
 
     /// Takes a free queue for this thread alone. `None` if there is none; then [`Self::wants_more`] may hold.
     pub(crate) fn take(&self) -> Option<DemandQueue<'_>> {
-        let free = |slot: &&Slot| {
-            !slot.taken.load(Ordering::Relaxed) && !slot.taken.swap(true, Ordering::Acquire)
+        let free = |entry: &&Entry| {
+            !entry.taken.load(Ordering::Relaxed) && !entry.taken.swap(true, Ordering::Acquire)
         };
-        let Some(slot) = self.slots.iter().find(free) else {
+        let Some(entry) = self.entries.iter().find(free) else {
             self.wanted.store(true, Ordering::Relaxed);
             return None;
         };
         // SAFETY: this thread has just set `taken`: no other uses the queue until it is cleared.
-        let queue = unsafe { &*slot.queue.get() };
+        let queue = unsafe { &*entry.queue.get() };
         let buffer = queue.as_ref()?.buffer;
-        Some(DemandQueue { slot, buffer })
+        Some(DemandQueue { entry, buffer })
     }
 
     /// Whether there can be more queues.
@@ -121,7 +121,7 @@ impl DemandQueues {
     pub(crate) unsafe fn open(&self, store: &'static FlashStore) {
         self.wanted.store(false, Ordering::Relaxed);
         let index = self.opened.load(Ordering::Relaxed);
-        let slot = &self.slots[index as usize];
+        let entry = &self.entries[index as usize];
         let Ok(buffer) = map::own(PAGES_MAX as usize * PAGE_SIZE) else {
             return;
         };
@@ -132,16 +132,16 @@ impl DemandQueues {
         let requests = (!self.without_ring)
             .then(|| store.below().queue(DEPTH, Some(buffers)).ok())
             .flatten();
-        let queue = Queue {
+        let queue = DemandRing {
             requests,
             buffer,
             ended: Vec::with_capacity(DEPTH as usize),
         };
         // SAFETY: no other thread opens a queue, as the caller guarantees. `taken` has been set since `new`, so nobody
-        // uses this slot before it is cleared, below.
-        unsafe { *slot.queue.get() = Some(queue) };
+        // uses this entry before it is cleared, below.
+        unsafe { *entry.queue.get() = Some(queue) };
         self.opened.store(index + 1, Ordering::Relaxed);
-        slot.taken.store(false, Ordering::Release);
+        entry.taken.store(false, Ordering::Release);
     }
 }
 
@@ -168,7 +168,7 @@ impl DemandQueue<'_> {
         mut meanwhile: impl FnMut() -> bool,
     ) -> Failed {
         let to = self.part(len);
-        let Some(Queue {
+        let Some(DemandRing {
             requests, ended, ..
         }) = self.queue()
         else {
@@ -193,15 +193,15 @@ impl DemandQueue<'_> {
         }
     }
 
-    fn queue(&mut self) -> Option<&mut Queue> {
-        // SAFETY: this thread has taken the slot, and `&mut self` allows one borrow of its queue at a time.
-        unsafe { (*self.slot.queue.get()).as_mut() }
+    fn queue(&mut self) -> Option<&mut DemandRing> {
+        // SAFETY: this thread has taken the entry, and `&mut self` allows one borrow of its queue at a time.
+        unsafe { (*self.entry.queue.get()).as_mut() }
     }
 }
 
 impl Drop for DemandQueue<'_> {
     fn drop(&mut self) {
-        self.slot.taken.store(false, Ordering::Release);
+        self.entry.taken.store(false, Ordering::Release);
     }
 }
 

@@ -3,7 +3,7 @@
 use super::ring::Ring;
 use super::store::{Failed, Geometry, Part, Span, Store, bytes_of};
 use crate::sys::discard::StoreKind;
-use crate::sys::{raw, space};
+use crate::sys::{disk_space, raw};
 use flashvm_core::PAGE_SIZE;
 use rustix::io::Errno;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -96,7 +96,7 @@ impl Store for FileStore {
         // SAFETY: `parts` is borrowed and laid out as the vector that the kernel reads. The caller guarantees that the
         // memory of the parts is readable and that nobody changes it until this function returns.
         let written = unsafe { raw::syscall(libc::SYS_pwritev, args) };
-        space::look_at(written as i64);
+        disk_space::look_at(written as i64);
         Failed::unless(written == len as isize, len)
     }
 

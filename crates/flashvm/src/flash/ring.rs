@@ -2,7 +2,7 @@
 //! not call.
 
 use super::store::{Completion, Failed, Geometry, Part, Request, StoreQueue, Transfer};
-use crate::sys::{descriptors, raw, space};
+use crate::sys::{descriptors, disk_space, raw};
 use io_uring::{IoUring, opcode, squeue, types};
 use rustix::io::Errno;
 use std::collections::VecDeque;
@@ -126,7 +126,7 @@ impl StoreQueue for Ring {
             let request = request.expect("a completion for a request in flight");
             self.free.push(index);
             if let Transfer::Write(_) = request.transfer {
-                space::look_at(entry.result().into());
+                disk_space::look_at(entry.result().into());
             }
             let len = request.transfer.len();
             let failed = Failed::unless(entry.result() == len as i32, len);

@@ -29,11 +29,11 @@ impl KernelAction {
 /// The program's action for each signal.
 #[derive(Debug)]
 pub(crate) struct Actions {
-    slots: [Slot; SIGNALS],
+    signals: [SignalAction; SIGNALS],
 }
 
 #[derive(Debug)]
-struct Slot {
+struct SignalAction {
     /// Odd while a thread changes the rest.
     version: AtomicU64,
     words: [AtomicU64; 4],
@@ -42,8 +42,8 @@ struct Slot {
 impl Actions {
     const fn new() -> Self {
         Self {
-            slots: [const {
-                Slot {
+            signals: [const {
+                SignalAction {
                     version: AtomicU64::new(0),
                     words: [const { AtomicU64::new(0) }; 4],
                 }
@@ -51,18 +51,18 @@ impl Actions {
         }
     }
 
-    fn slot(&self, signal: i32) -> &Slot {
-        &self.slots[signal as usize - 1]
+    fn action(&self, signal: i32) -> &SignalAction {
+        &self.signals[signal as usize - 1]
     }
 
     /// The action for a signal.
     pub(super) fn get(&self, signal: i32) -> KernelAction {
-        let slot = self.slot(signal);
+        let action = self.action(signal);
         loop {
-            let version = slot.version.load(Ordering::Acquire);
+            let version = action.version.load(Ordering::Acquire);
             let [handler, flags, restorer, mask] =
-                [0, 1, 2, 3].map(|i: usize| slot.words[i].load(Ordering::Acquire));
-            if version.is_multiple_of(2) && slot.version.load(Ordering::Acquire) == version {
+                [0, 1, 2, 3].map(|i: usize| action.words[i].load(Ordering::Acquire));
+            if version.is_multiple_of(2) && action.version.load(Ordering::Acquire) == version {
                 return KernelAction {
                     handler,
                     flags,
@@ -74,12 +74,12 @@ impl Actions {
         }
     }
 
-    pub(super) fn set(&self, signal: i32, action: &KernelAction) {
-        let slot = self.slot(signal);
+    pub(super) fn set(&self, signal: i32, new: &KernelAction) {
+        let action = self.action(signal);
         let version = loop {
-            let version = slot.version.load(Ordering::Relaxed);
+            let version = action.version.load(Ordering::Relaxed);
             if version.is_multiple_of(2)
-                && slot
+                && action
                     .version
                     .compare_exchange(version, version + 1, Ordering::Acquire, Ordering::Relaxed)
                     .is_ok()
@@ -88,11 +88,11 @@ impl Actions {
             }
             sched_yield();
         };
-        let words = [action.handler, action.flags, action.restorer, action.mask];
-        for (word, value) in slot.words.iter().zip(words) {
+        let words = [new.handler, new.flags, new.restorer, new.mask];
+        for (word, value) in action.words.iter().zip(words) {
             word.store(value, Ordering::Release);
         }
-        slot.version.store(version + 2, Ordering::Release);
+        action.version.store(version + 2, Ordering::Release);
     }
 
     /// Copies all actions from another table.

@@ -40,13 +40,13 @@ pub(crate) struct Start {
 
 /// `struct clone_args`.
 #[derive(Clone, Copy, Default)]
-struct Request {
+struct CloneCall {
     words: [u64; ARGS_WORDS],
     /// The caller's size, or 0 for the other calls.
     size: usize,
 }
 
-impl Request {
+impl CloneCall {
     fn read(number: i64, args: &[usize; 6]) -> Result<Self, Errno> {
         let [a, b, c, d, e, _] = args.map(|argument| argument as u64);
         let mut request = Self::default();
@@ -138,7 +138,7 @@ pub(super) fn clone(
     number: i64,
     args: &[usize; 6],
 ) -> isize {
-    let request = match Request::read(number, args) {
+    let request = match CloneCall::read(number, args) {
         Ok(request) => request,
         Err(error) => return failed(error),
     };
@@ -156,7 +156,7 @@ pub(super) fn clone(
 }
 
 /// A child with a copy of our memory.
-fn fork(record: &mut Record, context: &mut Context, number: i64, request: &Request) -> isize {
+fn fork(record: &mut Record, context: &mut Context, number: i64, request: &CloneCall) -> isize {
     let Some(pager) = pager() else {
         return failed(Errno::NOSYS);
     };
@@ -186,7 +186,8 @@ fn fork(record: &mut Record, context: &mut Context, number: i64, request: &Reque
         if flags & CLONE_CLEAR_SIGHAND != 0 {
             record.actions.clear_handlers();
         }
-        if let Err(error) = arm_thread(own) {
+        // SAFETY: the record of the guard stack on which this thread, the child's only one, runs.
+        if let Err(error) = unsafe { arm_thread(own) } {
             crate::program::end(&format!(
                 "system calls of a forked child cannot be caught: {error}"
             ));
@@ -196,7 +197,7 @@ fn fork(record: &mut Record, context: &mut Context, number: i64, request: &Reque
 }
 
 /// Pins the words to which the kernel writes a child's number and descriptor before the child runs.
-fn parent_words_there(request: &Request) -> Option<Pins> {
+fn parent_words_there(request: &CloneCall) -> Option<Pins> {
     let mut pins = Pins::none(pager()?);
     for (flag, word) in [(CLONE_PARENT_SETTID, 3), (libc::CLONE_PIDFD as u64, 1)] {
         if request.flags() & flag != 0 {
@@ -219,7 +220,7 @@ pub(super) fn set_clear_tid(record: &mut Record, address: usize) -> isize {
 }
 
 /// A child that shares our memory.
-fn thread(record: &mut Record, context: &mut Context, number: i64, request: &Request) -> isize {
+fn thread(record: &mut Record, context: &mut Context, number: i64, request: &CloneCall) -> isize {
     let Some(child) = guard_stack::take() else {
         return failed(Errno::AGAIN);
     };
@@ -328,7 +329,7 @@ unsafe fn place(top: u64, context: &Context) -> (u64, *const Context) {
 /// A thread of the pager, made through the C library from within the guard. Its system calls are
 /// not caught.
 pub(super) fn own_thread(number: i64, args: &[usize; 6], context: &Context) -> isize {
-    let request = match Request::read(number, args) {
+    let request = match CloneCall::read(number, args) {
         Ok(request) => request,
         Err(error) => return failed(error),
     };
@@ -368,7 +369,8 @@ pub(super) unsafe extern "C" fn begin(record: *mut c_void) -> ! {
     // SAFETY: the parent has filled in the record for this thread alone.
     let start = unsafe { (*record).start };
     if start.guarded
-        && let Err(error) = arm_thread(record)
+        // SAFETY: the parent has taken this guard stack for this thread, which gives it back as it ends.
+        && let Err(error) = unsafe { arm_thread(record) }
     {
         crate::program::end(&format!(
             "system calls of a new thread cannot be caught: {error}"

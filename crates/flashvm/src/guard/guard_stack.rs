@@ -91,19 +91,25 @@ impl Arrived {
         self.pending.load(Ordering::Acquire) != 0
     }
 
-    /// Called by the signal's handler.
-    pub(super) fn put(&self, signal: i32, info: &Info) {
-        // SAFETY: this thread alone uses `info`. It reads it with all signals blocked, or while one is
-        // pending, when no other is delivered: so no read is under way here.
+    /// Keeps a signal.
+    ///
+    /// # Safety
+    /// The calling thread runs on this guard stack, in a handler of the signal.
+    pub(super) unsafe fn put(&self, signal: i32, info: &Info) {
+        // SAFETY: this thread alone uses `info`, as the caller guarantees. It reads it with all signals blocked, or
+        // while one is pending, when no other is delivered: so no read is under way here.
         unsafe { *self.info.get() = *info };
         self.pending.store(signal, Ordering::Release);
     }
 
-    /// The pending signal, if there is one. Called with all signals blocked.
-    pub(super) fn take(&self) -> Option<(i32, Info)> {
+    /// The pending signal, if there is one.
+    ///
+    /// # Safety
+    /// The calling thread runs on this guard stack and has blocked all signals, or no thread runs on it.
+    pub(super) unsafe fn take(&self) -> Option<(i32, Info)> {
         match self.pending.swap(0, Ordering::Acquire) {
             0 => None,
-            // SAFETY: this thread alone uses `info`, and no handler stores to it: all signals are blocked.
+            // SAFETY: this thread alone uses `info`, and no handler stores to it, as the caller guarantees.
             signal => Some((signal, unsafe { *self.info.get() })),
         }
     }
@@ -143,8 +149,9 @@ pub(super) fn take() -> Option<*mut Record> {
     })?;
     NEXT.store((index + 1) % STACKS_MAX, Ordering::Relaxed);
     let start = BASE.load(Ordering::Relaxed) + index * STACK_BYTES;
-    // The thread that had it may have ended with a signal pending.
-    let _ = Arrived::at(start).take();
+    // SAFETY: the guard stack has just been taken, and no thread runs on it. The one that had it may have ended with a
+    // signal pending.
+    let _ = unsafe { Arrived::at(start).take() };
     Some(start as *mut Record)
 }
 
@@ -194,13 +201,17 @@ mod tests {
     fn a_signal_that_arrived_is_taken_once() {
         // SAFETY: structures of integers.
         let (arrived, mut info) = unsafe { std::mem::zeroed::<(Arrived, Info)>() };
-        assert!(!arrived.is_any() && arrived.take().is_none());
+        // SAFETY: it lies on this test's stack, and no other thread knows it.
+        let take = || unsafe { arrived.take() }.map(|(signal, info)| (signal, info.address));
+        assert!(!arrived.is_any() && take().is_none());
         info.address = 77;
-        arrived.put(10, &info);
-        // SAFETY: nobody changes it meanwhile.
-        assert!(arrived.is_any() && unsafe { *arrived.word() } == 10);
-        let taken = arrived.take().map(|(signal, info)| (signal, info.address));
-        assert_eq!(taken, Some((10, 77)));
-        assert!(!arrived.is_any() && arrived.take().is_none());
+        // SAFETY: as for `take`; the word is read while nobody changes it.
+        let word = unsafe {
+            arrived.put(10, &info);
+            *arrived.word()
+        };
+        assert!(arrived.is_any() && word == 10);
+        assert_eq!(take(), Some((10, 77)));
+        assert!(!arrived.is_any() && take().is_none());
     }
 }

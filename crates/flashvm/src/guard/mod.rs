@@ -73,7 +73,8 @@ pub fn resolve_faults() -> Result<(), Errno> {
     // SAFETY: `take` has just handed out this guard stack: nobody runs on it, and it has no record.
     unsafe { clone::first(record) };
     signals::install()?;
-    set_stack(record)
+    // SAFETY: the guard stack is this thread's, which keeps it until it ends.
+    unsafe { set_stack(record) }
 }
 
 /// From here on the calling thread's system calls are caught, and those of all threads and
@@ -91,15 +92,23 @@ pub fn catch_calls() -> Result<(), Errno> {
 }
 
 /// Gives the calling thread its guard stack, and catches its system calls.
-fn arm_thread(record: *mut Record) -> Result<(), Errno> {
-    set_stack(record)?;
+///
+/// # Safety
+/// `record` is that of a guard stack which the calling thread has taken, and which stays its own until it ends.
+unsafe fn arm_thread(record: *mut Record) -> Result<(), Errno> {
+    // SAFETY: the caller guarantees the same.
+    unsafe { set_stack(record) }?;
     dispatch()
 }
 
-fn set_stack(record: *mut Record) -> Result<(), Errno> {
+/// Makes a guard stack the calling thread's stack for signals.
+///
+/// # Safety
+/// As for [`arm_thread`].
+unsafe fn set_stack(record: *mut Record) -> Result<(), Errno> {
     let stack = guard_stack::stack_of(record);
     // SAFETY: the kernel reads `stack`, which lives over the call. The guard stack that it names is
-    // this thread's until the thread ends.
+    // this thread's until the thread ends, as the caller guarantees.
     let result = unsafe {
         raw::syscall(
             libc::SYS_sigaltstack,

@@ -155,7 +155,8 @@ extern "C" fn on_signal(signal: i32, info: *mut Info, context: *mut Context) {
 fn receive(signal: i32, info: &Info, context: &mut Context) {
     let interrupted = context.regs.rsp as usize;
     if guard_stack::at(interrupted).is_some() {
-        Arrived::at(interrupted).put(signal, info);
+        // SAFETY: the handler of this signal, and the guard stack that it has interrupted is its thread's.
+        unsafe { Arrived::at(interrupted).put(signal, info) };
         context.mask = !SYNCHRONOUS;
         entry::interrupt(context);
         return;
@@ -299,7 +300,8 @@ extern "C" fn on_sys(signal: i32, info: *mut Info, context: *mut Context) {
     let record = unsafe { &mut *record };
     calls::caught(record, context);
     // All signals are blocked if one is pending, and stay so until this handler returns.
-    if let Some((signal, info)) = arrived.take() {
+    // SAFETY: so nobody stores there; it lies on this thread's guard stack.
+    if let Some((signal, info)) = unsafe { arrived.take() } {
         deliver(record, signal, &info, context);
     }
 }

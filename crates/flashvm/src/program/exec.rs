@@ -4,7 +4,7 @@
 //! would run unpaged beside the budget. An environment without the run gets it back.
 
 use super::executable::{Refused, check};
-use crate::control::{Address, Descriptors};
+use crate::control::{Descriptors, RunAddress};
 use crate::space::Delivery;
 use crate::sys::descriptors;
 use crate::sys::message::eprint_line;
@@ -16,7 +16,7 @@ use std::sync::OnceLock;
 
 /// The run as a child's environment needs it.
 #[derive(Debug)]
-struct Run {
+struct Inherited {
     /// The path from which the dynamic linker loaded the preloaded object.
     loaded: Vec<u8>,
     /// The entries of `LD_PRELOAD` for the object.
@@ -25,13 +25,13 @@ struct Run {
     control: Vec<u8>,
 }
 
-static RUN: OnceLock<Run> = OnceLock::new();
+static RUN: OnceLock<Inherited> = OnceLock::new();
 
 /// What programs inherit that this one executes.
 #[derive(Debug)]
 pub struct HandedOn {
     /// How this program has found the run.
-    pub address: Address,
+    pub address: RunAddress,
     /// The control region.
     pub region: OwnedFd,
     /// The store.
@@ -51,13 +51,13 @@ pub fn remember_run(run: HandedOn, loaded: &CStr, delivery: Delivery) -> rustix:
         store: descriptors::hand_on(run.store)?,
         object: run.object.map(descriptors::hand_on).transpose()?,
     };
-    let address = Address {
+    let address = RunAddress {
         inherited: Some(inherited),
         ..run.address
     };
     let loaded = loaded.to_bytes();
     let paths = address.object_paths(delivery == Delivery::Handler);
-    let _ = RUN.set(Run {
+    let _ = RUN.set(Inherited {
         loaded: loaded.to_vec(),
         object: paths.map_or_else(|| loaded.to_vec(), String::into_bytes),
         control: address.to_string().into_bytes(),

@@ -14,12 +14,12 @@
 pub(crate) mod crowd;
 pub(crate) mod descriptors;
 pub(crate) mod discard;
+pub(crate) mod disk_space;
 pub(crate) mod map;
 pub(crate) mod message;
 pub(crate) mod own;
 pub(crate) mod raw;
 pub(crate) mod signals;
-pub(crate) mod space;
 pub(crate) mod thread;
 pub(crate) mod uffd;
 

@@ -45,7 +45,7 @@ use crate::ClusterSource;
 use fault::Fault;
 use mappings::Mappings;
 use pages::Addresses;
-use pins::PinnedRanges;
+use pins::PinnedSvmps;
 use round::Round;
 use serde::{Deserialize, Serialize};
 
@@ -269,7 +269,7 @@ pub struct Engine<C> {
     condemned: Vec<Svmp>,
     condemned_sectors: u32,
     mappings: Mappings,
-    pins: PinnedRanges,
+    pins: PinnedSvmps,
     pages: Addresses,
     /// Frames of the process's grant that the pool holds.
     held: u32,
@@ -305,7 +305,7 @@ impl<C: ClusterSource> Engine<C> {
             condemned: Vec::with_capacity(1024),
             condemned_sectors: 0,
             mappings: Mappings::new(config.mappings_most, config.by_page),
-            pins: PinnedRanges::default(),
+            pins: PinnedSvmps::default(),
             pages: Addresses::new(),
             held: 0,
             ask_again: 0,
@@ -360,11 +360,11 @@ impl<C: ClusterSource> Engine<C> {
             Work::Taken(_) => unreachable!("the request is done"),
             Work::Give(list) => self.give_pages(host, list),
             Work::Pin(first, count) => {
-                self.pins.add(*first, *count);
+                self.pins.pin(*first, *count);
                 Action::Done(Outcome::Over)
             }
             Work::Unpin(first, count) => {
-                self.pins.remove(*first, *count);
+                self.pins.unpin(*first, *count);
                 Action::Done(Outcome::Over)
             }
             Work::WriteBehind => self.write_behind(host, runs_round),

@@ -8,22 +8,22 @@ pub const PINNED_PAGES_MAX: u32 = 64;
 
 /// The pinned ranges. Equal ranges are interchangeable.
 #[derive(Clone, Debug, Default)]
-pub(super) struct PinnedRanges {
+pub(super) struct PinnedSvmps {
     ranges: Vec<(Svmp, u32)>,
 }
 
-impl PinnedRanges {
+impl PinnedSvmps {
     /// Whether a page is pinned.
     pub(super) fn holds(&self, page: Svmp) -> bool {
         let inside = |&(first, count): &(Svmp, u32)| page.0.wrapping_sub(first.0) < count;
         self.ranges.iter().any(inside)
     }
 
-    pub(super) fn add(&mut self, first: Svmp, count: u32) {
+    pub(super) fn pin(&mut self, first: Svmp, count: u32) {
         self.ranges.push((first, count));
     }
 
-    pub(super) fn remove(&mut self, first: Svmp, count: u32) {
+    pub(super) fn unpin(&mut self, first: Svmp, count: u32) {
         if let Some(at) = self
             .ranges
             .iter()
@@ -64,9 +64,9 @@ mod tests {
     proptest! {
         #[test]
         fn gaps_are_the_pages_that_no_range_holds(ranges in vec((0..40_u32, 1..8_u32), 0..6), end in 0..40_u32) {
-            let mut pins = PinnedRanges::default();
+            let mut pins = PinnedSvmps::default();
             for (first, count) in ranges {
-                pins.add(Svmp(first), count);
+                pins.pin(Svmp(first), count);
             }
             let free = Vec::from_iter((0..end).filter(|&page| !pins.holds(Svmp(page))));
             let gaps = pins.gaps(end);

@@ -5,7 +5,7 @@
 //! asks for the faults resolved for it, applies them to its page table, and both go on.
 
 use super::child::end_child;
-use super::socket::{self, REPLY_MAX, Request, ResolvedFault};
+use super::socket::{self, ChildAsks, REPLY_MAX, ResolvedFault};
 use crate::Error;
 use crate::control::Process;
 use crate::flash::{Part, Store, offset};
@@ -155,7 +155,7 @@ impl Pager {
             return;
         };
         let request = socket::request(parent_end);
-        fork.over |= request == Request::Gone;
+        fork.over |= request == ChildAsks::Gone;
         if let Some(child) = &fork.child {
             let mut faults = Vec::new();
             // An error means that the child is gone: then there is nothing to read.
@@ -171,7 +171,7 @@ impl Pager {
                 }
             }
         }
-        if request == Request::TakeOver {
+        if request == ChildAsks::TakeOver {
             // If the child has just died, the answer does not matter.
             let _ = socket::send_resolved(parent_end, &fork.resolved);
             fork.over = true;

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 /// `STORES_IN_FORK`.
 const STORES_IN_FORK: u32 = 512;
 const STORES_SHARE: u32 = 8;
-/// Longest wait of a fork for frames for the child, as long as a new process waits for its first frames; and the pause
-/// between two looks.
+/// Longest wait of a fork for frames for the child while none come free, as long as a new process waits for its first
+/// frames; and the pause between two looks.
 const ROOM_WAIT_MAX: Duration = Duration::from_secs(10);
 const ROOM_PAUSE: Duration = Duration::from_millis(1);
 
@@ -56,12 +56,13 @@ impl Pager {
     }
 
     /// Waits until this process holds enough free frames for the fork, so that the fork does not overrun the budget.
-    /// Returns false after `ROOM_WAIT_MAX`, or if the process's share is too small: the fork goes on regardless, and
-    /// the overrun is counted.
+    /// Returns false after `ROOM_WAIT_MAX` without a frame more, or if the process's share is too small: the fork goes on
+    /// regardless, and the overrun is counted.
     ///
     /// Compressed pages go to flash first: after the fork the kernel would copy them, uncharged.
     pub(super) fn await_room(&self) -> bool {
-        let end = Instant::now() + ROOM_WAIT_MAX;
+        let mut end = Instant::now() + ROOM_WAIT_MAX;
+        let mut least_lacking = u32::MAX;
         while Instant::now() < end {
             let mut locked = self.lock();
             let stores = self.fork_stores(&locked);
@@ -75,6 +76,12 @@ impl Pager {
             }
             if !locked.engine.is_draining() && self.has_room(&locked) {
                 return true;
+            }
+            // Half of the small pages may have to go to flash first, while others use the disk.
+            let lacking = locked.grant.lacking(&self.process, &locked.usage());
+            if lacking < least_lacking {
+                least_lacking = lacking;
+                end = Instant::now() + ROOM_WAIT_MAX;
             }
             if !locked.engine.is_draining() && !locked.grant.may_have_fork_room(&self.process) {
                 return false;

@@ -58,7 +58,7 @@ impl ResolvedFault {
 
 /// What the child has sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Request {
+pub(super) enum ChildAsks {
     /// Nothing yet.
     None,
     /// The child resolves its faults from here on, and asks for the faults that were resolved for it.
@@ -82,12 +82,12 @@ pub(super) fn pair() -> Result<(PagerFd, PagerFd), Errno> {
 }
 
 /// In the parent: what the child has asked for. Does not wait.
-pub(super) fn request(socket: &OwnedFd) -> Request {
+pub(super) fn request(socket: &OwnedFd) -> ChildAsks {
     let mut request = [0];
     match recv(socket, &mut request, RecvFlags::DONTWAIT) {
-        Err(Errno::AGAIN | Errno::INTR) => Request::None,
-        Ok((1.., _)) => Request::TakeOver,
-        Ok((0, _)) | Err(_) => Request::Gone,
+        Err(Errno::AGAIN | Errno::INTR) => ChildAsks::None,
+        Ok((1.., _)) => ChildAsks::TakeOver,
+        Ok((0, _)) | Err(_) => ChildAsks::Gone,
     }
 }
 
@@ -193,13 +193,13 @@ mod tests {
     #[test]
     fn the_child_learns_of_every_fault_in_order() {
         let (parent, child) = pair().expect("sockets");
-        assert_eq!(request(&parent), Request::None);
+        assert_eq!(request(&parent), ChildAsks::None);
         let faults: Vec<ResolvedFault> = (0..2 * REPLY_MAX as u32 + 7)
             .map(|page| ResolvedFault::new(PageId(page), page % 3 == 0))
             .collect();
         std::thread::scope(|scope| {
             let taken = scope.spawn(|| take_over(&child));
-            while request(&parent) != Request::TakeOver {
+            while request(&parent) != ChildAsks::TakeOver {
                 std::thread::yield_now();
             }
             send_resolved(&parent, &faults).expect("a child");
@@ -208,7 +208,7 @@ mod tests {
         assert_eq!(faults[3].page(), PageId(3));
         assert!(faults[3].is_stopped_store() && !faults[4].is_stopped_store());
         drop(child);
-        assert_eq!(request(&parent), Request::Gone);
+        assert_eq!(request(&parent), ChildAsks::Gone);
         drop(parent);
     }
 
