@@ -103,10 +103,10 @@ impl Parts {
     /// Arguments for what is left, or for a page of it, if `by_page` and if a part is as good as the whole to this
     /// descriptor. Returns whether it is such a part. The arguments are valid until the next call of a method.
     pub(super) fn next(&mut self, by_page: bool) -> ([usize; 6], bool) {
-        match self.page().filter(|_| by_page) {
-            Some(args) => (args, true),
-            None => (self.args, false),
+        if by_page && let Some(args) = self.page() {
+            return (args, true);
         }
+        (self.args, false)
     }
 
     fn page(&mut self) -> Option<[usize; 6]> {
