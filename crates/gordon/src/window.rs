@@ -8,6 +8,7 @@
 
 use crate::error::{Error, Result};
 use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags};
+use std::cell::RefCell;
 use std::ffi::c_void;
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
@@ -16,14 +17,41 @@ use std::os::fd::BorrowedFd;
 #[derive(Debug)]
 pub(crate) struct Window(Range<u64>);
 
+thread_local! {
+    /// A range that this thread has chosen for a heap that it is about to create.
+    static PROMISED: RefCell<Option<Window>> = const { RefCell::new(None) };
+}
+
 /// The memory at `address`.
 pub(crate) fn pointer(address: u64) -> *mut c_void {
     std::ptr::with_exposed_provenance_mut(address as usize)
 }
 
 impl Window {
+    /// Keeps the range for this thread's next reservation at the same base, so that no other thread takes it in
+    /// between. The thread's next promise ends this one.
+    pub(crate) fn promise(self) {
+        PROMISED.set(Some(self));
+    }
+
+    /// The first `length` bytes of the promised range, if it begins at `base`.
+    fn claim(base: u64, length: u64) -> Option<Self> {
+        let fits = |window: &mut Self| window.0.start == base && window.0.end - base >= length;
+        let mut window = PROMISED.with_borrow_mut(|promised| promised.take_if(fits))?;
+        let rest = window.0.end - base - length;
+        if rest > 0 {
+            // SAFETY: the end of a range that this value has reserved, and that nobody has used yet.
+            unsafe { rustix::mm::munmap(pointer(base + length), rest as usize) }.ok()?;
+            window.0.end = base + length;
+        }
+        Some(window)
+    }
+
     /// Reserves `length` bytes of addresses at `base`.
     pub(crate) fn reserve(base: u64, length: u64) -> Result<Self> {
+        if let Some(window) = Self::claim(base, length) {
+            return Ok(window);
+        }
         // SAFETY: NOREPLACE makes the kernel refuse a range that is in use, so no other mapping is
         // affected; the reserved range cannot be accessed.
         let mapped = unsafe {

@@ -66,7 +66,8 @@ fn random() -> Result<u64> {
     Ok(u64::from_ne_bytes(bytes))
 }
 
-/// A random multiple of `stride` at which this process has no mapping of `stride` bytes now.
+/// A random multiple of `stride` at which this process has no mapping of `stride` bytes. The range is kept for this
+/// thread until it reserves it, or chooses another.
 fn vacant_base(stride: u64) -> Result<u64> {
     // Below are the addresses of sanitizers, above those of Linux's programs and libraries.
     const LOWEST: u64 = 0x2000_0000_0000;
@@ -77,7 +78,10 @@ fn vacant_base(stride: u64) -> Result<u64> {
         let base = LOWEST + random()? % ((HIGHEST - LOWEST) / stride) * stride;
         tries += 1;
         match Window::reserve(base, stride) {
-            Ok(_) => return Ok(base),
+            Ok(window) => {
+                window.promise();
+                return Ok(base);
+            }
             Err(Error::AddressTaken { .. }) if tries < TRIES => {}
             Err(error) => return Err(error),
         }
@@ -263,5 +267,23 @@ mod tests {
             Window::reserve(base, stride).expect("it is vacant")
         }));
         assert_eq!(ranges.len(), 400);
+    }
+
+    /// What a thread has chosen no other thread gets, although it is reserved later.
+    #[test]
+    fn ranges_of_threads_do_not_meet() {
+        let stride = 16 << 30;
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    let ranges = Vec::from_iter((0..100).map(|_| {
+                        let base = vacant_base(stride).expect("a place");
+                        std::thread::sleep(std::time::Duration::from_micros(200));
+                        Window::reserve(base, stride / 2).expect("it was kept")
+                    }));
+                    assert_eq!(ranges.len(), 100);
+                });
+            }
+        });
     }
 }
