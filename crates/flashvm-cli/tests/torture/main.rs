@@ -290,10 +290,8 @@ fn transfers_in_a_crowd_are_whole() {
         return;
     }
     let program = [&compiled("crowd").display().to_string(), "6"];
-    for fault in ["inline", "handler"] {
-        let options = ["--ram", "4M", "--flash-size", "2G", "--fault", fault];
-        flashvm_run(TEST, &options, &program, LIMIT).expect_success(TEST);
-    }
+    let options = ["--ram", "4M", "--flash-size", "2G"];
+    flashvm_run(TEST, &options, &program, LIMIT).expect_success(TEST);
 }
 
 /// A process that has another number in its own `/proc` is not taken for dead, and keeps its data.
