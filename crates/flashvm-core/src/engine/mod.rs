@@ -88,6 +88,9 @@ pub struct Engine<C> {
     /// Pages that the last event began to evict; they proceed with the next event, when all refused moves
     /// are known.
     fresh: Vec<PageId>,
+    /// Proposed pages whose moves were refused, out of the policy's order: some policies (FAB) would propose them again
+    /// before all others. They return when nothing else is proposed, or when reclaim has reached its goal.
+    refused: Vec<PageId>,
     /// Moves into the shadow that the last batch requested and that were not refused.
     batch_moved: u32,
     /// Where the next search for clean pages begins.
@@ -215,6 +218,7 @@ impl<C: ClusterSource> Engine<C> {
             drops: Vec::with_capacity(QUEUE_RESERVE),
             unshared: Vec::with_capacity(QUEUE_RESERVE),
             shared_kept: Vec::new(),
+            refused: Vec::new(),
             batch: Vec::with_capacity(run),
             keeps: Vec::new(),
             packed: Vec::new(),
@@ -252,7 +256,10 @@ impl<C: ClusterSource> Engine<C> {
             Event::Discarded { refused } => self.discarded(refused, actions),
             Event::Refused { .. } => unreachable!("handled above"),
             Event::Zap { first, count } => self.zap(first, count, actions),
-            Event::Relocate { from, to, count } => self.relocate(from, to, count, actions),
+            Event::Relocate { from, to, count } => {
+                self.propose_refused_again();
+                self.relocate(from, to, count, actions);
+            }
             Event::Advise {
                 first,
                 count,
@@ -262,7 +269,10 @@ impl<C: ClusterSource> Engine<C> {
             Event::WriteLimit { used } => self.set_write_limit(used),
             Event::Reclaim => self.reclaim(actions),
             Event::Drain { on } => self.drain(on, actions),
-            Event::Forked => self.forked(),
+            Event::Forked => {
+                self.propose_refused_again();
+                self.forked();
+            }
             Event::Owned { first, count } => self.owned(first, count),
             Event::Tick => self.tick(actions),
         }

@@ -166,7 +166,10 @@ impl<C: ClusterSource> Engine<C> {
             match self.policy.propose() {
                 // Only pages on probation are left.
                 None if self.expel(1, actions) == 1 => evicted += 1,
-                None => break,
+                None => {
+                    self.propose_refused_again();
+                    break;
+                }
                 Some(Proposal::Unreference(page)) => {
                     // Observing a shared page would take a frame of its own: the page stays, and
                     // has its second chance when it is proposed for eviction.
@@ -297,7 +300,24 @@ impl<C: ClusterSource> Engine<C> {
         self.counters.refused += 1;
         self.batch_moved = self.batch_moved.saturating_sub(1);
         self.set_state(page, PageState::Mapped);
-        self.policy.touched(page, Access::Read);
+        if state == PageState::Leaving {
+            self.refused.push(page);
+        } else {
+            self.policy.touched(page, Access::Read);
+        }
+    }
+
+    /// Returns the refused pages to the policy's order.
+    pub(super) fn propose_refused_again(&mut self) {
+        while let Some(page) = self.refused.pop() {
+            let ordered = matches!(
+                self.table.state(page),
+                PageState::Mapped | PageState::Shadowed
+            );
+            if ordered && !self.table.has(page, Flag::Probation) {
+                self.policy.touched(page, Access::Read);
+            }
+        }
     }
 
     /// The moves of the last batch have been carried out: its pages are condemned, or stand by.
@@ -392,6 +412,7 @@ impl<C: ClusterSource> Engine<C> {
             self.reclaiming = true;
         } else if self.available() >= self.mark_high() {
             self.reclaiming = false;
+            self.propose_refused_again();
         }
     }
 }

@@ -372,6 +372,36 @@ fn a_refused_page_stays_as_it_was() {
 }
 
 #[test]
+fn refused_pages_stand_back_until_others_have_left() {
+    // FAB proposes the largest block: one whose pages all refuse must not keep the others.
+    let settings = Settings {
+        policy: PolicyKind::Fab.into(),
+        ..settings()
+    };
+    let mut rig = rig(40, settings, true);
+    let pinned = 0..32;
+    for page in pinned.clone().chain(32..40) {
+        rig.fault(page, Read);
+    }
+    let mut actions = rig.fault(40, Read);
+    for _ in 0..200 {
+        for action in std::mem::take(&mut actions) {
+            if let Action::Shadow { first, count } = action {
+                for page in (first.0..first.0 + count).filter(|page| pinned.contains(page)) {
+                    rig.tell(Event::Refused { page: PageId(page) });
+                }
+            }
+        }
+        if let Some(deadline) = rig.engine.deadline() {
+            rig.now = rig.now.max(deadline.0);
+            actions = rig.tell(Event::Tick);
+        }
+    }
+    assert_eq!(rig.engine.pending_faults(), 0, "it waits for pinned pages");
+    assert!(pinned.into_iter().all(|page| rig.state(page) == Mapped));
+}
+
+#[test]
 fn a_starved_fault_waits_for_a_write_or_the_congestion_timeout() {
     for preset in [Preset::Native, Preset::Flashvm] {
         let timeout = preset.settings().congestion_allocator;
