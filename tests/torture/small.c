@@ -5,6 +5,7 @@
  *                                        their copies
  *        small lost MIB                  objects through a failing store: right data or SIGBUS; exit code 3
  *                                        for a lost page of the C library
+ *        small die MIB                   the same; the handler touches the lost object, which ends the program
  *        small fill BYTES                objects of BYTES until ENOMEM: all are right
  *        small maps LEFT                 churn after the program has taken all but LEFT of the mappings that
  *                                        the kernel allows
@@ -261,11 +262,22 @@ static void on_bus(int number)
 	siglongjmp(probe, 1);
 }
 
-static int main_lost(size_t mib)
+static volatile char *volatile again;
+
+static void on_bus_again(int number)
+{
+	(void)number;
+	(void)*again;
+	_exit(4);
+}
+
+static int main_lost(size_t mib, bool die)
 {
 	count = (mib << 20) / 512;
 	slots = shared(count * sizeof *slots);
-	signal(SIGBUS, on_bus);
+	/* With SA_RESETHAND as redis does: what it touches in its handler may be lost, too. */
+	struct sigaction action = {.sa_handler = die ? on_bus_again : on_bus, .sa_flags = die ? SA_RESETHAND | SA_NODEFER : 0};
+	sigaction(SIGBUS, &action, NULL);
 	for (size_t i = 0; i < count; i++)
 		fill(slots[i].at = malloc(512), 512, slots[i].tag = i * 77);
 	static volatile size_t lost;
@@ -273,6 +285,7 @@ static int main_lost(size_t mib)
 		if (sigsetjmp(probe, 1)) {
 			lost++;
 		} else {
+			again = slots[i].at;
 			probing = 1;
 			check(slots[i].at, 512, slots[i].tag, "block");
 		}
@@ -379,7 +392,7 @@ static int main_files(void)
 	limit.rlim_cur = 1ull << 40;
 	if (setrlimit(RLIMIT_FSIZE, &limit))
 		DIE("a harmless limit: %m");
-	return main_lost(12);
+	return main_lost(12, false);
 }
 
 static int main_free(const char *how)
@@ -407,7 +420,9 @@ int main(int argc, char **argv)
 		return main_churn(strtoul(argv[2], NULL, 10), atof(argv[3]));
 	}
 	if (argc == 3 && !strcmp(argv[1], "lost"))
-		return main_lost(strtoul(argv[2], NULL, 10));
+		return main_lost(strtoul(argv[2], NULL, 10), false);
+	if (argc == 3 && !strcmp(argv[1], "die"))
+		return main_lost(strtoul(argv[2], NULL, 10), true);
 	if (argc == 3 && !strcmp(argv[1], "fill"))
 		return main_fill(strtoul(argv[2], NULL, 10));
 	if (argc == 3 && !strcmp(argv[1], "maps"))
@@ -418,6 +433,6 @@ int main(int argc, char **argv)
 		return main_files();
 	if (argc == 3 && !strcmp(argv[1], "free"))
 		return main_free(argv[2]);
-	dprintf(2, "usage: small churn MIB SECONDS SEED | lost MIB | fill BYTES | maps LEFT | hole | files | free HOW\n");
+	dprintf(2, "usage: small churn MIB SECONDS SEED | lost MIB | die MIB | fill BYTES | maps LEFT | hole | files | free HOW\n");
 	return 2;
 }

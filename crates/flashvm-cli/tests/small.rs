@@ -369,6 +369,19 @@ fn lost(test: &str, options: &[&str]) -> bool {
     code == 0
 }
 
+/// A lost page that is touched without a handler, or again in a handler that is reset, ends the program by SIGBUS.
+#[test]
+fn a_lost_page_without_a_handler_ends_the_program() {
+    const TEST: &str = "a_lost_page_without_a_handler_ends_the_program";
+    if !ready(TEST) {
+        return;
+    }
+    let inject = format!("flip=800000,seed={}", seed());
+    let outcome = small(TEST, &["--inject", &inject], &["die", "12"]);
+    assert_eq!(outcome.shell_code(), 128 + 7, "{TEST}: {}", outcome.stderr);
+    assert!(outcome.stderr.contains("are lost"), "{}", outcome.stderr);
+}
+
 #[test]
 fn wrong_frees_end_the_program() {
     const TEST: &str = "wrong_frees_end_the_program";

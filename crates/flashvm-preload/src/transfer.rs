@@ -4,6 +4,7 @@
 
 use crate::c_library::{keeping_errno, next, set_errno};
 use crate::state::guarded;
+use flashvm::guard::Sent;
 use flashvm::program::descriptor_kind::{Kind, kind};
 use rustix::io::Errno;
 use std::ffi::{CStr, c_int, c_long, c_void};
@@ -18,56 +19,43 @@ unsafe extern "C" {
 
 const ASYNCHRONOUS: c_int = 1;
 
-/// Makes a system call from this object's text; it is a cancellation point, as in the C library.
+/// Makes a call as a cancellation point, as in the C library.
 #[inline]
-fn call(number: c_long, args: [usize; 6]) -> isize {
-    // SAFETY: the program passes pointers that are valid as this system call demands. The C library defines the flag.
-    // A cancellation between the two changes of the type leaves nothing to undo.
+fn cancellable<R>(make: impl FnOnce() -> R) -> R {
+    // SAFETY: the C library defines the flag. A cancellation between the two changes of the type leaves nothing to undo.
     unsafe {
         if __libc_single_threaded != 0 {
-            return flashvm::raw_call(number, args);
+            return make();
         }
         let mut before = 0;
         pthread_setcanceltype(ASYNCHRONOUS, &raw mut before);
-        let result = flashvm::raw_call(number, args);
+        let result = make();
         pthread_setcanceltype(before, &raw mut before);
         result
     }
 }
 
-/// Makes a system call through the guard, which brings absent memory in; it is a cancellation point, too. Returns -1
-/// with `errno` for an error.
+/// Makes a system call from this object's text.
+#[inline]
+fn call(number: c_long, args: [usize; 6]) -> isize {
+    // SAFETY: the program passes pointers that are valid as this system call demands.
+    cancellable(|| unsafe { flashvm::raw_call(number, args) })
+}
+
+/// Makes a system call that sends from this object's text.
+#[inline]
+fn send_call(number: c_long, [fd, a, b, c, ..]: [usize; 6]) -> Sent {
+    // SAFETY: the program passes pointers that are valid as this system call demands.
+    cancellable(|| unsafe { flashvm::guard::send(number, [fd, a, b, c]) })
+}
+
+/// Makes a system call through the guard, which brings absent memory in. Returns -1 with `errno` for an error.
 #[cold]
 fn guarded_call(number: c_long, args: [usize; 6]) -> isize {
     let [a, b, c, d, e, f] = args;
     // SAFETY: the program passes pointers that are valid as this system call demands; the guard catches a call from the
-    // C library's text. A cancellation between the two changes of the type leaves nothing to undo.
-    unsafe {
-        if __libc_single_threaded != 0 {
-            return libc::syscall(number, a, b, c, d, e, f) as isize;
-        }
-        let mut before = 0;
-        pthread_setcanceltype(ASYNCHRONOUS, &raw mut before);
-        let result = libc::syscall(number, a, b, c, d, e, f);
-        pthread_setcanceltype(before, &raw mut before);
-        result as isize
-    }
-}
-
-/// Most bytes that a socket copies at once, and so may give up behind absent memory; twice that.
-const LOOK_BYTES: usize = 128 << 10;
-const PAGE: usize = 4096;
-
-/// Whether a send that stopped before `next` may have met absent memory: some page near is not in RAM. Otherwise a
-/// signal or a full buffer ended it.
-fn met_absence(next: usize, len: usize) -> bool {
-    let first = next & !(PAGE - 1);
-    let pages = (next + len.min(LOOK_BYTES) - first).div_ceil(PAGE);
-    let mut there = [0_u8; LOOK_BYTES / PAGE + 1];
-    let args = [first, pages * PAGE, there.as_mut_ptr() as usize, 0, 0, 0];
-    // SAFETY: room for a byte a page. It fails if the array itself, on the program's stack, is absent.
-    let result = unsafe { flashvm::raw_call(libc::SYS_mincore, args) };
-    result != 0 || there[..pages].iter().any(|&page| page & 1 == 0)
+    // C library's text.
+    cancellable(|| unsafe { libc::syscall(number, a, b, c, d, e, f) as isize })
 }
 
 /// Converts the kernel's result to the C library's: -1 and `errno` for an error.
@@ -108,17 +96,24 @@ fn transfer(number: c_long, way: Way, args: [usize; 6], at_offset: bool) -> isiz
     if kind == Kind::Consumed {
         return guarded_call(number, args);
     }
-    let done = call(number, args);
+    let (done, interrupted) = match way {
+        Way::Send => {
+            let sent = send_call(number, args);
+            (sent.result, sent.is_interrupted())
+        }
+        Way::Receive => (call(number, args), false),
+    };
     let next = buffer.wrapping_add(done as usize);
     if done == EFAULT {
         return guarded_call(number, args);
     }
-    // The transfer may have stopped where memory was not in RAM: transfer the rest.
+    // The transfer may have stopped where memory was not in RAM: transfer the rest. If a full buffer ended it, the rest
+    // is refused. (Whether that memory is in RAM now says nothing: pages come and go meanwhile.)
     if done > 0
         && (done as usize) < len
         && kind == Kind::File
+        && !interrupted
         && is_managed(next, 1)
-        && (way == Way::Receive || met_absence(next, len - done as usize))
     {
         let mut rest = args;
         (rest[1], rest[2]) = (next, len - done as usize);
@@ -137,6 +132,43 @@ fn repeatable(number: c_long, args: [usize; 6]) -> isize {
         EFAULT => guarded_call(number, args),
         result => answer(result),
     }
+}
+
+/// Sends a message. What absent memory kept back of it follows, part by part.
+fn send_message(fd: c_int, message: *const libc::msghdr, flags: c_int) -> isize {
+    let args = [fd as usize, message as usize, flags as usize, 0, 0, 0];
+    let sent = send_call(libc::SYS_sendmsg, args);
+    if sent.result == EFAULT {
+        return guarded_call(libc::SYS_sendmsg, args);
+    }
+    let mut done = sent.result;
+    if done <= 0 || sent.is_interrupted() {
+        return answer(done);
+    }
+    // SAFETY: the kernel has just read the program's structure and its vector: null for no parts.
+    let parts = unsafe {
+        let message = &*message;
+        match message.msg_iovlen {
+            0 => &[],
+            len => std::slice::from_raw_parts(message.msg_iov, len),
+        }
+    };
+    let mut skip = done as usize;
+    for part in parts {
+        let here = skip.min(part.iov_len);
+        skip -= here;
+        let (next, len) = (part.iov_base as usize + here, part.iov_len - here);
+        if len == 0 {
+            continue;
+        }
+        let rest = [fd as usize, next, len, flags as usize, 0, 0];
+        let more = keeping_errno(|| guarded_call(libc::SYS_sendto, rest));
+        done += more.max(0);
+        if more < len as isize {
+            break;
+        }
+    }
+    done
 }
 
 /// Whether a message can be received past the guard: nothing of it can get lost if memory is absent.
@@ -204,7 +236,7 @@ symbol!(recv, c"recv", (fd: c_int, buffer: *mut c_void, len: usize, flags: c_int
     }
 });
 symbol!(sendmsg, c"sendmsg", (fd: c_int, message: *const c_void, flags: c_int) -> isize,
-    repeatable(libc::SYS_sendmsg, [fd as usize, message as usize, flags as usize, 0, 0, 0]));
+    send_message(fd, message.cast(), flags));
 symbol!(recvmsg, c"recvmsg", (fd: c_int, message: *mut c_void, flags: c_int) -> isize, {
     let args = [fd as usize, message as usize, flags as usize, 0, 0, 0];
     if message_stays(fd, message as usize) {

@@ -47,3 +47,28 @@ pub fn reserve_stacks() -> Result<(), Errno> {
 pub fn aside<R, F: FnOnce() -> R>(work: F) -> R {
     work()
 }
+
+/// The result of [`send`].
+#[derive(Clone, Copy, Debug)]
+pub struct Sent {
+    /// Bytes, or a negative error number.
+    pub result: isize,
+}
+
+impl Sent {
+    /// Whether a signal may have ended the call: nobody saw it.
+    #[must_use]
+    pub fn is_interrupted(&self) -> bool {
+        true
+    }
+}
+
+/// Makes a call that sends: a descriptor and three arguments.
+///
+/// # Safety
+/// The arguments are valid as this system call demands.
+pub unsafe fn send(number: i64, [fd, a, b, c]: [usize; 4]) -> Sent {
+    // SAFETY: as the caller guarantees.
+    let result = unsafe { crate::sys::raw::syscall(number, [fd, a, b, c, 0, 0]) };
+    Sent { result }
+}

@@ -38,6 +38,22 @@ std::arch::global_asm!(
     "flashvm_guard_call_interrupted:",
     "mov rax, -512",
     "ret",
+    // A send that the program makes past the guard. (descriptor, three arguments, number): returns the result, and 1 if
+    // a signal was delivered when the call ended: `note_signal` sets r9, which the kernel preserves.
+    ".hidden flashvm_send, flashvm_send_made",
+    ".globl flashvm_send, flashvm_send_made",
+    "flashvm_send:",
+    // A cancelled thread is unwound from here.
+    ".cfi_startproc",
+    "mov r10, rcx",
+    "mov rax, r8",
+    "xor r8d, r8d",
+    "xor r9d, r9d",
+    "syscall",
+    "flashvm_send_made:",
+    "mov rdx, r9",
+    "ret",
+    ".cfi_endproc",
     // A copy that stops at absent memory. (to, from, bytes): returns the bytes left.
     ".hidden flashvm_guard_copy, flashvm_guard_copy_start, flashvm_guard_copy_end",
     ".globl flashvm_guard_copy, flashvm_guard_copy_start, flashvm_guard_copy_end",
@@ -129,6 +145,7 @@ unsafe extern "C" {
     fn flashvm_guard_call_start();
     fn flashvm_guard_call_end();
     fn flashvm_guard_call_interrupted();
+    fn flashvm_send_made();
     fn flashvm_guard_copy(to: usize, from: usize, bytes: usize) -> usize;
     fn flashvm_guard_copy_start();
     fn flashvm_guard_copy_end();
@@ -147,6 +164,44 @@ unsafe extern "C" {
     );
     pub(super) fn flashvm_guard_resume(context: *const Context) -> !;
     pub(super) fn flashvm_guard_exit(status: i32, taken: *const std::sync::atomic::AtomicU32) -> !;
+}
+
+unsafe extern "C-unwind" {
+    fn flashvm_send(fd: usize, a: usize, b: usize, c: usize, number: i64) -> Sent;
+}
+
+/// The result of [`send`].
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Sent {
+    /// Bytes, or a negative error number.
+    pub result: isize,
+    signal: usize,
+}
+
+impl Sent {
+    /// Whether a signal was delivered when the call ended, and so may have ended it.
+    #[must_use]
+    pub fn is_interrupted(&self) -> bool {
+        self.signal != 0
+    }
+}
+
+/// Makes a call that sends: a descriptor and three arguments.
+///
+/// # Safety
+/// The arguments are valid as this system call demands.
+#[inline]
+pub unsafe fn send(number: i64, [fd, a, b, c]: [usize; 4]) -> Sent {
+    // SAFETY: the caller guarantees the arguments; the instructions use no stack and no register that is to be kept.
+    unsafe { flashvm_send(fd, a, b, c, number) }
+}
+
+/// A signal for the program: says so to a [`send`] that it has ended.
+pub(super) fn note_signal(context: &mut Context) {
+    if context.regs.rip == address(flashvm_send_made) {
+        context.regs.r9 = 1;
+    }
 }
 
 /// The result of `flashvm_guard_call` for a call that a signal prevented, or that is to be repeated

@@ -40,6 +40,7 @@ mod transfer;
 pub mod walk;
 
 pub use aside::aside;
+pub use entry::{Sent, send};
 pub use guard_stack::on_guard_stack;
 pub use own_call::{OWN_CALL, Own};
 

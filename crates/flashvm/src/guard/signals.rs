@@ -112,7 +112,7 @@ extern "C" fn on_segv(signal: i32, info: *mut Info, context: *mut Context) {
             Resolution::Resolved => return,
             // Delivered as the page pager does: the program may expect it.
             Resolution::Lost => {
-                info.code = BUS_ADRERR;
+                (info.signal, info.code) = (libc::SIGBUS, BUS_ADRERR);
                 return forward(libc::SIGBUS, info, context);
             }
             Resolution::NotOurs => {}
@@ -164,7 +164,9 @@ fn receive(signal: i32, info: &Info, context: &mut Context) {
     if let Some(record) = Record::current() {
         // SAFETY: the record of the guard stack on which this thread runs; it has interrupted the program, and
         // so nobody else who uses it.
-        deliver(unsafe { &mut *record }, signal, info, context);
+        let record = unsafe { &mut *record };
+        entry::note_signal(context);
+        deliver(record, signal, info, context);
         return;
     }
     // One of the pager's threads. The C library knows it too: it makes all threads change their
@@ -178,10 +180,14 @@ fn receive(signal: i32, info: &Info, context: &mut Context) {
 }
 
 /// Ends the process by a signal's default action. A signal that the kernel raised is raised again,
-/// at the same place.
+/// at the same place. For a lost small page the kernel raises SIGSEGV, and the program gets SIGBUS.
 fn end_by(signal: i32, info: &Info) {
     let _ = kernel_action(signal, Some(&KernelAction::default()));
-    if info.code <= 0 || bit(signal) & SYNCHRONOUS == 0 {
+    let is_again = info.code > 0 && bit(signal) & SYNCHRONOUS != 0;
+    let is_small = pager()
+        .and_then(|pager| pager.chameleon())
+        .is_some_and(|heap| heap.holds(info.address as usize, 1));
+    if !is_again || (signal == libc::SIGBUS && is_small) {
         raise(signal);
     }
 }
