@@ -91,7 +91,7 @@ impl<C: ClusterSource> Engine<C> {
 
     /// Frames that the pool may take now.
     pub(super) fn pool_share(&self) -> u32 {
-        if self.compresses() {
+        if self.compresses() && !self.pool_yields {
             self.share.frames()
         } else {
             0

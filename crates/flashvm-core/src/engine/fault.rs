@@ -62,6 +62,7 @@ impl<C: ClusterSource> Engine<C> {
         }
         if !self.starved {
             self.allocator_retry = None;
+            self.pool_yields = false;
         }
     }
 

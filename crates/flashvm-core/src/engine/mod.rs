@@ -120,6 +120,8 @@ pub struct Engine<C> {
     draining: bool,
     /// No run of slots was found for a block of the pool, and none has been freed since.
     pool_stuck: bool,
+    /// A fault waits for a frame, and all pages that the policy proposes refuse to leave: the pool gives up its frames.
+    pool_yields: bool,
     /// Mean time of a read.
     read_time: Nanos,
     /// Condemned pages are cleaned even while frames are not short ([`crate::Advice::PageOut`]).
@@ -208,6 +210,7 @@ impl<C: ClusterSource> Engine<C> {
             fruitless: false,
             draining: false,
             pool_stuck: false,
+            pool_yields: false,
             read_time: READ_TIME,
             flush: false,
             write_limit_used: 0,
@@ -429,6 +432,12 @@ impl<C: ClusterSource> Engine<C> {
     #[must_use]
     pub fn frames_limit(&self) -> u32 {
         self.limit
+    }
+
+    /// Those of them that the pool leaves to pages.
+    #[must_use]
+    pub fn plain_frames(&self) -> u32 {
+        self.limit.saturating_sub(self.pool.frames())
     }
 
     /// Slots in use, including those of zero pages.

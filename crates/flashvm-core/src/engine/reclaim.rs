@@ -167,6 +167,7 @@ impl<C: ClusterSource> Engine<C> {
                 // Only pages on probation are left.
                 None if self.expel(1, actions) == 1 => evicted += 1,
                 None => {
+                    self.pool_yields |= self.starved && !self.refused.is_empty();
                     self.propose_refused_again();
                     break;
                 }

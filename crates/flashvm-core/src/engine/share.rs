@@ -143,7 +143,7 @@ impl<C: ClusterSource> Engine<C> {
 
     pub(super) fn resize_policy(&mut self) {
         let shared = self.shared.min(self.shared_limit);
-        let plain = self.limit.saturating_sub(self.pool.frames());
-        self.policy.resized((plain + shared).max(FRAMES_MIN));
+        self.policy
+            .resized((self.plain_frames() + shared).max(FRAMES_MIN));
     }
 }

@@ -6,7 +6,8 @@ use crate::chameleon::Chameleon;
 use flashvm_core::chameleon::Svmp;
 use flashvm_core::{PageId, Run};
 
-/// Pinned pages: `frames / SHARE` at most, so that the other frames suffice for other threads.
+/// Pinned pages: `frames / SHARE` at most, so that the other frames suffice for other threads. Frames of the pool hold
+/// no pages.
 const SHARE: u32 = 4;
 /// With few frames: up to `3 * frames / SHARE`, but not more than these, which hold 64 KiB in up to four parts. A
 /// socket copies that much at once or fails with `EFAULT` (Linux 6.18).
@@ -70,7 +71,7 @@ impl Pins {
         self.any = true;
         let own: u32 = self.ranges.iter().map(|range| range.1).sum();
         let mut locked = self.pager.lock();
-        let frames = locked.engine.frames_limit();
+        let frames = locked.engine.plain_frames();
         let share = share(frames, wanted);
         let count = wanted.min(share.saturating_sub(locked.placement.pins.pages()));
         if count > 0 {
