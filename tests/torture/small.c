@@ -287,7 +287,7 @@ static int main_lost(size_t mib, bool die)
 		} else {
 			again = slots[i].at;
 			probing = 1;
-			check(slots[i].at, 512, slots[i].tag, "block");
+			check(slots[i].at, 512, slots[i].tag, "object");
 		}
 		probing = 0;
 	}
@@ -305,7 +305,7 @@ static int main_fill(size_t bytes)
 	if (got == count)
 		DIE("%zu objects of %zu bytes fit", got, bytes);
 	for (size_t i = 0; i < got; i++)
-		check(slots[i].at, bytes, slots[i].tag, "block");
+		check(slots[i].at, bytes, slots[i].tag, "object");
 	for (size_t i = 0; i < got; i++)
 		free(slots[i].at);
 	if (!malloc(bytes))
@@ -335,7 +335,7 @@ static int main_maps(size_t left)
 	for (size_t i = 0; i < 2 * count; i++) {
 		struct slot *s = &slots[next(&r) % count];
 		if (s->at) {
-			check(s->at, 512, s->tag, "block");
+			check(s->at, 512, s->tag, "object");
 			fill(s->at, 512, ++s->tag);
 		}
 	}
@@ -349,13 +349,13 @@ static int main_maps(size_t left)
 static int main_hole(void)
 {
 	const int anonymous = MAP_PRIVATE | MAP_ANONYMOUS;
-	uint8_t *block = malloc(512);
-	fill(block, 512, 1);
+	uint8_t *object = malloc(512);
+	fill(object, 512, 1);
 	/* Addresses of future pages, and of one that exists. */
-	for (uint8_t *at = (uint8_t *)((uintptr_t)block & ~(uintptr_t)4095); at < block + (64 << 20); at += 1 << 20) {
+	for (uint8_t *at = (uint8_t *)((uintptr_t)object & ~(uintptr_t)4095); at < object + (64 << 20); at += 1 << 20) {
 		for (int bytes = 4096; bytes <= 1 << 20; bytes <<= 8) {
 			uint8_t *got = mmap(at, bytes, PROT_READ, anonymous, -1, 0);
-			if (got == MAP_FAILED || (got < block + (1ull << 39) && got + bytes > block))
+			if (got == MAP_FAILED || (got < object + (1ull << 39) && got + bytes > object))
 				DIE("a mapping of %d bytes wished at %p lies at %p: %m", bytes, (void *)at, (void *)got);
 			munmap(got, bytes);
 			if (mmap(at, bytes, PROT_READ, anonymous | MAP_FIXED, -1, 0) != MAP_FAILED)
@@ -374,7 +374,7 @@ static int main_hole(void)
 	}
 	for (int i = 0; i < 100000; i++)
 		fill(malloc(512), 512, i);
-	check(block, 512, 1, "block");
+	check(object, 512, 1, "object");
 	puts("small: nothing else lies there");
 	return 0;
 }

@@ -1,4 +1,4 @@
-//! Small pages (`--granularity 512`): blocks of all sizes under threads, signals and forks, a store that
+//! Small pages (`--granularity 512`): objects of all sizes under threads, signals and forks, a store that
 //! fails, mappings, flash and limits that run out, devices with large sectors, and what must end a program. The other live tests run with small pages
 //! where `FLASHVM_TEST_GRANULARITY=512` is set.
 

@@ -269,10 +269,15 @@ impl Columns {
     }
 }
 
-/// An element of a column: an integer that starts as 0 and needs no drop.
-trait Word {}
-impl Word for AtomicU16 {}
-impl Word for AtomicU32 {}
+/// An element of a column.
+///
+/// # Safety
+/// Zeros are a value of the type, it needs no drop, and its alignment is at most a page.
+unsafe trait Word {}
+// SAFETY: an integer of two bytes.
+unsafe impl Word for AtomicU16 {}
+// SAFETY: an integer of four bytes.
+unsafe impl Word for AtomicU32 {}
 
 /// A zeroed column. It takes RAM only where it is used, and stays mapped for the life of the
 /// process.

@@ -81,12 +81,20 @@ mod tests {
     fn a_thread_waits_for_a_lock_that_a_fork_holds() {
         let value = ForkLock::new(1);
         value.acquire();
-        let released = AtomicBool::new(false);
+        let [asks, released] = [const { AtomicBool::new(false) }; 2];
         std::thread::scope(|scope| {
-            let other =
-                scope.spawn(|| value.with(|value| (*value, released.load(Ordering::Relaxed))));
-            // Long enough for a thread that does not wait to read `false`.
-            std::thread::sleep(std::time::Duration::from_millis(20));
+            let other = scope.spawn(|| {
+                asks.store(true, Ordering::Relaxed);
+                value.with(|value| (*value, released.load(Ordering::Relaxed)))
+            });
+            while !asks.load(Ordering::Relaxed) {
+                std::thread::yield_now();
+            }
+            // A thread that does not wait ends within these turns, and reads `false`.
+            for _ in 0..1000 {
+                std::thread::yield_now();
+                assert!(!other.is_finished());
+            }
             released.store(true, Ordering::Relaxed);
             // SAFETY: acquired above.
             unsafe { value.release() };

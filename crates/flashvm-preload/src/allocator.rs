@@ -57,7 +57,7 @@ unsafe extern "C" {
         is_zero: bool,
         numa_node: c_int,
         exclusive: bool,
-        commit: extern "C" fn(bool, *mut c_void, usize, *mut bool, *mut c_void) -> bool,
+        commit: unsafe extern "C" fn(bool, *mut c_void, usize, *mut bool, *mut c_void) -> bool,
         argument: *mut c_void,
         arena: *mut *mut c_void,
     ) -> bool;
@@ -120,7 +120,10 @@ fn add_arena(bytes: usize) -> bool {
 }
 
 /// mimalloc commits memory or returns it.
-extern "C" fn commit(
+///
+/// # Safety
+/// mimalloc calls it: a range that is decommitted holds no object, and `is_zero` is null or a variable of mimalloc's.
+unsafe extern "C" fn commit(
     on: bool,
     start: *mut c_void,
     size: usize,
@@ -128,12 +131,12 @@ extern "C" fn commit(
     _argument: *mut c_void,
 ) -> bool {
     if on && !is_zero.is_null() {
-        // SAFETY: mimalloc passes a pointer to a variable of its own.
+        // SAFETY: the caller guarantees the pointer.
         unsafe { *is_zero = false };
     }
     let start = start as usize;
     let pager = flashvm::pager().expect("the pager runs before its allocator");
-    // SAFETY: mimalloc decommits only memory that holds no object; a commit drops nothing.
+    // SAFETY: the caller guarantees that a decommit drops no object; a commit drops nothing.
     let result = unsafe {
         match (on, guarded()) {
             (true, true) => guard_call(Own::Commit, start, size),

@@ -41,7 +41,7 @@ pub(crate) unsafe extern "C" fn mmap(
     }
     let offset = offset as usize;
     let at = at as usize;
-    // SAFETY: as above.
+    // SAFETY: the caller guarantees what mmap(2) demands.
     address(aside(move || unsafe {
         mapping::map(at, len, prot, flags, fd, offset)
     }))
@@ -67,7 +67,7 @@ unsafe extern "C" fn munmap(at: *mut c_void, len: usize) -> c_int {
         return unsafe { libc::syscall(libc::SYS_munmap, at, len) as c_int };
     }
     let at = at as usize;
-    // SAFETY: as above.
+    // SAFETY: the caller guarantees what munmap(2) demands.
     status(aside(move || unsafe { mapping::unmap(at, len) }))
 }
 
@@ -79,7 +79,7 @@ unsafe extern "C" fn mprotect(at: *mut c_void, len: usize, prot: c_int) -> c_int
         return unsafe { libc::syscall(libc::SYS_mprotect, at, len, prot) as c_int };
     }
     let at = at as usize;
-    // SAFETY: as above.
+    // SAFETY: the caller guarantees what mprotect(2) demands.
     status(aside(move || unsafe {
         mapping::protect(at, len, prot as u32)
     }))
@@ -92,7 +92,7 @@ unsafe extern "C" fn madvise(at: *mut c_void, len: usize, advice: c_int) -> c_in
         return unsafe { libc::syscall(libc::SYS_madvise, at, len, advice) as c_int };
     }
     let at = at as usize;
-    // SAFETY: as above.
+    // SAFETY: the caller guarantees what madvise(2) demands.
     status(aside(move || unsafe { mapping::advise(at, len, advice) }))
 }
 
@@ -128,7 +128,7 @@ pub(crate) unsafe extern "C" fn mremap(
         };
     }
     let (at, to) = (at as usize, to as usize);
-    // SAFETY: as above.
+    // SAFETY: the caller guarantees what mremap(2) demands.
     address(aside(move || unsafe {
         mapping::remap(at, len, new_len, flags, to)
     }))

@@ -18,17 +18,17 @@ pub(crate) struct Next {
 }
 
 static NEXT: OnceLock<Next> = OnceLock::new();
-/// Whether the program's blocks come from it.
+/// Whether the program's objects come from it.
 static IS_HEAP: AtomicBool = AtomicBool::new(false);
 
-/// Whether the program's blocks come from the next `malloc` (`--malloc own`).
+/// Whether the program's objects come from the next `malloc` (`--malloc own`).
 #[inline]
 pub(crate) fn is_heap() -> bool {
     IS_HEAP.load(Ordering::Relaxed)
 }
 
-/// Looks the functions up, before the program has any blocks: those that the linker allocates here are the pager's
-/// own. `is_heap`: the program's blocks come from these functions.
+/// Looks the functions up, before the program has any objects: those that the linker allocates here are the pager's
+/// own. `is_heap`: the program's objects come from these functions.
 pub(crate) fn start(is_heap: bool) -> Result<(), String> {
     if NEXT.set(find()?).is_err() {
         unreachable!("the constructor runs once");
@@ -37,10 +37,11 @@ pub(crate) fn start(is_heap: bool) -> Result<(), String> {
     Ok(())
 }
 
-/// The next `malloc`, the owner of every block that this object did not allocate.
+/// The next `malloc`, the owner of every object that this object did not allocate.
 #[inline]
 pub(crate) fn next() -> &'static Next {
-    NEXT.get().expect("looked up before the program has blocks")
+    NEXT.get()
+        .expect("looked up before the program has objects")
 }
 
 fn find() -> Result<Next, String> {

@@ -48,7 +48,8 @@ unsafe impl PageSource for PagerPages {
         let mut list = Box::new(PageList::default());
         list.set(pages);
         let address = std::ptr::from_mut(&mut *list) as usize;
-        // SAFETY: as above; the caller guarantees that nobody uses the pages.
+        // SAFETY: the list is this function's own, and outside of managed memory; the caller guarantees that nobody uses
+        // the pages.
         if let Err(error) = unsafe { guard_call(Own::GivePages, address, 0) } {
             flashvm::end(&format!("small pages cannot be freed: {error}"));
         }

@@ -5,7 +5,7 @@ use super::refusal::Refusal;
 use super::summary::Names;
 use super::trace::Output;
 use super::units::{Size, count};
-use flashvm::control::reference_trace::{Observation, RECORD_BYTES, Record};
+use flashvm::control::reference_trace::{Observation, Observed, RECORD_BYTES};
 use flashvm_sim::trace::{Granularity, Kind, Provenance, Reference};
 use rustix::fd::AsRawFd;
 use std::collections::HashMap;
@@ -82,8 +82,8 @@ impl ReferenceTrace {
                 Err(e) if e.kind() == ErrorKind::UnexpectedEof => break,
                 Err(e) => return Err(refuse(e)),
             }
-            let record =
-                Record::from_bytes(&bytes).ok_or_else(|| refuse(ErrorKind::InvalidData.into()))?;
+            let record = Observed::from_bytes(&bytes)
+                .ok_or_else(|| refuse(ErrorKind::InvalidData.into()))?;
             let (page, kind) = match record.observation {
                 Observation::Begin => {
                     spaces.insert(record.pid, processes);

@@ -17,7 +17,7 @@ use super::block::BLOCK_SECTORS;
 use super::log::Full;
 use super::organization::FlashCounters;
 use super::shape::{SIZES, Shape};
-use super::table::{Location, Place, Svmp, Table};
+use super::table::{Location, Svmp, SvmpState, Table};
 use crate::{ClusterId, ClusterSource};
 use std::collections::BTreeSet;
 
@@ -160,7 +160,7 @@ impl InPlace {
         page: Svmp,
         shape: Shape,
         slot: Location,
-    ) -> Option<Place> {
+    ) -> Option<SvmpState> {
         self.counters.bytes_written += shape.size() as u64;
         let (now, place) = table.get(page);
         // The page may have been freed meanwhile, or handed out again.

@@ -14,7 +14,7 @@
 use super::block::{BLOCK_BYTES, BackPointer, BlockLayout, DATA_SECTORS};
 use super::organization::FlashCounters;
 use super::shape::Shape;
-use super::table::{Location, Place, Table};
+use super::table::{Location, SvmpState, Table};
 use crate::{ClusterId, ClusterSource};
 use std::collections::VecDeque;
 
@@ -214,7 +214,7 @@ impl Log {
         &mut self,
         table: &Table,
         pointers: Option<Vec<BackPointer>>,
-        mut matches: impl FnMut(&BackPointer, Place) -> bool,
+        mut matches: impl FnMut(&BackPointer, SvmpState) -> bool,
         layout: &mut BlockLayout,
     ) -> Option<Vec<BackPointer>> {
         let round = self.round.as_mut().expect("a round is under way");
@@ -254,7 +254,7 @@ impl Log {
         clusters: &mut impl ClusterSource,
         len: usize,
         pointers: &[BackPointer],
-        mut written: impl FnMut(&BackPointer, Place),
+        mut written: impl FnMut(&BackPointer, SvmpState),
     ) {
         let round = self.round.take().expect("a round is under way");
         self.states[round.target as usize] = State::Closed;

@@ -40,4 +40,4 @@ pub use in_place::InPlace;
 pub use log::{Full, Log, Round};
 pub use organization::{FlashCounters, Organization};
 pub use shape::{SECTOR_BYTES, SECTORS, SIZES, Shape};
-pub use table::{Check, Location, Place, Svmp, Table};
+pub use table::{Check, Location, Svmp, SvmpState, Table};

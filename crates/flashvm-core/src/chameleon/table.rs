@@ -53,7 +53,7 @@ impl Location {
 
 /// The place of a virtual page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum SvmpState {
     /// Nowhere: not allocated.
     Absent,
     /// Allocated, all zeros: never touched, or evicted as zeros.
@@ -90,7 +90,7 @@ impl From<Check> for u64 {
     }
 }
 
-impl Place {
+impl SvmpState {
     /// The frame, if the page is in one.
     #[must_use]
     pub fn frame(self) -> Option<FrameId> {
@@ -137,16 +137,16 @@ const LOCATION_BITS: u32 = 33;
 const NO_LOCATION: u64 = (1 << LOCATION_BITS) - 1;
 
 /// Location in the low bits, then frame or checksum, shape (4 bits), kind (3 bits).
-fn pack(shape: Shape, place: Place) -> u64 {
+fn pack(shape: Shape, place: SvmpState) -> u64 {
     let (kind, middle, location): (u64, u32, Option<Location>) = match place {
-        Place::Absent => return 0,
-        Place::Fresh => (1, 0, None),
-        Place::Mapped(frame, location) => (2, frame.0, location),
-        Place::Unmapped(frame, location) => (3, frame.0, location),
-        Place::Condemned(frame, location) => (4, frame.0, location),
-        Place::Reading(frame, location) => (5, frame.0, location),
-        Place::OnFlash(location, check) => (6, check.0, Some(location)),
-        Place::Lost => (7, 0, None),
+        SvmpState::Absent => return 0,
+        SvmpState::Fresh => (1, 0, None),
+        SvmpState::Mapped(frame, location) => (2, frame.0, location),
+        SvmpState::Unmapped(frame, location) => (3, frame.0, location),
+        SvmpState::Condemned(frame, location) => (4, frame.0, location),
+        SvmpState::Reading(frame, location) => (5, frame.0, location),
+        SvmpState::OnFlash(location, check) => (6, check.0, Some(location)),
+        SvmpState::Lost => (7, 0, None),
     };
     let location = location.map_or(NO_LOCATION, |location| location.0);
     debug_assert!(middle < 1 << FRAME_BITS && location <= NO_LOCATION);
@@ -154,21 +154,21 @@ fn pack(shape: Shape, place: Place) -> u64 {
     high << (FRAME_BITS + LOCATION_BITS) | u64::from(middle) << LOCATION_BITS | location
 }
 
-fn unpack(entry: u64) -> (Shape, Place) {
+fn unpack(entry: u64) -> (Shape, SvmpState) {
     let location = entry & NO_LOCATION;
     let location = (location != NO_LOCATION).then_some(Location(location));
     let middle = (entry >> LOCATION_BITS) as u32 & ((1 << FRAME_BITS) - 1);
     let frame = FrameId(middle);
     let high = entry >> (FRAME_BITS + LOCATION_BITS);
     let place = match high >> 4 {
-        0 => return (Shape::WHOLE, Place::Absent),
-        1 => Place::Fresh,
-        2 => Place::Mapped(frame, location),
-        3 => Place::Unmapped(frame, location),
-        4 => Place::Condemned(frame, location),
-        5 => Place::Reading(frame, location),
-        6 => Place::OnFlash(location.expect("packed with one"), Check(middle)),
-        _ => Place::Lost,
+        0 => return (Shape::WHOLE, SvmpState::Absent),
+        1 => SvmpState::Fresh,
+        2 => SvmpState::Mapped(frame, location),
+        3 => SvmpState::Unmapped(frame, location),
+        4 => SvmpState::Condemned(frame, location),
+        5 => SvmpState::Reading(frame, location),
+        6 => SvmpState::OnFlash(location.expect("packed with one"), Check(middle)),
+        _ => SvmpState::Lost,
     };
     let shape = Shape::from_number(high as u8 & 15).expect("packed with one");
     (shape, place)
@@ -202,7 +202,7 @@ impl Table {
 
     /// Shape and place of a page; the shape of an absent page is arbitrary.
     #[must_use]
-    pub fn get(&self, page: Svmp) -> (Shape, Place) {
+    pub fn get(&self, page: Svmp) -> (Shape, SvmpState) {
         let [top, middle, leaf] = levels(page);
         let entry = self.top[top]
             .as_ref()
@@ -212,7 +212,7 @@ impl Table {
     }
 
     /// Sets shape and place of a page.
-    pub fn set(&mut self, page: Svmp, shape: Shape, place: Place) {
+    pub fn set(&mut self, page: Svmp, shape: Shape, place: SvmpState) {
         let [top, middle, leaf] = levels(page);
         let middles = self.top[top].get_or_insert_with(|| Box::new([const { None }; LEVEL]));
         let leaves = &mut self.leaves;
@@ -230,7 +230,7 @@ impl Table {
     }
 
     /// All pages that are not absent.
-    pub fn pages(&self) -> impl Iterator<Item = (Svmp, Shape, Place)> {
+    pub fn pages(&self) -> impl Iterator<Item = (Svmp, Shape, SvmpState)> {
         let middles = self.top.iter().enumerate();
         let middles = middles.filter_map(|(top, middles)| Some((top, middles.as_ref()?)));
         let leaves = middles.flat_map(|(top, middles)| {
@@ -241,7 +241,7 @@ impl Table {
             entries.iter().enumerate().filter_map(move |(at, &entry)| {
                 let (shape, place) = unpack(entry);
                 let page = Svmp((leaf * LEVEL + at) as u32);
-                (place != Place::Absent).then_some((page, shape, place))
+                (place != SvmpState::Absent).then_some((page, shape, place))
             })
         })
     }
@@ -258,7 +258,7 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::BTreeMap;
 
-    fn place() -> impl Strategy<Value = Place> {
+    fn place() -> impl Strategy<Value = SvmpState> {
         let frame = (0u32..1 << FRAME_BITS).prop_map(FrameId);
         let location = (0u32..1 << 24, 0u32..BLOCK_SECTORS)
             .prop_map(|(block, sector)| Location::new(block, sector))
@@ -271,14 +271,14 @@ mod tests {
             any::<u64>(),
         )
             .prop_map(|(kind, frame, maybe, location, checksum)| match kind {
-                0 => Place::Absent,
-                1 => Place::Fresh,
-                2 => Place::Mapped(frame, maybe),
-                3 => Place::Unmapped(frame, maybe),
-                4 => Place::Condemned(frame, maybe),
-                5 => Place::Reading(frame, maybe),
-                6 => Place::OnFlash(location, Check::of(checksum)),
-                _ => Place::Lost,
+                0 => SvmpState::Absent,
+                1 => SvmpState::Fresh,
+                2 => SvmpState::Mapped(frame, maybe),
+                3 => SvmpState::Unmapped(frame, maybe),
+                4 => SvmpState::Condemned(frame, maybe),
+                5 => SvmpState::Reading(frame, maybe),
+                6 => SvmpState::OnFlash(location, Check::of(checksum)),
+                _ => SvmpState::Lost,
             })
     }
 
@@ -290,11 +290,11 @@ mod tests {
                 let (page, shape) = (Svmp(page), Shape::from_number(number).unwrap());
                 table.set(page, shape, place);
                 match place {
-                    Place::Absent => map.remove(&page),
+                    SvmpState::Absent => map.remove(&page),
                     place => map.insert(page, (shape, place)),
                 };
                 prop_assert_eq!(table.get(page).1, place);
-                prop_assert!(place == Place::Absent || table.get(page).0 == shape);
+                prop_assert!(place == SvmpState::Absent || table.get(page).0 == shape);
             }
             let all: Vec<_> = table.pages().collect();
             let naive: Vec<_> = map.into_iter().map(|(page, (s, p))| (page, s, p)).collect();
@@ -306,7 +306,7 @@ mod tests {
     fn eight_bytes_a_page() {
         let mut table = Table::new();
         for page in 0..1 << 16 {
-            table.set(Svmp(page), Shape::WHOLE, Place::Fresh);
+            table.set(Svmp(page), Shape::WHOLE, SvmpState::Fresh);
         }
         assert_eq!(table.bytes(), 8 << 16);
     }

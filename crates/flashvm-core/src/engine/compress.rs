@@ -106,13 +106,13 @@ impl<C: ClusterSource> Engine<C> {
 
     /// Where the compressed contents of a page are, if it has any.
     #[must_use]
-    pub fn packed_at(&self, page: PageId) -> Option<pool::Place> {
+    pub fn packed_at(&self, page: PageId) -> Option<pool::PackedAt> {
         let handle = self.table.handle(page)?;
         let object = self.pool.object(handle);
         Some(if self.pool.in_ram(handle) {
-            pool::Place::Pool(object)
+            pool::PackedAt::Pool(object)
         } else {
-            pool::Place::Flash(self.pool.slot(handle).expect("it is on flash"), object)
+            pool::PackedAt::Flash(self.pool.slot(handle).expect("it is on flash"), object)
         })
     }
 

@@ -2,12 +2,12 @@
 //! often, their histories B1 and B2, and T1's target `p`, moved by hits in the histories
 //! (Megiddo and Modha, FAST 2003, Figure 4; Bansal and Modha, FAST 2004, Figure 2).
 
-use super::lists::{Lists, Place};
+use super::lists::{ListId, Lists};
 
-pub(super) const T1: Place = 1;
-pub(super) const T2: Place = 2;
-pub(super) const B1: Place = 3;
-pub(super) const B2: Place = 4;
+pub(super) const T1: ListId = 1;
+pub(super) const T2: ListId = 2;
+pub(super) const B1: ListId = 3;
+pub(super) const B2: ListId = 4;
 
 /// The four lists.
 pub(super) struct Adaptive {
@@ -43,7 +43,7 @@ impl Adaptive {
 
     /// A wanted page was found at `place`: a hit in B1 increases T1's target, a hit in B2 decreases
     /// it, by max(1, length of the other history / length of this one).
-    pub(super) fn learn(&mut self, place: Place) {
+    pub(super) fn learn(&mut self, place: ListId) {
         let len = |place| f64::from(self.lists.len(place));
         match place {
             B1 => {

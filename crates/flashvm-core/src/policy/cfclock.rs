@@ -16,18 +16,18 @@
 //! - *Scanning.* The window's pages are in lists by class, in the order in which they entered it: a
 //!   scan only looks at the tails.
 
-use super::lists::{Bit, Lists, NOWHERE, Place};
+use super::lists::{Bit, ListId, Lists, NOWHERE};
 use super::{Policy, Proposal, window};
 use crate::event::Access;
 use crate::ids::PageId;
 
 /// The ring: the window, whose tail is under the hand, and the rest behind it.
-const REST: Place = 1;
-const WINDOW: Place = 2;
+const REST: ListId = 1;
+const WINDOW: ListId = 2;
 /// Classes of the window's pages; referenced ones are `REFERENCED` higher.
-const CLEAN: Place = 1;
-const DIRTY: Place = 2;
-const REFERENCED: Place = 2;
+const CLEAN: ListId = 1;
+const DIRTY: ListId = 2;
+const REFERENCED: ListId = 2;
 
 /// The progress of a search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

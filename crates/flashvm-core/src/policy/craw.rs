@@ -39,19 +39,19 @@
 //! In CRAW-A R is the area of all references: writes set the bit of R as well, and a write fault
 //! enters the page into R and the write area; a hit in either history counts.
 
-use super::lists::{Bit, Lists, Place};
+use super::lists::{Bit, ListId, Lists};
 use super::{Costs, Policy, PolicyContext, Proposal};
 use crate::event::Access;
 use crate::ids::PageId;
 
 /// Places among the links for reads.
-const R: Place = 1;
-const R_GHOST: Place = 2;
+const R: ListId = 1;
+const R_GHOST: ListId = 2;
 /// Places among the links for writes.
-const W1: Place = 1;
-const W2: Place = 2;
-const W1_GHOST: Place = 3;
-const W2_GHOST: Place = 4;
+const W1: ListId = 1;
+const W2: ListId = 2;
+const W1_GHOST: ListId = 3;
+const W2_GHOST: ListId = 4;
 
 /// Among the links for reads the read or reference bit, among those for writes the write or
 /// modified bit.
@@ -216,7 +216,7 @@ impl Craw {
     }
 
     /// One step of the hand of W1 or W2.
-    fn step_write(&mut self, area: Place, ghost: Place) -> Option<Proposal> {
+    fn step_write(&mut self, area: ListId, ghost: ListId) -> Option<Proposal> {
         let page = self.write.tail(area)?;
         let found = !self.is_read(page) && self.read.take(page, BIT);
         if found {

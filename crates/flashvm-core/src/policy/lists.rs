@@ -8,9 +8,9 @@ use super::list::{Links, List};
 use crate::ids::PageId;
 
 /// A list by number, from 1; [`NOWHERE`] is none.
-pub(super) type Place = u8;
+pub(super) type ListId = u8;
 /// In none of the lists.
-pub(super) const NOWHERE: Place = 0;
+pub(super) const NOWHERE: ListId = 0;
 
 /// A bit of a page.
 #[derive(Clone, Copy)]
@@ -44,19 +44,19 @@ impl<const N: usize> Lists<N> {
     }
 
     #[inline]
-    pub(super) fn place(&self, page: PageId) -> Place {
+    pub(super) fn place(&self, page: PageId) -> ListId {
         self.tags[page.0 as usize] & PLACE
     }
 
-    pub(super) fn len(&self, place: Place) -> u32 {
+    pub(super) fn len(&self, place: ListId) -> u32 {
         self.lists[usize::from(place) - 1].len()
     }
 
-    pub(super) fn head(&self, place: Place) -> Option<PageId> {
+    pub(super) fn head(&self, place: ListId) -> Option<PageId> {
         self.lists[usize::from(place) - 1].head()
     }
 
-    pub(super) fn tail(&self, place: Place) -> Option<PageId> {
+    pub(super) fn tail(&self, place: ListId) -> Option<PageId> {
         self.lists[usize::from(place) - 1].tail()
     }
 
@@ -64,7 +64,7 @@ impl<const N: usize> Lists<N> {
         self.links.towards_head(page)
     }
 
-    fn put_place(&mut self, page: PageId, place: Place) {
+    fn put_place(&mut self, page: PageId, place: ListId) {
         let tag = &mut self.tags[page.0 as usize];
         *tag = *tag & !PLACE | place;
     }
@@ -79,21 +79,21 @@ impl<const N: usize> Lists<N> {
     }
 
     /// Moves a page to the head of a list.
-    pub(super) fn enter(&mut self, page: PageId, place: Place) {
+    pub(super) fn enter(&mut self, page: PageId, place: ListId) {
         self.remove(page);
         self.lists[usize::from(place) - 1].push_head(&mut self.links, page);
         self.put_place(page, place);
     }
 
     /// Moves a page to the tail of a list.
-    pub(super) fn enter_tail(&mut self, page: PageId, place: Place) {
+    pub(super) fn enter_tail(&mut self, page: PageId, place: ListId) {
         self.remove(page);
         self.lists[usize::from(place) - 1].push_tail(&mut self.links, page);
         self.put_place(page, place);
     }
 
     /// Takes the oldest page of a list.
-    pub(super) fn pop(&mut self, place: Place) -> Option<PageId> {
+    pub(super) fn pop(&mut self, place: ListId) -> Option<PageId> {
         let page = self.tail(place)?;
         self.remove(page);
         Some(page)

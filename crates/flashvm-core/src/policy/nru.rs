@@ -9,15 +9,15 @@
 //! about as many faults to be referenced again as there are unreferenced pages. (Clearing one page
 //! for each victim left it one fault, with a result worse than FIFO.)
 
-use super::lists::{Bit, Lists, NOWHERE, Place};
+use super::lists::{Bit, ListId, Lists, NOWHERE};
 use super::{Policy, Proposal};
 use crate::event::Access;
 use crate::ids::PageId;
 
 /// The class of (reference bit, modified bit) = (0, 0); the others follow.
-const CLASS: Place = 1;
-const REFERENCED: Place = 2;
-const MODIFIED: Place = 1;
+const CLASS: ListId = 1;
+const REFERENCED: ListId = 2;
+const MODIFIED: ListId = 1;
 /// Unreferenced pages: 1 / UNREFERENCED_SHARE of all.
 const UNREFERENCED_SHARE: u32 = 3;
 

@@ -16,7 +16,7 @@
 //! up to four times the frames, adaptive weights, and age in references were tried: none was
 //! better. `docs/policies.md` has the figures, and where WAGE falls short.
 
-use super::lists::{Bit, Lists, NOWHERE, Place};
+use super::lists::{Bit, ListId, Lists, NOWHERE};
 use super::{Costs, Policy, PolicyContext, Proposal};
 use crate::event::Access;
 use crate::ids::PageId;
@@ -25,10 +25,10 @@ use crate::ids::PageId;
 const AGAIN: f64 = 1.5;
 
 /// The list of clean pages referenced once; the others follow.
-const LIST: Place = 1;
+const LIST: ListId = 1;
 const LISTS: u8 = 4;
-const REFERENCED_AGAIN: Place = 1;
-const DIRTY: Place = 2;
+const REFERENCED_AGAIN: ListId = 1;
+const DIRTY: ListId = 2;
 
 /// The lists; their tails were referenced the longest ago.
 pub(super) struct Wage {
@@ -63,7 +63,7 @@ impl Wage {
     }
 
     /// Age / cost: the page with the largest score is evicted.
-    fn score(&self, list: Place, page: PageId) -> f64 {
+    fn score(&self, list: ListId, page: PageId) -> f64 {
         let age = self.faults.wrapping_sub(self.faults_then[page.0 as usize]);
         (f64::from(age) + 1.0) / self.weights[usize::from(list - LIST)]
     }

@@ -15,7 +15,7 @@ mod trial;
 
 use crate::ids::{PageId, SlotId};
 pub(crate) use object::Handle;
-pub use object::{BLOCK_BYTES, BLOCK_SLOTS, BlockId, OBJECT_MAX, OBJECT_MIN, Object, Place};
+pub use object::{BLOCK_BYTES, BLOCK_SLOTS, BlockId, OBJECT_MAX, OBJECT_MIN, Object, PackedAt};
 use object::{BLOCKS_MAX, GRAIN, frames_to, padded};
 pub(crate) use share::Share;
 use std::collections::VecDeque;

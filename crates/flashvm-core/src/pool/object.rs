@@ -63,7 +63,7 @@ impl Handle {
 
 /// Where the compressed contents of a page are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum PackedAt {
     /// In RAM.
     Pool(Object),
     /// On flash, from the start of this slot on.

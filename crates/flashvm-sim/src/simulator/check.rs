@@ -74,8 +74,8 @@ impl Simulator {
         let truth = self.truth.get(&page).copied().unwrap_or(0);
         if let Some(place) = self.engine.packed_at(page) {
             let version = match place {
-                pool::Place::Pool(object) => self.pool.get(object),
-                pool::Place::Flash(slot, object) => {
+                pool::PackedAt::Pool(object) => self.pool.get(object),
+                pool::PackedAt::Flash(slot, object) => {
                     let skip = object.offset % PAGE_SIZE as u32;
                     let found = self.store.packed(slot, skip, object.bytes);
                     found.unwrap_or_else(|| panic!("{page:?} is not in {slot:?}"))

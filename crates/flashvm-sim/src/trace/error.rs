@@ -7,14 +7,14 @@ use std::path::{Path, PathBuf};
 
 /// A place in a trace, after decompression.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum Position {
     /// A line, from 1.
     Line(u64),
     /// A byte, from 0.
     Byte(u64),
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for Position {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Line(line) => write!(f, "line {line}"),
@@ -52,7 +52,7 @@ pub enum TraceError {
         /// The file.
         path: PathBuf,
         /// Where.
-        place: Place,
+        place: Position,
         /// Why.
         source: io::Error,
     },
@@ -62,7 +62,7 @@ pub enum TraceError {
         /// The file.
         path: PathBuf,
         /// Where.
-        place: Place,
+        place: Position,
         /// The problem, and the remedy.
         why: String,
     },
@@ -71,7 +71,7 @@ pub enum TraceError {
 /// A [`TraceError`] whose file is not known yet.
 #[derive(Debug)]
 pub(super) struct Fault {
-    place: Place,
+    place: Position,
     why: Why,
 }
 
@@ -82,14 +82,14 @@ enum Why {
 }
 
 impl Fault {
-    pub(super) fn bad(place: Place, why: impl Into<String>) -> Self {
+    pub(super) fn bad(place: Position, why: impl Into<String>) -> Self {
         Self {
             place,
             why: Why::Bad(why.into()),
         }
     }
 
-    pub(super) fn io(place: Place, source: io::Error) -> Self {
+    pub(super) fn io(place: Position, source: io::Error) -> Self {
         Self {
             place,
             why: Why::Io(source),

@@ -21,7 +21,7 @@
 //! The zstd frame has a checksum, and the end has the number of references: truncation and damage
 //! are detected.
 
-use super::error::{Fault, Place};
+use super::error::{Fault, Position};
 use super::input::Input;
 use super::{BATCH, Granularity, Kind, Opened, Provenance, Reference, Source};
 use std::io::{self, BufRead, Read, Write};
@@ -194,14 +194,14 @@ pub(super) fn looks_like(head: &[u8], _whole: bool) -> bool {
 }
 
 pub(super) fn open(input: Input) -> Result<Opened, Fault> {
-    let bad = |at, why: String| Err(Fault::bad(Place::Byte(at), why));
+    let bad = |at, why: String| Err(Fault::bad(Position::Byte(at), why));
     if !input.head().starts_with(MAGIC) {
         let why = "this is not a FlashVM trace: leave --format out";
         return bad(0, why.to_owned());
     }
     let mut reader = input.into_reader();
     let mut header = [0; 16];
-    let io = |e| Fault::io(Place::Byte(0), e);
+    let io = |e| Fault::io(Position::Byte(0), e);
     reader.read_exact(&mut header).map_err(io)?;
     if header[8] != VERSION {
         let why = format!(
@@ -245,7 +245,7 @@ pub(super) fn open(input: Input) -> Result<Opened, Fault> {
             );
         }
     };
-    let place = Place::Byte(16 + length as u64);
+    let place = Position::Byte(16 + length as u64);
     let blocks =
         zstd::stream::read::Decoder::with_buffer(reader).map_err(|e| Fault::io(place, e))?;
     Ok(Opened {
@@ -294,13 +294,13 @@ impl Source for Blocks {
         if count > BATCH || length > count * DELTA_BYTES_MAX {
             let why =
                 format!("a block of {count} references in {length} bytes: the trace is damaged");
-            return Err(Fault::bad(Place::Byte(begin), why));
+            return Err(Fault::bad(Position::Byte(begin), why));
         }
         self.tags.resize(count, 0);
         // `decode` reads eight bytes whatever the width: this leaves room behind the last.
         self.deltas.clear();
         self.deltas.resize(length + DELTA_BYTES_MAX, 0);
-        let place = Place::Byte(self.at);
+        let place = Position::Byte(self.at);
         let read = self.reader.read_exact(&mut self.tags);
         let read = read.and_then(|()| self.reader.read_exact(&mut self.deltas[..length]));
         read.map_err(|e| Fault::io(place, e))?;
@@ -311,7 +311,7 @@ impl Source for Blocks {
         };
         if used != Some(length) {
             let why = "tags and deltas of a block do not agree: the trace is damaged";
-            return Err(Fault::bad(Place::Byte(begin), why));
+            return Err(Fault::bad(Position::Byte(begin), why));
         }
         self.references += count as u64;
         Ok(())
@@ -325,7 +325,7 @@ impl Blocks {
 
     fn bytes<const N: usize>(&mut self) -> Result<[u8; N], Fault> {
         let mut bytes = [0; N];
-        let place = Place::Byte(self.at);
+        let place = Position::Byte(self.at);
         let read = self.reader.read_exact(&mut bytes);
         read.map_err(|e| Fault::io(place, e))?;
         self.at += N as u64;
@@ -334,7 +334,7 @@ impl Blocks {
 
     /// The end of the trace: the number of references, and nothing after it.
     fn end(&mut self) -> Result<(), Fault> {
-        let place = Place::Byte(self.at);
+        let place = Position::Byte(self.at);
         let references = u64::from_le_bytes(self.bytes()?);
         if references != self.references {
             let why = format!(

@@ -1,6 +1,6 @@
 //! Files and their compression: gzip and zstd are detected by their first bytes, whatever the name.
 
-use super::error::{Fault, Place, TraceError};
+use super::error::{Fault, Position, TraceError};
 use flate2::bufread::MultiGzDecoder;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Cursor, Read};
@@ -75,7 +75,7 @@ impl Input {
             read: Arc::default(),
             bytes,
         };
-        let failed = |source| Fault::io(Place::Byte(0), source).of(path);
+        let failed = |source| Fault::io(Position::Byte(0), source).of(path);
         let counted = Counted {
             inner: reader,
             read: Arc::clone(&progress.read),

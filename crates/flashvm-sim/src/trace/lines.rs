@@ -1,6 +1,6 @@
 //! Shared by text formats: reading line by line, in constant memory, and parsing numbers.
 
-use super::error::{Fault, Place};
+use super::error::{Fault, Position};
 use super::input::Input;
 use super::{BATCH, Granularity, Opened, Provenance, Reference, Source};
 use std::io::{BufRead, Read};
@@ -44,7 +44,7 @@ impl<L: Line> Source for Lines<L> {
         while batch.len() < BATCH {
             self.line.clear();
             self.number += 1;
-            let place = Place::Line(self.number);
+            let place = Position::Line(self.number);
             let mut limited = (&mut self.reader).take(LINE_BYTES_MAX);
             let read = limited.read_until(b'\n', &mut self.line);
             if read.map_err(|e| Fault::io(place, e))? == 0 {

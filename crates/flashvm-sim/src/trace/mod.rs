@@ -26,7 +26,7 @@ mod registry;
 mod spaces;
 mod tagged;
 
-pub use error::{Place, TraceError};
+pub use error::{Position, TraceError};
 pub use input::Progress;
 pub use lackey::LackeyLine;
 pub use registry::{Format, FormatInfo, UnknownFormat};

@@ -2,7 +2,7 @@
 //! time, `u64` object, `u32` size, `i64` number of the object's next request, -1 for never. Each
 //! record is a read of the page that the object stands for.
 
-use super::error::{Fault, Place};
+use super::error::{Fault, Position};
 use super::input::Input;
 use super::{BATCH, Granularity, Kind, Opened, Provenance, Reference, Source};
 use std::io::{BufRead, Read};
@@ -66,7 +66,7 @@ struct OracleGeneral {
 
 impl Source for OracleGeneral {
     fn fill(&mut self, batch: &mut Vec<Reference>) -> Result<(), Fault> {
-        let place = Place::Byte(self.at);
+        let place = Position::Byte(self.at);
         let mut bytes = Vec::with_capacity(BATCH * RECORD_BYTES);
         let limited = (&mut self.reader).take((BATCH * RECORD_BYTES) as u64);
         let read = { limited }.read_to_end(&mut bytes);
@@ -78,7 +78,7 @@ impl Source for OracleGeneral {
                 "the last record has {} of its {RECORD_BYTES} bytes: the trace is cut short, or in another format",
                 rest.len()
             );
-            return Err(Fault::bad(Place::Byte(self.at), why));
+            return Err(Fault::bad(Position::Byte(self.at), why));
         }
         batch.extend(records.iter().map(|bytes| Reference {
             address: Record::of(bytes).object,

@@ -94,6 +94,7 @@ impl Chameleon {
             writer_called: AtomicU32::new(0),
             target: AtomicU32::new(self.target.load(Ordering::Relaxed)),
             base: self.base,
+            frames_most: self.frames_most,
             frames_at: self.frames_at,
             buffers: self.buffers,
             settings: self.settings,

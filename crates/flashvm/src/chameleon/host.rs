@@ -20,6 +20,7 @@ pub(super) struct LiveHost<'a> {
 impl Chameleon {
     /// Address of a range of a frame.
     pub(super) fn range(&self, frame: FrameId, shape: Shape) -> usize {
+        assert!(frame.0 < self.frames_most, "frame {}", frame.0);
         self.frames_at + frame.0 as usize * PAGE_SIZE + shape.offset()
     }
 }
@@ -96,17 +97,19 @@ impl Host for LiveHost<'_> {
         let range = page.range();
         let (source, target) = (self.heap.buffers + BLOCK_BYTES, self.heap.buffers);
         let to = target + sector as usize * SECTOR_BYTES;
+        assert!(range.end <= BLOCK_BYTES && to + range.len() <= target + BLOCK_BYTES);
         // SAFETY: the two places are in different buffers, which only the current round uses.
         unsafe { map::copy(source + range.start, to, range.len()) };
     }
 
     fn gather(&mut self, frame: FrameId, shape: Shape, to: u32) -> u64 {
+        assert!(to as usize + shape.size() <= BLOCK_BYTES);
         let (from, to) = (
             self.heap.range(frame, shape),
             self.heap.buffers + to as usize,
         );
         // SAFETY: the page stays unmapped while the engine is locked; only the current round uses the buffer,
-        // which is longer than the page.
+        // and the page ends within it.
         let copied = unsafe {
             map::copy(from, to, shape.size());
             map::bytes(to, shape.size())

@@ -102,6 +102,8 @@ pub(crate) struct Chameleon {
     base: usize,
     /// Start address of the mapping of all frames, in order.
     frames_at: usize,
+    /// Frames that this mapping holds.
+    frames_most: u32,
     /// Address of two block buffers: one to fill, one to clean.
     buffers: usize,
     frames_file: PagerFd,
@@ -154,6 +156,7 @@ impl Chameleon {
         Ok(Self {
             base: hole::reserve()?,
             frames_at,
+            frames_most: config.frames_most,
             buffers,
             frames_file,
             sector_bytes,

@@ -12,7 +12,7 @@
 //! and returns copies.
 #![allow(unsafe_code, reason = "maps the shared region; the argument is above")]
 
-use super::record::Record;
+use super::record::ProcessRecord;
 use super::{Error, PROCESS_SLOTS, os};
 use rustix::fd::BorrowedFd;
 use rustix::mm::{MapFlags, ProtFlags};
@@ -28,7 +28,7 @@ const SETTINGS_BYTES: usize = 16 << 10;
 const SETTINGS_AT: usize = 4096;
 const SLOTS_AT: usize = SETTINGS_AT + SETTINGS_BYTES;
 const RECORDS_AT: usize = page_up(SLOTS_AT + PROCESS_SLOTS as usize * size_of::<ProcessSlot>());
-const ORDERS_AT: usize = page_up(RECORDS_AT + PROCESS_SLOTS as usize * size_of::<Record>());
+const ORDERS_AT: usize = page_up(RECORDS_AT + PROCESS_SLOTS as usize * size_of::<ProcessRecord>());
 const HOLDERS_AT: usize = page_up(ORDERS_AT + ORDERS * size_of::<Order>());
 
 /// Numbers for shared frames beyond 5/4 of the budget.
@@ -203,6 +203,24 @@ impl RegionSizes {
     }
 }
 
+/// A part of the control region.
+///
+/// # Safety
+/// The type is made of atomic integers only: processes change it at any time, and any bytes are a value.
+unsafe trait Atomics {}
+
+// SAFETY: atomic integers.
+unsafe impl Atomics for AtomicU8 {}
+// SAFETY: atomic integers.
+unsafe impl Atomics for AtomicU32 {}
+// SAFETY: atomic integers.
+unsafe impl Atomics for AtomicU64 {}
+// SAFETY: structures of atomic integers.
+unsafe impl Atomics for ProcessSlot {}
+// SAFETY: structures of atomic integers.
+unsafe impl Atomics for ProcessRecord {}
+// SAFETY: structures of atomic integers.
+unsafe impl Atomics for Order {}
 /// The mapped region.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Region {
@@ -213,7 +231,7 @@ pub(super) struct Region {
 // SAFETY: any thread may use the mapping behind the pointer: it holds atomics only, and is never removed, except by
 // a `Window`, whose owner uses no copy of its region afterwards.
 unsafe impl Send for Region {}
-// SAFETY: as above; all access through a shared `Region` is atomic.
+// SAFETY: the mapping holds atomics only, so threads may share it.
 unsafe impl Sync for Region {}
 
 impl Region {
@@ -330,7 +348,7 @@ impl Region {
         self.slice(SLOTS_AT, PROCESS_SLOTS as usize)
     }
 
-    pub(super) fn records(&self) -> &'static [Record] {
+    pub(super) fn records(&self) -> &'static [ProcessRecord] {
         self.slice(RECORDS_AT, PROCESS_SLOTS as usize)
     }
 
@@ -372,15 +390,15 @@ impl Region {
         self.slice(SETTINGS_AT, SETTINGS_BYTES)
     }
 
-    fn slice<T>(&self, at: usize, count: usize) -> &'static [T] {
+    fn slice<T: Atomics>(&self, at: usize, count: usize) -> &'static [T] {
         assert!(
             at + count * size_of::<T>() <= self.sizes.size,
             "past the control region"
         );
         assert!(at.is_multiple_of(align_of::<T>()));
         // SAFETY: the asserts keep the range within the mapping, and `at` aligned for `T`; the base
-        // of the mapping is page-aligned. `T` is made of atomics only (all callers are above); the
-        // mapping stays, by the module's argument.
+        // of the mapping is page-aligned. Any bytes are a `T`, by its trait; the mapping stays, by the
+        // module's argument.
         unsafe { std::slice::from_raw_parts(self.base.as_ptr().add(at).cast::<T>(), count) }
     }
 }

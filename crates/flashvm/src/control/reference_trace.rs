@@ -23,21 +23,21 @@ pub enum Observation {
 
 /// One record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Record {
+pub struct Observed {
     /// The process id, as the supervisor sees it.
     pub pid: u32,
     /// The observation.
     pub observation: Observation,
 }
 
-impl Record {
+impl Observed {
     /// The record's bytes in the file.
     ///
     /// ```
-    /// use flashvm::control::reference_trace::{Record, Observation};
+    /// use flashvm::control::reference_trace::{Observed, Observation};
     /// use flashvm_core::PageId;
-    /// let record = Record { pid: 7, observation: Observation::Store(PageId(42)) };
-    /// assert_eq!(Record::from_bytes(&record.to_bytes()), Some(record));
+    /// let record = Observed { pid: 7, observation: Observation::Store(PageId(42)) };
+    /// assert_eq!(Observed::from_bytes(&record.to_bytes()), Some(record));
     /// ```
     #[must_use]
     pub fn to_bytes(self) -> [u8; RECORD_BYTES] {

@@ -3,7 +3,7 @@
 
 use super::entry::{self, RESTART, flashvm_guard_call};
 use super::frame::Context;
-use super::guard_stack::{Arrived, Record};
+use super::guard_stack::{Arrived, ThreadRecord};
 use super::memory::{Program, make_resident};
 use super::own_call::{OWN_CALL, Own};
 use super::table::{self, Consumes, Direction, Row};
@@ -42,8 +42,11 @@ fn arguments(context: &Context) -> [usize; 6] {
 }
 
 /// Makes the call unchanged.
-fn make(context: &Context) -> isize {
-    // SAFETY: the C library has made this call, and answers for its arguments.
+///
+/// # Safety
+/// The context is that of a call which may be made as it is.
+unsafe fn make(context: &Context) -> isize {
+    // SAFETY: the caller guarantees the call.
     unsafe { raw::syscall(context.regs.rax as i64, arguments(context)) }
 }
 
@@ -54,13 +57,14 @@ pub(super) fn nested(context: &mut Context) {
         libc::SYS_clone | libc::SYS_clone3 => {
             clone::own_thread(number, &arguments(context), context)
         }
-        _ => make(context),
+        // SAFETY: the pager has made this call through the C library, which answers for its arguments.
+        _ => unsafe { make(context) },
     };
     context.regs.rax = result as u64;
 }
 
 /// A call of the program.
-pub(super) fn caught(record: &mut Record, context: &mut Context) {
+pub(super) fn caught(record: &mut ThreadRecord, context: &mut Context) {
     let number = context.regs.rax as i64;
     let args = arguments(context);
     if number == libc::SYS_rt_sigreturn {
@@ -77,10 +81,13 @@ pub(super) fn caught(record: &mut Record, context: &mut Context) {
 }
 
 /// Calls that change the program's mappings or their contents.
-fn change_mapping(number: i64, args: &[usize; 6]) -> isize {
+///
+/// # Safety
+/// The program has made this call.
+unsafe fn change_mapping(number: i64, args: &[usize; 6]) -> isize {
     let [a, b, c, d, e, f] = *args;
-    // SAFETY: the program has made this call on memory of its own: it knows no address of the
-    // pager's.
+    // SAFETY: the program has made this call, as the caller guarantees, and on memory of its own: it knows no address of
+    // the pager's.
     unsafe {
         match number {
             libc::SYS_mmap => address(mapping::map(a, b, c as i32, d as i32, e as i32, f)),
@@ -93,7 +100,12 @@ fn change_mapping(number: i64, args: &[usize; 6]) -> isize {
     }
 }
 
-fn answer(record: &mut Record, context: &mut Context, number: i64, args: &[usize; 6]) -> isize {
+fn answer(
+    record: &mut ThreadRecord,
+    context: &mut Context,
+    number: i64,
+    args: &[usize; 6],
+) -> isize {
     let [a, b, c, ..] = *args;
     match number {
         libc::SYS_rt_sigaction => signals::sigaction(record, args),
@@ -105,7 +117,8 @@ fn answer(record: &mut Record, context: &mut Context, number: i64, args: &[usize
         libc::SYS_exit => clone::exit(record, a as i32),
         libc::SYS_execve => exec::execve(record, args),
         libc::SYS_execveat => exec::execveat(record, args),
-        libc::SYS_set_tid_address => clone::set_clear_tid(record, a),
+        // SAFETY: the program has made this call, and names a word of its own.
+        libc::SYS_set_tid_address => unsafe { clone::set_clear_tid(record, a) },
         // Not registered: the kernel would write there at any time, and end the process if it could
         // not. The C library then finds its processor otherwise.
         libc::SYS_rseq if pager().is_some_and(|pager| pager.manages(a, b)) => 0,
@@ -116,7 +129,10 @@ fn answer(record: &mut Record, context: &mut Context, number: i64, args: &[usize
         | libc::SYS_mremap
         | libc::SYS_mprotect
         | libc::SYS_madvise
-        | libc::SYS_brk => change_mapping(number, args),
+        | libc::SYS_brk => {
+            // SAFETY: the program has made this call.
+            unsafe { change_mapping(number, args) }
+        }
         libc::SYS_mlock | libc::SYS_mlock2 if mapping::lock_refused(a, b) => failed(Errno::NOMEM),
         libc::SYS_mlockall => failed(Errno::NOMEM),
         libc::SYS_close if is_pager_descriptor(a as i32) => failed(Errno::BADF),
@@ -133,7 +149,8 @@ fn answer(record: &mut Record, context: &mut Context, number: i64, args: &[usize
         libc::SYS_close_range if c & libc::CLOSE_RANGE_CLOEXEC as usize == 0 => {
             status(descriptor_kind::close_range(a as u32, b as u32, c as u32))
         }
-        OWN_CALL => own(a, b, c),
+        // SAFETY: only the preloaded object knows this call.
+        OWN_CALL => unsafe { own(a, b, c) },
         _ => match refusals::refused(number, args) {
             Some(error) => failed(error),
             None => {
@@ -157,7 +174,12 @@ fn populate(start: usize, len: usize, store: bool) -> isize {
     )
 }
 
-fn own(what: usize, start: usize, len: usize) -> isize {
+/// A request of the preloaded object.
+///
+/// # Safety
+/// What [`Own`] demands of the arguments of `what`; for lists, `start` is the address of a [`PageList`] that is not
+/// managed memory, and that nobody else uses until this returns.
+unsafe fn own(what: usize, start: usize, len: usize) -> isize {
     let Some(pager) = pager() else {
         return failed(Errno::NOSYS);
     };
@@ -171,8 +193,7 @@ fn own(what: usize, start: usize, len: usize) -> isize {
         _ if what == Own::StartThreads as usize => pager.start_threads(),
         _ if what == Own::TakePages as usize || what == Own::GivePages as usize => {
             let heap = pager.chameleon();
-            // SAFETY: the allocator passes the address of its own list, which is not managed memory,
-            // and waits for this call.
+            // SAFETY: the caller guarantees the list.
             let list = unsafe { (start as *mut PageList).as_mut() };
             match (heap, list) {
                 (Some(heap), Some(list)) if what == Own::TakePages as usize => {
@@ -190,10 +211,12 @@ fn own(what: usize, start: usize, len: usize) -> isize {
 }
 
 /// Makes a call of the program once. Signals interrupt it as they would without the guard.
-pub(super) fn call(record: &Record, number: i64, args: &[usize; 6]) -> isize {
+///
+/// # Safety
+/// The arguments are the program's own, or name copies that outlive the call.
+pub(super) unsafe fn call(record: &ThreadRecord, number: i64, args: &[usize; 6]) -> isize {
     let pending = Arrived::at(std::ptr::from_ref(record) as usize).word();
-    // SAFETY: the arguments are the program's own, or the guard's copies, which outlive the call; the
-    // pending word lies on this thread's guard stack.
+    // SAFETY: the caller guarantees the arguments; the pending word lies on this thread's guard stack.
     unsafe { flashvm_guard_call(number, args, pending) }
 }
 
@@ -204,7 +227,7 @@ pub(super) fn call(record: &Record, number: i64, args: &[usize; 6]) -> isize {
 /// before they write (a datagram, a child's status), or write a part of what they have read, so
 /// they must not meet absent memory at all. Frequent calls that can be repeated come here only
 /// after `EFAULT` (`flashvm-preload/src/transfer.rs`).
-fn repeat(record: &Record, number: i64, args: &[usize; 6]) -> isize {
+fn repeat(record: &ThreadRecord, number: i64, args: &[usize; 6]) -> isize {
     let mut parts = Parts::new(number, args);
     let mut tries = 0;
     loop {
@@ -212,10 +235,12 @@ fn repeat(record: &Record, number: i64, args: &[usize; 6]) -> isize {
         let (args, is_page) = parts.next(tries > EAGER);
         let pins = bring_in_patiently(number, &args);
         let result = if parts.is_amid_file() {
-            // SAFETY: as in `call`. A signal that arrives meanwhile is delivered after the call.
+            // SAFETY: the program's arguments, or a vector in `parts`. A signal that arrives meanwhile is delivered after
+            // the call.
             unsafe { raw::syscall(number, args) }
         } else {
-            call(record, number, &args)
+            // SAFETY: the program's arguments, or a vector in `parts`.
+            unsafe { call(record, number, &args) }
         };
         let fell_short = pins.is_some_and(|pins| pins.fell_short());
         if result > 0 {

@@ -8,7 +8,7 @@
 use super::actions::Table;
 use super::entry::{self, flashvm_guard_clone, flashvm_guard_exit, flashvm_guard_resume};
 use super::frame::{AltStack, Context, Frame, Info, STATE_ALIGN, state_bytes};
-use super::guard_stack::{self, Arrived, Record};
+use super::guard_stack::{self, Arrived, ThreadRecord};
 use super::signals;
 use super::{arm_thread, memory};
 use crate::pager;
@@ -133,7 +133,7 @@ impl CloneCall {
 
 /// `clone`, `clone3`, `fork` and `vfork` of the program.
 pub(super) fn clone(
-    record: &mut Record,
+    record: &mut ThreadRecord,
     context: &mut Context,
     number: i64,
     args: &[usize; 6],
@@ -156,7 +156,12 @@ pub(super) fn clone(
 }
 
 /// A child with a copy of our memory.
-fn fork(record: &mut Record, context: &mut Context, number: i64, request: &CloneCall) -> isize {
+fn fork(
+    record: &mut ThreadRecord,
+    context: &mut Context,
+    number: i64,
+    request: &CloneCall,
+) -> isize {
     let Some(pager) = pager() else {
         return failed(Errno::NOSYS);
     };
@@ -178,7 +183,8 @@ fn fork(record: &mut Record, context: &mut Context, number: i64, request: &Clone
             unsafe { memory::write(words[2] as usize, &tid) };
         }
         if flags & CLONE_CHILD_CLEARTID != 0 {
-            let _ = set_clear_tid(record, words[2] as usize);
+            // SAFETY: the program has named this word in its call.
+            let _ = unsafe { set_clear_tid(record, words[2] as usize) };
         }
         if request.stack() != 0 {
             context.regs.rsp = request.stack();
@@ -211,16 +217,24 @@ fn parent_words_there(request: &CloneCall) -> Option<Pins> {
 
 /// Sets the address that is cleared when a thread ends; the guard clears it where the kernel could
 /// not.
-pub(super) fn set_clear_tid(record: &mut Record, address: usize) -> isize {
+///
+/// # Safety
+/// The program names a word of its own, or 0.
+pub(super) unsafe fn set_clear_tid(record: &mut ThreadRecord, address: usize) -> isize {
     let managed = pager().is_some_and(|pager| pager.manages(address, 4));
     record.clear_tid = if managed { address } else { 0 };
     let address = if managed { 0 } else { address };
-    // SAFETY: the address is the program's, for the kernel to use.
+    // SAFETY: the caller guarantees the address.
     unsafe { raw::syscall(libc::SYS_set_tid_address, [address, 0, 0, 0, 0, 0]) }
 }
 
 /// A child that shares our memory.
-fn thread(record: &mut Record, context: &mut Context, number: i64, request: &CloneCall) -> isize {
+fn thread(
+    record: &mut ThreadRecord,
+    context: &mut Context,
+    number: i64,
+    request: &CloneCall,
+) -> isize {
     let Some(child) = guard_stack::take() else {
         return failed(Errno::AGAIN);
     };
@@ -252,7 +266,7 @@ fn thread(record: &mut Record, context: &mut Context, number: i64, request: &Clo
             flags,
             child_tid: request.words[2] as usize,
         };
-        let mut new = Record::new(start, actions);
+        let mut new = ThreadRecord::new(start, actions);
         new.hidden_mask = record.hidden_mask;
         // As in the kernel: threads begin without one, a child between vfork and execve keeps its
         // parent's.
@@ -286,7 +300,7 @@ fn thread(record: &mut Record, context: &mut Context, number: i64, request: &Clo
 ///
 /// # Safety
 /// `thread` must have written the record, and its thread must be gone.
-unsafe fn release(child: *mut Record) {
+unsafe fn release(child: *mut ThreadRecord) {
     // SAFETY: `thread` has written the record, and its thread is gone, as the caller guarantees:
     // nobody else uses the record.
     unsafe {
@@ -347,15 +361,15 @@ pub(super) fn own_thread(number: i64, args: &[usize; 6], context: &Context) -> i
         state.regs.rax = 0;
         state.regs.rsp = stack;
         let (landing, placed) = place(stack - 128, &state);
-        let record = (landing - size_of::<Record>() as u64 - 64) & !63;
-        let child = record as *mut Record;
+        let record = (landing - size_of::<ThreadRecord>() as u64 - 64) & !63;
+        let child = record as *mut ThreadRecord;
         let start = Start {
             context: placed,
             guarded: false,
             flags: request.flags(),
             child_tid: request.words[2] as usize,
         };
-        child.write(Record::new(start, Table::Process));
+        child.write(ThreadRecord::new(start, Table::Process));
         let mut room = [0; ARGS_WORDS];
         // The kernel uses the top only.
         let (number, args) = request.call(number, Some((record - 4096, 4096 - 64)), &mut room);
@@ -365,7 +379,7 @@ pub(super) fn own_thread(number: i64, args: &[usize; 6], context: &Context) -> i
 
 /// The start of a child, with all signals blocked.
 pub(super) unsafe extern "C" fn begin(record: *mut c_void) -> ! {
-    let record = record.cast::<Record>();
+    let record = record.cast::<ThreadRecord>();
     // SAFETY: the parent has filled in the record for this thread alone.
     let start = unsafe { (*record).start };
     if start.guarded
@@ -387,7 +401,7 @@ pub(super) unsafe extern "C" fn begin(record: *mut c_void) -> ! {
 }
 
 /// The end of a thread.
-pub(super) fn exit(record: &mut Record, status: i32) -> isize {
+pub(super) fn exit(record: &mut ThreadRecord, status: i32) -> isize {
     set_signal_mask(!SYNCHRONOUS);
     let own = std::ptr::from_mut(record);
     if record.clear_tid != 0 {
@@ -423,7 +437,7 @@ pub(super) fn exit(record: &mut Record, status: i32) -> isize {
 ///
 /// # Safety
 /// The guard stack has just been taken: nobody runs on it, and its record has no value yet.
-pub(super) unsafe fn first(record: *mut Record) {
+pub(super) unsafe fn first(record: *mut ThreadRecord) {
     let start = Start {
         context: std::ptr::null(),
         guarded: true,
@@ -432,5 +446,5 @@ pub(super) unsafe fn first(record: *mut Record) {
     };
     // SAFETY: the guard stack begins with room for a record. It has just been taken, as the caller
     // guarantees: nobody refers to that room.
-    unsafe { record.write(Record::new(start, Table::Process)) };
+    unsafe { record.write(ThreadRecord::new(start, Table::Process)) };
 }

@@ -1,7 +1,7 @@
 //! `execve`: the kernel gets copies of the strings, because it takes absent memory for wrong
 //! addresses.
 
-use super::guard_stack::Record;
+use super::guard_stack::ThreadRecord;
 use super::{calls, memory};
 use crate::program::exec::{refused, with_run};
 use crate::sys::raw::failed;
@@ -24,7 +24,7 @@ pub(crate) struct Strings {
 }
 
 /// `execve`.
-pub(super) fn execve(record: &mut Record, args: &[usize; 6]) -> isize {
+pub(super) fn execve(record: &mut ThreadRecord, args: &[usize; 6]) -> isize {
     let [path, arguments, environment, ..] = *args;
     let strings = match Strings::read(path, arguments, environment) {
         Ok(strings) => strings,
@@ -46,7 +46,7 @@ pub(super) fn execve(record: &mut Record, args: &[usize; 6]) -> isize {
 }
 
 /// `execveat`.
-pub(super) fn execveat(record: &mut Record, args: &[usize; 6]) -> isize {
+pub(super) fn execveat(record: &mut ThreadRecord, args: &[usize; 6]) -> isize {
     let [folder, path, arguments, environment, flags, _] = *args;
     let strings = match Strings::read(path, arguments, environment) {
         Ok(strings) => strings,
@@ -103,13 +103,14 @@ impl Strings {
     /// memory: the parent frees them with the record.
     fn execute(
         self,
-        record: &mut Record,
+        record: &mut ThreadRecord,
         number: i64,
         args: impl Fn(&Self) -> [usize; 6],
     ) -> isize {
         record.strings = Some(self);
         let args = record.strings.as_ref().map_or([0; 6], args);
-        let result = calls::call(record, number, &args);
+        // SAFETY: the program's arguments, with copies of its strings, which the record keeps over the call.
+        let result = unsafe { calls::call(record, number, &args) };
         record.strings = None;
         result
     }

@@ -24,7 +24,7 @@ static NEXT: AtomicUsize = AtomicUsize::new(0);
 
 /// The record of a guarded thread. Only the thread itself uses it; before it runs, the thread that
 /// creates it does.
-pub(crate) struct Record {
+pub(crate) struct ThreadRecord {
     /// The alternate stack that the program has set.
     pub(super) stack: AltStack,
     /// Synchronous signals that the program believes it has blocked.
@@ -39,7 +39,7 @@ pub(crate) struct Record {
     pub(super) strings: Option<Strings>,
 }
 
-impl Record {
+impl ThreadRecord {
     /// A thread that has done nothing yet, and has set no alternate stack.
     pub(super) fn new(start: Start, actions: Table) -> Self {
         Self {
@@ -70,7 +70,7 @@ pub(super) struct Arrived {
 }
 
 /// Offset from a record to its [`Arrived`].
-const ARRIVED_AT: usize = size_of::<Record>().next_multiple_of(64);
+const ARRIVED_AT: usize = size_of::<ThreadRecord>().next_multiple_of(64);
 
 impl Arrived {
     /// The one on the guard stack that contains `address`. That stack is the calling thread's, or that
@@ -116,8 +116,8 @@ impl Arrived {
 }
 
 /// The record of the guard stack that contains an address.
-pub(super) fn at(address: usize) -> Option<*mut Record> {
-    is_guard_stack(address).then_some((address & !(STACK_BYTES - 1)) as *mut Record)
+pub(super) fn at(address: usize) -> Option<*mut ThreadRecord> {
+    is_guard_stack(address).then_some((address & !(STACK_BYTES - 1)) as *mut ThreadRecord)
 }
 
 fn is_guard_stack(address: usize) -> bool {
@@ -142,7 +142,7 @@ pub(super) fn reserve() -> Result<(), Errno> {
 }
 
 /// Takes a guard stack.
-pub(super) fn take() -> Option<*mut Record> {
+pub(super) fn take() -> Option<*mut ThreadRecord> {
     let from = NEXT.load(Ordering::Relaxed);
     let index = (from..STACKS_MAX).chain(0..from).find(|&index| {
         TAKEN[index].load(Ordering::Relaxed) == 0 && TAKEN[index].swap(1, Ordering::Acquire) == 0
@@ -152,11 +152,11 @@ pub(super) fn take() -> Option<*mut Record> {
     // SAFETY: the guard stack has just been taken, and no thread runs on it. The one that had it may have ended with a
     // signal pending.
     let _ = unsafe { Arrived::at(start).take() };
-    Some(start as *mut Record)
+    Some(start as *mut ThreadRecord)
 }
 
 /// The word that says that a guard stack is taken.
-pub(super) fn taken_word(record: *mut Record) -> &'static AtomicU32 {
+pub(super) fn taken_word(record: *mut ThreadRecord) -> &'static AtomicU32 {
     &TAKEN[(record as usize - BASE.load(Ordering::Relaxed)) / STACK_BYTES]
 }
 
@@ -164,7 +164,7 @@ pub(super) fn taken_word(record: *mut Record) -> &'static AtomicU32 {
 ///
 /// # Safety
 /// Nobody runs on it or uses its record any more: the next [`take`] may hand it out.
-pub(super) unsafe fn give(record: *mut Record) {
+pub(super) unsafe fn give(record: *mut ThreadRecord) {
     taken_word(record).store(0, Ordering::Release);
 }
 
@@ -172,7 +172,7 @@ pub(super) unsafe fn give(record: *mut Record) {
 ///
 /// # Safety
 /// The caller is the only thread of this process, and runs on the guard stack of `record`.
-pub(super) unsafe fn keep_only(record: *mut Record) {
+pub(super) unsafe fn keep_only(record: *mut ThreadRecord) {
     let own = std::ptr::from_ref(taken_word(record));
     for taken in &TAKEN {
         if !std::ptr::eq(taken, own) {
@@ -182,7 +182,7 @@ pub(super) unsafe fn keep_only(record: *mut Record) {
 }
 
 /// The guard stack as an alternate stack for the kernel: all but the record and its [`Arrived`].
-pub(super) fn stack_of(record: *mut Record) -> AltStack {
+pub(super) fn stack_of(record: *mut ThreadRecord) -> AltStack {
     let taken = ARRIVED_AT + size_of::<Arrived>();
     let start = record as usize + taken.next_multiple_of(4096);
     AltStack {

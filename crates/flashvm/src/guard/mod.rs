@@ -47,7 +47,7 @@ pub use own_call::{OWN_CALL, Own};
 use crate::pager::pager;
 use crate::sys::own::Mapping;
 use crate::sys::raw;
-use guard_stack::Record;
+use guard_stack::ThreadRecord;
 use rustix::io::Errno;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -96,7 +96,7 @@ pub fn catch_calls() -> Result<(), Errno> {
 ///
 /// # Safety
 /// `record` is that of a guard stack which the calling thread has taken, and which stays its own until it ends.
-unsafe fn arm_thread(record: *mut Record) -> Result<(), Errno> {
+unsafe fn arm_thread(record: *mut ThreadRecord) -> Result<(), Errno> {
     // SAFETY: the caller guarantees the same.
     unsafe { set_stack(record) }?;
     dispatch()
@@ -106,7 +106,7 @@ unsafe fn arm_thread(record: *mut Record) -> Result<(), Errno> {
 ///
 /// # Safety
 /// As for [`arm_thread`].
-unsafe fn set_stack(record: *mut Record) -> Result<(), Errno> {
+unsafe fn set_stack(record: *mut ThreadRecord) -> Result<(), Errno> {
     let stack = guard_stack::stack_of(record);
     // SAFETY: the kernel reads `stack`, which lives over the call. The guard stack that it names is
     // this thread's until the thread ends, as the caller guarantees.

@@ -12,7 +12,7 @@ use super::actions::{ACTIONS, KernelAction, SIGNALS};
 use super::frame::{
     self, AltStack, Context, FAULT_PRESENT, FAULT_WRITE, Frame, Info, STATE_ALIGN, state_bytes,
 };
-use super::guard_stack::{self, Arrived, Record};
+use super::guard_stack::{self, Arrived, ThreadRecord};
 use super::{calls, entry, memory};
 use crate::sys::raw::{self, SignalMask, set_signal_mask};
 use crate::sys::signals::{SYNCHRONOUS, bit};
@@ -81,10 +81,19 @@ pub(super) fn install() -> Result<(), Errno> {
     Ok(())
 }
 
+/// What the kernel passes to a handler with `SA_SIGINFO`.
+///
+/// # Safety
+/// The caller is such a handler, and passes what it got, once: the kernel has made both for this call of it alone.
+unsafe fn delivered<'a>(info: *mut Info, context: *mut Context) -> (&'a mut Info, &'a mut Context) {
+    // SAFETY: as the caller guarantees.
+    unsafe { (&mut *info, &mut *context) }
+}
+
 /// A fault: resolves it if it is on managed memory.
 extern "C" fn on_bus(signal: i32, info: *mut Info, context: *mut Context) {
-    // SAFETY: the kernel's, for this handler alone.
-    let (info, context) = unsafe { (&mut *info, &mut *context) };
+    // SAFETY: this is the handler.
+    let (info, context) = unsafe { delivered(info, context) };
     if info.code > 0
         && let Some(pager) = pager()
     {
@@ -102,8 +111,8 @@ extern "C" fn on_bus(signal: i32, info: *mut Info, context: *mut Context) {
 }
 
 extern "C" fn on_segv(signal: i32, info: *mut Info, context: *mut Context) {
-    // SAFETY: the kernel's, for this handler alone.
-    let (info, context) = unsafe { (&mut *info, &mut *context) };
+    // SAFETY: this is the handler.
+    let (info, context) = unsafe { delivered(info, context) };
     if info.code > 0
         && let Some(pager) = pager()
         && let Some(heap) = pager.chameleon()
@@ -132,11 +141,11 @@ fn forward(signal: i32, info: &Info, context: &mut Context) {
             context.regs.rip, info.address
         ));
     }
-    let is_hidden = |record: *mut Record| {
+    let is_hidden = |record: *mut ThreadRecord| {
         // SAFETY: this thread's own record, which nobody has borrowed: the program was interrupted.
         unsafe { (*record).hidden_mask & bit(signal) != 0 }
     };
-    if info.code > 0 && Record::current().is_some_and(is_hidden) {
+    if info.code > 0 && ThreadRecord::current().is_some_and(is_hidden) {
         // The kernel ends a process that blocks a signal which it raises.
         end_by(signal, info);
         return;
@@ -146,8 +155,8 @@ fn forward(signal: i32, info: &Info, context: &mut Context) {
 
 /// Any signal with a handler of the program.
 extern "C" fn on_signal(signal: i32, info: *mut Info, context: *mut Context) {
-    // SAFETY: the kernel's, for this handler alone.
-    let (info, context) = unsafe { (&mut *info, &mut *context) };
+    // SAFETY: this is the handler.
+    let (info, context) = unsafe { delivered(info, context) };
     receive(signal, info, context);
 }
 
@@ -161,7 +170,7 @@ fn receive(signal: i32, info: &Info, context: &mut Context) {
         entry::interrupt(context);
         return;
     }
-    if let Some(record) = Record::current() {
+    if let Some(record) = ThreadRecord::current() {
         // SAFETY: the record of the guard stack on which this thread runs; it has interrupted the program, and
         // so nobody else who uses it.
         let record = unsafe { &mut *record };
@@ -205,7 +214,7 @@ fn raise(signal: i32) {
 }
 
 /// Makes the thread continue in the program's handler.
-fn deliver(record: &mut Record, signal: i32, info: &Info, context: &mut Context) {
+fn deliver(record: &mut ThreadRecord, signal: i32, info: &Info, context: &mut Context) {
     let action = record.actions.get(signal);
     if !action.is_handler() {
         if action.handler == libc::SIG_DFL as u64 {
@@ -283,12 +292,12 @@ fn overflow() {
 
 /// A system call of the program.
 extern "C" fn on_sys(signal: i32, info: *mut Info, context: *mut Context) {
-    // SAFETY: the kernel's, for this handler alone.
-    let (info, context) = unsafe { (&mut *info, &mut *context) };
+    // SAFETY: this is the handler.
+    let (info, context) = unsafe { delivered(info, context) };
     if info.code != DISPATCHED {
         return forward(signal, info, context);
     }
-    let Some(record) = Record::current() else {
+    let Some(record) = ThreadRecord::current() else {
         // One of the pager's threads, in `catching_calls`.
         let number = context.regs.rax as i64;
         calls::nested(context);
@@ -313,7 +322,7 @@ extern "C" fn on_sys(signal: i32, info: *mut Info, context: *mut Context) {
 }
 
 /// `rt_sigaction`.
-pub(super) fn sigaction(record: &mut Record, args: &[usize; 6]) -> isize {
+pub(super) fn sigaction(record: &mut ThreadRecord, args: &[usize; 6]) -> isize {
     let [signal, new, old, size, ..] = *args;
     let signal = signal as i32;
     if size != 8 || !(1..=SIGNALS as i32).contains(&signal) {
@@ -342,7 +351,7 @@ pub(super) fn sigaction(record: &mut Record, args: &[usize; 6]) -> isize {
     0
 }
 
-fn set_action(record: &Record, signal: i32, action: &KernelAction) -> Result<(), Errno> {
+fn set_action(record: &ThreadRecord, signal: i32, action: &KernelAction) -> Result<(), Errno> {
     record.actions.set(signal, action);
     if bit(signal) & SYNCHRONOUS != 0 {
         return Ok(());
@@ -356,7 +365,11 @@ fn set_action(record: &Record, signal: i32, action: &KernelAction) -> Result<(),
 }
 
 /// `rt_sigprocmask`: changes the mask of the context to which the handler returns.
-pub(super) fn sigprocmask(record: &mut Record, context: &mut Context, args: &[usize; 6]) -> isize {
+pub(super) fn sigprocmask(
+    record: &mut ThreadRecord,
+    context: &mut Context,
+    args: &[usize; 6],
+) -> isize {
     let [how, new, old, size, ..] = *args;
     if size != 8 {
         return -(libc::EINVAL as isize);
@@ -382,14 +395,18 @@ pub(super) fn sigprocmask(record: &mut Record, context: &mut Context, args: &[us
 }
 
 /// Sets the mask that the program requests.
-fn set_mask(record: &mut Record, context: &mut Context, mask: SignalMask) {
+fn set_mask(record: &mut ThreadRecord, context: &mut Context, mask: SignalMask) {
     record.hidden_mask = mask & SYNCHRONOUS;
     context.mask = mask & !SYNCHRONOUS;
 }
 
 /// `sigaltstack`: the kernel's alternate stack is the guard stack; the program's handlers run on
 /// the program's.
-pub(super) fn sigaltstack(record: &mut Record, context: &Context, args: &[usize; 6]) -> isize {
+pub(super) fn sigaltstack(
+    record: &mut ThreadRecord,
+    context: &Context,
+    args: &[usize; 6],
+) -> isize {
     let [new, old, ..] = *args;
     let mut before = record.stack;
     if before.holds(context.regs.rsp) {
@@ -421,7 +438,7 @@ pub(super) fn sigaltstack(record: &mut Record, context: &Context, args: &[usize;
 }
 
 /// `rt_sigreturn` from a handler of the program: its frame becomes our context.
-pub(super) fn sigreturn(record: &mut Record, context: &mut Context) {
+pub(super) fn sigreturn(record: &mut ThreadRecord, context: &mut Context) {
     let at = context.regs.rsp as usize;
     let Some(saved) = memory::read::<Context>(at) else {
         return overflow();

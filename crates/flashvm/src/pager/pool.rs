@@ -104,7 +104,7 @@ impl Pager {
                     zero |= u64::from(is_zero) << index;
                     continue;
                 }
-                // SAFETY: as above.
+                // SAFETY: nobody stores to the page in the shadow until this scan is answered.
                 unsafe { self.copy_from_shadow(page, &mut copy) };
             } else if !self.copy_out(&self.lock(), page, &mut copy) {
                 continue;

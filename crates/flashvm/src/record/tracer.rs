@@ -1,7 +1,7 @@
 //! The references of a process, as far as its engine hears of them: one process's share of a trace.
 
 use crate::Error;
-use crate::control::reference_trace::{Observation, Record as Seen};
+use crate::control::reference_trace::{Observation, Observed};
 use crate::sys::descriptors::PagerFd;
 use flashvm_core::{Access, Event};
 use rustix::fd::{AsRawFd, RawFd};
@@ -58,7 +58,7 @@ impl Tracer {
     }
 
     fn write(&mut self, observation: Observation) -> Result<(), Error> {
-        let seen = Seen {
+        let seen = Observed {
             pid: self.pid,
             observation,
         };

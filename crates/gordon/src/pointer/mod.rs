@@ -76,7 +76,7 @@ impl<'t> Address<'t> {
         // SAFETY: the caller guarantees these words; nobody writes them while `'t` lasts, except
         // through a `Tx`, which `T::load` cannot reach (module docs).
         let pointers = unsafe { std::slice::from_raw_parts(from, T::POINTERS) };
-        // SAFETY: as above; the bytes follow the pointers in the same object.
+        // SAFETY: nobody writes them while `'t` lasts; the bytes follow the pointers in the same object.
         let raw = unsafe { std::slice::from_raw_parts(from.add(T::POINTERS).cast(), T::BYTES) };
         T::load(&mut Load {
             pointers,

@@ -1,6 +1,6 @@
 //! The invariants, for tests and `--check`.
 
-use super::super::{Organization, Place, SECTORS, Shape, Svmp};
+use super::super::{Organization, SECTORS, Shape, Svmp, SvmpState};
 use super::{Engine, Round};
 use crate::ClusterSource;
 use std::collections::HashMap;
@@ -55,14 +55,14 @@ impl<C: ClusterSource> Engine<C> {
                 );
             }
             match place {
-                Place::Reading(..) => reads += 1,
-                Place::Mapped(frame, _) => {
+                SvmpState::Reading(..) => reads += 1,
+                SvmpState::Mapped(frame, _) => {
                     let joins = before == Some((page.0.wrapping_sub(1), frame.0.wrapping_sub(1)));
                     mappings += u32::from(!joins || self.mappings.by_page);
                     before = Some((page.0, frame.0));
                 }
                 // During a round, condemned pages may be in the round instead of the list.
-                Place::Condemned(..) if self.round.is_none() => {
+                SvmpState::Condemned(..) if self.round.is_none() => {
                     assert!(self.condemned.contains(&page), "{page:?} is forgotten");
                 }
                 _ => {}

@@ -1,7 +1,7 @@
 //! Faults: the page is in its frame, all zeros, or on flash (paper, 3.5, Figure 4).
 
 use super::super::table::PAGES_MAX;
-use super::super::{Check, FrameId, Location, Place, Shape, Svmp};
+use super::super::{Check, FrameId, Location, Shape, Svmp, SvmpState};
 use super::room::Room;
 use super::{Action, Engine, Event, Host, Outcome};
 use crate::ClusterSource;
@@ -96,19 +96,19 @@ impl<C: ClusterSource> Engine<C> {
                 fault.room = None;
             }
             let (shape, place) = self.table.get(page);
-            if place != Place::Absent && !std::mem::replace(&mut fault.is_counted, true) {
+            if place != SvmpState::Absent && !std::mem::replace(&mut fault.is_counted, true) {
                 self.counters.faults += 1;
             }
             match place {
-                Place::Absent => break Outcome::NotOurs,
-                Place::Lost => break Outcome::Lost,
+                SvmpState::Absent => break Outcome::NotOurs,
+                SvmpState::Lost => break Outcome::Lost,
                 // Another thread has resolved the fault.
-                Place::Mapped(..) => break Outcome::Resolved,
-                Place::Unmapped(frame, _) | Place::Condemned(frame, _) => {
+                SvmpState::Mapped(..) => break Outcome::Resolved,
+                SvmpState::Unmapped(frame, _) | SvmpState::Condemned(frame, _) => {
                     self.counters.soft += 1;
                     // Map the page before setting its reference bit, or making room for it may consume the bit.
                     self.map(host, page, 1);
-                    if matches!(place, Place::Condemned(..)) {
+                    if matches!(place, SvmpState::Condemned(..)) {
                         // The page was a victim and is in no FIFO.
                         self.clocks.keep(frame, shape);
                     } else {
@@ -116,8 +116,8 @@ impl<C: ClusterSource> Engine<C> {
                     }
                     break Outcome::Resolved;
                 }
-                Place::Reading(..) => return Action::Await,
-                Place::Fresh => {
+                SvmpState::Reading(..) => return Action::Await,
+                SvmpState::Fresh => {
                     // Before the page is mapped: if all other pages are condemned, the steps would
                     // evict this page before its thread touches it, again and again.
                     self.take_steps_ahead(host, shape);
@@ -127,7 +127,7 @@ impl<C: ClusterSource> Engine<C> {
                     }
                     fault.room = Some(Room::new(shape));
                 }
-                Place::OnFlash(at, check) => match self.take_range(host, page, shape) {
+                SvmpState::OnFlash(at, check) => match self.take_range(host, page, shape) {
                     Some(frame) => {
                         let read = Read {
                             at,
@@ -184,7 +184,8 @@ impl<C: ClusterSource> Engine<C> {
         // Stops before a page would have to be evicted for it.
         while page.0 + count < run_end && self.frames.available(shape) > FRESH_RUN {
             let (next, beside) = (Svmp(page.0 + count), FrameId(frame.0 + count));
-            if self.table.get(next) != (shape, Place::Fresh) || !self.frames.take_at(beside, shape)
+            if self.table.get(next) != (shape, SvmpState::Fresh)
+                || !self.frames.take_at(beside, shape)
             {
                 break;
             }
@@ -201,11 +202,12 @@ impl<C: ClusterSource> Engine<C> {
     fn fill_fresh(&mut self, host: &mut impl Host, page: Svmp, shape: Shape, frame: FrameId) {
         host.fill_zeros(frame, shape);
         self.counters.fresh += 1;
-        self.table.set(page, shape, Place::Unmapped(frame, None));
+        self.table
+            .set(page, shape, SvmpState::Unmapped(frame, None));
     }
 
     fn begin_read(&mut self, page: Svmp, read: &Read) {
-        let place = Place::Reading(read.frame, Some(read.at));
+        let place = SvmpState::Reading(read.frame, Some(read.at));
         self.table.set(page, read.shape, place);
         self.frames
             .set_check(read.frame, read.shape, read.check.into());
@@ -238,7 +240,7 @@ impl<C: ClusterSource> Engine<C> {
             self.counters.read_errors += 1;
             self.flash.release(&mut self.clusters, there, shape);
             self.frames.release(frame, shape);
-            self.table.set(page, shape, Place::Lost);
+            self.table.set(page, shape, SvmpState::Lost);
             host.tell_lost(page, shape);
             self.announce();
             return Action::Done(Outcome::Lost);
@@ -248,7 +250,7 @@ impl<C: ClusterSource> Engine<C> {
         self.counters.read_bytes += shape.size() as u64;
         self.frames.set_check(frame, shape, checksum);
         self.table
-            .set(page, shape, Place::Unmapped(frame, location));
+            .set(page, shape, SvmpState::Unmapped(frame, location));
         self.map(host, page, 1);
         self.clocks.keep(frame, shape);
         self.announce();

@@ -6,7 +6,7 @@
 //! up, the clocks unmap cold ranges. An unmapped page stays in its frame.
 
 use super::super::table::PAGES_MAX;
-use super::super::{FrameId, Place, Shape, Svmp};
+use super::super::{FrameId, Shape, Svmp, SvmpState};
 use super::{Engine, Failure, Host, Refused};
 use crate::ClusterSource;
 use std::ops::Range;
@@ -50,7 +50,7 @@ impl<C: ClusterSource> Engine<C> {
     /// The frame from which a page is mapped; `None` if it is not mapped.
     pub(super) fn mapped_frame(&self, page: u32) -> Option<u32> {
         match self.table.get(Svmp(page)).1 {
-            Place::Mapped(frame, _) => Some(frame.0),
+            SvmpState::Mapped(frame, _) => Some(frame.0),
             _ => None,
         }
     }
@@ -141,14 +141,14 @@ impl<C: ClusterSource> Engine<C> {
             let (shape, place) = self.table.get(page);
             let frame = place.frame().expect("it lies in a frame");
             self.table
-                .set(page, shape, Place::Mapped(frame, place.location()));
+                .set(page, shape, SvmpState::Mapped(frame, place.location()));
             self.note_mapped(page, frame);
         }
     }
 
     /// Unmaps a mapped page: every further touch is a fault.
     pub(super) fn unmap(&mut self, host: &mut impl Host, page: Svmp) {
-        if matches!(self.table.get(page).1, Place::Mapped(..)) {
+        if matches!(self.table.get(page).1, SvmpState::Mapped(..)) {
             self.unmap_run(host, page.0..page.0 + 1);
         }
     }
@@ -172,9 +172,9 @@ impl<C: ClusterSource> Engine<C> {
             }
         }
         for page in pages.map(Svmp) {
-            if let (shape, Place::Mapped(frame, location)) = self.table.get(page) {
+            if let (shape, SvmpState::Mapped(frame, location)) = self.table.get(page) {
                 self.table
-                    .set(page, shape, Place::Unmapped(frame, location));
+                    .set(page, shape, SvmpState::Unmapped(frame, location));
                 self.note_unmapped(page, frame);
             }
         }
@@ -194,11 +194,11 @@ impl<C: ClusterSource> Engine<C> {
         for frame in self.frames.all() {
             for shape in self.frames.pages_in(frame, Shape::WHOLE) {
                 let page = Svmp(self.frames.owner(frame, shape));
-                if let (shape, Place::Mapped(frame, location)) = self.table.get(page)
+                if let (shape, SvmpState::Mapped(frame, location)) = self.table.get(page)
                     && (refused || !self.pins.holds(page))
                 {
                     self.table
-                        .set(page, shape, Place::Unmapped(frame, location));
+                        .set(page, shape, SvmpState::Unmapped(frame, location));
                     self.note_unmapped(page, frame);
                 }
             }
@@ -248,7 +248,7 @@ impl<C: ClusterSource> Engine<C> {
     ) {
         for shape in self.frames.pages_in(frame, range) {
             let page = self.frames.owner(frame, shape);
-            let is_mapped = matches!(self.table.get(Svmp(page)).1, Place::Mapped(..));
+            let is_mapped = matches!(self.table.get(Svmp(page)).1, SvmpState::Mapped(..));
             if is_mapped && !self.pins.holds(Svmp(page)) {
                 if page != cold.end {
                     self.unmap_run(host, std::mem::replace(cold, page..page));

@@ -5,7 +5,7 @@
 //! are used evenly (paper, 3.4).
 
 use super::super::table::PAGES_MAX;
-use super::super::{BLOCK_BYTES, Organization, Place, SIZES, Shape, Svmp};
+use super::super::{BLOCK_BYTES, Organization, SIZES, Shape, Svmp, SvmpState};
 use super::{Action, Engine, Failure, Host, Outcome};
 use crate::{ClusterSource, PAGE_SIZE};
 use serde::{Deserialize, Serialize};
@@ -175,7 +175,7 @@ impl<C: ClusterSource> Engine<C> {
         }
         self.pages.shapes |= shape.bit();
         for &page in list.pages() {
-            self.table.set(Svmp(page), shape, Place::Fresh);
+            self.table.set(Svmp(page), shape, SvmpState::Fresh);
         }
         Some(list)
     }
@@ -184,7 +184,7 @@ impl<C: ClusterSource> Engine<C> {
     pub(super) fn give_pages(&mut self, host: &mut impl Host, list: &PageList) -> Action {
         let pages = list.pages();
         debug_assert!(pages.is_sorted());
-        let is_read = |&page: &u32| matches!(self.table.get(Svmp(page)).1, Place::Reading(..));
+        let is_read = |&page: &u32| matches!(self.table.get(Svmp(page)).1, SvmpState::Reading(..));
         if pages.iter().any(is_read) {
             return Action::Await;
         }
@@ -193,7 +193,7 @@ impl<C: ClusterSource> Engine<C> {
         }
         for page in pages.iter().map(|&page| Svmp(page)) {
             let (shape, place) = self.table.get(page);
-            if place == Place::Absent {
+            if place == SvmpState::Absent {
                 host.fail(Failure::GivenTwice(page));
             }
             if let Some(frame) = place.frame() {
@@ -202,7 +202,7 @@ impl<C: ClusterSource> Engine<C> {
             if let Some(location) = place.location() {
                 self.flash.release(&mut self.clusters, location, shape);
             }
-            self.table.set(page, shape, Place::Absent);
+            self.table.set(page, shape, SvmpState::Absent);
             self.pages.free[shape.number() as usize].push(page);
             self.forgo(shape, 1);
         }

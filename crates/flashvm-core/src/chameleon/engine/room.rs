@@ -3,7 +3,7 @@
 //! An unchanged page (its checksum equals that of the copy on flash) leaves at once. A changed page
 //! is condemned and waits for a round. Pages of zeros are not written.
 
-use super::super::{Check, FrameId, Place, Shape, Step, Svmp};
+use super::super::{Check, FrameId, Shape, Step, Svmp, SvmpState};
 use super::round::BATCH_SECTORS;
 use super::{Action, Engine, Failure, Host};
 use crate::ClusterSource;
@@ -191,8 +191,8 @@ impl<C: ClusterSource> Engine<C> {
         let page = Svmp(self.frames.owner(frame, shape));
         let location = match self.table.get(page).1 {
             // The page leaves at the end of its round.
-            Place::Condemned(..) => return,
-            Place::Mapped(..) | Place::Unmapped(..) if !self.pins.holds(page) => {
+            SvmpState::Condemned(..) => return,
+            SvmpState::Mapped(..) | SvmpState::Unmapped(..) if !self.pins.holds(page) => {
                 self.unmap(host, page);
                 self.table.get(page).1.location()
             }
@@ -205,7 +205,7 @@ impl<C: ClusterSource> Engine<C> {
             }
             self.counters.zero_pages += 1;
             self.frames.release(frame, shape);
-            self.table.set(page, shape, Place::Fresh);
+            self.table.set(page, shape, SvmpState::Fresh);
             return;
         }
         let checksum = host.checksum(frame, shape);
@@ -213,12 +213,12 @@ impl<C: ClusterSource> Engine<C> {
             Some(location) if self.frames.check(frame, shape) == checksum => {
                 self.counters.evicted_clean += 1;
                 self.frames.release(frame, shape);
-                let place = Place::OnFlash(location, Check::of(checksum));
+                let place = SvmpState::OnFlash(location, Check::of(checksum));
                 self.table.set(page, shape, place);
             }
             _ => {
                 self.table
-                    .set(page, shape, Place::Condemned(frame, location));
+                    .set(page, shape, SvmpState::Condemned(frame, location));
                 self.condemned.push(page);
                 self.condemned_sectors += shape.sectors();
             }

@@ -6,7 +6,7 @@
 
 use super::super::{
     BLOCK_BYTES, BackPointer, BlockLayout, Check, DATA_SECTORS, InPlace, Location, Log,
-    Organization, Place, SECTOR_BYTES, Shape, Svmp, Table,
+    Organization, SECTOR_BYTES, Shape, Svmp, SvmpState, Table,
 };
 use super::{Action, Engine, Event, Failure, Host, Outcome};
 use crate::ClusterSource;
@@ -165,10 +165,10 @@ impl<C: ClusterSource> Engine<C> {
         else {
             unreachable!("log structuring is switched off")
         };
-        let matches = |page: &BackPointer, place: Place| {
+        let matches = |page: &BackPointer, place: SvmpState| {
             let found = Check::of(host.block_checksum(page));
             match place {
-                Place::OnFlash(_, check) => found == check,
+                SvmpState::OnFlash(_, check) => found == check,
                 place => place
                     .frame()
                     .is_some_and(|frame| Check::of(frames.check(frame, page.shape)) == found),
@@ -329,13 +329,13 @@ impl<C: ClusterSource> Engine<C> {
         self.frames.set_check(frame, shape, check);
         match place {
             // The page may have been touched, changed and condemned again meanwhile.
-            Place::Condemned(_, Some(location)) if host.checksum(frame, shape) == check => {
+            SvmpState::Condemned(_, Some(location)) if host.checksum(frame, shape) == check => {
                 self.counters.evicted_dirty += 1;
                 self.frames.release(frame, shape);
-                let place = Place::OnFlash(location, Check::of(check));
+                let place = SvmpState::OnFlash(location, Check::of(check));
                 self.table.set(page, shape, place);
             }
-            Place::Condemned(..) => {}
+            SvmpState::Condemned(..) => {}
             // Touched meanwhile: the page stays.
             _ => self.clocks.keep(frame, shape),
         }
@@ -343,7 +343,7 @@ impl<C: ClusterSource> Engine<C> {
 
     /// The write of a page failed: the page waits for another round.
     fn condemn_again(&mut self, page: Svmp) {
-        if let (shape, Place::Condemned(..)) = self.table.get(page) {
+        if let (shape, SvmpState::Condemned(..)) = self.table.get(page) {
             self.condemned.push(page);
             self.condemned_sectors += shape.sectors();
         }
@@ -360,7 +360,7 @@ impl<C: ClusterSource> Engine<C> {
         let mut sectors = 0;
         condemned.retain(|&page| {
             let (shape, place) = table.get(page);
-            let waits = matches!(place, Place::Condemned(..));
+            let waits = matches!(place, SvmpState::Condemned(..));
             sectors += if waits { shape.sectors() } else { 0 };
             waits
         });

@@ -147,7 +147,7 @@ impl World {
             return;
         }
         for page in self.next..self.next + count {
-            self.table.set(Svmp(page), shape, Place::Fresh);
+            self.table.set(Svmp(page), shape, SvmpState::Fresh);
             self.model.insert(Svmp(page), (shape, 0));
         }
         self.next += count;
@@ -160,7 +160,7 @@ impl World {
         if let Some(at) = self.table.get(page).1.location() {
             self.in_place.release(&mut self.clusters, at, shape);
         }
-        self.table.set(page, shape, Place::Absent);
+        self.table.set(page, shape, SvmpState::Absent);
         self.in_place.forget(&mut self.clusters, shape, 1);
         self.changed.remove(&page);
     }
@@ -170,8 +170,11 @@ impl World {
         let (shape, contents) = self.model.get_mut(&page).expect("a page of the model");
         *contents = self.stores << 8 | u64::from(fill);
         let location = self.table.get(page).1.location();
-        self.table
-            .set(page, *shape, Place::Condemned(FrameId(page.0), location));
+        self.table.set(
+            page,
+            *shape,
+            SvmpState::Condemned(FrameId(page.0), location),
+        );
         self.changed.insert(page);
     }
 
@@ -236,7 +239,7 @@ impl World {
             assert_eq!(place.is_some(), self.model.contains_key(&page));
             if place.is_some() && self.model[&page].1 == contents {
                 let check = Check::of(contents);
-                self.table.set(page, shape, Place::OnFlash(slot, check));
+                self.table.set(page, shape, SvmpState::OnFlash(slot, check));
             }
         }
     }
@@ -251,7 +254,7 @@ impl World {
             .table
             .pages()
             .filter_map(|(_, shape, place)| match place {
-                Place::OnFlash(at, check) => Some((at, shape, u64::from(check))),
+                SvmpState::OnFlash(at, check) => Some((at, shape, u64::from(check))),
                 _ => None,
             });
         self.others = pages.collect();
@@ -280,11 +283,11 @@ impl World {
                 assert!(self.clusters.ours.contains(&at.block()));
             }
             match place {
-                Place::Fresh => assert_eq!(contents, 0),
-                Place::OnFlash(at, _) => {
+                SvmpState::Fresh => assert_eq!(contents, 0),
+                SvmpState::OnFlash(at, _) => {
                     assert!(self.reads(at, shape, contents), "{page:?} is lost")
                 }
-                Place::Condemned(..) => assert!(self.changed.contains(&page)),
+                SvmpState::Condemned(..) => assert!(self.changed.contains(&page)),
                 place => panic!("{page:?} is {place:?}"),
             }
         }

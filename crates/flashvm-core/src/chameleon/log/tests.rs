@@ -90,11 +90,11 @@ impl World {
         };
         let contents = self.contents(shape);
         let location = match self.table.get(page) {
-            (_, Place::Absent) => None,
+            (_, SvmpState::Absent) => None,
             (_, place) => place.location(),
         };
         self.table
-            .set(page, shape, Place::Condemned(FrameId(page.0), location));
+            .set(page, shape, SvmpState::Condemned(FrameId(page.0), location));
         self.model.insert(page, (shape, contents));
         if !self.changed.contains(&page) {
             self.changed.push(page);
@@ -107,7 +107,7 @@ impl World {
             if let Some(location) = place.location() {
                 self.log.release(&mut self.clusters, location, shape);
             }
-            self.table.set(page, shape, Place::Absent);
+            self.table.set(page, shape, SvmpState::Absent);
             self.changed.retain(|other| *other != page);
         }
     }
@@ -200,7 +200,8 @@ impl World {
             let (shape, place) = self.table.get(page);
             let check = Check::of(checksum(&self.model[&page].1));
             let location = place.location().expect("just written");
-            self.table.set(page, shape, Place::OnFlash(location, check));
+            self.table
+                .set(page, shape, SvmpState::OnFlash(location, check));
             self.changed.retain(|other| *other != page);
         }
     }
@@ -215,13 +216,13 @@ impl World {
                 live[location.block() as usize] += shape.sectors();
             }
             match place {
-                Place::OnFlash(location, check) => {
+                SvmpState::OnFlash(location, check) => {
                     let at = location.sector() as usize * 512;
                     let there = &self.flash[&location.block()][at..at + shape.size()];
                     assert!(there == &contents[..], "{page:?} is lost");
                     assert_eq!(check, Check::of(checksum(there)));
                 }
-                Place::Condemned(..) => assert!(self.changed.contains(&page)),
+                SvmpState::Condemned(..) => assert!(self.changed.contains(&page)),
                 place => panic!("{page:?} is {place:?}"),
             }
         }
@@ -316,7 +317,7 @@ fn a_full_log_refuses_rounds_until_pages_are_freed() {
             let contents = world.contents(Shape::WHOLE);
             world
                 .table
-                .set(at, Shape::WHOLE, Place::Condemned(FrameId(page), None));
+                .set(at, Shape::WHOLE, SvmpState::Condemned(FrameId(page), None));
             world.model.insert(at, (Shape::WHOLE, contents));
             world.changed.push(at);
             page += 1;

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::control::budget::FIRST_FRAMES_WAIT_MAX;
+use crate::control::layout::ProcessSlot;
 use rustix::process::PidfdFlags;
 
 #[test]
@@ -71,18 +72,22 @@ fn a_new_process_does_not_wait_for_frames_without_the_supervisor() {
         .unwrap();
     let pid = rustix::process::Pid::from_child(&supervisor);
     let pidfd = rustix::process::pidfd_open(pid, PidfdFlags::empty()).unwrap();
-    let kill = std::thread::spawn(move || {
-        std::thread::sleep(Duration::from_millis(20));
-        supervisor.kill().and_then(|()| supervisor.wait()).unwrap();
-    });
     let start = Instant::now();
-    child.await_first_frames(&pidfd);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let is_wanting = |slot: &ProcessSlot| slot.wanting.load(Ordering::Relaxed) > 0;
+            while !control.slots_taken().any(|(_, slot)| is_wanting(slot)) {
+                std::thread::yield_now();
+            }
+            supervisor.kill().and_then(|()| supervisor.wait()).unwrap();
+        });
+        child.await_first_frames(&pidfd);
+    });
     assert!(
         start.elapsed() < FIRST_FRAMES_WAIT_MAX / 2,
         "waited {:?}",
         start.elapsed()
     );
-    kill.join().unwrap();
     assert_eq!(child.granted(), LIMIT_FRAMES_MIN);
 }
 

@@ -210,14 +210,14 @@ impl Pager {
         self.space.resolve_through(child, page, source);
     }
 
-    fn unpack_for_fork(&self, place: pool::Place, buffer: &mut PageBuffer) -> bool {
+    fn unpack_for_fork(&self, place: pool::PackedAt, buffer: &mut PageBuffer) -> bool {
         match place {
-            pool::Place::Pool(object) => {
+            pool::PackedAt::Pool(object) => {
                 let none = |_| unreachable!("no read");
                 self.inflate(&Packed::Pool(object), none, buffer);
                 true
             }
-            pool::Place::Flash(slot, object) => {
+            pool::PackedAt::Flash(slot, object) => {
                 // An object is smaller than a page, so it lies in two slots at most.
                 let mut slots = [PageBuffer::new(), PageBuffer::new()];
                 let count = object.slots().1 as usize;

@@ -498,7 +498,7 @@ fn who_waits_for_a_page_goes_on_when_it_is_mapped() {
             Done::all(1)
         );
         assert_eq!(thread.join().unwrap(), 9);
-        // SAFETY: as above.
+        // SAFETY: the test's own page, to which nobody else stores.
         let store = move || unsafe { (address as *mut u8).write_volatile(10) };
         let thread = std::thread::spawn(store);
         let stopped = Message::Fault {
