@@ -86,7 +86,7 @@ static void make_hole(int kind, char *at, size_t len)
 	}
 }
 
-static void show(int kind, size_t page, size_t frame, int populate)
+static void map_frame(int kind, size_t page, size_t frame, int populate)
 {
 	int flags = MAP_SHARED | (kind ? MAP_FIXED : MAP_FIXED_NOREPLACE) | (populate ? MAP_POPULATE : 0);
 	if (mmap(hole + page * PAGE, PAGE, PROT_READ | PROT_WRITE, flags, frames, frame * PAGE) == MAP_FAILED)
@@ -112,7 +112,7 @@ int main(int count, char **args)
 		size_t j = rand() % (i + 1), t = order[i];
 		order[i] = order[j], order[j] = t;
 	}
-	printf("%-9s %8s %8s %8s %9s %9s %11s %8s\n", "hole", "show us", "touch us", "popul us", "lift us",
+	printf("%-9s %8s %8s %8s %9s %9s %11s %8s\n", "hole", "map us", "touch us", "popul us", "unmap us",
 	       "mappings", "B/overlay", "merged");
 	for (int round = 0; round < 3; round++)
 		for (int kind = 0; kind < 4; kind++) {
@@ -124,7 +124,7 @@ int main(int count, char **args)
 			long maps = mappings(), slab = vma_bytes();
 			double t0 = now();
 			for (size_t i = 0; i < overlays; i++)
-				show(kind, 8 * order[i] + order[i] % 7, i, 0);
+				map_frame(kind, 8 * order[i] + order[i] % 7, i, 0);
 			double t1 = now();
 			volatile char sink = 0;
 			for (size_t i = 0; i < overlays; i++)
@@ -136,7 +136,7 @@ int main(int count, char **args)
 				make_hole(kind, hole + (8 * order[i] + order[i] % 7) * PAGE, PAGE);
 			double t4 = now();
 			for (size_t i = 0; i < overlays; i++)
-				show(kind, 8 * order[i] + order[i] % 7, i, 1);
+				map_frame(kind, 8 * order[i] + order[i] % 7, i, 1);
 			double t5 = now();
 			munmap(hole, pages * PAGE);
 			make_hole(kind == 0 ? 1 : kind, hole, 64 * PAGE);
@@ -144,7 +144,7 @@ int main(int count, char **args)
 				make_hole(0, hole, 64 * PAGE);
 			long merged = mappings();
 			for (size_t i = 0; i < 64; i++)
-				show(kind, i, i, 0);
+				map_frame(kind, i, i, 0);
 			merged = mappings() - merged;
 			munmap(hole, pages * PAGE);
 			printf("%-9s %8.2f %8.2f %8.2f %9.2f %9.2f %11.0f %8s\n", names[kind],

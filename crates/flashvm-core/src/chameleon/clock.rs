@@ -45,7 +45,7 @@ pub struct Clocks {
 }
 
 impl Clocks {
-    /// Clocks for a pool of at most `most` frames.
+    /// Clocks for a heap of at most `most` frames.
     #[must_use]
     pub fn new(most: u32) -> Self {
         Self {

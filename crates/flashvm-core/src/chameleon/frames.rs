@@ -11,7 +11,7 @@
 use super::shape::{SECTORS, Shape, shapes_of};
 use serde::{Deserialize, Serialize};
 
-/// A frame: its index in the pool, in pages of 4 KiB.
+/// A frame: its index of the heap, in pages of 4 KiB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct FrameId(pub u32);
 
@@ -38,16 +38,16 @@ pub struct Frames {
     free: Vec<u16>,
     /// By shape.
     lists: [FreeList; 16],
-    /// Frames that have ever been in the pool.
+    /// Frames that have ever been of the heap.
     high: u32,
-    /// Frames below `high` that have left the pool.
+    /// Frames below `high` that have left the heap.
     gone: Vec<u32>,
     /// Sectors occupied by pages.
     used_sectors: u32,
 }
 
 impl Frames {
-    /// An empty pool that can grow to `most` frames.
+    /// A heap without frames that can grow to `most` frames.
     ///
     /// # Panics
     /// With more than 2^24 frames (64 GiB).
@@ -70,19 +70,19 @@ impl Frames {
         }
     }
 
-    /// Most frames that the pool can have.
+    /// Most frames that the heap can have.
     #[must_use]
     pub fn most(&self) -> u32 {
         self.pages.len() as u32
     }
 
-    /// Frames in the pool.
+    /// Frames of the heap.
     #[must_use]
     pub fn len(&self) -> u32 {
         self.high - self.gone.len() as u32
     }
 
-    /// Whether the pool has no frame.
+    /// Whether the heap has no frame.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -94,7 +94,7 @@ impl Frames {
         self.used_sectors
     }
 
-    /// Adds a free frame to the pool; `None` if the pool is full.
+    /// Adds a free frame to the heap; `None` if the heap has all it may have.
     pub fn grow(&mut self) -> Option<FrameId> {
         let frame = match self.gone.pop() {
             Some(frame) => frame,
@@ -108,7 +108,7 @@ impl Frames {
         Some(FrameId(frame))
     }
 
-    /// Removes a wholly free frame from the pool, if there is one.
+    /// Removes a wholly free frame from the heap, if there is one.
     pub fn shrink(&mut self) -> Option<FrameId> {
         let node = self.lists[Shape::WHOLE.number() as usize].last;
         (node != NIL).then(|| {
@@ -119,7 +119,7 @@ impl Frames {
         })
     }
 
-    /// All frames that have ever been in the pool; those that have left it are empty.
+    /// All frames that have ever been of the heap; those that have left it are empty.
     pub fn all(&self) -> impl Iterator<Item = FrameId> + use<> {
         (0..self.high).map(FrameId)
     }

@@ -35,7 +35,7 @@ pub(super) struct Memory {
     pub(super) store: Store,
     pub(super) blocks: u32,
     /// Eight sectors a frame.
-    pool: Vec<[Version; SECTORS as usize]>,
+    frames: Vec<[Version; SECTORS as usize]>,
     /// By page, its frame.
     mapped: BTreeMap<u32, u32>,
     /// By frame and sector, the page that is mapped from it.
@@ -67,7 +67,7 @@ impl Memory {
             sabotage: None,
             store,
             blocks,
-            pool: vec![[0; SECTORS as usize]; frames_most as usize],
+            frames: vec![[0; SECTORS as usize]; frames_most as usize],
             mapped: BTreeMap::new(),
             users: HashMap::new(),
             truth: BTreeMap::new(),
@@ -87,7 +87,7 @@ impl Memory {
     /// Makes this the memory of a forked child: it has a copy of `frames` only. No page is mapped.
     pub(super) fn forked(&mut self, frames: &BTreeSet<u32>, seed: u64) {
         assert!(self.mapped.is_empty(), "pages are mapped during a fork");
-        for (frame, sectors) in (0..).zip(&mut self.pool) {
+        for (frame, sectors) in (0..).zip(&mut self.frames) {
             if !frames.contains(&frame) {
                 *sectors = [0; SECTORS as usize];
             }
@@ -106,7 +106,7 @@ impl Memory {
         let owned = self.truth.get_mut(&page.0).expect("it was handed out");
         let shape = owned.shape;
         assert!(!owned.is_lost, "{page:?} is mapped and lost");
-        for sector in &mut self.pool[frame as usize][sectors(shape)] {
+        for sector in &mut self.frames[frame as usize][sectors(shape)] {
             assert_eq!(*sector, owned.version, "{page:?} has lost what was stored");
             *sector = store.unwrap_or(*sector);
         }
@@ -116,7 +116,7 @@ impl Memory {
     /// Puts data from flash into a range.
     pub(super) fn fill(&mut self, frame: FrameId, shape: Shape, from: &[Version]) {
         self.assert_unused(frame, shape);
-        self.pool[frame.0 as usize][sectors(shape)].copy_from_slice(from);
+        self.frames[frame.0 as usize][sectors(shape)].copy_from_slice(from);
     }
 
     /// Pages are handed out: all zeros.
@@ -153,7 +153,7 @@ impl Memory {
     }
 
     fn contents(&self, frame: FrameId, shape: Shape) -> &[Version] {
-        &self.pool[frame.0 as usize][sectors(shape)]
+        &self.frames[frame.0 as usize][sectors(shape)]
     }
 
     /// Asserts that no page is mapped from any of these sectors.
@@ -262,7 +262,7 @@ impl Host for Memory {
 
     fn fill_zeros(&mut self, frame: FrameId, shape: Shape) {
         self.look(frame, shape);
-        self.pool[frame.0 as usize][sectors(shape)].fill(0);
+        self.frames[frame.0 as usize][sectors(shape)].fill(0);
     }
 
     fn is_zero(&mut self, frame: FrameId, shape: Shape) -> bool {
@@ -275,7 +275,7 @@ impl Host for Memory {
 
     fn drop_frame(&mut self, frame: FrameId) {
         self.look(frame, Shape::WHOLE);
-        self.pool[frame.0 as usize].fill(0);
+        self.frames[frame.0 as usize].fill(0);
     }
 
     fn block_pointers(&mut self) -> Option<Vec<BackPointer>> {

@@ -53,7 +53,7 @@ pub trait Host {
     /// The checksum of a range.
     fn checksum(&mut self, frame: FrameId, shape: Shape) -> u64;
 
-    /// A frame has left the pool: frees its memory.
+    /// A frame has left the heap: frees its memory.
     fn drop_frame(&mut self, frame: FrameId);
 
     /// The pages of the block that was read for cleaning; `None` if its bytes are not a block.

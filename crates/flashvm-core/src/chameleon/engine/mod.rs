@@ -52,7 +52,7 @@ use serde::{Deserialize, Serialize};
 /// The configuration of an engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Config {
-    /// Upper bound of the pool's frames.
+    /// Upper bound of the heap's frames.
     pub frames_most: u32,
     /// Upper bound of the mappings of pages.
     pub mappings_most: u32,
@@ -271,9 +271,9 @@ pub struct Engine<C> {
     mappings: Mappings,
     pins: PinnedSvmps,
     pages: Addresses,
-    /// Frames of the process's grant that the pool holds.
+    /// Frames of the process's grant that the heap holds.
     held: u32,
-    /// Faults until the pool asks for more frames again.
+    /// Faults until the heap asks for more frames again.
     ask_again: u32,
     /// Reads of pages in flight.
     reads: u32,
@@ -413,13 +413,13 @@ impl<C: ClusterSource> Engine<C> {
         &mut self.clusters
     }
 
-    /// Upper bound of the pool's frames.
+    /// Upper bound of the heap's frames.
     #[must_use]
     pub fn frames_most(&self) -> u32 {
         self.frames.most()
     }
 
-    /// Frames of the process's grant that the pool holds.
+    /// Frames of the process's grant that the heap holds.
     #[must_use]
     pub fn frames_held(&self) -> u32 {
         self.held

@@ -8,7 +8,7 @@ use super::round::BATCH_SECTORS;
 use super::{Action, Engine, Failure, Host};
 use crate::ClusterSource;
 
-/// Frames requested at once: as many as the pool holds, clamped to `BORROW_MIN..=BORROW_MAX`.
+/// Frames requested at once: as many as the heap holds, clamped to `BORROW_MIN..=BORROW_MAX`.
 const BORROW_MIN: u32 = 16;
 const BORROW_MAX: u32 = 256;
 /// Faults between two requests for frames, when the first was refused.
@@ -56,7 +56,7 @@ impl<C: ClusterSource> Engine<C> {
         let got = host.borrow_frames(asked);
         self.held += got;
         for _ in 0..got {
-            self.frames.grow().expect("no more than the pool can have");
+            self.frames.grow().expect("no more than the heap can have");
         }
         if got < asked || asked == 0 {
             self.ask_again = ASK_AGAIN;
@@ -98,7 +98,7 @@ impl<C: ClusterSource> Engine<C> {
         }
     }
 
-    /// Takes a free frame out of the pool, if there is one.
+    /// Takes a free frame out of the heap, if there is one.
     fn shrink(&mut self, host: &mut impl Host) -> bool {
         let frame = self.frames.shrink();
         if let Some(frame) = frame {
