@@ -425,13 +425,18 @@ fn lost_pages_give_sigbus() {
         return;
     }
     let mut whole = 0;
-    for inject in [
+    // On a busy machine pages of the C library are paged out, too, and lost: then other seeds are tried.
+    let injected = [
         "read=500000",
         "flip=500000",
         "read=400000,write=20000,flip=400000",
-    ] {
+    ];
+    for (inject, round) in (0..4).flat_map(|round| injected.map(|inject| (inject, round))) {
+        if whole > 0 && round > 0 {
+            break;
+        }
         let test = format!("lost_pages_give_sigbus, {inject}");
-        let inject = format!("{inject},seed={}", seed());
+        let inject = format!("{inject},seed={}", seed() + round);
         // Each check looks at every page: a few are enough.
         let options = ["--ram", "4M", "--check", "--inject", &inject];
         let program = [&compiled("sigbus").display().to_string(), "12", "2"];
