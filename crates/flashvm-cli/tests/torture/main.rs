@@ -436,7 +436,7 @@ fn lost_pages_give_sigbus() {
             break;
         }
         let test = format!("lost_pages_give_sigbus, {inject}");
-        let inject = format!("{inject},seed={}", seed() + round);
+        let inject = format!("{inject},seed={}{round}", seed());
         // Each check looks at every page: a few are enough.
         let options = ["--ram", "4M", "--check", "--inject", &inject];
         let program = [&compiled("sigbus").display().to_string(), "12", "2"];
