@@ -259,10 +259,7 @@ impl<C: ClusterSource> Engine<C> {
             Event::Discarded { refused } => self.discarded(refused, actions),
             Event::Refused { .. } => unreachable!("handled above"),
             Event::Zap { first, count } => self.zap(first, count, actions),
-            Event::Relocate { from, to, count } => {
-                self.propose_refused_again();
-                self.relocate(from, to, count, actions);
-            }
+            Event::Relocate { from, to, count } => self.relocate(from, to, count, actions),
             Event::Advise {
                 first,
                 count,
@@ -272,10 +269,7 @@ impl<C: ClusterSource> Engine<C> {
             Event::WriteLimit { used } => self.set_write_limit(used),
             Event::Reclaim => self.reclaim(actions),
             Event::Drain { on } => self.drain(on, actions),
-            Event::Forked => {
-                self.propose_refused_again();
-                self.forked();
-            }
+            Event::Forked => self.forked(),
             Event::Owned { first, count } => self.owned(first, count),
             Event::Tick => self.tick(actions),
         }

@@ -103,6 +103,7 @@ impl<C: ClusterSource> Engine<C> {
         count: u32,
         actions: &mut Vec<Action>,
     ) {
+        self.propose_refused_again();
         let end = self.range_end(from, count);
         self.unpark(from, end, actions);
         let to_end = self.range_end(to, count);

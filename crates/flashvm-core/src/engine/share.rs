@@ -37,6 +37,7 @@ impl<C: ClusterSource> Engine<C> {
 
     /// The process forked. No request is in flight.
     pub(super) fn forked(&mut self) {
+        self.propose_refused_again();
         self.draining = false;
         self.swap.seal(&mut self.clusters);
         if self.shadow {
