@@ -75,7 +75,7 @@ mod tests {
     use super::*;
     use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
     use rustix::termios::LocalModes;
-    use std::os::fd::AsFd as _;
+    use std::io::Read as _;
 
     /// Whether the terminal is in its normal state: it reads whole lines, echoes, and sends signals.
     fn state(terminal: &File) -> bool {
@@ -107,10 +107,11 @@ mod tests {
         });
         assert!(panicked.is_err() && state(&terminal));
 
-        let mut written = [0; 256];
-        let read = rustix::io::read(other.as_fd(), &mut written).expect("what was written");
-        let written = String::from_utf8_lossy(&written[..read]);
         let (enter, leave) = ("\u{1b}[?1049h\u{1b}[?25l", "\u{1b}[?1049l\u{1b}[?25h");
-        assert_eq!(written, [enter, leave, enter, leave].concat());
+        let expected = [enter, leave, enter, leave].concat();
+        // The kernel passes output on in its own time: one read may return only a part.
+        let mut written = vec![0; expected.len()];
+        File::from(other).read_exact(&mut written).expect("what was written");
+        assert_eq!(String::from_utf8_lossy(&written), expected);
     }
 }
