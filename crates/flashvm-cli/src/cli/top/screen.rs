@@ -111,7 +111,9 @@ mod tests {
         let expected = [enter, leave, enter, leave].concat();
         // The kernel passes output on in its own time: one read may return only a part.
         let mut written = vec![0; expected.len()];
-        File::from(other).read_exact(&mut written).expect("what was written");
+        File::from(other)
+            .read_exact(&mut written)
+            .expect("what was written");
         assert_eq!(String::from_utf8_lossy(&written), expected);
     }
 }

@@ -7,26 +7,26 @@ use crate::Error;
 use crate::chameleon::ForkedFrames;
 use crate::control::Process;
 use crate::pager::workers::Crew;
-use crate::pager::{Freeze, Pager};
+use crate::pager::{Freeze, Locked, Pager};
 use rustix::io::Errno;
+use rustix_futex_sync::MutexGuard;
 
 impl Pager {
     /// Forks in inline mode, by calling `clone`, which returns twice. Returns the kernel's result. The child has no
     /// threads of its pager until [`Pager::start_threads`].
     pub(crate) fn fork_inline(&'static self, clone: impl FnOnce() -> isize) -> isize {
-        if self.chameleon.is_some() {
-            // The heap's frames are copied for the child, and a frozen heap gives none up: so wait for room now.
-            self.await_room();
-        }
-        // Before the engine is frozen: requests of the heap may need it.
-        let frames = match &self.chameleon {
-            Some(heap) => match heap.prepare_fork(self) {
-                Ok(frames) => Some(frames),
-                Err(_) => return -(Errno::NOMEM.raw_os_error() as isize),
-            },
-            None => None,
+        let (frames, mut locked) = match self.quiet_with_heap() {
+            Ok(quiet) => quiet,
+            Err(source) => {
+                let mut locked = self.lock();
+                locked.grant.forget_fork();
+                self.forget_drain(&mut locked);
+                drop(locked);
+                let what = "a copy of the small pages";
+                self.count_refused_fork(&crate::control::Error::Os { what, source });
+                return -(Errno::NOMEM.raw_os_error() as isize);
+            }
         };
-        let mut locked = self.quiet_with_room(|| self.become_quiet());
         let pinned = Self::pinned_pages(&locked);
         let process_slot = match self.prepare_child(&mut locked, &pinned) {
             Ok(process_slot) => process_slot,
@@ -60,6 +60,26 @@ impl Pager {
             end_child(Some(process_slot), &error)
         }
         0
+    }
+
+    /// Before a fork: waits for room for the child, freezes the heap of small pages and copies its frames, then waits until
+    /// all requests of the page pager have ended. The heap freezes first, as its requests may need the page pager; but a
+    /// frozen heap gives no frame up, so it goes on if the room is gone by then.
+    ///
+    /// # Errors
+    /// The kernel's error if it has no file for the copy.
+    fn quiet_with_heap(&self) -> Result<(Option<ForkedFrames>, MutexGuard<'_, Locked>), Errno> {
+        loop {
+            let had_room = self.await_room();
+            let heap = self.chameleon.as_ref();
+            let frames = heap.map(|heap| heap.prepare_fork(self)).transpose()?;
+            let locked = self.become_quiet();
+            if !had_room || self.has_room(&locked) {
+                return Ok((frames, locked));
+            }
+            self.thaw(locked);
+            self.resume_heap(frames, false);
+        }
     }
 
     /// In the parent: the heap of small pages goes on. `forked`: there is a child.

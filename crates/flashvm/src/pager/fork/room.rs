@@ -12,10 +12,32 @@ use std::time::{Duration, Instant};
 /// `STORES_IN_FORK`.
 const STORES_IN_FORK: u32 = 512;
 const STORES_SHARE: u32 = 8;
-/// Longest wait of a fork for frames for the child while none come free, as long as a new process waits for its first
+/// Longest wait of a fork for frames for the child without progress, as long as a new process waits for its first
 /// frames; and the pause between two looks.
 const ROOM_WAIT_MAX: Duration = Duration::from_secs(10);
 const ROOM_PAUSE: Duration = Duration::from_millis(1);
+
+/// What a fork waits for. The least values so far tell whether there is progress: each of them can only fall, so the wait
+/// ends.
+struct Outstanding {
+    /// Frames that the fork lacks. Others may take some while this process writes pages to flash.
+    lacking: u32,
+    /// Frames of small pages, half of which the child needs.
+    small: u32,
+    /// Frames of compressed pages, which go to flash.
+    pool: u64,
+}
+
+impl Outstanding {
+    /// Adopts values that are less than the least so far; returns whether there were any.
+    fn fall_to(&mut self, now: &Self) -> bool {
+        let fell = now.lacking < self.lacking || now.small < self.small || now.pool < self.pool;
+        self.lacking = self.lacking.min(now.lacking);
+        self.small = self.small.min(now.small);
+        self.pool = self.pool.min(now.pool);
+        fell
+    }
+}
 
 impl Pager {
     /// Pages that are stored to during a fork, unnoticed or before there is a frame for the copy. In inline mode: pages
@@ -56,13 +78,17 @@ impl Pager {
     }
 
     /// Waits until this process holds enough free frames for the fork, so that the fork does not overrun the budget.
-    /// Returns false after `ROOM_WAIT_MAX` without a frame more, or if the process's share is too small: the fork goes on
+    /// Returns false after `ROOM_WAIT_MAX` without progress, or if the process's share is too small: the fork goes on
     /// regardless, and the overrun is counted.
     ///
     /// Compressed pages go to flash first: after the fork the kernel would copy them, uncharged.
     pub(super) fn await_room(&self) -> bool {
         let mut end = Instant::now() + ROOM_WAIT_MAX;
-        let mut least_lacking = u32::MAX;
+        let mut least = Outstanding {
+            lacking: u32::MAX,
+            small: u32::MAX,
+            pool: u64::MAX,
+        };
         while Instant::now() < end {
             let mut locked = self.lock();
             let stores = self.fork_stores(&locked);
@@ -77,10 +103,12 @@ impl Pager {
             if !locked.engine.is_draining() && self.has_room(&locked) {
                 return true;
             }
-            // Half of the small pages may have to go to flash first, while others use the disk.
-            let lacking = locked.grant.lacking(&self.process, &locked.usage());
-            if lacking < least_lacking {
-                least_lacking = lacking;
+            let now = Outstanding {
+                lacking: locked.grant.lacking(&self.process, &locked.usage()),
+                small: locked.grant.small(),
+                pool: locked.engine.gauges().pool_frames,
+            };
+            if least.fall_to(&now) {
                 end = Instant::now() + ROOM_WAIT_MAX;
             }
             if !locked.engine.is_draining() && !locked.grant.may_have_fork_room(&self.process) {
@@ -101,7 +129,7 @@ impl Pager {
         }
     }
 
-    fn has_room(&self, locked: &Locked) -> bool {
+    pub(super) fn has_room(&self, locked: &Locked) -> bool {
         let usage = locked.usage();
         locked.grant.has_fork_room(&self.process, &usage)
     }
