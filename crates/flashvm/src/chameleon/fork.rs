@@ -6,8 +6,7 @@ use crate::Error;
 use crate::control::Process;
 use crate::sys::descriptors::PagerFd;
 use crate::sys::map;
-use flashvm_core::PAGE_SIZE;
-use flashvm_core::chameleon::Request;
+use flashvm_core::chameleon::{FrameId, Request};
 use rustix::io::Errno;
 use rustix_futex_sync::{Condvar, Mutex};
 use std::os::fd::{AsRawFd, RawFd};
@@ -41,10 +40,10 @@ impl Chameleon {
                 while frames.next_if(|frame| frame.0 == first.0 + count).is_some() {
                     count += 1;
                 }
-                let (at, len) = (first.0 as usize * PAGE_SIZE, count as usize * PAGE_SIZE);
-                // SAFETY: frames of the heap, which the kernel reads. Only a call that the kernel works on stores to one
-                // meanwhile.
-                unsafe { map::write_all(&file, at as u64, self.frames_at + at, len)? };
+                let part = self.places.frames(first, count);
+                let offset = self.places.file_offset(first, count);
+                // SAFETY: the part lies in the mapping of the frames, which stays.
+                unsafe { map::write_all(&file, offset, part.address, part.len)? };
             }
             Ok(ForkedFrames { file })
         };
@@ -80,9 +79,10 @@ impl Chameleon {
             recorder,
         } = self.core.into_inner();
         std::mem::forget(self.frames_file);
-        let bytes = engine.frames_most() as usize * PAGE_SIZE;
-        // SAFETY: the child's only thread runs this, so no slice of a frame is in use.
-        unsafe { map::map_shared_over(&frames.file, self.frames_at, bytes) }.map_err(failed)?;
+        let all = self.places.frames(FrameId(0), self.places.frames_most);
+        // SAFETY: the mapping of the frames is this heap's. The child's only thread runs this, so no slice of a frame is
+        // in use.
+        unsafe { map::map_shared_over(&frames.file, all.address, all.len) }.map_err(failed)?;
         *engine.clusters_mut().inner_mut() = process.clusters();
         let recorder = recorder
             .map(|recorder| recorder.for_child(pid))
@@ -93,10 +93,7 @@ impl Chameleon {
             changed: Condvar::new(),
             writer_called: AtomicU32::new(0),
             target: AtomicU32::new(self.target.load(Ordering::Relaxed)),
-            base: self.base,
-            frames_most: self.frames_most,
-            frames_at: self.frames_at,
-            buffers: self.buffers,
+            places: self.places,
             settings: self.settings,
             sector_bytes: self.sector_bytes,
         })

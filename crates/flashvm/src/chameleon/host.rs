@@ -1,9 +1,11 @@
 //! The engine's host in a live process: kernel mappings, the heap's frames, the page pager.
+//!
+//! The methods of [`Host`] are safe to call for the engine only, so [`LiveHost::new`] is unsafe. `Places` checks
+//! each number that becomes an address.
 
 use super::{Chameleon, Owner};
 use crate::flash::checksum;
 use crate::sys::map;
-use flashvm_core::PAGE_SIZE;
 use flashvm_core::chameleon::block::{back_pointers, write_header};
 use flashvm_core::chameleon::{
     BLOCK_BYTES, BackPointer, Failure, FrameId, Host, Refused, SECTOR_BYTES, Shape, Svmp,
@@ -11,65 +13,82 @@ use flashvm_core::chameleon::{
 use rustix::io::Errno;
 use std::sync::atomic::Ordering;
 
-/// The host of one request. The engine is locked whenever its methods run.
+/// The host of one request.
 pub(super) struct LiveHost<'a> {
-    pub(super) heap: &'a Chameleon,
-    pub(super) owner: &'a dyn Owner,
+    heap: &'a Chameleon,
+    owner: &'a dyn Owner,
 }
 
-impl Chameleon {
-    /// Address of a range of a frame.
-    pub(super) fn range(&self, frame: FrameId, shape: Shape) -> usize {
-        assert!(frame.0 < self.frames_most, "frame {}", frame.0);
-        self.frames_at + frame.0 as usize * PAGE_SIZE + shape.offset()
+impl<'a> LiveHost<'a> {
+    /// The host of a request to `heap`.
+    ///
+    /// # Safety
+    /// Only this heap's engine calls the methods of [`Host`], in [`flashvm_core::chameleon::Engine::handle`] with the
+    /// engine locked. So they are called as the trait demands: with ranges whose pages are unmapped, and with
+    /// the block buffers only during the round that fills them.
+    pub(super) unsafe fn new(heap: &'a Chameleon, owner: &'a dyn Owner) -> Self {
+        Self { heap, owner }
     }
-}
 
-impl LiveHost<'_> {
+    /// The process around the heap.
+    pub(super) fn owner(&self) -> &'a dyn Owner {
+        self.owner
+    }
+
     fn contents(&self, frame: FrameId, shape: Shape) -> &[u8] {
-        // SAFETY: the page is unmapped, so no thread of the program stores to its range; the engine is locked.
-        unsafe { map::bytes(self.heap.range(frame, shape), shape.size()) }
+        let range = self.heap.places.range(frame, shape);
+        // SAFETY: the range lies in the mapping of the frames. Its page is unmapped, so no thread of the program stores
+        // to it; the engine is locked, so no thread of the pager does.
+        unsafe { map::bytes(range.address, range.len) }
     }
 
     /// The block that the cleaner has read.
     fn block(&self) -> &[u8] {
-        // SAFETY: only the current round uses the buffers, and this request belongs to it.
-        unsafe { map::bytes(self.heap.buffers + BLOCK_BYTES, BLOCK_BYTES) }
+        let block = self.heap.places.cleaned(0, BLOCK_BYTES);
+        // SAFETY: the buffer is mapped. Only the current round stores to it, and it is past its read.
+        unsafe { map::bytes(block.address, block.len) }
     }
 }
 
 impl Host for LiveHost<'_> {
     fn map(&mut self, first: Svmp, count: u32, frame: FrameId) -> Result<(), Refused> {
-        let (at, len) = (self.heap.address(first), count as usize * PAGE_SIZE);
-        let offset = u64::from(frame.0) * PAGE_SIZE as u64;
-        // SAFETY: the frame is this page's from here on. Rust code looks at its contents only while it is unmapped.
-        match unsafe { map::overlay(at, len, &self.heap.frames_file, offset) } {
+        let places = &self.heap.places;
+        let pages = places.pages(first, count);
+        let offset = places.file_offset(frame, count);
+        // SAFETY: the pages lie in the hole, and the frames in the heap's file. From here on the frames' ranges are these
+        // pages', and Rust code looks at them only while the pages are unmapped.
+        match unsafe { map::overlay(pages.address, pages.len, &self.heap.frames_file, offset) } {
             Ok(()) => Ok(()),
             Err(Errno::NOMEM) => Err(Refused),
             Err(Errno::EXIST) => self.owner.die(&format!(
-                "another mapping exists at {at:#x}, in the heap of small pages"
+                "another mapping exists at {:#x}, in the heap of small pages",
+                pages.address
             )),
-            Err(error) => self
-                .owner
-                .die(&format!("cannot map a page at {at:#x}: {error}")),
+            Err(error) => self.owner.die(&format!(
+                "cannot map a page at {:#x}: {error}",
+                pages.address
+            )),
         }
     }
 
     fn unmap(&mut self, first: Svmp, count: u32) -> Result<(), Refused> {
-        let at = self.heap.address(first);
-        // SAFETY: pages of the hole, to which only the program refers: its next touch is a fault.
-        match unsafe { map::unmap(at, count as usize * PAGE_SIZE) } {
+        let pages = self.heap.places.pages(first, count);
+        // SAFETY: the pages lie in the hole. Only the program refers to them: its next touch is a fault.
+        match unsafe { map::unmap(pages.address, pages.len) } {
             Ok(()) => Ok(()),
             Err(Errno::NOMEM) => Err(Refused),
-            Err(error) => self
-                .owner
-                .die(&format!("cannot unmap the page at {at:#x}: {error}")),
+            Err(error) => self.owner.die(&format!(
+                "cannot unmap the page at {:#x}: {error}",
+                pages.address
+            )),
         }
     }
 
     fn fill_zeros(&mut self, frame: FrameId, shape: Shape) {
-        // SAFETY: the range belongs to an unmapped page; the engine is locked.
-        unsafe { map::fill_zeros(self.heap.range(frame, shape), shape.size()) };
+        let range = self.heap.places.range(frame, shape);
+        // SAFETY: the range lies in the mapping of the frames. Its page is unmapped and the engine is locked, so nobody
+        // else touches it.
+        unsafe { map::fill_zeros(range.address, range.len) };
     }
 
     fn is_zero(&mut self, frame: FrameId, shape: Shape) -> bool {
@@ -81,8 +100,9 @@ impl Host for LiveHost<'_> {
     }
 
     fn drop_frame(&mut self, frame: FrameId) {
+        let offset = self.heap.places.file_offset(frame, 1);
         // SAFETY: no page is in the frame, and no slice of it outlives a call of this host.
-        unsafe { map::punch(&self.heap.frames_file, frame.0) };
+        unsafe { map::punch(&self.heap.frames_file, offset) };
     }
 
     fn block_pointers(&mut self) -> Option<Vec<BackPointer>> {
@@ -94,33 +114,31 @@ impl Host for LiveHost<'_> {
     }
 
     fn keep(&mut self, page: &BackPointer, sector: u32) {
-        let range = page.range();
-        let (source, target) = (self.heap.buffers + BLOCK_BYTES, self.heap.buffers);
-        let to = target + sector as usize * SECTOR_BYTES;
-        assert!(range.end <= BLOCK_BYTES && to + range.len() <= target + BLOCK_BYTES);
-        // SAFETY: the two places are in different buffers, which only the current round uses.
-        unsafe { map::copy(source + range.start, to, range.len()) };
+        let (range, places) = (page.range(), &self.heap.places);
+        let from = places.cleaned(range.start, range.len());
+        let to = places.filled(sector as usize * SECTOR_BYTES, range.len());
+        // SAFETY: the parts are mapped, of one length and in different buffers, which only the current round uses.
+        unsafe { map::copy(from.address, to.address, to.len) };
     }
 
     fn gather(&mut self, frame: FrameId, shape: Shape, to: u32) -> u64 {
-        assert!(to as usize + shape.size() <= BLOCK_BYTES);
-        let (from, to) = (
-            self.heap.range(frame, shape),
-            self.heap.buffers + to as usize,
-        );
-        // SAFETY: the page stays unmapped while the engine is locked; only the current round uses the buffer,
-        // and the page ends within it.
+        let places = &self.heap.places;
+        let from = places.range(frame, shape);
+        let to = places.filled(to as usize, from.len);
+        // SAFETY: both parts are mapped and of one length. The page stays unmapped while the engine is locked, so nobody
+        // stores to its range; only the current round uses the buffer.
         let copied = unsafe {
-            map::copy(from, to, shape.size());
-            map::bytes(to, shape.size())
+            map::copy(from.address, to.address, to.len);
+            map::bytes(to.address, to.len)
         };
         checksum(copied)
     }
 
     fn write_header(&mut self, pointers: &[BackPointer]) {
-        // SAFETY: only the current round uses the buffers.
+        let block = self.heap.places.filled(0, BLOCK_BYTES);
+        // SAFETY: the buffer is mapped, and only the current round uses it: nobody else until the slice is gone.
         write_header(
-            unsafe { map::bytes_mut(self.heap.buffers, BLOCK_BYTES) },
+            unsafe { map::bytes_mut(block.address, block.len) },
             pointers,
         );
     }
@@ -161,7 +179,7 @@ impl Host for LiveHost<'_> {
              than was written, or none",
             std::process::id(),
             shape.size(),
-            self.heap.address(page) + shape.offset()
+            self.heap.places.address(page) + shape.offset()
         ));
     }
 
@@ -169,7 +187,7 @@ impl Host for LiveHost<'_> {
         match why {
             Failure::GivenTwice(page) => self.owner.die(&format!(
                 "free(): the page at {:#x} was freed twice",
-                self.heap.address(page)
+                self.heap.places.address(page)
             )),
             why => self.owner.die(&why.to_string()),
         }

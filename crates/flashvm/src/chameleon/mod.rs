@@ -7,11 +7,11 @@
 //! `flashvm_core::chameleon::Engine` makes all decisions, including who waits. This module locks the engine,
 //! gives it memory to work on (`host`), and makes threads read, write and sleep (`carry_out`).
 //!
-//! - `hole`: the address range, and the kernel's limit on mappings;
+//! - `hole`: the address range, and the kernel's limit on mappings; `places`: numbers of pages and frames as addresses;
 //! - `host`: mapping, copying, checksums; `flash`: reads and writes;
 //! - `fork`: the child's copy.
 //!
-//! Safety argument: this module accesses frames through one mapping of the memfd (`frames_at`), which exists as long
+//! Safety argument: this module accesses frames through one mapping of the memfd (`Places::frames`), which exists as long
 //! as the process. It accesses a page's range of a frame only while the page is unmapped, and only with the
 //! engine locked or the page marked as being read, so neither the program nor another thread of the pager
 //! accesses the range at that time. It never touches ranges of other pages in the same frame.
@@ -23,6 +23,7 @@ mod fork;
 mod hole;
 mod host;
 mod owner;
+mod places;
 
 pub use flashvm_core::chameleon::{PageList, RUN_PAGES};
 pub(crate) use fork::ForkedFrames;
@@ -36,12 +37,11 @@ use crate::sys::map;
 use flashvm_core::PAGE_SIZE;
 use flashvm_core::chameleon::engine::PINNED_PAGES_MAX;
 use flashvm_core::chameleon::record::{RecordingHost, Step};
-use flashvm_core::chameleon::{
-    Action, BLOCK_BYTES, Config, Engine, Event, Outcome, Request, SIZES, Svmp, Task,
-};
+use flashvm_core::chameleon::{Action, Config, Engine, Event, Outcome, Request, SIZES, Svmp, Task};
 use flashvm_core::record::RecordingClusters;
 use host::LiveHost;
 pub(crate) use owner::Owner;
+use places::{BUFFERS_BYTES, Places};
 use rustix::io::Errno;
 use rustix::thread::futex;
 use rustix_futex_sync::{Condvar, Mutex, MutexGuard};
@@ -74,7 +74,7 @@ impl Core {
             self.engine.clusters_mut().take_log();
             return action;
         };
-        let owner = host.owner;
+        let owner = host.owner();
         let mut host = RecordingHost {
             inner: host,
             calls: Vec::new(),
@@ -98,14 +98,7 @@ impl Core {
 
 /// The heap of small pages of this process.
 pub(crate) struct Chameleon {
-    /// Start address of the hole.
-    base: usize,
-    /// Start address of the mapping of all frames, in order.
-    frames_at: usize,
-    /// Frames that this mapping holds.
-    frames_most: u32,
-    /// Address of two block buffers: one to fill, one to clean.
-    buffers: usize,
+    places: Places,
     frames_file: PagerFd,
     settings: ChameleonSettings,
     /// Smallest transfer of the store, in bytes.
@@ -151,13 +144,15 @@ impl Chameleon {
         recorder: Option<Recorder>,
     ) -> Result<Self, Errno> {
         let frames_file = new_frames(config.frames_most)?;
-        let frames_at = map::map_shared(&frames_file, config.frames_most as usize * PAGE_SIZE)?;
-        let buffers = map::own(2 * BLOCK_BYTES)?;
-        Ok(Self {
-            base: hole::reserve()?,
-            frames_at,
+        let bytes = config.frames_most as usize * PAGE_SIZE;
+        let places = Places {
+            frames: map::map_shared(&frames_file, bytes)?,
             frames_most: config.frames_most,
-            buffers,
+            buffers: map::own(BUFFERS_BYTES)?,
+            hole: hole::reserve()?,
+        };
+        Ok(Self {
+            places,
             frames_file,
             sector_bytes,
             settings,
@@ -173,13 +168,14 @@ impl Chameleon {
 
     /// Start address and length in bytes of the heap's address range.
     pub(crate) fn addresses(&self) -> (usize, usize) {
-        (self.base, hole::BYTES)
+        (self.places.hole, hole::BYTES)
     }
 
     /// Whether this range overlaps the heap's address range.
     #[inline]
     pub(crate) fn holds(&self, address: usize, len: usize) -> bool {
-        address < self.base + hole::BYTES && address.saturating_add(len) > self.base
+        let hole = self.places.hole;
+        address < hole + hole::BYTES && address.saturating_add(len) > hole
     }
 
     /// The descriptor of the heap's recording, if there is one.
@@ -190,15 +186,6 @@ impl Chameleon {
     /// The settings of the run.
     pub(crate) fn settings(&self) -> ChameleonSettings {
         self.settings
-    }
-
-    fn page_at(&self, address: usize) -> Option<Svmp> {
-        let offset = address.wrapping_sub(self.base);
-        (offset < hole::BYTES).then_some(Svmp((offset / PAGE_SIZE) as u32))
-    }
-
-    fn address(&self, page: Svmp) -> usize {
-        self.base + page.0 as usize * PAGE_SIZE
     }
 
     /// Carries a request out. Returns with the engine locked.
@@ -212,7 +199,8 @@ impl Chameleon {
         request: &Request,
         task: &mut Task,
     ) -> (MutexGuard<'a, Core>, Outcome) {
-        let mut host = LiveHost { heap: self, owner };
+        // SAFETY: only `core.handle` has the host, with this heap's engine locked.
+        let mut host = unsafe { LiveHost::new(self, owner) };
         let mut core = self.core.lock();
         let (mut event, mut begins) = (Event::Go, Some(request));
         loop {
@@ -235,13 +223,16 @@ impl Chameleon {
             match action {
                 Action::Pause => crate::sys::sleep(PAUSE),
                 Action::Read { at, frame, shape } => {
-                    event = Event::Read(self.read_page(owner, task, at, frame, shape));
+                    // SAFETY: the engine has just returned this action, and hears of the outcome next.
+                    event = Event::Read(unsafe { self.read_page(owner, task, at, frame, shape) });
                 }
                 Action::ReadBlock(block) => {
-                    event = Event::BlockRead(self.read_block(owner, block));
+                    // SAFETY: the engine has just returned this action, and hears of the outcome next.
+                    event = Event::BlockRead(unsafe { self.read_block(owner, block) });
                 }
                 Action::Write { at, from, bytes } => {
-                    event = Event::Written(self.write(owner, at, from, bytes));
+                    // SAFETY: the engine has just returned this action, and hears of the outcome next.
+                    event = Event::Written(unsafe { self.write(owner, at, from, bytes) });
                 }
                 Action::Done(_) | Action::Await | Action::More(_) => unreachable!("seen above"),
             }
@@ -251,7 +242,8 @@ impl Chameleon {
 
     /// Reclaims in advance for a few steps while the page of a fault is read. Returns whether more steps are left.
     fn meanwhile(&self, owner: &dyn Owner, task: &mut Task) -> bool {
-        let mut host = LiveHost { heap: self, owner };
+        // SAFETY: only `core.handle` has the host, with this heap's engine locked.
+        let mut host = unsafe { LiveHost::new(self, owner) };
         let mut core = self.core.lock();
         core.handle(&mut host, None, task, Event::Meanwhile) == Action::More(true)
     }
@@ -259,7 +251,7 @@ impl Chameleon {
     /// Resolves a fault of the calling thread. The thread runs on a stack outside managed memory, with all
     /// signals blocked except the synchronous ones.
     pub(crate) fn fault(&self, owner: &dyn Owner, address: usize) -> Resolution {
-        let Some(page) = self.page_at(address) else {
+        let Some(page) = self.places.page_at(address) else {
             return Resolution::NotOurs;
         };
         let since = crate::sys::now();
@@ -311,9 +303,10 @@ impl Chameleon {
         if len == 0 || !self.holds(address, len) {
             return None;
         }
-        let first = self.page_at(address.max(self.base))?;
+        let (places, hole) = (&self.places, self.places.hole);
+        let first = places.page_at(address.max(hole))?;
         let last = address.saturating_add(len - 1);
-        let last = self.page_at(last.min(self.base + hole::BYTES - 1))?;
+        let last = places.page_at(last.min(hole + hole::BYTES - 1))?;
         let count = (last.0 - first.0 + 1).min(PINNED_PAGES_MAX);
         drop(self.carry_out(owner, &Request::Pin(first, count)));
         Some((first, count))

@@ -5,13 +5,13 @@ use flashvm_core::PAGE_SIZE;
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::sync::atomic::AtomicU64;
 
 /// Reserves `len` bytes of inaccessible addresses, at a multiple of `align`.
 pub(crate) fn reserve(len: usize, align: usize) -> Result<usize, Errno> {
     let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
-    // SAFETY: the kernel chooses a free place; no existing mapping changes.
+    // SAFETY: the kernel chooses a free place for the reservation; no existing mapping changes.
     let address = unsafe {
         rustix::mm::mmap_anonymous(std::ptr::null_mut(), len + align, ProtFlags::empty(), flags)?
     };
@@ -84,7 +84,7 @@ pub(crate) fn keep_from_dumps(start: usize, len: usize) {
 pub(crate) fn own(len: usize) -> Result<usize, Errno> {
     let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
     let prot = ProtFlags::READ | ProtFlags::WRITE;
-    // SAFETY: the kernel chooses a free place; no existing mapping changes.
+    // SAFETY: fresh memory at a free place of the kernel's choice; no existing mapping changes.
     let address = unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), len, prot, flags)? };
     Ok(address as usize)
 }
@@ -231,7 +231,7 @@ pub(crate) fn is_vacant(start: usize, len: usize) -> bool {
 pub(crate) fn map_shared(file: &OwnedFd, len: usize) -> Result<usize, Errno> {
     let prot = ProtFlags::READ | ProtFlags::WRITE;
     let flags = MapFlags::SHARED | MapFlags::NORESERVE;
-    // SAFETY: the kernel chooses a free place; no existing mapping changes.
+    // SAFETY: the kernel chooses a free place for the file; no existing mapping changes.
     let address = unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, prot, flags, file, 0)? };
     keep_from_dumps(address as usize, len);
     Ok(address as usize)
@@ -283,21 +283,21 @@ pub(crate) unsafe fn unmap(start: usize, len: usize) -> Result<(), Errno> {
     unsafe { rustix::mm::munmap(start as *mut _, len) }
 }
 
-/// Frees the memory of one page of a memfd; it reads as zeros.
+/// Frees the memory of one page of a memfd, which begins at byte `offset`; it reads as zeros.
 ///
 /// # Safety
 /// No Rust code may refer to it, wherever it is mapped.
-pub(crate) unsafe fn punch(file: &OwnedFd, page: u32) {
+pub(crate) unsafe fn punch(file: &OwnedFd, offset: u64) {
     let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-    let offset = u64::from(page) * PAGE_SIZE as u64;
     // Where the kernel refuses, the frame takes memory until it is used again.
     let _ = rustix::fs::fallocate(file, flags, offset, PAGE_SIZE as u64);
 }
 
-/// Writes memory of the pager's own to a file.
+/// Writes memory to a file. The kernel alone reads it, so others may store to it meanwhile; the file then has either
+/// byte.
 ///
 /// # Safety
-/// The range must be mapped and readable, and nobody may store to it until the call returns.
+/// The range must stay mapped until the call returns.
 pub(crate) unsafe fn write_all(
     file: &OwnedFd,
     offset: u64,
@@ -306,10 +306,10 @@ pub(crate) unsafe fn write_all(
 ) -> Result<(), Errno> {
     let mut done = 0;
     while done < len {
-        // SAFETY: a part of the range that the caller guarantees to be readable; nobody stores to it
-        // before this function returns.
-        let rest = unsafe { bytes(start + done, len - done) };
-        done += rustix::io::pwrite(file, rest, offset + done as u64)?;
+        let (from, rest, to) = (start + done, len - done, offset as usize + done);
+        let arguments = [file.as_raw_fd() as usize, from, rest, to, 0, 0];
+        // SAFETY: the kernel reads a part of the range, which stays mapped, as the caller guarantees.
+        done += raw::result(unsafe { raw::syscall(libc::SYS_pwrite64, arguments) })?;
     }
     Ok(())
 }
