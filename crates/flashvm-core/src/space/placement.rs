@@ -12,11 +12,11 @@ mod parked;
 mod tests;
 
 use self::parked::{Parked, pages, rest_of};
-use super::{AddressSpace, Changes, Contents, Done, PinnedRanges, Stop, Trace};
+use super::{AddressSpace, Changes, Contents, Done, Executor, PinnedRanges, Stop, Trace};
 use crate::clusters::ClusterSource;
 use crate::engine::Engine;
 use crate::event::{Action, Event, Place};
-use crate::ids::{Nanos, PageId};
+use crate::ids::{Nanos, PageId, Run};
 use crate::page::PageState;
 use std::collections::{HashSet, VecDeque};
 
@@ -46,13 +46,19 @@ impl<C: ClusterSource> Pages for Engine<C> {
 /// The context of an action: where it is carried out, what the engine knows, and where resulting
 /// events go.
 #[derive(Debug)]
-pub struct Host<'a, S, E> {
-    /// The address space.
-    pub space: &'a mut S,
+pub struct Host<'a, X, E> {
+    /// The address space, and the contents that come into it.
+    pub executor: &'a mut X,
     /// The engine.
     pub engine: &'a E,
     /// Events that the engine has to handle next, in this order.
     pub events: &'a mut VecDeque<Event>,
+}
+
+impl<X: Executor, E> Host<'_, X, E> {
+    fn space(&mut self) -> &mut X::Space {
+        self.executor.space()
+    }
 }
 
 /// Carries out memory actions on an [`AddressSpace`].
@@ -155,15 +161,15 @@ impl<K> Placement<K> {
     }
 
     /// Carries out a memory action, or parks what is left of it.
-    pub fn carry_out<S, E>(&mut self, host: &mut Host<'_, S, E>, action: &Action)
+    pub fn carry_out<X, E>(&mut self, host: &mut Host<'_, X, E>, action: &Action)
     where
-        S: AddressSpace<Kept = K>,
+        X: Executor<Kept = K>,
         E: Pages,
     {
         let (first, count) = pages(action);
         if let Action::Unshare { .. } = action {
             // Accounting, not a system call: it never waits.
-            host.space.leave_frames(first, count);
+            host.executor.leave_frames(Run::new(first, count));
             return;
         }
         self.trace.asked(action, (first, count));
@@ -181,8 +187,8 @@ impl<K> Placement<K> {
             let kept = match action {
                 Action::Map {
                     io, index, count, ..
-                } => Some(host.space.keep(io, index, count)),
-                Action::Inflate { from, .. } => Some(host.space.inflate(&from)),
+                } => Some(host.executor.keep(io, index, count)),
+                Action::Inflate { from, .. } => Some(host.executor.inflate(&from)),
                 _ => None,
             };
             self.parked.push_back(Parked { action, kept });
@@ -191,21 +197,21 @@ impl<K> Placement<K> {
 
     /// Carries out the drops at the start of a list of actions, together. Returns their number: 0
     /// if the first action is no drop, or has to wait for a parked one.
-    pub fn drop_first<S, E>(&mut self, host: &mut Host<'_, S, E>, actions: &[Action]) -> usize
+    pub fn drop_first<X, E>(&mut self, host: &mut Host<'_, X, E>, actions: &[Action]) -> usize
     where
-        S: AddressSpace<Kept = K>,
+        X: Executor<Kept = K>,
         E: Pages,
     {
         if self.is_parked() {
             return 0;
         }
-        let mut runs = [(PageId(0), 0); DROP_RUNS_MAX];
+        let mut runs = [Run::default(); DROP_RUNS_MAX];
         let mut taken = 0;
         for (run, action) in runs.iter_mut().zip(actions) {
             let Action::Drop { first, count } = *action else {
                 break;
             };
-            *run = (first, count);
+            *run = Run::new(first, count);
             taken += 1;
         }
         if taken > 0 {
@@ -214,36 +220,46 @@ impl<K> Placement<K> {
         taken
     }
 
-    fn drop_runs<S, E>(&mut self, host: &mut Host<'_, S, E>, runs: &[(PageId, u32)])
+    fn drop_runs<X, E>(&mut self, host: &mut Host<'_, X, E>, runs: &[Run])
     where
-        S: AddressSpace<Kept = K>,
+        X: Executor<Kept = K>,
     {
-        let place = if host.space.has_shadow() {
+        let place = if host.space().has_shadow() {
             Place::Shadow
         } else {
             Place::Region
         };
-        for &(first, count) in runs {
-            self.trace.dropped(first, count);
-        }
-        host.space.drop_runs(place, runs);
+        self.zap_runs(host, place, runs);
         self.progress += 1;
+    }
+
+    fn zap_runs<X, E>(&mut self, host: &mut Host<'_, X, E>, place: Place, runs: &[Run])
+    where
+        X: Executor<Kept = K>,
+    {
+        for run in runs {
+            self.trace.dropped(run.first, run.count);
+        }
+        if let Err(stop) = host.space().zap(place, runs) {
+            host.executor
+                .fail(&format!("dropping pages failed: {stop:?}"));
+        }
     }
 
     /// A thread touched a missing page that the engine has as mapped: another thread zapped it at
     /// the same time, so it reads as zeros. Returns whether the engine has it as mapped.
-    pub fn resolve_spurious<S, E>(&mut self, host: &mut Host<'_, S, E>, page: PageId) -> bool
+    pub fn resolve_spurious<X, E>(&mut self, host: &mut Host<'_, X, E>, page: PageId) -> bool
     where
-        S: AddressSpace<Kept = K>,
+        X: Executor<Kept = K>,
         E: Pages,
     {
         if host.engine.state(page) != PageState::Mapped {
             return false;
         }
         let elsewhere = !self.is_parked_on(page, 1)
-            && host.space.has_shadow()
-            && host.space.holds(Place::Shadow, page);
-        if elsewhere && !host.space.holds(Place::Region, page) {
+            && host.space().has_shadow()
+            && host.space().holds(Place::Shadow, page);
+        if elsewhere && !host.space().holds(Place::Region, page) {
             // Zeros instead of its copy in the shadow would lose data.
             self.contradiction(host, page, "was touched, and is in the shadow alone");
         }
@@ -259,9 +275,9 @@ impl<K> Placement<K> {
 
     /// A store was stopped by write-protection. If the engine has the page as writable, the protection
     /// only guarded a move, or another thread was faster: removes it. Returns whether that is so.
-    pub fn unprotect<S, E>(&mut self, host: &mut Host<'_, S, E>, page: PageId) -> bool
+    pub fn unprotect<X, E>(&mut self, host: &mut Host<'_, X, E>, page: PageId) -> bool
     where
-        S: AddressSpace<Kept = K>,
+        X: Executor<Kept = K>,
         E: Pages,
     {
         let stale = host.engine.state(page).is_mapped() && !host.engine.is_protected(page);
@@ -272,14 +288,14 @@ impl<K> Placement<K> {
     }
 
     /// Tries a memory action; returns the rest, to be retried.
-    fn attempt<S, E>(
+    fn attempt<X, E>(
         &mut self,
-        host: &mut Host<'_, S, E>,
+        host: &mut Host<'_, X, E>,
         action: &Action,
         kept: Option<&K>,
     ) -> Option<Action>
     where
-        S: AddressSpace<Kept = K>,
+        X: Executor<Kept = K>,
         E: Pages,
     {
         match *action {
@@ -333,30 +349,30 @@ impl<K> Placement<K> {
                 (!self.copy_back(host, page, protect)).then_some(*action)
             }
             Action::Drop { first, count } => {
-                self.drop_runs(host, &[(first, count)]);
+                self.drop_runs(host, &[Run::new(first, count)]);
                 None
             }
-            Action::Unprotect { page } => match host.space.protect(page, 1, false) {
+            Action::Unprotect { page } => match host.space().protect(Run::one(page), false) {
                 Err(Stop::Again) => Some(*action),
                 Ok(()) => None,
                 // No mapping, so there is no protection to remove.
                 Err(_) => {
-                    host.space.wake(page, 1);
+                    host.space().wake(Run::one(page));
                     None
                 }
             },
             Action::Poison { page } => {
-                host.space.tell_lost(page);
-                match host.space.poison(page) {
+                host.executor.tell_lost(page);
+                match host.space().poison(page) {
                     Err(Stop::Again) => Some(*action),
                     Ok(()) | Err(Stop::Exists | Stop::Missing) => None,
-                    Err(stop) => host.space.fail(&format!(
+                    Err(stop) => host.executor.fail(&format!(
                         "a page is lost, and the kernel cannot deliver that as SIGBUS: {stop:?}"
                     )),
                 }
             }
             Action::Wake { page } => {
-                host.space.wake(page, 1);
+                host.space().wake(Run::one(page));
                 None
             }
             Action::Unshare { .. } => unreachable!("never parked"),
@@ -372,57 +388,56 @@ impl<K> Placement<K> {
         }
     }
 
-    fn shift<S, E>(
+    fn shift<X, E>(
         &mut self,
-        host: &mut Host<'_, S, E>,
+        host: &mut Host<'_, X, E>,
         to: Place,
         first: PageId,
         count: u32,
     ) -> Done
     where
-        S: AddressSpace<Kept = K>,
+        X: Executor<Kept = K>,
     {
-        let done = host.space.shift(to, first, count);
+        let done = host.space().shift(to, Run::new(first, count));
         self.trace.shifted(to, first, count, done);
         done
     }
 
     /// Whether a move that found a page at its destination had moved that page itself. No other
     /// thread moves pages at the same time, and the page was at the source before.
-    fn has_arrived<S, E>(&mut self, host: &Host<'_, S, E>, to: Place, page: PageId) -> bool
+    fn has_arrived<X, E>(&mut self, host: &mut Host<'_, X, E>, to: Place, page: PageId) -> bool
     where
-        S: AddressSpace<Kept = K>,
+        X: Executor<Kept = K>,
     {
         let from = match to {
             Place::Region => Place::Shadow,
             Place::Shadow => Place::Region,
         };
-        let arrived = !host.space.holds(from, page) && host.space.holds(to, page);
+        let arrived = !host.space().holds(from, page) && host.space().holds(to, page);
         self.moves_misreported += u64::from(arrived);
         arrived
     }
 
-    fn drop_shadow<S, E>(&mut self, host: &mut Host<'_, S, E>, page: PageId)
+    fn drop_shadow<X, E>(&mut self, host: &mut Host<'_, X, E>, page: PageId)
     where
-        S: AddressSpace<Kept = K>,
+        X: Executor<Kept = K>,
     {
-        self.trace.dropped(page, 1);
-        host.space.drop_runs(Place::Shadow, &[(page, 1)]);
+        self.zap_runs(host, Place::Shadow, &[Run::one(page)]);
     }
 }
 
 /// Reports that pages stay, before any other event.
-fn refuse<S, E>(host: &mut Host<'_, S, E>, first: PageId, count: u32) {
+fn refuse<X, E>(host: &mut Host<'_, X, E>, first: PageId, count: u32) {
     for page in (0..count).map(|i| first.plus(i)) {
         host.events.push_front(Event::Refused { page });
     }
 }
 
 /// Reports a page that cannot be filled in as zapped; the threads that wait for it retry.
-fn zap<S: AddressSpace, E>(host: &mut Host<'_, S, E>, page: PageId) {
+fn zap<X: Executor, E>(host: &mut Host<'_, X, E>, page: PageId) {
     host.events.push_back(Event::Zap {
         first: page,
         count: 1,
     });
-    host.space.wake(page, 1);
+    host.space().wake(Run::one(page));
 }

@@ -71,13 +71,13 @@ impl Simulator {
             lost: &mut lost,
         };
         let mut host = Host {
-            space: &mut space,
+            executor: &mut space,
             engine: &self.engine,
             events,
         };
         let result = work(&mut self.placement, &mut host);
-        for (first, count) in woken {
-            self.wake(first, count);
+        for run in woken {
+            self.wake(run.first, run.count);
         }
         self.lost.extend(lost);
         result

@@ -5,8 +5,8 @@ use crate::memory::{Memory, Version};
 use crate::pool::Pool;
 use crate::rng::Rng;
 use crate::store::Store;
-use flashvm_core::space::{AddressSpace, Contents, Done, Mapping, Stop};
-use flashvm_core::{IoId, Packed, PageId, Place, SlotId};
+use flashvm_core::space::{AddressSpace, Contents, Done, Executor, Mapping, Stop};
+use flashvm_core::{IoId, Packed, PageId, Place, Run, SlotId};
 
 /// Inconvenient answers of the kernel, with their probabilities per million pages or calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -63,7 +63,7 @@ pub(super) struct ModelSpace<'a> {
     /// The read of a compressed page that has just ended, and its first slot.
     pub(super) just_unpacked: Option<(IoId, SlotId)>,
     /// The pages whose waiters to wake.
-    pub(super) woken: &'a mut Vec<(PageId, u32)>,
+    pub(super) woken: &'a mut Vec<Run>,
     /// Pages that the pager has made writable for a moment.
     pub(super) opened: Vec<PageId>,
     /// Pages whose contents are lost.
@@ -84,52 +84,12 @@ impl ModelSpace<'_> {
 }
 
 impl AddressSpace for ModelSpace<'_> {
-    type Kept = Vec<Version>;
-
     fn has_shadow(&self) -> bool {
         self.has_shadow
     }
 
-    fn copy(
-        &mut self,
-        place: Place,
-        first: PageId,
-        count: u32,
-        from: &Contents<'_, Self::Kept>,
-        protect: bool,
-    ) -> Done {
-        if place == Place::Region && first.0 + count > self.layout.end_of_mapping(first) {
-            return Done::stopped(0, Stop::Missing);
-        }
-        let again = self.pages_before_again(count);
-        for done in 0..count {
-            if again == Some(done) {
-                return Done::stopped(done, Stop::Again);
-            }
-            let page = first.plus(done);
-            if self.holds(place, page) {
-                return Done::stopped(done, Stop::Exists);
-            }
-            let version = match *from {
-                Contents::Zeros => 0,
-                Contents::Shadow => self.memory.in_shadow(page),
-                Contents::Packed(ref from) => self.unpack(from),
-                Contents::Kept(kept, at) => kept[(at + done) as usize],
-                Contents::Read(io, index) => self.read_page(io, index + done),
-            };
-            match (place, from) {
-                (Place::Region, Contents::Shadow) => self.memory.restore_copy(page, protect),
-                (Place::Region, _) => self.memory.map(page, version, protect),
-                (Place::Shadow, _) => self.memory.map_shadow(page, version),
-            }
-            if place == Place::Region {
-                self.wake(page, 1);
-            }
-        }
-        Done::all(count)
-    }
-
-    fn shift(&mut self, to: Place, first: PageId, count: u32) -> Done {
+    fn shift(&mut self, to: Place, run: Run) -> Done {
+        let Run { first, count } = run;
         let end = self.layout.end_of_mapping(first);
         if first.0 + count > end {
             return Done::stopped(0, Stop::Invalid);
@@ -188,15 +148,11 @@ impl AddressSpace for ModelSpace<'_> {
         unreachable!("simulated programs move their memory by `Simulator::relocate`")
     }
 
-    fn relocate_copy(&mut self, _: Place, _: PageId, _: PageId, _: bool, _: bool) -> Done {
-        unreachable!("as above")
-    }
-
-    fn protect(&mut self, first: PageId, count: u32, on: bool) -> Result<(), Stop> {
-        if self.pages_before_again(count).is_some() {
+    fn protect(&mut self, run: Run, on: bool) -> Result<(), Stop> {
+        if self.pages_before_again(run.count).is_some() {
             return Err(Stop::Again);
         }
-        for page in (0..count).map(|i| first.plus(i)) {
+        for page in run.pages() {
             if !self.holds(Place::Region, page) {
                 continue;
             }
@@ -207,7 +163,7 @@ impl AddressSpace for ModelSpace<'_> {
             }
         }
         if !on {
-            self.wake(first, count);
+            self.wake(run);
         }
         Ok(())
     }
@@ -219,23 +175,22 @@ impl AddressSpace for ModelSpace<'_> {
         if !self.memory.is_poisoned(page) {
             self.memory.poison(page);
         }
-        self.wake(page, 1);
+        self.wake(Run::one(page));
         Ok(())
     }
 
-    fn wake(&mut self, first: PageId, count: u32) {
-        self.woken.push((first, count));
+    fn wake(&mut self, run: Run) {
+        self.woken.push(run);
     }
 
-    fn drop_runs(&mut self, place: Place, runs: &[(PageId, u32)]) {
-        for &(first, count) in runs {
-            for page in (0..count).map(|i| first.plus(i)) {
-                match place {
-                    Place::Shadow => self.memory.drop_shadow(page),
-                    Place::Region => self.memory.drop_mapped(page),
-                }
+    fn zap(&mut self, place: Place, runs: &[Run]) -> Result<(), Stop> {
+        for page in runs.iter().flat_map(|run| run.pages()) {
+            match place {
+                Place::Shadow => self.memory.drop_shadow(page),
+                Place::Region => self.memory.drop_mapped(page),
             }
         }
+        Ok(())
     }
 
     fn holds(&self, place: Place, page: PageId) -> bool {
@@ -253,9 +208,6 @@ impl AddressSpace for ModelSpace<'_> {
         done
     }
 
-    /// Nothing to do: reference counts tell which frames are shared.
-    fn leave_frames(&mut self, _: PageId, _: u32) {}
-
     fn mapping(&self, page: PageId) -> Option<Mapping> {
         Some(Mapping {
             pages: self.layout.end_of_mapping(page) - page.0,
@@ -264,21 +216,70 @@ impl AddressSpace for ModelSpace<'_> {
         })
     }
 
-    fn set_protection(
-        &mut self,
-        first: PageId,
-        count: u32,
-        protection: Option<u32>,
-    ) -> Result<(), Stop> {
+    fn set_protection(&mut self, run: Run, protection: Option<u32>) -> Result<(), Stop> {
         self.opened.clear();
         if protection.is_none() {
             if self.rng.chance(self.faults.busy) {
                 return Err(Stop::Failed(12));
             }
-            self.opened.extend((0..count).map(|i| first.plus(i)));
+            self.opened.extend(run.pages());
         }
         Ok(())
     }
+}
+
+impl Executor for ModelSpace<'_> {
+    type Space = Self;
+    type Kept = Vec<Version>;
+
+    fn space(&mut self) -> &mut Self {
+        self
+    }
+
+    fn copy(
+        &mut self,
+        place: Place,
+        run: Run,
+        from: &Contents<'_, Self::Kept>,
+        protect: bool,
+    ) -> Done {
+        let Run { first, count } = run;
+        if place == Place::Region && first.0 + count > self.layout.end_of_mapping(first) {
+            return Done::stopped(0, Stop::Missing);
+        }
+        let again = self.pages_before_again(count);
+        for done in 0..count {
+            if again == Some(done) {
+                return Done::stopped(done, Stop::Again);
+            }
+            let page = first.plus(done);
+            if self.holds(place, page) {
+                return Done::stopped(done, Stop::Exists);
+            }
+            let version = match *from {
+                Contents::Zeros => 0,
+                Contents::Page(Place::Shadow, first) => self.memory.in_shadow(first.plus(done)),
+                Contents::Page(Place::Region, _) => {
+                    unreachable!("simulated programs move their memory by `Simulator::relocate`")
+                }
+                Contents::Packed(ref from) => self.unpack(from),
+                Contents::Kept(kept, at) => kept[(at + done) as usize],
+                Contents::Read(io, index) => self.read_page(io, index + done),
+            };
+            match (place, from) {
+                (Place::Region, Contents::Page(..)) => self.memory.restore_copy(page, protect),
+                (Place::Region, _) => self.memory.map(page, version, protect),
+                (Place::Shadow, _) => self.memory.map_shadow(page, version),
+            }
+            if place == Place::Region {
+                self.wake(Run::one(page));
+            }
+        }
+        Done::all(count)
+    }
+
+    /// Nothing to do: reference counts tell which frames are shared.
+    fn leave_frames(&mut self, _: Run) {}
 
     fn keep(&self, io: IoId, index: u32, count: u32) -> Self::Kept {
         (index..index + count)

@@ -1,159 +1,103 @@
-//! Carries out the engine's memory actions on the address space of this process.
+//! The executor of the engine's memory actions in this process.
 //!
-//! [`flashvm_core::space`], which the simulator runs too, decides what each answer means; [`Backend`] is the contract
-//! of the operations. This module connects the two: it knows where the contents of a read lie, and what a lost or
-//! contradictory page means to this process. All of it happens with the engine locked.
+//! [`flashvm_core::space`], which the simulator runs too, calls the address space ([`Userfaultfd`]) itself and decides
+//! what each answer means. This module has what is not in the address space: it finds the contents of a read or
+//! of a compressed page, and knows what a lost or contradictory page means to this process. All of it happens with the
+//! engine locked.
 
 use super::share::Shares;
 use super::{LiveEngine, Locked, Pager, Read};
 use crate::space::{Backend, PageBuffer, Source, Userfaultfd};
 use crate::sys::map;
 use crate::sys::message::say;
-use flashvm_core::space::{AddressSpace, Contents, Done, Host, Mapping, Placement, Stop};
+use flashvm_core::space::{Contents, Done, Executor, Host, Placement};
 use flashvm_core::{Action, IoId, PAGE_SIZE, Packed, PageId, Place, Run};
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 
-/// The address space, for the time of one action.
-pub(super) struct LiveSpace<'a> {
+/// The executor, for the time of one action.
+pub(super) struct LiveExecutor<'a> {
     pager: &'a Pager,
+    memory: &'a Userfaultfd,
     reads: &'a HashMap<IoId, Read>,
     shares: &'a mut Shares,
 }
 
 /// The context of an action of the live pager.
-pub(super) type LiveHost<'a, 's> = Host<'a, LiveSpace<'s>, LiveEngine>;
+pub(super) type LiveHost<'a, 's> = Host<'a, LiveExecutor<'s>, LiveEngine>;
 
 /// Carries out the live pager's actions; keeps the contents of parked actions as bytes.
 pub(super) type LivePlacement = Placement<Vec<u8>>;
 
-impl LiveSpace<'_> {
-    fn memory(&self) -> &Userfaultfd {
-        &self.pager.space
-    }
-
+impl LiveExecutor<'_> {
     fn inflate_into(&self, from: &Packed, page: &mut PageBuffer) {
-        self.pager.inflate(from, |io| self.reads[&io].buffer, page);
+        match *from {
+            // SAFETY: actions are carried out with the engine locked.
+            Packed::Pool(object) => unsafe { self.pager.inflate_object(object, page) },
+            Packed::Read { io, skip, bytes } => {
+                let packed = self.contents(io, skip as usize, bytes as usize);
+                self.pager.inflate(packed, page);
+            }
+        }
     }
 
-    /// Pages of a read that has ended.
-    fn contents(&self, io: IoId, index: u32, count: u32) -> &[u8] {
-        let at = self.reads[&io].buffer + index as usize * PAGE_SIZE;
-        // SAFETY: the read into this buffer has ended: `Event::ReadDone` has led to this action. The buffer is given
-        // back only after all actions of that event, so after this borrow of `reads`.
-        unsafe { map::bytes(at, count as usize * PAGE_SIZE) }
+    /// Bytes of a read that has ended, from its byte `skip` on.
+    fn contents(&self, io: IoId, skip: usize, len: usize) -> &[u8] {
+        let Read { buffer, count, .. } = self.reads[&io];
+        let read = count as usize * PAGE_SIZE;
+        assert!(
+            skip <= read && len <= read - skip,
+            "{len} bytes from byte {skip} on of a read of {count} pages"
+        );
+        // SAFETY: the part lies in the buffer. The read into it has ended: `Event::ReadDone` has led to this action. The
+        // buffer is given back only after all actions of that event, so after this borrow of `reads`.
+        unsafe { map::bytes(buffer + skip, len) }
+    }
+
+    fn pages(&self, io: IoId, index: u32, count: u32) -> &[u8] {
+        let (skip, len) = (index as usize * PAGE_SIZE, count as usize * PAGE_SIZE);
+        self.contents(io, skip, len)
     }
 }
 
-impl AddressSpace for LiveSpace<'_> {
+impl<'a> Executor for LiveExecutor<'a> {
+    type Space = &'a Userfaultfd;
     type Kept = Vec<u8>;
 
-    fn has_shadow(&self) -> bool {
-        self.memory().has_shadow()
+    fn space(&mut self) -> &mut &'a Userfaultfd {
+        &mut self.memory
     }
 
     fn copy(
         &mut self,
         place: Place,
-        first: PageId,
-        count: u32,
+        run: Run,
         from: &Contents<'_, Vec<u8>>,
         protect: bool,
     ) -> Done {
-        let run = Run::new(first, count);
+        let mut page;
         let source = match *from {
             Contents::Zeros => Source::Zeros,
-            Contents::Shadow => Source::Page(Place::Shadow, first),
-            Contents::Read(io, index) => Source::Bytes(self.contents(io, index, count)),
+            Contents::Page(from, first) => Source::Page(from, first),
+            Contents::Read(io, index) => Source::Bytes(self.pages(io, index, run.count)),
             Contents::Packed(ref from) => {
-                let mut page = PageBuffer::new();
+                page = PageBuffer::new();
                 self.inflate_into(from, &mut page);
-                return self
-                    .memory()
-                    .copy(place, run, Source::Bytes(&page.0), protect);
+                Source::Bytes(&page.0)
             }
             Contents::Kept(bytes, index) => {
                 Source::Bytes(&bytes[index as usize * PAGE_SIZE..][..run.bytes()])
             }
         };
-        self.memory().copy(place, run, source, protect)
+        self.memory.copy(place, run, source, protect)
     }
 
-    fn shift(&mut self, to: Place, first: PageId, count: u32) -> Done {
-        self.memory().shift(to, Run::new(first, count))
-    }
-
-    fn relocate(&mut self, place: Place, from: PageId, to: PageId) -> Done {
-        self.memory().relocate(place, from, to)
-    }
-
-    fn relocate_copy(
-        &mut self,
-        place: Place,
-        from: PageId,
-        to: PageId,
-        protect: bool,
-        zeros: bool,
-    ) -> Done {
-        let source = if zeros {
-            Source::Zeros
-        } else {
-            Source::Page(place, from)
-        };
-        self.memory().copy(place, Run::one(to), source, protect)
-    }
-
-    fn protect(&mut self, first: PageId, count: u32, on: bool) -> Result<(), Stop> {
-        self.memory().protect(Run::new(first, count), on)
-    }
-
-    fn poison(&mut self, page: PageId) -> Result<(), Stop> {
-        self.memory().poison(page)
-    }
-
-    fn wake(&mut self, first: PageId, count: u32) {
-        self.memory().wake(Run::new(first, count));
-    }
-
-    fn drop_runs(&mut self, place: Place, runs: &[(PageId, u32)]) {
-        let mut of = [Run::default(); 64];
-        for part in runs.chunks(of.len()) {
-            for (run, &(first, count)) in of.iter_mut().zip(part) {
-                *run = Run::new(first, count);
-            }
-            let zapped = self.memory().zap(place, &of[..part.len()]);
-            zapped.unwrap_or_else(|e| self.pager.die(&format!("dropping pages failed: {e:?}")));
-        }
-    }
-
-    fn holds(&self, place: Place, page: PageId) -> bool {
-        self.memory().holds(place, page)
-    }
-
-    fn unshare(&mut self, page: PageId) -> bool {
-        self.memory().unshare(page)
-    }
-
-    fn leave_frames(&mut self, first: PageId, count: u32) {
-        self.shares.leave(&self.pager.process, first, count);
-    }
-
-    fn mapping(&self, page: PageId) -> Option<Mapping> {
-        self.memory().mapping(page)
-    }
-
-    fn set_protection(
-        &mut self,
-        first: PageId,
-        count: u32,
-        protection: Option<u32>,
-    ) -> Result<(), Stop> {
-        self.memory()
-            .set_protection(Run::new(first, count), protection)
+    fn leave_frames(&mut self, run: Run) {
+        self.shares.leave(&self.pager.process, run.first, run.count);
     }
 
     fn keep(&self, io: IoId, index: u32, count: u32) -> Vec<u8> {
-        self.contents(io, index, count).to_vec()
+        self.pages(io, index, count).to_vec()
     }
 
     fn inflate(&self, from: &Packed) -> Vec<u8> {
@@ -200,13 +144,14 @@ impl Pager {
             shares,
             ..
         } = locked;
-        let mut space = LiveSpace {
+        let mut executor = LiveExecutor {
             pager: self,
+            memory: &self.space,
             reads,
             shares,
         };
         let mut host = Host {
-            space: &mut space,
+            executor: &mut executor,
             engine,
             events,
         };

@@ -9,7 +9,7 @@ use super::{Freeze, Locked, Pager};
 use crate::flash::{
     Completion, FlashStore, Part, Queue, Request, StoreQueue, ThreadQueue, Transfer, offset,
 };
-use crate::space::{Backend, PageBuffer};
+use crate::space::PageBuffer;
 use crate::sys::map;
 use crate::sys::now;
 use flashvm_core::pool::{BLOCK_BYTES, BlockId};

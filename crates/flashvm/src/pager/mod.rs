@@ -47,7 +47,7 @@ use crate::flash::demand::DemandQueues;
 use crate::flash::{FlashStore, ReadBuffers};
 use crate::mappings::Mappings;
 use crate::record::{Recorder, Tracer};
-use crate::space::{Backend, Delivery, Userfaultfd};
+use crate::space::{Delivery, Userfaultfd};
 use crate::sys::descriptors::PagerFd;
 use crate::sys::now;
 use flashvm_core::grant::Grant;

@@ -10,7 +10,7 @@ use super::{Locked, Pager};
 use crate::space::{Backend, PageBuffer, is_zero};
 use crate::sys::map;
 use flashvm_core::pool::{BLOCK_BYTES, BlockId, OBJECT_MAX, Object};
-use flashvm_core::{Action, Codec, Event, IoId, PAGE_SIZE, Packed, PageId, RUN_PAGES_MAX, Sizes};
+use flashvm_core::{Action, Codec, Event, IoId, PAGE_SIZE, PageId, RUN_PAGES_MAX, Sizes};
 use rustix::io::Errno;
 
 /// Address space for the blocks.
@@ -140,7 +140,8 @@ impl Pager {
                 // SAFETY: `object` has checked that `from` lies in the pool. Stores to objects need the engine, which
                 // this thread has locked.
                 bytes.copy_from_slice(unsafe { map::bytes(pool.object(from), bytes.len()) });
-                // SAFETY: as for `Keep`: the engine has just given the place `to` to this object.
+                // SAFETY: `object` has checked that `to` lies in the pool. The engine has just given that place to this
+                // object: nobody else uses it, and `bytes` is a copy on this stack.
                 unsafe { map::fill(pool.object(to), bytes) };
             }
             Action::Vacate { block } => {
@@ -153,28 +154,25 @@ impl Pager {
         }
     }
 
-    /// Decompresses a page out of the pool, or out of the buffer of a read, whose address `buffer` returns.
-    pub(super) fn inflate(
-        &self,
-        from: &Packed,
-        buffer: impl Fn(IoId) -> usize,
-        to: &mut PageBuffer,
-    ) {
-        let (at, len) = match *from {
-            Packed::Pool(object) => {
-                let pool = self.pool.expect("a pool, as --compress is on");
-                (pool.object(object), object.bytes)
-            }
-            Packed::Read { io, skip, bytes } => (buffer(io) + skip as usize, bytes),
-        };
-        // SAFETY: callers have locked the engine, without which nobody stores to an object of the pool. A read that
-        // they name has ended, and its buffer is given back only after this call.
-        let packed = unsafe { map::bytes(at, len as usize) };
+    /// Decompresses a page out of the pool.
+    ///
+    /// # Safety
+    /// The engine is locked or frozen: without it nobody stores to an object of the pool.
+    pub(super) unsafe fn inflate_object(&self, object: Object, to: &mut PageBuffer) {
+        let pool = self.pool.expect("a pool, as --compress is on");
+        // SAFETY: `object` has checked that the object lies in the pool. Nobody stores to it, as the caller guarantees.
+        let packed = unsafe { map::bytes(pool.object(object), object.bytes as usize) };
+        self.inflate(packed, to);
+    }
+
+    /// Decompresses a page.
+    pub(super) fn inflate(&self, packed: &[u8], to: &mut PageBuffer) {
         let mut decoder = self.decoder.lock();
         let decoder = decoder.as_mut().expect("a pool, as --compress is on");
         if !decoder.decompress(packed, &mut to.0) {
             self.die(&format!(
-                "a compressed page of {len} bytes cannot be decompressed ({from:?})"
+                "a compressed page of {} bytes cannot be decompressed",
+                packed.len()
             ));
         }
     }

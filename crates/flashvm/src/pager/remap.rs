@@ -6,7 +6,6 @@
 
 use super::Pager;
 use crate::mappings::{Foreign, pages_of};
-use crate::space::Backend;
 use crate::sys::map;
 use flashvm_core::{Event, PAGE_SIZE, PageId, Place, Run};
 use rustix::io::Errno;

@@ -4,8 +4,8 @@
 use super::grant::limit_event;
 use super::{Freeze, LiveEngine, Locked, Pager, SPAN_PAGES};
 use crate::control::{Process, SharedFrame};
-use crate::space::{Backend, runs};
-use flashvm_core::space::Stop;
+use crate::space::runs;
+use flashvm_core::space::{AddressSpace as _, Stop};
 use flashvm_core::{Event, PageId};
 
 /// Pages that one look checks for other holders.
@@ -99,7 +99,7 @@ impl Pager {
     pub(super) fn stop_stores(&self, pages: impl Iterator<Item = PageId>) {
         for run in runs(pages) {
             loop {
-                match self.space.protect(run, true) {
+                match (&self.space).protect(run, true) {
                     Ok(()) => break,
                     // Another thread is changing its mappings.
                     Err(Stop::Again) => std::thread::yield_now(),

@@ -13,7 +13,7 @@ use crate::flash::demand::DemandQueues;
 use crate::flash::{FlashStore, Layer, Setup, Store, file_limit};
 use crate::mappings::Mappings;
 use crate::record::{Recorder, Tracer};
-use crate::space::{Backend, Delivery, Userfaultfd};
+use crate::space::{Delivery, Userfaultfd};
 use crate::sys::descriptors::{self, PagerFd};
 use crate::sys::thread;
 use flashvm_core::grant::{Grant, Reserve};

@@ -134,7 +134,7 @@ impl Pager {
             return false;
         }
         assert!(!self.space.has_shadow(), "pages leave from the shadow");
-        // SAFETY: there is no shadow.
+        // SAFETY: without a shadow the copy demands nothing: it reads through the kernel.
         unsafe { self.copy_or_die(page, into) };
         true
     }
@@ -144,14 +144,15 @@ impl Pager {
     /// # Safety
     /// A request on the page is not answered yet: until then the page stays in the shadow, and nobody stores to it.
     pub(super) unsafe fn copy_from_shadow(&self, page: PageId, into: &mut PageBuffer) {
-        // SAFETY: as the caller guarantees.
+        // SAFETY: the page stays in the shadow and nobody stores to it until its request is answered, which the caller
+        // guarantees to be later.
         unsafe { self.copy_or_die(page, into) };
     }
 
     /// # Safety
     /// As for [`Backend::copy_out`].
     unsafe fn copy_or_die(&self, page: PageId, into: &mut PageBuffer) {
-        // SAFETY: as the caller guarantees.
+        // SAFETY: the caller guarantees what `copy_out` demands of a page in the shadow.
         let copied = unsafe { self.space.copy_out(page, into) };
         copied.unwrap_or_else(|stop| {
             let at = self.address(page);

@@ -1,11 +1,12 @@
 //! The address space of a process: the managed range that the program sees, and its shadow.
 //!
 //! - [`ManagedRange`] translates pages to addresses of the region and the shadow, and back; it reserves both.
-//! - [`Backend`] has the operations on pages. Its documentation is the contract: pre- and postcondition of each
-//!   operation, partial progress, and the effect of the program's own calls.
+//! - [`Backend`] has the operations on the contents of pages; [`flashvm_core::space::AddressSpace`], which a backend
+//!   implements too, has those that move, protect and drop pages. Their documentation is the contract: pre- and
+//!   postcondition of each operation, partial progress, and the effect of the program's own calls.
 //! - [`Userfaultfd`] is the only backend, in two kinds: with `UFFDIO_MOVE` and a shadow, and without.
 //!
-//! [`flashvm_core::space`] decides what an answer of a backend *means*, in code that the simulator runs as
+//! [`flashvm_core::space::Placement`] decides what an answer of a backend *means*, in code that the simulator runs as
 //! well; no code here knows of the engine.
 //!
 //! # Safety

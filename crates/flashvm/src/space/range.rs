@@ -107,14 +107,16 @@ impl ManagedRange {
     /// Throws away the contents of a run of the region, as the program has asked.
     pub(crate) fn zap(&self, run: Run) -> Result<(), Errno> {
         let start = self.start(Place::Region, run).get();
-        // SAFETY: as in `map_anew`.
+        // SAFETY: `start` has checked that the run lies in this reservation. The program asks for the loss, and no Rust
+        // code refers to managed memory.
         unsafe { map::drop_pages(start, run.bytes()) }
     }
 
     /// Changes the program's access rights to a run of the region.
     pub(crate) fn set_protection(&self, run: Run, prot: MprotectFlags) -> Result<(), Errno> {
         let start = self.start(Place::Region, run).get();
-        // SAFETY: as in `map_anew`.
+        // SAFETY: `start` has checked that the run lies in this reservation. No Rust code refers to managed memory, so none
+        // loses access.
         unsafe { map::protect(start, run.bytes(), prot) }
     }
 }

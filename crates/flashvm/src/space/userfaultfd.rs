@@ -10,7 +10,7 @@ use crate::Error;
 use crate::sys::map;
 use crate::sys::own::{self, OwnMemory};
 use crate::sys::uffd::{Features, Message, Uffd, probe, probe_user_mode};
-use flashvm_core::space::{Done, Mapping, Stop};
+use flashvm_core::space::{AddressSpace, Done, Mapping, Stop};
 use flashvm_core::{PAGE_SIZE, PageId, Place, RUN_PAGES_MAX, Run};
 use rustix::io::Errno;
 use rustix::mm::{MprotectFlags, ProtFlags};
@@ -248,6 +248,11 @@ impl Userfaultfd {
         done(unsafe { descriptor.copy(at, source, run.bytes(), protect) })
     }
 
+    /// Whether pages can be moved: a page on its way out is in the shadow.
+    pub(crate) fn has_shadow(&self) -> bool {
+        self.shadow.is_some()
+    }
+
     /// A pointer to a page in the shadow; no reference may be made of it.
     fn shadow_page(&self, page: PageId) -> *const u8 {
         assert!(self.has_shadow(), "no shadow");
@@ -256,16 +261,13 @@ impl Userfaultfd {
     }
 }
 
-impl Backend for Userfaultfd {
+/// All threads of the pager share the descriptors, so a shared reference is the address space.
+impl AddressSpace for &Userfaultfd {
     fn has_shadow(&self) -> bool {
         self.shadow.is_some()
     }
 
-    fn copy(&self, place: Place, run: Run, from: Source<'_>, protect: bool) -> Done {
-        self.copy_by(self.descriptor(place), place, run, from, protect)
-    }
-
-    fn shift(&self, to: Place, run: Run) -> Done {
+    fn shift(&mut self, to: Place, run: Run) -> Done {
         let from = match to {
             Place::Region => Place::Shadow,
             Place::Shadow => Place::Region,
@@ -276,7 +278,7 @@ impl Backend for Userfaultfd {
         done(unsafe { self.descriptor(to).relocate(target, source, run.bytes()) })
     }
 
-    fn relocate(&self, place: Place, from: PageId, to: PageId) -> Done {
+    fn relocate(&mut self, place: Place, from: PageId, to: PageId) -> Done {
         if !self.has_shadow() {
             // No pages are moved without a shadow.
             return Done::stopped(0, Stop::Invalid);
@@ -287,23 +289,23 @@ impl Backend for Userfaultfd {
         done(unsafe { self.descriptor(place).relocate(target, source, PAGE_SIZE) })
     }
 
-    fn protect(&self, run: Run, on: bool) -> Result<(), Stop> {
+    fn protect(&mut self, run: Run, on: bool) -> Result<(), Stop> {
         let at = self.range.start(Place::Region, run).get();
         self.region.write_protect(at, run.bytes(), on).map_err(stop)
     }
 
-    fn poison(&self, page: PageId) -> Result<(), Stop> {
+    fn poison(&mut self, page: PageId) -> Result<(), Stop> {
         let at = self.range.start(Place::Region, Run::one(page)).get();
         self.region.poison(at, PAGE_SIZE).map_err(stop)
     }
 
-    fn wake(&self, run: Run) {
+    fn wake(&mut self, run: Run) {
         let at = self.range.start(Place::Region, run).get();
         // Fails only if the range is no longer registered: then nobody waits for it.
         let _ = self.region.wake(at, run.bytes());
     }
 
-    fn zap(&self, place: Place, runs: &[Run]) -> Result<(), Stop> {
+    fn zap(&mut self, place: Place, runs: &[Run]) -> Result<(), Stop> {
         let mut ranges = [libc::iovec {
             iov_base: std::ptr::null_mut(),
             iov_len: 0,
@@ -323,9 +325,30 @@ impl Backend for Userfaultfd {
         self.own.is_present(at)
     }
 
-    fn unshare(&self, page: PageId) -> bool {
+    fn unshare(&mut self, page: PageId) -> bool {
         let at = self.range.start(Place::Region, Run::one(page)).get();
         map::unshare(at).is_ok()
+    }
+
+    fn mapping(&self, page: PageId) -> Option<Mapping> {
+        let at = self.range.start(Place::Region, Run::one(page)).get();
+        self.own.mapping_at(at).map(|mapping| Mapping {
+            pages: ((mapping.end - at) / PAGE_SIZE) as u32,
+            protection: mapping.prot.bits(),
+            writable: mapping.prot.contains(ProtFlags::READ | ProtFlags::WRITE),
+        })
+    }
+
+    fn set_protection(&mut self, run: Run, protection: Option<u32>) -> Result<(), Stop> {
+        let all = MprotectFlags::READ | MprotectFlags::WRITE;
+        let protection = protection.map_or(all, MprotectFlags::from_bits_retain);
+        self.range.set_protection(run, protection).map_err(stop)
+    }
+}
+
+impl Backend for Userfaultfd {
+    fn copy(&self, place: Place, run: Run, from: Source<'_>, protect: bool) -> Done {
+        self.copy_by(self.descriptor(place), place, run, from, protect)
     }
 
     unsafe fn copy_out(&self, page: PageId, into: &mut PageBuffer) -> Result<(), Stop> {
@@ -349,20 +372,5 @@ impl Backend for Userfaultfd {
             let line = unsafe { words.add(line).read() };
             line.iter().fold(0, |all, word| all | word) == 0
         })
-    }
-
-    fn mapping(&self, page: PageId) -> Option<Mapping> {
-        let at = self.range.start(Place::Region, Run::one(page)).get();
-        self.own.mapping_at(at).map(|mapping| Mapping {
-            pages: ((mapping.end - at) / PAGE_SIZE) as u32,
-            protection: mapping.prot.bits(),
-            writable: mapping.prot.contains(ProtFlags::READ | ProtFlags::WRITE),
-        })
-    }
-
-    fn set_protection(&self, run: Run, protection: Option<u32>) -> Result<(), Stop> {
-        let all = MprotectFlags::READ | MprotectFlags::WRITE;
-        let protection = protection.map_or(all, MprotectFlags::from_bits_retain);
-        self.range.set_protection(run, protection).map_err(stop)
     }
 }

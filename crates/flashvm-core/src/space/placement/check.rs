@@ -4,7 +4,7 @@ use super::{Host, Pages, Placement};
 use crate::event::Place;
 use crate::ids::PageId;
 use crate::page::PageState;
-use crate::space::AddressSpace;
+use crate::space::{AddressSpace, Executor};
 
 /// Lines of a page's history in the message of a pager that cannot continue.
 const LINES: usize = 24;
@@ -12,19 +12,19 @@ const LINES: usize = 24;
 impl<K> Placement<K> {
     /// Compares the engine's page states with the address space. Does nothing while actions are
     /// parked or the program changes its mappings.
-    pub fn check<S, E>(&self, host: &Host<'_, S, E>, pages: impl Iterator<Item = PageId>)
+    pub fn check<X, E>(&self, host: &mut Host<'_, X, E>, pages: impl Iterator<Item = PageId>)
     where
-        S: AddressSpace<Kept = K>,
+        X: Executor<Kept = K>,
         E: Pages,
     {
         if self.is_parked() || !self.changes.none() {
             return;
         }
-        let has_shadow = host.space.has_shadow();
+        let has_shadow = host.space().has_shadow();
         for page in pages.filter(|page| !self.resolved_already.contains(page)) {
             let state = host.engine.state(page);
-            let region = host.space.holds(Place::Region, page);
-            let shadow = has_shadow && host.space.holds(Place::Shadow, page);
+            let region = host.space().holds(Place::Region, page);
+            let shadow = has_shadow && host.space().holds(Place::Shadow, page);
             let right = match state {
                 // The page may have been dropped in a way that is not reported.
                 PageState::Mapped => !shadow,
@@ -43,29 +43,32 @@ impl<K> Placement<K> {
 
     /// A page is where the engine does not have it: nothing tells which copy holds the program's
     /// data, so the process ends.
-    pub(super) fn contradiction<S, E>(&self, host: &Host<'_, S, E>, page: PageId, what: &str) -> !
+    pub(super) fn contradiction<X, E>(
+        &self,
+        host: &mut Host<'_, X, E>,
+        page: PageId,
+        what: &str,
+    ) -> !
     where
-        S: AddressSpace<Kept = K>,
+        X: Executor<Kept = K>,
         E: Pages,
     {
-        let there = |place| {
-            if host.space.holds(place, page) {
+        let [region, shadow] = [Place::Region, Place::Shadow].map(|place| {
+            if host.space().holds(place, page) {
                 "present"
             } else {
                 "absent"
             }
-        };
+        });
         let mut why = format!(
-            "the page at {:#x} {what} ({:?}; region: {}, shadow: {}; {} actions are parked). The page's last events, newest first:",
-            host.space.address(page),
+            "the page at {:#x} {what} ({:?}; region: {region}, shadow: {shadow}; {} actions are parked). The page's last events, newest first:",
+            host.executor.address(page),
             host.engine.state(page),
-            there(Place::Region),
-            there(Place::Shadow),
             self.parked.len()
         );
         for (ago, entry) in self.trace.of(page).take(LINES) {
             why.push_str(&format!("\n  {ago} us ago: {entry}"));
         }
-        host.space.fail(&why)
+        host.executor.fail(&why)
     }
 }

@@ -2,21 +2,21 @@
 
 use super::{Host, MOVE_TRIES, Pages, Placement, zap};
 use crate::event::{Event, Place};
-use crate::ids::{PageId, RUN_PAGES_MAX};
-use crate::space::{AddressSpace, Contents, Stop};
+use crate::ids::{PageId, RUN_PAGES_MAX, Run};
+use crate::space::{AddressSpace, Contents, Executor, Stop};
 
 impl<K> Placement<K> {
     /// Fills pages with zeros in a range that the program is changing: pages filled only ahead of
     /// need are zapped. Returns the number of pages processed.
-    pub(super) fn zero_what_is_awaited<S, E>(
+    pub(super) fn zero_what_is_awaited<X, E>(
         &mut self,
-        host: &mut Host<'_, S, E>,
+        host: &mut Host<'_, X, E>,
         first: PageId,
         count: u32,
         protect: bool,
     ) -> u32
     where
-        S: AddressSpace<Kept = K>,
+        X: Executor<Kept = K>,
         E: Pages,
     {
         for done in 0..count {
@@ -31,9 +31,9 @@ impl<K> Placement<K> {
     }
 
     /// Copies pages to where they are absent. Returns the number of pages processed.
-    pub(super) fn place<'k, S, E>(
+    pub(super) fn place<'k, X, E>(
         &mut self,
-        host: &mut Host<'_, S, E>,
+        host: &mut Host<'_, X, E>,
         place: Place,
         first: PageId,
         count: u32,
@@ -41,7 +41,7 @@ impl<K> Placement<K> {
         from: impl Fn(u32) -> Contents<'k, K>,
     ) -> u32
     where
-        S: AddressSpace<Kept = K>,
+        X: Executor<Kept = K>,
         E: Pages,
         K: 'k,
     {
@@ -52,7 +52,9 @@ impl<K> Placement<K> {
         while done < count {
             let (at, len) = (first.plus(done), run.min(count - done));
             let contents = from(done);
-            let copied = host.space.copy(place, at, len, &contents, protect);
+            let copied = host
+                .executor
+                .copy(place, Run::new(at, len), &contents, protect);
             self.trace.copied(place, at, len, copied);
             done += copied.pages;
             let page = first.plus(done);
@@ -72,7 +74,7 @@ impl<K> Placement<K> {
                     if protect {
                         host.events.push_back(Event::WriteProtectFault { page });
                     }
-                    host.space.wake(page, 1);
+                    host.space().wake(Run::one(page));
                     done += 1;
                 }
                 Some(Stop::Missing | Stop::Invalid) if run > 1 => run = 1,
@@ -82,22 +84,24 @@ impl<K> Placement<K> {
                     done += 1;
                 }
                 Some(Stop::Exiting) => return count,
-                Some(stop) => host.space.fail(&format!("placing a page failed: {stop:?}")),
+                Some(stop) => host
+                    .executor
+                    .fail(&format!("placing a page failed: {stop:?}")),
             }
         }
         done
     }
 
     /// Moves a page back from the shadow, and wakes. `false`: the kernel postpones it.
-    pub(super) fn restore<S, E>(&mut self, host: &mut Host<'_, S, E>, page: PageId) -> bool
+    pub(super) fn restore<X, E>(&mut self, host: &mut Host<'_, X, E>, page: PageId) -> bool
     where
-        S: AddressSpace<Kept = K>,
+        X: Executor<Kept = K>,
         E: Pages,
     {
         for _ in 0..MOVE_TRIES {
             match self.shift(host, Place::Region, page, 1).stop {
                 None => {
-                    host.space.wake(page, 1);
+                    host.space().wake(Run::one(page));
                     return true;
                 }
                 Some(Stop::Again) => {}
@@ -107,7 +111,7 @@ impl<K> Placement<K> {
                     return true;
                 }
                 Some(Stop::Exists) if self.has_arrived(host, Place::Region, page) => {
-                    host.space.wake(page, 1);
+                    host.space().wake(Run::one(page));
                     return true;
                 }
                 Some(Stop::Exists) => {
@@ -128,41 +132,41 @@ impl<K> Placement<K> {
     }
 
     /// Copies a page from the shadow into the region, and wakes. `false`: the kernel postpones it.
-    pub(super) fn copy_back<S, E>(
+    pub(super) fn copy_back<X, E>(
         &mut self,
-        host: &mut Host<'_, S, E>,
+        host: &mut Host<'_, X, E>,
         page: PageId,
         protect: bool,
     ) -> bool
     where
-        S: AddressSpace<Kept = K>,
+        X: Executor<Kept = K>,
         E: Pages,
     {
-        let from = |_| Contents::Shadow;
+        let from = |_| Contents::Page(Place::Shadow, page);
         self.place(host, Place::Region, page, 1, protect, from) == 1
     }
 
     /// Moves a page to another address, or copies it where it cannot be moved. `false`: the kernel
     /// postpones it.
-    pub fn relocate<S, E>(
+    pub fn relocate<X, E>(
         &mut self,
-        host: &mut Host<'_, S, E>,
+        host: &mut Host<'_, X, E>,
         place: Place,
         from: PageId,
         to: PageId,
         protect: bool,
     ) -> bool
     where
-        S: AddressSpace<Kept = K>,
+        X: Executor<Kept = K>,
         E: Pages,
     {
         // A move makes a page writable, so a protected one is copied.
         if !protect {
-            match host.space.relocate(place, from, to).stop {
+            match host.space().relocate(place, from, to).stop {
                 None => return true,
                 Some(Stop::Again) => return false,
                 Some(Stop::Exists)
-                    if !host.space.holds(place, from) && host.space.holds(place, to) =>
+                    if !host.space().holds(place, from) && host.space().holds(place, to) =>
                 {
                     self.moves_misreported += 1;
                     return true;
@@ -171,12 +175,13 @@ impl<K> Placement<K> {
             }
         }
         // Reading an absent page would be a fault, which cannot be resolved with the engine locked.
-        let zeros = !host.space.holds(place, from);
-        match host
-            .space
-            .relocate_copy(place, from, to, protect, zeros)
-            .stop
-        {
+        let zeros = !host.space().holds(place, from);
+        let contents = match zeros {
+            true => Contents::Zeros,
+            false => Contents::Page(place, from),
+        };
+        let copied = host.executor.copy(place, Run::one(to), &contents, protect);
+        match copied.stop {
             None => {
                 if place == Place::Shadow && !zeros {
                     // The original of the copy is in the way.

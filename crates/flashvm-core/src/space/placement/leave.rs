@@ -4,14 +4,14 @@
 
 use super::{Host, MOVE_TRIES, Pages, Placement, refuse};
 use crate::event::{Action, Place};
-use crate::ids::PageId;
-use crate::space::{AddressSpace, Contents, Mapping, Stop};
+use crate::ids::{PageId, Run};
+use crate::space::{AddressSpace, Contents, Executor, Mapping, Stop};
 
 impl<K> Placement<K> {
     /// Moves the movable pages of a run into the shadow; refusals become events.
-    pub(super) fn shadow<S, E>(&mut self, host: &mut Host<'_, S, E>, first: PageId, count: u32)
+    pub(super) fn shadow<X, E>(&mut self, host: &mut Host<'_, X, E>, first: PageId, count: u32)
     where
-        S: AddressSpace<Kept = K>,
+        X: Executor<Kept = K>,
         E: Pages,
     {
         let mut done = 0;
@@ -29,13 +29,13 @@ impl<K> Placement<K> {
     }
 
     /// Like `shadow`, for pages that the pager has not pinned.
-    fn shadow_free<S, E>(&mut self, host: &mut Host<'_, S, E>, first: PageId, count: u32)
+    fn shadow_free<X, E>(&mut self, host: &mut Host<'_, X, E>, first: PageId, count: u32)
     where
-        S: AddressSpace<Kept = K>,
+        X: Executor<Kept = K>,
         E: Pages,
     {
-        if !host.space.has_shadow() {
-            match host.space.protect(first, count, true) {
+        if !host.space().has_shadow() {
+            match host.space().protect(Run::new(first, count), true) {
                 Ok(()) => self.progress += 1,
                 Err(_) => refuse(host, first, count),
             }
@@ -60,7 +60,7 @@ impl<K> Placement<K> {
                 Some(_) if moved.pages > 0 => {}
                 Some(Stop::Again) if tries.1 < MOVE_TRIES => tries.1 += 1,
                 // While the kernel copies a page, the page is absent for a moment.
-                Some(Stop::Missing) if host.space.holds(Place::Region, page) => {
+                Some(Stop::Missing) if host.space().holds(Place::Region, page) => {
                     refuse(host, page, 1);
                     done += 1;
                 }
@@ -97,7 +97,7 @@ impl<K> Placement<K> {
                 Some(Stop::Busy)
                     if unshared != Some(page)
                         && !self.changes.touch(page, 1)
-                        && host.space.unshare(page) =>
+                        && host.space().unshare(page) =>
                 {
                     unshared = Some(page);
                 }
@@ -115,27 +115,28 @@ impl<K> Placement<K> {
     /// The kernel moves only writable pages, so these become writable for the duration of the move.
     /// Userfaultfd's write-protection stops stores in that time; a stopped thread meets the program's
     /// own protection when it retries.
-    fn shadow_protected<S, E>(&mut self, host: &mut Host<'_, S, E>, first: PageId, most: u32) -> u32
+    fn shadow_protected<X, E>(&mut self, host: &mut Host<'_, X, E>, first: PageId, most: u32) -> u32
     where
-        S: AddressSpace<Kept = K>,
+        X: Executor<Kept = K>,
         E: Pages,
     {
         let Some(Mapping {
             pages,
             protection,
             writable: false,
-        }) = host.space.mapping(first)
+        }) = host.space().mapping(first)
         else {
             return 0;
         };
         let count = pages.min(most);
+        let run = Run::new(first, count);
         // Another thread may be about to change the protection that would be restored.
-        if !self.changes.none() || host.space.protect(first, count, true).is_err() {
+        if !self.changes.none() || host.space().protect(run, true).is_err() {
             return 0;
         }
         let mut moved = 0;
         // The kernel refuses if that would take too many mappings.
-        if host.space.set_protection(first, count, None).is_ok() {
+        if host.space().set_protection(run, None).is_ok() {
             let (mut tries, mut unshared) = (0, false);
             while moved < count {
                 let page = first.plus(moved);
@@ -147,10 +148,10 @@ impl<K> Placement<K> {
                 }
                 match shifted.stop {
                     Some(Stop::Again) if tries < MOVE_TRIES => tries += 1,
-                    Some(Stop::Busy) if !unshared && host.space.unshare(page) => unshared = true,
+                    Some(Stop::Busy) if !unshared && host.space().unshare(page) => unshared = true,
                     Some(Stop::Exists) if self.has_arrived(host, Place::Shadow, page) => moved += 1,
                     Some(Stop::Missing)
-                        if !host.space.holds(Place::Region, page)
+                        if !host.space().holds(Place::Region, page)
                             && self.zero_shadow(host, page) =>
                     {
                         moved += 1;
@@ -158,8 +159,8 @@ impl<K> Placement<K> {
                     _ => break,
                 }
             }
-            if let Err(stop) = host.space.set_protection(first, count, Some(protection)) {
-                host.space
+            if let Err(stop) = host.space().set_protection(run, Some(protection)) {
+                host.executor
                     .fail(&format!("a range lost its protection: {stop:?}"));
             }
         }
@@ -174,13 +175,13 @@ impl<K> Placement<K> {
 
     /// A page that was to leave the region is gone: one thread zapped it while another touched it.
     /// Puts zeros into the shadow in its stead; returns whether they are there.
-    fn zero_shadow<S, E>(&mut self, host: &mut Host<'_, S, E>, page: PageId) -> bool
+    fn zero_shadow<X, E>(&mut self, host: &mut Host<'_, X, E>, page: PageId) -> bool
     where
-        S: AddressSpace<Kept = K>,
+        X: Executor<Kept = K>,
     {
         let copied = host
-            .space
-            .copy(Place::Shadow, page, 1, &Contents::Zeros, false);
+            .executor
+            .copy(Place::Shadow, Run::one(page), &Contents::Zeros, false);
         self.trace.copied(Place::Shadow, page, 1, copied);
         copied.stop.is_none()
     }

@@ -6,8 +6,8 @@
 
 use super::{Host, Pages, Placement};
 use crate::event::Action;
-use crate::ids::PageId;
-use crate::space::AddressSpace;
+use crate::ids::{PageId, Run};
+use crate::space::{AddressSpace, Executor};
 
 /// An action that the kernel has postponed.
 #[derive(Debug)]
@@ -81,9 +81,9 @@ impl<K> Placement<K> {
     }
 
     /// Retries parked actions; returns whether none is left.
-    pub fn retry<S, E>(&mut self, host: &mut Host<'_, S, E>) -> bool
+    pub fn retry<X, E>(&mut self, host: &mut Host<'_, X, E>) -> bool
     where
-        S: AddressSpace<Kept = K>,
+        X: Executor<Kept = K>,
         E: Pages,
     {
         while let Some(parked) = self.parked.pop_front() {
@@ -92,7 +92,7 @@ impl<K> Placement<K> {
             };
             let kept = parked.kept.as_ref().map(|kept| {
                 let (was, left) = (pages(&parked.action).1, pages(&rest).1);
-                S::part(kept, was - left, left)
+                X::part(kept, was - left, left)
             });
             self.parked.push_front(Parked { action: rest, kept });
             return false;
@@ -101,9 +101,9 @@ impl<K> Placement<K> {
     }
 
     /// The program zapped a range: forgets its parked actions.
-    pub fn forget_parked<S, E>(&mut self, host: &mut Host<'_, S, E>, first: PageId, count: u32)
+    pub fn forget_parked<X, E>(&mut self, host: &mut Host<'_, X, E>, first: PageId, count: u32)
     where
-        S: AddressSpace<Kept = K>,
+        X: Executor<Kept = K>,
         E: Pages,
     {
         for parked in std::mem::take(&mut self.parked) {
@@ -117,7 +117,7 @@ impl<K> Placement<K> {
             if let Action::Restore { page } = parked.action {
                 self.drop_shadow(host, page);
             }
-            host.space.wake(PageId(start), end - start);
+            host.space().wake(Run::new(PageId(start), end - start));
             for part in [at.0..start, end..at.0 + of] {
                 if part.is_empty() {
                     continue;
@@ -128,7 +128,7 @@ impl<K> Placement<K> {
                     *count = left;
                 }
                 let kept = parked.kept.as_ref();
-                let kept = kept.map(|kept| S::part(kept, skipped, left));
+                let kept = kept.map(|kept| X::part(kept, skipped, left));
                 self.parked.push_back(Parked { action, kept });
             }
         }

@@ -51,26 +51,26 @@ fn unpacked(from: Packed) -> u8 {
     }
 }
 
-impl AddressSpace for FakeSpace {
+impl Executor for FakeSpace {
+    type Space = Self;
     type Kept = Vec<u8>;
 
-    fn has_shadow(&self) -> bool {
-        true
+    fn space(&mut self) -> &mut Self {
+        self
     }
 
     fn copy(
         &mut self,
         place: Place,
-        first: PageId,
-        count: u32,
+        run: Run,
         from: &Contents<'_, Vec<u8>>,
         protect: bool,
     ) -> Done {
-        for done in 0..count {
-            let page = first.0 + done;
+        for done in 0..run.count {
+            let page = run.first.0 + done;
             let byte = match *from {
                 Contents::Zeros => 0,
-                Contents::Shadow => self.shadow[&page],
+                Contents::Page(from, first) => self.pages(from)[&(first.0 + done)],
                 Contents::Read(io, index) => self.reads[&io][(index + done) as usize],
                 // The page's byte is its compressed length: contents that differ from page to page.
                 Contents::Packed(from) => unpacked(from),
@@ -84,83 +84,10 @@ impl AddressSpace for FakeSpace {
                 self.protected.insert(page);
             }
         }
-        Done::all(count)
+        Done::all(run.count)
     }
 
-    fn shift(&mut self, to: Place, first: PageId, count: u32) -> Done {
-        let from = match to {
-            Place::Region => Place::Shadow,
-            Place::Shadow => Place::Region,
-        };
-        for done in 0..count {
-            if !self.may() {
-                return Done::stopped(done, Stop::Again);
-            }
-            let page = first.0 + done;
-            let byte = self.pages(from).remove(&page).expect("at its source");
-            assert!(self.pages(to).insert(page, byte).is_none());
-        }
-        Done::all(count)
-    }
-
-    fn relocate(&mut self, _: Place, _: PageId, _: PageId) -> Done {
-        unreachable!("no test relocates")
-    }
-
-    fn relocate_copy(&mut self, _: Place, _: PageId, _: PageId, _: bool, _: bool) -> Done {
-        unreachable!("no test relocates")
-    }
-
-    fn protect(&mut self, first: PageId, count: u32, on: bool) -> Result<(), Stop> {
-        if !self.may() {
-            return Err(Stop::Again);
-        }
-        for page in first.0..first.0 + count {
-            if on {
-                self.protected.insert(page);
-            } else {
-                self.protected.remove(&page);
-            }
-        }
-        Ok(())
-    }
-
-    fn poison(&mut self, _: PageId) -> Result<(), Stop> {
-        if self.may() { Ok(()) } else { Err(Stop::Again) }
-    }
-
-    fn wake(&mut self, first: PageId, count: u32) {
-        self.woken.push((first.0, count));
-    }
-
-    fn drop_runs(&mut self, place: Place, runs: &[(PageId, u32)]) {
-        for &(first, count) in runs {
-            for page in first.0..first.0 + count {
-                self.pages(place).remove(&page);
-            }
-        }
-    }
-
-    fn holds(&self, place: Place, page: PageId) -> bool {
-        match place {
-            Place::Region => self.region.contains_key(&page.0),
-            Place::Shadow => self.shadow.contains_key(&page.0),
-        }
-    }
-
-    fn unshare(&mut self, _: PageId) -> bool {
-        false
-    }
-
-    fn leave_frames(&mut self, _: PageId, _: u32) {}
-
-    fn mapping(&self, _: PageId) -> Option<Mapping> {
-        None
-    }
-
-    fn set_protection(&mut self, _: PageId, _: u32, _: Option<u32>) -> Result<(), Stop> {
-        unreachable!("no mapping is protected")
-    }
+    fn leave_frames(&mut self, _: Run) {}
 
     fn keep(&self, io: IoId, index: u32, count: u32) -> Vec<u8> {
         self.reads[&io][index as usize..][..count as usize].to_vec()
@@ -182,6 +109,80 @@ impl AddressSpace for FakeSpace {
 
     fn fail(&self, why: &str) -> ! {
         panic!("{why}")
+    }
+}
+
+impl AddressSpace for FakeSpace {
+    fn has_shadow(&self) -> bool {
+        true
+    }
+
+    fn shift(&mut self, to: Place, run: Run) -> Done {
+        let from = match to {
+            Place::Region => Place::Shadow,
+            Place::Shadow => Place::Region,
+        };
+        for done in 0..run.count {
+            if !self.may() {
+                return Done::stopped(done, Stop::Again);
+            }
+            let page = run.first.0 + done;
+            let byte = self.pages(from).remove(&page).expect("at its source");
+            assert!(self.pages(to).insert(page, byte).is_none());
+        }
+        Done::all(run.count)
+    }
+
+    fn relocate(&mut self, _: Place, _: PageId, _: PageId) -> Done {
+        unreachable!("no test relocates")
+    }
+
+    fn protect(&mut self, run: Run, on: bool) -> Result<(), Stop> {
+        if !self.may() {
+            return Err(Stop::Again);
+        }
+        for page in run.pages().map(|page| page.0) {
+            if on {
+                self.protected.insert(page);
+            } else {
+                self.protected.remove(&page);
+            }
+        }
+        Ok(())
+    }
+
+    fn poison(&mut self, _: PageId) -> Result<(), Stop> {
+        if self.may() { Ok(()) } else { Err(Stop::Again) }
+    }
+
+    fn wake(&mut self, run: Run) {
+        self.woken.push((run.first.0, run.count));
+    }
+
+    fn zap(&mut self, place: Place, runs: &[Run]) -> Result<(), Stop> {
+        for page in runs.iter().flat_map(|run| run.pages()) {
+            self.pages(place).remove(&page.0);
+        }
+        Ok(())
+    }
+
+    fn holds(&self, place: Place, page: PageId) -> bool {
+        match place {
+            Place::Region => self.region.contains_key(&page.0),
+            Place::Shadow => self.shadow.contains_key(&page.0),
+        }
+    }
+
+    fn unshare(&mut self, _: PageId) -> bool {
+        false
+    }
+
+    fn mapping(&self, _: PageId) -> Option<Mapping> {
+        None
+    }
+
+    fn set_protection(&mut self, _: Run, _: Option<u32>) -> Result<(), Stop> {
+        unreachable!("no mapping is protected")
     }
 }
 
@@ -216,7 +217,7 @@ impl Bench {
         work: impl FnOnce(&mut Placement<Vec<u8>>, &mut Host<'_, FakeSpace, Unknown>) -> T,
     ) -> T {
         let mut host = Host {
-            space: &mut self.space,
+            executor: &mut self.space,
             engine: &Unknown,
             events: &mut self.events,
         };

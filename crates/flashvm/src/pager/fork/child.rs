@@ -9,7 +9,6 @@ use crate::pager::inline::ResolvedCount;
 use crate::pager::pool::Compressor;
 use crate::pager::workers::Workers;
 use crate::pager::{Locked, Pager};
-use crate::space::Backend;
 use crate::sys::uffd::Uffd;
 use crate::sys::{descriptors, thread};
 use flashvm_core::Run;

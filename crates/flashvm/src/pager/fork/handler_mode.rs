@@ -16,12 +16,16 @@ use crate::sys::descriptors::PagerFd;
 use crate::sys::signals::Uninterrupted;
 use crate::sys::uffd::{Message, Uffd};
 use flashvm_core::pool;
-use flashvm_core::{IoId, PAGE_SIZE, Packed, PageId, PageState, Place, SlotId};
+use flashvm_core::{PAGE_SIZE, PageId, PageState, Place, SlotId};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::mm::ProtFlags;
 use rustix_futex_sync::MutexGuard;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU8, Ordering};
+
+/// Two slots side by side, for direct I/O into each.
+#[repr(align(4096))]
+struct TwoPages([[u8; PAGE_SIZE]; 2]);
 
 /// A fork under way: resources ready for the child, and faults resolved for it.
 pub(in crate::pager) struct Fork {
@@ -199,7 +203,7 @@ impl Pager {
                     (None, Some(slot)) if engine.is_zero_slot(slot) => true,
                     (None, slot) => {
                         let slot = slot.expect("stored pages have a place");
-                        self.read_for_fork(slot, &mut buffer)
+                        self.read_for_fork(slot, &mut buffer.0)
                     }
                 };
                 good.then_some(Source::Bytes(&buffer.0))
@@ -213,37 +217,34 @@ impl Pager {
     fn unpack_for_fork(&self, place: pool::PackedAt, buffer: &mut PageBuffer) -> bool {
         match place {
             pool::PackedAt::Pool(object) => {
-                let none = |_| unreachable!("no read");
-                self.inflate(&Packed::Pool(object), none, buffer);
+                // SAFETY: the engine is frozen until the fork has ended.
+                unsafe { self.inflate_object(object, buffer) };
                 true
             }
             pool::PackedAt::Flash(slot, object) => {
                 // An object is smaller than a page, so it lies in two slots at most.
-                let mut slots = [PageBuffer::new(), PageBuffer::new()];
+                let mut slots = TwoPages([[0; PAGE_SIZE]; 2]);
                 let count = object.slots().1 as usize;
-                let read = slots[..count].iter_mut().zip(0..);
+                let read = slots.0[..count].iter_mut().zip(0..);
                 if !read.fold(true, |good, (to, i)| {
                     self.read_for_fork(slot.plus(i), to) && good
                 }) {
                     return false;
                 }
-                let from = Packed::Read {
-                    io: IoId(0),
-                    skip: object.offset % PAGE_SIZE as u32,
-                    bytes: object.bytes,
-                };
-                self.inflate(&from, |_| slots.as_ptr() as usize, buffer);
+                let skip = object.offset as usize % PAGE_SIZE;
+                let packed = &slots.0.as_flattened()[skip..][..object.bytes as usize];
+                self.inflate(packed, buffer);
                 true
             }
         }
     }
 
-    fn read_for_fork(&self, slot: SlotId, buffer: &mut PageBuffer) -> bool {
+    fn read_for_fork(&self, slot: SlotId, page: &mut [u8; PAGE_SIZE]) -> bool {
         let to = Part {
-            address: buffer.0.as_mut_ptr() as usize,
+            address: page.as_mut_ptr() as usize,
             len: PAGE_SIZE,
         };
-        // SAFETY: `buffer` is a page, borrowed mutably until `read` returns.
+        // SAFETY: `page` has that length, and is borrowed mutably until `read` returns.
         unsafe { self.store.read(offset(slot), to) }.is_none()
     }
 

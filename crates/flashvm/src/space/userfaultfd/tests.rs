@@ -1,121 +1,13 @@
 //! Each operation's postcondition in both kinds: with a shadow, and without.
-//!
-//! Tests touch pages through `process_vm_readv` and `process_vm_writev`, which fail with EFAULT where the program
-//! would have a fault.
 
 use super::*;
 use crate::sys::message::eprint_line;
-use rustix::event::{PollFd, PollFlags};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 mod forked;
+mod program;
 
-const PAGES: u32 = 200;
-/// Pages of the region that are mapped and registered.
-const MAPPED: u32 = 160;
-
-/// An address space, with the accesses of a program.
-struct Space(Userfaultfd);
-
-fn run(first: u32, count: u32) -> Run {
-    Run::new(PageId(first), count)
-}
-
-fn page(byte: u8) -> [u8; PAGE_SIZE] {
-    [byte; PAGE_SIZE]
-}
-
-/// Runs a test on each kind that this machine has; with `shadow`, only with or without a shadow.
-fn each_kind<T: Fn(&Space)>(shadow: Option<bool>, test: T) {
-    each_kind_by(Delivery::Inline, shadow, test);
-}
-
-/// The same for either delivery. In handler mode the kernel also reports forks of this process, so nobody may fork.
-fn each_kind_by<T: Fn(&Space)>(delivery: Delivery, shadow: Option<bool>, test: T) {
-    let _no_forks = (delivery == Delivery::Handler).then(forked::exclude);
-    // The closure's name contains the test's.
-    let name = std::any::type_name::<T>();
-    for may_move in [true, false] {
-        if shadow.is_some_and(|wanted| wanted != may_move) {
-            continue;
-        }
-        match Userfaultfd::open(PAGES, delivery, may_move) {
-            Ok(space) if space.has_shadow() == may_move => {
-                let space = Space(space);
-                let all = run(0, MAPPED);
-                let prot = ProtFlags::READ | ProtFlags::WRITE;
-                space.0.range().map_anew(all, prot).unwrap();
-                space.0.register(all).unwrap();
-                test(&space);
-            }
-            Ok(_) => eprint_line(&format!("SKIPPED: {name}: no UFFDIO_MOVE before Linux 6.8")),
-            Err(error) => eprint_line(&format!("SKIPPED: {name}: {error}")),
-        }
-    }
-}
-
-impl Space {
-    fn at(&self, place: Place, page: u32) -> usize {
-        self.0.range().at(place, PageId(page)).get()
-    }
-
-    /// Maps a page full of one byte.
-    fn put(&self, place: Place, at: u32, byte: u8) {
-        let done = self
-            .0
-            .copy(place, run(at, 1), Source::Bytes(&page(byte)), false);
-        assert_eq!(done, Done::all(1));
-    }
-
-    /// Loads the page's first byte. `None`: a fault.
-    fn load(&self, place: Place, page: u32) -> Option<u8> {
-        let mut byte = 0;
-        let (local, remote) = vectors(&mut byte, self.at(place, page));
-        // SAFETY: `local` is one writable byte, `byte`; the kernel checks `remote` itself.
-        let read = unsafe { libc::process_vm_readv(libc::getpid(), &local, 1, &remote, 1, 0) };
-        (read == 1).then_some(byte)
-    }
-
-    /// Stores to the page's first byte in the region. Returns false at a fault.
-    fn store(&self, page: u32, mut byte: u8) -> bool {
-        let (local, remote) = vectors(&mut byte, self.at(Place::Region, page));
-        // SAFETY: `local` is one readable byte, `byte`. `remote` is managed memory, to which no Rust code refers; the
-        // kernel checks it itself.
-        let written = unsafe { libc::process_vm_writev(libc::getpid(), &local, 1, &remote, 1, 0) };
-        written == 1
-    }
-
-    /// Waits for the kernel's message, and returns it.
-    fn reported(&self) -> Message {
-        self.await_report();
-        let mut messages = Vec::new();
-        self.0.read(&mut messages).unwrap();
-        assert_eq!(messages.len(), 1);
-        messages[0]
-    }
-
-    fn await_report(&self) {
-        let mut fds = [PollFd::new(self.0.region(), PollFlags::IN)];
-        while rustix::event::poll(&mut fds, None) != Ok(1) {}
-    }
-
-    /// Whether a page is there in the region, and in the shadow.
-    fn held(&self, page: u32) -> (bool, bool) {
-        let holds = |place| self.0.holds(place, PageId(page));
-        (holds(Place::Region), holds(Place::Shadow))
-    }
-}
-
-fn vectors(byte: &mut u8, remote: usize) -> (libc::iovec, libc::iovec) {
-    let vector = |at| libc::iovec {
-        iov_base: at,
-        iov_len: 1,
-    };
-    (
-        vector(std::ptr::from_mut(byte).cast()),
-        vector(remote as *mut _),
-    )
-}
+use program::{MAPPED, each_kind, each_kind_by, page, run};
 
 #[test]
 fn a_run_is_mapped_with_its_contents() {
@@ -151,7 +43,7 @@ fn a_page_that_is_mapped_protected_may_be_loaded() {
         );
         assert_eq!(space.load(Place::Region, 0), Some(7));
         assert!(!space.store(0, 8));
-        space.0.protect(run(0, 1), false).unwrap();
+        space.pages().protect(run(0, 1), false).unwrap();
         assert!(space.store(0, 8));
         assert_eq!(space.load(Place::Region, 0), Some(8));
     });
@@ -195,7 +87,7 @@ fn a_run_beyond_a_mapping_is_refused_as_a_whole() {
         assert_eq!(copy(run(MAPPED, 1)), Done::stopped(0, Stop::Missing));
         assert_eq!(copy(run(last, 1)), Done::all(1));
         if space.0.has_shadow() {
-            let away = space.0.shift(Place::Shadow, run(last, 2));
+            let away = space.pages().shift(Place::Shadow, run(last, 2));
             assert_eq!(away, Done::stopped(0, Stop::Invalid));
             assert_eq!(space.held(last), (true, false));
         }
@@ -208,14 +100,14 @@ fn pages_are_taken_away_and_back() {
         for at in 0..3 {
             space.put(Place::Region, at, at as u8 + 1);
         }
-        space.0.protect(run(1, 1), true).unwrap();
-        assert_eq!(space.0.shift(Place::Shadow, run(0, 3)), Done::all(3));
+        space.pages().protect(run(1, 1), true).unwrap();
+        assert_eq!(space.pages().shift(Place::Shadow, run(0, 3)), Done::all(3));
         for at in 0..3 {
             assert_eq!(space.held(at), (false, true));
             assert_eq!(space.load(Place::Region, at), None, "a touch is a fault");
             assert_eq!(space.load(Place::Shadow, at), Some(at as u8 + 1));
         }
-        assert_eq!(space.0.shift(Place::Region, run(0, 3)), Done::all(3));
+        assert_eq!(space.pages().shift(Place::Region, run(0, 3)), Done::all(3));
         for at in 0..3 {
             assert_eq!(space.held(at), (true, false));
             assert_eq!(space.load(Place::Region, at), Some(at as u8 + 1));
@@ -229,7 +121,7 @@ fn a_move_stops_at_a_page_that_is_not_at_its_source() {
     each_kind(Some(true), |space| {
         space.put(Place::Region, 0, 1);
         space.put(Place::Region, 2, 3);
-        let away = |run| space.0.shift(Place::Shadow, run);
+        let away = |run| space.pages().shift(Place::Shadow, run);
         assert_eq!(away(run(0, 3)), Done::stopped(1, Stop::Again));
         assert_eq!(away(run(1, 2)), Done::stopped(0, Stop::Missing));
         assert_eq!(away(run(2, 1)), Done::all(1));
@@ -247,12 +139,12 @@ fn a_move_stops_at_a_page_that_is_at_its_destination() {
             space.put(Place::Region, at, 1);
         }
         space.put(Place::Shadow, 1, 2);
-        let away = |run| space.0.shift(Place::Shadow, run);
+        let away = |run| space.pages().shift(Place::Shadow, run);
         assert_eq!(away(run(0, 3)), Done::stopped(1, Stop::Again));
         assert_eq!(away(run(1, 2)), Done::stopped(0, Stop::Exists));
         assert_eq!(space.load(Place::Region, 1), Some(1));
         assert_eq!(space.load(Place::Shadow, 1), Some(2));
-        space.0.zap(Place::Shadow, &[run(1, 1)]).unwrap();
+        space.pages().zap(Place::Shadow, &[run(1, 1)]).unwrap();
         assert_eq!(away(run(1, 2)), Done::all(2));
     });
 }
@@ -264,18 +156,18 @@ fn pages_that_may_not_be_stored_to_are_not_moved() {
             space.put(Place::Region, at, 1);
         }
         let read = Some(ProtFlags::READ.bits());
-        space.0.set_protection(run(1, 2), read).unwrap();
+        space.pages().set_protection(run(1, 2), read).unwrap();
         let expected = Mapping {
             pages: 2,
             protection: ProtFlags::READ.bits(),
             writable: false,
         };
-        assert_eq!(space.0.mapping(PageId(1)), Some(expected));
-        let away = |run| space.0.shift(Place::Shadow, run);
+        assert_eq!(space.pages().mapping(PageId(1)), Some(expected));
+        let away = |run| space.pages().shift(Place::Shadow, run);
         assert_eq!(away(run(1, 2)), Done::stopped(0, Stop::Invalid));
         assert_eq!(space.held(1), (true, false));
-        space.0.set_protection(run(1, 2), None).unwrap();
-        assert!(space.0.mapping(PageId(1)).unwrap().writable);
+        space.pages().set_protection(run(1, 2), None).unwrap();
+        assert!(space.pages().mapping(PageId(1)).unwrap().writable);
         assert_eq!(away(run(0, 4)), Done::all(4));
     });
 }
@@ -283,7 +175,7 @@ fn pages_that_may_not_be_stored_to_are_not_moved() {
 #[test]
 fn a_page_that_is_not_there_cannot_be_unshared() {
     each_kind(None, |space| {
-        assert!(!space.0.unshare(PageId(0)));
+        assert!(!space.pages().unshare(PageId(0)));
         assert_eq!(space.held(0), (false, false));
     });
 }
@@ -296,7 +188,7 @@ fn protection_stops_stores_and_nothing_else() {
         }
         // Twice: a page that is in the wanted state stays so.
         for _ in 0..2 {
-            space.0.protect(run(0, 3), true).unwrap();
+            space.pages().protect(run(0, 3), true).unwrap();
             assert_eq!(space.load(Place::Region, 0), Some(6));
             assert!(!space.store(0, 1) && !space.store(2, 1));
             assert_eq!(
@@ -306,7 +198,7 @@ fn protection_stops_stores_and_nothing_else() {
             );
         }
         for _ in 0..2 {
-            space.0.protect(run(0, 2), false).unwrap();
+            space.pages().protect(run(0, 2), false).unwrap();
             assert!(space.store(0, 7) && !space.store(2, 7));
         }
         space.put(Place::Region, 1, 1);
@@ -321,7 +213,7 @@ fn protection_stops_stores_and_nothing_else() {
 fn protection_that_fails_has_reached_the_pages_before() {
     each_kind(None, |space| {
         space.put(Place::Region, MAPPED - 1, 6);
-        let protected = space.0.protect(run(MAPPED - 1, 2), true);
+        let protected = space.pages().protect(run(MAPPED - 1, 2), true);
         assert_eq!(protected, Err(Stop::Missing));
         assert!(!space.store(MAPPED - 1, 7));
     });
@@ -332,17 +224,17 @@ fn a_poisoned_page_fails_until_it_is_overwritten_or_zapped() {
     each_kind(None, |space| {
         let absent = |at| space.load(Place::Region, at).is_none() && !space.store(at, 1);
         for at in 0..2 {
-            space.0.poison(PageId(at)).unwrap();
+            space.pages().poison(PageId(at)).unwrap();
             assert!(absent(at));
         }
-        assert_eq!(space.0.poison(PageId(0)), Err(Stop::Exists));
+        assert_eq!(space.pages().poison(PageId(0)), Err(Stop::Exists));
         let from = Source::Bytes(&page(3));
         assert_eq!(
             space.0.copy(Place::Region, run(0, 1), from, false),
             Done::all(1)
         );
         assert_eq!(space.load(Place::Region, 0), Some(3));
-        space.0.zap(Place::Region, &[run(1, 1)]).unwrap();
+        space.pages().zap(Place::Region, &[run(1, 1)]).unwrap();
         assert_eq!(space.held(1), (false, false));
         assert_eq!(
             space.0.copy(Place::Region, run(1, 1), Source::Zeros, false),
@@ -355,7 +247,7 @@ fn a_poisoned_page_fails_until_it_is_overwritten_or_zapped() {
 fn a_page_that_is_there_cannot_be_poisoned() {
     each_kind(None, |space| {
         space.put(Place::Region, 0, 2);
-        assert_eq!(space.0.poison(PageId(0)), Err(Stop::Exists));
+        assert_eq!(space.pages().poison(PageId(0)), Err(Stop::Exists));
         assert_eq!(space.load(Place::Region, 0), Some(2));
     });
 }
@@ -371,13 +263,13 @@ fn zapped_pages_are_gone() {
             // More runs than one call of the kernel takes; the second time there are no pages in them.
             let odd: Vec<Run> = (0..MAPPED / 2).map(|i| run(2 * i + 1, 1)).collect();
             for _ in 0..2 {
-                space.0.zap(place, &odd).unwrap();
+                space.pages().zap(place, &odd).unwrap();
                 for at in 0..MAPPED {
-                    assert_eq!(space.0.holds(place, PageId(at)), at % 2 == 0);
+                    assert_eq!(space.pages().holds(place, PageId(at)), at % 2 == 0);
                 }
             }
-            space.0.zap(place, &[run(0, MAPPED)]).unwrap();
-            assert!(!(0..MAPPED).any(|at| space.0.holds(place, PageId(at))));
+            space.pages().zap(place, &[run(0, MAPPED)]).unwrap();
+            assert!(!(0..MAPPED).any(|at| space.pages().holds(place, PageId(at))));
         }
         assert_eq!(
             space.load(Place::Region, 0),
@@ -402,9 +294,9 @@ fn a_page_is_copied_out_of_where_it_waits() {
             .copy(place, run(5, 1), Source::Bytes(&contents), false);
         assert_eq!(done, Done::all(1));
         // The pager can read a page that the program may not.
-        space.0.set_protection(run(5, 1), Some(0)).unwrap();
+        space.pages().set_protection(run(5, 1), Some(0)).unwrap();
         let mut copy = PageBuffer::new();
-        // SAFETY: this thread alone uses the space.
+        // SAFETY: no other thread uses the space, so the page stays where it is, unchanged.
         unsafe { space.0.copy_out(PageId(5), &mut copy) }.unwrap();
         assert!(copy.0 == contents);
     });
@@ -423,10 +315,10 @@ fn zeros_in_the_shadow_are_told_from_a_last_byte() {
                 space.0.copy(Place::Shadow, run(0, 1), from, false),
                 Done::all(1)
             );
-            // SAFETY: this thread alone uses the space.
+            // SAFETY: no other thread uses the space, so the page stays in the shadow, unchanged.
             let is_zero = unsafe { space.0.is_zero(PageId(0)) };
             assert_eq!(is_zero, byte.is_none(), "{byte:?}");
-            space.0.zap(Place::Shadow, &[run(0, 1)]).unwrap();
+            space.pages().zap(Place::Shadow, &[run(0, 1)]).unwrap();
         }
     });
 }
@@ -435,7 +327,7 @@ fn zeros_in_the_shadow_are_told_from_a_last_byte() {
 fn a_page_changes_its_address() {
     each_kind(None, |space| {
         space.put(Place::Region, 0, 8);
-        let moved = space.0.relocate(Place::Region, PageId(0), PageId(9));
+        let moved = space.pages().relocate(Place::Region, PageId(0), PageId(9));
         if space.0.has_shadow() {
             assert_eq!(moved, Done::all(1));
             assert_eq!(space.held(0), (false, false));
@@ -451,7 +343,7 @@ fn a_page_changes_its_address() {
         }
         assert_eq!(space.load(Place::Region, 9), Some(8));
         space.put(Place::Region, 10, 1);
-        let onto = space.0.relocate(Place::Region, PageId(10), PageId(9));
+        let onto = space.pages().relocate(Place::Region, PageId(10), PageId(9));
         assert!(matches!(onto.stop, Some(Stop::Exists | Stop::Invalid)));
         assert_eq!(space.load(Place::Region, 9), Some(8));
     });
@@ -470,7 +362,7 @@ fn a_fault_is_resolved_with_what_there_is() {
         resolve(0, None);
         assert_eq!(space.load(Place::Region, 0), Some(2), "what is there stays");
         assert_eq!(space.load(Place::Region, 1), None);
-        space.0.protect(run(0, 1), true).unwrap();
+        space.pages().protect(run(0, 1), true).unwrap();
         space.0.unprotect_through(space.0.region(), PageId(0));
         assert!(space.store(0, 3));
     });
@@ -490,7 +382,7 @@ fn who_waits_for_a_page_goes_on_when_it_is_mapped() {
         };
         let thread = std::thread::spawn(load);
         assert_eq!(space.reported(), fault);
-        space.0.wake(run(4, 1));
+        space.pages().wake(run(4, 1));
         assert_eq!(space.reported(), fault, "woken, and nothing is there");
         let from = Source::Bytes(&page(9));
         assert_eq!(
@@ -507,7 +399,7 @@ fn who_waits_for_a_page_goes_on_when_it_is_mapped() {
             protected: true,
         };
         assert_eq!(space.reported(), stopped);
-        space.0.protect(run(4, 1), false).unwrap();
+        space.pages().protect(run(4, 1), false).unwrap();
         thread.join().unwrap();
         assert_eq!(space.load(Place::Region, 4), Some(10));
     });
@@ -529,14 +421,14 @@ fn operations_are_put_off_until_a_change_of_the_program_is_read() {
         let copy = || space.0.copy(Place::Region, run(5, 2), Source::Zeros, false);
         for _ in 0..3 {
             assert_eq!(copy(), postponed);
-            assert_eq!(space.0.protect(run(1, 1), true), Err(Stop::Again));
-            assert_eq!(space.0.poison(PageId(7)), Err(Stop::Again));
+            assert_eq!(space.pages().protect(run(1, 1), true), Err(Stop::Again));
+            assert_eq!(space.pages().poison(PageId(7)), Err(Stop::Again));
         }
         assert!(space.store(1, 3) && space.held(1) == (true, false));
         if space.0.has_shadow() {
             // The shadow's descriptor knows of no change.
-            assert_eq!(space.0.shift(Place::Shadow, run(1, 1)), Done::all(1));
-            assert_eq!(space.0.shift(Place::Region, run(1, 1)), postponed);
+            assert_eq!(space.pages().shift(Place::Shadow, run(1, 1)), Done::all(1));
+            assert_eq!(space.pages().shift(Place::Region, run(1, 1)), postponed);
             assert_eq!(space.held(1), (false, true));
         }
         let change = Message::Remove {
@@ -571,7 +463,7 @@ fn a_page_given_up_by_the_program_is_gone() {
 #[test]
 fn without_a_shadow_nothing_is_moved_there() {
     each_kind(Some(false), |space| {
-        let shift = || space.0.shift(Place::Shadow, run(0, 1));
+        let shift = || space.pages().shift(Place::Shadow, run(0, 1));
         assert!(catch_unwind(AssertUnwindSafe(shift)).is_err(), "it panics");
     });
 }

@@ -62,9 +62,9 @@ fn a_page_shared_with_a_child_is_busy_until_it_is_unshared() {
             space.put(Place::Region, at, 4);
         }
         let child = Child::fork();
-        let away = |run| space.0.shift(Place::Shadow, run);
+        let away = |run| space.pages().shift(Place::Shadow, run);
         assert_eq!(away(run(0, 2)), Done::stopped(0, Stop::Busy));
-        assert!(space.0.unshare(PageId(0)));
+        assert!(space.pages().unshare(PageId(0)));
         assert_eq!(away(run(0, 2)), Done::stopped(1, Stop::Again));
         assert_eq!(away(run(1, 1)), Done::stopped(0, Stop::Busy));
         assert_eq!(
@@ -72,7 +72,7 @@ fn a_page_shared_with_a_child_is_busy_until_it_is_unshared() {
             ((false, true), (true, false))
         );
         drop(child);
-        assert!(space.0.unshare(PageId(1)));
+        assert!(space.pages().unshare(PageId(1)));
         assert_eq!(away(run(1, 1)), Done::all(1));
         assert_eq!(space.load(Place::Shadow, 1), Some(4));
     });
@@ -103,7 +103,7 @@ fn a_page_that_is_written_to_flash_is_shared_no_more() {
         };
         assert_eq!(rustix::io::pwrite(&file, page, 0), Ok(PAGE_SIZE));
         // The kernel does not move a shared page.
-        let back = |at| space.0.shift(Place::Region, run(at, 1));
+        let back = |at| space.pages().shift(Place::Region, run(at, 1));
         assert_eq!(back(0), Done::all(1), "it has a frame of its own");
         assert_eq!(back(1), Done::stopped(0, Stop::Busy));
         drop(child);
