@@ -65,7 +65,8 @@ impl Pages {
             // name it have ended.
             let page = unsafe { map::bytes_mut(page.address, page.len) };
             for (at, word) in page.chunks_exact_mut(8).enumerate() {
-                let value = (seed << 40 | (index as u64) << 16 | at as u64) * 0x9e37_79b9_7f4a_7c15;
+                let number = seed << 40 | (index as u64) << 16 | at as u64;
+                let value = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
                 word.copy_from_slice(&value.to_ne_bytes());
             }
         }
