@@ -185,7 +185,7 @@ impl Caches {
     fn find(&'static self, thread: usize) -> Option<&'static Cache> {
         let slots = || (0..CACHES).map(|step| &self.slots[(first_slot(thread) + step) % CACHES]);
         for slot in slots() {
-            // SAFETY: as in `own`.
+            // SAFETY: the slot holds null or a cache that `fill` has put there, which is never freed.
             let Some(cache) = (unsafe { slot.load(Ordering::Acquire).as_ref() }) else {
                 break;
             };
@@ -196,7 +196,7 @@ impl Caches {
         let taken = slots().find_map(|slot| {
             let cache = NonNull::new(slot.load(Ordering::Acquire));
             let cache = cache.unwrap_or_else(|| self.fill(slot));
-            // SAFETY: as in `own`.
+            // SAFETY: the pointer is not null, so it is a cache that `fill` has put into the slot; it is never freed.
             let cache: &'static Cache = unsafe { cache.as_ref() };
             let order = Ordering::AcqRel;
             let taken = cache
@@ -232,7 +232,8 @@ impl Caches {
     pub(crate) unsafe fn only_this_thread(&self) {
         let own = thread_pointer();
         for slot in &self.slots {
-            // SAFETY: as in `own`.
+            // SAFETY: the slot holds null or a cache that `fill` has put there; this process has its own copy, which is
+            // never freed.
             let Some(cache) = (unsafe { slot.load(Ordering::Acquire).as_ref() }) else {
                 continue;
             };

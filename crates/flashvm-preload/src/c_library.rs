@@ -41,10 +41,10 @@ pub(crate) fn set_errno(error: Errno) {
 
 /// Runs `work` and leaves `errno` as it was.
 pub(crate) fn keeping_errno<T>(work: impl FnOnce() -> T) -> T {
-    // SAFETY: as in `set_errno`.
+    // SAFETY: the location is this thread's own, and initialised by the C library.
     let errno = unsafe { *libc::__errno_location() };
     let result = work();
-    // SAFETY: as in `set_errno`.
+    // SAFETY: the location is this thread's own; `work` keeps no reference to it.
     unsafe { *libc::__errno_location() = errno };
     result
 }

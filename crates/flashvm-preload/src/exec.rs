@@ -50,7 +50,7 @@ impl Environment {
 /// # Safety
 /// `path` is a string.
 unsafe fn refused_path(path: *const c_char) -> bool {
-    // SAFETY: the caller guarantees a string.
+    // SAFETY: the caller guarantees that `path` is a C string, which stays during this call.
     let path = unsafe { CStr::from_ptr(path) };
     refused(OsStr::from_bytes(path.to_bytes()))
 }
@@ -58,7 +58,7 @@ unsafe fn refused_path(path: *const c_char) -> bool {
 /// # Safety
 /// `file` is a string.
 unsafe fn refused_file(file: *const c_char) -> bool {
-    // SAFETY: the caller guarantees a string.
+    // SAFETY: the caller guarantees that `file` is a C string, which stays during this call.
     let file = unsafe { CStr::from_ptr(file) };
     say(find(OsStr::from_bytes(file.to_bytes())).map(|_| ()))
 }

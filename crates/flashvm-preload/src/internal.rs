@@ -121,7 +121,7 @@ unsafe impl GlobalAlloc for Internal {
         if layout.size() >= LARGE_BYTES && layout.align() <= PAGE {
             return fresh(layout.size());
         }
-        // SAFETY: a `Layout` is valid, and the caller guarantees that its size is not 0.
+        // SAFETY: a `Layout` has a size and an alignment that dlmalloc takes; the caller guarantees that the size is not 0.
         self.with(|heap| unsafe { heap.malloc(layout.size(), layout.align()) })
     }
 
@@ -140,7 +140,7 @@ unsafe impl GlobalAlloc for Internal {
         if layout.size() >= LARGE_BYTES && layout.align() <= PAGE {
             return fresh(layout.size());
         }
-        // SAFETY: as in `alloc`.
+        // SAFETY: a `Layout` has a size and an alignment that dlmalloc takes; the caller guarantees that the size is not 0.
         self.with(|heap| unsafe { heap.calloc(layout.size(), layout.align()) })
     }
 }

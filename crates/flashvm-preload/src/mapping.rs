@@ -34,14 +34,14 @@ pub(crate) unsafe extern "C" fn mmap(
     offset: c_long,
 ) -> *mut c_void {
     if passes() {
-        // SAFETY: the caller guarantees what mmap(2) demands; the guard catches what is managed.
+        // SAFETY: the arguments are the caller's: with `MAP_FIXED` it gives up what lies there. The guard catches what is managed.
         return unsafe {
             libc::syscall(libc::SYS_mmap, at, len, prot, flags, fd, offset) as *mut c_void
         };
     }
     let offset = offset as usize;
     let at = at as usize;
-    // SAFETY: the caller guarantees what mmap(2) demands.
+    // SAFETY: the program asks for this mapping. With `MAP_FIXED` it gives up memory of its own that lies there.
     address(aside(move || unsafe {
         mapping::map(at, len, prot, flags, fd, offset)
     }))
@@ -63,23 +63,22 @@ unsafe extern "C" fn mmap64(
 #[unsafe(no_mangle)]
 unsafe extern "C" fn munmap(at: *mut c_void, len: usize) -> c_int {
     if passes() {
-        // SAFETY: the caller guarantees what munmap(2) demands; the guard catches what is managed.
+        // SAFETY: the caller gives up the range. The guard catches what is managed.
         return unsafe { libc::syscall(libc::SYS_munmap, at, len) as c_int };
     }
     let at = at as usize;
-    // SAFETY: the caller guarantees what munmap(2) demands.
+    // SAFETY: the program gives up memory of its own, which nobody else uses.
     status(aside(move || unsafe { mapping::unmap(at, len) }))
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn mprotect(at: *mut c_void, len: usize, prot: c_int) -> c_int {
     if passes() {
-        // SAFETY: the caller guarantees what mprotect(2) demands; the guard catches what is
-        // managed.
+        // SAFETY: the caller gives up the access that it takes away. The guard catches what is managed.
         return unsafe { libc::syscall(libc::SYS_mprotect, at, len, prot) as c_int };
     }
     let at = at as usize;
-    // SAFETY: the caller guarantees what mprotect(2) demands.
+    // SAFETY: the program changes its own access to memory of its own, which nobody else uses.
     status(aside(move || unsafe {
         mapping::protect(at, len, prot as u32)
     }))
@@ -88,11 +87,11 @@ unsafe extern "C" fn mprotect(at: *mut c_void, len: usize, prot: c_int) -> c_int
 #[unsafe(no_mangle)]
 unsafe extern "C" fn madvise(at: *mut c_void, len: usize, advice: c_int) -> c_int {
     if passes() {
-        // SAFETY: the caller guarantees what madvise(2) demands; the guard catches what is managed.
+        // SAFETY: the caller gives up contents that the advice drops. The guard catches what is managed.
         return unsafe { libc::syscall(libc::SYS_madvise, at, len, advice) as c_int };
     }
     let at = at as usize;
-    // SAFETY: the caller guarantees what madvise(2) demands.
+    // SAFETY: the range is memory of the program's own. Where the advice drops its contents, the program gives them up.
     status(aside(move || unsafe { mapping::advise(at, len, advice) }))
 }
 
@@ -122,13 +121,14 @@ pub(crate) unsafe extern "C" fn mremap(
     to: *mut c_void,
 ) -> *mut c_void {
     if passes() {
-        // SAFETY: the caller guarantees what mremap(2) demands; the guard catches what is managed.
+        // SAFETY: the caller gives up the old range, and with `MREMAP_FIXED` what lies at the new one. The guard
+        // catches what is managed.
         return unsafe {
             libc::syscall(libc::SYS_mremap, at, len, new_len, flags, to) as *mut c_void
         };
     }
     let (at, to) = (at as usize, to as usize);
-    // SAFETY: the caller guarantees what mremap(2) demands.
+    // SAFETY: the program moves memory of its own. With `MREMAP_FIXED` it gives up what lies at the new place.
     address(aside(move || unsafe {
         mapping::remap(at, len, new_len, flags, to)
     }))
@@ -143,7 +143,7 @@ extern "C" fn mlock(at: *const c_void, len: usize) -> c_int {
     if lock_refused(at, len) {
         return status(Err(Errno::NOMEM));
     }
-    // SAFETY: it changes no contents, and the kernel checks the range.
+    // SAFETY: `mlock` pins pages and changes no contents; the kernel checks the range.
     unsafe { libc::syscall(libc::SYS_mlock, at, len) as c_int }
 }
 
@@ -152,7 +152,7 @@ extern "C" fn mlock2(at: *const c_void, len: usize, flags: c_int) -> c_int {
     if lock_refused(at, len) {
         return status(Err(Errno::NOMEM));
     }
-    // SAFETY: it changes no contents, and the kernel checks the range.
+    // SAFETY: `mlock2` pins pages, now or when they are touched, and changes no contents; the kernel checks the range.
     unsafe { libc::syscall(libc::SYS_mlock2, at, len, flags) as c_int }
 }
 

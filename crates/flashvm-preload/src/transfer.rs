@@ -36,25 +36,33 @@ fn cancellable<R>(make: impl FnOnce() -> R) -> R {
 }
 
 /// Makes a system call from this object's text.
+///
+/// # Safety
+/// The arguments are valid as this system call demands.
 #[inline]
-fn call(number: c_long, args: [usize; 6]) -> isize {
-    // SAFETY: the program passes pointers that are valid as this system call demands.
+unsafe fn call(number: c_long, args: [usize; 6]) -> isize {
+    // SAFETY: the caller guarantees the arguments.
     cancellable(|| unsafe { flashvm::raw_call(number, args) })
 }
 
 /// Makes a system call that sends from this object's text.
+///
+/// # Safety
+/// The arguments are valid as this system call demands.
 #[inline]
-fn send_call(number: c_long, [fd, a, b, c, ..]: [usize; 6]) -> Sent {
-    // SAFETY: the program passes pointers that are valid as this system call demands.
+unsafe fn send_call(number: c_long, [fd, a, b, c, ..]: [usize; 6]) -> Sent {
+    // SAFETY: the caller guarantees the arguments.
     cancellable(|| unsafe { flashvm::guard::send(number, [fd, a, b, c]) })
 }
 
 /// Makes a system call through the guard, which brings absent memory in. Returns -1 with `errno` for an error.
+///
+/// # Safety
+/// The arguments are valid as this system call demands.
 #[cold]
-fn guarded_call(number: c_long, args: [usize; 6]) -> isize {
+unsafe fn guarded_call(number: c_long, args: [usize; 6]) -> isize {
     let [a, b, c, d, e, f] = args;
-    // SAFETY: the program passes pointers that are valid as this system call demands; the guard catches a call from the
-    // C library's text.
+    // SAFETY: the caller guarantees the arguments; the guard catches a call from the C library's text.
     cancellable(|| unsafe { libc::syscall(number, a, b, c, d, e, f) as isize })
 }
 
@@ -83,29 +91,37 @@ enum Way {
 }
 
 /// A transfer between a descriptor (argument 0) and memory (arguments 1 and 2).
+///
+/// # Safety
+/// The arguments are valid as this system call demands.
 #[inline]
-fn transfer(number: c_long, way: Way, args: [usize; 6], at_offset: bool) -> isize {
+unsafe fn transfer(number: c_long, way: Way, args: [usize; 6], at_offset: bool) -> isize {
     let [fd, buffer, len, ..] = args;
     if !is_managed(buffer, len) {
-        return answer(call(number, args));
+        // SAFETY: the caller guarantees the arguments.
+        return answer(unsafe { call(number, args) });
     }
     let kind = match way {
         Way::Send => Kind::File,
         Way::Receive => kind(fd as c_int),
     };
+    // SAFETY: the caller guarantees the arguments.
+    let guarded = || unsafe { guarded_call(number, args) };
     if kind == Kind::Consumed {
-        return guarded_call(number, args);
+        return guarded();
     }
     let (done, interrupted) = match way {
         Way::Send => {
-            let sent = send_call(number, args);
+            // SAFETY: the caller guarantees the arguments.
+            let sent = unsafe { send_call(number, args) };
             (sent.result, sent.is_interrupted())
         }
-        Way::Receive => (call(number, args), false),
+        // SAFETY: the caller guarantees the arguments.
+        Way::Receive => (unsafe { call(number, args) }, false),
     };
     let next = buffer.wrapping_add(done as usize);
     if done == EFAULT {
-        return guarded_call(number, args);
+        return guarded();
     }
     // The transfer may have stopped where memory was not in RAM: transfer the rest. If a full buffer ended it, the rest
     // is refused. (Whether that memory is in RAM now says nothing: pages come and go meanwhile.)
@@ -120,26 +136,37 @@ fn transfer(number: c_long, way: Way, args: [usize; 6], at_offset: bool) -> isiz
         if at_offset {
             rest[3] += done as usize;
         }
-        return keeping_errno(|| done + guarded_call(number, rest).max(0));
+        // SAFETY: `rest` names the part of the caller's memory that the first call has not reached.
+        return keeping_errno(|| done + unsafe { guarded_call(number, rest) }.max(0));
     }
     answer(done)
 }
 
 /// A call that may be repeated after `EFAULT`.
+///
+/// # Safety
+/// The arguments are valid as this system call demands.
 #[inline]
-fn repeatable(number: c_long, args: [usize; 6]) -> isize {
-    match call(number, args) {
-        EFAULT => guarded_call(number, args),
+unsafe fn repeatable(number: c_long, args: [usize; 6]) -> isize {
+    // SAFETY: the caller guarantees the arguments.
+    match unsafe { call(number, args) } {
+        // SAFETY: the caller guarantees the arguments, and the first call has done nothing.
+        EFAULT => unsafe { guarded_call(number, args) },
         result => answer(result),
     }
 }
 
 /// Sends a message. What absent memory kept back of it follows, part by part.
-fn send_message(fd: c_int, message: *const libc::msghdr, flags: c_int) -> isize {
+///
+/// # Safety
+/// As for sendmsg(2).
+unsafe fn send_message(fd: c_int, message: *const libc::msghdr, flags: c_int) -> isize {
     let args = [fd as usize, message as usize, flags as usize, 0, 0, 0];
-    let sent = send_call(libc::SYS_sendmsg, args);
+    // SAFETY: the caller guarantees what sendmsg(2) demands.
+    let sent = unsafe { send_call(libc::SYS_sendmsg, args) };
     if sent.result == EFAULT {
-        return guarded_call(libc::SYS_sendmsg, args);
+        // SAFETY: the caller guarantees what sendmsg(2) demands, and the first call has sent nothing.
+        return unsafe { guarded_call(libc::SYS_sendmsg, args) };
     }
     let mut done = sent.result;
     if done <= 0 || sent.is_interrupted() {
@@ -162,7 +189,8 @@ fn send_message(fd: c_int, message: *const libc::msghdr, flags: c_int) -> isize 
             continue;
         }
         let rest = [fd as usize, next, len, flags as usize, 0, 0];
-        let more = keeping_errno(|| guarded_call(libc::SYS_sendto, rest));
+        // SAFETY: `rest` names a part of the message, which the caller keeps until this returns.
+        let more = keeping_errno(|| unsafe { guarded_call(libc::SYS_sendto, rest) });
         done += more.max(0);
         if more < len as isize {
             break;
@@ -172,13 +200,16 @@ fn send_message(fd: c_int, message: *const libc::msghdr, flags: c_int) -> isize 
 }
 
 /// Whether a message can be received past the guard: nothing of it can get lost if memory is absent.
-fn message_stays(fd: c_int, message: usize) -> bool {
+///
+/// # Safety
+/// `message` is null or the address of a structure, as recvmsg(2) demands.
+unsafe fn message_stays(fd: c_int, message: usize) -> bool {
     if kind(fd) != Kind::Stream || is_managed(message, size_of::<libc::msghdr>()) {
         return false;
     }
     let message = message as *const libc::msghdr;
-    // SAFETY: the program passes null or its structure, as recvmsg(2) demands. Its memory is not managed, as checked
-    // above.
+    // SAFETY: the caller guarantees null or a structure. Its memory is not managed, as checked above, so that reading it is
+    // no fault.
     message.is_null() || unsafe { (*message).msg_control.is_null() }
 }
 
@@ -199,7 +230,8 @@ macro_rules! symbol {
         #[unsafe(no_mangle)]
         unsafe extern "C-unwind" fn $name($($arg: $kind),*) -> $result {
             if guarded() {
-                return $inline as $result;
+                // SAFETY: the caller of this symbol guarantees what the call of its name demands.
+                return unsafe { $inline } as $result;
             }
             static REAL: AtomicUsize = AtomicUsize::new(0);
             // SAFETY: the C library's function of this name has this type, and the caller guarantees what it demands.

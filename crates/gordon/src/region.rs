@@ -215,7 +215,8 @@ impl Region {
     #[track_caller]
     pub(crate) fn bytes(&self, address: u64, count: u64) -> &[u8] {
         self.check(address, count);
-        // SAFETY: as for `words`; bytes need no alignment.
+        // SAFETY: mapped, as just checked; bytes need no alignment. DRAM changes only through `&mut self`, and no caller
+        // keeps bytes of flash until the bank writes there.
         unsafe { std::slice::from_raw_parts(pointer(address).cast::<u8>(), count as usize) }
     }
 

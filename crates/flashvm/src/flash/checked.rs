@@ -130,7 +130,7 @@ mod tests {
     }
 
     fn write(store: &impl Store, at: u64, from: &Pages) {
-        // SAFETY: as for `read`.
+        // SAFETY: `from` lives over the call, and nobody stores to it meanwhile.
         assert!(unsafe { store.write(at, &[from.all()]) }.is_none());
     }
 

@@ -136,7 +136,7 @@ fn other_requests_are_refused(store: &impl Store, geometry: Geometry) {
     ] {
         // SAFETY: the pages live over the calls, and this thread alone uses them.
         let read = || unsafe { store.read(at, part) };
-        // SAFETY: the pages live over the calls, and this thread alone uses them.
+        // SAFETY: `part` lives over the call, and nobody stores to it meanwhile.
         let write = || unsafe { store.write(at, &[part]) };
         assert!(catch_unwind(AssertUnwindSafe(read)).is_err(), "{at}");
         assert!(catch_unwind(AssertUnwindSafe(write)).is_err(), "{at}");

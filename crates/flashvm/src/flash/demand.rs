@@ -175,7 +175,8 @@ impl DemandQueue<'_> {
             return Failed::all(len);
         };
         match requests {
-            Some(queue) => poll_for(queue, ended, at, to, meanwhile),
+            // SAFETY: `to` is a part of this queue's buffer, and this thread holds the queue.
+            Some(queue) => unsafe { poll_for(queue, ended, at, to, meanwhile) },
             None => {
                 while meanwhile() {}
                 // SAFETY: the buffer belongs to this queue, which this thread holds.
@@ -206,7 +207,10 @@ impl Drop for DemandQueue<'_> {
 }
 
 /// Makes one read and polls for it. Sleeps if the read takes longer than [`POLL`] or others want the processor.
-fn poll_for(
+///
+/// # Safety
+/// `to` is mapped, and the caller's alone until this returns. Nobody else uses the queue.
+unsafe fn poll_for(
     mut queue: impl StoreQueue,
     ended: &mut Vec<Completion>,
     at: u64,
@@ -214,8 +218,7 @@ fn poll_for(
     mut meanwhile: impl FnMut() -> bool,
 ) -> Failed {
     let transfer = Transfer::Read(to);
-    // SAFETY: `to` is a part of the buffer of this queue, which the calling thread holds. It makes no other request and
-    // does not use the buffer before this one has ended.
+    // SAFETY: `to` is the caller's until this function returns, and it returns when the request has ended.
     unsafe {
         queue.push(Request {
             tag: 0,
@@ -271,7 +274,7 @@ mod tests {
         for without_ring in [false, true] {
             let store = leak(whole_stack(BYTES, None));
             let from = Pages::new(PAGES_MAX as usize, 1);
-            // SAFETY: the pages live over the call, and this thread alone uses them.
+            // SAFETY: the pages live over the call, and nobody stores to them meanwhile.
             assert!(unsafe { store.write(8 * PAGE, &[from.all()]) }.is_none());
             let queues = with_one_queue(store, without_ring);
             let mut queue = queues.take().unwrap();

@@ -90,7 +90,7 @@ mod tests {
     }
 
     fn write(store: &impl Store, from: &Pages) -> u64 {
-        // SAFETY: as for `read`.
+        // SAFETY: `from` lives over the call, and nobody stores to it meanwhile.
         unsafe { store.write(0, &[from.all()]) }.bits()
     }
 

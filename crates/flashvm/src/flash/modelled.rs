@@ -216,7 +216,7 @@ mod tests {
         let pages = Pages::new(2, 1);
         // SAFETY: the pages live over the call, and this thread alone uses them.
         let read = |store: &Modelled<MemoryStore>| unsafe { store.read(3 * PAGE, pages.all()) };
-        // SAFETY: the pages live over the call, and this thread alone uses them.
+        // SAFETY: the pages live over the call, and nobody stores to them meanwhile.
         let write = |store: &Modelled<MemoryStore>| unsafe { store.write(PAGE, &[pages.all()]) };
         assert_eq!(
             ask(1, true, read),

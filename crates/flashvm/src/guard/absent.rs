@@ -68,7 +68,7 @@ impl Sent {
 /// # Safety
 /// The arguments are valid as this system call demands.
 pub unsafe fn send(number: i64, [fd, a, b, c]: [usize; 4]) -> Sent {
-    // SAFETY: as the caller guarantees.
+    // SAFETY: the caller guarantees arguments that are valid for this call.
     let result = unsafe { crate::sys::raw::syscall(number, [fd, a, b, c, 0, 0]) };
     Sent { result }
 }

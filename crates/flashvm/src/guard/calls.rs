@@ -51,11 +51,15 @@ unsafe fn make(context: &Context) -> isize {
 }
 
 /// A call that the guard, or one of the pager's threads, makes through the C library.
-pub(super) fn nested(context: &mut Context) {
+///
+/// # Safety
+/// The context is that of such a call, which has just been caught.
+pub(super) unsafe fn nested(context: &mut Context) {
     let number = context.regs.rax as i64;
     let result = match number {
         libc::SYS_clone | libc::SYS_clone3 => {
-            clone::own_thread(number, &arguments(context), context)
+            // SAFETY: the pager has made this call, as the caller guarantees.
+            unsafe { clone::own_thread(number, &arguments(context), context) }
         }
         // SAFETY: the pager has made this call through the C library, which answers for its arguments.
         _ => unsafe { make(context) },
@@ -64,13 +68,17 @@ pub(super) fn nested(context: &mut Context) {
 }
 
 /// A call of the program.
-pub(super) fn caught(record: &mut ThreadRecord, context: &mut Context) {
+///
+/// # Safety
+/// The context is that of such a call, which has just been caught.
+pub(super) unsafe fn caught(record: &mut ThreadRecord, context: &mut Context) {
     let number = context.regs.rax as i64;
     let args = arguments(context);
     if number == libc::SYS_rt_sigreturn {
         return signals::sigreturn(record, context);
     }
-    let result = answer(record, context, number, &args);
+    // SAFETY: the program has made this call, as the caller guarantees.
+    let result = unsafe { answer(record, context, number, &args) };
     if result == RESTART {
         // The program repeats the call after its signal handler.
         context.regs.rip -= 2;
@@ -100,7 +108,9 @@ unsafe fn change_mapping(number: i64, args: &[usize; 6]) -> isize {
     }
 }
 
-fn answer(
+/// # Safety
+/// The program has made this call with these arguments.
+unsafe fn answer(
     record: &mut ThreadRecord,
     context: &mut Context,
     number: i64,
@@ -117,7 +127,7 @@ fn answer(
         libc::SYS_exit => clone::exit(record, a as i32),
         libc::SYS_execve => exec::execve(record, args),
         libc::SYS_execveat => exec::execveat(record, args),
-        // SAFETY: the program has made this call, and names a word of its own.
+        // SAFETY: the program has made this call, as the caller guarantees, and names a word of its own.
         libc::SYS_set_tid_address => unsafe { clone::set_clear_tid(record, a) },
         // Not registered: the kernel would write there at any time, and end the process if it could
         // not. The C library then finds its processor otherwise.
@@ -130,7 +140,7 @@ fn answer(
         | libc::SYS_mprotect
         | libc::SYS_madvise
         | libc::SYS_brk => {
-            // SAFETY: the program has made this call.
+            // SAFETY: the program has made this call, as the caller guarantees.
             unsafe { change_mapping(number, args) }
         }
         libc::SYS_mlock | libc::SYS_mlock2 if mapping::lock_refused(a, b) => failed(Errno::NOMEM),
@@ -138,11 +148,13 @@ fn answer(
         libc::SYS_close if is_pager_descriptor(a as i32) => failed(Errno::BADF),
         libc::SYS_close => {
             descriptor_kind::forget(a as i32);
-            repeat(record, number, args)
+            // SAFETY: the program has made this call, as the caller guarantees.
+            unsafe { repeat(record, number, args) }
         }
         libc::SYS_dup2 | libc::SYS_dup3 if is_pager_descriptor(b as i32) => failed(Errno::BUSY),
         libc::SYS_dup2 | libc::SYS_dup3 => {
-            let result = repeat(record, number, args);
+            // SAFETY: the program has made this call, as the caller guarantees.
+            let result = unsafe { repeat(record, number, args) };
             descriptor_kind::forget(b as i32);
             result
         }
@@ -155,7 +167,9 @@ fn answer(
             Some(error) => failed(error),
             None => {
                 let mut mask = refusals::Mask::default();
-                repeat(record, number, &refusals::unmask(number, args, &mut mask))
+                let args = refusals::unmask(number, args, &mut mask);
+                // SAFETY: the program has made this call, as the caller guarantees. A copy of its mask outlives the call.
+                unsafe { repeat(record, number, &args) }
             }
         },
     }
@@ -227,7 +241,10 @@ pub(super) unsafe fn call(record: &ThreadRecord, number: i64, args: &[usize; 6])
 /// before they write (a datagram, a child's status), or write a part of what they have read, so
 /// they must not meet absent memory at all. Frequent calls that can be repeated come here only
 /// after `EFAULT` (`flashvm-preload/src/transfer.rs`).
-fn repeat(record: &ThreadRecord, number: i64, args: &[usize; 6]) -> isize {
+///
+/// # Safety
+/// The arguments are the program's own, or name copies that outlive the call.
+unsafe fn repeat(record: &ThreadRecord, number: i64, args: &[usize; 6]) -> isize {
     let mut parts = Parts::new(number, args);
     let mut tries = 0;
     loop {
@@ -235,11 +252,11 @@ fn repeat(record: &ThreadRecord, number: i64, args: &[usize; 6]) -> isize {
         let (args, is_page) = parts.next(tries > EAGER);
         let pins = bring_in_patiently(number, &args);
         let result = if parts.is_amid_file() {
-            // SAFETY: the program's arguments, or a vector in `parts`. A signal that arrives meanwhile is delivered after
-            // the call.
+            // SAFETY: the caller's arguments, or a vector in `parts` of its memory. A signal that arrives meanwhile is
+            // delivered after the call.
             unsafe { raw::syscall(number, args) }
         } else {
-            // SAFETY: the program's arguments, or a vector in `parts`.
+            // SAFETY: the caller's arguments, or a vector in `parts` of its memory.
             unsafe { call(record, number, &args) }
         };
         let fell_short = pins.is_some_and(|pins| pins.fell_short());

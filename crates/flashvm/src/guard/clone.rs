@@ -342,14 +342,17 @@ unsafe fn place(top: u64, context: &Context) -> (u64, *const Context) {
 
 /// A thread of the pager, made through the C library from within the guard. Its system calls are
 /// not caught.
-pub(super) fn own_thread(number: i64, args: &[usize; 6], context: &Context) -> isize {
+///
+/// # Safety
+/// The pager has made this call through the C library, and `context` is the caught one.
+pub(super) unsafe fn own_thread(number: i64, args: &[usize; 6], context: &Context) -> isize {
     let request = match CloneCall::read(number, args) {
         Ok(request) => request,
         Err(error) => return failed(error),
     };
     let stack = request.stack();
     if stack == 0 || request.flags() & CLONE_VM == 0 {
-        // SAFETY: the C library has made this call, and answers for its arguments.
+        // SAFETY: the C library has made this call, as the caller guarantees, and answers for its arguments.
         return unsafe { raw::syscall(number, *args) };
     }
     // SAFETY: the C library gives the new thread its stack, which is one of the pager's. The frame

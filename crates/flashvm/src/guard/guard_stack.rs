@@ -205,7 +205,8 @@ mod tests {
         let take = || unsafe { arrived.take() }.map(|(signal, info)| (signal, info.address));
         assert!(!arrived.is_any() && take().is_none());
         info.address = 77;
-        // SAFETY: as for `take`; the word is read while nobody changes it.
+        // SAFETY: `arrived` lies on this test's stack, and no other thread knows it: nobody changes it or its word
+        // meanwhile.
         let word = unsafe {
             arrived.put(10, &info);
             *arrived.word()

@@ -153,7 +153,7 @@ fn catching_calls(work: &mut dyn FnMut()) {
     let caught = dispatch().is_ok();
     work();
     if caught {
-        // SAFETY: no memory is passed.
+        // SAFETY: `prctl` switches dispatch off for this thread, and takes numbers only.
         unsafe {
             raw::syscall(
                 libc::SYS_prctl,
@@ -196,8 +196,7 @@ fn without_refusal(number: i64, result: isize) -> isize {
 /// Whether this kernel can dispatch a process's system calls to it.
 #[must_use]
 pub fn can_guard() -> bool {
-    // SAFETY: no memory is passed. Switching dispatch off where it is off succeeds wherever it
-    // exists.
+    // SAFETY: `prctl` takes numbers only here. Switching dispatch off where it is off succeeds wherever it exists.
     let result = unsafe {
         raw::syscall(
             libc::SYS_prctl,

@@ -84,15 +84,16 @@ pub(super) fn install() -> Result<(), Errno> {
 /// What the kernel passes to a handler with `SA_SIGINFO`.
 ///
 /// # Safety
-/// The caller is such a handler, and passes what it got, once: the kernel has made both for this call of it alone.
+/// The caller is such a handler, and passes what it got, once.
 unsafe fn delivered<'a>(info: *mut Info, context: *mut Context) -> (&'a mut Info, &'a mut Context) {
-    // SAFETY: as the caller guarantees.
+    // SAFETY: the kernel has made both for this call of the handler alone. The caller guarantees that they are these, and
+    // that it asks once, so there are no other references.
     unsafe { (&mut *info, &mut *context) }
 }
 
 /// A fault: resolves it if it is on managed memory.
 extern "C" fn on_bus(signal: i32, info: *mut Info, context: *mut Context) {
-    // SAFETY: this is the handler.
+    // SAFETY: this handler passes on what the kernel passed to it, once.
     let (info, context) = unsafe { delivered(info, context) };
     if info.code > 0
         && let Some(pager) = pager()
@@ -111,7 +112,7 @@ extern "C" fn on_bus(signal: i32, info: *mut Info, context: *mut Context) {
 }
 
 extern "C" fn on_segv(signal: i32, info: *mut Info, context: *mut Context) {
-    // SAFETY: this is the handler.
+    // SAFETY: this handler passes on what the kernel passed to it, once.
     let (info, context) = unsafe { delivered(info, context) };
     if info.code > 0
         && let Some(pager) = pager()
@@ -155,7 +156,7 @@ fn forward(signal: i32, info: &Info, context: &mut Context) {
 
 /// Any signal with a handler of the program.
 extern "C" fn on_signal(signal: i32, info: *mut Info, context: *mut Context) {
-    // SAFETY: this is the handler.
+    // SAFETY: this handler passes on what the kernel passed to it, once.
     let (info, context) = unsafe { delivered(info, context) };
     receive(signal, info, context);
 }
@@ -236,7 +237,7 @@ fn deliver(record: &mut ThreadRecord, signal: i32, info: &Info, context: &mut Co
     let mut at = top;
     let mut state = 0;
     if regs.state != 0 {
-        // SAFETY: the kernel's frame, on our guard stack.
+        // SAFETY: the kernel has put its extended state there, into the frame of this handler on the guard stack.
         let bytes = unsafe { state_bytes(regs.state) };
         at = (at - bytes as u64) & !(STATE_ALIGN - 1);
         state = at;
@@ -292,7 +293,7 @@ fn overflow() {
 
 /// A system call of the program.
 extern "C" fn on_sys(signal: i32, info: *mut Info, context: *mut Context) {
-    // SAFETY: this is the handler.
+    // SAFETY: this handler passes on what the kernel passed to it, once.
     let (info, context) = unsafe { delivered(info, context) };
     if info.code != DISPATCHED {
         return forward(signal, info, context);
@@ -300,20 +301,23 @@ extern "C" fn on_sys(signal: i32, info: *mut Info, context: *mut Context) {
     let Some(record) = ThreadRecord::current() else {
         // One of the pager's threads, in `catching_calls`.
         let number = context.regs.rax as i64;
-        calls::nested(context);
+        // SAFETY: the call that this handler has caught is one of the pager's.
+        unsafe { calls::nested(context) };
         let result = context.regs.rax as isize;
         context.regs.rax = super::without_refusal(number, result) as u64;
         return;
     };
     if guard_stack::at(context.regs.rsp as usize).is_some() {
         // The guard itself, through the C library.
-        calls::nested(context);
+        // SAFETY: the call that this handler has caught is one of the guard's own.
+        unsafe { calls::nested(context) };
         return;
     }
     let arrived = Arrived::at(record as usize);
     // SAFETY: this thread's own record; a handler that interrupts this one leaves it alone.
     let record = unsafe { &mut *record };
-    calls::caught(record, context);
+    // SAFETY: the call that this handler has caught is one of the program's: the others have been dealt with.
+    unsafe { calls::caught(record, context) };
     // All signals are blocked if one is pending, and stay so until this handler returns.
     // SAFETY: so nobody stores there; it lies on this thread's guard stack.
     if let Some((signal, info)) = unsafe { arrived.take() } {
@@ -344,7 +348,7 @@ pub(super) fn sigaction(record: &mut ThreadRecord, args: &[usize; 6]) -> isize {
     {
         return -(error.raw_os_error() as isize);
     }
-    // SAFETY: where the program wants the old value.
+    // SAFETY: the program has passed `old` to the kernel for the old value; the memory is the program's.
     if old != 0 && !unsafe { memory::write(old, &before) } {
         return -(libc::EFAULT as isize);
     }
@@ -387,7 +391,7 @@ pub(super) fn sigprocmask(
         };
         set_mask(record, context, mask);
     }
-    // SAFETY: where the program wants the old value.
+    // SAFETY: the program has passed `old` to the kernel for the old value; the memory is the program's.
     if old != 0 && !unsafe { memory::write(old, &before) } {
         return -(libc::EFAULT as isize);
     }
@@ -430,7 +434,7 @@ pub(super) fn sigaltstack(
             _ => return -(libc::EINVAL as isize),
         };
     }
-    // SAFETY: where the program wants the old value.
+    // SAFETY: the program has passed `old` to the kernel for the old value; the memory is the program's.
     if old != 0 && !unsafe { memory::write(old, &before) } {
         return -(libc::EFAULT as isize);
     }
@@ -445,9 +449,9 @@ pub(super) fn sigreturn(record: &mut ThreadRecord, context: &mut Context) {
     };
     let ours = context.regs;
     if saved.regs.state != 0 && ours.state != 0 {
-        // SAFETY: the kernel's frame, on our guard stack.
+        // SAFETY: the kernel has put its extended state there, into the frame of this handler on the guard stack.
         let bytes = unsafe { state_bytes(ours.state) };
-        // SAFETY: so long is the state in the kernel's frame, which is this handler's alone.
+        // SAFETY: `bytes` is the length of the state in the kernel's frame, which is this handler's alone.
         if unsafe { entry::copy(ours.state as usize, saved.regs.state as usize, bytes) } != 0 {
             return overflow();
         }

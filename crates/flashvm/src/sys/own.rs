@@ -181,14 +181,14 @@ mod tests {
         let at = map::own(2 * PAGE_SIZE).unwrap();
         // SAFETY: just mapped, and nobody else's.
         unsafe { *(at as *mut u8) = 7 };
-        // SAFETY: nobody refers to it.
+        // SAFETY: the test's own mapping, to which it keeps no reference.
         unsafe { map::protect(at, PAGE_SIZE, MprotectFlags::empty()).unwrap() };
         let own = OwnMemory::open().unwrap();
         let mut page = [0; PAGE_SIZE];
         own.read(at, &mut page).unwrap();
         assert_eq!(page[..2], [7, 0], "also where the program may not look");
         assert!(own.is_present(at) && !own.is_present(at + PAGE_SIZE));
-        // SAFETY: nobody refers to it.
+        // SAFETY: the test's own mapping, to which it keeps no reference.
         unsafe { map::drop_pages(at, PAGE_SIZE).unwrap() };
         assert!(!own.is_present(at));
     }

@@ -99,7 +99,7 @@ impl Uffd {
             mode,
             ioctls: 0,
         };
-        // SAFETY: `arg` is the structure that this request reads and writes.
+        // SAFETY: `arg` is the structure that this request reads and writes. Registration changes no contents.
         unsafe { ioctl(self.0.as_fd(), request::UFFDIO_REGISTER, &mut arg) }
     }
 
@@ -164,7 +164,7 @@ impl Uffd {
             range: range(start, len),
             mode,
         };
-        // SAFETY: as in `register`.
+        // SAFETY: `arg` is the structure that this request reads. Protected pages keep their contents.
         unsafe { ioctl(self.0.as_fd(), request::UFFDIO_WRITEPROTECT, &mut arg) }
     }
 
@@ -175,14 +175,15 @@ impl Uffd {
             mode: 0,
             updated: 0,
         };
-        // SAFETY: as in `register`.
+        // SAFETY: `arg` is the structure that this request reads and writes. It concerns absent pages, to which no reference
+        // can exist.
         unsafe { ioctl(self.0.as_fd(), UFFDIO_POISON, &mut arg) }
     }
 
     /// Wakes the threads that wait for these pages.
     pub(crate) fn wake(&self, start: usize, len: usize) -> Result<(), Errno> {
         let mut arg = range(start, len);
-        // SAFETY: as in `register`.
+        // SAFETY: `arg` is the range that this request reads. No memory changes.
         unsafe { ioctl(self.0.as_fd(), request::UFFDIO_WAKE, &mut arg) }
     }
 
@@ -305,7 +306,7 @@ unsafe fn ioctl<T>(fd: BorrowedFd<'_>, request: u32, arg: &mut T) -> Result<(), 
 fn open_raw(user_mode_only: bool) -> Result<OwnedFd, Errno> {
     let flags = (libc::O_CLOEXEC | libc::O_NONBLOCK) as usize;
     let only = if user_mode_only { USER_MODE_ONLY } else { 0 };
-    // SAFETY: no memory is passed.
+    // SAFETY: `userfaultfd` takes flags only, and returns a new descriptor.
     let fd = unsafe { raw::syscall(libc::SYS_userfaultfd, [flags | only, 0, 0, 0, 0, 0]) };
     let refused = match raw::result(fd) {
         // SAFETY: a fresh descriptor that nobody else owns.
