@@ -1,5 +1,5 @@
 //! Recovery of a bank that the fuzzer has edited: an error, or a heap without damage. `cargo test` runs the
-//! same with bounded mutations (`crates/gordon/tests/bad_input.rs`).
+//! same with bounded mutations (`crates/gordon/tests/bad_input/damage.rs`).
 #![no_main]
 
 use gordon::flash::{Medium, MemoryMedium};

@@ -2,7 +2,7 @@
 //! clean ones are evicted and fewer pages are written (FlashVM, 4.2.1).
 
 use crate::ids::Nanos;
-use crate::settings::UnknownName;
+use crate::names::UnknownName;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;

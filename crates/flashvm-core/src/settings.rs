@@ -2,6 +2,7 @@
 
 use crate::discard::{Discard, DiscardKind};
 use crate::ids::Nanos;
+use crate::names::UnknownName;
 use crate::policy::{PolicyKind, PolicySpec};
 use crate::prefetch::PrefetcherKind;
 use crate::sampling::Sampling;
@@ -226,32 +227,6 @@ impl fmt::Display for Preset {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = Self::ALL.iter().find(|(preset, _)| preset == self);
         f.write_str(name.expect("every preset has a name").1)
-    }
-}
-
-/// An unknown name.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("unknown {what} '{name}': known are {known}")]
-pub struct UnknownName {
-    /// What was to be named.
-    pub what: &'static str,
-    /// The name given.
-    pub name: String,
-    /// The known names.
-    pub known: String,
-}
-
-impl UnknownName {
-    pub(crate) fn new<'a>(
-        what: &'static str,
-        name: &str,
-        known: impl Iterator<Item = &'a str>,
-    ) -> Self {
-        Self {
-            what,
-            name: name.to_owned(),
-            known: known.collect::<Vec<_>>().join(", "),
-        }
     }
 }
 

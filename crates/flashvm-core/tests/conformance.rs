@@ -197,7 +197,7 @@ proptest! {
         for info in PrefetcherKind::ALL {
             let mut settings = Preset::Modern.settings();
             settings.prefetcher = info.kind;
-            let Some(mut prefetcher) = info.kind.build(&settings) else {
+            let Some(mut prefetcher) = info.kind.build(settings.readahead, settings.stride) else {
                 continue;
             };
             let view = any_view(&kinds, room);
@@ -229,7 +229,7 @@ fn prefetchers_follow_a_stream() {
     for info in PrefetcherKind::ALL {
         let mut settings = Preset::Modern.settings();
         settings.prefetcher = info.kind;
-        let Some(mut prefetcher) = info.kind.build(&settings) else {
+        let Some(mut prefetcher) = info.kind.build(settings.readahead, settings.stride) else {
             assert_eq!(info.kind, PrefetcherKind::Off);
             continue;
         };

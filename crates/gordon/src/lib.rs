@@ -30,7 +30,10 @@ mod window;
 pub use error::{Error, Result};
 pub use gordon_derive::Persist;
 pub use heap::sidney;
-pub use heap::{Census, Collector, Counters, Handle, Heap, Limits, Options, Report, Tx, View};
+pub use heap::{
+    Bandwidths, Census, Collector, Counters, Handle, Heap, Limits, Options, Report, Tx, View,
+    bandwidths,
+};
 pub use map::Map;
 pub use persist::{Load, Persist, Store};
 pub use pointer::{Array, ByteArray, Bytes, Pointer, Ref, Slice, Text, Var};

@@ -6,7 +6,8 @@
 
 mod common;
 
-use common::{Change, Op, Part, Plain, Recorder, Rng, found, image, small_options};
+use common::medium::{Op, Part, Recorder, image};
+use common::{Change, Plain, Rng, found, small_options};
 use gordon::flash::{Medium, MemoryMedium};
 use gordon::{Collector, Heap, Options, sidney};
 use std::cell::Cell;
@@ -225,7 +226,7 @@ impl Run {
         let ops = medium.ops.lock().expect("ops").clone();
         drop(heap);
         let again = rng.below(ops.len() + 1);
-        let image = common::image(&image, &ops, again, rng);
+        let image = common::medium::image(&image, &ops, again, rng);
         let medium = Recorder::new(MemoryMedium::from_bytes(&image).expect("memory"));
         let heap = self
             .system

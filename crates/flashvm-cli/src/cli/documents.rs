@@ -1,10 +1,9 @@
 //! `flashvm man` and `flashvm completions`: generated from the parser, for packages.
 
-use super::args::command;
 use super::refusal::Refusal;
 use super::write_out;
-use clap::Args;
 use clap::builder::PossibleValuesParser;
+use clap::{Args, Command};
 use clap_complete::{Shell, generate};
 use clap_mangen::Man;
 use std::path::PathBuf;
@@ -40,8 +39,8 @@ pub(crate) struct CompletionsArgs {
     shell: String,
 }
 
-/// Prints one manual page, or writes all into the folder `--out`.
-pub(super) fn man(args: &ManArgs) -> Result<ExitCode, Refusal> {
+/// Prints one manual page of the command line, or writes all into the folder `--out`.
+pub(super) fn man(mut line: Command, args: &ManArgs) -> Result<ExitCode, Refusal> {
     if let Some(folder) = &args.out {
         if !args.commands.is_empty() {
             return Err(Refusal::new(
@@ -54,11 +53,10 @@ pub(super) fn man(args: &ManArgs) -> Result<ExitCode, Refusal> {
                 folder.display()
             ))
         };
-        return clap_mangen::generate_to(command(), folder)
+        return clap_mangen::generate_to(line, folder)
             .map(|()| ExitCode::SUCCESS)
             .map_err(refuse);
     }
-    let mut line = command();
     line.build();
     let mut page = &line;
     for name in &args.commands {
@@ -75,14 +73,14 @@ pub(super) fn man(args: &ManArgs) -> Result<ExitCode, Refusal> {
     write_out(&String::from_utf8_lossy(&text))
 }
 
-/// Prints the completions for a shell.
-pub(super) fn completions(args: &CompletionsArgs) -> Result<ExitCode, Refusal> {
+/// Prints the completions of the command line for a shell.
+pub(super) fn completions(mut line: Command, args: &CompletionsArgs) -> Result<ExitCode, Refusal> {
     let shell = match &*args.shell {
         "bash" => Shell::Bash,
         "zsh" => Shell::Zsh,
         _ => Shell::Fish,
     };
     let mut text = Vec::new();
-    generate(shell, &mut command(), "flashvm", &mut text);
+    generate(shell, &mut line, "flashvm", &mut text);
     write_out(&String::from_utf8_lossy(&text))
 }

@@ -4,11 +4,11 @@
 //! - `machine`, `store`: checks before a run starts;
 //! - `run`, `supervise`, `sys`: the run; `object`: the preloaded object; `modelled`: the device model;
 //!   `reference_trace`: the trace;
-//! - `summary`, `progress`: reports of a run; `top`: what runs are doing, seen from outside;
+//! - `outcome`: the result of a run; `summary`, `progress`: reports of it; `top`: what runs are doing, seen from outside;
 //! - `device`: device models, and measurements of real devices;
 //! - `trace`: recording, converting and measuring traces; `sim`: replacement policies over them;
 //! - `heap`: persistent heaps;
-//! - `reproduce`: papers' tables and figures, measured again;
+//! - `reproduce`: papers' tables and figures, measured again; `report`: tables and charts as files;
 //! - `doctor`: what this machine supports; `documents`: manual pages and completions.
 
 mod args;
@@ -20,9 +20,11 @@ mod machine;
 mod modelled;
 mod object;
 mod options;
+mod outcome;
 mod progress;
 mod reference_trace;
 mod refusal;
+mod report;
 mod reproduce;
 mod run;
 mod sim;
@@ -34,7 +36,7 @@ mod top;
 mod trace;
 mod units;
 
-use args::{Command, parse};
+use args::{Command, command, parse};
 use refusal::Refusal;
 use std::ffi::OsString;
 use std::io::Write;
@@ -51,14 +53,14 @@ fn execute(args: impl IntoIterator<Item = OsString>) -> Result<ExitCode, Refusal
         None => Ok(ExitCode::SUCCESS),
         Some(Command::Run(args)) => run::run(args),
         Some(Command::Top(args)) => top::top(&args),
-        Some(Command::Doctor(args)) => doctor::doctor(&args),
+        Some(Command::Doctor(args)) => doctor::doctor(args.flash.as_deref(), args.json),
         Some(Command::Heap(command)) => heap::heap(&command),
         Some(Command::Device(command)) => device::device(&command),
         Some(Command::Reproduce(command)) => reproduce::reproduce(&command),
         Some(Command::Trace(command)) => trace::trace(&command),
         Some(Command::Sim(args)) => sim::sim(&args),
-        Some(Command::Man(args)) => documents::man(&args),
-        Some(Command::Completions(args)) => documents::completions(&args),
+        Some(Command::Man(args)) => documents::man(command(), &args),
+        Some(Command::Completions(args)) => documents::completions(command(), &args),
     }
 }
 

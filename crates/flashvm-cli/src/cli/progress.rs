@@ -1,7 +1,7 @@
 //! The live line of `--progress`: the totals of the run so far.
 
+use super::outcome::Records;
 use super::summary::{bytes_read, bytes_written};
-use super::supervise::Records;
 use super::units::{Size, count};
 use flashvm::control::{Control, ProcessRecord, StatsSnapshot};
 use std::io::{IsTerminal, Write};

@@ -2,8 +2,7 @@
 
 use super::device::ModelName;
 use super::refusal::Refusal;
-use super::reproduce::report::{Axis, Chart, Series};
-use super::reproduce::write_chart;
+use super::report::{Axis, Chart, Series, write_chart};
 use super::trace::bar;
 use super::units::{count, latency};
 use super::write_out;

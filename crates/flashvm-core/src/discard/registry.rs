@@ -6,7 +6,7 @@ use super::auto::Auto;
 use super::dummy::Dummy;
 use super::merged::Merged;
 use super::native::Native;
-use crate::settings::UnknownName;
+use crate::names::UnknownName;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;

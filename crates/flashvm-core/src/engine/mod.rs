@@ -173,7 +173,9 @@ impl<C: ClusterSource> Engine<C> {
             policy: settings
                 .policy
                 .build(&PolicyContext::of_pages(pages), frames),
-            prefetcher: settings.prefetcher.build(&settings),
+            prefetcher: settings
+                .prefetcher
+                .build(settings.readahead, settings.stride),
             sampler: Sampler::new(settings.sampling, settings.preclean),
             discards,
             ios: IoTable::default(),

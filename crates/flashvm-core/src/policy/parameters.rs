@@ -3,7 +3,7 @@
 use super::registry::{PolicyInfo, PolicyKind};
 use super::window::MILLION;
 use super::{Policy, PolicyContext};
-use crate::settings::UnknownName;
+use crate::names::UnknownName;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;

@@ -21,7 +21,7 @@ use super::sieve::Sieve;
 use super::two_list::TwoList;
 use super::wage::Wage;
 use super::{Policy, PolicyContext};
-use crate::settings::UnknownName;
+use crate::names::UnknownName;
 use std::fmt;
 use std::str::FromStr;
 

@@ -5,7 +5,7 @@ use super::Prefetcher;
 use super::contiguous::Contiguous;
 use super::modern::Modern;
 use super::native::Native;
-use crate::settings::{Settings, UnknownName};
+use crate::names::UnknownName;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
@@ -33,7 +33,8 @@ pub struct PrefetcherInfo {
     pub name: &'static str,
     /// What it does, in a line.
     pub help: &'static str,
-    build: fn(&Settings) -> Option<Box<dyn Prefetcher>>,
+    /// The constructor, with the arguments of [`PrefetcherKind::build`].
+    build: fn(u32, u32) -> Option<Box<dyn Prefetcher>>,
 }
 
 impl PrefetcherKind {
@@ -43,25 +44,25 @@ impl PrefetcherKind {
             kind: Self::Off,
             name: "off",
             help: "nothing is read ahead",
-            build: |_| None,
+            build: |_, _| None,
         },
         PrefetcherInfo {
             kind: Self::Native,
             name: "native",
             help: "the aligned window around the target, ended by free or bad slots (Linux 2.6.28)",
-            build: |s| Some(Box::new(Native::new(s.readahead))),
+            build: |readahead, _| Some(Box::new(Native::new(readahead))),
         },
         PrefetcherInfo {
             kind: Self::Contiguous,
             name: "contiguous",
             help: "contiguous on flash over free and bad slots, then two stride pages (FlashVM)",
-            build: |s| Some(Box::new(Contiguous::new(s.readahead, s.stride))),
+            build: |readahead, stride| Some(Box::new(Contiguous::new(readahead, stride))),
         },
         PrefetcherInfo {
             kind: Self::Modern,
             name: "modern",
             help: "several streams of any stride, with windows that grow while they hit",
-            build: |s| Some(Box::new(Modern::new(s.readahead))),
+            build: |readahead, _| Some(Box::new(Modern::new(readahead))),
         },
     ];
 
@@ -75,10 +76,11 @@ impl PrefetcherKind {
         info.expect("every prefetcher is in the list")
     }
 
-    /// A prefetcher with these settings; `None` for [`PrefetcherKind::Off`].
+    /// A prefetcher that reads up to `readahead` pages around a fault, and with [`PrefetcherKind::Contiguous`] up to
+    /// `stride` stride pages; `None` for [`PrefetcherKind::Off`].
     #[must_use]
-    pub fn build(self, settings: &Settings) -> Option<Box<dyn Prefetcher>> {
-        (self.info().build)(settings)
+    pub fn build(self, readahead: u32, stride: u32) -> Option<Box<dyn Prefetcher>> {
+        (self.info().build)(readahead, stride)
     }
 }
 

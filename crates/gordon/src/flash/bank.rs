@@ -13,7 +13,6 @@ use super::medium::Medium;
 use super::model::{Clock, Model};
 use super::table::{Segment, State, Table};
 use crate::error::{Error, Result};
-use crate::region::Region;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
@@ -381,13 +380,13 @@ impl Bank {
     /// The first address at or after `address` from which on its area holds only erased cells. A
     /// crash may have left written cells beyond the last commit; a real bank and DRAM may overwrite
     /// them.
-    pub(crate) fn first_erased(&self, region: &Region, address: u64) -> u64 {
+    ///
+    /// `rest` reads the area from `address` on.
+    pub(crate) fn first_erased<'r>(&self, address: u64, rest: impl FnOnce() -> &'r [u8]) -> u64 {
         if self.model.is_none_or(|model| model.update_in_place) {
             return address;
         }
-        let area = region.area(address).expect("an address of the heap");
-        let rest = region.bytes(address, region.end(area) - address);
-        let dirty = rest
+        let dirty = rest()
             .iter()
             .rposition(|&byte| byte != 0xFF)
             .map_or(0, |at| at as u64 + 1);

@@ -13,7 +13,6 @@ mod model;
 mod pool;
 mod table;
 
-pub use crate::heap::{Bandwidths, bandwidths};
 pub(crate) use bank::Bank;
 pub use bank::BankCounters;
 pub use identity::{FORMAT, Holds, Identity};

@@ -4,6 +4,7 @@
 //! held exclusively, between updates, so no program ever observes a move. Waiting for the bank
 //! happens outside of it, so commits of several threads share a sync.
 
+mod alloc;
 mod collector;
 mod commit;
 mod cycle;
@@ -14,12 +15,14 @@ mod layout;
 mod log;
 mod options;
 mod recover;
+mod shared;
 pub mod sidney;
 mod state;
 mod store_list;
 mod transitory;
 mod tx;
 mod verify;
+mod write;
 
 pub use handles::Handle;
 pub use layout::{Bandwidths, bandwidths};
@@ -32,36 +35,16 @@ use crate::error::{Error, Result};
 use crate::flash::{Bank, BankCounters, FileMedium, Holds, Identity, Medium, MemoryMedium, Model};
 use crate::object::Header;
 use layout::{identity_for, segment_bytes};
+use shared::{AbortOnPanic, Doing, Inside, Shared, Wake};
 use state::State;
-use std::cell::RefCell;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 
 /// The root object: one pointer, and the schema of its target.
 const ROOT: Header = Header::record(true, 1, 1, crate::persist::schema_of("root"));
 /// Words from the root's header to its pointer.
 const ROOT_POINTER: u64 = 1;
-/// What the threads of a heap share.
-#[derive(Debug)]
-struct Shared {
-    id: u64,
-    state: RwLock<State>,
-    collector: Collector,
-    /// Set when there is work for the collector, or the heap is closed.
-    wake: Mutex<Wake>,
-    woken: Condvar,
-}
-
-#[derive(Debug, Default, PartialEq, Eq)]
-enum Wake {
-    #[default]
-    Idle,
-    Work,
-    Close,
-}
-
 /// A persistent heap. Everything reachable from its root after a commit exists again after a crash.
 ///
 /// ```
@@ -99,59 +82,6 @@ pub struct Heap {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
     closed: bool,
-}
-
-thread_local! {
-    /// Heaps that this thread has locked.
-    static INSIDE: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
-}
-
-/// Notes that this thread is inside an operation of a heap.
-struct Inside;
-
-impl Inside {
-    fn enter(id: u64, what: &'static str) -> Result<Self> {
-        INSIDE.with_borrow_mut(|inside| {
-            if inside.contains(&id) {
-                return Err(Error::Nested(what));
-            }
-            inside.push(id);
-            Ok(Self)
-        })
-    }
-}
-
-impl Drop for Inside {
-    fn drop(&mut self) {
-        INSIDE.with_borrow_mut(|inside| inside.pop());
-    }
-}
-
-/// The activity of a thread that holds the heap's lock.
-#[derive(PartialEq, Eq)]
-enum Doing {
-    /// Running the program's closure: undone if it panics.
-    Change,
-    /// Committing or collecting: a panic there is a bug, and the heap must not continue.
-    Work,
-}
-
-/// The lock of an update, with what to do if it panics.
-struct AbortOnPanic<'a>(RwLockWriteGuard<'a, State>, Doing);
-
-impl Drop for AbortOnPanic<'_> {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            match self.1 {
-                Doing::Change => self.0.abort(),
-                Doing::Work => {
-                    self.0.fail(Error::Failed(
-                        "a panic in a commit or a collection".to_owned(),
-                    ));
-                }
-            }
-        }
-    }
 }
 
 impl Heap {
@@ -245,14 +175,7 @@ impl Heap {
     }
 
     fn start(state: State, options: Options) -> Result<Self> {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        let shared = Arc::new(Shared {
-            id: NEXT.fetch_add(1, Ordering::Relaxed),
-            state: RwLock::new(state),
-            collector: options.collector,
-            wake: Mutex::default(),
-            woken: Condvar::new(),
-        });
+        let shared = Arc::new(Shared::new(state, options.collector));
         let thread = if options.collector == Collector::Beside {
             let shared = Arc::clone(&shared);
             let spawned = std::thread::Builder::new()
@@ -327,7 +250,7 @@ impl Heap {
     /// # Errors
     /// There is no room, and the changes are undone; or the bank failed; or this is inside an update.
     pub fn commit(&self) -> Result<()> {
-        if INSIDE.with_borrow(|inside| inside.contains(&self.shared.id)) {
+        if Inside::is_entered(self.shared.id) {
             return Err(Error::Nested("a commit"));
         }
         self.update(|_| Ok(()))
@@ -455,26 +378,6 @@ impl Drop for Heap {
             // Commits are stable without this; `close` returns the error.
             let _ = self.shut();
         }
-    }
-}
-
-impl Shared {
-    fn write(&self) -> RwLockWriteGuard<'_, State> {
-        // An update that panics is undone before its lock is released (`AbortOnPanic`).
-        self.state.write().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn read(&self) -> RwLockReadGuard<'_, State> {
-        self.state.read().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn signal(&self, what: Wake) {
-        let mut wake = self.wake.lock().unwrap_or_else(PoisonError::into_inner);
-        if *wake != Wake::Close {
-            *wake = what;
-        }
-        drop(wake);
-        self.woken.notify_all();
     }
 }
 

@@ -388,7 +388,13 @@ impl State {
         for area in [Area::MiniLog0, Area::MiniLog1] {
             self.extend(area, self.region.start(area) + 1)?;
         }
-        let erased = |state: &Self, at: u64| state.bank.first_erased(&state.region, at);
+        let erased = |state: &Self, at: u64| {
+            let region = &state.region;
+            state.bank.first_erased(at, || {
+                let area = region.area(at).expect("an address of the heap");
+                region.bytes(at, region.end(area) - at)
+            })
+        };
         self.mini.next = erased(self, self.mini.next).next_multiple_of(MINI_BYTES);
         self.immutable.next = erased(self, self.immutable.next).next_multiple_of(WORD);
         if erased(self, self.log.next) != self.log.next {

@@ -1,10 +1,9 @@
-//! `read` and `write`: what each kind of reference gives access to.
+//! `read`: what each kind of reference gives access to.
 //!
 //! Safety: see the parent module.
 #![allow(unsafe_code, reason = "reading objects in place")]
 
-use super::{Array, ByteArray, Bytes, Layout, Ref, Slice, Text, Var, at, with_words};
-use crate::heap::Tx;
+use super::{Array, ByteArray, Bytes, Layout, Ref, Slice, Text, Var, at};
 use crate::object::Kind;
 use crate::persist::Persist;
 use crate::region::WORD;
@@ -36,18 +35,6 @@ impl<'t, T: Persist<'t>> Var<'t, T> {
             .expect(Layout::<T>::VAR, std::any::type_name::<T>());
         // SAFETY: `expect` has found the header of a record with the pointers and words of a T.
         unsafe { self.address.load(0) }
-    }
-
-    /// Replaces the value.
-    ///
-    /// # Panics
-    /// The object was written as another type.
-    pub fn write(self, tx: &Tx<'t>, value: T) {
-        self.address
-            .expect(Layout::<T>::VAR, std::any::type_name::<T>());
-        with_words(&value, |words| {
-            tx.mutate(self.address.get(), 0, words, T::POINTERS)
-        });
     }
 }
 
@@ -105,19 +92,6 @@ impl<'t, T: Persist<'t>> Array<'t, T> {
     #[must_use]
     pub fn get(self, index: usize) -> Option<T> {
         self.address.element(Layout::<T>::ARRAY, index)
-    }
-
-    /// Replaces the element at `index`.
-    ///
-    /// # Panics
-    /// There is no such element, or the object was written as another type.
-    pub fn set(self, tx: &Tx<'t>, index: usize, value: T) {
-        let length = self.len();
-        assert!(index < length, "element {index} of an array of {length}");
-        let start = (index * Layout::<T>::WORDS) as u64;
-        with_words(&value, |words| {
-            tx.mutate(self.address.get(), start, words, T::POINTERS)
-        });
     }
 }
 
@@ -184,36 +158,5 @@ impl<'t> ByteArray<'t> {
         // SAFETY: the bytes lie in the payload, as just tested. `to` does not overlap them: nobody
         // outside of this crate has a mutable slice of a heap.
         unsafe { std::ptr::copy_nonoverlapping(from.add(offset), to.as_mut_ptr(), to.len()) };
-    }
-
-    /// Writes `from` into the array, from `offset` on.
-    ///
-    /// # Panics
-    /// The range is not inside of the array.
-    pub fn write(self, tx: &Tx<'t>, offset: usize, from: &[u8]) {
-        let length = self.len();
-        let inside = offset
-            .checked_add(from.len())
-            .is_some_and(|end| end <= length);
-        assert!(
-            inside,
-            "{} bytes at {offset} of a byte array of {length}",
-            from.len()
-        );
-        if from.is_empty() {
-            return;
-        }
-        // A store replaces whole words: the first and the last keep their other bytes.
-        let start = offset / 8;
-        let end = (offset + from.len()).div_ceil(8);
-        let mut bytes = vec![0; (end - start) * 8];
-        let kept = bytes.len().min(length - start * 8);
-        self.read(start * 8, &mut bytes[..kept]);
-        bytes[offset - start * 8..][..from.len()].copy_from_slice(from);
-        let words: Vec<_> = bytes
-            .chunks_exact(8)
-            .map(|word| u64::from_ne_bytes(word.try_into().expect("eight bytes")))
-            .collect();
-        tx.mutate(self.address.get(), start as u64, &words, 0);
     }
 }

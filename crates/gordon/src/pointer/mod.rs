@@ -21,7 +21,6 @@
 #![allow(unsafe_code, reason = "reading objects in place")]
 
 mod access;
-mod alloc;
 mod contents;
 
 use crate::brand::Brand;
@@ -97,8 +96,9 @@ impl<'t> Address<'t> {
         unsafe { std::slice::from_raw_parts(from, self.header().length() as usize) }
     }
 
+    /// Panics unless the object has this header.
     #[inline(always)]
-    fn expect(self, header: Header, what: &str) {
+    pub(crate) fn expect(self, header: Header, what: &str) {
         if self.header() != header {
             self.mismatch(what);
         }
@@ -161,8 +161,12 @@ pub trait Pointer<'t>: Persist<'t> + Addressed<'t> {}
 
 /// Crate-private operations on references.
 pub(crate) trait Addressed<'t>: Sized {
+    /// The address, with its brand.
+    fn branded(self) -> Address<'t>;
     /// The address.
-    fn address(self) -> u64;
+    fn address(self) -> u64 {
+        self.branded().get()
+    }
     /// A reference to the object at `address`, which this heap holds during `'t`.
     fn at_address(address: u64) -> Self;
 }
@@ -218,8 +222,8 @@ macro_rules! pointers {
 
         impl<'t $(, $param: Persist<'t>)?> Addressed<'t> for $name<'t $(, $param)?> {
             #[inline(always)]
-            fn address(self) -> u64 {
-                self.address.get()
+            fn branded(self) -> Address<'t> {
+                self.address
             }
 
             #[inline(always)]
@@ -248,12 +252,12 @@ pointers! {
 }
 
 /// Headers of the objects that hold a `T`.
-struct Layout<T>(PhantomData<T>);
+pub(crate) struct Layout<T>(PhantomData<T>);
 
 impl<'t, T: Persist<'t>> Layout<T> {
-    const WORDS: usize = T::POINTERS + raw_words::<T>();
-    const REF: Header = Header::record(false, T::POINTERS, raw_words::<T>(), T::SCHEMA);
-    const VAR: Header = Header::record(true, T::POINTERS, raw_words::<T>(), T::SCHEMA);
-    const SLICE: Header = Header::array(false, T::POINTERS, raw_words::<T>(), 0);
-    const ARRAY: Header = Header::array(true, T::POINTERS, raw_words::<T>(), 0);
+    pub(crate) const WORDS: usize = T::POINTERS + raw_words::<T>();
+    pub(crate) const REF: Header = Header::record(false, T::POINTERS, raw_words::<T>(), T::SCHEMA);
+    pub(crate) const VAR: Header = Header::record(true, T::POINTERS, raw_words::<T>(), T::SCHEMA);
+    pub(crate) const SLICE: Header = Header::array(false, T::POINTERS, raw_words::<T>(), 0);
+    pub(crate) const ARRAY: Header = Header::array(true, T::POINTERS, raw_words::<T>(), 0);
 }

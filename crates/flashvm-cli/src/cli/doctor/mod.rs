@@ -4,7 +4,6 @@
 
 mod userfaultfd;
 
-use crate::cli::args::DoctorArgs;
 use crate::cli::machine::{self, file_system_name, free_bytes, in_ram};
 use crate::cli::options::FaultMode;
 use crate::cli::refusal::Refusal;
@@ -180,9 +179,9 @@ fn traced() -> Result<(), Refusal> {
 }
 
 /// Makes all checks and prints the report. The exit code is 1 if no program can be run.
-pub(crate) fn doctor(args: &DoctorArgs) -> Result<ExitCode, Refusal> {
-    let report = report(args.flash.as_deref());
-    if args.json {
+pub(crate) fn doctor(flash: Option<&Path>, json: bool) -> Result<ExitCode, Refusal> {
+    let report = report(flash);
+    if json {
         let json = serde_json::to_string(&report)
             .map_err(|e| Refusal::new(format!("the report cannot be written: {e}")))?;
         println!("{json}");

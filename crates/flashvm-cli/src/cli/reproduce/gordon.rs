@@ -1,7 +1,7 @@
 //! The experiments of the Gordon paper, on emulated banks with the paper's timing.
 
-use super::report::{Axis, Chart, Report, Series, Table};
 use super::{Experiment, Suite};
+use crate::cli::report::{Axis, Chart, Report, Series, Table};
 use gordon_programs::reproduce::{Name, reproduce};
 
 pub(super) const SUITE: Suite = Suite {

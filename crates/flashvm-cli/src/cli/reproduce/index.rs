@@ -1,7 +1,7 @@
 //! The index page, as Markdown and as HTML.
 
-use super::report::Report;
 use super::{Experiment, Suite};
+use crate::cli::report::Report;
 
 type Results<'a> = [(&'a Experiment, Report)];
 

@@ -1,29 +1,24 @@
 //! `flashvm reproduce`: the papers' tables and figures, measured again, beside what they say.
 //!
-//! A paper is a [`Suite`], a list of experiments. An experiment gives a [`report::Report`]: tables, charts and
-//! notes. This module has the common parts: CSV and SVG files, an index page, progress, and resuming after an
-//! interruption.
+//! A paper is a [`Suite`], a list of experiments. An experiment gives a [`Report`]: tables, charts and notes. This module
+//! has the common parts: an index page, progress, and resuming after an interruption.
 //!
-//! - `report`: an experiment's results; `chart`: its charts; `index`: the page around them;
+//! - `index`: the page around the experiments' results;
 //! - `flashvm`, `craw`, `chameleon`, `gordon`: the experiments of these papers.
 
 mod chameleon;
-mod chart;
 mod craw;
 mod flashvm;
 mod gordon;
 mod index;
-pub(crate) mod report;
 
 use super::refusal::Refusal;
+use super::report::{Report, cannot, write_chart, write_whole};
 use super::write_out;
 use clap::{Args, Subcommand};
 use craw::Programs;
 use indicatif::{ProgressBar, ProgressStyle};
-use report::{Chart, Report};
 use serde::{Deserialize, Serialize};
-use std::fmt::Display;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -239,31 +234,4 @@ fn write_report(out: &Path, experiment: &Experiment, report: &Report) -> Result<
         write_chart(&file, chart)?;
     }
     Ok(())
-}
-
-/// Draws a chart into a file.
-pub(crate) fn write_chart(file: &Path, chart: &Chart) -> Result<(), Refusal> {
-    let svg = chart::svg(chart).map_err(|e| cannot(file, &e))?;
-    write_whole(file, svg.as_bytes())
-}
-
-/// Writes a file atomically.
-pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), Refusal> {
-    let folder = path.parent().unwrap_or(Path::new("."));
-    let permissions = std::os::unix::fs::PermissionsExt::from_mode(0o644);
-    let file = tempfile::Builder::new()
-        .prefix(".flashvm-")
-        .permissions(permissions)
-        .tempfile_in(folder);
-    let mut file = file.map_err(|e| cannot(folder, &e))?;
-    file.write_all(bytes).map_err(|e| cannot(path, &e))?;
-    file.persist(path).map_err(|e| cannot(path, &e.error))?;
-    Ok(())
-}
-
-pub(crate) fn cannot(path: &Path, why: &dyn Display) -> Refusal {
-    Refusal::new(format!(
-        "{}: {why}: name a folder that can be written with --out",
-        path.display()
-    ))
 }

@@ -1,7 +1,7 @@
 //! What the pager did to the program: calls refused, pages lost, processes ended.
 
 use super::{Names, PAGE, totals};
-use crate::cli::supervise::Outcome;
+use crate::cli::outcome::Outcome;
 use crate::cli::units::{Size, count};
 use flashvm::control::{Control, ProcessRecord, StatsSnapshot};
 

@@ -2,8 +2,8 @@
 
 use super::figures::{Figures, figures};
 use super::{Names, totals};
+use crate::cli::outcome::Outcome;
 use crate::cli::refusal::Refusal;
-use crate::cli::supervise::Outcome;
 use flashvm::control::Control;
 use flashvm_core::Gauges;
 use flashvm_sim::device::Wear;

@@ -8,7 +8,7 @@ mod figures;
 mod json;
 mod text;
 
-use super::supervise::Outcome;
+use super::outcome::Outcome;
 use flashvm::control::{Control, StatsSnapshot};
 use flashvm_core::{PolicySpec, Preset};
 

@@ -2,7 +2,7 @@
 
 use super::causes::causes;
 use super::{Names, PAGE, svmp_zero_faults, totals, write_amplification};
-use crate::cli::supervise::{End, Outcome};
+use crate::cli::outcome::{End, Outcome};
 use crate::cli::units::{Size, count, latency};
 use flashvm::control::Control;
 

@@ -1,6 +1,6 @@
 //! CRAW's Figures 2 to 5 of a trace, as charts and as a table.
 
-use crate::cli::reproduce::report::{Axis, Chart, Series, Table};
+use crate::cli::report::{Axis, Chart, Series, Table};
 use flashvm_sim::locality::{Locality, Ranks};
 
 /// Points of a curve per doubling of the rank.

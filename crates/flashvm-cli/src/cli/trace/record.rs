@@ -9,8 +9,9 @@
 use super::args::RecordArgs;
 use super::output::Output;
 use super::pipeline::{Pipeline, Wanted};
+use crate::cli::outcome::End;
 use crate::cli::refusal::Refusal;
-use crate::cli::supervise::{End, go_on, reap};
+use crate::cli::supervise::{go_on, reap};
 use crate::cli::sys::{self, Signals};
 use crate::cli::units::{Size, count};
 use flashvm::program::{Refused, locate};

@@ -4,7 +4,7 @@ use super::args::StatArgs;
 use super::bar;
 use super::figures::{self, FIGURES};
 use crate::cli::refusal::Refusal;
-use crate::cli::reproduce;
+use crate::cli::report;
 use crate::cli::units::{Size, count};
 use crate::cli::write_out;
 use flashvm_core::PAGE_SIZE;
@@ -53,16 +53,16 @@ pub(super) fn stat(args: &StatArgs) -> Result<ExitCode, Refusal> {
     let mut trace = open(&args.file, args.format)?;
     let locality = measure(&mut trace)?;
     if let Some(folder) = &args.out {
-        std::fs::create_dir_all(folder).map_err(|e| reproduce::cannot(folder, &e))?;
+        std::fs::create_dir_all(folder).map_err(|e| report::cannot(folder, &e))?;
         let name = args.file.file_name().unwrap_or_default().to_string_lossy();
         for figure in &FIGURES {
             let mut chart = figures::chart(figure, &[(&name, &locality)]);
             chart.title = format!("{name}: {}", chart.title);
             let file = folder.join(format!("figure-{}.svg", figure.number));
-            reproduce::write_chart(&file, &chart)?;
+            report::write_chart(&file, &chart)?;
         }
         let csv = figures::table(&locality).csv();
-        reproduce::write_whole(&folder.join("ranks.csv"), csv.as_bytes())?;
+        report::write_whole(&folder.join("ranks.csv"), csv.as_bytes())?;
     }
     let report = report(&trace, &locality);
     write_out(&match args.json {

@@ -1,7 +1,7 @@
 //! The measurements of each figure, with the paper's values.
 
-use super::super::report::{Axis, Chart, Report, Series, Table};
 use super::run::{Measured, System, measure};
+use crate::cli::report::{Axis, Chart, Report, Series, Table};
 use indicatif::ProgressBar;
 
 /// Objects of 0.5 KiB: 96 MiB, a hundredth of the paper's 10 GB.

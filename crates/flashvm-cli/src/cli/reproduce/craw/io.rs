@@ -2,8 +2,8 @@
 
 use super::programs::{POLICIES, Program, Size, Swept};
 use crate::cli::refusal::Refusal;
+use crate::cli::report::{Axis, Chart, Report, Series, Table};
 use crate::cli::reproduce::Material;
-use crate::cli::reproduce::report::{Axis, Chart, Report, Series, Table};
 use flashvm_sim::sweep::Counts;
 use indicatif::ProgressBar;
 

@@ -2,8 +2,8 @@
 
 use super::programs::Program;
 use crate::cli::refusal::Refusal;
+use crate::cli::report::{Report, Table};
 use crate::cli::reproduce::Material;
-use crate::cli::reproduce::report::{Report, Table};
 use crate::cli::trace::figures::{self, Figure};
 use crate::cli::units::count;
 use flashvm_sim::locality::Ranks;

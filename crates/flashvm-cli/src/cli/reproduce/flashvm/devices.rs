@@ -1,6 +1,6 @@
 //! Table 2, Figure 4 and Figure 5(a): the device models alone.
 
-use crate::cli::reproduce::report::{Axis, Chart, Report, Series, Table};
+use crate::cli::report::{Axis, Chart, Report, Series, Table};
 use flashvm_sim::device::{Range, Request};
 use flashvm_sim::{Device, ModelKind, Rng};
 use indicatif::ProgressBar;

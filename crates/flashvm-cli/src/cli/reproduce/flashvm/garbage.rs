@@ -1,7 +1,7 @@
 //! Figure 7, and what unmanaged flash saves (4.4).
 
 use super::runs::{SCALE, flashvm, replay, seconds};
-use crate::cli::reproduce::report::{Axis, Chart, Report, Series, Table};
+use crate::cli::report::{Axis, Chart, Report, Series, Table};
 use flashvm_core::{Discard, DiscardKind, Nanos, Sampling, Settings};
 use flashvm_sim::replay::Figures;
 use flashvm_sim::{Device, ModelKind, WorkloadKind};

@@ -1,7 +1,7 @@
 //! Table 3: native and stride prefetching.
 
 use super::runs::{SCALE, alone, flashvm, less, seconds};
-use crate::cli::reproduce::report::{Report, Table};
+use crate::cli::report::{Report, Table};
 use flashvm_core::{PrefetcherKind, Settings};
 use flashvm_sim::{Device, ModelKind, WorkloadKind};
 use indicatif::ProgressBar;

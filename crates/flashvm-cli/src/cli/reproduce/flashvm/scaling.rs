@@ -1,7 +1,7 @@
 //! Figures 5(b) and 5(c): several programs in one memory.
 
 use super::runs::{SCALE, flashvm, replay, seconds, side_by_side};
-use crate::cli::reproduce::report::{Axis, Chart, Report, Series, Table};
+use crate::cli::report::{Axis, Chart, Report, Series, Table};
 use flashvm_core::{Engine, LocalClusters, Nanos, PageId, PageState, Preset};
 use flashvm_sim::replay::Program;
 use flashvm_sim::{Device, ModelKind, Step, Touch, WorkloadKind};

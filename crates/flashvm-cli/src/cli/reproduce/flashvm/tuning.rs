@@ -1,7 +1,7 @@
 //! Figures 6(a), 6(b) and 6(c): pre-cleaning, clusters, schedulers.
 
 use super::runs::{SCALE, alone, flashvm, seconds, side_by_side};
-use crate::cli::reproduce::report::{Axis, Chart, Report, Series, Table};
+use crate::cli::report::{Axis, Chart, Report, Series, Table};
 use flashvm_core::Settings;
 use flashvm_sim::{Device, ModelKind, SchedulerKind, WorkloadKind};
 use indicatif::ProgressBar;

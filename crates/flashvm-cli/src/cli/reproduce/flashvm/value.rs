@@ -1,7 +1,7 @@
 //! Table 4: runtime in the same memory, memory for the same runtime.
 
 use super::runs::{SCALE, alone, percent, seconds};
-use crate::cli::reproduce::report::{Axis, Chart, Report, Series, Table};
+use crate::cli::report::{Axis, Chart, Report, Series, Table};
 use flashvm_core::Preset;
 use flashvm_sim::{Device, ModelKind, WorkloadKind};
 use indicatif::ProgressBar;

@@ -1,7 +1,7 @@
 //! The results of 5.3.2: page sampling and page sharing.
 
 use super::runs::{SCALE, alone, flashvm, less, percent, seconds};
-use crate::cli::reproduce::report::{Axis, Chart, Report, Series, Table};
+use crate::cli::report::{Axis, Chart, Report, Series, Table};
 use flashvm_core::{Sampling, Settings};
 use flashvm_sim::{Device, ModelKind, WorkloadKind};
 use indicatif::ProgressBar;

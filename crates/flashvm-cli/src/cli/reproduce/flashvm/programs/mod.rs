@@ -8,7 +8,7 @@ mod jvm;
 mod memcached;
 mod spin;
 
-use crate::cli::reproduce::report::{Axis, Chart, Report, Series, Table};
+use crate::cli::report::{Axis, Chart, Report, Series, Table};
 use indicatif::ProgressBar;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};

@@ -1,6 +1,6 @@
 //! Charts as SVG: lines over numbers, bars over names. The paper's values are pale.
 
-use super::report::{Axis, Chart};
+use super::{Axis, Chart};
 use plotters::coord::ranged1d::ValueFormatter;
 use plotters::prelude::*;
 use std::fmt::Display;

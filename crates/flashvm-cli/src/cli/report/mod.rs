@@ -1,6 +1,14 @@
-//! The results of an experiment: tables, charts, and notes on differences from the paper and their causes.
+//! Results as tables, charts and notes, and the files that they are written to.
+//!
+//! - `chart`: a chart as SVG.
 
+mod chart;
+
+use super::refusal::Refusal;
 use serde::{Deserialize, Serialize};
+use std::fmt::Display;
+use std::io::Write;
+use std::path::Path;
 
 /// The results of one experiment.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -166,6 +174,34 @@ fn file(experiment: &str, name: &str, ending: &str) -> String {
         "" => format!("{experiment}.{ending}"),
         name => format!("{experiment}-{name}.{ending}"),
     }
+}
+
+/// Draws a chart into a file.
+pub(crate) fn write_chart(file: &Path, chart: &Chart) -> Result<(), Refusal> {
+    let svg = chart::svg(chart).map_err(|e| cannot(file, &e))?;
+    write_whole(file, svg.as_bytes())
+}
+
+/// Writes a file atomically.
+pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), Refusal> {
+    let folder = path.parent().unwrap_or(Path::new("."));
+    let permissions = std::os::unix::fs::PermissionsExt::from_mode(0o644);
+    let file = tempfile::Builder::new()
+        .prefix(".flashvm-")
+        .permissions(permissions)
+        .tempfile_in(folder);
+    let mut file = file.map_err(|e| cannot(folder, &e))?;
+    file.write_all(bytes).map_err(|e| cannot(path, &e))?;
+    file.persist(path).map_err(|e| cannot(path, &e.error))?;
+    Ok(())
+}
+
+/// The refusal of a place for results.
+pub(crate) fn cannot(path: &Path, why: &dyn Display) -> Refusal {
+    Refusal::new(format!(
+        "{}: {why}: name a folder that can be written with --out",
+        path.display()
+    ))
 }
 
 #[cfg(test)]

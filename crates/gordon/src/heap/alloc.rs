@@ -1,9 +1,11 @@
 //! `alloc`: new objects, in new space.
 
-use super::{Addressed, Array, ByteArray, Bytes, Layout, Ref, Slice, Text, Var, with_words};
-use crate::heap::Tx;
+use super::Tx;
 use crate::object::Header;
 use crate::persist::Persist;
+use crate::pointer::{
+    Addressed, Array, ByteArray, Bytes, Layout, Ref, Slice, Text, Var, with_words,
+};
 
 impl<'t> Tx<'t> {
     /// `alloc`: a new immutable value.
