@@ -4,7 +4,10 @@
 //! `cargo bench -p flashvm-cli --bench fault_path`; the handler's turn:
 //! `FLASHVM_BENCH_FAULT=handler cargo bench ...`. Pages are touched in random order without
 //! prefetching: a right guess would spare a fault. The figure of a bench is the median time of one touch, and so of one
-//! fault. Words on the command line select benches whose name contains one of them.
+//! fault. Words on the command line select benches.
+
+#[path = "../../flashvm-sim/benches/timing/selection.rs"]
+mod selection;
 
 use std::hint::black_box;
 use std::os::unix::process::CommandExt as _;
@@ -91,12 +94,7 @@ fn shuffled() -> Vec<usize> {
 
 /// Times `touch` on pages that `prepare` leaves in the state that is to be faulted on.
 fn bench(name: &str, prepare: impl Fn(&Memory), touch: impl Fn(&Memory, usize)) {
-    let words = Vec::from_iter(
-        std::env::args()
-            .skip(1)
-            .filter(|word| !word.starts_with('-')),
-    );
-    if !words.is_empty() && !words.iter().any(|word| name.contains(word)) {
+    if !selection::is_selected(name) {
         return;
     }
     let order = shuffled();

@@ -1,5 +1,6 @@
 //! Times benches: prints a line for each, with the median of several rounds after an uncounted one.
-//! Words on the command line select the benches whose names contain one of them.
+
+mod selection;
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -12,12 +13,7 @@ pub(crate) fn bench<S, T>(
     mut prepare: impl FnMut() -> S,
     mut run: impl FnMut(S) -> T,
 ) {
-    let words = Vec::from_iter(
-        std::env::args()
-            .skip(1)
-            .filter(|word| !word.starts_with('-')),
-    );
-    if !words.is_empty() && !words.iter().any(|word| name.contains(word)) {
+    if !selection::is_selected(name) {
         return;
     }
     let mut round = || {
