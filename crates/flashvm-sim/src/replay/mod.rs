@@ -5,13 +5,20 @@
 //! states, and therefore replays millions of references a second. Programs share the engine's
 //! frames as processes share a machine's memory; each has a processor of its own.
 
+mod figures;
+mod program;
+
+pub use figures::Figures;
+pub use program::{Program, Step, Touch};
+
 use crate::device::nand::GeometryError;
-use crate::device::{Range, Request, Wear};
+use crate::device::{Range, Request};
 use crate::scheduler::{BlockQueue, Ended};
 use crate::setup::Device;
+use figures::Runs;
 use flashvm_core::{
-    Access, Action, ConfigError, Counters, Engine, EngineConfig, Event, IoId, LocalClusters, Nanos,
-    PageId, Place, Sizes,
+    Access, Action, ConfigError, Engine, EngineConfig, Event, IoId, LocalClusters, Nanos, PageId,
+    Place, Sizes,
 };
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -22,42 +29,6 @@ const FAULT: Nanos = Nanos(1_000);
 const BACKGROUND_DELAY: Nanos = Nanos(10_000);
 /// Scan time of a page.
 const SCAN_PAGE: Nanos = Nanos(200);
-
-/// One reference of a program, and the work that follows it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Step {
-    /// The page.
-    pub page: PageId,
-    /// The access.
-    pub touch: Touch,
-    /// Computing until the next reference.
-    pub work: Nanos,
-}
-
-/// The effect of a reference on its page.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Touch {
-    /// A load.
-    Read,
-    /// A store of other bytes than zeros.
-    Write,
-    /// Stores that leave the page full of zeros.
-    Clear,
-    /// The page is zapped (`munmap`, `MADV_DONTNEED`): it reads as zeros.
-    Zap,
-}
-
-impl Touch {
-    fn access(self) -> Access {
-        match self {
-            Self::Read | Self::Zap => Access::Read,
-            Self::Write | Self::Clear => Access::Write,
-        }
-    }
-}
-
-/// A program: its references in order.
-pub type Program<'a> = Box<dyn Iterator<Item = Step> + 'a>;
 
 /// Why a replay cannot begin.
 #[derive(Debug, thiserror::Error)]
@@ -88,53 +59,6 @@ enum State {
     /// Waits for its page.
     Waiting,
     Ended,
-}
-
-/// The results of a replay.
-#[derive(Clone, Debug)]
-pub struct Figures {
-    /// When the last program ended.
-    pub elapsed: Nanos,
-    /// When each program ended.
-    pub ended: Vec<Nanos>,
-    /// Faults of each program.
-    pub faults: Vec<u64>,
-    /// References of all programs.
-    pub references: u64,
-    /// What the engine counted.
-    pub counters: Counters,
-    /// The wear of the device.
-    pub wear: Option<Wear>,
-    /// Mean length of the runs of reads, and of writes, sent to the device.
-    pub read_run: f64,
-    /// See `read_run`.
-    pub write_run: f64,
-}
-
-/// Runs of requests of one direction.
-#[derive(Default)]
-struct Runs {
-    writing: bool,
-    length: u64,
-    /// Requests in, and number of, ended runs of reads and of writes.
-    sums: [(u64, u64); 2],
-}
-
-impl Runs {
-    fn note(&mut self, write: bool) {
-        if write != self.writing && self.length > 0 {
-            let sum = &mut self.sums[usize::from(self.writing)];
-            *sum = (sum.0 + self.length, sum.1 + 1);
-            self.length = 0;
-        }
-        self.writing = write;
-        self.length += 1;
-    }
-
-    fn mean(&self, write: bool) -> f64 {
-        let (requests, runs) = self.sums[usize::from(write)];
-        requests as f64 / runs.max(1) as f64
-    }
 }
 
 /// An engine, a device and programs.
