@@ -173,7 +173,7 @@ fn fork(
     // SAFETY: the child continues here, with copies of all memory and of this thread alone.
     let result = pager.fork_inline(|| unsafe { raw::syscall(number, args) });
     if result == 0 {
-        // The child's pager has no pins, and that of the pins does not exist here.
+        // The pins belong to the parent's pager, which does not exist in the child.
         std::mem::forget(there);
         // SAFETY: a fork copies the calling thread alone, which is on this guard stack.
         unsafe { guard_stack::keep_only(own) };

@@ -125,7 +125,7 @@ fn is_guard_stack(address: usize) -> bool {
     base != 0 && address.wrapping_sub(base) < STACKS_MAX * STACK_BYTES
 }
 
-/// Whether the calling code runs on a guard stack, and so for the pager.
+/// Whether the calling code runs on a guard stack, and thus for the pager.
 #[must_use]
 #[inline]
 pub fn on_guard_stack() -> bool {

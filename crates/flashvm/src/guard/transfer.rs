@@ -22,8 +22,8 @@ enum Memory {
 /// How a call moves bytes.
 struct Transfer {
     memory: Memory,
-    /// The rest follows in any case. Where this is false (a read), it follows from files only:
-    /// elsewhere no more data may come.
+    /// Whether the rest always follows. If not (a read), it follows for files only: other descriptors may have no more
+    /// data.
     goes_on: bool,
     /// Argument 3 is the offset in the file.
     at_offset: bool,
@@ -68,11 +68,11 @@ fn fills_buffer(fd: usize, flags: usize) -> bool {
 /// A call of the program that may have to be made in parts.
 pub(super) struct Parts {
     number: i64,
-    /// Arguments for what is left.
+    /// Arguments for the rest.
     args: [usize; 6],
     /// Bytes moved by earlier parts.
     moved: usize,
-    /// The vector of what is left, if `args` refers to it.
+    /// The vector of the rest, if `args` refers to it.
     left: Vec<[usize; 2]>,
     /// The vector of a part of a page.
     page: [usize; 2],
@@ -95,13 +95,14 @@ impl Parts {
         self.moved as isize
     }
 
-    /// Whether no signal may end the transfer now: a part of a file has been moved, and the kernel moves the rest, too.
+    /// Whether signals must not end the transfer now: a part of a file has been moved, and the kernel would move the
+    /// rest, too.
     pub(super) fn is_amid_file(&self) -> bool {
         self.moved > 0 && kind(self.args[0] as i32) == Kind::File
     }
 
-    /// Arguments for what is left, or for a page of it, if `by_page` and if a part is as good as the whole to this
-    /// descriptor. Returns whether it is such a part. The arguments are valid until the next call of a method.
+    /// Arguments for the rest. With `by_page` they are for one page of the rest, if the descriptor takes parts; the
+    /// second result says so. The arguments are valid until the next call of a method.
     pub(super) fn next(&mut self, by_page: bool) -> ([usize; 6], bool) {
         if by_page && let Some(args) = self.page() {
             return (args, true);
@@ -126,9 +127,8 @@ impl Parts {
         Some(args)
     }
 
-    /// Notes that `done` bytes of what was left have moved. Returns whether the rest is to follow: it stopped at managed
-    /// memory, or the call was for a page of it alone (`is_page`), and the program may expect all of it. Otherwise nothing
-    /// is noted.
+    /// Notes that `done` more bytes have moved. Returns whether the rest is to follow: the program may expect all of
+    /// it, and the call stopped at managed memory or was for one page (`is_page`). Otherwise nothing is noted.
     pub(super) fn advance(&mut self, done: usize, is_page: bool) -> bool {
         let Some(Transfer {
             memory,
@@ -165,8 +165,7 @@ impl Parts {
     }
 }
 
-/// Whether a transfer may have stopped at this address because memory was absent: only managed
-/// memory can be.
+/// Whether a transfer may have stopped at this address because memory was absent: only managed memory can be absent.
 fn is_ours(next: usize) -> bool {
     pager().is_some_and(|pager| pager.manages(next, 1))
 }
