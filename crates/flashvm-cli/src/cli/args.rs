@@ -200,7 +200,7 @@ pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Option<C
         Ok(line) => Ok(Some(line.command)),
         Err(error) => match error.kind() {
             ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
-                // An error means a closed pipe: nobody reads the help.
+                // An error means a closed pipe: the help has no reader.
                 let _ = error.print();
                 Ok(None)
             }

@@ -67,7 +67,7 @@ struct Report {
     discards_refused: Option<String>,
 }
 
-/// Requests of five pages: reads in one half, writes in the other (Figure 5(a)).
+/// Requests of five pages: reads in one half of the target, writes in the other (Figure 5(a)).
 #[derive(Debug, Serialize)]
 struct Mixed {
     writes_percent: u64,

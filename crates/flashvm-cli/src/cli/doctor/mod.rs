@@ -49,7 +49,7 @@ enum Verdict {
     Good,
     /// Works, but slower or only for some programs.
     Limited,
-    /// Forbidden or absent; whether programs can run nevertheless, the fault modes show.
+    /// Forbidden or absent; the fault modes show whether programs can run nevertheless.
     Missing,
 }
 

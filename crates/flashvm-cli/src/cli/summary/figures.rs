@@ -1,4 +1,4 @@
-//! The figures of a process under their JSON names, which `--stats` and `flashvm top --json` share.
+//! The figures of a process under their JSON names, the same in `--stats` and `flashvm top --json`.
 
 use super::{PAGE, svmp_zero_faults, write_amplification};
 use flashvm::control::{Deliveries, Histogram, StatsSnapshot};

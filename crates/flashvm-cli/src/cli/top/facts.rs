@@ -136,7 +136,7 @@ fn prefetch(entry: &Entry, reading: &Reading) -> String {
     }
 }
 
-/// What has gone wrong since the entry began, if anything has.
+/// Errors and refusals since the entry began, if there were any.
 fn troubles(entry: &Entry) -> Option<Fact> {
     let total = &entry.total;
     let troubles = [

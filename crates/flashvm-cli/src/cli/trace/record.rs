@@ -211,7 +211,7 @@ impl Recording {
             if self.full && end.is_none() {
                 self.end(program);
             }
-            // Read unwanted lines to their end: lackey would write them elsewhere.
+            // Read all further lines: without a reader lackey would write them elsewhere.
             if !running && self.processes.is_empty() {
                 bar.finish_and_clear();
                 return Ok(end.unwrap_or(End::Exited(1)));

@@ -1,5 +1,5 @@
-//! Table 4 with real programs: each runs live, in at most half of the memory that it takes, on models of a disk
-//! and of an SSD (`--device-model`).
+//! Table 4 with real programs: each runs live, in at most half of the memory that it needs, on models of a disk and of
+//! an SSD (`--device-model`).
 //!
 //! A file per program: how to prepare it, and how to time a run.
 
