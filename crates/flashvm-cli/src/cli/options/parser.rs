@@ -13,10 +13,9 @@ impl Spec {
             .help(self.short_help())
             .long_help(self.long_help())
             .help_heading(self.group.heading())
-            .hide_short_help(self.group == Group::Studies)
-            .hide_possible_values(true);
+            .hide_short_help(self.group == Group::Studies);
         if !self.is_flag() {
-            arg = arg.value_name(self.value);
+            arg = arg.value_name(self.value).hide_possible_values(true);
         }
         (self.kind.arg)(arg)
     }
