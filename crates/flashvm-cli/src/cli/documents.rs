@@ -3,8 +3,8 @@
 use super::args::command;
 use super::refusal::Refusal;
 use super::write_out;
-use clap::Args;
-use clap::builder::PossibleValuesParser;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::{Args, ValueEnum};
 use clap_complete::{Shell, generate};
 use clap_mangen::Man;
 use std::path::PathBuf;
@@ -36,8 +36,16 @@ pub(crate) struct ManArgs {
 #[derive(Debug, Args)]
 pub(crate) struct CompletionsArgs {
     /// The shell
-    #[arg(value_name = "bash|zsh|fish", value_parser = PossibleValuesParser::new(["bash", "zsh", "fish"]))]
-    shell: String,
+    #[arg(value_name = "bash|zsh|fish", value_parser = shells())]
+    shell: Shell,
+}
+
+/// The shells whose completions are tested.
+const SHELLS: [Shell; 3] = [Shell::Bash, Shell::Zsh, Shell::Fish];
+
+fn shells() -> impl TypedValueParser<Value = Shell> {
+    let names = SHELLS.iter().filter_map(Shell::to_possible_value);
+    PossibleValuesParser::new(names).try_map(|name| name.parse::<Shell>())
 }
 
 /// Prints one manual page, or writes all into the folder `--out`.
@@ -58,31 +66,43 @@ pub(super) fn man(args: &ManArgs) -> Result<ExitCode, Refusal> {
             .map(|()| ExitCode::SUCCESS)
             .map_err(refuse);
     }
+    let page = page(&args.commands).ok_or_else(|| {
+        Refusal::new(format!(
+            "no page for '{}': see flashvm --help for the commands",
+            args.commands.join(" ")
+        ))
+    })?;
+    write_out(&page)
+}
+
+/// The manual page of a command: `[]` is flashvm itself, `["heap", "init"]` a subcommand. `None`: no such command.
+pub(super) fn page(commands: &[String]) -> Option<String> {
     let mut line = command();
     line.build();
-    let mut page = &line;
-    for name in &args.commands {
-        page = page.find_subcommand(name).ok_or_else(|| {
-            Refusal::new(format!(
-                "no page for '{}': see flashvm --help for the commands",
-                args.commands.join(" ")
-            ))
-        })?;
+    let mut named = &line;
+    for name in commands {
+        named = named.find_subcommand(name)?;
     }
     let mut text = Vec::new();
-    let written = Man::new(page.clone()).render(&mut text);
+    let written = Man::new(named.clone()).render(&mut text);
     written.expect("memory takes what is written");
-    write_out(&String::from_utf8_lossy(&text))
+    Some(String::from_utf8_lossy(&text).into_owned())
 }
 
 /// Prints the completions for a shell.
 pub(super) fn completions(args: &CompletionsArgs) -> Result<ExitCode, Refusal> {
-    let shell = match &*args.shell {
-        "bash" => Shell::Bash,
-        "zsh" => Shell::Zsh,
-        _ => Shell::Fish,
-    };
+    write_out(&completions_for(args.shell))
+}
+
+/// The completions for a shell.
+fn completions_for(shell: Shell) -> String {
     let mut text = Vec::new();
     generate(shell, &mut command(), "flashvm", &mut text);
-    write_out(&String::from_utf8_lossy(&text))
+    String::from_utf8_lossy(&text).into_owned()
+}
+
+/// The completions for all shells.
+#[cfg(test)]
+pub(super) fn all_completions() -> [String; SHELLS.len()] {
+    SHELLS.map(completions_for)
 }
