@@ -30,7 +30,7 @@ const ARGS_WORDS: usize = 11;
 
 /// The start of a child.
 #[derive(Clone, Copy)]
-pub(crate) struct Start {
+pub(crate) struct ChildStart {
     /// The context with which the child continues.
     context: *const Context,
     guarded: bool,
@@ -260,7 +260,7 @@ fn thread(
             state.regs.rsp = request.stack();
         }
         let (landing, placed) = place(stack.sp + stack.size, &state);
-        let start = Start {
+        let start = ChildStart {
             context: placed,
             guarded: true,
             flags,
@@ -363,7 +363,7 @@ pub(super) fn own_thread(number: i64, args: &[usize; 6], context: &Context) -> i
         let (landing, placed) = place(stack - 128, &state);
         let record = (landing - size_of::<ThreadRecord>() as u64 - 64) & !63;
         let child = record as *mut ThreadRecord;
-        let start = Start {
+        let start = ChildStart {
             context: placed,
             guarded: false,
             flags: request.flags(),
@@ -438,7 +438,7 @@ pub(super) fn exit(record: &mut ThreadRecord, status: i32) -> isize {
 /// # Safety
 /// The guard stack has just been taken: nobody runs on it, and its record has no value yet.
 pub(super) unsafe fn first(record: *mut ThreadRecord) {
-    let start = Start {
+    let start = ChildStart {
         context: std::ptr::null(),
         guarded: true,
         flags: 0,

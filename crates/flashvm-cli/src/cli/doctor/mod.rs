@@ -70,7 +70,7 @@ struct Modes {
 }
 
 #[derive(Debug, Serialize)]
-struct Report {
+struct DoctorReport {
     checks: Vec<Check>,
     fault_modes: Modes,
     works: bool,
@@ -196,7 +196,7 @@ pub(crate) fn doctor(args: &DoctorArgs) -> Result<ExitCode, Refusal> {
     })
 }
 
-fn report(flash: Option<&Path>) -> Report {
+fn report(flash: Option<&Path>) -> DoctorReport {
     let features = probe_userfaultfd().or_else(|_| probe_user_mode());
     let (handler, inline) = (handler_mode(false).is_ok(), inline_mode().is_ok());
     let mut checks = vec![kernel()];
@@ -206,7 +206,7 @@ fn report(flash: Option<&Path>) -> Report {
     let mut flash = flash_path(flash);
     let store = flash.iter().all(|check| check.verdict != Verdict::Missing);
     checks.append(&mut flash);
-    Report {
+    DoctorReport {
         checks,
         fault_modes: Modes { handler, inline },
         works: (handler || inline) && store,
@@ -368,7 +368,7 @@ fn flash_path(given: Option<&Path>) -> Vec<Check> {
     ]
 }
 
-fn print_lines(report: &Report) {
+fn print_lines(report: &DoctorReport) {
     let colours = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
     let paint = |verdict: Verdict| {
         let (text, colour) = match verdict {

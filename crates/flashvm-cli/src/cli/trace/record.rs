@@ -35,7 +35,7 @@ const TURN_BYTES: usize = 64 * 1024;
 const LINE_BYTES_MAX: usize = 4096;
 
 #[derive(Serialize)]
-struct Report {
+struct RecordReport {
     trace: String,
     references_seen: u64,
     references: u64,
@@ -115,7 +115,7 @@ pub(super) fn record(args: &RecordArgs) -> Result<ExitCode, Refusal> {
         );
     } else {
         let bytes = output.finish()?;
-        let report = Report {
+        let report = RecordReport {
             trace: args.output.display().to_string(),
             references_seen: pipeline.seen(),
             references,
@@ -137,7 +137,7 @@ pub(super) fn record(args: &RecordArgs) -> Result<ExitCode, Refusal> {
     })
 }
 
-fn line(report: &Report, json: bool) -> String {
+fn line(report: &RecordReport, json: bool) -> String {
     if json {
         return serde_json::to_string(report).expect("numbers and a name");
     }
@@ -161,7 +161,7 @@ fn source(program: &[std::ffi::OsString]) -> String {
 }
 
 /// One process, from an exec to the next or to its end.
-struct Process {
+struct TracedProcess {
     lines: TcpStream,
     /// The address bits of its space.
     space: u64,
@@ -173,7 +173,7 @@ struct Process {
 
 struct Recording {
     listener: TcpListener,
-    processes: Vec<Process>,
+    processes: Vec<TracedProcess>,
     /// Processes so far.
     started: u64,
     pipeline: Pipeline,
@@ -246,7 +246,7 @@ impl Recording {
             match self.listener.accept() {
                 Ok((lines, _)) => {
                     lines.set_nonblocking(true).map_err(refuse)?;
-                    self.processes.push(Process {
+                    self.processes.push(TracedProcess {
                         lines,
                         space: self.started << SPACE_BITS,
                         rest: Vec::new(),

@@ -16,10 +16,10 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// A system of the comparison: name, preset, device model.
-type System = (&'static str, &'static str, &'static str);
+type ComparedSystem = (&'static str, &'static str, &'static str);
 
 /// The paper's two systems; Linux of its time on the same SSD; today's settings there.
-const SYSTEMS: [System; 4] = [
+const SYSTEMS: [ComparedSystem; 4] = [
     ("DiskVM", "native", "seagate-7200"),
     ("Linux on the SSD", "native", "intel-x25m"),
     ("FlashVM", "flashvm", "intel-x25m"),
