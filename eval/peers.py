@@ -1,6 +1,6 @@
 """The kernel's ways to page, as peers: a memory cgroup, a swap file, zswap and zram. All need root.
 
-Each is undone when it is closed, or at the end of the process.
+Each is removed when it is closed, or at the end of the process.
 """
 
 import atexit

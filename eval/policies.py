@@ -5,7 +5,7 @@
 
 Without traces: those in the repository. Ratios to CLOCK are geometric means over all traces and sizes of
 memory. "worst" is a policy's largest I/O time as a multiple of the least among the others at the same trace
-and size, OPT left out; "over 5 %" counts the points at which it is more than 5 % above that.
+and size, without OPT; "over 5 %" counts the points at which it exceeds that least by more than 5 %.
 """
 
 import argparse

@@ -3,7 +3,7 @@
 
 usage: eval/pool-share.py [--only dictionary,sort,sqlite] [--size full] [--flashvm target/release/flashvm] [--svg FILE]
 
-Every 0.2 s `flashvm top --json` tells what is in RAM. The picture has a row for each program: frames of the pool, its
+It reads `flashvm top --json` every 0.2 s. The picture has a row for each program: frames of the pool, its
 share (the limit that the engine has chosen), and other pages, as parts of the budget.
 
 examples:
@@ -57,7 +57,7 @@ def readings(flashvm, program, folder):
         if run.wait() != 0:
             sys.exit(f"eval/pool-share.py: {program.name} ended with {run.returncode}")
     if len(rows) < 2:
-        sys.exit(f"eval/pool-share.py: {program.name} is over before it could be read twice: take a larger --size")
+        sys.exit(f"eval/pool-share.py: {program.name} ended before two readings: take a larger --size")
     return budget, rows
 
 

@@ -3,10 +3,10 @@
 
 usage: eval/programs.py [--short] [--only NAME] [--write docs/programs.md]
 
-Each program runs with all the RAM it wants, under `flashvm run --ram BUDGET` in each mode of faults that is asked for,
-and (but with --short) again with all; what it prints and writes must be the same byte for byte (spin's pan prints its
-run time: those lines are left out). Figures come from the clock, from wait4 and from --stats. Exits with 1 if an output
-differs or a program fails, names as SKIPPED what is not installed. Standard library only.
+Each program runs without a budget, under `flashvm run --ram BUDGET` in each given fault mode, and (except with
+--short) without a budget again. Its output must be the same byte for byte, except lines with the run time of spin's
+pan. Figures come from the clock, from wait4 and from --stats. Exits with 1 if an output differs or a program fails;
+programs that are not installed are named as SKIPPED. Standard library only.
 """
 
 import argparse
@@ -53,7 +53,7 @@ class Program:
         """Generates the input. Raises Missing."""
 
     def command(self, out):
-        """The words of the command; what it writes goes into the folder `out`."""
+        """The words of the command; its output files go into the folder `out`."""
         raise NotImplementedError
 
     def normal(self, text):
@@ -247,7 +247,7 @@ def under_flashvm(program, mode, args, bare, first):
         prefix, stats = [], None
     paged_code, paged_seconds, paged_rss = program.run(prefix, paged)
     if not args.short:
-        # The faster of two short runs, before and after the paged one: other work on the machine may slow one of them.
+        # The faster of two runs, before and after the paged one: other work on the machine may slow one of them.
         seconds = min(seconds, program.run([], bare)[1])
     title = f"{kind.__doc__} ({mode})" if len(args.fault or []) > 1 else kind.__doc__
     row = {

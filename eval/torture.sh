@@ -6,7 +6,7 @@
 # usage: eval/torture.sh [--as-nobody] [MINUTES]        (default 60)
 #
 # With --as-nobody (as root) everything runs as user and group 65534, in inline mode, which needs no
-# privilege; parts are short, and budgets 8 to 15 MiB instead of up to 55. Even 0 minutes give one round.
+# privilege; parts are short, and budgets 8 to 15 MiB instead of up to 55. 0 minutes give one round.
 # FLASHVM names the command (default target/release/flashvm), PART_SECONDS the time of a part
 # (20, or 1 with --as-nobody).
 set -euo pipefail

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Names that a Python script uses and nothing defines: a missing import is found without running the script.
+"""Finds names that a Python script uses but does not define, such as a missing import, without running it.
 
 usage: eval/undefined.py FILE...   (without files: those of `FOLDERS`)
 

@@ -8,7 +8,7 @@ The modes take turns within a round. The kernel's side is a memory cgroup whose 
 the cgroup does not count the pool of zswap or zram (version 1), the limit is lowered until limit + peak of the
 pool = budget, in at most five tries. A run counts only if the program prints the same as without a limit.
 Pages in and out are flashvm's statistics, or pswpin and pswpout of the whole machine: run
-nothing beside it. Time is wall time; CPU is that of the program's processes, flashvm included.
+nothing else meanwhile. Time is wall time; CPU is that of the program's processes, flashvm included.
 
 examples:
   sudo eval/versus.py --only sqlite --rounds 1
@@ -152,7 +152,7 @@ class Bench:
 
 
 def median(bench, name, runs, key="seconds"):
-    """The median of the right runs; None if most failed."""
+    """The median of the runs with the right output; None if most failed."""
     good = [run[key] for run in runs if bench.right(name, run)]
     return statistics.median(good) if 2 * len(good) > len(runs) else None
 
@@ -178,7 +178,7 @@ def table(bench, results, modes):
         if ratios:
             mean = statistics.geometric_mean(ratio for ratio, _ in ratios)
             lines += ["", f"{mode} takes {mean:.2f} times as long as flashvm (geometric mean of {len(ratios)} programs; least "
-                      f"{min(ratios)[0]:.2f}, {min(ratios)[1]}; programs that one of the two did not finish are left out)."]
+                      f"{min(ratios)[0]:.2f}, {min(ratios)[1]}; programs that either did not finish are left out)."]
     return "\n".join(lines) + "\n"
 
 

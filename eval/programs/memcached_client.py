@@ -2,7 +2,7 @@
 
 usage: memcached_client.py SOCKET ITEMS VALUE_BYTES
 
-Keys are read back twice: in the order of filling, and in an order that jumps.
+Keys are read back twice: in the order of filling, and in a scattered order.
 """
 
 import hashlib

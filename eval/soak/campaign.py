@@ -5,8 +5,8 @@ message of the pager; the pages that flashvm counts are within the budget, and s
 kernel counts in smaps; no file, memory or process is left. Faults that are injected into reads may end a program,
 with a message; they never change its output.
 
-Results are appended to a state file with the build that they belong to: a plan that was cut short goes on where
-it stopped, unless flashvm was built anew. The exit code is 1 if a run failed, 130 after Ctrl-C.
+Results are appended to a state file with the build that they belong to: an interrupted plan continues where it
+stopped, unless flashvm was built again. The exit code is 1 if a run failed, 130 after Ctrl-C.
 """
 
 import argparse
@@ -39,14 +39,14 @@ KILL_TRIES_MAX = 3  # runs per requested kill: some end before it
 EXAMPLES = """examples:
   eval/soak.sh 8                                                eight hours of random runs
   eval/soak.sh --kills 1000 --jobs 2                            kill -9 of supervisor, program or child
-  eval/soak.sh --count sqlite=200,redis=50 --size full          each so many times, at a tight budget
+  eval/soak.sh --count sqlite=200,redis=50 --size full          that many runs of each, at a tight budget
   eval/soak.sh --count memcached=100 --option=--policy=clock --option=--prefetcher=off
   eval/soak.sh --replay 17                                      run number 17 of the state file again
-  eval/soak.sh --report                                         what is known of this build"""
+  eval/soak.sh --report                                         the results of this build"""
 
 
 class Bound(argparse.Action):
-    """An option for the preceding --count, or for all if there is none."""
+    """An option for the preceding --count; without one, for all runs."""
 
     def __call__(self, parser, namespace, value, option=None):
         counts = getattr(namespace, "counts", None) or []
@@ -89,7 +89,7 @@ def arguments():
     how.add_argument("--seed", type=int, help="seed of the first run; each later run adds one")
     how.add_argument("--jobs", type=int, default=1, help="runs at a time (1)")
     how.add_argument("--keep-going", action="store_true", help="go on after a failure")
-    how.add_argument("--slack", type=int, default=0, metavar="PAGES", help="pages above the budget that are no failure (0)")
+    how.add_argument("--slack", type=int, default=0, metavar="PAGES", help="tolerated pages above the budget (0)")
     how.add_argument("--flashvm", type=Path, default=ROOT / "target/release/flashvm")
     how.add_argument("--work", type=Path, help="folder of inputs and stores, on a disk (TMPDIR, or /var/tmp)")
     how.add_argument("--state", type=Path, help="results (in XDG_STATE_HOME, or ~/.local/state: flashvm/soak.jsonl)")
@@ -211,7 +211,7 @@ class Campaign:
                     future.result()
 
     def first_seed(self):
-        """The seed of random runs: a new one at each start, unless it is given."""
+        """The seed of random runs: the given one, or a new one at each start."""
         given = self.options.seed
         return given if given is not None else random.SystemRandom().randrange(1 << 30)
 
@@ -235,7 +235,7 @@ class Campaign:
         self.all("hours", source(), lambda: f"{max(end - time.monotonic(), 0) / 3600:.2f} h left")
 
     def counted(self):
-        """What is in the state file already counts."""
+        """Runs in the state file count."""
         wanted = []
         for count in self.options.counts:
             of = {**self.options.common, **count}

@@ -1,6 +1,6 @@
 """The processes of a run, and the managed memory that they have in RAM, as the kernel counts it.
 
-A run is a session of its own, and its processes carry a mark in their environment: both outlive parents. The
+A run is a session of its own, and its processes carry a mark in their environment: both outlast a parent's end. The
 managed range is 512 GiB, followed by its shadow of the same size; each of its parts that is registered with
 userfaultfd has the flag um or uw in smaps. Without a shadow (--no-move) these flags alone tell. What the pager
 maps there is anonymous and not reserved (flag nr): other memory at these addresses is the program's or the
@@ -21,7 +21,7 @@ RANGE_BYTES = 512 << 30
 TIME_SHARE = 0.05
 INTERVAL_S_MIN = 0.05
 HEADER = re.compile(rb"^([0-9a-f]+)-([0-9a-f]+) \S+ \S+ \S+ (\d+)")
-# Seconds to wait until all stand still: a thread that waits for the disk stops only after its answer.
+# Seconds to wait until all are frozen: a thread that waits for the disk freezes only after its answer.
 FREEZE_S_MAX = 2
 KCMP, KCMP_VM = 312, 1
 LIBC = ctypes.CDLL(None, use_errno=True)
@@ -93,7 +93,7 @@ def managed_bytes(pid):
 
 
 def has_memory(pid):
-    """Whether a process has an address space. One that ends gives it up before its frames are free."""
+    """Whether a process has an address space. An ending process gives it up before its frames are free."""
     try:
         with open(f"/proc/{pid}/statm", "rb") as file:
             return int(file.read().split()[0]) > 0
@@ -127,7 +127,7 @@ class Freezer:
 
     @classmethod
     def missing(cls):
-        """Why this machine has none; None if it has one."""
+        """Why this machine has no freezer; None if it has one."""
         if not (cls.ROOT / "cgroup.procs").exists():
             return f"{cls.ROOT} does not exist: mount the freezer of cgroup version 1"
         return None if os.access(cls.ROOT, os.W_OK) else f"{cls.ROOT} cannot be written: run it as root"
@@ -137,7 +137,7 @@ class Freezer:
         return ["/bin/sh", "-c", 'echo $$ >"$0" && exec "$@"', str(self.folder / "cgroup.procs"), *words]
 
     def freeze(self):
-        """Whether all processes stand still, in time. Either way `thaw` has to follow."""
+        """Freezes all processes; returns whether that succeeded in time. In either case `thaw` must follow."""
         state = self.folder / "freezer.state"
         state.write_text("FROZEN")
         end = time.monotonic() + FREEZE_S_MAX
@@ -167,8 +167,8 @@ class Freezer:
 class Sampler(threading.Thread):
     """Samples the resident managed memory of a run and keeps the maximum.
 
-    All processes of the run stand still during a sample, so it is exact. A process that is ending does not stand
-    still: such a sample is dropped, and counts as `unfrozen`.
+    All processes of the run are frozen during a sample, so it is exact. An ending process does not freeze: such a
+    sample is dropped, and counts as `unfrozen`.
     """
 
     def __init__(self, freezer, small_pages, budget_bytes):
@@ -195,7 +195,7 @@ class Sampler(threading.Thread):
             self.above += total > self.budget_bytes
 
     def sample(self):
-        """Bytes of all processes. None: a process ended meanwhile, so what it shared may have counted twice."""
+        """Bytes of all processes. None: a process ended meanwhile, so its shared pages may have counted twice."""
         total, files, seen = 0, {}, []
         for pid in self.freezer.pids():
             if any(share_memory(pid, other) for other in seen):

@@ -1,8 +1,8 @@
 """The programs of the campaign: their inputs, sizes and tight budgets.
 
-A program prints the same at each run of a size: a run under the pager has to print that too. Sizes: full as in
-the comparison with kernel swap, small for seconds, tiny for less than one. The torture programs check
-themselves, and print what depends on their time: their exit code alone counts.
+A program prints the same at each run of a size, with or without the pager. Sizes: full as in the comparison with
+kernel swap, small for runs of seconds, tiny for less than one. The torture programs check themselves, and their
+output depends on timing: only their exit code counts.
 """
 
 import os
@@ -48,7 +48,7 @@ class Program:
     same_output = True
     # Exit codes with which a program reports an injected fault that it survived.
     codes_injected = ()
-    # So large that no program fills the store (ENOMEM).
+    # Large enough that no program fills the store (ENOMEM).
     flash_size = "4G"
 
     def __init__(self, folder, size, part=None):
@@ -300,7 +300,7 @@ class Shelf:
         return self.ready[name, size]
 
     def expected(self, program, run):
-        """The first result of `run(program)`: there is one bare run for each program and size."""
+        """The result of the first `run(program)`: there is one bare run for each program and size."""
         key = (program.name, program.size)
         with self.lock:
             if key not in self.bare:

@@ -13,7 +13,7 @@ import server
 BATCH = 500
 SAVE_S_MAX = 600
 items = int(sys.argv[1])
-# When redis crashes (a page is lost by an injected fault), it would write to all its memory, the pager's too, to test it.
+# If an injected fault loses a page, redis crashes, and would test its memory by writing to all of it, the pager's too.
 child, link, lines = server.start(
     ["redis-server", "--port", "0", "--unixsocket", server.SOCKET, "--save", "", "--appendonly", "no",
      "--loglevel", "warning", "--crash-memcheck-enabled", "no"])

@@ -11,7 +11,7 @@ PROBLEMS = ("ended", "wrong output", "over budget", "left behind", "hung")
 
 
 class State:
-    """The results of one build in a file with those of several."""
+    """The results of one build, in a file that may hold several builds."""
 
     def __init__(self, path, build):
         self.path, self.build = path, build
@@ -67,7 +67,7 @@ def report(records, build, skipped=()):
                  sum(r["samples"] for r in group), f"{seconds:.1f}"]
         lines.append("| " + " | ".join(str(cell) for cell in cells) + " |")
     lines += ["", "RAM: the most of any run, as a share of its budget. Counted: by flashvm, with its read buffers. "
-              "Sampled: by the kernel, without them, while all processes of the run stand still."]
+              "Sampled: by the kernel, without them, while all processes of the run are frozen."]
     if kills:
         lines += ["", "| killed | mode | runs | killed in time | left behind | hung | longest until all had gone, s |",
                   "| --- | --- | --- | --- | --- | --- | --- |"]

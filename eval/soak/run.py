@@ -17,7 +17,7 @@ import programs
 MARK = "SOAK_RUN"
 # Seconds in which the processes of a killed run must end by themselves.
 GONE_S_MAX = 10
-# In handler mode, when other threads store during a fork, the kernel copies those pages before the pager hears of it.
+# In handler mode the kernel copies pages to which other threads store during a fork before the pager hears of it.
 FORK_SLACK = 1.03
 TIMEOUT_S = {"tiny": 120, "small": 400, "full": 1800}
 PAGE_BYTES = 4096
@@ -30,7 +30,7 @@ REFUSED = re.compile(r"^flashvm: (?!process \d).*", re.M)
 
 
 class Interrupted(Exception):
-    """The campaign is being ended."""
+    """The campaign is ending."""
 
 
 class Refused(Exception):
@@ -121,7 +121,7 @@ def digest(path):
 
 
 class Killer(threading.Thread):
-    """Kills a process of a run at its time. `killed` is its victim."""
+    """Kills a process of a run at the planned time. `killed` is the process."""
 
     def __init__(self, plan, supervisor):
         super().__init__(daemon=True)
@@ -141,7 +141,7 @@ class Killer(threading.Thread):
         if victim is None:
             return
         try:
-            # The main thread stops this thread before it reaps the supervisor, whose id so cannot be reused.
+            # The main thread stops this thread before it reaps the supervisor, so the supervisor's id cannot be reused.
             os.kill(victim, signal.SIGKILL)
             self.killed = self.who
         except ProcessLookupError:
@@ -347,7 +347,7 @@ class Runner:
 
 
 def leftovers(store, temporary, work, cut_short):
-    """Files left behind. A program that was cut short may leave its own, but the pager none."""
+    """Files left behind. A killed program may leave files of its own; the pager must leave none."""
     found = [path.name for path in store.iterdir()]
     for folder in (temporary, work):
         found += [path.name for path in folder.iterdir() if not cut_short or path.name.startswith("flashvm")]

@@ -19,7 +19,7 @@ def value_of(index):
 
 def start(words):
     """Starts a server that listens on SOCKET in the working folder, and connects to it."""
-    # A killed client takes its server with it, so a process that stays was left behind by the pager. The kernel sends
+    # A killed client takes its server with it, so any remaining process was left behind by the pager. The kernel sends
     # no signal if the client died before setpriv asked for it, so the shell checks its parent.
     tied = []
     if setpriv := shutil.which("setpriv"):

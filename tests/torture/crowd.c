@@ -1,4 +1,4 @@
-/* Transfers of processes that have few frames, since others use theirs all the time.
+/* Transfers between processes that have few frames, since all use theirs all the time.
  * usage: crowd PROCESSES. A socket copies up to 64 KiB at once, or fails; a long write is made in hundreds of parts.
  */
 #define _GNU_SOURCE
@@ -66,7 +66,7 @@ static void send_all(const struct way *way, int to, const unsigned char *data)
 		size_t part = left < most ? left : most;
 		struct iovec v[2] = {{(void *)data, part / 3}, {(void *)(data + part / 3), part - part / 3}};
 		ssize_t done = way->vector ? writev(to, v, 2) : write(to, data, part);
-		/* To a blocking descriptor everything is written, or the call fails. */
+		/* A call writes everything to a blocking descriptor, or fails. */
 		check(done == (ssize_t)part, way->name, "a blocking send fails or stops");
 		data += part, left -= part;
 	}
@@ -99,7 +99,7 @@ int main(int count, char **words)
 	for (int i = 0; i < WAYS; i++) {
 		check((ways[i].kind ? socketpair(AF_UNIX, ways[i].kind, 0, ends[i]) : pipe(ends[i])) == 0, ways[i].name,
 		      "no sockets or pipe");
-		/* A sender of datagrams that fails says nothing to the receiver. */
+		/* The receiver does not hear of a sender of datagrams that fails. */
 		struct timeval patience = {.tv_sec = 100};
 		check(!ways[i].kind || !setsockopt(ends[i][0], SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience),
 		      ways[i].name, "no time-out");

@@ -293,7 +293,7 @@ static void *filler_thread(void *index)
 			break;
 		}
 		madvise(mine, PAGES * PAGE, MADV_PAGEOUT);
-		/* Here and below: any delay will do, as a fork should find pages anywhere on their way. */
+		/* Here and below the delay is arbitrary: a fork should find pages in all states. */
 		usleep(300);
 		for (size_t i = 0; i < PAGES; i++)
 			page_stamp(mine + i * STEP % PAGES * PAGE, i * STEP % PAGES, generation);

@@ -397,7 +397,7 @@ static void own_descriptors(void)
 	MUST(PART, pthread_create(&thread, NULL, alone, NULL) == 0 && pthread_join(thread, NULL) == 0);
 }
 
-/* A signal ends a send that nobody receives: what was sent counts, and the rest is not tried again. */
+/* A signal ends a send without a receiver: the call returns what was sent, and does not try the rest again. */
 static void short_send(void)
 {
 	const size_t bytes = 1 << 20;
@@ -415,7 +415,7 @@ static void short_send(void)
 	close(ends[0]), close(ends[1]);
 }
 
-/* A device that has no end fills any buffer. */
+/* An endless device fills any buffer. */
 static void endless(void)
 {
 	const size_t bytes = 3 << 20;
@@ -505,10 +505,10 @@ static void cancellation(void)
 	pthread_t thread;
 	MUST(PART, pipe(ends) == 0 && counter >= 0);
 	for (int i = 0; i < 8; i++) {
-		/* A pipe keeps what is not delivered; an event counter does not. */
+		/* A pipe keeps undelivered data; an event counter does not. */
 		int from = i % 4 < 2 ? ends[0] : counter;
 		MUST(PART, pthread_create(&thread, NULL, blocked, (void *)(intptr_t)from) == 0);
-		/* Cancelled on its way to the call, or in it: both on purpose. */
+		/* The thread is cancelled before the call or in it: the test wants both. */
 		if (i % 2)
 			usleep(3000);
 		MUST(PART, pthread_cancel(thread) == 0 && pthread_join(thread, &result) == 0);

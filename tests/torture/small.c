@@ -275,7 +275,7 @@ static int main_lost(size_t mib, bool die)
 {
 	count = (mib << 20) / 512;
 	slots = shared(count * sizeof *slots);
-	/* With SA_RESETHAND as redis does: what it touches in its handler may be lost, too. */
+	/* With SA_RESETHAND, as redis does: memory that its handler touches may be lost, too. */
 	struct sigaction action = {.sa_handler = die ? on_bus_again : on_bus, .sa_flags = die ? SA_RESETHAND | SA_NODEFER : 0};
 	sigaction(SIGBUS, &action, NULL);
 	for (size_t i = 0; i < count; i++)

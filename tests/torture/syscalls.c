@@ -423,7 +423,7 @@ static void futex_calls(struct area *a)
 	while (!pair.waiting)
 		sched_yield();
 	absent(a);
-	/* The waiter is on its way to the call, or sleeps in it: both on purpose. */
+	/* The waiter is before the call or sleeps in it: the test wants both. */
 	if (rng_one_in(&a->r, 2))
 		usleep(500);
 	absent(a);

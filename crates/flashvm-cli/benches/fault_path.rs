@@ -1,10 +1,10 @@
-//! What a fault costs beside the disk: each kind of fault, timed in a program that runs under
-//! `flashvm run`, with the flash store in RAM (`/dev/shm`), so that a read is a copy.
+//! The cost of a fault without the disk: each kind of fault, timed in a program under `flashvm run`, with the flash
+//! store in RAM (`/dev/shm`), so that a read is a copy.
 //!
 //! `cargo bench -p flashvm-cli --bench fault_path`; the handler's turn:
-//! `FLASHVM_BENCH_FAULT=handler cargo bench ...`. Pages are touched in random order without
-//! prefetching: a right guess would spare a fault. The figure of a bench is the median time of one touch, and so of one
-//! fault. Words on the command line select benches.
+//! `FLASHVM_BENCH_FAULT=handler cargo bench ...`. Pages are touched in random order without prefetching: a right guess
+//! would avoid a fault. The figure of a bench is the median time of one touch, that is of one fault. Words on the
+//! command line select benches whose name contains one of them.
 
 #[path = "../../flashvm-sim/benches/timing/selection.rs"]
 mod selection;
@@ -23,7 +23,7 @@ const ROUNDS: usize = 11;
 /// Pages that push all others out of the budget.
 const CROWD: usize = 4 * PAGES;
 
-/// Managed memory of the benched program's.
+/// Managed memory of the program.
 struct Memory {
     at: *mut u8,
     pages: usize,
@@ -64,7 +64,7 @@ impl Memory {
         self
     }
 
-    /// Sends all pages on their way out and waits until they have been written.
+    /// Evicts all pages and waits until they have been written.
     fn page_out(&self) {
         // SAFETY: advice that changes no contents.
         unsafe { libc::madvise(self.at.cast(), self.pages * PAGE, libc::MADV_PAGEOUT) };
@@ -79,7 +79,7 @@ impl Drop for Memory {
     }
 }
 
-/// The pages in an order that no prefetcher sees through.
+/// The pages in an order that no prefetcher can guess.
 fn shuffled() -> Vec<usize> {
     let mut order: Vec<usize> = (0..PAGES).collect();
     let mut state = 0x9E37_79B9_7F4A_7C15_u64;
@@ -92,7 +92,7 @@ fn shuffled() -> Vec<usize> {
     order
 }
 
-/// Times `touch` on pages that `prepare` leaves in the state that is to be faulted on.
+/// Times `touch` on pages that `prepare` has put into the wanted state.
 fn bench(name: &str, prepare: impl Fn(&Memory), touch: impl Fn(&Memory, usize)) {
     if !selection::is_selected(name) {
         return;

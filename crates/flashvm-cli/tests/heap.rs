@@ -63,7 +63,7 @@ fn a_heap_is_made_shown_checked_and_collected() {
     assert!(run(&["heap", "collect", "h"]).contains("before"));
     assert!(run(&["heap", "check", "--json", "h"]).contains("\"good\":true"));
 
-    // The root's header in the log: the newest state cannot be read any more.
+    // Damage the root's header in the log: the newest state becomes unreadable.
     let path = folder.path().join("h");
     let bytes = std::fs::read(&path).expect("the heap");
     let magic = b"GorLog1\n";

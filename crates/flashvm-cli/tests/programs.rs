@@ -57,8 +57,8 @@ fn same_output(test: &str, options: &[&str], program: &[&str]) {
     );
 }
 
-/// Eight times the RAM is not enough for buffers of that size beside the other programs of a pipeline:
-/// whoever asks last would get no memory.
+/// A store of eight times the RAM is too small for these buffers beside the other programs of a pipeline: the last
+/// program to ask would get no memory.
 const ROOM: &str = "--flash-size";
 
 /// Sorts a generated file with a buffer several times the budget, by one and by two threads.
@@ -132,7 +132,7 @@ fn shell_pipelines() {
     );
 }
 
-/// The shell as the supervisor sees it: status of a program that a signal ended.
+/// The exit status of a shell that a signal ended.
 #[test]
 fn status_of_a_killed_program() {
     const TEST: &str = "status_of_a_killed_program";
@@ -151,7 +151,7 @@ fn status_of_a_killed_program() {
     }
 }
 
-/// A compiler, which starts programs of its own and maps much.
+/// A compiler, which starts other programs and maps many files.
 #[test]
 fn compiler() {
     const TEST: &str = "compiler";
@@ -177,7 +177,7 @@ fn compiler() {
     );
 }
 
-/// The examples, small.
+/// The examples at small sizes.
 #[test]
 fn examples() {
     const TEST: &str = "examples";
@@ -225,8 +225,7 @@ for turn in range(1, 8001):
 print(sum(known))
 ";
 
-/// Every policy that can be live, over a program that keeps four times its budget in memory, changes it at
-/// random and knows what must be there.
+/// Every live policy, with a program that holds four times its budget, changes it at random and checks each read.
 fn all_policies(preset: &str) {
     let test = format!("policies_{preset}");
     if !can_page(&test) || !has_program(&test, python()) {

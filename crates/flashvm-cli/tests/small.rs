@@ -1,6 +1,6 @@
-//! Small pages (`--granularity 512`): objects of all sizes under threads, signals and forks, a store that
-//! fails, mappings, flash and limits that run out, devices with large sectors, and what must end a program. The other live tests run with small pages
-//! where `FLASHVM_TEST_GRANULARITY=512` is set.
+//! Small pages (`--granularity 512`): objects of all sizes under threads, signals and forks; a store that fails;
+//! mappings, flash and limits that run out; devices with large sectors; errors that must end a program. The other live
+//! tests run with small pages if `FLASHVM_TEST_GRANULARITY=512` is set.
 
 #[path = "small/device.rs"]
 mod device;
@@ -81,8 +81,8 @@ fn threads_signals_and_forks() {
     churn("threads_signals_and_forks", &[], "24");
 }
 
-/// With log structuring switched off nothing is cleaned, and hardly a byte written beyond what has changed:
-/// pages that are given up while they are written.
+/// With log structuring switched off nothing is cleaned, and few bytes are written beyond the changed ones: only pages
+/// that are freed during their write.
 #[test]
 fn in_place() {
     let Some(outcome) = churn("in_place", &IN_PLACE, "24") else {
@@ -97,7 +97,7 @@ fn in_place() {
     );
 }
 
-/// What the engine decides in a live run, a fresh one decides again: what the simulator tests is what runs.
+/// A fresh engine repeats the decisions of a live run: the simulator tests the code that runs.
 #[test]
 fn live_runs_replay() {
     const TEST: &str = "live_runs_replay";
@@ -136,7 +136,7 @@ fn writes_that_fail_are_hidden() {
     );
 }
 
-/// One read in five hundred fails, page-ins and those of the cleaner: they are repeated.
+/// One read in five hundred fails, page-ins and the cleaner's reads alike: they are repeated.
 #[test]
 fn reads_that_fail_are_repeated() {
     const TEST: &str = "reads_that_fail_are_repeated";
@@ -156,7 +156,7 @@ fn few_mappings() {
     let Some(outcome) = churn(TEST, &["--overlays", "600"], "16") else {
         return;
     };
-    // Each process alone: the budget is that of its mappings.
+    // Each process by itself: mappings are a budget of the process.
     let processes = outcome.stats.split("\"totals\"").next().unwrap_or_default();
     let mut most = 0;
     for overlays in processes.split("\"overlays_max\":").skip(1) {
@@ -166,7 +166,7 @@ fn few_mappings() {
     assert!((500..=600).contains(&most), "{most}: {}", outcome.stats);
 }
 
-/// The program itself has taken all mappings that the kernel allows, but for some.
+/// The program itself has taken nearly all mappings that the kernel allows.
 #[test]
 fn no_more_mappings() {
     const TEST: &str = "no_more_mappings";
@@ -185,7 +185,7 @@ fn no_more_mappings() {
     }
 }
 
-/// What a program maps never lies where small pages are, or will be.
+/// A program's own mappings never lie where small pages are or will be.
 #[test]
 fn nothing_else_lies_in_the_hole() {
     const TEST: &str = "nothing_else_lies_in_the_hole";
@@ -234,7 +234,7 @@ fn a_small_store_is_cleaned() {
     assert!(outcome.stat("log_bytes_cleaned") > 0, "{}", outcome.stats);
 }
 
-/// Memory ends before flash does: `malloc` says so, and all that was given out is right.
+/// Commitments end before flash does: `malloc` fails, and all objects are intact.
 #[test]
 fn a_full_store_is_told_to_malloc() {
     const TEST: &str = "a_full_store_is_told_to_malloc";
@@ -260,8 +260,8 @@ fn a_full_store_is_told_to_malloc() {
     }
 }
 
-/// A device with sectors of 4 KiB: small pages are read with what lies around them, and the run says so. It
-/// cannot be written by 512 bytes.
+/// A device with sectors of 4 KiB: small pages are read in whole sectors, and the run says so. Writes of 512 bytes are
+/// refused.
 #[test]
 fn sectors_of_4_kib() {
     const TEST: &str = "sectors_of_4_kib";
@@ -354,13 +354,13 @@ fn lost(test: &str, options: &[&str]) -> bool {
         outcome.stdout
     );
     let (code, out) = (outcome.shell_code(), &outcome.stdout);
-    // What the pager lost and nobody touched, the program did not see.
+    // The program does not see lost pages that it never touches.
     let seen = out.strip_prefix("small: ").and_then(|said| {
         let (seen, rest) = said.split_once(" of ")?;
         rest.contains("the others are right").then(|| seen.parse())
     });
     let right = seen.is_some_and(|seen| seen.is_ok_and(|seen| (1..=lost).contains(&seen)));
-    // 3: a page of the C library's own is lost, without which no program can go on.
+    // 3: a page of the C library is lost, without which no program can go on.
     assert!(
         code == 0 && right || code == 3,
         "{test}: {options:?}: exit code {code}: {out}{}",

@@ -1,5 +1,4 @@
-//! `flashvm trace` and `flashvm run --trace`: what they write is read back, Ctrl-C and exit codes, and bad
-//! input at the door.
+//! `flashvm trace` and `flashvm run --trace`: traces that are read back, Ctrl-C, exit codes, bad input.
 
 #[path = "support/mod.rs"]
 #[allow(
@@ -47,7 +46,7 @@ fn gcc() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../flashvm-sim/tests/data/gcc.trace.gz")
 }
 
-/// What is left in a folder, by name.
+/// The names in a folder.
 fn left(folder: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(folder).expect("the folder");
     let names = entries.map(|entry| entry.expect("an entry").file_name());
@@ -304,7 +303,7 @@ fn an_interrupted_recording_is_whole() {
     assert!(stat(folder.path(), "loop.fvt")["references"].as_u64() > Some(100));
 }
 
-/// All that was wanted is recorded, and the program does not end when it is asked to.
+/// The recording is complete, and the program ignores the signal that should end it.
 #[test]
 fn a_program_that_ignores_its_end_is_killed() {
     const TEST: &str = "a_program_that_ignores_its_end_is_killed";
@@ -420,7 +419,7 @@ fn the_craw_paper_on_traces_of_ones_own() {
         .find(|line| line.contains(",100 %,"))
         .expect("a row");
     assert!(all.ends_with(",1.000,1.000,1.000"), "{all}");
-    // What is kept is of these traces: others are measured anew.
+    // Kept results are of these traces: other traces are measured again.
     let text = printed(&reproduce(&["table-2"]));
     assert!(
         text.contains("mpg123") && !text.contains("515,683"),

@@ -1,5 +1,4 @@
-//! Arenas: the free objects of each class that are in no thread's cache, and the free pages that
-//! are kept.
+//! Arenas: free objects that are in no thread's cache, by class, and the free pages kept for reuse.
 //!
 //! Threads in different arenas share neither pages nor metadata cache lines. Free pages beyond the
 //! number kept return to the page source, where other sizes can use them.
@@ -141,8 +140,8 @@ impl Arenas {
     /// As [`ForkLock::release`], for every lock.
     pub(crate) unsafe fn unlock_after_fork(&self) {
         for free in self.free.iter().flatten() {
-            // SAFETY: the caller guarantees that this thread, or the one of which it is the copy,
-            // took every lock in `lock_for_fork`.
+            // SAFETY: the caller guarantees that this thread took every lock in `lock_for_fork`, or
+            // is a copy of the thread that did.
             unsafe { free.release() };
         }
     }

@@ -218,7 +218,7 @@ impl Caches {
         match slot.compare_exchange(empty, new.as_ptr(), order, Ordering::Acquire) {
             Ok(_) => new,
             Err(other) => {
-                // SAFETY: allocated above with this layout, and known to nobody else. Nothing in it needs a drop.
+                // SAFETY: allocated above with this layout, and known to no other thread. Nothing in it needs a drop.
                 unsafe { std::alloc::dealloc(new.as_ptr().cast(), Layout::new::<Cache>()) };
                 NonNull::new(other).expect("a slot never becomes empty again")
             }

@@ -1,8 +1,8 @@
 //! Metadata of pages and objects: columns of words by page, outside of the memory handed out.
 //!
-//! So freeing a cold object reads nothing from flash. A page costs two bytes, a divided one 14
-//! more. The words say which objects are allocated: a double free, or a free of an address that was
-//! never allocated, is detected. The thread that owns a page changes its bits without an atomic
+//! Freeing a cold object therefore reads nothing from flash. A page costs two bytes, a divided one
+//! 14 more. The words say which objects are allocated: a double free, or a free of an address that
+//! was never allocated, is detected. The thread that owns a page changes its bits without an atomic
 //! instruction.
 
 use crate::classes::{Class, Classes, PAGE, SECTOR};

@@ -1,9 +1,9 @@
 //! Small objects on small pages: Chameleon's allocator (Badam, Pai and Nellans, TRIOS 2013, 3.4).
 //!
-//! A *page* here is an SVMP: 4 KiB of addresses, of which one range of 0.5 to 4 KiB is used. A
-//! request is rounded up to a power of two, its *class*. An object of more than half the smallest
-//! page has a page of its own; smaller objects share a smallest page, which is *divided*. Requests
-//! larger than a page, or aligned to more than 512 bytes, are refused.
+//! A *page* here is an SVMP: 4 KiB of addresses that use one range of 0.5 to 4 KiB. A request is
+//! rounded up to a power of two, its *class*. An object of more than half the smallest page has a
+//! page of its own; smaller objects share a smallest page, which is *divided*. Requests larger than
+//! a page, or aligned to more than 512 bytes, are refused.
 //!
 //! Pages come from a [`PageSource`] in runs of one shape and return to it. The allocator never
 //! touches them: its metadata is in `columns`, so that freeing a cold object reads nothing from
@@ -229,8 +229,8 @@ impl Allocator {
     /// # Safety
     /// The forking thread called [`Allocator::lock_for_fork`] before.
     pub unsafe fn unlock_after_fork(&self) {
-        // SAFETY: the caller guarantees that the forking thread, of which this one may be the copy,
-        // took these locks in `lock_for_fork`.
+        // SAFETY: the caller guarantees that this thread took these locks in `lock_for_fork`, or is
+        // a copy of the thread that did.
         unsafe { self.caches.arenas().unlock_after_fork() }
     }
 

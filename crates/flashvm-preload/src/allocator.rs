@@ -1,9 +1,9 @@
 //! `malloc` and its family.
 //!
 //! With `--malloc own` the program keeps the `malloc` that it has without this object
-//! ([`crate::next`]): its heap is as compact as outside of a run, and the guard sees its `brk` and
-//! `mmap`. With `--malloc mimalloc` objects come from mimalloc over managed arenas; those of 32 MiB
-//! and more are mappings, and with `--granularity 512` small ones lie on small pages.
+//! ([`crate::next`]): its heap is as compact as outside a run, and the guard sees its `brk` and `mmap`. With
+//! `--malloc mimalloc` objects come from mimalloc over managed arenas; those of 32 MiB and more are mappings, and with
+//! `--granularity 512` small ones lie on small pages.
 //!
 //! mimalloc asks for memory through a callback, which commits it against budget and store: without
 //! room the program's `malloc` fails with `ENOMEM`, long before data is at risk.
@@ -81,7 +81,7 @@ pub(crate) fn start(pager: &'static flashvm::Pager) -> Result<(), String> {
     unsafe {
         mi::mi_option_set(DISALLOW_OS_ALLOC, 1);
         mi::mi_option_set(mi::mi_option_show_errors, 0);
-        // A purge costs a call of the pager: not too often.
+        // A purge costs a call of the pager: purge rarely.
         mi::mi_option_set(PURGE_DELAY, 50);
     }
     let first = FIRST_ARENA_BUDGETS * pager.budget_bytes();

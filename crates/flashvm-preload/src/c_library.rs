@@ -20,8 +20,8 @@ pub(crate) unsafe fn next<F: Copy>(name: &CStr) -> F {
 /// The path from which the dynamic linker loaded this object.
 pub(crate) fn own_path() -> &'static CStr {
     let mut info = std::mem::MaybeUninit::<libc::Dl_info>::zeroed();
-    // SAFETY: `info` is the function's to fill in; where it knows the address, the name is a string of the dynamic
-    // linker's, which lives as long as this object: it is never unloaded.
+    // SAFETY: the function fills in `info`. If it knows the address, the name is a string of the dynamic linker, which
+    // lives as long as this object: it is never unloaded.
     unsafe {
         let known = libc::dladdr(own_path as *const c_void, info.as_mut_ptr());
         let name = info.assume_init().dli_fname;

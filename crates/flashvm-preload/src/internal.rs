@@ -153,10 +153,10 @@ pub(crate) fn lock_for_fork() {
 /// Unlocks the allocator after a fork, in parent and child.
 ///
 /// # Safety
-/// This thread, or the one of which it is the copy, called [`lock_for_fork`] before.
+/// This thread called [`lock_for_fork`] before, or is a copy of the thread that did.
 pub(crate) unsafe fn unlock_after_fork() {
-    // SAFETY: the caller guarantees that this thread, or the one of which it is the copy, acquired
-    // the lock in `lock_for_fork`.
+    // SAFETY: the caller guarantees that this thread acquired the lock in `lock_for_fork`, or is a
+    // copy of the thread that did.
     unsafe { INTERNAL.0.release() };
 }
 

@@ -11,8 +11,7 @@
 //! - `transfer`: the most frequent system calls, past the guard;
 //! - `process`: joining the run, fork, and descriptors;
 //! - `exec`: child programs;
-//! - `state`, `c_library`: the checks that all of them begin with, and the interface to the C
-//!   library.
+//! - `state`: the checks with which every wrapper begins; `c_library`: the interface to the C library.
 //!
 //! They import each other in one direction: `allocator` builds on `mapping`, `next`, `small` and
 //! `internal`; `process` on `small` and `internal`; all on `state` and `c_library`; and only this
@@ -47,9 +46,8 @@ extern "C" fn constructor() {
     let Some(control) = std::env::var_os(flashvm::control::VARIABLE) else {
         return;
     };
-    // A pager that panics has lost track of the program's pages: the process must end with it.
-    // The usual report would look up symbols, in memory that may be managed, by a thread that may hold the pager's
-    // lock: it would wait for itself.
+    // A pager that panics has lost track of the program's pages: the process must end with it. The usual report would
+    // look up symbols in memory that may be managed; if the thread holds the pager's lock, it would wait for itself.
     std::panic::set_hook(Box::new(|panic| {
         let reason = format!("the pager {panic}");
         flashvm::note_end(&reason);

@@ -27,8 +27,8 @@ pub(crate) fn is_heap() -> bool {
     IS_HEAP.load(Ordering::Relaxed)
 }
 
-/// Looks the functions up, before the program has any objects: those that the linker allocates here are the pager's
-/// own. `is_heap`: the program's objects come from these functions.
+/// Looks the functions up before the program has any objects: objects that the linker allocates meanwhile are the
+/// pager's own. `is_heap`: the program's objects come from these functions.
 pub(crate) fn start(is_heap: bool) -> Result<(), String> {
     if NEXT.set(find()?).is_err() {
         unreachable!("the constructor runs once");

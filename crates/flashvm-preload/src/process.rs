@@ -27,13 +27,13 @@ pub(crate) fn command() -> String {
     )
 }
 
-/// The run of this process, and what programs get that it executes.
+/// The run of this process, and what the programs that it executes inherit.
 pub(crate) struct Joined {
     pub(crate) inheritance: Inheritance,
     pub(crate) handed_on: HandedOn,
 }
 
-/// Joins the run: by the descriptors that this process has inherited, or by the supervisor's.
+/// Joins the run: by inherited descriptors, or by the supervisor's.
 pub(crate) fn join(address: &OsStr) -> Result<Joined, String> {
     let text = address.to_string_lossy();
     let address: RunAddress = text
@@ -87,10 +87,10 @@ fn open(address: RunAddress) -> Result<HandedOn, String> {
     })
 }
 
-/// Takes the descriptors that this process has inherited, unless the program before it has closed them in a way that
-/// nobody saw (possible in handler mode).
+/// Takes the inherited descriptors, unless the program before this one has closed them unseen (possible in handler
+/// mode).
 fn take(address: RunAddress, inherited: Descriptors) -> Option<HandedOn> {
-    // SAFETY: only looked at: if the number is another file's, or no file's, it is no control region.
+    // SAFETY: the descriptor is only inspected: if the number is another file's, or no file's, it is no control region.
     Control::attach(unsafe { BorrowedFd::borrow_raw(inherited.region) }).ok()?;
     let take = |fd: RawFd| {
         // SAFETY: the program before this one handed all three on; nothing else in this process knows the numbers.
@@ -127,8 +127,7 @@ extern "C" fn before_fork() {
     }
     let mut touched = Vec::new();
     let here = std::ptr::from_ref(&touched) as usize;
-    // The stack grows down: the program's frames are above this one, those of calls from here
-    // below.
+    // The stack grows down: the program's frames are above this one, frames of calls from here below.
     for address in (here - STACK_BYTES..here + STACK_BYTES).step_by(4096) {
         if pager().manages(address, 1) {
             touched.push(address);
@@ -160,8 +159,8 @@ extern "C" fn in_child() {
         return;
     }
     if guarded() {
-        // SAFETY: `before_fork` took the locks in the thread of which this one is the copy; no
-        // other runs in the child yet.
+        // SAFETY: `before_fork` took the locks in the thread that this one copies; no other thread runs in the child
+        // yet.
         unsafe { small::unlock_in_child() };
         // The C library works again: the pager can start its threads.
         // SAFETY: `StartThreads` takes no address.
@@ -171,7 +170,7 @@ extern "C" fn in_child() {
             ));
         }
     } else {
-        // SAFETY: `before_fork` took the lock in the thread of which this one is the copy.
+        // SAFETY: `before_fork` took the lock in the thread that this one copies.
         unsafe { internal::unlock_after_fork() };
         STARTING.store(true, Ordering::Relaxed);
         Pager::resume_child();
@@ -204,7 +203,7 @@ extern "C" fn close(fd: c_int) -> c_int {
 
 #[unsafe(no_mangle)]
 extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
-    // With CLOSE_RANGE_CLOEXEC nothing is closed now, and ours are close-on-exec anyway.
+    // With CLOSE_RANGE_CLOEXEC nothing is closed now, and the pager's descriptors are close-on-exec anyway.
     if for_pager() || flags & libc::CLOSE_RANGE_CLOEXEC as c_int != 0 {
         return raw_close_range(first, last, flags);
     }
@@ -228,8 +227,7 @@ fn raw_close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
     }
 }
 
-/// Whether the number is that of a descriptor of the pager's, which the program must not replace.
-/// Sets `errno`.
+/// Whether the number belongs to a descriptor of the pager, which the program must not replace. Sets `errno`.
 fn taken(new: c_int) -> bool {
     let taken = flashvm::is_pager_descriptor(new);
     if taken {

@@ -29,8 +29,8 @@ fn allocator() -> Option<&'static Allocator> {
 #[derive(Debug)]
 struct PagerPages;
 
-// SAFETY: the pager hands out pages of this allocator's heap, each again only after it was given
-// back. Guard and pager allocate with the pager's own allocator, so they do not call this one back.
+// SAFETY: the pager hands out pages of this allocator's heap, and none twice before it was given back. Guard and pager
+// allocate with the pager's own allocator, so they do not call this one back.
 unsafe impl PageSource for PagerPages {
     fn take(&self, bytes: usize) -> Option<Run> {
         // In a box: the guard stores to it, and the stack may be managed memory.
@@ -121,8 +121,7 @@ pub(crate) unsafe fn unlock_in_parent() {
 /// After a fork, in the child: frees the cached objects of the parent's other threads.
 ///
 /// # Safety
-/// The thread of which this one is the copy called [`lock_for_fork`] before, and the
-/// process has no other thread.
+/// This thread is a copy of the one that called [`lock_for_fork`], and the only one of its process.
 pub(crate) unsafe fn unlock_in_child() {
     if let Some(allocator) = allocator() {
         // SAFETY: the caller guarantees that this thread is the copy of the one that locked, and

@@ -1,4 +1,4 @@
-//! The checks that every wrapper begins with: whether the pager runs, whether a request is the
+//! The checks with which every wrapper begins: whether the pager runs, whether a request is the
 //! program's or the pager's, whether the guard catches system calls.
 
 use flashvm::guard::{OWN_CALL, Own};
@@ -27,7 +27,7 @@ pub(crate) fn guarded() -> bool {
     GUARDED.load(Ordering::Relaxed)
 }
 
-/// Has the guard carry out `what`, on a stack that is not managed memory.
+/// Asks the guard to carry out `what`, on a stack that is not managed memory.
 ///
 /// # Safety
 /// Nobody uses the range whose contents [`Own::Decommit`] or [`Own::Free`] drops. For

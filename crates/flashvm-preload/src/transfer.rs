@@ -81,7 +81,7 @@ fn is_managed(address: usize, len: usize) -> bool {
     flashvm::pager().is_some_and(|pager| pager.manages(address, len))
 }
 
-/// The direction of a transfer: it decides what follows if the transfer meets absent memory.
+/// The direction of a transfer, which decides what happens if the transfer meets absent memory.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Way {
     /// It sends: it may be repeated, and goes on until everything is sent.
@@ -123,8 +123,8 @@ unsafe fn transfer(number: c_long, way: Way, args: [usize; 6], at_offset: bool) 
     if done == EFAULT {
         return guarded();
     }
-    // The transfer may have stopped where memory was not in RAM: transfer the rest. If a full buffer ended it, the rest
-    // is refused. (Whether that memory is in RAM now says nothing: pages come and go meanwhile.)
+    // The transfer may have stopped where memory was absent: transfer the rest. If a full buffer ended it, the kernel
+    // refuses the rest. Whether the memory is in RAM now does not tell: pages come and go meanwhile.
     if done > 0
         && (done as usize) < len
         && kind == Kind::File
@@ -156,7 +156,7 @@ unsafe fn repeatable(number: c_long, args: [usize; 6]) -> isize {
     }
 }
 
-/// Sends a message. What absent memory kept back of it follows, part by part.
+/// Sends a message. The part that absent memory kept back follows, piece by piece.
 ///
 /// # Safety
 /// As for sendmsg(2).
@@ -199,7 +199,7 @@ unsafe fn send_message(fd: c_int, message: *const libc::msghdr, flags: c_int) ->
     done
 }
 
-/// Whether a message can be received past the guard: nothing of it can get lost if memory is absent.
+/// Whether a message can be received past the guard: no part of it is lost if memory is absent.
 ///
 /// # Safety
 /// `message` is null or the address of a structure, as recvmsg(2) demands.
@@ -261,7 +261,7 @@ symbol!(send, c"send", (fd: c_int, buffer: *const c_void, len: usize, flags: c_i
 symbol!(recv, c"recv", (fd: c_int, buffer: *mut c_void, len: usize, flags: c_int) -> isize, {
     let args = [fd as usize, buffer as usize, len, flags as usize, 0, 0];
     if flags & libc::MSG_WAITALL != 0 && is_managed(buffer as usize, len) {
-        // What is missing where memory is absent has to follow.
+        // The receive must fill the buffer even where memory is absent.
         guarded_call(libc::SYS_recvfrom, args)
     } else {
         transfer(libc::SYS_recvfrom, Way::Receive, args, false)

@@ -64,7 +64,7 @@ pub enum Error {
     )]
     Userfaultfd(#[source] rustix::io::Errno),
     /// The kernel's userfaultfd lacks what paging needs.
-    #[error("this kernel's userfaultfd lacks what this fault mode needs: flashvm doctor says what")]
+    #[error("this kernel's userfaultfd lacks what this fault mode needs: see flashvm doctor")]
     KernelTooOld,
     /// The settings of the run make no sense.
     #[error("{0}")]

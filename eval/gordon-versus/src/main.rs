@@ -1,5 +1,5 @@
-//! Gordon beside SQLite, redb and LMDB: durable commits of one small update each, the stores in
-//! turn in one run; and reads of a persistent map beside the same tree in plain Rust.
+//! Gordon beside SQLite, redb and LMDB: durable commits of one small update each, with the stores in
+//! turns; and reads of a persistent map beside the same tree in plain Rust.
 //!
 //! Every store holds 10,000 keys of 8 bytes with values of 100 bytes, and a commit replaces the
 //! value of one. All of them are configured to survive a power cut: SQLite with its write-ahead log
@@ -20,7 +20,7 @@ const VALUE: [u8; 100] = [7; 100];
 /// Measures Gordon beside its peers.
 #[derive(Parser)]
 struct Arguments {
-    /// The folder whose disk is measured; nothing is left there
+    /// The folder whose disk is measured; all files are removed at the end
     #[arg(default_value = ".")]
     folder: PathBuf,
     /// Rounds; medians over them are printed
@@ -157,7 +157,7 @@ impl Lmdb {
     fn new(folder: &Path) -> Result<Self, Box<dyn Error>> {
         let folder = folder.join("lmdb");
         std::fs::create_dir(&folder)?;
-        // SAFETY: heed demands that nobody else changes the file or opens it again. `create_dir`
+        // SAFETY: heed demands that no other code changes the file or opens it again. `create_dir`
         // has just made its folder, in a temporary folder of this process.
         let env = unsafe {
             heed::EnvOpenOptions::new()

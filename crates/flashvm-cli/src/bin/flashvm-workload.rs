@@ -1,7 +1,7 @@
 //! The programs of the Chameleon paper's evaluation (4.2 to 4.5), scaled. `flashvm reproduce chameleon` runs them
 //! with and without small pages. They are ordinary programs that know nothing of FlashVM.
 //!
-//! The objects' addresses lie in shared memory, outside the heap, so that only the objects are measured.
+//! The column of the objects' addresses lies in shared memory, outside the heap, so that only the objects are measured.
 //! ```text
 //! flashvm-workload random OBJECTS READS_PERCENT OPERATIONS   0.5 KiB objects at random (4.2)
 //! flashvm-workload hot OBJECTS HOT OPERATIONS                the same over a scattered, warm part
@@ -64,7 +64,7 @@ impl Column {
         let prot = rustix::mm::ProtFlags::READ | rustix::mm::ProtFlags::WRITE;
         let bytes = len.max(1) * size_of::<usize>();
         // SAFETY: the kernel chose a free place, so mmap replaced no memory. The mapping has room for `len` words, is
-        // page-aligned, zeroed, never unmapped, and known to nobody else.
+        // page-aligned, zeroed, never unmapped, and known to no other code.
         #[allow(unsafe_code, reason = "memory outside the heap")]
         let words = unsafe {
             let flags = rustix::mm::MapFlags::SHARED;
@@ -255,7 +255,7 @@ fn graph(scale: u32, edges: usize, searches: usize) {
             from = from << 1 | usize::from(roll >= 76);
             to = to << 1 | usize::from((57..76).contains(&roll) || roll >= 95);
         }
-        // A vertex's shuffled number tells nothing of its degree. Edges lead to larger numbers: there is no cycle.
+        // Shuffled numbers are independent of degrees. Edges lead to larger numbers: there is no cycle.
         let shuffled = |n: usize| (n.wrapping_mul(0x9e37_79b1) ^ (n >> 3)) & (count - 1);
         let (one, other) = (shuffled(from), shuffled(to));
         let (low, high) = (one.min(other), one.max(other));

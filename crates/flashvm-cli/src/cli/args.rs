@@ -22,7 +22,7 @@ use std::path::PathBuf;
     arg_required_else_help = true,
     disable_help_subcommand = true
 )]
-struct Line {
+struct CommandLine {
     #[command(subcommand)]
     command: Command,
 }
@@ -191,16 +191,16 @@ pub(crate) struct DoctorArgs {
 
 /// The command line, for help, manual pages and completions.
 pub(crate) fn command() -> clap::Command {
-    Line::command()
+    CommandLine::command()
 }
 
 /// Parses a command line. `None`: it asked for help or the version, which this function has printed.
 pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Option<Command>, Refusal> {
-    match Line::try_parse_from(args) {
+    match CommandLine::try_parse_from(args) {
         Ok(line) => Ok(Some(line.command)),
         Err(error) => match error.kind() {
             ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
-                // An error means a closed pipe: nobody reads the help.
+                // An error means a closed pipe: the help has no reader.
                 let _ = error.print();
                 Ok(None)
             }

@@ -264,12 +264,12 @@ struct Bench {
     commits: u64,
     seconds: f64,
     commits_per_s: f64,
-    latency_us: Latency,
+    latency_us: CommitLatency,
     syncs: u64,
 }
 
 #[derive(Debug, Serialize)]
-struct Latency {
+struct CommitLatency {
     p50: f64,
     p99: f64,
     max: f64,
@@ -319,7 +319,7 @@ fn bench(args: &HeapBenchArgs) -> Result<ExitCode, Refusal> {
         commits: args.commits,
         seconds,
         commits_per_s: args.commits as f64 / seconds,
-        latency_us: Latency {
+        latency_us: CommitLatency {
             p50: us(500),
             p99: us(990),
             max: us(1000),
@@ -327,7 +327,7 @@ fn bench(args: &HeapBenchArgs) -> Result<ExitCode, Refusal> {
         syncs: heap.bank_counters().syncs - syncs,
     };
     heap.close().map_err(refused)?;
-    let Latency { p50, p99, max } = bench.latency_us;
+    let CommitLatency { p50, p99, max } = bench.latency_us;
     write_out(&if args.json {
         json(&bench)
     } else {

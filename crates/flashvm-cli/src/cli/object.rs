@@ -1,4 +1,4 @@
-//! The preloaded object. The command carries it, and so needs no other file.
+//! The preloaded object. The command carries it, so it needs no other file.
 //!
 //! Programs load it from a sealed memfd of the supervisor, through `/proc`, where they also find the control region.
 //! Where the kernel maps no code from a memfd (a security module may forbid it) they load it from a file in the user's

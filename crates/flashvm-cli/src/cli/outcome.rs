@@ -30,7 +30,7 @@ pub(crate) struct Outcome {
     pub(crate) wear: Option<Wear>,
 }
 
-/// The records of all processes; bounded, as there may be very many processes.
+/// The records of all processes; bounded, as a run may have very many processes.
 #[derive(Debug, Default)]
 pub(crate) struct Records {
     /// One record for each process, see [`RECORDS_MAX`].

@@ -3,7 +3,7 @@
 use flashvm::program::Refused;
 use std::fmt;
 
-/// The environment variable that names a file for the line, besides standard error. Programs set it that start this
+/// The environment variable that names a file for the line, besides standard error: for programs that start this
 /// command and leave its standard error to the program that it runs.
 pub(crate) const FILE_VARIABLE: &str = "FLASHVM_REFUSAL";
 

@@ -3,7 +3,7 @@
 use super::device::ModelName;
 use super::refusal::Refusal;
 use super::report::{Axis, Chart, Series, write_chart};
-use super::trace::bar;
+use super::trace::{bar, formats};
 use super::units::{count, latency};
 use super::write_out;
 use clap::{Args, ValueEnum};
@@ -88,9 +88,7 @@ pub(crate) struct SimArgs {
     /// The trace; '-' is standard input
     #[arg(long, value_name = "FILE")]
     trace: PathBuf,
-    /// Its format: flashvm, lackey, tagged, keys, oracle-general, msr, blkparse, drcachesim [default:
-    /// detected]
-    #[arg(long, value_name = "FORMAT")]
+    #[arg(long, value_name = "FORMAT", help = formats())]
     format: Option<Format>,
     #[arg(long, value_name = "LIST", default_value = "clock,car,cfclock,craw,craw-a", help = policies())]
     policy: Policies,

@@ -29,8 +29,9 @@ const STORE_BYTES_MAX: u64 = 4 << 40;
 const HEAD_BYTES: usize = 128 << 10;
 
 /// A page, aligned for direct I/O.
+#[derive(Clone)]
 #[repr(C, align(4096))]
-struct Page([u8; PAGE as usize]);
+pub(crate) struct Page(pub(crate) [u8; PAGE as usize]);
 
 /// An open store.
 #[derive(Debug)]

@@ -2,7 +2,7 @@
 //! mask, ending by a given signal, the bytes of the carried object.
 //!
 //! Safety argument of the module: only the main thread changes a signal mask. [`Signals::take`] runs before the
-//! device model's thread starts, which so inherits the mask, and [`end_by`] after that thread has ended. The closure
+//! device model's thread starts, which inherits the mask, and [`end_by`] after that thread has ended. The closure
 //! between fork and exec only makes system calls. The object's bytes are part of the command and never change.
 #![allow(
     unsafe_code,
@@ -30,7 +30,8 @@ pub(crate) const SUPERVISED: [i32; 10] = [
     libc::SIGCONT,
 ];
 
-/// What the kernel sends to all of a terminal's foreground group. It sends the end of a timer to this process alone.
+/// Signals that the kernel sends to a terminal's whole foreground group. It sends the end of a timer to this process
+/// alone.
 const FROM_TERMINAL: [i32; 4] = [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTSTP];
 
 /// A signal that arrived.

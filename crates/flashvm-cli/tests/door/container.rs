@@ -11,7 +11,7 @@ use std::process::{Command, Output};
 fn flashvm_without(calls: &'static [libc::c_long]) -> Command {
     let mut command = children::command(FLASHVM);
     let hide_devices = is_root();
-    // SAFETY: between fork and exec only system calls are made, on memory of this frame.
+    // SAFETY: between fork and exec the child only makes system calls, on memory of this frame.
     unsafe {
         command.pre_exec(move || {
             if hide_devices {

@@ -232,7 +232,7 @@ fn a_reproduction_is_kept_and_goes_on() {
     assert!(page.contains("figure-4.svg") && page.contains("table-2.csv"));
     let picture = fs::read_to_string(folder.path().join("r/figure-4.svg")).expect("a picture");
     assert!(picture.contains("OCZ-Vertex"), "{picture}");
-    // What is broken is measured again.
+    // Damaged results are measured again.
     fs::write(&kept, "{").expect("a file");
     printed(&within(
         &folder,

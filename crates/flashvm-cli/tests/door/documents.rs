@@ -4,7 +4,7 @@ use super::children::{self, Bounded as _};
 use super::{FLASHVM, flashvm, folder, refused};
 use std::fs;
 
-/// What a command that succeeds writes.
+/// The output of a command that must succeed.
 fn written(args: &[&str]) -> String {
     let output = flashvm(args);
     assert!(
@@ -72,7 +72,7 @@ fn completions() {
         ] {
             assert!(text.contains(word), "{shell}: {word}");
         }
-        // The shell itself says whether it can read that.
+        // The shell itself checks the syntax.
         let folder = folder();
         let path = folder.path().join("completions");
         fs::write(&path, text).expect("the completions");
@@ -93,7 +93,7 @@ fn completions() {
     refused(&flashvm(&["completions"]), 2, &["missing", "bash|zsh|fish"]);
 }
 
-/// `complete` of bash, with what has been typed so far.
+/// The completions that bash offers for a line typed so far.
 #[test]
 fn bash_completes_options_and_their_values() {
     let script = r#"source <("$0" completions bash); COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _flashvm flashvm "${@: -1}" "${@: -2:1}"; echo "${COMPREPLY[@]}""#;

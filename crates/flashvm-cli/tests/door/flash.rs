@@ -1,4 +1,4 @@
-//! Refusals of flash paths: folders, files, devices and file systems that will not do.
+//! Refusals of flash paths: unsuitable folders, files, devices and file systems.
 
 use super::children::{self, Bounded as _};
 use super::{flashvm, folder, is_root, refused, skipped};

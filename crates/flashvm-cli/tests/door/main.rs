@@ -30,8 +30,8 @@ fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// Names a test, or a part of it, that this machine cannot run. Past the test harness, which
-/// keeps what a test prints to itself.
+/// Names a test, or a part of one, that this machine cannot run. Written directly: the harness hides what a test
+/// prints.
 fn skipped(what: &str, lacking: &str) {
     let _ = writeln!(std::io::stderr(), "SKIPPED: {what}: {lacking}");
 }
@@ -66,7 +66,8 @@ fn refused(output: &Output, code: i32, named: &[&str]) {
     }
 }
 
-/// Who leaves standard error to the program reads the line in a file; the program does not inherit its name.
+/// A caller that leaves standard error to the program reads the line in a file; the program does not inherit the
+/// variable.
 #[test]
 fn a_refusal_is_left_in_a_file() {
     let folder = folder();
@@ -325,7 +326,7 @@ fn configuration_files() {
         2,
         &["none.toml"],
     );
-    // The command line wins: what is refused is its value.
+    // The command line wins: its value is refused.
     fs::write(&path, "ram = \"64M\"\npolicy = \"clock\"\n").expect("the configuration");
     let args = ["run", "--config", shown, "--ram", "2M", "--", "true"];
     refused(&flashvm(&args), 2, &["--ram 2 MiB"]);

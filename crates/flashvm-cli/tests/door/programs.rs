@@ -1,4 +1,4 @@
-//! Refusals of programs: not found, not executable, or not to be preloaded into.
+//! Refusals of programs: not found, not executable, or unable to load the object.
 
 use super::children::{self, Bounded as _};
 use super::{FLASHVM, flashvm, folder, is_root, refused, skipped};
@@ -115,14 +115,14 @@ fn programs_with_rights_of_their_own() {
     }
 }
 
-/// Copies a program, in a process of its own: a descriptor of ours that is open for writing could
-/// be inherited by a program that another test starts, and the copy be "busy".
+/// Copies a program in a separate process. Otherwise a program that another test starts could inherit our descriptor
+/// for writing, and the copy would be "busy".
 fn copy(from: &str, to: &Path) {
     let status = children::command("cp").arg(from).arg(to).status_in_time();
     assert!(status.is_ok_and(|status| status.success()), "cp {from}");
 }
 
-/// A copy of the command that everybody can reach, and a folder that is nobody's. It needs no other file.
+/// A copy of the command that every user can reach, and a folder of the user nobody. The command needs no other file.
 fn for_nobody() -> (tempfile::TempDir, PathBuf) {
     let folder = tempfile::tempdir_in("/var/tmp").expect("a folder for the test");
     let command = folder.path().join("flashvm");
@@ -172,7 +172,7 @@ fn without_privilege() {
         skipped("without_privilege, a run", "inline mode does not work here");
     }
 
-    // File capabilities change rights for everybody but root.
+    // File capabilities change the rights of all users but root.
     let program = command.with_file_name("capable");
     copy("/bin/true", &program);
     let set = children::command("setcap")
@@ -187,7 +187,7 @@ fn without_privilege() {
     }
 }
 
-/// The command runs from any path, also one that `LD_PRELOAD` could not hold, and leaves no file.
+/// The command runs from any path, even one that `LD_PRELOAD` could not hold, and leaves no file.
 #[test]
 fn one_file_works_alone() {
     let folder = folder();

@@ -1,4 +1,4 @@
-//! `flashvm sim` at the door: what cannot be simulated, and one line of JSON for each policy and size.
+//! `flashvm sim`: refusals, and one line of JSON for each policy and size.
 
 use super::{flashvm, folder, refused};
 use std::fs;

@@ -1,4 +1,4 @@
-//! What the pager had to do with the end of a program is said at the end of the run.
+//! The summary of a run says how the pager contributed to the program's end.
 
 use super::children::{self, Bounded as _};
 use super::stores::Loop;
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Output;
 use std::sync::OnceLock;
 
-/// `tests/torture/refused.c`, compiled; `None`, with a word on it, where there is no compiler.
+/// `tests/torture/refused.c`, compiled. Without a compiler it says so and returns `None`.
 fn refused_program(test: &str) -> Option<String> {
     static BUILT: OnceLock<Option<PathBuf>> = OnceLock::new();
     let built = BUILT.get_or_init(|| {
@@ -65,7 +65,7 @@ fn a_program_that_dies_of_null_is_told_why() {
             }
         }
     }
-    // What fits is not spoken of.
+    // Without refusals the summary has no line on them.
     let output = bench.run(&[], &[&program, "null", "200", "1000000"]);
     let text = String::from_utf8_lossy(&output.stderr);
     assert!(
@@ -84,7 +84,7 @@ fn a_refused_fork_is_told() {
     assert!(output.status.success());
     says(&output, &["refused", "1 fork", "--flash-size"]);
     assert_eq!(stats(&bench)["totals"]["refused"]["forks"], 1);
-    // It got over it: there is nothing to complain of.
+    // The program handled the refusal: no complaint.
     let output = bench.run(&["--quiet"], &[&program, "fork", "200"]);
     assert!(output.status.success() && output.stderr.is_empty());
 }
@@ -97,7 +97,7 @@ fn who_was_ended_by_the_pager_is_named() {
     };
     let script = format!("ulimit -c 0; {program} free; exit 7");
     for quiet in [true, false] {
-        // The C library's own free() tells by itself.
+        // The C library's own free() reports the error itself.
         let mut options = vec!["--malloc", "mimalloc", "--stats", "stats.json"];
         options.extend(quiet.then_some("--quiet"));
         let output = bench.run(&options, &["/bin/sh", "-c", &script]);
@@ -142,7 +142,7 @@ fn a_refused_system_call_is_in_the_summary() {
     );
 }
 
-/// The budget of 8 MiB and eight times as much of store would not do.
+/// A budget of 8 MiB with a store of eight times that would be too small.
 #[test]
 fn the_default_store_follows_the_disk() {
     const TEST: &str = "the_default_store_follows_the_disk";
@@ -196,8 +196,8 @@ impl Drop for Mounted<'_> {
     }
 }
 
-/// Somebody else fills the disk of the store while a program runs: no write fails, no data is lost, and
-/// the program's next allocation is refused.
+/// Another process fills the disk of the store during a run: no write fails, no data is lost, and the program's next
+/// allocation is refused.
 #[test]
 fn a_disk_that_fills_up_is_told() {
     const TEST: &str = "a_disk_that_fills_up_is_told";

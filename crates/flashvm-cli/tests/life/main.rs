@@ -1,5 +1,5 @@
 //! The life of a run: exit codes, signals and job control are the program's, the statistics are
-//! complete, and nothing is left behind however it ends.
+//! complete, and no end leaves anything behind.
 
 mod causes;
 #[path = "../support/children.rs"]
@@ -23,7 +23,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 const FLASHVM: &str = env!("CARGO_BIN_EXE_flashvm");
-/// Longest that any of these programs may take.
+/// Longest time of any of these programs.
 const PATIENCE: Duration = Duration::from_secs(300);
 
 /// The fault mode of all runs: `FLASHVM_TEST_FAULT=handler` runs the suite in handler mode.
@@ -31,8 +31,8 @@ fn fault_mode() -> String {
     std::env::var("FLASHVM_TEST_FAULT").unwrap_or_else(|_| "inline".to_owned())
 }
 
-/// Names a test that this machine cannot run. Past the test harness, which keeps what a test
-/// prints to itself.
+/// Names a test that this machine cannot run. Written directly: the harness hides what a test
+/// prints.
 fn skipped(test: &str, lacking: &str) {
     let _ = writeln!(std::io::stderr(), "SKIPPED: {test}: {lacking}");
 }
@@ -44,7 +44,7 @@ struct Bench {
 }
 
 impl Bench {
-    /// `None`, with a word on it, where the machine cannot page.
+    /// If the machine cannot page, it says so and returns `None`.
     fn new(test: &str) -> Option<Self> {
         static WORKS: OnceLock<bool> = OnceLock::new();
         let works = *WORKS.get_or_init(|| {
@@ -68,7 +68,7 @@ impl Bench {
         })
     }
 
-    /// A file of the test's own.
+    /// A file of the test.
     fn file(&self, name: &str) -> PathBuf {
         self.other.path().join(name)
     }
@@ -159,7 +159,7 @@ fn what_is_left_running_keeps_its_memory() {
     let Some(bench) = Bench::new("what_is_left_running_keeps_its_memory") else {
         return;
     };
-    // It speaks once the program has ended.
+    // The orphan prints after the program has ended.
     let script = "(while kill -0 $$ 2>/dev/null; do /bin/sleep 0.01; done; echo late) & exit 3";
     let output = bench.run(&["--quiet"], &["/bin/sh", "-c", script]);
     assert_eq!(output.status.code(), Some(3));

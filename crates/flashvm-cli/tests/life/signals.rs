@@ -35,7 +35,7 @@ fn deadly_signals_pass() {
     assert!(!crash.status.core_dumped());
 }
 
-/// Forked children and what they start have the mask that they would have had.
+/// Forked children, and the programs that they start, have the mask that they would have without the pager.
 #[test]
 fn children_have_the_mask_of_their_parents() {
     let Some(bench) = Bench::new("children_have_the_mask_of_their_parents") else {
@@ -140,7 +140,7 @@ fn ignored_signals_stay_ignored() {
     let Some(bench) = Bench::new("ignored_signals_stay_ignored") else {
         return;
     };
-    // A shell cannot set back what was ignored when it started: the program's is the inner one.
+    // A shell cannot reset signals that were ignored when it started: the inner shell is the program.
     let script = "touch ready; while [ ! -e go ]; do /bin/sleep 0.05; done; exit 7";
     let run = bench.command(&["--quiet"], &["/bin/sh", "-c", script]);
     let mut shell = children::command("/bin/sh");

@@ -1,4 +1,4 @@
-//! What `--stats` writes.
+//! The statistics of `--stats`.
 
 use super::Bench;
 use std::fs;

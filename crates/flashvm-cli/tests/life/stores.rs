@@ -1,4 +1,4 @@
-//! Stores other than a folder.
+//! Stores that are no folder.
 
 use super::children::{self, Bounded as _};
 use super::{Bench, FLASHVM, finish, skipped};

@@ -1,10 +1,10 @@
-//! Programs that change their user, or give up capabilities, and execute others: all of them are paged.
+//! Programs that change their user, or give up capabilities, and execute others: all are paged.
 
 use super::children::{self, Bounded as _};
 use super::{Bench, fault_mode, skipped};
 use std::process::Output;
 
-/// Everybody may run it.
+/// All users may run it.
 const PERL: &str = "/usr/bin/perl";
 /// Fills 96 MiB, in a budget of 64, and tells its user and group.
 const FILL: &str = r#"my $x = "x" x (96 << 20); printf("%d %d %d\n", length $x, $<, $( + 0);"#;
@@ -24,7 +24,7 @@ fn bench(test: &str) -> Option<Bench> {
     Bench::new(test)
 }
 
-/// That a program has printed `expected`, and was paged.
+/// Checks that a program has printed `expected`, and was paged.
 fn check(output: &Output, expected: &str) {
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{}: {errors}", output.status);
@@ -51,8 +51,8 @@ fn a_program_becomes_another_user_and_executes_one() {
     check(&output, &format!("{} 65534 65534", 96 << 20));
 }
 
-/// `setpriv` keeps its capabilities over the change of its user, and changes its group after it. The C library makes
-/// all threads do the same: the pager's threads may not, and must not make it abort.
+/// `setpriv` keeps its capabilities over the change of its user, and then changes its group. The C library makes all
+/// threads do the same. The kernel refuses the pager's threads, which must not make the C library abort.
 #[test]
 fn capabilities_are_kept_over_a_change_of_user() {
     let test = "capabilities_are_kept_over_a_change_of_user";

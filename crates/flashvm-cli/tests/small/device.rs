@@ -13,7 +13,7 @@ pub(crate) struct Device {
 }
 
 impl Device {
-    /// `None`, and a line that says so, where there are no loop devices.
+    /// Without loop devices it says so and returns `None`.
     pub(crate) fn with_large_sectors(test: &str) -> Option<Self> {
         let folder = Folder::new();
         let image = folder.path().join("image");
@@ -43,7 +43,7 @@ impl Device {
 
 impl Drop for Device {
     fn drop(&mut self) {
-        // Nothing can be done about it here; the image goes all the same.
+        // An error is ignored: the image is removed in any case.
         let _ = children::command("losetup")
             .args(["--detach", &self.path])
             .status_in_time();

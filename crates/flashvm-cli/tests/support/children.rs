@@ -1,5 +1,5 @@
-//! Children of tests. They get the signals of a fresh login, whoever started the tests (`nohup`, a
-//! shell's background job), and nothing waits for them without a bound.
+//! Children of tests. They get the signals of a fresh login, however the tests were started (`nohup`, a shell's
+//! background job), and every wait for them is bounded.
 
 use std::ffi::OsStr;
 use std::io::{BufRead as _, BufReader, Read};
@@ -8,13 +8,13 @@ use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-/// Longest that a child may take of which nothing else is known: many times what it needs.
+/// Longest time of a child without a limit of its own: many times what it needs.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(300);
-/// Between two looks at something that is waited for.
+/// Interval between two looks at a condition.
 const STEP: Duration = Duration::from_millis(5);
 /// How long to wait for the end of what a child has printed once it has ended.
 const DRAIN: Duration = Duration::from_secs(10);
-/// The C library's own signals, whose actions it does not let anybody set.
+/// The C library's own signals: it lets nobody set their actions.
 const INTERNAL: std::ops::RangeInclusive<i32> = 32..=33;
 
 /// A command whose process has all signals at their default actions and none blocked; nothing to read,
@@ -27,7 +27,7 @@ pub(crate) fn command(program: impl AsRef<OsStr>) -> Command {
         .stderr(Stdio::piped());
     let defaults = || {
         for signal in (1..=64).filter(|signal| !INTERNAL.contains(signal)) {
-            // SAFETY: SIG_DFL is no handler. That of SIGKILL and SIGSTOP cannot be set: it is the default.
+            // SAFETY: SIG_DFL is no handler. The actions of SIGKILL and SIGSTOP cannot be set: they are the default.
             unsafe { libc::signal(signal, libc::SIG_DFL) };
         }
         let mut none = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
@@ -46,7 +46,7 @@ pub(crate) fn command(program: impl AsRef<OsStr>) -> Command {
     command
 }
 
-/// Waits until `done`; past `limit` the test fails and says what it waited for.
+/// Waits until `done`. After `limit` the test fails and says what it waited for.
 #[track_caller]
 pub(crate) fn wait_until(what: &str, limit: Duration, mut done: impl FnMut() -> bool) {
     let begun = Instant::now();
@@ -59,8 +59,7 @@ pub(crate) fn wait_until(what: &str, limit: Duration, mut done: impl FnMut() -> 
     }
 }
 
-/// Waits for the end of a child; past `limit` the child is killed, and the test fails and says what it
-/// waited for.
+/// Waits for the end of a child. After `limit` it kills the child, and the test fails and says what it waited for.
 #[track_caller]
 pub(crate) fn wait_for(what: &str, child: &mut Child, limit: Duration) -> ExitStatus {
     let begun = Instant::now();
@@ -126,12 +125,12 @@ pub(crate) fn finish(what: &str, mut child: Child, limit: Duration) -> Output {
 pub(crate) struct Lines(Receiver<String>);
 
 impl Lines {
-    /// Those of a pipe.
+    /// The lines from a pipe.
     pub(crate) fn of(pipe: impl Read + Send + 'static) -> Self {
         let (sender, receiver) = channel();
         std::thread::spawn(move || {
             let lines = BufReader::new(pipe).lines().map_while(Result::ok);
-            // Nobody waits for more after a failure.
+            // An error means that the test has failed: no more lines are wanted.
             let _ = lines.map(|line| sender.send(line)).find(Result::is_err);
         });
         Self(receiver)
@@ -152,9 +151,9 @@ fn collect(mut pipe: impl Read + Send + 'static) -> Receiver<Vec<u8>> {
     let (sender, receiver) = channel();
     std::thread::spawn(move || {
         let mut bytes = Vec::new();
-        // What has come until then is all that there is.
+        // After an error the bytes so far are the result.
         let _ = pipe.read_to_end(&mut bytes);
-        // Nobody waits for it after a failure.
+        // An error means that the test has failed: the bytes are not wanted.
         let _ = sender.send(bytes);
     });
     receiver

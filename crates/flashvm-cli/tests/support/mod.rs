@@ -1,8 +1,8 @@
-//! Runs programs under `flashvm run` with a bound on their time, and says what hung.
+//! Runs programs under `flashvm run` with a bound on their time, and reports what hung.
 //!
 //! Each run gets an empty folder of its own for the store and as `TMPDIR`, which must be empty
-//! again at the end: nothing is left behind. A machine that cannot page is told from a broken
-//! build by the exit code 2 of a probe; its tests are named as skipped.
+//! again at the end: nothing is left behind. Exit code 2 of a probe means that the machine cannot page, and not that
+//! the build is broken: its tests are named as skipped.
 
 #[allow(
     dead_code,
@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 /// The command under test.
 pub(crate) const FLASHVM: &str = env!("CARGO_BIN_EXE_flashvm");
 
-/// What a run left: its status and what it printed.
+/// The result of a run: its status and its output.
 pub(crate) struct Outcome {
     pub(crate) status: ExitStatus,
     pub(crate) stdout: String,
@@ -56,7 +56,7 @@ impl Outcome {
             .unwrap_or(-1)
     }
 
-    /// The number behind the last `"key":` of the statistics, which is that of the totals.
+    /// The number behind the last `"key":` of the statistics: the totals come last.
     pub(crate) fn stat(&self, key: &str) -> u64 {
         let quoted = format!("\"{key}\"");
         let after = self
@@ -103,7 +103,7 @@ impl Drop for Folder {
 
 /// Writes past the capture of test output, so that a skipped test is seen in every run.
 pub(crate) fn say(line: &str) {
-    // Nothing can be done about a closed standard error.
+    // A closed standard error loses the line.
     let _ = writeln!(std::io::stderr(), "{line}");
 }
 
@@ -143,7 +143,7 @@ pub(crate) fn has_program(test: &str, program: &str) -> bool {
     found
 }
 
-/// The modes that the environment asks for, unless the test does: `FLASHVM_TEST_FAULT=handler` runs the
+/// The modes that the environment asks for, unless the test's options fix them: `FLASHVM_TEST_FAULT=handler` runs the
 /// whole suite in handler mode, `FLASHVM_TEST_GRANULARITY=512` with small pages.
 fn modes(options: &[&str]) -> Vec<String> {
     let asked = [
@@ -160,8 +160,8 @@ fn modes(options: &[&str]) -> Vec<String> {
         .collect()
 }
 
-/// Whether the environment asks for a mode of faults, and the options name one: the run without that variable
-/// tests the same.
+/// Whether the environment asks for a fault mode although the options fix one: the run without the variable tests the
+/// same.
 #[allow(dead_code, reason = "shared by all test programs; some fix no mode")]
 pub(crate) fn is_run_elsewhere(test: &str, options: &[&str]) -> bool {
     let elsewhere =
@@ -210,11 +210,10 @@ pub(crate) fn flashvm_run<S: AsRef<OsStr>>(
     outcome
 }
 
-/// Runs a command in a process group of its own; past `limit` it says what hung, ends the group
-/// and fails the test.
+/// Runs a command in a process group of its own. After `limit` it reports what hung, ends the group and fails the test.
 pub(crate) fn run_bounded(test: &str, command: &mut Command, limit: Duration) -> Outcome {
     let folder = Folder::new();
-    // Files, as an orphan that holds a pipe open would keep us waiting.
+    // Files, not pipes: an orphan that holds a pipe open would keep the test waiting.
     let (out, err) = (folder.path().join("out"), folder.path().join("err"));
     command
         .stdin(Stdio::null())
@@ -239,7 +238,7 @@ pub(crate) fn run_bounded(test: &str, command: &mut Command, limit: Duration) ->
         }
         std::thread::sleep(Duration::from_millis(5));
     };
-    // A program that outlives its parent would go on using memory and CPU of later tests.
+    // A program that outlives its parent would take memory and CPU from later tests.
     end_group(child.id());
     Outcome {
         status,
@@ -256,15 +255,15 @@ fn read(path: &Path) -> String {
 }
 
 fn end_group(group: u32) {
-    // Fails when the group is gone, which is what is wanted.
+    // Fails if the group is gone, as it should be.
     let _ = children::command("kill")
         .args(["-KILL", "--", &format!("-{group}")])
         .stderr(Stdio::null())
         .status_in_time();
 }
 
-/// State, kernel function and system call of every thread of a process group, and their stacks
-/// where a debugger is at hand.
+/// State, kernel function and system call of every thread of a process group, and the stacks if a debugger is
+/// installed.
 fn describe_group(group: u32) -> String {
     let mut report = String::new();
     for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {

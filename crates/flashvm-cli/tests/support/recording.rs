@@ -1,4 +1,4 @@
-//! What `flashvm run --record` leaves: JSON lines, one file a process for each of its engines.
+//! The recordings of `flashvm run --record`: JSON lines, a file for each engine of each process.
 
 use serde::de::DeserializeOwned;
 use std::fs::{self, File};
@@ -23,7 +23,7 @@ pub(crate) fn load<Config: DeserializeOwned, Step: DeserializeOwned>(
     for line in lines {
         match serde_json::from_str(&line) {
             Ok(step) => steps.push(step),
-            // The last line of a process that ended while it was written.
+            // The last line is incomplete if the process ended during its write.
             Err(error) => assert!(error.is_eof(), "{}: {error}", path.display()),
         }
     }

@@ -1,5 +1,5 @@
-//! `flashvm top` beside a run that pages: what it says agrees with the run's own statistics, in a terminal and
-//! without one, and the run notices nothing.
+//! `flashvm top` beside a run that pages, in a terminal and without one: its figures agree with the run's own
+//! statistics, and the run is undisturbed.
 
 mod readings;
 mod refusals;
@@ -18,7 +18,7 @@ use std::time::Duration;
 use support::children::{self, Bounded as _, wait_until};
 use support::{FLASHVM, Folder, can_page, has_program};
 
-/// Longest wait for anything.
+/// Longest wait of a test.
 const PATIENCE: Duration = Duration::from_secs(300);
 
 /// Touches pages at random, of more memory than the budget, until the file `stop` appears.
@@ -47,7 +47,7 @@ struct Busy {
 }
 
 impl Busy {
-    /// Starts it and waits until it pages; `None`, with a word on it, where the machine cannot.
+    /// Starts the run and waits until it pages. If the machine cannot page, it says so and returns `None`.
     fn start(test: &str, options: &[&str]) -> Option<Self> {
         if !can_page(test) || !has_program(test, "python3") {
             return None;
@@ -101,7 +101,7 @@ impl Busy {
 impl Drop for Busy {
     fn drop(&mut self) {
         if let Some(run) = &mut self.run {
-            // The test has failed: the run has no more use.
+            // The test has failed: the run is not needed any more.
             let _ = run.kill();
             let _ = run.wait();
         }

@@ -57,7 +57,7 @@ fn process_of(stats: &Value, pid: u32) -> &Value {
 #[test]
 fn a_reading_agrees_with_the_statistics_of_the_run() {
     let test = "a_reading_agrees_with_the_statistics_of_the_run";
-    // What is not resident lies in a slot each.
+    // Each page that is not resident has a slot.
     let Some(busy) = Busy::start(test, &["--compress", "off"]) else {
         return;
     };
@@ -96,7 +96,7 @@ fn a_reading_agrees_with_the_statistics_of_the_run() {
         assert!(values.is_sorted(), "{pointer}: {values:?}");
     }
     assert!(number(all[0], "/faults/total") < number(all[1], "/faults/total"));
-    // Whatever --stats has of a process, a reading has by the same name, but for its end.
+    // A reading has every figure of --stats under the same name, except those on the process's end.
     let mut wanted = Vec::new();
     names(one, "", &mut wanted);
     assert!(wanted.len() > 50, "{wanted:?}");

@@ -63,7 +63,7 @@ fn the_run_of_another_user() {
     let Some(busy) = Busy::start(test, &[]) else {
         return;
     };
-    // A copy that everybody can reach, whatever the folder of the build allows.
+    // A copy that all users can reach, whatever the permissions of the build's folder.
     let folder = tempfile::tempdir().expect("a folder");
     let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     std::fs::set_permissions(folder.path(), open).expect("a folder of ours");

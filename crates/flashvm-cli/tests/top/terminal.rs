@@ -1,4 +1,5 @@
-//! In a real terminal: tmux draws the screen, and says afterwards whether the terminal is as it was.
+//! In a real terminal: tmux draws the screen, and shows afterwards whether the terminal was
+//! restored.
 
 use super::support::Folder;
 use super::support::children::{self, Bounded as _, wait_until};
@@ -104,7 +105,7 @@ impl Drop for Tmux {
             .current_dir(self.folder.path())
             .env_remove("TMUX")
             .status_in_time();
-        // A server that is gone needs no end.
+        // An error means that the server is gone already.
         drop(ended);
     }
 }
@@ -201,7 +202,7 @@ fn the_terminal_is_given_back() {
     };
     let before = tmux.state();
     let start = || {
-        // The shell's place is taken: its process id is the viewer's.
+        // The viewer replaces the shell, and has its process id.
         tmux.line(&format!(
             "/bin/sh -c 'echo $$ >pid; exec {FLASHVM} top'; echo $? >code"
         ));

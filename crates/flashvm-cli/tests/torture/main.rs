@@ -14,12 +14,12 @@ use std::time::Duration;
 use support::children::Bounded as _;
 use support::{can_page, flashvm_run, has_program};
 
-/// Tells a hang from a machine that has other work: a run of small pages waits for the CPU at each read.
+/// Longer than any run on a busy machine: a run of small pages waits for the CPU at each read.
 const LIMIT: Duration = Duration::from_secs(600);
 /// Families of processes commit what each of them may store to.
 const BUDGET: [&str; 4] = ["--ram", "16M", "--flash-size", "1G"];
 
-/// A part fills its memory and makes one round at least, whatever its time.
+/// A part fills its memory and makes at least one round, whatever its time.
 fn seconds() -> f64 {
     std::env::var("FLASHVM_TORTURE_SECONDS")
         .ok()
@@ -94,7 +94,7 @@ fn torture(test: &str, parts: &str, options: &[&str]) {
         return;
     }
     let part_count = parts.split(',').count() as f64;
-    // A third of the data, or less. What a round of forks takes is in proportion to the data.
+    // A third of the data, or less. The time of a round of forks is proportional to the data.
     let (ram_mib, mib) = if seconds() > 10.0 {
         (16, "256")
     } else {
@@ -113,7 +113,7 @@ fn torture(test: &str, parts: &str, options: &[&str]) {
         seed(),
     ];
     let options = [&["--ram", &ram, "--flash-size", "1G"], options].concat();
-    // A part ends its round after its time; what a round takes depends on the disk.
+    // A part finishes its round after its time is over; the time of a round depends on the disk.
     let limit = Duration::from_secs_f64(part_count * (seconds() * 3.0 + 300.0));
     let outcome = flashvm_run(test, &options, &program, limit).expect_success(test);
     assert!(
@@ -126,7 +126,7 @@ fn torture(test: &str, parts: &str, options: &[&str]) {
         "{test}: nothing was paged out: {}",
         outcome.stats
     );
-    // Each process alone: what they held at different times adds up to more.
+    // Each process by itself: maxima of different times add up to more.
     let processes = outcome.stats.split("\"totals\"").next().unwrap_or_default();
     for resident in processes.split("\"resident_pages_max\"").skip(1) {
         let digits: String = resident
@@ -160,7 +160,7 @@ fn fork() {
     torture("fork", "fork", &[]);
 }
 
-/// Each page is where the engine has it. To look takes time, so there is little data.
+/// Each page is where the engine has it. Checks take time, so there is little data.
 #[test]
 fn checked() {
     const TEST: &str = "checked";
@@ -191,8 +191,8 @@ fn checked() {
     }
 }
 
-/// While the kernel migrates pages, `UFFDIO_MOVE` of Linux 6.18 calls moves impossible that it has
-/// carried out. The program has to go on, with its data.
+/// While the kernel migrates pages, `UFFDIO_MOVE` of Linux 6.18 may report a move as failed that it has carried out.
+/// The program must go on with its data.
 #[test]
 fn while_memory_is_compacted() {
     const TEST: &str = "while_memory_is_compacted";
@@ -213,7 +213,7 @@ fn while_memory_is_compacted() {
                 std::fs::write(COMPACT, "1").expect("it could be written before");
             }
         });
-        // Ends the thread above also when a check fails.
+        // Ends the thread above even if a check fails.
         let _end = OnDrop(|| over.store(true, std::sync::atomic::Ordering::Relaxed));
         torture(
             TEST,
@@ -255,8 +255,8 @@ fn without_io_uring() {
     );
 }
 
-/// Devices that are not here: slow ones, one that refuses writes once it is worn, one that hears of
-/// every page that is freed. A family of processes shares one.
+/// Modelled devices: slow ones, one that refuses writes once it is worn, one that hears of every freed page. A family
+/// of processes shares one.
 #[test]
 fn on_device_models() {
     for (model, discard, part) in [
@@ -270,7 +270,8 @@ fn on_device_models() {
     }
 }
 
-/// The kernel's memory that the program moves over managed memory is not taken for what it replaces.
+/// If the program moves the kernel's memory over managed memory, the pager does not take it for the memory that it
+/// replaces.
 #[test]
 fn memory_that_is_moved_in_is_kept() {
     const TEST: &str = "memory_that_is_moved_in_is_kept";
@@ -294,7 +295,7 @@ fn transfers_in_a_crowd_are_whole() {
     flashvm_run(TEST, &options, &program, LIMIT).expect_success(TEST);
 }
 
-/// A process that has another number in its own `/proc` is not taken for dead, and keeps its data.
+/// A process with another number in its own `/proc` is not taken for dead, and keeps its data.
 #[test]
 fn a_process_in_its_own_pid_namespace_keeps_its_data() {
     const TEST: &str = "a_process_in_its_own_pid_namespace_keeps_its_data";
@@ -319,7 +320,7 @@ fn a_process_in_its_own_pid_namespace_keeps_its_data() {
     .expect_success(TEST);
 }
 
-/// No read is faster than the device, and what the run tells of it is what the model counted.
+/// No read is faster than the device, and the run reports what the model counted.
 #[test]
 fn a_device_model_takes_its_time() {
     const TEST: &str = "a_device_model_takes_its_time";
@@ -343,7 +344,7 @@ fn a_device_model_takes_its_time() {
     );
 }
 
-/// A day's bytes are not exceeded, and what the program reads meanwhile is what it stored.
+/// The limit of a day is not exceeded, and the program reads what it stored.
 #[test]
 fn a_write_limit_holds() {
     const TEST: &str = "a_write_limit_holds";
@@ -364,14 +365,14 @@ fn a_write_limit_holds() {
     let stats: serde_json::Value = serde_json::from_str(&outcome.stats).expect("JSON");
     let number = |key: &str| stats["totals"][key].as_f64().expect("a number");
     let allowed = f64::from(1 << 30) / 24.0 * (1.0 + 23.0 * number("elapsed_s") / 86400.0);
-    // A request more may have begun.
+    // One more request may have begun.
     let most = allowed + f64::from(64 << 12);
     assert!(number("bytes_written") <= most, "of {most}: {stats}");
     assert!(number("sampled") > 0.0, "{stats}");
     assert!(number("writes_held_back_s") > 0.0, "{stats}");
 }
 
-/// A failed write keeps the page and goes elsewhere: no program notices.
+/// A failed write keeps the page and goes to another slot: no program notices.
 #[test]
 fn write_errors_are_hidden() {
     let inject = format!("write=2000,seed={}", seed());
@@ -404,7 +405,7 @@ fn cxx() {
     flashvm_run("cxx", &options, &program, LIMIT).expect_success("cxx");
 }
 
-/// A full store is told by ENOMEM, early enough that nothing is lost.
+/// A full store means ENOMEM, early enough that nothing is lost.
 #[test]
 fn a_full_store_loses_nothing() {
     if !ready("a_full_store_loses_nothing") {

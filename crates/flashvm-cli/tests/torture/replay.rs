@@ -1,5 +1,4 @@
-//! A recorded live run, given to a fresh engine, gives the same actions: what the simulator tests is
-//! what runs.
+//! A fresh engine repeats the actions of a recorded live run: the simulator tests the code that runs.
 
 use crate::support::{Folder, can_page, flashvm_run, has_program, is_run_elsewhere, recording};
 use flashvm_core::record::{Recording, replay};
@@ -44,7 +43,7 @@ fn live_runs_replay() {
         }
         let folder = Folder::new();
         let record = folder.path().join("steps").display().to_string();
-        // Room for sort's buffer beside the others: which of them asks first is open.
+        // Room for sort's buffer beside the other programs, whatever order they ask in.
         let budget = ["--ram", "8M", "--flash-size", "256M", "--record", &record];
         let options = [&budget, mode].concat();
         let script = "seq 1 250000 | sort --reverse --buffer-size=64M --parallel=1 | cksum";
@@ -63,7 +62,7 @@ fn live_runs_replay() {
     }
 }
 
-/// A forked child goes on from its parent's past: its recording begins with it.
+/// A forked child's recording begins with its parent's.
 #[test]
 fn forked_children_replay() {
     const TEST: &str = "forked_children_replay";
@@ -92,7 +91,8 @@ fn forked_children_replay() {
         let options = [&budget, mode].concat();
         flashvm_run(&test, &options, &program, super::LIMIT).expect_success(&test);
         let recordings = replayed(&test, folder.path());
-        // Those that begin with the same step, whose time tells it from all others: a parent and its children.
+        // Recordings that begin with the same step are those of a parent and its children: the time of the step is
+        // unique.
         let mut families: HashMap<Nanos, Vec<&Recording>> = HashMap::new();
         for recording in recordings
             .iter()

@@ -16,7 +16,7 @@ pub struct Ended {
     pub done: bool,
 }
 
-struct Flight {
+struct InFlight {
     request: Queued,
     done: bool,
 }
@@ -25,7 +25,7 @@ struct Flight {
 pub struct BlockQueue {
     model: Box<dyn DeviceModel>,
     scheduler: Box<dyn Scheduler>,
-    flights: Vec<Option<Flight>>,
+    flights: Vec<Option<InFlight>>,
     unused: Vec<usize>,
     ends: BinaryHeap<Reverse<(Nanos, usize)>>,
     /// A discard that waits until nothing is in flight.
@@ -96,7 +96,7 @@ impl BlockQueue {
             && at <= now
         {
             self.ends.pop();
-            let Flight { request, done } = self.flights[flight].take().expect("ends once");
+            let InFlight { request, done } = self.flights[flight].take().expect("ends once");
             self.unused.push(flight);
             self.barred = false;
             self.scheduler
@@ -166,7 +166,7 @@ impl BlockQueue {
 
     fn issue(&mut self, now: Nanos, request: Queued) {
         let completion = self.model.issue(now, &request.request);
-        let flight = Some(Flight {
+        let flight = Some(InFlight {
             request,
             done: completion.done,
         });

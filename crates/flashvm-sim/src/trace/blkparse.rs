@@ -53,14 +53,14 @@ impl Line for Blkparse {
 }
 
 enum Parsed<'a> {
-    Queued(Queued<'a>),
+    Queued(QueuedLine<'a>),
     /// An event that is no reference: another action, or a request without data.
     Event,
     /// No event.
     Summary,
 }
 
-struct Queued<'a> {
+struct QueuedLine<'a> {
     device: &'a [u8],
     offset: u64,
     bytes: u32,
@@ -98,7 +98,7 @@ fn parse(line: &[u8]) -> Result<Parsed<'_>, String> {
     match { request }() {
         // A flush, queued as a write of 0 sectors.
         Some((_, 0)) => Ok(Parsed::Event),
-        Some((offset, bytes)) => Ok(Parsed::Queued(Queued {
+        Some((offset, bytes)) => Ok(Parsed::Queued(QueuedLine {
             device,
             offset,
             bytes,

@@ -47,7 +47,7 @@ fn is_title(line: &[u8]) -> bool {
     line.starts_with(b"Timestamp,")
 }
 
-struct Request<'a> {
+struct MsrRequest<'a> {
     /// Host and number.
     disk: &'a [u8],
     offset: u64,
@@ -55,7 +55,7 @@ struct Request<'a> {
     kind: Kind,
 }
 
-fn parse(line: &[u8]) -> Option<Request<'_>> {
+fn parse(line: &[u8]) -> Option<MsrRequest<'_>> {
     let mut rest = line;
     let mut field = || {
         let end = rest.iter().position(|&byte| byte == b',')?;
@@ -74,7 +74,7 @@ fn parse(line: &[u8]) -> Option<Request<'_>> {
         _ => return None,
     };
     let disk = time.len() + 1;
-    Some(Request {
+    Some(MsrRequest {
         disk: &line[disk..disk + host.len() + 1 + number.len()],
         offset: decimal(offset)?,
         bytes: u32::try_from(decimal(size)?)

@@ -3,12 +3,12 @@
 //! `flashvm run` creates one *control region*, a sealed memfd, and every process of the run maps it.
 //! It exists because the budget, the store and the summary belong to the process *tree*, while each
 //! process pages on its own. Everything in it is atomic, without locks: a process may be killed at
-//! any instruction. Where the run's count and the owner's mark cannot change in one step, they
-//! change in an order in which a kill between the two leaks what the step was moving (a cluster,
-//! frames, commitments) until the run ends, and never gives anything two owners.
+//! any instruction. The run's count and the owner's mark cannot always change in one step. A kill between the two steps
+//! leaks what they were moving (a cluster, frames, commitments) until the run ends, and never gives anything two
+//! owners.
 //!
-//! What a pager calls after [`Control::attach`] and [`Control::register`] does not allocate, unless
-//! its documentation says so: a forked child calls it before it may call `malloc`.
+//! After [`Control::attach`] and [`Control::register`], functions allocate only if their documentation says so: a
+//! forked child calls them before it may call `malloc`.
 //!
 //! - `layout`: the layout of the region;
 //! - `address`: how a program finds it; `settings`: the settings of the run;
@@ -63,7 +63,7 @@ pub use settings::{ChameleonSettings, Inject, Malloc, ModelSettings, RunSettings
 pub use shared_frames::SharedFrame;
 pub use stats::{Deliveries, ProcessStats, StatsSnapshot};
 
-/// The environment variable through which a program finds its run: an [`RunAddress`].
+/// The environment variable through which a program finds its run: a [`RunAddress`].
 pub const VARIABLE: &str = "FLASHVM_CONTROL";
 
 /// The name of the region's memfd, by which [`Observer`]s find runs in `/proc`.
@@ -207,8 +207,8 @@ impl Control {
         self.region.sizes().cluster_pages
     }
 
-    /// Refuses a process in another pid namespace than the supervisor's: there the supervisor's number, and those of
-    /// the run's processes, name others or nobody.
+    /// Refuses a process whose pid namespace differs from the supervisor's: there the process ids of the run name other
+    /// processes, or none.
     ///
     /// # Errors
     /// [`Error::PidNamespace`]; or `/proc` is not mounted.

@@ -3,8 +3,8 @@
 //! A queue belongs to one thread from the request to its completion. So the next thread that takes
 //! it finds it empty, and no completion interrupts a thread that has gone on.
 //! When a thread finds no free queue the handler opens one more, once the budget has room for its
-//! buffer. Faulting threads cannot: opening calls the C library, which may touch managed memory.
-//! Without io_uring the thread reads with `pread` and sleeps in it.
+//! buffer. A faulting thread cannot open one: that calls the C library, which may touch managed memory. Without
+//! io_uring the thread reads with `pread` and sleeps in it.
 
 use super::store::{Completion, Failed, Part, Request, Store, StoreQueue, Transfer};
 use super::{FlashStore, Layer, UncheckedStore};

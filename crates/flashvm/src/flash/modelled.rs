@@ -13,7 +13,7 @@ use flashvm_core::{Nanos, PAGE_SIZE, SlotId};
 use rustix::io::Errno;
 use rustix::thread::{Timespec, nanosleep};
 
-/// A sleeping thread may wake up this much too late, so it sleeps this much less and spins for the rest.
+/// A thread may oversleep by this much: it sleeps this much less, and spins for the rest.
 const OVERSLEEP_NS: u64 = 80_000;
 /// Threads of a queue: requests in flight, as each thread sleeps until its request's end.
 const THREADS: usize = 16;

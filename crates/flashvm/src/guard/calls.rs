@@ -129,8 +129,8 @@ unsafe fn answer(
         libc::SYS_execveat => exec::execveat(record, args),
         // SAFETY: the program has made this call, as the caller guarantees, and names a word of its own.
         libc::SYS_set_tid_address => unsafe { clone::set_clear_tid(record, a) },
-        // Not registered: the kernel would write there at any time, and end the process if it could
-        // not. The C library then finds its processor otherwise.
+        // Refused: the kernel would write there at any time, and end the process if the page were absent. The C library
+        // then asks the kernel for its processor.
         libc::SYS_rseq if pager().is_some_and(|pager| pager.manages(a, b)) => 0,
         libc::SYS_madvise if c as i32 == libc::MADV_POPULATE_READ => populate(a, b, false),
         libc::SYS_madvise if c as i32 == libc::MADV_POPULATE_WRITE => populate(a, b, true),
@@ -234,8 +234,8 @@ pub(super) unsafe fn call(record: &ThreadRecord, number: i64, args: &[usize; 6])
     unsafe { flashvm_guard_call(number, args, pending) }
 }
 
-/// Makes a call with its memory resident. Repeats it while not all of that can be pinned at once, and
-/// continues a transfer that stopped where memory was absent.
+/// Makes a call with its memory resident. Repeats it while its memory cannot be pinned as a whole, and continues a
+/// transfer that stopped where memory was absent.
 ///
 /// Making the call first and repeating it after `EFAULT` would not do: many calls consume something
 /// before they write (a datagram, a child's status), or write a part of what they have read, so
@@ -248,7 +248,8 @@ unsafe fn repeat(record: &ThreadRecord, number: i64, args: &[usize; 6]) -> isize
     let mut parts = Parts::new(number, args);
     let mut tries = 0;
     loop {
-        // A socket moves up to 64 KiB or nothing. Where fewer pages can be pinned for long, a page at a time goes on.
+        // A socket moves up to 64 KiB or nothing. If too few pages can be pinned for long, the transfer goes on page by
+        // page.
         let (args, is_page) = parts.next(tries > EAGER);
         let pins = bring_in_patiently(number, &args);
         let result = if parts.is_amid_file() {
@@ -269,7 +270,7 @@ unsafe fn repeat(record: &ThreadRecord, number: i64, args: &[usize; 6]) -> isize
         }
         tries += 1;
         if result != EFAULT || !fell_short || tries == PATIENCE {
-            // What has been moved counts, as it does in the kernel.
+            // Bytes moved so far are the result, as in the kernel.
             return if parts.moved() > 0 {
                 parts.moved()
             } else {

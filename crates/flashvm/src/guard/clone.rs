@@ -30,7 +30,7 @@ const ARGS_WORDS: usize = 11;
 
 /// The start of a child.
 #[derive(Clone, Copy)]
-pub(crate) struct Start {
+pub(crate) struct ChildStart {
     /// The context with which the child continues.
     context: *const Context,
     guarded: bool,
@@ -173,7 +173,7 @@ fn fork(
     // SAFETY: the child continues here, with copies of all memory and of this thread alone.
     let result = pager.fork_inline(|| unsafe { raw::syscall(number, args) });
     if result == 0 {
-        // The child's pager has no pins, and that of the pins does not exist here.
+        // The pins belong to the parent's pager, which does not exist in the child.
         std::mem::forget(there);
         // SAFETY: a fork copies the calling thread alone, which is on this guard stack.
         unsafe { guard_stack::keep_only(own) };
@@ -260,7 +260,7 @@ fn thread(
             state.regs.rsp = request.stack();
         }
         let (landing, placed) = place(stack.sp + stack.size, &state);
-        let start = Start {
+        let start = ChildStart {
             context: placed,
             guarded: true,
             flags,
@@ -366,7 +366,7 @@ pub(super) unsafe fn own_thread(number: i64, args: &[usize; 6], context: &Contex
         let (landing, placed) = place(stack - 128, &state);
         let record = (landing - size_of::<ThreadRecord>() as u64 - 64) & !63;
         let child = record as *mut ThreadRecord;
-        let start = Start {
+        let start = ChildStart {
             context: placed,
             guarded: false,
             flags: request.flags(),
@@ -441,7 +441,7 @@ pub(super) fn exit(record: &mut ThreadRecord, status: i32) -> isize {
 /// # Safety
 /// The guard stack has just been taken: nobody runs on it, and its record has no value yet.
 pub(super) unsafe fn first(record: *mut ThreadRecord) {
-    let start = Start {
+    let start = ChildStart {
         context: std::ptr::null(),
         guarded: true,
         flags: 0,

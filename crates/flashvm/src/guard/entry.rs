@@ -193,11 +193,12 @@ impl Sent {
 /// The arguments are valid as this system call demands.
 #[inline]
 pub unsafe fn send(number: i64, [fd, a, b, c]: [usize; 4]) -> Sent {
-    // SAFETY: the caller guarantees the arguments; the instructions use no stack and no register that is to be kept.
+    // SAFETY: the caller guarantees the arguments; the instructions use neither the stack nor a register that a
+    // function must preserve.
     unsafe { flashvm_send(fd, a, b, c, number) }
 }
 
-/// A signal for the program: says so to a [`send`] that it has ended.
+/// Tells a [`send`] that a signal for the program has ended it.
 pub(super) fn note_signal(context: &mut Context) {
     if context.regs.rip == address(flashvm_send_made) {
         context.regs.r9 = 1;
@@ -230,7 +231,7 @@ pub(super) fn interrupt(context: &mut Context) {
     }
 }
 
-/// Ends a copy or a touch that met absent memory; returns whether it was one.
+/// Ends the copy or touch that met absent memory. Returns false if the fault came from other code.
 pub(super) fn abandon_access(context: &mut Context) -> bool {
     let rip = context.regs.rip;
     if between(rip, flashvm_guard_copy_start, flashvm_guard_copy_end) {

@@ -5,7 +5,7 @@
 //! thread-local storage, which may itself be managed memory.
 
 use super::actions::Table;
-use super::clone::Start;
+use super::clone::ChildStart;
 use super::exec::Strings;
 use super::frame::{AltStack, Info};
 use crate::sys::map;
@@ -32,7 +32,7 @@ pub(crate) struct ThreadRecord {
     /// The program's signal handlers: those of its process, or of a child that shares its memory.
     pub(super) actions: Table,
     /// The start of the thread.
-    pub(super) start: Start,
+    pub(super) start: ChildStart,
     /// Managed address to clear and wake when the thread ends.
     pub(super) clear_tid: usize,
     /// The strings of an `execve` by a child that shares our memory.
@@ -41,7 +41,7 @@ pub(crate) struct ThreadRecord {
 
 impl ThreadRecord {
     /// A thread that has done nothing yet, and has set no alternate stack.
-    pub(super) fn new(start: Start, actions: Table) -> Self {
+    pub(super) fn new(start: ChildStart, actions: Table) -> Self {
         Self {
             stack: AltStack::NONE,
             hidden_mask: 0,
@@ -125,7 +125,7 @@ fn is_guard_stack(address: usize) -> bool {
     base != 0 && address.wrapping_sub(base) < STACKS_MAX * STACK_BYTES
 }
 
-/// Whether the calling code runs on a guard stack, and so for the pager.
+/// Whether the calling code runs on a guard stack, and thus for the pager.
 #[must_use]
 #[inline]
 pub fn on_guard_stack() -> bool {

@@ -136,9 +136,9 @@ fn dispatch() -> Result<(), Errno> {
     raw::result(result).map(|_| ())
 }
 
-/// Runs `work`, in which a thread of the pager creates others through the C library. They begin
-/// like threads that the guard creates: with the signals of faults unblocked, which the C library
-/// would block until it has read the program's locale.
+/// Runs `work`, in which a thread of the pager creates others through the C library. They begin with the signals of
+/// faults unblocked, like threads that the guard creates. The C library would block these signals until it has read the
+/// program's locale.
 fn making_threads(work: &mut dyn FnMut()) {
     MAKERS.fetch_add(1, Ordering::Relaxed);
     catching_calls(work);
@@ -148,7 +148,7 @@ fn making_threads(work: &mut dyn FnMut()) {
 /// Threads in [`making_threads`].
 static MAKERS: AtomicU32 = AtomicU32::new(0);
 
-/// Runs `work`, of a thread of the pager, so that system calls which it makes through the C library are caught.
+/// Runs `work` of a thread of the pager, and catches the system calls that it makes through the C library.
 fn catching_calls(work: &mut dyn FnMut()) {
     let caught = dispatch().is_ok();
     work();
@@ -163,14 +163,14 @@ fn catching_calls(work: &mut dyn FnMut()) {
     }
 }
 
-/// Runs a handler of the C library's by which every thread changes its user or groups, in a thread of the pager.
+/// Runs, in a thread of the pager, the C library's handler that changes the user or groups of its thread.
 ///
-/// The kernel gives each thread rights of its own, and the C library ends the process if threads have different results
-/// (`setxid`). The program may have kept a capability over the change of its user, by a call that concerns its own
-/// thread alone, and so may do what the pager's threads may not. They must not fail then: they keep the group that they
-/// have, without any capability.
+/// Each thread has rights of its own, and the C library ends the process if threads get different results (`setxid`).
+/// The program may keep a capability over the change of its user, by a call for its own thread alone. Then the kernel
+/// grants the program a change that it refuses to the pager's threads. Their refusal counts as success: they keep their
+/// group, and have no capability.
 fn changing_user(handler: &mut dyn FnMut()) {
-    // A thread that makes threads has its calls caught already, until it is done. It is not told from others.
+    // The calls of a thread that creates threads are caught already. `MAKERS` does not tell which thread that is.
     if MAKERS.load(Ordering::Relaxed) > 0 {
         return handler();
     }

@@ -120,7 +120,7 @@ extern "C" fn on_segv(signal: i32, info: *mut Info, context: *mut Context) {
     {
         match heap.fault(pager, info.address as usize) {
             Resolution::Resolved => return,
-            // Delivered as the page pager does: the program may expect it.
+            // SIGBUS, as for a lost page of the page pager: the program may expect it.
             Resolution::Lost => {
                 (info.signal, info.code) = (libc::SIGBUS, BUS_ADRERR);
                 return forward(libc::SIGBUS, info, context);
@@ -165,22 +165,22 @@ extern "C" fn on_signal(signal: i32, info: *mut Info, context: *mut Context) {
 fn receive(signal: i32, info: &Info, context: &mut Context) {
     let interrupted = context.regs.rsp as usize;
     if guard_stack::at(interrupted).is_some() {
-        // SAFETY: the handler of this signal, and the guard stack that it has interrupted is its thread's.
+        // SAFETY: this is the signal's handler, and it has interrupted code on the guard stack of its own thread.
         unsafe { Arrived::at(interrupted).put(signal, info) };
         context.mask = !SYNCHRONOUS;
         entry::interrupt(context);
         return;
     }
     if let Some(record) = ThreadRecord::current() {
-        // SAFETY: the record of the guard stack on which this thread runs; it has interrupted the program, and
-        // so nobody else who uses it.
+        // SAFETY: the record of the guard stack on which this thread runs. The signal has interrupted the program, so
+        // no code of the guard is using the record.
         let record = unsafe { &mut *record };
         entry::note_signal(context);
         deliver(record, signal, info, context);
         return;
     }
-    // One of the pager's threads. The C library knows it too: it makes all threads change their
-    // user (`setuid`), and waits for it.
+    // One of the pager's threads. The C library's `setuid` signals all threads, these included, and waits until each
+    // has changed its user.
     let action = ACTIONS.get(signal);
     if action.is_handler() {
         // SAFETY: a handler installed for this signal, called as the kernel would.
@@ -451,7 +451,7 @@ pub(super) fn sigreturn(record: &mut ThreadRecord, context: &mut Context) {
     if saved.regs.state != 0 && ours.state != 0 {
         // SAFETY: the kernel has put its extended state there, into the frame of this handler on the guard stack.
         let bytes = unsafe { state_bytes(ours.state) };
-        // SAFETY: `bytes` is the length of the state in the kernel's frame, which is this handler's alone.
+        // SAFETY: the state in the kernel's frame has `bytes` bytes, and the frame is this handler's alone.
         if unsafe { entry::copy(ours.state as usize, saved.regs.state as usize, bytes) } != 0 {
             return overflow();
         }

@@ -1,8 +1,8 @@
 //! The table of system calls: which arguments point to memory, what they point to, and whether a
 //! call that failed with `EFAULT` may be repeated.
 //!
-//! Code, tests (`tests/torture/table.c`) and documentation use this one table. Its lengths are
-//! those of the kernel's structures, not of the C library's. Where the kernel decides how much it
+//! Code, tests (`tests/torture/table.c`) and documentation use this one table. Lengths are the
+//! sizes of the kernel's structures, not of the C library's. Where the kernel decides how much it
 //! touches, a length is the maximum; a user of the table has to skip unmapped parts.
 //!
 //! No rows:

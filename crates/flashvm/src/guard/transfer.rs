@@ -12,7 +12,7 @@ use std::os::fd::BorrowedFd;
 const PARTS_MAX: usize = 1024;
 
 /// Which arguments name a transfer's memory.
-enum Memory {
+enum TransferMemory {
     /// Address in this argument, bytes in the next.
     Flat(usize),
     /// Array of `iovec` in argument 1, their number in argument 2.
@@ -20,34 +20,38 @@ enum Memory {
 }
 
 /// How a call moves bytes.
-struct Transfer {
-    memory: Memory,
-    /// The rest follows in any case. Where this is false (a read), it follows from files only:
-    /// elsewhere no more data may come.
+struct TransferCall {
+    memory: TransferMemory,
+    /// Whether the rest always follows. If not (a read), it follows for files only: other descriptors may have no more
+    /// data.
     goes_on: bool,
     /// Argument 3 is the offset in the file.
     at_offset: bool,
 }
 
-fn transfer(number: i64, args: &[usize; 6]) -> Option<Transfer> {
+fn transfer(number: i64, args: &[usize; 6]) -> Option<TransferCall> {
     let (memory, goes_on, at_offset) = match number {
-        libc::SYS_read => (Memory::Flat(1), false, false),
-        libc::SYS_recvfrom => (Memory::Flat(1), fills_buffer(args[0], args[3]), false),
-        libc::SYS_pread64 => (Memory::Flat(1), false, true),
-        libc::SYS_write | libc::SYS_sendto => (Memory::Flat(1), true, false),
-        libc::SYS_pwrite64 => (Memory::Flat(1), true, true),
-        libc::SYS_readv => (Memory::Vector, false, false),
-        libc::SYS_preadv => (Memory::Vector, false, true),
-        libc::SYS_writev => (Memory::Vector, true, false),
-        libc::SYS_pwritev => (Memory::Vector, true, true),
-        libc::SYS_getrandom => (Memory::Flat(0), true, false),
-        libc::SYS_vmsplice => (Memory::Vector, is_open_for_writing(args[0]), false),
+        libc::SYS_read => (TransferMemory::Flat(1), false, false),
+        libc::SYS_recvfrom => (
+            TransferMemory::Flat(1),
+            fills_buffer(args[0], args[3]),
+            false,
+        ),
+        libc::SYS_pread64 => (TransferMemory::Flat(1), false, true),
+        libc::SYS_write | libc::SYS_sendto => (TransferMemory::Flat(1), true, false),
+        libc::SYS_pwrite64 => (TransferMemory::Flat(1), true, true),
+        libc::SYS_readv => (TransferMemory::Vector, false, false),
+        libc::SYS_preadv => (TransferMemory::Vector, false, true),
+        libc::SYS_writev => (TransferMemory::Vector, true, false),
+        libc::SYS_pwritev => (TransferMemory::Vector, true, true),
+        libc::SYS_getrandom => (TransferMemory::Flat(0), true, false),
+        libc::SYS_vmsplice => (TransferMemory::Vector, is_open_for_writing(args[0]), false),
         // With an offset of -1 they use the file's own.
-        libc::SYS_preadv2 => (Memory::Vector, false, args[3] != usize::MAX),
-        libc::SYS_pwritev2 => (Memory::Vector, true, args[3] != usize::MAX),
+        libc::SYS_preadv2 => (TransferMemory::Vector, false, args[3] != usize::MAX),
+        libc::SYS_pwritev2 => (TransferMemory::Vector, true, args[3] != usize::MAX),
         _ => return None,
     };
-    Some(Transfer {
+    Some(TransferCall {
         memory,
         goes_on,
         at_offset,
@@ -68,11 +72,11 @@ fn fills_buffer(fd: usize, flags: usize) -> bool {
 /// A call of the program that may have to be made in parts.
 pub(super) struct Parts {
     number: i64,
-    /// Arguments for what is left.
+    /// Arguments for the rest.
     args: [usize; 6],
     /// Bytes moved by earlier parts.
     moved: usize,
-    /// The vector of what is left, if `args` refers to it.
+    /// The vector of the rest, if `args` refers to it.
     left: Vec<[usize; 2]>,
     /// The vector of a part of a page.
     page: [usize; 2],
@@ -95,13 +99,14 @@ impl Parts {
         self.moved as isize
     }
 
-    /// Whether no signal may end the transfer now: a part of a file has been moved, and the kernel moves the rest, too.
+    /// Whether signals must not end the transfer now: a part of a file has been moved, and the kernel would move the
+    /// rest, too.
     pub(super) fn is_amid_file(&self) -> bool {
         self.moved > 0 && kind(self.args[0] as i32) == Kind::File
     }
 
-    /// Arguments for what is left, or for a page of it, if `by_page` and if a part is as good as the whole to this
-    /// descriptor. Returns whether it is such a part. The arguments are valid until the next call of a method.
+    /// Arguments for the rest. With `by_page` they are for one page of the rest, if the descriptor takes parts; the
+    /// second result says so. The arguments are valid until the next call of a method.
     pub(super) fn next(&mut self, by_page: bool) -> ([usize; 6], bool) {
         if by_page && let Some(args) = self.page() {
             return (args, true);
@@ -113,10 +118,10 @@ impl Parts {
         let transfer = transfer(self.number, &self.args)?;
         let mut args = self.args;
         match transfer.memory {
-            Memory::Flat(1) if kind(args[0] as i32) != Kind::Consumed => {
+            TransferMemory::Flat(1) if kind(args[0] as i32) != Kind::Consumed => {
                 args[2] = args[2].min(PAGE_SIZE);
             }
-            Memory::Vector if kind(args[0] as i32) != Kind::Consumed => {
+            TransferMemory::Vector if kind(args[0] as i32) != Kind::Consumed => {
                 let [start, len] = *vector(args[1], args[2])?.iter().find(|part| part[1] > 0)?;
                 self.page = [start, len.min(PAGE_SIZE)];
                 (args[1], args[2]) = (self.page.as_ptr() as usize, 1);
@@ -126,11 +131,10 @@ impl Parts {
         Some(args)
     }
 
-    /// Notes that `done` bytes of what was left have moved. Returns whether the rest is to follow: it stopped at managed
-    /// memory, or the call was for a page of it alone (`is_page`), and the program may expect all of it. Otherwise nothing
-    /// is noted.
+    /// Notes that `done` more bytes have moved. Returns whether the rest is to follow: the program may expect all of
+    /// it, and the call stopped at managed memory or was for one page (`is_page`). Otherwise nothing is noted.
     pub(super) fn advance(&mut self, done: usize, is_page: bool) -> bool {
-        let Some(Transfer {
+        let Some(TransferCall {
             memory,
             goes_on,
             at_offset,
@@ -142,14 +146,14 @@ impl Parts {
             return false;
         }
         match memory {
-            Memory::Flat(at) => {
+            TransferMemory::Flat(at) => {
                 let (start, len) = (self.args[at], self.args[at + 1]);
                 if done >= len || !(is_page || is_ours(start + done)) {
                     return false;
                 }
                 (self.args[at], self.args[at + 1]) = (start + done, len - done);
             }
-            Memory::Vector => {
+            TransferMemory::Vector => {
                 let Some(left) = left_of(self.args[1], self.args[2], done, is_page) else {
                     return false;
                 };
@@ -165,8 +169,7 @@ impl Parts {
     }
 }
 
-/// Whether a transfer may have stopped at this address because memory was absent: only managed
-/// memory can be.
+/// Whether a transfer may have stopped at this address because memory was absent: only managed memory can be absent.
 fn is_ours(next: usize) -> bool {
     pager().is_some_and(|pager| pager.manages(next, 1))
 }

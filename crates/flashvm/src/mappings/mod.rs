@@ -21,8 +21,8 @@ use regions::Regions;
 use rustix_futex_sync::Mutex;
 
 /// Pages of the unit in which memory is promised. [`Mappings::take`] places every mapping at a multiple of it.
-/// Pages: [`Mappings::take`] places a mapping of this size or more at a multiple of it.
 const UNIT_PAGES: u32 = 16;
+/// Pages of a large mapping: [`Mappings::take`] places one of this size or more at a multiple of it.
 const LARGE_PAGES: u32 = 512;
 
 /// How much of a range is foreign.

@@ -1,5 +1,5 @@
 //! Changes of mappings under way: see [`flashvm_core::space::Changes`]. A fork waits for all changes, and no change
-//! begins during a fork: the child could not know how far a change had come.
+//! begins during a fork: the child could not know how much of it was done.
 
 use super::{Freeze, Pager};
 use crate::sys::signals::Uninterrupted;

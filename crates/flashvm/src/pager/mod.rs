@@ -120,7 +120,7 @@ struct Locked {
     buffers: Option<ReadBuffers>,
     /// What a fork forbids at the moment.
     freeze: Freeze,
-    /// Who does the work of handler and cleaner.
+    /// Which threads do the work of handler and cleaner.
     crew: Crew,
     fork: Option<fork::Fork>,
     recorder: Option<Recorder>,
@@ -351,7 +351,7 @@ impl Pager {
         crate::sys::signals::abort()
     }
 
-    /// Ends the process, as [`Self::die`]: the supervisor holds store and budget, without it nobody counts.
+    /// Ends the process, as [`Self::die`]: without the supervisor nothing accounts for store and budget.
     fn die_without_supervisor(&self) -> ! {
         self.die("the supervisor (flashvm run) has died")
     }

@@ -9,13 +9,13 @@ use flashvm_core::{PageId, Run};
 /// Pinned pages: `frames / SHARE` at most, so that the other frames suffice for other threads. Frames of the pool hold
 /// no pages.
 const SHARE: u32 = 4;
-/// With few frames: up to `3 * frames / SHARE`, but not more than these, which hold 64 KiB in up to four parts. A
-/// socket copies that much at once or fails with `EFAULT` (Linux 6.18).
+/// With few frames a range may use min(3 * frames / SHARE, DATAGRAM) pages. `DATAGRAM` pages hold 64 KiB in up to four
+/// parts: a socket copies that much at once or fails with `EFAULT` (Linux 6.18).
 const DATAGRAM: u32 = 20;
-/// Ranges of at most `FEW` pages, structures as a rule, may use `3 * frames / SHARE`.
+/// Ranges of at most `FEW` pages, mostly structures, may use `3 * frames / SHARE`.
 const FEW: u32 = 2;
 
-/// Pages that may be pinned, of `frames`, for a range of `wanted` pages to be pinned too.
+/// The limit on pinned pages, of `frames` frames, if a range of `wanted` pages is to be pinned.
 fn share(frames: u32, wanted: u32) -> u32 {
     let few = 3 * frames / SHARE;
     if wanted <= FEW {
@@ -78,7 +78,7 @@ impl Pins {
             locked.placement.pins.pin((first, count));
             self.ranges.push((first, count));
         }
-        // At least a page, also if it cannot be pinned.
+        // At least a page, even if it cannot be pinned.
         let end_of = self.pager.address(first.plus(count.max(1)));
         self.fell_short |= count < wanted;
         self.crowded |= count < wanted.min(share.saturating_sub(own));
@@ -125,7 +125,7 @@ mod tests {
     use super::*;
     use flashvm_core::PAGE_SIZE;
 
-    /// A process that the others leave the fewest frames.
+    /// The fewest frames that a process has.
     const FRAMES: u32 = 32;
 
     #[test]

@@ -112,8 +112,8 @@ impl Pager {
         }
     }
 
-    /// After a fork: somebody may have stored to these pages, unnoticed, since their frames became shared. So each
-    /// counts as dirty, in a frame of its own.
+    /// After a fork: stores to these pages may have gone unnoticed since their frames became shared. So each counts as
+    /// dirty, in a frame of its own.
     pub(super) fn own_pages(&self, locked: &mut Locked, pages: impl Iterator<Item = PageId>) {
         for page in pages {
             if locked.engine.is_shared(page) {

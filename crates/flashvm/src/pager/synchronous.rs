@@ -1,5 +1,5 @@
-//! The synchronous path: a faulting thread does the work of the pager's threads, in a process where these are not up,
-//! and when its fault finds no free frame (FlashVM, 4.1.2). It waits for each of its requests.
+//! The synchronous path: a faulting thread does the work of the pager's threads if they are not up, or if its fault
+//! finds no free frame (FlashVM, 4.1.2). It waits for each of its requests.
 
 use super::{Locked, Pager, Read};
 use crate::flash::modelled::wait_until;

@@ -1,4 +1,4 @@
-//! The pager's threads: how each is called, by whom, and who does their work while they are not up.
+//! The pager's threads: how they are called, and which threads do their work while they are not up.
 
 use super::{Locked, Pager};
 use crate::flash::ThreadQueue;
@@ -9,18 +9,18 @@ use rustix::io::Errno;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Who does the work of handler and cleaner.
+/// Which threads do the work of handler and cleaner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Crew {
-    /// Whoever faults: the handler has not started yet. No fork can begin.
+    /// Faulting threads: the handler has not started yet. No fork can begin.
     Starting,
-    /// Whoever faults: a child of a fork in inline mode has no threads yet. It can fork.
+    /// Faulting threads: the pager of a child forked in inline mode has no threads yet. The child can fork.
     Absent,
-    /// The threads. The handler has all the memory that it needs to see a fork through.
+    /// The pager's threads. The handler has all the memory that it needs during a fork.
     Up,
 }
 
-/// Who hands work over.
+/// The thread that hands work over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum By {
     /// A thread of the program, or a thread of the pager that is neither handler nor cleaner.
@@ -101,7 +101,7 @@ impl Workers {
         }
     }
 
-    /// Calls both threads: something has changed that either may wait for.
+    /// Calls both threads after a change for which either may be waiting.
     pub(super) fn call_both(&self) {
         self.handler.ring();
         self.cleaner.ring();
@@ -120,7 +120,7 @@ impl Locked {
         self.crew != Crew::Up || on_pager_stack()
     }
 
-    /// Who has something to do.
+    /// The threads that have something to do.
     pub(super) fn due(&self) -> Due {
         Due {
             handler: !self.to_read.is_empty() || self.placement.is_parked(),
@@ -166,7 +166,7 @@ mod tests {
         cleaner: true,
     };
 
-    /// A cleaner that wants more frames while its writes are in flight must sleep until one has ended.
+    /// A cleaner that wants frames while its writes are in flight must sleep until a write has ended.
     #[test]
     fn no_worker_rings_itself() {
         for by in [By::Program, By::Handler, By::Cleaner] {

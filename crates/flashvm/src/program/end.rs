@@ -1,4 +1,4 @@
-//! Messages for a process that the pager ends or refuses something: a line on standard error at
+//! Messages when the pager ends a process or refuses it something: a line on standard error at
 //! once, and the same in the control region, for the summary of the run.
 
 use crate::pager::pager;
@@ -12,7 +12,7 @@ pub fn end(reason: &str) -> ! {
     crate::sys::signals::abort()
 }
 
-/// Notes for the summary why the process ends; for callers that have already told the user.
+/// Notes for the summary why the process ends. The caller has told the user already.
 pub fn note_end(reason: &str) {
     if let Some(pager) = pager() {
         pager.process().note_end(reason);

@@ -27,7 +27,7 @@ struct Inherited {
 
 static RUN: OnceLock<Inherited> = OnceLock::new();
 
-/// What programs inherit that this one executes.
+/// What the programs executed by this one inherit.
 #[derive(Debug)]
 pub struct HandedOn {
     /// How this program has found the run.
@@ -36,7 +36,7 @@ pub struct HandedOn {
     pub region: OwnedFd,
     /// The store.
     pub store: OwnedFd,
-    /// The preloaded object, if that is no file.
+    /// The preloaded object, unless programs load it from a named file.
     pub object: Option<OwnedFd>,
 }
 

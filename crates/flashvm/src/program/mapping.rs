@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 const MANAGED_BYTES: usize = 64 << 10;
 /// Room without which glibc's `malloc` cannot enlarge its heap: it asks for 1 MiB where `brk` is refused.
 const HEAP_STEP_BYTES: usize = (1 << 20) + MANAGED_BYTES;
-/// Flags of memory that the kernel keeps: those that only the kernel can honour, and stacks, to
-/// which it writes at any time.
+/// Flags of mappings that stay the kernel's: flags that only the kernel can honour, and stacks, to which it writes at
+/// any time.
 const KERNEL_ONLY: i32 =
     libc::MAP_SHARED | libc::MAP_GROWSDOWN | libc::MAP_HUGETLB | libc::MAP_STACK | LOW;
 #[cfg(target_arch = "x86_64")]
@@ -97,7 +97,8 @@ pub unsafe fn map(
         return pager.map(len, prot_flags, commit);
     }
     if ours && keeps_heap() && !pager.has_room_for((HEAP_STEP_BYTES / PAGE_SIZE) as u64) {
-        // A `malloc` that was refused its heap maps page by page, which is not managed: that must end as well.
+        // A `malloc` without a heap maps page by page. Such mappings are too small to be managed: they are refused as
+        // well.
         pager.count_refused_allocation();
         return Err(Errno::NOMEM);
     }
@@ -240,10 +241,11 @@ pub unsafe fn advise(address: usize, len: usize, advice: i32) -> Result<(), Errn
         | libc::MADV_UNMERGEABLE
         | libc::MADV_DOFORK
         | MADV_KEEPONFORK => Ok(()),
-        // What a core dump has of the memory.
+        // Whether core dumps contain the memory.
         libc::MADV_DONTDUMP | libc::MADV_DODUMP => kernel(),
-        // As of a kernel that does not know it. WIPEONFORK, DONTFORK: the child's copy of the page table has all pages.
-        // POPULATE, COLLAPSE, GUARD_INSTALL and what is to come: the kernel would change pages behind the engine.
+        // EINVAL, as from a kernel that does not know the advice. WIPEONFORK, DONTFORK: the child's copy of the page
+        // table has all pages. POPULATE, COLLAPSE, GUARD_INSTALL and later ones: the kernel would change pages without
+        // the engine.
         _ => Err(Errno::INVAL),
     }
 }

@@ -5,7 +5,7 @@
 //! - `descriptor_kind`: whether reading a descriptor consumes data;
 //! - `exec`: child programs, and the run in their environment; `executable`: which programs can be
 //!   paged;
-//! - `end`: messages to the user when the pager ends a program, or refuses it something.
+//! - `end`: messages when the pager ends a process or refuses it something.
 
 #[allow(
     unsafe_code,
@@ -17,7 +17,7 @@ pub mod exec;
 mod executable;
 #[allow(
     unsafe_code,
-    reason = "passes on system calls of the program's, of memory that is its own"
+    reason = "passes on the program's system calls, which change memory of its own"
 )]
 pub mod mapping;
 

@@ -1,4 +1,4 @@
-//! The references of a process, as far as its engine hears of them: one process's share of a trace.
+//! The references of which a process's engine hears: the process's share of a trace.
 
 use crate::Error;
 use crate::control::reference_trace::{Observation, Observed};
@@ -45,7 +45,7 @@ impl Tracer {
         self.write(Observation::Begin)
     }
 
-    /// Appends the reference that an event tells of, if it tells of one.
+    /// Appends the reference that an event reports, if there is one.
     pub(crate) fn note(&mut self, event: &Event) -> Result<(), Error> {
         match *event {
             Event::Fault { page, access } => self.write(match access {

@@ -7,7 +7,7 @@ use super::now;
 use flashvm_core::Nanos;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A yield that takes longer gave the processor to a thread that computes: one that polls yields sooner.
+/// A yield that takes longer gave the processor to a computing thread; a polling thread would have yielded sooner.
 const AWAY: Nanos = Nanos(1_000_000);
 /// For this long after such a yield, threads sleep instead of polling. The next poll then tests again.
 const SLEEPY: Nanos = Nanos(50_000_000);

@@ -88,11 +88,10 @@ pub(crate) fn keep(fd: OwnedFd) -> Result<OwnedFd, Errno> {
     Ok(high)
 }
 
-/// Descriptors that programs inherit which are executed from this process.
+/// Descriptors that the programs executed by this process inherit.
 static HANDED_ON: [AtomicI32; 3] = [const { AtomicI32::new(-1) }; 3];
 
-/// Keeps a descriptor that programs inherit which are executed from this process, and from its children. Returns its
-/// number.
+/// Keeps a descriptor for the programs that this process and its children execute. Returns its number.
 ///
 /// # Errors
 /// `EMFILE` if there is no number left.
@@ -145,8 +144,8 @@ impl Drop for Note {
     }
 }
 
-/// A descriptor of the pager, owned by a holder: out of the program's way, close-on-exec, and marked
-/// as the pager's until it is closed.
+/// A descriptor of the pager with its owner: out of the program's way, close-on-exec, and marked as the pager's until
+/// it is closed.
 #[derive(Debug)]
 pub(crate) struct PagerFd<F = OwnedFd> {
     /// Dropped first, before another descriptor gets the number.
@@ -169,7 +168,7 @@ impl PagerFd {
 }
 
 impl<F> PagerFd<F> {
-    /// Puts the descriptor into another holder, which closes it when it is dropped.
+    /// Puts the descriptor into another owner, which closes it when it is dropped.
     pub(crate) fn map<G>(self, into: impl FnOnce(F) -> G) -> PagerFd<G> {
         PagerFd {
             note: self.note,

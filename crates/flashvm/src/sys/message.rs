@@ -16,7 +16,7 @@ pub(crate) fn eprint_line(line: &str) {
         rest = &rest[len..];
         let end = len + usize::from(rest.is_empty());
         bytes[len] = b'\n';
-        // Standard error may be closed; then nobody can be told.
+        // Standard error may be closed: then the line is lost.
         let _ = rustix::io::write(rustix::stdio::stderr(), &bytes[..end]);
     }
 }

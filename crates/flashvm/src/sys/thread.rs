@@ -75,7 +75,7 @@ pub(crate) fn making_threads<T>(work: impl FnOnce() -> T) -> T {
     result.expect("the guard has run it")
 }
 
-struct Start {
+struct ThreadStart {
     run: Box<dyn FnOnce() + Send>,
     stack: usize,
 }
@@ -91,7 +91,7 @@ pub(crate) fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<(
         .find(|&i| !TAKEN[i].swap(true, Ordering::Relaxed))
         .ok_or(Errno::NOBUFS)?;
     let address = STACKS_BASE.load(Ordering::Relaxed) + stack * STACK_BYTES;
-    let start = Box::into_raw(Box::new(Start {
+    let start = Box::into_raw(Box::new(ThreadStart {
         run: Box::new(run),
         stack,
     }));
@@ -134,7 +134,7 @@ pub(crate) fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<(
 
 extern "C" fn enter(start: *mut libc::c_void) -> *mut libc::c_void {
     // SAFETY: `spawn` made this box and gave it to this thread alone.
-    let start = unsafe { Box::from_raw(start.cast::<Start>()) };
+    let start = unsafe { Box::from_raw(start.cast::<ThreadStart>()) };
     BEGUN[start.stack].store(true, Ordering::Release);
     (start.run)();
     // The stack stays taken: a thread of the pager ends only with its process.

@@ -8,7 +8,7 @@ use serde::Serialize;
 use std::process::ExitCode;
 
 #[derive(Serialize)]
-struct Line {
+struct ModelLine {
     name: &'static str,
     help: &'static str,
 }
@@ -17,7 +17,7 @@ pub(super) fn models(args: &ModelsArgs) -> Result<ExitCode, Refusal> {
     let lines = ModelKind::ALL.iter().map(|info| {
         let (name, help) = (info.name, info.help);
         match args.json {
-            true => serde_json::to_string(&Line { name, help }).expect("two texts"),
+            true => serde_json::to_string(&ModelLine { name, help }).expect("two texts"),
             false => format!("{name:<14}{help}"),
         }
     });

@@ -5,8 +5,9 @@
 
 use super::args::ProbeArgs;
 use crate::cli::refusal::Refusal;
+use crate::cli::store::{self, Page};
 use crate::cli::units::Size;
-use crate::cli::{store, write_out};
+use crate::cli::write_out;
 use flashvm::StoreKind;
 use flashvm_sim::Rng;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -45,13 +46,9 @@ const SIZE_MAX: u64 = 1 << 40;
 /// Steps of a probe, for the progress bar.
 const STEPS: u64 = 6 + 6 + DISCARDS.len() as u64;
 
-#[repr(C, align(4096))]
-#[derive(Clone)]
-struct Page([u8; PAGE as usize]);
-
 /// What was measured.
 #[derive(Debug, Serialize)]
-struct Report {
+struct ProbeReport {
     path: PathBuf,
     ground: &'static str,
     size_bytes: u64,
@@ -62,12 +59,12 @@ struct Report {
     read_latency_us: f64,
     write_latency_us: f64,
     mixed: Vec<Mixed>,
-    discards: Vec<Discard>,
+    discards: Vec<DiscardTime>,
     /// Why `discards` is empty or incomplete.
     discards_refused: Option<String>,
 }
 
-/// Requests of five pages: reads in one half, writes in the other (Figure 5(a)).
+/// Requests of five pages: reads in one half of the target, writes in the other (Figure 5(a)).
 #[derive(Debug, Serialize)]
 struct Mixed {
     writes_percent: u64,
@@ -75,7 +72,7 @@ struct Mixed {
 }
 
 #[derive(Debug, Serialize)]
-struct Discard {
+struct DiscardTime {
     bytes: u64,
     ms: f64,
 }
@@ -170,7 +167,7 @@ struct Device {
 }
 
 impl Device {
-    fn measure(&self, path: &Path, bar: &ProgressBar) -> Outcome<Report> {
+    fn measure(&self, path: &Path, bar: &ProgressBar) -> Outcome<ProbeReport> {
         let step = |what: &'static str| {
             bar.set_message(what);
             bar.inc(1);
@@ -203,14 +200,14 @@ impl Device {
         {
             step("discards");
             match self.discard(bytes)? {
-                Ok(ms) => discards.push(Discard { bytes, ms }),
+                Ok(ms) => discards.push(DiscardTime { bytes, ms }),
                 Err(e) => {
                     discards_refused = Some(e.to_string());
                     break;
                 }
             }
         }
-        Ok(Report {
+        Ok(ProbeReport {
             path: path.to_owned(),
             ground: match self.kind {
                 StoreKind::File => "file",
@@ -399,7 +396,7 @@ fn pages(count: u64, seed: u64) -> Vec<Page> {
         .collect()
 }
 
-fn lines(report: &Report) -> String {
+fn lines(report: &ProbeReport) -> String {
     let mut text = format!(
         "{}, a {}, {} of it\n\n\
          as FlashVM's Table 2       read       write\n\

@@ -13,7 +13,7 @@ use serde::Serialize;
 use std::process::ExitCode;
 
 #[derive(Serialize)]
-struct Report {
+struct SimulateReport {
     write_amplification: f64,
     erase_min: u32,
     erase_mean: f64,
@@ -57,7 +57,7 @@ pub(super) fn simulate(args: &SimulateArgs) -> Result<ExitCode, Refusal> {
         ))
     })?;
     write_out(&if args.json {
-        let report = Report {
+        let report = SimulateReport {
             write_amplification: settled.write_amplification,
             erase_min: settled.erase_min,
             erase_mean: settled.erase_mean,

@@ -48,7 +48,7 @@ enum Verdict {
     Good,
     /// Works, but slower or only for some programs.
     Limited,
-    /// Forbidden or absent; whether programs can run nevertheless, the fault modes show.
+    /// Forbidden or absent; the fault modes show whether programs can run nevertheless.
     Missing,
 }
 
@@ -69,7 +69,7 @@ struct Modes {
 }
 
 #[derive(Debug, Serialize)]
-struct Report {
+struct DoctorReport {
     checks: Vec<Check>,
     fault_modes: Modes,
     works: bool,
@@ -195,7 +195,7 @@ pub(crate) fn doctor(flash: Option<&Path>, json: bool) -> Result<ExitCode, Refus
     })
 }
 
-fn report(flash: Option<&Path>) -> Report {
+fn report(flash: Option<&Path>) -> DoctorReport {
     let features = probe_userfaultfd().or_else(|_| probe_user_mode());
     let (handler, inline) = (handler_mode(false).is_ok(), inline_mode().is_ok());
     let mut checks = vec![kernel()];
@@ -205,7 +205,7 @@ fn report(flash: Option<&Path>) -> Report {
     let mut flash = flash_path(flash);
     let store = flash.iter().all(|check| check.verdict != Verdict::Missing);
     checks.append(&mut flash);
-    Report {
+    DoctorReport {
         checks,
         fault_modes: Modes { handler, inline },
         works: (handler || inline) && store,
@@ -367,7 +367,7 @@ fn flash_path(given: Option<&Path>) -> Vec<Check> {
     ]
 }
 
-fn print_lines(report: &Report) {
+fn print_lines(report: &DoctorReport) {
     let colours = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
     let paint = |verdict: Verdict| {
         let (text, colour) = match verdict {

@@ -26,7 +26,7 @@ fn found(features: &Result<Features, Errno>) -> Vec<Check> {
         }
         Err(e) => return vec![bad("userfaultfd", Verdict::Missing, e.to_string(), BUILD)],
     };
-    // The report lists features that are not used too: they show what a later version could use here.
+    // The report also lists unused features: they show what a later version could use here.
     let table = [
         (
             "MOVE",
@@ -86,7 +86,7 @@ fn found(features: &Result<Features, Errno>) -> Vec<Check> {
     .collect()
 }
 
-/// The check of a closed way to a userfaultfd; `open`: another way works, so that it does not matter.
+/// The check of a closed way to a userfaultfd. `open`: another way works, so this one is not needed.
 fn closed(name: &'static str, open: bool, value: &str, remedy: &str) -> Check {
     if open {
         good(name, format!("{value} (not needed here)"))

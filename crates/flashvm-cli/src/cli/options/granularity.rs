@@ -85,7 +85,7 @@ pub(crate) fn check_delivery(settings: &RunSettings) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Reads 512 bytes of the store, and warns if the device refuses so small a read.
+/// Reads 512 bytes of the store, and warns if the device refuses such a small read.
 ///
 /// # Errors
 /// The device refuses, and the run would write 512 bytes: `--log-structuring off`.

@@ -1,4 +1,4 @@
-//! Turns the options of a run into its settings, before program and store are looked at.
+//! Turns the options of a run into its settings, before program and store are checked.
 
 use super::choice::{Granularity, WhoseMalloc};
 use super::granularity;

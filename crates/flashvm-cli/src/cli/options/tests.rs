@@ -6,7 +6,8 @@ use super::granularity;
 use super::settings::settings;
 use super::spec::{Applies, Group, Spec};
 use super::table::{TABLE, USES};
-use crate::cli::args::{Command, parse};
+use crate::cli::args::{Command, command, parse};
+use crate::cli::documents::{all_completions, page};
 use crate::cli::execute;
 use clap::Args as _;
 use flashvm::Delivery;
@@ -117,6 +118,21 @@ fn every_option_is_in_the_help_with_an_example_and_its_default() {
             !spec.help.ends_with('.') && !spec.help.contains("  "),
             "{name}"
         );
+    }
+}
+
+#[test]
+fn every_option_is_in_the_manual_page_and_in_the_completions() {
+    let page = page(command(), &["run".to_owned()]).expect("a page");
+    // What groff has for a hyphen and an apostrophe.
+    let page = flowing(&page.replace("\\-", "-").replace("\\*(Aq", "'"));
+    let shells = all_completions(&mut command());
+    for spec in TABLE {
+        assert!(page.contains(&format!("--{}", spec.name)), "{}", spec.name);
+        assert!(page.contains(&flowing(spec.help)), "{}", spec.help);
+        for completions in &shells {
+            assert!(completions.contains(spec.name), "{}", spec.name);
+        }
     }
 }
 

@@ -9,10 +9,10 @@ use std::ops::Range;
 const SIZE: (u32, u32) = (760, 440);
 const MARGIN: i32 = 12;
 
-type Failure = Box<dyn std::error::Error>;
+type DrawError = Box<dyn std::error::Error>;
 
 /// Draws a chart.
-pub(super) fn svg(chart: &Chart) -> Result<String, Failure> {
+pub(super) fn svg(chart: &Chart) -> Result<String, DrawError> {
     let mut text = String::new();
     {
         let area = SVGBackend::with_string(&mut text, SIZE).into_drawing_area();
@@ -73,7 +73,7 @@ fn span(chart: &Chart, axis: &Axis, of: impl Fn(&(f64, f64)) -> f64) -> Range<f6
 fn draw<'a, X, Y>(
     mut context: ChartContext<'a, SVGBackend<'a>, Cartesian2d<X, Y>>,
     chart: &Chart,
-) -> Result<(), Failure>
+) -> Result<(), DrawError>
 where
     X: Ranged<ValueType = f64> + ValueFormatter<f64>,
     Y: Ranged<ValueType = f64> + ValueFormatter<f64>,

@@ -1,4 +1,4 @@
-//! `flashvm reproduce`: the papers' tables and figures, measured again, beside what they say.
+//! `flashvm reproduce`: the papers' tables and figures, measured again, beside the papers' values.
 //!
 //! A paper is a [`Suite`], a list of experiments. An experiment gives a [`Report`]: tables, charts and notes. This module
 //! has the common parts: an index page, progress, and resuming after an interruption.

@@ -14,7 +14,7 @@ pub(crate) fn complaints(outcome: &Outcome, control: Control, names: &Names) -> 
         .collect()
 }
 
-/// The name of the lines on refused system calls, of which errno told the caller.
+/// The name of the lines on refused system calls. The caller got an error for each.
 const CALLS: &str = "calls";
 /// Processes that get a line of their own under one name; the others are counted.
 const NAMED_MAX: usize = 5;

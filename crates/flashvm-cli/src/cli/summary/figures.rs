@@ -1,4 +1,4 @@
-//! The figures of a process under their JSON names, which `--stats` and `flashvm top --json` share.
+//! The figures of a process under their JSON names, the same in `--stats` and `flashvm top --json`.
 
 use super::{PAGE, svmp_zero_faults, write_amplification};
 use flashvm::control::{Deliveries, Histogram, StatsSnapshot};
@@ -25,8 +25,8 @@ pub(crate) struct Figures {
     evicted: Evicted,
     prefetch: Prefetch,
     resident_pages_max: u64,
-    fault_latency_us: Latency,
-    discard: Discard,
+    fault_latency_us: FaultLatency,
+    discard: Discards,
     overlays_max: u64,
     refused: Refusals,
     pages_lost: u64,
@@ -101,7 +101,7 @@ struct Prefetch {
 }
 
 #[derive(Debug, Serialize)]
-struct Latency {
+struct FaultLatency {
     p50: f64,
     p99: f64,
     p999: f64,
@@ -110,7 +110,7 @@ struct Latency {
 
 /// Discard commands, and clusters that were overwritten instead.
 #[derive(Debug, Serialize)]
-struct Discard {
+struct Discards {
     commands: u64,
     bytes: u64,
     time_us: u64,
@@ -160,7 +160,7 @@ pub(crate) fn figures(stats: &StatsSnapshot, preset: Preset, policy: PolicySpec)
         },
         resident_pages_max: stats.resident_pages_max,
         fault_latency_us: latencies(&stats.latency),
-        discard: Discard {
+        discard: Discards {
             commands: stats.discard_commands,
             bytes: stats.discard_pages * PAGE,
             time_us: stats.discard_ns / 1000,
@@ -216,9 +216,9 @@ fn small_pages(stats: &StatsSnapshot) -> SmallPages {
     }
 }
 
-fn latencies(histogram: &Histogram) -> Latency {
+fn latencies(histogram: &Histogram) -> FaultLatency {
     let us = |ns: u64| ns as f64 / 1e3;
-    Latency {
+    FaultLatency {
         p50: us(histogram.quantile(0.5)),
         p99: us(histogram.quantile(0.99)),
         p999: us(histogram.quantile(0.999)),

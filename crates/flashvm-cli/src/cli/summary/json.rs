@@ -15,12 +15,12 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, Serialize)]
 struct Stats<'a> {
     ram_budget_pages: u64,
-    processes: Vec<Process<'a>>,
+    processes: Vec<EndedProcess<'a>>,
     totals: Totals<'a>,
 }
 
 #[derive(Debug, Serialize)]
-struct Process<'a> {
+struct EndedProcess<'a> {
     pid: u32,
     command: &'a str,
     /// Why the pager ended the process, if it did.
@@ -107,7 +107,7 @@ impl StatsFile {
             processes: outcome
                 .records
                 .iter()
-                .map(|record| Process {
+                .map(|record| EndedProcess {
                     pid: record.pid,
                     command: &record.command,
                     ended_by_pager: record.ended.as_deref(),

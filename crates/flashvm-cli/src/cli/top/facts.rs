@@ -11,10 +11,10 @@ use std::time::Duration;
 pub(super) type Fact = (&'static str, String);
 
 /// A kind of faults: its name, its number in given counters, and its meaning.
-pub(super) type Kind = (&'static str, fn(&StatsSnapshot) -> u64, &'static str);
+pub(super) type FaultKind = (&'static str, fn(&StatsSnapshot) -> u64, &'static str);
 
 /// The kinds of faults.
-pub(super) const KINDS: [Kind; 8] = [
+pub(super) const KINDS: [FaultKind; 8] = [
     (
         "all",
         |s| s.faults_total + s.svmp_faults,
@@ -136,7 +136,7 @@ fn prefetch(entry: &Entry, reading: &Reading) -> String {
     }
 }
 
-/// What has gone wrong since the entry began, if anything has.
+/// Errors and refusals since the entry began, if there were any.
 fn troubles(entry: &Entry) -> Option<Fact> {
     let total = &entry.total;
     let troubles = [

@@ -9,22 +9,22 @@ use serde::Serialize;
 struct Readings<'a> {
     /// Seconds between the two snapshots.
     interval_s: f64,
-    runs: Vec<Run<'a>>,
+    runs: Vec<LiveRun<'a>>,
 }
 
 #[derive(Debug, Serialize)]
-struct Run<'a> {
+struct LiveRun<'a> {
     /// Its supervisor: `flashvm run`.
     pid: u32,
     command: &'a str,
     ram_budget_pages: u32,
     store_pages: u32,
-    processes: Vec<Process<'a>>,
-    totals: Totals,
+    processes: Vec<LiveProcess<'a>>,
+    totals: LiveTotals,
 }
 
 #[derive(Debug, Serialize)]
-struct Process<'a> {
+struct LiveProcess<'a> {
     pid: u32,
     command: &'a str,
     #[serde(flatten)]
@@ -33,7 +33,7 @@ struct Process<'a> {
 
 /// The sums over the live processes.
 #[derive(Debug, Serialize)]
-struct Totals {
+struct LiveTotals {
     processes: usize,
     elapsed_s: f64,
     #[serde(flatten)]
@@ -64,7 +64,7 @@ fn amounts(run: &RunEntry, entry: &Entry) -> Amounts {
 
 /// The reading as one line of JSON, with its line break.
 pub(super) fn line(reading: &Reading) -> serde_json::Result<String> {
-    let runs = reading.runs.iter().map(|run| Run {
+    let runs = reading.runs.iter().map(|run| LiveRun {
         pid: run.sum.pid,
         command: &run.sum.command,
         ram_budget_pages: run.run.budget_frames,
@@ -72,13 +72,13 @@ pub(super) fn line(reading: &Reading) -> serde_json::Result<String> {
         processes: run
             .processes
             .iter()
-            .map(|process| Process {
+            .map(|process| LiveProcess {
                 pid: process.pid,
                 command: &process.command,
                 amounts: amounts(run, process),
             })
             .collect(),
-        totals: Totals {
+        totals: LiveTotals {
             processes: run.processes.len(),
             elapsed_s: run.elapsed.as_secs_f64(),
             amounts: amounts(run, &run.sum),

@@ -30,7 +30,7 @@ const ENDING: [i32; 4] = [libc::SIGTERM, libc::SIGHUP, libc::SIGINT, libc::SIGQU
 /// Signals after which the screen is drawn again: a new size; the shell had the terminal.
 const CHANGING: [i32; 2] = [libc::SIGWINCH, libc::SIGCONT];
 
-/// Shows the runs until somebody quits.
+/// Shows the runs until the user quits.
 pub(super) fn live(mut watch: Watch, interval: Duration) -> Result<ExitCode, Refusal> {
     let size = crossterm::terminal::size().unwrap_or((0, 0));
     if size.0 < COLUMNS_MIN || size.1 < LINES_MIN {

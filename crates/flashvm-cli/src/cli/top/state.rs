@@ -20,7 +20,7 @@ pub(super) enum Wish {
 
 /// What fills the screen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Page {
+pub(super) enum Content {
     /// The chosen run, and the table.
     #[default]
     Table,
@@ -32,7 +32,7 @@ pub(super) enum Page {
 /// The state of the viewer.
 #[derive(Clone, Debug)]
 pub(super) struct State {
-    pub(super) page: Page,
+    pub(super) content: Content,
     pub(super) sort: Column,
     pub(super) reversed: bool,
     /// The screen keeps its reading.
@@ -45,7 +45,7 @@ pub(super) struct State {
 impl Default for State {
     fn default() -> Self {
         Self {
-            page: Page::default(),
+            content: Content::default(),
             sort: Column::Faults,
             reversed: false,
             frozen: false,
@@ -78,16 +78,16 @@ impl State {
 
     /// Fulfils a wish; `rows` are those of the screen. False: the viewer ends.
     pub(super) fn fulfil(&mut self, wish: Wish, rows: &[RowId]) -> bool {
-        match (wish, self.page) {
+        match (wish, self.content) {
             (Wish::Quit, _) => return false,
             (Wish::Freeze, _) => self.frozen = !self.frozen,
-            (Wish::Help, Page::Help) | (Wish::Details, Page::Details | Page::Help) => {
-                self.page = Page::Table;
+            (Wish::Help, Content::Help) | (Wish::Details, Content::Details | Content::Help) => {
+                self.content = Content::Table;
             }
-            (Wish::Back, _) => self.page = Page::Table,
-            (Wish::Help, _) => self.page = Page::Help,
-            (Wish::Details, Page::Table) => self.page = Page::Details,
-            (_, Page::Help) => {}
+            (Wish::Back, _) => self.content = Content::Table,
+            (Wish::Help, _) => self.content = Content::Help,
+            (Wish::Details, Content::Table) => self.content = Content::Details,
+            (_, Content::Help) => {}
             (Wish::NextColumn, _) => self.sort = self.sort.next(),
             (Wish::Reverse, _) => self.reversed = !self.reversed,
             (Wish::Up, _) => self.choose(rows, self.place_in(rows).saturating_sub(1)),
@@ -192,18 +192,18 @@ mod tests {
         let rows = [row(7, 0)];
         let mut press = |wish| {
             assert!(state.fulfil(wish, &rows));
-            (state.page, state.sort, state.reversed, state.frozen)
+            (state.content, state.sort, state.reversed, state.frozen)
         };
-        assert_eq!(press(Wish::Details).0, Page::Details);
-        assert_eq!(press(Wish::Help).0, Page::Help);
+        assert_eq!(press(Wish::Details).0, Content::Details);
+        assert_eq!(press(Wish::Help).0, Content::Help);
         assert_eq!(
             press(Wish::NextColumn).1,
             Column::Faults,
             "not from the help"
         );
-        assert_eq!(press(Wish::Help).0, Page::Table);
-        assert_eq!(press(Wish::Details).0, Page::Details);
-        assert_eq!(press(Wish::Back).0, Page::Table);
+        assert_eq!(press(Wish::Help).0, Content::Table);
+        assert_eq!(press(Wish::Details).0, Content::Details);
+        assert_eq!(press(Wish::Back).0, Content::Table);
         assert_eq!(press(Wish::NextColumn).1, Column::Major);
         assert!(press(Wish::Reverse).2);
         assert!(press(Wish::Freeze).3);

@@ -6,7 +6,7 @@ use super::details::details;
 use super::facts::{clock, facts};
 use super::reading::{Entry, Reading, RunEntry};
 use super::rows::{Row, RowId, rows};
-use super::state::{Page, State};
+use super::state::{Content, State};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style, Stylize as _};
@@ -63,11 +63,11 @@ pub(super) fn draw(frame: &mut Frame<'_>, scene: &Scene<'_>, state: &State) {
     .areas(area);
     frame.render_widget(header(scene, state), head);
     frame.render_widget(Line::from(FOOTER).style(Modifier::DIM), foot);
-    match (state.page, chosen) {
-        (Page::Help, _) => help(frame, body),
+    match (state.content, chosen) {
+        (Content::Help, _) => help(frame, body),
         (_, None) => nothing(frame, scene, body),
-        (Page::Details, Some(row)) => details(frame, scene, row, body),
-        (Page::Table, Some(row)) => {
+        (Content::Details, Some(row)) => details(frame, scene, row, body),
+        (Content::Table, Some(row)) => {
             let lines = facts_of(scene, row.run, &row.run.sum);
             let lines_most = body.height.saturating_sub(ROWS_MIN + 2);
             let [above, _, below] = Layout::vertical([

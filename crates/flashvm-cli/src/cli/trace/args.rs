@@ -109,6 +109,14 @@ pub(crate) struct RecordArgs {
     pub(super) program: Vec<OsString>,
 }
 
+/// The help of `--format`.
+pub(crate) fn formats() -> String {
+    format!(
+        "The trace's format: {} [default: detected]",
+        Format::names()
+    )
+}
+
 /// `flashvm trace convert`.
 #[derive(Debug, Args)]
 pub(crate) struct ConvertArgs {
@@ -118,8 +126,7 @@ pub(crate) struct ConvertArgs {
     /// The file to write
     #[arg(value_name = "OUT")]
     pub(super) output: PathBuf,
-    /// Its format: flashvm, lackey, tagged, keys, oracle-general, msr, blkparse, drcachesim [default: detected]
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", help = formats())]
     pub(super) format: Option<Format>,
     /// Filter by CPU caches, as record does
     #[arg(long)]
@@ -149,8 +156,7 @@ pub(crate) struct StatArgs {
     /// The trace, '-' for standard input
     #[arg(value_name = "FILE")]
     pub(super) file: PathBuf,
-    /// Its format: flashvm, lackey, tagged, keys, oracle-general, msr, blkparse, drcachesim [default: detected]
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", help = formats())]
     pub(super) format: Option<Format>,
     /// Draw the figures into this folder (SVG, and CSV with the values)
     #[arg(long, value_name = "FOLDER")]

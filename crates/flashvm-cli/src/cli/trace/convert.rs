@@ -12,7 +12,7 @@ use serde::Serialize;
 use std::process::ExitCode;
 
 #[derive(Serialize)]
-struct Report {
+struct ConvertReport {
     format: &'static str,
     references_read: u64,
     references: u64,
@@ -54,7 +54,7 @@ pub(super) fn convert(args: &ConvertArgs) -> Result<ExitCode, Refusal> {
         )));
     }
     let bytes = output.finish()?;
-    let report = Report {
+    let report = ConvertReport {
         format: trace.format().info().name,
         references_read: pipeline.seen(),
         references,

@@ -13,7 +13,7 @@ mod pipeline;
 mod record;
 mod stat;
 
-pub(crate) use args::TraceCommand;
+pub(crate) use args::{TraceCommand, formats};
 pub(crate) use output::Output;
 pub(crate) use stat::measure;
 

@@ -87,7 +87,7 @@ impl Pipeline {
         self.seen
     }
 
-    /// Feeds a reference. False: no more are wanted.
+    /// Feeds a reference. False: the trace is complete.
     #[inline]
     pub(super) fn feed(
         &mut self,

@@ -36,7 +36,7 @@ const TURN_BYTES: usize = 64 * 1024;
 const LINE_BYTES_MAX: usize = 4096;
 
 #[derive(Serialize)]
-struct Report {
+struct RecordReport {
     trace: String,
     references_seen: u64,
     references: u64,
@@ -116,7 +116,7 @@ pub(super) fn record(args: &RecordArgs) -> Result<ExitCode, Refusal> {
         );
     } else {
         let bytes = output.finish()?;
-        let report = Report {
+        let report = RecordReport {
             trace: args.output.display().to_string(),
             references_seen: pipeline.seen(),
             references,
@@ -138,7 +138,7 @@ pub(super) fn record(args: &RecordArgs) -> Result<ExitCode, Refusal> {
     })
 }
 
-fn line(report: &Report, json: bool) -> String {
+fn line(report: &RecordReport, json: bool) -> String {
     if json {
         return serde_json::to_string(report).expect("numbers and a name");
     }
@@ -162,7 +162,7 @@ fn source(program: &[std::ffi::OsString]) -> String {
 }
 
 /// One process, from an exec to the next or to its end.
-struct Process {
+struct TracedProcess {
     lines: TcpStream,
     /// The address bits of its space.
     space: u64,
@@ -174,7 +174,7 @@ struct Process {
 
 struct Recording {
     listener: TcpListener,
-    processes: Vec<Process>,
+    processes: Vec<TracedProcess>,
     /// Processes so far.
     started: u64,
     pipeline: Pipeline,
@@ -212,7 +212,7 @@ impl Recording {
             if self.full && end.is_none() {
                 self.end(program);
             }
-            // Read unwanted lines to their end: lackey would write them elsewhere.
+            // Read all further lines: without a reader lackey would write them elsewhere.
             if !running && self.processes.is_empty() {
                 bar.finish_and_clear();
                 return Ok(end.unwrap_or(End::Exited(1)));
@@ -247,7 +247,7 @@ impl Recording {
             match self.listener.accept() {
                 Ok((lines, _)) => {
                     lines.set_nonblocking(true).map_err(refuse)?;
-                    self.processes.push(Process {
+                    self.processes.push(TracedProcess {
                         lines,
                         space: self.started << SPACE_BITS,
                         rest: Vec::new(),

@@ -17,7 +17,7 @@ use std::process::ExitCode;
 const BAR_CHARS: f64 = 24.0;
 
 #[derive(Serialize)]
-struct Report<'a> {
+struct StatReport<'a> {
     trace: String,
     format: &'static str,
     granularity: Granularity,
@@ -30,11 +30,11 @@ struct Report<'a> {
     pages: u64,
     pages_read: u64,
     pages_written: u64,
-    figures: Vec<Curve>,
+    figures: Vec<RankCurve>,
 }
 
 #[derive(Serialize)]
-struct Curve {
+struct RankCurve {
     figure: u32,
     ranks: &'static str,
     first: u64,
@@ -90,7 +90,7 @@ pub(crate) fn measure(trace: &mut Trace) -> Result<Locality, Refusal> {
     Ok(locality)
 }
 
-fn report<'a>(trace: &'a Trace, locality: &Locality) -> Report<'a> {
+fn report<'a>(trace: &'a Trace, locality: &Locality) -> StatReport<'a> {
     let counts = locality.counts();
     let curve = |figure: &figures::Figure| {
         let ranks = (figure.ranks)(locality);
@@ -99,7 +99,7 @@ fn report<'a>(trace: &'a Trace, locality: &Locality) -> Report<'a> {
             to: octave.to,
             references: octave.count,
         });
-        Curve {
+        RankCurve {
             figure: figure.number,
             ranks: figure.short,
             first: ranks.first,
@@ -107,7 +107,7 @@ fn report<'a>(trace: &'a Trace, locality: &Locality) -> Report<'a> {
             octaves: octaves.collect(),
         }
     };
-    Report {
+    StatReport {
         trace: trace.path().display().to_string(),
         format: trace.format().info().name,
         granularity: trace.granularity(),
@@ -124,7 +124,7 @@ fn report<'a>(trace: &'a Trace, locality: &Locality) -> Report<'a> {
     }
 }
 
-fn lines(report: &Report, locality: &Locality) -> String {
+fn lines(report: &StatReport, locality: &Locality) -> String {
     let by = match report.granularity {
         Granularity::Bytes => "bytes",
         Granularity::Pages => "pages",

@@ -38,8 +38,8 @@ pub(in crate::pager) struct Fork {
     /// Faults of this process itself that were resolved while its engine was frozen: `pthread_atfork` handlers
     /// touch memory too.
     own: Vec<ResolvedFault>,
-    /// Resident frames have numbers as shared ones, and stores to them are stopped. Not so if the numbers ran out: then
-    /// there is no child with a pager.
+    /// Resident frames have numbers of shared frames, and stores to them are stopped. False if the numbers ran out:
+    /// then no child has a pager.
     shared: bool,
     /// The child resolves its own faults, or there is no child.
     over: bool,
@@ -48,8 +48,8 @@ pub(in crate::pager) struct Fork {
 }
 
 impl Pager {
-    /// Before a fork: waits until all requests have ended, and freezes the engine. `touched` are addresses that
-    /// this thread may store to before the fork is over, while its faults cannot be resolved. Those where the program
+    /// Before a fork: waits until all requests have ended, and freezes the engine. `touched` are addresses that this
+    /// thread may store to before the fork is over, while its faults cannot be resolved. Addresses to which the program
     /// itself may not store, such as a guard page beside a stack, are left out.
     pub fn prepare_fork(&self, touched: &[usize]) {
         let uninterrupted = Uninterrupted::begin();
@@ -66,7 +66,7 @@ impl Pager {
         let mut own = Vec::with_capacity(REPLY_MAX);
         own.extend(touched.iter().map(|&page| ResolvedFault::new(page, true)));
         let process_slot = self.prepare_child(&mut locked, &touched);
-        // The C library forks all the same, and that child holds the frames, too, until it ends.
+        // The C library forks nevertheless, and its child holds the frames, too, until it ends.
         let shared = process_slot.is_ok() || self.share_frames(&mut locked, None, &touched).is_ok();
         locked.fork = Some(Fork {
             process_slot,

@@ -3,11 +3,12 @@
 //! Before the fork all requests end and the engine is frozen, so that the child's copy of it is consistent. Slots on
 //! flash are shared from then on; clusters know how many processes hold them.
 //!
-//! The two modes of faults differ in who resolves the child's faults until its pager is there:
+//! The two modes differ in what resolves the child's faults before its pager is there:
 //!
-//! - `inline_mode`: nobody has to. The guard makes the fork, and until then no code of the program runs in the child.
-//! - `handler_mode`: the parent's handler. The C library makes the fork, and touches the program's memory
-//!   around it. `socket` carries the child's userfaultfd and the list of those faults to the child.
+//! - `inline_mode`: there are no such faults. The guard makes the fork, and no code of the program runs in the child
+//!   before its pager is there.
+//! - `handler_mode`: the parent's handler does. The C library makes the fork, and touches the program's memory around
+//!   it. `socket` carries the child's userfaultfd and the list of these faults to the child.
 //!
 //! This file has the steps that both share; `room` sees to frames for the child, `child` makes its pager.
 
@@ -87,16 +88,16 @@ impl Pager {
         Ok(process_slot)
     }
 
-    /// After a fork, in parent and child: tells the engine of it, and by `catch_up` of what happened while it was
-    /// frozen; then everybody goes on. The same after a fork that failed: by then all frames are shared (`share_frames`), and
-    /// [`Self::own_abandoned`] takes them back.
+    /// After a fork, in parent and child: tells the engine of the fork, and by `catch_up` of what happened while it was
+    /// frozen; then all threads go on. Also after a fork that failed: by then all frames are shared (`share_frames`),
+    /// and [`Self::own_abandoned`] takes them back.
     fn resume(&self, mut locked: MutexGuard<'_, Locked>, catch_up: impl FnOnce(&mut Locked)) {
         self.apply(&mut locked, Event::Forked);
         catch_up(&mut locked);
         self.thaw(locked);
     }
 
-    /// Lets everybody go on.
+    /// Lets all threads go on.
     pub(super) fn thaw(&self, mut locked: MutexGuard<'_, Locked>) {
         locked.freeze = Freeze::No;
         self.hand_over(&mut locked, By::Program);

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 /// `STORES_IN_FORK`.
 const STORES_IN_FORK: u32 = 512;
 const STORES_SHARE: u32 = 8;
-/// Longest wait of a fork for frames for the child without progress, as long as a new process waits for its first
+/// Longest wait of a fork without progress towards the child's frames, the same as that of a new process for its first
 /// frames; and the pause between two looks.
 const ROOM_WAIT_MAX: Duration = Duration::from_secs(10);
 const ROOM_PAUSE: Duration = Duration::from_millis(1);
@@ -40,9 +40,9 @@ impl Outstanding {
 }
 
 impl Pager {
-    /// Pages that are stored to during a fork, unnoticed or before there is a frame for the copy. In inline mode: pages
-    /// of system calls in flight. In handler mode: an estimate of the pages that threads store to until the child
-    /// resolves its own faults.
+    /// Pages that are stored to during a fork, unnoticed or before the copy has a frame. In inline mode: pages of
+    /// system calls in flight. In handler mode: an estimate of the pages that threads store to until the child resolves
+    /// its own faults.
     pub(in crate::pager) fn fork_stores(&self, locked: &Locked) -> ForkStores {
         match self.delivery {
             Delivery::Inline => ForkStores {

@@ -1,6 +1,6 @@
 //! Figures 12 to 14 and 17: I/O time, pages read and pages written by memory size.
 
-use super::programs::{POLICIES, Program, Size, Swept};
+use super::programs::{POLICIES, Swept, SweptSize, TracedProgram};
 use crate::cli::refusal::Refusal;
 use crate::cli::report::{Axis, Chart, Report, Series, Table};
 use crate::cli::reproduce::Material;
@@ -20,7 +20,7 @@ fn io_time(counts: &Counts) -> u64 {
 }
 
 /// A policy's figure over CLOCK's.
-fn to_clock(size: &Size, policy: usize, of: impl Fn(&Counts) -> u64) -> f64 {
+fn to_clock(size: &SweptSize, policy: usize, of: impl Fn(&Counts) -> u64) -> f64 {
     of(&size.counts[policy]) as f64 / of(&size.counts[CLOCK]).max(1) as f64
 }
 
@@ -45,7 +45,7 @@ pub(super) fn figure_12(material: &Material, bar: &ProgressBar) -> Result<Report
 }
 
 /// CRAW's saving of I/O time against each rival.
-fn savings(programs: &[Program], swept: &[Swept]) -> Table {
+fn savings(programs: &[TracedProgram], swept: &[Swept]) -> Table {
     let mut table = Table::new(&[
         "program",
         "against",
@@ -79,7 +79,7 @@ fn savings(programs: &[Program], swept: &[Swept]) -> Table {
     for (program, sizes) in programs.iter().zip(swept) {
         for (rival, _) in rivals {
             let sizes = sizes.iter().filter(|size| size.percent < 100);
-            let saving = |size: &Size| {
+            let saving = |size: &SweptSize| {
                 let (own, other) = (&size.counts[CRAW], &size.counts[rival]);
                 (1.0 - io_time(own) as f64 / io_time(other) as f64) * 100.0
             };
@@ -131,7 +131,7 @@ pub(super) fn figure_17(material: &Material, bar: &ProgressBar) -> Result<Report
         "CRAW-A worse by",
     ]);
     for (program, sizes) in programs.iter().zip(swept) {
-        let ratio = |size: &Size| {
+        let ratio = |size: &SweptSize| {
             let [own, other] = [CRAW_A, CRAW].map(|policy| io_time(&size.counts[policy]) as f64);
             (own / other - 1.0) * 100.0
         };
@@ -160,7 +160,7 @@ pub(super) fn figure_17(material: &Material, bar: &ProgressBar) -> Result<Report
 
 /// For every program and size, CLOCK's figure, and the others' over it.
 fn sizes(
-    programs: &[Program],
+    programs: &[TracedProgram],
     swept: &[Swept],
     policies: &[usize],
     of: fn(&Counts) -> u64,
@@ -191,13 +191,13 @@ fn sizes(
 
 /// One chart per program.
 fn charts(
-    programs: &[Program],
+    programs: &[TracedProgram],
     swept: &[Swept],
     policies: &[usize],
     what: &str,
-    value: impl Fn(&Size, usize) -> f64,
+    value: impl Fn(&SweptSize, usize) -> f64,
 ) -> Vec<Chart> {
-    let chart = |(program, sizes): (&Program, &Swept)| {
+    let chart = |(program, sizes): (&TracedProgram, &Swept)| {
         let series = policies.iter().map(|&policy| {
             let points = sizes
                 .iter()

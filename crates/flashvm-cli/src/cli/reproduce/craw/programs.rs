@@ -52,7 +52,7 @@ pub(super) const POLICIES: [&str; 5] = ["clock", "car", "cfclock", "craw", "craw
 const PERCENTS: [u32; 13] = [1, 2, 5, 10, 20, 30, 40, 50, 60, 70, 80, 90, 100];
 
 /// A program's trace, and its locality.
-pub(super) struct Program {
+pub(super) struct TracedProgram {
     pub(super) name: String,
     /// Its counterpart in the paper.
     pub(super) paper: &'static str,
@@ -64,15 +64,15 @@ pub(super) struct Program {
 /// The programs, read at their first use.
 pub(in crate::cli::reproduce) struct Programs {
     folder: Option<PathBuf>,
-    all: OnceCell<Vec<Program>>,
+    all: OnceCell<Vec<TracedProgram>>,
     swept: OnceCell<Vec<Swept>>,
 }
 
 /// The sweep of a program, in the order of [`PERCENTS`].
-pub(super) type Swept = Vec<Size>;
+pub(super) type Swept = Vec<SweptSize>;
 
 /// One memory size.
-pub(super) struct Size {
+pub(super) struct SweptSize {
     pub(super) percent: u32,
     pub(super) frames: u32,
     /// In the order of [`POLICIES`].
@@ -94,7 +94,7 @@ impl Programs {
         self.folder.as_deref()
     }
 
-    pub(super) fn all(&self, bar: &ProgressBar) -> Result<&[Program], Refusal> {
+    pub(super) fn all(&self, bar: &ProgressBar) -> Result<&[TracedProgram], Refusal> {
         if self.all.get().is_none() {
             let all = match &self.folder {
                 Some(folder) => in_folder(folder, bar)?,
@@ -120,7 +120,7 @@ impl Programs {
     }
 }
 
-fn shipped(bar: &ProgressBar) -> Result<Vec<Program>, Refusal> {
+fn shipped(bar: &ProgressBar) -> Result<Vec<TracedProgram>, Refusal> {
     let programs = SHIPPED.iter().map(|&(name, paper, bytes)| {
         bar.set_message(format!("{name}: reading"));
         let trace = || read(name.as_ref(), Cursor::new(bytes), None);
@@ -129,7 +129,7 @@ fn shipped(bar: &ProgressBar) -> Result<Vec<Program>, Refusal> {
     programs.collect()
 }
 
-fn in_folder(folder: &Path, bar: &ProgressBar) -> Result<Vec<Program>, Refusal> {
+fn in_folder(folder: &Path, bar: &ProgressBar) -> Result<Vec<TracedProgram>, Refusal> {
     let refuse = |why: &dyn std::fmt::Display| {
         let line = format!(
             "--traces {}: {why}: name a folder of traces",
@@ -168,11 +168,11 @@ fn program(
     paper: &'static str,
     mut to_measure: Trace,
     to_sweep: Trace,
-) -> Result<Program, Refusal> {
+) -> Result<TracedProgram, Refusal> {
     let provenance = to_measure.provenance().clone();
     let locality = measure(&mut to_measure)?;
     let references = References::read(to_sweep.granularity(), to_sweep);
-    Ok(Program {
+    Ok(TracedProgram {
         name,
         paper,
         provenance,
@@ -181,7 +181,7 @@ fn program(
     })
 }
 
-fn run(program: &Program) -> Result<Swept, Refusal> {
+fn run(program: &TracedProgram) -> Result<Swept, Refusal> {
     let footprint = program.references.pages();
     let sizes = PERCENTS.map(|percent| (percent, (footprint * percent).div_ceil(100)));
     let jobs = sizes.iter().flat_map(|&(_, frames)| {
@@ -202,7 +202,7 @@ fn run(program: &Program) -> Result<Swept, Refusal> {
     );
     let figures = figures.map_err(|e| refusal(&e))?;
     let sizes = sizes.iter().zip(figures.chunks(POLICIES.len()));
-    let sizes = sizes.map(|(&(percent, frames), figures)| Size {
+    let sizes = sizes.map(|(&(percent, frames), figures)| SweptSize {
         percent,
         frames,
         counts: figures.iter().map(|figures| figures.counts).collect(),

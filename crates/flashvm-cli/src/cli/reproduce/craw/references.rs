@@ -1,6 +1,6 @@
 //! Table 2 and Figures 2 to 5: the locality of the traces.
 
-use super::programs::Program;
+use super::programs::TracedProgram;
 use crate::cli::refusal::Refusal;
 use crate::cli::report::{Report, Table};
 use crate::cli::reproduce::Material;
@@ -100,7 +100,7 @@ pub(super) fn ranks(
 }
 
 /// Each program's share of references at good and at inverted ranks.
-fn summary(programs: &[Program], figure: &Figure) -> Table {
+fn summary(programs: &[TracedProgram], figure: &Figure) -> Table {
     let mut table = Table::new(&[
         "program",
         "first",
@@ -131,7 +131,7 @@ fn within_top_tenth(ranks: &Ranks) -> u64 {
 }
 
 /// Mean references per rank, by octaves of ranks.
-fn means(programs: &[Program], figure: &Figure) -> Table {
+fn means(programs: &[TracedProgram], figure: &Figure) -> Table {
     let octaves = programs
         .iter()
         .map(|program| (figure.ranks)(&program.locality).octaves());

@@ -1,4 +1,4 @@
-//! Figure 7, and what unmanaged flash saves (4.4).
+//! Figure 7, and the savings of unmanaged flash (4.4).
 
 use super::runs::{SCALE, flashvm, replay, seconds};
 use crate::cli::report::{Axis, Chart, Report, Series, Table};

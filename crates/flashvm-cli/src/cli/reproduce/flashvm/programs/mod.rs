@@ -1,5 +1,5 @@
-//! Table 4 with real programs: each runs live, in at most half of the memory that it takes, on models of a disk
-//! and of an SSD (`--device-model`).
+//! Table 4 with real programs: each runs live, in at most half of the memory that it needs, on models of a disk and of
+//! an SSD (`--device-model`).
 //!
 //! A file per program: how to prepare it, and how to time a run.
 
@@ -16,10 +16,10 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// A system of the comparison: name, preset, device model.
-type System = (&'static str, &'static str, &'static str);
+type ComparedSystem = (&'static str, &'static str, &'static str);
 
 /// The paper's two systems; Linux of its time on the same SSD; today's settings there.
-const SYSTEMS: [System; 4] = [
+const SYSTEMS: [ComparedSystem; 4] = [
     ("DiskVM", "native", "seagate-7200"),
     ("Linux on the SSD", "native", "intel-x25m"),
     ("FlashVM", "flashvm", "intel-x25m"),
