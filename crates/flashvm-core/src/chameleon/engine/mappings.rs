@@ -40,6 +40,11 @@ impl Mappings {
         }
     }
 
+    /// After a change: notes the number of mappings, if it is the largest so far.
+    fn note_most(&mut self) {
+        self.most_seen = self.most_seen.max(self.count);
+    }
+
     /// Whether the budget has no room for new pages.
     pub(super) fn used_up(&self) -> bool {
         self.count + BATCH >= self.most
@@ -113,7 +118,6 @@ impl<C: ClusterSource> Engine<C> {
     /// Notes that a page is mapped.
     fn note_mapped(&mut self, page: Svmp, frame: FrameId) {
         self.mappings.count = self.mappings.count + 1 - self.merges(page, frame);
-        self.mappings.most_seen = self.mappings.most_seen.max(self.mappings.count);
     }
 
     /// Notes that a page is no longer mapped.
@@ -144,6 +148,7 @@ impl<C: ClusterSource> Engine<C> {
                 .set(page, shape, SvmpState::Mapped(frame, place.location()));
             self.note_mapped(page, frame);
         }
+        self.mappings.note_most();
     }
 
     /// Unmaps a mapped page: every further touch is a fault.
@@ -178,6 +183,8 @@ impl<C: ClusterSource> Engine<C> {
                 self.note_unmapped(page, frame);
             }
         }
+        // The kernel may have split a mapping.
+        self.mappings.note_most();
     }
 
     /// Unmaps all pages that are not pinned: no thread can store to them.
@@ -258,3 +265,6 @@ impl<C: ClusterSource> Engine<C> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
