@@ -4,7 +4,7 @@ use super::args::{HeapBenchArgs, HeapCommand, HeapInitArgs, HeapPathArgs};
 use super::refusal::Refusal;
 use super::units::{Size, count};
 use super::write_out;
-use gordon::flash::{FileMedium, State};
+use gordon::flash::{FileMedium, SegmentState};
 use gordon::{Collector, Error, Heap, Options, Report, Var};
 use serde::Serialize;
 use std::io::IsTerminal;
@@ -98,7 +98,7 @@ struct Info {
 
 impl Info {
     fn new(path: &Path, report: &Report) -> Self {
-        let segments = |f: fn(&State) -> bool| {
+        let segments = |f: fn(&SegmentState) -> bool| {
             report
                 .segments
                 .iter()
@@ -114,10 +114,10 @@ impl Info {
             bank_bytes: report.identity.segment_bytes * report.identity.segments,
             segment_bytes: report.identity.segment_bytes,
             segments: report.identity.segments,
-            segments_erased: segments(|state| *state == State::Erased),
-            segments_allocated: segments(|state| matches!(state, State::Allocated { .. })),
-            segments_dirty: segments(|state| *state == State::Dirty),
-            segments_retired: segments(|state| *state == State::Retired),
+            segments_erased: segments(|state| *state == SegmentState::Erased),
+            segments_allocated: segments(|state| matches!(state, SegmentState::Allocated { .. })),
+            segments_dirty: segments(|state| *state == SegmentState::Dirty),
+            segments_retired: segments(|state| *state == SegmentState::Retired),
             erases_min: erases.clone().min().unwrap_or(0),
             erases_max: erases.max().unwrap_or(0),
             state: report.sequence,

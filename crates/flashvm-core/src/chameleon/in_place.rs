@@ -25,7 +25,7 @@ const WORDS: usize = BLOCK_SECTORS as usize / u64::BITS as usize;
 
 /// A block with slots of one size.
 #[derive(Clone, Debug)]
-struct Block {
+struct SlotBlock {
     /// By slot: whether it has a page, is being written or is bad.
     used: [u64; WORDS],
     /// Number of slots in use.
@@ -51,7 +51,7 @@ struct Class {
 #[derive(Clone, Debug)]
 pub struct InPlace {
     /// By block of the store; `None` for blocks of others.
-    blocks: Vec<Option<Box<Block>>>,
+    blocks: Vec<Option<Box<SlotBlock>>>,
     /// By size.
     classes: Box<[Class; SIZES.len()]>,
     held: u32,
@@ -266,7 +266,7 @@ impl InPlace {
         // The bits beyond the last slot stay set.
         let mut used = [u64::MAX; WORDS];
         used[..slots as usize / u64::BITS as usize].fill(0);
-        self.blocks[block as usize] = Some(Box::new(Block { used, count: 0 }));
+        self.blocks[block as usize] = Some(Box::new(SlotBlock { used, count: 0 }));
         let class = &mut self.classes[class_of(shape)];
         class.slots += u64::from(slots);
         class.empty.insert(block);
@@ -282,7 +282,7 @@ impl InPlace {
         clusters.release(ClusterId(block));
     }
 
-    fn block(&mut self, block: u32) -> &mut Block {
+    fn block(&mut self, block: u32) -> &mut SlotBlock {
         self.blocks[block as usize]
             .as_mut()
             .expect("a slot lies in a block of ours")

@@ -49,7 +49,7 @@ enum State {
 
 /// The current round: which block to read, and which to write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Round {
+pub struct BlockRound {
     /// The block to fill.
     pub target: u32,
     /// The block to read and to clean, if any.
@@ -71,7 +71,7 @@ pub struct Log {
     /// Blocks that are not foreign.
     held: u32,
     live_sectors: u64,
-    round: Option<Round>,
+    round: Option<BlockRound>,
     counters: FlashCounters,
 }
 
@@ -137,7 +137,11 @@ impl Log {
     ///
     /// # Panics
     /// If another round is running.
-    pub fn begin(&mut self, clusters: &mut impl ClusterSource, most: u32) -> Result<Round, Full> {
+    pub fn begin(
+        &mut self,
+        clusters: &mut impl ClusterSource,
+        most: u32,
+    ) -> Result<BlockRound, Full> {
         assert!(self.round.is_none(), "one round at a time");
         let most = most.max(RESERVE as u32 + 1);
         while self.empty.len() <= RESERVE
@@ -155,7 +159,7 @@ impl Log {
         };
         let target = self.empty.pop().expect("seen above");
         self.states[target as usize] = State::Filling;
-        let round = Round {
+        let round = BlockRound {
             target,
             source,
             moved: 0,

@@ -37,7 +37,7 @@ pub use engine::{
 };
 pub use frames::{FrameId, Frames};
 pub use in_place::InPlace;
-pub use log::{Full, Log, Round};
+pub use log::{BlockRound, Full, Log};
 pub use organization::{FlashCounters, Organization};
 pub use shape::{SECTOR_BYTES, SECTORS, SIZES, Shape};
 pub use table::{Check, Location, Svmp, SvmpState, Table};

@@ -25,8 +25,8 @@ pub use address_space::AddressSpace;
 pub use changes::{Changes, Range};
 pub use executor::{Contents, Executor};
 pub use pins::PinnedRanges;
-pub use placement::{Host, Pages, Placement};
-pub use trace::{Entry, Trace};
+pub use placement::{ActionContext, Pages, Placement};
+pub use trace::{HistoryEntry, Trace};
 
 /// The extent of a call: pages done from the start of its run, and why it stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -46,7 +46,7 @@ impl<C: ClusterSource> Pages for Engine<C> {
 /// The context of an action: where it is carried out, what the engine knows, and where resulting
 /// events go.
 #[derive(Debug)]
-pub struct Host<'a, X, E> {
+pub struct ActionContext<'a, X, E> {
     /// The address space, and the contents that come into it.
     pub executor: &'a mut X,
     /// The engine.
@@ -55,7 +55,7 @@ pub struct Host<'a, X, E> {
     pub events: &'a mut VecDeque<Event>,
 }
 
-impl<X: Executor, E> Host<'_, X, E> {
+impl<X: Executor, E> ActionContext<'_, X, E> {
     fn space(&mut self) -> &mut X::Space {
         self.executor.space()
     }
@@ -161,7 +161,7 @@ impl<K> Placement<K> {
     }
 
     /// Carries out a memory action, or parks what is left of it.
-    pub fn carry_out<X, E>(&mut self, host: &mut Host<'_, X, E>, action: &Action)
+    pub fn carry_out<X, E>(&mut self, context: &mut ActionContext<'_, X, E>, action: &Action)
     where
         X: Executor<Kept = K>,
         E: Pages,
@@ -169,16 +169,16 @@ impl<K> Placement<K> {
         let (first, count) = pages(action);
         if let Action::Unshare { .. } = action {
             // Accounting, not a system call: it never waits.
-            host.executor.leave_frames(Run::new(first, count));
+            context.executor.leave_frames(Run::new(first, count));
             return;
         }
         self.trace.asked(action, (first, count));
         self.progress += u64::from(!matches!(action, Action::Shadow { .. }));
         let rest = if !self.is_parked_on(first, count) {
-            self.attempt(host, action, None)
+            self.attempt(context, action, None)
         } else if let Action::Shadow { .. } = action {
             // The pages are not there yet, so they cannot be moved away.
-            refuse(host, first, count);
+            refuse(context, first, count);
             None
         } else {
             Some(*action)
@@ -187,8 +187,8 @@ impl<K> Placement<K> {
             let kept = match action {
                 Action::Map {
                     io, index, count, ..
-                } => Some(host.executor.keep(io, index, count)),
-                Action::Inflate { from, .. } => Some(host.executor.inflate(&from)),
+                } => Some(context.executor.keep(io, index, count)),
+                Action::Inflate { from, .. } => Some(context.executor.inflate(&from)),
                 _ => None,
             };
             self.parked.push_back(Parked { action, kept });
@@ -197,7 +197,11 @@ impl<K> Placement<K> {
 
     /// Carries out the drops at the start of a list of actions, together. Returns their number: 0
     /// if the first action is no drop, or has to wait for a parked one.
-    pub fn drop_first<X, E>(&mut self, host: &mut Host<'_, X, E>, actions: &[Action]) -> usize
+    pub fn drop_first<X, E>(
+        &mut self,
+        context: &mut ActionContext<'_, X, E>,
+        actions: &[Action],
+    ) -> usize
     where
         X: Executor<Kept = K>,
         E: Pages,
@@ -215,74 +219,79 @@ impl<K> Placement<K> {
             taken += 1;
         }
         if taken > 0 {
-            self.drop_runs(host, &runs[..taken]);
+            self.drop_runs(context, &runs[..taken]);
         }
         taken
     }
 
-    fn drop_runs<X, E>(&mut self, host: &mut Host<'_, X, E>, runs: &[Run])
+    fn drop_runs<X, E>(&mut self, context: &mut ActionContext<'_, X, E>, runs: &[Run])
     where
         X: Executor<Kept = K>,
     {
-        let place = if host.space().has_shadow() {
+        let place = if context.space().has_shadow() {
             Place::Shadow
         } else {
             Place::Region
         };
-        self.zap_runs(host, place, runs);
+        self.zap_runs(context, place, runs);
         self.progress += 1;
     }
 
-    fn zap_runs<X, E>(&mut self, host: &mut Host<'_, X, E>, place: Place, runs: &[Run])
+    fn zap_runs<X, E>(&mut self, context: &mut ActionContext<'_, X, E>, place: Place, runs: &[Run])
     where
         X: Executor<Kept = K>,
     {
         for run in runs {
             self.trace.dropped(run.first, run.count);
         }
-        if let Err(stop) = host.space().zap(place, runs) {
-            host.executor
+        if let Err(stop) = context.space().zap(place, runs) {
+            context
+                .executor
                 .fail(&format!("dropping pages failed: {stop:?}"));
         }
     }
 
     /// A thread touched a missing page that the engine has as mapped: another thread zapped it at
     /// the same time, so it reads as zeros. Returns whether the engine has it as mapped.
-    pub fn resolve_spurious<X, E>(&mut self, host: &mut Host<'_, X, E>, page: PageId) -> bool
+    pub fn resolve_spurious<X, E>(
+        &mut self,
+        context: &mut ActionContext<'_, X, E>,
+        page: PageId,
+    ) -> bool
     where
         X: Executor<Kept = K>,
         E: Pages,
     {
-        if host.engine.state(page) != PageState::Mapped {
+        if context.engine.state(page) != PageState::Mapped {
             return false;
         }
         let elsewhere = !self.is_parked_on(page, 1)
-            && host.space().has_shadow()
-            && host.space().holds(Place::Shadow, page);
-        if elsewhere && !host.space().holds(Place::Region, page) {
+            && context.space().has_shadow()
+            && context.space().holds(Place::Shadow, page);
+        if elsewhere && !context.space().holds(Place::Region, page) {
             // Zeros instead of its copy in the shadow would lose data.
-            self.contradiction(host, page, "was touched, and is in the shadow alone");
+            self.contradiction(context, page, "was touched, and is in the shadow alone");
         }
-        let protect = host.engine.is_protected(page);
+        let protect = context.engine.is_protected(page);
         let zero = Action::Zero {
             first: page,
             count: 1,
             protect,
         };
-        self.carry_out(host, &zero);
+        self.carry_out(context, &zero);
         true
     }
 
     /// A store was stopped by write-protection. If the engine has the page as writable, the protection
     /// only guarded a move, or another thread was faster: removes it. Returns whether that is so.
-    pub fn unprotect<X, E>(&mut self, host: &mut Host<'_, X, E>, page: PageId) -> bool
+    pub fn unprotect<X, E>(&mut self, context: &mut ActionContext<'_, X, E>, page: PageId) -> bool
     where
         X: Executor<Kept = K>,
         E: Pages,
     {
-        let stale = host.engine.state(page).is_mapped() && !host.engine.is_protected(page);
+        let stale = context.engine.state(page).is_mapped() && !context.engine.is_protected(page);
         if stale {
-            self.carry_out(host, &Action::Unprotect { page });
+            self.carry_out(context, &Action::Unprotect { page });
         }
         stale
     }
@@ -290,7 +299,7 @@ impl<K> Placement<K> {
     /// Tries a memory action; returns the rest, to be retried.
     fn attempt<X, E>(
         &mut self,
-        host: &mut Host<'_, X, E>,
+        context: &mut ActionContext<'_, X, E>,
         action: &Action,
         kept: Option<&K>,
     ) -> Option<Action>
@@ -305,9 +314,9 @@ impl<K> Placement<K> {
                 protect,
             } => {
                 let done = if self.changes.touch(first, count) {
-                    self.zero_what_is_awaited(host, first, count, protect)
+                    self.zero_what_is_awaited(context, first, count, protect)
                 } else {
-                    self.place(host, Place::Region, first, count, protect, |_| {
+                    self.place(context, Place::Region, first, count, protect, |_| {
                         Contents::Zeros
                     })
                 };
@@ -325,7 +334,7 @@ impl<K> Placement<K> {
                     Some(kept) => Contents::Kept(kept, done),
                     None => Contents::Read(io, index + done),
                 };
-                let done = self.place(host, place, first, count, protect, from);
+                let done = self.place(context, place, first, count, protect, from);
                 rest_of(*action, done)
             }
             Action::Inflate {
@@ -338,41 +347,41 @@ impl<K> Placement<K> {
                     Some(kept) => Contents::Kept(kept, 0),
                     None => Contents::Packed(from),
                 };
-                (self.place(host, place, page, 1, protect, from) == 0).then_some(*action)
+                (self.place(context, place, page, 1, protect, from) == 0).then_some(*action)
             }
             Action::Shadow { first, count } => {
-                self.shadow(host, first, count);
+                self.shadow(context, first, count);
                 None
             }
-            Action::Restore { page } => (!self.restore(host, page)).then_some(*action),
+            Action::Restore { page } => (!self.restore(context, page)).then_some(*action),
             Action::RestoreCopy { page, protect } => {
-                (!self.copy_back(host, page, protect)).then_some(*action)
+                (!self.copy_back(context, page, protect)).then_some(*action)
             }
             Action::Drop { first, count } => {
-                self.drop_runs(host, &[Run::new(first, count)]);
+                self.drop_runs(context, &[Run::new(first, count)]);
                 None
             }
-            Action::Unprotect { page } => match host.space().protect(Run::one(page), false) {
+            Action::Unprotect { page } => match context.space().protect(Run::one(page), false) {
                 Err(Stop::Again) => Some(*action),
                 Ok(()) => None,
                 // No mapping, so there is no protection to remove.
                 Err(_) => {
-                    host.space().wake(Run::one(page));
+                    context.space().wake(Run::one(page));
                     None
                 }
             },
             Action::Poison { page } => {
-                host.executor.tell_lost(page);
-                match host.space().poison(page) {
+                context.executor.tell_lost(page);
+                match context.space().poison(page) {
                     Err(Stop::Again) => Some(*action),
                     Ok(()) | Err(Stop::Exists | Stop::Missing) => None,
-                    Err(stop) => host.executor.fail(&format!(
+                    Err(stop) => context.executor.fail(&format!(
                         "a page is lost, and the kernel cannot deliver that as SIGBUS: {stop:?}"
                     )),
                 }
             }
             Action::Wake { page } => {
-                host.space().wake(Run::one(page));
+                context.space().wake(Run::one(page));
                 None
             }
             Action::Unshare { .. } => unreachable!("never parked"),
@@ -390,7 +399,7 @@ impl<K> Placement<K> {
 
     fn shift<X, E>(
         &mut self,
-        host: &mut Host<'_, X, E>,
+        context: &mut ActionContext<'_, X, E>,
         to: Place,
         first: PageId,
         count: u32,
@@ -398,14 +407,19 @@ impl<K> Placement<K> {
     where
         X: Executor<Kept = K>,
     {
-        let done = host.space().shift(to, Run::new(first, count));
+        let done = context.space().shift(to, Run::new(first, count));
         self.trace.shifted(to, first, count, done);
         done
     }
 
     /// Whether a move that found a page at its destination had moved that page itself. No other
     /// thread moves pages at the same time, and the page was at the source before.
-    fn has_arrived<X, E>(&mut self, host: &mut Host<'_, X, E>, to: Place, page: PageId) -> bool
+    fn has_arrived<X, E>(
+        &mut self,
+        context: &mut ActionContext<'_, X, E>,
+        to: Place,
+        page: PageId,
+    ) -> bool
     where
         X: Executor<Kept = K>,
     {
@@ -413,31 +427,31 @@ impl<K> Placement<K> {
             Place::Region => Place::Shadow,
             Place::Shadow => Place::Region,
         };
-        let arrived = !host.space().holds(from, page) && host.space().holds(to, page);
+        let arrived = !context.space().holds(from, page) && context.space().holds(to, page);
         self.moves_misreported += u64::from(arrived);
         arrived
     }
 
-    fn drop_shadow<X, E>(&mut self, host: &mut Host<'_, X, E>, page: PageId)
+    fn drop_shadow<X, E>(&mut self, context: &mut ActionContext<'_, X, E>, page: PageId)
     where
         X: Executor<Kept = K>,
     {
-        self.zap_runs(host, Place::Shadow, &[Run::one(page)]);
+        self.zap_runs(context, Place::Shadow, &[Run::one(page)]);
     }
 }
 
 /// Reports that pages stay, before any other event.
-fn refuse<X, E>(host: &mut Host<'_, X, E>, first: PageId, count: u32) {
+fn refuse<X, E>(context: &mut ActionContext<'_, X, E>, first: PageId, count: u32) {
     for page in (0..count).map(|i| first.plus(i)) {
-        host.events.push_front(Event::Refused { page });
+        context.events.push_front(Event::Refused { page });
     }
 }
 
 /// Reports a page that cannot be filled in as zapped; the threads that wait for it retry.
-fn zap<X: Executor, E>(host: &mut Host<'_, X, E>, page: PageId) {
-    host.events.push_back(Event::Zap {
+fn zap<X: Executor, E>(context: &mut ActionContext<'_, X, E>, page: PageId) {
+    context.events.push_back(Event::Zap {
         first: page,
         count: 1,
     });
-    host.space().wake(Run::one(page));
+    context.space().wake(Run::one(page));
 }

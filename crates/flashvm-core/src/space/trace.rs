@@ -12,7 +12,7 @@ const ENTRIES: usize = 4096;
 
 /// An entry about a run of pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct HistoryEntry {
     at: Nanos,
     first: PageId,
     count: u32,
@@ -35,7 +35,7 @@ enum What {
 /// A ring of entries.
 #[derive(Debug)]
 pub struct Trace {
-    entries: Vec<Entry>,
+    entries: Vec<HistoryEntry>,
     next: usize,
     now: Nanos,
 }
@@ -52,7 +52,7 @@ impl Default for Trace {
 
 impl Trace {
     fn note(&mut self, first: PageId, count: u32, what: What) {
-        let entry = Entry {
+        let entry = HistoryEntry {
             at: self.now,
             first,
             count,
@@ -111,7 +111,7 @@ impl Trace {
     }
 
     /// The history of a page, newest first, each entry with its age in microseconds.
-    pub fn of(&self, page: PageId) -> impl Iterator<Item = (u64, Entry)> {
+    pub fn of(&self, page: PageId) -> impl Iterator<Item = (u64, HistoryEntry)> {
         let (newer, older) = self.entries.split_at(self.next.min(self.entries.len()));
         let newest_first = newer.iter().rev().chain(older.iter().rev());
         newest_first
@@ -120,7 +120,7 @@ impl Trace {
     }
 }
 
-impl fmt::Display for Entry {
+impl fmt::Display for HistoryEntry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let outcome = |done: Done| match done.stop {
             None => "done".to_owned(),

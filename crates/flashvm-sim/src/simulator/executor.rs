@@ -8,12 +8,12 @@ use crate::pool::{Image, compressed, sizes};
 use crate::store::StoreClusters;
 use flashvm_core::pool::{BLOCK_SLOTS, BlockId};
 use flashvm_core::record::{ClusterAnswer, RecordingClusters};
-use flashvm_core::space::{Host, Placement};
+use flashvm_core::space::{ActionContext, Placement};
 use flashvm_core::{Action, Engine, Event, IoId, Nanos, PageId, Place, Sizes, SlotId};
 use std::cmp::Reverse;
 use std::collections::VecDeque;
 
-type SimHost<'a, 's> = Host<'a, ModelSpace<'s>, Engine<RecordingClusters<StoreClusters>>>;
+type SimHost<'a, 's> = ActionContext<'a, ModelSpace<'s>, Engine<RecordingClusters<StoreClusters>>>;
 
 /// A flash action in flight.
 #[derive(Clone, Debug)]
@@ -70,12 +70,12 @@ impl Simulator {
             opened: Vec::new(),
             lost: &mut lost,
         };
-        let mut host = Host {
+        let mut context = ActionContext {
             executor: &mut space,
             engine: &self.engine,
             events,
         };
-        let result = work(&mut self.placement, &mut host);
+        let result = work(&mut self.placement, &mut context);
         for run in woken {
             self.wake(run.first, run.count);
         }
@@ -95,7 +95,7 @@ impl Simulator {
     pub(super) fn retry_parked(&mut self) -> bool {
         self.retry_at = None;
         let mut events = VecDeque::new();
-        let through = self.with_space(&mut events, |placement, host| placement.retry(host));
+        let through = self.with_space(&mut events, |placement, context| placement.retry(context));
         if through {
             for thread in self.threads.values_mut() {
                 thread.waiting = false;
@@ -107,16 +107,16 @@ impl Simulator {
 
     pub(super) fn forget_parked(&mut self, first: PageId, count: u32) {
         let mut events = VecDeque::new();
-        self.with_space(&mut events, |placement, host| {
-            placement.forget_parked(host, first, count);
+        self.with_space(&mut events, |placement, context| {
+            placement.forget_parked(context, first, count);
         });
         assert!(events.is_empty(), "nothing follows from forgetting");
     }
 
     pub(super) fn resolve_spurious(&mut self, page: PageId) -> bool {
         let mut events = VecDeque::new();
-        let was = self.with_space(&mut events, |placement, host| {
-            placement.resolve_spurious(host, page)
+        let was = self.with_space(&mut events, |placement, context| {
+            placement.resolve_spurious(context, page)
         });
         self.handle(events);
         was
@@ -124,8 +124,8 @@ impl Simulator {
 
     pub(super) fn unprotect(&mut self, page: PageId) -> bool {
         let mut events = VecDeque::new();
-        let was = self.with_space(&mut events, |placement, host| {
-            placement.unprotect(host, page)
+        let was = self.with_space(&mut events, |placement, context| {
+            placement.unprotect(context, page)
         });
         self.handle(events);
         was
@@ -134,8 +134,9 @@ impl Simulator {
     pub(super) fn perform(&mut self, actions: &[Action], events: &mut VecDeque<Event>) {
         let mut rest = actions;
         while let Some((&action, behind)) = rest.split_first() {
-            let dropped =
-                self.with_space(events, |placement, host| placement.drop_first(host, rest));
+            let dropped = self.with_space(events, |placement, context| {
+                placement.drop_first(context, rest)
+            });
             if dropped > 0 {
                 rest = &rest[dropped..];
                 continue;
@@ -146,7 +147,9 @@ impl Simulator {
             } else if action.is_of_pool() {
                 self.work_on_pool(action);
             } else {
-                self.with_space(events, |placement, host| placement.carry_out(host, &action));
+                self.with_space(events, |placement, context| {
+                    placement.carry_out(context, &action)
+                });
             }
         }
     }

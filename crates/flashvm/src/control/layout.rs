@@ -12,7 +12,7 @@
 //! and returns copies.
 #![allow(unsafe_code, reason = "maps the shared region; the argument is above")]
 
-use super::record::ProcessRecord;
+use super::record::SlotRecord;
 use super::{Error, PROCESS_SLOTS, os};
 use rustix::fd::BorrowedFd;
 use rustix::mm::{MapFlags, ProtFlags};
@@ -28,7 +28,7 @@ const SETTINGS_BYTES: usize = 16 << 10;
 const SETTINGS_AT: usize = 4096;
 const SLOTS_AT: usize = SETTINGS_AT + SETTINGS_BYTES;
 const RECORDS_AT: usize = page_up(SLOTS_AT + PROCESS_SLOTS as usize * size_of::<ProcessSlot>());
-const ORDERS_AT: usize = page_up(RECORDS_AT + PROCESS_SLOTS as usize * size_of::<ProcessRecord>());
+const ORDERS_AT: usize = page_up(RECORDS_AT + PROCESS_SLOTS as usize * size_of::<SlotRecord>());
 const HOLDERS_AT: usize = page_up(ORDERS_AT + ORDERS * size_of::<Order>());
 
 /// Numbers for shared frames beyond 5/4 of the budget.
@@ -218,7 +218,7 @@ unsafe impl Atomics for AtomicU64 {}
 // SAFETY: structures of atomic integers.
 unsafe impl Atomics for ProcessSlot {}
 // SAFETY: structures of atomic integers.
-unsafe impl Atomics for ProcessRecord {}
+unsafe impl Atomics for SlotRecord {}
 // SAFETY: structures of atomic integers.
 unsafe impl Atomics for Order {}
 /// The mapped region.
@@ -348,7 +348,7 @@ impl Region {
         self.slice(SLOTS_AT, PROCESS_SLOTS as usize)
     }
 
-    pub(super) fn records(&self) -> &'static [ProcessRecord] {
+    pub(super) fn records(&self) -> &'static [SlotRecord] {
         self.slice(RECORDS_AT, PROCESS_SLOTS as usize)
     }
 

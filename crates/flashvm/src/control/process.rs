@@ -12,7 +12,7 @@
 use super::clusters::SharedClusters;
 use super::holders::Holdings;
 use super::layout::{ProcessSlot, Region};
-use super::record::ProcessRecord;
+use super::record::SlotRecord;
 use super::stats::ProcessStats;
 use super::{Control, Error, PROCESS_SLOTS};
 use rustix::fs::{Mode, OFlags};
@@ -346,7 +346,7 @@ impl Process {
         &self.region().process_slots()[self.index as usize]
     }
 
-    pub(super) fn record(&self) -> &'static ProcessRecord {
+    pub(super) fn record(&self) -> &'static SlotRecord {
         &self.region().records()[self.index as usize]
     }
 }

@@ -10,7 +10,7 @@ const REASON_BYTES: usize = 252;
 
 /// The part of a process slot that the run's other processes do not read, except a parent that forks.
 #[repr(C, align(64))]
-pub(super) struct ProcessRecord {
+pub(super) struct SlotRecord {
     pub(super) stats: ProcessStats,
     command_len: AtomicU32,
     command: [AtomicU8; COMMAND_BYTES],
@@ -71,7 +71,7 @@ fn text_of(bytes: &[AtomicU8], len: u32) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-impl ProcessRecord {
+impl SlotRecord {
     /// Clears what the previous process recorded; its command stays until the next one is stored.
     pub(super) fn clear(&self) {
         self.stats.clear();

@@ -10,7 +10,7 @@ use super::{LiveEngine, Locked, Pager, Read};
 use crate::space::{Backend, PageBuffer, Source, Userfaultfd};
 use crate::sys::map;
 use crate::sys::message::say;
-use flashvm_core::space::{Contents, Done, Executor, Host, Placement};
+use flashvm_core::space::{ActionContext, Contents, Done, Executor, Placement};
 use flashvm_core::{Action, IoId, PAGE_SIZE, Packed, PageId, Place, Run};
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
@@ -24,7 +24,7 @@ pub(super) struct LiveExecutor<'a> {
 }
 
 /// The context of an action of the live pager.
-pub(super) type LiveHost<'a, 's> = Host<'a, LiveExecutor<'s>, LiveEngine>;
+pub(super) type LiveHost<'a, 's> = ActionContext<'a, LiveExecutor<'s>, LiveEngine>;
 
 /// Carries out the live pager's actions; keeps the contents of parked actions as bytes.
 pub(super) type LivePlacement = Placement<Vec<u8>>;
@@ -150,24 +150,24 @@ impl Pager {
             reads,
             shares,
         };
-        let mut host = Host {
+        let mut context = ActionContext {
             executor: &mut executor,
             engine,
             events,
         };
-        work(placement, &mut host)
+        work(placement, &mut context)
     }
 
     /// Retries parked actions. Returns whether none is left.
     pub(super) fn retry_parked(&self, locked: &mut Locked) -> bool {
-        self.with_space(locked, |placement, host| placement.retry(host))
+        self.with_space(locked, |placement, context| placement.retry(context))
     }
 
     /// A thread has touched a missing page. If the engine has it as mapped, it was zapped just now: maps zeros. Returns
     /// whether that is so.
     pub(super) fn resolve_spurious(&self, locked: &mut Locked, page: PageId) -> bool {
-        let was = self.with_space(locked, |placement, host| {
-            placement.resolve_spurious(host, page)
+        let was = self.with_space(locked, |placement, context| {
+            placement.resolve_spurious(context, page)
         });
         if was {
             self.note_resolved(locked, &Action::Wake { page });
@@ -178,7 +178,9 @@ impl Pager {
     /// Write-protection has stopped a store. If the engine has the page as writable, ends the protection. Returns
     /// whether that is so.
     pub(super) fn unprotect(&self, locked: &mut Locked, page: PageId) -> bool {
-        let was = self.with_space(locked, |placement, host| placement.unprotect(host, page));
+        let was = self.with_space(locked, |placement, context| {
+            placement.unprotect(context, page)
+        });
         if was {
             self.note_resolved(locked, &Action::Wake { page });
         }

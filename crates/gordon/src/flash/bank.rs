@@ -11,7 +11,7 @@ use super::Addresses;
 use super::identity::{Holds, Identity};
 use super::medium::Medium;
 use super::model::{Clock, Model};
-use super::table::{Segment, State, Table};
+use super::table::{Segment, SegmentState, Table};
 use crate::error::{Error, Result};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -91,7 +91,7 @@ impl Bank {
         let table = Table::load(&identity, &*medium)?;
         let mut bank = Self::assemble(medium, identity, table, model);
         for segment in 0..bank.table.segments.len() {
-            if bank.table.segments[segment].state == State::Dirty {
+            if bank.table.segments[segment].state == SegmentState::Dirty {
                 bank.release(segment)?;
             }
         }
@@ -149,7 +149,7 @@ impl Bank {
 
     /// Segments that can be allocated, now or after their erase.
     pub(crate) fn available(&self) -> u64 {
-        let usable = |s: &&Segment| matches!(s.state, State::Erased | State::Dirty);
+        let usable = |s: &&Segment| matches!(s.state, SegmentState::Erased | SegmentState::Dirty);
         self.table.segments.iter().filter(usable).count() as u64
     }
 
@@ -172,7 +172,7 @@ impl Bank {
                 Err(error) => {
                     // They are unused: back to the pool.
                     for &segment in &taken {
-                        self.table.segments[segment as usize].state = State::Erased;
+                        self.table.segments[segment as usize].state = SegmentState::Erased;
                     }
                     return Err(error);
                 }
@@ -216,7 +216,7 @@ impl Bank {
     /// Segments of the buffer that one call allocated at `address`.
     pub(crate) fn buffer(&self, address: u64) -> Result<u64> {
         let continues = |segment: usize| match self.table.segments[segment].state {
-            State::Allocated { continues, .. } => continues,
+            SegmentState::Allocated { continues, .. } => continues,
             _ => unreachable!("what is mapped is allocated"),
         };
         match self.mapped.get(&address) {
@@ -244,7 +244,7 @@ impl Bank {
     ) -> Result<()> {
         for (index, old) in (0..).zip(self.mapped_at(address, count)?) {
             let at = address + index * self.identity.segment_bytes;
-            let State::Allocated { continues, .. } = self.table.segments[old].state else {
+            let SegmentState::Allocated { continues, .. } = self.table.segments[old].state else {
                 unreachable!("what is mapped is allocated");
             };
             self.release(old)?;
@@ -262,7 +262,7 @@ impl Bank {
         }
         let mut found: Vec<_> = (self.table.segments.iter().enumerate())
             .filter_map(|(index, segment)| match segment.state {
-                State::Allocated {
+                SegmentState::Allocated {
                     key: of, address, ..
                 } if of == key => Some((address, index)),
                 _ => None,

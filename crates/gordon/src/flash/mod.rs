@@ -20,7 +20,7 @@ pub(crate) use identity::{MAX_SEGMENT, MIN_SEGMENT, PAGE};
 pub use interface::Flash;
 pub use medium::{FileMedium, Medium, MemoryMedium};
 pub use model::{BLOCK, BLOCKS, Erase, Model};
-pub use table::{Segment, State};
+pub use table::{Segment, SegmentState};
 
 use crate::error::Result;
 use std::os::fd::BorrowedFd;

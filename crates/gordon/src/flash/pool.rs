@@ -4,7 +4,7 @@
 
 use super::bank::Bank;
 use super::model::{Erase, Model};
-use super::table::State;
+use super::table::SegmentState;
 use crate::error::{Error, Result};
 
 impl Bank {
@@ -26,11 +26,11 @@ impl Bank {
     pub(super) fn take_erased(&mut self, address: u64, continues: bool) -> Result<usize> {
         loop {
             let least = (self.table.segments.iter().enumerate())
-                .filter(|(_, segment)| segment.state == State::Erased)
+                .filter(|(_, segment)| segment.state == SegmentState::Erased)
                 .min_by_key(|(_, segment)| segment.erases)
                 .map(|(index, _)| index);
             if let Some(index) = least {
-                self.table.segments[index].state = State::Allocated {
+                self.table.segments[index].state = SegmentState::Allocated {
                     key: self.identity.key,
                     address,
                     continues,
@@ -47,12 +47,12 @@ impl Bank {
 
     pub(super) fn exhausted(&self) -> Error {
         let segments = self.table.segments.len() as u64;
-        let count = |f: fn(&State) -> bool| {
+        let count = |f: fn(&SegmentState) -> bool| {
             self.table.segments.iter().filter(|s| f(&s.state)).count() as u64
         };
-        match count(|state| *state == State::Retired) {
+        match count(|state| *state == SegmentState::Retired) {
             0 => Error::Full {
-                live: count(|state| matches!(state, State::Allocated { .. }))
+                live: count(|state| matches!(state, SegmentState::Allocated { .. }))
                     * self.identity.segment_bytes,
                 capacity: segments * self.identity.segment_bytes,
             },
@@ -61,7 +61,7 @@ impl Bank {
     }
 
     pub(super) fn release(&mut self, segment: usize) -> Result<()> {
-        self.table.segments[segment].state = State::Dirty;
+        self.table.segments[segment].state = SegmentState::Dirty;
         self.counters.erased_bytes_written += self.written[segment];
         self.dirty.push_back(segment);
         match self.model {
@@ -103,7 +103,7 @@ impl Bank {
         self.counters.erases += 1;
         self.written[segment] = 0;
         let slow = self.model.is_some_and(|model| took > model.erase_ns);
-        line.state = if slow { State::Retired } else { State::Erased };
+        line.state = if slow { SegmentState::Retired } else { SegmentState::Erased };
         if self.model.is_some() && !slow {
             let ones = vec![0xFF; self.identity.segment_bytes as usize];
             self.medium

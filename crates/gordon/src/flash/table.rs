@@ -16,7 +16,7 @@ pub(super) const SLOT_HEADER: u64 = 24;
 
 /// The use of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
+pub enum SegmentState {
     /// In the pool, all ones.
     Erased,
     /// Mapped at this address, for this key.
@@ -38,7 +38,7 @@ pub enum State {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
     /// Its use.
-    pub state: State,
+    pub state: SegmentState,
     /// Number of erases.
     pub erases: u32,
 }
@@ -55,7 +55,7 @@ pub(crate) struct Table {
 impl Table {
     pub(crate) fn new(identity: &Identity) -> Self {
         let fresh = Segment {
-            state: State::Erased,
+            state: SegmentState::Erased,
             erases: 0,
         };
         Self {
@@ -72,14 +72,14 @@ impl Table {
         body.extend_from_slice(&self.stable.to_le_bytes());
         for segment in &self.segments {
             let (state, key, address) = match segment.state {
-                State::Erased => (0_u32, 0, 0),
-                State::Allocated {
+                SegmentState::Erased => (0_u32, 0, 0),
+                SegmentState::Allocated {
                     key,
                     address,
                     continues,
                 } => (if continues { 4 } else { 1 }, key, address),
-                State::Dirty => (2, 0, 0),
-                State::Retired => (3, 0, 0),
+                SegmentState::Dirty => (2, 0, 0),
+                SegmentState::Retired => (3, 0, 0),
             };
             body.extend_from_slice(&state.to_le_bytes());
             body.extend_from_slice(&segment.erases.to_le_bytes());
@@ -121,14 +121,14 @@ impl Table {
             .step_by(ENTRY as usize)
             .map(|at| {
                 let state = match u64_at(at) as u32 {
-                    0 => State::Erased,
-                    code @ (1 | 4) => State::Allocated {
+                    0 => SegmentState::Erased,
+                    code @ (1 | 4) => SegmentState::Allocated {
                         key: u64_at(at + 8),
                         address: u64_at(at + 16),
                         continues: code == 4,
                     },
-                    2 => State::Dirty,
-                    3 => State::Retired,
+                    2 => SegmentState::Dirty,
+                    3 => SegmentState::Retired,
                     _ => return None,
                 };
                 Some(Segment {

@@ -300,7 +300,7 @@ impl Heap {
         if state.0.cycle.is_none() {
             let given_back = state.0.give_back(true);
             given_back.map_err(|error| state.0.fail(error))?;
-            state.0.start_cycle(cycle::Kind::Collect);
+            state.0.start_cycle(cycle::CycleKind::Collect);
         }
         self.shared.signal(Wake::Work);
         Ok(())

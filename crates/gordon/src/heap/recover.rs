@@ -6,7 +6,7 @@
 //! the segment table declares stable, and that cannot be read, is damage and is reported.
 
 use super::commit::push_extent;
-use super::cycle::Kind;
+use super::cycle::CycleKind;
 use super::data_segment::DataSegment;
 use super::durable::Durable;
 use super::handles::HandleTable;
@@ -398,7 +398,7 @@ impl State {
         self.mini.next = erased(self, self.mini.next).next_multiple_of(MINI_BYTES);
         self.immutable.next = erased(self, self.immutable.next).next_multiple_of(WORD);
         if erased(self, self.log.next) != self.log.next {
-            self.start_cycle(Kind::Truncate);
+            self.start_cycle(CycleKind::Truncate);
             self.run_cycle()?;
         }
         Ok(())

@@ -1,6 +1,6 @@
 //! Compares the engine's page states with the address space, and ends the process if they contradict.
 
-use super::{Host, Pages, Placement};
+use super::{ActionContext, Pages, Placement};
 use crate::event::Place;
 use crate::ids::PageId;
 use crate::page::PageState;
@@ -12,19 +12,22 @@ const LINES: usize = 24;
 impl<K> Placement<K> {
     /// Compares the engine's page states with the address space. Does nothing while actions are
     /// parked or the program changes its mappings.
-    pub fn check<X, E>(&self, host: &mut Host<'_, X, E>, pages: impl Iterator<Item = PageId>)
-    where
+    pub fn check<X, E>(
+        &self,
+        context: &mut ActionContext<'_, X, E>,
+        pages: impl Iterator<Item = PageId>,
+    ) where
         X: Executor<Kept = K>,
         E: Pages,
     {
         if self.is_parked() || !self.changes.none() {
             return;
         }
-        let has_shadow = host.space().has_shadow();
+        let has_shadow = context.space().has_shadow();
         for page in pages.filter(|page| !self.resolved_already.contains(page)) {
-            let state = host.engine.state(page);
-            let region = host.space().holds(Place::Region, page);
-            let shadow = has_shadow && host.space().holds(Place::Shadow, page);
+            let state = context.engine.state(page);
+            let region = context.space().holds(Place::Region, page);
+            let shadow = has_shadow && context.space().holds(Place::Shadow, page);
             let right = match state {
                 // The page may have been dropped in a way that is not reported.
                 PageState::Mapped => !shadow,
@@ -36,7 +39,7 @@ impl<K> Placement<K> {
                 _ => true,
             };
             if !right {
-                self.contradiction(host, page, "is not where the engine has it");
+                self.contradiction(context, page, "is not where the engine has it");
             }
         }
     }
@@ -45,7 +48,7 @@ impl<K> Placement<K> {
     /// data, so the process ends.
     pub(super) fn contradiction<X, E>(
         &self,
-        host: &mut Host<'_, X, E>,
+        context: &mut ActionContext<'_, X, E>,
         page: PageId,
         what: &str,
     ) -> !
@@ -54,7 +57,7 @@ impl<K> Placement<K> {
         E: Pages,
     {
         let [region, shadow] = [Place::Region, Place::Shadow].map(|place| {
-            if host.space().holds(place, page) {
+            if context.space().holds(place, page) {
                 "present"
             } else {
                 "absent"
@@ -62,13 +65,13 @@ impl<K> Placement<K> {
         });
         let mut why = format!(
             "the page at {:#x} {what} ({:?}; region: {region}, shadow: {shadow}; {} actions are parked). The page's last events, newest first:",
-            host.executor.address(page),
-            host.engine.state(page),
+            context.executor.address(page),
+            context.engine.state(page),
             self.parked.len()
         );
         for (ago, entry) in self.trace.of(page).take(LINES) {
             why.push_str(&format!("\n  {ago} us ago: {entry}"));
         }
-        host.executor.fail(&why)
+        context.executor.fail(&why)
     }
 }

@@ -1,6 +1,6 @@
 //! How pages come: copied to where they are absent, moved back from the shadow, moved to another address.
 
-use super::{Host, MOVE_TRIES, Pages, Placement, zap};
+use super::{ActionContext, MOVE_TRIES, Pages, Placement, zap};
 use crate::event::{Event, Place};
 use crate::ids::{PageId, RUN_PAGES_MAX, Run};
 use crate::space::{AddressSpace, Contents, Executor, Stop};
@@ -10,7 +10,7 @@ impl<K> Placement<K> {
     /// need are zapped. Returns the number of pages processed.
     pub(super) fn zero_what_is_awaited<X, E>(
         &mut self,
-        host: &mut Host<'_, X, E>,
+        context: &mut ActionContext<'_, X, E>,
         first: PageId,
         count: u32,
         protect: bool,
@@ -22,8 +22,11 @@ impl<K> Placement<K> {
         for done in 0..count {
             let page = first.plus(done);
             if self.changes.touch(page, 1) && !self.is_awaited(Some(page)) {
-                zap(host, page);
-            } else if self.place(host, Place::Region, page, 1, protect, |_| Contents::Zeros) == 0 {
+                zap(context, page);
+            } else if self.place(context, Place::Region, page, 1, protect, |_| {
+                Contents::Zeros
+            }) == 0
+            {
                 return done;
             }
         }
@@ -33,7 +36,7 @@ impl<K> Placement<K> {
     /// Copies pages to where they are absent. Returns the number of pages processed.
     pub(super) fn place<'k, X, E>(
         &mut self,
-        host: &mut Host<'_, X, E>,
+        context: &mut ActionContext<'_, X, E>,
         place: Place,
         first: PageId,
         count: u32,
@@ -52,7 +55,7 @@ impl<K> Placement<K> {
         while done < count {
             let (at, len) = (first.plus(done), run.min(count - done));
             let contents = from(done);
-            let copied = host
+            let copied = context
                 .executor
                 .copy(place, Run::new(at, len), &contents, protect);
             self.trace.copied(place, at, len, copied);
@@ -69,22 +72,26 @@ impl<K> Placement<K> {
                         && (self.resolved_already.remove(&page)
                             || matches!(contents, Contents::Zeros));
                     if !known {
-                        self.contradiction(host, page, "was to be filled in, and is there already");
+                        self.contradiction(
+                            context,
+                            page,
+                            "was to be filled in, and is there already",
+                        );
                     }
                     if protect {
-                        host.events.push_back(Event::WriteProtectFault { page });
+                        context.events.push_back(Event::WriteProtectFault { page });
                     }
-                    host.space().wake(Run::one(page));
+                    context.space().wake(Run::one(page));
                     done += 1;
                 }
                 Some(Stop::Missing | Stop::Invalid) if run > 1 => run = 1,
                 // No mapping: the page was brought in ahead beyond the mapping's end, or the mapping is gone.
                 Some(Stop::Missing | Stop::Invalid) => {
-                    zap(host, page);
+                    zap(context, page);
                     done += 1;
                 }
                 Some(Stop::Exiting) => return count,
-                Some(stop) => host
+                Some(stop) => context
                     .executor
                     .fail(&format!("placing a page failed: {stop:?}")),
             }
@@ -93,36 +100,44 @@ impl<K> Placement<K> {
     }
 
     /// Moves a page back from the shadow, and wakes. `false`: the kernel postpones it.
-    pub(super) fn restore<X, E>(&mut self, host: &mut Host<'_, X, E>, page: PageId) -> bool
+    pub(super) fn restore<X, E>(
+        &mut self,
+        context: &mut ActionContext<'_, X, E>,
+        page: PageId,
+    ) -> bool
     where
         X: Executor<Kept = K>,
         E: Pages,
     {
         for _ in 0..MOVE_TRIES {
-            match self.shift(host, Place::Region, page, 1).stop {
+            match self.shift(context, Place::Region, page, 1).stop {
                 None => {
-                    host.space().wake(Run::one(page));
+                    context.space().wake(Run::one(page));
                     return true;
                 }
                 Some(Stop::Again) => {}
                 Some(Stop::Exiting) => return true,
                 Some(Stop::Exists) if self.resolved_already.remove(&page) => {
-                    self.drop_shadow(host, page);
+                    self.drop_shadow(context, page);
                     return true;
                 }
-                Some(Stop::Exists) if self.has_arrived(host, Place::Region, page) => {
-                    host.space().wake(Run::one(page));
+                Some(Stop::Exists) if self.has_arrived(context, Place::Region, page) => {
+                    context.space().wake(Run::one(page));
                     return true;
                 }
                 Some(Stop::Exists) => {
-                    self.contradiction(host, page, "was to leave the shadow, and is in the region");
+                    self.contradiction(
+                        context,
+                        page,
+                        "was to leave the shadow, and is in the region",
+                    );
                 }
                 // Shared after a fork, pinned, or the program made its range read-only: a copy
                 // serves as well.
                 Some(_) => {
-                    let copied = self.copy_back(host, page, false);
+                    let copied = self.copy_back(context, page, false);
                     if copied {
-                        self.drop_shadow(host, page);
+                        self.drop_shadow(context, page);
                     }
                     return copied;
                 }
@@ -134,7 +149,7 @@ impl<K> Placement<K> {
     /// Copies a page from the shadow into the region, and wakes. `false`: the kernel postpones it.
     pub(super) fn copy_back<X, E>(
         &mut self,
-        host: &mut Host<'_, X, E>,
+        context: &mut ActionContext<'_, X, E>,
         page: PageId,
         protect: bool,
     ) -> bool
@@ -143,14 +158,14 @@ impl<K> Placement<K> {
         E: Pages,
     {
         let from = |_| Contents::Page(Place::Shadow, page);
-        self.place(host, Place::Region, page, 1, protect, from) == 1
+        self.place(context, Place::Region, page, 1, protect, from) == 1
     }
 
     /// Moves a page to another address, or copies it where it cannot be moved. `false`: the kernel
     /// postpones it.
     pub fn relocate<X, E>(
         &mut self,
-        host: &mut Host<'_, X, E>,
+        context: &mut ActionContext<'_, X, E>,
         place: Place,
         from: PageId,
         to: PageId,
@@ -162,11 +177,11 @@ impl<K> Placement<K> {
     {
         // A move makes a page writable, so a protected one is copied.
         if !protect {
-            match host.space().relocate(place, from, to).stop {
+            match context.space().relocate(place, from, to).stop {
                 None => return true,
                 Some(Stop::Again) => return false,
                 Some(Stop::Exists)
-                    if !host.space().holds(place, from) && host.space().holds(place, to) =>
+                    if !context.space().holds(place, from) && context.space().holds(place, to) =>
                 {
                     self.moves_misreported += 1;
                     return true;
@@ -175,24 +190,26 @@ impl<K> Placement<K> {
             }
         }
         // Reading an absent page would be a fault, which cannot be resolved with the engine locked.
-        let zeros = !host.space().holds(place, from);
+        let zeros = !context.space().holds(place, from);
         let contents = match zeros {
             true => Contents::Zeros,
             false => Contents::Page(place, from),
         };
-        let copied = host.executor.copy(place, Run::one(to), &contents, protect);
+        let copied = context
+            .executor
+            .copy(place, Run::one(to), &contents, protect);
         match copied.stop {
             None => {
                 if place == Place::Shadow && !zeros {
                     // The original of the copy is in the way.
-                    self.drop_shadow(host, from);
+                    self.drop_shadow(context, from);
                 }
                 true
             }
             Some(Stop::Again) => false,
             Some(stop) => {
                 let why = format!("could not be relocated to page {}: {stop:?}", to.0);
-                self.contradiction(host, from, &why)
+                self.contradiction(context, from, &why)
             }
         }
     }

@@ -2,15 +2,19 @@
 //!
 //! A page that cannot leave is refused to the engine. Nothing is parked: the policy will propose it again.
 
-use super::{Host, MOVE_TRIES, Pages, Placement, refuse};
+use super::{ActionContext, MOVE_TRIES, Pages, Placement, refuse};
 use crate::event::{Action, Place};
 use crate::ids::{PageId, Run};
 use crate::space::{AddressSpace, Contents, Executor, Mapping, Stop};
 
 impl<K> Placement<K> {
     /// Moves the movable pages of a run into the shadow; refusals become events.
-    pub(super) fn shadow<X, E>(&mut self, host: &mut Host<'_, X, E>, first: PageId, count: u32)
-    where
+    pub(super) fn shadow<X, E>(
+        &mut self,
+        context: &mut ActionContext<'_, X, E>,
+        first: PageId,
+        count: u32,
+    ) where
         X: Executor<Kept = K>,
         E: Pages,
     {
@@ -18,26 +22,30 @@ impl<K> Placement<K> {
         while done < count {
             let free = self.pins.free_before(first.plus(done), count - done);
             if free > 0 {
-                self.shadow_free(host, first.plus(done), free);
+                self.shadow_free(context, first.plus(done), free);
             }
             done += free;
             if done < count {
-                refuse(host, first.plus(done), 1);
+                refuse(context, first.plus(done), 1);
                 done += 1;
             }
         }
     }
 
     /// Like `shadow`, for pages that the pager has not pinned.
-    fn shadow_free<X, E>(&mut self, host: &mut Host<'_, X, E>, first: PageId, count: u32)
-    where
+    fn shadow_free<X, E>(
+        &mut self,
+        context: &mut ActionContext<'_, X, E>,
+        first: PageId,
+        count: u32,
+    ) where
         X: Executor<Kept = K>,
         E: Pages,
     {
-        if !host.space().has_shadow() {
-            match host.space().protect(Run::new(first, count), true) {
+        if !context.space().has_shadow() {
+            match context.space().protect(Run::new(first, count), true) {
                 Ok(()) => self.progress += 1,
-                Err(_) => refuse(host, first, count),
+                Err(_) => refuse(context, first, count),
             }
             return;
         }
@@ -48,7 +56,12 @@ impl<K> Placement<K> {
         // The kernel refuses a run that extends beyond a mapping as a whole.
         let mut run = count;
         while done < count {
-            let moved = self.shift(host, Place::Shadow, first.plus(done), run.min(count - done));
+            let moved = self.shift(
+                context,
+                Place::Shadow,
+                first.plus(done),
+                run.min(count - done),
+            );
             done += moved.pages;
             self.progress += u64::from(moved.pages);
             let page = first.plus(done);
@@ -60,49 +73,53 @@ impl<K> Placement<K> {
                 Some(_) if moved.pages > 0 => {}
                 Some(Stop::Again) if tries.1 < MOVE_TRIES => tries.1 += 1,
                 // While the kernel copies a page, the page is absent for a moment.
-                Some(Stop::Missing) if host.space().holds(Place::Region, page) => {
-                    refuse(host, page, 1);
+                Some(Stop::Missing) if context.space().holds(Place::Region, page) => {
+                    refuse(context, page, 1);
                     done += 1;
                 }
                 Some(Stop::Missing) => {
-                    if !self.zero_shadow(host, page) {
-                        refuse(host, page, 1);
+                    if !self.zero_shadow(context, page) {
+                        refuse(context, page, 1);
                     }
                     done += 1;
                 }
                 Some(Stop::Exiting) => return,
                 Some(Stop::Invalid) if run > 1 => run = 1,
                 Some(Stop::Invalid) => {
-                    let moved = self.shadow_protected(host, page, count - done);
+                    let moved = self.shadow_protected(context, page, count - done);
                     if moved == 0 {
-                        refuse(host, page, 1);
+                        refuse(context, page, 1);
                     }
                     done += moved.max(1);
                     self.progress += u64::from(moved);
                 }
-                Some(Stop::Exists) if self.has_arrived(host, Place::Shadow, page) => {
+                Some(Stop::Exists) if self.has_arrived(context, Place::Shadow, page) => {
                     done += 1;
                     self.progress += 1;
                 }
                 // The page was mapped until now, so the region holds the truth.
                 Some(Stop::Exists) if tries.1 < MOVE_TRIES => {
-                    self.drop_shadow(host, page);
+                    self.drop_shadow(context, page);
                     tries.1 += 1;
                 }
                 Some(Stop::Exists) => {
-                    self.contradiction(host, page, "was to leave the region, and is in the shadow");
+                    self.contradiction(
+                        context,
+                        page,
+                        "was to leave the region, and is in the shadow",
+                    );
                 }
                 // Shared with another process after a fork, or pinned. The page is there, and
                 // nobody is removing it, so reading it cannot fault.
                 Some(Stop::Busy)
                     if unshared != Some(page)
                         && !self.changes.touch(page, 1)
-                        && host.space().unshare(page) =>
+                        && context.space().unshare(page) =>
                 {
                     unshared = Some(page);
                 }
                 Some(_) => {
-                    refuse(host, page, 1);
+                    refuse(context, page, 1);
                     done += 1;
                 }
             }
@@ -115,7 +132,12 @@ impl<K> Placement<K> {
     /// The kernel moves only writable pages, so these become writable for the duration of the move.
     /// Userfaultfd's write-protection stops stores in that time; a stopped thread meets the program's
     /// own protection when it retries.
-    fn shadow_protected<X, E>(&mut self, host: &mut Host<'_, X, E>, first: PageId, most: u32) -> u32
+    fn shadow_protected<X, E>(
+        &mut self,
+        context: &mut ActionContext<'_, X, E>,
+        first: PageId,
+        most: u32,
+    ) -> u32
     where
         X: Executor<Kept = K>,
         E: Pages,
@@ -124,23 +146,23 @@ impl<K> Placement<K> {
             pages,
             protection,
             writable: false,
-        }) = host.space().mapping(first)
+        }) = context.space().mapping(first)
         else {
             return 0;
         };
         let count = pages.min(most);
         let run = Run::new(first, count);
         // Another thread may be about to change the protection that would be restored.
-        if !self.changes.none() || host.space().protect(run, true).is_err() {
+        if !self.changes.none() || context.space().protect(run, true).is_err() {
             return 0;
         }
         let mut moved = 0;
         // The kernel refuses if that would take too many mappings.
-        if host.space().set_protection(run, None).is_ok() {
+        if context.space().set_protection(run, None).is_ok() {
             let (mut tries, mut unshared) = (0, false);
             while moved < count {
                 let page = first.plus(moved);
-                let shifted = self.shift(host, Place::Shadow, page, count - moved);
+                let shifted = self.shift(context, Place::Shadow, page, count - moved);
                 moved += shifted.pages;
                 if shifted.pages > 0 {
                     (tries, unshared) = (0, false);
@@ -148,26 +170,31 @@ impl<K> Placement<K> {
                 }
                 match shifted.stop {
                     Some(Stop::Again) if tries < MOVE_TRIES => tries += 1,
-                    Some(Stop::Busy) if !unshared && host.space().unshare(page) => unshared = true,
-                    Some(Stop::Exists) if self.has_arrived(host, Place::Shadow, page) => moved += 1,
+                    Some(Stop::Busy) if !unshared && context.space().unshare(page) => {
+                        unshared = true
+                    }
+                    Some(Stop::Exists) if self.has_arrived(context, Place::Shadow, page) => {
+                        moved += 1
+                    }
                     Some(Stop::Missing)
-                        if !host.space().holds(Place::Region, page)
-                            && self.zero_shadow(host, page) =>
+                        if !context.space().holds(Place::Region, page)
+                            && self.zero_shadow(context, page) =>
                     {
                         moved += 1;
                     }
                     _ => break,
                 }
             }
-            if let Err(stop) = host.space().set_protection(run, Some(protection)) {
-                host.executor
+            if let Err(stop) = context.space().set_protection(run, Some(protection)) {
+                context
+                    .executor
                     .fail(&format!("a range lost its protection: {stop:?}"));
             }
         }
         for page in (moved..count).map(|i| first.plus(i)) {
             // These pages stay: removes the write-protection that guarded the move.
-            if !host.engine.is_protected(page) {
-                self.carry_out(host, &Action::Unprotect { page });
+            if !context.engine.is_protected(page) {
+                self.carry_out(context, &Action::Unprotect { page });
             }
         }
         moved
@@ -175,11 +202,11 @@ impl<K> Placement<K> {
 
     /// A page that was to leave the region is gone: one thread zapped it while another touched it.
     /// Puts zeros into the shadow in its stead; returns whether they are there.
-    fn zero_shadow<X, E>(&mut self, host: &mut Host<'_, X, E>, page: PageId) -> bool
+    fn zero_shadow<X, E>(&mut self, context: &mut ActionContext<'_, X, E>, page: PageId) -> bool
     where
         X: Executor<Kept = K>,
     {
-        let copied = host
+        let copied = context
             .executor
             .copy(Place::Shadow, Run::one(page), &Contents::Zeros, false);
         self.trace.copied(Place::Shadow, page, 1, copied);

@@ -4,7 +4,7 @@
 //! read buffer of a `Map` is reused meanwhile. When the program zaps a range, the actions parked for it are forgotten,
 //! except drops.
 
-use super::{Host, Pages, Placement};
+use super::{ActionContext, Pages, Placement};
 use crate::event::Action;
 use crate::ids::{PageId, Run};
 use crate::space::{AddressSpace, Executor};
@@ -81,13 +81,13 @@ impl<K> Placement<K> {
     }
 
     /// Retries parked actions; returns whether none is left.
-    pub fn retry<X, E>(&mut self, host: &mut Host<'_, X, E>) -> bool
+    pub fn retry<X, E>(&mut self, context: &mut ActionContext<'_, X, E>) -> bool
     where
         X: Executor<Kept = K>,
         E: Pages,
     {
         while let Some(parked) = self.parked.pop_front() {
-            let Some(rest) = self.attempt(host, &parked.action, parked.kept.as_ref()) else {
+            let Some(rest) = self.attempt(context, &parked.action, parked.kept.as_ref()) else {
                 continue;
             };
             let kept = parked.kept.as_ref().map(|kept| {
@@ -101,8 +101,12 @@ impl<K> Placement<K> {
     }
 
     /// The program zapped a range: forgets its parked actions.
-    pub fn forget_parked<X, E>(&mut self, host: &mut Host<'_, X, E>, first: PageId, count: u32)
-    where
+    pub fn forget_parked<X, E>(
+        &mut self,
+        context: &mut ActionContext<'_, X, E>,
+        first: PageId,
+        count: u32,
+    ) where
         X: Executor<Kept = K>,
         E: Pages,
     {
@@ -115,9 +119,9 @@ impl<K> Placement<K> {
                 continue;
             }
             if let Action::Restore { page } = parked.action {
-                self.drop_shadow(host, page);
+                self.drop_shadow(context, page);
             }
-            host.space().wake(Run::new(PageId(start), end - start));
+            context.space().wake(Run::new(PageId(start), end - start));
             for part in [at.0..start, end..at.0 + of] {
                 if part.is_empty() {
                     continue;

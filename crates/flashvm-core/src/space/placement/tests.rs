@@ -214,24 +214,24 @@ impl Bench {
 
     fn with<T>(
         &mut self,
-        work: impl FnOnce(&mut Placement<Vec<u8>>, &mut Host<'_, FakeSpace, Unknown>) -> T,
+        work: impl FnOnce(&mut Placement<Vec<u8>>, &mut ActionContext<'_, FakeSpace, Unknown>) -> T,
     ) -> T {
-        let mut host = Host {
+        let mut context = ActionContext {
             executor: &mut self.space,
             engine: &Unknown,
             events: &mut self.events,
         };
-        work(&mut self.placement, &mut host)
+        work(&mut self.placement, &mut context)
     }
 
     fn carry_out(&mut self, action: Action) {
-        self.with(|placement, host| placement.carry_out(host, &action));
+        self.with(|placement, context| placement.carry_out(context, &action));
     }
 
     /// The kernel goes on for `allowed` pages. Returns whether nothing is left.
     fn retry(&mut self, allowed: u32) -> bool {
         self.space.allowed = allowed;
-        self.with(|placement, host| placement.retry(host))
+        self.with(|placement, context| placement.retry(context))
     }
 
     fn region(&self) -> Vec<(u32, u8)> {
@@ -338,13 +338,13 @@ fn drops_wait_for_what_is_parked() {
         count: 1,
     };
     bench.carry_out(restore);
-    let dropped = bench.with(|placement, host| placement.drop_first(host, &[drop]));
+    let dropped = bench.with(|placement, context| placement.drop_first(context, &[drop]));
     assert_eq!(dropped, 0);
     assert_eq!(bench.space.shadow.get(&9), Some(&3));
     assert!(bench.retry(1));
     assert_eq!(bench.region(), [(9, 3)]);
     assert_eq!(
-        bench.with(|placement, host| placement.drop_first(host, &[drop, restore])),
+        bench.with(|placement, context| placement.drop_first(context, &[drop, restore])),
         1
     );
 }
@@ -355,7 +355,7 @@ fn a_zapped_range_takes_its_part_of_a_parked_action_with_it() {
         for count in 1..=7 {
             let mut bench = Bench::new(0);
             bench.carry_out(map(2, 3, 4));
-            bench.with(|placement, host| placement.forget_parked(host, PageId(start), count));
+            bench.with(|placement, context| placement.forget_parked(context, PageId(start), count));
             let zapped = start..start + count;
             let hit: Vec<u32> = (2..5).filter(|page| zapped.contains(page)).collect();
             let woken: Vec<u32> = bench
@@ -380,7 +380,7 @@ fn a_zap_takes_the_shadow_of_a_parked_restore_with_it() {
     let mut bench = Bench::new(0);
     bench.space.shadow.insert(6, 1);
     bench.carry_out(Action::Restore { page: PageId(6) });
-    bench.with(|placement, host| placement.forget_parked(host, PageId(6), 1));
+    bench.with(|placement, context| placement.forget_parked(context, PageId(6), 1));
     assert!(!bench.placement.is_parked());
     assert!(bench.space.shadow.is_empty() && bench.space.region.is_empty());
     assert_eq!(bench.space.woken, [(6, 1)]);

@@ -36,7 +36,7 @@ const SLICE_WORDS: u64 = 1 << 17;
 
 /// The work of a cycle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum CycleKind {
     /// Copy live objects.
     Collect,
     /// Move nothing; start a new log.
@@ -55,7 +55,7 @@ impl State {
     }
 
     /// The collection that a limit demands.
-    fn due(&self) -> Option<Kind> {
+    fn due(&self) -> Option<CycleKind> {
         let segment = self.segment();
         let used = |space: &Space, end: u64| end - self.region.start(space.area);
         let mutable = self.mutable.used(&self.region);
@@ -85,12 +85,16 @@ impl State {
             || (tight && self.log.next - self.compacted_end >= segment.max(mutable));
 
         if collect {
-            Some(Kind::Collect)
+            Some(CycleKind::Collect)
         } else if truncate {
             // The new log holds all of mutable space, so collecting the garbage first makes it
             // shorter. Sidney's new log holds only checksums.
             let grown = new_mutable > self.collected_mutable && self.data_segment.is_none();
-            Some(if grown { Kind::Collect } else { Kind::Truncate })
+            Some(if grown {
+                CycleKind::Collect
+            } else {
+                CycleKind::Truncate
+            })
         } else {
             None
         }
@@ -100,7 +104,7 @@ impl State {
         self.bank.segments().len() as u64 * self.segment()
     }
 
-    pub(crate) fn start_cycle(&mut self, kind: Kind) {
+    pub(crate) fn start_cycle(&mut self, kind: CycleKind) {
         assert!(
             self.cycle.is_none() && self.leftover.is_none(),
             "one persistent collection at a time"
@@ -197,12 +201,12 @@ impl State {
         if self
             .cycle
             .as_ref()
-            .is_some_and(|cycle| cycle.kind == Kind::Truncate)
+            .is_some_and(|cycle| cycle.kind == CycleKind::Truncate)
         {
             self.run_cycle()?;
         }
         if self.cycle.is_none() {
-            self.start_cycle(Kind::Collect);
+            self.start_cycle(CycleKind::Collect);
         }
         self.run_cycle()
     }
@@ -235,7 +239,7 @@ impl State {
         self.compacted_end = cycle.log.next;
         self.log = cycle.log;
         self.log_hash = cycle.log_hash;
-        if cycle.kind == Kind::Collect {
+        if cycle.kind == CycleKind::Collect {
             self.immutable = cycle.immutable;
             self.mutable = cycle.mutable;
             self.collected_end = cycle.immutable.next;
@@ -250,8 +254,8 @@ impl State {
         self.durable.appended(self.sequence);
         self.durable.wait(self.sequence)?;
         match cycle.kind {
-            Kind::Truncate => self.counters.truncations += 1,
-            Kind::Collect => {
+            CycleKind::Truncate => self.counters.truncations += 1,
+            CycleKind::Collect => {
                 self.counters.persistent += 1;
                 self.redirect(&cycle);
                 left.collected(cycle.forward);

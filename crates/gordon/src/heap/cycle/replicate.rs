@@ -3,7 +3,7 @@
 
 use super::buffer::Buffer;
 use super::forwarding::Forwarding;
-use super::{CHUNK, Kind, STEP};
+use super::{CHUNK, CycleKind, STEP};
 use crate::error::Result;
 use crate::heap::commit::{PENDING, push_extent};
 use crate::heap::log::{Extent, Record};
@@ -21,7 +21,7 @@ const EXTENT_WORDS: u64 = 3;
 /// The current persistent collection.
 #[derive(Debug)]
 pub(crate) struct Cycle {
-    pub(super) kind: Kind,
+    pub(super) kind: CycleKind,
     /// Changes in from-space to repeat on the copies.
     pub(crate) dirty: VecDeque<Span>,
     pub(super) forward: Forwarding,
@@ -71,13 +71,13 @@ impl Scan {
 }
 
 impl Cycle {
-    pub(super) fn new(heap: &State, kind: Kind, chunk: u64) -> Self {
+    pub(super) fn new(heap: &State, kind: CycleKind, chunk: u64) -> Self {
         let (immutable, mutable) = match kind {
-            Kind::Collect => (
+            CycleKind::Collect => (
                 Space::new(heap.immutable.area.other(), &heap.region),
                 Space::new(heap.mutable.area.other(), &heap.region),
             ),
-            Kind::Truncate => (heap.immutable, heap.mutable),
+            CycleKind::Truncate => (heap.immutable, heap.mutable),
         };
         let start = heap.region.start(mutable.area);
         let chunk = chunk.clamp(1, CHUNK);
@@ -174,7 +174,7 @@ impl Cycle {
     /// Copies the objects to which the root, handles, store list and transitory heap refer. Returns
     /// [`STEP`] if there were new ones, otherwise 0.
     fn roots(&mut self, heap: &mut State) -> Result<u64> {
-        if self.kind == Kind::Truncate {
+        if self.kind == CycleKind::Truncate {
             return Ok(0);
         }
         let before = (self.immutable.next, self.mutable.next);
@@ -202,7 +202,7 @@ impl Cycle {
         if let Some(block) = self.buffer.take(self.settled(), false) {
             return self.write(heap, block);
         }
-        if self.kind == Kind::Collect {
+        if self.kind == CycleKind::Collect {
             let did = self.scan_immutable(heap)? + self.scan_mutable(heap)?;
             let did = did + self.copy_some(heap);
             if did > 0 {
@@ -379,7 +379,7 @@ impl Cycle {
                 span = first;
             }
             did += 1;
-            if self.kind == Kind::Collect {
+            if self.kind == CycleKind::Collect {
                 let Some(copy) = self.forward.get(span.object) else {
                     // No copy yet. If the object is alive, its copy will have the changed contents.
                     continue;
@@ -429,8 +429,8 @@ impl Cycle {
         while !self.step(heap, u64::MAX)? {}
         let logged = self.extents_logged;
         let extents = match self.kind {
-            Kind::Collect => &mut self.extents,
-            Kind::Truncate => &mut heap.extents,
+            CycleKind::Collect => &mut self.extents,
+            CycleKind::Truncate => &mut heap.extents,
         };
         let mut record = Record::new();
         for extent in &mut extents[logged..] {
@@ -448,14 +448,14 @@ impl Cycle {
 
     fn extents_to_log<'a>(&'a self, heap: &'a State) -> &'a [Extent] {
         match self.kind {
-            Kind::Collect => &self.extents,
-            Kind::Truncate => &heap.extents,
+            CycleKind::Collect => &self.extents,
+            CycleKind::Truncate => &heap.extents,
         }
     }
 
     /// Frees to-space.
     pub(super) fn abandon(self, heap: &mut State) -> Result<()> {
-        if self.kind == Kind::Collect {
+        if self.kind == CycleKind::Collect {
             heap.release(self.immutable.area)?;
             heap.region.zap(self.mutable.area, 0);
         }
