@@ -69,7 +69,11 @@ def test_ctrl_c_ends_the_reading_of_a_trace(tmp_path):
     pipe = tmp_path / "keys"
     os.mkfifo(pipe)
     code = "import sys, flashvm.sim; flashvm.sim.Trace(sys.argv[1], format='keys')"
-    reader = subprocess.Popen([sys.executable, "-c", code, pipe], stderr=subprocess.PIPE)
+    # The tests may run with SIGINT ignored, as under nohup; the interpreter of the reader must not inherit that.
+    as_in_a_terminal = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    reader = subprocess.Popen(
+        [sys.executable, "-c", code, pipe], stderr=subprocess.PIPE, preexec_fn=as_in_a_terminal
+    )
     with open(pipe, "wb", buffering=0) as file:
         file.write(b"1\n" * 10_000)
         reader.send_signal(signal.SIGINT)
