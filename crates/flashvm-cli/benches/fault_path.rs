@@ -1,5 +1,6 @@
 //! The cost of a fault without the disk: each kind of fault, timed in a program under `flashvm run`, with the flash
-//! store in RAM (`/dev/shm`), so that a read is a copy.
+//! store in RAM (`/dev/shm`), so that a read is a copy. The program runs twice: without compression, where evicted pages
+//! come back by a read, and with it, where they come back from the pool.
 //!
 //! `cargo bench -p flashvm-cli --bench fault_path`; the handler's turn:
 //! `FLASHVM_BENCH_FAULT=handler cargo bench ...`. Pages are touched in random order without prefetching: a right guess
@@ -10,8 +11,7 @@
 mod selection;
 
 use std::hint::black_box;
-use std::os::unix::process::CommandExt as _;
-use std::process::Command;
+use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
 const PAGE: usize = 4096;
@@ -22,6 +22,9 @@ const BUDGET: &str = "64M";
 const ROUNDS: usize = 11;
 /// Pages that push all others out of the budget.
 const CROWD: usize = 4 * PAGES;
+
+/// Tells the program that its pages are compressed.
+const COMPRESSED: &str = "FLASHVM_BENCH_COMPRESSED";
 
 /// Managed memory of the program.
 struct Memory {
@@ -116,8 +119,16 @@ fn bench(name: &str, prepare: impl Fn(&Memory), touch: impl Fn(&Memory, usize)) 
     );
 }
 
+fn out(memory: &Memory) {
+    memory.store_all().page_out();
+}
+
+fn evicted(memory: &Memory) {
+    out(memory);
+    Memory::new(CROWD).store_all();
+}
+
 fn faults() {
-    let out = |memory: &Memory| memory.store_all().page_out();
     bench("zeros, by a store", |_| {}, Memory::store);
     bench("soft fault, by a load", out, Memory::load);
     bench("soft fault, by a store", out, Memory::store);
@@ -126,48 +137,52 @@ fn faults() {
         (0..PAGES).for_each(|page| memory.load(page));
     };
     bench("first store to a clean page", clean, Memory::store);
-    let stored = |memory: &Memory| {
-        out(memory);
-        Memory::new(CROWD).store_all();
-    };
     bench(
         "page-in from a store in RAM, by a load",
-        stored,
+        evicted,
         Memory::load,
     );
     bench(
         "page-in from a store in RAM, by a store",
-        stored,
+        evicted,
         Memory::store,
     );
 }
 
-fn main() {
+fn faults_in_the_pool() {
+    bench("compressed page, by a load", evicted, Memory::load);
+    bench("compressed page, by a store", evicted, Memory::store);
+}
+
+fn main() -> ExitCode {
     if std::env::var_os("FLASHVM_CONTROL").is_some() {
-        faults();
-        return;
+        match std::env::var_os(COMPRESSED) {
+            None => faults(),
+            Some(_) => faults_in_the_pool(),
+        }
+        return ExitCode::SUCCESS;
     }
     let fault = std::env::var("FLASHVM_BENCH_FAULT").unwrap_or_else(|_| "auto".to_owned());
     let program = std::env::current_exe().expect("the path of this program");
-    let error = Command::new(env!("CARGO_BIN_EXE_flashvm"))
-        .args([
-            "run",
-            "--quiet",
-            "--ram",
-            BUDGET,
-            "--flash",
-            "/dev/shm",
-            "--flash-in-ram",
+    for compress in ["off", "auto"] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_flashvm"));
+        if compress != "off" {
+            command.env(COMPRESSED, "1");
+        }
+        let status = command
+            .args(["run", "--quiet", "--ram", BUDGET, "--flash-size", "1G"])
+            .args(["--flash", "/dev/shm", "--flash-in-ram"])
             // A file in RAM would be read by a worker thread of the kernel's.
-            "--no-uring",
-            "--prefetcher",
-            "off",
-            "--flash-size",
-            "1G",
-        ])
-        .args(["--fault", &fault, "--"])
-        .arg(program)
-        .args(std::env::args_os().skip(1))
-        .exec();
-    panic!("flashvm run cannot be started: {error}");
+            .args(["--no-uring", "--prefetcher", "off"])
+            .args(["--compress", compress, "--fault", &fault, "--"])
+            .arg(&program)
+            .args(std::env::args_os().skip(1))
+            .status();
+        let status = status.expect("flashvm run starts");
+        if !status.success() {
+            eprintln!("flashvm run --compress {compress}: {status}");
+            return ExitCode::FAILURE;
+        }
+    }
+    ExitCode::SUCCESS
 }

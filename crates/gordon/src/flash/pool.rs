@@ -103,7 +103,11 @@ impl Bank {
         self.counters.erases += 1;
         self.written[segment] = 0;
         let slow = self.model.is_some_and(|model| took > model.erase_ns);
-        line.state = if slow { SegmentState::Retired } else { SegmentState::Erased };
+        line.state = if slow {
+            SegmentState::Retired
+        } else {
+            SegmentState::Erased
+        };
         if self.model.is_some() && !slow {
             let ones = vec![0xFF; self.identity.segment_bytes as usize];
             self.medium
