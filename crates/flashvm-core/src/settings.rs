@@ -11,6 +11,10 @@ use std::fmt;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
+/// Pages under observation in the modern preset, in millionths of all. With fewer, more pages are evicted that are used
+/// again soon; with more, more touches are soft faults: `docs/performance.md` has both.
+const INACTIVE: u32 = 30_000;
+
 /// Most pages that can be managed: 4 TiB. Numbers of pages and slots keep a bit for flags.
 pub const PAGES_MAX: u32 = (1 << 30) - 1;
 /// Fewest frames an engine works with.
@@ -205,7 +209,7 @@ impl Preset {
                 ..native
             },
             Self::Modern => Settings {
-                policy: PolicyKind::SegmentedFifo.into(),
+                policy: PolicySpec::with_share(PolicyKind::SegmentedFifo, INACTIVE),
                 prefetcher: PrefetcherKind::Modern,
                 readahead: 256,
                 stride: 2,

@@ -79,6 +79,14 @@ const RECENT: Parameter = Parameter::Share {
     name: "recent",
     default: 100_000,
 };
+const INACTIVE_THIRD: Parameter = Parameter::Share {
+    name: "inactive",
+    default: 333_334,
+};
+const INACTIVE_EIGHTH: Parameter = Parameter::Share {
+    name: "inactive",
+    default: 125_000,
+};
 
 policies! {
     Opt "opt" [] "the furthest next reference first: the bound, on traces only (Belady 1966)"
@@ -91,10 +99,10 @@ policies! {
         => |g, [word]| Box::new(Clock::new(g.pages, [Insert::Set, Insert::Clear][word as usize]));
     Nru "nru" [] "classes by reference and modified bit"
         => |g, _| Box::new(Nru::new(g.pages));
-    TwoList "two-list" [] "active and inactive list of Linux 2.6.28, a third inactive"
-        => |g, _| Box::new(TwoList::new(g.pages, 3));
-    SegmentedFifo "segmented-fifo" [] "the same, an eighth inactive: fewest moves (Turner, Levy 1981)"
-        => |g, _| Box::new(TwoList::new(g.pages, 8));
+    TwoList "two-list" [INACTIVE_THIRD] "active and inactive list of Linux 2.6.28, a third inactive"
+        => |g, [share]| Box::new(TwoList::new(g.pages, share));
+    SegmentedFifo "segmented-fifo" [INACTIVE_EIGHTH] "the same, an eighth inactive: fewest moves (Turner, Levy 1981)"
+        => |g, [share]| Box::new(TwoList::new(g.pages, share));
     Car "car" [] "CLOCK with adaptive replacement (Bansal, Modha 2004)"
         => |g, _| Box::new(Car::new(g.pages));
     Arc "arc" [] "adaptive replacement (Megiddo, Modha 2003)"

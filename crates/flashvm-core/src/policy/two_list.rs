@@ -9,7 +9,7 @@
 //! observes references only that way: a small share keeps the cost low.
 
 use super::lists::{Lists, NOWHERE};
-use super::{Policy, Proposal};
+use super::{Policy, Proposal, window};
 use crate::event::Access;
 use crate::ids::PageId;
 
@@ -19,7 +19,7 @@ const INACTIVE: u8 = 2;
 /// The lists; their tails are the oldest pages.
 pub(super) struct TwoList {
     lists: Lists<2>,
-    /// Inactive pages: 1 / share of all.
+    /// Inactive pages, in millionths of all.
     share: u32,
 }
 
@@ -34,7 +34,7 @@ impl TwoList {
     fn inactive_is_short(&self) -> bool {
         let inactive = self.lists.len(INACTIVE);
         let total = self.lists.len(ACTIVE) + inactive;
-        inactive < (total / self.share).max(1)
+        inactive < window::pages(total, self.share)
     }
 }
 
@@ -82,7 +82,7 @@ mod tests {
 
     #[test]
     fn touched_inactive_pages_become_active_again() {
-        let mut lists = TwoList::new(16, 3);
+        let mut lists = TwoList::new(16, 333_334);
         for page in 0..6 {
             lists.inserted(PageId(page), Some(Access::Read));
         }
@@ -103,7 +103,7 @@ mod tests {
 
     #[test]
     fn prefetched_pages_leave_before_demanded_ones() {
-        let mut lists = TwoList::new(16, 3);
+        let mut lists = TwoList::new(16, 333_334);
         lists.inserted(PageId(0), Some(Access::Read));
         lists.inserted(PageId(1), None);
         assert_eq!(lists.propose(), Some(Evict(PageId(1))));
