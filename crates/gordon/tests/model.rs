@@ -3,8 +3,9 @@
 
 mod common;
 
+use common::medium::kept;
 use common::{Change, Plain, Rng, found, small_options};
-use gordon::flash::{Medium, MemoryMedium, Model};
+use gordon::flash::{MemoryMedium, Model};
 use gordon::{Collector, Error, Heap, Options, Ref, Text, Var, sidney};
 use proptest::prelude::*;
 use std::sync::Arc;
@@ -40,13 +41,6 @@ fn change(plain: &mut Plain, tx: &gordon::Tx<'_>, seed: u64, count: usize) {
     for _ in 0..count {
         plain.apply(tx, &Change::random(&mut rng));
     }
-}
-
-/// A medium in memory, kept beyond the heap on it.
-fn kept(length: u64, medium: &mut Option<Arc<dyn Medium>>) -> gordon::Result<Arc<dyn Medium>> {
-    let made: Arc<dyn Medium> = Arc::new(MemoryMedium::new(length)?);
-    *medium = Some(Arc::clone(&made));
-    Ok(made)
 }
 
 fn check(steps: &[Step], collector: Collector, model: Option<Model>) {

@@ -41,11 +41,7 @@ fn a_flipped_bit_is_seen_or_does_not_matter() {
 fn damage_to_the_records_of_a_heap_that_was_not_closed() {
     const WORDS: usize = 9;
     let mut medium = None;
-    let make = |length| {
-        let made: Arc<dyn Medium> = Arc::new(MemoryMedium::new(length)?);
-        medium = Some(Arc::clone(&made));
-        Ok(made)
-    };
+    let make = |length| kept(length, &mut medium);
     let heap = Heap::create_in(make, 24 * SEGMENT, SEGMENT, options()).expect("a heap");
     let medium = medium.expect("was made");
     heap.update(|tx| {

@@ -4,6 +4,7 @@
 mod common;
 mod damage;
 
+use common::medium::kept;
 use common::{Change, Plain, Rng, found, small_options};
 use gordon::flash::{Erase, FORMAT, Medium, MemoryMedium, Model};
 use gordon::{Collector, Error, Heap, Options, Ref, Var, sidney};
@@ -19,11 +20,7 @@ fn options() -> Options {
 /// A closed heap with a world in it; its bytes and the world.
 fn sample(seed: u64) -> (Vec<u8>, Plain) {
     let mut medium = None;
-    let make = |length| {
-        let made: Arc<dyn Medium> = Arc::new(MemoryMedium::new(length)?);
-        medium = Some(Arc::clone(&made));
-        Ok(made)
-    };
+    let make = |length| kept(length, &mut medium);
     let heap = Heap::create_in(make, 24 * SEGMENT, SEGMENT, options()).expect("a heap");
     let medium = medium.expect("was made");
     let mut plain = Plain::default();
@@ -181,11 +178,7 @@ fn a_root_of_another_type() {
 #[test]
 fn a_full_bank_keeps_the_last_commit_and_takes_deletions() {
     let mut medium = None;
-    let make = |length| {
-        let made: Arc<dyn Medium> = Arc::new(MemoryMedium::new(length)?);
-        medium = Some(Arc::clone(&made));
-        Ok(made)
-    };
+    let make = |length| kept(length, &mut medium);
     let heap = Heap::create_in(make, 16 * SEGMENT, SEGMENT, options()).expect("a heap");
     heap.update(|tx| {
         tx.set_root(tx.array(&[None::<gordon::Bytes<'_>>; 64]));

@@ -7,6 +7,13 @@ use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex};
 
+/// A medium in memory, kept beyond the heap on it.
+pub fn kept(length: u64, medium: &mut Option<Arc<dyn Medium>>) -> gordon::Result<Arc<dyn Medium>> {
+    let made: Arc<dyn Medium> = Arc::new(MemoryMedium::new(length)?);
+    *medium = Some(Arc::clone(&made));
+    Ok(made)
+}
+
 /// An operation on a medium.
 #[derive(Clone, Debug)]
 pub enum Op {
