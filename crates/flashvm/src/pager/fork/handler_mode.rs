@@ -58,7 +58,9 @@ impl Pager {
             mapping.is_some_and(|mapping| mapping.prot.contains(ProtFlags::WRITE))
         };
         let touched: Vec<usize> = touched.iter().copied().filter(may_store).collect();
-        let mut locked = self.quiet_with_room(|| self.become_quiet_with(&touched));
+        let (_, mut locked) = self
+            .quiet_with_room(|| self.become_quiet_with(&touched))
+            .expect("handler mode has no heap of small pages to copy");
         let (parent_end, child_end) =
             socket::pair().unwrap_or_else(|e| self.die(&format!("fork: no sockets: {e}")));
         let mut touched: Vec<PageId> = touched.iter().filter_map(|&at| self.page_at(at)).collect();

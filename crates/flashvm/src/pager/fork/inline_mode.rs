@@ -7,15 +7,14 @@ use crate::Error;
 use crate::chameleon::ForkedFrames;
 use crate::control::Process;
 use crate::pager::workers::Crew;
-use crate::pager::{Freeze, Locked, Pager};
+use crate::pager::{Freeze, Pager};
 use rustix::io::Errno;
-use rustix_futex_sync::MutexGuard;
 
 impl Pager {
     /// Forks in inline mode, by calling `clone`, which returns twice. Returns the kernel's result. The child has no
     /// threads of its pager until [`Pager::start_threads`].
     pub(crate) fn fork_inline(&'static self, clone: impl FnOnce() -> isize) -> isize {
-        let (frames, mut locked) = match self.quiet_with_heap() {
+        let (frames, mut locked) = match self.quiet_with_room(|| self.become_quiet()) {
             Ok(quiet) => quiet,
             Err(source) => {
                 let mut locked = self.lock();
@@ -62,28 +61,8 @@ impl Pager {
         0
     }
 
-    /// Before a fork: waits for room for the child, freezes the heap of small pages and copies its frames, then waits until
-    /// all requests of the page pager have ended. The heap freezes first, as its requests may need the page pager; but a
-    /// frozen heap gives no frame up, so it goes on if the room is gone by then.
-    ///
-    /// # Errors
-    /// The kernel's error if it has no file for the copy.
-    fn quiet_with_heap(&self) -> Result<(Option<ForkedFrames>, MutexGuard<'_, Locked>), Errno> {
-        loop {
-            let had_room = self.await_room();
-            let heap = self.chameleon.as_ref();
-            let frames = heap.map(|heap| heap.prepare_fork(self)).transpose()?;
-            let locked = self.become_quiet();
-            if !had_room || self.has_room(&locked) {
-                return Ok((frames, locked));
-            }
-            self.thaw(locked);
-            self.resume_heap(frames, false);
-        }
-    }
-
     /// In the parent: the heap of small pages goes on. `forked`: there is a child.
-    fn resume_heap(&self, frames: Option<ForkedFrames>, forked: bool) {
+    pub(super) fn resume_heap(&self, frames: Option<ForkedFrames>, forked: bool) {
         if let (Some(heap), Some(frames)) = (&self.chameleon, frames) {
             heap.resume_parent(self, forked);
             // The child has its own copy of the descriptor by now.

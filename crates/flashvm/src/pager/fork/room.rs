@@ -1,10 +1,12 @@
 //! Room for a fork: free frames for the child, and for pages that are stored to around the fork.
 
+use crate::chameleon::ForkedFrames;
 use crate::pager::workers::By;
 use crate::pager::{Locked, Pager};
 use crate::space::Delivery;
 use flashvm_core::Event;
 use flashvm_core::grant::ForkStores;
+use rustix::io::Errno;
 use rustix_futex_sync::MutexGuard;
 use std::time::{Duration, Instant};
 
@@ -60,20 +62,27 @@ impl Pager {
         }
     }
 
-    /// Before a fork: waits for room for the child, then calls `quiet`, which waits until all requests have ended.
-    /// Repeats both if the room is gone by then.
+    /// Before a fork: waits for room for the child, freezes the heap of small pages, if there is one, and copies its frames,
+    /// then calls `quiet`, which waits until all requests of the page pager have ended. The heap freezes first, as its
+    /// requests may need the page pager. Repeats all if the room is gone by then: another thread has forked in between, or
+    /// the heap has taken frames, and a frozen heap gives none up.
+    ///
+    /// # Errors
+    /// The kernel's error if it has no file for the copy of the heap's frames.
     pub(super) fn quiet_with_room<'a>(
         &'a self,
         quiet: impl Fn() -> MutexGuard<'a, Locked>,
-    ) -> MutexGuard<'a, Locked> {
+    ) -> Result<(Option<ForkedFrames>, MutexGuard<'a, Locked>), Errno> {
         loop {
             let had_room = self.await_room();
+            let heap = self.chameleon.as_ref();
+            let frames = heap.map(|heap| heap.prepare_fork(self)).transpose()?;
             let locked = quiet();
             if !had_room || self.has_room(&locked) {
-                return locked;
+                return Ok((frames, locked));
             }
-            // Another thread has forked in between, and its child has got the frames.
             self.thaw(locked);
+            self.resume_heap(frames, false);
         }
     }
 
@@ -82,7 +91,7 @@ impl Pager {
     /// regardless, and the overrun is counted.
     ///
     /// Compressed pages go to flash first: after the fork the kernel would copy them, uncharged.
-    pub(super) fn await_room(&self) -> bool {
+    fn await_room(&self) -> bool {
         let mut end = Instant::now() + ROOM_WAIT_MAX;
         let mut least = Outstanding {
             lacking: u32::MAX,
@@ -129,7 +138,7 @@ impl Pager {
         }
     }
 
-    pub(super) fn has_room(&self, locked: &Locked) -> bool {
+    fn has_room(&self, locked: &Locked) -> bool {
         let usage = locked.usage();
         locked.grant.has_fork_room(&self.process, &usage)
     }
