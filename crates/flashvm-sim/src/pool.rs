@@ -5,8 +5,17 @@ use flashvm_core::pool::{BLOCK_BYTES, BlockId, OBJECT_MIN, Object};
 use flashvm_core::{PAGE_SIZE, Sizes};
 use std::collections::{BTreeMap, HashMap};
 
-/// The objects of a block by offset: length and contents. Freed ones stay until the block is vacated.
-pub(crate) type Image = BTreeMap<u32, (u32, Version)>;
+/// The objects of a block by offset. Freed ones stay until another object fills their place, or the block is vacated.
+pub(crate) type Image = BTreeMap<u32, Placed>;
+
+/// An object at its place.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Placed {
+    pub(crate) bytes: u32,
+    /// Bytes of the longest object that lay here: the place stays that long.
+    room: u32,
+    pub(crate) version: Version,
+}
 
 /// The pool's memory.
 #[derive(Clone, Debug, Default)]
@@ -18,13 +27,19 @@ impl Pool {
         let end = object.offset + object.bytes;
         assert!(end as usize <= BLOCK_BYTES, "{object:?} is too long");
         let image = self.0.entry(object.block).or_default();
-        if let Some((&at, &(bytes, _))) = image.range(..end).next_back() {
+        let before = image.remove(&object.offset);
+        if let Some((&at, &Placed { bytes, .. })) = image.range(..end).next_back() {
             assert!(
                 at + bytes <= object.offset,
                 "{object:?} lies over another object"
             );
         }
-        image.insert(object.offset, (object.bytes, version));
+        let placed = Placed {
+            bytes: object.bytes,
+            room: before.map_or(0, |before| before.room).max(object.bytes),
+            version,
+        };
+        image.insert(object.offset, placed);
     }
 
     /// The contents of an object.
@@ -33,9 +48,9 @@ impl Pool {
             .0
             .get(&object.block)
             .and_then(|image| image.get(&object.offset));
-        let (bytes, version) = found.unwrap_or_else(|| panic!("{object:?} is not in the pool"));
-        assert_eq!(*bytes, object.bytes, "{object:?}");
-        *version
+        let found = found.unwrap_or_else(|| panic!("{object:?} is not in the pool"));
+        assert_eq!(found.bytes, object.bytes, "{object:?}");
+        found.version
     }
 
     /// A block has been read back from flash.
@@ -63,7 +78,7 @@ impl Pool {
 /// Frames that a block reaches into. Its last object takes at least [`OBJECT_MIN`] bytes.
 pub(crate) fn frames(image: &Image) -> usize {
     let last = image.last_key_value();
-    let end = last.map_or(0, |(at, (bytes, _))| at + bytes.max(&OBJECT_MIN));
+    let end = last.map_or(0, |(at, placed)| at + placed.room.max(OBJECT_MIN));
     (end as usize).div_ceil(PAGE_SIZE)
 }
 

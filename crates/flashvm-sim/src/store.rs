@@ -56,13 +56,13 @@ impl Store {
         let (slot, skip) = (slot.plus(skip / PAGE_SIZE as u32), skip % PAGE_SIZE as u32);
         let (first, image) = shared.blocks.get(&slot)?;
         let at = (slot.0 - first.0) * PAGE_SIZE as u32 + skip;
-        let (len, version) = image.get(&at)?;
+        let placed = image.get(&at)?;
         let last = slot.plus((skip + bytes - 1) / PAGE_SIZE as u32);
         let whole = (slot.0..=last.0).all(|slot| {
             let block = shared.blocks.get(&SlotId(slot));
             block.is_some_and(|(of, other)| of == first && Rc::ptr_eq(image, other))
         });
-        (whole && *len == bytes).then_some(*version)
+        (whole && placed.bytes == bytes).then_some(placed.version)
     }
 
     /// The contents of a block of a pool, from its first slot.

@@ -135,7 +135,7 @@ impl<C: ClusterSource> Engine<C> {
         }
     }
 
-    fn admits(&self, bytes: u32) -> bool {
+    fn admits(&mut self, bytes: u32) -> bool {
         let most = self.share.frames() + self.share.frames() / SLACK;
         self.compresses()
             && (1..=OBJECT_MAX).contains(&bytes)

@@ -53,6 +53,7 @@ impl Pool {
     pub(crate) fn leaves(&mut self, id: BlockId, slot: SlotId) {
         self.block_mut(id).home = Home::Leaving(slot);
         self.leaving += 1;
+        self.since_leaving = 0;
     }
 
     /// A block has been written: its frames are free. Returns its first slot if no object in it is alive: its slots

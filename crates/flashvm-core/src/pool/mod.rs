@@ -1,19 +1,23 @@
 //! The pool of compressed pages: which object lies where, and what leaves next.
 //!
 //! A *block* of 64 KiB holds objects one after the other, each the compressed contents of a page. A new object goes
-//! into the open block. A block in RAM takes the frames that its objects reach. The oldest block leaves first: it is
-//! written to flash as it is, its objects keep their places in it, and a read brings back the slots that an object
-//! lies in. Blocks with holes are packed: their live objects move into the open block.
+//! into a hole that a freed one has left, or into the open block. A block in RAM takes the frames that its objects
+//! reach. The oldest block leaves first: it is written to flash as it is, its objects keep their places in it, and a
+//! read brings back the slots that an object lies in. While blocks leave, new objects go into the open block only, so
+//! that what is new does not leave with what is old. Blocks with many holes are packed: their live objects move into
+//! the open block.
 //!
 //! Pure: the executor holds the bytes, at the places that this module decides.
 
 mod check;
+mod holes;
 mod journey;
 mod object;
 mod share;
 mod trial;
 
 use crate::ids::{PageId, SlotId};
+use holes::Holes;
 pub(crate) use object::Handle;
 pub use object::{BLOCK_BYTES, BLOCK_SLOTS, BlockId, OBJECT_MAX, OBJECT_MIN, Object, PackedAt};
 use object::{BLOCKS_MAX, GRAIN, frames_to, padded};
@@ -25,6 +29,8 @@ pub(crate) use trial::Trial;
 const WASTE_SHARE: u32 = 12;
 /// Blocks that a search for the one with the most holes, or the fewest objects, compares.
 const SEARCH_BLOCKS: usize = 16;
+/// Holes are filled once `objects / STILL_SHARE` objects were inserted since the last block left.
+const STILL_SHARE: u32 = 2;
 /// Block numbers that packing may still need when an insertion needs one.
 const NUMBERS_SPARE: usize = 64;
 
@@ -43,12 +49,14 @@ pub(crate) enum Home {
     Returning(SlotId),
 }
 
-/// An object of a block. Freed objects stay until the block is empty.
+/// An object of a block, or the hole of a freed one.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     /// Page + 1; 0: freed.
     page: u32,
+    /// In grains, as the room that it takes.
     offset: u16,
+    room: u16,
     bytes: u16,
 }
 
@@ -102,6 +110,9 @@ pub(crate) struct Pool {
     search_start: usize,
     /// Pages that have left RAM in blocks, ever.
     flushed: u64,
+    holes: Holes,
+    /// Objects inserted since a block last began to leave.
+    since_leaving: u32,
 }
 
 impl Pool {
@@ -144,7 +155,10 @@ impl Pool {
     }
 
     /// Frames that an insertion of so many bytes takes beyond those that the pool has.
-    pub(crate) fn frames_for(&self, bytes: u32) -> u32 {
+    pub(crate) fn frames_for(&mut self, bytes: u32) -> u32 {
+        if self.hole_for(bytes).is_some() {
+            return 0;
+        }
         let need = padded(bytes);
         match self.open.map(|open| self.block(open).end) {
             Some(end) if end + need <= BLOCK_BYTES as u32 => frames_to(end + need) - frames_to(end),
@@ -152,8 +166,40 @@ impl Pool {
         }
     }
 
-    /// Puts an object of `bytes` for a page into the open block.
+    /// A hole that an object of `bytes` may fill.
+    fn hole_for(&mut self, bytes: u32) -> Option<Handle> {
+        if self.since_leaving < self.objects / STILL_SHARE {
+            return None;
+        }
+        let blocks = &self.blocks;
+        self.holes.find(bytes, |hole, room| {
+            let block = &blocks[hole.block().0 as usize];
+            let entry = block.entries.get(hole.index());
+            let free = |entry: &Entry| entry.page == 0 && u32::from(entry.room) * GRAIN == room;
+            block.home == Home::Ram && entry.is_some_and(free)
+        })
+    }
+
+    /// Puts an object of `bytes` for a page into a hole, or into the open block.
     pub(crate) fn insert(&mut self, page: PageId, bytes: u32) -> Handle {
+        let hole = self.hole_for(bytes);
+        self.since_leaving = self.since_leaving.saturating_add(1);
+        let Some(hole) = hole else {
+            return self.append(page, bytes);
+        };
+        let need = padded(bytes);
+        let block = self.block_mut(hole.block());
+        let entry = &mut block.entries[hole.index()];
+        (entry.page, entry.bytes) = (page.0 + 1, bytes as u16);
+        block.live += need;
+        block.count += 1;
+        self.live += u64::from(need);
+        self.objects += 1;
+        hole
+    }
+
+    /// Puts an object of `bytes` for a page into the open block.
+    fn append(&mut self, page: PageId, bytes: u32) -> Handle {
         let need = padded(bytes);
         let open = match self.open {
             Some(open) if self.block(open).end + need <= BLOCK_BYTES as u32 => open,
@@ -184,6 +230,7 @@ impl Pool {
         block.entries.push(Entry {
             page: page.0 + 1,
             offset: (offset / GRAIN) as u16,
+            room: (need / GRAIN) as u16,
             bytes: bytes as u16,
         });
         block.end += need;
@@ -243,6 +290,7 @@ impl Pool {
         let entry = &mut self.blocks[id.0 as usize].entries[handle.index()];
         assert_ne!(entry.page, 0, "{handle:?} removed twice");
         entry.page = 0;
+        let room = u32::from(entry.room) * GRAIN;
         let block = self.block_mut(id);
         block.live -= bytes;
         block.count -= 1;
@@ -250,6 +298,7 @@ impl Pool {
         if matches!(home, Home::Ram | Home::Leaving(_)) {
             self.live -= u64::from(bytes);
             self.objects -= 1;
+            self.holes.add(handle, room);
         }
         if sparse && matches!(home, Home::Flash(_) | Home::Returning(_)) {
             self.lost += 1;
@@ -341,7 +390,7 @@ impl Pool {
     /// Copies an object of another block into the open block. The caller removes the old one.
     pub(crate) fn relocate(&mut self, handle: Handle) -> Handle {
         let page = self.owner(handle).expect("a live object");
-        self.insert(page, self.object(handle).bytes)
+        self.append(page, self.object(handle).bytes)
     }
 }
 
