@@ -192,7 +192,7 @@ impl Preset {
             congestion_allocator: Nanos(20_000_000),
             congestion_cleaner: Nanos(100_000_000),
             write_requests_max: 4,
-            reserve_share: 64,
+            reserve_share: 16,
             compress: Compression::Off,
         };
         match self {

@@ -22,7 +22,7 @@ use crate::ids::Nanos;
 const STEP: u32 = 64;
 /// Frames that a process keeps beyond those in use, when others or its small pages want frames.
 const SPARE: u32 = 32;
-/// How often the others are asked for frames while there are too few.
+/// How often the others are asked for frames while there are too few, or told of free ones.
 const PRESS_INTERVAL: Nanos = Nanos(2_000_000);
 /// A process is small with at most `SMALL_PROCESS * read buffers` frames of its own.
 const SMALL_PROCESS: u32 = 4;
@@ -39,6 +39,8 @@ pub trait Budget {
     fn allowance(&self) -> u32;
     /// Whether another process could use more frames than it has.
     fn others_want(&self) -> bool;
+    /// Frames of the budget that no process holds.
+    fn free(&self) -> u32;
 }
 
 /// What a process sets aside.
@@ -193,6 +195,12 @@ impl Grant {
         } else {
             Look::Take(wanted)
         }
+    }
+
+    /// Whether to tell the others now that frames are free: one of them wants some. It may sleep, and until it looks
+    /// again it claims an equal share of the budget, whether it needs that or not.
+    pub fn offers(&mut self, run: &impl Budget, now: Nanos) -> bool {
+        run.free() >= STEP && run.others_want() && self.presses(now)
     }
 
     /// After a [`Look::Take`] that the budget could not satisfy: whether to ask the others for frames now.

@@ -51,6 +51,10 @@ impl Budget for Seen<'_> {
     fn others_want(&self) -> bool {
         (0..self.0.held.len()).any(|i| i != self.1 && self.0.wanting[i])
     }
+
+    fn free(&self) -> u32 {
+        self.0.free
+    }
 }
 
 /// A process: its grant, and what its pages and small pages really use.
@@ -149,6 +153,10 @@ impl Family {
                 self.account.held[i]
             }
         };
+        let seen = Seen(&self.account, i);
+        if self.processes[i].grant.offers(&seen, self.now) {
+            self.account.pressure.fill(true);
+        }
         let process = &mut self.processes[i];
         let seen = Seen(&self.account, i);
         if let Some(limits) = process.grant.limits(&seen, &usage, most) {
@@ -313,6 +321,26 @@ proptest! {
     }
 }
 
+/// A process that could not have all it wanted sleeps. What it claims and does not use is not lost to the others.
+#[test]
+fn a_process_that_sleeps_claims_only_what_it_uses() {
+    let mut family = Family::new(2, 4096);
+    family.processes[0].hunger = 10_000;
+    family.settle();
+    family.processes[1].hunger = 300;
+    family.page(1);
+    assert!(family.account.wanting[1], "no frame is free");
+    // It hears of its own request before the other has given anything back.
+    family.heed_pressure(1);
+    family.account.pressure[1] = false;
+    for _ in 0..200 {
+        family.page(0);
+        family.heed_pressure(1);
+    }
+    let own = family.processes[0].own;
+    assert!(own > 3600, "{own}");
+}
+
 /// Two processes that want everything have half each. When one wants little again, it gives up the rest.
 #[test]
 fn an_idle_process_gives_up_what_it_does_not_use() {
@@ -382,6 +410,10 @@ impl Budget for Fixed {
     }
     fn others_want(&self) -> bool {
         self.others_want
+    }
+
+    fn free(&self) -> u32 {
+        0
     }
 }
 

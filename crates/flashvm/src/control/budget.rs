@@ -112,6 +112,13 @@ impl Process {
         })
     }
 
+    /// Frames of the budget that no process holds.
+    #[must_use]
+    pub fn free(&self) -> u32 {
+        let granted = self.region().header().granted.load(Ordering::Relaxed);
+        self.control.budget_frames().saturating_sub(granted)
+    }
+
     /// Frames of the budget granted to this process.
     #[must_use]
     pub fn granted(&self) -> u32 {

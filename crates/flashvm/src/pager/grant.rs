@@ -30,6 +30,10 @@ impl Budget for Process {
     fn others_want(&self) -> bool {
         Self::others_want(self)
     }
+
+    fn free(&self) -> u32 {
+        Self::free(self)
+    }
 }
 
 impl Locked {
@@ -71,6 +75,9 @@ impl Pager {
                 got
             }
         };
+        if locked.grant.offers(run, now()) {
+            self.control.raise_pressure();
+        }
         if let Some(heap) = &self.chameleon {
             let target = locked.grant.small_target(&usage, most);
             let before = heap.target.swap(target, Ordering::Relaxed);
