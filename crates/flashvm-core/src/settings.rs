@@ -13,7 +13,7 @@ use std::str::FromStr;
 
 /// Pages under observation in the modern preset, in millionths of all. With fewer, more pages are evicted that are used
 /// again soon; with more, more touches are soft faults: `docs/performance.md` has both.
-const INACTIVE: u32 = 30_000;
+const INACTIVE: u32 = 60_000;
 
 /// Most pages that can be managed: 4 TiB. Numbers of pages and slots keep a bit for flags.
 pub const PAGES_MAX: u32 = (1 << 30) - 1;
@@ -50,8 +50,10 @@ pub struct Settings {
     pub congestion_cleaner: Nanos,
     /// Cleaning requests (scans and writes) in flight at which the cleaner waits.
     pub write_requests_max: u32,
-    /// Frames kept free or on standby ahead of need: limit / reserve_share.
+    /// Frames kept free or on standby ahead of need: max(limit / reserve_share, min(reserve_min, limit / 16)).
     pub reserve_share: u32,
+    /// See `reserve_share`.
+    pub reserve_min: u32,
     /// Compression of pages before they go to flash.
     #[serde(default)]
     pub compress: Compression,
@@ -192,7 +194,8 @@ impl Preset {
             congestion_allocator: Nanos(20_000_000),
             congestion_cleaner: Nanos(100_000_000),
             write_requests_max: 4,
-            reserve_share: 16,
+            reserve_share: 64,
+            reserve_min: 1,
             compress: Compression::Off,
         };
         match self {
@@ -219,7 +222,7 @@ impl Preset {
                 congestion_allocator: Nanos(1_000_000),
                 congestion_cleaner: Nanos(1_000_000),
                 write_requests_max: 16,
-                reserve_share: 16,
+                reserve_min: 64,
                 compress: Compression::Auto,
                 ..native
             },
@@ -306,7 +309,7 @@ impl EngineConfig {
     /// The first value that is out of range.
     pub fn check(&self) -> Result<(), ConfigError> {
         let s = &self.settings;
-        let ranges: [(&'static str, u32, u32, u32); 9] = [
+        let ranges: [(&'static str, u32, u32, u32); 10] = [
             ("pages", self.pages, 1, PAGES_MAX),
             ("slots", self.slots, 1, PAGES_MAX),
             ("frames", self.frames, FRAMES_MIN, PAGES_MAX),
@@ -316,6 +319,7 @@ impl EngineConfig {
             ("cluster pages", s.cluster_pages, 2, 1024),
             ("write requests", s.write_requests_max, 1, 1024),
             ("reserve share", s.reserve_share, 2, 65536),
+            ("least reserve", s.reserve_min, 1, 65536),
         ];
         for (name, value, min, max) in ranges {
             if !(min..=max).contains(&value) {

@@ -36,7 +36,7 @@ fn config(rng: &mut Rng) -> EngineConfig {
         settings.preclean = 1 + rng.below_u32(80);
         settings.write_requests_max = 1 + rng.below_u32(4);
         settings.zero_sharing = rng.below(2) == 0;
-        settings.reserve_share = 2 + rng.below_u32(20);
+        settings.reserve_share = 2 + rng.below_u32(70);
         let n = 2 + rng.below_u32(20);
         let sampling = [Sampling::Off, Sampling::Uniform(n), Sampling::Adaptive(n)];
         settings.sampling = sampling[rng.below(3) as usize];

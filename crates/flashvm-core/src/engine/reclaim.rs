@@ -28,6 +28,8 @@ const TRIES_PER_VICTIM: u32 = 4;
 const CLEAN_LOOKS: u32 = 4096;
 /// Available frames that prefetch leaves to faults: upper mark / PREFETCH_KEEPS, at least one.
 const PREFETCH_KEEPS: u32 = 8;
+/// The least reserve is at most limit / RESERVE_MIN_SHARE.
+const RESERVE_MIN_SHARE: u32 = 16;
 /// Most frames kept free or on standby ahead of need.
 const RESERVE_MAX: u32 = 8192;
 
@@ -389,7 +391,12 @@ impl<C: ClusterSource> Engine<C> {
 
     /// Reclaim ahead of need stops at this number of available frames.
     pub(super) fn mark_high(&self) -> u32 {
-        (self.limit / self.settings.reserve_share).clamp(1, RESERVE_MAX)
+        let least = self
+            .settings
+            .reserve_min
+            .min(self.limit / RESERVE_MIN_SHARE);
+        let share = self.limit / self.settings.reserve_share;
+        share.max(least).clamp(1, RESERVE_MAX)
     }
 
     /// Reclaim ahead of need starts at this number of available frames.
