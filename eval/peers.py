@@ -73,6 +73,20 @@ class Cgroup:
         print(f"could not remove {self.path}", file=sys.stderr)
 
 
+class PageCluster:
+    """vm.page-cluster: the kernel reads 2 ** pages around a page from swap. Set back at exit."""
+
+    PATH = Path("/proc/sys/vm/page-cluster")
+
+    def __init__(self, exponent):
+        self.before = self.PATH.read_text()
+        atexit.register(self.restore)
+        self.PATH.write_text(str(exponent))
+
+    def restore(self):
+        self.PATH.write_text(self.before)
+
+
 class SwapFile:
     """A swap file with the highest priority, removed at exit."""
 

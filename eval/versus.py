@@ -2,17 +2,19 @@
 """Real programs in less RAM than they need: flashvm beside kernel swap, zswap and zram.
 
 usage (as root): eval/versus.py [--only sqlite,gcc] [--modes flashvm,swap,zswap,zram] [--rounds 3] [--size full]
-                                [--option=--policy=car] [--json FILE] [--table FILE]
+                                [--option=--policy=car] [--json FILE] [--table FILE] [--svg FILE]
 
 The modes take turns within a round. The kernel's side is a memory cgroup whose limit is flashvm's budget. Where
 the cgroup does not count the pool of zswap or zram (version 1), the limit is lowered until limit + peak of the
-pool = budget, in at most five tries. A run counts only if the program prints the same as without a limit.
+pool = budget, in at most five tries. A run counts only if the program prints the same as without a limit: the OOM
+killer of a version 1 cgroup ends programs although swap is free, most of them with the kernel's readahead, fewer
+without it (--page-cluster 0).
 Pages in and out are flashvm's statistics, or pswpin and pswpout of the whole machine: run
 nothing else meanwhile. Time is wall time; CPU is that of the program's processes, flashvm included.
 
 examples:
   sudo eval/versus.py --only sqlite --rounds 1
-  sudo eval/versus.py --rounds 3 --json versus.json --table versus.md
+  sudo eval/versus.py --rounds 3 --json versus.json --table versus.md --svg docs/versus.svg
 """
 
 import argparse
@@ -106,7 +108,8 @@ class Bench:
             "output": hashlib.sha256(out).hexdigest()[:16], "code": child.returncode,
         }
         if child.returncode:
-            result["why"] = (err.decode(errors="replace").strip().splitlines() or ["killed"])[-1][:160]
+            killed = "killed, as the kernel's OOM killer does" if child.returncode == -signal.SIGKILL else "failed"
+            result["why"] = (err.decode(errors="replace").strip().splitlines() or [killed])[-1][:160]
         if stats and stats.exists():
             totals = json.loads(stats.read_text())["totals"]
             result["pages_in"], result["pages_out"] = totals["pages_in"], totals["pages_out"]
@@ -182,6 +185,32 @@ def table(bench, results, modes):
     return "\n".join(lines) + "\n"
 
 
+COLOURS = {"free": "#9aa0a6", "flashvm": "#1a73e8", "swap": "#d93025", "zswap": "#e8710a", "zram": "#188038"}
+WIDTH, LABEL, BAR = 720, 110, 14
+
+
+def picture(bench, results, modes):
+    """The medians as bars, in SVG: a group for each program, a bar for each mode."""
+    times = {name: {mode: median(bench, name, runs[mode]) for mode in modes} for name, runs in results.items()}
+    longest = max((s for by_mode in times.values() for s in by_mode.values() if s), default=1)
+    scale, top, lines = (WIDTH - LABEL - 90) / longest, 30, []
+    for at, mode in enumerate(modes):
+        x = LABEL + at * 110
+        lines.append(f'<rect x="{x}" y="8" width="12" height="12" fill="{COLOURS[mode]}"/><text x="{x + 18}" y="18">{mode}</text>')
+    for name, by_mode in times.items():
+        lines.append(f'<text x="{LABEL - 8}" y="{top + len(modes) * BAR / 2 + 4:g}" text-anchor="end">{name}</text>')
+        for mode, seconds in by_mode.items():
+            width = (seconds or 0) * scale
+            said = f"{seconds:.1f} s" if seconds else "did not finish"
+            lines.append(f'<rect x="{LABEL}" y="{top}" width="{width:.1f}" height="{BAR - 3}" fill="{COLOURS[mode]}"/>'
+                         f'<text x="{LABEL + width + 5:.1f}" y="{top + BAR - 4}">{said}</text>')
+            top += BAR
+        top += BAR
+    head = (f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{top}" viewBox="0 0 {WIDTH} {top}" '
+            'font-family="sans-serif" font-size="11" fill="#444"><rect width="100%" height="100%" fill="#fff"/>')
+    return "\n".join([head, *lines, "</svg>", ""])
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--flashvm", type=Path, default=ROOT / "target/release/flashvm", help="the command (%(default)s)")
@@ -192,8 +221,11 @@ def main():
     parser.add_argument("--timeout", type=float, default=300, help="seconds of a run (%(default)g)")
     parser.add_argument("--option", action="append", default=[], help="an option of flashvm run")
     parser.add_argument("--folder", type=Path, default=Path("/var/tmp"), help="for inputs, swap file and store (%(default)s)")
+    parser.add_argument("--page-cluster", type=int, default=0, metavar="N",
+                        help="vm.page-cluster of the kernel's runs: 2 ** N pages a read (%(default)s; Linux: 3)")
     parser.add_argument("--json", type=Path, help="all runs")
     parser.add_argument("--table", type=Path, help="the table of medians, in Markdown")
+    parser.add_argument("--svg", type=Path, help="the medians as bars")
     arguments = parser.parse_args()
     modes, names = arguments.modes.split(","), arguments.only.split(",")
     for kind, given, known in (("mode", modes, MODES), ("program", names, PROGRAMS)):
@@ -206,6 +238,8 @@ def main():
         parser.error(f"{arguments.flashvm} does not exist: cargo build --release")
     for name in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(name, lambda number, _: sys.exit(128 + number))
+    if set(modes) & set(KERNEL):
+        peers.PageCluster(arguments.page_cluster)
     with tempfile.TemporaryDirectory(prefix="versus-", dir=arguments.folder) as folder:
         bench, results = Bench(arguments, Path(folder)), {}
         for name in names:
@@ -230,6 +264,8 @@ def main():
         print(text)
         if arguments.table:
             arguments.table.write_text(text)
+        if arguments.svg:
+            arguments.svg.write_text(picture(bench, results, modes))
         if arguments.json:
             arguments.json.write_text(json.dumps(results, indent=1) + "\n")
     wrong = any(not bench.right(name, run) for name, runs in results.items() for run in runs.get("flashvm", []))
