@@ -8,6 +8,7 @@ import os
 import stat
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -41,6 +42,39 @@ class Cgroup:
         else:
             (self.path / "memory.max").write_text(str(limit_bytes))
 
+    def spare(self):
+        """From now on the OOM killer (version 1) spares programs. It ends them although swap is free, when 16 reclaims in
+        a row have freed nothing, as all pages are still being written. Instead they wait, until 1 MiB more than
+        the limit lets them go on. Returns a function that ends this and tells how often they waited."""
+        if self.version != 1:
+            return lambda: 0
+        control, limit = self.path / "memory.oom_control", self.path / "memory.limit_in_bytes"
+        limit_bytes = int(limit.read_text())
+        control.write_text("1")
+        done, waits = threading.Event(), [0]
+
+        def watch():
+            while not done.wait(0.005):
+                if "under_oom 1" not in control.read_text():
+                    continue
+                waits[0] += 1
+                for size in (limit_bytes + MIB, limit_bytes):
+                    try:
+                        limit.write_text(str(size))
+                    except OSError:
+                        pass  # too much is in use: the limit is lowered at the next wait
+                    time.sleep(0.002)
+
+        watcher = threading.Thread(target=watch, daemon=True)
+        watcher.start()
+
+        def end():
+            done.set()
+            watcher.join()
+            return waits[0]
+
+        return end
+
     def reset_peak(self):
         try:
             if self.version == 1:
@@ -71,20 +105,6 @@ class Cgroup:
             except OSError:
                 time.sleep(0.1)
         print(f"could not remove {self.path}", file=sys.stderr)
-
-
-class PageCluster:
-    """vm.page-cluster: the kernel reads 2 ** pages around a page from swap. Set back at exit."""
-
-    PATH = Path("/proc/sys/vm/page-cluster")
-
-    def __init__(self, exponent):
-        self.before = self.PATH.read_text()
-        atexit.register(self.restore)
-        self.PATH.write_text(str(exponent))
-
-    def restore(self):
-        self.PATH.write_text(self.before)
 
 
 class SwapFile:

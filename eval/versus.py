@@ -6,9 +6,8 @@ usage (as root): eval/versus.py [--only sqlite,gcc] [--modes flashvm,swap,zswap,
 
 The modes take turns within a round. The kernel's side is a memory cgroup whose limit is flashvm's budget. Where
 the cgroup does not count the pool of zswap or zram (version 1), the limit is lowered until limit + peak of the
-pool = budget, in at most five tries. A run counts only if the program prints the same as without a limit: the OOM
-killer of a version 1 cgroup ends programs although swap is free, most of them with the kernel's readahead, fewer
-without it (--page-cluster 0).
+pool = budget, in at most five tries. A run counts only if the program prints the same as without a limit. The OOM
+killer of a version 1 cgroup ends programs although swap is free: here they wait instead, and get up to 1 MiB more.
 Pages in and out are flashvm's statistics, or pswpin and pswpout of the whole machine: run
 nothing else meanwhile. Time is wall time; CPU is that of the program's processes, flashvm included.
 
@@ -82,6 +81,7 @@ class Bench:
         group = peers.Cgroup("flashvm-versus") if limit_bytes else None
         if group:
             group.limit(limit_bytes)
+            end_sparing = group.spare()
         work = Path(tempfile.mkdtemp(dir=self.folder))
         watch = Watch(peer)
         watch.start()
@@ -115,6 +115,7 @@ class Bench:
             result["pages_in"], result["pages_out"] = totals["pages_in"], totals["pages_out"]
             result["resident_pages_max"] = totals["resident_pages_max"]
         if group:
+            result["oom_waits"] = end_sparing()
             result["peak_mib"] = group.peak_mib()
             group.remove()
         shutil.rmtree(work, ignore_errors=True)
@@ -221,8 +222,6 @@ def main():
     parser.add_argument("--timeout", type=float, default=300, help="seconds of a run (%(default)g)")
     parser.add_argument("--option", action="append", default=[], help="an option of flashvm run")
     parser.add_argument("--folder", type=Path, default=Path("/var/tmp"), help="for inputs, swap file and store (%(default)s)")
-    parser.add_argument("--page-cluster", type=int, default=0, metavar="N",
-                        help="vm.page-cluster of the kernel's runs: 2 ** N pages a read (%(default)s; Linux: 3)")
     parser.add_argument("--json", type=Path, help="all runs")
     parser.add_argument("--table", type=Path, help="the table of medians, in Markdown")
     parser.add_argument("--svg", type=Path, help="the medians as bars")
@@ -238,8 +237,6 @@ def main():
         parser.error(f"{arguments.flashvm} does not exist: cargo build --release")
     for name in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(name, lambda number, _: sys.exit(128 + number))
-    if set(modes) & set(KERNEL):
-        peers.PageCluster(arguments.page_cluster)
     with tempfile.TemporaryDirectory(prefix="versus-", dir=arguments.folder) as folder:
         bench, results = Bench(arguments, Path(folder)), {}
         for name in names:
