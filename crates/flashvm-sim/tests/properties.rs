@@ -345,6 +345,8 @@ fn a_full_store_serves_every_policy() {
         settings.policy = info.kind.into();
         settings.compress = Compression::Off;
         settings.cluster_pages = 32;
+        // A small reserve: the search for clean pages then ends at the last page of memory, and has to begin anew.
+        settings.reserve_min = 1;
         let config = EngineConfig {
             pages: FRAMES + SLOTS - 16,
             slots: SLOTS,

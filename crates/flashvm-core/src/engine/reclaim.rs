@@ -219,8 +219,10 @@ impl<C: ClusterSource> Engine<C> {
                 break;
             }
             let Some(page) = self.table.next_present(self.clean_hand, self.table.pages()) else {
-                self.clean_hand = 0;
-                break;
+                if std::mem::replace(&mut self.clean_hand, 0) == 0 {
+                    break;
+                }
+                continue;
             };
             self.clean_hand = page.0 + 1;
             let state = self.table.state(page);
