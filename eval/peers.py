@@ -34,6 +34,7 @@ class Cgroup:
             raise Refused("no memory controller under /sys/fs/cgroup; mount one")
         self.path = base / f"{name}-{os.getpid()}"
         self.path.mkdir()
+        self.end_sparing = lambda: 0
         atexit.register(self.remove)
 
     def limit(self, limit_bytes):
@@ -45,9 +46,9 @@ class Cgroup:
     def spare(self):
         """From now on the OOM killer (version 1) spares programs. It ends them although swap is free, when 16 reclaims in
         a row have freed nothing, as all pages are still being written. Instead they wait, until 1 MiB more than
-        the limit lets them go on. Returns a function that ends this and tells how often they waited."""
+        the limit lets them go on. `end_sparing` ends this, and returns how often they waited."""
         if self.version != 1:
-            return lambda: 0
+            return
         control, limit = self.path / "memory.oom_control", self.path / "memory.limit_in_bytes"
         limit_bytes = int(limit.read_text())
         control.write_text("1")
@@ -73,7 +74,7 @@ class Cgroup:
             watcher.join()
             return waits[0]
 
-        return end
+        self.end_sparing = end
 
     def reset_peak(self):
         try:
@@ -96,6 +97,7 @@ class Cgroup:
         (self.path / "cgroup.procs").write_text(str(os.getpid()))
 
     def remove(self):
+        self.end_sparing()
         for _ in range(50):
             try:
                 self.path.rmdir()

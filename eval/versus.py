@@ -81,7 +81,7 @@ class Bench:
         group = peers.Cgroup("flashvm-versus") if limit_bytes else None
         if group:
             group.limit(limit_bytes)
-            end_sparing = group.spare()
+            group.spare()
         work = Path(tempfile.mkdtemp(dir=self.folder))
         watch = Watch(peer)
         watch.start()
@@ -115,7 +115,7 @@ class Bench:
             result["pages_in"], result["pages_out"] = totals["pages_in"], totals["pages_out"]
             result["resident_pages_max"] = totals["resident_pages_max"]
         if group:
-            result["oom_waits"] = end_sparing()
+            result["oom_waits"] = group.end_sparing()
             result["peak_mib"] = group.peak_mib()
             group.remove()
         shutil.rmtree(work, ignore_errors=True)

@@ -29,7 +29,7 @@ pub(crate) use trial::Trial;
 const WASTE_SHARE: u32 = 12;
 /// Blocks that a search for the one with the most holes, or the fewest objects, compares.
 const SEARCH_BLOCKS: usize = 16;
-/// Holes are filled once `objects / STILL_SHARE` objects were inserted since the last block left.
+/// Holes are filled once `objects / STILL_SHARE` objects were inserted since a block last began to leave.
 const STILL_SHARE: u32 = 2;
 /// Block numbers that packing may still need when an insertion needs one.
 const NUMBERS_SPARE: usize = 64;
@@ -54,8 +54,9 @@ pub(crate) enum Home {
 struct Entry {
     /// Page + 1; 0: freed.
     page: u32,
-    /// In grains, as the room that it takes.
+    /// Where it begins, in grains.
     offset: u16,
+    /// The length of its place, in grains: at least that of the object.
     room: u16,
     bytes: u16,
 }
