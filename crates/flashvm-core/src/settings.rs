@@ -262,6 +262,10 @@ pub struct EngineConfig {
     /// `Shadow` write-protects in place: reads of such pages are not reported, stores are
     /// write-protect faults.
     pub shadow: bool,
+    /// Whether the executor can stop stores to a page in the region (write-protection). Without it a
+    /// page counts as stored to as soon as the program may touch it, and a fork copies all pages
+    /// instead of sharing their frames.
+    pub protects: bool,
     /// The settings.
     pub settings: Settings,
 }

@@ -83,6 +83,24 @@ impl Memory {
         }
     }
 
+    /// A copy that shares no frame.
+    #[must_use]
+    pub fn copied(&self) -> Self {
+        let region = self
+            .region
+            .iter()
+            .map(|(&page, &(mapped, _))| (page, (mapped, Frame::default())));
+        let shadow = self
+            .shadow
+            .iter()
+            .map(|(&page, &(version, _))| (page, (version, Frame::default())));
+        Self {
+            region: region.collect(),
+            shadow: shadow.collect(),
+            poisoned: self.poisoned.clone(),
+        }
+    }
+
     /// Frames in use.
     #[must_use]
     pub fn frames(&self) -> usize {

@@ -16,6 +16,7 @@ fn filled(pages: u32, compress: Compression) -> Simulator {
         slots: 8 * pages,
         frames: FRAMES,
         shadow: true,
+        protects: true,
         settings,
     };
     let mut sim = Simulator::new(config, Device::default(), 1).expect("a valid configuration");

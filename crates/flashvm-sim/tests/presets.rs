@@ -38,6 +38,7 @@ fn simulator(settings: Settings) -> Simulator {
         slots: 8 * FRAMES,
         frames: FRAMES,
         shadow: true,
+        protects: true,
         settings,
     };
     Simulator::new(config, Device::default(), 1).expect("a valid configuration")

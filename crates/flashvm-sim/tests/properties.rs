@@ -48,6 +48,9 @@ fn config(rng: &mut Rng) -> EngineConfig {
     }
     settings.cluster_pages = 2 << rng.below(5);
     let pages = 20 + rng.below_u32(PAGES_MAX - 20);
+    // A quarter of the spaces has no shadow; of those with one, a quarter cannot protect.
+    let shadow = rng.below(4) != 0;
+    let protects = !shadow || rng.below(4) != 0;
     if rng.below(3) == 0 {
         // Several blocks of the pool in RAM, and sometimes little room on flash.
         settings.cluster_pages = 16 << rng.below(3);
@@ -62,7 +65,8 @@ fn config(rng: &mut Rng) -> EngineConfig {
             pages,
             slots,
             frames,
-            shadow: rng.below(4) != 0,
+            shadow,
+            protects,
             settings,
         };
     }
@@ -70,7 +74,8 @@ fn config(rng: &mut Rng) -> EngineConfig {
         pages,
         slots: pages + 32 + rng.below_u32(pages),
         frames: 4 + rng.below_u32(40),
-        shadow: rng.below(4) != 0,
+        shadow,
+        protects,
         settings,
     }
 }
@@ -352,6 +357,7 @@ fn a_full_store_serves_every_policy() {
             slots: SLOTS,
             frames: FRAMES,
             shadow: true,
+            protects: true,
             settings,
         };
         let pages = config.pages;

@@ -15,6 +15,7 @@ fn replay(kind: WorkloadKind, device: &Device, settings: Settings) -> Figures {
         slots: (pages * 2).next_multiple_of(1024),
         frames: kind.frames(SCALE) / 2,
         shadow: true,
+        protects: true,
         settings,
     };
     let replay = Replay::new(config, device).expect("valid");
@@ -176,6 +177,7 @@ fn speed() {
             slots: 8 * FRAMES,
             frames: FRAMES,
             shadow: true,
+            protects: true,
             settings: Preset::Flashvm.settings(),
         };
         let replay = Replay::new(config, &Device::new(ModelKind::Nand)).expect("valid");

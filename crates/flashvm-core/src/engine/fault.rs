@@ -234,7 +234,7 @@ impl<C: ClusterSource> Engine<C> {
         self.set_state(page, PageState::Mapped);
         self.policy.touched(page, access);
         let clean = !self.table.has(page, Flag::Dirty);
-        if clean && access == Access::Read {
+        if clean && !self.may_store(access) {
             // A move would make the page writable, and the engine would no longer know that it is clean.
             self.table.set(page, Flag::Protected);
             actions.push(Action::RestoreCopy {
@@ -267,7 +267,7 @@ impl<C: ClusterSource> Engine<C> {
         // Stores matter if the page has a clean copy: one that is being written, or one from before a scan.
         let clean = !self.table.has(page, Flag::Dirty);
         let writing = self.table.state(page) == PageState::Writing;
-        let protect = (writing || clean) && access == Access::Read;
+        let protect = (writing || clean) && !self.may_store(access);
         self.use_prefetched(page);
         self.table.put(page, Flag::Protected, protect);
         self.set_state(page, PageState::Overtaken);
@@ -365,6 +365,12 @@ impl<C: ClusterSource> Engine<C> {
             self.use_prefetched(page);
             self.policy.touched(page, access);
         }
+    }
+
+    /// Whether a page that the program gets for this access counts as stored to: the access is a store, or nothing
+    /// stops later ones.
+    pub(super) fn may_store(&self, access: Access) -> bool {
+        access == Access::Write || !self.protects
     }
 
     /// Counts the first use of a prefetched page. Returns whether this was the first use.

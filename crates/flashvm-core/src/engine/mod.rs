@@ -56,6 +56,7 @@ struct PendingFault {
 pub struct Engine<C> {
     settings: Settings,
     shadow: bool,
+    protects: bool,
     limit: u32,
     table: PageTable,
     swap: SwapMap,
@@ -155,6 +156,7 @@ impl<C: ClusterSource> Engine<C> {
             slots,
             frames,
             shadow,
+            protects,
             settings,
         } = config;
         let run = RUN_PAGES_MAX as usize;
@@ -163,6 +165,7 @@ impl<C: ClusterSource> Engine<C> {
         swap.keep_emptied(discards.are_sent());
         Ok(Self {
             shadow,
+            protects,
             limit: frames,
             table: PageTable::new(pages),
             swap,

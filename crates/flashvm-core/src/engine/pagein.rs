@@ -190,9 +190,10 @@ impl<C: ClusterSource> Engine<C> {
         self.table.reset_flags(page);
         self.set_state(page, PageState::Mapped);
         self.policy.inserted(page, by);
-        match access {
-            Access::Read => self.table.set(page, Flag::Protected),
-            Access::Write => self.make_dirty(page),
+        if self.may_store(access) {
+            self.make_dirty(page);
+        } else {
+            self.table.set(page, Flag::Protected);
         }
     }
 
@@ -338,14 +339,15 @@ impl<C: ClusterSource> Engine<C> {
         if !self.table.has(page, Flag::Probation) {
             self.policy.inserted(page, demanded.then_some(access));
         }
-        if write {
-            self.make_dirty(page);
-        } else {
+        let protect = !self.may_store(access);
+        if protect {
             self.table.set(page, Flag::Protected);
+        } else {
+            self.make_dirty(page);
         }
         Some(Placing {
             place: Place::Region,
-            protect: !write,
+            protect,
         })
     }
 

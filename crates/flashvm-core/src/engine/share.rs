@@ -40,6 +40,10 @@ impl<C: ClusterSource> Engine<C> {
         self.propose_refused_again();
         self.draining = false;
         self.swap.seal(&mut self.clusters);
+        if !self.protects {
+            // The executor has copied all pages for the child: none is shared.
+            return;
+        }
         if self.shadow {
             // Writing a page that is now shared would copy it. Proposed again, it first takes a frame of its own.
             while let Some(page) = self.condemned.pop(&self.table) {

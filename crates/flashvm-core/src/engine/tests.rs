@@ -35,6 +35,7 @@ fn rig(frames: u32, settings: Settings, shadow: bool) -> Rig {
         slots: SLOTS,
         frames,
         shadow,
+        protects: true,
         settings,
     };
     let clusters = LocalClusters::new(SLOTS / config.settings.cluster_pages);

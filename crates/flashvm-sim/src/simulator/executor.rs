@@ -62,6 +62,7 @@ impl Simulator {
             faults: self.faults.kernel,
             layout: self.layout,
             has_shadow: self.config.shadow,
+            protects: self.config.protects,
             just_read: self.just_read.as_ref(),
             pool: &self.pool,
             store: &self.store,

@@ -409,7 +409,11 @@ impl Simulator {
                 continue;
             }
             if self.memory.mapped(page).is_some() {
-                if !self.unprotect(page) {
+                if !self.config.protects {
+                    // The page has come meanwhile.
+                    let entry = self.threads.get_mut(&id).expect("it waits");
+                    entry.waiting = false;
+                } else if !self.unprotect(page) {
                     self.tell(Event::WriteProtectFault { page });
                 }
             } else if !self.resolve_spurious(page) {

@@ -150,8 +150,12 @@ impl Simulator {
         }
         child.engine_log();
         (self.has_forked, child.has_forked) = (true, true);
-        self.memory.protect_all();
-        child.memory = self.memory.clone();
+        child.memory = if self.config.protects {
+            self.memory.protect_all();
+            self.memory.clone()
+        } else {
+            self.memory.copied()
+        };
         // What could not leave: the child has a copy of it.
         child.pool = self.pool.clone();
         child.truth.clone_from(&self.truth);

@@ -56,6 +56,7 @@ pub(super) struct ModelSpace<'a> {
     pub(super) faults: KernelFaults,
     pub(super) layout: Layout,
     pub(super) has_shadow: bool,
+    pub(super) protects: bool,
     /// The read that has just ended, and its data.
     pub(super) just_read: Option<&'a (IoId, Vec<Option<Version>>)>,
     pub(super) pool: &'a Pool,
@@ -79,7 +80,8 @@ impl ModelSpace<'_> {
     }
 
     fn is_open(&self, page: PageId) -> bool {
-        self.layout.is_writable(page) || self.opened.contains(&page)
+        // Without protection pages are not moved by the kernel's move, which needs writable mappings.
+        !self.protects || self.layout.is_writable(page) || self.opened.contains(&page)
     }
 }
 
@@ -149,6 +151,7 @@ impl AddressSpace for ModelSpace<'_> {
     }
 
     fn protect(&mut self, run: Run, on: bool) -> Result<(), Stop> {
+        assert!(self.protects, "{run:?} cannot be protected");
         if self.pages_before_again(run.count).is_some() {
             return Err(Stop::Again);
         }

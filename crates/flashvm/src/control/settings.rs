@@ -132,6 +132,7 @@ impl RunSettings {
             slots: pages("the flash store", self.flash_bytes)?,
             frames: pages("the budget", self.ram_bytes)?,
             shadow: true,
+            protects: true,
             settings: self.engine.clone(),
         };
         config.check().map_err(|e| e.to_string())

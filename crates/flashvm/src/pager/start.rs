@@ -66,6 +66,7 @@ pub fn start(inheritance: Inheritance) -> Result<&'static Pager, Error> {
         slots: control.store_slots(),
         frames: LIMIT_FRAMES_MIN,
         shadow: space.has_shadow(),
+        protects: true,
         settings: settings.engine.clone(),
     };
     let record = settings.record.as_deref();

@@ -96,6 +96,7 @@ fn the_pool_yields_its_frames_when_all_other_pages_are_pinned() {
         slots: pages,
         frames,
         shadow: true,
+        protects: true,
         settings,
     };
     let clusters = LocalClusters::new(pages / 64);

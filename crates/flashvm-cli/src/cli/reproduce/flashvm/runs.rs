@@ -53,6 +53,7 @@ pub(super) fn replay<'a>(
         slots: (2 * pages).next_multiple_of(1024),
         frames,
         shadow: true,
+        protects: true,
         settings,
     };
     Replay::new(config, device).expect("every experiment's sizes are possible")
