@@ -67,7 +67,7 @@ fn start(joined: process::Joined) -> Result<(), String> {
     let pager = flashvm::start(joined.inheritance).map_err(|error| error.to_string())?;
     flashvm::guard::reserve_stacks()
         .map_err(|error| format!("no address space for stacks: {error}"))?;
-    let inline = pager.delivery() == flashvm::Delivery::Inline;
+    let inline = pager.delivery().is_in_thread();
     let refused = |error| format!("inline mode does not work here ({error}): use --fault handler");
     if inline {
         flashvm::guard::resolve_faults().map_err(refused)?;

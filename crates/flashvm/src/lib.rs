@@ -45,6 +45,7 @@ pub use pager::{ForkHooks, Inheritance, Pager, pager, set_fork_hooks, start};
 pub use program::{count_refused_allocation, end, note_end};
 pub use space::{Delivery, Resolution};
 pub use sys::discard::StoreKind;
+pub use sys::hide::probe as probe_guard_regions;
 pub use sys::is_ours as is_pager_descriptor;
 pub use sys::message::say;
 pub use sys::raw::syscall as raw_call;
@@ -66,6 +67,11 @@ pub enum Error {
     /// The kernel's userfaultfd lacks what paging needs.
     #[error("this kernel's userfaultfd lacks what this fault mode needs: see flashvm doctor")]
     KernelTooOld,
+    /// The kernel cannot hide pages of shared memory, which the mode without userfaultfd needs.
+    #[error(
+        "this kernel has no guard regions in shared memory (MADV_GUARD_INSTALL): run Linux 6.15 or later, or allow userfaultfd"
+    )]
+    NoGuardRegions,
     /// The settings of the run make no sense.
     #[error("{0}")]
     Settings(String),

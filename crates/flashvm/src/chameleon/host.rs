@@ -6,6 +6,7 @@
 use super::{Chameleon, Owner};
 use crate::flash::checksum;
 use crate::sys::map;
+use flashvm_core::PAGE_SIZE;
 use flashvm_core::chameleon::block::{back_pointers, write_header};
 use flashvm_core::chameleon::{
     BLOCK_BYTES, BackPointer, Failure, FrameId, Host, Refused, SECTOR_BYTES, Shape, Svmp,
@@ -102,7 +103,7 @@ impl Host for LiveHost<'_> {
     fn drop_frame(&mut self, frame: FrameId) {
         let offset = self.heap.places.file_offset(frame, 1);
         // SAFETY: no page is in the frame, and no slice of it outlives a call of this host.
-        unsafe { map::punch(&self.heap.frames_file, offset) };
+        unsafe { map::punch(&self.heap.frames_file, offset, PAGE_SIZE as u64) };
     }
 
     fn block_pointers(&mut self) -> Option<Vec<BackPointer>> {

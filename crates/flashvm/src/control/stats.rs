@@ -259,12 +259,20 @@ pub enum Deliveries {
     Inline,
     /// All by a handler thread.
     Handler,
-    /// Some inline, some by a handler thread.
+    /// All by hidden pages, inline.
+    Protect,
+    /// Not all the same way.
     Mixed,
 }
 
 impl Deliveries {
-    const ALL: [Self; 4] = [Self::None, Self::Inline, Self::Handler, Self::Mixed];
+    const ALL: [Self; 5] = [
+        Self::None,
+        Self::Inline,
+        Self::Handler,
+        Self::Protect,
+        Self::Mixed,
+    ];
 
     fn of_code(code: u64) -> Self {
         let known = Self::ALL.into_iter().find(|&known| known as u64 == code);
@@ -287,6 +295,7 @@ impl From<Delivery> for Deliveries {
         match delivery {
             Delivery::Inline => Self::Inline,
             Delivery::Handler => Self::Handler,
+            Delivery::Protect => Self::Protect,
         }
     }
 }
@@ -297,6 +306,7 @@ impl fmt::Display for Deliveries {
             Self::None => "none",
             Self::Inline => "inline",
             Self::Handler => "handler",
+            Self::Protect => "protect",
             Self::Mixed => "mixed",
         })
     }

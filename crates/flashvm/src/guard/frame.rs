@@ -98,6 +98,10 @@ const _: () = assert!(size_of::<Frame>() == 440);
 pub(super) const FAULT_PRESENT: u64 = 1;
 /// Page fault error code: a store.
 pub(super) const FAULT_WRITE: u64 = 2;
+/// The instruction itself was fetched there.
+pub(super) const FAULT_FETCH: u64 = 0x10;
+/// A protection key forbids the access.
+pub(super) const FAULT_BY_KEY: u64 = 0x20;
 
 /// Alignment of the extended state.
 pub(super) const STATE_ALIGN: u64 = 64;

@@ -22,10 +22,18 @@ fn say_once(said: &AtomicBool, what: &str) {
     }
 }
 
-/// Whether a call would set a limit on file sizes that is too low for the pager's own files.
+/// Whether a call would set a limit on file sizes that is too low for the pager's own files. If not, the pager adapts to
+/// it.
 fn lowers_file_limit(number: i64, args: &[usize; 6]) -> bool {
     let limit = file_limit::set_by(number, args, memory::read::<u64>);
-    pager().is_some_and(|pager| limit.is_some_and(|limit| limit < pager.file_bytes()))
+    let (Some(pager), Some(limit)) = (pager(), limit) else {
+        return false;
+    };
+    let lowers = limit < pager.file_bytes();
+    if !lowers {
+        pager.limit_files(limit);
+    }
+    lowers
 }
 
 /// The error of a refused call; `None` if it is allowed.
@@ -39,12 +47,11 @@ pub(super) fn refused(number: i64, args: &[usize; 6]) -> Option<Errno> {
             );
             Some(Errno::NOSYS)
         }
-        // The kernel uses memory after the call has returned, and without `UFFDIO_MOVE` the pager
-        // cannot tell.
-        libc::SYS_io_setup if pager().is_some_and(|pager| !pager.moves()) => {
+        // The kernel uses memory after the call has returned, and only `UFFDIO_MOVE` tells the pager so.
+        libc::SYS_io_setup if pager().is_some_and(|pager| !pager.keeps_pinned_pages()) => {
             say_once(
                 &SAID_AIO,
-                "asynchronous I/O (io_setup) is refused: run it on Linux 6.8 or later",
+                "asynchronous I/O (io_setup) is refused: run it on Linux 6.8 or later, with userfaultfd allowed",
             );
             Some(Errno::NOSYS)
         }

@@ -10,10 +10,12 @@
 
 use super::actions::{ACTIONS, KernelAction, SIGNALS};
 use super::frame::{
-    self, AltStack, Context, FAULT_PRESENT, FAULT_WRITE, Frame, Info, STATE_ALIGN, state_bytes,
+    self, AltStack, Context, FAULT_BY_KEY, FAULT_FETCH, FAULT_PRESENT, FAULT_WRITE, Frame, Info,
+    STATE_ALIGN, state_bytes,
 };
 use super::guard_stack::{self, Arrived, ThreadRecord};
 use super::{calls, entry, memory};
+use crate::space::Use;
 use crate::sys::raw::{self, SignalMask, set_signal_mask};
 use crate::sys::signals::{SYNCHRONOUS, bit};
 use crate::{Resolution, pager};
@@ -116,11 +118,18 @@ extern "C" fn on_segv(signal: i32, info: *mut Info, context: *mut Context) {
     let (info, context) = unsafe { delivered(info, context) };
     if info.code > 0
         && let Some(pager) = pager()
-        && let Some(heap) = pager.chameleon()
     {
-        match heap.fault(pager, info.address as usize) {
+        let address = info.address as usize;
+        let mut resolution = Resolution::NotOurs;
+        if let Some(heap) = pager.chameleon() {
+            resolution = heap.fault(pager, address);
+        }
+        if resolution == Resolution::NotOurs && context.regs.error & FAULT_BY_KEY == 0 {
+            resolution = pager.fault_at_hidden(address, wanted(context.regs.error));
+        }
+        match resolution {
             Resolution::Resolved => return,
-            // SIGBUS, as for a lost page of the page pager: the program may expect it.
+            // SIGBUS, as from the kernel for a page that it has lost: the program may expect it.
             Resolution::Lost => {
                 (info.signal, info.code) = (libc::SIGBUS, BUS_ADRERR);
                 return forward(libc::SIGBUS, info, context);
@@ -129,6 +138,17 @@ extern "C" fn on_segv(signal: i32, info: *mut Info, context: *mut Context) {
         }
     }
     forward(signal, info, context);
+}
+
+/// What the program wanted to do with a page, by the error code of the page fault.
+fn wanted(error: u64) -> Use {
+    if error & FAULT_WRITE != 0 {
+        Use::Store
+    } else if error & FAULT_FETCH != 0 {
+        Use::Execute
+    } else {
+        Use::Load
+    }
 }
 
 /// Forwards a synchronous signal that is not the pager's.
@@ -190,14 +210,12 @@ fn receive(signal: i32, info: &Info, context: &mut Context) {
 }
 
 /// Ends the process by a signal's default action. A signal that the kernel raised is raised again,
-/// at the same place. For a lost small page the kernel raises SIGSEGV, and the program gets SIGBUS.
+/// at the same place. Not SIGBUS for a lost page where the kernel raises SIGSEGV.
 fn end_by(signal: i32, info: &Info) {
     let _ = kernel_action(signal, Some(&KernelAction::default()));
     let is_again = info.code > 0 && bit(signal) & SYNCHRONOUS != 0;
-    let is_small = pager()
-        .and_then(|pager| pager.chameleon())
-        .is_some_and(|heap| heap.holds(info.address as usize, 1));
-    if !is_again || (signal == libc::SIGBUS && is_small) {
+    let by_segv = pager().is_some_and(|pager| pager.gives_segv(info.address as usize));
+    if !is_again || (signal == libc::SIGBUS && by_segv) {
         raise(signal);
     }
 }

@@ -1,13 +1,13 @@
 //! The executor of the engine's memory actions in this process.
 //!
-//! [`flashvm_core::space`], which the simulator runs too, calls the address space ([`Userfaultfd`]) itself and decides
+//! [`flashvm_core::space`], which the simulator runs too, calls the address space ([`Space`]) itself and decides
 //! what each answer means. This module has what is not in the address space: it finds the contents of a read or
 //! of a compressed page, and knows what a lost or contradictory page means to this process. All of it happens with the
 //! engine locked.
 
 use super::share::Shares;
 use super::{LiveEngine, Locked, Pager, Read};
-use crate::space::{Backend, PageBuffer, Source, Userfaultfd};
+use crate::space::{Backend, PageBuffer, Source, Space};
 use crate::sys::map;
 use crate::sys::message::say;
 use flashvm_core::space::{ActionContext, Contents, Done, Executor, Placement};
@@ -18,7 +18,7 @@ use std::sync::atomic::Ordering;
 /// The executor, for the time of one action.
 pub(super) struct LiveExecutor<'a> {
     pager: &'a Pager,
-    memory: &'a Userfaultfd,
+    memory: &'a Space,
     reads: &'a HashMap<IoId, Read>,
     shares: &'a mut Shares,
 }
@@ -61,10 +61,10 @@ impl LiveExecutor<'_> {
 }
 
 impl<'a> Executor for LiveExecutor<'a> {
-    type Space = &'a Userfaultfd;
+    type Space = &'a Space;
     type Kept = Vec<u8>;
 
-    fn space(&mut self) -> &mut &'a Userfaultfd {
+    fn space(&mut self) -> &mut &'a Space {
         &mut self.memory
     }
 

@@ -6,7 +6,7 @@
 //! sleeps.
 
 use super::workers::By;
-use super::{Delivery, Freeze, Locked, Pager, Read};
+use super::{Freeze, Locked, Pager, Read};
 use crate::flash::{
     Completion, FlashStore, Part, Queue, Request, StoreQueue, ThreadQueue, Transfer, offset,
 };
@@ -15,7 +15,7 @@ use crate::sys::thread::making_threads;
 use crate::sys::uffd::Message;
 use flashvm_core::{Access, Action, Event, IoId, Nanos, PAGE_SIZE};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::fd::{AsFd as _, FromRawFd, OwnedFd};
 
 /// Capacity for messages: one for each faulting thread, as the handler must not allocate during a fork.
 const MESSAGES: usize = 8192;
@@ -35,7 +35,7 @@ impl Pager {
         let mut ended: Vec<Completion> = Vec::with_capacity(256);
         let mut active = now();
         self.take_over();
-        let listens = self.delivery == Delivery::Handler;
+        let listens = !self.delivery.is_in_thread();
         let linger = if listens { LINGER } else { Nanos(0) };
         loop {
             self.workers.handler.begin_look();
@@ -54,6 +54,7 @@ impl Pager {
                 Freeze::No => {
                     if listens {
                         self.space
+                            .userfaultfd()
                             .read(&mut messages)
                             .unwrap_or_else(|e| self.die(&format!("userfaultfd: {e}")));
                     }
@@ -85,6 +86,7 @@ impl Pager {
                 Freeze::Frozen => {
                     // Only the fork goes on: the handler reads its event and the faults around it.
                     self.space
+                        .userfaultfd()
                         .read(&mut messages)
                         .unwrap_or_else(|e| self.die(&format!("userfaultfd: {e}")));
                     self.attend_fork(&mut locked, &mut messages);
@@ -136,18 +138,17 @@ impl Pager {
                 })
             };
             // While the engine quiesces, messages stay unread: they would make every poll return at once.
-            let listen = if quiescing || !listens {
-                PollFlags::empty()
+            let call = self.workers.handler.readiness();
+            let messages = if quiescing || !listens {
+                call
             } else {
-                PollFlags::IN
+                self.space.userfaultfd().region().as_fd()
             };
             // This path allocates nothing: during a fork the allocator is locked.
-            let ready = io
-                .as_ref()
-                .map_or(self.workers.handler.readiness(), StoreQueue::readiness);
+            let ready = io.as_ref().map_or(call, StoreQueue::readiness);
             let mut fds = [
-                PollFd::new(self.space.region(), listen),
-                PollFd::from_borrowed_fd(self.workers.handler.readiness(), PollFlags::IN),
+                PollFd::from_borrowed_fd(messages, PollFlags::IN),
+                PollFd::from_borrowed_fd(call, PollFlags::IN),
                 PollFd::new(&self.supervisor, PollFlags::IN),
                 PollFd::from_borrowed_fd(ready, PollFlags::IN),
             ];

@@ -9,11 +9,11 @@ use super::workers::By;
 use super::{Freeze, Locked, Pager, Read};
 use crate::flash::demand::PAGES_MAX;
 use crate::flash::offset;
-use crate::space::Resolution;
+use crate::space::{Resolution, Touch, Use};
 use crate::sys::crowd::CROWD;
 use crate::sys::now;
 use crate::sys::thread::on_pager_stack;
-use flashvm_core::{Access, Action, Event, IoId, PAGE_SIZE, PageId, PageState};
+use flashvm_core::{Access, Action, Event, IoId, Nanos, PAGE_SIZE, PageId, PageState};
 use rustix::thread::futex;
 use rustix_futex_sync::MutexGuard;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -111,14 +111,55 @@ impl Pager {
     /// Takes only locks of the pager, which no thread holds while it touches managed memory. The caller's stack is not
     /// managed, and all signals but the synchronous ones are blocked.
     pub fn fault(&self, address: usize, access: Access, present: bool) -> Resolution {
-        let Some(page) = self.page_at(address) else {
+        let Some(page) = self.managed_page(address) else {
             return Resolution::NotOurs;
         };
-        if self.mappings.is_foreign(page) {
-            return Resolution::NotOurs;
-        }
         let since = now();
-        let mut locked = self.lock_to_fault();
+        let locked = self.lock_to_fault();
+        self.resolve(locked, page, access, present, since)
+    }
+
+    /// Resolves a SIGSEGV of the calling thread at a hidden page; otherwise as [`Self::fault`].
+    pub(crate) fn fault_at_hidden(&self, address: usize, wanted: Use) -> Resolution {
+        let Some(page) = self.managed_page(address) else {
+            return Resolution::NotOurs;
+        };
+        let since = now();
+        let locked = self.lock_to_fault();
+        match self.space.judge(page, wanted) {
+            None | Some(Touch::Forbidden) => Resolution::NotOurs,
+            Some(Touch::Again) => Resolution::Resolved,
+            Some(Touch::Absent) => {
+                let access = match wanted {
+                    Use::Store => Access::Write,
+                    Use::Load | Use::Execute => Access::Read,
+                };
+                self.resolve(locked, page, access, false, since)
+            }
+        }
+    }
+
+    /// Whether a fault at an address is SIGSEGV: at a small page, or where there is no userfaultfd.
+    pub(crate) fn gives_segv(&self, address: usize) -> bool {
+        let hidden = self.space.aliased().is_some() && self.page_at(address).is_some();
+        let small = self.chameleon.as_ref();
+        hidden || small.is_some_and(|heap| heap.holds(address, 1))
+    }
+
+    /// The page of an address, if the pager pages it.
+    fn managed_page(&self, address: usize) -> Option<PageId> {
+        self.page_at(address)
+            .filter(|&page| !self.mappings.is_foreign(page))
+    }
+
+    fn resolve<'a>(
+        &'a self,
+        mut locked: MutexGuard<'a, Locked>,
+        page: PageId,
+        access: Access,
+        present: bool,
+        since: Nanos,
+    ) -> Resolution {
         match locked.engine.page_state(page) {
             PageState::Poisoned => return Resolution::Lost,
             // Parked actions come first: one of them may be for this page.

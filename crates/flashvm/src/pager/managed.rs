@@ -63,9 +63,7 @@ impl Pager {
         if self.mappings.is_managed_whole(first, count) {
             return self.renew(first, count, prot, commit);
         }
-        self.zap(first, count, || {
-            self.space.range().map_anew(Run::new(first, count), prot)
-        })?;
+        self.zap(first, count, || self.space.unmap(Run::new(first, count)))?;
         self.uncommit(first, count);
         self.mappings.claim(first, count);
         self.map_pages(first, count, prot, commit)
@@ -75,13 +73,13 @@ impl Pager {
     /// that the engine does not know.
     fn renew(&self, first: PageId, count: u32, prot: ProtFlags, commit: bool) -> Result<(), Errno> {
         let run = Run::new(first, count);
-        self.zap(first, count, || self.space.range().zap(run))?;
+        self.zap(first, count, || self.space.zap(run))?;
         self.uncommit(first, count);
         if commit {
             self.commit(first, count)?;
         }
         let prot = MprotectFlags::from_bits_retain(prot.bits());
-        self.space.range().set_protection(run, prot)
+        self.space.set_rights(run, prot)
     }
 
     /// Calls `map_it`, which maps foreign memory over part of the managed range.
@@ -103,7 +101,11 @@ impl Pager {
             self.forget(&mut locked, first, count);
             self.hand_over(&mut locked, By::Program);
         }
-        let result = self.zap(first, count, map_it)?;
+        let result = self.zap(first, count, || {
+            let result = map_it()?;
+            self.space.give_up(Run::new(first, count));
+            Ok(result)
+        })?;
         self.uncommit(first, count);
         self.mappings.claim_foreign(first, count);
         Ok(result)
@@ -117,10 +119,7 @@ impl Pager {
         let (first, count) = self.range(address, len)?;
         let _change = self.begin_change([Some((first, count)), None]);
         // The reservation stays, so that the kernel maps nothing else there.
-        self.zap(first, count, || {
-            let range = self.space.range();
-            range.map_anew(Run::new(first, count), ProtFlags::empty())
-        })?;
+        self.zap(first, count, || self.space.unmap(Run::new(first, count)))?;
         self.uncommit(first, count);
         self.mappings.give(first, count);
         Ok(())
@@ -146,9 +145,7 @@ impl Pager {
         if prot.contains(MprotectFlags::WRITE) {
             self.commit(first, count)?;
         }
-        self.space
-            .range()
-            .set_protection(Run::new(first, count), prot)
+        self.space.set_rights(Run::new(first, count), prot)
     }
 
     /// Zaps a range: it reads as zeros from now on (`MADV_DONTNEED`).
@@ -158,9 +155,7 @@ impl Pager {
     pub fn zap_contents(&self, address: usize, len: usize) -> Result<(), Errno> {
         let (first, count) = self.range(address, len)?;
         let _change = self.begin_change([Some((first, count)), None]);
-        self.zap(first, count, || {
-            self.space.range().zap(Run::new(first, count))
-        })
+        self.zap(first, count, || self.space.zap(Run::new(first, count)))
     }
 
     /// Passes the program's advice to the engine.
@@ -250,8 +245,7 @@ impl Pager {
             self.commit(first, count)?;
         }
         let run = Run::new(first, count);
-        let mapped = self.space.range().map_anew(run, prot);
-        let mapped = mapped.and_then(|()| self.space.register(run));
+        let mapped = self.space.map_anew(run, prot);
         if mapped.is_err() {
             self.uncommit(first, count);
         }

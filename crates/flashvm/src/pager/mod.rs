@@ -47,7 +47,7 @@ use crate::flash::demand::DemandQueues;
 use crate::flash::{FlashStore, ReadBuffers};
 use crate::mappings::Mappings;
 use crate::record::{Recorder, Tracer};
-use crate::space::{Delivery, Userfaultfd};
+use crate::space::{Delivery, Space};
 use crate::sys::descriptors::PagerFd;
 use crate::sys::now;
 use flashvm_core::grant::Grant;
@@ -73,7 +73,7 @@ pub(crate) type LiveEngine = Engine<RecordingClusters<SharedClusters>>;
 
 /// The pager of this process.
 pub struct Pager {
-    space: Userfaultfd,
+    space: Space,
     delivery: Delivery,
     store: FlashStore,
     /// Bytes of the largest file that the pager writes: the store, or the frames of small pages.
@@ -197,9 +197,23 @@ impl Pager {
         self.space.has_shadow()
     }
 
+    /// Whether pages stay where they are while the kernel works on them after a call has returned.
+    #[cfg(target_arch = "x86_64")]
+    pub(crate) fn keeps_pinned_pages(&self) -> bool {
+        self.space.keeps_pinned_pages()
+    }
+
+    /// A limit on file sizes is about to be set, in bytes.
+    #[cfg(target_arch = "x86_64")]
+    pub(crate) fn limit_files(&self, bytes: u64) {
+        if let Some(space) = self.space.aliased() {
+            space.limit_files(bytes);
+        }
+    }
+
     /// Whether the kernel tells the handler what the program does to its mappings.
     fn hears_of_changes(&self) -> bool {
-        self.delivery == Delivery::Handler
+        !self.delivery.is_in_thread()
     }
 
     /// The page of an address in the managed range.
@@ -307,7 +321,7 @@ impl Pager {
         let ends_waits = locked.placement.end_waits(action, |since| {
             stats.latency.record(now.since(since).0);
         });
-        if ends_waits && self.delivery == Delivery::Inline {
+        if ends_waits && self.delivery.is_in_thread() {
             self.resolved_count.announce();
         }
     }

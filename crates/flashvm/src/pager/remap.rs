@@ -89,8 +89,7 @@ impl Pager {
         let moved = mapped.and_then(|()| {
             if prot != rw {
                 let flags = MprotectFlags::READ | MprotectFlags::WRITE;
-                let range = self.space.range();
-                range.set_protection(Run::new(first, count), flags)?;
+                self.space.set_rights(Run::new(first, count), flags)?;
             }
             self.relocate(first, target, count.min(new_count));
             Ok(())
@@ -108,8 +107,7 @@ impl Pager {
         drop(moving);
         if prot != rw {
             let flags = MprotectFlags::from_bits_retain(prot.bits());
-            let range = self.space.range();
-            range.set_protection(Run::new(target, new_count), flags)?;
+            self.space.set_rights(Run::new(target, new_count), flags)?;
         }
         Ok(new)
     }
@@ -149,9 +147,7 @@ impl Pager {
         unsafe { map::map_fixed(to, new_len, ProtFlags::READ | ProtFlags::WRITE)? };
         let old_len = count as usize * PAGE_SIZE;
         let all = MprotectFlags::READ | MprotectFlags::WRITE;
-        self.space
-            .range()
-            .set_protection(Run::new(first, count), all)?;
+        self.space.set_rights(Run::new(first, count), all)?;
         // SAFETY: both ranges are mapped for loads and stores, above. They do not overlap: our caller guarantees that
         // the target is not managed. The program alone uses both. Absent pages fault in as they are read.
         unsafe {

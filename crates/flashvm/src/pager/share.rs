@@ -43,7 +43,7 @@ impl Shares {
 
 impl Pager {
     /// Right before a fork, with the engine frozen: every resident page shares its frame from now on, and
-    /// write-protection stops stores to it. `child` is the child's process slot, if there is one.
+    /// write-protection stops stores to it. Where there is no write-protection, no frame is shared. `child` is the child's process slot, if there is one.
     ///
     /// The pages of `writable`, sorted, stay writable: system calls in flight, or the thread that forks, store to them
     /// before a fault can be resolved. See [`Self::own_pages`].
@@ -56,6 +56,13 @@ impl Pager {
         self.publish_use(locked);
         let (usage, stores) = (locked.usage(), self.fork_stores(locked));
         let for_child = locked.grant.begin_fork(&self.process, &usage, stores);
+        if !self.space.protects() {
+            // The child gets copies, each in a frame of its own.
+            if let Some(child) = child {
+                self.process.pass_frames(child, for_child);
+            }
+            return Ok(());
+        }
         let Locked { engine, shares, .. } = locked;
         if shares.numbers.is_empty() {
             shares.numbers = vec![0; SPAN_PAGES as usize];

@@ -13,7 +13,7 @@ use crate::flash::demand::DemandQueues;
 use crate::flash::{FlashStore, Layer, Setup, Store, file_limit};
 use crate::mappings::Mappings;
 use crate::record::{Recorder, Tracer};
-use crate::space::{Delivery, Userfaultfd};
+use crate::space::Space;
 use crate::sys::descriptors::{self, PagerFd};
 use crate::sys::thread;
 use flashvm_core::grant::{Grant, Reserve};
@@ -59,14 +59,14 @@ pub fn start(inheritance: Inheritance) -> Result<&'static Pager, Error> {
     let proc_folder = PagerFd::keep(proc_folder).map_err(Error::memory("descriptor"))?;
     let pid = crate::control::own_pid_in(&proc_folder)?;
     let delivery = settings.delivery;
-    let space = Userfaultfd::open(SPAN_PAGES, delivery, !settings.no_move)?;
+    let space = Space::open(SPAN_PAGES, delivery, !settings.no_move)?;
     let process = control.register(pid, &command)?;
     let config = EngineConfig {
         pages: SPAN_PAGES,
         slots: control.store_slots(),
         frames: LIMIT_FRAMES_MIN,
         shadow: space.has_shadow(),
-        protects: true,
+        protects: space.protects(),
         settings: settings.engine.clone(),
     };
     let record = settings.record.as_deref();
@@ -149,7 +149,7 @@ fn start_heap(
     pid: u32,
 ) -> Result<Chameleon, Error> {
     let chameleon = settings.chameleon.expect("asked for");
-    if settings.delivery != Delivery::Inline {
+    if !settings.delivery.is_in_thread() {
         return Err(Error::Settings(HANDLER_MODE.to_owned()));
     }
     let config = Chameleon::config(chameleon, control.budget_frames(), control.clusters().0);

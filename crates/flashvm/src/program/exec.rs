@@ -56,7 +56,7 @@ pub fn remember_run(run: HandedOn, loaded: &CStr, delivery: Delivery) -> rustix:
         ..run.address
     };
     let loaded = loaded.to_bytes();
-    let paths = address.object_paths(delivery == Delivery::Handler);
+    let paths = address.object_paths(!delivery.is_in_thread());
     let _ = RUN.set(Inherited {
         loaded: loaded.to_vec(),
         object: paths.map_or_else(|| loaded.to_vec(), String::into_bytes),

@@ -4,7 +4,8 @@
 //! - [`Backend`] has the operations on the contents of pages; [`flashvm_core::space::AddressSpace`], which a backend
 //!   implements too, has those that move, protect and drop pages. Their documentation is the contract: pre- and
 //!   postcondition of each operation, partial progress, and the effect of the program's own calls.
-//! - [`Userfaultfd`] is the only backend, in two kinds: with `UFFDIO_MOVE` and a shadow, and without.
+//! - [`Userfaultfd`] is a backend of two kinds: with `UFFDIO_MOVE` and a shadow, and without. [`Aliased`] needs no
+//!   userfaultfd: it hides pages. [`Space`] is whichever the run has chosen.
 //!
 //! [`flashvm_core::space::Placement`] decides what an answer of a backend *means*, in code that the simulator runs as
 //! well; no code here knows of the engine.
@@ -20,13 +21,21 @@
     reason = "the kernel is told to change mappings of managed memory; see the argument above"
 )]
 
+mod aliased;
 mod backend;
+mod bits;
+mod delivery;
+mod live;
 mod range;
+mod rights;
 mod userfaultfd;
 
+pub(crate) use aliased::{Aliased, ForkedMemory, Touch};
 pub(crate) use backend::{Backend, Source};
+pub use delivery::Delivery;
+pub(crate) use live::{Inherited, Space};
 pub(crate) use range::ManagedRange;
-pub use userfaultfd::Delivery;
+pub(crate) use rights::Use;
 pub(crate) use userfaultfd::Userfaultfd;
 
 use flashvm_core::space::Stop;

@@ -1,11 +1,11 @@
-//! The only backend: userfaultfd, on two kinds of kernels.
+//! The backend of userfaultfd, on two kinds of kernels.
 //!
 //! With `UFFDIO_MOVE` (Linux 6.8) there are two descriptors, as they must report different things: the
 //! region's reports faults and the program's changes of its mappings; the shadow's reports nothing, so that
 //! the pager may drop pages there with the engine locked. Without `UFFDIO_MOVE`, or with `--no-move`, there
 //! is no shadow.
 
-use super::{Backend, ManagedRange, PageBuffer, Source, stop};
+use super::{Backend, Delivery, ManagedRange, PageBuffer, Source, stop};
 use crate::Error;
 use crate::sys::map;
 use crate::sys::own::{self, OwnMemory};
@@ -14,20 +14,9 @@ use flashvm_core::space::{AddressSpace, Done, Mapping, Stop};
 use flashvm_core::{PAGE_SIZE, PageId, Place, RUN_PAGES_MAX, Run};
 use rustix::io::Errno;
 use rustix::mm::{MprotectFlags, ProtFlags};
-use serde::{Deserialize, Serialize};
 
 #[cfg(test)]
 mod tests;
-
-/// How the pager gets the program's faults.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Delivery {
-    /// The faulting thread resolves its fault itself, in a signal handler.
-    Inline,
-    /// A thread of the pager reads faults from the userfaultfd and resolves them.
-    Handler,
-}
 
 impl Delivery {
     /// Required features of the region's userfaultfd: this way of delivery, and reports of the program's changes
@@ -35,7 +24,7 @@ impl Delivery {
     fn region_features(self) -> u64 {
         Features::WRITE_PROTECT
             | match self {
-                Self::Inline => Features::SIGBUS,
+                Self::Inline | Self::Protect => Features::SIGBUS,
                 // Only a move fails for memory that the kernel works on (direct I/O). In inline mode
                 // the guard knows such memory.
                 Self::Handler => Features::EVENT_FORK | Features::EVENTS | Features::MOVE,
@@ -46,14 +35,14 @@ impl Delivery {
     fn shadow_features(self) -> u64 {
         match self {
             // `SIGBUS` makes `Uffd::open` ask for user mode only, which needs no privilege.
-            Self::Inline => Features::MOVE | Features::SIGBUS,
+            Self::Inline | Self::Protect => Features::MOVE | Features::SIGBUS,
             Self::Handler => Features::MOVE,
         }
     }
 
     fn probe(self) -> Result<Features, Error> {
         match self {
-            Self::Inline => probe_user_mode(),
+            Self::Inline | Self::Protect => probe_user_mode(),
             Self::Handler => probe(),
         }
         .map_err(Error::Userfaultfd)

@@ -283,14 +283,14 @@ pub(crate) unsafe fn unmap(start: usize, len: usize) -> Result<(), Errno> {
     unsafe { rustix::mm::munmap(start as *mut _, len) }
 }
 
-/// Frees the memory of one page of a memfd, which begins at byte `offset`; it reads as zeros.
+/// Frees the memory of pages of a memfd, from byte `offset` on; they read as zeros.
 ///
 /// # Safety
-/// No Rust code may refer to it, wherever it is mapped.
-pub(crate) unsafe fn punch(file: &OwnedFd, offset: u64) {
+/// No Rust code may refer to them, wherever they are mapped.
+pub(crate) unsafe fn punch(file: &OwnedFd, offset: u64, len: u64) {
     let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
     // Where the kernel refuses, the frame takes memory until it is used again.
-    let _ = rustix::fs::fallocate(file, flags, offset, PAGE_SIZE as u64);
+    let _ = rustix::fs::fallocate(file, flags, offset, len);
 }
 
 /// Writes memory to a file. The kernel alone reads it, so others may store to it meanwhile; the file then has either

@@ -15,6 +15,7 @@ pub(crate) mod crowd;
 pub(crate) mod descriptors;
 pub(crate) mod discard;
 pub(crate) mod disk_space;
+pub(crate) mod hide;
 pub(crate) mod map;
 pub(crate) mod message;
 pub(crate) mod own;

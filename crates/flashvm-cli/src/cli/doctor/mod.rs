@@ -36,6 +36,9 @@ const ALLOW: &str = "set sysctl vm.unprivileged_userfaultfd=1, or allow access t
 const ALLOW_CALL: &str = "allow userfaultfd in the container's seccomp profile (docker run --security-opt seccomp=PROFILE.json)";
 /// Remedy for missing Syscall User Dispatch.
 const GUARD: &str = "run Linux 5.11 or later on x86-64, or use --fault handler";
+/// Remedy for missing guard regions.
+const REGIONS: &str =
+    "run Linux 6.15 or later, or allow userfaultfd in the container's seccomp profile";
 /// Remedy for missing fork events.
 const ALLOW_FORK: &str =
     "run as root, or grant CAP_SYS_PTRACE (in a container: --cap-add SYS_PTRACE)";
@@ -66,6 +69,8 @@ struct Check {
 struct Modes {
     handler: bool,
     inline: bool,
+    /// Whether `--fault protect` works.
+    protect: bool,
 }
 
 #[derive(Debug, Serialize)]
@@ -98,18 +103,36 @@ fn bad(
     }
 }
 
-/// Chooses the delivery of faults: as asked, or with `auto` inline mode if it works here, else handler mode. `no_move`:
-/// the run does without UFFDIO_MOVE.
+/// Chooses the delivery of faults: as asked, or with `auto` the first that works here. `no_move`: the run does without
+/// UFFDIO_MOVE.
 pub(crate) fn choose_delivery(asked: FaultMode, no_move: bool) -> Result<Delivery, Refusal> {
     match asked {
         FaultMode::Inline => inline_mode().map(|()| Delivery::Inline),
         FaultMode::Handler => handler_mode(no_move).map(|()| Delivery::Handler),
-        FaultMode::Auto => match (inline_mode(), handler_mode(no_move)) {
-            (Ok(()), _) => Ok(Delivery::Inline),
-            (Err(_), Ok(())) => Ok(Delivery::Handler),
-            (Err(why), Err(_)) => Err(why),
-        },
+        FaultMode::Protect if no_move => Err(Refusal::new(
+            "--no-move is about userfaultfd, which --fault protect does without: leave one of them out",
+        )),
+        FaultMode::Protect => protect_mode().map(|()| Delivery::Protect),
+        FaultMode::Auto => inline_mode().map(|()| Delivery::Inline).or_else(|why| {
+            if !no_move && protect_mode().is_ok() {
+                Ok(Delivery::Protect)
+            } else if handler_mode(no_move).is_ok() {
+                Ok(Delivery::Handler)
+            } else {
+                Err(why)
+            }
+        }),
     }
+}
+
+/// Checks the mode without userfaultfd.
+fn protect_mode() -> Result<(), Refusal> {
+    flashvm::probe_guard_regions().map_err(|e| {
+        Refusal::new(format!(
+            "this kernel has no guard regions in shared memory ({e}), which --fault protect needs: {REGIONS}"
+        ))
+    })?;
+    guarded()
 }
 
 /// Refuses a kernel without one of these features.
@@ -140,7 +163,7 @@ fn guarded() -> Result<(), Refusal> {
         return Ok(());
     }
     Err(Refusal::new(format!(
-        "this kernel has no Syscall User Dispatch, which inline mode needs: {GUARD}"
+        "this kernel has no Syscall User Dispatch, which inline and protect mode need: {GUARD}"
     )))
 }
 
@@ -198,17 +221,22 @@ pub(crate) fn doctor(flash: Option<&Path>, json: bool) -> Result<ExitCode, Refus
 fn report(flash: Option<&Path>) -> DoctorReport {
     let features = probe_userfaultfd().or_else(|_| probe_user_mode());
     let (handler, inline) = (handler_mode(false).is_ok(), inline_mode().is_ok());
+    let protect = protect_mode().is_ok();
     let mut checks = vec![kernel()];
     checks.extend(userfaultfd::checks(&features));
-    checks.extend([io_uring(), maps(), small_pages(inline)]);
+    checks.extend([io_uring(), maps(), small_pages(inline || protect)]);
     checks.extend([overcommit(), address_space()]);
     let mut flash = flash_path(flash);
     let store = flash.iter().all(|check| check.verdict != Verdict::Missing);
     checks.append(&mut flash);
     DoctorReport {
         checks,
-        fault_modes: Modes { handler, inline },
-        works: (handler || inline) && store,
+        fault_modes: Modes {
+            handler,
+            inline,
+            protect,
+        },
+        works: (handler || inline || protect) && store,
     }
 }
 
@@ -397,6 +425,11 @@ fn print_lines(report: &DoctorReport) {
             report.fault_modes.inline,
             "fault mode inline",
             "the faulting thread resolves its faults; system calls are intercepted",
+        ),
+        (
+            report.fault_modes.protect,
+            "fault mode protect",
+            "the same without userfaultfd",
         ),
         (
             report.fault_modes.handler,

@@ -47,6 +47,8 @@ choice! {
     Inline "inline",
     /// A thread of the pager.
     Handler "handler",
+    /// The faulting thread, without userfaultfd.
+    Protect "protect",
 }
 
 choice! {

@@ -74,11 +74,12 @@ options! {
 
     /// The thread that resolves faults.
     fault: FaultMode = "fault" {
-        value: "auto|inline|handler",
+        value: "auto|inline|handler|protect",
         group: Group::Run,
         help: "Which thread resolves page faults: the faulting one (inline: fast, needs no privilege, intercepts \
-               system calls), a pager thread (handler: needs privilege, intercepts nothing), or inline where it \
-               works (auto)",
+               system calls; protect: the same where containers forbid userfaultfd), a pager thread (handler: \
+               needs privilege, intercepts nothing), or the first of inline, protect and handler that works here \
+               (auto)",
         default: Fallback::Words("auto"),
         example: "inline",
         refused: "magic",

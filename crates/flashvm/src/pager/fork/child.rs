@@ -9,7 +9,7 @@ use crate::pager::inline::ResolvedCount;
 use crate::pager::pool::Compressor;
 use crate::pager::workers::Workers;
 use crate::pager::{Locked, Pager};
-use crate::sys::uffd::Uffd;
+use crate::space::{Inherited, Space};
 use crate::sys::{descriptors, thread};
 use flashvm_core::Run;
 use rustix::io::Errno;
@@ -47,17 +47,17 @@ impl Pager {
         descriptors::close_inherited(&shared);
     }
 
-    /// Makes the child's pager from the inherited one. Its faults come through `region`, or through a new userfaultfd.
+    /// Makes the child's pager from the inherited one, over `memory`.
     /// [`Self::close_inherited`] has closed the parent's descriptors by number, so their owners are forgotten here.
     pub(super) fn become_child(
         self,
-        region: Option<Uffd>,
+        memory: Inherited,
         process: Process,
         frames: Option<ForkedFrames>,
     ) -> Result<&'static Self, Error> {
         let mut locked = self.locked.into_inner();
         std::mem::forget((self.workers, self.demand));
-        let space = self.space.for_child(region, self.delivery)?;
+        let space = self.space.for_child(memory, self.delivery)?;
         let pid = crate::control::own_pid_in(&self.proc_folder)?;
         process.adopt(pid)?;
         let codec = self.settings.engine.compress.codec();
@@ -86,14 +86,20 @@ impl Pager {
 
     /// Registers all managed memory with the child's userfaultfd.
     pub(super) fn register_all(&self) -> Result<(), Errno> {
+        let Space::Userfaultfd(space) = &self.space else {
+            return Ok(());
+        };
         for (first, count) in self.mappings.managed() {
-            self.space.register(Run::new(first, count))?;
+            space.register(Run::new(first, count))?;
         }
         Ok(())
     }
 
     /// Write-protects the protected pages again: a fork without fork events loses the protection.
     pub(super) fn protect_all(&self, locked: &Locked) {
+        if !self.space.protects() {
+            return;
+        }
         let (engine, has_shadow) = (&locked.engine, self.space.has_shadow());
         self.stop_stores(engine.present_pages().filter(|&page| {
             let state = engine.page_state(page);

@@ -11,7 +11,7 @@ use crate::control::Process;
 use crate::flash::{Part, Store, offset};
 use crate::pager::workers::Crew;
 use crate::pager::{Freeze, LiveEngine, Locked, PAGER, Pager};
-use crate::space::{PageBuffer, Source};
+use crate::space::{Inherited, PageBuffer, Source};
 use crate::sys::descriptors::PagerFd;
 use crate::sys::signals::Uninterrupted;
 use crate::sys::uffd::{Message, Uffd};
@@ -142,7 +142,7 @@ impl Pager {
                     // whether it has the page or not.
                     let page = self.page_at(address).expect("a fault in the managed range");
                     fork.own.push(ResolvedFault::new(page, protected));
-                    self.resolve_for(self.space.region(), engine, page, protected);
+                    self.resolve_for(self.space.userfaultfd().region(), engine, page, protected);
                     return false;
                 }
                 _ => return true,
@@ -193,7 +193,7 @@ impl Pager {
     /// contents. The engine is frozen, so these are the contents at the moment of the fork.
     fn resolve_for(&self, child: &Uffd, engine: &LiveEngine, page: PageId, protected: bool) {
         if protected {
-            self.space.unprotect_through(child, page);
+            self.space.userfaultfd().unprotect_through(child, page);
             return;
         }
         let mut buffer = PageBuffer::new();
@@ -213,7 +213,9 @@ impl Pager {
             PageState::Poisoned => None,
             _ => Some(Source::Zeros),
         };
-        self.space.resolve_through(child, page, source);
+        self.space
+            .userfaultfd()
+            .resolve_through(child, page, source);
     }
 
     fn unpack_for_fork(&self, place: pool::PackedAt, buffer: &mut PageBuffer) -> bool {
@@ -256,9 +258,9 @@ impl Pager {
         let locked = self.locked.lock();
         let Some(fork) = &locked.fork else { return };
         let (region, child, parent_end) = match &fork.parent_end {
-            None => (Some(self.space.region().as_fd()), None, None),
+            None => (Some(self.space.userfaultfd().region().as_fd()), None, None),
             Some(end) => (
-                Some(self.space.region().as_fd()),
+                Some(self.space.userfaultfd().region().as_fd()),
                 fork.child.as_ref().map(AsFd::as_fd),
                 Some(end.as_fd()),
             ),
@@ -369,7 +371,7 @@ impl Pager {
             std::mem::replace(&mut fork.process_slot, Err(crate::control::Error::Stale));
         self.close_inherited(std::iter::once(kept));
         let region = Uffd::from_fork(region).map_err(Error::Userfaultfd)?;
-        let pager = self.become_child(Some(region), process_slot?, None)?;
+        let pager = self.become_child(Inherited::Region(Some(region)), process_slot?, None)?;
         pager.start_threads().map_err(Error::Threads)?;
         // `lock` waits until the child's handler has taken over.
         drop(pager.lock());

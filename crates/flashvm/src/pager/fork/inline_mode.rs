@@ -8,6 +8,7 @@ use crate::chameleon::ForkedFrames;
 use crate::control::Process;
 use crate::pager::workers::Crew;
 use crate::pager::{Freeze, Pager};
+use crate::space::Inherited;
 use rustix::io::Errno;
 
 impl Pager {
@@ -40,10 +41,25 @@ impl Pager {
         };
         locked.freeze = Freeze::Frozen;
         drop(locked);
+        let memory = match self.space.aliased() {
+            Some(space) => space
+                .prepare_fork(&pinned)
+                .map(|memory| Inherited::Memory(memory)),
+            None => Ok(Inherited::Region(None)),
+        };
         FORK_HOOKS.call(|hooks| (hooks.before)());
-        let result = clone();
+        let result = match memory {
+            Ok(_) => clone(),
+            Err(_) => -(Errno::NOMEM.raw_os_error() as isize),
+        };
         FORK_HOOKS.call(|hooks| (hooks.after)());
         if result != 0 {
+            if let Some(space) = self.space.aliased() {
+                let shown = space.resume();
+                shown.unwrap_or_else(|e| {
+                    self.die(&format!("pages cannot be shown after a fork: {e}"))
+                });
+            }
             self.resume(self.locked.lock(), |locked| {
                 self.own_pages(locked, pinned.into_iter());
             });
@@ -51,11 +67,16 @@ impl Pager {
             if result < 0 {
                 process_slot.retire();
             }
+            if let Err(source) = memory {
+                let what = "a copy of the pages";
+                self.count_refused_fork(&crate::control::Error::Os { what, source });
+            }
             return result;
         }
+        let memory = memory.expect("the fork was made");
         // SAFETY: the child has one thread, this one, and nobody uses `self` there from here on.
         let old = unsafe { Self::inherit(self) };
-        if let Err(error) = old.go_on_as_child(process_slot, frames) {
+        if let Err(error) = old.go_on_as_child(memory, process_slot, frames) {
             end_child(Some(process_slot), &error)
         }
         0
@@ -72,11 +93,16 @@ impl Pager {
 
     fn go_on_as_child(
         mut self,
+        memory: Inherited,
         process_slot: Process,
         frames: Option<ForkedFrames>,
     ) -> Result<(), Error> {
-        self.close_inherited(frames.iter().map(ForkedFrames::descriptor));
-        let pager = self.become_child(None, process_slot, frames)?;
+        let copied = match &memory {
+            Inherited::Memory(memory) => Some(memory.descriptor()),
+            Inherited::Region(_) => None,
+        };
+        self.close_inherited(frames.iter().map(ForkedFrames::descriptor).chain(copied));
+        let pager = self.become_child(memory, process_slot, frames)?;
         if let Some(heap) = &pager.chameleon {
             heap.resume_child(pager);
         }

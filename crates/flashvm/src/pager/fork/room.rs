@@ -51,6 +51,11 @@ impl Pager {
                 parent: locked.placement.pins.pages(),
                 child: 0,
             },
+            // The child gets a copy of every page.
+            Delivery::Protect => ForkStores {
+                parent: 0,
+                child: locked.engine.frames_in_use(),
+            },
             Delivery::Handler => {
                 let pages = STORES_IN_FORK.min(self.process.granted() / STORES_SHARE);
                 // The child is charged for the same pages.

@@ -1,0 +1,405 @@
+//! The backend without userfaultfd: region and shadow are two mappings of one memfd.
+//!
+//! A page has its contents at one offset of the file. The shadow, which the pager alone knows, maps the whole file; so
+//! moving a page between region and shadow copies nothing: it hides the page in the region ([`hide`]), or shows it again.
+//! A touch of a hidden page is SIGSEGV. Contents come into the file first and are shown afterwards: no thread sees half a
+//! page.
+//!
+//! # Invariants
+//!
+//! - A page is there in the region if its bit in `in_region` is set, and in the shadow if that in `in_shadow` is. It may
+//!   be both only while a request works on its contents: then both are the same page, not two copies as with
+//!   userfaultfd. A store to it counts: the engine knows that nothing stops it (`EngineConfig::protects`).
+//! - A page that is in neither place has no contents in the file.
+//! - The region is mapped to the file by chunks, each when a page of it is first touched: until then a mapping of the
+//!   program costs nothing. In an open chunk every page is hidden that is not in the region. Only open chunks have
+//!   contents.
+//! - All changes happen with the engine locked, except those of rights, of which `rights` is the lock.
+
+use super::bits::Bits;
+use super::rights::{Rights, Use};
+use super::{Backend, ManagedRange, PageBuffer, Source, is_zero, stop};
+use crate::Error;
+use crate::sys::descriptors::PagerFd;
+use crate::sys::own::{self, OwnMemory};
+use crate::sys::{hide, map};
+use flashvm_core::space::{AddressSpace, Done, Mapping, Stop};
+use flashvm_core::{PAGE_SIZE, PageId, Place, Run};
+use rustix::fs::MemfdFlags;
+use rustix::io::Errno;
+use rustix::mm::{MprotectFlags, ProtFlags};
+use rustix_futex_sync::Mutex;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+mod changes;
+mod fork;
+
+pub(crate) use fork::ForkedMemory;
+
+/// Pages of a chunk: those of one page table.
+const CHUNK_PAGES: u32 = 512;
+
+/// The address space of this process, without userfaultfd.
+#[derive(Debug)]
+pub(crate) struct Aliased {
+    range: ManagedRange,
+    file: PagerFd,
+    /// Contents go into the file by `pwrite`, which leaves the shadow unmapped: dropping such a page interrupts no
+    /// processor. Not under a limit on file sizes, which counts offsets.
+    by_write: AtomicBool,
+    rights: Mutex<Rights>,
+    in_region: Bits,
+    in_shadow: Bits,
+    /// Chunks of the region that are mapped to the file.
+    open: Bits,
+    own: OwnMemory,
+}
+
+fn new_file(bytes: usize) -> Result<PagerFd, Errno> {
+    let file = rustix::fs::memfd_create("flashvm-memory", MemfdFlags::CLOEXEC)?;
+    rustix::fs::ftruncate(&file, bytes as u64)?;
+    PagerFd::keep(file)
+}
+
+/// The chunks of a run.
+fn chunks(run: Run) -> impl Iterator<Item = u32> {
+    let end = run.end().0.div_ceil(CHUNK_PAGES);
+    let first = if run.count == 0 {
+        end
+    } else {
+        run.first.0 / CHUNK_PAGES
+    };
+    first..end
+}
+
+/// The part of a run in a chunk.
+fn part_in(run: Run, chunk: u32) -> Run {
+    let first = run.first.0.max(chunk * CHUNK_PAGES);
+    let end = run.end().0.min((chunk + 1) * CHUNK_PAGES);
+    Run::new(PageId(first), end - first)
+}
+
+/// Pages of the run's start that satisfy a condition.
+fn prefix(run: Run, holds: impl Fn(PageId) -> bool) -> Run {
+    let count = run.pages().take_while(|&page| holds(page)).count();
+    Run::new(run.first, count as u32)
+}
+
+impl Aliased {
+    /// Reserves addresses for `pages` pages and their shadow.
+    pub(crate) fn open(pages: u32) -> Result<Self, Error> {
+        hide::probe().map_err(|_| Error::NoGuardRegions)?;
+        let failed = Error::memory("address space");
+        let range = ManagedRange::reserve(pages).map_err(failed)?;
+        let bytes = range.all().bytes();
+        let file =
+            new_file(bytes).map_err(Error::memory("a memfd of the size of the address space"))?;
+        range
+            .map_file_to_shadow(&file)
+            .map_err(Error::memory("shadow"))?;
+        let bits = |count| Bits::new(count).map_err(Error::memory("bits of pages"));
+        Ok(Self {
+            by_write: AtomicBool::new(may_write(bytes)),
+            rights: Mutex::default(),
+            in_region: bits(pages)?,
+            in_shadow: bits(pages)?,
+            open: bits(pages.div_ceil(CHUNK_PAGES))?,
+            own: OwnMemory::open().map_err(Error::memory("/proc"))?,
+            range,
+            file,
+        })
+    }
+
+    /// The addresses of its pages.
+    pub(crate) fn range(&self) -> &ManagedRange {
+        &self.range
+    }
+
+    /// A limit on file sizes is about to be set, in bytes.
+    pub(crate) fn limit_files(&self, bytes: u64) {
+        if bytes < self.range.all().bytes() as u64 {
+            self.by_write.store(false, Ordering::Relaxed);
+        }
+    }
+
+    /// The program has touched a page and got SIGSEGV. Whether the pager has to bring the page in; otherwise whether the
+    /// thread can repeat its access at once.
+    pub(crate) fn judge(&self, page: PageId, wanted: Use) -> Touch {
+        let rights = self.rights.lock().get(page);
+        match rights {
+            Some((rights, _)) if wanted.is_allowed(rights) => {
+                if self.in_region.get(page.0) {
+                    Touch::Again
+                } else {
+                    Touch::Absent
+                }
+            }
+            _ => Touch::Forbidden,
+        }
+    }
+
+    /// The program's mapping at any address of this process.
+    pub(crate) fn mapping_at(&self, address: usize) -> Option<own::Mapping> {
+        let Some(page) = self.range.page_at(address) else {
+            return self.own.mapping_at(address);
+        };
+        let (prot, end) = self.rights.lock().get(page)?;
+        Some(own::Mapping {
+            start: self.range.at(Place::Region, page).get(),
+            end: self.range.at(Place::Region, end).get(),
+            prot,
+        })
+    }
+
+    fn offset(&self, page: PageId) -> u64 {
+        page.0 as u64 * PAGE_SIZE as u64
+    }
+
+    fn region(&self, run: Run) -> usize {
+        self.range.start(Place::Region, run).get()
+    }
+
+    fn alias(&self, run: Run) -> usize {
+        self.range.start(Place::Shadow, run).get()
+    }
+
+    fn bits(&self, place: Place) -> &Bits {
+        match place {
+            Place::Region => &self.in_region,
+            Place::Shadow => &self.in_shadow,
+        }
+    }
+
+    /// Opens the chunks of a run, so that its pages can be shown.
+    fn open_chunks(&self, run: Run) -> Result<(), Errno> {
+        for chunk in chunks(run).filter(|&chunk| !self.open.get(chunk)) {
+            let rights = self.rights.lock();
+            let all = part_in(self.range.all(), chunk);
+            for (part, prot) in rights.within(all) {
+                self.map_part(&self.file, part, prot)?;
+            }
+            self.open.put(Run::one(PageId(chunk)), true);
+        }
+        Ok(())
+    }
+
+    /// Maps a part of the region to the file, all pages hidden, with the program's rights.
+    fn map_part(&self, file: &OwnedFd, part: Run, prot: ProtFlags) -> Result<(), Errno> {
+        let at = self.region(part);
+        // SAFETY: `region` has checked the part: it lies in the region, to which no Rust code refers.
+        unsafe { hide::map_hidden(file, at, part.bytes(), self.offset(part.first))? };
+        let prot = MprotectFlags::from_bits_retain(prot.bits());
+        self.range.set_protection(part, prot)
+    }
+
+    fn hide(&self, run: Run) -> Result<(), Errno> {
+        // SAFETY: `region` has checked the run: it lies in the region, to which no Rust code refers.
+        unsafe { hide::hide(self.region(run), run.bytes()) }
+    }
+
+    fn show(&self, run: Run) -> Result<(), Errno> {
+        self.open_chunks(run)?;
+        // SAFETY: as for `hide`.
+        unsafe { hide::show(self.region(run), run.bytes()) }
+    }
+
+    /// Frees the contents of pages that are in neither place.
+    fn punch(&self, run: Run) {
+        // SAFETY: the pages are hidden in the region, and not in the shadow: nobody refers to their contents.
+        unsafe { map::punch(&self.file, self.offset(run.first), run.bytes() as u64) };
+    }
+
+    fn read(&self, page: PageId, into: &mut PageBuffer) -> Result<(), Errno> {
+        match rustix::io::pread(&*self.file, &mut into.0[..], self.offset(page))? {
+            PAGE_SIZE => Ok(()),
+            _ => Err(Errno::IO),
+        }
+    }
+
+    /// Puts contents into the file, for pages that nobody can touch.
+    fn write(&self, run: Run, bytes: &[u8]) -> Result<(), Errno> {
+        if self.by_write.load(Ordering::Relaxed) {
+            // SAFETY: the bytes are borrowed.
+            unsafe {
+                map::write_all(
+                    &self.file,
+                    self.offset(run.first),
+                    bytes.as_ptr() as usize,
+                    bytes.len(),
+                )
+            }
+        } else {
+            // SAFETY: `alias` has checked the run: it lies in the shadow, which is mapped for stores. Nobody uses pages
+            // that are in neither place.
+            unsafe { map::fill(self.alias(run), bytes) };
+            Ok(())
+        }
+    }
+
+    fn fill(&self, run: Run, from: Source<'_>) -> Result<(), Errno> {
+        match from {
+            // Without contents a page reads as zeros.
+            Source::Zeros => Ok(()),
+            Source::Bytes(bytes) => self.write(run, bytes),
+            // The contents are there already.
+            Source::Page(_, first) if first == run.first => Ok(()),
+            Source::Page(_, first) => {
+                let mut page = PageBuffer::new();
+                (0..run.count).try_for_each(|index| {
+                    self.read(first.plus(index), &mut page)?;
+                    self.write(Run::one(run.first.plus(index)), &page.0)
+                })
+            }
+        }
+    }
+}
+
+/// Whether files may be so large.
+fn may_write(bytes: usize) -> bool {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Fsize);
+    limit.current.is_none_or(|limit| limit >= bytes as u64)
+}
+
+/// What a SIGSEGV at a page of the region means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Touch {
+    /// The page is hidden: the pager has to bring it in.
+    Absent,
+    /// The page has come meanwhile.
+    Again,
+    /// The program has no right to this access.
+    Forbidden,
+}
+
+/// All threads of the pager share the file, so a shared reference is the address space.
+impl AddressSpace for &Aliased {
+    fn has_shadow(&self) -> bool {
+        true
+    }
+
+    fn shift(&mut self, to: Place, run: Run) -> Done {
+        if !self.rights.lock().cover(run) {
+            return Done::stopped(0, Stop::Invalid);
+        }
+        let from = match to {
+            Place::Region => Place::Shadow,
+            Place::Shadow => Place::Region,
+        };
+        let moves = |page: PageId| self.bits(from).get(page.0) && !self.bits(to).get(page.0);
+        let part = prefix(run, moves);
+        if part.count == 0 {
+            let exists = self.bits(to).get(run.first.0);
+            return Done::stopped(0, if exists { Stop::Exists } else { Stop::Missing });
+        }
+        let changed = match to {
+            Place::Region => self.show(part),
+            Place::Shadow => self.hide(part),
+        };
+        if let Err(error) = changed {
+            return Done::stopped(0, stop(error));
+        }
+        self.bits(from).put(part, false);
+        self.bits(to).put(part, true);
+        match part == run {
+            true => Done::all(run.count),
+            false => Done::stopped(part.count, Stop::Again),
+        }
+    }
+
+    fn relocate(&mut self, _: Place, _: PageId, _: PageId) -> Done {
+        // A page is bound to its offset in the file: it is copied.
+        Done::stopped(0, Stop::Invalid)
+    }
+
+    fn protect(&mut self, _: Run, _: bool) -> Result<(), Stop> {
+        unreachable!("the engine knows that nothing stops stores")
+    }
+
+    fn poison(&mut self, page: PageId) -> Result<(), Stop> {
+        // It is hidden, and the engine knows it as poisoned.
+        match self.in_region.get(page.0) {
+            true => Err(Stop::Exists),
+            false => Ok(()),
+        }
+    }
+
+    fn wake(&mut self, _: Run) {
+        // A faulting thread waits for the pager, not for the kernel.
+    }
+
+    fn zap(&mut self, place: Place, runs: &[Run]) -> Result<(), Stop> {
+        runs.iter().for_each(|&run| self.drop_from(place, run));
+        Ok(())
+    }
+
+    fn holds(&self, place: Place, page: PageId) -> bool {
+        self.bits(place).get(page.0)
+    }
+
+    fn unshare(&mut self, _: PageId) -> bool {
+        // No page is shared: a fork copies them.
+        false
+    }
+
+    fn mapping(&self, page: PageId) -> Option<Mapping> {
+        let (rights, end) = self.rights.lock().get(page)?;
+        Some(Mapping {
+            pages: end.0 - page.0,
+            protection: rights.bits(),
+            writable: rights.contains(ProtFlags::READ | ProtFlags::WRITE),
+        })
+    }
+
+    fn set_protection(&mut self, _: Run, _: Option<u32>) -> Result<(), Stop> {
+        unreachable!("pages are moved whatever the program's rights to them")
+    }
+}
+
+impl Backend for Aliased {
+    fn copy(&self, place: Place, run: Run, from: Source<'_>, protect: bool) -> Done {
+        assert!(!protect, "nothing stops stores");
+        if place == Place::Region && !self.rights.lock().cover(run) {
+            return Done::stopped(0, Stop::Missing);
+        }
+        let from_shadow = matches!(from, Source::Page(Place::Shadow, first) if first == run.first);
+        let vacant = |page: PageId| {
+            let there = [Place::Region, Place::Shadow].map(|place| self.bits(place).get(page.0));
+            match place {
+                Place::Region if from_shadow => there == [false, true],
+                _ => there == [false, false],
+            }
+        };
+        let part = prefix(run, vacant);
+        if part.count == 0 {
+            return Done::stopped(0, Stop::Exists);
+        }
+        let from = match from {
+            Source::Bytes(bytes) => Source::Bytes(&bytes[..part.bytes()]),
+            from => from,
+        };
+        let placed = self.fill(part, from).and_then(|()| match place {
+            Place::Region => self.show(part),
+            // A fork looks for contents in open chunks alone.
+            Place::Shadow => self.open_chunks(part),
+        });
+        if let Err(error) = placed {
+            return Done::stopped(0, stop(error));
+        }
+        self.bits(place).put(part, true);
+        match part == run {
+            true => Done::all(run.count),
+            false => Done::stopped(part.count, Stop::Again),
+        }
+    }
+
+    unsafe fn copy_out(&self, page: PageId, into: &mut PageBuffer) -> Result<(), Stop> {
+        self.read(page, into).map_err(stop)
+    }
+
+    unsafe fn is_zero(&self, page: PageId) -> bool {
+        let mut copy = PageBuffer::new();
+        // A page that cannot be read is written, which fails with a message.
+        self.read(page, &mut copy).is_ok() && is_zero(&copy.0)
+    }
+}

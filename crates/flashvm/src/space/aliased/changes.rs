@@ -1,0 +1,91 @@
+//! What the program does to its mappings.
+
+use super::{Aliased, chunks, part_in};
+use crate::space::runs;
+use flashvm_core::{Place, Run};
+use rustix::io::Errno;
+use rustix::mm::{MprotectFlags, ProtFlags};
+
+impl Aliased {
+    /// Takes pages out of a place; those that are in neither place then lose their contents.
+    pub(super) fn drop_from(&self, place: Place, run: Run) {
+        let other = match place {
+            Place::Region => &self.in_shadow,
+            Place::Shadow => &self.in_region,
+        };
+        let bits = self.bits(place);
+        for part in runs(bits.pages(run)) {
+            if place == Place::Region {
+                self.hide(part)
+                    .expect("a page of the region is mapped, and can be hidden");
+            }
+            bits.put(part, false);
+            for gone in runs(part.pages().filter(|page| !other.get(page.0))) {
+                self.punch(gone);
+            }
+        }
+    }
+
+    /// The program throws away the contents of a run, and of the kernel's memory in it.
+    pub(crate) fn zap(&self, run: Run) -> Result<(), Errno> {
+        self.drop_pages(run);
+        let rights = self.rights.lock();
+        rights.gaps(run).try_for_each(|gap| self.range.zap(gap))
+    }
+
+    fn drop_pages(&self, run: Run) {
+        for chunk in chunks(run).filter(|&chunk| self.open.get(chunk)) {
+            self.drop_from(Place::Region, part_in(run, chunk));
+        }
+    }
+
+    /// The program maps fresh memory over a run; or it unmaps the run, without `prot`.
+    pub(crate) fn map_anew(&self, run: Run, prot: Option<ProtFlags>) -> Result<(), Errno> {
+        self.drop_pages(run);
+        let mut rights = self.rights.lock();
+        // Whatever was there; what is touched later is mapped to the file then.
+        self.range.map_anew(run, ProtFlags::empty())?;
+        rights.set(run, prot);
+        let Some(prot) = prot else {
+            return Ok(());
+        };
+        chunks(run)
+            .filter(|&chunk| self.open.get(chunk))
+            .try_for_each(|chunk| self.map_part(&self.file, part_in(run, chunk), prot))
+            .inspect_err(|_| {
+                // What has no mapping to the file must not count as mapped.
+                rights.set(run, None);
+                let _ = self.range.map_anew(run, ProtFlags::empty());
+            })
+    }
+
+    /// The kernel has mapped other memory over a run.
+    pub(crate) fn give_up(&self, run: Run) {
+        for chunk in chunks(run).filter(|&chunk| self.open.get(chunk)) {
+            let part = part_in(run, chunk);
+            for gone in runs(self.in_region.pages(part)) {
+                self.in_region.put(gone, false);
+                for gone in runs(gone.pages().filter(|page| !self.in_shadow.get(page.0))) {
+                    self.punch(gone);
+                }
+            }
+        }
+        self.rights.lock().set(run, None);
+    }
+
+    /// The program changes its rights, also to the kernel's memory in the run.
+    pub(crate) fn set_rights(&self, run: Run, prot: MprotectFlags) -> Result<(), Errno> {
+        let mut rights = self.rights.lock();
+        rights
+            .gaps(run)
+            .try_for_each(|gap| self.range.set_protection(gap, prot))?;
+        let parts: Vec<Run> = rights.within(run).map(|(part, _)| part).collect();
+        for part in parts {
+            for chunk in chunks(part).filter(|&chunk| self.open.get(chunk)) {
+                self.range.set_protection(part_in(part, chunk), prot)?;
+            }
+            rights.set(part, Some(ProtFlags::from_bits_retain(prot.bits() & 7)));
+        }
+        Ok(())
+    }
+}

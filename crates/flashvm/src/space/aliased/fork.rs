@@ -1,0 +1,128 @@
+//! fork: the child gets a file of its own with copies of all pages, since the kernel shares mapped files.
+//!
+//! The copies are of one moment: before the first is made, every page is hidden that no system call has pinned, and
+//! threads that touch one wait until the fork is over.
+
+use super::{Aliased, CHUNK_PAGES, new_file, part_in};
+use crate::Error;
+use crate::space::runs;
+use crate::sys::descriptors::PagerFd;
+use crate::sys::map;
+use crate::sys::own::OwnMemory;
+use flashvm_core::{PageId, Run};
+use rustix::io::Errno;
+use std::os::fd::{AsRawFd as _, RawFd};
+use std::sync::atomic::Ordering;
+
+/// The child's memory.
+pub(crate) struct ForkedMemory {
+    file: PagerFd,
+}
+
+impl ForkedMemory {
+    /// Its descriptor, for the child to keep.
+    pub(crate) fn descriptor(&self) -> RawFd {
+        self.file.as_raw_fd()
+    }
+}
+
+impl Aliased {
+    /// Runs of the region that are mapped to the file, one chunk at a time.
+    fn mapped_parts(&self) -> Vec<Run> {
+        let rights = self.rights.lock();
+        let chunks = self
+            .open
+            .within(0, self.range.all().count.div_ceil(CHUNK_PAGES));
+        let parts = chunks.flat_map(|chunk| {
+            let all = part_in(self.range.all(), chunk);
+            rights.within(all).map(|(part, _)| part).collect::<Vec<_>>()
+        });
+        parts.collect()
+    }
+
+    /// Before a fork, with the engine frozen: hides all pages except those in `pinned` (sorted), and copies the contents.
+    ///
+    /// # Errors
+    /// The kernel's error if it has no file or no memory for the copy. Pages are shown again by [`Self::resume`].
+    pub(crate) fn prepare_fork(&self, pinned: &[PageId]) -> Result<ForkedMemory, Errno> {
+        let parts = self.mapped_parts();
+        for &part in &parts {
+            let is_pinned = |page: &PageId| pinned.binary_search(page).is_ok();
+            for run in runs(part.pages().filter(|page| !is_pinned(page))) {
+                self.hide(run)?;
+            }
+        }
+        let bytes = self.range.all().bytes();
+        let file = new_file(bytes)?;
+        let copy = match self.by_write.load(Ordering::Relaxed) {
+            true => None,
+            false => Some(map::map_shared(&file, bytes)?),
+        };
+        let copied = parts
+            .iter()
+            .try_for_each(|&part| self.copy_part(part, &file, copy));
+        if let Some(at) = copy {
+            // SAFETY: this function has made the mapping, and nobody refers to it any more.
+            unsafe { map::unmap(at, bytes)? };
+        }
+        copied.map(|()| ForkedMemory { file })
+    }
+
+    /// Copies the contents of the pages of a part to another file, or to its mapping at `copy`.
+    fn copy_part(&self, part: Run, file: &PagerFd, copy: Option<usize>) -> Result<(), Errno> {
+        let has_contents = |page: &PageId| self.in_region.get(page.0) || self.in_shadow.get(page.0);
+        runs(part.pages().filter(has_contents)).try_for_each(|run| {
+            let (from, offset) = (self.alias(run), self.offset(run.first));
+            match copy {
+                // SAFETY: the shadow stays mapped. Calls in flight may store to pinned pages meanwhile: then the child has
+                // either byte.
+                None => unsafe { map::write_all(file, offset, from, run.bytes()) },
+                Some(at) => {
+                    // SAFETY: both ranges are mapped, and are mappings of two files. Nobody else knows of the second.
+                    unsafe { map::copy(from, at + offset as usize, run.bytes()) };
+                    Ok(())
+                }
+            }
+        })
+    }
+
+    /// After a fork, or one that failed: shows the pages of the region again.
+    pub(crate) fn resume(&self) -> Result<(), Errno> {
+        self.mapped_parts().into_iter().try_for_each(|part| {
+            runs(self.in_region.pages(part)).try_for_each(|run| self.show(run))
+        })
+    }
+
+    /// The address space of a forked child, in which the parent's descriptors have been closed by number.
+    pub(crate) fn for_child(self, memory: ForkedMemory) -> Result<Self, Error> {
+        std::mem::forget((self.file, self.own));
+        let child = Self {
+            file: memory.file,
+            own: OwnMemory::open().map_err(Error::memory("/proc"))?,
+            ..self
+        };
+        let failed = Error::memory("the memory of a forked child");
+        child
+            .range
+            .map_file_to_shadow(&child.file)
+            .map_err(failed)?;
+        child
+            .map_all()
+            .map_err(Error::memory("the memory of a forked child"))?;
+        Ok(child)
+    }
+
+    /// Maps the open chunks to the file, and shows the pages of the region.
+    fn map_all(&self) -> Result<(), Errno> {
+        for chunk in self
+            .open
+            .within(0, self.range.all().count.div_ceil(CHUNK_PAGES))
+        {
+            let rights = self.rights.lock();
+            for (part, prot) in rights.within(part_in(self.range.all(), chunk)) {
+                self.map_part(&self.file, part, prot)?;
+            }
+        }
+        self.resume()
+    }
+}

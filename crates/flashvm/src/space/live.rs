@@ -1,0 +1,234 @@
+//! The address space of this process, by whichever backend the run has chosen.
+
+use super::{
+    Aliased, Backend, Delivery, ForkedMemory, ManagedRange, PageBuffer, Source, Touch, Use,
+    Userfaultfd,
+};
+use crate::Error;
+use crate::sys::own;
+use crate::sys::uffd::Uffd;
+use flashvm_core::space::{AddressSpace, Done, Mapping, Stop};
+use flashvm_core::{PageId, Place, Run};
+use rustix::io::Errno;
+use rustix::mm::{MprotectFlags, ProtFlags};
+
+/// The address space.
+#[derive(Debug)]
+pub(crate) enum Space {
+    /// By userfaultfd.
+    Userfaultfd(Userfaultfd),
+    /// By hidden pages.
+    Aliased(Aliased),
+}
+
+/// What a forked child gets its address space from.
+pub(crate) enum Inherited {
+    /// The region's userfaultfd, from the kernel's fork event. Without it no memory of the region is registered.
+    Region(Option<Uffd>),
+    /// Copies of all pages.
+    Memory(ForkedMemory),
+}
+
+impl Space {
+    /// Reserves addresses for `pages` pages. `may_move`: userfaultfd may move pages.
+    pub(crate) fn open(pages: u32, delivery: Delivery, may_move: bool) -> Result<Self, Error> {
+        Ok(match delivery {
+            Delivery::Protect => Self::Aliased(Aliased::open(pages)?),
+            _ => Self::Userfaultfd(Userfaultfd::open(pages, delivery, may_move)?),
+        })
+    }
+
+    /// The address space of a forked child, in which the parent's descriptors have been closed by number.
+    pub(crate) fn for_child(self, from: Inherited, delivery: Delivery) -> Result<Self, Error> {
+        Ok(match (self, from) {
+            (Self::Userfaultfd(space), Inherited::Region(region)) => {
+                Self::Userfaultfd(space.for_child(region, delivery)?)
+            }
+            (Self::Aliased(space), Inherited::Memory(memory)) => {
+                Self::Aliased(space.for_child(memory)?)
+            }
+            _ => unreachable!("the child inherits what its parent's backend has made"),
+        })
+    }
+
+    /// The userfaultfd backend of a pager in handler mode.
+    ///
+    /// # Panics
+    /// In another mode.
+    pub(crate) fn userfaultfd(&self) -> &Userfaultfd {
+        match self {
+            Self::Userfaultfd(space) => space,
+            Self::Aliased(_) => unreachable!("no userfaultfd in this mode"),
+        }
+    }
+
+    /// The backend of hidden pages, if that is the one.
+    pub(crate) fn aliased(&self) -> Option<&Aliased> {
+        match self {
+            Self::Userfaultfd(_) => None,
+            Self::Aliased(space) => Some(space),
+        }
+    }
+
+    /// The addresses of its pages.
+    pub(crate) fn range(&self) -> &ManagedRange {
+        match self {
+            Self::Userfaultfd(space) => space.range(),
+            Self::Aliased(space) => space.range(),
+        }
+    }
+
+    /// Whether stores to a page of the region can be stopped.
+    pub(crate) fn protects(&self) -> bool {
+        self.aliased().is_none()
+    }
+
+    /// Whether the kernel refuses to take a page away from its own work on it (direct I/O, say).
+    pub(crate) fn keeps_pinned_pages(&self) -> bool {
+        matches!(self, Self::Userfaultfd(space) if space.has_shadow())
+    }
+
+    /// Whether a page on its way out is in the shadow.
+    pub(crate) fn has_shadow(&self) -> bool {
+        let space = self;
+        AddressSpace::has_shadow(&space)
+    }
+
+    /// The program maps fresh memory over a run. From now on the pager gets its faults.
+    pub(crate) fn map_anew(&self, run: Run, prot: ProtFlags) -> Result<(), Errno> {
+        match self {
+            Self::Userfaultfd(space) => {
+                space.range().map_anew(run, prot)?;
+                space.register(run)
+            }
+            Self::Aliased(space) => space.map_anew(run, Some(prot)),
+        }
+    }
+
+    /// The program unmaps a run. Its addresses stay reserved.
+    pub(crate) fn unmap(&self, run: Run) -> Result<(), Errno> {
+        match self {
+            Self::Userfaultfd(space) => space.range().map_anew(run, ProtFlags::empty()),
+            Self::Aliased(space) => space.map_anew(run, None),
+        }
+    }
+
+    /// The kernel has mapped memory of its own over a run, which is no longer the pager's.
+    pub(crate) fn give_up(&self, run: Run) {
+        if let Self::Aliased(space) = self {
+            space.give_up(run);
+        }
+    }
+
+    /// The program throws away the contents of a run. The engine is locked, or hears of it from the kernel.
+    pub(crate) fn zap(&self, run: Run) -> Result<(), Errno> {
+        match self {
+            Self::Userfaultfd(space) => space.range().zap(run),
+            Self::Aliased(space) => space.zap(run),
+        }
+    }
+
+    /// The program changes its rights to a run.
+    pub(crate) fn set_rights(&self, run: Run, prot: MprotectFlags) -> Result<(), Errno> {
+        match self {
+            Self::Userfaultfd(space) => space.range().set_protection(run, prot),
+            Self::Aliased(space) => space.set_rights(run, prot),
+        }
+    }
+
+    /// The program's mapping at any address of this process.
+    pub(crate) fn mapping_at(&self, address: usize) -> Option<own::Mapping> {
+        match self {
+            Self::Userfaultfd(space) => space.mapping_at(address),
+            Self::Aliased(space) => space.mapping_at(address),
+        }
+    }
+
+    /// What a SIGSEGV at a page means. `None`: no page of this backend gives SIGSEGV.
+    pub(crate) fn judge(&self, page: PageId, wanted: Use) -> Option<Touch> {
+        self.aliased().map(|space| space.judge(page, wanted))
+    }
+}
+
+/// Calls the same method of either backend.
+macro_rules! either {
+    ($self:ident, $space:ident => $call:expr) => {
+        match *$self {
+            Space::Userfaultfd($space) => {
+                #[allow(unused_mut, reason = "only some methods take the space mutably")]
+                let mut $space = $space;
+                $call
+            }
+            Space::Aliased($space) => {
+                #[allow(unused_mut, reason = "only some methods take the space mutably")]
+                let mut $space = $space;
+                $call
+            }
+        }
+    };
+}
+
+impl AddressSpace for &Space {
+    fn has_shadow(&self) -> bool {
+        either!(self, space => AddressSpace::has_shadow(&space))
+    }
+
+    fn shift(&mut self, to: Place, run: Run) -> Done {
+        either!(self, space => space.shift(to, run))
+    }
+
+    fn relocate(&mut self, place: Place, from: PageId, to: PageId) -> Done {
+        either!(self, space => space.relocate(place, from, to))
+    }
+
+    fn protect(&mut self, run: Run, on: bool) -> Result<(), Stop> {
+        either!(self, space => space.protect(run, on))
+    }
+
+    fn poison(&mut self, page: PageId) -> Result<(), Stop> {
+        either!(self, space => space.poison(page))
+    }
+
+    fn wake(&mut self, run: Run) {
+        either!(self, space => space.wake(run));
+    }
+
+    fn zap(&mut self, place: Place, runs: &[Run]) -> Result<(), Stop> {
+        either!(self, space => AddressSpace::zap(&mut space, place, runs))
+    }
+
+    fn holds(&self, place: Place, page: PageId) -> bool {
+        either!(self, space => space.holds(place, page))
+    }
+
+    fn unshare(&mut self, page: PageId) -> bool {
+        either!(self, space => space.unshare(page))
+    }
+
+    fn mapping(&self, page: PageId) -> Option<Mapping> {
+        either!(self, space => space.mapping(page))
+    }
+
+    fn set_protection(&mut self, run: Run, protection: Option<u32>) -> Result<(), Stop> {
+        either!(self, space => space.set_protection(run, protection))
+    }
+}
+
+impl Backend for Space {
+    fn copy(&self, place: Place, run: Run, from: Source<'_>, protect: bool) -> Done {
+        let space = &self;
+        either!(space, space => space.copy(place, run, from, protect))
+    }
+
+    unsafe fn copy_out(&self, page: PageId, into: &mut PageBuffer) -> Result<(), Stop> {
+        let space = &self;
+        // SAFETY: the caller guarantees what the backend demands.
+        either!(space, space => unsafe { space.copy_out(page, into) })
+    }
+
+    unsafe fn is_zero(&self, page: PageId) -> bool {
+        let space = &self;
+        // SAFETY: the caller guarantees what the backend demands.
+        either!(space, space => unsafe { space.is_zero(page) })
+    }
+}
