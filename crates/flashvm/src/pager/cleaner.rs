@@ -9,7 +9,7 @@ use super::{Freeze, Locked, Pager};
 use crate::flash::{
     Completion, FlashStore, Part, Queue, Request, StoreQueue, ThreadQueue, Transfer, offset,
 };
-use crate::space::PageBuffer;
+use crate::space::{Backend as _, PageBuffer};
 use crate::sys::map;
 use crate::sys::now;
 use flashvm_core::pool::{BLOCK_BYTES, BlockId};
@@ -24,7 +24,7 @@ const STUCK_LOOKS: u32 = 20_000;
 /// Writes in flight at most.
 const WRITES_MAX: usize = 8;
 
-/// The cleaner's writes, and its buffers for pages without a shadow.
+/// The cleaner's writes, and its buffers for pages that are not written in place.
 struct Writes {
     io: Queue<FlashStore>,
     in_flight: usize,
@@ -33,7 +33,7 @@ struct Writes {
     bounce: Option<Bounce>,
 }
 
-/// Buffers for the contents of pages that stay where the program can change them.
+/// Buffers for the contents of pages that are not written in place.
 struct Bounce {
     free: Vec<usize>,
     /// The addresses of all buffers, free or not.
@@ -156,7 +156,7 @@ impl Pager {
     }
 
     fn writes(&self, io: Queue<FlashStore>) -> Writes {
-        let bounce = (!self.space.has_shadow()).then(|| {
+        let bounce = (!self.space.writes_in_place()).then(|| {
             let run = RUN_PAGES_MAX as usize * PAGE_SIZE;
             let open = || {
                 let base = map::own(run * WRITES_MAX)?;
@@ -196,13 +196,19 @@ impl Pager {
                     .free
                     .pop()
                     .expect("one buffer for each write in flight");
-                let locked = self.lock();
+                let locked = (!self.space.has_shadow()).then(|| self.lock());
                 for (index, &page) in pages.iter().enumerate() {
                     let at = buffer + index * PAGE_SIZE;
                     // SAFETY: `pop` has given the buffer to this write alone. It has room for `RUN_PAGES_MAX` pages,
                     // the most that a write has, and is page-aligned.
                     let copy = unsafe { &mut *(at as *mut PageBuffer) };
-                    self.copy_out(&locked, page, copy);
+                    match &locked {
+                        Some(locked) => {
+                            self.copy_out(locked, page, copy);
+                        }
+                        // SAFETY: the page stays in the shadow until this write is answered.
+                        None => unsafe { self.copy_from_shadow(page, copy) },
+                    }
                 }
                 drop(locked);
                 parts.push(Part {

@@ -26,6 +26,10 @@ where
     /// Maps copies of contents, as [`Executor::copy`](flashvm_core::space::Executor::copy) does.
     fn copy(&self, place: Place, run: Run, from: Source<'_>, protect: bool) -> Done;
 
+    /// Whether pages in the shadow can be written to flash from their addresses there. Otherwise [`Self::copy_out`]
+    /// copies them first.
+    fn writes_in_place(&self) -> bool;
+
     /// Copies out a page that is on its way to flash: from the shadow, or without a shadow from the region.
     ///
     /// *Before:* the page is there. Without a shadow the engine is locked, so that nobody zaps the page before the call

@@ -220,6 +220,11 @@ impl Backend for Space {
         either!(space, space => space.copy(place, run, from, protect))
     }
 
+    fn writes_in_place(&self) -> bool {
+        let space = &self;
+        either!(space, space => space.writes_in_place())
+    }
+
     unsafe fn copy_out(&self, page: PageId, into: &mut PageBuffer) -> Result<(), Stop> {
         let space = &self;
         // SAFETY: the caller guarantees what the backend demands.

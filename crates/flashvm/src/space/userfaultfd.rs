@@ -340,6 +340,10 @@ impl Backend for Userfaultfd {
         self.copy_by(self.descriptor(place), place, run, from, protect)
     }
 
+    fn writes_in_place(&self) -> bool {
+        self.has_shadow()
+    }
+
     unsafe fn copy_out(&self, page: PageId, into: &mut PageBuffer) -> Result<(), Stop> {
         if !self.has_shadow() {
             let at = self.range.start(Place::Region, Run::one(page)).get();

@@ -5,11 +5,11 @@
 
 use super::{Aliased, CHUNK_PAGES, new_file, part_in};
 use crate::Error;
-use crate::space::runs;
+use crate::space::{PageBuffer, runs};
 use crate::sys::descriptors::PagerFd;
 use crate::sys::map;
 use crate::sys::own::OwnMemory;
-use flashvm_core::{PageId, Run};
+use flashvm_core::{PAGE_SIZE, PageId, Run};
 use rustix::io::Errno;
 use std::os::fd::{AsRawFd as _, RawFd};
 use std::sync::atomic::Ordering;
@@ -71,15 +71,16 @@ impl Aliased {
     /// Copies the contents of the pages of a part to another file, or to its mapping at `copy`.
     fn copy_part(&self, part: Run, file: &PagerFd, copy: Option<usize>) -> Result<(), Errno> {
         let has_contents = |page: &PageId| self.in_region.get(page.0) || self.in_shadow.get(page.0);
-        runs(part.pages().filter(has_contents)).try_for_each(|run| {
-            let (from, offset) = (self.alias(run), self.offset(run.first));
+        let mut contents = PageBuffer::new();
+        part.pages().filter(has_contents).try_for_each(|page| {
+            self.read(page, &mut contents)?;
+            let (bytes, offset) = (&contents.0, self.offset(page));
             match copy {
-                // SAFETY: the shadow stays mapped. Calls in flight may store to pinned pages meanwhile: then the child has
-                // either byte.
-                None => unsafe { map::write_all(file, offset, from, run.bytes()) },
+                // SAFETY: the bytes are borrowed.
+                None => unsafe { map::write_all(file, offset, bytes.as_ptr() as usize, PAGE_SIZE) },
                 Some(at) => {
-                    // SAFETY: both ranges are mapped, and are mappings of two files. Nobody else knows of the second.
-                    unsafe { map::copy(from, at + offset as usize, run.bytes()) };
+                    // SAFETY: the page lies in a mapping of which only the caller knows.
+                    unsafe { map::fill(at + offset as usize, bytes) };
                     Ok(())
                 }
             }
