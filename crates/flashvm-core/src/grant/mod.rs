@@ -88,7 +88,8 @@ pub struct Limits {
     pub shared: u32,
 }
 
-/// Pages that are stored to during a fork, before there is a frame for the copy of each.
+/// Frames that a fork fills at once: for pages that are stored to before there is a frame for the copy, and where all pages are
+/// copied, for these.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ForkStores {
     /// By the parent.
@@ -318,6 +319,17 @@ impl Grant {
     /// A fork is ahead: keeps back the frames that parent and child need for it.
     pub fn plan_fork(&mut self, stores: ForkStores) {
         self.fork_room = self.reserve.least + stores.parent + self.frames_for_child(stores);
+    }
+
+    /// Pages that a fork copies at once, where the kernel cannot share their frames: all, but at most as many as fit
+    /// twice, since the process then pages out the others.
+    #[must_use]
+    pub fn copied_in_fork(&self, run: &impl Budget, usage: &Usage) -> u32 {
+        let others = self.reserved(usage) - self.fork_room
+            + self.small
+            + 2 * self.reserve.least
+            + self.frames_for_child(ForkStores::default());
+        usage.own.min(run.allowance().saturating_sub(others) / 2)
     }
 
     /// No fork is ahead any more.

@@ -54,7 +54,7 @@ impl Pager {
             // The child gets a copy of every page.
             Delivery::Protect => ForkStores {
                 parent: 0,
-                child: locked.engine.frames_in_use(),
+                child: locked.grant.copied_in_fork(&self.process, &locked.usage()),
             },
             Delivery::Handler => {
                 let pages = STORES_IN_FORK.min(self.process.granted() / STORES_SHARE);
