@@ -2,13 +2,14 @@
 
 use super::checked::Checked;
 use super::file::FileStore;
+use super::file_queue::FileQueue;
 use super::injected::Injected;
 use super::memory::MemoryStore;
 use super::modelled::Modelled;
 use super::store::{
     Completion, Failed, Geometry, Part, Request, Span, Store, StoreQueue, Transfer,
 };
-use super::testing::{Pages, file, leak, settings, whole_stack};
+use super::testing::{Pages, file, leak, settings, stack_without_ring, whole_stack};
 use super::{Queue, ThreadQueue};
 use crate::control::{Control, Inject};
 use flashvm_core::{Nanos, PAGE_SIZE};
@@ -25,8 +26,8 @@ const PAGE: u64 = PAGE_SIZE as u64;
 const REQUESTS: u64 = 400;
 const DEPTH: u32 = 8;
 
-fn file_store() -> FileStore {
-    FileStore::new(file(BYTES), BYTES).unwrap()
+fn file_store(without_ring: bool) -> FileStore {
+    FileStore::new(file(BYTES), BYTES, without_ring).unwrap()
 }
 
 /// Checks the whole contract except queues.
@@ -202,7 +203,7 @@ fn carry_out(queue: &mut impl StoreQueue, transfer: &impl Fn(u64) -> Transfer) {
 fn own_queue_conforms(store: &'static impl Store) {
     match store.queue(DEPTH, None) {
         Ok(queue) => queue_conforms(queue),
-        Err(error) => eprintln!("SKIPPED: requests by io_uring: {error}"),
+        Err(error) => eprintln!("SKIPPED: requests by the store's own queue: {error}"),
     }
 }
 
@@ -234,10 +235,22 @@ fn each_layer() {
 
 #[test]
 fn a_file() {
-    let store = leak(file_store());
+    let store = leak(file_store(false));
     conforms(store);
     own_queue_conforms(store);
     threads_conform(store);
+}
+
+#[test]
+fn a_file_without_io_uring() {
+    let store = leak(file_store(true));
+    if store.needs_threads() {
+        eprintln!("SKIPPED: requests by asynchronous I/O (io_setup)");
+        return;
+    }
+    let queue = store.queue(DEPTH, None).unwrap();
+    assert!(matches!(queue, FileQueue::Aio(_)));
+    queue_conforms(queue);
 }
 
 #[test]
@@ -247,6 +260,7 @@ fn the_whole_stack() {
     own_queue_conforms(store);
     threads_conform(store);
     queue_conforms(Queue::open(store, None).unwrap());
+    queue_conforms(Queue::open(leak(stack_without_ring(BYTES, None)), None).unwrap());
 }
 
 /// Repeated reads hide rare faults, so the stack conforms with them.
@@ -258,9 +272,11 @@ fn the_whole_stack_hides_rare_faults() {
         seed: 1,
         ..Inject::default()
     };
-    let store = leak(whole_stack(BYTES, Some(inject)));
-    conforms(store);
-    own_queue_conforms(store);
+    for stack in [whole_stack, stack_without_ring] {
+        let store = leak(stack(BYTES, Some(inject)));
+        conforms(store);
+        own_queue_conforms(store);
+    }
 }
 
 #[test]

@@ -3,8 +3,8 @@
 //! A queue belongs to one thread from the request to its completion. So the next thread that takes
 //! it finds it empty, and no completion interrupts a thread that has gone on.
 //! When a thread finds no free queue the handler opens one more, once the budget has room for its
-//! buffer. A faulting thread cannot open one: that calls the C library, which may touch managed memory. Without
-//! io_uring the thread reads with `pread` and sleeps in it.
+//! buffer. A faulting thread cannot open one: that calls the C library, which may touch managed memory. If the store has
+//! no queues (neither io_uring nor asynchronous I/O, or a device model), the thread reads with `pread` and sleeps in it.
 
 use super::store::{Completion, Failed, Part, Request, Store, StoreQueue, Transfer};
 use super::{FlashStore, Layer, UncheckedStore};
@@ -36,7 +36,6 @@ pub(crate) struct DemandQueues {
     most: u32,
     /// A thread found no free queue since the last one was opened.
     wanted: AtomicBool,
-    without_ring: bool,
 }
 
 struct Entry {
@@ -55,7 +54,7 @@ impl Entry {
 }
 
 struct DemandRing {
-    /// The store's own queue, below checksums; `None` without io_uring.
+    /// The store's own queue, below checksums; `None` if it has none.
     requests: Option<<UncheckedStore as Store>::Queue>,
     buffer: usize,
     /// Room for the completion: `reap` must not allocate.
@@ -74,13 +73,12 @@ pub(crate) struct DemandQueue<'a> {
 
 impl DemandQueues {
     /// Queues for a process of a run with `budget_frames` frames.
-    pub(crate) fn new(without_ring: bool, budget_frames: u32) -> Self {
+    pub(crate) fn new(budget_frames: u32) -> Self {
         Self {
             most: (budget_frames / FRAMES_PER_QUEUE).clamp(1, QUEUES as u32),
             entries: std::iter::repeat_with(Entry::closed).take(QUEUES).collect(),
             opened: AtomicU32::new(0),
             wanted: AtomicBool::new(false),
-            without_ring,
         }
     }
 
@@ -119,6 +117,18 @@ impl DemandQueues {
     /// # Safety
     /// No other thread is in this function with the same queues.
     pub(crate) unsafe fn open(&self, store: &'static FlashStore) {
+        // SAFETY: the caller guarantees what `open_with` asks for.
+        unsafe { self.open_with(|buffers| store.below().queue(DEPTH, Some(buffers)).ok()) }
+    }
+
+    /// [`Self::open`] with a queue that `requests` opens, or without one.
+    ///
+    /// # Safety
+    /// As [`Self::open`].
+    unsafe fn open_with(
+        &self,
+        requests: impl FnOnce(Part) -> Option<<UncheckedStore as Store>::Queue>,
+    ) {
         self.wanted.store(false, Ordering::Relaxed);
         let index = self.opened.load(Ordering::Relaxed);
         let entry = &self.entries[index as usize];
@@ -129,11 +139,8 @@ impl DemandQueues {
             address: buffer,
             len: PAGES_MAX as usize * PAGE_SIZE,
         };
-        let requests = (!self.without_ring)
-            .then(|| store.below().queue(DEPTH, Some(buffers)).ok())
-            .flatten();
         let queue = DemandRing {
-            requests,
+            requests: requests(buffers),
             buffer,
             ended: Vec::with_capacity(DEPTH as usize),
         };
@@ -158,8 +165,8 @@ impl DemandQueue<'_> {
         unsafe { store.after_read(at, self.part(len), failed) }
     }
 
-    /// The same below checksums. Calls `meanwhile` until it returns false or the read ends; without io_uring until it
-    /// returns false, before the read.
+    /// The same below checksums. Calls `meanwhile` until it returns false or the read ends; without a queue of the store
+    /// until it returns false, before the read.
     pub(crate) fn read_unchecked(
         &mut self,
         store: &UncheckedStore,
@@ -253,30 +260,44 @@ unsafe fn poll_for(
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{Pages, leak, whole_stack};
+    use super::super::testing::{Pages, leak, stack_without_ring, whole_stack};
     use super::*;
     use crate::control::Inject;
 
     const PAGE: u64 = PAGE_SIZE as u64;
     const BYTES: u64 = 64 * PAGE;
 
-    fn with_one_queue(store: &'static FlashStore, without_ring: bool) -> DemandQueues {
-        let queues = DemandQueues::new(without_ring, 2 * FRAMES_PER_QUEUE);
+    type Open = fn(&DemandQueues, &'static FlashStore);
+
+    fn with_one_queue(open: impl FnOnce(&DemandQueues)) -> DemandQueues {
+        let queues = DemandQueues::new(2 * FRAMES_PER_QUEUE);
         assert!(queues.take().is_none() && queues.wants_more());
-        // SAFETY: this thread alone opens queues.
-        unsafe { queues.open(store) };
+        open(&queues);
         assert_eq!(queues.pages(), PAGES_MAX);
         queues
     }
 
+    fn open(queues: &DemandQueues, store: &'static FlashStore) {
+        // SAFETY: this thread alone opens queues.
+        unsafe { queues.open(store) }
+    }
+
     #[test]
     fn a_thread_has_a_queue_alone_and_reads_what_was_written() {
-        for without_ring in [false, true] {
-            let store = leak(whole_stack(BYTES, None));
+        let ways: [(_, Open); 3] = [
+            (whole_stack(BYTES, None), open),
+            (stack_without_ring(BYTES, None), open),
+            (whole_stack(BYTES, None), |queues, _| {
+                // SAFETY: this thread alone opens queues.
+                unsafe { queues.open_with(|_| None) }
+            }),
+        ];
+        for (store, open) in ways {
+            let store = leak(store);
             let from = Pages::new(PAGES_MAX as usize, 1);
             // SAFETY: the pages live over the call, and nobody stores to them meanwhile.
             assert!(unsafe { store.write(8 * PAGE, &[from.all()]) }.is_none());
-            let queues = with_one_queue(store, without_ring);
+            let queues = with_one_queue(|queues| open(queues, store));
             let mut queue = queues.take().unwrap();
             assert!(queues.take().is_none() && queues.wants_more());
             let len = from.all().len;
@@ -317,14 +338,16 @@ mod tests {
             read_error_ppm: 1_000_000,
             ..Inject::default()
         };
-        let store = leak(whole_stack(BYTES, Some(always)));
-        let queues = with_one_queue(store, false);
-        let mut queue = queues.take().unwrap();
-        assert_eq!(queue.read(store, 0, PAGE_SIZE).bits(), 1);
-        let below = store.below();
-        assert_eq!(
-            queue.read_unchecked(below, 0, PAGE_SIZE, || false).bits(),
-            1
-        );
+        for stack in [whole_stack, stack_without_ring] {
+            let store = leak(stack(BYTES, Some(always)));
+            let queues = with_one_queue(|queues| open(queues, store));
+            let mut queue = queues.take().unwrap();
+            assert_eq!(queue.read(store, 0, PAGE_SIZE).bits(), 1);
+            let below = store.below();
+            assert_eq!(
+                queue.read_unchecked(below, 0, PAGE_SIZE, || false).bits(),
+                1
+            );
+        }
     }
 }

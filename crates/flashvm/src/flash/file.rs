@@ -1,5 +1,8 @@
 //! The bottom of the stack: a file or block device, opened for direct I/O.
 
+use super::aio::Aio;
+use super::aio_context;
+use super::file_queue::FileQueue;
 use super::ring::Ring;
 use super::store::{Failed, Geometry, Part, Span, Store, bytes_of};
 use crate::sys::discard::StoreKind;
@@ -18,6 +21,7 @@ const THREADS: usize = 4;
 pub(crate) struct FileStore {
     file: OwnedFd,
     geometry: Geometry,
+    without_ring: bool,
 }
 
 /// A sector, aligned for direct I/O.
@@ -25,11 +29,12 @@ pub(crate) struct FileStore {
 struct Sector([u8; SECTOR_BYTES]);
 
 impl FileStore {
-    /// A store of the first `bytes` of an open file or device. Reads a sector to find its unit.
+    /// A store of the first `bytes` of an open file or device. Reads a sector to find its unit. Its queues use no
+    /// io_uring if `without_ring`.
     ///
     /// # Errors
     /// The error of `fstat`.
-    pub(crate) fn new(file: OwnedFd, bytes: u64) -> Result<Self, Errno> {
+    pub(crate) fn new(file: OwnedFd, bytes: u64, without_ring: bool) -> Result<Self, Errno> {
         let kind = StoreKind::of(&file)?;
         let mut store = Self {
             file,
@@ -39,6 +44,7 @@ impl FileStore {
                 kind,
                 threads: THREADS,
             },
+            without_ring,
         };
         let mut sector = Sector([0; SECTOR_BYTES]);
         let to = Part {
@@ -52,6 +58,11 @@ impl FileStore {
         Ok(store)
     }
 
+    /// Whether [`Store::queue`] cannot succeed.
+    pub(crate) fn needs_threads(&self) -> bool {
+        self.without_ring && !aio_context::is_allowed()
+    }
+
     /// Its descriptor, which stays open as long as the store.
     pub(crate) fn descriptor(&self) -> RawFd {
         self.file.as_raw_fd()
@@ -59,7 +70,7 @@ impl FileStore {
 }
 
 impl Store for FileStore {
-    type Queue = Ring;
+    type Queue = FileQueue;
 
     fn geometry(&self) -> Geometry {
         self.geometry
@@ -111,7 +122,13 @@ impl Store for FileStore {
         rustix::fs::fdatasync(&self.file)
     }
 
-    fn queue(&'static self, depth: u32, buffers: Option<Part>) -> Result<Ring, Errno> {
-        Ring::open(self.descriptor(), self.geometry, depth, buffers)
+    fn queue(&'static self, depth: u32, buffers: Option<Part>) -> Result<FileQueue, Errno> {
+        let (file, geometry) = (self.descriptor(), self.geometry);
+        if !self.without_ring
+            && let Ok(ring) = Ring::open(file, geometry, depth, buffers)
+        {
+            return Ok(FileQueue::Ring(Box::new(ring)));
+        }
+        Aio::open(file, geometry, depth).map(FileQueue::Aio)
     }
 }

@@ -16,7 +16,8 @@
 //! memory until the request has ended. Code here holds a reference to a request's memory only within one call, and
 //! never references the shadow.
 //!
-//! - `ring`: requests in flight by io_uring; `queue`: a ring, or threads;
+//! - `ring`: requests in flight by io_uring; `aio`, `aio_context`: by asynchronous I/O; `file_queue`: a file's own queue,
+//!   one of the two; `queue`: a store's own queue, or threads;
 //! - `file_limit`: the limit on file sizes (`ulimit -f`);
 //! - `demand`: the read that a faulting thread waits for;
 //! - `read_buffers`: the memory that queued reads of pages go to;
@@ -24,12 +25,15 @@
 //!
 //! `docs/design/store.md` has the invariants, and the assumptions about kernel and device.
 
+mod aio;
+mod aio_context;
 mod checked;
 #[cfg(test)]
 mod conformance;
 pub(crate) mod demand;
 mod file;
 pub(crate) mod file_limit;
+mod file_queue;
 mod injected;
 mod layer;
 #[cfg(test)]
@@ -71,6 +75,8 @@ pub(crate) struct Setup {
     pub(crate) slots: u32,
     /// This process, if its run has a device model.
     pub(crate) modelled: Option<Process>,
+    /// Whether io_uring is forbidden.
+    pub(crate) without_ring: bool,
     /// Faults to make.
     pub(crate) inject: Option<Inject>,
 }
@@ -82,7 +88,8 @@ impl FlashStore {
     /// `fstat` fails, or there is no memory for checksums.
     pub(crate) fn open(setup: Setup) -> Result<Self, Error> {
         let bytes = u64::from(setup.slots) * PAGE_SIZE as u64;
-        let file = FileStore::new(setup.file, bytes).map_err(Error::memory("the flash store"))?;
+        let file = FileStore::new(setup.file, bytes, setup.without_ring)
+            .map_err(Error::memory("the flash store"))?;
         let modelled = Modelled::new(file, setup.modelled);
         let injected = Injected::new(modelled, setup.inject);
         Checked::new(injected).map_err(Error::memory("checksums"))
@@ -99,6 +106,11 @@ impl FlashStore {
     /// The device-model client, if the run has a model.
     pub(crate) fn model(&self) -> Option<&ModelClient> {
         self.below.below.model.as_ref()
+    }
+
+    /// Whether [`Queue`]s to it need threads.
+    pub(crate) fn needs_threads(&self) -> bool {
+        self.model().is_some() || self.below.below.below.needs_threads()
     }
 
     /// The descriptor of the file or device.

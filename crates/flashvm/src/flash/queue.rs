@@ -1,5 +1,5 @@
-//! The queue of the pager's threads: the store's own; or, where a container's profile blocks io_uring or there is a
-//! device model, threads that make one request at a time.
+//! The queue of the pager's threads: the store's own; or, where the kernel allows none or there is a device model, threads
+//! that make one request at a time.
 
 use super::store::{Completion, Part, Request, Store, StoreQueue, Transfer};
 use crate::sys::{descriptors, thread};

@@ -34,10 +34,20 @@ pub(super) fn file(bytes: u64) -> OwnedFd {
 
 /// The stack over a [`file`].
 pub(super) fn whole_stack(bytes: u64, inject: Option<Inject>) -> FlashStore {
+    stack(bytes, inject, false)
+}
+
+/// [`whole_stack`] for a machine that forbids io_uring.
+pub(super) fn stack_without_ring(bytes: u64, inject: Option<Inject>) -> FlashStore {
+    stack(bytes, inject, true)
+}
+
+fn stack(bytes: u64, inject: Option<Inject>, without_ring: bool) -> FlashStore {
     let setup = Setup {
         file: file(bytes),
         slots: (bytes / PAGE_SIZE as u64) as u32,
         modelled: None,
+        without_ring,
         inject,
     };
     FlashStore::open(setup).unwrap()

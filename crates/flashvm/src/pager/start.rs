@@ -89,6 +89,7 @@ pub fn start(inheritance: Inheritance) -> Result<&'static Pager, Error> {
         file: store,
         slots: control.store_slots(),
         modelled: settings.device_model.map(|_| process),
+        without_ring: settings.no_uring,
         inject: settings.inject,
     })?;
     let frames_bytes = u64::from(small_frames) * PAGE_SIZE as u64;
@@ -113,7 +114,7 @@ pub fn start(inheritance: Inheritance) -> Result<&'static Pager, Error> {
     process.await_first_frames(&supervisor);
     let codec = settings.engine.compress.codec();
     let pager = Pager {
-        demand: DemandQueues::new(settings.no_uring, control.budget_frames()),
+        demand: DemandQueues::new(control.budget_frames()),
         resolved_count: ResolvedCount::default(),
         changed: Condvar::new(),
         workers: Workers::new().map_err(Error::memory("eventfd"))?,

@@ -137,7 +137,7 @@ impl Pager {
     pub fn start_threads(&'static self) -> Result<(), Errno> {
         // The threads of queues start now, too: later the program's threads may hold the C library's locks.
         let io = || {
-            let wanted = self.settings.no_uring;
+            let wanted = self.store.needs_threads();
             wanted.then(|| ThreadQueue::start(&self.store)).transpose()
         };
         let (reads, writes) = (io()?, io()?);

@@ -13,7 +13,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 const STACK_BYTES: usize = 256 << 10;
-/// At most four threads, and those of two queues without io_uring. An untouched stack takes no RAM.
+/// At most four threads, and those of two queues of threads. An untouched stack takes no RAM.
 const STACKS: usize = 40;
 /// Tries to create a thread, and the pause between two tries.
 const CREATE_TRIES: u32 = 1000;

@@ -74,7 +74,7 @@ impl Pager {
             chameleon: chameleon.transpose()?,
             locked: Mutex::new(locked),
             changed: Condvar::new(),
-            demand: DemandQueues::new(self.settings.no_uring, self.control.budget_frames()),
+            demand: DemandQueues::new(self.control.budget_frames()),
             resolved_count: ResolvedCount::default(),
             workers: Workers::new().map_err(Error::memory("eventfd"))?,
             compressor: Mutex::new(codec.map(Compressor::new)),
