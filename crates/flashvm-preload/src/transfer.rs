@@ -12,8 +12,20 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 const EFAULT: isize = -(libc::EFAULT as isize);
 
+// The address of the C library's flag, or null: glibc has it since 2.32. A weak reference keeps the object loadable before.
+std::arch::global_asm!(
+    ".weak __libc_single_threaded",
+    ".pushsection .data.rel.ro.flashvm_single_threaded, \"aw\"",
+    ".p2align 3",
+    ".globl flashvm_single_threaded",
+    ".hidden flashvm_single_threaded",
+    "flashvm_single_threaded:",
+    ".quad __libc_single_threaded",
+    ".popsection",
+);
+
 unsafe extern "C" {
-    static __libc_single_threaded: u8;
+    static flashvm_single_threaded: *const u8;
     fn pthread_setcanceltype(kind: c_int, before: *mut c_int) -> c_int;
 }
 
@@ -22,9 +34,11 @@ const ASYNCHRONOUS: c_int = 1;
 /// Makes a call as a cancellation point, as in the C library.
 #[inline]
 fn cancellable<R>(make: impl FnOnce() -> R) -> R {
-    // SAFETY: the C library defines the flag. A cancellation between the two changes of the type leaves nothing to undo.
+    // SAFETY: the dynamic linker has put the flag's address into the pointer, or null, and the C library keeps the flag. A
+    // cancellation between the two changes of the type leaves nothing to undo.
     unsafe {
-        if __libc_single_threaded != 0 {
+        let flag = flashvm_single_threaded;
+        if !flag.is_null() && *flag != 0 {
             return make();
         }
         let mut before = 0;

@@ -86,6 +86,7 @@ pub(crate) fn run(args: Box<RunArgs>) -> Result<ExitCode, Refusal> {
         );
         settings.engine.discard = Discard::new(DiscardKind::Off);
     }
+    check_own_rights()?;
     let object = Object::provide()?;
     let (control, control_fd) =
         Control::create(&settings).map_err(|e| Refusal::new(e.to_string()))?;
@@ -139,6 +140,20 @@ pub(crate) fn run(args: Box<RunArgs>) -> Result<ExitCode, Refusal> {
             ExitCode::from(128 + signal as u8)
         }
     })
+}
+
+/// Refuses to run with rights of the command's file: the kernel hides the descriptors of such a process from its own
+/// children, which would load nothing and run unpaged.
+fn check_own_rights() -> Result<(), Refusal> {
+    if !sys::has_rights_of_its_file() {
+        return Ok(());
+    }
+    let own = std::env::current_exe().unwrap_or_else(|_| Path::new("flashvm").to_owned());
+    let own = own.display();
+    Err(Refusal::new(format!(
+        "{own} is setuid or setgid, or has file capabilities, so no program can be paged: take them away with chmod \
+         ug-s and setcap -r"
+    )))
 }
 
 /// Checks that store and device model accept discards; the error says why not.

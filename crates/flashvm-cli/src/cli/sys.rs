@@ -151,6 +151,12 @@ pub(crate) fn send(to: Pid, signal: i32) {
     unsafe { libc::kill(to.as_raw_nonzero().get(), signal) };
 }
 
+/// Whether the command's own file gave this process rights that its caller lacks: setuid, setgid or file capabilities.
+pub(crate) fn has_rights_of_its_file() -> bool {
+    // SAFETY: getauxval looks a number up in the auxiliary vector, which the kernel made; any key is allowed.
+    unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
+}
+
 #[cfg(not(feature = "external-preload"))]
 std::arch::global_asm!(
     ".pushsection .rodata.flashvm_object, \"a\"",

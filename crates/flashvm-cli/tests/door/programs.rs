@@ -182,6 +182,16 @@ fn without_privilege() {
     if set.is_ok_and(|status| status.success()) {
         let program = program.to_str().expect("a path in UTF-8");
         refused(&run(&["run", "--", program]), 2, &["file capabilities"]);
+        // The command itself with rights of its own: its descriptors are hidden from the program.
+        let set = children::command("setcap")
+            .arg("cap_sys_ptrace+ep")
+            .arg(&command)
+            .status_in_time();
+        assert!(set.is_ok_and(|status| status.success()));
+        let line = ["run", "--ram", "64M", "--", "true"];
+        if works {
+            refused(&run(&line), 2, &["file capabilities", "setcap -r"]);
+        }
     } else {
         skipped("without_privilege, file capabilities", "needs setcap");
     }
