@@ -15,6 +15,7 @@ pub(super) fn checks(
     io_uring_lacks: Option<&(String, String)>,
 ) -> Vec<Check> {
     vec![
+        proc(place),
         io_uring(io_uring_lacks),
         maps(place),
         small_pages(place, inline),
@@ -122,6 +123,18 @@ fn overcommit(place: &Environment) -> Check {
         ),
         Some(value) => good("vm.overcommit_memory", value.to_string()),
         None => good("vm.overcommit_memory", "unknown"),
+    }
+}
+
+fn proc(place: &Environment) -> Check {
+    match machine::check_proc(place) {
+        Ok(()) => good("/proc", "mounted"),
+        Err(_) => bad(
+            "/proc",
+            Verdict::Missing,
+            "not mounted",
+            place.remedy(Need::Proc),
+        ),
     }
 }
 

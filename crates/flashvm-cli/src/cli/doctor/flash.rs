@@ -71,8 +71,7 @@ pub(super) fn look(given: Option<&Path>, place: &Environment) -> Flash {
     }
     let value = format!("{shown} on {}", file_system_name(&statfs));
     if in_ram(&statfs) {
-        let remedy = format!("which is RAM: {}", place.disk());
-        return missing("flash path", value, remedy);
+        return missing("flash path", format!("{value}, which is RAM"), place.disk());
     }
     let free = format!("{} at {shown}", Size(free_bytes(&statfs)));
     let mut checks = vec![good("flash path", value), good("free space", free)];

@@ -40,6 +40,9 @@ pub(super) fn text(report: &DoctorReport) -> String {
         });
         let name = format!("fault mode {}", way.name);
         text += &format!("{verdict} {name:<28} {}\n", way.what);
+        if let Some(lacks) = &here.lacks {
+            text += &format!("{:9}{:<28} -> {lacks}\n", "", "");
+        }
     }
     if report.works {
         text += "\nRun one: flashvm run --ram SIZE -- PROGRAM [ARGS]...\n";
