@@ -82,7 +82,8 @@ def run(
     program : sequence of str or path
         The program and its arguments. ``[sys.executable, "script.py"]`` is a Python script.
     ram : str or int, optional
-        RAM for the program and all its children: ``"512M"``, or bytes. By default half of the available RAM.
+        RAM for the program and all its children: ``"512M"``, bytes, a share of the memory limit such as ``"80%"``,
+        or ``"auto"``. By default half of the available RAM.
     stdin, stdout, stderr, input, cwd, env, timeout
         As for `subprocess.run`.
     quiet : bool, optional

@@ -1,7 +1,7 @@
 //! The parts of the command.
 //!
 //! - `args`: the commands; `options`: the table of a run's options; `units`: sizes, durations, switches;
-//! - `machine`, `store`: checks before a run starts;
+//! - `machine`, `memory`, `store`: checks before a run starts; `environment`: containers and services, and remedies there;
 //! - `run`, `supervise`, `sys`: the run; `object`: the preloaded object; `modelled`: the device model;
 //!   `reference_trace`: the trace;
 //! - `outcome`: the result of a run; `summary`, `progress`: reports of it; `top`: what runs are doing, seen from outside;
@@ -15,8 +15,10 @@ mod args;
 mod device;
 mod doctor;
 mod documents;
+mod environment;
 mod heap;
 mod machine;
+mod memory;
 mod modelled;
 mod object;
 mod options;

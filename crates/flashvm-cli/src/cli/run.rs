@@ -2,9 +2,13 @@
 //! both through `/proc`, and a supervisor.
 
 use super::args::RunArgs;
+use super::environment::Environment;
+use super::memory::of_this_machine;
 use super::modelled::Modelled;
 use super::object::Object;
-use super::options::{FaultMode, check_delivery, choose_malloc, look_at_sectors, settings};
+use super::options::{
+    FaultMode, budget_warning, check_delivery, choose_malloc, look_at_sectors, settings,
+};
 use super::outcome::End;
 use super::progress::Progress;
 use super::reference_trace::ReferenceTrace;
@@ -23,6 +27,8 @@ use std::process::{Command, ExitCode};
 
 /// Runs a program; the exit code is the program's.
 pub(crate) fn run(args: Box<RunArgs>) -> Result<ExitCode, Refusal> {
+    let place = Environment::here();
+    machine::check_proc(&place)?;
     let options = args.options.with_file()?;
     // Check names and numbers before anything that depends on the machine.
     let mut settings = settings(&options)?;
@@ -88,6 +94,9 @@ pub(crate) fn run(args: Box<RunArgs>) -> Result<ExitCode, Refusal> {
     }
     check_own_rights()?;
     let object = Object::provide()?;
+    if let Some(line) = budget_warning(settings.ram_bytes, &of_this_machine, &place) {
+        eprintln!("flashvm: {line}");
+    }
     let (control, control_fd) =
         Control::create(&settings).map_err(|e| Refusal::new(e.to_string()))?;
     control.set_backed(store.backed);

@@ -1,6 +1,7 @@
 //! The flash store of a run: a nameless file in a folder, a file that is unlinked, or a block device. It is
 //! opened and checked before the program starts. A file without a name vanishes however the run ends.
 
+use super::environment::Environment;
 use super::machine::{file_system_name, free_bytes, in_ram};
 use super::refusal::Refusal;
 use super::units::Size;
@@ -181,9 +182,10 @@ pub(crate) fn refuse_ram(path: &Path) -> Result<(), Refusal> {
     let on_file_system = path.is_dir() || path.is_file();
     match rustix::fs::statfs(path) {
         Ok(statfs) if on_file_system && in_ram(&statfs) => Err(Refusal::new(format!(
-            "--flash {}: on {}, which is RAM: name a folder on a disk, such as /var/tmp",
+            "--flash {}: on {}, which is RAM: {}",
             path.display(),
-            file_system_name(&statfs)
+            file_system_name(&statfs),
+            Environment::here().disk()
         ))),
         _ => Ok(()),
     }
@@ -292,7 +294,11 @@ fn cannot_open(path: &Path, e: Errno) -> Refusal {
         Errno::INVAL => format!(
             "--flash {shown}: no direct I/O there: name a folder on a local disk (ext4, xfs, btrfs)"
         ),
-        Errno::ACCESS | Errno::PERM | Errno::ROFS => {
+        Errno::ROFS => format!(
+            "--flash {shown}: on a read-only file system: {}",
+            Environment::here().disk()
+        ),
+        Errno::ACCESS | Errno::PERM => {
             format!("--flash {shown}: not writable ({e}): name a path that you may write to")
         }
         Errno::NOSPC | Errno::DQUOT => {

@@ -2,7 +2,7 @@
 //! and a `/dev` without `userfaultfd`.
 
 use super::children::{self, Bounded as _};
-use super::{FLASHVM, folder, is_root, refused};
+use super::{FLASHVM, folder, is_root, refused, skipped};
 use std::io;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, Output};
@@ -103,7 +103,7 @@ fn userfaultfd_is_forbidden() {
         refused(&output, 2, &["userfaultfd is not permitted"]);
         let line = String::from_utf8_lossy(&output.stderr);
         assert!(
-            line.contains("seccomp profile") || line.contains("sysctl"),
+            line.contains("seccomp") || line.contains("sysctl"),
             "{line} names no remedy"
         );
     }
@@ -142,5 +142,58 @@ fn io_uring_is_forbidden() {
 
     let doctor = run(calls, &["doctor"]);
     let report = String::from_utf8_lossy(&doctor.stdout);
-    assert!(report.contains("allow io_uring_*"), "{report}");
+    assert!(
+        report.contains("threads for I/O, without io_uring"),
+        "{report}"
+    );
+    assert!(report.contains("times: io_uring instead"), "{report}");
+}
+
+/// `prctl` switches the dispatch of system calls on; all of it is forbidden, as before Linux 5.11 this part is.
+#[test]
+fn dispatch_of_system_calls_is_forbidden() {
+    let args = ["run", "--fault", "inline", "--ram", "16M", "--", "true"];
+    let output = run(&[libc::SYS_prctl], &args);
+    refused(&output, 2, &["Syscall User Dispatch", "Linux 5.11"]);
+}
+
+/// `flashvm run` after `script` has changed the mounts that it sees. They may hide the command: it is opened before.
+fn refused_among_mounts(test: &str, script: &str, args: &[&str], named: &[&str]) {
+    if !is_root() {
+        skipped(test, "needs root to change mounts");
+        return;
+    }
+    let script = format!(
+        "set -e; exec 9<\"$1\"; {script}; open=/proc/self/fd/9; [ -e $open ] || open=$1; shift; exec $open \"$@\""
+    );
+    let output = children::command("unshare")
+        .args(["--mount", "sh", "-c", &script, "sh", FLASHVM, "run"])
+        .args(args)
+        .args(["--", "true"])
+        .env_remove("TMPDIR")
+        .output_in_time()
+        .expect("unshare");
+    refused(&output, 2, named);
+}
+
+#[test]
+fn proc_is_missing() {
+    let hide = "mount -t tmpfs none /proc";
+    let named = ["/proc is not mounted", "proc"];
+    refused_among_mounts("proc_is_missing", hide, &["--ram", "auto"], &named);
+}
+
+#[test]
+fn folders_are_in_ram_or_read_only() {
+    const TEST: &str = "folders_are_in_ram_or_read_only";
+    let ram = "mount -t tmpfs none /var/tmp; mount -t tmpfs none /tmp";
+    let named = ["/var/tmp is on tmpfs, which is RAM", "/tmp is", "--flash"];
+    refused_among_mounts(TEST, ram, &["--ram", "16M"], &named);
+    let named = ["--flash /tmp: on tmpfs, which is RAM", "with --flash"];
+    refused_among_mounts(TEST, ram, &["--ram", "16M", "--flash", "/tmp"], &named);
+    let fixed = "for f in /var/tmp /tmp; do mount --bind $f $f; mount -o remount,bind,ro $f; done";
+    let named = ["/var/tmp is on a read-only file system", "--flash"];
+    refused_among_mounts(TEST, fixed, &["--ram", "16M"], &named);
+    let named = ["--flash /tmp: on a read-only file system", "with --flash"];
+    refused_among_mounts(TEST, fixed, &["--ram", "16M", "--flash", "/tmp"], &named);
 }

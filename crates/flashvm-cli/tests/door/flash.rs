@@ -127,6 +127,6 @@ fn devices_and_file_systems() {
     refused(
         &run(&["--flash", inside, "--flash-size", "16M"]),
         2,
-        &[inside, "not writable"],
+        &[inside, "read-only file system", "--flash"],
     );
 }

@@ -164,7 +164,15 @@ fn options() {
         ),
         (
             &["run", "--ram", "12X", "--", "true"],
-            &["--ram", "'12X'", "512M"],
+            &["--ram", "'12X'", "512M", "80%", "auto"],
+        ),
+        (
+            &["run", "--ram", "0%", "--", "true"],
+            &["--ram", "'0%'", "1% to 100%"],
+        ),
+        (
+            &["run", "--ram", "120%", "--", "true"],
+            &["--ram", "'120%'", "1% to 100%"],
         ),
         (&["run", "--ram", "-5M", "--", "true"], &["-5"]),
         (&["run", "--ram", "", "--", "true"], &["--ram"]),
@@ -346,8 +354,23 @@ fn the_doctor_reports() {
         .iter()
         .filter_map(|c| c["name"].as_str())
         .collect();
+    let verdict = report["verdict"].as_str().expect("a line");
+    assert_eq!(
+        verdict.starts_with("Programs run here: "),
+        works,
+        "{verdict}"
+    );
+    assert!(!report["environment"].as_str().expect("words").is_empty());
+    for way in report["ways"].as_array().expect("a list") {
+        let name = way["name"].as_str().expect("a name");
+        assert_eq!(report["fault_modes"][name], way["lacks"].is_null(), "{way}");
+    }
+    for advice in report["faster"].as_array().expect("a list") {
+        assert!(advice["times"].as_f64() > Some(0.0) && advice["how"].is_string());
+    }
     for name in [
         "kernel",
+        "memory limit",
         "userfaultfd",
         "CAP_SYS_PTRACE",
         "seccomp",
@@ -365,6 +388,7 @@ fn the_doctor_reports() {
     }
     let lines = String::from_utf8(flashvm(&["doctor"]).stdout).expect("text");
     assert!(lines.contains("fault mode handler") && !lines.contains('\x1b'));
+    assert!(lines.starts_with("Programs "), "{lines}");
     assert_eq!(fs::read_dir(&folder).expect("the folder").count(), 0);
 }
 

@@ -1,6 +1,7 @@
 //! Checks of userfaultfd: its features here, and the ways to open one.
 
-use super::{ALLOW, ALLOW_FORK, BUILD, Check, Verdict, bad, good};
+use super::{BUILD, Check, Verdict, bad, good, privilege};
+use crate::cli::environment::{Environment, Need};
 use crate::cli::machine;
 use flashvm::Features;
 use rustix::fs::{Mode, OFlags};
@@ -11,18 +12,30 @@ use std::path::Path;
 const THREAD_ID: u64 = 1 << 8;
 
 /// The checks; `features` is the result of opening a userfaultfd.
-pub(super) fn checks(features: &Result<Features, Errno>) -> Vec<Check> {
+pub(super) fn checks(features: &Result<Features, Errno>, place: &Environment) -> Vec<Check> {
     let open = features.is_ok();
-    let mut checks = found(features);
-    checks.extend([device(open), sysctl(open), capability(), seccomp(open)]);
+    let mut checks = found(features, place);
+    checks.extend([
+        device(open),
+        sysctl(open, place),
+        capability(place),
+        seccomp(open, place),
+    ]);
     checks
 }
 
-fn found(features: &Result<Features, Errno>) -> Vec<Check> {
+fn found(features: &Result<Features, Errno>, place: &Environment) -> Vec<Check> {
     let features = match features {
         Ok(features) => *features,
         Err(Errno::PERM | Errno::ACCESS) => {
-            return vec![bad("userfaultfd", Verdict::Missing, "not permitted", ALLOW)];
+            // User mode needs no privilege: a filter forbids the call.
+            let remedy = privilege(place, false);
+            return vec![bad(
+                "userfaultfd",
+                Verdict::Missing,
+                "not permitted",
+                remedy,
+            )];
         }
         Err(e) => return vec![bad("userfaultfd", Verdict::Missing, e.to_string(), BUILD)],
     };
@@ -107,19 +120,22 @@ fn device(open: bool) -> Check {
     }
 }
 
-fn sysctl(open: bool) -> Check {
+fn sysctl(open: bool, place: &Environment) -> Check {
     let name = "vm.unprivileged_userfaultfd";
     match machine::number(Path::new("/proc/sys/vm/unprivileged_userfaultfd")) {
         Some(1) => good(name, "1"),
         Some(value) => {
-            let remedy = "as root: sysctl -w vm.unprivileged_userfaultfd=1, for all users";
-            closed(name, open, &value.to_string(), remedy)
+            let remedy = format!(
+                "{}: sysctl -w vm.unprivileged_userfaultfd=1, for all users",
+                place.root()
+            );
+            closed(name, open, &value.to_string(), &remedy)
         }
         None => closed(name, open, "missing", "since Linux 5.2"),
     }
 }
 
-fn capability() -> Check {
+fn capability(place: &Environment) -> Check {
     if machine::may_trace() {
         good("CAP_SYS_PTRACE", "held")
     } else {
@@ -127,12 +143,12 @@ fn capability() -> Check {
             "CAP_SYS_PTRACE",
             Verdict::Missing,
             "not held: no fork events",
-            ALLOW_FORK,
+            place.remedy(Need::Trace),
         )
     }
 }
 
-fn seccomp(open: bool) -> Check {
+fn seccomp(open: bool, place: &Environment) -> Check {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mode = status
         .lines()
@@ -145,7 +161,7 @@ fn seccomp(open: bool) -> Check {
             "seccomp",
             Verdict::Missing,
             "a filter is active",
-            "allow userfaultfd and io_uring_* in the container's profile",
+            place.remedy(Need::Calls),
         ),
     }
 }

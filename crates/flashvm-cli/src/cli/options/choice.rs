@@ -15,7 +15,7 @@ macro_rules! choice {
 
         impl $name {
             /// All values with their words.
-            pub(super) const ALL: [(Self, &'static str); [$($word),*].len()] = [$((Self::$value, $word)),*];
+            pub(crate) const ALL: [(Self, &'static str); [$($word),*].len()] = [$((Self::$value, $word)),*];
         }
 
         impl FromStr for $name {

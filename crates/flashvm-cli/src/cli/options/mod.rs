@@ -8,7 +8,9 @@
 //! - `spec`: an option's properties; the macro that makes types and functions from the table;
 //! - `value`: parsing and printing of values; `choice`: values that are one of a few words;
 //! - `parser`: the table as clap's arguments; `file`: the configuration file; `readme`: the README's tables;
+//! - `budget`: the budget of RAM, and the memory limit;
 //! - `settings`: turns options into the settings of a run; `granularity`: does so for small pages.
+mod budget;
 mod choice;
 mod file;
 mod granularity;
@@ -22,6 +24,7 @@ mod table;
 mod tests;
 mod value;
 
+pub(crate) use budget::{Budget, warning as budget_warning};
 pub(crate) use choice::FaultMode;
 pub(crate) use granularity::{check_delivery, look_at_sectors};
 pub(crate) use settings::{choose_malloc, settings};

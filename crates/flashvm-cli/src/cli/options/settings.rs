@@ -1,19 +1,18 @@
 //! Turns the options of a run into its settings, before program and store are checked.
 
+use super::budget::{Budget, RAM_BYTES_MIN};
 use super::choice::{Granularity, WhoseMalloc};
 use super::granularity;
 use super::spec::{Applies, Spec};
 use super::table::{RunOptions, TABLE};
+use crate::cli::environment::Environment;
 use crate::cli::machine;
+use crate::cli::memory::of_this_machine;
 use crate::cli::refusal::Refusal;
-use crate::cli::units::Size;
 use flashvm::Delivery;
 use flashvm::control::{Malloc, RunSettings};
 use flashvm_core::chameleon::BLOCK_BYTES;
 use flashvm_core::{PAGE_SIZE, Preset};
-
-/// The least budget, in bytes.
-const RAM_BYTES_MIN: u64 = 4 << 20;
 
 /// The settings of a run. The delivery, and without `--flash-size` the store's size, are placeholders that pass the
 /// checks: `run` sets them later.
@@ -21,18 +20,13 @@ pub(crate) fn settings(options: &RunOptions) -> Result<RunSettings, Refusal> {
     TABLE.iter().try_for_each(|spec| options.check_use(spec))?;
     let chameleon = granularity::chameleon(options)?;
     let ram = match options.ram {
-        Some(Size(ram)) if ram < RAM_BYTES_MIN => {
-            return Err(Refusal::new(format!(
-                "--ram {}: less than 4 MiB: ask for 4M or more",
-                Size(ram)
-            )));
-        }
-        Some(Size(ram)) => {
+        Some(budget) => {
+            let ram = budget.bytes(&of_this_machine, &Environment::here())?;
             granularity::check_budget(ram, chameleon.as_ref())?;
             ram
         }
-        None => machine::available_bytes()
-            .map(|bytes| granularity::budget_at_most(bytes / 2, chameleon.as_ref()))
+        None => Budget::default_bytes(&of_this_machine)
+            .map(|bytes| granularity::budget_at_most(bytes, chameleon.as_ref()))
             .filter(|bytes| *bytes >= RAM_BYTES_MIN)
             .ok_or_else(|| {
                 Refusal::new(

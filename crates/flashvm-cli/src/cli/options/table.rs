@@ -1,5 +1,6 @@
 //! The options of `flashvm run`. Add one here.
 
+use super::budget::Budget;
 use super::choice::{FaultMode, Granularity, LivePolicy, Peer, WhoseMalloc};
 use super::spec::{Applies, Fallback, Group, Kind, Spec, options};
 use super::value::{Flag, Value};
@@ -11,15 +12,19 @@ use std::path::PathBuf;
 
 options! {
     /// Budget of the process tree, in bytes.
-    ram: Size = "ram" {
-        value: "SIZE",
+    ram: Budget = "ram" {
+        value: "SIZE|N%|auto",
         group: Group::Run,
-        help: "RAM for the program and all its children: at least 4M; with --granularity 512 at most 64G",
+        help: "RAM for the program and all its children: at least 4M, with --granularity 512 at most 64G; N% of the \
+               memory limit (the smallest of the cgroups', else all RAM); or auto: the limit or the available RAM, less \
+               1/8 of it (at least 64M, at most half) for what is not heap",
         default: Fallback::Words("half of the available RAM"),
         example: "512M",
         refused: "12X",
         applies: Applies::Always,
-    } sets |size, settings| settings.ram_bytes = size.0;
+    } sets |budget, settings| if let Budget::Bytes(size) = budget {
+        settings.ram_bytes = size.0;
+    };
 
     /// Path of the store.
     flash: PathBuf = "flash" {

@@ -1,5 +1,6 @@
 //! The syntax of values, the same on the command line and in the configuration file.
 
+use super::budget::Budget;
 use super::choice::{FaultMode, Granularity, LivePolicy, Peer, WhoseMalloc};
 use crate::cli::device::ModelName;
 use crate::cli::units::{Micros, PerDay, Size, Switch, WholePages};
@@ -171,6 +172,7 @@ macro_rules! written {
 }
 
 written! {
+    Budget: [];
     Size: [];
     WholePages: [];
     Micros: [];

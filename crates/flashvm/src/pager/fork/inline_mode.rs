@@ -42,9 +42,7 @@ impl Pager {
         locked.freeze = Freeze::Frozen;
         drop(locked);
         let memory = match self.space.aliased() {
-            Some(space) => space
-                .prepare_fork(&pinned)
-                .map(|memory| Inherited::Memory(memory)),
+            Some(space) => space.prepare_fork(&pinned).map(Inherited::Memory),
             None => Ok(Inherited::Region(None)),
         };
         FORK_HOOKS.call(|hooks| (hooks.before)());

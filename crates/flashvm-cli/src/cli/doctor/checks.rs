@@ -1,0 +1,168 @@
+//! Checks of the kernel and its settings, besides userfaultfd.
+
+use super::{Check, MAPS_MIN, OVERLAYS_WANTED, Verdict, bad, good};
+use crate::cli::environment::{Environment, Need};
+use crate::cli::machine;
+use crate::cli::memory::{memory_limit, of_this_machine};
+use crate::cli::options::Budget;
+use crate::cli::units::Size;
+use std::path::Path;
+
+/// All of them. `inline`: inline mode works; `io_uring_lacks`: see [`io_uring_lacks`].
+pub(super) fn checks(
+    place: &Environment,
+    inline: bool,
+    io_uring_lacks: Option<&(String, String)>,
+) -> Vec<Check> {
+    vec![
+        proc(place),
+        io_uring(io_uring_lacks),
+        maps(place),
+        small_pages(place, inline),
+        overcommit(place),
+        address_space(),
+        memory(place),
+    ]
+}
+
+pub(super) fn kernel() -> Check {
+    let name = rustix::system::uname();
+    let release = name.release().to_string_lossy().into_owned();
+    let mut numbers = release
+        .split(|c: char| !c.is_ascii_digit())
+        .map(str::parse::<u32>);
+    match (numbers.next(), numbers.next()) {
+        (Some(Ok(major)), Some(Ok(minor))) if (major, minor) < (5, 7) => bad(
+            "kernel",
+            Verdict::Missing,
+            release,
+            "run Linux 5.7 or later, the first with write-protection by userfaultfd",
+        ),
+        (Some(Ok(major)), Some(Ok(minor))) if (major, minor) < (6, 8) => bad(
+            "kernel",
+            Verdict::Limited,
+            release,
+            "Linux 6.8 or later evicts without copying (UFFDIO_MOVE)",
+        ),
+        _ => good("kernel", release),
+    }
+}
+
+/// Why io_uring does not work, and the remedy; `None`: it works.
+pub(super) fn io_uring_lacks(place: &Environment) -> Option<(String, String)> {
+    let error = machine::io_uring().err()?;
+    let disabled = machine::number(Path::new("/proc/sys/kernel/io_uring_disabled"));
+    let remedy = match disabled {
+        Some(1 | 2) => format!("{}: sysctl -w kernel.io_uring_disabled=0", place.root()),
+        _ => place.remedy(Need::Calls),
+    };
+    Some((error.to_string(), remedy))
+}
+
+fn io_uring(lacks: Option<&(String, String)>) -> Check {
+    match lacks {
+        None => good("io_uring", "works"),
+        Some((error, remedy)) => {
+            let remedy = format!("{remedy} (without it, reads and writes take a thread each)");
+            bad("io_uring", Verdict::Limited, error, remedy)
+        }
+    }
+}
+
+fn maps(place: &Environment) -> Check {
+    match machine::number(Path::new("/proc/sys/vm/max_map_count")) {
+        Some(count) if count >= MAPS_MIN => good("vm.max_map_count", count.to_string()),
+        Some(count) => bad(
+            "vm.max_map_count",
+            Verdict::Limited,
+            count.to_string(),
+            format!("{}: sysctl -w vm.max_map_count={MAPS_MIN}", place.root()),
+        ),
+        None => good("vm.max_map_count", "unknown"),
+    }
+}
+
+/// How many mappings `--granularity 512` can have here.
+fn small_pages(place: &Environment, inline: bool) -> Check {
+    const NAME: &str = "small pages";
+    if !inline {
+        return bad(
+            NAME,
+            Verdict::Limited,
+            "no inline mode",
+            "--granularity 512 needs it: see above",
+        );
+    }
+    let allowed = flashvm::overlays_allowed();
+    let most = flashvm::overlays_most(allowed);
+    let value = format!(
+        "{most} of {allowed} mappings: this many scattered pages of 512 bytes need no fault; neighbours \
+         count as one"
+    );
+    if allowed < OVERLAYS_WANTED {
+        let remedy = format!(
+            "{}, for more: sysctl -w vm.max_map_count={OVERLAYS_WANTED}",
+            place.root()
+        );
+        bad(NAME, Verdict::Limited, value, remedy)
+    } else {
+        good(NAME, value)
+    }
+}
+
+fn overcommit(place: &Environment) -> Check {
+    match machine::number(Path::new("/proc/sys/vm/overcommit_memory")) {
+        Some(2) => bad(
+            "vm.overcommit_memory",
+            Verdict::Limited,
+            "2",
+            format!(
+                "{}: sysctl -w vm.overcommit_memory=0, or the address range for paged memory may be refused",
+                place.root()
+            ),
+        ),
+        Some(value) => good("vm.overcommit_memory", value.to_string()),
+        None => good("vm.overcommit_memory", "unknown"),
+    }
+}
+
+fn proc(place: &Environment) -> Check {
+    match machine::check_proc(place) {
+        Ok(()) => good("/proc", "mounted"),
+        Err(_) => bad(
+            "/proc",
+            Verdict::Missing,
+            "not mounted",
+            place.remedy(Need::Proc),
+        ),
+    }
+}
+
+/// The memory limit, and what `--ram auto` makes of it.
+fn memory(place: &Environment) -> Check {
+    const NAME: &str = "memory limit";
+    match memory_limit(&of_this_machine) {
+        None => bad(NAME, Verdict::Limited, "unknown", place.remedy(Need::Proc)),
+        Some(limit) => match Budget::Auto.bytes(&of_this_machine, place) {
+            Ok(auto) => good(NAME, format!("{limit}; --ram auto is {}", Size(auto))),
+            Err(refusal) => bad(
+                NAME,
+                Verdict::Limited,
+                refusal.to_string(),
+                place.remedy(Need::Memory),
+            ),
+        },
+    }
+}
+
+fn address_space() -> Check {
+    match rustix::process::getrlimit(rustix::process::Resource::As).current {
+        None => good("RLIMIT_AS", "unlimited"),
+        Some(bytes) => bad(
+            "RLIMIT_AS",
+            Verdict::Limited,
+            Size(bytes).to_string(),
+            "ulimit -v unlimited: paged memory is reserved as one large address range",
+        ),
+    }
+}
