@@ -166,7 +166,7 @@ fn report(path: Option<&Path>) -> DoctorReport {
     };
     let mut checks = vec![checks::kernel()];
     checks.extend(userfaultfd::checks(&features, &facts.place));
-    let in_thread = ways::WAYS
+    let in_thread = WAYS
         .iter()
         .any(|way| way.resolves_in_thread() && way.check(false).is_ok());
     checks.extend(checks::checks(&facts.place, in_thread, io_uring.as_ref()));

@@ -55,7 +55,7 @@ pub(super) const WAYS: &[Way] = &[
         delivery: Delivery::Protect,
         what: "the same without userfaultfd: pages are hidden in the program's mappings",
         needs: "guard regions in shared memory (Linux 6.15), Syscall User Dispatch",
-        relative_time: 1.0,
+        relative_time: 1.04,
         check: protect_mode,
     },
     Way {
