@@ -360,8 +360,6 @@ impl Chameleon {
 
 /// Creates a memfd for `frames` frames, which takes memory as they are used.
 fn new_frames(frames: u32) -> Result<PagerFd, Errno> {
-    let flags = rustix::fs::MemfdFlags::CLOEXEC;
-    let file = rustix::fs::memfd_create("flashvm-frames", flags).and_then(PagerFd::keep)?;
-    rustix::fs::ftruncate(&file, u64::from(frames) * PAGE_SIZE as u64)?;
-    Ok(file)
+    let bytes = u64::from(frames) * PAGE_SIZE as u64;
+    map::memory_file("flashvm-frames", bytes).and_then(PagerFd::keep)
 }

@@ -30,7 +30,6 @@ use crate::sys::own::{self, OwnMemory};
 use crate::sys::{hide, map};
 use flashvm_core::space::{AddressSpace, Done, Mapping, Stop};
 use flashvm_core::{PAGE_SIZE, PageId, Place, Run};
-use rustix::fs::MemfdFlags;
 use rustix::io::Errno;
 use rustix::mm::{MprotectFlags, ProtFlags};
 use rustix_futex_sync::Mutex;
@@ -62,9 +61,7 @@ pub(crate) struct Aliased {
 }
 
 fn new_file(bytes: usize) -> Result<PagerFd, Errno> {
-    let file = rustix::fs::memfd_create("flashvm-memory", MemfdFlags::CLOEXEC)?;
-    rustix::fs::ftruncate(&file, bytes as u64)?;
-    PagerFd::keep(file)
+    map::memory_file("flashvm-memory", bytes as u64).and_then(PagerFd::keep)
 }
 
 /// The chunks of a run.

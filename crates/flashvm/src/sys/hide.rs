@@ -4,7 +4,6 @@
 
 use super::raw;
 use flashvm_core::PAGE_SIZE;
-use rustix::fs::MemfdFlags;
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 use std::os::fd::OwnedFd;
@@ -79,8 +78,7 @@ pub(crate) unsafe fn map_hidden(
 /// # Errors
 /// What it answers: `EINVAL` before Linux 6.15.
 pub fn probe() -> Result<(), Errno> {
-    let file = rustix::fs::memfd_create("flashvm-probe", MemfdFlags::CLOEXEC)?;
-    rustix::fs::ftruncate(&file, PAGE_SIZE as u64)?;
+    let file = super::map::memory_file("flashvm-probe", PAGE_SIZE as u64)?;
     let at = super::map::map_shared(&file, PAGE_SIZE)?;
     // SAFETY: the page was mapped just now, and nobody refers to it.
     let hidden = unsafe { hide(at, PAGE_SIZE) };

@@ -2,7 +2,7 @@
 
 use super::raw;
 use flashvm_core::PAGE_SIZE;
-use rustix::fs::FallocateFlags;
+use rustix::fs::{FallocateFlags, MemfdFlags};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags};
 use std::os::fd::{AsRawFd as _, OwnedFd};
@@ -225,6 +225,16 @@ pub(crate) fn is_vacant(start: usize, len: usize) -> bool {
             Err(_) => false,
         }
     }
+}
+
+/// Makes a memfd of the pager's own: memory, never a program.
+pub(crate) fn memory_file(name: &str, bytes: u64) -> Result<OwnedFd, Errno> {
+    let plain = MemfdFlags::CLOEXEC;
+    // `vm.memfd_noexec=2` demands the seal, which kernels before 6.3 do not know.
+    let file = rustix::fs::memfd_create(name, plain | MemfdFlags::NOEXEC_SEAL)
+        .or_else(|_| rustix::fs::memfd_create(name, plain))?;
+    rustix::fs::ftruncate(&file, bytes)?;
+    Ok(file)
 }
 
 /// Maps a memfd of the pager's own, readable and writable, kept out of core dumps.
