@@ -209,7 +209,9 @@ impl Aliased {
     /// Frees the contents of pages that are in neither place.
     fn punch(&self, run: Run) {
         // SAFETY: the pages are hidden in the region, and not in the shadow: nobody refers to their contents.
-        unsafe { map::punch(&self.file, self.offset(run.first), run.bytes() as u64) };
+        let punched = unsafe { map::punch(&self.file, self.offset(run.first), run.bytes() as u64) };
+        // What is left would be read where zeros are due.
+        punched.expect("a memfd gives up its contents");
     }
 
     fn read(&self, page: PageId, into: &mut PageBuffer) -> Result<(), Errno> {

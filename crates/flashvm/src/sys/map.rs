@@ -297,10 +297,9 @@ pub(crate) unsafe fn unmap(start: usize, len: usize) -> Result<(), Errno> {
 ///
 /// # Safety
 /// No Rust code may refer to them, wherever they are mapped.
-pub(crate) unsafe fn punch(file: &OwnedFd, offset: u64, len: u64) {
+pub(crate) unsafe fn punch(file: &OwnedFd, offset: u64, len: u64) -> Result<(), Errno> {
     let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-    // Where the kernel refuses, the frame takes memory until it is used again.
-    let _ = rustix::fs::fallocate(file, flags, offset, len);
+    rustix::fs::fallocate(file, flags, offset, len)
 }
 
 /// Writes memory to a file. The kernel alone reads it, so others may store to it meanwhile; the file then has either
