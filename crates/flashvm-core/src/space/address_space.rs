@@ -47,11 +47,12 @@ pub trait AddressSpace {
     fn shift(&mut self, to: Place, run: Run) -> Done;
 
     /// Moves a page to another page's address in the same place; otherwise as [`Self::shift`].
-    /// [`Stop::Invalid`] without a shadow.
+    /// [`Stop::Invalid`] without a shadow, and where contents are bound to their page: they have to be copied.
     fn relocate(&mut self, place: Place, from: PageId, to: PageId) -> Done;
 
     /// Protects each page of the run that is there in the region (`on`): its next store is a fault. Or ends the
     /// protection and wakes the threads that it stopped. Pages that are already in the wanted state stay so.
+    /// Not where nothing can stop stores ([`EngineConfig::protects`](crate::EngineConfig::protects)).
     ///
     /// # Errors
     /// Why the call stopped at a page. Pages before it may have changed; the caller must expect both states.
@@ -63,7 +64,8 @@ pub trait AddressSpace {
     /// *Before:* the page is not there.
     ///
     /// # Errors
-    /// [`Stop::Exists`]: the page is there, or was poisoned already, and is unchanged. Or why else it could not.
+    /// [`Stop::Exists`]: the page is there, or was poisoned already, and is unchanged. Of a page that was poisoned
+    /// already, an address space may also say that it is done. Or why else it could not.
     fn poison(&mut self, page: PageId) -> Result<(), Stop>;
 
     /// Wakes the threads that wait for pages of the region; they repeat their access.

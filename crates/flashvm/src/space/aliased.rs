@@ -38,6 +38,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 mod changes;
 mod fork;
+#[cfg(test)]
+mod tests;
 
 pub(crate) use fork::ForkedMemory;
 

@@ -98,20 +98,4 @@ fn stop(error: Errno) -> Stop {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-    use std::collections::BTreeSet;
-
-    proptest! {
-        #[test]
-        fn runs_cover_the_pages_and_do_not_touch(pages in prop::collection::btree_set(0u32..60, 0..40)) {
-            let grouped: Vec<Run> = runs(pages.iter().copied().map(PageId)).collect();
-            let covered: BTreeSet<u32> = grouped.iter().flat_map(|run| run.pages()).map(|page| page.0).collect();
-            prop_assert_eq!(covered, pages);
-            for pair in grouped.windows(2) {
-                prop_assert!(pair[0].end() < pair[1].first);
-            }
-        }
-    }
-}
+mod tests;

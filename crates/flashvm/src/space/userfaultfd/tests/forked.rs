@@ -1,20 +1,13 @@
 //! The kernel's treatment of pages that a forked child shares.
 
 use super::*;
+use crate::space::tests::program::exclude_forks;
 use rustix::fs::OFlags;
 use std::fs::File;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::MutexGuard;
 
 /// The `f_type` of tmpfs, where direct I/O copies data and pins no page.
 const TMPFS: i64 = 0x0102_1994;
-
-/// Tests run in threads of one process. Those that fork, and those to which the kernel reports forks, take turns.
-static FORKS: Mutex<()> = Mutex::new(());
-
-/// Nobody forks until this is dropped.
-pub(super) fn exclude() -> MutexGuard<'static, ()> {
-    FORKS.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// A forked child that only waits; it ends when this is dropped.
 struct Child {
@@ -25,7 +18,7 @@ struct Child {
 
 impl Child {
     fn fork() -> Self {
-        let turn = exclude();
+        let turn = exclude_forks();
         let (wait, hold) = rustix::pipe::pipe().unwrap();
         // SAFETY: the child only makes system calls, so it needs no lock that another thread held at the fork.
         match unsafe { libc::fork() } {
@@ -57,7 +50,7 @@ impl Drop for Child {
 
 #[test]
 fn a_page_shared_with_a_child_is_busy_until_it_is_unshared() {
-    each_kind(Some(true), |space| {
+    each_kind(MOVING, |space| {
         for at in 0..2 {
             space.put(Place::Region, at, 4);
         }
@@ -74,7 +67,7 @@ fn a_page_shared_with_a_child_is_busy_until_it_is_unshared() {
         drop(child);
         assert!(space.pages().unshare(PageId(1)));
         assert_eq!(away(run(1, 1)), Done::all(1));
-        assert_eq!(space.load(Place::Shadow, 1), Some(4));
+        assert_eq!(space.in_shadow(1), Some(4));
     });
 }
 
@@ -92,7 +85,7 @@ fn a_page_that_is_written_to_flash_is_shared_no_more() {
         eprint_line("SKIPPED: no direct I/O on this file system");
         return;
     };
-    each_kind(Some(true), |space| {
+    each_kind(MOVING, |space| {
         for at in 0..2 {
             space.put(Place::Shadow, at, 4);
         }
