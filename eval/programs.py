@@ -211,7 +211,30 @@ class Dictionary(Program):
         return [self.python, HELPERS / "dictionary.py", self.entries]
 
 
-PROGRAMS = [Sort, Picture, Spin, Memcached, Java, Dictionary]
+class Sqlite(Program):
+    """sqlite3, a table in memory and its index"""
+
+    name, budget = "sqlite", ("64M", "16M")
+
+    def prepare(self):
+        self.sqlite = need("sqlite3")
+        self.rows = 300_000 if self.short else 2_000_000
+        self.what = f"{self.rows:,} rows"
+
+    def command(self, out):
+        return [self.sqlite, ":memory:", f"""
+            CREATE TABLE item(id INTEGER PRIMARY KEY, name TEXT, price INTEGER);
+            WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i + 1 < {self.rows})
+            INSERT INTO item SELECT i, hex(i * 48271 % 2147483647) || ' of many', i * 7919 % 10007 FROM n;
+            CREATE INDEX by_name ON item(name);
+            SELECT count(*), sum(price), min(name), max(name) FROM item;
+            SELECT id, name, price FROM item INDEXED BY by_name WHERE id % {self.rows // 100} = 7 ORDER BY name;
+            DELETE FROM item WHERE id % 3 = 0;
+            SELECT count(*), sum(price), sum(length(name)) FROM item;
+            PRAGMA integrity_check;"""]
+
+
+PROGRAMS = [Sort, Picture, Spin, Memcached, Java, Dictionary, Sqlite]
 
 
 def same(one, other):

@@ -225,6 +225,18 @@ static void address_calls(struct area *a)
 	close(receiver), close(sender);
 }
 
+/* Containers' profiles forbid vmsplice: only the kernel itself answers that there is no such descriptor. */
+static bool may_lend(void)
+{
+	static bool said;
+	if (vmsplice(-1, NULL, 0, 0) < 0 && errno == EBADF)
+		return true;
+	if (!said)
+		printf("syscalls: not exercised: vmsplice (%m)\n");
+	said = true;
+	return false;
+}
+
 static void pipe_calls(struct area *a)
 {
 	int *fds = (int *)place(a, 64);
@@ -247,20 +259,22 @@ static void pipe_calls(struct area *a)
 	bytes_check(PART, buffer, 3 * PAGE, tag);
 
 	/* A pipe borrows frames: eviction must not change its contents. */
-	uint8_t *lent = a->at + 60 * PAGE;
-	bytes_fill(lent, 4 * PAGE, tag + 1);
-	struct iovec *v = (struct iovec *)(a->at + 70 * PAGE);
-	*v = (struct iovec){lent, 4 * PAGE};
-	absent(a);
-	MUST(PART, vmsplice(to, v, 1, 0) == 4 * PAGE);
-	absent(a);
-	bytes_check(PART, lent, 4 * PAGE, tag + 1);
-	for (got = 0; got < 4 * PAGE;) {
-		ssize_t n = read(from, buffer + got, 4 * PAGE - got);
-		MUST(PART, n > 0);
-		got += n;
+	if (may_lend()) {
+		uint8_t *lent = a->at + 60 * PAGE;
+		bytes_fill(lent, 4 * PAGE, tag + 1);
+		struct iovec *v = (struct iovec *)(a->at + 70 * PAGE);
+		*v = (struct iovec){lent, 4 * PAGE};
+		absent(a);
+		MUST(PART, vmsplice(to, v, 1, 0) == 4 * PAGE);
+		absent(a);
+		bytes_check(PART, lent, 4 * PAGE, tag + 1);
+		for (got = 0; got < 4 * PAGE;) {
+			ssize_t n = read(from, buffer + got, 4 * PAGE - got);
+			MUST(PART, n > 0);
+			got += n;
+		}
+		bytes_check(PART, buffer, 4 * PAGE, tag + 1);
 	}
-	bytes_check(PART, buffer, 4 * PAGE, tag + 1);
 
 	/* epoll and poll: events in absent memory carry the registered data. */
 	int poller = epoll_create1(EPOLL_CLOEXEC);

@@ -201,9 +201,13 @@ fn left_of(array: usize, count: usize, done: usize, anywhere: bool) -> Option<Ve
     Some(parts.split_off(first))
 }
 
-/// Whether a descriptor is the write end of a pipe.
+/// Whether a descriptor is the write end of a pipe. No descriptor is.
 fn is_open_for_writing(fd: usize) -> bool {
-    // SAFETY: the descriptor is only queried, during this call.
-    let fd = unsafe { BorrowedFd::borrow_raw(fd as i32) };
+    let fd = fd as i32;
+    if fd < 0 {
+        return false;
+    }
+    // SAFETY: the descriptor is not -1, and is only queried, during this call.
+    let fd = unsafe { BorrowedFd::borrow_raw(fd) };
     fcntl_getfl(fd).is_ok_and(|flags| flags.contains(OFlags::WRONLY))
 }
