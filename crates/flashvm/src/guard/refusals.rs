@@ -22,18 +22,10 @@ fn say_once(said: &AtomicBool, what: &str) {
     }
 }
 
-/// Whether a call would set a limit on file sizes that is too low for the pager's own files. If not, the pager adapts to
-/// it.
+/// Whether a call would set a limit on file sizes that is too low for the pager's own files.
 fn lowers_file_limit(number: i64, args: &[usize; 6]) -> bool {
     let limit = file_limit::set_by(number, args, memory::read::<u64>);
-    let (Some(pager), Some(limit)) = (pager(), limit) else {
-        return false;
-    };
-    let lowers = limit < pager.file_bytes();
-    if !lowers {
-        pager.limit_files(limit);
-    }
-    lowers
+    pager().is_some_and(|pager| limit.is_some_and(|limit| limit < pager.file_bytes()))
 }
 
 /// The error of a refused call; `None` if it is allowed.

@@ -203,14 +203,6 @@ impl Pager {
         self.space.keeps_pinned_pages()
     }
 
-    /// A limit on file sizes is about to be set, in bytes.
-    #[cfg(target_arch = "x86_64")]
-    pub(crate) fn limit_files(&self, bytes: u64) {
-        if let Some(space) = self.space.aliased() {
-            space.limit_files(bytes);
-        }
-    }
-
     /// Whether the kernel tells the handler what the program does to its mappings.
     fn hears_of_changes(&self) -> bool {
         !self.delivery.is_in_thread()

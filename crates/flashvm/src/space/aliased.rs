@@ -1,9 +1,8 @@
-//! The backend without userfaultfd: region and shadow are two mappings of one memfd.
+//! The backend without userfaultfd: the region maps a memfd, and the pages of the region that the program may not touch are
+//! hidden.
 //!
 //! A page has its contents at one offset of the file. So moving a page between region and shadow copies nothing: it hides
-//! the page in the region ([`hide`]), or shows it again. The shadow's mapping serves only to store contents where a limit
-//! on file sizes forbids `pwrite`.
-//! A touch of a hidden page is SIGSEGV. Contents come into the file first and are shown afterwards: no thread sees half a
+//! the page in the region ([`hide`]), or shows it again. The shadow is the file itself, mapped nowhere. A touch of a hidden page is SIGSEGV. Contents come into the file first and are shown afterwards: no thread sees half a
 //! page.
 //!
 //! # Invariants
@@ -15,10 +14,10 @@
 //! - The region is mapped to the file by chunks, each when a page of it is first touched: until then a mapping of the
 //!   program costs nothing. In an open chunk every page is hidden that is not in the region. Only open chunks have
 //!   contents.
-//! - Contents are read from the file, never through the shadow. A load through a mapping maps up to 16 pages around it
+//! - The file is mapped in the region alone. A load through another mapping maps up to 16 pages around it
 //!   (fault-around), and if a page is mapped while its contents are dropped, Linux 6.18 drops its guard markers in all
 //!   mappings (`unmap_mapping_folio`): then a touch of the page would read zeros, without a fault. This happened in a
-//!   test of forks, in two of four runs. A store through the shadow maps its own page alone.
+//!   test of forks, in six of ten runs, while writes took pages from such a mapping.
 //! - All changes happen with the engine locked, except those of rights, of which `rights` is the lock.
 
 use super::bits::Bits;
@@ -34,7 +33,6 @@ use rustix::io::Errno;
 use rustix::mm::{MprotectFlags, ProtFlags};
 use rustix_futex_sync::Mutex;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 mod changes;
 mod fork;
@@ -51,9 +49,6 @@ const CHUNK_PAGES: u32 = 512;
 pub(crate) struct Aliased {
     range: ManagedRange,
     file: PagerFd,
-    /// Contents go into the file by `pwrite`, which leaves the shadow unmapped: dropping such a page interrupts no
-    /// processor. Not under a limit on file sizes, which counts offsets.
-    by_write: AtomicBool,
     rights: Mutex<Rights>,
     in_region: Bits,
     in_shadow: Bits,
@@ -97,14 +92,17 @@ impl Aliased {
         let failed = Error::memory("address space");
         let range = ManagedRange::reserve(pages).map_err(failed)?;
         let bytes = range.all().bytes();
+        if let Some(limit) = file_limit_below(bytes) {
+            // Making the file longer would end the process by SIGXFSZ.
+            return Err(Error::Settings(format!(
+                "the limit on file sizes (ulimit -f) is {limit} bytes, and memory without userfaultfd is a file of \
+                 {bytes}: raise it, or allow userfaultfd"
+            )));
+        }
         let file =
             new_file(bytes).map_err(Error::memory("a memfd of the size of the address space"))?;
-        range
-            .map_file_to_shadow(&file)
-            .map_err(Error::memory("shadow"))?;
         let bits = |count| Bits::new(count).map_err(Error::memory("bits of pages"));
         Ok(Self {
-            by_write: AtomicBool::new(may_write(bytes)),
             rights: Mutex::default(),
             in_region: bits(pages)?,
             in_shadow: bits(pages)?,
@@ -120,11 +118,9 @@ impl Aliased {
         &self.range
     }
 
-    /// A limit on file sizes is about to be set, in bytes.
-    pub(crate) fn limit_files(&self, bytes: u64) {
-        if bytes < self.range.all().bytes() as u64 {
-            self.by_write.store(false, Ordering::Relaxed);
-        }
+    /// Bytes of its file. A fork makes another, so a limit on file sizes must not be lower.
+    pub(crate) fn file_bytes(&self) -> u64 {
+        self.range.all().bytes() as u64
     }
 
     /// The program has touched a page and got SIGSEGV. Whether the pager has to bring the page in; otherwise whether the
@@ -162,10 +158,6 @@ impl Aliased {
 
     fn region(&self, run: Run) -> usize {
         self.range.start(Place::Region, run).get()
-    }
-
-    fn alias(&self, run: Run) -> usize {
-        self.range.start(Place::Shadow, run).get()
     }
 
     fn bits(&self, place: Place) -> &Bits {
@@ -225,22 +217,9 @@ impl Aliased {
 
     /// Puts contents into the file, for pages that nobody can touch.
     fn write(&self, run: Run, bytes: &[u8]) -> Result<(), Errno> {
-        if self.by_write.load(Ordering::Relaxed) {
-            // SAFETY: the bytes are borrowed.
-            unsafe {
-                map::write_all(
-                    &self.file,
-                    self.offset(run.first),
-                    bytes.as_ptr() as usize,
-                    bytes.len(),
-                )
-            }
-        } else {
-            // SAFETY: `alias` has checked the run: it lies in the shadow, which is mapped for stores. Nobody uses pages
-            // that are in neither place.
-            unsafe { map::fill(self.alias(run), bytes) };
-            Ok(())
-        }
+        let (from, len) = (bytes.as_ptr() as usize, bytes.len());
+        // SAFETY: the bytes are borrowed.
+        unsafe { map::write_all(&self.file, self.offset(run.first), from, len) }
     }
 
     fn fill(&self, run: Run, from: Source<'_>) -> Result<(), Errno> {
@@ -261,10 +240,10 @@ impl Aliased {
     }
 }
 
-/// Whether files may be so large.
-fn may_write(bytes: usize) -> bool {
+/// The limit on file sizes, in bytes, if it is lower than this.
+fn file_limit_below(bytes: usize) -> Option<u64> {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Fsize);
-    limit.current.is_none_or(|limit| limit >= bytes as u64)
+    limit.current.filter(|&limit| limit < bytes as u64)
 }
 
 /// What a SIGSEGV at a page of the region means.
@@ -400,7 +379,7 @@ impl Backend for Aliased {
     }
 
     fn writes_in_place(&self) -> bool {
-        // Nobody may load through the shadow: see the invariants.
+        // The shadow is mapped nowhere: see the invariants.
         false
     }
 

@@ -78,6 +78,11 @@ impl Space {
         }
     }
 
+    /// Bytes of the file that has the pages' contents. 0: no file has them.
+    pub(crate) fn file_bytes(&self) -> u64 {
+        self.aliased().map_or(0, Aliased::file_bytes)
+    }
+
     /// Whether stores to a page of the region can be stopped.
     pub(crate) fn protects(&self) -> bool {
         self.aliased().is_none()

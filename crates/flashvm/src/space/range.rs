@@ -7,7 +7,6 @@ use crate::sys::map;
 use flashvm_core::{PAGE_SIZE, PageId, Place, Run};
 use rustix::io::Errno;
 use rustix::mm::{MprotectFlags, ProtFlags};
-use std::os::fd::OwnedFd;
 
 /// Bytes; alignment of the managed range: no allocator asks for more.
 const ALIGN: usize = 1 << 30;
@@ -103,13 +102,6 @@ impl ManagedRange {
         unsafe { map::map_fixed(start, self.span(), prot)? };
         map::keep_from_dumps(start, self.span());
         Ok(())
-    }
-
-    /// Maps a file of that size over the whole shadow.
-    pub(super) fn map_file_to_shadow(&self, file: &OwnedFd) -> Result<(), Errno> {
-        let start = self.start(Place::Shadow, self.all()).get();
-        // SAFETY: the shadow is the second half of this reservation, and no Rust code refers to it.
-        unsafe { map::map_shared_over(file, start, self.span()) }
     }
 
     /// Throws away the contents of a run of the region, as the program has asked.

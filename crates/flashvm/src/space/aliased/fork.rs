@@ -12,7 +12,6 @@ use crate::sys::own::OwnMemory;
 use flashvm_core::{PAGE_SIZE, PageId, Run};
 use rustix::io::Errno;
 use std::os::fd::{AsRawFd as _, RawFd};
-use std::sync::atomic::Ordering;
 
 /// The child's memory.
 pub(crate) struct ForkedMemory {
@@ -54,36 +53,21 @@ impl Aliased {
         }
         let bytes = self.range.all().bytes();
         let file = new_file(bytes)?;
-        let copy = match self.by_write.load(Ordering::Relaxed) {
-            true => None,
-            false => Some(map::map_shared(&file, bytes)?),
-        };
-        let copied = parts
+        parts
             .iter()
-            .try_for_each(|&part| self.copy_part(part, &file, copy));
-        if let Some(at) = copy {
-            // SAFETY: this function has made the mapping, and nobody refers to it any more.
-            unsafe { map::unmap(at, bytes)? };
-        }
-        copied.map(|()| ForkedMemory { file })
+            .try_for_each(|&part| self.copy_part(part, &file))?;
+        Ok(ForkedMemory { file })
     }
 
-    /// Copies the contents of the pages of a part to another file, or to its mapping at `copy`.
-    fn copy_part(&self, part: Run, file: &PagerFd, copy: Option<usize>) -> Result<(), Errno> {
+    /// Copies the contents of the pages of a part to another file.
+    fn copy_part(&self, part: Run, file: &PagerFd) -> Result<(), Errno> {
         let has_contents = |page: &PageId| self.in_region.get(page.0) || self.in_shadow.get(page.0);
         let mut contents = PageBuffer::new();
         part.pages().filter(has_contents).try_for_each(|page| {
             self.read(page, &mut contents)?;
-            let (bytes, offset) = (&contents.0, self.offset(page));
-            match copy {
-                // SAFETY: the bytes are borrowed.
-                None => unsafe { map::write_all(file, offset, bytes.as_ptr() as usize, PAGE_SIZE) },
-                Some(at) => {
-                    // SAFETY: the page lies in a mapping of which only the caller knows.
-                    unsafe { map::fill(at + offset as usize, bytes) };
-                    Ok(())
-                }
-            }
+            let from = contents.0.as_ptr() as usize;
+            // SAFETY: the page is borrowed.
+            unsafe { map::write_all(file, self.offset(page), from, PAGE_SIZE) }
         })
     }
 
@@ -102,11 +86,6 @@ impl Aliased {
             own: OwnMemory::open().map_err(Error::memory("/proc"))?,
             ..self
         };
-        let failed = Error::memory("the memory of a forked child");
-        child
-            .range
-            .map_file_to_shadow(&child.file)
-            .map_err(failed)?;
         child
             .map_all()
             .map_err(Error::memory("the memory of a forked child"))?;

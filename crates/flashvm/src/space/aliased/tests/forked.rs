@@ -18,11 +18,8 @@ fn byte(page: u32) -> u8 {
     page as u8 % 100 + 1
 }
 
-fn parent(small_files: bool) -> Aliased {
+fn parent() -> Aliased {
     let space = Aliased::open(PAGES).unwrap();
-    if small_files {
-        space.limit_files(PAGE_SIZE as u64);
-    }
     space.map_anew(space.range.all(), Some(LOAD_STORE)).unwrap();
     for at in IN_REGION {
         space.put(Place::Region, at, byte(at));
@@ -105,8 +102,8 @@ fn check_parent(space: &Aliased) {
     assert_eq!(load(space.at(ABSENT)), None);
 }
 
-fn fork(small_files: bool) {
-    let space = parent(small_files);
+fn fork() {
+    let space = parent();
     let _turn = exclude_forks();
     let memory = space.prepare_fork(&[PageId(PINNED)]).unwrap();
     for at in IN_REGION {
@@ -138,7 +135,32 @@ fn fork(small_files: bool) {
 #[test]
 fn a_child_has_the_contents_of_the_fork() {
     if is_available("a_child_has_the_contents_of_the_fork") {
-        fork(false);
-        fork(true);
+        fork();
     }
+}
+
+#[test]
+fn a_limit_on_file_sizes_is_named_and_ends_nothing() {
+    if !is_available("a_limit_on_file_sizes_is_named_and_ends_nothing") {
+        return;
+    }
+    let _turn = exclude_forks();
+    // SAFETY: as in `fork`.
+    let process = unsafe { libc::fork() };
+    if process == 0 {
+        let limit = rustix::process::Rlimit {
+            current: Some(PAGE_SIZE as u64),
+            maximum: Some(PAGE_SIZE as u64),
+        };
+        let limited = rustix::process::setrlimit(rustix::process::Resource::Fsize, limit);
+        let why = Aliased::open(PAGES).err().map(|error| error.to_string());
+        let named = why.is_some_and(|why| why.contains("(ulimit -f) is 4096 bytes"));
+        let code = i32::from(limited.is_err() || !named);
+        // SAFETY: as in `fork`.
+        unsafe { libc::_exit(code) }
+    }
+    let mut status = 0;
+    // SAFETY: `status` is writable. The child is this function's own, and only it waits for it.
+    let ended = unsafe { libc::waitpid(process, &raw mut status, 0) };
+    assert_eq!((ended, status), (process, 0), "no signal, and a reason");
 }

@@ -274,17 +274,10 @@ fn steps_of_pager_and_program_like_a_model() {
         return;
     }
     let mut runner = TestRunner::new(Config::with_cases(CASES));
-    // Whether contents are written to the file, or stored through the shadow; what is mapped at first; steps.
-    let cases = (
-        any::<bool>(),
-        any_run(),
-        prop::collection::vec(step(), 1..60),
-    );
-    let passed = runner.run(&cases, |(small_files, unmapped, steps)| {
+    // What is unmapped at first; steps.
+    let cases = (any_run(), prop::collection::vec(step(), 1..60));
+    let passed = runner.run(&cases, |(unmapped, steps)| {
         let space = Aliased::open(PAGES).unwrap();
-        if small_files {
-            space.limit_files(PAGE_SIZE as u64);
-        }
         let all = space.range.all();
         let mut model = Model::new();
         let start = [
