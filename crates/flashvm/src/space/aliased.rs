@@ -15,7 +15,7 @@
 //!   program costs nothing. In an open chunk every page is hidden that is not in the region. Only open chunks have
 //!   contents.
 //! - The file is mapped in the region alone. A load through another mapping maps up to 16 pages around it
-//!   (fault-around), and if a page is mapped while its contents are dropped, Linux 6.18 drops its guard markers in all
+//!   (fault-around), and if a page is mapped again while its contents are dropped, Linux 6.18 drops its guard markers in all
 //!   mappings (`unmap_mapping_folio`): then a touch of the page would read zeros, without a fault. This happened in a
 //!   test of forks, in six of ten runs, while writes took pages from such a mapping.
 //! - All changes happen with the engine locked, except those of rights, of which `rights` is the lock.

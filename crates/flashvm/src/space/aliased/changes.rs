@@ -81,10 +81,15 @@ impl Aliased {
             .try_for_each(|gap| self.range.set_protection(gap, prot))?;
         let parts: Vec<Run> = rights.within(run).map(|(part, _)| part).collect();
         for part in parts {
-            for chunk in chunks(part).filter(|&chunk| self.open.get(chunk)) {
-                self.range.set_protection(part_in(part, chunk), prot)?;
+            // Chunk by chunk: a failure leaves the rights as the kernel has them.
+            for chunk in chunks(part) {
+                let part = part_in(part, chunk);
+                if self.open.get(chunk) {
+                    self.range.set_protection(part, prot)?;
+                }
+                let prot = ProtFlags::from_bits_retain(prot.bits() & 7);
+                rights.set(part, Some(prot));
             }
-            rights.set(part, Some(ProtFlags::from_bits_retain(prot.bits() & 7)));
         }
         Ok(())
     }
