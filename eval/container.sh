@@ -7,22 +7,22 @@
 # usage: eval/container.sh [--short]        (Linux 6.15, as root; podman, runc, cc, c++, perl, python3)
 #
 # FLASHVM names the command (default target/release/flashvm), PODMAN_RUN the words that run a container. --short: small
-# sizes; else the README's run has its real size, and torture parts of 5 s. Exits with 77 if no container starts here.
+# sizes, and some parts of torture and programs for one user only; else the README's run has its real size, and torture
+# parts of 5 s. Exits with 77 if no container starts here.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 flashvm=${FLASHVM:-target/release/flashvm}
-# The README's run: budget and lines. Of each user torture's budget, MiB and seconds of a part, and the programs of
-# eval/programs.py.
+# Of each user: further words for torture, and the programs of eval/programs.py. The README's run: budget and lines.
+torture_of=() programs_of=([0]="sort python sqlite" [65534]="sort python sqlite")
 case ${1:-} in
 --short)
-	short=(--short) readme=(16M 400000) torture_of=([0]="8M 24 0.3" [65534]="4M 6 0.1")
-	programs_of=([0]="sort" [65534]="sort python sqlite")
+	short=(--short) readme=(16M 400000) torture=(--mib 24 --seconds 0.3 --threads 3)
+	# Root's torture has all parts.
+	torture_of=([65534]="--only rewrite,zero,syscalls,forking,remap,protect,guard,signals,alloc,threads,exit")
+	programs_of[0]=sort
 	;;
-"")
-	short=() readme=(128M 6000000) torture_of=([0]="16M 64 5" [65534]="8M 24 5")
-	programs_of=([0]="sort python sqlite" [65534]="sort python sqlite")
-	;;
+"") short=() readme=(128M 6000000) torture=(--mib 24 --seconds 5 --threads 3) ;;
 *)
 	echo "container.sh: $1: no such option: --short, or nothing" >&2
 	exit 2
@@ -114,9 +114,8 @@ summary() {
 
 # All that a user of the container does: $1 is the user.
 user() {
-	local in=(inside --user "$1:$1" --) found status ram mib seconds words seed=$((RANDOM * 32768 + RANDOM))
+	local in=(inside --user "$1:$1" --) found status words seed=$((RANDOM * 32768 + RANDOM))
 	out=$work/out.$1
-	read -r ram mib seconds <<<"${torture_of[$1]}"
 
 	"${in[@]}" /mnt/flashvm doctor >"$out" || failed "doctor: exit code $?"
 	found=$(head -n 1 "$out")
@@ -135,18 +134,19 @@ user() {
 	paged "the README's run, ${readme[1]} lines" "${in[@]}" /mnt/flashvm run --ram "${readme[0]}" -- sh /mnt/sort.sh "${readme[1]}"
 	tail -n 1 "$out"
 
-	paged "torture, seed $seed" "${in[@]}" /mnt/flashvm run --ram "$ram" --flash-size 1G -- /mnt/torture \
-		--mib "$mib" --seconds "$seconds" --threads 3 --seed "$seed"
+	read -ra words <<<"${torture_of[$1]:-}"
+	paged "torture, seed $seed" "${in[@]}" /mnt/flashvm run --ram 8M --flash-size 8G -- \
+		/mnt/torture "${torture[@]}" "${words[@]}" --seed "$seed"
 	grep -E ' ok in |not exercised: vmsplice|all checks held' "$out"
 	grep -q 'all checks held' "$out" || failed "torture did not reach its end"
 	status=0
-	"${in[@]}" /mnt/flashvm run --ram "$ram" --inject "read=400000,flip=400000,write=1000,seed=$seed" -- \
-		/mnt/sigbus "$mib" 3 >"$out" 2>"$out.err" || status=$?
+	"${in[@]}" /mnt/flashvm run --ram 8M --inject "read=400000,flip=400000,write=1000,seed=$seed" -- \
+		/mnt/sigbus 24 3 >"$out" 2>"$out.err" || status=$?
 	# 3: a page of the C library was lost.
 	[ $status = 0 ] || [ $status = 3 ] || { tail -n 20 "$out" "$out.err" >&2; failed "sigbus: exit code $status"; }
 	grep -q 'are lost' "$out.err" || failed "sigbus: no fault reached the program: $(tail -n 20 "$out.err")"
 	summary sigbus
-	paged torture_cxx "${in[@]}" /mnt/flashvm run --ram 8M --flash-size 1G -- /mnt/torture_cxx 8 "$seed"
+	paged torture_cxx "${in[@]}" /mnt/flashvm run --ram 8M --flash-size 8G -- /mnt/torture_cxx 8 "$seed"
 
 	read -ra words <<<"${programs_of[$1]}"
 	# Compares each with a run without flashvm, and demands that pages went out.
@@ -171,7 +171,7 @@ done
 
 echo "== a program that changes its user"
 out=$work/out
-paged "as root, then as user 65534" inside -- /mnt/flashvm run --ram 8M --flash-size 1G -- \
+paged "as root, then as user 65534" inside -- /mnt/flashvm run --ram 8M --flash-size 8G -- \
 	setpriv --reuid=65534 --regid=65534 --clear-groups /mnt/torture --only rewrite,forking --mib 24 --seconds 0.1
 grep -q 'all checks held' "$out" || failed "torture did not reach its end"
 
