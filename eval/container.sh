@@ -7,7 +7,7 @@
 # usage: eval/container.sh [--short]        (Linux 6.15, as root; podman, runc, cc, c++, perl, python3)
 #
 # FLASHVM names the command (default target/release/flashvm), PODMAN_RUN the words that run a container. --short: small
-# sizes, and some parts of torture and programs for one user only; else the README's run has its real size, and torture
+# sizes, and most parts of torture and programs for one of the users only; else the README's run has its real size, and torture
 # parts of 5 s. Exits with 77 if no container starts here.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -18,9 +18,10 @@ torture_of=() programs_of=([0]="sort python sqlite" [65534]="sort python sqlite"
 case ${1:-} in
 --short)
 	short=(--short) readme=(16M 400000) torture=(--mib 24 --seconds 0.3 --threads 3)
-	# Root's torture has all parts.
-	torture_of=([65534]="--only rewrite,zero,syscalls,forking,remap,protect,guard,signals,alloc,threads,exit")
-	programs_of[0]=sort
+	# Together all parts.
+	torture_of=([0]="--only rewrite,fork,syscalls,exit,table"
+		[65534]="--only rewrite,zero,syscalls,forking,remap,protect,guard,signals,alloc,threads,exit")
+	programs_of=([0]="sort sqlite" [65534]="sort python")
 	;;
 "") short=() readme=(128M 6000000) torture=(--mib 24 --seconds 5 --threads 3) ;;
 *)

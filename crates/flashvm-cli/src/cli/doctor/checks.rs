@@ -63,7 +63,7 @@ fn io_uring(lacks: Option<&(String, String)>) -> Check {
     match lacks {
         None => good("io_uring", "works"),
         Some((error, remedy)) => {
-            let remedy = format!("{remedy} (without it, reads and writes take a thread each)");
+            let remedy = format!("{remedy} (without it, io_submit reads and writes)");
             bad("io_uring", Verdict::Limited, error, remedy)
         }
     }

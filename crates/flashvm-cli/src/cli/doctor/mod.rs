@@ -17,10 +17,11 @@ pub(crate) use ways::choose_delivery;
 
 use crate::cli::environment::{Environment, Need};
 use crate::cli::machine;
+use crate::cli::options::FaultMode;
 use crate::cli::refusal::Refusal;
 use crate::cli::write_out;
 use advice::{Advice, Facts, WayHere};
-use flashvm::{Features, probe_user_mode, probe_userfaultfd};
+use flashvm::{Delivery, Features, probe_user_mode, probe_userfaultfd};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -155,7 +156,11 @@ fn report(path: Option<&Path>) -> DoctorReport {
     let flash = flash::look(path, &place);
     let facts = Facts {
         ways,
-        moves: features.is_ok_and(|features| features.has(Features::MOVE)),
+        moves: features.is_ok_and(|features| features.has(Features::MOVE))
+            || matches!(
+                choose_delivery(FaultMode::Auto, false),
+                Ok(Delivery::Protect)
+            ),
         io_uring_remedy: io_uring.as_ref().map(|(_, remedy)| remedy.clone()),
         lacks: machine::check_proc(&place)
             .err()
