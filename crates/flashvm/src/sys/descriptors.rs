@@ -132,15 +132,17 @@ pub(crate) fn let_inherit() {
     }
 }
 
-/// The mark of [`note`]; removed on drop.
+/// A mark of [`note`]; removed on drop. Another descriptor with the same number keeps its own.
 #[derive(Debug)]
 struct Note(RawFd);
 
 impl Drop for Note {
     fn drop(&mut self) {
-        for ours in &OURS {
-            let _ = ours.compare_exchange(self.0, -1, Ordering::Relaxed, Ordering::Relaxed);
-        }
+        let remove = |ours: &AtomicI32| {
+            ours.compare_exchange(self.0, -1, Ordering::Relaxed, Ordering::Relaxed)
+                .is_ok()
+        };
+        OURS.iter().any(remove);
     }
 }
 
@@ -148,9 +150,10 @@ impl Drop for Note {
 /// it is closed.
 #[derive(Debug)]
 pub(crate) struct PagerFd<F = OwnedFd> {
-    /// Dropped first, before another descriptor gets the number.
-    note: Note,
+    /// Dropped first: without the mark the program could close the descriptor, and the number would be another's by the
+    /// time that this closes it.
     holder: F,
+    note: Note,
 }
 
 impl PagerFd {
@@ -227,6 +230,18 @@ mod tests {
     use super::*;
     use rustix::event::{EventfdFlags, eventfd};
     use std::fs::File;
+
+    #[test]
+    fn a_number_that_is_used_again_stays_ours() {
+        let number = PagerFd::keep(event()).unwrap();
+        // Another thread gets the number between the two steps of a drop.
+        note(number.as_raw_fd());
+        drop(Note(number.as_raw_fd()));
+        assert!(is_ours(number.as_raw_fd()));
+        let fd = number.as_raw_fd();
+        drop(number);
+        assert!(!is_ours(fd));
+    }
 
     fn event() -> OwnedFd {
         eventfd(0, EventfdFlags::CLOEXEC).unwrap()
