@@ -1,6 +1,7 @@
 //! Room for a fork: free frames for the child, and for pages that are stored to around the fork.
 
 use crate::chameleon::ForkedFrames;
+use crate::control::LIMIT_FRAMES_MIN;
 use crate::pager::workers::By;
 use crate::pager::{Locked, Pager};
 use crate::space::Delivery;
@@ -125,7 +126,10 @@ impl Pager {
             if least.fall_to(&now) {
                 end = Instant::now() + ROOM_WAIT_MAX;
             }
-            if !locked.engine.is_draining() && !locked.grant.may_have_fork_room(&self.process) {
+            // Even where the room never suffices: what leaves now is not copied.
+            let copies = !self.space.protects() && locked.usage().own > LIMIT_FRAMES_MIN / 2;
+            let waits = locked.engine.is_draining() || copies;
+            if !waits && !locked.grant.may_have_fork_room(&self.process) {
                 return false;
             }
             drop(locked);
