@@ -1,8 +1,8 @@
 //! Tests the contract of `store` on every store, layer and stack, in the calling thread and through each queue.
 
 use super::checked::Checked;
+use super::either::Either;
 use super::file::FileStore;
-use super::file_queue::FileQueue;
 use super::injected::Injected;
 use super::memory::MemoryStore;
 use super::modelled::Modelled;
@@ -249,7 +249,7 @@ fn a_file_without_io_uring() {
         return;
     }
     let queue = store.queue(DEPTH, None).unwrap();
-    assert!(matches!(queue, FileQueue::Aio(_)));
+    assert!(matches!(queue, Either::Fallback(_)));
     queue_conforms(queue);
 }
 

@@ -2,7 +2,7 @@
 
 use super::aio::Aio;
 use super::aio_context;
-use super::file_queue::FileQueue;
+use super::either::Either;
 use super::ring::Ring;
 use super::store::{Failed, Geometry, Part, Span, Store, bytes_of};
 use crate::sys::discard::StoreKind;
@@ -70,7 +70,8 @@ impl FileStore {
 }
 
 impl Store for FileStore {
-    type Queue = FileQueue;
+    /// io_uring, or asynchronous I/O where that is forbidden.
+    type Queue = Either<Ring, Aio>;
 
     fn geometry(&self) -> Geometry {
         self.geometry
@@ -122,13 +123,13 @@ impl Store for FileStore {
         rustix::fs::fdatasync(&self.file)
     }
 
-    fn queue(&'static self, depth: u32, buffers: Option<Part>) -> Result<FileQueue, Errno> {
+    fn queue(&'static self, depth: u32, buffers: Option<Part>) -> Result<Self::Queue, Errno> {
         let (file, geometry) = (self.descriptor(), self.geometry);
         if !self.without_ring
             && let Ok(ring) = Ring::open(file, geometry, depth, buffers)
         {
-            return Ok(FileQueue::Ring(Box::new(ring)));
+            return Ok(Either::Preferred(Box::new(ring)));
         }
-        Aio::open(file, geometry, depth).map(FileQueue::Aio)
+        Aio::open(file, geometry, depth).map(Either::Fallback)
     }
 }

@@ -16,8 +16,8 @@
 //! memory until the request has ended. Code here holds a reference to a request's memory only within one call, and
 //! never references the shadow.
 //!
-//! - `ring`: requests in flight by io_uring; `aio`, `aio_context`: by asynchronous I/O; `file_queue`: a file's own queue,
-//!   one of the two; `queue`: a store's own queue, or threads;
+//! - `ring`: requests in flight by io_uring; `aio`, `aio_context`: by asynchronous I/O; `either`: a queue of one of two
+//!   kinds; `queue`: a store's own queue, or threads;
 //! - `file_limit`: the limit on file sizes (`ulimit -f`);
 //! - `demand`: the read that a faulting thread waits for;
 //! - `read_buffers`: the memory that queued reads of pages go to;
@@ -31,9 +31,9 @@ mod checked;
 #[cfg(test)]
 mod conformance;
 pub(crate) mod demand;
+mod either;
 mod file;
 pub(crate) mod file_limit;
-mod file_queue;
 mod injected;
 mod layer;
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! The queue of the pager's threads: the store's own; or, where the kernel allows none or there is a device model, threads
 //! that make one request at a time.
 
+use super::either::Either;
 use super::store::{Completion, Part, Request, Store, StoreQueue, Transfer};
 use crate::sys::{descriptors, thread};
 use rustix::event::{EventfdFlags, eventfd};
@@ -12,13 +13,8 @@ use std::sync::{Arc, Condvar, Mutex};
 /// Requests that may be in flight at once.
 const DEPTH: u32 = 256;
 
-/// A queue to a store.
-pub(crate) enum Queue<S: Store> {
-    /// The store's own.
-    Own(Box<S::Queue>),
-    /// Threads.
-    Threads(ThreadQueue<S>),
-}
+/// A queue to a store: its own, or threads.
+pub(crate) type Queue<S> = Either<<S as Store>::Queue, ThreadQueue<S>>;
 
 impl<S: Store> Queue<S> {
     /// Opens the store's own queue, or starts threads.
@@ -30,42 +26,8 @@ impl<S: Store> Queue<S> {
     /// As [`ThreadQueue::start`].
     pub(crate) fn open(store: &'static S, buffers: Option<Part>) -> Result<Self, Errno> {
         match store.queue(DEPTH, buffers) {
-            Ok(queue) => Ok(Self::Own(Box::new(queue))),
-            Err(_) => ThreadQueue::start(store).map(Self::Threads),
-        }
-    }
-}
-
-impl<S: Store> StoreQueue for Queue<S> {
-    unsafe fn push(&mut self, request: Request) {
-        // SAFETY: the caller guarantees that the request's memory is left to it until our `reap` returns it. Our `reap`
-        // only passes on what this queue's `reap` returns.
-        unsafe {
-            match self {
-                Self::Own(queue) => queue.push(request),
-                Self::Threads(queue) => queue.push(request),
-            }
-        }
-    }
-
-    fn submit(&mut self) {
-        match self {
-            Self::Own(queue) => queue.submit(),
-            Self::Threads(queue) => queue.submit(),
-        }
-    }
-
-    fn reap(&mut self, out: &mut Vec<Completion>) {
-        match self {
-            Self::Own(queue) => queue.reap(out),
-            Self::Threads(queue) => queue.reap(out),
-        }
-    }
-
-    fn readiness(&self) -> BorrowedFd<'_> {
-        match self {
-            Self::Own(queue) => queue.readiness(),
-            Self::Threads(queue) => queue.readiness(),
+            Ok(queue) => Ok(Self::Preferred(Box::new(queue))),
+            Err(_) => ThreadQueue::start(store).map(Self::Fallback),
         }
     }
 }

@@ -61,7 +61,7 @@ impl Writes {
 impl Pager {
     /// The cleaner's thread.
     pub(super) fn clean(&'static self, io: Option<ThreadQueue<FlashStore>>) {
-        let mut writes = io.map(|threads| self.writes(Queue::Threads(threads)));
+        let mut writes = io.map(|threads| self.writes(Queue::Fallback(threads)));
         let mut completions: Vec<Completion> = Vec::with_capacity(WRITES_MAX);
         let mut work: Vec<(Action, Vec<PageId>)> = Vec::new();
         let mut stuck = (0, 0);

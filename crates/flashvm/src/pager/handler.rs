@@ -29,7 +29,7 @@ const PARKED_WAIT_NS: i64 = 20_000;
 impl Pager {
     /// The handler's thread.
     pub(super) fn handle_faults(&'static self, io: Option<ThreadQueue<FlashStore>>) {
-        let mut io = io.map(Queue::Threads);
+        let mut io = io.map(Queue::Fallback);
         let mut messages = Vec::with_capacity(MESSAGES);
         // Reused by all looks: during a fork the handler may neither allocate nor free memory.
         let mut ended: Vec<Completion> = Vec::with_capacity(256);
