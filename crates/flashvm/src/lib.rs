@@ -69,9 +69,10 @@ pub enum Error {
     KernelTooOld,
     /// The kernel cannot hide pages of shared memory, which the mode without userfaultfd needs.
     #[error(
-        "this kernel has no guard regions in shared memory (MADV_GUARD_INSTALL): run Linux 6.15 or later, or allow userfaultfd"
+        "this kernel has no guard regions in shared memory (MADV_GUARD_INSTALL: {0}): run Linux 6.15 or later, or allow \
+         userfaultfd"
     )]
-    NoGuardRegions,
+    NoGuardRegions(#[source] rustix::io::Errno),
     /// The settings of the run make no sense.
     #[error("{0}")]
     Settings(String),

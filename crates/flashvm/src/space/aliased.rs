@@ -1,9 +1,8 @@
-//! The backend without userfaultfd: the region maps a memfd, and the pages of the region that the program may not touch are
-//! hidden.
+//! The backend without userfaultfd: the region maps a memfd, and pages that the program must not touch are hidden in it.
 //!
-//! A page has its contents at one offset of the file. So moving a page between region and shadow copies nothing: it hides
-//! the page in the region ([`hide`]), or shows it again. The shadow is the file itself, mapped nowhere. A touch of a hidden page is SIGSEGV. Contents come into the file first and are shown afterwards: no thread sees half a
-//! page.
+//! A page has its contents at one offset of the file. The shadow is the file itself, mapped nowhere. So moving a page
+//! between region and shadow copies nothing: it hides the page in the region ([`hide`]), or shows it again. A touch of a
+//! hidden page is SIGSEGV. Contents come into the file before the page is shown: no thread sees half a page.
 //!
 //! # Invariants
 //!
@@ -15,9 +14,8 @@
 //!   program costs nothing. In an open chunk every page is hidden that is not in the region. Only open chunks have
 //!   contents.
 //! - The file is mapped in the region alone. A load through another mapping maps up to 16 pages around it
-//!   (fault-around), and if a page is mapped again while its contents are dropped, Linux 6.18 drops its guard markers in all
-//!   mappings (`unmap_mapping_folio`): then a touch of the page would read zeros, without a fault. This happened in a
-//!   test of forks, in six of ten runs, while writes took pages from such a mapping.
+//!   (fault-around). A page that is mapped so while its contents are dropped loses its guard marker in the region (Linux
+//!   6.18): a touch then reads zeros, without a fault. `eval/markers.c` shows it.
 //! - All changes happen with the engine locked, except those of rights, of which `rights` is the lock.
 
 use super::bits::Bits;
@@ -32,7 +30,6 @@ use flashvm_core::{PAGE_SIZE, PageId, Place, Run};
 use rustix::io::Errno;
 use rustix::mm::{MprotectFlags, ProtFlags};
 use rustix_futex_sync::Mutex;
-use std::os::fd::OwnedFd;
 
 mod changes;
 mod fork;
@@ -85,10 +82,18 @@ fn prefix(run: Run, holds: impl Fn(PageId) -> bool) -> Run {
     Run::new(run.first, count as u32)
 }
 
+/// The outcome of a call that has done this part of a run, from its start.
+fn done(part: Run, run: Run) -> Done {
+    Done {
+        pages: part.count,
+        stop: (part.count < run.count).then_some(Stop::Again),
+    }
+}
+
 impl Aliased {
     /// Reserves addresses for `pages` pages and their shadow.
     pub(crate) fn open(pages: u32) -> Result<Self, Error> {
-        hide::probe().map_err(|_| Error::NoGuardRegions)?;
+        hide::probe().map_err(Error::NoGuardRegions)?;
         let failed = Error::memory("address space");
         let range = ManagedRange::reserve(pages).map_err(failed)?;
         let bytes = range.all().bytes();
@@ -171,20 +176,35 @@ impl Aliased {
     fn open_chunks(&self, run: Run) -> Result<(), Errno> {
         for chunk in chunks(run).filter(|&chunk| !self.open.get(chunk)) {
             let rights = self.rights.lock();
-            let all = part_in(self.range.all(), chunk);
-            for (part, prot) in rights.within(all) {
-                self.map_part(&self.file, part, prot)?;
-            }
+            self.map_chunk(&rights, chunk)?;
             self.open.put(Run::one(PageId(chunk)), true);
         }
         Ok(())
     }
 
+    /// Open chunks, in order.
+    fn all_open(&self) -> impl Iterator<Item = u32> {
+        self.open
+            .within(0, self.range.all().count.div_ceil(CHUNK_PAGES))
+    }
+
+    /// The parts of a run that lie in open chunks.
+    fn open_parts(&self, run: Run) -> impl Iterator<Item = Run> {
+        let open = chunks(run).filter(|&chunk| self.open.get(chunk));
+        open.map(move |chunk| part_in(run, chunk))
+    }
+
+    /// Maps what the program has mapped of a chunk to the file.
+    fn map_chunk(&self, rights: &Rights, chunk: u32) -> Result<(), Errno> {
+        let mut parts = rights.within(part_in(self.range.all(), chunk));
+        parts.try_for_each(|(part, prot)| self.map_part(part, prot))
+    }
+
     /// Maps a part of the region to the file, all pages hidden, with the program's rights.
-    fn map_part(&self, file: &OwnedFd, part: Run, prot: ProtFlags) -> Result<(), Errno> {
-        let at = self.region(part);
+    fn map_part(&self, part: Run, prot: ProtFlags) -> Result<(), Errno> {
+        let (at, offset) = (self.region(part), self.offset(part.first));
         // SAFETY: `region` has checked the part: it lies in the region, to which no Rust code refers.
-        unsafe { hide::map_hidden(file, at, part.bytes(), self.offset(part.first))? };
+        unsafe { hide::map_hidden(&self.file, at, part.bytes(), offset)? };
         let prot = MprotectFlags::from_bits_retain(prot.bits());
         self.range.set_protection(part, prot)
     }
@@ -286,10 +306,7 @@ impl AddressSpace for &Aliased {
         }
         self.bits(from).put(part, false);
         self.bits(to).put(part, true);
-        match part == run {
-            true => Done::all(run.count),
-            false => Done::stopped(part.count, Stop::Again),
-        }
+        done(part, run)
     }
 
     fn relocate(&mut self, _: Place, _: PageId, _: PageId) -> Done {
@@ -372,10 +389,7 @@ impl Backend for Aliased {
             return Done::stopped(0, stop(error));
         }
         self.bits(place).put(part, true);
-        match part == run {
-            true => Done::all(run.count),
-            false => Done::stopped(part.count, Stop::Again),
-        }
+        done(part, run)
     }
 
     fn writes_in_place(&self) -> bool {

@@ -11,6 +11,7 @@ use flashvm_core::space::{AddressSpace, Done, Mapping, Stop};
 use flashvm_core::{PageId, Place, Run};
 use rustix::io::Errno;
 use rustix::mm::{MprotectFlags, ProtFlags};
+use std::os::fd::RawFd;
 
 /// The address space.
 #[derive(Debug)]
@@ -27,6 +28,16 @@ pub(crate) enum Inherited {
     Region(Option<Uffd>),
     /// Copies of all pages.
     Memory(ForkedMemory),
+}
+
+impl Inherited {
+    /// The descriptor that the child keeps of its parent's, if there is one.
+    pub(crate) fn descriptor(&self) -> Option<RawFd> {
+        match self {
+            Self::Region(_) => None,
+            Self::Memory(memory) => Some(memory.descriptor()),
+        }
+    }
 }
 
 impl Space {
@@ -49,6 +60,35 @@ impl Space {
             }
             _ => unreachable!("the child inherits what its parent's backend has made"),
         })
+    }
+
+    /// Before a fork that the guard makes, with the engine frozen: what the child gets its address space from. Pages in
+    /// `pinned` (sorted) stay as they are; others may be hidden until [`Self::resume`].
+    ///
+    /// # Errors
+    /// The kernel has no file or no memory for a copy of the pages.
+    pub(crate) fn prepare_fork(&self, pinned: &[PageId]) -> Result<Inherited, Errno> {
+        match self {
+            Self::Userfaultfd(_) => Ok(Inherited::Region(None)),
+            Self::Aliased(space) => space.prepare_fork(pinned).map(Inherited::Memory),
+        }
+    }
+
+    /// In the parent, after [`Self::prepare_fork`], whether or not there is a child.
+    pub(crate) fn resume(&self) -> Result<(), Errno> {
+        match self {
+            Self::Userfaultfd(_) => Ok(()),
+            Self::Aliased(space) => space.resume(),
+        }
+    }
+
+    /// From now on the pager gets the faults of a mapped run, in a forked child as well.
+    pub(crate) fn register(&self, run: Run) -> Result<(), Errno> {
+        match self {
+            Self::Userfaultfd(space) => space.register(run),
+            // Its pages are hidden from the start.
+            Self::Aliased(_) => Ok(()),
+        }
     }
 
     /// The userfaultfd backend of a pager in handler mode.
@@ -95,8 +135,7 @@ impl Space {
 
     /// Whether a page on its way out is in the shadow.
     pub(crate) fn has_shadow(&self) -> bool {
-        let space = self;
-        AddressSpace::has_shadow(&space)
+        AddressSpace::has_shadow(&self)
     }
 
     /// The program maps fresh memory over a run. From now on the pager gets its faults.
@@ -158,7 +197,7 @@ impl Space {
 /// Calls the same method of either backend.
 macro_rules! either {
     ($self:ident, $space:ident => $call:expr) => {
-        match *$self {
+        match $self {
             Space::Userfaultfd($space) => {
                 #[allow(unused_mut, reason = "only some methods take the space mutably")]
                 let mut $space = $space;
@@ -221,24 +260,20 @@ impl AddressSpace for &Space {
 
 impl Backend for Space {
     fn copy(&self, place: Place, run: Run, from: Source<'_>, protect: bool) -> Done {
-        let space = &self;
-        either!(space, space => space.copy(place, run, from, protect))
+        either!(self, space => space.copy(place, run, from, protect))
     }
 
     fn writes_in_place(&self) -> bool {
-        let space = &self;
-        either!(space, space => space.writes_in_place())
+        either!(self, space => space.writes_in_place())
     }
 
     unsafe fn copy_out(&self, page: PageId, into: &mut PageBuffer) -> Result<(), Stop> {
-        let space = &self;
         // SAFETY: the caller guarantees what the backend demands.
-        either!(space, space => unsafe { space.copy_out(page, into) })
+        either!(self, space => unsafe { space.copy_out(page, into) })
     }
 
     unsafe fn is_zero(&self, page: PageId) -> bool {
-        let space = &self;
         // SAFETY: the caller guarantees what the backend demands.
-        either!(space, space => unsafe { space.is_zero(page) })
+        either!(self, space => unsafe { space.is_zero(page) })
     }
 }

@@ -9,7 +9,7 @@ use crate::pager::inline::ResolvedCount;
 use crate::pager::pool::Compressor;
 use crate::pager::workers::Workers;
 use crate::pager::{Locked, Pager};
-use crate::space::{Inherited, Space};
+use crate::space::Inherited;
 use crate::sys::{descriptors, thread};
 use flashvm_core::Run;
 use rustix::io::Errno;
@@ -86,20 +86,14 @@ impl Pager {
 
     /// Registers all managed memory with the child's userfaultfd.
     pub(super) fn register_all(&self) -> Result<(), Errno> {
-        let Space::Userfaultfd(space) = &self.space else {
-            return Ok(());
-        };
         for (first, count) in self.mappings.managed() {
-            space.register(Run::new(first, count))?;
+            self.space.register(Run::new(first, count))?;
         }
         Ok(())
     }
 
     /// Write-protects the protected pages again: a fork without fork events loses the protection.
     pub(super) fn protect_all(&self, locked: &Locked) {
-        if !self.space.protects() {
-            return;
-        }
         let (engine, has_shadow) = (&locked.engine, self.space.has_shadow());
         self.stop_stores(engine.present_pages().filter(|&page| {
             let state = engine.page_state(page);

@@ -41,10 +41,7 @@ impl Pager {
         };
         locked.freeze = Freeze::Frozen;
         drop(locked);
-        let memory = match self.space.aliased() {
-            Some(space) => space.prepare_fork(&pinned).map(Inherited::Memory),
-            None => Ok(Inherited::Region(None)),
-        };
+        let memory = self.space.prepare_fork(&pinned);
         FORK_HOOKS.call(|hooks| (hooks.before)());
         let result = match memory {
             Ok(_) => clone(),
@@ -52,12 +49,9 @@ impl Pager {
         };
         FORK_HOOKS.call(|hooks| (hooks.after)());
         if result != 0 {
-            if let Some(space) = self.space.aliased() {
-                let shown = space.resume();
-                shown.unwrap_or_else(|e| {
-                    self.die(&format!("pages cannot be shown after a fork: {e}"))
-                });
-            }
+            let resumed = self.space.resume();
+            resumed
+                .unwrap_or_else(|e| self.die(&format!("pages cannot be shown after a fork: {e}")));
             self.resume(self.locked.lock(), |locked| {
                 self.own_pages(locked, pinned.into_iter());
             });
@@ -95,11 +89,8 @@ impl Pager {
         process_slot: Process,
         frames: Option<ForkedFrames>,
     ) -> Result<(), Error> {
-        let copied = match &memory {
-            Inherited::Memory(memory) => Some(memory.descriptor()),
-            Inherited::Region(_) => None,
-        };
-        self.close_inherited(frames.iter().map(ForkedFrames::descriptor).chain(copied));
+        let frames_file = frames.iter().map(ForkedFrames::descriptor);
+        self.close_inherited(frames_file.chain(memory.descriptor()));
         let pager = self.become_child(memory, process_slot, frames)?;
         if let Some(heap) = &pager.chameleon {
             heap.resume_child(pager);

@@ -9,20 +9,24 @@ use rustix::mm::{MprotectFlags, ProtFlags};
 impl Aliased {
     /// Takes pages out of a place; those that are in neither place then lose their contents.
     pub(super) fn drop_from(&self, place: Place, run: Run) {
-        let other = match place {
-            Place::Region => &self.in_shadow,
-            Place::Shadow => &self.in_region,
-        };
-        let bits = self.bits(place);
-        for part in runs(bits.pages(run)) {
+        for part in runs(self.bits(place).pages(run)) {
             if place == Place::Region {
                 self.hide(part)
                     .expect("a page of the region is mapped, and can be hidden");
             }
-            bits.put(part, false);
-            for gone in runs(part.pages().filter(|page| !other.get(page.0))) {
-                self.punch(gone);
-            }
+            self.forget(place, part);
+        }
+    }
+
+    /// These pages are gone from a place; those that are not in the other lose their contents.
+    fn forget(&self, place: Place, part: Run) {
+        let other = match place {
+            Place::Region => &self.in_shadow,
+            Place::Shadow => &self.in_region,
+        };
+        self.bits(place).put(part, false);
+        for gone in runs(part.pages().filter(|page| !other.get(page.0))) {
+            self.punch(gone);
         }
     }
 
@@ -34,8 +38,8 @@ impl Aliased {
     }
 
     fn drop_pages(&self, run: Run) {
-        for chunk in chunks(run).filter(|&chunk| self.open.get(chunk)) {
-            self.drop_from(Place::Region, part_in(run, chunk));
+        for part in self.open_parts(run) {
+            self.drop_from(Place::Region, part);
         }
     }
 
@@ -49,9 +53,8 @@ impl Aliased {
         let Some(prot) = prot else {
             return Ok(());
         };
-        chunks(run)
-            .filter(|&chunk| self.open.get(chunk))
-            .try_for_each(|chunk| self.map_part(&self.file, part_in(run, chunk), prot))
+        self.open_parts(run)
+            .try_for_each(|part| self.map_part(part, prot))
             .inspect_err(|_| {
                 // What has no mapping to the file must not count as mapped.
                 rights.set(run, None);
@@ -61,13 +64,9 @@ impl Aliased {
 
     /// The kernel has mapped other memory over a run.
     pub(crate) fn give_up(&self, run: Run) {
-        for chunk in chunks(run).filter(|&chunk| self.open.get(chunk)) {
-            let part = part_in(run, chunk);
+        for part in self.open_parts(run) {
             for gone in runs(self.in_region.pages(part)) {
-                self.in_region.put(gone, false);
-                for gone in runs(gone.pages().filter(|page| !self.in_shadow.get(page.0))) {
-                    self.punch(gone);
-                }
+                self.forget(Place::Region, gone);
             }
         }
         self.rights.lock().set(run, None);

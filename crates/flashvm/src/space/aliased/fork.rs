@@ -3,7 +3,7 @@
 //! The copies are of one moment: before the first is made, every page is hidden that no system call has pinned, and
 //! threads that touch one wait until the fork is over.
 
-use super::{Aliased, CHUNK_PAGES, new_file, part_in};
+use super::{Aliased, new_file, part_in};
 use crate::Error;
 use crate::space::{PageBuffer, runs};
 use crate::sys::descriptors::PagerFd;
@@ -29,10 +29,7 @@ impl Aliased {
     /// Runs of the region that are mapped to the file, one chunk at a time.
     fn mapped_parts(&self) -> Vec<Run> {
         let rights = self.rights.lock();
-        let chunks = self
-            .open
-            .within(0, self.range.all().count.div_ceil(CHUNK_PAGES));
-        let parts = chunks.flat_map(|chunk| {
+        let parts = self.all_open().flat_map(|chunk| {
             let all = part_in(self.range.all(), chunk);
             rights.within(all).map(|(part, _)| part).collect::<Vec<_>>()
         });
@@ -94,15 +91,10 @@ impl Aliased {
 
     /// Maps the open chunks to the file, and shows the pages of the region.
     fn map_all(&self) -> Result<(), Errno> {
-        for chunk in self
-            .open
-            .within(0, self.range.all().count.div_ceil(CHUNK_PAGES))
-        {
-            let rights = self.rights.lock();
-            for (part, prot) in rights.within(part_in(self.range.all(), chunk)) {
-                self.map_part(&self.file, part, prot)?;
-            }
-        }
+        let rights = self.rights.lock();
+        self.all_open()
+            .try_for_each(|chunk| self.map_chunk(&rights, chunk))?;
+        drop(rights);
         self.resume()
     }
 }

@@ -16,8 +16,8 @@ const LOAD_STORE: ProtFlags = ProtFlags::READ.union(ProtFlags::WRITE);
 fn is_available(test: &str) -> bool {
     match hide::probe() {
         Ok(()) => true,
-        Err(_) => {
-            eprint_line(&format!("SKIPPED: {test}: {}", Error::NoGuardRegions));
+        Err(why) => {
+            eprint_line(&format!("SKIPPED: {test}: {}", Error::NoGuardRegions(why)));
             false
         }
     }
