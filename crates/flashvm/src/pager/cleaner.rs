@@ -196,21 +196,14 @@ impl Pager {
                     .free
                     .pop()
                     .expect("one buffer for each write in flight");
-                let locked = (!self.space.has_shadow()).then(|| self.lock());
                 for (index, &page) in pages.iter().enumerate() {
                     let at = buffer + index * PAGE_SIZE;
                     // SAFETY: `pop` has given the buffer to this write alone. It has room for `RUN_PAGES_MAX` pages,
                     // the most that a write has, and is page-aligned.
                     let copy = unsafe { &mut *(at as *mut PageBuffer) };
-                    match &locked {
-                        Some(locked) => {
-                            self.copy_out(locked, page, copy);
-                        }
-                        // SAFETY: the page stays in the shadow until this write is answered.
-                        None => unsafe { self.copy_from_shadow(page, copy) },
-                    }
+                    // SAFETY: this write is not answered yet.
+                    unsafe { self.copy_leaving(page, copy) };
                 }
-                drop(locked);
                 parts.push(Part {
                     address: buffer,
                     len: pages.len() * PAGE_SIZE,

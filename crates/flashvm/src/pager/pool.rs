@@ -97,16 +97,14 @@ impl Pager {
         let mut sizes = Sizes::default();
         let mut copy = PageBuffer::new();
         for (index, &page) in pages.iter().enumerate() {
-            if self.space.has_shadow() {
-                if compressor.is_none() {
-                    // SAFETY: the page stays in the shadow, where nobody stores to it, until this scan is answered.
-                    let is_zero = unsafe { self.space.is_zero(page) };
-                    zero |= u64::from(is_zero) << index;
-                    continue;
-                }
-                // SAFETY: nobody stores to the page in the shadow until this scan is answered.
-                unsafe { self.copy_from_shadow(page, &mut copy) };
-            } else if !self.copy_out(&self.lock(), page, &mut copy) {
+            if self.space.has_shadow() && compressor.is_none() {
+                // SAFETY: this scan is not answered yet: the page stays in the shadow.
+                let is_zero = unsafe { self.space.is_zero(page) };
+                zero |= u64::from(is_zero) << index;
+                continue;
+            }
+            // SAFETY: this scan is not answered yet.
+            if !unsafe { self.copy_leaving(page, &mut copy) } {
                 continue;
             }
             if is_zero(&copy.0) {

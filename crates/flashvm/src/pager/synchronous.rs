@@ -124,40 +124,31 @@ impl Pager {
         unsafe { self.store.write(offset(slot), &[part]) }.bits()
     }
 
-    /// Copies a page out of the region, where the program can change it. Returns false if the program has zapped it:
-    /// then the engine ignores the result of the request on it.
+    /// Copies a page on its way out. Returns false if the program has zapped it: then the engine ignores the result of the
+    /// request on it.
     ///
-    /// The engine is locked, so that nobody zaps the page during the copy: to read an absent page of an unregistered
-    /// range, the kernel maps a page that the engine does not know of.
-    pub(super) fn copy_out(&self, locked: &Locked, page: PageId, into: &mut PageBuffer) -> bool {
-        if locked.engine.page_state(page) == PageState::Doomed {
+    /// Without a shadow the page is copied from the region, where the program can change it, with the engine locked, so that
+    /// nobody zaps the page during the copy: to read an absent page of an unregistered range, the kernel maps a page that
+    /// the engine does not know of.
+    ///
+    /// # Safety
+    /// A request on the page is not answered yet: until then the page stays where it is. If it is written in place
+    /// ([`Backend::writes_in_place`]), nobody stores to it.
+    pub(super) unsafe fn copy_leaving(&self, page: PageId, into: &mut PageBuffer) -> bool {
+        let locked = (!self.space.has_shadow()).then(|| self.lock());
+        if locked
+            .as_ref()
+            .is_some_and(|locked| locked.engine.page_state(page) == PageState::Doomed)
+        {
             return false;
         }
-        assert!(!self.space.has_shadow(), "pages leave from the shadow");
-        // SAFETY: without a shadow the copy demands nothing: it reads through the kernel.
-        unsafe { self.copy_or_die(page, into) };
-        true
-    }
-
-    /// Copies a page out of the shadow.
-    ///
-    /// # Safety
-    /// A request on the page is not answered yet: until then the page stays in the shadow, and nobody stores to it.
-    pub(super) unsafe fn copy_from_shadow(&self, page: PageId, into: &mut PageBuffer) {
-        // SAFETY: the page stays in the shadow and nobody stores to it until its request is answered, which the caller
-        // guarantees to be later.
-        unsafe { self.copy_or_die(page, into) };
-    }
-
-    /// # Safety
-    /// As for [`Backend::copy_out`].
-    unsafe fn copy_or_die(&self, page: PageId, into: &mut PageBuffer) {
-        // SAFETY: the caller guarantees what `copy_out` demands of a page in the shadow.
+        // SAFETY: the caller guarantees what `copy_out` demands.
         let copied = unsafe { self.space.copy_out(page, into) };
         copied.unwrap_or_else(|stop| {
             let at = self.address(page);
             self.die(&format!("the page at {at:#x} cannot be read: {stop:?}"))
         });
+        true
     }
 
     /// Writes pages. Returns a bit mask of those that failed.
@@ -166,12 +157,8 @@ impl Pager {
         let mut copy = PageBuffer::new();
         (0..).zip(pages).fold(0, |failed, (index, &page)| {
             let slot = slot.plus(index);
-            if self.space.has_shadow() {
-                // SAFETY: the page stays in the shadow, where nobody stores to it, until this write is answered.
-                unsafe { self.copy_from_shadow(page, &mut copy) };
-            } else {
-                self.copy_out(&self.lock(), page, &mut copy);
-            }
+            // SAFETY: this write is not answered yet.
+            unsafe { self.copy_leaving(page, &mut copy) };
             let page = Part {
                 address: copy.0.as_ptr() as usize,
                 len: PAGE_SIZE,

@@ -39,7 +39,7 @@ where
     /// The page cannot be read.
     ///
     /// # Safety
-    /// In the shadow the page stays until the call returns, and nobody stores to it.
+    /// In the shadow the page stays until the call returns. If it is written in place, nobody stores to it.
     unsafe fn copy_out(&self, page: PageId, into: &mut PageBuffer) -> Result<(), Stop>;
 
     /// Whether a page in the shadow has only zeros. Not without a shadow.
