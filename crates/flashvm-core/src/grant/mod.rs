@@ -88,8 +88,8 @@ pub struct Limits {
     pub shared: u32,
 }
 
-/// Frames that a fork fills at once: for pages that are stored to before there is a frame for the copy, and where all pages are
-/// copied, for these.
+/// Frames that a fork fills at once: of pages that are stored to before there is a frame for the copy, and of those that it
+/// copies itself.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ForkStores {
     /// By the parent.
@@ -223,7 +223,7 @@ impl Grant {
     pub fn limits(&mut self, run: &impl Budget, usage: &Usage, most: u32) -> Option<Limits> {
         let others = self.reserved(usage) + self.small + self.small_due;
         let limits = Limits {
-            frames: most.saturating_sub(others).max(self.reserve.least / 2),
+            frames: most.saturating_sub(others).max(self.floor()),
             shared: self.shared_limit(run, usage, most),
         };
         let news = limits != self.told;
@@ -243,7 +243,7 @@ impl Grant {
             0
         };
         let fork = match self.lacking(run, usage) {
-            lack if self.fork_room > 0 && lack > 0 => lack + self.reserve.least / 2,
+            lack if self.fork_room > 0 && lack > 0 => lack + self.floor(),
             _ => 0,
         };
         match accounted.max(fork) {
@@ -321,15 +321,26 @@ impl Grant {
         self.fork_room = self.reserve.least + stores.parent + self.frames_for_child(stores);
     }
 
-    /// Pages that a fork copies at once, where the kernel cannot share their frames: all, but at most as many as fit
-    /// twice, since the process then pages out the others.
+    /// Frames that the engine may use whatever the limits.
+    fn floor(&self) -> u32 {
+        self.reserve.least / 2
+    }
+
+    /// Pages that a fork copies where the kernel cannot share their frames: min(own pages, (allowance - all else) / 2).
+    /// The others are paged out first.
     #[must_use]
     pub fn copied_in_fork(&self, run: &impl Budget, usage: &Usage) -> u32 {
         let others = self.reserved(usage) - self.fork_room
             + self.small
-            + 2 * self.reserve.least
+            + self.reserve.least
             + self.frames_for_child(ForkStores::default());
         usage.own.min(run.allowance().saturating_sub(others) / 2)
+    }
+
+    /// Whether the process can page out more before a fork.
+    #[must_use]
+    pub fn can_shrink(&self, usage: &Usage) -> bool {
+        usage.own > self.floor()
     }
 
     /// No fork is ahead any more.

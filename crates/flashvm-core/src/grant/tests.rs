@@ -458,6 +458,49 @@ fn shared_pages_leave_for_a_fork() {
     assert!(grant.has_fork_room(&more, &usage));
 }
 
+/// A fork that copies all pages pages out until parent and child fit, and the child gets a frame for each of its pages.
+#[test]
+fn pages_leave_until_they_fit_twice() {
+    let run = Fixed {
+        held: 1000,
+        share: 1000,
+        allowance: 1000,
+        others_want: false,
+    };
+    let mut usage = Usage {
+        own: 900,
+        shared: 0,
+        stored: true,
+    };
+    let mut grant = Grant::new(RESERVE);
+    let stores = |grant: &Grant, usage: &Usage| ForkStores {
+        parent: 0,
+        child: grant.copied_in_fork(&run, usage),
+    };
+    loop {
+        grant.plan_fork(stores(&grant, &usage));
+        let limits = grant.limits(&run, &usage, run.held).unwrap_or(grant.told);
+        if usage.own <= limits.frames {
+            break;
+        }
+        assert!(!grant.has_fork_room(&run, &usage));
+        usage.own -= 1;
+    }
+    assert!(grant.has_fork_room(&run, &usage));
+    let others = LEAST + FOR_CHILD + RESERVE.read_buffers;
+    assert_eq!(
+        usage.own,
+        (run.allowance - others) / 2,
+        "no page leaves in vain"
+    );
+    let stores = stores(&grant, &usage);
+    let for_child = grant.begin_fork(&run, &usage, stores);
+    assert_eq!(for_child, usage.own + FOR_CHILD);
+    assert!(usage.own + for_child + LEAST <= run.allowance);
+    usage.own = LEAST / 2;
+    assert!(!grant.can_shrink(&usage));
+}
+
 /// Shared pages are limited only while another process wants frames: by twice the excess over the allowance.
 #[test]
 fn shared_frames_give_way() {

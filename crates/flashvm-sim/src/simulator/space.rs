@@ -80,7 +80,7 @@ impl ModelSpace<'_> {
     }
 
     fn is_open(&self, page: PageId) -> bool {
-        // Without protection pages are not moved by the kernel's move, which needs writable mappings.
+        // Only `UFFDIO_MOVE` needs a mapping that may be stored to.
         !self.protects || self.layout.is_writable(page) || self.opened.contains(&page)
     }
 }

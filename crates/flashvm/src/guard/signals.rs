@@ -210,7 +210,7 @@ fn receive(signal: i32, info: &Info, context: &mut Context) {
 }
 
 /// Ends the process by a signal's default action. A signal that the kernel raised is raised again,
-/// at the same place. Not SIGBUS for a lost page where the kernel raises SIGSEGV.
+/// at the same place. It would not raise SIGBUS for a lost page again where a touch is SIGSEGV.
 fn end_by(signal: i32, info: &Info) {
     let _ = kernel_action(signal, Some(&KernelAction::default()));
     let is_again = info.code > 0 && bit(signal) & SYNCHRONOUS != 0;

@@ -43,7 +43,8 @@ impl Shares {
 
 impl Pager {
     /// Right before a fork, with the engine frozen: every resident page shares its frame from now on, and
-    /// write-protection stops stores to it. Where there is no write-protection, no frame is shared. `child` is the child's process slot, if there is one.
+    /// write-protection stops stores to it. Without write-protection no frame is shared. `child` is the child's process
+    /// slot, if there is one.
     ///
     /// The pages of `writable`, sorted, stay writable: system calls in flight, or the thread that forks, store to them
     /// before a fault can be resolved. See [`Self::own_pages`].

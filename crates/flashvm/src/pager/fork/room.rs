@@ -1,7 +1,6 @@
 //! Room for a fork: free frames for the child, and for pages that are stored to around the fork.
 
 use crate::chameleon::ForkedFrames;
-use crate::control::LIMIT_FRAMES_MIN;
 use crate::pager::workers::By;
 use crate::pager::{Locked, Pager};
 use crate::space::Delivery;
@@ -126,9 +125,9 @@ impl Pager {
             if least.fall_to(&now) {
                 end = Instant::now() + ROOM_WAIT_MAX;
             }
-            // Even where the room never suffices: what leaves now is not copied.
-            let copies = !self.space.protects() && locked.usage().own > LIMIT_FRAMES_MIN / 2;
-            let waits = locked.engine.is_draining() || copies;
+            // A fork that copies pages waits even if the room can never suffice: what leaves now is not copied.
+            let copies_less = !self.space.protects() && locked.grant.can_shrink(&locked.usage());
+            let waits = locked.engine.is_draining() || copies_less;
             if !waits && !locked.grant.may_have_fork_room(&self.process) {
                 return false;
             }
