@@ -67,9 +67,9 @@ fn start(joined: process::Joined) -> Result<(), String> {
     let pager = flashvm::start(joined.inheritance).map_err(|error| error.to_string())?;
     flashvm::guard::reserve_stacks()
         .map_err(|error| format!("no address space for stacks: {error}"))?;
-    let inline = pager.delivery().is_in_thread();
-    let refused = |error| format!("inline mode does not work here ({error}): use --fault handler");
-    if inline {
+    let in_thread = pager.delivery().is_in_thread();
+    let refused = |error| format!("the guard does not work here ({error}): use --fault handler");
+    if in_thread {
         flashvm::guard::resolve_faults().map_err(refused)?;
     }
     let own = pager.malloc() == flashvm::control::Malloc::Own;
@@ -87,10 +87,10 @@ fn start(joined: process::Joined) -> Result<(), String> {
     flashvm::program::exec::remember_run(joined.handed_on, loaded, pager.delivery())
         .map_err(|error| format!("no descriptors for programs that this one executes: {error}"))?;
     process::watch_forks();
-    GUARDED.store(inline, Ordering::Relaxed);
+    GUARDED.store(in_thread, Ordering::Relaxed);
     READY.store(true, Ordering::Release);
     STARTING.store(false, Ordering::Relaxed);
-    if inline {
+    if in_thread {
         flashvm::guard::catch_calls().map_err(refused)?;
     }
     Ok(())

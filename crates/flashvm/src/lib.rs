@@ -40,6 +40,7 @@ mod space;
 mod sys;
 
 pub use chameleon::{PageList, RUN_PAGES, overlays_allowed, overlays_most};
+pub use flash::io_submit_is_allowed;
 pub use guard::on_guard_stack;
 pub use pager::{ForkHooks, Inheritance, Pager, pager, set_fork_hooks, start};
 pub use program::{count_refused_allocation, end, note_end};

@@ -1,6 +1,7 @@
 //! What the machine offers: capabilities, io_uring, and the flash path's file system.
 
 use super::environment::{Environment, Need};
+use super::memory;
 use super::refusal::Refusal;
 use rustix::fs::StatFs;
 use rustix::io::Errno;
@@ -12,7 +13,7 @@ const RAMFS: u64 = 0x8584_58f6;
 
 /// The number in a one-line file; `None` also for "max".
 pub(crate) fn number(path: &Path) -> Option<u64> {
-    std::fs::read_to_string(path).ok()?.trim().parse().ok()
+    memory::number(&memory::of_this_machine, path)
 }
 
 /// Whether this process has `CAP_SYS_PTRACE` in the initial user namespace, which fork events by userfaultfd

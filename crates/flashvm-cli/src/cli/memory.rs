@@ -2,6 +2,7 @@
 //!
 //! All functions are pure over the contents of files, which a [`Read`] gives.
 
+use super::cgroups;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -58,7 +59,7 @@ pub(crate) fn of_this_machine(path: &Path) -> Option<String> {
 /// The smallest limit of the memory cgroups of this process and their ancestors, or the machine's RAM if that is smaller.
 /// `None`: neither can be read.
 pub(crate) fn memory_limit(read: Read) -> Option<MemoryLimit> {
-    let of_cgroups = cgroups(read).into_iter().filter_map(|cgroup| {
+    let of_cgroups = memory_cgroups(read).into_iter().filter_map(|cgroup| {
         let bytes = number(read, &cgroup.limit).filter(|&bytes| bytes < NO_LIMIT)?;
         let source = Source::Cgroup(cgroup.limit);
         Some(MemoryLimit { bytes, source })
@@ -72,7 +73,7 @@ pub(crate) fn memory_limit(read: Read) -> Option<MemoryLimit> {
 
 /// Available RAM in bytes: min(`MemAvailable`, what the memory cgroups leave). `None`: `/proc/meminfo` cannot be read.
 pub(crate) fn available_bytes(read: Read) -> Option<u64> {
-    let left = cgroups(read).into_iter().filter_map(|cgroup| {
+    let left = memory_cgroups(read).into_iter().filter_map(|cgroup| {
         Some(number(read, &cgroup.limit)?.saturating_sub(number(read, &cgroup.used)?))
     });
     let machine = available_of_machine(read)?;
@@ -104,17 +105,11 @@ struct Cgroup {
 /// The memory cgroups of this process and their ancestors, the innermost first. In a container the path in
 /// `/proc/self/cgroup` may be the host's and not exist: then the root's files are the container's. They are also looked at
 /// without `/proc`.
-fn cgroups(read: Read) -> Vec<Cgroup> {
+fn memory_cgroups(read: Read) -> Vec<Cgroup> {
     let groups = read(Path::new("/proc/self/cgroup"));
     let groups = groups.as_deref().unwrap_or("0::/\n1:memory:/\n");
     let mut found = Vec::new();
-    for line in groups.lines() {
-        let mut fields = line.splitn(3, ':');
-        let (Some(_), Some(controllers), Some(path)) =
-            (fields.next(), fields.next(), fields.next())
-        else {
-            continue;
-        };
+    for (controllers, path) in cgroups::lines(groups) {
         let (base, limit, used) = if controllers.is_empty() {
             (PathBuf::from(CGROUPS), "memory.max", "memory.current")
         } else if controllers.split(',').any(|name| name == "memory") {
@@ -134,7 +129,7 @@ fn cgroups(read: Read) -> Vec<Cgroup> {
 }
 
 /// The number in a one-line file; `None` also for "max".
-fn number(read: Read, path: &Path) -> Option<u64> {
+pub(crate) fn number(read: Read, path: &Path) -> Option<u64> {
     read(path)?.trim().parse().ok()
 }
 

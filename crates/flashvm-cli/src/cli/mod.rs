@@ -12,6 +12,7 @@
 //! - `doctor`: what this machine supports; `documents`: manual pages and completions.
 
 mod args;
+mod cgroups;
 mod device;
 mod doctor;
 mod documents;

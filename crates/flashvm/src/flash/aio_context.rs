@@ -47,7 +47,8 @@ struct Event {
 }
 
 /// Whether this kernel has contexts and allows them. Makes none.
-pub(super) fn is_allowed() -> bool {
+#[must_use]
+pub fn is_allowed() -> bool {
     let mut context = 0usize;
     // SAFETY: a context without events is refused, so the kernel only reads `context`.
     let refused = unsafe { setup(0, &mut context) };

@@ -46,6 +46,7 @@ mod store;
 #[cfg(test)]
 mod testing;
 
+pub use aio_context::is_allowed as io_submit_is_allowed;
 pub(crate) use checked::checksum;
 pub(crate) use layer::Layer;
 pub(crate) use queue::{Queue, ThreadQueue};

@@ -9,9 +9,12 @@ use serde::Serialize;
 const FLASH_READ_NS: u64 = 100_000;
 /// A read above this is advised against: a disk with heads takes 4 ms and more, a drive behind a network about 1.
 const SLOW_READ_NS: u64 = 400_000;
-/// How many times as fast passes that read ahead become, at the most, by UFFDIO_MOVE (docs/performance.md, "What a machine
-/// lacks"), and reads of 4 KiB, 32 at a time, by io_uring ("Without io_uring").
+/// How many times as fast passes that read ahead become, at the most, by UFFDIO_MOVE, and by io_uring instead of threads
+/// (docs/performance.md, "What a machine lacks").
 const MOVE_TIMES: f64 = 3.0;
+const IO_URING_TIMES_THREADS: f64 = 2.3;
+/// How many times as many reads of 4 KiB, 32 at a time, by io_uring as by `io_submit` (docs/performance.md, "Without
+/// io_uring").
 const IO_URING_TIMES: f64 = 1.05;
 
 /// What the checks have found.
@@ -24,6 +27,8 @@ pub(super) struct Facts {
     pub(super) moves: bool,
     /// How to allow io_uring; `None`: it works.
     pub(super) io_uring_remedy: Option<String>,
+    /// The kernel allows asynchronous I/O (`io_submit`).
+    pub(super) io_submit: bool,
     /// What every run needs and is not here, `/proc` or a store, with the remedy; `None`: all is.
     pub(super) lacks: Option<String>,
     /// The median of a random read of the store, in nanoseconds, if it was measured.
@@ -75,7 +80,8 @@ impl Facts {
         };
         let io = match self.io_uring_remedy {
             None => "io_uring",
-            Some(_) => "I/O by io_submit",
+            Some(_) if self.io_submit => "I/O by io_submit",
+            Some(_) => "I/O by threads",
         };
         let mut line = format!(
             "Programs run here: faults {}, {io}, cold pages compressed in RAM",
@@ -127,9 +133,13 @@ impl Facts {
             });
         }
         if let Some(remedy) = &self.io_uring_remedy {
+            let (instead, times) = match self.io_submit {
+                true => ("io_submit", IO_URING_TIMES),
+                false => ("threads", IO_URING_TIMES_THREADS),
+            };
             advice.push(Advice {
-                what: "io_uring instead of io_submit, for what is read ahead".to_owned(),
-                times: IO_URING_TIMES,
+                what: format!("io_uring instead of {instead}, for what is read ahead"),
+                times,
                 how: remedy.clone(),
             });
         }
@@ -159,6 +169,7 @@ mod tests {
             ways: vec![way("inline", 1.0, None), way("handler", 2.5, Some("root"))],
             moves: true,
             io_uring_remedy: None,
+            io_submit: true,
             lacks: None,
             read_ns: Some(64_000),
         }
@@ -186,6 +197,15 @@ mod tests {
                 },
                 "Programs run here: faults handler, I/O by io_submit, cold pages compressed in RAM, \
                  evicted by copying",
+            ),
+            (
+                Facts {
+                    io_uring_remedy: Some("allow".into()),
+                    io_submit: false,
+                    ..good()
+                },
+                "Programs run here: faults inline, I/O by threads, cold pages compressed in RAM, 64 us a random read of \
+                 the store",
             ),
             (
                 Facts {

@@ -8,17 +8,17 @@ use crate::cli::options::Budget;
 use crate::cli::units::Size;
 use std::path::Path;
 
-/// All of them. `inline`: inline mode works; `io_uring_lacks`: see [`io_uring_lacks`].
+/// All of them. `in_thread`: faulting threads can resolve their faults; `io_uring_lacks`: see [`io_uring_lacks`].
 pub(super) fn checks(
     place: &Environment,
-    inline: bool,
+    in_thread: bool,
     io_uring_lacks: Option<&(String, String)>,
 ) -> Vec<Check> {
     vec![
         proc(place),
         io_uring(io_uring_lacks),
         maps(place),
-        small_pages(place, inline),
+        small_pages(place, in_thread),
         overcommit(place),
         address_space(),
         memory(place),
@@ -63,7 +63,7 @@ fn io_uring(lacks: Option<&(String, String)>) -> Check {
     match lacks {
         None => good("io_uring", "works"),
         Some((error, remedy)) => {
-            let remedy = format!("{remedy} (without it, io_submit reads and writes)");
+            let remedy = format!("{remedy} (without it, io_submit or threads read and write)");
             bad("io_uring", Verdict::Limited, error, remedy)
         }
     }
@@ -83,13 +83,13 @@ fn maps(place: &Environment) -> Check {
 }
 
 /// How many mappings `--granularity 512` can have here.
-fn small_pages(place: &Environment, inline: bool) -> Check {
+fn small_pages(place: &Environment, in_thread: bool) -> Check {
     const NAME: &str = "small pages";
-    if !inline {
+    if !in_thread {
         return bad(
             NAME,
             Verdict::Limited,
-            "no inline mode",
+            "neither inline nor protect mode",
             "--granularity 512 needs it: see above",
         );
     }

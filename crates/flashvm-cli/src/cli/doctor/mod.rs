@@ -17,16 +17,15 @@ pub(crate) use ways::choose_delivery;
 
 use crate::cli::environment::{Environment, Need};
 use crate::cli::machine;
-use crate::cli::options::FaultMode;
 use crate::cli::refusal::Refusal;
 use crate::cli::write_out;
 use advice::{Advice, Facts, WayHere};
-use flashvm::{Delivery, Features, probe_user_mode, probe_userfaultfd};
+use flashvm::{Features, probe_user_mode, probe_userfaultfd};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::ExitCode;
-use ways::WAYS;
+use ways::{WAYS, Way};
 
 /// The least `vm.max_map_count` for large programs: the kernel's default.
 const MAPS_MIN: u64 = 65530;
@@ -152,15 +151,15 @@ fn report(path: Option<&Path>) -> DoctorReport {
             lacks: way.check(false).err().map(|refusal| refusal.to_string()),
         })
         .collect();
+    let works = |(way, here): (_, &WayHere)| here.lacks.is_none().then_some(way);
+    let working: Vec<&Way> = WAYS.iter().zip(&ways).filter_map(works).collect();
     let io_uring = checks::io_uring_lacks(&place);
     let flash = flash::look(path, &place);
     let facts = Facts {
         ways,
         moves: features.is_ok_and(|features| features.has(Features::MOVE))
-            || matches!(
-                choose_delivery(FaultMode::Auto, false),
-                Ok(Delivery::Protect)
-            ),
+            || working.first().is_some_and(|way| way.hides_pages()),
+        io_submit: flashvm::io_submit_is_allowed(),
         io_uring_remedy: io_uring.as_ref().map(|(_, remedy)| remedy.clone()),
         lacks: machine::check_proc(&place)
             .err()
@@ -171,9 +170,7 @@ fn report(path: Option<&Path>) -> DoctorReport {
     };
     let mut checks = vec![checks::kernel()];
     checks.extend(userfaultfd::checks(&features, &facts.place));
-    let in_thread = WAYS
-        .iter()
-        .any(|way| way.resolves_in_thread() && way.check(false).is_ok());
+    let in_thread = working.iter().any(|way| way.resolves_in_thread());
     checks.extend(checks::checks(&facts.place, in_thread, io_uring.as_ref()));
     checks.extend(flash.checks);
     DoctorReport {

@@ -75,6 +75,11 @@ impl Way {
         self.delivery.is_in_thread()
     }
 
+    /// Whether it evicts without a copy and without UFFDIO_MOVE.
+    pub(super) fn hides_pages(&self) -> bool {
+        self.delivery == Delivery::Protect
+    }
+
     /// Checks that it works here.
     ///
     /// # Errors

@@ -7,6 +7,7 @@ mod remedy;
 
 pub(crate) use remedy::Need;
 
+use super::cgroups;
 use std::fmt;
 use std::path::Path;
 
@@ -122,9 +123,7 @@ impl Environment {
 /// The service that a process with `$INVOCATION_ID` in these cgroups belongs to. `None`: a session or a scope, whose
 /// shell has inherited the variable.
 fn service(cgroup: &str) -> Option<Service> {
-    let paths = cgroup.lines().filter_map(|line| {
-        let mut fields = line.splitn(3, ':');
-        let (_, controllers, path) = (fields.next()?, fields.next()?, fields.next()?);
+    let paths = cgroups::lines(cgroup).filter_map(|(controllers, path)| {
         (controllers.is_empty() || controllers == "name=systemd").then_some(path)
     });
     // The version 1 hierarchy of systemd has the unit where version 2 is mounted beside it and unused.
