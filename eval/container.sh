@@ -73,10 +73,7 @@ failed() {
 	exit 1
 }
 
-sources=tests/torture
-cc -O2 -g -pthread -o "$work/in/torture" $sources/{torture,rewrite,fork,syscalls,table,table_ways,remap,protect,guard,signals,alloc,exit}.c
-cc -O2 -g -o "$work/in/sigbus" $sources/sigbus.c
-c++ -O2 -g -pthread -o "$work/in/torture_cxx" $sources/torture_cxx.cc
+tests/torture/build.sh "$work/in"
 mkdir "$work/in/eval"
 cp -r eval/{programs,programs.py,imagemagick.py,models} "$work/in/eval"
 cp examples/sort.sh "$work/in"

@@ -28,10 +28,7 @@ part_seconds=${PART_SECONDS:-20}
 
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
-sources=tests/torture
-cc -O2 -g -pthread -o "$folder/torture" $sources/{torture,rewrite,fork,syscalls,table,table_ways,remap,protect,guard,signals,alloc,exit}.c
-cc -O2 -g -o "$folder/sigbus" $sources/sigbus.c
-c++ -O2 -g -pthread -o "$folder/torture_cxx" $sources/torture_cxx.cc
+tests/torture/build.sh "$folder"
 
 if [ ${#as[@]} -gt 0 ]; then
 	# A copy that user 65534 can reach.
