@@ -256,3 +256,58 @@ fn policies_under_preset_modern() {
 fn policies_under_preset_flashvm() {
     all_policies("flashvm");
 }
+
+/// A folder with a program of `tests/carried`, built by `words`, the compiler first.
+fn built(name: &str, words: &[&str]) -> Folder {
+    let folder = Folder::new();
+    let source = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../tests/carried")
+        .join(name);
+    let mut compiler = support::children::command(words[0]);
+    compiler
+        .args(&words[1..])
+        .arg("-o")
+        .arg(folder.path().join("program"))
+        .arg(source);
+    let outcome = run_bounded("compiler", compiler.env("CGO_ENABLED", "0"), LIMIT);
+    assert_eq!(outcome.shell_code(), 0, "{words:?}: {}", outcome.stderr);
+    folder
+}
+
+/// Programs that the dynamic linker does not start: the object carries them.
+#[test]
+fn programs_without_glibc() {
+    const TEST: &str = "programs_without_glibc";
+    if support::is_run_elsewhere(TEST, &["--fault"]) {
+        return;
+    }
+    for (source, compiler, ram) in [
+        ("self.c", &["cc", "-O2", "-pthread", "-static"][..], "8M"),
+        ("self.c", &["cc", "-O2", "-pthread", "-static-pie"], "8M"),
+        ("self.c", &["musl-gcc", "-O2", "-pthread", "-static"], "8M"),
+        ("self.c", &["musl-gcc", "-O2", "-pthread"], "8M"),
+        ("table.go", &["go", "build"], "24M"),
+    ] {
+        if !has_program(TEST, compiler[0]) {
+            continue;
+        }
+        let folder = built(source, compiler);
+        let program = folder.path().join("program").display().to_string();
+        // Also as the child of a program that is preloaded.
+        let script = format!("'{program}' again | cksum; '{program}' again");
+        for fault in ["inline", "protect"] {
+            let options = [
+                "--ram",
+                ram,
+                ROOM,
+                "512M",
+                "--fault",
+                fault,
+                "--granularity",
+                "4096",
+            ];
+            same_output(TEST, &options, &[&program, "again"]);
+            same_output(TEST, &options, &["sh", "-c", &script]);
+        }
+    }
+}

@@ -5,8 +5,8 @@
 
 use crate::c_library::{next, set_errno};
 use crate::state::{for_pager, guarded};
-use flashvm::program::exec::{refused, say, with_run};
-use flashvm::program::find;
+use flashvm::program::exec::{loading, with_run};
+use flashvm::program::locate;
 use rustix::io::Errno;
 use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
@@ -52,7 +52,7 @@ impl Environment {
 unsafe fn refused_path(path: *const c_char) -> bool {
     // SAFETY: the caller guarantees that `path` is a C string, which stays during this call.
     let path = unsafe { CStr::from_ptr(path) };
-    refused(OsStr::from_bytes(path.to_bytes()))
+    loading(OsStr::from_bytes(path.to_bytes())).is_none()
 }
 
 /// # Safety
@@ -60,7 +60,8 @@ unsafe fn refused_path(path: *const c_char) -> bool {
 unsafe fn refused_file(file: *const c_char) -> bool {
     // SAFETY: the caller guarantees that `file` is a C string, which stays during this call.
     let file = unsafe { CStr::from_ptr(file) };
-    say(find(OsStr::from_bytes(file.to_bytes())).map(|_| ()))
+    // The C library reports a program that is not there.
+    locate(OsStr::from_bytes(file.to_bytes())).is_ok_and(|path| loading(path.as_os_str()).is_none())
 }
 
 unsafe extern "C" {

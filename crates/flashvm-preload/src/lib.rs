@@ -11,6 +11,7 @@
 //! - `transfer`: the most frequent system calls, past the guard;
 //! - `process`: joining the run, fork, and descriptors;
 //! - `exec`: child programs;
+//! - `carry`: programs that the dynamic linker does not start, such as static ones;
 //! - `state`: the checks with which every wrapper begins; `c_library`: the interface to the C library.
 //!
 //! They import each other in one direction: `allocator` builds on `mapping`, `next`, `small` and
@@ -23,6 +24,9 @@
 
 mod allocator;
 mod c_library;
+// For inline and protect mode only.
+#[cfg(target_arch = "x86_64")]
+mod carry;
 mod exec;
 mod internal;
 mod mapping;
@@ -72,7 +76,9 @@ fn start(joined: process::Joined) -> Result<(), String> {
     if in_thread {
         flashvm::guard::resolve_faults().map_err(refused)?;
     }
-    let own = pager.malloc() == flashvm::control::Malloc::Own;
+    // A carried program has a `malloc` of its own, which this object cannot replace.
+    let carried = process::carried_program().is_some();
+    let own = carried || pager.malloc() == flashvm::control::Malloc::Own;
     next::start(own)?;
     if own {
         flashvm::program::mapping::reserve_break(pager)
@@ -80,7 +86,9 @@ fn start(joined: process::Joined) -> Result<(), String> {
     } else {
         allocator::start(pager)?;
     }
-    if let Some((base, bytes, settings)) = pager.small_pages() {
+    if let Some((base, bytes, settings)) = pager.small_pages()
+        && !carried
+    {
         small::start(base, bytes, pager.budget_bytes(), settings)?;
     }
     let loaded = c_library::own_path();

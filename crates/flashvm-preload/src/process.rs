@@ -19,9 +19,15 @@ use std::sync::atomic::Ordering;
 /// managed.
 const STACK_BYTES: usize = 32 << 10;
 
+/// The program that this process carries.
+pub(crate) fn carried_program() -> Option<std::ffi::OsString> {
+    flashvm::program::exec::carried_program(crate::c_library::own_path())
+}
+
 /// The name of this program, for messages.
 pub(crate) fn command() -> String {
-    std::env::args_os().next().map_or_else(
+    let name = carried_program().or_else(|| std::env::args_os().next());
+    name.map_or_else(
         || "?".to_owned(),
         |name| name.to_string_lossy().into_owned(),
     )

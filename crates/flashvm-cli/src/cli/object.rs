@@ -27,6 +27,11 @@ impl Object {
         self.memfd.as_ref().map(AsRawFd::as_raw_fd)
     }
 
+    /// Where programs find it.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// The value of `LD_PRELOAD` for the program: this object, then the entries of our own `LD_PRELOAD`.
     pub(crate) fn preload_list(&self) -> OsString {
         let object = self.path.as_os_str();

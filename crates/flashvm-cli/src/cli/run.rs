@@ -17,13 +17,55 @@ use super::store::Store;
 use super::summary::{self, Names, StatsFile};
 use super::supervise::supervise;
 use super::{doctor, machine, store, sys};
-use flashvm::control::{ChameleonSettings, Control, Descriptors, RunAddress, VARIABLE};
-use flashvm::program::Refused;
+use flashvm::control::{
+    ChameleonSettings, Control, Descriptors, Malloc, RunAddress, RunSettings, VARIABLE,
+};
+use flashvm::program::exec::LINKER;
+use flashvm::program::{Loading, Refused, refuse_carried};
 use flashvm_core::{Discard, DiscardKind};
 use rustix::fd::AsRawFd;
+use std::ffi::OsStr;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, ExitCode};
+
+/// Refuses a program that has to be carried where it cannot have what was asked for.
+fn check_carried(path: &Path, settings: &RunSettings) -> Result<(), Refusal> {
+    if !settings.delivery.is_in_thread() {
+        refuse_carried(path)?;
+    }
+    let keeps = |option: &str| {
+        Refusal::new(format!(
+            "{}: statically linked or not for glibc, so it keeps its own malloc: leave out {option}",
+            path.display()
+        ))
+    };
+    if settings.chameleon.is_some() {
+        return Err(keeps("--granularity 512"));
+    }
+    if settings.malloc == Malloc::Mimalloc {
+        return Err(keeps("--malloc mimalloc"));
+    }
+    Ok(())
+}
+
+/// The command that starts a program under the name `name`: the program itself, or the object that carries it.
+fn start_of(path: &Path, name: &OsStr, loading: Loading, object: &Object) -> Command {
+    match loading {
+        Loading::Preloaded => {
+            let mut command = Command::new(path);
+            command.arg0(name).env("LD_PRELOAD", object.preload_list());
+            command
+        }
+        Loading::Carried => {
+            let mut command = Command::new(LINKER);
+            command.arg(object.path()).arg(path).arg(name);
+            // The linker would load the object twice.
+            command.env_remove("LD_PRELOAD");
+            command
+        }
+    }
+}
 
 /// Runs a program; the exit code is the program's.
 pub(crate) fn run(args: Box<RunArgs>) -> Result<ExitCode, Refusal> {
@@ -66,11 +108,14 @@ pub(crate) fn run(args: Box<RunArgs>) -> Result<ExitCode, Refusal> {
     let trace = trace.transpose()?;
     settings.trace = trace.as_ref().map(ReferenceTrace::open_path);
     options.record.as_deref().map(check_record).transpose()?;
-    let path = flashvm::program::find(name)?;
+    let (path, loading) = flashvm::program::find(name)?;
     let fault = options.fault.unwrap_or(FaultMode::Auto);
     settings.delivery = doctor::choose_delivery(fault, settings.no_move)?;
     check_delivery(&settings)?;
     settings.malloc = choose_malloc(options.malloc, &settings)?;
+    if loading == Loading::Carried {
+        check_carried(&path, &settings)?;
+    }
     let flash = match &options.flash {
         Some(path) => path.clone(),
         None => machine::temporary_folder()?,
@@ -110,12 +155,10 @@ pub(crate) fn run(args: Box<RunArgs>) -> Result<ExitCode, Refusal> {
         },
         inherited: None,
     };
-    let mut command = Command::new(&path);
+    let mut command = start_of(&path, name, loading, &object);
     command
-        .arg0(name)
         .args(program_args)
         .env_remove(refusal::FILE_VARIABLE)
-        .env("LD_PRELOAD", object.preload_list())
         .env(VARIABLE, address.to_string());
     let device = model.map(|model| model.attend(control)).transpose()?;
     let progress = options.progress.is_some_and(|flag| flag.0);

@@ -66,7 +66,7 @@ fn programs() {
     );
     for (name, code, named) in [
         ("static", 2, &["statically linked"][..]),
-        ("musl", 2, &["ld-musl", "glibc"]),
+        ("musl", 2, &["not for glibc", "segments"]),
         ("narrow", 2, &["32-bit"]),
         ("foreign", 2, &["architecture"]),
         ("short", 2, &["truncated"]),
@@ -93,6 +93,45 @@ fn programs() {
         &["no-such-program", "$PATH"],
     );
     refused(&flashvm(&["run", "--", ""]), 127, &["''"]);
+}
+
+/// A static program is carried, where the guard runs and its own `malloc` is what was asked for.
+#[test]
+fn carried_programs_are_refused_what_they_cannot_have() {
+    if !cfg!(target_arch = "x86_64") {
+        return;
+    }
+    let folder = folder();
+    let program = folder.path().join("static");
+    let mut image = elf(2, 62, None);
+    // One segment: the file's bytes, at address 0 of a movable program.
+    (image[16], image[64], image[96], image[104]) = (3, 1, 120, 120);
+    put(&program, &image, 0o755);
+    let script = folder.path().join("script");
+    put(
+        &script,
+        format!("#!{}\n", program.display()).as_bytes(),
+        0o755,
+    );
+    let path = program.to_str().expect("a path in UTF-8");
+    let run = |options: &[&str]| flashvm(&[&["run"], options, &["--", path]].concat());
+    for option in [["--malloc", "mimalloc"], ["--granularity", "512"]] {
+        refused(
+            &run(&option),
+            2,
+            &["keeps its own malloc", option[0], "leave"],
+        );
+    }
+    let handler = run(&["--fault", "handler"]);
+    if !String::from_utf8_lossy(&handler.stderr).contains("CAP_SYS_PTRACE") {
+        refused(&handler, 2, &["handler mode", "--fault inline"]);
+    }
+    let script = script.to_str().expect("a path in UTF-8");
+    refused(
+        &flashvm(&["run", "--", script]),
+        2,
+        &["interpreter", "name it", path],
+    );
 }
 
 #[test]

@@ -43,7 +43,8 @@ fn compiled(name: &str) -> PathBuf {
     }
     std::fs::create_dir_all(&folder).expect("a folder for programs");
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/torture");
-    let (compiler, files): (&str, &[&str]) = match name {
+    let is_static = name.ends_with("-static");
+    let (compiler, files): (&str, &[&str]) = match name.trim_end_matches("-static") {
         "torture" => (
             "cc",
             &[
@@ -71,7 +72,9 @@ fn compiled(name: &str) -> PathBuf {
         other => panic!("no torture program {other}"),
     };
     let status = support::children::command(compiler)
-        .args(["-O2", "-g", "-pthread", "-o"])
+        .args(["-O2", "-g", "-pthread"])
+        .args(is_static.then_some("-static"))
+        .arg("-o")
         .arg(&binary)
         .args(files.iter().map(|file| sources.join(file)))
         .status_in_time();
@@ -90,6 +93,11 @@ fn ready(test: &str) -> bool {
 
 /// Runs parts of the torture program and checks that they paged, and within the budget.
 fn torture(test: &str, parts: &str, options: &[&str]) {
+    tortured_by("torture", test, parts, options);
+}
+
+/// The same for one of its builds.
+fn tortured_by(build: &str, test: &str, parts: &str, options: &[&str]) {
     if support::is_run_elsewhere(test, options) || !ready(test) {
         return;
     }
@@ -102,7 +110,7 @@ fn torture(test: &str, parts: &str, options: &[&str]) {
     };
     let ram = format!("{ram_mib}M");
     let program = [
-        compiled("torture").display().to_string(),
+        compiled(build).display().to_string(),
         "--only".to_owned(),
         parts.to_owned(),
         "--mib".to_owned(),
@@ -158,6 +166,15 @@ parts!(
 #[test]
 fn fork() {
     torture("fork", "fork", &[]);
+}
+
+/// A static program: the object carries it, and the C library in it is its own.
+#[test]
+fn carried() {
+    let parts = "rewrite,syscalls,forking,remap,protect,guard,signals,alloc,threads,exit,table";
+    let mode = ["--fault", "inline", "--granularity", "4096"];
+    tortured_by("torture-static", "carried", parts, &mode);
+    tortured_by("torture-static", "carried, fork", "fork", &mode);
 }
 
 /// Each page is where the engine has it. Checks take time, so there is little data.

@@ -9,7 +9,7 @@ use super::own_call::{OWN_CALL, Own};
 use super::table::{self, Consumes, Direction, Row};
 use super::transfer::Parts;
 use super::walk;
-use super::{clone, exec, refusals, signals, transfer};
+use super::{clone, exec, own_path, refusals, signals, thread_pointer, transfer};
 use crate::PageList;
 use crate::pager::Pins;
 use crate::program::descriptor_kind::{self, Kind};
@@ -163,11 +163,15 @@ unsafe fn answer(
         }
         // SAFETY: only the preloaded object knows this call.
         OWN_CALL => unsafe { own(a, b, c) },
+        libc::SYS_arch_prctl if thread_pointer::answers(a) => {
+            thread_pointer::arch_prctl(record, a, b)
+        }
         _ => match refusals::refused(number, args) {
             Some(error) => failed(error),
             None => {
                 let mut mask = refusals::Mask::default();
                 let args = refusals::unmask(number, args, &mut mask);
+                let args = own_path::replace(number, &args);
                 // SAFETY: the program has made this call, as the caller guarantees. A copy of its mask outlives the call.
                 unsafe { repeat(record, number, &args) }
             }

@@ -10,7 +10,7 @@ use super::entry::{self, flashvm_guard_clone, flashvm_guard_exit, flashvm_guard_
 use super::frame::{AltStack, Context, Frame, Info, STATE_ALIGN, state_bytes};
 use super::guard_stack::{self, Arrived, ThreadRecord};
 use super::signals;
-use super::{arm_thread, memory};
+use super::{arm_thread, memory, thread_pointer};
 use crate::pager;
 use crate::pager::Pins;
 use crate::sys::raw::{self, failed, set_signal_mask};
@@ -24,6 +24,7 @@ const CLONE_SIGHAND: u64 = libc::CLONE_SIGHAND as u64;
 const CLONE_PARENT_SETTID: u64 = libc::CLONE_PARENT_SETTID as u64;
 const CLONE_CHILD_SETTID: u64 = libc::CLONE_CHILD_SETTID as u64;
 const CLONE_CHILD_CLEARTID: u64 = libc::CLONE_CHILD_CLEARTID as u64;
+const CLONE_SETTLS: u64 = libc::CLONE_SETTLS as u64;
 const CLONE_CLEAR_SIGHAND: u64 = 1 << 32;
 /// Words of `struct clone_args` that this version knows.
 const ARGS_WORDS: usize = 11;
@@ -93,6 +94,15 @@ impl CloneCall {
 
     fn flags(&self) -> u64 {
         self.words[0]
+    }
+
+    /// Takes the child's thread pointer out of the call; without one the child has its parent's.
+    fn take_thread_pointer(&mut self, parents: usize) -> usize {
+        if self.words[0] & CLONE_SETTLS == 0 {
+            return parents;
+        }
+        self.words[0] &= !CLONE_SETTLS;
+        self.words[7] as usize
     }
 
     /// The top of the child's stack, or 0.
@@ -167,6 +177,14 @@ fn fork(
     };
     let own = std::ptr::from_mut(record);
     let (words, flags) = (request.words, request.flags());
+    let mut request = *request;
+    let parents = record.pointers.programs();
+    let child_pointer = if thread_pointer::is_foreign() {
+        request.take_thread_pointer(parents)
+    } else {
+        parents
+    };
+    let request = &request;
     let mut room = [0; ARGS_WORDS];
     let (number, args) = request.call(number, None, &mut room);
     let there = parent_words_there(request);
@@ -177,6 +195,7 @@ fn fork(
         std::mem::forget(there);
         // SAFETY: a fork copies the calling thread alone, which is on this guard stack.
         unsafe { guard_stack::keep_only(own) };
+        record.pointers.set_programs(child_pointer);
         let tid = rustix::thread::gettid().as_raw_nonzero().get();
         if flags & CLONE_CHILD_SETTID != 0 {
             // SAFETY: the word that the program has named for the child's thread id.
@@ -273,8 +292,14 @@ fn thread(
         if flags & CLONE_VFORK != 0 {
             new.stack = record.stack;
         }
-        child.write(new);
         let mut request = *request;
+        if thread_pointer::is_foreign() {
+            let programs = request.take_thread_pointer(record.pointers.programs());
+            new.pointers = thread_pointer::for_thread(guard_stack::storage_of(child), programs);
+            request.words[0] |= CLONE_SETTLS;
+            request.words[7] = new.pointers.ours() as u64;
+        }
+        child.write(new);
         let clear_tid = request.words[2] as usize;
         if flags & CLONE_CHILD_CLEARTID != 0
             && pager().is_some_and(|pager| pager.manages(clear_tid, 4))
@@ -397,6 +422,10 @@ pub(super) unsafe extern "C" fn begin(record: *mut c_void) -> ! {
     if start.flags & CLONE_CHILD_SETTID != 0 {
         // SAFETY: the word that the program has named for this thread's id.
         unsafe { memory::write(start.child_tid, &tid) };
+    }
+    if start.guarded {
+        // SAFETY: this thread's own record; what follows is not the C library's.
+        unsafe { (*record).pointers.leave() };
     }
     // SAFETY: the context is part of a whole frame, made by `place`. The kernel makes it this thread's
     // state; its mask is the program's.

@@ -2,8 +2,9 @@
 //! addresses.
 
 use super::guard_stack::ThreadRecord;
-use super::{calls, memory};
-use crate::program::exec::{refused, with_run};
+use super::{calls, memory, own_path};
+use crate::program::Loading;
+use crate::program::exec::{self, with_run};
 use crate::sys::raw::failed;
 use rustix::io::Errno;
 use std::ffi::{CString, OsStr, c_char};
@@ -17,8 +18,8 @@ const TEXTS_BYTES_MAX: usize = 6 << 20;
 /// The strings of a call.
 pub(crate) struct Strings {
     path: CString,
-    _arguments: Vec<CString>,
-    _environment: Vec<CString>,
+    arguments: Vec<CString>,
+    environment: Vec<CString>,
     argument_pointers: Vec<*const c_char>,
     environment_pointers: Vec<*const c_char>,
 }
@@ -30,19 +31,14 @@ pub(super) fn execve(record: &mut ThreadRecord, args: &[usize; 6]) -> isize {
         Ok(strings) => strings,
         Err(error) => return failed(error),
     };
-    if refused(OsStr::from_bytes(strings.path.to_bytes())) {
-        return failed(Errno::ACCESS);
+    match exec::loading(OsStr::from_bytes(strings.path.to_bytes())) {
+        None => failed(Errno::ACCESS),
+        Some(Loading::Preloaded) => strings.execve(record),
+        Some(Loading::Carried) => {
+            let program = strings.path.clone();
+            strings.carrying(program).execve(record)
+        }
     }
-    strings.execute(record, libc::SYS_execve, |s| {
-        [
-            s.path.as_ptr() as usize,
-            s.arguments(),
-            s.environment(),
-            0,
-            0,
-            0,
-        ]
-    })
 }
 
 /// `execveat`.
@@ -61,8 +57,13 @@ pub(super) fn execveat(record: &mut ThreadRecord, args: &[usize; 6]) -> isize {
     } else {
         [format!("/proc/self/fd/{}/", folder as i32).as_bytes(), name].concat()
     };
-    if refused(OsStr::from_bytes(&whole)) {
-        return failed(Errno::ACCESS);
+    match exec::loading(OsStr::from_bytes(&whole)) {
+        None => return failed(Errno::ACCESS),
+        Some(Loading::Preloaded) => {}
+        Some(Loading::Carried) => {
+            let program = CString::new(whole).unwrap_or_default();
+            return strings.carrying(program).execve(record);
+        }
     }
     strings.execute(record, libc::SYS_execveat, |s| {
         [
@@ -79,15 +80,38 @@ pub(super) fn execveat(record: &mut ThreadRecord, args: &[usize; 6]) -> isize {
 impl Strings {
     fn read(path: usize, arguments: usize, environment: usize) -> Result<Self, Errno> {
         let path = memory::read_text(path, PATH_BYTES_MAX).ok_or(Errno::FAULT)?;
-        let path = CString::new(path).map_err(|_| Errno::INVAL)?;
+        let mut path = CString::new(path).map_err(|_| Errno::INVAL)?;
+        if let Some(program) = own_path::of_program(path.to_bytes()) {
+            path = program;
+        }
         let arguments = read_texts(arguments)?;
         let environment = with_run(read_texts(environment)?);
-        Ok(Self {
+        Ok(Self::new(path, arguments, environment))
+    }
+
+    fn new(path: CString, arguments: Vec<CString>, environment: Vec<CString>) -> Self {
+        Self {
             path,
             argument_pointers: pointers(&arguments),
             environment_pointers: pointers(&environment),
-            _arguments: arguments,
-            _environment: environment,
+            arguments,
+            environment,
+        }
+    }
+
+    /// The strings that start the object, which carries `program`.
+    fn carrying(self, program: CString) -> Self {
+        let (path, arguments) = exec::carried(&exec::object(), program, self.arguments);
+        let mut environment = self.environment;
+        // The linker would load the object twice.
+        environment.retain(|entry| !entry.to_bytes().starts_with(b"LD_PRELOAD="));
+        Self::new(path, arguments, environment)
+    }
+
+    fn execve(self, record: &mut ThreadRecord) -> isize {
+        self.execute(record, libc::SYS_execve, |s| {
+            let path = s.path.as_ptr() as usize;
+            [path, s.arguments(), s.environment(), 0, 0, 0]
         })
     }
 

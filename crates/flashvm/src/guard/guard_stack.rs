@@ -8,6 +8,7 @@ use super::actions::Table;
 use super::clone::ChildStart;
 use super::exec::Strings;
 use super::frame::{AltStack, Info};
+use super::thread_pointer::{self, Pointers};
 use crate::sys::map;
 use rustix::io::Errno;
 use std::cell::UnsafeCell;
@@ -37,6 +38,8 @@ pub(crate) struct ThreadRecord {
     pub(super) clear_tid: usize,
     /// The strings of an `execve` by a child that shares our memory.
     pub(super) strings: Option<Strings>,
+    /// The thread pointers of a carried program's thread.
+    pub(super) pointers: Pointers,
 }
 
 impl ThreadRecord {
@@ -49,6 +52,7 @@ impl ThreadRecord {
             start,
             clear_tid: 0,
             strings: None,
+            pointers: Pointers::default(),
         }
     }
 
@@ -181,10 +185,14 @@ pub(super) unsafe fn keep_only(record: *mut ThreadRecord) {
     }
 }
 
-/// The guard stack as an alternate stack for the kernel: all but the record and its [`Arrived`].
+/// Where the guard stack has [`thread_pointer::room`] for thread-local storage.
+pub(super) fn storage_of(record: *mut ThreadRecord) -> usize {
+    record as usize + ARRIVED_AT + size_of::<Arrived>()
+}
+
+/// The guard stack as an alternate stack for the kernel: all but the record, its [`Arrived`] and thread-local storage.
 pub(super) fn stack_of(record: *mut ThreadRecord) -> AltStack {
-    let taken = ARRIVED_AT + size_of::<Arrived>();
-    let start = record as usize + taken.next_multiple_of(4096);
+    let start = (storage_of(record) + thread_pointer::room()).next_multiple_of(4096);
     AltStack {
         sp: start as u64,
         flags: 0,

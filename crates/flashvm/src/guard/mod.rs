@@ -15,6 +15,7 @@
 //!   that may fail;
 //! - `refusals`: calls that this mode refuses;
 //! - `own_call`: requests of the preloaded object to the guard;
+//! - `thread_pointer`, `own_path`: what a carried program sees of the C library that carries it: nothing;
 //! - `aside`: the pager's work for threads of the program, in handler mode.
 //!
 //! Safety argument: handlers run on guard stacks that only this module knows, and access the
@@ -33,9 +34,11 @@ mod frame;
 mod guard_stack;
 mod memory;
 mod own_call;
+mod own_path;
 mod refusals;
 mod signals;
 pub mod table;
+mod thread_pointer;
 mod transfer;
 pub mod walk;
 
@@ -49,13 +52,18 @@ use crate::sys::own::Mapping;
 use crate::sys::raw;
 use guard_stack::ThreadRecord;
 use rustix::io::Errno;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::ffi::CString;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 const PR_SET_SYSCALL_USER_DISPATCH: usize = 59;
 const PR_SYS_DISPATCH_ON: usize = 1;
 
 /// First address and length of the text that may call the kernel.
 static TEXT: std::sync::OnceLock<(usize, usize)> = std::sync::OnceLock::new();
+
+/// The record of the program's first thread.
+static FIRST: AtomicPtr<ThreadRecord> = AtomicPtr::new(std::ptr::null_mut());
 
 /// Reserves the guard stacks; called first, in both modes.
 ///
@@ -73,6 +81,7 @@ pub fn resolve_faults() -> Result<(), Errno> {
     let record = guard_stack::take().ok_or(Errno::NOMEM)?;
     // SAFETY: `take` has just handed out this guard stack: nobody runs on it, and it has no record.
     unsafe { clone::first(record) };
+    FIRST.store(record, Ordering::Relaxed);
     signals::install()?;
     // SAFETY: the guard stack is this thread's, which keeps it until it ends.
     unsafe { set_stack(record) }
@@ -90,6 +99,20 @@ pub fn catch_calls() -> Result<(), Errno> {
     let _ = TEXT.set((start, end - start));
     crate::sys::thread::guard_creation(making_threads);
     dispatch()
+}
+
+/// From here on the calling thread, which is the only one of the program, is that of a carried program: one with a C
+/// library of its own. `program` is its path and `file` the file.
+///
+/// # Errors
+/// `ENOTSUP` where a thread pointer cannot be set, or the C library does not tell the size of its thread-local storage;
+/// `EMFILE` without a number for the file.
+pub fn carry(program: CString, file: OwnedFd) -> Result<(), Errno> {
+    let here = FIRST.load(Ordering::Relaxed);
+    // SAFETY: the record of this thread, which is not in the guard now: nobody else uses it.
+    let record = unsafe { here.as_mut() }.ok_or(Errno::NOENT)?;
+    own_path::set(program, file)?;
+    thread_pointer::begin(record)
 }
 
 /// Gives the calling thread its guard stack, and catches its system calls.

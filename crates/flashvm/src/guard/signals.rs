@@ -14,6 +14,7 @@ use super::frame::{
     STATE_ALIGN, state_bytes,
 };
 use super::guard_stack::{self, Arrived, ThreadRecord};
+use super::thread_pointer::Stay;
 use super::{calls, entry, memory};
 use crate::space::Use;
 use crate::sys::raw::{self, SignalMask, set_signal_mask};
@@ -95,6 +96,7 @@ unsafe fn delivered<'a>(info: *mut Info, context: *mut Context) -> (&'a mut Info
 
 /// A fault: resolves it if it is on managed memory.
 extern "C" fn on_bus(signal: i32, info: *mut Info, context: *mut Context) {
+    let _stay = Stay::begin();
     // SAFETY: this handler passes on what the kernel passed to it, once.
     let (info, context) = unsafe { delivered(info, context) };
     if info.code > 0
@@ -114,6 +116,7 @@ extern "C" fn on_bus(signal: i32, info: *mut Info, context: *mut Context) {
 }
 
 extern "C" fn on_segv(signal: i32, info: *mut Info, context: *mut Context) {
+    let _stay = Stay::begin();
     // SAFETY: this handler passes on what the kernel passed to it, once.
     let (info, context) = unsafe { delivered(info, context) };
     if info.code > 0
@@ -176,6 +179,7 @@ fn forward(signal: i32, info: &Info, context: &mut Context) {
 
 /// Any signal with a handler of the program.
 extern "C" fn on_signal(signal: i32, info: *mut Info, context: *mut Context) {
+    let _stay = Stay::begin();
     // SAFETY: this handler passes on what the kernel passed to it, once.
     let (info, context) = unsafe { delivered(info, context) };
     receive(signal, info, context);
@@ -311,6 +315,7 @@ fn overflow() {
 
 /// A system call of the program.
 extern "C" fn on_sys(signal: i32, info: *mut Info, context: *mut Context) {
+    let _stay = Stay::begin();
     // SAFETY: this handler passes on what the kernel passed to it, once.
     let (info, context) = unsafe { delivered(info, context) };
     if info.code != DISPATCHED {

@@ -1,16 +1,18 @@
 //! Child programs: they are paged within the same budget, or not started.
 //!
-//! A program that cannot be preloaded (static, setuid, of another C library) is refused, because it
-//! would run unpaged beside the budget. An environment without the run gets it back.
+//! A program into which the object does not get (setuid, of another architecture) is refused, because it would run
+//! unpaged beside the budget. An environment without the run gets it back. A program that has to be carried is started
+//! by the object, which glibc's dynamic linker runs like a program.
 
-use super::executable::{Refused, check};
+use super::executable::{Loading, Refused, check, refuse_carried};
 use crate::control::{Descriptors, RunAddress};
 use crate::space::Delivery;
 use crate::sys::descriptors;
 use crate::sys::message::eprint_line;
 use rustix::fs::Access;
-use std::ffi::{CStr, CString, OsStr};
+use std::ffi::{CStr, CString, OsStr, OsString};
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::OnceLock;
 
@@ -23,7 +25,12 @@ struct Inherited {
     object: Vec<u8>,
     /// The value of the control variable.
     control: Vec<u8>,
+    /// Whether the guard runs, which carried programs need.
+    carries: bool,
 }
+
+/// glibc's dynamic linker, at the place that the psABI gives it.
+pub const LINKER: &str = "/lib64/ld-linux-x86-64.so.2";
 
 static RUN: OnceLock<Inherited> = OnceLock::new();
 
@@ -61,6 +68,7 @@ pub fn remember_run(run: HandedOn, loaded: &CStr, delivery: Delivery) -> rustix:
         loaded: loaded.to_vec(),
         object: paths.map_or_else(|| loaded.to_vec(), String::into_bytes),
         control: address.to_string().into_bytes(),
+        carries: delivery.is_in_thread(),
     });
     Ok(())
 }
@@ -103,24 +111,64 @@ pub fn with_run(environment: Vec<CString>) -> Vec<CString> {
     entries
 }
 
-/// Whether the program at a path has to be refused; tells the user. The kernel refuses missing and
-/// non-executable files.
+/// How the object gets into the program at a path, or `None` if the program has to be refused, of which this tells the
+/// user. The kernel refuses missing and non-executable files.
 #[must_use]
-pub fn refused(path: &OsStr) -> bool {
+pub fn loading(path: &OsStr) -> Option<Loading> {
     if rustix::fs::access(path, Access::EXEC_OK).is_err() {
-        return false;
+        return Some(Loading::Preloaded);
     }
-    say(check(Path::new(path)))
+    let path = Path::new(path);
+    let carries = RUN.get().is_some_and(|run| run.carries);
+    let loading = check(path).and_then(|loading| match loading {
+        Loading::Carried if !carries => refuse_carried(path).map(|()| loading),
+        _ => Ok(loading),
+    });
+    match loading {
+        Ok(loading) => Some(loading),
+        Err(Refused::Unpaged(why)) => {
+            eprint_line(&format!(
+                "flashvm: not started, as it would run unpaged: {why}"
+            ));
+            None
+        }
+        Err(_) => Some(Loading::Preloaded),
+    }
 }
 
-/// The same for a result of [`check`] or [`super::find`].
+/// The path and the arguments with which the kernel starts the object, for a program that it carries.
 #[must_use]
-pub fn say(result: Result<(), Refused>) -> bool {
-    let Err(Refused::Unpaged(why)) = result else {
-        return false;
-    };
-    eprint_line(&format!(
-        "flashvm: not started, as it would run unpaged: {why}"
-    ));
-    true
+pub fn carried(
+    object: &CStr,
+    program: CString,
+    arguments: Vec<CString>,
+) -> (CString, Vec<CString>) {
+    let linker = CString::new(LINKER).unwrap_or_default();
+    let mut all = vec![linker.clone(), object.to_owned(), program.clone()];
+    if arguments.is_empty() {
+        all.push(program);
+    }
+    all.extend(arguments);
+    (linker, all)
+}
+
+/// The path of the object, for [`carried`].
+pub(crate) fn object() -> CString {
+    let paths = RUN.get().map(|run| &run.object[..]).unwrap_or_default();
+    let first = paths.split(|byte| *byte == b':').next().unwrap_or_default();
+    // It contains no zero byte: it comes from an environment.
+    CString::new(first).unwrap_or_default()
+}
+
+/// Arguments of the object that precede those of the program that it carries: its own path and the program's.
+pub const CARRIED_AFTER: usize = 2;
+
+/// The path of the program that the object carries; `None` if it was preloaded. `loaded` is the path from which the
+/// dynamic linker loaded the object.
+#[must_use]
+pub fn carried_program(loaded: &CStr) -> Option<OsString> {
+    let mut arguments = std::env::args_os();
+    let is_object = arguments.next()?.as_bytes() == loaded.to_bytes();
+    let program = arguments.next().filter(|_| is_object)?;
+    arguments.next().map(|_| program)
 }

@@ -4,7 +4,7 @@
 //! - `mapping`: `mmap` and its family;
 //! - `descriptor_kind`: whether reading a descriptor consumes data;
 //! - `exec`: child programs, and the run in their environment; `executable`: which programs can be
-//!   paged;
+//!   paged, and how; `image`: what an ELF file says;
 //! - `end`: messages when the pager ends a process or refuses it something.
 
 #[allow(
@@ -15,6 +15,7 @@ pub mod descriptor_kind;
 mod end;
 pub mod exec;
 mod executable;
+mod image;
 #[allow(
     unsafe_code,
     reason = "passes on the program's system calls, which change memory of its own"
@@ -23,4 +24,5 @@ pub mod mapping;
 
 pub(crate) use end::refuse;
 pub use end::{count_refused_allocation, end, note_end};
-pub use executable::{Refused, check, find, locate};
+pub use executable::{Loading, Refused, check, find, locate, refuse_carried};
+pub use image::{Image, Segment};

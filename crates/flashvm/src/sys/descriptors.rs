@@ -88,6 +88,19 @@ pub(crate) fn keep(fd: OwnedFd) -> Result<OwnedFd, Errno> {
     Ok(high)
 }
 
+/// A descriptor that forked children keep as well, or -1.
+static FOR_LIFE: AtomicI32 = AtomicI32::new(-1);
+
+/// Keeps a descriptor in this process and in those that it forks. Returns its number. Called once.
+///
+/// # Errors
+/// `EMFILE` if there is no number left.
+pub(crate) fn keep_for_life(fd: OwnedFd) -> Result<RawFd, Errno> {
+    let number = keep(fd)?.into_raw_fd();
+    FOR_LIFE.store(number, Ordering::Relaxed);
+    Ok(number)
+}
+
 /// Descriptors that the programs executed by this process inherit.
 static HANDED_ON: [AtomicI32; 3] = [const { AtomicI32::new(-1) }; 3];
 
@@ -206,12 +219,13 @@ impl<F: AsRawFd> AsRawFd for PagerFd<F> {
     }
 }
 
-/// In a forked child: closes the copies of the parent's descriptors, except those in `kept` and those that are handed
-/// on.
+/// In a forked child: closes the copies of the parent's descriptors, except those in `kept`, those that are handed
+/// on, and the one that is kept for life.
 pub(crate) fn close_inherited(kept: &[RawFd]) {
     let handed_on = |fd| {
         HANDED_ON
             .iter()
+            .chain([&FOR_LIFE])
             .any(|kept| kept.load(Ordering::Relaxed) == fd)
     };
     for ours in &OURS {

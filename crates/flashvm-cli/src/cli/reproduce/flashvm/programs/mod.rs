@@ -201,5 +201,6 @@ fn finish(command: &mut Command) -> Result<Duration, Failure> {
 /// The path of a program.
 fn find(name: &str, package: &str) -> Result<PathBuf, Failure> {
     flashvm::program::find(OsStr::new(name))
+        .map(|(path, _)| path)
         .map_err(|_| format!("{name} is missing: install {package}"))
 }
