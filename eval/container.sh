@@ -13,15 +13,16 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 flashvm=${FLASHVM:-target/release/flashvm}
-# Of each user: further words for torture, and the programs of eval/programs.py. The README's run: budget and lines.
-torture_of=() programs_of=([0]="sort python sqlite" [65534]="sort python sqlite")
+# Of each user: further words for torture, and the programs of eval/programs.py (none: all). The README's run: budget and
+# lines.
+torture_of=() programs_of=()
 case ${1:-} in
 --short)
 	short=(--short) readme=(16M 400000) torture=(--mib 24 --seconds 0.3 --threads 3)
 	# Together all parts.
 	torture_of=([0]="--only rewrite,fork,syscalls,exit,table"
 		[65534]="--only rewrite,zero,syscalls,forking,remap,protect,guard,signals,alloc,threads,exit")
-	programs_of=([0]="sort sqlite" [65534]="sort python")
+	programs_of=([0]="sort go" [65534]="memcached python")
 	;;
 "") short=() readme=(128M 6000000) torture=(--mib 24 --seconds 5 --threads 3) ;;
 *)
@@ -47,8 +48,8 @@ clean() {
 }
 
 # By default Podman asks for limits that may be above the host's.
-read -ra run <<<"${PODMAN_RUN:-podman --runtime runc run --network none --ulimit nofile=1000:1000 --ulimit nproc=1000:1000}"
-run+=(--rm --label "$label" --volume "$work/in:/mnt:ro")
+read -ra run <<<"${PODMAN_RUN:-podman --runtime runc run --network none --ulimit nofile=1024:1024 --ulimit nproc=4096:4096}"
+run+=(--rm --env PATH --label "$label" --volume "$work/in:/mnt:ro")
 mkdir "$work/in"
 chmod 755 "$work" "$work/in"
 
@@ -76,6 +77,8 @@ failed() {
 tests/torture/build.sh "$work/in"
 mkdir "$work/in/eval"
 cp -r eval/{programs,programs.py,imagemagick.py,models} "$work/in/eval"
+mkdir "$work/in/tests"
+cp -r tests/carried "$work/in/tests"
 cp examples/sort.sh "$work/in"
 cp "$flashvm" "$work/in/flashvm"
 chmod -R a+rX "$work/in"
@@ -146,7 +149,7 @@ user() {
 	summary sigbus
 	paged torture_cxx "${in[@]}" /mnt/flashvm run --ram 8M --flash-size 8G -- /mnt/torture_cxx 8 "$seed"
 
-	read -ra words <<<"${programs_of[$1]}"
+	read -ra words <<<"${programs_of[$1]:-}"
 	# Compares each with a run without flashvm, and demands that pages went out.
 	"${in[@]}" /usr/bin/python3 /mnt/eval/programs.py "${short[@]}" --flashvm /mnt/flashvm \
 		"${words[@]/#/--only=}" >"$out" 2>&1 || { cat "$out" >&2; failed "real programs"; }

@@ -7,13 +7,20 @@ import (
 	"os"
 	"os/exec"
 	"sort"
+	"strconv"
 	"sync"
 )
 
 func main() {
+	entries := 400000
+	if len(os.Args) > 1 {
+		if asked, err := strconv.Atoi(os.Args[1]); err == nil {
+			entries = asked
+		}
+	}
 	table := map[uint32]string{}
 	x := uint32(1)
-	for range 400000 {
+	for range entries {
 		x = x*1664525 + 1013904223
 		table[x>>4] = fmt.Sprintf("value %d", x)
 	}
