@@ -39,6 +39,8 @@ int main(int count, char **words) {
 	// Where a program executes /proc/self/exe, the kernel would give these by that path.
 	if (again && prctl(PR_GET_NAME, name) == 0)
 		printf("%s %s\n", name, (char *)getauxval(AT_EXECFN));
+	FILE *line = fopen("/proc/self/cmdline", "r");
+	printf("%zu bytes of words\n", line ? fread(path, 1, sizeof path, line) : 0);
 	printf("%d\n", getauxval(AT_PHDR) != 0 && getauxval(AT_ENTRY) != 0);
 	pthread_t threads[8];
 	for (long i = 0; i < 8; i++)

@@ -5,6 +5,7 @@
 
 use crate::process::carried_program;
 use flashvm::program::exec::CARRIED_AFTER;
+use flashvm::program::mapping::kernels_break;
 use flashvm::program::{Image, Segment};
 use flashvm_core::PAGE_SIZE;
 use rustix::io::Errno;
@@ -145,6 +146,7 @@ unsafe fn load(stack: *mut usize) -> Result<(*mut usize, usize), String> {
         let count = *stack - CARRIED_AFTER;
         let stack = stack.add(CARRIED_AFTER);
         *stack = count;
+        let first_argument = *stack.add(1);
         let mut at = stack.add(1 + count + 1);
         while *at != 0 {
             at = at.add(1);
@@ -158,13 +160,19 @@ unsafe fn load(stack: *mut usize) -> Result<(*mut usize, usize), String> {
             (libc::AT_ENTRY, base.wrapping_add(image.entry as usize)),
             (libc::AT_EXECFN, path.as_ptr() as usize),
         ];
-        at = at.add(1);
+        let vector = at.add(1);
+        at = vector;
         while *at != libc::AT_NULL as usize {
             if let Some((_, value)) = new.iter().find(|(key, _)| *key as usize == *at) {
                 *at.add(1) = *value;
             }
             at = at.add(2);
         }
+        show(
+            first_argument,
+            vector,
+            at.add(2).offset_from(vector) as usize,
+        );
         stack
     };
     // The program may execute itself from another folder.
@@ -176,6 +184,42 @@ unsafe fn load(stack: *mut usize) -> Result<(*mut usize, usize), String> {
         )
     })?;
     Ok((stack, entry))
+}
+
+/// Lets `/proc` show the program's arguments and auxiliary vector, of so many words, instead of the object's. Kernels
+/// without checkpoints refuse; then `ps` shows the dynamic linker's arguments.
+///
+/// # Safety
+/// They are this process's.
+unsafe fn show(first_argument: usize, vector: *mut usize, words: usize) {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    // The name may contain spaces.
+    let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
+    let fields: Vec<u64> = fields
+        .split_whitespace()
+        .skip(1)
+        .map(|field| field.parse().unwrap_or(0))
+        .collect();
+    // Numbered as in proc_pid_stat(5).
+    let field = |number: usize| fields.get(number - 4).copied().unwrap_or(0);
+    let map = rustix::process::PrctlMmMap {
+        start_code: field(26),
+        end_code: field(27),
+        start_data: field(45),
+        end_data: field(46),
+        start_brk: field(47),
+        brk: kernels_break(),
+        start_stack: field(28),
+        arg_start: first_argument as u64,
+        arg_end: field(49),
+        env_start: field(50),
+        env_end: field(51),
+        auxv: vector.cast(),
+        auxv_size: (words * size_of::<usize>()) as u32,
+        exe_fd: -1,
+    };
+    // SAFETY: all but the arguments and the vector stays as it is, and the caller guarantees these.
+    let _ = unsafe { rustix::process::configure_virtual_memory_map(&map) };
 }
 
 fn open(path: &OsStr) -> Result<(File, Image), String> {

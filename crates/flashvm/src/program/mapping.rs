@@ -109,6 +109,13 @@ pub unsafe fn map(
     kernel()
 }
 
+/// The break of the kernel's, which stays where it was when the program began.
+#[must_use]
+pub fn kernels_break() -> u64 {
+    // SAFETY: 0 is no place for a break: the call only asks.
+    unsafe { raw::syscall(libc::SYS_brk, [0; 6]) as u64 }
+}
+
 /// Reserves managed address space for the program's break, before the program moves it.
 ///
 /// # Errors
