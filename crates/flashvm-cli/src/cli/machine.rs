@@ -3,6 +3,8 @@
 use super::environment::{Environment, Need};
 use super::memory;
 use super::refusal::Refusal;
+use super::units::Size;
+use flashvm_core::PAGE_SIZE;
 use rustix::fs::StatFs;
 use rustix::io::Errno;
 use rustix::thread::CapabilitySet;
@@ -107,10 +109,39 @@ pub(crate) fn check_proc(place: &Environment) -> Result<(), Refusal> {
     )))
 }
 
+/// Refuses a kernel whose pages have another size than the pager's, as many on aarch64.
+///
+/// # Errors
+/// The size, and the remedy.
+pub(crate) fn check_page_bytes() -> Result<(), Refusal> {
+    page_bytes_refusal(rustix::param::page_size()).map_or(Ok(()), |line| Err(Refusal::new(line)))
+}
+
+fn page_bytes_refusal(bytes: usize) -> Option<String> {
+    let (here, wanted) = (Size(bytes as u64), Size(PAGE_SIZE as u64));
+    (bytes != PAGE_SIZE).then(|| {
+        format!("this kernel has pages of {here}, and a run needs {wanted}: boot a kernel with pages of {wanted}")
+    })
+}
+
 /// Whether the kernel permits io_uring. The answer holds for the program too: it inherits a seccomp filter.
 ///
 /// # Errors
 /// The kernel's error.
 pub(crate) fn io_uring() -> std::io::Result<()> {
     io_uring::IoUring::new(4).map(|_| ())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn other_page_sizes_are_refused_by_name() {
+        assert_eq!(page_bytes_refusal(4 << 10), None);
+        for (bytes, shown) in [(16 << 10, "16 KiB"), (64 << 10, "64 KiB")] {
+            let line = page_bytes_refusal(bytes).expect("a refusal");
+            assert!(line.contains(shown) && line.contains("4 KiB"), "{line}");
+        }
+    }
 }

@@ -70,6 +70,7 @@ fn start_of(path: &Path, name: &OsStr, loading: Loading, object: &Object) -> Com
 /// Runs a program; the exit code is the program's.
 pub(crate) fn run(args: Box<RunArgs>) -> Result<ExitCode, Refusal> {
     let place = Environment::here();
+    machine::check_page_bytes()?;
     machine::check_proc(&place)?;
     let options = args.options.with_file()?;
     // Check names and numbers before anything that depends on the machine.

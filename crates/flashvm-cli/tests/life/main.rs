@@ -209,13 +209,14 @@ fn what_was_preloaded_stays_preloaded() {
         return;
     };
     let mut command = bench.command(&["--quiet"], &["/bin/sh", "-c", "echo $LD_PRELOAD"]);
-    command.env("LD_PRELOAD", "/lib/x86_64-linux-gnu/libm.so.6");
+    let other = format!("/lib/{}-linux-gnu/libm.so.6", std::env::consts::ARCH);
+    command.env("LD_PRELOAD", &other);
     let output = finish(command.spawn().expect("the command"));
     assert!(output.status.success());
     let text = String::from_utf8_lossy(&output.stdout);
     let (object, others) = text.trim().split_once(':').expect("two objects");
     assert!(object.starts_with("/proc/"), "{text}");
-    assert_eq!(others, "/lib/x86_64-linux-gnu/libm.so.6");
+    assert_eq!(others, other);
 }
 
 #[test]

@@ -1,10 +1,13 @@
-//! No guard: aarch64 has no Syscall User Dispatch (Linux 6.18), and therefore no inline mode.
+//! No guard: aarch64 has no Syscall User Dispatch (Linux 7.3), and therefore neither inline nor protect mode.
 
 use rustix::io::Errno;
 
 mod own_call;
 
 pub use own_call::{OWN_CALL, Own};
+
+/// Whether this command has a guard: Linux has Syscall User Dispatch on its processor.
+pub const EXISTS: bool = false;
 
 /// Resolves the calling thread's faults.
 ///

@@ -22,7 +22,7 @@
 //! program's memory by copies that may fail, never by reference. Only these handlers can interrupt a
 //! handler, to note a signal or to resolve a fault.
 //!
-//! aarch64 has no Syscall User Dispatch (Linux 6.18), hence no inline mode (`absent.rs`).
+//! aarch64 has no Syscall User Dispatch (Linux 7.3), hence neither inline nor protect mode (`absent.rs`).
 
 mod actions;
 mod aside;
@@ -55,6 +55,9 @@ use rustix::io::Errno;
 use std::ffi::CString;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+
+/// Whether this command has a guard: Linux has Syscall User Dispatch on its processor.
+pub const EXISTS: bool = true;
 
 const PR_SET_SYSCALL_USER_DISPATCH: usize = 59;
 const PR_SYS_DISPATCH_ON: usize = 1;

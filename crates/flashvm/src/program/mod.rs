@@ -22,6 +22,7 @@ mod image;
 )]
 pub mod mapping;
 
+#[cfg(target_arch = "x86_64")]
 pub(crate) use end::refuse;
 pub use end::{count_refused_allocation, end, note_end};
 pub use executable::{Loading, Refused, check, find, locate, refuse_carried};

@@ -42,6 +42,8 @@ pub(super) struct WayHere {
     pub(super) needs: &'static str,
     /// The time of a fault without I/O, as a multiple of the fastest way's.
     pub(super) relative_time: f64,
+    /// Whether some Linux on this processor can have it.
+    pub(super) exists: bool,
     /// Why it does not work here, with the remedy; null: it works.
     pub(super) lacks: Option<String>,
 }
@@ -69,7 +71,7 @@ impl Facts {
 
     /// One line: whether programs run here, and how fast, or what they lack.
     pub(super) fn verdict(&self) -> String {
-        let fastest = self.ways.first();
+        let fastest = self.ways.iter().find(|way| way.exists);
         let way = match (self.way(), &self.lacks) {
             (Some(way), None) => way,
             (_, Some(why)) => return format!("Programs do not run here: {why}"),
@@ -103,7 +105,7 @@ impl Facts {
             return Vec::new();
         };
         let mut advice = Vec::new();
-        for way in &self.ways {
+        for way in self.ways.iter().filter(|way| way.exists) {
             let Some(lacks) = &way.lacks else { break };
             advice.push(Advice {
                 what: format!(
@@ -158,6 +160,7 @@ mod tests {
             name,
             needs: "a kernel",
             relative_time,
+            exists: true,
             lacks: lacks.map(str::to_owned),
         }
     }
@@ -254,6 +257,21 @@ mod tests {
                 .iter()
                 .any(|a| a.how.contains("on the host: run Linux"))
         );
+    }
+
+    #[test]
+    fn what_the_processor_lacks_is_neither_advised_nor_the_reason() {
+        let absent = WayHere {
+            exists: false,
+            ..way("inline", 1.0, Some("no such Linux"))
+        };
+        let handler = |lacks| Facts {
+            ways: vec![absent.clone(), way("handler", 2.5, lacks)],
+            ..good()
+        };
+        assert_eq!(handler(None).advice(), []);
+        let verdict = handler(Some("grant it")).verdict();
+        assert_eq!(verdict, "Programs do not run here: grant it");
     }
 
     #[test]

@@ -48,6 +48,17 @@ pub(super) fn kernel() -> Check {
     }
 }
 
+/// The kernel's pages, where they have another size than the pager's.
+pub(super) fn page_bytes() -> Option<Check> {
+    let refusal = machine::check_page_bytes().err()?;
+    Some(bad(
+        "pages",
+        Verdict::Missing,
+        Size(rustix::param::page_size() as u64).to_string(),
+        refusal.to_string(),
+    ))
+}
+
 /// Why io_uring does not work, and the remedy; `None`: it works.
 pub(super) fn io_uring_lacks(place: &Environment) -> Option<(String, String)> {
     let error = machine::io_uring().err()?;

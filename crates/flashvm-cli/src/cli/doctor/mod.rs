@@ -35,7 +35,7 @@ const OVERLAYS_WANTED: u32 = 1 << 20;
 const BUILD: &str =
     "run a kernel with CONFIG_USERFAULTFD, and allow the call in the container's seccomp profile";
 /// Remedy for missing Syscall User Dispatch.
-const GUARD: &str = "run Linux 5.11 or later on x86-64, or use --fault handler";
+const GUARD: &str = "run Linux 5.11 or later, or use --fault handler";
 
 /// Remedy for a userfaultfd of kernel mode that is not permitted. `user_mode`: that of user mode is, so no filter forbids
 /// the call.
@@ -148,6 +148,7 @@ fn report(path: Option<&Path>) -> DoctorReport {
             name: way.name,
             needs: way.needs,
             relative_time: way.relative_time,
+            exists: way.exists(),
             lacks: way.check(false).err().map(|refusal| refusal.to_string()),
         })
         .collect();
@@ -161,7 +162,8 @@ fn report(path: Option<&Path>) -> DoctorReport {
             || working.first().is_some_and(|way| way.hides_pages()),
         io_submit: flashvm::io_submit_is_allowed(),
         io_uring_remedy: io_uring.as_ref().map(|(_, remedy)| remedy.clone()),
-        lacks: machine::check_proc(&place)
+        lacks: machine::check_page_bytes()
+            .and_then(|()| machine::check_proc(&place))
             .err()
             .map(|refusal| refusal.to_string())
             .or_else(|| flash.lacks().map(Check::line)),
@@ -169,6 +171,7 @@ fn report(path: Option<&Path>) -> DoctorReport {
         place,
     };
     let mut checks = vec![checks::kernel()];
+    checks.extend(checks::page_bytes());
     checks.extend(userfaultfd::checks(&features, &facts.place));
     let in_thread = working.iter().any(|way| way.resolves_in_thread());
     checks.extend(checks::checks(&facts.place, in_thread, io_uring.as_ref()));

@@ -8,8 +8,9 @@ use crate::cli::environment::{Environment, Need};
 use crate::cli::machine;
 use crate::cli::options::FaultMode;
 use crate::cli::refusal::Refusal;
-use flashvm::{Delivery, Features, probe_user_mode, probe_userfaultfd};
+use flashvm::{Delivery, Features, guard, probe_user_mode, probe_userfaultfd};
 use rustix::io::Errno;
+use std::env::consts::ARCH;
 
 /// The features of userfaultfd that a way cannot do without: their names, and the Linux that has them.
 const WRITE_PROTECTION: (u64, &str, &str) = (Features::WRITE_PROTECT, "write-protection", "5.7");
@@ -54,7 +55,7 @@ pub(super) const WAYS: &[Way] = &[
         mode: FaultMode::Protect,
         delivery: Delivery::Protect,
         what: "the same without userfaultfd: pages are hidden in the program's mappings",
-        needs: "guard regions in shared memory (Linux 6.15), Syscall User Dispatch",
+        needs: "guard regions in shared memory (Linux 6.15), Syscall User Dispatch (x86-64)",
         relative_time: 1.04,
         check: protect_mode,
     },
@@ -80,13 +81,44 @@ impl Way {
         self.delivery == Delivery::Protect
     }
 
+    /// Whether some Linux on this processor has what the way needs. Where faulting threads resolve their faults, the
+    /// guard makes memory resident for system calls.
+    pub(super) fn exists(&self) -> bool {
+        self.exists_where(guard::EXISTS)
+    }
+
+    fn exists_where(&self, guard: bool) -> bool {
+        guard || !self.resolves_in_thread()
+    }
+
     /// Checks that it works here.
     ///
     /// # Errors
     /// Why not, and the remedy.
     pub(super) fn check(&self, no_move: bool) -> Result<(), Refusal> {
-        (self.check)(no_move)
+        if self.exists() {
+            (self.check)(no_move)
+        } else {
+            Err(Refusal::new(format!(
+                "{}, which inline and protect mode need: use --fault handler",
+                no_dispatch()
+            )))
+        }
     }
+}
+
+/// What this processor lacks where [`guard::EXISTS`] is false.
+fn no_dispatch() -> String {
+    format!("{ARCH} has no Syscall User Dispatch (Linux 7.3)")
+}
+
+/// The ways to try for `asked`, the fastest first. `auto` leaves out those that no kernel on this processor can have: their
+/// remedies would not help.
+fn candidates(asked: FaultMode, guard: bool) -> impl Iterator<Item = &'static Way> {
+    WAYS.iter().filter(move |way| match asked {
+        FaultMode::Auto => way.exists_where(guard),
+        mode => mode == way.mode,
+    })
 }
 
 /// Chooses the delivery of faults: as asked, or with `auto` the fastest that works here. `no_move`: the run does without
@@ -96,16 +128,20 @@ impl Way {
 /// Why what was asked for does not work here; with `auto`, why the fastest does not.
 pub(crate) fn choose_delivery(asked: FaultMode, no_move: bool) -> Result<Delivery, Refusal> {
     let mut why = None;
-    for way in WAYS {
-        if asked != FaultMode::Auto && asked != way.mode {
-            continue;
-        }
+    for way in candidates(asked, guard::EXISTS) {
         match way.check(no_move) {
             Ok(()) => return Ok(way.delivery),
             Err(refusal) => why = why.or(Some(refusal)),
         }
     }
-    Err(why.expect("every fault mode has its way"))
+    let why = why.expect("every fault mode has its way");
+    if guard::EXISTS || asked != FaultMode::Auto {
+        return Err(why);
+    }
+    Err(Refusal::new(format!(
+        "{}, which leaves handler mode: {why}",
+        no_dispatch()
+    )))
 }
 
 /// Refuses a kernel without one of these features.
@@ -134,7 +170,7 @@ fn inline_mode() -> Result<(), Refusal> {
 }
 
 fn guarded() -> Result<(), Refusal> {
-    if flashvm::guard::can_guard() {
+    if guard::can_guard() {
         return Ok(());
     }
     Err(Refusal::new(format!(
@@ -209,5 +245,21 @@ mod tests {
             assert_eq!(ways.len(), wanted, "{word}");
             assert!(ways.iter().all(|way| way.name == word), "{word}");
         }
+    }
+
+    #[test]
+    fn without_a_guard_auto_is_handler_mode() {
+        let names = |asked, guard| {
+            candidates(asked, guard)
+                .map(|way| way.name)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(
+            names(FaultMode::Auto, true),
+            ["inline", "protect", "handler"]
+        );
+        assert_eq!(names(FaultMode::Auto, false), ["handler"]);
+        // What was asked for by name is refused by name.
+        assert_eq!(names(FaultMode::Inline, false), ["inline"]);
     }
 }

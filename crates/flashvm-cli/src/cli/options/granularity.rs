@@ -78,8 +78,8 @@ pub(super) fn budget_at_most(ram: u64, small: Option<&ChameleonSettings>) -> u64
 pub(crate) fn check_delivery(settings: &RunSettings) -> Result<(), Refusal> {
     if settings.chameleon.is_some() && settings.delivery == Delivery::Handler {
         return Err(Refusal::new(
-            "--granularity 512 needs inline mode: leave --fault handler out, and see flashvm doctor for \
-             what inline mode needs",
+            "--granularity 512 does not work in handler mode: leave --fault handler out, and see flashvm doctor for \
+             what inline and protect mode need",
         ));
     }
     Ok(())

@@ -58,7 +58,7 @@ pub(crate) fn choose_malloc(
         None if handler || small => Ok(Malloc::Mimalloc),
         Some(WhoseMalloc::Mimalloc) => Ok(Malloc::Mimalloc),
         Some(WhoseMalloc::Own) if handler => Err(Refusal::new(
-            "--malloc own needs inline mode: leave --fault handler out, or ask for --malloc mimalloc",
+            "--malloc own does not work in handler mode: leave --fault handler out, or ask for --malloc mimalloc",
         )),
         Some(WhoseMalloc::Own) if small => Err(Refusal::new(
             "--malloc own keeps small objects on pages of 4 KiB: leave it or --granularity 512 out",
