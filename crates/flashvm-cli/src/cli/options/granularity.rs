@@ -82,6 +82,11 @@ pub(crate) fn check_delivery(settings: &RunSettings) -> Result<(), Refusal> {
              what inline mode needs",
         ));
     }
+    if settings.no_markers && settings.delivery != Delivery::Protect {
+        return Err(Refusal::new(
+            "--no-markers is about --fault protect: add it, or leave --no-markers out",
+        ));
+    }
     Ok(())
 }
 
