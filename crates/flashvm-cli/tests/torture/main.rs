@@ -4,6 +4,7 @@
 //! Short by default. `FLASHVM_TORTURE_SECONDS=N` gives every part N seconds and more data,
 //! `FLASHVM_TORTURE_SEED=N` repeats a run; `eval/torture.sh` makes a campaign of both.
 
+mod mappings;
 mod replay;
 #[path = "../support/mod.rs"]
 mod support;
@@ -282,48 +283,6 @@ fn memory_that_is_moved_in_is_kept() {
     let program = [&compiled("moved_in").display().to_string(), "60"];
     let options = ["--ram", "8M", "--flash-size", "1G"];
     flashvm_run(TEST, &options, &program, LIMIT).expect_success(TEST);
-}
-
-/// Where access rights hide pages, a program may leave hardly any mappings for them: pages are withdrawn, none is lost.
-#[test]
-fn pages_do_with_few_mappings() {
-    const TEST: &str = "pages_do_with_few_mappings";
-    let options = ["--ram", "16M", "--flash-size", "1G", "--fault", "protect"];
-    if !ready(TEST) || support::is_run_elsewhere(TEST, &options) {
-        return;
-    }
-    let options = [&options[..], &["--no-markers"]].concat();
-    let program = compiled("mappings").display().to_string();
-    for left in ["1000", "40"] {
-        let program = [&*program, "32", left, "20000"];
-        let outcome = flashvm_run(TEST, &options, &program, LIMIT);
-        let outcome = outcome.expect_success(TEST);
-        assert!(outcome.stat("pages_shown_again") > 0, "{left} mappings");
-    }
-}
-
-/// Without any mapping left, the pager ends the program, and says why.
-#[test]
-fn no_mapping_is_left() {
-    const TEST: &str = "no_mapping_is_left";
-    let options = ["--ram", "16M", "--flash-size", "1G", "--fault", "protect"];
-    if !ready(TEST) || support::is_run_elsewhere(TEST, &options) {
-        return;
-    }
-    let options = [&options[..], &["--no-markers"]].concat();
-    let program = [
-        &*compiled("mappings").display().to_string(),
-        "32",
-        "0",
-        "20000",
-    ];
-    let outcome = flashvm_run(TEST, &options, &program, LIMIT);
-    assert!(!outcome.status.success());
-    assert!(
-        outcome.stderr.contains("raise vm.max_map_count"),
-        "{}",
-        outcome.stderr
-    );
 }
 
 /// Sockets and pipes move everything between processes that have few frames each.

@@ -74,7 +74,7 @@ pub(super) fn budget_at_most(ram: u64, small: Option<&ChameleonSettings>) -> u64
     }
 }
 
-/// Refuses handler mode: the faulting thread resolves small pages.
+/// Refuses small pages in handler mode, as the faulting thread resolves them, and `--no-markers` without protect mode.
 pub(crate) fn check_delivery(settings: &RunSettings) -> Result<(), Refusal> {
     if settings.chameleon.is_some() && settings.delivery == Delivery::Handler {
         return Err(Refusal::new(
