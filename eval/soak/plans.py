@@ -12,6 +12,7 @@ MODES = {
     "handler": ("--fault", "handler"),
     "small": ("--fault", "inline", "--granularity", "512"),
     "no-move": ("--fault", "inline", "--no-move"),
+    "no-markers": ("--fault", "protect", "--no-markers"),
     "no-uring": ("--fault", "inline", "--no-uring"),
     "handler-no-uring": ("--fault", "handler", "--no-uring"),
     "bare": ("--fault", "inline", "--no-move", "--no-uring"),

@@ -63,7 +63,7 @@ class Plan:
         names = [handler[-1]]
         if "512" in options or "--granularity=512" in options:
             names.append("small pages")
-        names += [o[2:] for o in options if o in ("--no-move", "--no-uring")]
+        names += [o[2:] for o in options if o in ("--no-markers", "--no-move", "--no-uring")]
         return ", ".join(names)
 
     def injects(self):

@@ -3,7 +3,8 @@
 //! come back by a read, and with it, where they come back from the pool.
 //!
 //! `cargo bench -p flashvm-cli --bench fault_path`; the handler's turn:
-//! `FLASHVM_BENCH_FAULT=handler cargo bench ...`. Pages are touched in random order without prefetching: a right guess
+//! `FLASHVM_BENCH_FAULT=handler cargo bench ...`; protect mode without guard regions:
+//! `FLASHVM_BENCH_FAULT=protect FLASHVM_BENCH_NO_MARKERS=1`. Pages are touched in random order without prefetching: a right guess
 //! would avoid a fault. The figure of a bench is the median time of one touch, that is of one fault. Words on the
 //! command line select benches whose name contains one of them.
 
@@ -174,7 +175,9 @@ fn main() -> ExitCode {
             .args(["--flash", "/dev/shm", "--flash-in-ram"])
             // A file in RAM would be read by a worker thread of the kernel's.
             .args(["--no-uring", "--prefetcher", "off"])
-            .args(["--compress", compress, "--fault", &fault, "--"])
+            .args(["--compress", compress, "--fault", &fault])
+            .args(std::env::var_os("FLASHVM_BENCH_NO_MARKERS").map(|_| "--no-markers"))
+            .arg("--")
             .arg(&program)
             .args(std::env::args_os().skip(1))
             .status();

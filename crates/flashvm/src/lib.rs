@@ -39,7 +39,7 @@ mod record;
 mod space;
 mod sys;
 
-pub use chameleon::{PageList, RUN_PAGES, overlays_allowed, overlays_most};
+pub use chameleon::{PageList, RUN_PAGES};
 pub use flash::io_submit_is_allowed;
 pub use guard::on_guard_stack;
 pub use pager::{ForkHooks, Inheritance, Pager, pager, set_fork_hooks, start};
@@ -48,6 +48,7 @@ pub use space::{Delivery, Resolution};
 pub use sys::discard::StoreKind;
 pub use sys::hide::probe as probe_guard_regions;
 pub use sys::is_ours as is_pager_descriptor;
+pub use sys::mapping_budget::{mappings_allowed, mappings_most};
 pub use sys::message::say;
 pub use sys::raw::syscall as raw_call;
 pub use sys::signals::{Uninterrupted, abort};
@@ -68,12 +69,6 @@ pub enum Error {
     /// The kernel's userfaultfd lacks what paging needs.
     #[error("this kernel's userfaultfd lacks what this fault mode needs: see flashvm doctor")]
     KernelTooOld,
-    /// The kernel cannot hide pages of shared memory, which the mode without userfaultfd needs.
-    #[error(
-        "this kernel has no guard regions in shared memory (MADV_GUARD_INSTALL: {0}): run Linux 6.15 or later, or allow \
-         userfaultfd"
-    )]
-    NoGuardRegions(#[source] rustix::io::Errno),
     /// The settings of the run make no sense.
     #[error("{0}")]
     Settings(String),

@@ -101,7 +101,7 @@ fn userfaultfd_is_forbidden() {
         let args = ["run", "--fault", fault, "--ram", "16M", "--", "true"];
         let output = run(&[libc::SYS_userfaultfd], &args);
         let line = String::from_utf8_lossy(&output.stderr);
-        // Since Linux 6.15.
+        // Where system calls can be dispatched to their process.
         if fault == "auto" && output.status.success() {
             assert!(line.contains("(protect mode"), "{line}");
             continue;

@@ -31,6 +31,12 @@ fn fault_mode() -> String {
     std::env::var("FLASHVM_TEST_FAULT").unwrap_or_else(|_| "inline".to_owned())
 }
 
+/// With `FLASHVM_TEST_NO_MARKERS` beside protect mode, access rights hide pages, as before Linux 6.15.
+fn no_markers() -> Option<&'static str> {
+    let asked = std::env::var_os("FLASHVM_TEST_NO_MARKERS").is_some();
+    (asked && fault_mode() == "protect").then_some("--no-markers")
+}
+
 /// Names a test that this machine cannot run. Written directly: the harness hides what a test
 /// prints.
 fn skipped(test: &str, lacking: &str) {
@@ -79,6 +85,7 @@ impl Bench {
             .args(["run", "--ram", "64M", "--flash-size", "256M", "--flash"])
             .arg(self.flash.path())
             .args(["--fault", &fault_mode()])
+            .args(no_markers())
             .args(options)
             .arg("--")
             .args(program)

@@ -60,6 +60,7 @@ fn statistics_are_complete() {
             "/fault_latency_us/max",
             "/discard/commands",
             "/discard/bytes",
+            "/pages_shown_again",
             "/overlays_max",
             "/refused/allocations",
             "/refused/forks",

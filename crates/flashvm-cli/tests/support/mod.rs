@@ -143,6 +143,9 @@ pub(crate) fn has_program(test: &str, program: &str) -> bool {
     found
 }
 
+/// Set beside `FLASHVM_TEST_FAULT=protect`: access rights hide pages, as before Linux 6.15.
+const NO_MARKERS: &str = "FLASHVM_TEST_NO_MARKERS";
+
 /// The modes that the environment asks for, unless the test's options fix them: `FLASHVM_TEST_FAULT=handler` runs the
 /// whole suite in handler mode, `FLASHVM_TEST_GRANULARITY=512` with small pages.
 fn modes(options: &[&str]) -> Vec<String> {
@@ -154,10 +157,14 @@ fn modes(options: &[&str]) -> Vec<String> {
     let modes = asked
         .into_iter()
         .filter(|(option, _)| !options.contains(option));
-    modes
+    let mut modes: Vec<String> = modes
         .filter_map(|(option, variable)| Some([option.to_owned(), std::env::var(variable).ok()?]))
         .flatten()
-        .collect()
+        .collect();
+    if modes.iter().any(|word| word == "protect") && std::env::var_os(NO_MARKERS).is_some() {
+        modes.push("--no-markers".to_owned());
+    }
+    modes
 }
 
 /// Whether the environment asks for a fault mode although the options fix one: the run without the variable tests the

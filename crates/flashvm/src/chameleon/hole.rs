@@ -1,5 +1,4 @@
-//! The hole: addresses at which only overlays are mapped; and the number of mappings that the
-//! kernel allows.
+//! The hole: addresses at which only overlays are mapped.
 //!
 //! No mapping at all is the cheapest hole (docs/performance.md has the figures): an isolated
 //! overlay is one mapping instead of two, mapping it splits nothing, and at no moment does a touch
@@ -24,10 +23,6 @@ const BASES: [usize; 4] = [
     0x1c00_0000_0000,
     0x2000_0000_0000,
 ];
-/// Mappings left to the program and to the page pager: all / OTHERS_SHARE.
-const OTHERS_SHARE: u32 = 8;
-/// The kernel's default.
-const MAPPINGS_DEFAULT: u32 = 65_530;
 
 /// Finds a place for the hole.
 pub(super) fn reserve() -> Result<usize, Errno> {
@@ -35,25 +30,4 @@ pub(super) fn reserve() -> Result<usize, Errno> {
         .into_iter()
         .find(|&base| map::is_vacant(base, BYTES))
         .ok_or(Errno::NOMEM)
-}
-
-/// Mappings that the kernel allows this process (`vm.max_map_count`).
-#[must_use]
-pub fn overlays_allowed() -> u32 {
-    // Without the C library, whose files may be managed memory later.
-    let read = || {
-        let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC;
-        let path = c"/proc/sys/vm/max_map_count";
-        let file = rustix::fs::open(path, flags, rustix::fs::Mode::empty()).ok()?;
-        let mut text = [0_u8; 16];
-        let len = rustix::io::read(&file, &mut text[..]).ok()?;
-        std::str::from_utf8(&text[..len]).ok()?.trim().parse().ok()
-    };
-    read().unwrap_or(MAPPINGS_DEFAULT)
-}
-
-/// The largest number of overlays, of `allowed` mappings in all.
-#[must_use]
-pub fn overlays_most(allowed: u32) -> u32 {
-    allowed - allowed / OTHERS_SHARE
 }

@@ -27,13 +27,13 @@ mod places;
 
 pub use flashvm_core::chameleon::{PageList, RUN_PAGES};
 pub(crate) use fork::ForkedFrames;
-pub use hole::{overlays_allowed, overlays_most};
 
 use crate::control::{ChameleonSettings, Process, SharedClusters};
 use crate::record::Recorder;
 use crate::space::Resolution;
 use crate::sys::descriptors::PagerFd;
 use crate::sys::map;
+use crate::sys::mapping_budget::{mappings_allowed, mappings_most};
 use flashvm_core::PAGE_SIZE;
 use flashvm_core::chameleon::engine::PINNED_PAGES_MAX;
 use flashvm_core::chameleon::record::{RecordingHost, Step};
@@ -119,7 +119,7 @@ impl Chameleon {
         let buffered = settings
             .page_buffer
             .map(|percent| (u64::from(frames) * u64::from(percent) / 100) as u32);
-        let allowed = overlays_most(overlays_allowed());
+        let allowed = mappings_most(mappings_allowed());
         let asked = buffered.or(settings.overlays);
         Config {
             frames_most: frames - buffered.unwrap_or(0),

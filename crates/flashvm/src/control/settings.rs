@@ -41,6 +41,8 @@ pub struct RunSettings {
     pub trace: Option<PathBuf>,
     /// Behave as on a kernel without `UFFDIO_MOVE`, for tests.
     pub no_move: bool,
+    /// Behave as on a kernel without guard regions in shared memory, for tests.
+    pub no_markers: bool,
     /// Use no io_uring: where it is blocked, with a device model, and for tests.
     pub no_uring: bool,
     /// Check all invariants periodically: slow, for tests.
@@ -117,6 +119,7 @@ impl RunSettings {
             record: None,
             trace: None,
             no_move: false,
+            no_markers: false,
             no_uring: false,
             check: false,
         }

@@ -220,6 +220,8 @@ counters! {
         forks_refused,
         /// Pages, small ones included, whose contents are lost: a touch raises SIGBUS.
         pages_lost,
+        /// Touches of pages in RAM that had been hidden to save mappings.
+        pages_shown_again,
         /// Largest number of mappings of overlays.
         overlays_max,
         /// Bytes of the table of small pages.

@@ -24,6 +24,10 @@ const LOOKS: u32 = 2000;
 /// A sleeping thread looks again after this long: the engine has deadlines.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
+/// The end of a process whose pages cannot be shown.
+const NO_MAPPINGS: &str = "the kernel allows this process no more mappings, which pages hidden by access rights need: \
+                           raise vm.max_map_count";
+
 /// Counts resolved faults, and lets threads wait for the next one.
 #[derive(Debug, Default)]
 pub(super) struct ResolvedCount {
@@ -129,6 +133,15 @@ impl Pager {
         match self.space.judge(page, wanted) {
             None | Some(Touch::Forbidden) => Resolution::NotOurs,
             Some(Touch::Again) => Resolution::Resolved,
+            Some(Touch::Withdrawn) => {
+                if self.space.reveal(page).is_err() {
+                    self.die(NO_MAPPINGS);
+                }
+                self.stats()
+                    .pages_shown_again
+                    .fetch_add(1, Ordering::Relaxed);
+                Resolution::Resolved
+            }
             Some(Touch::Absent) => {
                 let access = match wanted {
                     Use::Store => Access::Write,

@@ -76,6 +76,7 @@ impl Pins {
         let count = wanted.min(share.saturating_sub(locked.placement.pins.pages()));
         if count > 0 {
             locked.placement.pins.pin((first, count));
+            self.pager.space.pin(Run::new(first, count), true);
             self.ranges.push((first, count));
         }
         // At least a page, even if it cannot be pinned.
@@ -116,6 +117,7 @@ impl Drop for Pins {
         let mut locked = self.pager.lock();
         for &range in &self.ranges {
             locked.placement.pins.unpin(range);
+            self.pager.space.pin(Run::new(range.0, range.1), false);
         }
     }
 }

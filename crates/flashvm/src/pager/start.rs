@@ -13,8 +13,9 @@ use crate::flash::demand::DemandQueues;
 use crate::flash::{FlashStore, Layer, Setup, Store, file_limit};
 use crate::mappings::Mappings;
 use crate::record::{Recorder, Tracer};
-use crate::space::Space;
+use crate::space::{Older, Space};
 use crate::sys::descriptors::{self, PagerFd};
+use crate::sys::mapping_budget::{mappings_allowed, mappings_most};
 use crate::sys::thread;
 use flashvm_core::grant::{Grant, Reserve};
 use flashvm_core::record::RecordingClusters;
@@ -54,12 +55,25 @@ pub fn start(inheritance: Inheritance) -> Result<&'static Pager, Error> {
     } = inheritance;
     let store = descriptors::keep(store).map_err(Error::memory("descriptor"))?;
     let supervisor = PagerFd::keep(supervisor).map_err(Error::memory("descriptor"))?;
-    let settings = control.settings()?;
+    let mut settings = control.settings()?;
     let proc_folder = crate::control::proc_folder()?;
     let proc_folder = PagerFd::keep(proc_folder).map_err(Error::memory("descriptor"))?;
     let pid = crate::control::own_pid_in(&proc_folder)?;
     let delivery = settings.delivery;
-    let space = Space::open(SPAN_PAGES, delivery, !settings.no_move)?;
+    let older = Older {
+        no_move: settings.no_move,
+        no_markers: settings.no_markers,
+    };
+    let mut mappings = mappings_most(mappings_allowed());
+    if settings.chameleon.is_some() {
+        mappings /= 2;
+    }
+    let space = Space::open(SPAN_PAGES, delivery, older, mappings)?;
+    if let Some(small) = &mut settings.chameleon
+        && space.takes_mappings()
+    {
+        small.overlays = Some(small.overlays.map_or(mappings, |asked| asked.min(mappings)));
+    }
     let process = control.register(pid, &command)?;
     let config = EngineConfig {
         pages: SPAN_PAGES,

@@ -1,8 +1,9 @@
 //! The backend without userfaultfd: the region maps a memfd, and pages that the program must not touch are hidden in it.
 //!
 //! A page has its contents at one offset of the file. The shadow is the file itself, mapped nowhere. So moving a page
-//! between region and shadow copies nothing: it hides the page in the region ([`hide`]), or shows it again. A touch of a
-//! hidden page is SIGSEGV. Contents come into the file before the page is shown: no thread sees half a page.
+//! between region and shadow copies nothing: it hides the page in the region, or shows it again: by guard markers
+//! ([`hide`]) or, where the kernel has none, by access rights ([`by_rights`]). A touch of a hidden page is SIGSEGV.
+//! Contents come into the file before the page is shown: no thread sees half a page.
 //!
 //! # Invariants
 //!
@@ -16,7 +17,8 @@
 //! - The file is mapped in the region alone. A load through another mapping maps up to 16 pages around it
 //!   (fault-around). A page that is mapped so while its contents are dropped loses its guard marker in the region (Linux
 //!   6.18): a touch then reads zeros, without a fault. `eval/markers.c` shows it.
-//! - All changes happen with the engine locked, except those of rights, of which `rights` is the lock.
+//! - All changes happen with the engine locked, except those of rights, of which `rights` is the lock. By access rights
+//!   it is that of what the program can touch as well: `shown` is locked after it.
 
 use super::bits::Bits;
 use super::rights::{Rights, Use};
@@ -31,10 +33,14 @@ use rustix::io::Errno;
 use rustix::mm::{MprotectFlags, ProtFlags};
 use rustix_futex_sync::Mutex;
 
+mod by_rights;
 mod changes;
 mod fork;
+mod shown;
 #[cfg(test)]
 mod tests;
+
+use shown::Shown;
 
 pub(crate) use fork::ForkedMemory;
 
@@ -52,6 +58,8 @@ pub(crate) struct Aliased {
     /// Chunks of the region that are mapped to the file.
     open: Bits,
     own: OwnMemory,
+    /// What the program can touch, where access rights hide pages. `None`: guard markers do.
+    shown: Option<Mutex<Shown>>,
 }
 
 fn new_file(bytes: usize) -> Result<PagerFd, Errno> {
@@ -91,9 +99,9 @@ fn done(part: Run, run: Run) -> Done {
 }
 
 impl Aliased {
-    /// Reserves addresses for `pages` pages and their shadow.
-    pub(crate) fn open(pages: u32) -> Result<Self, Error> {
-        hide::probe().map_err(Error::NoGuardRegions)?;
+    /// Reserves addresses for `pages` pages and their shadow. `mappings`: access rights hide pages, and may take this
+    /// many; `None`: guard markers hide them.
+    pub(crate) fn open(pages: u32, mappings: Option<u32>) -> Result<Self, Error> {
         let failed = Error::memory("address space");
         let range = ManagedRange::reserve(pages).map_err(failed)?;
         let bytes = range.all().bytes();
@@ -107,7 +115,12 @@ impl Aliased {
         let file =
             new_file(bytes).map_err(Error::memory("a memfd of the size of the address space"))?;
         let bits = |count| Bits::new(count).map_err(Error::memory("bits of pages"));
+        let shown = mappings
+            .map(|mappings| Shown::new(pages, mappings).map(Mutex::new))
+            .transpose()
+            .map_err(Error::memory("bits of pages"))?;
         Ok(Self {
+            shown,
             rights: Mutex::default(),
             in_region: bits(pages)?,
             in_shadow: bits(pages)?,
@@ -134,10 +147,12 @@ impl Aliased {
         let rights = self.rights.lock().get(page);
         match rights {
             Some((rights, _)) if wanted.is_allowed(rights) => {
-                if self.in_region.get(page.0) {
-                    Touch::Again
-                } else {
+                if !self.in_region.get(page.0) {
                     Touch::Absent
+                } else if self.is_withdrawn(page) {
+                    Touch::Withdrawn
+                } else {
+                    Touch::Again
                 }
             }
             _ => Touch::Forbidden,
@@ -204,20 +219,37 @@ impl Aliased {
     fn map_part(&self, part: Run, prot: ProtFlags) -> Result<(), Errno> {
         let (at, offset) = (self.region(part), self.offset(part.first));
         // SAFETY: `region` has checked the part: it lies in the region, to which no Rust code refers.
-        unsafe { hide::map_hidden(&self.file, at, part.bytes(), offset)? };
+        unsafe { hide::map_inaccessible(&self.file, at, part.bytes(), offset)? };
+        if self.shown.is_some() {
+            // Each page gets the program's rights when it is shown.
+            return Ok(());
+        }
+        // SAFETY: as above.
+        unsafe { hide::hide(at, part.bytes())? };
         let prot = MprotectFlags::from_bits_retain(prot.bits());
         self.range.set_protection(part, prot)
     }
 
+    /// Hides pages that the program has mapped.
     fn hide(&self, run: Run) -> Result<(), Errno> {
-        // SAFETY: `region` has checked the run: it lies in the region, to which no Rust code refers.
-        unsafe { hide::hide(self.region(run), run.bytes()) }
+        match &self.shown {
+            Some(shown) => self.hide_by_rights(&self.rights.lock(), &mut shown.lock(), run),
+            // SAFETY: `region` has checked the run: it lies in the region, to which no Rust code refers.
+            None => unsafe { hide::hide(self.region(run), run.bytes()) },
+        }
     }
 
+    /// Shows pages that the program has mapped. Where the kernel has no mapping for them, they stay withdrawn.
     fn show(&self, run: Run) -> Result<(), Errno> {
         self.open_chunks(run)?;
-        // SAFETY: as for `hide`.
-        unsafe { hide::show(self.region(run), run.bytes()) }
+        match &self.shown {
+            Some(shown) => match self.show_by_rights(&self.rights.lock(), &mut shown.lock(), run) {
+                Err(Errno::NOMEM) => Ok(()),
+                shown => shown,
+            },
+            // SAFETY: as for `hide`.
+            None => unsafe { hide::show(self.region(run), run.bytes()) },
+        }
     }
 
     /// Frees the contents of pages that are in neither place.
@@ -273,6 +305,8 @@ pub(crate) enum Touch {
     Absent,
     /// The page has come meanwhile.
     Again,
+    /// The page is there, hidden to save mappings: it has to be shown ([`Aliased::reveal`]).
+    Withdrawn,
     /// The program has no right to this access.
     Forbidden,
 }

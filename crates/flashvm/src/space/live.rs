@@ -5,6 +5,7 @@ use super::{
     Userfaultfd,
 };
 use crate::Error;
+use crate::sys::hide;
 use crate::sys::own;
 use crate::sys::uffd::Uffd;
 use flashvm_core::space::{AddressSpace, Done, Mapping, Stop};
@@ -20,6 +21,15 @@ pub(crate) enum Space {
     Userfaultfd(Userfaultfd),
     /// By hidden pages.
     Aliased(Aliased),
+}
+
+/// What the address space does without, as on an older kernel.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Older {
+    /// `UFFDIO_MOVE`.
+    pub(crate) no_move: bool,
+    /// Guard regions in shared memory.
+    pub(crate) no_markers: bool,
 }
 
 /// What a forked child gets its address space from.
@@ -41,11 +51,19 @@ impl Inherited {
 }
 
 impl Space {
-    /// Reserves addresses for `pages` pages. `may_move`: userfaultfd may move pages.
-    pub(crate) fn open(pages: u32, delivery: Delivery, may_move: bool) -> Result<Self, Error> {
+    /// Reserves addresses for `pages` pages. `mappings`: how many pages hidden by access rights may take.
+    pub(crate) fn open(
+        pages: u32,
+        delivery: Delivery,
+        older: Older,
+        mappings: u32,
+    ) -> Result<Self, Error> {
         Ok(match delivery {
-            Delivery::Protect => Self::Aliased(Aliased::open(pages)?),
-            _ => Self::Userfaultfd(Userfaultfd::open(pages, delivery, may_move)?),
+            Delivery::Protect => {
+                let by_rights = older.no_markers || hide::probe().is_err();
+                Self::Aliased(Aliased::open(pages, by_rights.then_some(mappings))?)
+            }
+            _ => Self::Userfaultfd(Userfaultfd::open(pages, delivery, !older.no_move)?),
         })
     }
 
@@ -123,6 +141,11 @@ impl Space {
         self.aliased().map_or(0, Aliased::file_bytes)
     }
 
+    /// Whether pages scattered over the region take mappings.
+    pub(crate) fn takes_mappings(&self) -> bool {
+        self.aliased().is_some_and(Aliased::hides_by_rights)
+    }
+
     /// Whether stores to a page of the region can be stopped.
     pub(crate) fn protects(&self) -> bool {
         self.aliased().is_none()
@@ -185,6 +208,22 @@ impl Space {
         match self {
             Self::Userfaultfd(space) => space.mapping_at(address),
             Self::Aliased(space) => space.mapping_at(address),
+        }
+    }
+
+    /// The program touches a page that [`Touch::Withdrawn`] names: shows it.
+    ///
+    /// # Errors
+    /// `ENOMEM`: the kernel allows no more mappings.
+    pub(crate) fn reveal(&self, page: PageId) -> Result<(), Errno> {
+        self.aliased().map_or(Ok(()), |space| space.reveal(page))
+    }
+
+    /// A system call works on the pages of a run, or (`on` is false) no longer does. Of those in the region, none is
+    /// withdrawn meanwhile.
+    pub(crate) fn pin(&self, run: Run, on: bool) {
+        if let Self::Aliased(space) = self {
+            space.pin(run, on);
         }
     }
 

@@ -33,7 +33,7 @@ mod userfaultfd;
 pub(crate) use aliased::{Aliased, ForkedMemory, Touch};
 pub(crate) use backend::{Backend, Source};
 pub use delivery::Delivery;
-pub(crate) use live::{Inherited, Space};
+pub(crate) use live::{Inherited, Older, Space};
 pub(crate) use range::ManagedRange;
 pub(crate) use rights::Use;
 pub(crate) use userfaultfd::Userfaultfd;

@@ -1,6 +1,6 @@
 //! Pages that are mapped and cannot be touched: guard regions (`MADV_GUARD_INSTALL`, for shared memory since Linux 6.15).
 //! A touch is SIGSEGV. The mapping stays whole, however many of its pages are hidden, and its contents stay where they
-//! are: in the file.
+//! are: in the file. Where the kernel has none, access rights hide pages, and split mappings.
 
 use super::raw;
 use flashvm_core::PAGE_SIZE;
@@ -46,11 +46,11 @@ pub(crate) unsafe fn show(start: usize, len: usize) -> Result<(), Errno> {
     unsafe { advise(start, len, REMOVE) }
 }
 
-/// Maps a part of a file over a range, inaccessible and with all pages hidden, and kept out of core dumps.
+/// Maps a part of a file over a range, inaccessible, and kept out of core dumps.
 ///
 /// # Safety
 /// As for [`hide`].
-pub(crate) unsafe fn map_hidden(
+pub(crate) unsafe fn map_inaccessible(
     file: &OwnedFd,
     start: usize,
     len: usize,
@@ -69,11 +69,10 @@ pub(crate) unsafe fn map_hidden(
         )?
     };
     super::map::keep_from_dumps(start, len);
-    // SAFETY: the mapping is the one just made.
-    unsafe { hide(start, len) }
+    Ok(())
 }
 
-/// Whether this kernel hides pages of shared memory, tried on one page.
+/// Whether this kernel has guard regions in shared memory, tried on one page.
 ///
 /// # Errors
 /// What it answers: `EINVAL` before Linux 6.15.

@@ -17,6 +17,7 @@ pub(crate) mod discard;
 pub(crate) mod disk_space;
 pub(crate) mod hide;
 pub(crate) mod map;
+pub(crate) mod mapping_budget;
 pub(crate) mod message;
 pub(crate) mod own;
 pub(crate) mod raw;

@@ -17,6 +17,7 @@ pub(super) fn checks(
     vec![
         proc(place),
         io_uring(io_uring_lacks),
+        guard_regions(place),
         maps(place),
         small_pages(place, in_thread),
         overcommit(place),
@@ -80,6 +81,23 @@ fn io_uring(lacks: Option<&(String, String)>) -> Check {
     }
 }
 
+/// How protect mode hides pages here.
+fn guard_regions(place: &Environment) -> Check {
+    match flashvm::probe_guard_regions() {
+        Ok(()) => good("guard regions", "work"),
+        Err(error) => bad(
+            "guard regions",
+            Verdict::Limited,
+            error.to_string(),
+            format!(
+                "{}: run Linux 6.15 or later (without them protect mode hides pages by access rights, which takes \
+                 mappings)",
+                place.root()
+            ),
+        ),
+    }
+}
+
 fn maps(place: &Environment) -> Check {
     match machine::number(Path::new("/proc/sys/vm/max_map_count")) {
         Some(count) if count >= MAPS_MIN => good("vm.max_map_count", count.to_string()),
@@ -104,8 +122,8 @@ fn small_pages(place: &Environment, in_thread: bool) -> Check {
             "--granularity 512 needs it: see above",
         );
     }
-    let allowed = flashvm::overlays_allowed();
-    let most = flashvm::overlays_most(allowed);
+    let allowed = flashvm::mappings_allowed();
+    let most = flashvm::mappings_most(allowed);
     let value = format!(
         "{most} of {allowed} mappings: this many scattered pages of 512 bytes need no fault; neighbours \
          count as one"

@@ -74,12 +74,17 @@ pub(super) fn budget_at_most(ram: u64, small: Option<&ChameleonSettings>) -> u64
     }
 }
 
-/// Refuses handler mode: the faulting thread resolves small pages.
+/// Refuses small pages in handler mode, as the faulting thread resolves them, and `--no-markers` without protect mode.
 pub(crate) fn check_delivery(settings: &RunSettings) -> Result<(), Refusal> {
     if settings.chameleon.is_some() && settings.delivery == Delivery::Handler {
         return Err(Refusal::new(
             "--granularity 512 does not work in handler mode: leave --fault handler out, and see flashvm doctor for \
              what inline and protect mode need",
+        ));
+    }
+    if settings.no_markers && settings.delivery != Delivery::Protect {
+        return Err(Refusal::new(
+            "--no-markers is about --fault protect: add it, or leave --no-markers out",
         ));
     }
     Ok(())

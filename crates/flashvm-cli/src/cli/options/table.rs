@@ -407,6 +407,17 @@ options! {
         applies: Applies::Always,
     } sets |flag, settings| settings.no_move = flag.0;
 
+    /// Without guard regions.
+    no_markers: Flag = "no-markers" {
+        value: "",
+        group: Group::Studies,
+        help: "With --fault protect, hide pages by access rights, as before Linux 6.15",
+        default: Fallback::None,
+        example: "",
+        refused: "",
+        applies: Applies::Always,
+    } sets |flag, settings| settings.no_markers = flag.0;
+
     /// A store in RAM.
     flash_in_ram: Flag = "flash-in-ram" {
         value: "",

@@ -27,6 +27,7 @@ pub(crate) struct Figures {
     resident_pages_max: u64,
     fault_latency_us: FaultLatency,
     discard: Discards,
+    pages_shown_again: u64,
     overlays_max: u64,
     refused: Refusals,
     pages_lost: u64,
@@ -167,6 +168,7 @@ pub(crate) fn figures(stats: &StatsSnapshot, preset: Preset, policy: PolicySpec)
             elided: stats.discards_elided,
             refused: stats.discards_refused,
         },
+        pages_shown_again: stats.pages_shown_again,
         overlays_max: stats.overlays_max,
         small_pages: small_pages(stats),
         refused: Refusals {

@@ -69,7 +69,11 @@ impl Aliased {
                 self.forget(Place::Region, gone);
             }
         }
-        self.rights.lock().set(run, None);
+        let mut rights = self.rights.lock();
+        if let Some(shown) = &self.shown {
+            shown.lock().hide(run);
+        }
+        rights.set(run, None);
     }
 
     /// The program changes its rights, also to the kernel's memory in the run.
@@ -83,8 +87,10 @@ impl Aliased {
             // Chunk by chunk: a failure leaves the rights as the kernel has them.
             for chunk in chunks(part) {
                 let part = part_in(part, chunk);
-                if self.open.get(chunk) {
-                    self.range.set_protection(part, prot)?;
+                match &self.shown {
+                    _ if !self.open.get(chunk) => {}
+                    None => self.range.set_protection(part, prot)?,
+                    Some(shown) => self.change_by_rights(&rights, &mut shown.lock(), part, prot)?,
                 }
                 let prot = ProtFlags::from_bits_retain(prot.bits() & 7);
                 rights.set(part, Some(prot));

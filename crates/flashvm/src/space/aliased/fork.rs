@@ -68,10 +68,15 @@ impl Aliased {
         })
     }
 
-    /// After a fork, or one that failed: shows the pages of the region again.
+    /// After a fork, or one that failed: shows the pages of the region again, as many as mappings suffice for.
     pub(crate) fn resume(&self) -> Result<(), Errno> {
-        self.mapped_parts().into_iter().try_for_each(|part| {
-            runs(self.in_region.pages(part)).try_for_each(|run| self.show(run))
+        let mut parts = self.mapped_parts().into_iter();
+        parts.try_for_each(|part| {
+            let mut runs = runs(self.in_region.pages(part));
+            runs.try_for_each(|run| match &self.shown {
+                Some(shown) if !shown.lock().has_room() => Ok(()),
+                _ => self.show(run),
+            })
         })
     }
 
@@ -83,6 +88,9 @@ impl Aliased {
             own: OwnMemory::open().map_err(Error::memory("/proc"))?,
             ..self
         };
+        if let Some(shown) = &child.shown {
+            shown.lock().forked();
+        }
         child
             .map_all()
             .map_err(Error::memory("the memory of a forked child"))?;

@@ -3,7 +3,7 @@
 //! Pages are touched through `process_vm_readv` and `process_vm_writev`, which fail with EFAULT where the program would
 //! have a fault.
 
-use crate::space::{Backend, Delivery, PageBuffer, Source, Space};
+use crate::space::{Backend, Delivery, Older, PageBuffer, Source, Space};
 use crate::sys::message::eprint_line;
 use flashvm_core::space::{AddressSpace, Done, Stop};
 use flashvm_core::{PAGE_SIZE, PageId, Place, Run};
@@ -23,10 +23,20 @@ pub(in crate::space) enum Kind {
     Unmoving,
     /// By hidden pages.
     Hiding,
+    /// By pages that access rights hide.
+    HidingByRights,
 }
 
-pub(in crate::space) const ALL: &[Kind] = &[Kind::Moving, Kind::Unmoving, Kind::Hiding];
-pub(in crate::space) const WITH_SHADOW: &[Kind] = &[Kind::Moving, Kind::Hiding];
+pub(in crate::space) const ALL: &[Kind] = &[
+    Kind::Moving,
+    Kind::Unmoving,
+    Kind::Hiding,
+    Kind::HidingByRights,
+];
+pub(in crate::space) const WITH_SHADOW: &[Kind] =
+    &[Kind::Moving, Kind::Hiding, Kind::HidingByRights];
+/// More than the pages of a test can take.
+const MAPPINGS: u32 = 1000;
 
 /// Tests run in threads of one process. Those that fork, and those to which the kernel reports forks, take turns.
 static FORKS: Mutex<()> = Mutex::new(());
@@ -51,7 +61,7 @@ pub(in crate::space) fn page(byte: u8) -> [u8; PAGE_SIZE] {
 pub(in crate::space) fn each_kind<T: Fn(&Program)>(kinds: &[Kind], test: T) {
     for &kind in kinds {
         let delivery = match kind {
-            Kind::Hiding => Delivery::Protect,
+            Kind::Hiding | Kind::HidingByRights => Delivery::Protect,
             Kind::Moving | Kind::Unmoving => Delivery::Inline,
         };
         try_kind(kind, delivery, &test);
@@ -70,7 +80,11 @@ pub(in crate::space) fn each_kind_by_handler<T: Fn(&Program)>(test: T) {
 fn try_kind<T: Fn(&Program)>(kind: Kind, delivery: Delivery, test: &T) {
     // The closure's name contains the test's.
     let name = std::any::type_name::<T>();
-    match Space::open(PAGES, delivery, kind == Kind::Moving) {
+    let older = Older {
+        no_move: kind == Kind::Unmoving,
+        no_markers: kind == Kind::HidingByRights,
+    };
+    match Space::open(PAGES, delivery, older, MAPPINGS) {
         Ok(space) if space.has_shadow() == (kind != Kind::Unmoving) => {
             let prot = ProtFlags::READ | ProtFlags::WRITE;
             space.map_anew(run(0, MAPPED), prot).unwrap();

@@ -18,8 +18,7 @@ fn byte(page: u32) -> u8 {
     page as u8 % 100 + 1
 }
 
-fn parent() -> Aliased {
-    let space = Aliased::open(PAGES).unwrap();
+fn fill(space: &Aliased) {
     space.map_anew(space.range.all(), Some(LOAD_STORE)).unwrap();
     for at in IN_REGION {
         space.put(Place::Region, at, byte(at));
@@ -29,29 +28,28 @@ fn parent() -> Aliased {
     }
     let constant = run(CONSTANT, 1);
     space.set_rights(constant, MprotectFlags::READ).unwrap();
-    space
 }
 
 /// What the child has, before and after changes of its own.
 fn check_child(space: &Aliased) {
     let mut pages = space;
     for at in IN_REGION {
-        assert_eq!(load(space.at(at)), Some(byte(at)), "page {at}");
-        assert_eq!(store(space.at(at), byte(at) + 100), at != CONSTANT);
+        assert_eq!(space.load(at), Some(byte(at)), "page {at}");
+        assert_eq!(space.store(at, byte(at) + 100), at != CONSTANT);
         assert!(pages.holds(Place::Region, PageId(at)));
     }
     for at in IN_SHADOW {
-        assert!(load(space.at(at)).is_none() && pages.holds(Place::Shadow, PageId(at)));
+        assert!(space.load(at).is_none() && pages.holds(Place::Shadow, PageId(at)));
         assert!(space.contents(at) == page(byte(at)), "page {at}");
         assert_eq!(pages.shift(Place::Region, run(at, 1)), Done::all(1));
-        assert_eq!(load(space.at(at)), Some(byte(at)));
+        assert_eq!(space.load(at), Some(byte(at)));
     }
-    assert_eq!(load(space.at(ABSENT)), None);
+    assert_eq!(space.load(ABSENT), None);
     space.put(Place::Region, ABSENT, 5);
-    assert_eq!(load(space.at(ABSENT)), Some(5));
+    assert_eq!(space.load(ABSENT), Some(5));
     AddressSpace::zap(&mut pages, Place::Region, &[run(0, PAGES)]).unwrap();
     for at in IN_REGION.into_iter().chain(IN_SHADOW) {
-        assert_eq!(load(space.at(at)), None);
+        assert_eq!(space.load(at), None);
         assert!(space.contents(at) == page(0));
     }
 }
@@ -77,8 +75,8 @@ fn child(space: Aliased, memory: ForkedMemory, parent_is_ready: &OwnedFd) -> i32
 fn change_parent(space: &Aliased) {
     let mut pages = space;
     for at in IN_REGION {
-        assert_eq!(load(space.at(at)), Some(byte(at)), "shown again");
-        assert_eq!(store(space.at(at), byte(at) + 50), at != CONSTANT);
+        assert_eq!(space.load(at), Some(byte(at)), "shown again");
+        assert_eq!(space.store(at, byte(at) + 50), at != CONSTANT);
     }
     AddressSpace::zap(&mut pages, Place::Region, &[run(1, 1)]).unwrap();
     for at in IN_SHADOW {
@@ -94,16 +92,17 @@ fn check_parent(space: &Aliased) {
             CONSTANT => Some(byte(at)),
             _ => Some(byte(at) + 50),
         };
-        assert_eq!(load(space.at(at)), expected, "page {at}");
+        assert_eq!(space.load(at), expected, "page {at}");
     }
     for at in IN_SHADOW {
-        assert!(load(space.at(at)) == Some(8) && space.contents(at) == page(8));
+        assert!(space.load(at) == Some(8) && space.contents(at) == page(8));
     }
-    assert_eq!(load(space.at(ABSENT)), None);
+    assert_eq!(space.load(ABSENT), None);
 }
 
-fn fork() {
-    let space = parent();
+fn fork(space: Aliased) {
+    fill(&space);
+    space.pin(run(PINNED, 1), true);
     let _turn = exclude_forks();
     let memory = space.prepare_fork(&[PageId(PINNED)]).unwrap();
     for at in IN_REGION {
@@ -134,16 +133,15 @@ fn fork() {
 
 #[test]
 fn a_child_has_the_contents_of_the_fork() {
-    if is_available("a_child_has_the_contents_of_the_fork") {
-        fork();
+    for way in WAYS {
+        if let Some(space) = way.open("a_child_has_the_contents_of_the_fork") {
+            fork(space);
+        }
     }
 }
 
 #[test]
 fn a_limit_on_file_sizes_is_named_and_ends_nothing() {
-    if !is_available("a_limit_on_file_sizes_is_named_and_ends_nothing") {
-        return;
-    }
     let _turn = exclude_forks();
     // SAFETY: as in `fork`.
     let process = unsafe { libc::fork() };
@@ -153,7 +151,9 @@ fn a_limit_on_file_sizes_is_named_and_ends_nothing() {
             maximum: Some(PAGE_SIZE as u64),
         };
         let limited = rustix::process::setrlimit(rustix::process::Resource::Fsize, limit);
-        let why = Aliased::open(PAGES).err().map(|error| error.to_string());
+        let why = Aliased::open(PAGES, Some(1000))
+            .err()
+            .map(|error| error.to_string());
         let named = why.is_some_and(|why| why.contains("(ulimit -f) is 4096 bytes"));
         let code = i32::from(limited.is_err() || !named);
         // SAFETY: as in `fork`.

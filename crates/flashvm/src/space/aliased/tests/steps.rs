@@ -179,6 +179,9 @@ fn shift(mut space: &Aliased, model: &mut Model, to: Place, run: Run) {
 
 /// What a fork does to the parent: first no page can be touched but a pinned one, and the copy has all contents.
 fn fork(space: &Aliased, model: &Model, pinned: Option<u32>) {
+    if let Some(page) = pinned {
+        space.pin(run(page, 1), true);
+    }
     let memory = space.prepare_fork(pinned.map(PageId).as_slice()).unwrap();
     // SAFETY: the descriptor is open as long as `memory`.
     let file = unsafe { BorrowedFd::borrow_raw(memory.descriptor()) };
@@ -191,11 +194,12 @@ fn fork(space: &Aliased, model: &Model, pinned: Option<u32>) {
         let (first, rest) = if is_there { expected.bytes } else { (0, 0) };
         assert!(copy[0] == first && copy[1..] == [rest; PAGE_SIZE - 1]);
         if expected.in_region && pinned != Some(index) {
-            assert_eq!(load(space.at(index)), None);
+            assert_eq!(load(space.at(index)), None, "hidden during a fork");
         }
     }
     if let Some(page) = pinned {
         model.0[page as usize].check(space, page);
+        space.pin(run(page, 1), false);
     }
     space.resume().unwrap();
 }
@@ -217,7 +221,7 @@ fn apply(space: &Aliased, model: &mut Model, step: Step) {
         Step::Fork(pinned) => fork(space, model, pinned),
         Step::ProgramStores(page, byte) => {
             let expected = &mut model.0[page as usize];
-            assert_eq!(store(space.at(page), byte), expected.can_be_stored_to());
+            assert_eq!(space.store(page, byte), expected.can_be_stored_to());
             if expected.can_be_stored_to() && expected.managed {
                 expected.bytes.0 = byte;
             } else if expected.can_be_stored_to() {
@@ -268,16 +272,14 @@ fn check(space: &Aliased, model: &Model) {
     }
 }
 
-#[test]
-fn steps_of_pager_and_program_like_a_model() {
-    if !is_available("steps_of_pager_and_program_like_a_model") {
-        return;
-    }
+fn check_steps(way: Way) {
     let mut runner = TestRunner::new(Config::with_cases(CASES));
     // What is unmapped at first; steps.
     let cases = (any_run(), prop::collection::vec(step(), 1..60));
     let passed = runner.run(&cases, |(unmapped, steps)| {
-        let space = Aliased::open(PAGES).unwrap();
+        let Some(space) = way.open("steps_of_pager_and_program_like_a_model") else {
+            return Ok(());
+        };
         let all = space.range.all();
         let mut model = Model::new();
         let start = [
@@ -292,5 +294,12 @@ fn steps_of_pager_and_program_like_a_model() {
         }
         Ok(())
     });
-    passed.unwrap_or_else(|failed| panic!("{failed}\n{runner}"));
+    passed.unwrap_or_else(|failed| panic!("{way:?}: {failed}\n{runner}"));
+}
+
+#[test]
+fn steps_of_pager_and_program_like_a_model() {
+    for way in WAYS {
+        check_steps(way);
+    }
 }
