@@ -31,6 +31,8 @@ pub struct Counters {
     pub writes: u64,
     /// Pages not written because they hold only zeros.
     pub zero_pages_skipped: u64,
+    /// Pages that left without a write, since a comparison found them unchanged.
+    pub pages_unchanged: u64,
     /// Pages restored without a read because they hold only zeros.
     pub zero_pages_not_read: u64,
     /// Dirty pages skipped in the search for victims.

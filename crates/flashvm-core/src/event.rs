@@ -67,6 +67,9 @@ pub enum Event {
         io: IoId,
         /// Bit `i` set: page `i` of the request holds only zero bytes.
         zero: u64,
+        /// Bit `i` set: page `i` holds what is in its slot ([`crate::Engine::slot_to_compare`]).
+        #[serde(default)]
+        same: u64,
         /// Compressed lengths; the executor keeps the compressed bytes until the actions of this event are done.
         sizes: Sizes,
     },
@@ -345,7 +348,7 @@ pub enum Action {
         /// A thread waits for one of the pages; otherwise all of them are prefetched.
         demand: bool,
     },
-    /// Find out which pages in the shadow hold only zero bytes.
+    /// Find out which pages in the shadow hold only zero bytes, and which hold what is in their slots.
     Scan {
         /// The request.
         io: IoId,

@@ -141,7 +141,15 @@ impl<C: ClusterSource> Engine<C> {
     fn check_contents(&self, page: PageId, state: PageState) {
         let dirty = self.table.has(page, Flag::Dirty);
         let placed = self.table.has_place(page);
-        assert!(!dirty || !placed, "{page:?} is dirty and has a place");
+        let to_compare = self.slot_to_compare(page);
+        assert!(
+            !dirty || !placed || (!self.protects && to_compare.is_some()),
+            "{page:?} is dirty and has a place"
+        );
+        assert!(
+            to_compare.is_none_or(|slot| !self.swap.is_zero(slot)),
+            "{page:?} cannot be compared with a slot of zeros"
+        );
         match state {
             PageState::Absent | PageState::Doomed | PageState::Poisoned => {
                 assert!(!dirty && !placed, "{page:?} is {state:?} but has contents");

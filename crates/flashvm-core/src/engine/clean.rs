@@ -93,6 +93,10 @@ impl<C: ClusterSource> Engine<C> {
             self.stand_by(page);
             return;
         }
+        if self.slot_to_compare(page).is_some() {
+            // The store is full: the slot is for a page that has to leave.
+            self.free_slot(page);
+        }
         self.set_state(page, PageState::Shadowed);
         self.policy.touched(page, Access::Read);
     }
@@ -113,7 +117,7 @@ impl<C: ClusterSource> Engine<C> {
         }
         // Neighbours in the address space become neighbours on flash.
         batch.sort_unstable();
-        if self.settings.zero_sharing || compress {
+        if self.settings.zero_sharing || compress || !self.protects {
             for piece in batch.chunks(RUN_PAGES_MAX as usize) {
                 let io = self.ios.begin_scan(piece, compress);
                 let count = self.request_begun(piece);
@@ -190,6 +194,7 @@ impl<C: ClusterSource> Engine<C> {
         &mut self,
         id: IoId,
         zero: u64,
+        same: u64,
         sizes: &Sizes,
         actions: &mut Vec<Action>,
     ) {
@@ -199,6 +204,9 @@ impl<C: ClusterSource> Engine<C> {
         let mut to_write = std::mem::take(&mut self.batch);
         for (index, &page) in io.pages().iter().enumerate() {
             let is_zero = zero >> index & 1 != 0;
+            if self.table.state(page) == PageState::Scanning {
+                self.compared(page, same >> index & 1 != 0);
+            }
             let clean = !self.table.has(page, Flag::Dirty);
             match self.table.state(page) {
                 PageState::Scanning if clean && (is_zero || !self.pack(page, id, index, sizes)) => {
@@ -226,6 +234,20 @@ impl<C: ClusterSource> Engine<C> {
         to_write.clear();
         self.batch = to_write;
         self.serve_or_relieve(actions);
+    }
+
+    /// A page that was to be compared with its slot is clean, or its slot is free.
+    fn compared(&mut self, page: PageId, same: bool) {
+        if self.slot_to_compare(page).is_none() {
+            return;
+        }
+        if same {
+            self.table.clear(page, Flag::Dirty);
+            self.policy.cleaned(page);
+            self.counters.pages_unchanged += 1;
+        } else {
+            self.free_slot(page);
+        }
     }
 
     /// A request has ended on a page that was mapped or zapped during it: drops the shadow copy.

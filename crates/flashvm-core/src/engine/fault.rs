@@ -249,7 +249,7 @@ impl<C: ClusterSource> Engine<C> {
             self.table.clear(page, Flag::Protected);
             actions.push(Action::Restore { page });
             if clean {
-                self.make_dirty(page);
+                self.count_as_stored(page, access);
             }
         }
         if hit {
@@ -273,7 +273,7 @@ impl<C: ClusterSource> Engine<C> {
         self.set_state(page, PageState::Overtaken);
         self.policy.touched(page, access);
         if clean && !protect {
-            self.make_dirty(page);
+            self.count_as_stored(page, access);
         }
         actions.push(Action::RestoreCopy { page, protect });
         Outcome::Served
@@ -381,6 +381,21 @@ impl<C: ClusterSource> Engine<C> {
             self.prove(page);
         }
         first_use
+    }
+
+    /// Marks a page as dirty that the program gets for this access. Where it only loads and nothing stops later stores,
+    /// the page keeps its slot: when it leaves, a comparison tells whether it has changed.
+    pub(super) fn count_as_stored(&mut self, page: PageId, access: Access) {
+        let slot = self.table.slot(page);
+        if access == Access::Write || slot.is_none_or(|slot| self.swap.is_zero(slot)) {
+            return self.make_dirty(page);
+        }
+        self.table.set(page, Flag::WasDirtied);
+        self.table.set(page, Flag::Dirty);
+        self.table.clear(page, Flag::Incompressible);
+        if !self.table.has(page, Flag::Probation) {
+            self.policy.dirtied(page);
+        }
     }
 
     /// Marks a page as dirty: its contents in RAM are newer than its slot, which is freed.

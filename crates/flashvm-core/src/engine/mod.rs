@@ -258,8 +258,9 @@ impl<C: ClusterSource> Engine<C> {
             Event::Scanned {
                 io,
                 zero,
+                same,
                 ref sizes,
-            } => self.scanned(io, zero, sizes, actions),
+            } => self.scanned(io, zero, same, sizes, actions),
             Event::WriteDone { io, failed } => self.write_done(io, failed, actions),
             Event::Discarded { refused } => self.discarded(refused, actions),
             Event::Refused { .. } => unreachable!("handled above"),
@@ -394,6 +395,15 @@ impl<C: ClusterSource> Engine<C> {
     #[must_use]
     pub fn slot_of(&self, page: PageId) -> Option<SlotId> {
         self.table.slot(page)
+    }
+
+    /// The slot that a scanned page is to be compared with: a page with a slot that may have been stored to since,
+    /// because nothing stops stores ([`EngineConfig::protects`]).
+    #[must_use]
+    pub fn slot_to_compare(&self, page: PageId) -> Option<SlotId> {
+        self.table
+            .slot(page)
+            .filter(|_| self.table.has(page, Flag::Dirty))
     }
 
     /// Whether a used slot has only its zero flag, and nothing was written to it.

@@ -343,7 +343,7 @@ impl<C: ClusterSource> Engine<C> {
         if protect {
             self.table.set(page, Flag::Protected);
         } else {
-            self.make_dirty(page);
+            self.count_as_stored(page, access);
         }
         Some(Placing {
             place: Place::Region,

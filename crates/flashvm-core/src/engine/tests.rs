@@ -250,6 +250,7 @@ fn a_page_of_zeros_is_not_written_and_comes_back_without_a_read() {
         rig.tell(Event::Scanned {
             io,
             zero: 1,
+            same: 0,
             sizes: Sizes::default()
         }),
         []

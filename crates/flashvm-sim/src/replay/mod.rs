@@ -341,6 +341,7 @@ impl<'a> Replay<'a> {
             self.tell(&Event::Scanned {
                 io,
                 zero,
+                same: 0,
                 sizes: Sizes::default(),
             });
         } else if self.queue.next_time().is_some_and(|at| at <= self.now) {

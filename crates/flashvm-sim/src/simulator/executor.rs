@@ -361,6 +361,18 @@ impl Simulator {
             .collect()
     }
 
+    /// Which pages hold the version that is in their slots.
+    fn compare(&self, pages: &[PageId], seen: &[Option<Version>]) -> u64 {
+        let mut same = 0_u64;
+        for (i, (&page, &version)) in pages.iter().zip(seen).enumerate() {
+            let slot = self.engine.slot_to_compare(page);
+            let is_same =
+                slot.is_some_and(|slot| version.is_some() && self.store.slot(slot) == version);
+            same |= u64::from(is_same) << i;
+        }
+        same
+    }
+
     /// Whether a read from this slot is for a compressed page.
     fn reads_packed(&self, page: PageId, slot: SlotId) -> bool {
         self.engine.slot_of(page) != Some(slot) && self.engine.packed_at(page).is_some()
@@ -454,10 +466,12 @@ impl Simulator {
                 } else {
                     Sizes::default()
                 };
+                let same = self.compare(&flight.pages, &seen);
                 self.just_scanned = Some((io, seen));
                 self.tell(Event::Scanned {
                     io,
                     zero: mask,
+                    same,
                     sizes,
                 });
                 self.just_scanned = None;

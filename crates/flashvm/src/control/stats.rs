@@ -125,6 +125,8 @@ counters! {
         pages_out,
         /// Dirty pages that held only zeros and were not written.
         zero_pages_skipped,
+        /// Pages that left without a write, since a comparison found them unchanged.
+        pages_unchanged,
         /// Pages of zeros restored without a read.
         zero_pages_not_read,
         /// Dirty pages skipped in the search for victims.

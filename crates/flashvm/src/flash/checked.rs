@@ -39,6 +39,11 @@ impl<B: Store> Checked<B> {
         Ok(Self { below, checksums })
     }
 
+    /// Whether the page that was last written at `at` has the checksum of these contents. Reads nothing.
+    pub(crate) fn holds(&self, at: u64, page: &[u8; PAGE_SIZE]) -> bool {
+        self.of(at).load(Ordering::Relaxed) == checksum(page)
+    }
+
     fn of(&self, at: u64) -> &AtomicU64 {
         &self.checksums[(at / PAGE_SIZE as u64) as usize]
     }

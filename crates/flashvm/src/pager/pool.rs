@@ -7,6 +7,7 @@
 
 use super::codec::{Encoder, ROOM};
 use super::{Locked, Pager};
+use crate::flash::offset;
 use crate::space::{Backend, PageBuffer, is_zero};
 use crate::sys::map;
 use flashvm_core::pool::{BLOCK_BYTES, BlockId, OBJECT_MAX, Object};
@@ -93,11 +94,21 @@ impl Pager {
         if let Some(compressor) = &mut compressor {
             compressor.staged.clear();
         }
-        let mut zero = 0_u64;
+        let slots: Vec<_> = if self.space.protects() {
+            Vec::new()
+        } else {
+            let locked = self.lock();
+            pages
+                .iter()
+                .map(|&page| locked.engine.slot_to_compare(page))
+                .collect()
+        };
+        let (mut zero, mut same) = (0_u64, 0_u64);
         let mut sizes = Sizes::default();
         let mut copy = PageBuffer::new();
         for (index, &page) in pages.iter().enumerate() {
-            if self.space.has_shadow() && compressor.is_none() {
+            let slot = slots.get(index).copied().flatten();
+            if self.space.has_shadow() && compressor.is_none() && slot.is_none() {
                 // SAFETY: this scan is not answered yet: the page stays in the shadow.
                 let is_zero = unsafe { self.space.is_zero(page) };
                 zero |= u64::from(is_zero) << index;
@@ -107,6 +118,8 @@ impl Pager {
             if !unsafe { self.copy_leaving(page, &mut copy) } {
                 continue;
             }
+            let is_same = slot.is_some_and(|slot| self.store.holds(offset(slot), &copy.0));
+            same |= u64::from(is_same) << index;
             if is_zero(&copy.0) {
                 zero |= 1 << index;
             } else if let Some(compressor) = &mut compressor {
@@ -115,7 +128,15 @@ impl Pager {
         }
         let mut locked = self.lock();
         locked.scanned = compressor.map(|compressor| (io, compressor));
-        self.apply(&mut locked, Event::Scanned { io, zero, sizes });
+        self.apply(
+            &mut locked,
+            Event::Scanned {
+                io,
+                zero,
+                same,
+                sizes,
+            },
+        );
         if let Some(home) = &mut home {
             **home = locked.scanned.take().map(|(_, compressor)| compressor);
         }

@@ -56,7 +56,12 @@ fn store_pinned(rig: &mut Rig, page: u32, pinned: &std::ops::Range<u32>) {
             let event = match action {
                 Action::Scan { io, .. } => {
                     let sizes = Sizes::from(vec![1000; RUN_PAGES_MAX as usize]);
-                    Event::Scanned { io, zero: 0, sizes }
+                    Event::Scanned {
+                        io,
+                        zero: 0,
+                        same: 0,
+                        sizes,
+                    }
                 }
                 Action::Write { io, .. } | Action::WriteBlock { io, .. } => {
                     Event::WriteDone { io, failed: 0 }
