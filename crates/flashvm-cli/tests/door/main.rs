@@ -152,7 +152,7 @@ fn options() {
                 "--",
                 "true",
             ],
-            &["inline mode", "leave --fault handler out"],
+            &["inline and protect mode", "leave --fault handler out"],
         ),
         (
             &["run", "--peer", "ssdalloc:99", "--", "true"],
