@@ -17,6 +17,8 @@ pub struct Counters {
     pub faults_pool: u64,
     /// Faults served with a zero-filled frame.
     pub faults_zero: u64,
+    /// Of these, faults that filled a huge page: 2 MiB.
+    pub huge_pages: u64,
     /// Stores to write-protected pages.
     pub faults_write_protect: u64,
     /// Faults that had to wait for a frame.

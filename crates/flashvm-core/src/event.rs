@@ -40,6 +40,9 @@ pub enum Event {
         page: PageId,
         /// Load or store.
         access: Access,
+        /// The program wants a huge page there: the aligned [`HUGE_PAGES`](crate::HUGE_PAGES) pages around it are managed.
+        #[serde(default)]
+        huge: bool,
     },
     /// A thread stored into a write-protected page.
     WriteProtectFault {

@@ -8,6 +8,9 @@ pub const PAGE_SIZE: usize = 4096;
 /// Most pages that one read or write request carries; request bitmasks are `u64`.
 pub const RUN_PAGES_MAX: u32 = 64;
 
+/// Pages of a huge page: 2 MiB of contiguous frames that one entry of the kernel's page table maps.
+pub const HUGE_PAGES: u32 = 512;
+
 /// A page of managed memory: its index in the managed address range, in pages.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize,

@@ -82,7 +82,7 @@ pub use discard::{Discard, DiscardKind};
 pub use engine::{Engine, TRANSIT_PAGES_MAX};
 pub use event::{Access, Action, Advice, Event, Packed, Place, Sizes};
 pub use gauges::Gauges;
-pub use ids::{ClusterId, IoId, Nanos, PAGE_SIZE, PageId, RUN_PAGES_MAX, Run, SlotId};
+pub use ids::{ClusterId, HUGE_PAGES, IoId, Nanos, PAGE_SIZE, PageId, RUN_PAGES_MAX, Run, SlotId};
 pub use names::UnknownName;
 pub use page::PageState;
 pub use policy::{PolicyKind, PolicySpec};

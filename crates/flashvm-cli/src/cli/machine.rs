@@ -4,6 +4,7 @@ use super::environment::{Environment, Need};
 use super::memory;
 use super::refusal::Refusal;
 use super::units::Size;
+use flashvm::control::HugePages;
 use flashvm_core::PAGE_SIZE;
 use rustix::fs::StatFs;
 use rustix::io::Errno;
@@ -51,6 +52,19 @@ pub(crate) fn file_system_name(statfs: &StatFs) -> String {
         || format!("type {magic:#x}"),
         |(_, name)| (*name).to_owned(),
     )
+}
+
+/// The kernel's setting of huge pages.
+pub(crate) const HUGE_PAGES: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
+
+/// Where the kernel gives huge pages; nowhere if it has none.
+pub(crate) fn huge_pages() -> HugePages {
+    let chosen = |text: &str, word: &str| text.contains(&format!("[{word}]"));
+    match std::fs::read_to_string(HUGE_PAGES) {
+        Ok(text) if chosen(&text, "always") => HugePages::Always,
+        Ok(text) if chosen(&text, "madvise") => HugePages::Madvise,
+        _ => HugePages::Never,
+    }
 }
 
 /// Free bytes of a file system, without those that it reserves for root.

@@ -7,7 +7,8 @@ use super::memory::of_this_machine;
 use super::modelled::Modelled;
 use super::object::Object;
 use super::options::{
-    FaultMode, budget_warning, check_delivery, choose_malloc, look_at_sectors, settings,
+    FaultMode, budget_warning, check_delivery, choose_huge_pages, choose_malloc, look_at_sectors,
+    settings,
 };
 use super::outcome::End;
 use super::progress::Progress;
@@ -114,6 +115,7 @@ pub(crate) fn run(args: Box<RunArgs>) -> Result<ExitCode, Refusal> {
     settings.delivery = doctor::choose_delivery(fault, settings.no_move)?;
     check_delivery(&settings)?;
     settings.malloc = choose_malloc(options.malloc, &settings)?;
+    settings.huge_pages = choose_huge_pages(options.huge_pages, &settings)?;
     if loading == Loading::Carried {
         check_carried(&path, &settings)?;
     }

@@ -39,6 +39,7 @@ pub(super) fn compiled(name: &str) -> PathBuf {
         "torture_cxx" => ("c++", &["torture_cxx.cc"]),
         "enomem" => ("cc", &["enomem.c"]),
         "sigbus" => ("cc", &["sigbus.c"]),
+        "huge" => ("cc", &["huge.c"]),
         "crowd" => ("cc", &["crowd.c"]),
         "idle" => ("cc", &["idle.c"]),
         "moved_in" => ("cc", &["moved_in.c"]),

@@ -234,6 +234,29 @@ fn on_device_models() {
     }
 }
 
+/// The program asks for huge pages, gets them while RAM is plentiful, and loses nothing when they are taken apart.
+#[test]
+fn huge_pages() {
+    const TEST: &str = "huge_pages";
+    if !ready(TEST) {
+        return;
+    }
+    let program = [&compiled("huge").display().to_string(), "160"];
+    let options = ["--ram", "128M", "--flash-size", "1G"];
+    let outcome = flashvm_run(TEST, &options, &program, LIMIT).expect_success(TEST);
+    assert!(outcome.stat("pages_out") > 0, "{}", outcome.stats);
+    let setting = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled");
+    let kernel = setting.is_ok_and(|words| !words.contains("[never]"));
+    // Protect mode cannot move pages.
+    let moves = std::env::var_os("FLASHVM_TEST_FAULT").is_none_or(|mode| mode != "protect");
+    assert_eq!(
+        outcome.stat("huge_pages") > 0,
+        kernel && moves,
+        "{}",
+        outcome.stats
+    );
+}
+
 /// If the program moves the kernel's memory over managed memory, the pager does not take it for the memory that it
 /// replaces.
 #[test]

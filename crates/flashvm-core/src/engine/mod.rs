@@ -15,6 +15,7 @@ mod clean;
 mod compress;
 mod discard;
 mod fault;
+mod huge;
 mod packed;
 mod pagein;
 mod probation;
@@ -251,7 +252,11 @@ impl<C: ClusterSource> Engine<C> {
         self.pool.recycle();
         self.settle();
         match *event {
-            Event::Fault { page, access } => self.fault(page, access, actions),
+            Event::Fault { page, access, huge } => {
+                if !(huge && self.fill_huge(page, access, actions)) {
+                    self.fault(page, access, actions);
+                }
+            }
             Event::WriteProtectFault { page } => self.write_protect_fault(page, actions),
             Event::Touched { page, access } => self.referenced(page, access),
             Event::ReadDone { io, failed } => self.read_done(io, failed, actions),

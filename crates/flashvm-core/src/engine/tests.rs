@@ -8,6 +8,7 @@ use crate::policy::PolicyKind;
 use crate::prefetch::PrefetcherKind;
 use crate::settings::Preset;
 
+mod huge;
 mod pinned;
 
 const SLOTS: u32 = 64;
@@ -56,6 +57,7 @@ impl Rig {
         self.tell(Event::Fault {
             page: PageId(page),
             access,
+            huge: false,
         })
     }
 

@@ -50,6 +50,14 @@ pub trait AddressSpace {
     /// [`Stop::Invalid`] without a shadow, and where contents are bound to their page: they have to be copied.
     fn relocate(&mut self, place: Place, from: PageId, to: PageId) -> Done;
 
+    /// Maps a huge page of zeros in the region: `first` is a multiple of [`HUGE_PAGES`](crate::HUGE_PAGES), and so many
+    /// pages are filled. They are ordinary pages to all other operations.
+    ///
+    /// *Before:* none of the pages is there.
+    /// *After:* the pages done are there, and nobody is woken. The kernel may have given them small frames.
+    /// *Stops:* as for a copy. [`Stop::Invalid`] where there are no huge pages.
+    fn zero_huge(&mut self, first: PageId) -> Done;
+
     /// Protects each page of the run that is there in the region (`on`): its next store is a fault. Or ends the
     /// protection and wakes the threads that it stopped. Pages that are already in the wanted state stay so.
     /// Not where nothing can stop stores ([`EngineConfig::protects`](crate::EngineConfig::protects)).

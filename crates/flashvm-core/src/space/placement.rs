@@ -316,9 +316,7 @@ impl<K> Placement<K> {
                 let done = if self.changes.touch(first, count) {
                     self.zero_what_is_awaited(context, first, count, protect)
                 } else {
-                    self.place(context, Place::Region, first, count, protect, |_| {
-                        Contents::Zeros
-                    })
+                    self.zero(context, first, count, protect)
                 };
                 rest_of(*action, done)
             }

@@ -70,7 +70,9 @@ impl Trace {
     pub fn told(&mut self, now: Nanos, event: &Event, state: impl Fn(PageId) -> PageState) {
         self.now = now;
         match *event {
-            Event::Fault { page, access } => self.note(page, 1, What::Fault(access, state(page))),
+            Event::Fault { page, access, .. } => {
+                self.note(page, 1, What::Fault(access, state(page)))
+            }
             Event::WriteProtectFault { page } => self.note(page, 1, What::Stopped(state(page))),
             Event::Refused { page } => self.note(page, 1, What::Refused),
             Event::Zap { first, count } => self.note(first, count, What::Zapped),
@@ -155,6 +157,7 @@ mod tests {
         let fault = |page| Event::Fault {
             page: PageId(page),
             access: Access::Read,
+            huge: false,
         };
         for at in 0..ENTRIES as u64 + 10 {
             let page = u32::from(at % 2 == 0);

@@ -283,7 +283,11 @@ impl<'a> Replay<'a> {
                 thread.faults += u64::from(!mapped);
                 self.tell(&match mapped {
                     true => Event::WriteProtectFault { page },
-                    false => Event::Fault { page, access },
+                    false => Event::Fault {
+                        page,
+                        access,
+                        huge: false,
+                    },
                 });
                 return;
             }

@@ -417,7 +417,11 @@ impl Simulator {
                     self.tell(Event::WriteProtectFault { page });
                 }
             } else if !self.resolve_spurious(page) {
-                self.tell(Event::Fault { page, access });
+                self.tell(Event::Fault {
+                    page,
+                    access,
+                    huge: self.layout.is_huge(page),
+                });
             }
         }
     }

@@ -6,7 +6,7 @@ use crate::pool::Pool;
 use crate::rng::Rng;
 use crate::store::Store;
 use flashvm_core::space::{AddressSpace, Contents, Done, Executor, Mapping, Stop};
-use flashvm_core::{IoId, Packed, PageId, Place, Run, SlotId};
+use flashvm_core::{HUGE_PAGES, IoId, Packed, PageId, Place, Run, SlotId};
 
 /// Inconvenient answers of the kernel, with their probabilities per million pages or calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -27,6 +27,8 @@ pub struct Layout {
     pub mapping_pages: u32,
     /// The program may only load in every n-th mapping. 0: it may store to all.
     pub read_only_every: u32,
+    /// The program wants huge pages wherever one mapping has room for them.
+    pub huge: bool,
 }
 
 impl Layout {
@@ -39,6 +41,12 @@ impl Layout {
     pub fn is_writable(self, page: PageId) -> bool {
         let of = self.mapping_of(page);
         self.read_only_every == 0 || of % self.read_only_every != self.read_only_every - 1
+    }
+
+    /// Whether a fault at a page may fill a huge page.
+    pub(super) fn is_huge(self, page: PageId) -> bool {
+        let first = PageId(page.0 / HUGE_PAGES * HUGE_PAGES);
+        self.huge && self.is_writable(first) && self.end_of_mapping(first) - first.0 >= HUGE_PAGES
     }
 
     fn end_of_mapping(self, page: PageId) -> u32 {
@@ -148,6 +156,14 @@ impl AddressSpace for ModelSpace<'_> {
 
     fn relocate(&mut self, _: Place, _: PageId, _: PageId) -> Done {
         unreachable!("simulated programs move their memory by `Simulator::relocate`")
+    }
+
+    fn zero_huge(&mut self, first: PageId) -> Done {
+        if !self.has_shadow {
+            return Done::stopped(0, Stop::Invalid);
+        }
+        let run = Run::new(first, HUGE_PAGES);
+        self.copy(Place::Region, run, &Contents::Zeros, false)
     }
 
     fn protect(&mut self, run: Run, on: bool) -> Result<(), Stop> {

@@ -59,7 +59,7 @@ pub use observer::{Observer, ProcessReading, RunReading};
 pub use orders::{Asked, Ticket, Work};
 pub use process::{Process, own_pid, own_pid_in, proc_folder};
 pub use reaper::{ProcessRecord, Reaper};
-pub use settings::{ChameleonSettings, Inject, Malloc, ModelSettings, RunSettings};
+pub use settings::{ChameleonSettings, HugePages, Inject, Malloc, ModelSettings, RunSettings};
 pub use shared_frames::SharedFrame;
 pub use stats::{Deliveries, ProcessStats, StatsSnapshot};
 

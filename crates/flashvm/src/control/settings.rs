@@ -27,6 +27,8 @@ pub struct RunSettings {
     pub delivery: Delivery,
     /// Where the program's objects come from.
     pub malloc: Malloc,
+    /// Where the program gets huge pages.
+    pub huge_pages: HugePages,
     /// Most bytes that may be written in any 24 hours.
     pub write_limit_bytes: Option<u64>,
     /// The device model that the store imitates.
@@ -58,6 +60,19 @@ pub enum Malloc {
     /// mimalloc, over managed arenas.
     #[default]
     Mimalloc,
+}
+
+/// Where the program gets huge pages (`--huge-pages`), as far as they fit: the kernel's words.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum HugePages {
+    /// In every mapping, unless the program advises against them.
+    Always,
+    /// Where the program asks for them.
+    Madvise,
+    /// Nowhere.
+    #[default]
+    Never,
 }
 
 /// What the processes of a run need to know of its device model, which runs in the supervisor.
@@ -112,6 +127,7 @@ impl RunSettings {
             engine,
             delivery,
             malloc: Malloc::default(),
+            huge_pages: HugePages::default(),
             write_limit_bytes: None,
             device_model: None,
             chameleon: None,

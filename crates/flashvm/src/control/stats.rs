@@ -115,6 +115,8 @@ counters! {
         faults_pool,
         /// Faults served with a frame of zeros.
         faults_zero,
+        /// Of these, faults that filled a huge page (2 MiB).
+        huge_pages,
         /// First stores to write-protected pages.
         faults_write_protect,
         /// Faults that had to wait for a frame.

@@ -16,14 +16,12 @@ mod regions;
 mod tests;
 
 use committed::Committed;
-use flashvm_core::{PAGE_SIZE, PageId};
+use flashvm_core::{HUGE_PAGES, PAGE_SIZE, PageId};
 use regions::Regions;
 use rustix_futex_sync::Mutex;
 
 /// Pages of the unit in which memory is promised. [`Mappings::take`] places every mapping at a multiple of it.
 const UNIT_PAGES: u32 = 16;
-/// Pages of a large mapping: [`Mappings::take`] places one of this size or more at a multiple of it.
-const LARGE_PAGES: u32 = 512;
 
 /// How much of a range is foreign.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,6 +37,8 @@ pub(crate) enum Foreign {
 /// The mappings of a process.
 #[derive(Debug)]
 pub(crate) struct Mappings {
+    /// Whether the program wants huge pages in a new mapping.
+    huge: bool,
     places: Mutex<Places>,
     /// Locked while the run is asked for room, which may take a second. So `places`, which every fault locks, is apart.
     committed: Mutex<Committed>,
@@ -50,34 +50,46 @@ struct Places {
     /// Managed and foreign pages.
     mapped: Regions,
     foreign: Regions,
+    /// Managed pages for which the program wants huge pages.
+    huge: Regions,
 }
 
 impl Mappings {
-    /// The mappings of a range of `pages` pages, all free.
-    pub(crate) fn new(pages: u32) -> Self {
+    /// The mappings of a range of `pages` pages, all free. `huge`: the program wants huge pages in each mapping.
+    pub(crate) fn new(pages: u32, huge: bool) -> Self {
         Self {
+            huge,
             places: Mutex::new(Places {
                 mapped: Regions::new(pages),
                 foreign: Regions::new(pages),
+                huge: Regions::new(pages),
             }),
             committed: Mutex::new(Committed::new(pages)),
         }
     }
 
-    /// Makes `count` free pages a managed mapping. `None` if no run of free pages is long enough.
+    /// Makes `count` free pages a managed mapping, aligned for huge pages if it has room for one. `None` if no run of free pages is long enough.
     pub(crate) fn take(&self, count: u32) -> Option<PageId> {
-        let align = if count >= LARGE_PAGES {
-            LARGE_PAGES
+        let align = if count >= HUGE_PAGES {
+            HUGE_PAGES
         } else {
             UNIT_PAGES
         };
-        self.places.lock().mapped.take(count, align)
+        let mut places = self.places.lock();
+        let first = places.mapped.take(count, align)?;
+        self.claim_huge(&mut places, first, count);
+        Some(first)
     }
 
     /// Extends the mapping that ends at `end` by `count` managed pages. Returns false if they are not free or no
     /// mapping ends there.
     pub(crate) fn extend(&self, end: PageId, count: u32) -> bool {
-        self.places.lock().mapped.extend(end, count)
+        let mut places = self.places.lock();
+        let extended = places.mapped.extend(end, count);
+        if extended {
+            self.claim_huge(&mut places, end, count);
+        }
+        extended
     }
 
     /// Makes these pages one managed mapping, whatever they were.
@@ -85,6 +97,14 @@ impl Mappings {
         let mut places = self.places.lock();
         places.mapped.claim(first, count);
         places.foreign.give(first, count);
+        places.huge.give(first, count);
+        self.claim_huge(&mut places, first, count);
+    }
+
+    fn claim_huge(&self, places: &mut Places, first: PageId, count: u32) {
+        if self.huge {
+            places.huge.claim(first, count);
+        }
     }
 
     /// Makes these pages one foreign mapping, whatever they were.
@@ -92,6 +112,7 @@ impl Mappings {
         let mut places = self.places.lock();
         places.mapped.claim(first, count);
         places.foreign.claim(first, count);
+        places.huge.give(first, count);
     }
 
     /// Frees these pages, whatever they were.
@@ -99,6 +120,7 @@ impl Mappings {
         let mut places = self.places.lock();
         places.mapped.give(first, count);
         places.foreign.give(first, count);
+        places.huge.give(first, count);
     }
 
     /// Pages of the mapping that starts with this page. `None` if none does.
@@ -119,6 +141,22 @@ impl Mappings {
             pages if pages == count => Foreign::Whole,
             _ => Foreign::Part,
         }
+    }
+
+    /// Notes whether the program wants huge pages in a range.
+    pub(crate) fn want_huge(&self, first: PageId, count: u32, wanted: bool) {
+        let mut places = self.places.lock();
+        if wanted {
+            places.huge.claim(first, count);
+        } else {
+            places.huge.give(first, count);
+        }
+    }
+
+    /// Whether the program wants a huge page where this page is: in the aligned [`HUGE_PAGES`] pages around it.
+    pub(crate) fn is_huge(&self, page: PageId) -> bool {
+        let first = PageId(page.0 / HUGE_PAGES * HUGE_PAGES);
+        self.places.lock().huge.overlap(first, HUGE_PAGES) == HUGE_PAGES
     }
 
     /// Whether all of a range is managed.

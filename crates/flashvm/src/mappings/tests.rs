@@ -63,7 +63,7 @@ proptest! {
         steps in prop::collection::vec(step(), 1..60),
         room in 0..u64::from(PAGES),
     ) {
-        let mappings = Mappings::new(PAGES);
+        let mappings = Mappings::new(PAGES, false);
         let mut naive = Naive {
             pages: [Page::Free; PAGES as usize],
             promised: [false; (PAGES / UNIT_PAGES) as usize],
@@ -153,7 +153,7 @@ proptest! {
 /// A refused promise changes nothing; the next `commit` asks again.
 #[test]
 fn a_refused_promise_leaves_nothing() {
-    let mappings = Mappings::new(PAGES);
+    let mappings = Mappings::new(PAGES, false);
     assert!(!mappings.commit(PageId(20), 20, |pages| {
         assert_eq!(pages, 32);
         false
@@ -171,7 +171,7 @@ fn a_refused_promise_leaves_nothing() {
 /// Managed pages become foreign and managed again.
 #[test]
 fn a_page_changes_hands() {
-    let mappings = Mappings::new(PAGES);
+    let mappings = Mappings::new(PAGES, false);
     let first = mappings.take(64).expect("room");
     mappings.claim_foreign(first.plus(16), 16);
     let rest = vec![(first, 16), (first.plus(32), 32)];

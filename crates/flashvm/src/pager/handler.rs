@@ -181,7 +181,8 @@ impl Pager {
                     self.handle_events(locked);
                 } else {
                     let access = if write { Access::Write } else { Access::Read };
-                    self.apply(locked, Event::Fault { page, access });
+                    let huge = self.wants_huge(page, access);
+                    self.apply(locked, Event::Fault { page, access, huge });
                 }
             }
             Message::Remove { start, end } | Message::Unmap { start, end } => {

@@ -192,7 +192,8 @@ impl Pager {
         } else if self.resolve_spurious(&mut locked, page) {
             self.handle_events(&mut locked);
         } else {
-            self.apply(&mut locked, Event::Fault { page, access });
+            let huge = self.wants_huge(page, access);
+            self.apply(&mut locked, Event::Fault { page, access, huge });
         }
         while locked.awaits(page) {
             let before = locked.placement.progress();

@@ -5,9 +5,10 @@
 
 use super::workers::By;
 use super::{Locked, Pager};
+use crate::control::HugePages;
 use crate::mappings::pages_of;
 use crate::sys::signals::Uninterrupted;
-use flashvm_core::{Advice, Event, PAGE_SIZE, PageId, Run};
+use flashvm_core::{Access, Advice, Event, PAGE_SIZE, PageId, Run};
 use rustix::io::Errno;
 use rustix::mm::{MprotectFlags, ProtFlags};
 use std::sync::atomic::Ordering;
@@ -171,6 +172,25 @@ impl Pager {
             advice,
         });
         Ok(())
+    }
+
+    /// Notes whether the program wants huge pages in a range (`MADV_HUGEPAGE`, `MADV_NOHUGEPAGE`). Only whole ones count.
+    /// Returns whether this run has any.
+    ///
+    /// # Errors
+    /// `EINVAL` if the range is not managed memory.
+    pub fn want_huge(&self, address: usize, len: usize, wanted: bool) -> Result<bool, Errno> {
+        let (first, count) = self.range(address, len)?;
+        let some = self.settings.huge_pages != HugePages::Never;
+        if some {
+            self.mappings.want_huge(first, count, wanted);
+        }
+        Ok(some)
+    }
+
+    /// Whether a fault may fill a huge page.
+    pub(super) fn wants_huge(&self, page: PageId, access: Access) -> bool {
+        access == Access::Write && self.mappings.is_huge(page)
     }
 
     /// Commits memory to the program; see [`crate::control::Process::commit`]. A refusal is not counted:

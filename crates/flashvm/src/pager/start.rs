@@ -8,7 +8,7 @@ use super::workers::{Crew, Workers};
 use super::{Freeze, LiveEngine, Locked, PAGER, Pager, SPAN_PAGES, buffers, share};
 use crate::Error;
 use crate::chameleon::Chameleon;
-use crate::control::{Control, LIMIT_FRAMES_MIN, Process, RunSettings};
+use crate::control::{Control, HugePages, LIMIT_FRAMES_MIN, Process, RunSettings};
 use crate::flash::demand::DemandQueues;
 use crate::flash::{FlashStore, Layer, Setup, Store, file_limit};
 use crate::mappings::Mappings;
@@ -137,7 +137,7 @@ pub fn start(inheritance: Inheritance) -> Result<&'static Pager, Error> {
         compressor: Mutex::new(codec.map(Compressor::new)),
         decoder: Mutex::new(codec.map(Decoder::new)),
         locked: Mutex::new(Locked::new(engine, grant, recorder, tracer)),
-        mappings: Mappings::new(SPAN_PAGES),
+        mappings: Mappings::new(SPAN_PAGES, settings.huge_pages == HugePages::Always),
         space,
         delivery,
         store,

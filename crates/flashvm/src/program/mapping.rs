@@ -237,13 +237,18 @@ pub unsafe fn advise(address: usize, len: usize, advice: i32) -> Result<(), Errn
         libc::MADV_WILLNEED => pager.advise(address, len, Advice::WillNeed),
         libc::MADV_COLD => pager.advise(address, len, Advice::Cold),
         libc::MADV_PAGEOUT => pager.advise(address, len, Advice::PageOut),
-        // Hints that change no contents. The prefetcher sees streams by itself; managed pages are small, and are never
-        // wiped, left out or merged.
+        // The kernel hears of it as well: a fault would otherwise leave an empty page table, which takes a huge page apart.
+        libc::MADV_HUGEPAGE | libc::MADV_NOHUGEPAGE => {
+            match pager.want_huge(address, len, advice == libc::MADV_HUGEPAGE)? {
+                true => kernel(),
+                false => Ok(()),
+            }
+        }
+        // Hints that change no contents. The prefetcher sees streams by itself; managed pages are never wiped, left out or
+        // merged.
         libc::MADV_NORMAL
         | libc::MADV_RANDOM
         | libc::MADV_SEQUENTIAL
-        | libc::MADV_HUGEPAGE
-        | libc::MADV_NOHUGEPAGE
         | libc::MADV_MERGEABLE
         | libc::MADV_UNMERGEABLE
         | libc::MADV_DOFORK

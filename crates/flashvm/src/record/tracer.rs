@@ -48,7 +48,7 @@ impl Tracer {
     /// Appends the reference that an event reports, if there is one.
     pub(crate) fn note(&mut self, event: &Event) -> Result<(), Error> {
         match *event {
-            Event::Fault { page, access } => self.write(match access {
+            Event::Fault { page, access, .. } => self.write(match access {
                 Access::Read => Observation::Load(page),
                 Access::Write => Observation::Store(page),
             }),

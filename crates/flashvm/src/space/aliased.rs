@@ -348,6 +348,11 @@ impl AddressSpace for &Aliased {
         Done::stopped(0, Stop::Invalid)
     }
 
+    /// Its pages are those of a file: the kernel has no huge pages for it.
+    fn zero_huge(&mut self, _: PageId) -> Done {
+        Done::stopped(0, Stop::Invalid)
+    }
+
     fn protect(&mut self, _: Run, _: bool) -> Result<(), Stop> {
         unreachable!("the engine knows that nothing stops stores")
     }

@@ -264,6 +264,10 @@ impl AddressSpace for &Space {
         either!(self, space => space.relocate(place, from, to))
     }
 
+    fn zero_huge(&mut self, first: PageId) -> Done {
+        either!(self, space => space.zero_huge(first))
+    }
+
     fn protect(&mut self, run: Run, on: bool) -> Result<(), Stop> {
         either!(self, space => space.protect(run, on))
     }

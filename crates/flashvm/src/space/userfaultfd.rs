@@ -11,10 +11,12 @@ use crate::sys::map;
 use crate::sys::own::{self, OwnMemory};
 use crate::sys::uffd::{Features, Message, Uffd, probe, probe_user_mode};
 use flashvm_core::space::{AddressSpace, Done, Mapping, Stop};
-use flashvm_core::{PAGE_SIZE, PageId, Place, RUN_PAGES_MAX, Run};
+use flashvm_core::{HUGE_PAGES, PAGE_SIZE, PageId, Place, RUN_PAGES_MAX, Run};
+use nest::Nest;
 use rustix::io::Errno;
 use rustix::mm::{MprotectFlags, ProtFlags};
 
+mod nest;
 #[cfg(test)]
 mod tests;
 
@@ -56,6 +58,8 @@ pub(crate) struct Userfaultfd {
     region: Uffd,
     /// `None` if the kernel cannot move pages, or must not.
     shadow: Option<Uffd>,
+    /// Where huge pages come from. `None` without a shadow.
+    nest: Option<Nest>,
     /// Zeros to copy from, as long as the longest run.
     zeros: &'static [u8],
     own: OwnMemory,
@@ -110,11 +114,13 @@ impl Userfaultfd {
         } else {
             None
         };
+        let nest = shadow.as_ref().map(|_| Nest::new()).transpose();
         let zeros = map::own_zeros(RUN_PAGES_MAX as usize * PAGE_SIZE);
         Ok(Self {
             range,
             region,
             shadow,
+            nest: nest.map_err(Error::memory("a huge page"))?,
             zeros: zeros.map_err(Error::memory("zeros"))?,
             own: open_own()?,
         })
@@ -276,6 +282,15 @@ impl AddressSpace for &Userfaultfd {
         let source = self.range.start(place, Run::one(from)).get();
         // SAFETY: `start` has checked both pages: they lie in the region or the shadow, to which no Rust code refers.
         done(unsafe { self.descriptor(place).relocate(target, source, PAGE_SIZE) })
+    }
+
+    fn zero_huge(&mut self, first: PageId) -> Done {
+        let Some(nest) = &self.nest else {
+            return Done::stopped(0, Stop::Invalid);
+        };
+        let target = self.range.start(Place::Region, Run::new(first, HUGE_PAGES));
+        // SAFETY: `start` has checked the run: it lies in the region, to which no Rust code refers.
+        done(unsafe { nest.move_to(&self.region, target.get()) })
     }
 
     fn protect(&mut self, run: Run, on: bool) -> Result<(), Stop> {

@@ -61,6 +61,17 @@ choice! {
 }
 
 choice! {
+    /// Where the program gets huge pages: the kernel's words.
+    WhereHuge is a "use of huge pages":
+    /// In every mapping.
+    Always "always",
+    /// Where it asks for them.
+    Madvise "madvise",
+    /// Nowhere.
+    Never "never",
+}
+
+choice! {
     /// The size of the smallest pages.
     Granularity is a "granularity":
     /// 512 bytes: small objects lie in a heap of small pages.

@@ -1,7 +1,7 @@
 //! Turns the options of a run into its settings, before program and store are checked.
 
 use super::budget::{Budget, RAM_BYTES_MIN};
-use super::choice::{Granularity, WhoseMalloc};
+use super::choice::{Granularity, WhereHuge, WhoseMalloc};
 use super::granularity;
 use super::spec::{Applies, Spec};
 use super::table::{RunOptions, TABLE};
@@ -10,7 +10,7 @@ use crate::cli::machine;
 use crate::cli::memory::of_this_machine;
 use crate::cli::refusal::Refusal;
 use flashvm::Delivery;
-use flashvm::control::{Malloc, RunSettings};
+use flashvm::control::{HugePages, Malloc, RunSettings};
 use flashvm_core::chameleon::BLOCK_BYTES;
 use flashvm_core::{PAGE_SIZE, Preset};
 
@@ -65,6 +65,34 @@ pub(crate) fn choose_malloc(
         )),
         None | Some(WhoseMalloc::Own) => Ok(Malloc::Own),
     }
+}
+
+/// Where the program gets huge pages: by default as the kernel is set. The presets of the papers have none.
+pub(crate) fn choose_huge_pages(
+    asked: Option<WhereHuge>,
+    settings: &RunSettings,
+) -> Result<HugePages, Refusal> {
+    let here = machine::huge_pages();
+    let moves = !settings.no_move && settings.delivery != Delivery::Protect;
+    let (word, wanted) = match asked {
+        None if settings.preset == Preset::Modern && moves => return Ok(here),
+        None | Some(WhereHuge::Never) => return Ok(HugePages::Never),
+        Some(word @ WhereHuge::Always) => (word, HugePages::Always),
+        Some(word @ WhereHuge::Madvise) => (word, HugePages::Madvise),
+    };
+    if !moves {
+        return Err(Refusal::new(format!(
+            "--huge-pages {word} needs moved pages: leave it, --no-move or --fault protect out"
+        )));
+    }
+    // A kernel that is set to `always` gives them where the program asks, too.
+    if here != HugePages::Always && here != wanted {
+        return Err(Refusal::new(format!(
+            "--huge-pages {word}: this kernel does not: leave it out, or, as root: echo {word} > {}",
+            machine::HUGE_PAGES
+        )));
+    }
+    Ok(wanted)
 }
 
 impl RunOptions {

@@ -1,7 +1,7 @@
 //! The options of `flashvm run`. Add one here.
 
 use super::budget::Budget;
-use super::choice::{FaultMode, Granularity, LivePolicy, Peer, WhoseMalloc};
+use super::choice::{FaultMode, Granularity, LivePolicy, Peer, WhereHuge, WhoseMalloc};
 use super::spec::{Applies, Fallback, Group, Kind, Spec, options};
 use super::value::{Flag, Value};
 use crate::cli::device::ModelName;
@@ -101,6 +101,18 @@ options! {
         example: "mimalloc",
         refused: "jemalloc",
         applies: Applies::Always,
+    } supervisor;
+
+    /// Huge pages.
+    huge_pages: WhereHuge = "huge-pages" {
+        value: "always|madvise|never",
+        group: Group::Run,
+        help: "Where a program gets huge pages (2 MiB) while RAM is plentiful: in every mapping, where it \
+               asks for them, or nowhere",
+        default: Fallback::Words("the kernel's setting; never with the presets native and flashvm, and where pages cannot be moved"),
+        example: "never",
+        refused: "often",
+        applies: Applies::WholePages,
     } supervisor;
 
     /// The configuration file.

@@ -1,7 +1,7 @@
 //! The syntax of values, the same on the command line and in the configuration file.
 
 use super::budget::Budget;
-use super::choice::{FaultMode, Granularity, LivePolicy, Peer, WhoseMalloc};
+use super::choice::{FaultMode, Granularity, LivePolicy, Peer, WhereHuge, WhoseMalloc};
 use crate::cli::device::ModelName;
 use crate::cli::units::{Micros, PerDay, Size, Switch, WholePages};
 use clap::builder::{OsStringValueParser, PossibleValue, TypedValueParser};
@@ -186,6 +186,7 @@ written! {
     Sampling: ["off", "uniform:20", "adaptive:20"];
     FaultMode: FaultMode::ALL.map(|(_, word)| word);
     WhoseMalloc: WhoseMalloc::ALL.map(|(_, word)| word);
+    WhereHuge: WhereHuge::ALL.map(|(_, word)| word);
     Granularity: Granularity::ALL.map(|(_, word)| word);
     Peer: ["log-swap", "ssdalloc:25"];
     ModelName: Vec::from_iter(ModelKind::ALL.iter().map(|info| info.name));

@@ -50,7 +50,12 @@ fn tell_pinned(rig: &mut Rig, event: Event, pinned: &std::ops::Range<u32>) -> Ve
 /// Stores to a page and carries out what follows. Every page shrinks to 1000 bytes.
 fn store_pinned(rig: &mut Rig, page: u32, pinned: &std::ops::Range<u32>) {
     let (page, access) = (PageId(page), Write);
-    let mut actions = tell_pinned(rig, Event::Fault { page, access }, pinned);
+    let fault = Event::Fault {
+        page,
+        access,
+        huge: false,
+    };
+    let mut actions = tell_pinned(rig, fault, pinned);
     for _ in 0..1000 {
         for action in std::mem::take(&mut actions) {
             let event = match action {

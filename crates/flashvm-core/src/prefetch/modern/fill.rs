@@ -5,7 +5,7 @@
 
 use super::super::{Candidate, Demand, Kind, View, Whereabouts};
 use crate::event::{Access, Place};
-use crate::ids::PageId;
+use crate::ids::{HUGE_PAGES, PageId};
 
 /// Most pages zero-filled ahead.
 pub(super) const FILL_MAX: u32 = 64;
@@ -30,8 +30,10 @@ impl Fill {
         } else {
             FILL_CHUNK
         };
-        self.last = (first.plus(pages), pages);
-        let block = (0..pages).map(|i| first.plus(i));
+        // The next huge page stays whole.
+        let here = pages.min(HUGE_PAGES - first.0 % HUGE_PAGES);
+        self.last = (first.plus(here), pages);
+        let block = (0..here).map(|i| first.plus(i));
         let absent =
             block.filter(|&page| page != demand.page && view.page(page) == Whereabouts::Absent);
         out.extend(absent.map(|page| Candidate {

@@ -2,7 +2,7 @@
 
 use super::{ActionContext, MOVE_TRIES, Pages, Placement, zap};
 use crate::event::{Event, Place};
-use crate::ids::{PageId, RUN_PAGES_MAX, Run};
+use crate::ids::{HUGE_PAGES, PageId, RUN_PAGES_MAX, Run};
 use crate::space::{AddressSpace, Contents, Executor, Stop};
 
 impl<K> Placement<K> {
@@ -31,6 +31,33 @@ impl<K> Placement<K> {
             }
         }
         count
+    }
+
+    /// Fills pages with zeros: with a huge page, as far as the kernel has one. Returns the number of pages processed.
+    pub(super) fn zero<X, E>(
+        &mut self,
+        context: &mut ActionContext<'_, X, E>,
+        first: PageId,
+        count: u32,
+        protect: bool,
+    ) -> u32
+    where
+        X: Executor<Kept = K>,
+        E: Pages,
+    {
+        let mut done = 0;
+        if !protect && count == HUGE_PAGES && first.0.is_multiple_of(HUGE_PAGES) {
+            let huge = context.space().zero_huge(first);
+            self.trace.copied(Place::Region, first, count, huge);
+            done = huge.pages;
+            if done > 0 {
+                context.space().wake(Run::new(first, done));
+            }
+        }
+        let (rest, left) = (first.plus(done), count - done);
+        done + self.place(context, Place::Region, rest, left, protect, |_| {
+            Contents::Zeros
+        })
     }
 
     /// Copies pages to where they are absent. Returns the number of pages processed.

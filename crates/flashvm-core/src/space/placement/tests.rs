@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::event::Packed;
-use crate::ids::IoId;
+use crate::ids::{HUGE_PAGES, IoId};
 use crate::space::Mapping;
 use std::collections::HashMap;
 
@@ -135,6 +135,15 @@ impl AddressSpace for FakeSpace {
 
     fn relocate(&mut self, _: Place, _: PageId, _: PageId) -> Done {
         unreachable!("no test relocates")
+    }
+
+    fn zero_huge(&mut self, first: PageId) -> Done {
+        self.copy(
+            Place::Region,
+            Run::new(first, HUGE_PAGES),
+            &Contents::Zeros,
+            false,
+        )
     }
 
     fn protect(&mut self, run: Run, on: bool) -> Result<(), Stop> {

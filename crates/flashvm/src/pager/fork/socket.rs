@@ -51,6 +51,7 @@ impl ResolvedFault {
             Event::Fault {
                 page,
                 access: Access::Write,
+                huge: false,
             }
         }
     }
