@@ -5,6 +5,9 @@ use crate::support::{FLASHVM, Folder, children, flashvm_run, run_bounded};
 use crate::{LIMIT, ready, seed, torture};
 use std::fs::{self, File};
 use std::io::Read as _;
+use std::os::unix::fs::FileExt as _;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 const ENCRYPT: [&str; 3] = ["--encrypt", "--granularity", "4096"];
 
@@ -87,6 +90,63 @@ fn the_store_does_not_show_what_is_encrypted() {
         );
         assert!(shows || pages == 0, "{pages} pages can be read");
     }
+}
+
+/// Somebody writes old contents of the store back while the program runs: SIGBUS or the right data, never old data.
+#[test]
+fn replayed_slots_give_sigbus() {
+    const TEST: &str = "replayed_slots_give_sigbus";
+    if !ready(TEST) {
+        return;
+    }
+    let folder = Folder::new();
+    let path = folder.path().join("store");
+    fs::write(&path, "").expect("a file");
+    let store = File::options()
+        .read(true)
+        .write(true)
+        .open(&path)
+        .expect("the file");
+    let mut command = children::command(FLASHVM);
+    command.args([
+        "run",
+        "--ram",
+        "8M",
+        "--flash-size",
+        "64M",
+        "--discard",
+        "off",
+    ]);
+    command.args(ENCRYPT).arg("--flash").arg(&path);
+    command.arg("--").arg(compiled("sigbus")).args(["24", "20"]);
+    let over = AtomicBool::new(false);
+    let outcome = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut old = vec![0; 64 << 20];
+            while !over.load(Ordering::Relaxed) {
+                let len = store.read_at(&mut old, 0).expect("the store");
+                std::thread::sleep(Duration::from_millis(100));
+                store
+                    .write_all_at(&old[..len], 0)
+                    .expect("room, as it was read");
+            }
+        });
+        let outcome = run_bounded(TEST, &mut command, LIMIT);
+        over.store(true, Ordering::Relaxed);
+        outcome
+    });
+    let (code, out) = (outcome.shell_code(), &outcome.stdout);
+    // 3, or 128 and SIGBUS: a page of the C library or of the stack was lost.
+    assert!(
+        matches!(code, 0 | 3 | 135),
+        "{TEST}: exit code {code}: {out}{}",
+        outcome.stderr
+    );
+    assert!(
+        outcome.stderr.contains("are lost"),
+        "{TEST}: nothing was found: {out}{}",
+        outcome.stderr
+    );
 }
 
 /// Bits that flip on their way give SIGBUS or the right data, as without encryption.
