@@ -5,10 +5,17 @@
 use flashvm::codec::{Decoder, Encoder, ROOM};
 use flashvm_core::{Codec, PAGE_SIZE};
 use libfuzzer_sys::fuzz_target;
+use std::cell::RefCell;
 
 const CODECS: [Codec; 3] = [Codec::Lz4, Codec::Zstd(-1), Codec::Zstd(19)];
 /// The bytes on both sides of the page.
 const BESIDE: u8 = 0xa5;
+
+thread_local! {
+    /// As in a pager, one of each for all pages.
+    static MADE: RefCell<Vec<(Encoder, Decoder)>> =
+        RefCell::new(CODECS.map(|codec| (Encoder::new(codec), Decoder::new(codec))).into());
+}
 
 /// Decompresses into the middle of three pages, which alone may change.
 fn decoded(decoder: &mut Decoder, packed: &[u8]) -> Option<[u8; PAGE_SIZE]> {
@@ -31,20 +38,21 @@ fn page(pattern: &[u8]) -> [u8; PAGE_SIZE] {
 fuzz_target!(|input: &[u8]| {
     let Some((pattern, rest)) = input.split_first_chunk::<16>() else { return };
     let page = page(pattern);
-    for codec in CODECS {
-        let (mut encoder, mut decoder) = (Encoder::new(codec), Decoder::new(codec));
-        let mut packed = [0; ROOM];
-        let len = encoder.compress(&page, &mut packed).expect("room");
-        assert_eq!(decoded(&mut decoder, &packed[..len]), Some(page));
-        let _ = decoded(&mut decoder, rest);
-        let (mut edited, mut end) = (packed, len);
-        for edit in rest.chunks_exact(3) {
-            match usize::from(u16::from_le_bytes([edit[0], edit[1]])) {
-                0xffff => end = usize::from(edit[2]) * len / 256,
-                offset => edited[offset % len] ^= edit[2],
+    MADE.with_borrow_mut(|made| {
+        for (encoder, decoder) in made {
+            let mut packed = [0; ROOM];
+            let len = encoder.compress(&page, &mut packed).expect("room");
+            assert_eq!(decoded(decoder, &packed[..len]), Some(page));
+            let _ = decoded(decoder, rest);
+            let (mut edited, mut end) = (packed, len);
+            for edit in rest.chunks_exact(3) {
+                match usize::from(u16::from_le_bytes([edit[0], edit[1]])) {
+                    0xffff => end = usize::from(edit[2]) * len / 256,
+                    offset => edited[offset % len] ^= edit[2],
+                }
             }
+            let _ = decoded(decoder, &edited[..end]);
+            assert_eq!(decoded(decoder, &packed[..len]), Some(page), "the decoder is as good as new");
         }
-        let _ = decoded(&mut decoder, &edited[..end]);
-        assert_eq!(decoded(&mut decoder, &packed[..len]), Some(page), "the decoder is as good as new");
-    }
+    });
 });

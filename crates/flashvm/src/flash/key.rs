@@ -123,6 +123,7 @@ fn wipe_stack() {
 mod tests {
     use super::*;
     use std::fs;
+    use std::ops::Range;
     use std::os::unix::fs::FileExt;
 
     /// The bytes of the key of these tests: no other memory has them, unless it was copied from the key.
@@ -130,57 +131,62 @@ mod tests {
         (std::hint::black_box(at) as u8 + 3).wrapping_mul(0x6b) ^ 0x35
     }
 
-    fn known() -> Key {
-        Key::make(|raw| {
-            (0..KEY_BYTES).for_each(|at| raw[at] = byte(at));
-            Ok(())
-        })
-        .unwrap()
+    fn fill(raw: &mut [u8; KEY_BYTES]) -> Result<(), Errno> {
+        (0..KEY_BYTES).for_each(|at| raw[at] = byte(at));
+        Ok(())
     }
 
-    /// Addresses of the first half of the key's bytes in this process' memory, except within `except`.
-    fn copies(except: usize) -> Vec<usize> {
-        const CHUNK: usize = 1 << 20;
-        let buffer = map::own(CHUNK + KEY_BYTES).unwrap();
-        // SAFETY: fresh memory that only this function uses.
-        let chunk = unsafe { map::bytes_mut(buffer, CHUNK + KEY_BYTES) };
-        let memory = fs::File::open("/proc/self/mem").unwrap();
-        let mut found = Vec::new();
-        for line in fs::read_to_string("/proc/self/maps").unwrap().lines() {
-            let (range, rest) = line.split_once(' ').unwrap();
-            if !rest.starts_with("rw") {
-                continue;
+    /// Reads memory through a buffer on the heap: frames of a search must not cover what it looks for.
+    struct Search {
+        memory: fs::File,
+        page: Vec<u8>,
+    }
+
+    impl Search {
+        /// How often the first half of the key's bytes is in a range of pages, as far as they are mapped.
+        fn copies(&mut self, range: &Range<usize>) -> usize {
+            let mut found = 0;
+            for page in range.clone().step_by(PAGE_SIZE) {
+                let read = self
+                    .memory
+                    .read_at(&mut self.page, page as u64)
+                    .unwrap_or(0);
+                for at in (0..read.saturating_sub(KEY_BYTES / 2)).step_by(4) {
+                    found += usize::from((0..KEY_BYTES / 2).all(|i| self.page[at + i] == byte(i)));
+                }
             }
-            let (start, end) = range.split_once('-').unwrap();
-            let parse = |at| usize::from_str_radix(at, 16).unwrap();
-            for start in (parse(start)..parse(end)).step_by(CHUNK) {
-                let len = (parse(end) - start).min(CHUNK + KEY_BYTES);
-                let Ok(read) = memory.read_at(&mut chunk[..len], start as u64) else {
-                    continue;
-                };
-                let is_key = |at: &usize| (0..KEY_BYTES / 2).all(|i| chunk[at + i] == byte(i));
-                let hits = (0..read.saturating_sub(KEY_BYTES / 2)).filter(is_key);
-                let outside = |&at: &usize| {
-                    at.wrapping_sub(buffer) >= CHUNK + KEY_BYTES
-                        && at / PAGE_SIZE != except / PAGE_SIZE
-                };
-                found.extend(hits.map(|at| start + at).filter(outside));
-            }
+            self.page[..].zeroize();
+            found
         }
-        // SAFETY: this function alone uses the memory, no longer from here on.
-        unsafe { map::unmap(buffer, CHUNK + KEY_BYTES).unwrap() };
-        found
+    }
+
+    /// Leaves the key's bytes on the stack, as far below the caller as a page.
+    #[inline(never)]
+    fn leave_a_copy() {
+        let mut room = [0_u8; 2 * PAGE_SIZE];
+        (0..KEY_BYTES).for_each(|at| room[PAGE_SIZE + at] = byte(at));
+        std::hint::black_box(&room);
     }
 
     #[test]
     fn a_key_is_in_its_page_alone_and_gone_after_it() {
-        let key = known();
-        let page = key.page;
-        assert_eq!(copies(page), [0; 0], "copies outside of its page");
-        // The search finds what is there: the expanded key begins with the key's bytes.
-        assert_ne!(copies(0), [0; 0]);
+        let memory = fs::File::open("/proc/self/mem").unwrap();
+        let mut search = Search {
+            memory,
+            page: vec![0; PAGE_SIZE],
+        };
+        let here = 0_u8;
+        let top = (&raw const here as usize).next_multiple_of(PAGE_SIZE);
+        let stack = top - 8 * STACK_BYTES..top;
+        leave_a_copy();
+        assert_ne!(search.copies(&stack), 0, "the search finds what is there");
+        let key = Key::make(fill).unwrap();
+        assert_eq!(search.copies(&stack), 0, "copies on the stack");
+        // The expanded key begins with the key's bytes.
+        let page = key.page..key.page + PAGE_SIZE;
+        assert_eq!(search.copies(&page), 1);
         drop(key);
-        assert_eq!(copies(0), [0; 0]);
+        assert_eq!(search.copies(&page), 0);
     }
 
     #[test]
