@@ -37,7 +37,7 @@ if [ ${#as[@]} -gt 0 ]; then
 	chmod 755 "$folder" "$folder"/*
 fi
 
-modes=("" "--fault handler" "--fault protect" "--no-move" "--no-uring" "--preset flashvm" "--preset native" "--inject write=2000"
+modes=("" "--fault handler" "--fault protect" "--no-move" "--no-uring" "--preset flashvm" "--preset native" "--encrypt" "--inject write=2000"
 	"--no-move --no-uring --inject write=5000")
 end=$((SECONDS + minutes * 60))
 round=0

@@ -22,7 +22,7 @@ EXTRAS = (
     "--zero-sharing=off", "--sampling=adaptive:2", "--sampling=uniform:4", "--preclean=1", "--preclean=64",
     "--cluster=8K", "--cluster=4M", "--readahead=1", "--readahead=64", "--stride=1", "--stride=16",
     "--congestion-timeout=1ms", "--discard=native", "--discard=merged:1M", "--discard=dummy",
-    "--write-limit=500G/day", "--compress=off", "--compress=lz4", "--compress=zstd",
+    "--write-limit=500G/day", "--encrypt", "--compress=off", "--compress=lz4", "--compress=zstd",
 )
 # Factors of a program's tight budget.
 BUDGETS = (0.5, 0.75, 1, 1, 1, 1.5, 2, 8)

@@ -42,6 +42,7 @@ mod sys;
 pub use chameleon::{PageList, RUN_PAGES};
 pub use flash::io_submit_is_allowed;
 pub use guard::on_guard_stack;
+pub use pager::codec;
 pub use pager::{ForkHooks, Inheritance, Pager, pager, set_fork_hooks, start};
 pub use program::{count_refused_allocation, end, note_end};
 pub use space::{Delivery, Resolution};

@@ -6,7 +6,9 @@ import os
 from collections.abc import Mapping, Sequence
 
 #: Options without a value. A test compares them with what the command's help says.
-FLAGS = frozenset({"check", "flash-in-ram", "help", "no-markers", "no-move", "no-uring", "progress", "quiet"})
+FLAGS = frozenset(
+    {"check", "encrypt", "flash-in-ram", "help", "no-markers", "no-move", "no-uring", "progress", "quiet"}
+)
 
 
 def arguments(options: Mapping[str, object]) -> list[str]:

@@ -5,6 +5,7 @@
 //! `FLASHVM_TORTURE_SEED=N` repeats a run; `eval/torture.sh` makes a campaign of both.
 
 mod compiled;
+mod encrypted;
 mod mappings;
 mod replay;
 #[path = "../support/mod.rs"]

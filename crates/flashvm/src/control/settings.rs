@@ -35,6 +35,8 @@ pub struct RunSettings {
     pub device_model: Option<ModelSettings>,
     /// The heap of small pages, if requested.
     pub chameleon: Option<ChameleonSettings>,
+    /// Encrypt pages on flash.
+    pub encrypt: bool,
     /// Faults to inject into the store, for tests.
     pub inject: Option<Inject>,
     /// File prefix for recording the engine's events, for tests; the process id is appended.
@@ -131,6 +133,7 @@ impl RunSettings {
             write_limit_bytes: None,
             device_model: None,
             chameleon: None,
+            encrypt: false,
             inject: None,
             record: None,
             trace: None,

@@ -2,6 +2,7 @@
 
 use super::checked::Checked;
 use super::either::Either;
+use super::encrypted::Encrypted;
 use super::file::FileStore;
 use super::injected::Injected;
 use super::memory::MemoryStore;
@@ -9,7 +10,10 @@ use super::modelled::Modelled;
 use super::store::{
     Completion, Failed, Geometry, Part, Request, Span, Store, StoreQueue, Transfer,
 };
-use super::testing::{Pages, file, leak, settings, stack_without_ring, whole_stack};
+use super::testing::{
+    Pages, encrypted_stack, encrypted_stack_without_ring, file, leak, settings, stack_without_ring,
+    whole_stack,
+};
 use super::{Queue, ThreadQueue};
 use crate::control::{Control, Inject};
 use flashvm_core::{Nanos, PAGE_SIZE};
@@ -228,6 +232,11 @@ fn each_layer() {
     let injected = leak(Injected::new(below(), None));
     conforms(injected);
     own_queue_conforms(injected);
+    for encrypt in [false, true] {
+        let encrypted = leak(Encrypted::new(below(), encrypt).unwrap());
+        conforms(encrypted);
+        own_queue_conforms(encrypted);
+    }
     let modelled = leak(Modelled::new(below(), None));
     conforms(modelled);
     own_queue_conforms(modelled);
@@ -255,12 +264,17 @@ fn a_file_without_io_uring() {
 
 #[test]
 fn the_whole_stack() {
-    let store = leak(whole_stack(BYTES, None));
-    conforms(store);
-    own_queue_conforms(store);
-    threads_conform(store);
-    queue_conforms(Queue::open(store, None).unwrap());
-    queue_conforms(Queue::open(leak(stack_without_ring(BYTES, None)), None).unwrap());
+    for [stack, without_ring] in [
+        [whole_stack, stack_without_ring],
+        [encrypted_stack, encrypted_stack_without_ring],
+    ] {
+        let store = leak(stack(BYTES, None));
+        conforms(store);
+        own_queue_conforms(store);
+        threads_conform(store);
+        queue_conforms(Queue::open(store, None).unwrap());
+        queue_conforms(Queue::open(leak(without_ring(BYTES, None)), None).unwrap());
+    }
 }
 
 /// Repeated reads hide rare faults, so the stack conforms with them.
@@ -272,7 +286,12 @@ fn the_whole_stack_hides_rare_faults() {
         seed: 1,
         ..Inject::default()
     };
-    for stack in [whole_stack, stack_without_ring] {
+    for stack in [
+        whole_stack,
+        stack_without_ring,
+        encrypted_stack,
+        encrypted_stack_without_ring,
+    ] {
         let store = leak(stack(BYTES, Some(inject)));
         conforms(store);
         own_queue_conforms(store);

@@ -260,7 +260,7 @@ unsafe fn poll_for(
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{Pages, leak, stack_without_ring, whole_stack};
+    use super::super::testing::{Pages, encrypted_stack, leak, stack_without_ring, whole_stack};
     use super::*;
     use crate::control::Inject;
 
@@ -338,7 +338,7 @@ mod tests {
             read_error_ppm: 1_000_000,
             ..Inject::default()
         };
-        for stack in [whole_stack, stack_without_ring] {
+        for stack in [whole_stack, stack_without_ring, encrypted_stack] {
             let store = leak(stack(BYTES, Some(always)));
             let queues = with_one_queue(|queues| open(queues, store));
             let mut queue = queues.take().unwrap();

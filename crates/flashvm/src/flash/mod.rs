@@ -5,12 +5,14 @@
 //! | | adds | |
 //! | --- | --- | --- |
 //! | `checked` | checksums, and the only loop that repeats reads | pages only |
+//! | `encrypted` | encryption (`--encrypt`), with `cipher`, `key` and `write_buffers` | pages only |
 //! | `injected` | faults that a test asks for | |
 //! | `modelled` | the time of a device model | |
 //! | `file` | the file or device | |
 //!
 //! Pages use the whole stack ([`FlashStore`]). Small pages enter below `checked` ([`UncheckedStore`]): their engine
-//! keeps checksums in its tables, and repeats a read itself, as its cleaner may have moved the page.
+//! keeps checksums in its tables, and repeats a read itself, as its cleaner may have moved the page. They are never
+//! encrypted.
 //!
 //! Safety argument: a request names its memory by address, and its maker guarantees that nobody else uses this
 //! memory until the request has ended. Code here holds a reference to a request's memory only within one call, and
@@ -28,13 +30,16 @@
 mod aio;
 mod aio_context;
 mod checked;
+mod cipher;
 #[cfg(test)]
 mod conformance;
 pub(crate) mod demand;
 mod either;
+mod encrypted;
 mod file;
 pub(crate) mod file_limit;
 mod injected;
+mod key;
 mod layer;
 #[cfg(test)]
 mod memory;
@@ -45,6 +50,7 @@ mod ring;
 mod store;
 #[cfg(test)]
 mod testing;
+mod write_buffers;
 
 pub use aio_context::is_allowed as io_submit_is_allowed;
 pub(crate) use checked::checksum;
@@ -56,6 +62,7 @@ pub(crate) use store::{Completion, Part, Request, Span, Store, StoreQueue, Trans
 use crate::Error;
 use crate::control::{Inject, Process};
 use checked::Checked;
+use encrypted::Encrypted;
 use file::FileStore;
 use flashvm_core::PAGE_SIZE;
 use injected::Injected;
@@ -63,7 +70,7 @@ use modelled::{ModelClient, Modelled};
 use std::os::fd::{OwnedFd, RawFd};
 
 /// The stack without checksums, for small pages.
-pub(crate) type UncheckedStore = Injected<Modelled<FileStore>>;
+pub(crate) type UncheckedStore = Encrypted<Injected<Modelled<FileStore>>>;
 /// The whole stack, for pages.
 pub(crate) type FlashStore = Checked<UncheckedStore>;
 
@@ -80,42 +87,49 @@ pub(crate) struct Setup {
     pub(crate) without_ring: bool,
     /// Faults to make.
     pub(crate) inject: Option<Inject>,
+    /// Whether pages are encrypted.
+    pub(crate) encrypt: bool,
 }
 
 impl FlashStore {
     /// Builds the stack.
     ///
     /// # Errors
-    /// `fstat` fails, or there is no memory for checksums.
+    /// `fstat` fails, there is no memory for checksums and tags, or the kernel does not protect the key.
     pub(crate) fn open(setup: Setup) -> Result<Self, Error> {
         let bytes = u64::from(setup.slots) * PAGE_SIZE as u64;
         let file = FileStore::new(setup.file, bytes, setup.without_ring)
             .map_err(Error::memory("the flash store"))?;
         let modelled = Modelled::new(file, setup.modelled);
         let injected = Injected::new(modelled, setup.inject);
-        Checked::new(injected).map_err(Error::memory("checksums"))
+        let encrypted = Encrypted::new(injected, setup.encrypt)?;
+        Checked::new(encrypted).map_err(Error::memory("checksums"))
     }
 
     /// The stack of a forked child, which gets a device-model client of its own.
-    pub(crate) fn for_child(mut self, process: Process) -> Self {
-        if let Some(model) = &mut self.below.below.model {
+    ///
+    /// # Errors
+    /// The kernel does not protect the child's copy of the key.
+    pub(crate) fn for_child(mut self, process: Process) -> Result<Self, Error> {
+        self.below.become_child()?;
+        if let Some(model) = &mut self.below.below.below.model {
             *model = ModelClient::of(process);
         }
-        self
+        Ok(self)
     }
 
     /// The device-model client, if the run has a model.
     pub(crate) fn model(&self) -> Option<&ModelClient> {
-        self.below.below.model.as_ref()
+        self.below.below.below.model.as_ref()
     }
 
     /// Whether [`Queue`]s to it need threads.
     pub(crate) fn needs_threads(&self) -> bool {
-        self.model().is_some() || self.below.below.below.needs_threads()
+        self.model().is_some() || self.below.below.below.below.needs_threads()
     }
 
     /// The descriptor of the file or device.
     pub(crate) fn descriptor(&self) -> RawFd {
-        self.below.below.below.descriptor()
+        self.below.below.below.below.descriptor()
     }
 }

@@ -34,21 +34,32 @@ pub(super) fn file(bytes: u64) -> OwnedFd {
 
 /// The stack over a [`file`].
 pub(super) fn whole_stack(bytes: u64, inject: Option<Inject>) -> FlashStore {
-    stack(bytes, inject, false)
+    stack(bytes, inject, false, false)
 }
 
 /// [`whole_stack`] for a machine that forbids io_uring.
 pub(super) fn stack_without_ring(bytes: u64, inject: Option<Inject>) -> FlashStore {
-    stack(bytes, inject, true)
+    stack(bytes, inject, true, false)
 }
 
-fn stack(bytes: u64, inject: Option<Inject>, without_ring: bool) -> FlashStore {
+/// [`whole_stack`] with encryption.
+pub(super) fn encrypted_stack(bytes: u64, inject: Option<Inject>) -> FlashStore {
+    stack(bytes, inject, false, true)
+}
+
+/// [`stack_without_ring`] with encryption.
+pub(super) fn encrypted_stack_without_ring(bytes: u64, inject: Option<Inject>) -> FlashStore {
+    stack(bytes, inject, true, true)
+}
+
+fn stack(bytes: u64, inject: Option<Inject>, without_ring: bool, encrypt: bool) -> FlashStore {
     let setup = Setup {
         file: file(bytes),
         slots: (bytes / PAGE_SIZE as u64) as u32,
         modelled: None,
         without_ring,
         inject,
+        encrypt,
     };
     FlashStore::open(setup).unwrap()
 }

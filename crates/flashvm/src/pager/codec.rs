@@ -4,6 +4,8 @@
 //! would read the stack protector's canary there: `.cargo/config.toml` compiles it without.) Both decoders check their
 //! bounds. A frame of Zstandard here has no magic number, no checksum and no content size: the store's checksum
 //! covers it, and a page's size is known.
+//!
+//! Both are public for the fuzz target of the decoders (`fuzz/fuzz_targets/page_decoders.rs`).
 
 use flashvm_core::{Codec, PAGE_SIZE};
 use lz4_flex::block::{CompressTable, compress_into_with_table, decompress_into};
@@ -13,18 +15,21 @@ use zstd_safe::{CCtx, CParameter, DCtx, DParameter, FrameFormat};
 type Page = [u8; PAGE_SIZE];
 
 /// Bytes that the compressed form of any page fits in.
-pub(super) const ROOM: usize = PAGE_SIZE + PAGE_SIZE / 8;
+pub const ROOM: usize = PAGE_SIZE + PAGE_SIZE / 8;
 /// A page is its own window: no table needs to reach farther.
 const WINDOW_LOG: u32 = PAGE_SIZE.ilog2();
 
 /// Compresses pages.
-pub(super) enum Encoder {
+pub enum Encoder {
+    /// LZ4, with its table.
     Lz4(Box<CompressTable>),
+    /// Zstandard, with its context.
     Zstd(CCtx<'static>),
 }
 
 impl Encoder {
-    pub(super) fn new(codec: Codec) -> Self {
+    /// An encoder for a codec.
+    pub fn new(codec: Codec) -> Self {
         match codec {
             Codec::Lz4 => Self::Lz4(Box::new(CompressTable::small())),
             Codec::Zstd(level) => Self::Zstd(zstd_context(level.into())),
@@ -33,7 +38,7 @@ impl Encoder {
 
     /// Compresses a page; returns the length in bytes. `None`: it would take more than [`ROOM`], or the codec has no
     /// memory.
-    pub(super) fn compress(&mut self, page: &Page, into: &mut [u8; ROOM]) -> Option<usize> {
+    pub fn compress(&mut self, page: &Page, into: &mut [u8; ROOM]) -> Option<usize> {
         match self {
             Self::Lz4(table) => compress_into_with_table(page, into, table).ok(),
             Self::Zstd(context) => context.compress2(&mut into[..], page).ok(),
@@ -59,13 +64,16 @@ fn zstd_context(level: i32) -> CCtx<'static> {
 }
 
 /// Decompresses pages.
-pub(super) enum Decoder {
+pub enum Decoder {
+    /// LZ4.
     Lz4,
+    /// Zstandard, with its context.
     Zstd(DCtx<'static>),
 }
 
 impl Decoder {
-    pub(super) fn new(codec: Codec) -> Self {
+    /// A decoder for what a codec has compressed.
+    pub fn new(codec: Codec) -> Self {
         match codec {
             Codec::Lz4 => Self::Lz4,
             Codec::Zstd(_) => {
@@ -78,7 +86,7 @@ impl Decoder {
     }
 
     /// Decompresses a page. Returns whether the bytes were the compressed form of a whole page.
-    pub(super) fn decompress(&mut self, packed: &[u8], into: &mut Page) -> bool {
+    pub fn decompress(&mut self, packed: &[u8], into: &mut Page) -> bool {
         match self {
             Self::Lz4 => matches!(decompress_into(packed, into), Ok(PAGE_SIZE)),
             Self::Zstd(context) => {

@@ -21,7 +21,7 @@ mod actions;
 mod buffers;
 mod change;
 mod cleaner;
-mod codec;
+pub mod codec;
 mod discard;
 mod fork;
 mod grant;

@@ -105,6 +105,7 @@ pub fn start(inheritance: Inheritance) -> Result<&'static Pager, Error> {
         modelled: settings.device_model.map(|_| process),
         without_ring: settings.no_uring,
         inject: settings.inject,
+        encrypt: settings.encrypt,
     })?;
     let frames_bytes = u64::from(small_frames) * PAGE_SIZE as u64;
     let file_bytes = file_limit::needed(store.geometry(), frames_bytes).map_err(Error::Settings)?;

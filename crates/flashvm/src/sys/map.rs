@@ -80,6 +80,30 @@ pub(crate) fn keep_from_dumps(start: usize, len: usize) {
     let _ = unsafe { rustix::mm::madvise(start as *mut _, len, Advice::LinuxDontDump) };
 }
 
+/// Keeps a range out of core dumps, whatever that takes: it holds a secret.
+///
+/// # Errors
+/// The kernel refuses.
+pub(crate) fn leave_out_of_dumps(start: usize, len: usize) -> Result<(), Errno> {
+    // SAFETY: only a flag of the mapping changes.
+    unsafe { rustix::mm::madvise(start as *mut _, len, Advice::LinuxDontDump) }
+}
+
+/// Keeps a range in RAM.
+///
+/// # Errors
+/// The kernel refuses, mostly for the limit on locked memory.
+pub(crate) fn lock(start: usize, len: usize) -> Result<(), Errno> {
+    // SAFETY: the contents and the permissions of the range stay.
+    unsafe { rustix::mm::mlock(start as *mut _, len) }
+}
+
+/// Lets forked children have zeros in place of a range's contents, which they do not need.
+pub(crate) fn keep_from_children(start: usize, len: usize) {
+    // SAFETY: only a flag of the mapping changes. Where the kernel refuses, children keep the contents.
+    let _ = unsafe { rustix::mm::madvise(start as *mut _, len, Advice::LinuxWipeOnFork) };
+}
+
 /// Anonymous zeroed memory of the pager's own, page-aligned.
 pub(crate) fn own(len: usize) -> Result<usize, Errno> {
     let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
@@ -102,6 +126,17 @@ pub(crate) fn own_counters(count: usize) -> Result<&'static [AtomicU64], Errno> 
     // SAFETY: fresh, zeroed, page-aligned memory of that length that is never unmapped; any bit
     // pattern is an `AtomicU64`.
     Ok(unsafe { std::slice::from_raw_parts(address as *const AtomicU64, count) })
+}
+
+/// A zeroed counter that this process shares with the children that it forks.
+pub(crate) fn shared_counter() -> Result<&'static AtomicU64, Errno> {
+    let prot = ProtFlags::READ | ProtFlags::WRITE;
+    // SAFETY: fresh memory at a free place of the kernel's choice; no existing mapping changes.
+    let address = unsafe {
+        rustix::mm::mmap_anonymous(std::ptr::null_mut(), PAGE_SIZE, prot, MapFlags::SHARED)?
+    };
+    // SAFETY: fresh, zeroed, page-aligned memory that is never unmapped; any bit pattern is an `AtomicU64`.
+    Ok(unsafe { &*(address as *const AtomicU64) })
 }
 
 /// Drops the pages of a range; it reads as zeros, or faults again where registered.

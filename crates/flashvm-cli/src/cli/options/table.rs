@@ -51,6 +51,18 @@ options! {
         applies: Applies::Always,
     } sets |size, settings| settings.flash_bytes = size.0;
 
+    /// Encryption of the store.
+    encrypt: Flag = "encrypt" {
+        value: "",
+        group: Group::Run,
+        help: "Encrypt pages on flash (AES-256-GCM) with a key that only the process has, in locked RAM. A page that \
+               was changed, moved or replaced by an older one counts as lost",
+        default: Fallback::None,
+        example: "",
+        refused: "",
+        applies: Applies::WholePages,
+    } sets |flag, settings| settings.encrypt = flag.0;
+
     /// Defaults of the other options.
     preset: Preset = "preset" {
         value: "modern|flashvm|native",

@@ -69,7 +69,7 @@ impl Pager {
         let child = Self {
             pressure_at_start: self.control.pressure(),
             space,
-            store: self.store.for_child(process),
+            store: self.store.for_child(process)?,
             process,
             chameleon: chameleon.transpose()?,
             locked: Mutex::new(locked),
