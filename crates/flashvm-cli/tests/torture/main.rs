@@ -7,6 +7,7 @@
 mod compiled;
 mod mappings;
 mod replay;
+mod report;
 #[path = "../support/mod.rs"]
 mod support;
 
