@@ -51,15 +51,16 @@ pub(crate) fn supervise(
             break;
         }
         let now = Instant::now();
+        // Before the reaper frees process slots: the journal names processes by them.
+        if let Some(watch) = &mut watch {
+            watch.look(now.duration_since(started), &records, || reaper.alive());
+        }
         if looked.is_none_or(|looked| now.duration_since(looked) >= LOOK / 10) {
             records.extend(reaper.look(now));
             looked = Some(now);
         }
         if let Some(progress) = &mut progress {
             progress.show(now.duration_since(started), &records, &reaper.alive());
-        }
-        if let Some(watch) = &mut watch {
-            watch.look(now.duration_since(started), &records, || reaper.alive());
         }
         // The journal of a report is full soon.
         let every = if watch.is_some() { LOOK / 10 } else { LOOK };

@@ -309,7 +309,7 @@ fn records_of_other_versions() {
             &["format 99", "flashvm that wrote it"][..],
         ),
         ("{\"format\":1,\"about\":7}", &["damaged", "again"]),
-        ("[1]", &["not a record", "--report"]),
+        ("{\"totals\":{}}", &["not a record", "--report"]),
     ] {
         fs::write(&file, record).expect("a file");
         refused(&flashvm(&["report", path, "-o", "page.html"]), 2, named);

@@ -86,7 +86,7 @@ impl Sight {
 /// One entry of the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sighting {
-    /// The process id, as the supervisor sees it; 0 if it is not known yet.
+    /// The process id, as the supervisor sees it; 0 if the process ended before it could be read.
     pub pid: u32,
     /// What happened.
     pub sight: Sight,

@@ -85,6 +85,15 @@ pub(super) fn curves(curves: &[Curve], unit: Unit, stacked: bool) -> Result<Stri
     let x_max = all().map(|point| point.0).fold(1e-3, f64::max);
     let y_max = all().map(|point| point.1).fold(0.0, f64::max);
     let y_max = if y_max > 0.0 { y_max * 1.05 } else { 1.0 };
+    // Bytes in their largest unit, so that labels are round.
+    let one = match unit {
+        Unit::Rate => 1.0,
+        Unit::Bytes | Unit::BytesRate => 1024_f64.powf((y_max.log2() / 10.0).floor().max(0.0)),
+    };
+    layers
+        .iter_mut()
+        .flat_map(|(_, points)| points)
+        .for_each(|point| point.1 /= one);
     let mut text = String::new();
     {
         let area = SVGBackend::with_string(&mut text, (WIDTH, HEIGHT)).into_drawing_area();
@@ -92,8 +101,8 @@ pub(super) fn curves(curves: &[Curve], unit: Unit, stacked: bool) -> Result<Stri
             .margin(8)
             .x_label_area_size(30)
             .y_label_area_size(80)
-            .build_cartesian_2d(0.0..x_max, 0.0..y_max)?;
-        mesh(&mut chart, &seconds, &|y: &f64| unit.shown(*y))?;
+            .build_cartesian_2d(0.0..x_max, 0.0..y_max / one)?;
+        mesh(&mut chart, &seconds, &|y: &f64| unit.shown(*y * one))?;
         // The highest layer first: the lower ones are drawn over it.
         for (colour, points) in layers.iter().rev() {
             if stacked {
@@ -195,7 +204,7 @@ pub(super) fn heat(
                 .take(number)
                 .filter(|other| other.pid == row.pid);
             let bytes = own.count() as u64 * heat.row_bytes;
-            format!("{} +{}", row.pid, Size(bytes))
+            format!("{} +{}", process(row.pid), Size(bytes))
         };
         row.map(of_row).unwrap_or_default()
     };
@@ -225,6 +234,14 @@ pub(super) fn heat(
     let end = text.rfind("</svg>").unwrap_or(text.len());
     text.replace_range(end.., &image);
     Ok(text)
+}
+
+/// A process as labels name it.
+pub(super) fn process(pid: u32) -> String {
+    match pid {
+        0 => "short-lived".to_owned(),
+        pid => pid.to_string(),
+    }
 }
 
 /// Cells as a picture with transparency, row 0 at the bottom: the logarithm of the count is the opacity.

@@ -280,7 +280,8 @@ fn heat(record: &Record) -> Result<String, DrawError> {
     let heat = &record.heat;
     let mut body = format!(
         "<p>Each picture has the addresses of the program's memory from bottom to top, without those to which nothing \
-         happened, and time from left to right; labels are process ids and the place in their memory. A cell is {} by {:.2} s. The pager sees a touch of a page only if it \
+         happened, and time from left to right. Labels are process ids and the place in the process's memory; a process that \
+         ended within milliseconds is \"short-lived\". A cell is {} by {:.2} s. The pager sees a touch of a page only if it \
          is a fault or a first write.</p>\n",
         Size(heat.row_bytes * heat.rows.len().div_ceil(180).max(1) as u64),
         heat.column_seconds
@@ -310,7 +311,7 @@ fn heat(record: &Record) -> Result<String, DrawError> {
     }
     if heat.lost > 0 {
         body += &format!(
-            "<p class=\"pale\">{} sightings came too fast and are missing.</p>\n",
+            "<p class=\"pale\">Missing, since they came too fast: {} sightings.</p>\n",
             count(heat.lost)
         );
     }
@@ -375,7 +376,8 @@ fn cold(record: &Record) -> String {
             vec![
                 format!(
                     "process {}, from <code>+{:#x}</code> on",
-                    range.pid, range.first_byte
+                    charts::process(range.pid),
+                    range.first_byte
                 ),
                 Size(range.bytes).to_string(),
                 format!("{:.1} s", range.touched_at),
@@ -482,4 +484,71 @@ fn what_if(record: &Record) -> String {
         )
     );
     section("what-if", "What if there were more RAM", &body)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::run_report::heat::{Heat, HeatRow};
+    use crate::cli::run_report::stacks::Stacks;
+
+    /// The largest record: all points, all cells, all stacks, as random as pictures compress worst.
+    #[test]
+    fn the_largest_page_is_small() {
+        let mut state = 1_u64;
+        let mut random = |below: u64| {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            (state >> 33) % below
+        };
+        let mut point = Point::default();
+        let mut timeline = vec![point.clone()];
+        for _ in 0..480 {
+            point.seconds += 7.5;
+            point.faults_flash += random(100_000);
+            point.faults_pool += random(1_000_000);
+            point.bytes_written += random(1 << 30);
+            point.ram_used = random(1 << 30);
+            point.ram_ahead = point.ram_used / 3;
+            timeline.push(point.clone());
+        }
+        let mut cell = |column| {
+            let (touched, faulted, written) = (random(10_000), random(1000), random(100));
+            let cell = Cell {
+                touched: touched as u32,
+                faulted: faulted as u32,
+                written: written as u32,
+            };
+            (column, cell)
+        };
+        let rows = (0..1024).map(|row| HeatRow {
+            pid: 1 + row as u32 / 100,
+            row: 3 * row,
+            cells: (0..240).map(&mut cell).collect(),
+        });
+        let heat = Heat {
+            row_bytes: 1 << 20,
+            column_seconds: 15.0,
+            rows: rows.collect(),
+            lost: 0,
+        };
+        let mut name = |depth| format!("module::Type<Vec<u8>>::method_{}_{depth}", random(4));
+        let stacks = (0..5000).map(|faults| ((0..60).map(&mut name).collect(), faults));
+        let mut record = Record {
+            timeline,
+            heat,
+            stacks: Stacks {
+                samples: 5000,
+                faults: 12_497_500,
+                stacks: stacks.collect(),
+            },
+            ..Record::default()
+        };
+        record.about.seconds = 3600.0;
+        let page = page(&record).expect("a page");
+        assert!((100_000..3 << 20).contains(&page.len()), "{}", page.len());
+        assert_eq!(page.matches("<section").count(), 8);
+        assert_eq!(page.matches("<svg").count(), page.matches("</svg>").count());
+    }
 }
