@@ -99,6 +99,7 @@ pub(super) fn curves(curves: &[Curve], unit: Unit, stacked: bool) -> Result<Stri
         let area = SVGBackend::with_string(&mut text, (WIDTH, HEIGHT)).into_drawing_area();
         let mut chart = ChartBuilder::on(&area)
             .margin(8)
+            .margin_right(36)
             .x_label_area_size(30)
             .y_label_area_size(80)
             .build_cartesian_2d(0.0..x_max, 0.0..y_max / one)?;
@@ -161,6 +162,7 @@ pub(super) fn latencies(octaves: &[(u32, u64)]) -> Result<String, DrawError> {
         let x = f64::from(first)..f64::from(last);
         let mut chart = ChartBuilder::on(&area)
             .margin(8)
+            .margin_right(36)
             .x_label_area_size(30)
             .y_label_area_size(80)
             .build_cartesian_2d(x, (0.5..most as f64 * 1.5).log_scale())?;
@@ -214,6 +216,7 @@ pub(super) fn heat(
         let area = SVGBackend::with_string(&mut text, (WIDTH, HEAT_HEIGHT)).into_drawing_area();
         let mut chart = ChartBuilder::on(&area)
             .margin(8)
+            .margin_right(36)
             .x_label_area_size(30)
             .y_label_area_size(120)
             .build_cartesian_2d(0.0..seconds_max.max(1e-3), 0.0..rows as f64)?;

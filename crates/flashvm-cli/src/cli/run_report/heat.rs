@@ -3,8 +3,8 @@
 
 use flashvm::control::{Sight, Sighting};
 use flashvm_core::PAGE_SIZE;
+use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
-use std::collections::HashMap;
 
 /// Rows and columns kept at most.
 const ROWS_MAX: usize = 1024;
@@ -97,7 +97,7 @@ struct Row {
 /// Collects sightings.
 #[derive(Debug)]
 pub(super) struct HeatMap {
-    rows: HashMap<(u32, u32), Row>,
+    rows: FxHashMap<(u32, u32), Row>,
     /// Pages of a row, as a power of two.
     shift: u32,
     column_seconds: f64,
@@ -106,7 +106,7 @@ pub(super) struct HeatMap {
 impl Default for HeatMap {
     fn default() -> Self {
         Self {
-            rows: HashMap::new(),
+            rows: FxHashMap::default(),
             shift: SHIFT,
             column_seconds: COLUMN_SECONDS,
         }
@@ -215,7 +215,7 @@ impl HeatMap {
 
 fn cold(rows: &[((u32, u32), Row)], row_bytes: u64) -> Cold {
     // When each process was seen first and last.
-    let mut lives: HashMap<u32, (f64, f64)> = HashMap::new();
+    let mut lives: FxHashMap<u32, (f64, f64)> = FxHashMap::default();
     for ((pid, _), row) in rows {
         let life = lives.entry(*pid).or_insert((f64::INFINITY, 0.0));
         life.0 = life.0.min(row.first_at);
@@ -264,6 +264,7 @@ mod tests {
     use super::*;
     use flashvm_core::PageId;
     use proptest::prelude::*;
+    use std::collections::HashMap;
 
     fn sight() -> impl Strategy<Value = Sight> {
         prop_oneof![

@@ -15,8 +15,8 @@ use std::sync::Arc;
 
 /// Frames of a stack at most.
 const FRAMES_MAX: usize = 64;
-/// Larger files are not read: their frames end the stack, or are found by frame pointers.
-const FILE_BYTES_MAX: u64 = 512 << 20;
+/// Larger sections are not read: their part of a stack is found without them, if at all.
+const SECTION_BYTES_MAX: u64 = 32 << 20;
 /// Processes whose mappings are kept at a time.
 const PROCESSES_MAX: usize = 64;
 /// Distinct stacks kept at most; the others become one.
@@ -58,11 +58,13 @@ struct Section(Option<(std::ops::Range<u64>, Bytes)>);
 impl File {
     /// Reads a file through `open_path`, which may be another way to `path`.
     fn read(path: &Path, open_path: &Path) -> Option<Self> {
-        let len = fs::metadata(open_path).ok()?.len();
-        let data = (len <= FILE_BYTES_MAX).then(|| fs::read(open_path).ok())??;
-        let object = object::File::parse(&data[..]).ok()?;
+        // Reads only the parts that are used: debug information can be large.
+        let data = object::ReadCache::new(fs::File::open(open_path).ok()?);
+        let object = object::File::parse(&data).ok()?;
         let section = |name: &str| {
-            let found = object.section_by_name(name).and_then(|section| {
+            let section = object.section_by_name(name);
+            let section = section.filter(|section| section.size() <= SECTION_BYTES_MAX);
+            let found = section.and_then(|section| {
                 let bytes: Bytes = section.data().ok()?.into();
                 let start = section.address();
                 Some((start..start + section.size(), bytes))

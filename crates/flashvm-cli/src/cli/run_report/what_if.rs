@@ -5,12 +5,12 @@
 //! once there are many: a sampled page stands for others, at each of its faults.
 
 use flashvm::control::{Sight, Sighting};
+use rustc_hash::{FxBuildHasher, FxHashMap};
 use serde::{Deserialize, Serialize};
-use std::collections::HashMap;
-use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
+use std::hash::BuildHasher;
 
 /// Pages outside RAM that are remembered at most.
-const PAGES_MAX: usize = 1 << 18;
+const PAGES_MAX: usize = 1 << 16;
 /// Distances are kept in eighths of the budget, up to eight budgets.
 const PARTS: u64 = 8;
 const BINS: usize = 64;
@@ -35,9 +35,9 @@ const EIGHTHS: [u64; 6] = [10, 12, 16, 24, 32, 64];
 pub(super) struct Refaults {
     budget_pages: u64,
     /// How many pages had left when a page left.
-    left: HashMap<(u32, u32), u64>,
+    left: FxHashMap<(u32, u32), u64>,
     leaves: u64,
-    /// A page is sampled if so many low bits of its hash are 0.
+    /// A page is sampled if so many bits of its hash are 0.
     bits: u32,
     flash: [u64; BINS],
     pool: [u64; BINS],
@@ -47,7 +47,7 @@ impl Refaults {
     pub(super) fn new(budget_pages: u64) -> Self {
         Self {
             budget_pages: budget_pages.max(1),
-            left: HashMap::new(),
+            left: FxHashMap::default(),
             leaves: 0,
             bits: 0,
             flash: [0; BINS],
@@ -97,7 +97,8 @@ fn is_sampled(place: (u32, u32), bits: u32) -> bool {
     if bits == 0 {
         return true;
     }
-    let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(place);
+    // Other bits than those by which the map finds its places.
+    let hash = FxBuildHasher.hash_one(place) >> 24;
     hash & ((1 << bits) - 1) == 0
 }
 
