@@ -414,8 +414,8 @@ fn writes(record: &Record) -> Result<String, DrawError> {
             years if years >= 1.0 => format!("{years:.1} years"),
             _ => format!("{days:.0} days"),
         };
-        let part = written as f64 / (rated as f64 * 1e12) * 100.0;
-        vec![format!("{rated} TB"), life, format!("{part:.5} %")]
+        let runs = rated * 1_000_000_000_000 / written.max(1);
+        vec![format!("{rated} TB"), life, count(runs)]
     });
     let body = format!(
         "<p>The run wrote <b>{}</b> to flash; repeated all day, {} a day. A drive's own write amplification is not \
@@ -429,11 +429,7 @@ fn writes(record: &Record) -> Result<String, DrawError> {
         ),
         table(
             "drive-life",
-            &[
-                "drive rated for",
-                "lasts, if repeated all day",
-                "used up by this run"
-            ],
+            &["drive rated for", "lasts, if repeated all day", "such runs"],
             rows
         )
     );
@@ -469,7 +465,8 @@ fn what_if(record: &Record) -> String {
         String::new(),
     ];
     let body = format!(
-        "<p>Estimates: a page that came back after <i>d</i> others had left would not have left with <i>d</i> more frames. \
+        "<p>Estimates: a page that came back after <i>d</i> others had left would not have left with <i>d</i> more frames. A page \
+         that leaves twice counts twice, so more RAM may save more than the table says. \
          In this run all faults together cost {seconds:.1} s of waiting.</p>\n{}",
         table(
             "more-ram",
