@@ -5,6 +5,7 @@ use super::documents::{COMPLETIONS_EXAMPLES, CompletionsArgs, MAN_EXAMPLES, ManA
 use super::options::RunOptions;
 use super::refusal::Refusal;
 use super::reproduce::ReproduceCommand;
+use super::run_report::{REPORT_EXAMPLES, ReportArgs};
 use super::sim::{SIM_EXAMPLES, SimArgs};
 use super::top::{TOP_EXAMPLES, TopArgs};
 use super::trace::TraceCommand;
@@ -36,6 +37,9 @@ pub(crate) enum Command {
     /// Show what runs are doing: memory, faults, latencies, I/O
     #[command(after_help = TOP_EXAMPLES)]
     Top(TopArgs),
+    /// Make the page of a run from its record: faults, memory, code, writes
+    #[command(after_help = REPORT_EXAMPLES)]
+    Report(ReportArgs),
     /// Show what this machine supports, and how to enable the rest
     #[command(after_help = DOCTOR_EXAMPLES)]
     Doctor(DoctorArgs),

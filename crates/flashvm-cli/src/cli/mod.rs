@@ -4,7 +4,8 @@
 //! - `machine`, `memory`, `store`: checks before a run starts; `environment`: containers and services, and remedies there;
 //! - `run`, `supervise`, `sys`: the run; `object`: the preloaded object; `modelled`: the device model;
 //!   `reference_trace`: the trace;
-//! - `outcome`: the result of a run; `summary`, `progress`: reports of it; `top`: what runs are doing, seen from outside;
+//! - `outcome`: the result of a run; `summary`, `progress`: reports of it; `run_report`: a page of it; `top`: what runs are doing, seen
+//!   from outside; `result_file`: files written at the end;
 //! - `device`: device models, and measurements of real devices;
 //! - `trace`: recording, converting and measuring traces; `sim`: replacement policies over them;
 //! - `heap`: persistent heaps;
@@ -29,7 +30,9 @@ mod reference_trace;
 mod refusal;
 mod report;
 mod reproduce;
+mod result_file;
 mod run;
+mod run_report;
 mod sim;
 mod store;
 mod summary;
@@ -56,6 +59,7 @@ fn execute(args: impl IntoIterator<Item = OsString>) -> Result<ExitCode, Refusal
         None => Ok(ExitCode::SUCCESS),
         Some(Command::Run(args)) => run::run(args),
         Some(Command::Top(args)) => top::top(&args),
+        Some(Command::Report(args)) => run_report::report(&args),
         Some(Command::Doctor(args)) => doctor::doctor(args.flash.as_deref(), args.json),
         Some(Command::Heap(command)) => heap::heap(&command),
         Some(Command::Device(command)) => device::device(&command),

@@ -8,7 +8,7 @@ use std::fmt;
 pub(crate) const FILE_VARIABLE: &str = "FLASHVM_REFUSAL";
 
 /// Bad input, or a machine that does not permit what was asked.
-const BAD_INPUT: u8 = 2;
+pub(crate) const BAD_INPUT: u8 = 2;
 /// The program exists, but cannot be executed.
 const NOT_EXECUTABLE: u8 = 126;
 /// The program does not exist.

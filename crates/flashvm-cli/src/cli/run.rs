@@ -14,8 +14,10 @@ use super::outcome::End;
 use super::progress::Progress;
 use super::reference_trace::ReferenceTrace;
 use super::refusal::{self, Refusal};
+use super::result_file::ResultFile;
+use super::run_report::{ReportFile, Watch};
 use super::store::Store;
-use super::summary::{self, Names, StatsFile};
+use super::summary::{self, Names};
 use super::supervise::supervise;
 use super::{doctor, machine, store, sys};
 use flashvm::control::{
@@ -86,7 +88,15 @@ pub(crate) fn run(args: Box<RunArgs>) -> Result<ExitCode, Refusal> {
         settings.device_model = Some(model.settings);
         settings.no_uring = true;
     }
-    let stats = options.stats.as_deref().map(StatsFile::check).transpose()?;
+    let stats = options.stats.as_deref();
+    let stats = stats.map(|path| ResultFile::check("--stats", path));
+    let stats = stats.transpose()?;
+    let report = options
+        .report
+        .as_deref()
+        .map(ReportFile::check)
+        .transpose()?;
+    settings.report = report.is_some();
     let (name, program_args) = args
         .program
         .split_first()
@@ -166,7 +176,8 @@ pub(crate) fn run(args: Box<RunArgs>) -> Result<ExitCode, Refusal> {
     let device = model.map(|model| model.attend(control)).transpose()?;
     let progress = options.progress.is_some_and(|flag| flag.0);
     let progress = progress.then(|| Progress::new(control));
-    let outcome = supervise(command, control, device, progress).map_err(|e| {
+    let mut watch = report.is_some().then(|| Watch::new(control));
+    let outcome = supervise(command, control, device, progress, watch.as_mut()).map_err(|e| {
         Refusal::from(Refused::NotExecutable(format!(
             "{}: cannot be started: {e}",
             path.display()
@@ -179,7 +190,9 @@ pub(crate) fn run(args: Box<RunArgs>) -> Result<ExitCode, Refusal> {
         eprint!("{}", summary::complaints(&outcome, control, &names));
     }
     if let Some(stats) = stats
-        && let Err(e) = stats.write(&outcome, control, &names)
+        && let Err(e) = summary::stats_json(&outcome, control, &names)
+            .map_err(Into::into)
+            .and_then(|json| stats.write(&json))
     {
         eprintln!("flashvm: --stats: {e}");
     }
@@ -188,7 +201,15 @@ pub(crate) fn run(args: Box<RunArgs>) -> Result<ExitCode, Refusal> {
     {
         eprintln!("flashvm: --trace: {refusal}");
     }
+    let mut is_reported = true;
+    if let (Some(report), Some(watch)) = (report, watch)
+        && let Err(e) = watch.finish(&report, &outcome, &names, &args.program)
+    {
+        eprintln!("flashvm: --report: {e}: the report is not written");
+        is_reported = false;
+    }
     Ok(match outcome.end {
+        End::Exited(0) if !is_reported => ExitCode::from(refusal::BAD_INPUT),
         End::Exited(code) => ExitCode::from(code),
         End::Signalled(signal) => {
             sys::end_by(signal);

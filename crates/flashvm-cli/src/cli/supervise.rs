@@ -9,6 +9,7 @@
 use super::modelled::{Attendant, Attending};
 use super::outcome::{End, Outcome, Records};
 use super::progress::Progress;
+use super::run_report::Watch;
 use super::sys::{self, Received, Signals};
 use flashvm::control::{Control, Reaper};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -28,6 +29,7 @@ pub(crate) fn supervise(
     control: Control,
     device: Option<Attendant>,
     mut progress: Option<Progress>,
+    mut watch: Option<&mut Watch>,
 ) -> std::io::Result<Outcome> {
     let signals = Signals::take(&sys::SUPERVISED)?;
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
@@ -49,6 +51,10 @@ pub(crate) fn supervise(
             break;
         }
         let now = Instant::now();
+        // Before the reaper frees process slots: the journal names processes by them.
+        if let Some(watch) = &mut watch {
+            watch.look(now.duration_since(started), &records, || reaper.alive());
+        }
         if looked.is_none_or(|looked| now.duration_since(looked) >= LOOK / 10) {
             records.extend(reaper.look(now));
             looked = Some(now);
@@ -56,7 +62,9 @@ pub(crate) fn supervise(
         if let Some(progress) = &mut progress {
             progress.show(now.duration_since(started), &records, &reaper.alive());
         }
-        wait(&signals, &reaper);
+        // The journal of a report is full soon.
+        let every = if watch.is_some() { LOOK / 10 } else { LOOK };
+        wait(&signals, &reaper, every);
     }
     records.extend(reaper.alive());
     if let Some(progress) = &mut progress {
@@ -71,7 +79,7 @@ pub(crate) fn supervise(
 }
 
 /// Sleeps until a signal, the end of a process, or the next look.
-fn wait(signals: &Signals, reaper: &Reaper) {
+fn wait(signals: &Signals, reaper: &Reaper, every: Duration) {
     let signal_fd = signals.fd();
     let mut fds = vec![PollFd::from_borrowed_fd(signal_fd, PollFlags::IN)];
     fds.extend(
@@ -81,7 +89,7 @@ fn wait(signals: &Signals, reaper: &Reaper) {
     );
     let timeout = Timespec {
         tv_sec: 0,
-        tv_nsec: LOOK.as_nanos() as _,
+        tv_nsec: every.as_nanos() as _,
     };
     // Interrupted or failed: the next iteration checks everything anyway.
     let _ = poll(&mut fds, Some(&timeout));

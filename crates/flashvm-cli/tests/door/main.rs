@@ -255,6 +255,27 @@ fn options() {
             &["--stats /", "folder"],
         ),
         (
+            &["run", "--report", "/nowhere/r.html", "--", "true"],
+            &["--report /nowhere/r.html", "name a file"],
+        ),
+        (
+            &["run", "--report", "r.txt", "--", "true"],
+            &["--report r.txt", ".html", ".json"],
+        ),
+        (
+            &["report", "/nowhere/r.json", "-o", "r.html"],
+            &["/nowhere/r.json", "flashvm run --report"],
+        ),
+        (
+            &["report", "/dev/null", "-o", "r.html"],
+            &["/dev/null", "not a record"],
+        ),
+        (
+            &["report", "/dev/null", "-o", "/nowhere/r.html"],
+            &["--out /nowhere/r.html", "name a file"],
+        ),
+        (&["report", "r.json"], &["--out", "missing"]),
+        (
             &[
                 "run",
                 "--flash-size",
@@ -274,6 +295,24 @@ fn options() {
         (&["run", "--ram", "1\n2", "--", "true"], &["--ram"]),
     ] {
         refused(&flashvm(args), 2, named);
+    }
+}
+
+#[test]
+fn records_of_other_versions() {
+    let folder = folder();
+    let file = folder.path().join("run.json");
+    let path = file.to_str().expect("text");
+    for (record, named) in [
+        (
+            "{\"format\":99,\"news\":1}",
+            &["format 99", "flashvm that wrote it"][..],
+        ),
+        ("{\"format\":1,\"about\":7}", &["damaged", "again"]),
+        ("{\"totals\":{}}", &["not a record", "--report"]),
+    ] {
+        fs::write(&file, record).expect("a file");
+        refused(&flashvm(&["report", path, "-o", "page.html"]), 2, named);
     }
 }
 

@@ -8,6 +8,7 @@ mod compiled;
 mod encrypted;
 mod mappings;
 mod replay;
+mod report;
 #[path = "../support/mod.rs"]
 mod support;
 

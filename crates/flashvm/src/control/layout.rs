@@ -1,7 +1,7 @@
 //! The layout of the control region, and the only code that turns offsets into references.
 //!
 //! Header page, settings as JSON, process slots, records (counters and command of each process
-//! slot), orders to the device model, holder counts of clusters and of shared frames, two bitmaps
+//! slot), orders to the device model, the journal of a report, holder counts of clusters and of shared frames, two bitmaps
 //! for each process slot: the clusters that it leases, the shared frames that it holds. The memfd
 //! is sparse: pages that nobody touches take no memory, so the bitmaps of unused process slots are free.
 //!
@@ -12,6 +12,7 @@
 //! and returns copies.
 #![allow(unsafe_code, reason = "maps the shared region; the argument is above")]
 
+use super::journal::{Head, SAMPLES, SIGHTINGS, STACK_WORDS};
 use super::record::SlotRecord;
 use super::{Error, PROCESS_SLOTS, os};
 use rustix::fd::BorrowedFd;
@@ -21,7 +22,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"flashvmC");
-const VERSION: u32 = 6;
+const VERSION: u32 = 7;
 
 /// Bytes for the settings.
 const SETTINGS_BYTES: usize = 16 << 10;
@@ -29,7 +30,10 @@ const SETTINGS_AT: usize = 4096;
 const SLOTS_AT: usize = SETTINGS_AT + SETTINGS_BYTES;
 const RECORDS_AT: usize = page_up(SLOTS_AT + PROCESS_SLOTS as usize * size_of::<ProcessSlot>());
 const ORDERS_AT: usize = page_up(RECORDS_AT + PROCESS_SLOTS as usize * size_of::<SlotRecord>());
-const HOLDERS_AT: usize = page_up(ORDERS_AT + ORDERS * size_of::<Order>());
+const JOURNAL_AT: usize = page_up(ORDERS_AT + ORDERS * size_of::<Order>());
+const SIGHTINGS_AT: usize = page_up(JOURNAL_AT + size_of::<Head>());
+const SAMPLES_AT: usize = page_up(SIGHTINGS_AT + SIGHTINGS * 8);
+const HOLDERS_AT: usize = page_up(SAMPLES_AT + SAMPLES * size_of::<StackSlot>());
 
 /// Numbers for shared frames beyond 5/4 of the budget.
 const FRAMES_EXTRA: u32 = 4096;
@@ -123,6 +127,21 @@ pub(super) struct Order {
     pub(super) end: AtomicU64,
     /// Nonzero: the device succeeded.
     pub(super) done: AtomicU32,
+}
+
+/// A sample of a stack, between a process and the supervisor.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub(super) struct StackSlot {
+    pub(super) state: AtomicU32,
+    pub(super) pid: AtomicU32,
+    pub(super) faults: AtomicU64,
+    pub(super) ip: AtomicU64,
+    pub(super) sp: AtomicU64,
+    pub(super) fp: AtomicU64,
+    /// Words of `stack` that are filled.
+    pub(super) words: AtomicU32,
+    pub(super) stack: [AtomicU64; STACK_WORDS],
 }
 
 /// The sizes of a region, fixed when it is created.
@@ -221,6 +240,11 @@ unsafe impl Atomics for ProcessSlot {}
 unsafe impl Atomics for SlotRecord {}
 // SAFETY: structures of atomic integers.
 unsafe impl Atomics for Order {}
+// SAFETY: structures of atomic integers.
+unsafe impl Atomics for Head {}
+// SAFETY: structures of atomic integers.
+unsafe impl Atomics for StackSlot {}
+
 /// The mapped region.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Region {
@@ -354,6 +378,19 @@ impl Region {
 
     pub(super) fn orders(&self) -> &'static [Order] {
         self.slice(ORDERS_AT, ORDERS)
+    }
+
+    /// The numbers of the journal.
+    pub(super) fn journal(&self) -> &'static Head {
+        &self.slice(JOURNAL_AT, 1)[0]
+    }
+
+    pub(super) fn sightings(&self) -> &'static [AtomicU64] {
+        self.slice(SIGHTINGS_AT, SIGHTINGS)
+    }
+
+    pub(super) fn samples(&self) -> &'static [StackSlot] {
+        self.slice(SAMPLES_AT, SAMPLES)
     }
 
     /// How many process slots hold each cluster.

@@ -19,6 +19,7 @@
 //!   of shared frames and clusters;
 //! - `record`: counters, command and reasons of a process; `stats`: the counters; `histogram`: latencies;
 //! - `orders`: requests to a device model, which runs in the supervisor;
+//! - `journal`: what a report shows of pages and stacks;
 //! - `reference_trace`: the records of `--trace`;
 //! - `reaper`: notices dead processes, and returns what they held;
 //! - `observer`: a view of the region from outside the run.
@@ -29,6 +30,7 @@ mod clusters;
 mod commitments;
 mod histogram;
 mod holders;
+mod journal;
 mod layout;
 mod observer;
 mod orders;
@@ -55,6 +57,7 @@ use std::time::Duration;
 pub use address::{Descriptors, NotAnAddress, RunAddress};
 pub use clusters::SharedClusters;
 pub use histogram::{Histogram, LatencyHistogram};
+pub use journal::{Interrupted, JournalReader, Sight, Sighting, StackSample};
 pub use observer::{Observer, ProcessReading, RunReading};
 pub use orders::{Asked, Ticket, Work};
 pub use process::{Process, own_pid, own_pid_in, proc_folder};

@@ -43,6 +43,8 @@ pub struct RunSettings {
     pub record: Option<PathBuf>,
     /// The file to which every process appends its observations ([`super::reference_trace`]).
     pub trace: Option<PathBuf>,
+    /// Keep the journal of a report.
+    pub report: bool,
     /// Behave as on a kernel without `UFFDIO_MOVE`, for tests.
     pub no_move: bool,
     /// Behave as on a kernel without guard regions in shared memory, for tests.
@@ -137,6 +139,7 @@ impl RunSettings {
             inject: None,
             record: None,
             trace: None,
+            report: false,
             no_move: false,
             no_markers: false,
             no_uring: false,

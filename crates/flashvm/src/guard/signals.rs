@@ -16,6 +16,7 @@ use super::frame::{
 use super::guard_stack::{self, Arrived, ThreadRecord};
 use super::thread_pointer::Stay;
 use super::{calls, entry, memory};
+use crate::control::Interrupted;
 use crate::space::Use;
 use crate::sys::raw::{self, SignalMask, set_signal_mask};
 use crate::sys::signals::{SYNCHRONOUS, bit};
@@ -108,7 +109,9 @@ extern "C" fn on_bus(signal: i32, info: *mut Info, context: *mut Context) {
             Access::Read
         };
         let present = context.regs.error & FAULT_PRESENT != 0;
-        if pager.fault(info.address as usize, access, present) == Resolution::Resolved {
+        if pager.fault(info.address as usize, access, present, interrupted(context))
+            == Resolution::Resolved
+        {
             return;
         }
     }
@@ -128,7 +131,8 @@ extern "C" fn on_segv(signal: i32, info: *mut Info, context: *mut Context) {
             resolution = heap.fault(pager, address);
         }
         if resolution == Resolution::NotOurs && context.regs.error & FAULT_BY_KEY == 0 {
-            resolution = pager.fault_at_hidden(address, wanted(context.regs.error));
+            resolution =
+                pager.fault_at_hidden(address, wanted(context.regs.error), interrupted(context));
         }
         match resolution {
             Resolution::Resolved => return,
@@ -141,6 +145,17 @@ extern "C" fn on_segv(signal: i32, info: *mut Info, context: *mut Context) {
         }
     }
     forward(signal, info, context);
+}
+
+/// Where a fault interrupted the program; `None` if it was the guard, on its own stack.
+fn interrupted(context: &Context) -> Option<Interrupted> {
+    let regs = &context.regs;
+    let is_ours = guard_stack::at(regs.rsp as usize).is_some();
+    (!is_ours).then_some(Interrupted {
+        ip: regs.rip,
+        sp: regs.rsp,
+        fp: regs.rbp,
+    })
 }
 
 /// What the program wanted to do with a page, by the error code of the page fault.

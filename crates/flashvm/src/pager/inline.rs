@@ -7,6 +7,7 @@
 
 use super::workers::By;
 use super::{Freeze, Locked, Pager, Read};
+use crate::control::Interrupted;
 use crate::flash::demand::PAGES_MAX;
 use crate::flash::offset;
 use crate::space::{Resolution, Touch, Use};
@@ -110,21 +111,32 @@ impl Locked {
 
 impl Pager {
     /// Resolves a fault of the calling thread. `present`: the page is there, and write-protection has stopped a store
-    /// to it.
+    /// to it. `at`: where the fault interrupted the thread, if that was in the program's own code.
     ///
     /// Takes only locks of the pager, which no thread holds while it touches managed memory. The caller's stack is not
     /// managed, and all signals but the synchronous ones are blocked.
-    pub fn fault(&self, address: usize, access: Access, present: bool) -> Resolution {
+    pub fn fault(
+        &self,
+        address: usize,
+        access: Access,
+        present: bool,
+        at: Option<Interrupted>,
+    ) -> Resolution {
         let Some(page) = self.managed_page(address) else {
             return Resolution::NotOurs;
         };
         let since = now();
         let locked = self.lock_to_fault();
-        self.resolve(locked, page, access, present, since)
+        self.resolve(locked, page, access, present, since, at)
     }
 
     /// Resolves a SIGSEGV of the calling thread at a hidden page; otherwise as [`Self::fault`].
-    pub(crate) fn fault_at_hidden(&self, address: usize, wanted: Use) -> Resolution {
+    pub(crate) fn fault_at_hidden(
+        &self,
+        address: usize,
+        wanted: Use,
+        at: Option<Interrupted>,
+    ) -> Resolution {
         let Some(page) = self.managed_page(address) else {
             return Resolution::NotOurs;
         };
@@ -147,7 +159,7 @@ impl Pager {
                     Use::Store => Access::Write,
                     Use::Load | Use::Execute => Access::Read,
                 };
-                self.resolve(locked, page, access, false, since)
+                self.resolve(locked, page, access, false, since, at)
             }
         }
     }
@@ -172,6 +184,7 @@ impl Pager {
         access: Access,
         present: bool,
         since: Nanos,
+        at: Option<Interrupted>,
     ) -> Resolution {
         match locked.engine.page_state(page) {
             PageState::Poisoned => return Resolution::Lost,
@@ -193,7 +206,11 @@ impl Pager {
             self.handle_events(&mut locked);
         } else {
             let huge = self.wants_huge(page, access);
+            let majors = locked.engine.counters().faults_major;
             self.apply(&mut locked, Event::Fault { page, access, huge });
+            if self.settings.report && locked.engine.counters().faults_major > majors {
+                self.count_major(since, at);
+            }
         }
         while locked.awaits(page) {
             let before = locked.placement.progress();

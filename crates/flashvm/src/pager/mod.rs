@@ -15,6 +15,7 @@
 //! | frames of the budget | `grant`; read buffers `buffers`; compressed pages `pool`, `codec` |
 //! | what the program does to its memory | `managed`, `remap`; changes under way `change` |
 //! | what the heap of small pages asks for | `small` |
+//! | what a report shows | `journal` |
 //! | the store | `discard`; the write limit `limit` |
 
 mod actions;
@@ -27,6 +28,7 @@ mod fork;
 mod grant;
 mod handler;
 mod inline;
+mod journal;
 mod limit;
 mod managed;
 mod pin;
@@ -39,6 +41,7 @@ mod synchronous;
 mod workers;
 
 use self::codec::Decoder;
+use self::journal::FaultKinds;
 use self::pool::{Compressor, PoolMemory};
 use self::workers::{By, Crew, Workers};
 use crate::chameleon::Chameleon;
@@ -247,7 +250,11 @@ impl Pager {
                 .placement
                 .trace
                 .told(now, &event, |page| engine.page_state(page));
+            let before = self.settings.report.then(|| FaultKinds::of(locked));
             locked.engine.handle(now, &event, &mut actions);
+            if let Some(before) = before {
+                self.keep_journal(locked, before, &event, &actions);
+            }
             if let Some(model) = self.store.model() {
                 model.freed(std::iter::from_fn(|| locked.engine.pop_freed()));
             }

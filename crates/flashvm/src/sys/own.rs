@@ -10,6 +10,52 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mm::ProtFlags;
 use std::os::fd::AsRawFd;
+use std::sync::atomic::AtomicU64;
+
+/// Pages that [`copy_present`] copies at most.
+const COPIED_PAGES_MAX: usize = 8;
+
+/// Copies memory of this process from `from` on, until `into` is full or a page is absent. The kernel copies, so that
+/// an absent page ends the copy and is no fault. Returns the words copied.
+pub(crate) fn copy_present(into: &[AtomicU64], from: usize) -> usize {
+    let none = libc::iovec {
+        iov_base: std::ptr::null_mut(),
+        iov_len: 0,
+    };
+    // The kernel copies all of a part or nothing: so a part ends with its page.
+    let mut parts = [none; COPIED_PAGES_MAX];
+    let (mut at, mut left, mut count) = (from, size_of_val(into), 0);
+    while left > 0 && count < COPIED_PAGES_MAX {
+        let len = left.min(PAGE_SIZE - at % PAGE_SIZE);
+        parts[count] = libc::iovec {
+            iov_base: at as *mut _,
+            iov_len: len,
+        };
+        (at, left, count) = (at.wrapping_add(len), left - len, count + 1);
+    }
+    let local = libc::iovec {
+        iov_base: into.as_ptr().cast_mut().cast(),
+        iov_len: size_of_val(into),
+    };
+    // SAFETY: takes no memory.
+    let own = unsafe { raw::syscall(libc::SYS_getpid, [0; 6]) } as usize;
+    // SAFETY: `local` is memory of atomics, which anybody may change; the kernel checks the addresses of the parts. The
+    // vectors live over the call.
+    let copied = unsafe {
+        raw::syscall(
+            libc::SYS_process_vm_readv,
+            [
+                own,
+                &raw const local as usize,
+                1,
+                parts.as_ptr() as usize,
+                count,
+                0,
+            ],
+        )
+    };
+    raw::result(copied).unwrap_or(0) / size_of::<u64>()
+}
 
 /// Contents, page table and mappings of this process. A forked child needs its own.
 #[derive(Debug)]

@@ -149,6 +149,18 @@ options! {
         applies: Applies::Always,
     } supervisor;
 
+    /// The report of the run.
+    report: PathBuf = "report" {
+        value: "FILE.html|FILE.json",
+        group: Group::Report,
+        help: "Write a page about the run at its end: faults, memory and code over time; or, as .json, the record of which \
+               flashvm report makes the page",
+        default: Fallback::None,
+        example: "run.html",
+        refused: "/nowhere/run.html",
+        applies: Applies::Always,
+    } supervisor;
+
     /// The file of references.
     trace: PathBuf = "trace" {
         value: "FILE",

@@ -14,7 +14,7 @@ use flashvm_core::{PolicySpec, Preset};
 
 pub(crate) use causes::complaints;
 pub(crate) use figures::{Figures, bytes_read, bytes_written, figures};
-pub(crate) use json::StatsFile;
+pub(crate) use json::stats_json;
 pub(crate) use text::lines;
 
 pub(crate) const PAGE: u64 = 4096;
@@ -48,7 +48,7 @@ fn write_amplification(stats: &StatsSnapshot) -> f64 {
 }
 
 /// The sums over all processes; `resident_pages_max` is not a sum, but the maximum for the run as a whole.
-fn totals(outcome: &Outcome, control: Control) -> StatsSnapshot {
+pub(crate) fn totals(outcome: &Outcome, control: Control) -> StatsSnapshot {
     let mut sum = StatsSnapshot::default();
     let mut resident_pages_max = u64::from(control.used_frames_max());
     for record in outcome.records.iter() {
