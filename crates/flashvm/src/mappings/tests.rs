@@ -181,3 +181,34 @@ fn a_page_changes_hands() {
     assert!(mappings.is_managed_whole(first, 64));
     assert_eq!(mappings.starting_at(first.plus(32)), Some(32));
 }
+
+/// A huge page is wanted where the program asked for all of it, in what is still the same mapping.
+#[test]
+fn a_huge_page_is_wanted_as_a_whole() {
+    let (huge, middle) = (HUGE_PAGES, PageId(HUGE_PAGES + 7));
+    let mappings = Mappings::new(4 * huge, false);
+    let first = mappings.take(2 * huge).expect("room");
+    assert!(!mappings.is_huge(middle));
+    mappings.want_huge(first.plus(1), 2 * huge - 1, true);
+    assert!(!mappings.is_huge(first) && mappings.is_huge(middle));
+    mappings.want_huge(middle, 1, false);
+    assert!(!mappings.is_huge(middle));
+    mappings.want_huge(middle, 1, true);
+    assert!(mappings.is_huge(middle));
+    mappings.give(middle, 1);
+    assert!(!mappings.is_huge(middle));
+}
+
+/// Where every mapping has huge pages, the program may still ask for none.
+#[test]
+fn all_mappings_want_huge_pages() {
+    let mappings = Mappings::new(4 * HUGE_PAGES, true);
+    let first = mappings.take(HUGE_PAGES).expect("room");
+    assert!(mappings.is_huge(first));
+    let end = first.plus(HUGE_PAGES);
+    assert!(!mappings.is_huge(end) && mappings.extend(end, HUGE_PAGES));
+    assert!(mappings.is_huge(end));
+    mappings.want_huge(first, HUGE_PAGES, false);
+    mappings.claim_foreign(end, 1);
+    assert!(!mappings.is_huge(first) && !mappings.is_huge(end));
+}
