@@ -38,14 +38,10 @@ const BUILD: &str =
 const GUARD: &str = "run Linux 5.11 or later, or use --fault handler";
 
 /// Remedy for a userfaultfd of kernel mode that is not permitted. `user_mode`: that of user mode is, so no filter forbids
-/// the call.
+/// the call. `/dev/userfaultfd` and `vm.unprivileged_userfaultfd` would not do: fork events need the capability, too.
 fn privilege(place: &Environment, user_mode: bool) -> String {
     match user_mode {
-        true => format!(
-            "grant CAP_SYS_PTRACE ({}), or set sysctl vm.unprivileged_userfaultfd=1, or allow access to \
-             /dev/userfaultfd",
-            place.remedy(Need::Trace)
-        ),
+        true => format!("grant CAP_SYS_PTRACE ({})", place.remedy(Need::Trace)),
         false => place.remedy(Need::Calls),
     }
 }
