@@ -120,7 +120,7 @@ fn fork() {
 /// A static program: the object carries it, and the C library in it is its own.
 #[test]
 fn carried() {
-    let parts = "rewrite,syscalls,forking,remap,protect,guard,signals,threads,exit";
+    let parts = "rewrite,syscalls,forking,remap,protect,guard,signals,alloc,threads,exit,table";
     let mode = ["--fault", "inline", "--granularity", "4096"];
     tortured_by("torture-static", "carried", parts, &mode);
     tortured_by("torture-static", "carried, fork", "fork", &mode);
