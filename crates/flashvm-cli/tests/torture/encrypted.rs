@@ -6,6 +6,8 @@ use crate::{LIMIT, ready, seed, torture};
 use std::fs::{self, File};
 use std::io::Read as _;
 use std::os::unix::fs::FileExt as _;
+use std::path::Path;
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -48,6 +50,16 @@ fn pages_of_the_program(store: &[u8]) -> usize {
     store.chunks_exact(4096).filter(is_of_it).count()
 }
 
+/// A run of `sigbus ARGS` over the store at `path`, which keeps what was written to it.
+fn over(path: &Path, options: &[&str], args: [&str; 2]) -> Command {
+    let mut command = children::command(FLASHVM);
+    let sizes = ["--ram", "8M", "--flash-size", "64M", "--discard", "off"];
+    command.arg("run").args(sizes).args(options);
+    command.arg("--flash").arg(path);
+    command.arg("--").arg(compiled("sigbus")).args(args);
+    command
+}
+
 #[test]
 fn the_store_does_not_show_what_is_encrypted() {
     const TEST: &str = "the_store_does_not_show_what_is_encrypted";
@@ -60,19 +72,8 @@ fn the_store_does_not_show_what_is_encrypted() {
         fs::write(&path, "").expect("a file");
         // The run removes its name.
         let mut store = File::open(&path).expect("the file");
-        let mut command = children::command(FLASHVM);
-        command.args([
-            "run",
-            "--ram",
-            "8M",
-            "--flash-size",
-            "64M",
-            "--discard",
-            "off",
-            "--quiet",
-        ]);
-        command.args(encrypt).arg("--flash").arg(&path);
-        command.arg("--").arg(compiled("sigbus")).args(["24", "2"]);
+        let options = [&["--quiet"], encrypt].concat();
+        let mut command = over(&path, &options, ["24", "2"]);
         let outcome = run_bounded(TEST, &mut command, LIMIT).expect_success(TEST);
         assert!(outcome.stdout.contains(" 0 of "), "{}", outcome.stdout);
         let mut bytes = Vec::new();
@@ -107,23 +108,12 @@ fn replayed_slots_give_sigbus() {
         .write(true)
         .open(&path)
         .expect("the file");
-    let mut command = children::command(FLASHVM);
-    command.args([
-        "run",
-        "--ram",
-        "8M",
-        "--flash-size",
-        "64M",
-        "--discard",
-        "off",
-    ]);
-    command.args(ENCRYPT).arg("--flash").arg(&path);
-    command.arg("--").arg(compiled("sigbus")).args(["24", "20"]);
-    let over = AtomicBool::new(false);
+    let mut command = over(&path, &ENCRYPT, ["24", "20"]);
+    let ended = AtomicBool::new(false);
     let outcome = std::thread::scope(|scope| {
         scope.spawn(|| {
             let mut old = vec![0; 64 << 20];
-            while !over.load(Ordering::Relaxed) {
+            while !ended.load(Ordering::Relaxed) {
                 let len = store.read_at(&mut old, 0).expect("the store");
                 std::thread::sleep(Duration::from_millis(100));
                 store
@@ -132,7 +122,7 @@ fn replayed_slots_give_sigbus() {
             }
         });
         let outcome = run_bounded(TEST, &mut command, LIMIT);
-        over.store(true, Ordering::Relaxed);
+        ended.store(true, Ordering::Relaxed);
         outcome
     });
     let (code, out) = (outcome.shell_code(), &outcome.stdout);
