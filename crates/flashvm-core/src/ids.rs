@@ -51,6 +51,12 @@ pub struct IoId(pub u32);
 pub struct Nanos(pub u64);
 
 impl PageId {
+    /// The first page of the huge page around this one: the last multiple of [`HUGE_PAGES`].
+    #[must_use]
+    pub fn huge_start(self) -> Self {
+        Self(self.0 / HUGE_PAGES * HUGE_PAGES)
+    }
+
     /// The page `n` pages further on.
     #[must_use]
     pub fn plus(self, n: u32) -> Self {

@@ -21,7 +21,7 @@ impl<C: ClusterSource> Engine<C> {
         access: Access,
         actions: &mut Vec<Action>,
     ) -> bool {
-        let first = PageId(page.0 / HUGE_PAGES * HUGE_PAGES);
+        let first = page.huge_start();
         let mut pages = (0..HUGE_PAGES).map(|i| first.plus(i));
         // A page that is only loaded may be protected, and part of a huge page cannot be.
         let fits = access == Access::Write

@@ -45,7 +45,7 @@ impl Layout {
 
     /// Whether a fault at a page may fill a huge page.
     pub(super) fn is_huge(self, page: PageId) -> bool {
-        let first = PageId(page.0 / HUGE_PAGES * HUGE_PAGES);
+        let first = page.huge_start();
         self.huge && self.is_writable(first) && self.end_of_mapping(first) - first.0 >= HUGE_PAGES
     }
 

@@ -155,7 +155,7 @@ impl Mappings {
 
     /// Whether the program wants a huge page where this page is: in the aligned [`HUGE_PAGES`] pages around it.
     pub(crate) fn is_huge(&self, page: PageId) -> bool {
-        let first = PageId(page.0 / HUGE_PAGES * HUGE_PAGES);
+        let first = page.huge_start();
         self.places.lock().huge.overlap(first, HUGE_PAGES) == HUGE_PAGES
     }
 

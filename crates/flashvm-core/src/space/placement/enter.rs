@@ -46,7 +46,7 @@ impl<K> Placement<K> {
         E: Pages,
     {
         let mut done = 0;
-        if !protect && count == HUGE_PAGES && first.0.is_multiple_of(HUGE_PAGES) {
+        if !protect && count == HUGE_PAGES && first == first.huge_start() {
             let huge = context.space().zero_huge(first);
             self.trace.copied(Place::Region, first, count, huge);
             done = huge.pages;
