@@ -72,6 +72,7 @@ mod queue;
 pub mod record;
 pub mod sampling;
 pub mod settings;
+pub mod shards;
 pub mod space;
 mod swap;
 mod write_limit;

@@ -57,6 +57,9 @@ pub struct Settings {
     /// Compression of pages before they go to flash.
     #[serde(default)]
     pub compress: Compression,
+    /// Whether a sample of the pages is observed at each touch ([`crate::shards`]). Needs a shadow.
+    #[serde(default)]
+    pub shards: bool,
 }
 
 /// Whether and how pages are compressed before they go to flash: `off`, `auto`, `lz4`, `zstd` or `zstd:LEVEL`.
@@ -197,6 +200,7 @@ impl Preset {
             reserve_share: 64,
             reserve_min: 1,
             compress: Compression::Off,
+            shards: false,
         };
         match self {
             Self::Native => native,
@@ -296,6 +300,9 @@ pub enum ConfigError {
     /// A policy that works on traces only.
     #[error("policy '{0}' needs to know future references: use it in flashvm sim, on traces")]
     Offline(PolicySpec),
+    /// A sample of pages cannot be observed where loads of withdrawn pages do not fault.
+    #[error("touches of pages cannot be observed without a shadow")]
+    NoShadow,
     /// The store is smaller than one cluster.
     #[error("the store has {slots} pages: it must have at least one cluster of {cluster}")]
     StoreTooSmall {
@@ -345,6 +352,9 @@ impl EngineConfig {
         }
         if s.policy.kind().is_offline() {
             return Err(ConfigError::Offline(s.policy));
+        }
+        if s.shards && !self.shadow {
+            return Err(ConfigError::NoShadow);
         }
         if self.slots < s.cluster_pages {
             return Err(ConfigError::StoreTooSmall {

@@ -225,10 +225,11 @@ proptest! {
         references in prop::collection::vec(any_reference(), 1..200),
         copies in 1..120_usize,
         source in ".{0,40}",
+        shard_bits in 0..20_u32,
     ) {
         // Repeated, so that some traces have several blocks.
         let references = references.repeat(copies);
-        let provenance = Provenance { source, steps: vec!["one".to_owned(), "two".to_owned()] };
+        let provenance = Provenance { source, steps: vec!["one".to_owned(), "two".to_owned()], shard_bits };
         for granularity in [Granularity::Bytes, Granularity::Pages] {
             let mut writer = Writer::new(Vec::new(), granularity, &provenance).unwrap();
             for &reference in &references {

@@ -7,6 +7,7 @@ use super::refusal::Refusal;
 use super::reproduce::ReproduceCommand;
 use super::run_report::{REPORT_EXAMPLES, ReportArgs};
 use super::sim::{SIM_EXAMPLES, SimArgs};
+use super::size::{SIZE_EXAMPLES, SizeArgs};
 use super::top::{TOP_EXAMPLES, TopArgs};
 use super::trace::TraceCommand;
 use super::units::Size;
@@ -59,6 +60,9 @@ pub(crate) enum Command {
     /// Simulate page replacement policies over a trace, for many policies and memory sizes at once
     #[command(after_help = SIM_EXAMPLES)]
     Sim(SimArgs),
+    /// Find out how much RAM a program needs: seconds by RAM, from two runs of it
+    #[command(after_help = SIZE_EXAMPLES, override_usage = "flashvm size [OPTIONS] -- PROGRAM [ARGS]...\n       flashvm size [OPTIONS] --from TRACE")]
+    Size(Box<SizeArgs>),
     /// Repeat a paper's tables and figures, beside the paper's values
     #[command(subcommand)]
     Reproduce(ReproduceCommand),

@@ -7,7 +7,8 @@
 //! - `outcome`: the result of a run; `summary`, `progress`: reports of it; `run_report`: a page of it; `top`: what runs are doing, seen
 //!   from outside; `result_file`: files written at the end;
 //! - `device`: device models, and measurements of real devices;
-//! - `trace`: recording, converting and measuring traces; `sim`: replacement policies over them;
+//! - `trace`: recording, converting and measuring traces; `sim`: replacement policies over them; `size`: how much RAM a
+//!   program needs;
 //! - `heap`: persistent heaps;
 //! - `reproduce`: papers' tables and figures, measured again; `report`: tables and charts as files;
 //! - `doctor`: what this machine supports; `documents`: manual pages and completions.
@@ -34,6 +35,7 @@ mod result_file;
 mod run;
 mod run_report;
 mod sim;
+mod size;
 mod store;
 mod summary;
 mod supervise;
@@ -66,6 +68,7 @@ fn execute(args: impl IntoIterator<Item = OsString>) -> Result<ExitCode, Refusal
         Some(Command::Reproduce(command)) => reproduce::reproduce(&command),
         Some(Command::Trace(command)) => trace::trace(&command),
         Some(Command::Sim(args)) => sim::sim(&args),
+        Some(Command::Size(args)) => size::size(&args),
         Some(Command::Man(args)) => documents::man(command(), &args),
         Some(Command::Completions(args)) => documents::completions(command(), &args),
     }

@@ -5,22 +5,27 @@ use super::refusal::Refusal;
 use super::summary::Names;
 use super::trace::Output;
 use super::units::{Size, count};
+use flashvm::control::RunSettings;
 use flashvm::control::reference_trace::{Observation, Observed, RECORD_BYTES};
+use flashvm_core::shards::is_sampled;
 use flashvm_sim::trace::{Granularity, Kind, Provenance, Reference};
 use rustix::fd::AsRawFd;
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{BufReader, ErrorKind, Read, Seek};
+use std::io::{self, BufReader, ErrorKind, Read, Seek};
 use std::path::{Path, PathBuf};
 
-/// An address in the trace is process number << `PAGE_BITS` | page.
+/// An address in the trace is page | process number << `PAGE_BITS` | number of contents << `CONTENTS_BIT`: a page that
+/// had lost its contents counts as another page.
 const PAGE_BITS: u32 = 32;
+const CONTENTS_BIT: u32 = 48;
 
 /// The nameless file of references, and the trace that is made from it.
 pub(crate) struct ReferenceTrace {
     path: PathBuf,
     file: File,
+    provenance: Provenance,
     output: Output,
 }
 
@@ -29,19 +34,24 @@ impl ReferenceTrace {
     pub(crate) fn create(
         path: &Path,
         program: &[OsString],
-        ram_bytes: u64,
+        settings: &RunSettings,
         names: &Names,
     ) -> Result<Self, Refusal> {
         let words = program.iter().map(|word| word.to_string_lossy());
         let words: String = Vec::from_iter(words).join(" ").chars().take(1000).collect();
+        let what = match settings.engine.shards {
+            true => "touches of a sample of the pages",
+            false => "faults and first stores",
+        };
         let provenance = Provenance {
             source: format!("{words} (flashvm run)"),
             steps: vec![format!(
-                "faults and first stores with {} of RAM, preset {}, policy {}",
-                Size(ram_bytes),
+                "{what} with {} of RAM, preset {}, policy {}",
+                Size(settings.ram_bytes),
                 names.preset,
                 names.policy
             )],
+            shard_bits: 0,
         };
         let output = Output::create(path, Granularity::Pages, &provenance)?;
         let folder = path
@@ -57,6 +67,7 @@ impl ReferenceTrace {
         Ok(Self {
             path: path.to_owned(),
             file: file.map_err(refuse)?,
+            provenance,
             output,
         })
     }
@@ -69,38 +80,59 @@ impl ReferenceTrace {
 
     /// Converts the references to the trace. `quiet`: without the line about it.
     pub(crate) fn finish(self, quiet: bool) -> Result<(), Refusal> {
-        let (path, mut file, mut output) = (self.path, self.file, self.output);
+        let (path, mut file) = (self.path, self.file);
         let refuse = |e| Refusal::new(format!("{}: {e}: the trace is not written", path.display()));
-        file.rewind().map_err(refuse)?;
-        let mut records = BufReader::new(file);
-        let mut spaces: HashMap<u32, u64> = HashMap::new();
-        let mut processes = 0;
-        let mut bytes = [0; RECORD_BYTES];
-        loop {
-            match records.read_exact(&mut bytes) {
-                Ok(()) => {}
-                Err(e) if e.kind() == ErrorKind::UnexpectedEof => break,
-                Err(e) => return Err(refuse(e)),
+        // The last sample is the smallest, and lies within all others.
+        let mut shard_bits = None;
+        read(&mut file, |record| {
+            if let Observation::Sample { bits } = record.observation {
+                shard_bits = shard_bits.max(Some(bits));
             }
-            let record = Observed::from_bytes(&bytes)
-                .ok_or_else(|| refuse(ErrorKind::InvalidData.into()))?;
+            Ok(())
+        })
+        .map_err(refuse)?;
+        let mut output = self.output;
+        let mut provenance = self.provenance;
+        if let Some(bits) = shard_bits {
+            provenance.shard_bits = bits;
+            output = Output::create(&path, Granularity::Pages, &provenance)?;
+        }
+        let mut spaces: HashMap<u32, u64> = HashMap::new();
+        let mut contents: HashMap<u64, u64> = HashMap::new();
+        let mut processes = 0;
+        read(&mut file, |record| {
             let (page, kind) = match record.observation {
                 Observation::Begin => {
                     spaces.insert(record.pid, processes);
                     processes += 1;
-                    continue;
+                    return Ok(());
                 }
-                Observation::Load(page) => (page, Kind::Read),
-                Observation::Store(page) => (page, Kind::Write),
+                Observation::Sample { .. } => return Ok(()),
+                Observation::Load(page) => (page, Some(Kind::Read)),
+                Observation::Store(page) => (page, Some(Kind::Write)),
+                Observation::Gone(page) => (page, None),
             };
+            if !is_sampled(page, shard_bits.unwrap_or(0)) {
+                return Ok(());
+            }
             let space = spaces.get(&record.pid).copied();
-            let space = space.ok_or_else(|| refuse(ErrorKind::InvalidData.into()))?;
-            output.push(Reference {
-                address: space << PAGE_BITS | u64::from(page.0),
-                bytes: 0,
-                kind,
-            })?;
-        }
+            let space = space.ok_or(ErrorKind::InvalidData)?;
+            let place = space << PAGE_BITS | u64::from(page.0);
+            let Some(kind) = kind else {
+                *contents.entry(place).or_default() += 1;
+                return Ok(());
+            };
+            let number = contents.get(&place).copied().unwrap_or_default();
+            output
+                .push(Reference {
+                    address: number << CONTENTS_BIT | place,
+                    bytes: 0,
+                    kind,
+                })
+                .map_err(|refusal| io::Error::other(refusal.to_string()))?;
+            Ok(())
+        })
+        .map_err(refuse)?;
         let references = output.references();
         if references == 0 {
             let line = format!(
@@ -119,5 +151,19 @@ impl ReferenceTrace {
             );
         }
         Ok(())
+    }
+}
+
+/// Calls `use_record` with all records of a file, in order.
+fn read(file: &mut File, mut use_record: impl FnMut(Observed) -> io::Result<()>) -> io::Result<()> {
+    file.rewind()?;
+    let mut records = BufReader::new(file);
+    let mut bytes = [0; RECORD_BYTES];
+    loop {
+        match records.read_exact(&mut bytes) {
+            Ok(()) => use_record(Observed::from_bytes(&bytes).ok_or(ErrorKind::InvalidData)?)?,
+            Err(e) if e.kind() == ErrorKind::UnexpectedEof => return Ok(()),
+            Err(e) => return Err(e),
+        }
     }
 }

@@ -115,10 +115,18 @@ pub(crate) fn run(args: Box<RunArgs>) -> Result<ExitCode, Refusal> {
         },
     };
     let trace = options.trace.as_deref();
-    let trace =
-        trace.map(|path| ReferenceTrace::create(path, &args.program, settings.ram_bytes, &names));
+    let trace = trace.map(|path| ReferenceTrace::create(path, &args.program, &settings, &names));
     let trace = trace.transpose()?;
     settings.trace = trace.as_ref().map(ReferenceTrace::open_path);
+    if settings.engine.shards && settings.trace.is_none() {
+        return Err(Refusal::new(
+            "--shards goes with --trace FILE: name the file",
+        ));
+    }
+    if settings.engine.shards && settings.no_move {
+        let line = "--shards needs moved pages, to see loads: leave it or --no-move out";
+        return Err(Refusal::new(line));
+    }
     options.record.as_deref().map(check_record).transpose()?;
     let (path, loading) = flashvm::program::find(name)?;
     let fault = options.fault.unwrap_or(FaultMode::Auto);

@@ -40,6 +40,12 @@ const WATCH: Duration = Duration::from_millis(100);
 #[derive(Clone, Debug)]
 pub(crate) struct Policies(Vec<PolicySpec>);
 
+impl Policies {
+    pub(crate) fn specs(&self) -> &[PolicySpec] {
+        &self.0
+    }
+}
+
 /// Sizes of memory, separated by commas.
 #[derive(Clone, Debug)]
 pub(crate) struct Sizes(Vec<MemorySize>);
@@ -196,7 +202,11 @@ fn read(trace: Trace) -> Result<References, Refusal> {
 }
 
 /// Calls `run` under a progress bar; `run` counts the references that it has replayed in the `Watch`.
-fn watched<T>(references: &References, jobs: &[Job], run: impl FnOnce(&Watch) -> T) -> T {
+pub(crate) fn watched<T>(
+    references: &References,
+    jobs: &[Job],
+    run: impl FnOnce(&Watch) -> T,
+) -> T {
     let bar = ProgressBar::new(references.len() * jobs.len() as u64).with_style(
         ProgressStyle::with_template("{bar:30} {percent} %, {per_sec}, {eta} left")
             .expect("a valid template"),

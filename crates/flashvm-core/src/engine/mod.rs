@@ -1,7 +1,7 @@
 //! The state machine: its state, the dispatch of events, its queries.
 //!
 //! The parts are methods in the files beside this one: `fault` serves faults, `pagein` reads and
-//! prefetches, `probation` holds prefetched pages that nobody has used yet, `reclaim` moves victims out and
+//! prefetches, `observe` watches a sample of the pages, `probation` holds prefetched pages that nobody has used yet, `reclaim` moves victims out and
 //! frees frames, `clean` writes dirty pages, `compress` packs pages into the pool, `packed` brings them back,
 //! `discard` discards free clusters, `range` handles zaps, moves and advice, `share` the frames shared after
 //! a fork, `check` the invariants.
@@ -16,6 +16,7 @@ mod compress;
 mod discard;
 mod fault;
 mod huge;
+mod observe;
 mod packed;
 mod pagein;
 mod probation;
@@ -36,6 +37,7 @@ use crate::prefetch::{Candidate, Prefetcher};
 use crate::queue::PageQueue;
 use crate::sampling::Sampler;
 use crate::settings::{ConfigError, EngineConfig, Settings};
+use crate::shards::Shards;
 use crate::swap::SwapMap;
 use packed::PackedRead;
 pub use share::TRANSIT_PAGES_MAX;
@@ -68,6 +70,8 @@ pub struct Engine<C> {
     policy: Box<dyn Policy>,
     prefetcher: Option<Box<dyn Prefetcher>>,
     sampler: Sampler,
+    /// The sample of pages that is observed. `None`: none.
+    shards: Option<Box<Shards>>,
     discards: discard::Discards,
     ios: IoTable,
     counters: Counters,
@@ -181,6 +185,7 @@ impl<C: ClusterSource> Engine<C> {
                 .prefetcher
                 .build(settings.readahead, settings.stride),
             sampler: Sampler::new(settings.sampling, settings.preclean),
+            shards: settings.shards.then(|| Box::new(Shards::new())),
             discards,
             ios: IoTable::default(),
             counters: Counters::default(),
@@ -251,6 +256,7 @@ impl<C: ClusterSource> Engine<C> {
         self.ios.recycle();
         self.pool.recycle();
         self.settle();
+        drop(self.take_seen());
         match *event {
             Event::Fault { page, access, huge } => {
                 if !(huge && self.fill_huge(page, access, actions)) {
@@ -293,6 +299,7 @@ impl<C: ClusterSource> Engine<C> {
         if !after_fork {
             self.keep_limit(actions);
         }
+        self.take_back(event, actions);
         self.emit_unshared(actions);
         self.emit_vacated(actions);
         self.collect_garbage(actions);

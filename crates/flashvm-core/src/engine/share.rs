@@ -87,6 +87,7 @@ impl<C: ClusterSource> Engine<C> {
             self.shared_leaving -= u32::from(self.table.state(page).is_leaving());
             self.shared_leaving += u32::from(to.is_leaving());
         }
+        self.note_state(page, to);
         self.table.set_state(page, to);
     }
 

@@ -2,12 +2,15 @@
 //! (Figures 2 to 4), and writes by rank of past writes (Figure 5).
 //!
 //! - `stack`: ranks of recency, the LRU stack distances of Mattson et al. (1970), in O(log n);
-//! - `frequency`: ranks of past writes, in O(1).
+//! - `frequency`: ranks of past writes, in O(1);
+//! - `miss_curve`: the misses of LRU for every size of memory.
 
 mod frequency;
+mod miss_curve;
 mod stack;
 
 pub use frequency::FrequencyRanking;
+pub use miss_curve::MissCurve;
 pub use stack::LruStack;
 
 use crate::trace::{Granularity, Kind, Reference};

@@ -104,6 +104,14 @@ pub struct Provenance {
     pub source: String,
     /// Its processing since, in order.
     pub steps: Vec<String>,
+    /// If not 0: it has the references to a hashed sample of 2^-`shard_bits` of the pages alone
+    /// ([`flashvm_core::shards`]).
+    #[serde(skip_serializing_if = "is_zero")]
+    pub shard_bits: u32,
+}
+
+fn is_zero(bits: &u32) -> bool {
+    *bits == 0
 }
 
 /// Most references that a source appends at a time; a line that stands for two may add one more.

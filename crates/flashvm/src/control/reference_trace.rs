@@ -1,5 +1,6 @@
 //! The reference trace of a run (`flashvm run --trace`): the references that live pagers observe,
-//! which are faults and first stores. All processes append them to one file, in order.
+//! which are faults and first stores, or with `--shards` the touches of a sample. All processes append them to one
+//! file, in order.
 //!
 //! One `write` to a file open for appending writes a whole record. So records of different
 //! processes never mix, and none is lost when a process is killed.
@@ -19,6 +20,14 @@ pub enum Observation {
     Load(PageId),
     /// A store to a page that was not mapped, or the first to one that was write-protected.
     Store(PageId),
+    /// A page of the sample has no contents any more: its next touch finds zeros.
+    Gone(PageId),
+    /// From here on only pages of this sample are observed, but at each of their touches: 2^-bits of all
+    /// ([`flashvm_core::shards`]).
+    Sample {
+        /// The logarithm of the share.
+        bits: u32,
+    },
 }
 
 /// One record.
@@ -45,6 +54,8 @@ impl Observed {
             Observation::Begin => (0_u32, 0),
             Observation::Load(page) => (1, page.0),
             Observation::Store(page) => (2, page.0),
+            Observation::Sample { bits } => (3, bits),
+            Observation::Gone(page) => (4, page.0),
         };
         let mut bytes = [0; RECORD_BYTES];
         bytes[..4].copy_from_slice(&self.pid.to_le_bytes());
@@ -62,6 +73,8 @@ impl Observed {
             0 => Observation::Begin,
             1 => Observation::Load(page),
             2 => Observation::Store(page),
+            3 => Observation::Sample { bits: word(4) },
+            4 => Observation::Gone(page),
             _ => return None,
         };
         Some(Self {

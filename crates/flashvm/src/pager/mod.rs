@@ -265,7 +265,10 @@ impl Pager {
                     .unwrap_or_else(|error| self.die(&error.to_string()));
             }
             if let Some(tracer) = &mut locked.tracer {
-                let noted = tracer.note(&event);
+                let noted = match locked.engine.shard_bits() {
+                    None => tracer.note(&event),
+                    Some(bits) => tracer.note_seen(bits, &event, locked.engine.take_seen()),
+                };
                 noted.unwrap_or_else(|error| self.die(&error.to_string()));
             }
             let mut rest = &actions[..];

@@ -3,6 +3,7 @@
 use crate::Error;
 use crate::control::reference_trace::{Observation, Observed};
 use crate::sys::descriptors::PagerFd;
+use flashvm_core::shards::Seen;
 use flashvm_core::{Access, Event};
 use rustix::fd::{AsRawFd, RawFd};
 use std::fs::File;
@@ -13,6 +14,8 @@ pub(crate) struct Tracer {
     path: PathBuf,
     file: PagerFd,
     pid: u32,
+    /// The sample that was noted last.
+    sample: Option<u32>,
 }
 
 impl Tracer {
@@ -29,6 +32,7 @@ impl Tracer {
             path: path.to_owned(),
             file,
             pid,
+            sample: None,
         };
         tracer.write(Observation::Begin)?;
         Ok(tracer)
@@ -42,7 +46,37 @@ impl Tracer {
     /// Goes on for a forked child, whose pages are its own from now on.
     pub(crate) fn forked(&mut self, pid: u32) -> Result<(), Error> {
         self.pid = pid;
+        self.sample = None;
         self.write(Observation::Begin)
+    }
+
+    /// Appends what an event did to pages of the sample of 2^-`bits` of all. The event's access is that of its own
+    /// page; all others count as loaded.
+    pub(crate) fn note_seen(
+        &mut self,
+        bits: u32,
+        event: &Event,
+        seen: impl Iterator<Item = Seen>,
+    ) -> Result<(), Error> {
+        if self.sample.replace(bits) != Some(bits) {
+            self.write(Observation::Sample { bits })?;
+        }
+        let stored = match *event {
+            Event::Fault {
+                page,
+                access: Access::Write,
+                ..
+            } => Some(page),
+            _ => None,
+        };
+        for seen in seen {
+            self.write(match seen {
+                Seen::Touched(page) if Some(page) == stored => Observation::Store(page),
+                Seen::Touched(page) => Observation::Load(page),
+                Seen::Gone(page) => Observation::Gone(page),
+            })?;
+        }
+        Ok(())
     }
 
     /// Appends the reference that an event reports, if there is one.

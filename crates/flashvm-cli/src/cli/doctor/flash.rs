@@ -99,6 +99,13 @@ pub(super) fn look(given: Option<&Path>, place: &Environment) -> Flash {
     Flash { checks, read_ns }
 }
 
+/// The time of a random read of 4 KiB at the store's path: `given`, or the default. `None`: it cannot be measured.
+pub(crate) fn read_time(given: Option<&Path>) -> Option<Duration> {
+    look(given, &Environment::here())
+        .read_ns
+        .map(Duration::from_nanos)
+}
+
 /// Writes the file, then reads pages of it at random, one at a time: the median in nanoseconds. `None`: the time was
 /// too short for [`READS_MIN`]. Reads bypass the page cache, not the device's own.
 fn time_reads(file: &OwnedFd) -> Result<Option<u64>, Errno> {

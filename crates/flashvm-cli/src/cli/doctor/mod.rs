@@ -13,6 +13,7 @@ mod lines;
 mod userfaultfd;
 mod ways;
 
+pub(crate) use flash::read_time;
 pub(crate) use ways::choose_delivery;
 
 use crate::cli::environment::{Environment, Need};

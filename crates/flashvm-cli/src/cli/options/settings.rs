@@ -75,11 +75,18 @@ pub(crate) fn choose_huge_pages(
     let here = machine::huge_pages();
     let moves = !settings.no_move && settings.delivery != Delivery::Protect;
     let (word, wanted) = match asked {
-        None if settings.preset == Preset::Modern && moves => return Ok(here),
+        None if settings.preset == Preset::Modern && moves && !settings.engine.shards => {
+            return Ok(here);
+        }
         None | Some(WhereHuge::Never) => return Ok(HugePages::Never),
         Some(word @ WhereHuge::Always) => (word, HugePages::Always),
         Some(word @ WhereHuge::Madvise) => (word, HugePages::Madvise),
     };
+    if settings.engine.shards {
+        return Err(Refusal::new(format!(
+            "--huge-pages {word} hides touches of single pages: leave it or --shards out"
+        )));
+    }
     if !moves {
         return Err(Refusal::new(format!(
             "--huge-pages {word} needs moved pages: leave it, --no-move or --fault protect out"

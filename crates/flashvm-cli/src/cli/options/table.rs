@@ -432,6 +432,18 @@ options! {
         applies: Applies::Always,
     } sets |prefix, settings| settings.record = Some(prefix.clone());
 
+    /// The sample of pages that is observed.
+    shards: Flag = "shards" {
+        value: "",
+        group: Group::Studies,
+        help: "With --trace: record every touch of a hashed sample of the pages (SHARDS) in place of faults, without \
+               huge pages; flashvm size does this",
+        default: Fallback::None,
+        example: "",
+        refused: "",
+        applies: Applies::WholePages,
+    } sets |flag, settings| settings.engine.shards = flag.0;
+
     /// Without UFFDIO_MOVE.
     no_move: Flag = "no-move" {
         value: "",

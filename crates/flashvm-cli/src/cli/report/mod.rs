@@ -86,7 +86,7 @@ impl Table {
     }
 
     /// As aligned columns, for a terminal.
-    fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         let all = || std::iter::once(&self.columns).chain(&self.rows);
         let width = |at: usize| {
             all()

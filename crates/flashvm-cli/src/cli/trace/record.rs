@@ -63,6 +63,7 @@ pub(super) fn record(args: &RecordArgs) -> Result<ExitCode, Refusal> {
     let provenance = Provenance {
         source: source(&args.program),
         steps: wanted.steps(),
+        shard_bits: 0,
     };
     let pipeline = Pipeline::new(wanted, Granularity::Bytes)?;
     let output = Output::create(&args.output, pipeline.granularity(), &provenance)?;

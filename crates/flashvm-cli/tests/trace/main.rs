@@ -1,6 +1,7 @@
 //! `flashvm trace` and `flashvm run --trace`: traces that are read back, Ctrl-C, exit codes, bad input.
 
-#[path = "support/mod.rs"]
+mod size;
+#[path = "../support/mod.rs"]
 #[allow(
     dead_code,
     unused_imports,

@@ -1,0 +1,500 @@
+//! Seconds by RAM: seconds = seconds in RAM + misses * price of a miss.
+//!
+//! `misses` is the program's curve ([`MissCurve`]). The price depends on RAM: with less of it, fewer misses find their
+//! page compressed in RAM, and more come in streams that are read ahead. It is a line through the prices that two runs
+//! have measured: over the logarithm of misses where these differ, else over RAM.
+
+use flashvm_sim::locality::MissCurve;
+
+/// The least budget of a run, in frames: 4 MiB.
+pub(super) const FRAMES_MIN: u64 = 1024;
+/// A run keeps this share of its frames free or on standby.
+const RESERVE_SHARE: u64 = 64;
+/// A run that has used so much of its RAM may have needed more.
+const FULL: f64 = 0.97;
+/// Software of a miss, as long as no run has measured it: docs/performance.md.
+const SOFTWARE_S: f64 = 15e-6;
+/// Shares of what the program uses at which runs measure the price.
+const PAGED_SHARES: [f64; 2] = [0.75, 0.375];
+/// Such a run seems to take at most so many times as long as the first.
+const PAGED_SLOWDOWN: f64 = 40.0;
+/// Misses of two runs differ from this ratio on.
+const MISSES_DIFFER: f64 = 1.5;
+/// Steps of RAM that advice looks at.
+const STEPS: u64 = 512;
+/// Comfortable: at most so many times slower than in RAM.
+const COMFORTABLE: f64 = 1.3;
+/// Falling off: at least so many times slower.
+const FALLEN: f64 = 4.0;
+
+/// A run of the program.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Run {
+    /// Frames of its RAM.
+    pub(super) frames: u64,
+    /// Frames that it used at most.
+    pub(super) frames_used: u64,
+    /// Its duration.
+    pub(super) seconds: f64,
+    /// Faults that waited for a read from flash.
+    pub(super) waits: u64,
+}
+
+/// A run that checks the forecast.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Tried {
+    pub(super) run: Run,
+    /// The forecast before the run.
+    pub(super) forecast_s: f64,
+}
+
+/// What a miss costs.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Price {
+    /// In all.
+    pub(super) seconds: f64,
+    /// How many reads from flash it waits for: at most one.
+    pub(super) waits: f64,
+}
+
+impl Price {
+    /// Before a run has measured it.
+    pub(super) fn assumed(read_s: f64) -> Self {
+        Self {
+            seconds: SOFTWARE_S + read_s,
+            waits: 1.0,
+        }
+    }
+
+    /// The point `at` of the line through this price, at 0, and another, at 1. It stays above a quarter of the lower.
+    fn towards(self, other: Self, at: f64) -> Self {
+        let point = |a: f64, b: f64| (a + (b - a) * at).max(a.min(b) / 4.0);
+        Self {
+            seconds: point(self.seconds, other.seconds),
+            waits: point(self.waits, other.waits).min(1.0),
+        }
+    }
+}
+
+/// The price that a run has measured, or an assumed one.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Point {
+    frames: f64,
+    misses: f64,
+    price: Price,
+}
+
+impl Point {
+    /// Where `frames` and `misses` lie on the way from here to `other`.
+    fn way(&self, other: &Self, frames: f64, misses: f64) -> f64 {
+        let part = |from: f64, to: f64, at: f64| match from == to {
+            true => 0.0,
+            false => (at - from) / (to - from),
+        };
+        let ratio = self.misses / other.misses;
+        match (1.0 / MISSES_DIFFER..MISSES_DIFFER).contains(&ratio) {
+            true => part(self.frames, other.frames, frames),
+            false => part(self.misses.ln(), other.misses.ln(), misses.ln()),
+        }
+    }
+}
+
+/// What a program's runs with any RAM will take.
+#[derive(Clone, Debug)]
+pub(super) struct Forecast {
+    /// Frames that the program uses at most.
+    whole: u64,
+    /// Seconds with all of them in RAM.
+    in_ram_s: f64,
+    first: Run,
+    /// Runs with less RAM.
+    paged: Vec<Run>,
+    /// By frames; one or two.
+    points: Vec<Point>,
+    /// What a read from another device takes beyond one here.
+    longer_read_s: f64,
+    /// The curve at its steps: frames and seconds, from few frames to many.
+    steps: Vec<(u64, f64)>,
+}
+
+/// What to give the program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Advice {
+    /// It fits into the least budget.
+    Small,
+    /// It needs all that it uses.
+    All,
+    /// With `comfortable` frames it runs well; below `fallen` it does not. Both are at most what it uses.
+    Between { comfortable: u64, fallen: u64 },
+}
+
+/// Misses with so many frames of RAM.
+fn misses(curve: &MissCurve, frames: u64) -> f64 {
+    curve.misses(frames - frames / RESERVE_SHARE) as f64
+}
+
+/// Sizes of memory for a table, from all that a program uses down to a 32nd.
+pub(super) fn sizes(whole: u64) -> Vec<u64> {
+    const SHARES: [(u64, u64); 11] = [
+        (1, 1),
+        (7, 8),
+        (3, 4),
+        (5, 8),
+        (1, 2),
+        (3, 8),
+        (1, 4),
+        (3, 16),
+        (1, 8),
+        (1, 16),
+        (1, 32),
+    ];
+    let sizes = SHARES.iter().map(|(part, of)| whole * part / of);
+    let mut sizes = Vec::from_iter(sizes.filter(|&frames| frames >= FRAMES_MIN));
+    if sizes.is_empty() {
+        sizes.push(whole);
+    }
+    sizes
+}
+
+impl Forecast {
+    /// From the observed run alone. `price` is assumed.
+    pub(super) fn new(curve: &MissCurve, first: Run, price: Price) -> Self {
+        let full = first.frames_used as f64 >= FULL * first.frames as f64;
+        let whole = match full {
+            true => curve.footprint().max(first.frames_used),
+            false => first.frames_used,
+        };
+        let mut forecast = Self {
+            whole,
+            in_ram_s: first.seconds,
+            first,
+            paged: Vec::new(),
+            points: vec![Point {
+                frames: first.frames as f64,
+                misses: 1.0,
+                price,
+            }],
+            longer_read_s: 0.0,
+            steps: Vec::new(),
+        };
+        forecast.set_base(curve);
+        forecast
+    }
+
+    /// Learns prices from runs with less RAM.
+    pub(super) fn learn(&mut self, curve: &MissCurve, paged: Vec<Run>) {
+        let point = |run: &Run| {
+            let misses = misses(curve, run.frames);
+            let more = misses - self.misses_of_first(curve);
+            let waits = run.waits.saturating_sub(self.first.waits) as f64;
+            let point = Point {
+                frames: run.frames as f64,
+                misses,
+                price: Price {
+                    seconds: (run.seconds - self.first.seconds).max(0.0) / more,
+                    waits: (waits / more).min(1.0),
+                },
+            };
+            (more > 0.0).then_some(point)
+        };
+        let points = Vec::from_iter(paged.iter().filter_map(point));
+        if !points.is_empty() {
+            self.points = points;
+        }
+        self.paged = paged;
+        self.set_base(curve);
+    }
+
+    /// Forecasts for a device whose reads take `there` seconds in place of `here`.
+    pub(super) fn change_read_time(&mut self, curve: &MissCurve, here: f64, there: f64) {
+        self.longer_read_s = there - here;
+        self.set_steps(curve);
+    }
+
+    fn misses_of_first(&self, curve: &MissCurve) -> f64 {
+        match self.first.frames >= self.whole {
+            true => 0.0,
+            false => misses(curve, self.first.frames),
+        }
+    }
+
+    /// The price of a miss with so many frames.
+    pub(super) fn price(&self, curve: &MissCurve, frames: u64) -> Price {
+        match self.points[..] {
+            [a, b] => {
+                let misses = misses(curve, frames).max(1.0);
+                a.price.towards(b.price, a.way(&b, frames as f64, misses))
+            }
+            _ => self.points[0].price,
+        }
+    }
+
+    fn set_base(&mut self, curve: &MissCurve) {
+        let price = self.price(curve, self.first.frames).seconds;
+        // The first run computed, too.
+        let paging = self.misses_of_first(curve) * price;
+        self.in_ram_s = (self.first.seconds - paging).max(self.first.seconds / 100.0);
+        self.set_steps(curve);
+    }
+
+    fn set_steps(&mut self, curve: &MissCurve) {
+        let low = FRAMES_MIN.min(self.whole);
+        let step = |at: u64| low + (self.whole - low) * at / STEPS;
+        let steps = (0..=STEPS).map(|at| (step(at), self.seconds(curve, step(at))));
+        self.steps = steps.collect();
+    }
+
+    /// Seconds with so many frames of RAM.
+    pub(super) fn seconds(&self, curve: &MissCurve, frames: u64) -> f64 {
+        if frames >= self.whole {
+            return self.in_ram_s;
+        }
+        let price = self.price(curve, frames);
+        let longer = price.waits * self.longer_read_s;
+        self.in_ram_s + misses(curve, frames) * (price.seconds + longer).max(0.0)
+    }
+
+    /// Frames that the program uses at most.
+    pub(super) fn whole(&self) -> u64 {
+        self.whole
+    }
+
+    pub(super) fn in_ram_s(&self) -> f64 {
+        self.in_ram_s
+    }
+
+    /// Whether runs with less RAM have measured the price.
+    pub(super) fn is_measured(&self) -> bool {
+        !self.paged.is_empty()
+    }
+
+    /// The runs behind the forecast.
+    pub(super) fn runs(&self) -> impl Iterator<Item = &Run> {
+        std::iter::once(&self.first).chain(&self.paged)
+    }
+
+    /// How many times slower than in RAM.
+    pub(super) fn slowdown(&self, seconds: f64) -> f64 {
+        seconds / self.in_ram_s
+    }
+
+    /// The most frames with which the program is at least `slowdown` times slower. `None`: it never is.
+    pub(super) fn frames_at(&self, slowdown: f64) -> Option<u64> {
+        let slow = |&&(_, seconds): &&(u64, f64)| self.slowdown(seconds) >= slowdown;
+        self.steps.iter().rev().find(slow).map(|step| step.0)
+    }
+
+    /// Frames of the runs that measure the price: shares of what the program uses, or more where that would seem to
+    /// take too long. Empty: the program does not page there.
+    pub(super) fn frames_to_page(&self, curve: &MissCurve) -> Vec<u64> {
+        let least = self.frames_at(PAGED_SLOWDOWN).unwrap_or(0).max(FRAMES_MIN);
+        let frames = PAGED_SHARES.map(|share| ((self.whole as f64 * share) as u64).max(least));
+        let pages = |frames: &u64| misses(curve, *frames) > 0.0 && *frames < self.first.frames;
+        let mut frames = Vec::from_iter(frames.into_iter().filter(pages));
+        frames.dedup();
+        frames
+    }
+
+    /// Frames of three runs that check the forecast: where the program is slower, and not where a run was made.
+    pub(super) fn frames_to_try(&self) -> Vec<u64> {
+        let wanted = [1.3, 2.0, 4.0].map(|slowdown| self.frames_at(slowdown));
+        let shares = [8, 14, 4].map(|parts| Some(self.whole * parts / 16));
+        let mut chosen: Vec<u64> = Vec::new();
+        let far = |a: u64, b: u64| a.abs_diff(b) > self.whole / 16;
+        for frames in wanted.into_iter().chain(shares).flatten() {
+            let frames = frames.max(FRAMES_MIN);
+            let new = chosen.iter().all(|&other| far(frames, other));
+            let paged = self.paged.iter().all(|run| far(frames, run.frames));
+            if new && paged && far(frames, self.whole) && chosen.len() < 3 {
+                chosen.push(frames);
+            }
+        }
+        chosen.sort_unstable();
+        chosen.reverse();
+        chosen
+    }
+
+    /// What to give the program.
+    pub(super) fn advice(&self) -> Advice {
+        if self.whole <= FRAMES_MIN {
+            return Advice::Small;
+        }
+        let least = |slowdown: f64| {
+            let fits = |&&(_, seconds): &&(u64, f64)| self.slowdown(seconds) <= slowdown;
+            self.steps
+                .iter()
+                .find(fits)
+                .map_or(self.whole, |step| step.0)
+        };
+        let (comfortable, fallen) = (least(COMFORTABLE), least(FALLEN));
+        if fallen as f64 > 0.95 * self.whole as f64 {
+            return Advice::All;
+        }
+        Advice::Between {
+            comfortable,
+            fallen,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A program that goes through its pages `rounds` times in order, then stays in a tenth of them.
+    fn cyclic(pages: u64, rounds: u64) -> MissCurve {
+        let mut curve = MissCurve::new(0);
+        for _ in 0..rounds {
+            (0..pages).for_each(|page| curve.add(page));
+        }
+        for _ in 0..5 * rounds {
+            (0..pages / 10).for_each(|page| curve.add(page));
+        }
+        curve
+    }
+
+    /// Where misses differ, the price follows them: 50 us at 100,000 misses and 20 us at 1,000,000.
+    #[test]
+    fn the_price_follows_misses() {
+        let point = |frames, misses, us: f64| Point {
+            frames,
+            misses,
+            price: Price {
+                seconds: us / 1e6,
+                waits: 0.5,
+            },
+        };
+        let (few, many) = (point(80e3, 1e5, 50.0), point(40e3, 1e6, 20.0));
+        let at = |misses: f64| {
+            few.price
+                .towards(many.price, few.way(&many, 1.0, misses))
+                .seconds
+        };
+        assert!(
+            close(at(1e5), 50e-6) && close(at(1e6), 20e-6) && close(at(10_f64.powf(5.5)), 35e-6)
+        );
+        // Never less than a quarter of the lower, so more misses always cost more in the end.
+        assert!(close(at(1e9), 5e-6));
+        let same = point(40e3, 1.2e5, 20.0);
+        assert!(close(few.way(&same, 60e3, 1e5), 0.5));
+    }
+
+    fn run(frames: u64, frames_used: u64, seconds: f64) -> Run {
+        Run {
+            frames,
+            frames_used,
+            seconds,
+            waits: 0,
+        }
+    }
+
+    fn close(a: f64, b: f64) -> bool {
+        (a - b).abs() < 1e-9
+    }
+
+    /// A price of 60 us at 75,000 frames, and of 90 us at 25,000, with reads of 30 us.
+    #[test]
+    fn the_price_is_a_line_through_two_runs() {
+        let curve = cyclic(100_000, 4);
+        let first = run(200_000, 100_000, 2.0);
+        let mut forecast = Forecast::new(&curve, first, Price::assumed(45e-6));
+        let frames = forecast.frames_at(2.0).expect("it pages");
+        assert!((95_000..100_000).contains(&frames), "a cycle: {frames}");
+        assert_eq!(forecast.frames_to_page(&curve), [75_000, 37_500]);
+        let paged = |frames, seconds, waits| Run {
+            waits,
+            ..run(frames, frames, seconds)
+        };
+        forecast.learn(
+            &curve,
+            vec![paged(75_000, 20.0, 90_000), paged(25_000, 29.0, 210_000)],
+        );
+        for (frames, seconds) in [
+            (300_000, 2.0),
+            (75_000, 20.0),
+            (50_000, 24.5),
+            (25_000, 29.0),
+        ] {
+            let is = forecast.seconds(&curve, frames);
+            assert!(close(is, seconds), "{frames}: {is}");
+        }
+        forecast.change_read_time(&curve, 30e-6, 130e-6);
+        for (frames, seconds) in [(300_000, 2.0), (75_000, 29.0), (25_000, 50.0)] {
+            let is = forecast.seconds(&curve, frames);
+            assert!(close(is, seconds), "{frames}: {is}");
+        }
+    }
+
+    #[test]
+    fn a_first_run_that_paged_is_corrected() {
+        let curve = cyclic(100_000, 4);
+        let first = run(50_000, 50_000, 8.0);
+        let forecast = Forecast::new(&curve, first, Price::assumed(5e-6));
+        assert_eq!(forecast.whole(), 100_000);
+        // 310,000 misses for 20 us each.
+        assert!(close(forecast.seconds(&curve, 100_000), 1.8));
+        assert!(close(forecast.seconds(&curve, 50_000), 8.0));
+    }
+
+    #[test]
+    fn advice_follows_the_curve() {
+        let first = run(200_000, 100_000, 1.0);
+        let cycle = cyclic(100_000, 4);
+        let dear = Forecast::new(&cycle, first, Price::assumed(45e-6));
+        assert_eq!(dear.advice(), Advice::All);
+        // Eleven references in twelve are to a tenth of the pages.
+        let mut skewed = MissCurve::new(0);
+        for round in 0..12_u64 {
+            let pages = if round == 6 { 0..100_000 } else { 0..10_000 };
+            pages.for_each(|page| skewed.add(page));
+        }
+        let long = run(200_000, 100_000, 10.0);
+        let cheap = Forecast::new(&skewed, long, Price::assumed(45e-6));
+        let Advice::Between {
+            comfortable,
+            fallen,
+        } = cheap.advice()
+        else {
+            panic!("{:?}", cheap.advice());
+        };
+        assert!((9_000..12_000).contains(&comfortable), "{comfortable}");
+        assert!(fallen <= comfortable);
+        let small = Forecast::new(&skewed, run(4096, 900, 1.0), Price::assumed(45e-6));
+        assert_eq!(small.advice(), Advice::Small);
+    }
+
+    #[test]
+    fn runs_that_check_lie_apart() {
+        let curve = cyclic(100_000, 4);
+        let first = run(200_000, 100_000, 2.0);
+        let mut forecast = Forecast::new(&curve, first, Price::assumed(45e-6));
+        forecast.learn(
+            &curve,
+            vec![run(75_000, 75_000, 8.0), run(37_500, 37_500, 9.0)],
+        );
+        let tries = forecast.frames_to_try();
+        assert_eq!(tries.len(), 3, "{tries:?}");
+        assert!(
+            tries
+                .windows(2)
+                .all(|pair| pair[0] > pair[1] + 100_000 / 16),
+            "{tries:?}"
+        );
+        assert!(
+            tries
+                .iter()
+                .all(|frames| frames.abs_diff(75_000) > 100_000 / 16),
+            "{tries:?}"
+        );
+    }
+
+    /// With few frames a run that would take 40 times as long is not made.
+    #[test]
+    fn no_run_seems_to_take_too_long() {
+        let curve = cyclic(100_000, 4);
+        let first = run(200_000, 100_000, 0.1);
+        let forecast = Forecast::new(&curve, first, Price::assumed(45e-6));
+        let frames = forecast.frames_to_page(&curve);
+        assert!(matches!(frames[..], [one] if one > 95_000), "{frames:?}");
+    }
+}
