@@ -15,7 +15,7 @@ use super::progress::Progress;
 use super::reference_trace::ReferenceTrace;
 use super::refusal::{self, Refusal};
 use super::result_file::ResultFile;
-use super::run_report::{ReportFile, Watch};
+use super::run_report::{ReportFile, Watch, profile_lines};
 use super::store::Store;
 use super::summary::{self, Names};
 use super::supervise::supervise;
@@ -96,7 +96,8 @@ pub(crate) fn run(args: Box<RunArgs>) -> Result<ExitCode, Refusal> {
         .as_deref()
         .map(ReportFile::check)
         .transpose()?;
-    settings.report = report.is_some();
+    let profile = options.profile.is_some_and(|flag| flag.0);
+    settings.report = report.is_some() || profile;
     let (name, program_args) = args
         .program
         .split_first()
@@ -184,7 +185,7 @@ pub(crate) fn run(args: Box<RunArgs>) -> Result<ExitCode, Refusal> {
     let device = model.map(|model| model.attend(control)).transpose()?;
     let progress = options.progress.is_some_and(|flag| flag.0);
     let progress = progress.then(|| Progress::new(control));
-    let mut watch = report.is_some().then(|| Watch::new(control));
+    let mut watch = settings.report.then(|| Watch::new(control));
     let outcome = supervise(command, control, device, progress, watch.as_mut()).map_err(|e| {
         Refusal::from(Refused::NotExecutable(format!(
             "{}: cannot be started: {e}",
@@ -210,11 +211,15 @@ pub(crate) fn run(args: Box<RunArgs>) -> Result<ExitCode, Refusal> {
         eprintln!("flashvm: --trace: {refusal}");
     }
     let mut is_reported = true;
-    if let (Some(report), Some(watch)) = (report, watch)
-        && let Err(e) = watch.finish(&report, &outcome, &names, &args.program)
-    {
-        eprintln!("flashvm: --report: {e}: the report is not written");
-        is_reported = false;
+    if let Some(watch) = watch {
+        let record = watch.finish(&outcome, &names, &args.program);
+        if profile {
+            eprint!("{}", profile_lines(&record));
+        }
+        if let Some(Err(e)) = report.map(|report| report.write(&record)) {
+            eprintln!("flashvm: --report: {e}: the report is not written");
+            is_reported = false;
+        }
     }
     Ok(match outcome.end {
         End::Exited(0) if !is_reported => ExitCode::from(refusal::BAD_INPUT),

@@ -189,6 +189,42 @@ fn a_full_disk_harms_no_run() {
     }
 }
 
+/// `--profile` says of a run that pages how long it waited, and of one that fits that it never had to; nothing else changes.
+#[test]
+fn a_profile_is_a_few_sentences() {
+    const TEST: &str = "report::a_profile_is_a_few_sentences";
+    if !super::can_page(TEST) {
+        return;
+    }
+    let torture = compiled("torture").display().to_string();
+    let program = [
+        &*torture,
+        "--only",
+        "rewrite",
+        "--mib",
+        "48",
+        "--seconds",
+        "1",
+    ];
+    let options = ["--ram", "8M", "--profile", "--compress", "off"];
+    let paged = flashvm_run(TEST, &options, &program, super::LIMIT).expect_success(TEST);
+    let (_, sentences) = paged.stderr.split_once("  profile   ").expect("sentences");
+    assert!(
+        sentences.contains("faults on pages that were read from flash"),
+        "{sentences}"
+    );
+    let options = ["--ram", "64M", "--profile", "--quiet"];
+    let fits = flashvm_run(TEST, &options, &["sh", "-c", "echo done"], super::LIMIT);
+    assert_eq!((fits.status.code(), &*fits.stdout), (Some(0), "done\n"));
+    assert!(
+        fits.stderr
+            .starts_with("  profile   It never had to wait for a page: it used at most"),
+        "{}",
+        fits.stderr
+    );
+    assert_eq!(fits.stderr.lines().count(), 1, "{}", fits.stderr);
+}
+
 /// Loads a page in headless Chromium, if there is one: no message on its console, and every chart has its size.
 fn is_shown_by_a_browser(test: &str, page: &Path) {
     let names = ["chromium-headless-shell", "chromium", "google-chrome"];

@@ -161,6 +161,17 @@ options! {
         applies: Applies::Always,
     } supervisor;
 
+    /// Advice at the end.
+    profile: Flag = "profile" {
+        value: "",
+        group: Group::Report,
+        help: "Say at the end in a few sentences where the time went, which code waited for flash, and what would help",
+        default: Fallback::None,
+        example: "",
+        refused: "",
+        applies: Applies::Always,
+    } supervisor;
+
     /// The file of references.
     trace: PathBuf = "trace" {
         value: "FILE",

@@ -1,9 +1,11 @@
 //! `flashvm run --report FILE` and `flashvm report`: a run as one page for people.
 //!
 //! The supervisor watches the run (`Watch`): counters over time (`timeline`), what happened to which pages (`heat`,
-//! `what_if`), stacks of major faults (`stacks`). At the end this is a `record`; `page` and `charts` show it. Everything
+//! `what_if`), stacks of major faults (`stacks`). At the end this is a `record`; `page` and `charts` show it, and
+//! `advice` says the main points in sentences (`--profile`). Everything
 //! that is kept is bounded, so an hour's report is as small as a second's.
 
+mod advice;
 mod charts;
 mod heat;
 mod page;
@@ -20,7 +22,8 @@ use clap::Args;
 use flashvm::control::{Control, JournalReader, ProcessRecord, StatsSnapshot};
 use flashvm_core::PAGE_SIZE;
 use heat::HeatMap;
-use record::{About, FORMAT, Latency, Record, Totals};
+pub(crate) use record::Record;
+use record::{About, FORMAT, Latency, Totals};
 use stacks::StackCounter;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -91,6 +94,23 @@ impl ReportFile {
         let file = ResultFile::check("--report", path)?;
         Ok(Self { file, form })
     }
+
+    /// Writes the record, or its page.
+    pub(crate) fn write(&self, record: &Record) -> std::io::Result<()> {
+        match self.form {
+            Form::Record => self.file.write(&record.to_json()),
+            Form::Page => self.file.write(page_of(record)?.as_bytes()),
+        }
+    }
+}
+
+/// The lines of `--profile`, as those of the summary.
+pub(crate) fn profile_lines(record: &Record) -> String {
+    let names = std::iter::once("profile").chain(std::iter::repeat(""));
+    let lines = names.zip(advice::advice(record));
+    lines
+        .map(|(name, sentence)| format!("  {name:<9} {sentence}\n"))
+        .collect()
 }
 
 /// Watches a run for its report.
@@ -165,22 +185,17 @@ impl Watch {
         point
     }
 
-    /// Writes the report of the run that has ended.
+    /// The record of the run that has ended.
     pub(crate) fn finish(
         mut self,
-        file: &ReportFile,
         outcome: &Outcome,
         names: &Names,
         program: &[OsString],
-    ) -> std::io::Result<()> {
+    ) -> Record {
         self.read_journal(outcome.elapsed);
         let point = self.point(&outcome.records, &[]);
         self.timeline.push(outcome.elapsed, point);
-        let record = self.record(outcome, names, program);
-        match file.form {
-            Form::Record => file.file.write(&record.to_json()),
-            Form::Page => file.file.write(page_of(&record)?.as_bytes()),
-        }
+        self.record(outcome, names, program)
     }
 
     fn record(self, outcome: &Outcome, names: &Names, program: &[OsString]) -> Record {

@@ -66,12 +66,12 @@ impl Price {
         }
     }
 
-    /// The point `at` of the line through this price, at 0, and another, at 1. It stays above a quarter of the lower.
+    /// The point `at` of the line from this price, at 0, to another, at 1.
     fn towards(self, other: Self, at: f64) -> Self {
-        let point = |a: f64, b: f64| (a + (b - a) * at).max(a.min(b) / 4.0);
+        let point = |a: f64, b: f64| a + (b - a) * at;
         Self {
             seconds: point(self.seconds, other.seconds),
-            waits: point(self.waits, other.waits).min(1.0),
+            waits: point(self.waits, other.waits),
         }
     }
 }
@@ -85,17 +85,18 @@ struct Point {
 }
 
 impl Point {
-    /// Where `frames` and `misses` lie on the way from here to `other`.
+    /// Where `frames` and `misses` lie on the way from here, 0, to `other`, 1. What lies beyond is at the end.
     fn way(&self, other: &Self, frames: f64, misses: f64) -> f64 {
         let part = |from: f64, to: f64, at: f64| match from == to {
             true => 0.0,
             false => (at - from) / (to - from),
         };
         let ratio = self.misses / other.misses;
-        match (1.0 / MISSES_DIFFER..MISSES_DIFFER).contains(&ratio) {
+        let way = match (1.0 / MISSES_DIFFER..MISSES_DIFFER).contains(&ratio) {
             true => part(self.frames, other.frames, frames),
             false => part(self.misses.ln(), other.misses.ln(), misses.ln()),
-        }
+        };
+        way.clamp(0.0, 1.0)
     }
 }
 
@@ -373,8 +374,7 @@ mod tests {
         assert!(
             close(at(1e5), 50e-6) && close(at(1e6), 20e-6) && close(at(10_f64.powf(5.5)), 35e-6)
         );
-        // Never less than a quarter of the lower, so more misses always cost more in the end.
-        assert!(close(at(1e9), 5e-6));
+        assert!(close(at(1e3), 50e-6) && close(at(1e9), 20e-6));
         let same = point(40e3, 1.2e5, 20.0);
         assert!(close(few.way(&same, 60e3, 1e5), 0.5));
     }
