@@ -184,7 +184,7 @@ mod tests {
                 if shards.holds(page) {
                     shards.came();
                     shards.touch(page);
-                    shards.take_seen();
+                    drop(shards.take_seen());
                     now += every;
                     shards.limit_rate(Nanos(now));
                 }
