@@ -23,7 +23,8 @@ export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc
 export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER="qemu-aarch64 -L $system"
 
 if [ "${1:-}" = --short ]; then
-	exec cargo check --locked --target $target
+	# The profile of the other steps: build scripts and macros are built already.
+	exec cargo check --release --locked --target $target
 fi
 cargo build --locked --target $target
 PROPTEST_CASES=${PROPTEST_CASES:-16} cargo test --locked --target $target -p flashvm-core -p flashvm-malloc --lib

@@ -387,7 +387,7 @@ fn cxx() {
     }
     let program = [
         compiled("torture_cxx").display().to_string(),
-        "12".to_owned(),
+        "9".to_owned(),
         seed(),
     ];
     let options = ["--ram", "8M", "--flash-size", "1G"];
