@@ -5,7 +5,8 @@
 //! - `run`, `supervise`, `sys`: the run; `object`: the preloaded object; `modelled`: the device model;
 //!   `reference_trace`: the trace;
 //! - `outcome`: the result of a run; `summary`, `progress`: reports of it; `run_report`: a page of it; `top`: what runs are doing, seen
-//!   from outside; `result_file`: files written at the end;
+//!   from outside; `metrics`: its counters for Prometheus; `result_file`: files written at
+//!   the end;
 //! - `device`: device models, and measurements of real devices;
 //! - `trace`: recording, converting and measuring traces; `sim`: replacement policies over them; `size`: how much RAM a
 //!   program needs;
@@ -22,6 +23,7 @@ mod environment;
 mod heap;
 mod machine;
 mod memory;
+mod metrics;
 mod modelled;
 mod object;
 mod options;

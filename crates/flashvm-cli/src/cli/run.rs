@@ -4,6 +4,7 @@
 use super::args::RunArgs;
 use super::environment::Environment;
 use super::memory::of_this_machine;
+use super::metrics::{Metrics, Targets};
 use super::modelled::Modelled;
 use super::object::Object;
 use super::options::{
@@ -98,6 +99,11 @@ pub(crate) fn run(args: Box<RunArgs>) -> Result<ExitCode, Refusal> {
         .transpose()?;
     let profile = options.profile.is_some_and(|flag| flag.0);
     settings.report = report.is_some() || profile;
+    let metrics = Targets::check(
+        options.metrics.as_ref(),
+        options.metrics_insecure.is_some_and(|flag| flag.0),
+        options.metrics_file.as_deref(),
+    )?;
     let (name, program_args) = args
         .program
         .split_first()
@@ -182,16 +188,25 @@ pub(crate) fn run(args: Box<RunArgs>) -> Result<ExitCode, Refusal> {
         .args(program_args)
         .env_remove(refusal::FILE_VARIABLE)
         .env(VARIABLE, address.to_string());
+    if let Some(place) = metrics
+        .as_ref()
+        .and_then(Targets::served_at)
+        .filter(|_| !quiet)
+    {
+        eprintln!("flashvm: metrics at {place}");
+    }
     let device = model.map(|model| model.attend(control)).transpose()?;
     let progress = options.progress.is_some_and(|flag| flag.0);
     let progress = progress.then(|| Progress::new(control));
     let mut watch = settings.report.then(|| Watch::new(control));
-    let outcome = supervise(command, control, device, progress, watch.as_mut()).map_err(|e| {
-        Refusal::from(Refused::NotExecutable(format!(
-            "{}: cannot be started: {e}",
-            path.display()
-        )))
-    })?;
+    let metrics = metrics.map(|targets| Metrics::new(control, targets, &names));
+    let outcome =
+        supervise(command, control, device, progress, watch.as_mut(), metrics).map_err(|e| {
+            Refusal::from(Refused::NotExecutable(format!(
+                "{}: cannot be started: {e}",
+                path.display()
+            )))
+        })?;
 
     if !quiet {
         eprint!("{}", summary::lines(&outcome, control, &names));

@@ -6,6 +6,7 @@
 //! Processes that outlive the program keep their memory: the supervisor, and with it the store and the control region,
 //! lives until the last of them ends.
 
+use super::metrics::Metrics;
 use super::modelled::{Attendant, Attending};
 use super::outcome::{End, Outcome, Records};
 use super::progress::Progress;
@@ -30,11 +31,13 @@ pub(crate) fn supervise(
     device: Option<Attendant>,
     mut progress: Option<Progress>,
     mut watch: Option<&mut Watch>,
+    mut metrics: Option<Metrics>,
 ) -> std::io::Result<Outcome> {
     let signals = Signals::take(&sys::SUPERVISED)?;
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
     signals.prepare(&mut command);
     let device = device.map(Attendant::begin).transpose()?;
+    metrics.as_mut().map_or(Ok(()), Metrics::begin)?;
     let started = Instant::now();
     let child = command.spawn()?;
     let program = Pid::from_child(&child);
@@ -62,6 +65,9 @@ pub(crate) fn supervise(
         if let Some(progress) = &mut progress {
             progress.show(now.duration_since(started), &records, &reaper.alive());
         }
+        if let Some(metrics) = &mut metrics {
+            metrics.look(now.duration_since(started), &records, &reaper.alive());
+        }
         // The journal of a report is full soon.
         let every = if watch.is_some() { LOOK / 10 } else { LOOK };
         wait(&signals, &reaper, every);
@@ -69,6 +75,9 @@ pub(crate) fn supervise(
     records.extend(reaper.alive());
     if let Some(progress) = &mut progress {
         progress.finish();
+    }
+    if let Some(metrics) = &mut metrics {
+        metrics.finish(&records);
     }
     Ok(Outcome {
         end: end.unwrap_or(End::Exited(1)),

@@ -1,6 +1,7 @@
-//! `flashvm top` beside a run that pages, in a terminal and without one: its figures agree with the run's own
-//! statistics, and the run is undisturbed.
+//! A run that pages, seen from outside: `flashvm top`, in a terminal and without one: its figures agree with the run's own
+//! statistics, and the run is undisturbed. And its metrics.
 
+mod metrics;
 mod readings;
 mod refusals;
 #[path = "../support/mod.rs"]

@@ -5,6 +5,7 @@ use super::choice::{FaultMode, Granularity, LivePolicy, Peer, WhereHuge, WhoseMa
 use super::spec::{Applies, Fallback, Group, Kind, Spec, options};
 use super::value::{Flag, Value};
 use crate::cli::device::ModelName;
+use crate::cli::metrics::MetricsAddress;
 use crate::cli::units::{Micros, PerDay, Size, Switch, WholePages};
 use flashvm::control::{Inject, RunSettings};
 use flashvm_core::{Compression, Discard, Nanos, PrefetcherKind, Preset, Sampling, Settings};
@@ -158,6 +159,40 @@ options! {
         default: Fallback::None,
         example: "run.html",
         refused: "/nowhere/run.html",
+        applies: Applies::Always,
+    } supervisor;
+
+    /// Where metrics are served.
+    metrics: MetricsAddress = "metrics" {
+        value: "ADDRESS",
+        group: Group::Report,
+        help: "Serve the run's counters to Prometheus (OpenMetrics) at http://ADDRESS/metrics: a port of this machine (9464, \
+               127.0.0.1:9464), or unix:PATH",
+        default: Fallback::None,
+        example: "127.0.0.1:0",
+        refused: "example.org",
+        applies: Applies::Always,
+    } supervisor;
+
+    /// Metrics for other machines.
+    metrics_insecure: Flag = "metrics-insecure" {
+        value: "",
+        group: Group::Studies,
+        help: "Let --metrics listen where other machines can reach it: nothing protects it",
+        default: Fallback::None,
+        example: "",
+        refused: "",
+        applies: Applies::Always,
+    } supervisor;
+
+    /// The file of metrics.
+    metrics_file: PathBuf = "metrics-file" {
+        value: "FILE",
+        group: Group::Report,
+        help: "Write the run's counters once a second to a file, as node_exporter's textfile collector reads them",
+        default: Fallback::None,
+        example: "flashvm.prom",
+        refused: "/nowhere/flashvm.prom",
         applies: Applies::Always,
     } supervisor;
 

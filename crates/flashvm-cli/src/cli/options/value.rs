@@ -3,6 +3,7 @@
 use super::budget::Budget;
 use super::choice::{FaultMode, Granularity, LivePolicy, Peer, WhereHuge, WhoseMalloc};
 use crate::cli::device::ModelName;
+use crate::cli::metrics::MetricsAddress;
 use crate::cli::units::{Micros, PerDay, Size, Switch, WholePages};
 use clap::builder::{OsStringValueParser, PossibleValue, TypedValueParser};
 use clap::error::Error;
@@ -189,5 +190,6 @@ written! {
     WhereHuge: WhereHuge::ALL.map(|(_, word)| word);
     Granularity: Granularity::ALL.map(|(_, word)| word);
     Peer: ["log-swap", "ssdalloc:25"];
+    MetricsAddress: [];
     ModelName: Vec::from_iter(ModelKind::ALL.iter().map(|info| info.name));
 }
