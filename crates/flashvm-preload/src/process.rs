@@ -57,8 +57,9 @@ pub(crate) fn join(address: &OsStr) -> Result<Joined, String> {
     let pid = rustix::process::Pid::from_raw(supervisor).ok_or("no supervisor")?;
     let pidfd = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty())
         .map_err(|error| format!("the supervisor, process {supervisor}, is gone: {error}"))?;
-    let store = rustix::io::fcntl_dupfd_cloexec(&handed_on.store, 0)
-        .map_err(|error| format!("no descriptor for the store: {error}"))?;
+    let duplicate = |fd| rustix::io::fcntl_dupfd_cloexec(fd, 0);
+    let store = handed_on.store.as_ref().map(duplicate).transpose();
+    let store = store.map_err(|error| format!("no descriptor for the store: {error}"))?;
     Ok(Joined {
         inheritance: Inheritance {
             control,
@@ -84,7 +85,10 @@ fn open(address: RunAddress) -> Result<HandedOn, String> {
     let theirs = address.supervisors;
     Ok(HandedOn {
         region: open(theirs.region, OFlags::RDWR)?,
-        store: open(theirs.store, OFlags::RDWR | OFlags::DIRECT)?,
+        store: theirs
+            .store
+            .map(|fd| open(fd, OFlags::RDWR | OFlags::DIRECT))
+            .transpose()?,
         object: theirs
             .object
             .map(|fd| open(fd, OFlags::RDONLY))
@@ -104,7 +108,7 @@ fn take(address: RunAddress, inherited: Descriptors) -> Option<HandedOn> {
     };
     Some(HandedOn {
         region: take(inherited.region),
-        store: take(inherited.store),
+        store: inherited.store.map(take),
         object: inherited.object.map(take),
         address,
     })

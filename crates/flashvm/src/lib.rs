@@ -41,6 +41,7 @@ mod sys;
 
 pub use chameleon::{PageList, RUN_PAGES};
 pub use flash::io_submit_is_allowed;
+pub use flash::nbd::{NbdExport, NbdProbe, NbdTrouble, ProbeError};
 pub use guard::on_guard_stack;
 pub use pager::codec;
 pub use pager::{ForkHooks, Inheritance, Pager, pager, set_fork_hooks, start};
@@ -81,6 +82,9 @@ pub enum Error {
         /// The kernel's error.
         source: rustix::io::Errno,
     },
+    /// The server of the flash store cannot be used.
+    #[error("the flash store {0}: {1}")]
+    Server(String, NbdTrouble),
     /// A thread could not be started.
     #[error("starting the pager's threads: {0}")]
     Threads(#[source] rustix::io::Errno),

@@ -1,7 +1,8 @@
 //! The parts of the command.
 //!
 //! - `args`: the commands; `options`: the table of a run's options; `units`: sizes, durations, switches;
-//! - `machine`, `memory`, `store`: checks before a run starts; `environment`: containers and services, and remedies there;
+//! - `machine`, `memory`: checks before a run starts; `run_store`: its store, which is a `store` of this machine or at a
+//!   server (`nbd`); `environment`: containers and services, and remedies there;
 //! - `run`, `supervise`, `sys`: the run; `object`: the preloaded object; `modelled`: the device model;
 //!   `reference_trace`: the trace;
 //! - `outcome`: the result of a run; `summary`, `progress`: reports of it; `run_report`: a page of it; `top`: what runs are doing, seen
@@ -25,6 +26,7 @@ mod machine;
 mod memory;
 mod metrics;
 mod modelled;
+mod nbd;
 mod object;
 mod options;
 mod outcome;
@@ -36,6 +38,7 @@ mod reproduce;
 mod result_file;
 mod run;
 mod run_report;
+mod run_store;
 mod sim;
 mod size;
 mod store;

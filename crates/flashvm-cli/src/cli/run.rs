@@ -17,12 +17,12 @@ use super::reference_trace::ReferenceTrace;
 use super::refusal::{self, Refusal};
 use super::result_file::ResultFile;
 use super::run_report::{ReportFile, Watch, profile_lines};
-use super::store::Store;
+use super::run_store::RunStore;
 use super::summary::{self, Names};
 use super::supervise::supervise;
-use super::{doctor, machine, store, sys};
+use super::{doctor, machine, sys};
 use flashvm::control::{
-    ChameleonSettings, Control, Descriptors, Malloc, RunAddress, RunSettings, VARIABLE,
+    ChameleonSettings, Control, Descriptors, Malloc, NbdServer, RunAddress, RunSettings, VARIABLE,
 };
 use flashvm::program::exec::LINKER;
 use flashvm::program::{Loading, Refused, refuse_carried};
@@ -108,7 +108,8 @@ pub(crate) fn run(args: Box<RunArgs>) -> Result<ExitCode, Refusal> {
         .program
         .split_first()
         .ok_or_else(|| Refusal::new("no program"))?;
-    let names = Names {
+    let mut names = Names {
+        store: None,
         program: name.display().to_string(),
         preset: settings.preset,
         policy: settings.engine.policy,
@@ -148,13 +149,15 @@ pub(crate) fn run(args: Box<RunArgs>) -> Result<ExitCode, Refusal> {
         Some(path) => path.clone(),
         None => machine::temporary_folder()?,
     };
-    if !options.flash_in_ram.is_some_and(|flag| flag.0) {
-        store::refuse_ram(&flash)?;
+    let store = RunStore::open(&flash, settings.ram_bytes, &options)?;
+    settings.flash_bytes = store.bytes();
+    if let Some(server) = store.server() {
+        settings.encrypt |= must_encrypt(server, &settings)?;
+        names.store = Some(server_in_words(server, settings.encrypt));
+        settings.server = Some(server.clone());
     }
-    let store = store::open(&flash, settings.ram_bytes, options.flash_size)?;
-    settings.flash_bytes = store.bytes;
     if let Some(small) = &settings.chameleon {
-        look_at_sectors(small, &flash, &store.fd)?;
+        look_at_sectors(small, &flash, &store)?;
     }
     if settings.engine.discard.kind != DiscardKind::Off
         && let Err(why) = discards_work(&store, model.as_ref())
@@ -172,13 +175,13 @@ pub(crate) fn run(args: Box<RunArgs>) -> Result<ExitCode, Refusal> {
     }
     let (control, control_fd) =
         Control::create(&settings).map_err(|e| Refusal::new(e.to_string()))?;
-    control.set_backed(store.backed);
+    control.set_backed(store.backed());
 
     let address = RunAddress {
         supervisor: std::process::id() as i32,
         supervisors: Descriptors {
             region: control_fd.as_raw_fd(),
-            store: store.fd.as_raw_fd(),
+            store: store.descriptor(),
             object: object.descriptor(),
         },
         inherited: None,
@@ -260,11 +263,29 @@ fn check_own_rights() -> Result<(), Refusal> {
     )))
 }
 
+/// Whether pages must be encrypted because they leave this machine.
+fn must_encrypt(server: &NbdServer, settings: &RunSettings) -> Result<bool, Refusal> {
+    let leaves = !server.address.is_local();
+    if leaves && settings.chameleon.is_some() {
+        return Err(Refusal::new(format!(
+            "--flash {server}: pages that leave this machine are encrypted, and small pages cannot be: leave \
+             --granularity 512 out, or name the near end of a tunnel"
+        )));
+    }
+    Ok(leaves)
+}
+
+/// A server for the summary.
+fn server_in_words(server: &NbdServer, encrypt: bool) -> String {
+    let how = if encrypt { ", encrypted" } else { "" };
+    format!("{server}{how}")
+}
+
 /// Checks that store and device model accept discards; the error says why not.
-fn discards_work(store: &Store, model: Option<&Modelled>) -> Result<(), String> {
+fn discards_work(store: &RunStore, model: Option<&Modelled>) -> Result<(), String> {
     match model {
         Some(model) if !model.discards => Err(format!("the model {} has none", model.name())),
-        _ => store.try_discard().map_err(|e| e.to_string()),
+        _ => store.try_discard(),
     }
 }
 

@@ -27,12 +27,19 @@ const PAGE: u64 = 4096;
 const STORE_BYTES_MAX: u64 = 4 << 40;
 
 /// Bytes from the start of a device in which [`holds`] looks for signatures.
-const HEAD_BYTES: usize = 128 << 10;
+pub(super) const HEAD_BYTES: usize = 128 << 10;
 
 /// A page, aligned for direct I/O.
 #[derive(Clone)]
 #[repr(C, align(4096))]
 pub(crate) struct Page(pub(crate) [u8; PAGE as usize]);
+
+impl Page {
+    /// A page of zeros.
+    pub(super) fn zeros() -> Box<Self> {
+        Box::new(Self([0; PAGE as usize]))
+    }
+}
 
 /// An open store.
 #[derive(Debug)]
@@ -150,6 +157,22 @@ fn on_device(path: &Path, ram: u64, asked: Option<Size>) -> Result<Store, Refusa
             "--flash {shown}: the device holds {held}: name another, or erase it with 'wipefs -a {shown}'"
         )));
     }
+    let bytes = bytes_of_device(&shown.to_string(), there, ram, asked)?;
+    direct(&fd, path)?;
+    Ok(Store {
+        fd,
+        bytes,
+        backed: bytes,
+    })
+}
+
+/// The size of a store on a device or export of `there` bytes, for a budget of `ram` bytes.
+pub(super) fn bytes_of_device(
+    shown: &str,
+    there: u64,
+    ram: u64,
+    asked: Option<Size>,
+) -> Result<u64, Refusal> {
     let bytes = match asked {
         Some(Size(asked)) if asked > there => {
             return Err(Refusal::new(format!(
@@ -164,17 +187,12 @@ fn on_device(path: &Path, ram: u64, asked: Option<Size>) -> Result<Store, Refusa
     let bytes = bytes.min(STORE_BYTES_MAX) / PAGE * PAGE;
     if asked.is_none() && bytes < ram.saturating_mul(RAM_MULTIPLE_MIN) {
         return Err(Refusal::new(format!(
-            "--flash {shown}: {} is less than twice the budget of {}: name a larger device or a smaller --ram",
+            "--flash {shown}: {} is less than twice the budget of {}: name a larger one or a smaller --ram",
             Size(bytes),
             Size(ram)
         )));
     }
-    direct(&fd, path)?;
-    Ok(Store {
-        fd,
-        bytes,
-        backed: bytes,
-    })
+    Ok(bytes)
 }
 
 /// Refuses a folder or file on a file system that is in RAM.
@@ -274,7 +292,7 @@ fn sized(fd: OwnedFd, path: &Path, (bytes, backed): (u64, u64)) -> Result<Store,
 
 /// Tries direct I/O: writes a page of zeros at the start.
 fn direct(fd: &OwnedFd, path: &Path) -> Result<(), Refusal> {
-    let page = Box::new(Page([0; PAGE as usize]));
+    let page = Page::zeros();
     let written = match rustix::io::pwrite(fd, &page.0, 0) {
         Ok(bytes) if bytes == page.0.len() => Ok(()),
         Ok(_) => Err(Errno::NOSPC),
@@ -344,7 +362,7 @@ fn random() -> u64 {
 /// The first [`HEAD_BYTES`] of a device, as far as they are readable.
 fn head(fd: &OwnedFd) -> Vec<u8> {
     let mut head = Vec::new();
-    let mut page = Box::new(Page([0; PAGE as usize]));
+    let mut page = Page::zeros();
     while head.len() < HEAD_BYTES
         && rustix::io::pread(fd, &mut page.0[..], head.len() as u64) == Ok(PAGE as usize)
     {
@@ -354,7 +372,7 @@ fn head(fd: &OwnedFd) -> Vec<u8> {
 }
 
 /// What a device holds, by the signatures in its first bytes; `None`: nothing known.
-fn holds(head: &[u8]) -> Option<&'static str> {
+pub(super) fn holds(head: &[u8]) -> Option<&'static str> {
     let signatures: [(usize, &[u8], &str); 10] = [
         (0x438, b"\x53\xef", "an ext2, ext3 or ext4 file system"),
         (0, b"XFSB", "an XFS file system"),

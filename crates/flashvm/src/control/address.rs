@@ -13,21 +13,21 @@ use std::str::FromStr;
 pub struct Descriptors {
     /// The control region.
     pub region: RawFd,
-    /// The store.
-    pub store: RawFd,
+    /// The store. `None`: at a server.
+    pub store: Option<RawFd>,
     /// The preloaded object. `None`: programs load it from a named file.
     pub object: Option<RawFd>,
 }
 
-/// The value of [`super::VARIABLE`]: `PID:FDS` or `PID:FDS:FDS`, where `FDS` is `REGION:STORE:OBJECT`, and an `OBJECT`
-/// of -1 means none.
+/// The value of [`super::VARIABLE`]: `PID:FDS` or `PID:FDS:FDS`, where `FDS` is `REGION:STORE:OBJECT`, and a `STORE` or
+/// an `OBJECT` of -1 means none.
 ///
 /// ```
 /// use flashvm::control::{RunAddress, Descriptors};
 ///
 /// let address: RunAddress = "4711:5:4:3".parse().unwrap();
-/// assert_eq!(address.path(address.supervisors.store), "/proc/4711/fd/4");
-/// let inherited = Descriptors { region: 901, store: 902, object: None };
+/// assert_eq!(address.path(address.supervisors.region), "/proc/4711/fd/5");
+/// let inherited = Descriptors { region: 901, store: Some(902), object: None };
 /// let next = RunAddress { inherited: Some(inherited), ..address };
 /// assert_eq!(next.to_string(), "4711:5:4:3:901:902:-1");
 /// ```
@@ -63,8 +63,8 @@ impl RunAddress {
 
 impl fmt::Display for Descriptors {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let object = self.object.unwrap_or(-1);
-        write!(f, "{}:{}:{object}", self.region, self.store)
+        let [store, object] = [self.store, self.object].map(|fd| fd.unwrap_or(-1));
+        write!(f, "{}:{store}:{object}", self.region)
     }
 }
 
@@ -89,8 +89,8 @@ impl FromStr for RunAddress {
         let numbers: Result<Vec<i32>, _> = text.split(':').map(str::parse).collect();
         let descriptors = |numbers: &[i32]| Descriptors {
             region: numbers[0],
-            store: numbers[1],
-            object: (numbers[2] >= 0).then_some(numbers[2]),
+            store: Some(numbers[1]).filter(|&fd| fd >= 0),
+            object: Some(numbers[2]).filter(|&fd| fd >= 0),
         };
         match &numbers.map_err(|_| wrong())?[..] {
             [supervisor, rest @ ..] if matches!(rest.len(), 3 | 6) && *supervisor > 0 => Ok(Self {
@@ -109,12 +109,11 @@ mod tests {
     use proptest::prelude::*;
 
     fn descriptors() -> impl Strategy<Value = Descriptors> {
-        (0..4096, 0..4096, proptest::option::of(0..4096)).prop_map(|(region, store, object)| {
-            Descriptors {
-                region,
-                store,
-                object,
-            }
+        let fd = || proptest::option::of(0..4096);
+        (0..4096, fd(), fd()).prop_map(|(region, store, object)| Descriptors {
+            region,
+            store,
+            object,
         })
     }
 

@@ -99,8 +99,9 @@ impl Process {
         backed >= slots
     }
 
-    /// Sets the store's file, for which this process allocates disk space on demand.
-    pub(crate) fn take_space_from(&self, store: RawFd) {
+    /// Sets the store's file, for which this process allocates disk space on demand. `None`: a server has the store; only
+    /// its refusals are counted.
+    pub(crate) fn take_space_from(&self, store: Option<RawFd>) {
         disk_space::take_from(store, &self.region().header().disk_refusals);
     }
 

@@ -11,7 +11,8 @@
 //! forked child calls them before it may call `malloc`.
 //!
 //! - `layout`: the layout of the region;
-//! - `address`: how a program finds it; `settings`: the settings of the run;
+//! - `address`: how a program finds it; `settings`: the settings of the run; `nbd`: the server that
+//!   has the store;
 //! - `process`: a process's slot through fork, exec and death;
 //! - `budget`: the frames that a process uses and holds; `shared_frames`: frames that processes share since a fork;
 //! - `commitments`: room for every page, promised before a program gets the page;
@@ -32,6 +33,7 @@ mod histogram;
 mod holders;
 mod journal;
 mod layout;
+mod nbd;
 mod observer;
 mod orders;
 mod process;
@@ -58,6 +60,7 @@ pub use address::{Descriptors, NotAnAddress, RunAddress};
 pub use clusters::SharedClusters;
 pub use histogram::{Histogram, LatencyHistogram};
 pub use journal::{Interrupted, JournalReader, Sight, Sighting, StackSample};
+pub use nbd::{NbdAddress, NbdServer};
 pub use observer::{Observer, ProcessReading, RunReading};
 pub use orders::{Asked, Ticket, Work};
 pub use process::{Process, own_pid, own_pid_in, proc_folder};

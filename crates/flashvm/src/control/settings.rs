@@ -5,6 +5,7 @@
 
 use super::Error;
 use super::layout::RegionSizes;
+use super::nbd::NbdServer;
 use crate::space::Delivery;
 use flashvm_core::settings::PAGES_MAX;
 use flashvm_core::{EngineConfig, PAGE_SIZE, Preset, Settings};
@@ -19,6 +20,8 @@ pub struct RunSettings {
     pub ram_bytes: u64,
     /// Bytes of the store that may be used.
     pub flash_bytes: u64,
+    /// The server that holds the store; `None`: a file or device.
+    pub server: Option<NbdServer>,
     /// The preset that `engine` began with.
     pub preset: Preset,
     /// Settings of the engine: the preset with the command line's changes.
@@ -127,6 +130,7 @@ impl RunSettings {
         Self {
             ram_bytes,
             flash_bytes,
+            server: None,
             preset: Preset::default(),
             engine,
             delivery,

@@ -8,7 +8,7 @@
 //! | `encrypted` | encryption (`--encrypt`), with `cipher`, `key` and `write_buffers` | pages only |
 //! | `injected` | faults that a test asks for | |
 //! | `modelled` | the time of a device model | |
-//! | `file` | the file or device | |
+//! | `bottom` | a `file` or device, or an export of a server (`nbd`) | |
 //!
 //! Pages use the whole stack ([`FlashStore`]). Small pages enter below `checked` ([`UncheckedStore`]): their engine
 //! keeps checksums in its tables, and repeats a read itself, as its cleaner may have moved the page. They are never
@@ -29,6 +29,7 @@
 
 mod aio;
 mod aio_context;
+mod bottom;
 mod checked;
 mod cipher;
 #[cfg(test)]
@@ -44,6 +45,7 @@ mod layer;
 #[cfg(test)]
 mod memory;
 pub(crate) mod modelled;
+pub(crate) mod nbd;
 mod queue;
 mod read_buffers;
 mod ring;
@@ -60,26 +62,37 @@ pub(crate) use read_buffers::ReadBuffers;
 pub(crate) use store::{Completion, Part, Request, Span, Store, StoreQueue, Transfer, offset};
 
 use crate::Error;
-use crate::control::{Inject, Process};
+use crate::control::{Inject, NbdServer, Process};
+use bottom::Bottom;
 use checked::Checked;
 use encrypted::Encrypted;
 use file::FileStore;
 use flashvm_core::PAGE_SIZE;
 use injected::Injected;
 use modelled::{ModelClient, Modelled};
+use nbd::NbdStore;
 use std::os::fd::{OwnedFd, RawFd};
 
 /// The stack without checksums, for small pages.
-pub(crate) type UncheckedStore = Encrypted<Injected<Modelled<FileStore>>>;
+pub(crate) type UncheckedStore = Encrypted<Injected<Modelled<Bottom>>>;
 /// The whole stack, for pages.
 pub(crate) type FlashStore = Checked<UncheckedStore>;
+
+/// What holds the bytes of a store.
+#[derive(Debug)]
+pub(crate) enum Place {
+    /// A file or device, opened for direct I/O.
+    File(OwnedFd),
+    /// An export of a server.
+    Nbd(NbdServer, Process),
+}
 
 /// The inputs of a process' stack.
 #[derive(Debug)]
 pub(crate) struct Setup {
-    /// Opened for direct I/O.
-    pub(crate) file: OwnedFd,
-    /// Pages of the file that may be used, from its start.
+    /// What holds the bytes.
+    pub(crate) place: Place,
+    /// Pages that may be used, from the start of the place.
     pub(crate) slots: u32,
     /// This process, if its run has a device model.
     pub(crate) modelled: Option<Process>,
@@ -95,18 +108,27 @@ impl FlashStore {
     /// Builds the stack.
     ///
     /// # Errors
-    /// `fstat` fails, there is no memory for checksums and tags, or the kernel does not protect the key.
+    /// `fstat` fails, the server does not serve, there is no memory for checksums and tags, or the kernel does not protect the key.
     pub(crate) fn open(setup: Setup) -> Result<Self, Error> {
         let bytes = u64::from(setup.slots) * PAGE_SIZE as u64;
-        let file = FileStore::new(setup.file, bytes, setup.without_ring)
-            .map_err(Error::memory("the flash store"))?;
-        let modelled = Modelled::new(file, setup.modelled);
+        let bottom = match setup.place {
+            Place::File(file) => FileStore::new(file, bytes, setup.without_ring)
+                .map(Bottom::File)
+                .map_err(Error::memory("the flash store"))?,
+            Place::Nbd(server, process) => {
+                let shown = server.to_string();
+                NbdStore::open(server, bytes, process)
+                    .map(Bottom::Nbd)
+                    .map_err(|trouble| Error::Server(shown, trouble))?
+            }
+        };
+        let modelled = Modelled::new(bottom, setup.modelled);
         let injected = Injected::new(modelled, setup.inject);
         let encrypted = Encrypted::new(injected, setup.encrypt)?;
         Checked::new(encrypted).map_err(Error::memory("checksums"))
     }
 
-    /// The stack of a forked child, which gets a device-model client of its own.
+    /// The stack of a forked child, which gets connections and a device-model client of its own.
     ///
     /// # Errors
     /// The kernel does not protect the child's copy of the key.
@@ -114,6 +136,9 @@ impl FlashStore {
         self.below.become_child()?;
         if let Some(model) = &mut self.below.below.below.model {
             *model = ModelClient::of(process);
+        }
+        if let Bottom::Nbd(server) = &mut self.below.below.below.below {
+            server.become_child(process);
         }
         Ok(self)
     }
@@ -128,8 +153,8 @@ impl FlashStore {
         self.model().is_some() || self.below.below.below.below.needs_threads()
     }
 
-    /// The descriptor of the file or device.
-    pub(crate) fn descriptor(&self) -> RawFd {
+    /// The descriptor of the file or device; `None` at a server.
+    pub(crate) fn descriptor(&self) -> Option<RawFd> {
         self.below.below.below.below.descriptor()
     }
 }

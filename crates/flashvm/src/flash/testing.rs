@@ -2,7 +2,7 @@
 
 use super::layer::Layer;
 use super::store::{Failed, Part, Store};
-use super::{FlashStore, Setup};
+use super::{FlashStore, Place, Setup};
 use crate::control::{Inject, RunSettings};
 use crate::space::Delivery;
 use crate::sys::map;
@@ -54,7 +54,7 @@ pub(super) fn encrypted_stack_without_ring(bytes: u64, inject: Option<Inject>) -
 
 fn stack(bytes: u64, inject: Option<Inject>, without_ring: bool, encrypt: bool) -> FlashStore {
     let setup = Setup {
-        file: file(bytes),
+        place: Place::File(file(bytes)),
         slots: (bytes / PAGE_SIZE as u64) as u32,
         modelled: None,
         without_ring,

@@ -10,7 +10,7 @@ use crate::Error;
 use crate::chameleon::Chameleon;
 use crate::control::{Control, HugePages, LIMIT_FRAMES_MIN, Process, RunSettings};
 use crate::flash::demand::DemandQueues;
-use crate::flash::{FlashStore, Layer, Setup, Store, file_limit};
+use crate::flash::{FlashStore, Layer, Place, Setup, Store, file_limit};
 use crate::mappings::Mappings;
 use crate::record::{Recorder, Tracer};
 use crate::space::{Older, Space};
@@ -34,8 +34,8 @@ const HANDLER_MODE: &str = "--granularity 512 needs inline mode: leave --fault h
 pub struct Inheritance {
     /// The shared control region.
     pub control: Control,
-    /// The flash store, open for direct I/O.
-    pub store: OwnedFd,
+    /// The flash store, open for direct I/O; `None` if the settings name a server.
+    pub store: Option<OwnedFd>,
     /// The supervisor, as a pidfd: when it dies, so does this process.
     pub supervisor: OwnedFd,
     /// The program, for the summary.
@@ -53,7 +53,8 @@ pub fn start(inheritance: Inheritance) -> Result<&'static Pager, Error> {
         supervisor,
         command,
     } = inheritance;
-    let store = descriptors::keep(store).map_err(Error::memory("descriptor"))?;
+    let store = store.map(descriptors::keep).transpose();
+    let store = store.map_err(Error::memory("descriptor"))?;
     let supervisor = PagerFd::keep(supervisor).map_err(Error::memory("descriptor"))?;
     let mut settings = control.settings()?;
     let proc_folder = crate::control::proc_folder()?;
@@ -99,8 +100,13 @@ pub fn start(inheritance: Inheritance) -> Result<&'static Pager, Error> {
         engine.log_freed();
     }
     let small_frames = settings.chameleon.map_or(0, |_| control.budget_frames());
+    let place = match (store, &settings.server) {
+        (Some(file), None) => Place::File(file),
+        (None, Some(server)) => Place::Nbd(server.clone(), process),
+        _ => unreachable!("the supervisor gives a descriptor or names a server"),
+    };
     let store = FlashStore::open(Setup {
-        file: store,
+        place,
         slots: control.store_slots(),
         modelled: settings.device_model.map(|_| process),
         without_ring: settings.no_uring,

@@ -41,8 +41,8 @@ pub struct HandedOn {
     pub address: RunAddress,
     /// The control region.
     pub region: OwnedFd,
-    /// The store.
-    pub store: OwnedFd,
+    /// The store, unless it is at a server.
+    pub store: Option<OwnedFd>,
     /// The preloaded object, unless programs load it from a named file.
     pub object: Option<OwnedFd>,
 }
@@ -55,7 +55,7 @@ pub struct HandedOn {
 pub fn remember_run(run: HandedOn, loaded: &CStr, delivery: Delivery) -> rustix::io::Result<()> {
     let inherited = Descriptors {
         region: descriptors::hand_on(run.region)?,
-        store: descriptors::hand_on(run.store)?,
+        store: run.store.map(descriptors::hand_on).transpose()?,
         object: run.object.map(descriptors::hand_on).transpose()?,
     };
     let address = RunAddress {

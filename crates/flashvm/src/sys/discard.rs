@@ -15,7 +15,7 @@ const PUNCH_HOLE: usize = 0x01 | 0x02;
 pub enum StoreKind {
     /// A file: a discarded range becomes a hole.
     File,
-    /// A block device.
+    /// A block device, of this machine or of a server.
     Device,
 }
 

@@ -7,12 +7,12 @@ use std::os::fd::{BorrowedFd, RawFd};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// The store's descriptor, which stays open, even in forked children; and the run's counter for a
-/// full disk.
-static STORE: OnceLock<(RawFd, &'static AtomicU32)> = OnceLock::new();
+/// The store's descriptor, which stays open, even in forked children (none for a store at a server); and the run's
+/// counter for a full disk.
+static STORE: OnceLock<(Option<RawFd>, &'static AtomicU32)> = OnceLock::new();
 
 /// Sets the store in which space is allocated, and the counter.
-pub(crate) fn take_from(store: RawFd, full: &'static AtomicU32) {
+pub(crate) fn take_from(store: Option<RawFd>, full: &'static AtomicU32) {
     // A second pager in one process would have the same store.
     let _ = STORE.set((store, full));
 }
@@ -24,9 +24,10 @@ const LEFT_BYTES: u64 = 16 << 20;
 ///
 /// # Errors
 /// `ENOSPC` if the disk has less than `len + LEFT_BYTES`; the error of `fallocate`; `EBADF` without
-/// a store.
+/// a file or device.
 pub(crate) fn take(offset: u64, len: u64) -> Result<(), Errno> {
     let (store, _) = *STORE.get().ok_or(Errno::BADF)?;
+    let store = store.ok_or(Errno::BADF)?;
     // SAFETY: the store's descriptor stays open as long as the process.
     let free = rustix::fs::fstatfs(unsafe { BorrowedFd::borrow_raw(store) })
         .map(|statfs| statfs.f_bavail.saturating_mul(statfs.f_frsize as u64))?;

@@ -3,13 +3,12 @@
 use super::choice::Peer;
 use super::table::RunOptions;
 use crate::cli::refusal::Refusal;
+use crate::cli::run_store::RunStore;
 use crate::cli::units::Size;
 use flashvm::Delivery;
 use flashvm::control::{ChameleonSettings, RunSettings};
 use flashvm_core::PAGE_SIZE;
 use flashvm_core::chameleon::{BLOCK_BYTES, SIZES};
-use rustix::fd::OwnedFd;
-use rustix::io::Errno;
 use std::path::Path;
 
 /// Largest RAM of a heap of small pages: its table has 24 bits for the number of a frame of 4 KiB.
@@ -90,19 +89,16 @@ pub(crate) fn check_delivery(settings: &RunSettings) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Reads 512 bytes of the store, and warns if the device refuses such a small read.
+/// Warns if the store's device cannot read 512 bytes.
 ///
 /// # Errors
-/// The device refuses, and the run would write 512 bytes: `--log-structuring off`.
+/// It cannot, and the run would write 512 bytes: `--log-structuring off`.
 pub(crate) fn look_at_sectors(
     settings: &ChameleonSettings,
     flash: &Path,
-    store: &OwnedFd,
+    store: &RunStore,
 ) -> Result<(), Refusal> {
-    #[repr(align(4096))]
-    struct Sector([u8; SIZES[0]]);
-    let mut sector = Sector([0; SIZES[0]]);
-    if rustix::io::pread(store, &mut sector.0, 0) != Err(Errno::INVAL) {
+    if store.reads_sectors() {
         return Ok(());
     }
     if !settings.log_structuring {

@@ -27,12 +27,14 @@ options! {
         settings.ram_bytes = size.0;
     };
 
-    /// Path of the store.
+    /// Path or URI of the store.
     flash: PathBuf = "flash" {
-        value: "PATH",
+        value: "PATH|URI",
         group: Group::Run,
         help: "The flash store: a folder, an empty file (unlinked at once), or a block device (overwritten; \
-               refused while it holds a file system, swap or partitions)",
+               refused while it holds a file system, swap or partitions); or an export of an NBD server (overwritten \
+               and refused likewise), as nbd://HOST[:PORT]/EXPORT (encrypted unless HOST is this machine) or \
+               nbd+unix:///EXPORT?socket=PATH",
         default: Fallback::Words("$TMPDIR, else /var/tmp, else /tmp: the first that is on a disk"),
         example: "/mnt/nvme",
         refused: "/nowhere/at/all",
@@ -45,7 +47,7 @@ options! {
         group: Group::Run,
         help: "Largest size of the store on flash. A given size is allocated at once, the default on use",
         default: Fallback::Words(
-            "all of a device; in a file system max(80 % of free, min(8 x ram, 95 % of free))",
+            "all of a device or export; in a file system max(80 % of free, min(8 x ram, 95 % of free))",
         ),
         example: "16G",
         refused: "lots",
@@ -396,6 +398,18 @@ options! {
         default: Fallback::None,
         example: "slc-nand",
         refused: "tape",
+        applies: Applies::Always,
+    } supervisor;
+
+    /// How long to wait for a server.
+    flash_timeout: Micros = "flash-timeout" {
+        value: "DURATION",
+        group: Group::Device,
+        help: "With a store at a server: a process ends if a request has no answer for so long. Until then lost \
+               connections are made again, and what was not answered is repeated",
+        default: Fallback::Words("30s"),
+        example: "10s",
+        refused: "soon",
         applies: Applies::Always,
     } supervisor;
 

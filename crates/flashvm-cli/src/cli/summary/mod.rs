@@ -26,6 +26,8 @@ pub(crate) struct Names {
     pub(crate) program: String,
     pub(crate) preset: Preset,
     pub(crate) policy: PolicySpec,
+    /// The server that holds the store, if any.
+    pub(crate) store: Option<String>,
     /// The device model, if any.
     pub(crate) device: Option<String>,
     /// Where changed small pages go: `log` or `in place`.

@@ -30,6 +30,9 @@ pub(crate) fn lines(outcome: &Outcome, control: Control, names: &Names) -> Strin
         line("processes", "no process was paged".to_owned());
         return lines;
     }
+    if let Some(store) = &names.store {
+        line("store", store.clone());
+    }
     line(
         "faults",
         format!(
