@@ -7,6 +7,8 @@ use super::file::FileStore;
 use super::injected::Injected;
 use super::memory::MemoryStore;
 use super::modelled::Modelled;
+use super::nbd::NbdStore;
+use super::nbd::testing::{Manner, TestServer};
 use super::store::{
     Completion, Failed, Geometry, Part, Request, Span, Store, StoreQueue, Transfer,
 };
@@ -15,7 +17,7 @@ use super::testing::{
     whole_stack,
 };
 use super::{Queue, ThreadQueue};
-use crate::control::{Control, Inject};
+use crate::control::{Control, Inject, NbdAddress, NbdServer};
 use flashvm_core::{Nanos, PAGE_SIZE};
 use rustix::event::{PollFd, PollFlags, poll};
 use std::collections::BTreeMap;
@@ -260,6 +262,69 @@ fn a_file_without_io_uring() {
     let queue = store.queue(DEPTH, None).unwrap();
     assert!(matches!(queue, Either::Fallback(_)));
     queue_conforms(queue);
+}
+
+fn server_store(server: NbdServer) -> &'static NbdStore {
+    let control = Control::create(&settings(BYTES)).unwrap().0;
+    let process = control.register(1, "nbd").unwrap();
+    leak(NbdStore::open(server, BYTES, process).unwrap())
+}
+
+#[test]
+fn at_a_server() {
+    for manner in [Manner::Simple, Manner::Whole, Manner::Pieces] {
+        // The server's threads hold no more than its folder, which this test keeps to its end.
+        let server = TestServer::start(BYTES, manner);
+        let store = server_store(server.server.clone());
+        conforms(store);
+        assert!(store.queue(DEPTH, None).is_err(), "threads serve");
+        // Threads of queues never end, and a process can have few.
+        if manner == Manner::Pieces {
+            threads_conform(store);
+        }
+    }
+}
+
+/// A real server with an export of [`BYTES`] bytes.
+#[test]
+fn at_nbdkit_and_qemu_nbd() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let image = path("image");
+    std::fs::File::create(&image)
+        .unwrap()
+        .set_len(BYTES)
+        .unwrap();
+    let mut kit = std::process::Command::new("nbdkit");
+    kit.args(["-f", "--exit-with-parent", "-U"])
+        .arg(path("kit"))
+        .args(["memory", &BYTES.to_string()]);
+    let mut qemu = std::process::Command::new("qemu-nbd");
+    qemu.args(["-f", "raw", "--persistent", "--shared=0", "-k"])
+        .arg(path("qemu"))
+        .arg(&image);
+    for (mut command, socket) in [(kit, path("kit")), (qemu, path("qemu"))] {
+        let name = command.get_program().display().to_string();
+        let Ok(mut child) = command.spawn() else {
+            eprintln!("SKIPPED: a store at {name}, which is not installed");
+            continue;
+        };
+        let begun = std::time::Instant::now();
+        while !socket.exists() && begun.elapsed() < Duration::from_secs(20) {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let outcome = catch_unwind(|| {
+            let store = server_store(NbdServer {
+                address: NbdAddress::Unix(socket),
+                export: String::new(),
+                timeout_ms: 20_000,
+            });
+            conforms(store);
+        });
+        child.kill().unwrap();
+        child.wait().unwrap();
+        outcome.unwrap();
+    }
 }
 
 #[test]

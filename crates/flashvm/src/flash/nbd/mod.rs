@@ -13,6 +13,8 @@ mod handshake;
 mod probe;
 mod socket;
 mod store;
+#[cfg(test)]
+pub(super) mod testing;
 mod trouble;
 mod wire;
 

@@ -278,3 +278,113 @@ impl NbdStore {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::testing::{Pages, settings};
+    use super::super::testing::{Manner, Mishap, TestServer};
+    use super::*;
+    use crate::control::Control;
+    use flashvm_core::PAGE_SIZE;
+
+    const PAGE: u64 = PAGE_SIZE as u64;
+    const BYTES: u64 = 4 << 20;
+
+    fn process() -> Process {
+        let control = Control::create(&settings(BYTES)).unwrap().0;
+        control.register(1, "nbd").unwrap()
+    }
+
+    fn open(server: &TestServer) -> NbdStore {
+        NbdStore::open(server.server.clone(), BYTES, process()).unwrap()
+    }
+
+    fn written(server: &TestServer) -> (NbdStore, Pages) {
+        let store = open(server);
+        let pages = Pages::new(16, 1);
+        // SAFETY: the pages live over the call, and nobody stores to them meanwhile.
+        assert!(unsafe { store.write(8 * PAGE, &[pages.all()]) }.is_none());
+        (store, pages)
+    }
+
+    fn reads_back(store: &NbdStore, pages: &Pages) -> bool {
+        let to = Pages::new(16, 2);
+        // SAFETY: the pages live over the call, and this thread alone uses them.
+        let failed = unsafe { store.read(8 * PAGE, to.all()) };
+        assert!(failed.is_none() || failed == Failed::all(to.all().len));
+        failed.is_none() && (0..16).all(|page| to.bytes(page) == pages.bytes(page))
+    }
+
+    #[test]
+    fn a_request_is_repeated_however_its_connection_breaks() {
+        for manner in [Manner::Simple, Manner::Whole, Manner::Pieces] {
+            let server = TestServer::start(BYTES, manner);
+            let (store, pages) = written(&server);
+            for mishap in [
+                Mishap::Closes,
+                Mishap::ClosesInside,
+                Mishap::Magic,
+                Mishap::Cookie,
+                Mishap::Beyond,
+                Mishap::Short,
+                Mishap::Greeting,
+                Mishap::Shutdown,
+            ] {
+                let before = server.connections();
+                server.spoil([mishap, mishap]);
+                assert!(reads_back(&store, &pages), "{manner:?} {mishap:?}");
+                let made = server.connections() - before;
+                // A wrong greeting takes one connection more.
+                assert!((2..=4).contains(&made), "{manner:?} {mishap:?}: {made}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_error_of_the_server_fails_the_request_and_keeps_the_connection() {
+        for manner in [Manner::Simple, Manner::Whole, Manner::Pieces] {
+            let server = TestServer::start(BYTES, manner);
+            let (store, pages) = written(&server);
+            server.spoil([Mishap::Error]);
+            assert!(!reads_back(&store, &pages));
+            assert!(reads_back(&store, &pages));
+            assert_eq!(server.connections(), 1);
+        }
+    }
+
+    #[test]
+    fn a_child_makes_connections_of_its_own() {
+        let server = TestServer::start(BYTES, Manner::Whole);
+        let (mut store, pages) = written(&server);
+        store.become_child(process());
+        assert!(reads_back(&store, &pages));
+        assert_eq!(server.connections(), 2);
+    }
+
+    #[test]
+    fn exports_that_cannot_be_stores_are_refused_by_name() {
+        const SHARED: u16 = 1 | 1 << 8;
+        for (bytes, flags, trouble) in [
+            (BYTES, SHARED | 1 << 1, Trouble::ReadOnly),
+            (BYTES, 1, Trouble::NotShared),
+            (BYTES - 1, SHARED, Trouble::Small(BYTES - 1)),
+        ] {
+            let server = TestServer::with_flags(bytes, Manner::Simple, flags);
+            let refused = NbdStore::open(server.server.clone(), BYTES, process());
+            assert_eq!(refused.unwrap_err(), trouble);
+        }
+        let plain = TestServer::with_flags(BYTES, Manner::Simple, SHARED);
+        let store = open(&plain);
+        assert_eq!(store.sync(), Err(Errno::OPNOTSUPP));
+        assert_eq!(store.discard(&[]), Err(Errno::OPNOTSUPP));
+    }
+
+    #[test]
+    fn a_line_is_cut_between_characters() {
+        let long = "ä".repeat(400);
+        assert_eq!(Line::of(&long).text(), "ä".repeat(256));
+        let odd = format!("x{long}");
+        assert_eq!(Line::of(&odd).text(), format!("x{}", "ä".repeat(255)));
+        assert_eq!(Line::of(&"short").text(), "short");
+    }
+}
