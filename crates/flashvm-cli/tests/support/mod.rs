@@ -182,6 +182,10 @@ pub(crate) fn is_run_elsewhere(test: &str, options: &[&str]) -> bool {
 }
 
 /// `flashvm run OPTIONS -- PROGRAM`, bounded in time, with nothing left behind.
+#[allow(
+    dead_code,
+    reason = "shared by all test programs; one has its stores at servers"
+)]
 pub(crate) fn flashvm_run<S: AsRef<OsStr>>(
     test: &str,
     options: &[&str],
@@ -189,22 +193,7 @@ pub(crate) fn flashvm_run<S: AsRef<OsStr>>(
     limit: Duration,
 ) -> Outcome {
     let folder = Folder::new();
-    let stats = Folder::new();
-    let stats_file = stats.path().join("stats.json");
-    let mut command = children::command(FLASHVM);
-    command
-        .arg("run")
-        .args(modes(options))
-        .args(options)
-        .arg("--flash")
-        .arg(folder.path())
-        .arg("--stats")
-        .arg(&stats_file)
-        .arg("--")
-        .args(program)
-        .env("TMPDIR", folder.path());
-    let mut outcome = run_bounded(test, &mut command, limit);
-    outcome.stats = fs::read_to_string(&stats_file).unwrap_or_default();
+    let outcome = flashvm_run_at(test, &folder, folder.path(), options, program, limit);
     let left: Vec<_> = fs::read_dir(folder.path())
         .expect("the folder of the run")
         .filter_map(|entry| Some(entry.ok()?.file_name()))
@@ -214,6 +203,34 @@ pub(crate) fn flashvm_run<S: AsRef<OsStr>>(
         "{test}: left behind: {left:?}\n{}",
         outcome.stderr
     );
+    outcome
+}
+
+/// `flashvm run --flash FLASH OPTIONS -- PROGRAM`, bounded in time. `temporary` is the program's `TMPDIR`.
+pub(crate) fn flashvm_run_at<S: AsRef<OsStr>>(
+    test: &str,
+    temporary: &Folder,
+    flash: impl AsRef<OsStr>,
+    options: &[&str],
+    program: &[S],
+    limit: Duration,
+) -> Outcome {
+    let stats = Folder::new();
+    let stats_file = stats.path().join("stats.json");
+    let mut command = children::command(FLASHVM);
+    command
+        .arg("run")
+        .args(modes(options))
+        .args(options)
+        .arg("--flash")
+        .arg(flash)
+        .arg("--stats")
+        .arg(&stats_file)
+        .arg("--")
+        .args(program)
+        .env("TMPDIR", temporary.path());
+    let mut outcome = run_bounded(test, &mut command, limit);
+    outcome.stats = fs::read_to_string(&stats_file).unwrap_or_default();
     outcome
 }
 

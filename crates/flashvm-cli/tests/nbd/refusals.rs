@@ -1,0 +1,139 @@
+//! What cannot be a store is refused before the program starts: one line, exit code 2.
+
+use super::servers::{Kit, Qemu};
+use super::{EXPORT, ready, run};
+use std::io::Write as _;
+use std::net::{Ipv4Addr, TcpListener};
+use std::thread::scope;
+
+fn refused(flash: &str, options: &[&str], reason: &str) {
+    let outcome = run("a refusal", flash, options, &["echo", "started"]);
+    let line = outcome.stderr.trim_end();
+    assert_eq!(outcome.status.code(), Some(2), "{flash}: {line}");
+    assert!(
+        line.contains(reason) && !line.contains('\n'),
+        "{flash}: {line}"
+    );
+    assert_eq!(outcome.stdout, "", "{flash}");
+}
+
+#[test]
+fn addresses_without_a_server() {
+    if !ready("addresses_without_a_server", &[]) {
+        return;
+    }
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let closed = listener.local_addr().expect("a port");
+    drop(listener);
+    for (uri, reason) in [
+        (
+            format!("nbd://{closed}/x"),
+            "connection refused: start the server",
+        ),
+        (
+            "nbd://nowhere.invalid/x".to_owned(),
+            "nowhere.invalid cannot be resolved",
+        ),
+        (
+            "nbd+unix:///x?socket=/nowhere".to_owned(),
+            "no such socket: start the server",
+        ),
+        ("nbds://localhost/x".to_owned(), "TLS is not spoken"),
+        ("nbd+ssh://localhost/x".to_owned(), "write nbd://HOST"),
+        ("nbd://localhost:0/x".to_owned(), "'0' is no port"),
+    ] {
+        refused(&uri, &[], reason);
+    }
+    let short = ["--flash-timeout", "10ms"];
+    refused("nbd://localhost/x", &short, "--flash-timeout 10ms: ");
+    refused(
+        "/var/tmp",
+        &["--flash-timeout", "10s"],
+        "--flash-timeout 10s is for a store at a server",
+    );
+}
+
+#[test]
+fn a_server_of_another_protocol() {
+    if !ready("a_server_of_another_protocol", &[]) {
+        return;
+    }
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("a port");
+    scope(|scope| {
+        scope.spawn(|| {
+            let (mut stream, _) = listener.accept().expect("the command connects");
+            // The command may have left by now.
+            let _ = stream.write_all(b"SSH-2.0-OpenSSH_9.2p1 Debian\r\n");
+        });
+        refused(
+            &format!("nbd://{address}/x"),
+            &[],
+            "not an NBD server: name the port of one",
+        );
+    });
+}
+
+#[test]
+fn exports_of_nbdkit() {
+    if !ready("exports_of_nbdkit", &["nbdkit"]) {
+        return;
+    }
+    let policy = ["--filter=blocksize-policy", "memory", EXPORT];
+    let large = [
+        &policy[..],
+        &["blocksize-minimum=64k", "blocksize-preferred=64k"],
+    ]
+    .concat();
+    let alone = [
+        "--filter=multi-conn",
+        "memory",
+        EXPORT,
+        "multi-conn-mode=disable",
+    ];
+    for (words, reason) in [
+        (&["-r", "memory", EXPORT][..], "read-only"),
+        (
+            &["memory", "1M"],
+            "1 MiB is less than twice the budget of 8 MiB",
+        ),
+        (&large, "multiples of 65536 bytes"),
+        (
+            &alone,
+            "does not promise that all connections see the same bytes",
+        ),
+        (
+            &["data", "size=256M", "@0x438 0x53 0xef"],
+            "holds an ext2, ext3 or ext4 file system",
+        ),
+        (
+            &["--filter=error", "memory", EXPORT, "error-pwrite-rate=100%"],
+            "refuses a write",
+        ),
+        (
+            &["--filter=error", "memory", EXPORT, "error-pread-rate=100%"],
+            "reads nothing",
+        ),
+    ] {
+        let kit = Kit::start(words);
+        refused(&kit.uri(), &[], reason);
+    }
+    let kit = Kit::start(&["memory", EXPORT]);
+    refused(
+        &kit.uri(),
+        &["--flash-size", "1G"],
+        "has only 256 MiB: ask for less",
+    );
+}
+
+#[test]
+fn exports_of_qemu_nbd() {
+    if !ready("exports_of_qemu_nbd", &["qemu-nbd"]) {
+        return;
+    }
+    let qemu = Qemu::start(256 << 20, &["--shared=0"], Ipv4Addr::LOCALHOST.into());
+    let other = qemu.uri().replace("/store", "/other");
+    refused(&other, &[], "the server has no such export");
+    let alone = Qemu::start(256 << 20, &[], Ipv4Addr::LOCALHOST.into());
+    refused(&alone.uri(), &[], "qemu-nbd --shared=0");
+}
