@@ -13,10 +13,11 @@ use super::wire::{
 };
 use crate::control::NbdServer;
 use crate::sys::map;
+use crate::sys::thread::on_pager_stack;
 use flashvm_core::{Nanos, PAGE_SIZE};
 use rustix::io::Errno;
 
-/// Longest read that a faulting thread waits for: such reads are polled for.
+/// Longest read that a faulting thread waits for. It polls; the pager's threads sleep, as their reads are not urgent.
 const POLLED_BYTES: usize = 8 * PAGE_SIZE;
 
 /// The end of a request that the server has answered.
@@ -70,7 +71,7 @@ impl Connection {
     ) -> Result<Answer, Trouble> {
         let wait = Wait {
             until,
-            polls: to.len <= POLLED_BYTES,
+            polls: to.len <= POLLED_BYTES && !on_pager_stack(),
         };
         for from in (0..to.len).step_by(self.payload_max()) {
             let part = Part {

@@ -98,3 +98,93 @@ fn done(answer: Result<Answer, Trouble>) -> Result<(), ProbeError> {
 fn until(server: &NbdServer) -> Nanos {
     Nanos(now().0 + server.timeout().0)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::control::NbdAddress;
+    use proptest::prelude::*;
+    use std::io::Write as _;
+    use std::os::unix::net::UnixListener;
+
+    const PAGE: usize = 4096;
+    const BESIDE: u8 = 0xa5;
+
+    /// What a good server says: structured replies, an export of 1 MiB, and a page in two chunks, the last a hole.
+    fn good() -> Vec<u8> {
+        let mut bytes = b"NBDMAGICIHAVEOPT\x00\x03".to_vec();
+        let mut reply = |option: u32, kind: u32, contents: &[u8]| {
+            bytes.extend(0x0003_e889_0455_65a9_u64.to_be_bytes());
+            bytes.extend(option.to_be_bytes());
+            bytes.extend(kind.to_be_bytes());
+            bytes.extend((contents.len() as u32).to_be_bytes());
+            bytes.extend(contents);
+        };
+        reply(8, 1, b"");
+        reply(7, 3, b"\x00\x00\x00\x00\x00\x00\x00\x10\x00\x00\x01\x01");
+        reply(7, 1, b"");
+        let mut chunk = |is_last: u8, kind: u8, contents: &[u8]| {
+            bytes.extend([0x66, 0x8e, 0x33, 0xef, 0, is_last, 0, kind]);
+            bytes.extend(1_u64.to_be_bytes());
+            bytes.extend((contents.len() as u32).to_be_bytes());
+            bytes.extend(contents);
+        };
+        chunk(0, 1, &[&[0; 8][..], &[7; PAGE / 2]].concat());
+        chunk(1, 2, b"\x00\x00\x00\x00\x00\x00\x08\x00\x00\x00\x08\x00");
+        bytes
+    }
+
+    /// Reads a page from a server that says this and closes. The page, if the client takes it.
+    fn heard(says: &[u8]) -> Option<Vec<u8>> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        let listener = UnixListener::bind(&path).unwrap();
+        let server = NbdServer {
+            address: NbdAddress::Unix(path),
+            export: String::new(),
+            timeout_ms: 20_000,
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let (mut stream, _) = listener.accept().unwrap();
+                // The client may have left by now.
+                let _ = stream.write_all(says);
+                let _ = stream.shutdown(std::net::Shutdown::Write);
+            });
+            let mut probe = NbdProbe::connect(&server).ok()?;
+            let mut room = vec![BESIDE; 3 * PAGE];
+            let read = probe.read(0, &mut room[PAGE..2 * PAGE]);
+            let mut beside = room[..PAGE].iter().chain(&room[2 * PAGE..]);
+            assert!(beside.all(|byte| *byte == BESIDE), "a byte beside the page");
+            read.ok().map(|()| room[PAGE..2 * PAGE].to_vec())
+        })
+    }
+
+    #[test]
+    fn a_good_server_is_understood() {
+        let page = [[7; PAGE / 2], [0; PAGE / 2]].concat();
+        assert_eq!(heard(&good()), Some(page));
+    }
+
+    proptest! {
+        /// `fuzz/fuzz_targets/nbd_replies.rs` does the same without bounds.
+        #[test]
+        fn a_server_that_says_anything_ends_a_request_and_hurts_nothing(
+            edits in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..3),
+            cut in proptest::option::of(any::<prop::sample::Index>()),
+        ) {
+            let mut says = good();
+            // Most edits at the headers: the data of the first chunk is in the middle.
+            for (at, value) in edits {
+                let (data, after) = (says.len() - PAGE / 2 - 32, says.len() - PAGE / 2);
+                let at = at.index(after);
+                let at = if at < data { at } else { at + PAGE / 2 };
+                says[at] ^= value;
+            }
+            if let Some(cut) = cut {
+                says.truncate(cut.index(says.len()));
+            }
+            let _ = heard(&says);
+        }
+    }
+}
