@@ -415,7 +415,8 @@ mod tests {
             let _ = option_reply(&array(&bytes, 0), HandshakeOption::Go);
             let _ = reply(&array(&bytes, 0), 0);
             let _ = contents(kind, len);
-            let _ = Export::UNKNOWN.learn(&info);
+            let mut export = Export::UNKNOWN;
+            let _ = export.learn(&info);
         }
 
         /// Chunks that cover a read once, in any order, are placed where they belong; others are refused.
