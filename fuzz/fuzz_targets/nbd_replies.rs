@@ -54,6 +54,8 @@ fuzz_target!(|input: &[u8]| {
             // The client may have left by now.
             let _ = stream.write_all(&bytes);
             let _ = stream.shutdown(std::net::Shutdown::Write);
+            // Listens to the end, as an early close would fail the client's requests.
+            let _ = std::io::copy(&mut stream, &mut std::io::sink());
         });
         let Ok(mut probe) = NbdProbe::connect(&server) else { return };
         let mut room = [BESIDE; 3 * PAGE];

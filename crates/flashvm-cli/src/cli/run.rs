@@ -157,7 +157,7 @@ pub(crate) fn run(args: Box<RunArgs>) -> Result<ExitCode, Refusal> {
         settings.server = Some(server.clone());
     }
     if let Some(small) = &settings.chameleon {
-        look_at_sectors(small, &flash, &store)?;
+        look_at_sectors(small, &flash, store.reads_sectors())?;
     }
     if settings.engine.discard.kind != DiscardKind::Off
         && let Err(why) = discards_work(&store, model.as_ref())

@@ -3,7 +3,6 @@
 use super::choice::Peer;
 use super::table::RunOptions;
 use crate::cli::refusal::Refusal;
-use crate::cli::run_store::RunStore;
 use crate::cli::units::Size;
 use flashvm::Delivery;
 use flashvm::control::{ChameleonSettings, RunSettings};
@@ -89,16 +88,16 @@ pub(crate) fn check_delivery(settings: &RunSettings) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Warns if the store's device cannot read 512 bytes.
+/// Warns if the store's device cannot read 512 bytes, as `reads_sectors` says.
 ///
 /// # Errors
 /// It cannot, and the run would write 512 bytes: `--log-structuring off`.
 pub(crate) fn look_at_sectors(
     settings: &ChameleonSettings,
     flash: &Path,
-    store: &RunStore,
+    reads_sectors: bool,
 ) -> Result<(), Refusal> {
-    if store.reads_sectors() {
+    if reads_sectors {
         return Ok(());
     }
     if !settings.log_structuring {

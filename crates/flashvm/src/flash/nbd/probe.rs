@@ -150,6 +150,8 @@ mod tests {
                 // The client may have left by now.
                 let _ = stream.write_all(says);
                 let _ = stream.shutdown(std::net::Shutdown::Write);
+                // Listens to the end, as an early close would fail the client's requests.
+                let _ = std::io::copy(&mut stream, &mut std::io::sink());
             });
             let mut probe = NbdProbe::connect(&server).ok()?;
             let mut room = vec![BESIDE; 3 * PAGE];
@@ -163,7 +165,7 @@ mod tests {
     #[test]
     fn a_good_server_is_understood() {
         let page = [[7; PAGE / 2], [0; PAGE / 2]].concat();
-        assert_eq!(heard(&good()), Some(page));
+        assert!(heard(&good()) == Some(page));
     }
 
     proptest! {
