@@ -98,8 +98,8 @@ fn a_shell_sorts_with_its_memory_at_nbdkit() {
     }
     let kit = Kit::start(&["memory", EXPORT]);
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/sort.sh");
-    let outcome = run(test, &kit.uri(), &[], &["sh", script, "300000"]).expect_success(test);
-    assert!(outcome.stdout.contains("sorted and checked: 300000 lines"));
+    let outcome = run(test, &kit.uri(), &[], &["sh", script, "200000"]).expect_success(test);
+    assert!(outcome.stdout.contains("sorted and checked: 200000 lines"));
     assert!(outcome.stat("pages_in") > 1000, "{}", outcome.stderr);
 }
 
@@ -119,7 +119,7 @@ fn pages_that_leave_the_machine_are_encrypted() {
     if !ready(test, &["qemu-nbd", "python3"]) {
         return;
     }
-    let script = format!("a = [b'{MARK}' * 100 for _ in range(4000)]; print(len(set(map(id, a))))");
+    let script = format!("a = [b'{MARK}' * 100 for _ in range(3000)]; print(len(set(map(id, a))))");
     let program = [
         "python3",
         "-c",
