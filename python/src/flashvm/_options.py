@@ -7,7 +7,20 @@ from collections.abc import Mapping, Sequence
 
 #: Options without a value. A test compares them with what the command's help says.
 FLAGS = frozenset(
-    {"check", "encrypt", "flash-in-ram", "help", "no-markers", "no-move", "no-uring", "progress", "quiet"}
+    {
+        "check",
+        "encrypt",
+        "flash-in-ram",
+        "help",
+        "metrics-insecure",
+        "no-markers",
+        "no-move",
+        "no-uring",
+        "profile",
+        "progress",
+        "quiet",
+        "shards",
+    }
 )
 
 

@@ -110,8 +110,9 @@ pub(super) struct Forecast {
     first: Run,
     /// Runs with less RAM.
     paged: Vec<Run>,
-    /// By frames; one or two.
+    /// Prices that the paged runs have measured, two at most, or an assumed one.
     points: Vec<Point>,
+    is_measured: bool,
     /// What a read from another device takes beyond one here.
     longer_read_s: f64,
     /// The curve at its steps: frames and seconds, from few frames to many.
@@ -175,6 +176,7 @@ impl Forecast {
                 misses: 1.0,
                 price,
             }],
+            is_measured: false,
             longer_read_s: 0.0,
             steps: Vec::new(),
         };
@@ -201,6 +203,7 @@ impl Forecast {
         let points = Vec::from_iter(paged.iter().filter_map(point));
         if !points.is_empty() {
             self.points = points;
+            self.is_measured = true;
         }
         self.paged = paged;
         self.set_base(curve);
@@ -266,7 +269,7 @@ impl Forecast {
 
     /// Whether runs with less RAM have measured the price.
     pub(super) fn is_measured(&self) -> bool {
-        !self.paged.is_empty()
+        self.is_measured
     }
 
     /// The runs behind the forecast.

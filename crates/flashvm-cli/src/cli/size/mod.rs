@@ -144,9 +144,8 @@ fn run(args: &SizeArgs) -> Result<Found, Refusal> {
     }
     if let Some(device) = device {
         // A device of the size of the footprint.
-        let pages = u32::try_from(touches.curve().footprint())
-            .unwrap_or(u32::MAX)
-            .max(1024);
+        let pages = u32::try_from(curve.footprint()).unwrap_or(u32::MAX);
+        let pages = pages.max(1024);
         let mut model = device.bare(pages, 1).map_err(SweepError::from)?;
         let there = page_costs(&mut *model).read.0 as f64 / 1e9;
         forecast.change_read_time(curve, read_s, there);
@@ -175,6 +174,12 @@ impl Found {
             None => self.touches.curve().footprint(),
         };
         forecast::sizes(whole)
+    }
+
+    /// The runs that were made.
+    fn runs(&self) -> impl Iterator<Item = &Run> {
+        let forecast = self.forecast.iter().flat_map(Forecast::runs);
+        forecast.chain(self.tried.iter().map(|tried| &tried.run))
     }
 }
 
@@ -214,13 +219,5 @@ fn chart(found: &Found) -> Chart {
         x: Axis::linear("RAM, MiB"),
         y: Axis::linear(y),
         series,
-    }
-}
-
-impl Found {
-    /// The runs that were made.
-    fn runs(&self) -> impl Iterator<Item = &Run> {
-        let forecast = self.forecast.iter().flat_map(Forecast::runs);
-        forecast.chain(self.tried.iter().map(|tried| &tried.run))
     }
 }
