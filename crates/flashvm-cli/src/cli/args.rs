@@ -60,7 +60,7 @@ pub(crate) enum Command {
     /// Simulate page replacement policies over a trace, for many policies and memory sizes at once
     #[command(after_help = SIM_EXAMPLES)]
     Sim(SimArgs),
-    /// Find out how much RAM a program needs: seconds by RAM, from two runs of it
+    /// Find out how much RAM a program needs: seconds by RAM, from three runs of it
     #[command(after_help = SIZE_EXAMPLES, override_usage = "flashvm size [OPTIONS] -- PROGRAM [ARGS]...\n       flashvm size [OPTIONS] --from TRACE")]
     Size(Box<SizeArgs>),
     /// Repeat a paper's tables and figures, beside the paper's values

@@ -87,6 +87,15 @@ impl Records {
             .chain(self.others.iter().map(|(record, _)| record))
     }
 
+    /// The sum over these records and those of processes that run.
+    pub(crate) fn sum_with(&self, alive: &[ProcessRecord]) -> StatsSnapshot {
+        let mut sum = StatsSnapshot::default();
+        self.iter()
+            .chain(alive)
+            .for_each(|record| sum.add(&record.stats));
+        sum
+    }
+
     /// The number of processes.
     pub(crate) fn processes(&self) -> u64 {
         self.single.len() as u64 + self.others.as_ref().map_or(0, |(_, number)| *number)

@@ -3,7 +3,7 @@
 use super::outcome::Records;
 use super::summary::{bytes_read, bytes_written};
 use super::units::{Size, count};
-use flashvm::control::{Control, ProcessRecord, StatsSnapshot};
+use flashvm::control::{Control, ProcessRecord};
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
@@ -36,10 +36,7 @@ impl Progress {
             return;
         }
         self.next = elapsed + EVERY;
-        let mut sum = StatsSnapshot::default();
-        for record in gone.iter().chain(alive) {
-            sum.add(&record.stats);
-        }
+        let sum = gone.sum_with(alive);
         let (used, budget) = (self.control.used_frames(), self.control.budget_frames());
         let bytes = |pages: u64| Size(pages * 4096);
         let line = format!(

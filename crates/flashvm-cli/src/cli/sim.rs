@@ -12,7 +12,7 @@ use flashvm_core::policy::PolicyError;
 use flashvm_sim::sweep::{
     Figures, Job, MemorySize, Observation, References, Row, SizeError, SweepError, Watch, sweep,
 };
-use flashvm_sim::trace::{Format, Trace, TraceError, open};
+use flashvm_sim::trace::{Format, Reference, Trace, TraceError, open};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -143,7 +143,7 @@ pub(crate) fn sim(args: &SimArgs) -> Result<ExitCode, Refusal> {
             size.frames(0).map_err(refuse)?;
         }
     }
-    let references = read(open(&args.trace, args.format)?)?;
+    let references = read(open(&args.trace, args.format)?, |_| ())?;
     let frames = args
         .frames
         .0
@@ -183,14 +183,18 @@ impl From<SweepError> for Refusal {
     }
 }
 
-fn read(trace: Trace) -> Result<References, Refusal> {
+/// Reads a trace under a progress bar, and calls `see` with each reference.
+pub(crate) fn read(trace: Trace, mut see: impl FnMut(Reference)) -> Result<References, Refusal> {
     const EVERY: u64 = 1 << 16;
     let (bar, progress) = (bar(&trace), trace.progress());
     let granularity = trace.granularity();
     let mut taken = 0;
     let references = References::read(
         granularity,
-        trace.inspect(|_: &Result<_, TraceError>| {
+        trace.inspect(|reference: &Result<_, TraceError>| {
+            if let Ok(reference) = reference {
+                see(*reference);
+            }
             taken += 1;
             if taken % EVERY == 0 {
                 bar.set_position(progress.read());

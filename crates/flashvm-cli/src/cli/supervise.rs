@@ -66,7 +66,7 @@ pub(crate) fn supervise(
             progress.show(now.duration_since(started), &records, &reaper.alive());
         }
         if let Some(metrics) = &mut metrics {
-            metrics.look(now.duration_since(started), &records, &reaper.alive());
+            metrics.look(now.duration_since(started), &records, || reaper.alive());
         }
         // The journal of a report is full soon.
         let every = if watch.is_some() { LOOK / 10 } else { LOOK };

@@ -13,10 +13,9 @@ const SECTIONS: [&str; 8] = [
     "faults", "latency", "ram", "heat", "stacks", "cold", "writes", "what-if",
 ];
 
-/// Runs a part of the torture program with a report.
-fn reported(test: &str, file: &Path, options: &[&str]) -> Outcome {
+/// A part of the torture program, with its arguments.
+fn rewriting() -> Vec<String> {
     let program = compiled("torture").display().to_string();
-    let seed = super::seed();
     let part = [
         "--only",
         "rewrite",
@@ -25,9 +24,18 @@ fn reported(test: &str, file: &Path, options: &[&str]) -> Outcome {
         "--seconds",
         "1",
         "--seed",
-        &seed,
     ];
-    let program = [&[&*program][..], &part].concat();
+    let words = part.map(str::to_owned).into_iter();
+    [program]
+        .into_iter()
+        .chain(words)
+        .chain([super::seed()])
+        .collect()
+}
+
+/// Runs a part of the torture program with a report.
+fn reported(test: &str, file: &Path, options: &[&str]) -> Outcome {
+    let program = rewriting();
     let file = file.display().to_string();
     let budget = [
         "--ram",
@@ -196,18 +204,8 @@ fn a_profile_is_a_few_sentences() {
     if !super::can_page(TEST) {
         return;
     }
-    let torture = compiled("torture").display().to_string();
-    let program = [
-        &*torture,
-        "--only",
-        "rewrite",
-        "--mib",
-        "48",
-        "--seconds",
-        "1",
-    ];
     let options = ["--ram", "8M", "--profile", "--compress", "off"];
-    let paged = flashvm_run(TEST, &options, &program, super::LIMIT).expect_success(TEST);
+    let paged = flashvm_run(TEST, &options, &rewriting(), super::LIMIT).expect_success(TEST);
     let (_, sentences) = paged.stderr.split_once("  profile   ").expect("sentences");
     assert!(
         sentences.contains("faults on pages that were read from flash"),

@@ -1,8 +1,8 @@
 //! The state machine: its state, the dispatch of events, its queries.
 //!
 //! The parts are methods in the files beside this one: `fault` serves faults, `pagein` reads and
-//! prefetches, `observe` watches a sample of the pages, `probation` holds prefetched pages that nobody has used yet, `reclaim` moves victims out and
-//! frees frames, `clean` writes dirty pages, `compress` packs pages into the pool, `packed` brings them back,
+//! prefetches, `probation` holds prefetched pages that nobody has used yet, `reclaim` moves victims out and
+//! frees frames, `observe` watches a sample of the pages, `clean` writes dirty pages, `compress` packs pages into the pool, `packed` brings them back,
 //! `discard` discards free clusters, `range` handles zaps, moves and advice, `share` the frames shared after
 //! a fork, `check` the invariants.
 //!

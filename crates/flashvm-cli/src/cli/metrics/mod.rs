@@ -99,13 +99,18 @@ impl Metrics {
             .map_or(Ok(()), |server| server.begin(text))
     }
 
-    /// Makes a new text if it is due. `gone` are the records of ended processes, `alive` those of the others.
-    pub(crate) fn look(&mut self, elapsed: Duration, gone: &Records, alive: &[ProcessRecord]) {
+    /// Makes a new text if it is due. `gone` are the records of ended processes; `alive` gives those of the others.
+    pub(crate) fn look(
+        &mut self,
+        elapsed: Duration,
+        gone: &Records,
+        alive: impl FnOnce() -> Vec<ProcessRecord>,
+    ) {
         if elapsed < self.next {
             return;
         }
         self.next = elapsed + EVERY;
-        self.publish(gone, alive);
+        self.publish(gone, &alive());
     }
 
     /// Makes the text of the end of the run.

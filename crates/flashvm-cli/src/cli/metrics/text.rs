@@ -36,13 +36,9 @@ impl Reading {
         started: SystemTime,
     ) -> Self {
         let bytes = |pages: u64| pages * PAGE_SIZE as u64;
-        let mut sum = StatsSnapshot::default();
-        gone.iter()
-            .chain(alive)
-            .for_each(|record| sum.add(&record.stats));
         let gauge = |of: fn(&ProcessRecord) -> u64| bytes(alive.iter().map(of).sum());
         Self {
-            sum,
+            sum: gone.sum_with(alive),
             processes: alive.len() as u64,
             budget: bytes(control.budget_frames().into()),
             used: bytes(control.used_frames().into()),
@@ -293,6 +289,20 @@ mod tests {
     use super::*;
     use flashvm::control::Histogram;
 
+    fn reading(sum: StatsSnapshot) -> Reading {
+        Reading {
+            sum,
+            processes: 2,
+            budget: 64 << 20,
+            used: 48 << 20,
+            used_max: 50 << 20,
+            compressed: 16 << 20,
+            store: 1 << 30,
+            store_used: 4096,
+            started_s: 1.5,
+        }
+    }
+
     #[test]
     fn the_text_has_names_units_and_all_faults() {
         let mut sum = StatsSnapshot {
@@ -303,18 +313,7 @@ mod tests {
             ..StatsSnapshot::default()
         };
         sum.latency = Histogram::from_iter([100, 700, 50_000, 20_000_000_000]);
-        let reading = Reading {
-            sum,
-            processes: 2,
-            budget: 64 << 20,
-            used: 48 << 20,
-            used_max: 50 << 20,
-            compressed: 16 << 20,
-            store: 1 << 30,
-            store_used: 4096,
-            started_s: 1.5,
-        };
-        let text = text(reading, &[("program", "a \"b\"\n".to_owned())]);
+        let text = text(reading(sum), &[("program", "a \"b\"\n".to_owned())]);
         for line in [
             "# TYPE flashvm_faults counter",
             "flashvm_faults_total{kind=\"flash\"} 5",
@@ -365,17 +364,7 @@ mod tests {
                 .as_array()
                 .is_some_and(|panels| panels.len() > 5)
         );
-        let reading = Reading {
-            sum: StatsSnapshot::default(),
-            processes: 1,
-            budget: 4096,
-            used: 4096,
-            used_max: 4096,
-            compressed: 0,
-            store: 4096,
-            store_used: 0,
-            started_s: 0.0,
-        };
+        let reading = reading(StatsSnapshot::default());
         let text = text(reading, &[("program", String::new())]);
         let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
         let named = dashboard.match_indices("flashvm_").map(|(at, _)| {

@@ -19,7 +19,7 @@ use super::refusal::Refusal;
 use super::result_file::ResultFile;
 use super::summary::{Names, bytes_read, bytes_written, totals};
 use clap::Args;
-use flashvm::control::{Control, JournalReader, ProcessRecord, StatsSnapshot};
+use flashvm::control::{Control, JournalReader, ProcessRecord};
 use flashvm_core::PAGE_SIZE;
 use heat::HeatMap;
 pub(crate) use record::Record;
@@ -163,7 +163,6 @@ impl Watch {
 
     fn point(&self, gone: &Records, alive: &[ProcessRecord]) -> Point {
         let bytes = |pages: u64| pages * PAGE_SIZE as u64;
-        let mut sum = StatsSnapshot::default();
         let mut point = Point {
             ram_used: bytes(self.control.used_frames().into()),
             ..Point::default()
@@ -173,12 +172,11 @@ impl Watch {
             let resolved = stats.prefetch_used + stats.prefetch_wasted;
             point.ram_compressed += bytes(stats.gauges.pool_frames);
             point.ram_ahead += bytes(stats.prefetch_issued.saturating_sub(resolved));
-            sum.add(stats);
         }
         // Pages whose end nobody saw, because the program freed them, are not in RAM any more.
         let room = point.ram_used.saturating_sub(point.ram_compressed);
         point.ram_ahead = point.ram_ahead.min(room);
-        gone.iter().for_each(|process| sum.add(&process.stats));
+        let sum = gone.sum_with(alive);
         point.count(&sum);
         point.bytes_read = bytes_read(&sum);
         point.bytes_written = bytes_written(&sum);

@@ -258,6 +258,14 @@ impl Forecast {
         self.in_ram_s + misses(curve, frames) * (price.seconds + longer).max(0.0)
     }
 
+    /// Misses with so many frames: none where all fit.
+    pub(super) fn misses(&self, curve: &MissCurve, frames: u64) -> u64 {
+        match frames >= self.whole {
+            true => 0,
+            false => curve.misses(frames),
+        }
+    }
+
     /// Frames that the program uses at most.
     pub(super) fn whole(&self) -> u64 {
         self.whole

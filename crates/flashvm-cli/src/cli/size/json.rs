@@ -83,13 +83,16 @@ pub(super) fn object(
     let forecast = found.forecast.as_ref();
     let point = |(at, &frames): (usize, &u64)| {
         let seconds = forecast.map(|forecast| forecast.seconds(curve, frames));
-        let in_ram = forecast.is_some_and(|forecast| frames >= forecast.whole());
+        let misses = forecast.map_or_else(
+            || curve.misses(frames),
+            |forecast| forecast.misses(curve, frames),
+        );
         let by_policy = compared
             .iter()
             .map(|one| (one.policy.to_string(), one.misses[at]));
         Point {
             ram_bytes: bytes(frames),
-            misses: if in_ram { 0 } else { curve.misses(frames) },
+            misses,
             seconds,
             times_slower: forecast
                 .zip(seconds)

@@ -98,11 +98,7 @@ fn table(found: &Found, sizes: &[u64], compared: &[Compared]) -> String {
         let mut row = vec![size(frames).to_string()];
         match &found.forecast {
             Some(forecast) => {
-                let misses = match frames >= forecast.whole() {
-                    true => 0,
-                    false => curve.misses(frames),
-                };
-                row.push(count(misses));
+                row.push(count(forecast.misses(curve, frames)));
                 row.push(format!("{value:.2}"));
                 row.push(format!("{:.2}", forecast.slowdown(*value)));
             }

@@ -2,11 +2,10 @@
 
 use crate::cli::refusal::Refusal;
 use crate::cli::sim;
-use crate::cli::trace::bar;
 use flashvm_core::PolicySpec;
 use flashvm_sim::locality::MissCurve;
 use flashvm_sim::sweep::{Job, Observation, References, sweep};
-use flashvm_sim::trace::{Format, Reference, TraceError, open};
+use flashvm_sim::trace::{Format, open};
 use flashvm_sim::{Device, ModelKind};
 use std::path::Path;
 
@@ -32,26 +31,12 @@ impl Touches {
         let trace = open(path, format)?;
         let granularity = trace.granularity();
         let mut curve = MissCurve::new(trace.provenance().shard_bits);
-        let (bar, progress) = (bar(&trace), trace.progress());
-        let mut taken = 0_u64;
-        let trace = trace.inspect(|reference: &Result<Reference, TraceError>| {
-            let Ok(reference) = reference else {
-                return;
-            };
+        let references = sim::read(trace, |reference| {
             granularity
-                .pages(*reference)
+                .pages(reference)
                 .for_each(|page| curve.add(page));
-            taken += 1;
-            if taken.is_multiple_of(1 << 16) {
-                bar.set_position(progress.read());
-            }
-        });
-        let references = References::read(granularity, trace);
-        bar.finish_and_clear();
-        Ok(Self {
-            references: references?,
-            curve,
-        })
+        })?;
+        Ok(Self { curve, references })
     }
 
     pub(super) fn curve(&self) -> &MissCurve {
