@@ -8,20 +8,22 @@
 #   archiver (tar_gzip)      tar with gzip
 # This script generates the inputs from a fixed seed. Programs with windows run under Xvfb, with scripted input.
 #
-#   eval/craw-traces.sh [-s SCALE] [-r REFERENCES] [FOLDER [NAME...]]
+#   eval/craw-traces.sh [-s SCALE] [-r REFERENCES] [-u] [FOLDER [NAME...]]
 #
 # SCALE multiplies the inputs (2). A program ends when it is done, or has made
 # REFERENCES references past the CPU caches (450000). Recording slows it down about a hundred times.
+# With -u no caches are modelled: every reference is recorded, for `eval/craw-caches.py`.
 # The modelled caches are as small as the programs: 1 % of a footprint is less than a cache of today.
 set -euo pipefail
 
 scale=2
 references=450000
 caches=(--i1 8192,2,64 --d1 8192,2,64 --ll 65536,8,64)
-while getopts s:r: option; do
+while getopts s:r:u option; do
 	case $option in
 	s) scale=$OPTARG ;;
 	r) references=$OPTARG ;;
+	u) caches=(--no-filter) ;;
 	*) exit 2 ;;
 	esac
 done

@@ -45,6 +45,7 @@ contrib/packages/documents.sh "$release/flashvm" "$stage/documents"
 documents=$stage/documents tree=$stage/$name
 install -D -s "$release/flashvm" "$tree/bin/flashvm"
 install -D -s "$release/flashvm-workload" "$tree/lib/flashvm/flashvm-workload"
+install -D -m 644 -t "$tree/include" include/*
 install -D -m 644 -t "$tree/share/man/man1" "$documents"/man/*
 install -D -m 644 "$documents/flashvm.bash" "$tree/share/bash-completion/completions/flashvm"
 install -D -m 644 "$documents/flashvm.zsh" "$tree/share/zsh/site-functions/_flashvm"

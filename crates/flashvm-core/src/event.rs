@@ -29,6 +29,10 @@ pub enum Advice {
     Cold,
     /// Write it to flash now.
     PageOut,
+    /// Keep it in RAM (`mlock`), from the next touch of each page on. At most [`crate::lock_share`] pages are locked.
+    Lock,
+    /// Locked pages may leave again (`munlock`).
+    Unlock,
 }
 
 /// What has happened, reported to the engine together with the time.

@@ -15,4 +15,7 @@ pub struct Gauges {
     pub pool_share_frames: u64,
     /// Mean time of a read from flash in nanoseconds, recent reads weighing most; 0 before the first one.
     pub read_time_ns: u64,
+    /// Pages that the program has locked (`mlock`).
+    #[serde(default)]
+    pub locked_pages: u64,
 }

@@ -36,7 +36,7 @@
 //! | --- | --- |
 //! | page pre-cleaning (4.1.1) | `engine::clean`, [`Settings::preclean`] |
 //! | clustering, erase blocks (4.1.1) | `swap`, [`Settings::cluster_pages`] |
-//! | page scanning, fine throttling (4.1.2) | `engine::reclaim`, [`Settings::congestion_allocator`] |
+//! | page scanning, fine throttling (4.1.2) | `engine::reclaim`, `engine::congestion` |
 //! | prefetching over free and bad slots (4.1.3) | `prefetch::contiguous` |
 //! | stride prefetching (4.1.3) | `prefetch::stride` |
 //! | page sampling (4.2.1) | `sampling`, `engine::reclaim` |
@@ -80,7 +80,7 @@ mod write_limit;
 pub use clusters::{ClusterSource, LocalClusters};
 pub use counters::Counters;
 pub use discard::{Discard, DiscardKind};
-pub use engine::{Engine, TRANSIT_PAGES_MAX};
+pub use engine::{Engine, TRANSIT_PAGES_MAX, lock_share};
 pub use event::{Access, Action, Advice, Event, Packed, Place, Sizes};
 pub use gauges::Gauges;
 pub use ids::{ClusterId, HUGE_PAGES, IoId, Nanos, PAGE_SIZE, PageId, RUN_PAGES_MAX, Run, SlotId};
@@ -89,5 +89,7 @@ pub use page::PageState;
 pub use policy::{PolicyKind, PolicySpec};
 pub use prefetch::PrefetcherKind;
 pub use sampling::Sampling;
-pub use settings::{Codec, Compression, ConfigError, EngineConfig, Preset, Settings};
+pub use settings::{
+    Codec, Compression, ConfigError, CongestionWait, EngineConfig, Preset, Settings,
+};
 pub use write_limit::WriteLimit;

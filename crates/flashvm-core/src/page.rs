@@ -170,6 +170,8 @@ pub(crate) enum Flag {
     Packed = 1 << 10,
     /// Its contents were compressed and did not shrink. Until it is stored to, they are not compressed again.
     Incompressible = 1 << 11,
+    /// Locked by the program: not to leave RAM.
+    Locked = 1 << 12,
 }
 
 const CHUNK_SHIFT: u32 = 10;
@@ -268,9 +270,12 @@ impl PageTable {
         had
     }
 
-    /// Clears the flags of a page's stay in RAM. `Pending`, `Packed` and `Incompressible` outlive that stay.
+    /// Clears the flags of a page's stay in RAM. `Pending`, `Packed`, `Incompressible` and `Locked` outlive that stay.
     pub(crate) fn reset_flags(&mut self, page: PageId) {
-        let kept = Flag::Pending as u16 | Flag::Packed as u16 | Flag::Incompressible as u16;
+        let kept = Flag::Pending as u16
+            | Flag::Packed as u16
+            | Flag::Incompressible as u16
+            | Flag::Locked as u16;
         self.flags[page.0 as usize] &= kept;
     }
 

@@ -2,13 +2,13 @@
 //!
 //! An engine is deterministic except for one thing that it asks of its executor: clusters.
 //! [`RecordingClusters`] records those answers, a [`Recording`] keeps them with the events and
-//! actions, and [`replay`] feeds them to a fresh engine and reports the first difference. A
-//! recording is JSON lines: the configuration, then one step a line.
+//! actions, and [`replay`] feeds them to a fresh engine and reports the first difference; a [`Follower`] does so
+//! step by step. A recording is JSON lines: the configuration, then one step a line.
 
 use crate::clusters::ClusterSource;
 use crate::engine::Engine;
 use crate::event::{Action, Event};
-use crate::ids::{ClusterId, Nanos};
+use crate::ids::{ClusterId, IoId, Nanos, PageId};
 use crate::settings::EngineConfig;
 use serde::{Deserialize, Serialize};
 use std::cell::RefCell;
@@ -181,26 +181,65 @@ pub enum Difference {
 /// # Errors
 /// The first difference.
 pub fn replay(recording: &Recording) -> Result<(), Difference> {
-    let mut engine = Engine::new(recording.config.clone(), ReplayClusters::default())?;
-    let mut got = Vec::new();
-    for (step, recorded) in recording.steps.iter().enumerate() {
-        engine.clusters_mut().load(&recorded.clusters);
-        engine.handle(recorded.now, &recorded.event, &mut got);
-        if got != recorded.actions {
+    let mut follower = Follower::new(recording.config.clone())?;
+    recording
+        .steps
+        .iter()
+        .try_for_each(|step| follower.step(step))
+}
+
+/// An engine that follows a recording step by step: it knows what the recorded one knew.
+pub struct Follower {
+    engine: Engine<ReplayClusters>,
+    got: Vec<Action>,
+    steps: usize,
+}
+
+impl Follower {
+    /// An engine before the first step.
+    ///
+    /// # Errors
+    /// If the configuration is invalid.
+    pub fn new(config: EngineConfig) -> Result<Self, Difference> {
+        Ok(Self {
+            engine: Engine::new(config, ReplayClusters::default())?,
+            got: Vec::new(),
+            steps: 0,
+        })
+    }
+
+    /// Takes the next step.
+    ///
+    /// # Errors
+    /// If the engine decides otherwise than was recorded.
+    pub fn step(&mut self, recorded: &Step) -> Result<(), Difference> {
+        self.got.clear();
+        self.engine.clusters_mut().load(&recorded.clusters);
+        self.engine
+            .handle(recorded.now, &recorded.event, &mut self.got);
+        let step = self.steps;
+        self.steps += 1;
+        let event = || Box::new(recorded.event.clone());
+        if self.got != recorded.actions {
             return Err(Difference::Actions {
                 step,
-                event: Box::new(recorded.event.clone()),
+                event: event(),
                 expected: recorded.actions.clone(),
-                got,
+                got: std::mem::take(&mut self.got),
             });
         }
-        if !engine.clusters_mut().agrees() {
-            return Err(Difference::Clusters {
+        match self.engine.clusters_mut().agrees() {
+            true => Ok(()),
+            false => Err(Difference::Clusters {
                 step,
-                event: Box::new(recorded.event.clone()),
-            });
+                event: event(),
+            }),
         }
-        got.clear();
     }
-    Ok(())
+
+    /// The pages of a request that has not ended.
+    #[must_use]
+    pub fn io_pages(&self, io: IoId) -> &[PageId] {
+        self.engine.io_pages(io)
+    }
 }

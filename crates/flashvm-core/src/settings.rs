@@ -5,7 +5,7 @@ use crate::ids::Nanos;
 use crate::names::UnknownName;
 use crate::policy::{PolicyKind, PolicySpec};
 use crate::prefetch::PrefetcherKind;
-use crate::sampling::Sampling;
+use crate::sampling::{Readings, Sampling};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -41,6 +41,9 @@ pub struct Settings {
     pub zero_sharing: bool,
     /// How often the search for victims skips dirty pages.
     pub sampling: Sampling,
+    /// How the paper's text on sampling is read.
+    #[serde(default)]
+    pub sampling_readings: Readings,
     /// Which free clusters are discarded.
     pub discard: Discard,
     /// How long a fault without a frame waits for a write to end before it searches again.
@@ -48,6 +51,9 @@ pub struct Settings {
     /// With its maximum of requests in flight, the cleaner waits this long for one to end before it
     /// issues one more.
     pub congestion_cleaner: Nanos,
+    /// What else ends these waits.
+    #[serde(default)]
+    pub congestion_wait: CongestionWait,
     /// Cleaning requests (scans and writes) in flight at which the cleaner waits.
     pub write_requests_max: u32,
     /// Frames kept free or on standby ahead of need: max(limit / reserve_share, min(reserve_min, limit / 16)).
@@ -60,6 +66,17 @@ pub struct Settings {
     /// Whether a sample of the pages is observed at each touch ([`crate::shards`]). Needs a shadow.
     #[serde(default)]
     pub shards: bool,
+}
+
+/// What ends a wait besides its timeout.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CongestionWait {
+    /// The end of a request: "or until a write completes" (FlashVM, 4.1.2).
+    #[default]
+    UntilWriteEnds,
+    /// Nothing: "the system idles even when there is no congestion" (5.3.1). For experiments.
+    Whole,
 }
 
 /// Whether and how pages are compressed before they go to flash: `off`, `auto`, `lz4`, `zstd` or `zstd:LEVEL`.
@@ -193,9 +210,11 @@ impl Preset {
             erase_block_pages: 32,
             zero_sharing: false,
             sampling: Sampling::Off,
+            sampling_readings: Readings::default(),
             discard: Discard::new(DiscardKind::Off),
             congestion_allocator: Nanos(20_000_000),
             congestion_cleaner: Nanos(100_000_000),
+            congestion_wait: CongestionWait::default(),
             write_requests_max: 4,
             reserve_share: 64,
             reserve_min: 1,

@@ -2,7 +2,7 @@
 //! decides.
 
 use flashvm_core::discard::Fate;
-use flashvm_core::policy::{Policy, PolicyContext, PolicySpec, Proposal};
+use flashvm_core::policy::{Parameter, Policy, PolicyContext, PolicySpec, Proposal};
 use flashvm_core::prefetch::{Candidate, Demand, SlotView, View, Whereabouts};
 use flashvm_core::{
     Access, Discard, DiscardKind, Nanos, PageId, PolicyKind, PrefetcherKind, Preset, SlotId,
@@ -68,10 +68,28 @@ fn next_victim(
     panic!("no eviction in {} proposals", 4 * PAGES);
 }
 
+/// Every policy with default parameters, and with every other word of each parameter.
+fn specs() -> Vec<PolicySpec> {
+    let mut specs = Vec::new();
+    for info in PolicyKind::ALL {
+        specs.push(PolicySpec::new(info.kind));
+        for parameter in info.parameters {
+            let Parameter::Word { name, words } = parameter else {
+                continue;
+            };
+            let text = words[1..]
+                .iter()
+                .map(|word| format!("{}({name}={word})", info.name));
+            specs.extend(text.map(|text| text.parse::<PolicySpec>().expect("a policy")));
+        }
+    }
+    specs
+}
+
 /// Runs the steps; returns all proposals.
-fn run_policy(kind: PolicyKind, steps: &[Step]) -> Vec<Proposal> {
+fn run_policy(kind: PolicySpec, steps: &[Step]) -> Vec<Proposal> {
     let context = PolicyContext::of_pages(PAGES);
-    let mut policy = PolicySpec::new(kind).build(&context, FRAMES);
+    let mut policy = kind.build(&context, FRAMES);
     // Pages in the policy's order, and pages proposed for eviction that are neither back nor removed.
     let (mut ordered, mut proposed) = (BTreeSet::new(), BTreeSet::new());
     let mut proposals = Vec::new();
@@ -182,9 +200,9 @@ proptest! {
     fn policies_lose_no_page_and_propose_none_twice(
         steps in prop::collection::vec(step(), 0..300)
     ) {
-        for info in PolicyKind::ALL {
-            let proposals = run_policy(info.kind, &steps);
-            prop_assert_eq!(proposals, run_policy(info.kind, &steps), "{}", info.name);
+        for spec in specs() {
+            let proposals = run_policy(spec, &steps);
+            prop_assert_eq!(proposals, run_policy(spec, &steps), "{}", spec);
         }
     }
 

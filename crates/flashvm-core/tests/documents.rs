@@ -1,4 +1,5 @@
-//! Documents name what exists: every link, every path and every `file.rs: function` of each Markdown file.
+//! Documents name what exists: every link, every path and every `file.rs: function` of each Markdown file. Tables that a
+//! mark takes from a CSV file are those of the file (`eval/tables.py` fills them).
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -255,4 +256,111 @@ fn broken_references_are_found() {
     ] {
         assert_eq!(broken(bad).len(), 1, "{bad}");
     }
+}
+
+/// The cells of a CSV file (RFC 4180).
+fn cells(csv: &str) -> Vec<Vec<String>> {
+    let row = |line: &str| {
+        let (mut cells, mut quoted) = (vec![String::new()], false);
+        let mut characters = line.chars().peekable();
+        while let Some(c) = characters.next() {
+            let cell = cells.last_mut().expect("a cell");
+            match c {
+                '"' if quoted && characters.peek() == Some(&'"') => {
+                    cell.extend(characters.next());
+                }
+                '"' => quoted = !quoted,
+                ',' if !quoted => cells.push(String::new()),
+                _ => cell.push(c),
+            }
+        }
+        cells
+    };
+    csv.lines().map(row).collect()
+}
+
+/// The table that a mark asks for: `<!-- table: FILE.csv columns=1,2 where=COLUMN:VALUE,VALUE -->`.
+fn marked(repository: &Repository, document: &str, mark: &str) -> Vec<Vec<String>> {
+    let (file, rest) = mark.split_once(' ').unwrap_or((mark, ""));
+    let mut rows = cells(&repository.text(&resolve(document, file)));
+    if let Some((_, filter)) = rest.split_once("where=") {
+        let (column, values) = filter.split_once(':').expect("a column and values");
+        let at = rows[0].iter().position(|name| name == column);
+        let at = at.expect("a column of the file");
+        let head = rows.remove(0);
+        rows.retain(|row| values.split(',').any(|value| row[at] == value));
+        rows.insert(0, head);
+    }
+    let columns = rest.strip_prefix("columns=").map(|rest| {
+        let numbers = rest.split(' ').next().expect("numbers").split(',');
+        Vec::from_iter(numbers.map(|number| number.parse::<usize>().expect("a number") - 1))
+    });
+    let columns = columns.unwrap_or((0..rows[0].len()).collect());
+    let row = |row: Vec<String>| columns.iter().map(|&at| row[at].clone()).collect();
+    rows.into_iter().map(row).collect()
+}
+
+/// The marks of a document whose table differs from the file's.
+fn differing(repository: &Repository, document: &str, text: &str) -> (usize, Vec<String>) {
+    let lines: Vec<&str> = text.lines().collect();
+    let (mut count, mut different) = (0, Vec::new());
+    for (at, line) in lines.iter().enumerate() {
+        let mark = line.strip_prefix("<!-- table: ");
+        let Some(mark) = mark.and_then(|mark| mark.strip_suffix(" -->")) else {
+            continue;
+        };
+        count += 1;
+        let table = lines[at + 1..].iter().skip_while(|line| line.is_empty());
+        let table = table.take_while(|line| line.starts_with('|'));
+        let row = |line: &&str| {
+            let inner = line
+                .strip_prefix("| ")
+                .and_then(|line| line.strip_suffix(" |"));
+            Vec::from_iter(inner.unwrap_or(line).split(" | ").map(str::to_owned))
+        };
+        let mut found: Vec<Vec<String>> = table.map(row).collect();
+        if found.len() > 1 {
+            // The line below the head.
+            found.remove(1);
+        }
+        if found != marked(repository, document, mark) {
+            different.push(format!("{document}: {mark}"));
+        }
+    }
+    (count, different)
+}
+
+#[test]
+fn tables_are_those_of_their_files() {
+    let repository = Repository::open();
+    let documents = repository.files.iter().filter(|file| file.ends_with(".md"));
+    let (mut count, mut different) = (0, Vec::new());
+    for document in documents {
+        let (marks, differ) = differing(&repository, document, &repository.text(document));
+        count += marks;
+        different.extend(differ);
+    }
+    assert!(count > 10, "{count} tables");
+    assert!(
+        different.is_empty(),
+        "eval/tables.py fills these:\n{}",
+        different.join("\n")
+    );
+}
+
+#[test]
+fn a_changed_figure_in_a_table_is_found() {
+    let repository = Repository::open();
+    let document = "docs/reproduction/craw.md";
+    let text = repository.text(document);
+    assert_eq!(differing(&repository, document, &text).1, [""; 0]);
+    let at = text.find("<!-- table: craw/craw-c.csv").expect("the table");
+    let figure = at + text[at..].find("0.").expect("a figure") + 2;
+    let digit = if &text[figure..=figure] == "9" {
+        "8"
+    } else {
+        "9"
+    };
+    let changed = format!("{}{digit}{}", &text[..figure], &text[figure + 1..]);
+    assert_eq!(differing(&repository, document, &changed).1.len(), 1);
 }

@@ -7,7 +7,7 @@
 //! - `next`: the `malloc` that the program has without this object (`--malloc own`);
 //! - `small`: small objects on small pages (`--granularity 512`), by `flashvm-malloc`;
 //! - `internal`: the pager's own allocator, never managed memory;
-//! - `mapping`: `mmap` and its family;
+//! - `mapping`: `mmap` and its family; `api`: managed memory by name;
 //! - `transfer`: the most frequent system calls, past the guard;
 //! - `process`: joining the run, fork, and descriptors;
 //! - `exec`: child programs;
@@ -15,14 +15,15 @@
 //! - `state`: the checks with which every wrapper begins; `c_library`: the interface to the C library.
 //!
 //! They import each other in one direction: `allocator` builds on `mapping`, `next`, `small` and
-//! `internal`; `process` on `small` and `internal`; all on `state` and `c_library`; and only this
-//! file on `allocator` and `process`.
+//! `internal`; `api` on `mapping`; `process` on `small` and `internal`; all on `state` and `c_library`;
+//! and only this file on `allocator`, `api` and `process`.
 #![allow(
     unsafe_code,
     reason = "C symbols with C contracts: each wrapper passes on its caller's guarantees"
 )]
 
 mod allocator;
+mod api;
 mod c_library;
 // For inline and protect mode only.
 #[cfg(target_arch = "x86_64")]
@@ -80,10 +81,10 @@ fn start(joined: process::Joined) -> Result<(), String> {
     let carried = process::carried_program().is_some();
     let own = carried || pager.malloc() == flashvm::control::Malloc::Own;
     next::start(own)?;
-    if own {
+    if own && pager.manages_all() {
         flashvm::program::mapping::reserve_break(pager)
             .map_err(|error| format!("no address space for the heap: {error}"))?;
-    } else {
+    } else if !own {
         allocator::start(pager)?;
     }
     if let Some((base, bytes, settings)) = pager.small_pages()

@@ -5,7 +5,6 @@ use crate::c_library::{keeping_errno, set_errno, status};
 use crate::state::{for_pager, guarded};
 use flashvm::guard::aside;
 use flashvm::program::mapping;
-use flashvm_core::PAGE_SIZE;
 use rustix::io::Errno;
 use std::ffi::{c_int, c_long, c_void};
 
@@ -61,7 +60,7 @@ unsafe extern "C" fn mmap64(
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn munmap(at: *mut c_void, len: usize) -> c_int {
+pub(crate) unsafe extern "C" fn munmap(at: *mut c_void, len: usize) -> c_int {
     if passes() {
         // SAFETY: the caller gives up the range. The guard catches what is managed.
         return unsafe { libc::syscall(libc::SYS_munmap, at, len) as c_int };
@@ -134,26 +133,57 @@ pub(crate) unsafe extern "C" fn mremap(
     }))
 }
 
-fn lock_refused(at: *const c_void, len: usize) -> bool {
-    !for_pager() && mapping::lock_refused(at as usize, len.next_multiple_of(PAGE_SIZE))
+/// Locks managed memory (handler mode); `None`: there is none in the range.
+fn lock(at: *const c_void, len: usize, flags: c_int) -> Option<c_int> {
+    if passes() {
+        return None;
+    }
+    let (start, len) = mapping::managed_pages(at as usize, len)?;
+    let on_fault = flags & libc::MLOCK_ONFAULT as c_int != 0;
+    let result = aside(move || {
+        // SAFETY: populating a range changes no contents; the kernel checks the range.
+        let touch = || unsafe {
+            libc::syscall(libc::SYS_madvise, start, len, libc::MADV_POPULATE_READ) == 0
+        };
+        mapping::lock(start, len, (!on_fault).then_some(touch))
+    });
+    Some(status(result))
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn mlock(at: *const c_void, len: usize) -> c_int {
-    if lock_refused(at, len) {
-        return status(Err(Errno::NOMEM));
-    }
-    // SAFETY: `mlock` pins pages and changes no contents; the kernel checks the range.
-    unsafe { libc::syscall(libc::SYS_mlock, at, len) as c_int }
+    lock(at, len, 0).unwrap_or_else(|| {
+        // SAFETY: `mlock` pins pages and changes no contents; the kernel checks the range. The guard catches what is managed.
+        unsafe { libc::syscall(libc::SYS_mlock, at, len) as c_int }
+    })
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn mlock2(at: *const c_void, len: usize, flags: c_int) -> c_int {
-    if lock_refused(at, len) {
-        return status(Err(Errno::NOMEM));
+    lock(at, len, flags).unwrap_or_else(|| {
+        // SAFETY: as `mlock`, at once or when pages are touched.
+        unsafe { libc::syscall(libc::SYS_mlock2, at, len, flags) as c_int }
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn munlock(at: *const c_void, len: usize) -> c_int {
+    if !passes()
+        && let Some((start, len)) = mapping::managed_pages(at as usize, len)
+    {
+        return status(aside(move || mapping::unlock(start, len)));
     }
-    // SAFETY: `mlock2` pins pages, now or when they are touched, and changes no contents; the kernel checks the range.
-    unsafe { libc::syscall(libc::SYS_mlock2, at, len, flags) as c_int }
+    // SAFETY: `munlock` changes no contents; the kernel checks the range. The guard catches what is managed.
+    unsafe { libc::syscall(libc::SYS_munlock, at, len) as c_int }
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn munlockall() -> c_int {
+    if !passes() {
+        aside(mapping::unlock_all);
+    }
+    // SAFETY: it takes no pointer, and changes no contents.
+    unsafe { libc::syscall(libc::SYS_munlockall) as c_int }
 }
 
 #[unsafe(no_mangle)]

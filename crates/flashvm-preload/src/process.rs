@@ -58,12 +58,13 @@ pub(crate) fn join(address: &OsStr) -> Result<Joined, String> {
     let pidfd = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty())
         .map_err(|error| format!("the supervisor, process {supervisor}, is gone: {error}"))?;
     let duplicate = |fd| rustix::io::fcntl_dupfd_cloexec(fd, 0);
-    let store = handed_on.store.as_ref().map(duplicate).transpose();
-    let store = store.map_err(|error| format!("no descriptor for the store: {error}"))?;
+    let stores = handed_on.stores.iter().flatten().map(duplicate);
+    let stores = stores.collect::<Result<Vec<_>, _>>();
+    let stores = stores.map_err(|error| format!("no descriptor for the store: {error}"))?;
     Ok(Joined {
         inheritance: Inheritance {
             control,
-            store,
+            stores,
             supervisor: pidfd,
             command: command(),
         },
@@ -83,12 +84,13 @@ fn open(address: RunAddress) -> Result<HandedOn, String> {
         })
     };
     let theirs = address.supervisors;
+    let store = |fd: Option<RawFd>| {
+        fd.map(|fd| open(fd, OFlags::RDWR | OFlags::DIRECT))
+            .transpose()
+    };
     Ok(HandedOn {
         region: open(theirs.region, OFlags::RDWR)?,
-        store: theirs
-            .store
-            .map(|fd| open(fd, OFlags::RDWR | OFlags::DIRECT))
-            .transpose()?,
+        stores: [store(theirs.stores[0])?, store(theirs.stores[1])?],
         object: theirs
             .object
             .map(|fd| open(fd, OFlags::RDONLY))
@@ -103,12 +105,12 @@ fn take(address: RunAddress, inherited: Descriptors) -> Option<HandedOn> {
     // SAFETY: the descriptor is only inspected: if the number is another file's, or no file's, it is no control region.
     Control::attach(unsafe { BorrowedFd::borrow_raw(inherited.region) }).ok()?;
     let take = |fd: RawFd| {
-        // SAFETY: the program before this one handed all three on; nothing else in this process knows the numbers.
+        // SAFETY: the program before this one handed them all on; nothing else in this process knows the numbers.
         unsafe { OwnedFd::from_raw_fd(fd) }
     };
     Some(HandedOn {
         region: take(inherited.region),
-        store: inherited.store.map(take),
+        stores: inherited.stores.map(|fd| fd.map(take)),
         object: inherited.object.map(take),
         address,
     })

@@ -27,22 +27,32 @@ pub(crate) fn guarded() -> bool {
     GUARDED.load(Ordering::Relaxed)
 }
 
-/// Asks the guard to carry out `what`, on a stack that is not managed memory.
+/// Asks the guard to carry out `what`, on a stack that is not managed memory. It answers with a number: for [`Own::Map`] an
+/// address.
 ///
 /// # Safety
 /// Nobody uses the range whose contents [`Own::Decommit`] or [`Own::Free`] drops. For
 /// [`Own::TakePages`] and [`Own::GivePages`], `address` is that of a [`flashvm::PageList`] of the
 /// caller, in memory that is not managed; nobody uses the pages that are given.
-pub(crate) unsafe fn guard_call(what: Own, address: usize, len: usize) -> Result<(), Errno> {
+pub(crate) unsafe fn guard_answer(what: Own, address: usize, len: usize) -> Result<usize, Errno> {
     let what = what as usize;
     // SAFETY: the guard answers this call, which no kernel knows; the caller guarantees what the
     // call needs. The location is that of this thread's `errno`.
     unsafe {
         match libc::syscall(OWN_CALL, what, address, len) {
             -1 => Err(Errno::from_raw_os_error(*libc::__errno_location())),
-            _ => Ok(()),
+            answer => Ok(answer as usize),
         }
     }
+}
+
+/// As [`guard_answer`], where nobody needs the number.
+///
+/// # Safety
+/// As for [`guard_answer`].
+pub(crate) unsafe fn guard_call(what: Own, address: usize, len: usize) -> Result<(), Errno> {
+    // SAFETY: the caller guarantees the same.
+    unsafe { guard_answer(what, address, len) }.map(drop)
 }
 
 /// The pager; there is one whenever [`for_pager`] is false.

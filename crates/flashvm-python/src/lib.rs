@@ -1,6 +1,7 @@
 //! `flashvm._native`: the compiled part of the Python package. It reads traces and runs replacement policies over
 //! them. The public names, type checks and documentation are in `python/src/flashvm`.
 //!
+//! - `heap`: the persistent heap; `value`: what is in it; `shared`: how Python's objects share it;
 //! - `source`: references, from a file or from chunks of an array;
 //! - `sweep`: policies over references;
 //! - `signals`: Ctrl-C during long work;
@@ -8,9 +9,12 @@
 #![forbid(unsafe_code)]
 
 mod errors;
+mod heap;
+mod shared;
 mod signals;
 mod source;
 mod sweep;
+mod value;
 
 use flashvm_core::PolicyKind;
 use flashvm_sim::ModelKind;
@@ -41,9 +45,13 @@ fn device_models() -> Named {
 #[pymodule]
 mod _native {
     #[pymodule_export]
+    use super::heap::Heap;
+    #[pymodule_export]
     use super::source::{References, read_chunks, read_file};
     #[pymodule_export]
     use super::sweep::sweep;
+    #[pymodule_export]
+    use super::value::{Array, Node};
     #[pymodule_export]
     use super::{device_models, formats, policies};
 }

@@ -2,7 +2,8 @@
 
 use crate::device::nand::{GeometryError, NandOptions};
 use crate::device::{DeviceModel, ModelKind, ModelOptions};
-use crate::scheduler::{BlockQueue, SchedulerKind};
+use crate::scheduler::{BlockQueue, IDLE, SchedulerKind};
+use flashvm_core::Nanos;
 
 /// The device of a simulation.
 #[derive(Clone, Debug, PartialEq)]
@@ -11,7 +12,13 @@ pub struct Device {
     pub model: ModelKind,
     /// The scheduler in front of it.
     pub scheduler: SchedulerKind,
-    /// The chips of `nand` and `raw-nand`.
+    /// How long the scheduler leaves the device idle for a process's next request, if it does so at all.
+    pub idle: Nanos,
+    /// Most requests in flight; `None`: as many as the device takes.
+    pub depth: Option<usize>,
+    /// Time that the paper's SSDs take between a read and a write; `None`: what fits Figure 5(a).
+    pub turnaround: Option<Nanos>,
+    /// The chips of `nand` and `raw-nand`; of `block-nand` the open blocks.
     pub nand: NandOptions,
 }
 
@@ -22,6 +29,9 @@ impl Device {
         Self {
             model,
             scheduler: SchedulerKind::Noop,
+            idle: IDLE,
+            depth: None,
+            turnaround: None,
             nand: NandOptions::default(),
         }
     }
@@ -31,7 +41,12 @@ impl Device {
     /// # Errors
     /// If there can be no such device.
     pub fn build(&self, pages: u32, seed: u64) -> Result<BlockQueue, GeometryError> {
-        Ok(BlockQueue::new(self.bare(pages, seed)?, self.scheduler))
+        let scheduler = self.scheduler.build(self.idle);
+        Ok(BlockQueue::new(
+            self.bare(pages, seed)?,
+            scheduler,
+            self.depth,
+        ))
     }
 
     /// A fresh device of `pages` pages, without the scheduler.
@@ -43,6 +58,7 @@ impl Device {
             pages,
             seed,
             nand: self.nand.clone(),
+            turnaround: self.turnaround,
         })
     }
 }

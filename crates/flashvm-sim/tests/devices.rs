@@ -390,7 +390,7 @@ proptest! {
         let model = ModelKind::ALL[model].kind;
         let device = device(model, SchedulerKind::Noop);
         let mut queue = device.build(PAGES, 3).expect("valid");
-        let options = ModelOptions { pages: PAGES, seed: 3, nand: device.nand };
+        let options = ModelOptions { pages: PAGES, seed: 3, nand: device.nand, turnaround: None };
         let mut in_order = InOrder::new(model.build(&options).expect("valid"));
         let (mut now, mut ended) = (Nanos(0), Vec::new());
         let (mut told, mut came) = (Vec::new(), Vec::new());
@@ -435,4 +435,46 @@ proptest! {
             prop_assert!(longer >= shorter || merges, "{}", info.name);
         }
     }
+}
+
+/// Microseconds of single requests, one after the other, on a device of four blocks.
+fn block_nand(open_blocks: u32, requests: &[Request]) -> Vec<u64> {
+    let mut device = Device::new(ModelKind::BlockNand);
+    device.nand.open_blocks = open_blocks;
+    let mut model = device.bare(128, 1).expect("valid");
+    let mut now = Nanos(0);
+    let times = requests.iter().map(|request| {
+        let end = model.issue(now, request).end;
+        end.since(std::mem::replace(&mut now, end)).0 / 1000
+    });
+    times.collect()
+}
+
+/// The CRAW paper's flash: 2 KiB are read in 25 us and programmed in 200 us, a page of memory has two of them, a
+/// block 64; FlashVM's paper erases a block in 2 ms. A copy reads and programs.
+#[test]
+fn a_block_mapped_device_merges_unless_a_block_is_written_in_order() {
+    const COPY: u64 = 50 + 400;
+    let write = |page| Request::Write(range(page, 1));
+    // In order, whole or page by page: programs, and one erase.
+    let whole = block_nand(1, &[Request::Write(range(32, 32))]);
+    assert_eq!(whole, [32 * 400 + 2000]);
+    let singly: Vec<_> = (0..32).map(write).collect();
+    assert_eq!(block_nand(1, &singly).iter().sum::<u64>(), 32 * 400 + 2000);
+    // Page 5: five copies before it. Page 7 continues after one copy. Page 7 again: 24 copies end the merge,
+    // and seven begin the next one.
+    let times = block_nand(
+        1,
+        &[write(5), write(7), write(7), Request::Read(range(9, 1))],
+    );
+    let again = 24 * COPY + 2000 + 7 * COPY + 400;
+    assert_eq!(times, [5 * COPY + 400, COPY + 400, again, 50]);
+    // Another block ends the merge of the first, unless two may be open.
+    let other = [write(0), write(32), write(1)];
+    let merge = 31 * COPY + 2000;
+    assert_eq!(
+        block_nand(1, &other),
+        [400, merge + 400, merge + COPY + 400]
+    );
+    assert_eq!(block_nand(2, &other), [400, 400, 400]);
 }

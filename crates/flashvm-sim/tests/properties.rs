@@ -217,7 +217,11 @@ fn step(sim: &mut Simulator, walk: &mut Walk, threads: &mut Vec<u64>, pages: u32
         80..86 => {
             sim.advance();
         }
-        86..90 => sim.discard(first, count),
+        86..89 => sim.discard(first, count),
+        89 => match rng.below(3) {
+            0 => sim.unlock(first, count),
+            _ => sim.lock(first, count.min(8)),
+        },
         90..92 => {
             let advice = [Advice::WillNeed, Advice::Cold, Advice::PageOut];
             sim.advise(first, count, advice[rng.below(3) as usize]);

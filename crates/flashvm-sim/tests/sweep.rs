@@ -3,6 +3,7 @@
 use flashvm_core::PolicyKind;
 use flashvm_core::policy::PolicySpec;
 use flashvm_sim::sweep::{Figures, Job, Observation, References, Watch, sweep};
+use flashvm_sim::trace::{Granularity, Kind, Reference, TraceError};
 use flashvm_sim::{Device, ModelKind, trace};
 use std::path::PathBuf;
 use std::sync::OnceLock;
@@ -99,7 +100,7 @@ fn everything(frames: &[u32], observation: Observation) -> Vec<Job> {
 #[test]
 fn no_policy_does_better_than_opt_and_every_run_is_the_same() {
     for (trace, sizes) in [(gcc(), [4, 32, 294]), (cloud(), [16, 3000, 48_974])] {
-        for observation in [Observation::Full, Observation::Live] {
+        for observation in [Observation::Full, Observation::Live, Observation::Protected] {
             let jobs = everything(&sizes, observation);
             let first = run(trace, &jobs);
             let again = run(trace, &jobs);
@@ -124,5 +125,47 @@ fn no_policy_does_better_than_opt_and_every_run_is_the_same() {
                 }
             }
         }
+    }
+}
+
+/// Frames for three pages. The fault on page 4 evicts page 1 and clears the bits of 2, which is dirty, and 3: then a
+/// load of 2 is observed by a pager, its first store only by one that withdraws the right to write.
+#[test]
+fn access_rights_show_stores_to_dirty_pages() {
+    let references = [
+        (1, 'r'),
+        (2, 'w'),
+        (3, 'r'),
+        (4, 'r'),
+        (2, 'r'),
+        (2, 'w'),
+        (2, 'w'),
+        (2, 'r'),
+    ];
+    let trace = references.map(|(address, kind)| {
+        Ok::<_, TraceError>(Reference {
+            address,
+            bytes: 0,
+            kind: if kind == 'w' { Kind::Write } else { Kind::Read },
+        })
+    });
+    let references = References::read(Granularity::Pages, trace).expect("a trace");
+    for (observation, observed) in [
+        (Observation::Full, 4),
+        (Observation::Live, 1),
+        (Observation::Protected, 2),
+    ] {
+        let policy = "clock".parse().expect("a policy");
+        let job = Job {
+            policy,
+            frames: 3,
+            observation,
+        };
+        let counts = run(&references, &[job])[0].counts;
+        assert_eq!(
+            (counts.misses, counts.observed),
+            (4, observed),
+            "{observation:?}"
+        );
     }
 }

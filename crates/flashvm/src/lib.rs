@@ -41,10 +41,13 @@ mod sys;
 
 pub use chameleon::{PageList, RUN_PAGES};
 pub use flash::io_submit_is_allowed;
+pub use flash::mirror::{MirrorAttendant, MirrorAttending};
 pub use flash::nbd::{NbdExport, NbdProbe, NbdTrouble, ProbeError};
 pub use guard::on_guard_stack;
 pub use pager::codec;
-pub use pager::{ForkHooks, Inheritance, Pager, pager, set_fork_hooks, start};
+pub use pager::{
+    ForkHooks, Inheritance, PROBES, Pager, StaticProbe, Statistics, pager, set_fork_hooks, start,
+};
 pub use program::{count_refused_allocation, end, note_end};
 pub use space::{Delivery, Resolution};
 pub use sys::discard::StoreKind;
@@ -52,6 +55,7 @@ pub use sys::hide::probe as probe_guard_regions;
 pub use sys::is_ours as is_pager_descriptor;
 pub use sys::mapping_budget::{mappings_allowed, mappings_most};
 pub use sys::message::say;
+pub use sys::process_state::ProcessState;
 pub use sys::raw::syscall as raw_call;
 pub use sys::signals::{Uninterrupted, abort};
 pub use sys::thread::on_pager_stack;
@@ -88,6 +92,14 @@ pub enum Error {
     /// A thread could not be started.
     #[error("starting the pager's threads: {0}")]
     Threads(#[source] rustix::io::Errno),
+    /// The order of `--prefetch-pages` could not be read.
+    #[error("the order of pages {path}: {source}")]
+    Order {
+        /// The file of the order.
+        path: std::path::PathBuf,
+        /// The cause.
+        source: std::io::Error,
+    },
     /// The recording could not be written.
     #[error("the recording {path}: {source}")]
     Recording {

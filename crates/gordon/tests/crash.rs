@@ -7,7 +7,7 @@
 mod common;
 
 use common::medium::{Op, Part, Recorder, image};
-use common::{Change, Plain, Rng, found, small_options};
+use common::{Change, Plain, Rng, found, open_once_vacant, small_options};
 use gordon::flash::{Medium, MemoryMedium};
 use gordon::{Collector, Heap, Options, sidney};
 use std::cell::Cell;
@@ -34,7 +34,7 @@ enum System {
 
 impl System {
     fn open(self, medium: &Arc<Recorder>, options: Options) -> gordon::Result<Heap> {
-        match self {
+        open_once_vacant(|| match self {
             Self::Gordon => Heap::open_on(Arc::clone(medium) as Arc<dyn Medium>, options),
             Self::Sidney { log } => {
                 let end = medium.length().expect("a length");
@@ -44,7 +44,7 @@ impl System {
                 };
                 sidney::open_on(part(0..log), part(log..end), None, options)
             }
-        }
+        })
     }
 }
 
@@ -336,8 +336,10 @@ fn a_failed_write_or_sync_ends_the_heap_and_keeps_the_last_commit() {
         let refused = heap.update(|_| Ok(())).expect_err("a failed heap refuses");
         assert!(matches!(refused, gordon::Error::Failed(_)), "{refused}");
         drop(heap);
-        let medium = Arc::new(MemoryMedium::from_bytes(&contents(&*recorder)).expect("memory"));
-        let heap = Heap::open_on(medium, small_options(Collector::AtCommit))
+        let medium =
+            Recorder::new(MemoryMedium::from_bytes(&contents(&*recorder)).expect("memory"));
+        let heap = System::Gordon
+            .open(&medium, small_options(Collector::AtCommit))
             .unwrap_or_else(|error| panic!("seed {seed}: {error}"));
         let found = Plain::of(&heap).expect("a world");
         assert!(

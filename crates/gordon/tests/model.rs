@@ -4,7 +4,7 @@
 mod common;
 
 use common::medium::kept;
-use common::{Change, Plain, Rng, found, small_options};
+use common::{Change, Plain, Rng, found, open_once_vacant, small_options};
 use gordon::flash::{MemoryMedium, Model};
 use gordon::{Collector, Error, Heap, Options, Ref, Text, Var, sidney};
 use proptest::prelude::*;
@@ -123,7 +123,7 @@ fn check_on(steps: &[Step], mut heap: Heap, open: &dyn Fn() -> gordon::Result<He
             Step::Reopen => {
                 handles = None;
                 heap.close().expect("closed");
-                heap = open().expect("a heap");
+                heap = open_once_vacant(open).expect("a heap");
                 live = committed.clone();
             }
         }
@@ -140,7 +140,7 @@ fn check_on(steps: &[Step], mut heap: Heap, open: &dyn Fn() -> gordon::Result<He
         }
     }
     heap.close().expect("closed");
-    let heap = open().expect("a heap");
+    let heap = open_once_vacant(open).expect("a heap");
     assert_eq!(Plain::of(&heap), Some(committed), "after the end");
     heap.report().expect("every object is good");
 }

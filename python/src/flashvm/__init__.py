@@ -1,7 +1,10 @@
 """More memory than RAM for Python programs, and page replacement on traces.
 
 `run` starts a program with its memory on flash, within a budget of RAM; ``python -m flashvm run --ram 2G script.py``
-does so from a shell. Inside a run `advise` tells the pager what an array is for. `sim` runs replacement policies over traces of memory references.
+does so from a shell. Inside a run `empty`, `zeros`, `full` and `from_file` make arrays in managed memory, `memory` lets numpy
+make them there, `advise` tells the pager what an array is for, `stats` and `watch` say what paging costs; in IPython ``%load_ext flashvm``
+has ``%%flashvm`` say so for a cell. `heap` keeps dicts, lists and arrays in a file, which outlive the program. `sim` runs
+replacement policies over traces of memory references.
 
 Nothing is loaded before it is used: importing this package costs next to nothing.
 """
@@ -14,22 +17,52 @@ from typing import TYPE_CHECKING
 from ._errors import CommandNotFound, Error, Refused
 
 if TYPE_CHECKING:
+    from . import heap as heap
     from . import sim as sim
     from ._command import command as command
     from ._inside import advise as advise
+    from ._inside import stats as stats
+    from ._inside import watch as watch
+    from ._magic import load_ipython_extension as load_ipython_extension
+    from ._magic import unload_ipython_extension as unload_ipython_extension
+    from ._memory import empty as empty
+    from ._memory import from_file as from_file
+    from ._memory import full as full
+    from ._memory import memory as memory
+    from ._memory import zeros as zeros
     from ._run import Run as Run
     from ._run import run as run
 
     __version__: str
 
-__all__ = ["CommandNotFound", "Error", "Refused", "Run", "advise", "command", "run", "sim"]
+__all__ = [
+    "CommandNotFound",
+    "Error",
+    "Refused",
+    "Run",
+    "advise",
+    "command",
+    "empty",
+    "from_file",
+    "full",
+    "heap",
+    "memory",
+    "run",
+    "sim",
+    "stats",
+    "watch",
+    "zeros",
+]
 
-_HOMES = {"Run": "._run", "run": "._run", "advise": "._inside", "command": "._command"}
+_HOMES = {"Run": "._run", "run": "._run", "command": "._command"}
+_HOMES |= dict.fromkeys(["load_ipython_extension", "unload_ipython_extension"], "._magic")
+_HOMES |= dict.fromkeys(["advise", "stats", "watch"], "._inside")
+_HOMES |= dict.fromkeys(["empty", "from_file", "full", "memory", "zeros"], "._memory")
 
 
 def __getattr__(name: str) -> object:
-    if name == "sim":
-        value: object = import_module(".sim", __name__)
+    if name in ("heap", "sim"):
+        value: object = import_module(f".{name}", __name__)
     elif name == "__version__":
         value = import_module("importlib.metadata").version("flashvm")
     elif name in _HOMES:

@@ -7,12 +7,14 @@ import sys
 
 from ._command import command
 from ._errors import CommandNotFound
+from ._kernel import main as kernel
 from ._options import split
 
 HELP = """\
 usage: python -m flashvm run [OPTIONS] SCRIPT.py [ARGS...]     this Python with a script, its memory on flash
        python -m flashvm run [OPTIONS] -m MODULE [ARGS...]     ... with a module
        python -m flashvm run [OPTIONS] -- PROGRAM [ARGS...]    any program
+       python -m flashvm kernel [OPTIONS]                      a Jupyter kernel whose memory is on flash
        python -m flashvm COMMAND [ARGS...]                     any other command of flashvm
 
 python -m flashvm run --help lists the options. Example:
@@ -41,6 +43,9 @@ def main() -> None:
     words = sys.argv[1:]
     if not words or words[0] in ("-h", "--help"):
         print(HELP, end="")
+        return
+    if words[0] == "kernel":
+        kernel(words[1:])
         return
     try:
         path = command()

@@ -3,6 +3,7 @@
 use super::device::DeviceCommand;
 use super::documents::{COMPLETIONS_EXAMPLES, CompletionsArgs, MAN_EXAMPLES, ManArgs};
 use super::options::RunOptions;
+use super::probes::{PROBES_EXAMPLES, ProbesArgs};
 use super::refusal::Refusal;
 use super::reproduce::ReproduceCommand;
 use super::run_report::{REPORT_EXAMPLES, ReportArgs};
@@ -38,6 +39,9 @@ pub(crate) enum Command {
     /// Show what runs are doing: memory, faults, latencies, I/O
     #[command(after_help = TOP_EXAMPLES)]
     Top(TopArgs),
+    /// Show where bpftrace and gdb find the pager's static probes, and what they tell
+    #[command(after_help = PROBES_EXAMPLES)]
+    Probes(ProbesArgs),
     /// Make the page of a run from its record: faults, memory, code, writes
     #[command(after_help = REPORT_EXAMPLES)]
     Report(ReportArgs),
@@ -60,7 +64,7 @@ pub(crate) enum Command {
     /// Simulate page replacement policies over a trace, for many policies and memory sizes at once
     #[command(after_help = SIM_EXAMPLES)]
     Sim(SimArgs),
-    /// Find out how much RAM a program needs: seconds by RAM, from three runs of it
+    /// Find out how much RAM a program needs: seconds by RAM, from a few runs of it
     #[command(after_help = SIZE_EXAMPLES, override_usage = "flashvm size [OPTIONS] -- PROGRAM [ARGS]...\n       flashvm size [OPTIONS] --from TRACE")]
     Size(Box<SizeArgs>),
     /// Repeat a paper's tables and figures, beside the paper's values

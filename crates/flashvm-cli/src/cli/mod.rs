@@ -1,12 +1,12 @@
 //! The parts of the command.
 //!
 //! - `args`: the commands; `options`: the table of a run's options; `units`: sizes, durations, switches;
-//! - `machine`, `memory`: checks before a run starts; `run_store`: its store, which is a `store` of this machine or at a
-//!   server (`nbd`); `environment`: containers and services, and remedies there;
+//! - `machine`, `memory`: checks before a run starts; `run_store`: its store, which is a `store` of this machine, at a
+//!   server (`nbd`), or a `mirror` of two of these; `environment`: containers and services, and remedies there;
 //! - `run`, `supervise`, `sys`: the run; `object`: the preloaded object; `modelled`: the device model;
-//!   `reference_trace`: the trace;
+//!   `reference_trace`: the trace; `saved_pages`: the order of pages that is saved and followed;
 //! - `outcome`: the result of a run; `summary`, `progress`: reports of it; `run_report`: a page of it; `top`: what runs are doing, seen
-//!   from outside; `metrics`: its counters for Prometheus; `result_file`: files written at
+//!   from outside; `probes`: for tracers; `metrics`: its counters for Prometheus; `result_file`: files written at
 //!   the end;
 //! - `device`: device models, and measurements of real devices;
 //! - `trace`: recording, converting and measuring traces; `sim`: replacement policies over them; `size`: how much RAM a
@@ -25,11 +25,13 @@ mod heap;
 mod machine;
 mod memory;
 mod metrics;
+mod mirror;
 mod modelled;
 mod nbd;
 mod object;
 mod options;
 mod outcome;
+mod probes;
 mod progress;
 mod reference_trace;
 mod refusal;
@@ -39,7 +41,11 @@ mod result_file;
 mod run;
 mod run_report;
 mod run_store;
+mod saved_pages;
+mod shard;
+mod shared_file;
 mod sim;
+mod single_store;
 mod size;
 mod store;
 mod summary;
@@ -66,6 +72,7 @@ fn execute(args: impl IntoIterator<Item = OsString>) -> Result<ExitCode, Refusal
         None => Ok(ExitCode::SUCCESS),
         Some(Command::Run(args)) => run::run(args),
         Some(Command::Top(args)) => top::top(&args),
+        Some(Command::Probes(args)) => probes::probes(&args),
         Some(Command::Report(args)) => run_report::report(&args),
         Some(Command::Doctor(args)) => doctor::doctor(args.flash.as_deref(), args.json),
         Some(Command::Heap(command)) => heap::heap(&command),

@@ -30,6 +30,10 @@ pub(crate) struct ServerStore {
     pub(crate) bytes: u64,
     /// Bytes; requests are multiples.
     pub(crate) unit: u32,
+    /// It takes discards.
+    pub(crate) trims: bool,
+    /// It takes flushes.
+    pub(crate) flushes: bool,
 }
 
 impl ServerStore {
@@ -105,6 +109,8 @@ pub(super) fn open(
         server,
         bytes,
         unit: export.unit,
+        trims: export.trims(),
+        flushes: export.flushes(),
     })
 }
 

@@ -11,7 +11,10 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-const NAME: &str = "libflashvm_preload.so";
+/// The name of its file.
+pub(super) const NAME: &str = "libflashvm_preload.so";
+/// The name of its memfd in `/proc`.
+pub(super) const MEMFD_NAME: &str = "/memfd:libflashvm_preload.so (deleted)";
 
 /// The object, and where programs find it.
 #[derive(Debug)]
@@ -45,6 +48,16 @@ impl Object {
         }
         list
     }
+}
+
+/// A path of the memfd, by a descriptor of the supervisor `pid`.
+pub(super) fn memfd_of(pid: u32) -> Option<PathBuf> {
+    let folder = PathBuf::from(format!("/proc/{pid}/fd"));
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.map(|entry| entry.path()).find(|path| {
+        let target = std::fs::read_link(path).unwrap_or_default();
+        target.to_str() == Some(MEMFD_NAME)
+    })
 }
 
 /// Refuses a path that `LD_PRELOAD` cannot hold.
@@ -98,15 +111,14 @@ mod external {
 mod carried {
     use super::{NAME, Object, check_path};
     use crate::cli::refusal::Refusal;
-    use crate::cli::sys;
     use crate::cli::units::Size;
-    use rustix::fd::{AsFd, AsRawFd, OwnedFd};
-    use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
-    use rustix::io::Errno;
+    use crate::cli::{shared_file, sys};
+    use rustix::fd::{AsFd, OwnedFd};
+    use rustix::fs::{Mode, OFlags};
     use rustix::process::{Resource, getrlimit};
     use std::fs::File;
     use std::hash::{DefaultHasher, Hasher};
-    use std::io::{Read, Write};
+    use std::io::{self, Read, Write};
     use std::os::unix::fs::{DirBuilderExt, MetadataExt};
     use std::path::{Path, PathBuf};
 
@@ -124,7 +136,7 @@ mod carried {
             }
             match in_memory(bytes) {
                 Ok(memfd) => Ok(Self {
-                    path: format!("/proc/{}/fd/{}", std::process::id(), memfd.as_raw_fd()).into(),
+                    path: shared_file::path_of(&memfd),
                     memfd: Some(memfd),
                 }),
                 Err(why) => {
@@ -142,20 +154,10 @@ mod carried {
     }
 
     /// The object in a sealed memfd, if code can be mapped from it.
-    fn in_memory(bytes: &[u8]) -> Result<OwnedFd, Errno> {
-        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-        // With vm.memfd_noexec=2 the kernel refuses a memfd without NOEXEC_SEAL; Linux before 6.3 does not know the
-        // flag. The seal forbids execve, not executable mappings.
-        let memfd = rustix::fs::memfd_create(NAME, flags | MemfdFlags::NOEXEC_SEAL)
-            .or_else(|_| rustix::fs::memfd_create(NAME, flags))?;
-        let file = File::from(memfd);
-        (&file)
-            .write_all(bytes)
-            .map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::IO))?;
-        let all = SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE | SealFlags::SEAL;
-        rustix::fs::fcntl_add_seals(&file, all)?;
-        sys::try_to_map_code(file.as_fd())?;
-        Ok(file.into())
+    fn in_memory(bytes: &[u8]) -> io::Result<OwnedFd> {
+        let memfd = shared_file::sealed(NAME, bytes)?;
+        sys::try_to_map_code(memfd.as_fd())?;
+        Ok(memfd)
     }
 
     /// Our folder in the user's cache folder.

@@ -56,6 +56,7 @@ impl Records {
             before.command = record.command;
             before.ended = record.ended.or(before.ended.take());
             before.refused = before.refused.take().or(record.refused);
+            before.decisions = record.decisions;
             merge(&mut before.stats, &record.stats);
             before.stats.gauges = record.stats.gauges;
         } else if self.single.len() < RECORDS_MAX
@@ -73,6 +74,7 @@ impl Records {
                     command,
                     ended: None,
                     refused: None,
+                    decisions: Vec::new(),
                     ..record
                 },
                 1,
@@ -125,6 +127,7 @@ mod tests {
             stats,
             ended: None,
             refused: None,
+            decisions: Vec::new(),
         }
     }
 

@@ -2,6 +2,7 @@
 //! trace.
 
 use super::refusal::Refusal;
+use super::shared_file::path_of;
 use super::summary::Names;
 use super::trace::Output;
 use super::units::{Size, count};
@@ -9,7 +10,6 @@ use flashvm::control::RunSettings;
 use flashvm::control::reference_trace::{Observation, Observed, RECORD_BYTES};
 use flashvm_core::shards::is_sampled;
 use flashvm_sim::trace::{Granularity, Kind, Provenance, Reference};
-use rustix::fd::AsRawFd;
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::fs::File;
@@ -45,12 +45,7 @@ impl ReferenceTrace {
         };
         let provenance = Provenance {
             source: format!("{words} (flashvm run)"),
-            steps: vec![format!(
-                "{what} with {} of RAM, preset {}, policy {}",
-                Size(settings.ram_bytes),
-                names.preset,
-                names.policy
-            )],
+            steps: vec![format!("{what} {}", names.settings(settings.ram_bytes))],
             shard_bits: 0,
         };
         let output = Output::create(path, Granularity::Pages, &provenance)?;
@@ -74,8 +69,7 @@ impl ReferenceTrace {
 
     /// The path by which the processes of the run open the file.
     pub(crate) fn open_path(&self) -> PathBuf {
-        let (pid, fd) = (std::process::id(), self.file.as_raw_fd());
-        format!("/proc/{pid}/fd/{fd}").into()
+        path_of(&self.file)
     }
 
     /// Converts the references to the trace. `quiet`: without the line about it.

@@ -18,11 +18,13 @@ use super::refusal::{self, Refusal};
 use super::result_file::ResultFile;
 use super::run_report::{ReportFile, Watch, profile_lines};
 use super::run_store::RunStore;
+use super::saved_pages::{PagesToFollow, SavedPages};
 use super::summary::{self, Names};
-use super::supervise::supervise;
+use super::supervise::{Attendants, supervise};
 use super::{doctor, machine, sys};
 use flashvm::control::{
-    ChameleonSettings, Control, Descriptors, Malloc, NbdServer, RunAddress, RunSettings, VARIABLE,
+    ChameleonSettings, Control, Descriptors, Malloc, RunAddress, RunSettings, Select, StorePlace,
+    VARIABLE,
 };
 use flashvm::program::exec::LINKER;
 use flashvm::program::{Loading, Refused, refuse_carried};
@@ -49,6 +51,12 @@ fn check_carried(path: &Path, settings: &RunSettings) -> Result<(), Refusal> {
     }
     if settings.malloc == Malloc::Mimalloc {
         return Err(keeps("--malloc mimalloc"));
+    }
+    if settings.select == Select::Api {
+        return Err(Refusal::new(format!(
+            "{}: statically linked or not for glibc, so it cannot ask for memory by name: leave out --select api",
+            path.display()
+        )));
     }
     Ok(())
 }
@@ -98,7 +106,12 @@ pub(crate) fn run(args: Box<RunArgs>) -> Result<ExitCode, Refusal> {
         .map(ReportFile::check)
         .transpose()?;
     let profile = options.profile.is_some_and(|flag| flag.0);
-    settings.report = report.is_some() || profile;
+    let saved = options.save_pages.as_deref();
+    let saved = saved.map(SavedPages::check).transpose()?;
+    let to_follow = options.prefetch_pages.as_deref();
+    let to_follow = to_follow.map(PagesToFollow::read).transpose()?;
+    settings.follow = to_follow.as_ref().map(PagesToFollow::followed);
+    settings.report = report.is_some() || profile || saved.is_some();
     let metrics = Targets::check(
         options.metrics.as_ref(),
         options.metrics_insecure.is_some_and(|flag| flag.0),
@@ -110,6 +123,7 @@ pub(crate) fn run(args: Box<RunArgs>) -> Result<ExitCode, Refusal> {
         .ok_or_else(|| Refusal::new("no program"))?;
     let mut names = Names {
         store: None,
+        is_mirror: false,
         program: name.display().to_string(),
         preset: settings.preset,
         policy: settings.engine.policy,
@@ -136,6 +150,11 @@ pub(crate) fn run(args: Box<RunArgs>) -> Result<ExitCode, Refusal> {
         return Err(Refusal::new(line));
     }
     options.record.as_deref().map(check_record).transpose()?;
+    if settings.follow.is_some() && options.record.is_some() {
+        let line =
+            "--record does not record what --prefetch-pages brings in: leave one of them out";
+        return Err(Refusal::new(line));
+    }
     let (path, loading) = flashvm::program::find(name)?;
     let fault = options.fault.unwrap_or(FaultMode::Auto);
     settings.delivery = doctor::choose_delivery(fault, settings.no_move)?;
@@ -151,10 +170,16 @@ pub(crate) fn run(args: Box<RunArgs>) -> Result<ExitCode, Refusal> {
     };
     let store = RunStore::open(&flash, settings.ram_bytes, &options)?;
     settings.flash_bytes = store.bytes();
-    if let Some(server) = store.server() {
-        settings.encrypt |= must_encrypt(server, &settings)?;
-        names.store = Some(server_in_words(server, settings.encrypt));
-        settings.server = Some(server.clone());
+    settings.store = store.place();
+    settings.encrypt |= must_encrypt(&settings)?;
+    names.store = place_in_words(&settings);
+    names.is_mirror = matches!(settings.store, StorePlace::Mirror(_));
+    if settings.chameleon.is_some() && matches!(store, RunStore::Mirror(_)) {
+        return Err(Refusal::new(format!(
+            "--flash {}: small pages cannot be mirrored, as their checksums do not tell which side is wrong: leave \
+             --granularity 512 out, or name one side",
+            flash.display()
+        )));
     }
     if let Some(small) = &settings.chameleon {
         look_at_sectors(small, &flash, store.reads_sectors())?;
@@ -181,7 +206,7 @@ pub(crate) fn run(args: Box<RunArgs>) -> Result<ExitCode, Refusal> {
         supervisor: std::process::id() as i32,
         supervisors: Descriptors {
             region: control_fd.as_raw_fd(),
-            store: store.descriptor(),
+            stores: store.descriptors(),
             object: object.descriptor(),
         },
         inherited: None,
@@ -199,23 +224,41 @@ pub(crate) fn run(args: Box<RunArgs>) -> Result<ExitCode, Refusal> {
         eprintln!("flashvm: metrics at {place}");
     }
     let device = model.map(|model| model.attend(control)).transpose()?;
+    let mirror = match &store {
+        RunStore::Mirror(mirror) => Some(mirror.attend(control)?),
+        RunStore::Single(_) => None,
+    };
+    let attendants = Attendants { device, mirror };
     let progress = options.progress.is_some_and(|flag| flag.0);
     let progress = progress.then(|| Progress::new(control));
-    let mut watch = settings.report.then(|| Watch::new(control));
+    let mut watch = settings
+        .report
+        .then(|| Watch::new(control, saved.is_some()));
     let metrics = metrics.map(|targets| Metrics::new(control, targets, &names));
-    let outcome =
-        supervise(command, control, device, progress, watch.as_mut(), metrics).map_err(|e| {
-            Refusal::from(Refused::NotExecutable(format!(
-                "{}: cannot be started: {e}",
-                path.display()
-            )))
-        })?;
+    let outcome = supervise(
+        command,
+        control,
+        attendants,
+        progress,
+        watch.as_mut(),
+        metrics,
+    )
+    .map_err(|e| {
+        Refusal::from(Refused::NotExecutable(format!(
+            "{}: cannot be started: {e}",
+            path.display()
+        )))
+    })?;
 
     if !quiet {
         eprint!("{}", summary::lines(&outcome, control, &names));
     } else if outcome.end != End::Exited(0) {
         eprint!("{}", summary::complaints(&outcome, control, &names));
     }
+    eprint!(
+        "{}",
+        summary::decision_lines(&outcome, options.decisions.is_some())
+    );
     if let Some(stats) = stats
         && let Err(e) = summary::stats_json(&outcome, control, &names)
             .map_err(Into::into)
@@ -229,14 +272,24 @@ pub(crate) fn run(args: Box<RunArgs>) -> Result<ExitCode, Refusal> {
         eprintln!("flashvm: --trace: {refusal}");
     }
     let mut is_reported = true;
-    if let Some(watch) = watch {
-        let record = watch.finish(&outcome, &names, &args.program);
-        if profile {
-            eprint!("{}", profile_lines(&record));
+    if let Some(mut watch) = watch {
+        watch.finish(&outcome);
+        if let Some(saved) = saved {
+            let how = names.settings(settings.ram_bytes);
+            if let Err(refusal) = saved.write(watch.order(&outcome), &how, quiet) {
+                eprintln!("flashvm: --save-pages: {refusal}");
+                is_reported = false;
+            }
         }
-        if let Some(Err(e)) = report.map(|report| report.write(&record)) {
-            eprintln!("flashvm: --report: {e}: the report is not written");
-            is_reported = false;
+        if profile || report.is_some() {
+            let record = watch.record(&outcome, &names, &args.program);
+            if profile {
+                eprint!("{}", profile_lines(&record));
+            }
+            if let Some(Err(e)) = report.map(|report| report.write(&record)) {
+                eprintln!("flashvm: --report: {e}: the report is not written");
+                is_reported = false;
+            }
         }
     }
     Ok(match outcome.end {
@@ -264,21 +317,28 @@ fn check_own_rights() -> Result<(), Refusal> {
 }
 
 /// Whether pages must be encrypted because they leave this machine.
-fn must_encrypt(server: &NbdServer, settings: &RunSettings) -> Result<bool, Refusal> {
-    let leaves = !server.address.is_local();
-    if leaves && settings.chameleon.is_some() {
+fn must_encrypt(settings: &RunSettings) -> Result<bool, Refusal> {
+    let mut servers = settings.store.servers();
+    let leaves = servers.find(|server| !server.address.is_local());
+    if let Some(server) = leaves
+        && settings.chameleon.is_some()
+    {
         return Err(Refusal::new(format!(
             "--flash {server}: pages that leave this machine are encrypted, and small pages cannot be: leave \
              --granularity 512 out, or name the near end of a tunnel"
         )));
     }
-    Ok(leaves)
+    Ok(leaves.is_some())
 }
 
-/// A server for the summary.
-fn server_in_words(server: &NbdServer, encrypt: bool) -> String {
-    let how = if encrypt { ", encrypted" } else { "" };
-    format!("{server}{how}")
+/// A server or a mirror, for the summary.
+fn place_in_words(settings: &RunSettings) -> Option<String> {
+    let how = if settings.encrypt { ", encrypted" } else { "" };
+    match &settings.store {
+        StorePlace::Here => None,
+        StorePlace::Server(server) => Some(format!("{server}{how}")),
+        StorePlace::Mirror([a, b]) => Some(format!("mirror of {} and {}{how}", a.name, b.name)),
+    }
 }
 
 /// Checks that store and device model accept discards; the error says why not.

@@ -1,11 +1,13 @@
-//! The store of a run: a file or device of this machine (`store`), or an export of a server (`nbd`).
+//! The store of a run: a store at one place, or a `mirror` of two.
 
-use super::nbd::{self, ServerStore};
+use super::mirror::{self, MirrorStore};
+use super::nbd;
 use super::options::RunOptions;
 use super::refusal::Refusal;
-use super::store::{self, Store};
-use flashvm::control::NbdServer;
-use rustix::fd::{AsRawFd, RawFd};
+use super::single_store::SingleStore;
+use super::store;
+use flashvm::control::StorePlace;
+use rustix::fd::RawFd;
 use rustix::io::Errno;
 use std::path::Path;
 
@@ -14,8 +16,8 @@ const SECTOR_BYTES: usize = 512;
 /// An open store.
 #[derive(Debug)]
 pub(crate) enum RunStore {
-    File(Store),
-    Server(ServerStore),
+    Single(SingleStore),
+    Mirror(MirrorStore),
 }
 
 impl RunStore {
@@ -23,7 +25,11 @@ impl RunStore {
     pub(crate) fn open(flash: &Path, ram: u64, options: &RunOptions) -> Result<Self, Refusal> {
         let (size, timeout) = (options.flash_size, options.flash_timeout);
         if let Some(uri) = nbd::uri(flash) {
-            return nbd::open(uri, ram, size, timeout).map(Self::Server);
+            let server = nbd::open(uri, ram, size, timeout)?;
+            return Ok(Self::Single(SingleStore::Server(server)));
+        }
+        if let Some(sides) = mirror::sides(flash) {
+            return mirror::open(sides, ram, options).map(Self::Mirror);
         }
         if let Some(timeout) = timeout {
             return Err(Refusal::new(format!(
@@ -34,59 +40,62 @@ impl RunStore {
         if !options.flash_in_ram.is_some_and(|flag| flag.0) {
             store::refuse_ram(flash)?;
         }
-        store::open(flash, ram, size).map(Self::File)
+        let file = store::open(flash, ram, size)?;
+        Ok(Self::Single(SingleStore::File(file)))
     }
 
     /// Its size.
     pub(crate) fn bytes(&self) -> u64 {
         match self {
-            Self::File(store) => store.bytes,
-            Self::Server(store) => store.bytes,
+            Self::Single(store) => store.bytes(),
+            Self::Mirror(mirror) => mirror.bytes,
         }
     }
 
-    /// Bytes from the start that have disk space. A server is trusted with the size that it says.
+    /// Bytes from the start that have disk space.
     pub(crate) fn backed(&self) -> u64 {
         match self {
-            Self::File(store) => store.backed,
-            Self::Server(store) => store.bytes,
+            Self::Single(store) => store.backed(),
+            Self::Mirror(mirror) => mirror.backed(),
         }
     }
 
     /// Discards the first page, to see whether the store accepts discards. For a store without data.
     pub(crate) fn try_discard(&self) -> Result<(), String> {
         match self {
-            Self::File(store) => store.try_discard().map_err(|e| e.to_string()),
-            Self::Server(store) => store.try_discard(),
+            Self::Single(store) => store.try_discard(),
+            Self::Mirror(mirror) => mirror.try_discard(),
         }
     }
 
     /// Whether it can read 512 bytes.
     pub(crate) fn reads_sectors(&self) -> bool {
-        #[repr(align(4096))]
-        struct Sector([u8; SECTOR_BYTES]);
         match self {
-            Self::File(store) => {
-                let mut sector = Sector([0; SECTOR_BYTES]);
-                rustix::io::pread(&store.fd, &mut sector.0, 0) != Err(Errno::INVAL)
+            Self::Single(SingleStore::File(store)) => {
+                // Not on the stack: there rustc 1.95 leaves the function's first instructions out (eval/frames.sh).
+                let mut page = store::Page::zeros();
+                rustix::io::pread(&store.fd, &mut page.0[..SECTOR_BYTES], 0) != Err(Errno::INVAL)
             }
-            Self::Server(store) => store.unit as usize <= SECTOR_BYTES,
+            Self::Single(SingleStore::Server(store)) => store.unit as usize <= SECTOR_BYTES,
+            // Small pages, which ask for this, cannot be mirrored.
+            Self::Mirror(_) => false,
         }
     }
 
-    /// The descriptor of a file or device.
-    pub(crate) fn descriptor(&self) -> Option<RawFd> {
+    /// The descriptors of files or devices.
+    pub(crate) fn descriptors(&self) -> [Option<RawFd>; 2] {
         match self {
-            Self::File(store) => Some(store.fd.as_raw_fd()),
-            Self::Server(_) => None,
+            Self::Single(store) => [store.descriptor(), None],
+            Self::Mirror(mirror) => mirror.descriptors(),
         }
     }
 
-    /// The server that holds it.
-    pub(crate) fn server(&self) -> Option<&NbdServer> {
+    /// Where it is, for the processes.
+    pub(crate) fn place(&self) -> StorePlace {
         match self {
-            Self::File(_) => None,
-            Self::Server(store) => Some(&store.server),
+            Self::Single(SingleStore::File(_)) => StorePlace::Here,
+            Self::Single(SingleStore::Server(store)) => StorePlace::Server(store.server.clone()),
+            Self::Mirror(mirror) => StorePlace::Mirror(mirror.places()),
         }
     }
 }

@@ -3,6 +3,7 @@
 use super::device::ModelName;
 use super::refusal::Refusal;
 use super::report::{Axis, Chart, Series, write_chart};
+use super::shard::Shard;
 use super::trace::{bar, formats};
 use super::units::{count, latency};
 use super::write_out;
@@ -25,6 +26,7 @@ Examples:
   flashvm sim --trace gcc.trace.gz --policy lru,clock,craw --frames 32,64,10%
   flashvm sim --trace hm_0.csv.gz --policy 'clock(insert=clear),cfclock(window=0.25),opt' --frames 64M,1G --json
   flashvm sim --trace tar.fvt --policy clock,car,cfclock,craw --frames 10%,20%,40%,80% --plot tar.svg
+  flashvm sim --trace tar.fvt --frames 10%,20%,40%,80% --shard $SLURM_ARRAY_TASK_ID/8 --json > part$SLURM_ARRAY_TASK_ID.jsonl
 
 A reference to a page that is not in memory is a miss and reads the page; a dirty page is written when it
 is evicted, not at the end. I/O time is the device model's time, one request at a time. The trace is read
@@ -86,6 +88,8 @@ enum Sight {
     Full,
     /// Those that a live pager would see.
     Live,
+    /// Those that access rights show, with a read and a write bit (CRAW, VI.B).
+    Protected,
 }
 
 /// `flashvm sim`.
@@ -104,8 +108,8 @@ pub(crate) struct SimArgs {
     /// Device model for I/O time: one of 'flashvm device models', or a file.toml
     #[arg(long, value_name = "MODEL", default_value = "slc-nand")]
     device_model: ModelName,
-    /// References that policies see: all, or those that a live pager would see
-    #[arg(long, value_name = "full|live", default_value = "full")]
+    /// References that policies see: all, those that a live pager would see, or those that access rights show
+    #[arg(long, value_name = "full|live|protected", default_value = "full")]
     sight: Sight,
     /// Threads [default: one per processor]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
@@ -116,6 +120,9 @@ pub(crate) struct SimArgs {
     /// The curve to draw
     #[arg(long, value_name = "WHAT", default_value = "io-time")]
     plot_of: Curve,
+    /// Run part I (1 to N) of N: every N-th pair of policy and size. All parts together give all results
+    #[arg(long, value_name = "I/N", conflicts_with = "plot")]
+    shard: Option<Shard>,
     /// Write one JSON object a line
     #[arg(long)]
     json: bool,
@@ -123,10 +130,15 @@ pub(crate) struct SimArgs {
 
 fn policies() -> String {
     let lines = flashvm_core::PolicyKind::ALL.iter().map(|info| {
-        let ranges: Vec<_> = info.parameters.iter().map(|p| p.range()).collect();
-        match ranges.is_empty() {
-            true => info.name.to_owned(),
-            false => format!("{}({})", info.name, ranges.join(", ")),
+        let (name, parameters) = (info.name, info.parameters);
+        match parameters {
+            [] => name.to_owned(),
+            [parameter] => format!("{name}({})", parameter.range()),
+            // Too long for a line; an error names the words.
+            _ => {
+                let names: Vec<_> = parameters.iter().map(|p| p.name()).collect();
+                format!("{name}({}=...)", names.join("|"))
+            }
         }
     });
     let lines: Vec<_> = lines.collect();
@@ -154,8 +166,12 @@ pub(crate) fn sim(args: &SimArgs) -> Result<ExitCode, Refusal> {
     let observation = match args.sight {
         Sight::Full => Observation::Full,
         Sight::Live => Observation::Live,
+        Sight::Protected => Observation::Protected,
     };
-    let jobs = Job::all(&args.policy.0, &frames, observation);
+    let mut jobs = Job::all(&args.policy.0, &frames, observation);
+    if let Some(shard) = args.shard {
+        jobs = shard.of(jobs);
+    }
     let threads = match args.threads {
         Some(threads) => threads as usize,
         None => std::thread::available_parallelism().map_or(1, Into::into),

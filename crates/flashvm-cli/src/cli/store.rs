@@ -19,10 +19,10 @@ const PREFIX: &str = "flashvm-store-";
 const FREE_PERCENT: u64 = 80;
 const FREE_PERCENT_LEAST: u64 = 5;
 const RAM_MULTIPLE: u64 = 8;
-const RAM_MULTIPLE_MIN: u64 = 2;
+pub(super) const RAM_MULTIPLE_MIN: u64 = 2;
 /// Space that is allocated when a store file of default size is opened; the rest is allocated on use.
 const BACKED_BYTES_FIRST: u64 = 256 << 20;
-const PAGE: u64 = 4096;
+pub(super) const PAGE: u64 = 4096;
 /// The largest store that an engine can use.
 const STORE_BYTES_MAX: u64 = 4 << 40;
 

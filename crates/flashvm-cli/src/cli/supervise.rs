@@ -13,6 +13,7 @@ use super::progress::Progress;
 use super::run_report::Watch;
 use super::sys::{self, Received, Signals};
 use flashvm::control::{Control, Reaper};
+use flashvm::{MirrorAttendant, ProcessState};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, WaitOptions};
 use std::process::Command;
@@ -21,6 +22,12 @@ use std::time::{Duration, Instant};
 /// Longest interval between looks at the process slots; the shortest is a tenth of it.
 const LOOK: Duration = Duration::from_millis(250);
 
+/// Threads of the supervisor that serve the processes of a run, before they begin.
+pub(crate) struct Attendants {
+    pub(crate) device: Option<Attendant>,
+    pub(crate) mirror: Option<MirrorAttendant>,
+}
+
 /// Starts `command` and waits until all processes of the run have ended.
 ///
 /// # Errors
@@ -28,7 +35,7 @@ const LOOK: Duration = Duration::from_millis(250);
 pub(crate) fn supervise(
     mut command: Command,
     control: Control,
-    device: Option<Attendant>,
+    attendants: Attendants,
     mut progress: Option<Progress>,
     mut watch: Option<&mut Watch>,
     mut metrics: Option<Metrics>,
@@ -36,7 +43,8 @@ pub(crate) fn supervise(
     let signals = Signals::take(&sys::SUPERVISED)?;
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
     signals.prepare(&mut command);
-    let device = device.map(Attendant::begin).transpose()?;
+    let device = attendants.device.map(Attendant::begin).transpose()?;
+    let mirror = attendants.mirror.map(MirrorAttendant::begin).transpose()?;
     metrics.as_mut().map_or(Ok(()), Metrics::begin)?;
     let started = Instant::now();
     let child = command.spawn()?;
@@ -72,12 +80,15 @@ pub(crate) fn supervise(
         let every = if watch.is_some() { LOOK / 10 } else { LOOK };
         wait(&signals, &reaper, every);
     }
-    records.extend(reaper.alive());
+    records.extend(reaper.remaining());
     if let Some(progress) = &mut progress {
         progress.finish();
     }
     if let Some(metrics) = &mut metrics {
         metrics.finish(&records);
+    }
+    if let Some(mirror) = mirror {
+        mirror.end();
     }
     Ok(Outcome {
         end: end.unwrap_or(End::Exited(1)),
@@ -124,13 +135,9 @@ fn pass_on(received: Received, program: Pid, running: bool, reaper: &Reaper) {
 
 /// Continues the program if it is still stopped. A shell's SIGCONT reaches the whole group, so it usually is not.
 pub(super) fn go_on(program: Pid, running: bool) {
-    let stat =
-        std::fs::read(format!("/proc/{}/stat", program.as_raw_nonzero())).unwrap_or_default();
-    let state = stat
-        .iter()
-        .rposition(|b| *b == b')')
-        .and_then(|at| stat.get(at + 2));
-    if running && state == Some(&b'T') {
+    let pid = program.as_raw_nonzero().get().unsigned_abs();
+    let is_stopped = ProcessState::of(pid).is_some_and(|state| state.letter == b'T');
+    if running && is_stopped {
         sys::send(program, libc::SIGCONT);
     }
 }

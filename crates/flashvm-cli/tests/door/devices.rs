@@ -127,6 +127,17 @@ fn model_files_and_traces_are_read_or_refused() {
         ("size.toml", "over-provisioning = -0.5", "-0.5"),
         ("broken.toml", "reserve = ", "broken.toml"),
         ("disk.toml", "model = \"seagate-7200\"", "seagate-7200"),
+        (
+            "parts.toml",
+            "model = \"block-nand\"\nchannels = 2",
+            "one part: open-blocks",
+        ),
+        ("open.toml", "open-blocks = 2", "a part of block-nand"),
+        (
+            "blocks.toml",
+            "model = \"block-nand\"\nopen-blocks = 2",
+            "block-nand",
+        ),
     ] {
         fs::write(folder.path().join(file), contents).expect("a file");
         refused(
@@ -155,6 +166,7 @@ fn models_are_listed_and_amplify_as_published() {
         "nand",
         "raw-nand",
         "nvme",
+        "block-nand",
     ] {
         assert!(lines.lines().any(|line| line.starts_with(name)), "{name}");
     }

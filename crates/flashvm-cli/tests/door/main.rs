@@ -308,7 +308,7 @@ fn records_of_other_versions() {
             "{\"format\":99,\"news\":1}",
             &["format 99", "flashvm that wrote it"][..],
         ),
-        ("{\"format\":1,\"about\":7}", &["damaged", "again"]),
+        ("{\"format\":2,\"about\":7}", &["damaged", "again"]),
         ("{\"totals\":{}}", &["not a record", "--report"]),
     ] {
         fs::write(&file, record).expect("a file");

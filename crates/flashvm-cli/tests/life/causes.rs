@@ -111,11 +111,45 @@ fn who_was_ended_by_the_pager_is_named() {
                 "not an allocated object",
             ],
         );
+        // The decisions of the process that was ended, and of no other.
+        says(&output, &["  decisions", "process", "refused):"]);
+        says(&output, &[" s INFO", "the pager starts"]);
         let stats = stats(&bench);
         let reason = |process: &serde_json::Value| process["ended_by_pager"].as_str().map(str::len);
         let processes = stats["processes"].as_array().expect("a list");
         assert_eq!(processes.iter().filter_map(reason).count(), 1, "{stats}");
     }
+}
+
+#[test]
+fn decisions_are_shown_if_asked_for() {
+    const TEST: &str = "decisions_are_shown_if_asked_for";
+    let Some(bench) = Bench::new(TEST) else {
+        return;
+    };
+    let started = |options: &[&str], code: &str| {
+        let output = bench.run(options, &["/bin/sh", "-c", &format!("exit {code}")]);
+        let text = String::from_utf8_lossy(&output.stderr);
+        text.matches("the pager starts").count()
+    };
+    assert_eq!(started(&["--decisions", "info"], "3"), 1);
+    assert_eq!(started(&["--decisions", "debug", "--quiet"], "3"), 1);
+    assert_eq!(started(&["--decisions", "warn"], "3"), 0);
+    assert_eq!(started(&["--decisions", "off"], "3"), 0);
+    assert_eq!(started(&["--decisions", "info"], "0"), 0);
+    assert_eq!(started(&[], "3"), 0);
+    // More is kept with each level, and the file of statistics has it.
+    let lines = |level: &str| {
+        let options = ["--decisions", level, "--stats", "stats.json"];
+        bench.run(&options, &["/bin/sh", "-c", "exit 0"]);
+        let kept = stats(&bench)["processes"][0]["decisions"].clone();
+        kept.as_array().expect("a list").len()
+    };
+    let (info, debug, trace) = (lines("info"), lines("debug"), lines("trace"));
+    assert!(
+        0 < info && info < debug && debug < trace,
+        "{info} {debug} {trace}"
+    );
 }
 
 #[test]

@@ -61,6 +61,7 @@ fn statistics_are_complete() {
             "/discard/commands",
             "/discard/bytes",
             "/pages_shown_again",
+            "/locks_lost",
             "/overlays_max",
             "/refused/allocations",
             "/refused/forks",

@@ -1,8 +1,9 @@
-//! Runs with their store at real NBD servers, nbdkit and qemu-nbd: torture, failures of the server, refusals.
+//! Runs with their store at real NBD servers, nbdkit and qemu-nbd: torture, failures of the server, mirrors, refusals.
 
 #[path = "../torture/compiled.rs"]
 mod compiled;
 mod failures;
+mod mirror;
 mod refusals;
 mod servers;
 #[path = "../support/mod.rs"]

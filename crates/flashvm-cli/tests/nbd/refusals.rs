@@ -1,6 +1,7 @@
 //! What cannot be a store is refused before the program starts: one line, exit code 2.
 
 use super::servers::{Kit, Qemu};
+use super::support::Folder;
 use super::{EXPORT, ready, run};
 use std::io::Write as _;
 use std::net::{Ipv4Addr, TcpListener};
@@ -136,4 +137,68 @@ fn exports_of_qemu_nbd() {
     refused(&other, &[], "the server has no such export");
     let alone = Qemu::start(256 << 20, &[], Ipv4Addr::LOCALHOST.into());
     refused(&alone.uri(), &[], "qemu-nbd --shared=0");
+}
+
+#[test]
+fn mirrors_without_two_good_sides() {
+    if !ready("mirrors_without_two_good_sides", &["nbdkit"]) {
+        return;
+    }
+    let kit = Kit::start(&["memory", EXPORT]);
+    let small = Kit::start(&["memory", "1M"]);
+    let here = Folder::new();
+    let path = here.path().display().to_string();
+    let file = here.path().join("file");
+    let (kit, small, file_path) = (kit.uri(), small.uri(), file.display().to_string());
+    std::fs::File::create(&file).expect("a file");
+    for (sides, options, reason) in [
+        (path.clone(), &[][..], "a mirror has two sides"),
+        (format!("{path},{kit},{kit}"), &[], "a mirror has two sides"),
+        (format!("{path},"), &[], "a side is empty"),
+        (format!("mirror:{path},{kit}"), &[], "no side of another"),
+        (format!("{path},{path}/."), &[], "both sides are the same"),
+        (format!("{kit},{kit}"), &[], "both sides are the same"),
+        (
+            format!("{file_path},/nowhere/at/all"),
+            &[],
+            "no such folder, file or device",
+        ),
+        (
+            format!("/nowhere/at/all,{kit}"),
+            &[],
+            "no such folder, file or device",
+        ),
+        (format!("{file_path},/dev/shm"), &[], "which is RAM"),
+        (
+            format!("{file_path},nbd+unix:///x?socket=/nowhere"),
+            &[],
+            "no such socket: start the server",
+        ),
+        (
+            format!("{file_path},{small}"),
+            &[],
+            "1 MiB is less than twice the budget",
+        ),
+        (
+            format!("{file_path},{path}"),
+            &["--flash-timeout", "10s"],
+            "both sides are here: leave it out",
+        ),
+        (
+            format!("{path},{kit}"),
+            &["--granularity", "512", "--fault", "inline"],
+            "small pages cannot be mirrored",
+        ),
+        (
+            format!("{path},{kit}"),
+            &["--flash-size", "900T"],
+            "too large",
+        ),
+    ] {
+        refused(&format!("mirror:{sides}"), options, reason);
+        let left: Vec<_> = std::fs::read_dir(here.path())
+            .expect("the folder")
+            .collect();
+        assert_eq!(left.len(), 1, "{sides}: {left:?}");
+    }
 }

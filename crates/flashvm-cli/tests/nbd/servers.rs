@@ -1,9 +1,10 @@
 //! The servers of these tests, ended when dropped.
 
 use crate::support::Folder;
-use crate::support::children;
+use crate::support::children::{self, Bounded as _};
 use std::fs::File;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -35,7 +36,7 @@ impl Kit {
         }
     }
 
-    /// With `file` in its folder as data.
+    /// With a file in its folder as data.
     pub(crate) fn with_file(bytes: u64) -> Self {
         let folder = Folder::new();
         let file = folder.path().join("data");
@@ -60,7 +61,10 @@ impl Kit {
             .args(["-f", "--exit-with-parent", "-U"])
             .arg(&socket);
         let child = spawn(command.args(words));
-        children::wait_until("nbdkit listens", PATIENCE, || socket.exists());
+        // It binds its socket before it listens: the file is there too early.
+        children::wait_until("nbdkit listens", PATIENCE, || {
+            UnixStream::connect(&socket).is_ok()
+        });
         child
     }
 
@@ -75,6 +79,18 @@ impl Kit {
     pub(crate) fn kill(&mut self) {
         self.child.kill().expect("a child of ours");
         self.child.wait().expect("a child of ours");
+    }
+
+    /// Makes it answer nothing, or go on.
+    pub(crate) fn signal(&self, name: &str) {
+        let mut kill = children::command("kill");
+        kill.args([format!("-{name}"), self.child.id().to_string()]);
+        assert!(kill.status_in_time().expect("kill starts").success());
+    }
+
+    /// The file of [`Self::with_file`].
+    pub(crate) fn data(&self) -> PathBuf {
+        self.folder.path().join("data")
     }
 
     /// Starts it again, with the data that its plugin keeps.

@@ -1,7 +1,8 @@
 //! A run that pages, seen from outside: `flashvm top`, in a terminal and without one: its figures agree with the run's own
-//! statistics, and the run is undisturbed. And its metrics.
+//! statistics, and the run is undisturbed. And its metrics and probes.
 
 mod metrics;
+mod probes;
 mod readings;
 mod refusals;
 #[path = "../support/mod.rs"]

@@ -7,7 +7,7 @@ use std::os::unix::process::CommandExt as _;
 use std::process::Output;
 
 #[track_caller]
-fn refused(output: &Output, named: &[&str]) {
+pub(super) fn refused(output: &Output, named: &[&str]) {
     let line = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(2), "{line}");
     assert!(output.stdout.is_empty(), "{output:?}");

@@ -42,6 +42,7 @@ pub(super) fn compiled(name: &str) -> PathBuf {
         "huge" => ("cc", &["huge.c"]),
         "crowd" => ("cc", &["crowd.c"]),
         "idle" => ("cc", &["idle.c"]),
+        "interrupt" => ("cc", &["interrupt.c"]),
         "moved_in" => ("cc", &["moved_in.c"]),
         "namespace" => ("cc", &["namespace.c"]),
         "mappings" => ("cc", &["mappings.c"]),

@@ -9,8 +9,16 @@ use std::path::{Path, PathBuf};
 
 /// Largest page.
 const PAGE_BYTES_MAX: usize = 3 << 20;
-const SECTIONS: [&str; 8] = [
-    "faults", "latency", "ram", "heat", "stacks", "cold", "writes", "what-if",
+const SECTIONS: [&str; 9] = [
+    "faults",
+    "latency",
+    "ram",
+    "heat",
+    "stacks",
+    "allocations",
+    "cold",
+    "writes",
+    "what-if",
 ];
 
 /// A part of the torture program, with its arguments.
@@ -120,6 +128,17 @@ fn a_page_shows_the_run() {
             faults <= major && faults >= major / 2,
             "{faults} of {major}"
         );
+        // The program's large pieces, by the lines that asked for them.
+        let allocations = &json["allocations"];
+        let of_all = allocations["faults"].as_u64().expect("a count");
+        let first = &allocations["listed"][0];
+        let of_first = first["faults"].as_u64().expect("a count");
+        assert!(of_first * 2 > of_all, "{allocations}");
+        let asker = first["by"][0]["line"].as_str();
+        assert!(
+            asker.is_some_and(|line| line.contains(".c:")),
+            "{allocations}"
+        );
     }
 
     let page_file = folder.path().join("run.html");
@@ -127,7 +146,7 @@ fn a_page_shows_the_run() {
     assert!(page.len() < PAGE_BYTES_MAX, "{} bytes", page.len());
     for id in SECTIONS {
         let section = section(&page, id);
-        if id == "stacks" && is_handler {
+        if ["stacks", "allocations"].contains(&id) && is_handler {
             continue;
         }
         assert!(
@@ -211,6 +230,9 @@ fn a_profile_is_a_few_sentences() {
         sentences.contains("faults on pages that were read from flash"),
         "{sentences}"
     );
+    if std::env::var("FLASHVM_TEST_FAULT").as_deref() != Ok("handler") {
+        assert!(sentences.contains(" asked for"), "{sentences}");
+    }
     let options = ["--ram", "64M", "--profile", "--quiet"];
     let fits = flashvm_run(TEST, &options, &["sh", "-c", "echo done"], super::LIMIT);
     assert_eq!((fits.status.code(), &*fits.stdout), (Some(0), "done\n"));

@@ -1,5 +1,6 @@
 //! `flashvm trace` and `flashvm run --trace`: traces that are read back, Ctrl-C, exit codes, bad input.
 
+mod saved_pages;
 mod size;
 #[path = "../support/mod.rs"]
 #[allow(
@@ -37,6 +38,20 @@ fn printed(output: &Output) -> String {
     String::from_utf8(output.stdout.clone()).expect("text")
 }
 
+/// Checks that a command is refused in one line that has all these words, and prints nothing else.
+#[track_caller]
+fn refused(folder: &Path, args: &[&str], named: &[&str]) {
+    let output = flashvm(folder, args);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{args:?}: {errors}");
+    assert!(
+        named.iter().all(|word| errors.contains(word)),
+        "{args:?}: {errors}"
+    );
+    assert_eq!(errors.lines().count(), 1, "{args:?}: {errors}");
+    assert!(output.stdout.is_empty(), "{args:?}");
+}
+
 #[track_caller]
 fn stat(folder: &Path, file: &str) -> serde_json::Value {
     let text = printed(&flashvm(folder, &["trace", "stat", "--json", file]));
@@ -45,6 +60,21 @@ fn stat(folder: &Path, file: &str) -> serde_json::Value {
 
 fn gcc() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../flashvm-sim/tests/data/gcc.trace.gz")
+}
+
+/// A C program, compiled in the folder.
+fn compiled(folder: &Path, name: &str, source: &str) -> String {
+    let (file, program) = (folder.join(format!("{name}.c")), folder.join(name));
+    std::fs::write(&file, source).expect("a source");
+    let done = children::command("cc")
+        .arg("-O1")
+        .arg("-o")
+        .arg(&program)
+        .arg(&file)
+        .output_in_time()
+        .expect("a compiler");
+    assert!(done.status.success(), "{done:?}");
+    program.display().to_string()
 }
 
 /// The names in a folder.

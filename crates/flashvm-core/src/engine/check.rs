@@ -56,6 +56,10 @@ impl<C: ClusterSource> Engine<C> {
             leaving += shares * u32::from(state.is_leaving());
             standby += u32::from(state == PageState::Standby);
             condemned += u32::from(state == PageState::Condemned);
+            if self.table.has(page, Flag::Locked) {
+                let range = self.locked_range().expect("a page is locked");
+                assert!((range.first.0..range.first.0 + range.count).contains(&page.0));
+            }
             if self.table.has(page, Flag::Probation) {
                 probation += 1;
                 let unproven = matches!(
@@ -80,6 +84,8 @@ impl<C: ClusterSource> Engine<C> {
                 assert_eq!(slots.insert(slot, page), None, "{slot:?} used twice");
             }
         }
+        let locked = self.locked_in(PageId(0), self.table.pages());
+        assert_eq!(locked, self.locked_pages(), "locked pages miscounted");
         self.pool.check();
         assert_eq!(objects, self.pool.objects_everywhere(), "objects lost");
         let packed = self.pool.blocks_on_flash() * BLOCK_SLOTS;

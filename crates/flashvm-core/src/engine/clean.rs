@@ -12,6 +12,7 @@ use crate::ids::{IoId, PageId, RUN_PAGES_MAX, SlotId};
 use crate::io::IoKind;
 use crate::page::{Flag, PageState};
 use crate::sampling::WRITES_SAVED_FROM;
+use crate::settings::CongestionWait;
 
 /// Cleaning requests in flight while frames are not short: the maximum / LEISURE_SHARE.
 const LEISURE_SHARE: u32 = 16;
@@ -74,7 +75,7 @@ impl<C: ClusterSource> Engine<C> {
         let most = self.settings.write_requests_max.saturating_mul(2);
         if self.condemned.len() > 0 && self.cleaning_requests < most && !self.swap.is_full() {
             self.clean_batch(actions);
-            if self.cleaning_requests < most {
+            if (self.settings.write_requests_max..most).contains(&self.cleaning_requests) {
                 self.cleaner_retry = Some(self.now.plus(self.settings.congestion_cleaner));
             }
         }
@@ -145,7 +146,8 @@ impl<C: ClusterSource> Engine<C> {
     fn request_ended(&mut self, pages: &[PageId]) {
         self.cleaning_requests -= 1;
         self.cleaning_pages -= u32::try_from(pages.len()).expect("at most RUN_PAGES_MAX");
-        if self.cleaning_requests < self.settings.write_requests_max {
+        let naps = self.settings.congestion_wait == CongestionWait::Whole;
+        if self.cleaning_requests < self.settings.write_requests_max && !naps {
             self.cleaner_retry = None;
         }
     }

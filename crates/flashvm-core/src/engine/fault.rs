@@ -68,38 +68,12 @@ impl<C: ClusterSource> Engine<C> {
 
     /// Serves the waiting faults; if a fault still needs a frame, starts reclaim at once.
     pub(super) fn serve_or_relieve(&mut self, actions: &mut Vec<Action>) {
-        if self.pending.is_empty() {
+        if self.pending.is_empty() || self.allocator_naps() {
             return;
         }
         self.serve_pending(actions);
         if self.starved && self.fresh.is_empty() {
             self.relieve(actions);
-        }
-    }
-
-    /// Reclaims for a starved fault, and sets the time at which it looks again unless a request
-    /// ends first (FlashVM, 4.1.2).
-    pub(super) fn relieve(&mut self, actions: &mut Vec<Action>) {
-        self.start_cleaning(actions);
-        self.reclaim_batch(self.settings.preclean, actions);
-        self.allocator_retry = Some(self.now.plus(self.settings.congestion_allocator));
-    }
-
-    pub(super) fn tick(&mut self, actions: &mut Vec<Action>) {
-        if self.cleaner_retry.is_some_and(|at| at <= self.now) {
-            self.cleaner_retry = None;
-            self.clean_once_more(actions);
-        }
-        if self.starved {
-            let due = self.allocator_retry.is_none_or(|at| at <= self.now);
-            if due {
-                self.swap.retry();
-            }
-            let progress = self.batch_progressed();
-            self.serve_pending(actions);
-            if self.starved && (due || progress) {
-                self.relieve(actions);
-            }
         }
     }
 

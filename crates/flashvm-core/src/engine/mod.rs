@@ -2,7 +2,8 @@
 //!
 //! The parts are methods in the files beside this one: `fault` serves faults, `pagein` reads and
 //! prefetches, `probation` holds prefetched pages that nobody has used yet, `reclaim` moves victims out and
-//! frees frames, `observe` watches a sample of the pages, `clean` writes dirty pages, `compress` packs pages into the pool, `packed` brings them back,
+//! frees frames, `observe` watches a sample of the pages, `lock` keeps locked pages in RAM, `clean` writes dirty pages,
+//! `congestion` waits for them, `compress` packs pages into the pool, `packed` brings them back,
 //! `discard` discards free clusters, `range` handles zaps, moves and advice, `share` the frames shared after
 //! a fork, `check` the invariants.
 //!
@@ -13,9 +14,11 @@
 mod check;
 mod clean;
 mod compress;
+mod congestion;
 mod discard;
 mod fault;
 mod huge;
+mod lock;
 mod observe;
 mod packed;
 mod pagein;
@@ -39,6 +42,7 @@ use crate::sampling::Sampler;
 use crate::settings::{ConfigError, EngineConfig, Settings};
 use crate::shards::Shards;
 use crate::swap::SwapMap;
+pub use lock::lock_share;
 use packed::PackedRead;
 pub use share::TRANSIT_PAGES_MAX;
 use std::collections::VecDeque;
@@ -99,6 +103,8 @@ pub struct Engine<C> {
     refused: Vec<PageId>,
     /// Moves into the shadow that the last batch requested and that were not refused.
     batch_moved: u32,
+    /// The pages that the program has locked.
+    locks: lock::Locks,
     /// Where the next search for clean pages begins.
     clean_hand: u32,
     /// The last batch spent its budget clearing reference bits and found no victim.
@@ -143,6 +149,7 @@ pub struct Engine<C> {
     drops: Vec<PageId>,
     unshared: Vec<PageId>,
     shared_kept: Vec<PageId>,
+    skipped: Vec<PageId>,
     batch: Vec<PageId>,
     keeps: Vec<Action>,
     packed: Vec<(Handle, PageId)>,
@@ -184,7 +191,11 @@ impl<C: ClusterSource> Engine<C> {
             prefetcher: settings
                 .prefetcher
                 .build(settings.readahead, settings.stride),
-            sampler: Sampler::new(settings.sampling, settings.preclean),
+            sampler: Sampler::new(
+                settings.sampling,
+                settings.sampling_readings,
+                settings.preclean,
+            ),
             shards: settings.shards.then(|| Box::new(Shards::new())),
             discards,
             ios: IoTable::default(),
@@ -208,6 +219,7 @@ impl<C: ClusterSource> Engine<C> {
             ),
             fresh: Vec::with_capacity(QUEUE_RESERVE),
             batch_moved: 0,
+            locks: lock::Locks::default(),
             clean_hand: 0,
             batch_searching: false,
             pending: VecDeque::with_capacity(QUEUE_RESERVE),
@@ -232,6 +244,7 @@ impl<C: ClusterSource> Engine<C> {
             drops: Vec::with_capacity(QUEUE_RESERVE),
             unshared: Vec::with_capacity(QUEUE_RESERVE),
             shared_kept: Vec::new(),
+            skipped: Vec::new(),
             refused: Vec::new(),
             batch: Vec::with_capacity(run),
             keeps: Vec::new(),
@@ -335,6 +348,9 @@ impl<C: ClusterSource> Engine<C> {
     /// or in the pool.
     #[must_use]
     pub fn wants_reclaim(&self) -> bool {
+        if self.cleaner_naps() {
+            return false;
+        }
         if self.wants_free() {
             return true;
         }
@@ -495,6 +511,7 @@ impl<C: ClusterSource> Engine<C> {
             pool_pages_held: self.pool.objects().into(),
             pool_share_frames: self.pool_share().into(),
             read_time_ns: if has_read { self.read_time.0 } else { 0 },
+            locked_pages: self.locked_pages().into(),
         }
     }
 

@@ -7,7 +7,7 @@ use crate::ids::{IoId, PageId, RUN_PAGES_MAX, SlotId};
 use crate::io::IoKind;
 use crate::page::{Flag, PageState, PageTable};
 use crate::pool::Pool;
-use crate::prefetch::{Candidate, Demand, Kind, SlotView, View, Whereabouts};
+use crate::prefetch::{Candidate, Demand, Kind, Recorded, SlotView, View, Whereabouts};
 use crate::swap::SwapMap;
 
 /// Maximum pages in the request that a thread waits for: more would delay the thread.
@@ -62,6 +62,13 @@ pub(super) struct Placing {
 }
 
 impl<C: ClusterSource> Engine<C> {
+    /// From now on pages are brought in ahead in the order in which an earlier run waited for them, besides what the
+    /// prefetcher proposes. The position in the order follows from the faults.
+    pub fn follow(&mut self, order: Vec<PageId>) {
+        let beside = self.prefetcher.take();
+        self.prefetcher = Some(Box::new(Recorded::new(order, beside)));
+    }
+
     /// Asks the prefetcher which pages to bring in with this page.
     pub(super) fn propose_ahead(
         &mut self,

@@ -73,7 +73,7 @@ impl<C: ClusterSource> Engine<C> {
             self.end_probation(page);
             match self.condemn(page, actions) {
                 Condemned::Leaves => expelled += 1,
-                Condemned::Stays => {}
+                Condemned::Stays | Condemned::Locked => {}
                 Condemned::NoFrame => self.policy.inserted(page, None),
             }
         }

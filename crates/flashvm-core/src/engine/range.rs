@@ -13,13 +13,14 @@ use crate::prefetch::{Candidate, Kind};
 const WILL_NEED_BATCH: usize = 512;
 
 impl<C: ClusterSource> Engine<C> {
-    fn range_end(&self, first: PageId, count: u32) -> u32 {
+    pub(super) fn range_end(&self, first: PageId, count: u32) -> u32 {
         first.0.saturating_add(count).min(self.table.pages())
     }
 
     pub(super) fn zap(&mut self, first: PageId, count: u32, actions: &mut Vec<Action>) {
         let end = self.range_end(first, count);
         self.unpark(first, end, actions);
+        self.unlock_range(first, end);
         let mut at = first.0;
         while let Some(page) = self.table.next_present(at, end) {
             self.zap_page(page, actions);
@@ -124,6 +125,7 @@ impl<C: ClusterSource> Engine<C> {
             self.relocate_page(page, PageId(to.0 + (page.0 - from.0)));
             at = page.0 + 1;
         }
+        self.relocate_locks(from, to, end);
     }
 
     fn relocate_page(&mut self, from: PageId, to: PageId) {
@@ -183,6 +185,9 @@ impl<C: ClusterSource> Engine<C> {
                 self.batch_searching = false;
                 self.flush = true;
                 self.for_ordered(first, end, |engine, page| {
+                    if engine.table.has(page, Flag::Locked) {
+                        return;
+                    }
                     engine.end_probation(page);
                     engine.policy.removed(page);
                     if let Condemned::NoFrame = engine.condemn(page, actions) {
@@ -191,6 +196,8 @@ impl<C: ClusterSource> Engine<C> {
                 });
                 self.emit_moves(actions);
             }
+            Advice::Lock => self.lock_range(first, end),
+            Advice::Unlock => self.unlock_range(first, end),
         }
     }
 

@@ -11,6 +11,7 @@ use crate::event::{Access, Action};
 use crate::ids::PageId;
 use crate::page::{Flag, PageState};
 use crate::policy::Proposal;
+use crate::sampling::Skipped;
 
 /// Frames freed together when one is needed, so that drops come in runs: min(DROP_BATCH, limit /
 /// DROP_SHARE).
@@ -39,6 +40,8 @@ pub(super) enum Condemned {
     Leaves,
     /// The page stays in the policy's order.
     Stays,
+    /// The page is locked, and set aside.
+    Locked,
     /// The page shares its frame, and there is none of its own with which it could leave. The caller
     /// returns the page to the policy's order.
     NoFrame,
@@ -132,7 +135,7 @@ impl<C: ClusterSource> Engine<C> {
         }
         self.flush &= self.condemned.len() > 0 || !self.fresh.is_empty();
         self.fruitless = !fruitful;
-        if !self.pending.is_empty() {
+        if !self.pending.is_empty() && !self.allocator_naps() {
             self.serve_pending(actions);
         }
     }
@@ -160,8 +163,10 @@ impl<C: ClusterSource> Engine<C> {
 
     /// Takes proposals until `goal` pages are leaving, or the tries are used up.
     pub(super) fn reclaim_batch(&mut self, goal: u32, actions: &mut Vec<Action>) {
-        let (mut evicted, mut declined) = (0, false);
+        let (mut evicted, mut declined, mut proposed_all) = (0, false, false);
         self.batch_moved = 0;
+        let pressed = self.is_pressed();
+        self.sampler.begin_scan(self.now, pressed);
         let mut tries = goal.saturating_mul(TRIES_PER_VICTIM);
         while (evicted < goal && tries > 0) || self.policy.leaves_with_next() {
             tries = tries.saturating_sub(1);
@@ -171,12 +176,14 @@ impl<C: ClusterSource> Engine<C> {
                 None => {
                     self.pool_yields |= self.starved && !self.refused.is_empty();
                     self.propose_refused_again();
+                    proposed_all = true;
                     break;
                 }
                 Some(Proposal::Unreference(page)) => {
                     // Observing a shared page would take a frame of its own: the page stays, and
                     // has its second chance when it is proposed for eviction.
-                    let observable = !self.shadow || !self.table.has(page, Flag::Shared);
+                    let observable = !self.table.has(page, Flag::Locked)
+                        && (!self.shadow || !self.table.has(page, Flag::Shared));
                     if self.table.state(page) == PageState::Mapped && observable {
                         self.set_state(page, PageState::Shadowed);
                         self.moves.push(page);
@@ -185,11 +192,16 @@ impl<C: ClusterSource> Engine<C> {
                 }
                 Some(Proposal::Evict(page)) if self.is_sampled(page) => {
                     self.counters.sampled += 1;
-                    self.policy.inserted(page, None);
+                    match self.sampler.skipped() {
+                        Skipped::Inactive => self.policy.inserted(page, None),
+                        Skipped::Active => self.policy.inserted(page, Some(Access::Write)),
+                        Skipped::Kept => self.skipped.push(page),
+                    }
                 }
                 Some(Proposal::Evict(page)) => match self.condemn(page, actions) {
                     Condemned::Leaves => evicted += 1,
                     Condemned::Stays => declined = true,
+                    Condemned::Locked => {}
                     Condemned::NoFrame => {
                         self.shared_kept.push(page);
                         tries += 1;
@@ -202,7 +214,12 @@ impl<C: ClusterSource> Engine<C> {
             evicted = self.expel(goal, actions);
             evicted += self.evict_clean(goal - evicted, actions);
         }
-        self.batch_searching = tries == 0 && evicted == 0 && !declined;
+        self.batch_searching = tries == 0 && evicted == 0 && !declined && !proposed_all;
+        // The oldest last, so that it is the next victim.
+        while let Some(page) = self.skipped.pop() {
+            self.policy.inserted(page, None);
+            self.policy.cooled(page);
+        }
         // Last, so that the policy proposed pages with frames of their own first.
         while let Some(page) = self.shared_kept.pop() {
             self.policy.inserted(page, None);
@@ -227,14 +244,16 @@ impl<C: ClusterSource> Engine<C> {
             self.clean_hand = page.0 + 1;
             let state = self.table.state(page);
             let ordered = matches!(state, PageState::Mapped | PageState::Shadowed);
-            let kept = self.table.has(page, Flag::Dirty) || self.table.has(page, Flag::Probation);
+            let kept = [Flag::Dirty, Flag::Probation, Flag::Locked]
+                .into_iter()
+                .any(|flag| self.table.has(page, flag));
             if !ordered || kept {
                 continue;
             }
             self.policy.removed(page);
             match self.condemn(page, actions) {
                 Condemned::Leaves => evicted += 1,
-                Condemned::Stays => unreachable!("it is clean"),
+                Condemned::Stays | Condemned::Locked => unreachable!("it is clean and not locked"),
                 Condemned::NoFrame => self.policy.inserted(page, None),
             }
         }
@@ -272,6 +291,10 @@ impl<C: ClusterSource> Engine<C> {
         if state == PageState::Overtaken || homeless {
             self.policy.touched(page, Access::Read);
             return Condemned::Stays;
+        }
+        if self.table.has(page, Flag::Locked) {
+            self.refused.push(page);
+            return Condemned::Locked;
         }
         if !self.own_to_leave(page, actions) {
             return Condemned::NoFrame;

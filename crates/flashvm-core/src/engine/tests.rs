@@ -8,6 +8,7 @@ use crate::policy::PolicyKind;
 use crate::prefetch::PrefetcherKind;
 use crate::settings::Preset;
 
+mod congestion;
 mod huge;
 mod pinned;
 
@@ -375,73 +376,6 @@ fn a_refused_page_stays_as_it_was() {
         [shadow_of(1)],
         "others come first"
     );
-}
-
-#[test]
-fn a_starved_fault_waits_for_a_write_or_the_congestion_timeout() {
-    for preset in [Preset::Native, Preset::Flashvm] {
-        let timeout = preset.settings().congestion_allocator;
-        let settings = Settings {
-            congestion_allocator: timeout,
-            ..settings()
-        };
-        let mut rig = rig(4, settings, true);
-        for page in 0..4 {
-            rig.fault(page, Write);
-        }
-        assert_eq!(rig.fault(9, Write), [shadow_of(0)]);
-        assert_eq!(
-            rig.engine.deadline(),
-            Some(Nanos(rig.now)),
-            "at once: pages have moved"
-        );
-        rig.tell(Event::Tick);
-        let mut ticks = 0;
-        while rig.engine.deadline().is_some_and(|at| at.0 <= rig.now) {
-            rig.tell(Event::Tick);
-            ticks += 1;
-            assert!(ticks < 20, "it spins");
-        }
-        let deadline = rig.engine.deadline().expect("a fault waits");
-        assert!(
-            deadline.since(Nanos(rig.now)).0 + 20 > timeout.0,
-            "{preset}"
-        );
-        let served = rig.tell(Event::WriteDone {
-            io: IoId(0),
-            failed: 0,
-        });
-        assert!(
-            served.iter().any(|a| matches!(a, Action::Zero { .. })),
-            "{served:?}"
-        );
-        assert_eq!(rig.engine.deadline(), None);
-    }
-}
-
-#[test]
-fn the_cleaner_issues_another_request_when_its_wait_has_been_long_enough() {
-    let settings = Settings {
-        write_requests_max: 1,
-        reserve_share: 2,
-        ..settings()
-    };
-    let timeout = settings.congestion_cleaner.0;
-    let mut rig = rig(8, settings, true);
-    for page in 0..8 {
-        rig.fault(page, Write);
-    }
-    for _ in 0..4 {
-        rig.tell(Event::Reclaim);
-    }
-    let deadline = rig
-        .engine
-        .deadline()
-        .expect("its only request is in flight");
-    assert!(deadline.0 <= rig.now + timeout);
-    rig.now += timeout;
-    let actions = rig.tell(Event::Tick);
-    assert!(matches!(actions[..], [Action::Write { .. }]), "{actions:?}");
 }
 
 #[test]

@@ -15,8 +15,7 @@
 //! - *How much an area grows.* "The different cost of a read and a write is also considered" (IV.A):
 //!   by one page for a hit in W1' or W2'; for a hit in R' by the cost of a read in writes, an eighth
 //!   with the paper's Table 1. The others shrink in proportion to their desired sizes, none below one
-//!   page, so that the sum stays at S frames. At first R has S/2, W1 and W2 have S/4 each: nothing is
-//!   known.
+//!   page, so that the sum stays at S frames. At first each has S/3: nothing is known.
 //! - *Ghosts.* R' holds S - R pages, W1' and W2' together S - W1 - W2, where R, W1 and W2 are
 //!   desired sizes. So there are at most S ghosts, however many pages are in both areas (IV.A). The
 //!   longer of W1' and W2' is trimmed, so that neither starves the other.
@@ -39,10 +38,15 @@
 //! In CRAW-A R is the area of all references: writes set the bit of R as well, and a write fault
 //! enters the page into R and the write area; a hit in either history counts.
 
+pub(super) mod readings;
+
+pub(super) use readings::Readings;
+
 use super::lists::{Bit, ListId, Lists};
 use super::{Costs, Policy, PolicyContext, Proposal};
 use crate::event::Access;
 use crate::ids::PageId;
+use readings::{Arrival, Found, Ghosts, Growth, OtherBit, OtherHistory, Promotion, Shrink, Start};
 
 /// Places among the links for reads.
 const R: ListId = 1;
@@ -66,6 +70,15 @@ pub(super) enum Bits {
     ReferenceModified,
 }
 
+/// In which area a victim is sought.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Victim {
+    /// That with the largest ratio of current to desired size: CRAW.
+    Fullest,
+    /// That with the largest ratio over the cost of evicting a page from it: CRAW-C.
+    Cheapest,
+}
+
 /// An area; its number is its index in `desired`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Area {
@@ -83,23 +96,47 @@ pub(super) struct Craw {
     read: Lists<2>,
     write: Lists<4>,
     bits: Bits,
+    readings: Readings,
     frames: f64,
     /// Desired sizes of R, W1 and W2, in pages; their sum is `frames`.
     desired: [f64; 3],
-    /// The cost of a read, in writes.
-    read_cost: f64,
+    /// Pages that left RAM, by the area under whose hand.
+    evicted: [u64; 3],
+    /// Pages by which a hit in R' enlarges R, and a hit in W1' or W2' those.
+    growth: [f64; 2],
+    /// Factor of R's ratio when a victim is sought.
+    read_weight: f64,
 }
 
 impl Craw {
-    pub(super) fn new(context: &PolicyContext, bits: Bits) -> Self {
+    pub(super) fn new(
+        context: &PolicyContext,
+        bits: Bits,
+        victim: Victim,
+        readings: Readings,
+    ) -> Self {
         let Costs { read, write } = context.costs;
+        let read_in_writes = read.0 as f64 / write.0.max(1) as f64;
+        let write_in_reads = write.0 as f64 / read.0.max(1) as f64;
         Self {
             read: Lists::new(context.pages),
             write: Lists::new(context.pages),
             bits,
+            readings,
             frames: 0.0,
             desired: [0.0; 3],
-            read_cost: read.0 as f64 / write.0.max(1) as f64,
+            evicted: [0; 3],
+            read_weight: match victim {
+                Victim::Fullest => 1.0,
+                // Half way, on a scale of factors, between ignoring the cost and counting it whole.
+                Victim::Cheapest => (1.0 + write_in_reads).sqrt(),
+            },
+            growth: match readings.growth {
+                Growth::Cost => [read_in_writes, 1.0],
+                Growth::Whole => [1.0, write_in_reads],
+                Growth::Both => [1.0, 1.0 + write_in_reads],
+                Growth::Equal => [1.0, 1.0],
+            },
         }
     }
 
@@ -119,11 +156,14 @@ impl Craw {
         }
     }
 
-    /// Enlarges an area by `pages`, taken from the others in proportion to what they have above
-    /// one.
+    /// Enlarges an area by `pages`, taken from the others; by default in proportion to what they have
+    /// above one.
     fn grow(&mut self, area: Area, pages: f64) {
-        let others = Area::ALL.into_iter().filter(|&other| other != area);
         let spare = |craw: &Self, other: Area| (craw.desired[other as usize] - 1.0).max(0.0);
+        let others = || Area::ALL.into_iter().filter(|&other| other != area);
+        let larger = others().max_by(|&a, &b| spare(self, a).total_cmp(&spare(self, b)));
+        let both = self.readings.shrink == Shrink::Both;
+        let others = others().filter(|&other| both || Some(other) == larger);
         let all: f64 = others.clone().map(|other| spare(self, other)).sum();
         let pages = pages.min(all);
         if pages <= 0.0 {
@@ -143,6 +183,14 @@ impl Craw {
         while f64::from(self.read.len(R_GHOST)) > (self.frames - r).max(0.0) {
             self.read.pop(R_GHOST);
         }
+        if self.readings.ghosts == Ghosts::Each {
+            for (ghost, size) in [(W1_GHOST, w1), (W2_GHOST, w2)] {
+                while f64::from(self.write.len(ghost)) > (self.frames - size).max(0.0) {
+                    self.write.pop(ghost);
+                }
+            }
+            return;
+        }
         loop {
             let (first, second) = (self.write.len(W1_GHOST), self.write.len(W2_GHOST));
             if f64::from(first + second) <= (self.frames - w1 - w2).max(0.0) {
@@ -156,7 +204,7 @@ impl Craw {
     fn fault_read(&mut self, page: PageId) {
         if self.read.place(page) == R_GHOST {
             self.read.remove(page);
-            self.grow(Area::R, self.read_cost);
+            self.grow(Area::R, self.growth[0]);
         }
         self.read.enter(page, R);
     }
@@ -170,7 +218,7 @@ impl Craw {
             } else {
                 Area::W2
             };
-            self.grow(area, 1.0);
+            self.grow(area, self.growth[1]);
             self.write.enter(page, W2);
         } else {
             self.write.enter(page, W1);
@@ -179,8 +227,28 @@ impl Craw {
 
     /// Adds a page to the write area without a fault.
     fn join_written(&mut self, page: PageId) {
-        let known = matches!(self.write.place(page), W1_GHOST | W2_GHOST);
+        let known = self.remembers_written(page) && self.readings.found == Found::History;
         self.write.enter(page, if known { W2 } else { W1 });
+    }
+
+    fn remembers_written(&self, page: PageId) -> bool {
+        matches!(self.write.place(page), W1_GHOST | W2_GHOST)
+    }
+
+    /// A fault of one kind on a page that a history of the other kind may remember.
+    fn fault_other(&mut self, page: PageId, access: Access) {
+        let remembered = match access {
+            Access::Read => self.remembers_written(page),
+            Access::Write => self.read.place(page) == R_GHOST,
+        };
+        match (self.readings.other_history, access) {
+            _ if !remembered => {}
+            (OtherHistory::Kept, _) => {}
+            (OtherHistory::Forgotten, Access::Read) => self.write.remove(page),
+            (OtherHistory::Forgotten, Access::Write) => self.read.remove(page),
+            (OtherHistory::Hit, Access::Read) => self.fault_write(page),
+            (OtherHistory::Hit, Access::Write) => self.fault_read(page),
+        }
     }
 
     fn set_bits(&mut self, page: PageId, access: Access) {
@@ -194,7 +262,14 @@ impl Craw {
 
     /// The area with pages that has the largest ratio of current to desired size.
     fn fullest(&self) -> Option<Area> {
-        let ratio = |area: Area| f64::from(self.len(area)) / self.desired[area as usize];
+        let ratio = |area: Area| {
+            let cost = if area == Area::R {
+                self.read_weight
+            } else {
+                1.0
+            };
+            cost * f64::from(self.len(area)) / self.desired[area as usize]
+        };
         let filled = Area::ALL.into_iter().filter(|&area| self.len(area) > 0);
         filled.max_by(|&a, &b| ratio(a).total_cmp(&ratio(b)))
     }
@@ -202,8 +277,10 @@ impl Craw {
     /// One step of the hand of R; returns a proposal, if any.
     fn step_read(&mut self) -> Option<Proposal> {
         let page = self.read.tail(R)?;
-        let found = !self.is_written(page) && self.write.take(page, BIT);
-        if found {
+        let written = self.is_written(page);
+        let clears = !written || self.readings.other_bit == OtherBit::Cleared;
+        let found = clears && self.write.take(page, BIT);
+        if found && !written {
             self.join_written(page);
         }
         if self.read.take(page, BIT) {
@@ -218,12 +295,15 @@ impl Craw {
     /// One step of the hand of W1 or W2.
     fn step_write(&mut self, area: ListId, ghost: ListId) -> Option<Proposal> {
         let page = self.write.tail(area)?;
-        let found = !self.is_read(page) && self.read.take(page, BIT);
-        if found {
+        let read = self.is_read(page);
+        let clears = !read || self.readings.other_bit == OtherBit::Cleared;
+        let found = clears && self.read.take(page, BIT);
+        if found && !read {
             self.read.enter(page, R);
         }
         if self.write.take(page, BIT) {
-            self.write.enter(page, W2);
+            let stays = self.readings.promotion == Promotion::Stay;
+            self.write.enter(page, if stays { area } else { W2 });
             return Some(Proposal::Unreference(page));
         }
         self.write.enter(page, ghost);
@@ -244,7 +324,10 @@ impl Policy for Craw {
     fn resized(&mut self, frames: u32) {
         let frames = f64::from(frames);
         if self.frames == 0.0 {
-            self.desired = [frames / 2.0, frames / 4.0, frames / 4.0];
+            self.desired = match self.readings.start {
+                Start::Halves => [frames / 2.0, frames / 4.0, frames / 4.0],
+                Start::Thirds => [frames / 3.0; 3],
+            };
         }
         let scale = if self.frames == 0.0 {
             1.0
@@ -259,6 +342,12 @@ impl Policy for Craw {
     fn inserted(&mut self, page: PageId, by: Option<Access>) {
         self.read.clear(page, BIT);
         self.write.clear(page, BIT);
+        if let Some(access) = by {
+            self.fault_other(page, access);
+            if self.readings.arrival == Arrival::Set {
+                self.set_bits(page, access);
+            }
+        }
         match by {
             Some(Access::Read) => self.fault_read(page),
             Some(Access::Write) => {
@@ -304,20 +393,30 @@ impl Policy for Craw {
 
     fn propose(&mut self) -> Option<Proposal> {
         loop {
-            let step = match self.fullest()? {
+            let area = self.fullest()?;
+            let step = match area {
                 Area::R => self.step_read(),
                 Area::W1 => self.step_write(W1, W1_GHOST),
                 Area::W2 => self.step_write(W2, W2_GHOST),
             };
+            if matches!(step, Some(Proposal::Evict(_))) {
+                self.evicted[area as usize] += 1;
+            }
             if step.is_some() {
                 return step;
             }
         }
     }
 
-    fn desired_sizes(&self) -> Vec<(&'static str, f64)> {
-        let [r, w1, w2] = self.desired;
-        vec![("R", r), ("W1", w1), ("W2", w2)]
+    fn areas(&self) -> Vec<super::Area> {
+        let names = Area::ALL.into_iter().zip(["R", "W1", "W2"]);
+        let areas = names.map(|(area, name)| super::Area {
+            name,
+            desired: self.desired[area as usize],
+            pages: self.len(area),
+            evicted: self.evicted[area as usize],
+        });
+        areas.collect()
     }
 
     fn relocated(&mut self, from: PageId, to: PageId) {

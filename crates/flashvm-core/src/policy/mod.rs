@@ -102,6 +102,19 @@ impl PolicyContext {
     }
 }
 
+/// An area of a policy's memory.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Area {
+    /// Its name, the paper's.
+    pub name: &'static str,
+    /// Its desired size, in pages.
+    pub desired: f64,
+    /// Its pages.
+    pub pages: u32,
+    /// Pages that have left RAM under its hand.
+    pub evicted: u64,
+}
+
 /// A page replacement policy over index-linked pages.
 pub trait Policy: Send {
     /// The number of frames from now on. Called first of all, and after every change.
@@ -165,8 +178,8 @@ pub trait Policy: Send {
         false
     }
 
-    /// Name (the paper's) and desired size in pages of each area of memory; for charts.
-    fn desired_sizes(&self) -> Vec<(&'static str, f64)> {
+    /// The areas of memory, if the policy has some; for charts and tables.
+    fn areas(&self) -> Vec<Area> {
         Vec::new()
     }
 

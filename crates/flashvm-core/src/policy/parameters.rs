@@ -9,7 +9,7 @@ use std::fmt;
 use std::str::FromStr;
 
 /// Most parameters that a policy has.
-const PARAMETERS_MAX: usize = 1;
+const PARAMETERS_MAX: usize = 9;
 
 /// A parameter of a policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

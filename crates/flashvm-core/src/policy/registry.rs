@@ -8,7 +8,7 @@ use super::cfclock::CfClock;
 use super::cflru::Cflru;
 use super::clc::Clc;
 use super::clock::{Clock, Insert};
-use super::craw::{Bits, Craw};
+use super::craw::{Bits, Craw, Readings, Victim, readings};
 use super::fab::Fab;
 use super::fifo::Fifo;
 use super::lru::Lru;
@@ -43,7 +43,7 @@ pub struct PolicyInfo {
 
 /// Declares the policies: one line each.
 macro_rules! policies {
-    ($($kind:ident $name:literal [$($parameter:expr)?] $help:literal => $build:expr;)*) => {
+    ($($kind:ident $name:literal $parameters:expr, $help:literal => $build:expr;)*) => {
         /// A replacement policy.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum PolicyKind {
@@ -56,7 +56,7 @@ macro_rules! policies {
                 kind: Self::$kind,
                 name: $name,
                 help: $help,
-                parameters: &[$($parameter)?],
+                parameters: $parameters,
                 build: $build,
             },)*];
         }
@@ -89,45 +89,47 @@ const INACTIVE_EIGHTH: Parameter = Parameter::Share {
 };
 
 policies! {
-    Opt "opt" [] "the furthest next reference first: the bound, on traces only (Belady 1966)"
+    Opt "opt" &[], "the furthest next reference first: the bound, on traces only (Belady 1966)"
         => |g, _| Box::new(Opt::new(g.pages));
-    Fifo "fifo" [] "first in, first out"
+    Fifo "fifo" &[], "first in, first out"
         => |g, _| Box::new(Fifo::new(g.pages));
-    Lru "lru" [] "least recently used first"
+    Lru "lru" &[], "least recently used first"
         => |g, _| Box::new(Lru::new(g.pages));
-    Clock "clock" [INSERT] "first in, first out with a second chance for referenced pages"
-        => |g, [word]| Box::new(Clock::new(g.pages, [Insert::Set, Insert::Clear][word as usize]));
-    Nru "nru" [] "classes by reference and modified bit"
+    Clock "clock" &[INSERT], "first in, first out with a second chance for referenced pages"
+        => |g, [word, ..]| Box::new(Clock::new(g.pages, [Insert::Set, Insert::Clear][word as usize]));
+    Nru "nru" &[], "classes by reference and modified bit"
         => |g, _| Box::new(Nru::new(g.pages));
-    TwoList "two-list" [INACTIVE_THIRD] "active and inactive list of Linux 2.6.28, a third inactive"
-        => |g, [share]| Box::new(TwoList::new(g.pages, share));
-    SegmentedFifo "segmented-fifo" [INACTIVE_EIGHTH] "the same, an eighth inactive: fewest moves (Turner, Levy 1981)"
-        => |g, [share]| Box::new(TwoList::new(g.pages, share));
-    Car "car" [] "CLOCK with adaptive replacement (Bansal, Modha 2004)"
+    TwoList "two-list" &[INACTIVE_THIRD], "active and inactive list of Linux 2.6.28, a third inactive"
+        => |g, [share, ..]| Box::new(TwoList::new(g.pages, share));
+    SegmentedFifo "segmented-fifo" &[INACTIVE_EIGHTH], "the same, an eighth inactive: fewest moves (Turner, Levy 1981)"
+        => |g, [share, ..]| Box::new(TwoList::new(g.pages, share));
+    Car "car" &[], "CLOCK with adaptive replacement (Bansal, Modha 2004)"
         => |g, _| Box::new(Car::new(g.pages));
-    Arc "arc" [] "adaptive replacement (Megiddo, Modha 2003)"
+    Arc "arc" &[], "adaptive replacement (Megiddo, Modha 2003)"
         => |g, _| Box::new(Arc::new(g.pages));
-    Cflru "cflru" [WINDOW] "clean pages first in a window at the LRU end (Park and others 2006)"
-        => |g, [share]| Box::new(Cflru::new(g.pages, share));
-    CfClock "cfclock" [WINDOW] "clean pages first in a window under the hand (CRAW paper, V.A)"
-        => |g, [share]| Box::new(CfClock::new(g.pages, share));
-    LruWsr "lru-wsr" [] "LRU with one more chance for dirty pages (Jung and others 2008)"
+    Cflru "cflru" &[WINDOW], "clean pages first in a window at the LRU end (Park and others 2006)"
+        => |g, [share, ..]| Box::new(Cflru::new(g.pages, share));
+    CfClock "cfclock" &[WINDOW], "clean pages first in a window under the hand (CRAW paper, V.A)"
+        => |g, [share, ..]| Box::new(CfClock::new(g.pages, share));
+    LruWsr "lru-wsr" &[], "LRU with one more chance for dirty pages (Jung and others 2008)"
         => |g, _| Box::new(LruWsr::new(g.pages));
-    Fab "fab" [] "the flash block with most pages in RAM, as a whole (Jo and others 2006)"
+    Fab "fab" &[], "the flash block with most pages in RAM, as a whole (Jo and others 2006)"
         => |g, _| Box::new(Fab::new(g));
-    Bplru "bplru" [] "the flash block written the longest ago, padded (Kim, Ahn 2008)"
+    Bplru "bplru" &[], "the flash block written the longest ago, padded (Kim, Ahn 2008)"
         => |g, _| Box::new(Bplru::new(g));
-    Clc "clc" [RECENT] "the largest flash block that was not just used (Kang and others 2009)"
-        => |g, [share]| Box::new(Clc::new(g, share));
-    Sieve "sieve" [] "pages keep their places under a hand (Zhang and others 2024)"
+    Clc "clc" &[RECENT], "the largest flash block that was not just used (Kang and others 2009)"
+        => |g, [share, ..]| Box::new(Clc::new(g, share));
+    Sieve "sieve" &[], "pages keep their places under a hand (Zhang and others 2024)"
         => |g, _| Box::new(Sieve::new(g.pages));
-    S3Fifo "s3-fifo" [SMALL] "a small queue filters for the main one (Yang and others 2023)"
-        => |g, [share]| Box::new(S3Fifo::new(g.pages, share));
-    Craw "craw" [] "CLOCK for read and write, with a read and a write bit a page (Lee, Bahn, Shin 2014)"
-        => |g, _| Box::new(Craw::new(g, Bits::ReadWrite));
-    CrawA "craw-a" [] "the same by reference and modified bits"
-        => |g, _| Box::new(Craw::new(g, Bits::ReferenceModified));
-    Wage "wage" [] "the longest idle for what its return would cost: FlashVM's own"
+    S3Fifo "s3-fifo" &[SMALL], "a small queue filters for the main one (Yang and others 2023)"
+        => |g, [share, ..]| Box::new(S3Fifo::new(g.pages, share));
+    Craw "craw" readings::PARAMETERS, "CLOCK for read and write, with a read and a write bit a page (Lee, Bahn, Shin 2014)"
+        => |g, values| Box::new(Craw::new(g, Bits::ReadWrite, Victim::Fullest, Readings::new(values)));
+    CrawA "craw-a" readings::PARAMETERS, "the same by reference and modified bits"
+        => |g, values| Box::new(Craw::new(g, Bits::ReferenceModified, Victim::Fullest, Readings::new(values)));
+    CrawC "craw-c" readings::PARAMETERS, "CRAW whose victims are also chosen by the cost of their eviction: FlashVM's own"
+        => |g, values| Box::new(Craw::new(g, Bits::ReadWrite, Victim::Cheapest, Readings::new(values)));
+    Wage "wage" &[], "the longest idle for what its return would cost: FlashVM's own"
         => |g, _| Box::new(Wage::new(g));
 }
 

@@ -9,10 +9,12 @@ use crate::ids::{PageId, SlotId};
 mod contiguous;
 mod modern;
 mod native;
+mod recorded;
 mod stride;
 #[cfg(test)]
 mod testing;
 
+pub(crate) use recorded::Recorded;
 pub use registry::{PrefetcherInfo, PrefetcherKind};
 
 mod registry;
@@ -98,6 +100,8 @@ pub enum Kind {
     Stream,
     /// A neighbour of a fault outside of streams.
     Guess,
+    /// Next in the order of an earlier run.
+    Recorded,
     /// The program has announced its use (`MADV_WILLNEED`).
     Advice,
 }
@@ -106,7 +110,7 @@ impl Kind {
     /// Whether the page stays out of the policy's order until its use is seen.
     #[must_use]
     pub fn on_probation(self) -> bool {
-        matches!(self, Self::Stream | Self::Guess)
+        matches!(self, Self::Stream | Self::Guess | Self::Recorded)
     }
 }
 

@@ -128,9 +128,9 @@ impl<K> Placement<K> {
         }
     }
 
-    /// Calls `f` with the start of each wait that an action ends. Returns false if no thread waits, or
+    /// Calls `f` with page and start of each wait that an action ends. Returns false if no thread waits, or
     /// if actions of its kind never end a wait.
-    pub fn end_waits(&mut self, action: &Action, mut f: impl FnMut(Nanos)) -> bool {
+    pub fn end_waits(&mut self, action: &Action, mut f: impl FnMut(PageId, Nanos)) -> bool {
         let ends_none = matches!(
             action,
             Action::Shadow { .. } | Action::Drop { .. } | Action::Unshare { .. }
@@ -142,7 +142,7 @@ impl<K> Placement<K> {
         self.waiting.retain(|&(page, since)| {
             let ended = page.0.wrapping_sub(first.0) < count;
             if ended {
-                f(since);
+                f(page, since);
             }
             !ended
         });

@@ -60,12 +60,7 @@ impl DeviceModel for Disk {
         let (range, page) = match request {
             Request::Read(range) => (*range, page_time(READ_MB_S)),
             Request::Write(range) => (*range, page_time(WRITE_MB_S)),
-            Request::Discard(_) => {
-                return Completion {
-                    end: now,
-                    done: false,
-                };
-            }
+            Request::Discard(_) => return Completion::refused(now),
         };
         let start = Nanos(now.0.max(self.busy_until.0));
         let transfer = Nanos(page.0 * u64::from(range.count));

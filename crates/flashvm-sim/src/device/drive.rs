@@ -7,7 +7,9 @@
 //! sequential, as nothing has to be read and merged. A change between reads and writes costs a
 //! turnaround, as Figure 5(a) shows.
 
-use super::{Completion, DeviceModel, DiscardCost, Discards, ERASE_BLOCK_PAGES, Range, Request};
+use super::{
+    Completion, DeviceModel, DiscardCost, Discards, ERASE_BLOCK_PAGES, ModelOptions, Range, Request,
+};
 use flashvm_core::{Nanos, PAGE_SIZE};
 
 /// Commands of an NCQ queue.
@@ -58,7 +60,10 @@ pub(super) struct Drive {
 }
 
 impl Drive {
-    pub(super) fn new(rates: Rates, pages: u32) -> Self {
+    /// A drive of these rates; `turnaround` replaces theirs.
+    pub(super) fn new(mut rates: Rates, options: &ModelOptions) -> Self {
+        rates.turnaround = options.turnaround.unwrap_or(rates.turnaround);
+        let pages = options.pages;
         let words = if rates.discard.is_some() {
             pages.div_ceil(64)
         } else {
@@ -164,10 +169,7 @@ impl DeviceModel for Drive {
             Request::Write(range) => self.write(start, *range),
             Request::Discard(ranges) => {
                 let Some(cost) = self.rates.discard else {
-                    return Completion {
-                        end: now,
-                        done: false,
-                    };
+                    return Completion::refused(now);
                 };
                 let held = ranges.iter().map(|range| self.mark(*range, false)).sum();
                 self.busy_until = start.plus(cost.of(request.pages(), held));

@@ -1,10 +1,11 @@
 //! `ibm-ssd`: FlashVM's first-generation SSD. It reads sequentially like a disk, and at random far
 //! better. Random writes are merged into erase blocks, 66 a second (Table 2).
 
+use super::ModelOptions;
 use super::drive::{Drive, Rates, operation_time, page_time};
 use flashvm_core::Nanos;
 
-pub(super) fn build(pages: u32) -> Drive {
+pub(super) fn build(options: &ModelOptions) -> Drive {
     let rates = Rates {
         latency: Nanos(200_000),
         read_page: page_time(69),
@@ -15,5 +16,5 @@ pub(super) fn build(pages: u32) -> Drive {
         turnaround: Nanos(4_650_000),
         discard: None,
     };
-    Drive::new(rates, pages)
+    Drive::new(rates, options)
 }

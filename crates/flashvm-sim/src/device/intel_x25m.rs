@@ -1,10 +1,11 @@
 //! `intel-x25m`: FlashVM's second-generation SSD, used for most of its figures (Table 2). No
 //! discards: the paper calls another drive its trim-capable one.
 
+use super::ModelOptions;
 use super::drive::{Drive, Rates, operation_time, page_time};
 use flashvm_core::Nanos;
 
-pub(super) fn build(pages: u32) -> Drive {
+pub(super) fn build(options: &ModelOptions) -> Drive {
     let rates = Rates {
         latency: Nanos(100_000),
         read_page: page_time(250),
@@ -15,5 +16,5 @@ pub(super) fn build(pages: u32) -> Drive {
         turnaround: Nanos(750_000),
         discard: None,
     };
-    Drive::new(rates, pages)
+    Drive::new(rates, options)
 }

@@ -5,6 +5,7 @@
 //! front of it enforces the model's depth, and the barrier of a discard on ATA devices.
 //! Addresses are pages of 4 KiB.
 
+mod block_nand;
 mod disk;
 mod drive;
 mod ibm_ssd;
@@ -81,6 +82,16 @@ pub struct Completion {
     pub end: Nanos,
     /// `false`: the request failed (the device is worn out, or does not support discards).
     pub done: bool,
+}
+
+impl Completion {
+    /// A request at `now` that the device does not take, which costs no time.
+    fn refused(now: Nanos) -> Self {
+        Self {
+            end: now,
+            done: false,
+        }
+    }
 }
 
 /// The device's support for discards.

@@ -1,11 +1,11 @@
 //! `ocz-vertex`: FlashVM's trim-capable SSD (Table 2), whose discards take 55 ms and more (Figure
 //! 4) and block all other requests.
 
-use super::DiscardCost;
 use super::drive::{Drive, Rates, operation_time, page_time};
+use super::{DiscardCost, ModelOptions};
 use flashvm_core::Nanos;
 
-pub(super) fn build(pages: u32) -> Drive {
+pub(super) fn build(options: &ModelOptions) -> Drive {
     let rates = Rates {
         latency: Nanos(200_000),
         read_page: page_time(230),
@@ -16,5 +16,5 @@ pub(super) fn build(pages: u32) -> Drive {
         turnaround: Nanos(750_000),
         discard: Some(DiscardCost::OCZ_VERTEX),
     };
-    Drive::new(rates, pages)
+    Drive::new(rates, options)
 }

@@ -2,7 +2,8 @@
 //! the documentation and the conformance tests walk it.
 
 use super::nand::{GeometryError, Nand, NandOptions};
-use super::{DeviceModel, disk, ibm_ssd, intel_x25m, nvme, ocz_vertex, slc_nand};
+use super::{DeviceModel, block_nand, disk, ibm_ssd, intel_x25m, nvme, ocz_vertex, slc_nand};
+use flashvm_core::Nanos;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
@@ -29,6 +30,8 @@ pub enum ModelKind {
     Nvme,
     /// Bare flash, one operation at a time.
     SlcNand,
+    /// Bare flash behind a translation layer that maps whole blocks.
+    BlockNand,
 }
 
 /// The options of a model.
@@ -38,8 +41,10 @@ pub struct ModelOptions {
     pub pages: u32,
     /// Random seed.
     pub seed: u64,
-    /// The chips of `nand` and `raw-nand`.
+    /// The chips of `nand` and `raw-nand`; of `block-nand` the open blocks.
     pub nand: NandOptions,
+    /// Time that the paper's SSDs take between a read and a write; `None`: what fits Figure 5(a).
+    pub turnaround: Option<Nanos>,
 }
 
 impl ModelOptions {
@@ -80,19 +85,19 @@ impl ModelKind {
             kind: Self::IbmSsd,
             name: "ibm-ssd",
             help: "first-generation SSD: 7 k random reads but 66 random writes a second (Table 2)",
-            build: |options| Ok(Box::new(ibm_ssd::build(options.pages))),
+            build: |options| Ok(Box::new(ibm_ssd::build(options))),
         },
         ModelInfo {
             kind: Self::OczVertex,
             name: "ocz-vertex",
             help: "second-generation SSD with discards of 55 ms and more (Table 2, Figure 4)",
-            build: |options| Ok(Box::new(ocz_vertex::build(options.pages))),
+            build: |options| Ok(Box::new(ocz_vertex::build(options))),
         },
         ModelInfo {
             kind: Self::IntelX25m,
             name: "intel-x25m",
             help: "second-generation SSD: 35 k random reads a second (Table 2)",
-            build: |options| Ok(Box::new(intel_x25m::build(options.pages))),
+            build: |options| Ok(Box::new(intel_x25m::build(options))),
         },
         ModelInfo {
             kind: Self::Nand,
@@ -123,6 +128,18 @@ impl ModelKind {
             name: "slc-nand",
             help: "bare SLC flash: 50 us to read, 400 us to write 4 KiB (CRAW, Table 1)",
             build: |options| Ok(Box::new(slc_nand::SlcNand::new(options.pages))),
+        },
+        ModelInfo {
+            kind: Self::BlockNand,
+            name: "block-nand",
+            help: "the same flash mapped by blocks: a write out of order copies and erases its block",
+            build: |options| {
+                let open_blocks = options.nand.open_blocks;
+                Ok(Box::new(block_nand::BlockNand::new(
+                    options.pages,
+                    open_blocks,
+                )))
+            },
         },
     ];
 

@@ -37,12 +37,7 @@ impl DeviceModel for SlcNand {
         let page = match request {
             Request::Read(_) => Costs::NAND.read,
             Request::Write(_) => Costs::NAND.write,
-            Request::Discard(_) => {
-                return Completion {
-                    end: now,
-                    done: false,
-                };
-            }
+            Request::Discard(_) => return Completion::refused(now),
         };
         let start = now.0.max(self.busy_until.0);
         self.busy_until = Nanos(start + page.0 * u64::from(request.pages()));

@@ -121,6 +121,9 @@ pub struct Locality {
     reads: LruStack,
     writes: LruStack,
     frequency: FrequencyRanking,
+    run_frequency: FrequencyRanking,
+    /// The page of the last write.
+    written: Option<u32>,
     counts: Counts,
     /// Figure 2: all references by recency.
     pub total: Ranks,
@@ -130,6 +133,10 @@ pub struct Locality {
     pub write: Ranks,
     /// Figure 5: writes by number of past writes.
     pub write_frequency: Ranks,
+    /// Figure 4 without writes to the page written last: a run of writes to one page counts once.
+    pub run: Ranks,
+    /// The same writes by number of past runs.
+    pub run_by_frequency: Ranks,
 }
 
 impl Locality {
@@ -145,8 +152,14 @@ impl Locality {
                 Kind::Instruction => self.counts.instructions += 1,
             }
             if reference.kind == Kind::Write {
-                self.write.add(self.writes.reference(page));
+                let rank = self.writes.reference(page);
+                self.write.add(rank);
                 self.write_frequency.add(self.frequency.reference(page));
+                if self.written.replace(page) != Some(page) {
+                    self.run.add(rank);
+                    self.run_by_frequency
+                        .add(self.run_frequency.reference(page));
+                }
             } else {
                 self.read.add(self.reads.reference(page));
             }
@@ -198,6 +211,27 @@ mod tests {
         // Ranks 2 and 3 have a higher mean than rank 1; ranks 4 and 5 a lower one than both.
         assert_eq!(ranks(&[2, 3, 3, 1, 1]).inverted_percent(), 60.0);
         assert_eq!(ranks(&[]).inverted_percent(), 0.0);
+    }
+
+    #[test]
+    fn a_run_of_writes_counts_once() {
+        let mut locality = Locality::default();
+        for page in [7, 7, 7, 8, 7, 7, 8] {
+            let reference = Reference {
+                address: page,
+                bytes: 0,
+                kind: Kind::Write,
+            };
+            locality.add(Granularity::Pages, reference);
+        }
+        let counts = |first, counts: &[u64]| Ranks {
+            first,
+            counts: counts.to_vec(),
+        };
+        assert_eq!(locality.write, counts(2, &[3, 2]));
+        assert_eq!(locality.run, counts(2, &[0, 2]));
+        // 7 has one run and 8 another when 7 comes back; then 7 leads.
+        assert_eq!(locality.run_by_frequency, counts(2, &[1, 1]));
     }
 
     #[test]

@@ -11,6 +11,7 @@ mod program;
 pub use figures::Figures;
 pub use program::{Program, Step, Touch};
 
+use crate::block_trace::BlockTrace;
 use crate::device::nand::GeometryError;
 use crate::device::{Range, Request};
 use crate::scheduler::{BlockQueue, Ended};
@@ -79,7 +80,14 @@ pub struct Replay<'a> {
     runs: Runs,
     /// Time of the next event other than a reference of the running program.
     next: Nanos,
+    /// The program whose event the engine handles.
+    running: Option<u32>,
+    /// The requests sent so far, if they are kept.
+    sent: Option<BlockTrace>,
 }
+
+/// The process of requests that no program has caused.
+const KERNEL: u32 = u32::MAX;
 
 const READ: u64 = 0;
 const WRITE: u64 = 1;
@@ -113,6 +121,8 @@ impl<'a> Replay<'a> {
             references: 0,
             runs: Runs::default(),
             next: Nanos(u64::MAX),
+            running: None,
+            sent: None,
         })
     }
 
@@ -144,6 +154,22 @@ impl<'a> Replay<'a> {
         let thread = replay.threads.last_mut().expect("just added");
         thread.killed = Some((end, first, count));
         replay
+    }
+
+    /// Keeps the requests to the device, for [`Self::requests`].
+    #[must_use]
+    pub fn keep_requests(mut self) -> Self {
+        self.sent = Some(BlockTrace::default());
+        self
+    }
+
+    /// The requests that were sent to the device.
+    ///
+    /// # Panics
+    /// If they were not to be kept.
+    #[must_use]
+    pub fn requests(&self) -> &BlockTrace {
+        self.sent.as_ref().expect("requests are kept")
     }
 
     /// The engine.
@@ -215,7 +241,9 @@ impl<'a> Replay<'a> {
                         }
                     }
                     self.next = self.next.min(sample_at).min(end);
+                    self.running = Some(index as u32);
                     self.run_program(index);
+                    self.running = None;
                 }
                 _ => self.happen(),
             }
@@ -374,6 +402,8 @@ impl<'a> Replay<'a> {
     fn tell(&mut self, event: &Event) {
         let mut actions = std::mem::take(&mut self.actions);
         self.engine.handle(self.now, event, &mut actions);
+        // The program whose fault or whose freed memory this is; the kernel's own threads submit the rest.
+        let process = self.running.unwrap_or(KERNEL);
         for &action in &actions {
             match action {
                 Action::Read {
@@ -386,14 +416,14 @@ impl<'a> Replay<'a> {
                     let first = slot.0;
                     let request = Request::Read(Range { first, count });
                     let tag = u64::from(io.0) << 2 | READ;
-                    self.queue.submit(self.now, tag, request, 0, demand);
+                    self.submit(tag, request, process, demand);
                 }
                 Action::Write { io, slot, count } => {
                     self.runs.note(true);
                     let first = slot.0;
                     let request = Request::Write(Range { first, count });
                     let tag = u64::from(io.0) << 2 | WRITE;
-                    self.queue.submit(self.now, tag, request, 0, false);
+                    self.submit(tag, request, process, false);
                 }
                 Action::Scan { io, count, .. } => {
                     let time = Nanos(SCAN_PAGE.0 * u64::from(count));
@@ -406,7 +436,7 @@ impl<'a> Replay<'a> {
                         count,
                     });
                     let request = Request::Discard(ranges.collect());
-                    self.queue.submit(self.now, DISCARD, request, 0, false);
+                    self.submit(DISCARD, request, process, false);
                 }
                 // The engine's page states reflect these.
                 _ => {}
@@ -425,6 +455,13 @@ impl<'a> Replay<'a> {
         }
     }
 
+    fn submit(&mut self, tag: u64, request: Request, process: u32, demanded: bool) {
+        if let Some(sent) = &mut self.sent {
+            sent.push(self.now, request.clone());
+        }
+        self.queue.submit(self.now, tag, request, process, demanded);
+    }
+
     /// Resumes programs whose page is resident, or that have to retry. The page may have left again
     /// within the same event: then they fault once more.
     fn wake(&mut self, actions: &[Action]) {
@@ -441,7 +478,7 @@ impl<'a> Replay<'a> {
 }
 
 /// Whether an action resumes the threads that wait for a page.
-fn resolves(action: &Action, page: PageId) -> bool {
+pub(crate) fn resolves(action: &Action, page: PageId) -> bool {
     let (first, count) = match *action {
         Action::Zero { first, count, .. }
         | Action::Map {

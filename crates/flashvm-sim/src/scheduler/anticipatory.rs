@@ -5,14 +5,13 @@ use super::{Next, Queued, Scheduler, add_by_direction, take_upward};
 use flashvm_core::Nanos;
 use std::collections::VecDeque;
 
-/// Idle time: FlashVM, 4.1.4, says 2 to 3 ms.
-const ANTICIPATION: Nanos = Nanos(3_000_000);
 /// Linux's time slices of reads and of writes when both wait.
 const READ_BATCH: Nanos = Nanos(500_000_000);
 const WRITE_BATCH: Nanos = Nanos(125_000_000);
 
 #[derive(Default)]
 pub(super) struct Anticipatory {
+    anticipation: Nanos,
     reads: VecDeque<Queued>,
     writes: VecDeque<Queued>,
     writing: bool,
@@ -20,6 +19,15 @@ pub(super) struct Anticipatory {
     head: u32,
     /// The process whose next read is expected, and until when.
     expected: Option<(u32, Nanos)>,
+}
+
+impl Anticipatory {
+    pub(super) fn new(anticipation: Nanos) -> Self {
+        Self {
+            anticipation,
+            ..Self::default()
+        }
+    }
 }
 
 impl Scheduler for Anticipatory {
@@ -65,7 +73,7 @@ impl Scheduler for Anticipatory {
 
     fn completed(&mut self, now: Nanos, process: u32, demanded: bool) {
         if demanded {
-            self.expected = Some((process, now.plus(ANTICIPATION)));
+            self.expected = Some((process, now.plus(self.anticipation)));
         }
     }
 }

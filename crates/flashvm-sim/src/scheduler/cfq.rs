@@ -9,8 +9,6 @@ use std::collections::VecDeque;
 /// Linux's time slices: 100 ms for a process, 40 ms for all requests that no thread waits for.
 const SYNC_SLICE: Nanos = Nanos(100_000_000);
 const ASYNC_SLICE: Nanos = Nanos(40_000_000);
-/// Idle time within a slice: FlashVM, 4.1.4, says 2 to 3 ms.
-const IDLE: Nanos = Nanos(3_000_000);
 
 /// Whose turn it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +26,8 @@ struct Turn {
 
 #[derive(Default)]
 pub(super) struct Cfq {
+    /// Idle time within a slice.
+    idle: Nanos,
     /// Requests by owner, in the order of turns.
     waiting: VecDeque<(Owner, VecDeque<Queued>)>,
     turn: Option<Turn>,
@@ -35,6 +35,13 @@ pub(super) struct Cfq {
 }
 
 impl Cfq {
+    pub(super) fn new(idle: Nanos) -> Self {
+        Self {
+            idle,
+            ..Self::default()
+        }
+    }
+
     fn queue(&mut self, owner: Owner) -> Option<&mut VecDeque<Queued>> {
         let found = self.waiting.iter_mut().find(|(of, _)| *of == owner);
         found
@@ -116,7 +123,7 @@ impl Scheduler for Cfq {
             && demanded
             && turn.owner == Owner::Process(process)
         {
-            turn.idle_until = Some(now.plus(IDLE));
+            turn.idle_until = Some(now.plus(self.idle));
         }
     }
 }

@@ -19,6 +19,8 @@ use crate::device::{Range, Request};
 use flashvm_core::Nanos;
 use std::collections::VecDeque;
 
+/// Idle time of the schedulers that wait for a process's next request: FlashVM, 4.1.4, says 2 to 3 ms.
+pub const IDLE: Nanos = Nanos(3_000_000);
 /// Longest merged request: 512 KiB, as in Linux.
 const MERGED_PAGES_MAX: u32 = 128;
 

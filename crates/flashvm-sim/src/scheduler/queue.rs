@@ -1,7 +1,7 @@
 //! A device behind a scheduler: enforces the device's depth, and the barrier of an untagged
 //! discard. Event driven: the owner asks for the time of the next event, and calls again then.
 
-use super::{Next, Queued, Scheduler, SchedulerKind};
+use super::{Next, Queued, Scheduler};
 use crate::device::{DeviceModel, Discards, Request, Wear};
 use flashvm_core::Nanos;
 use std::cmp::Reverse;
@@ -25,6 +25,8 @@ struct InFlight {
 pub struct BlockQueue {
     model: Box<dyn DeviceModel>,
     scheduler: Box<dyn Scheduler>,
+    /// Requests that may be in flight.
+    depth: usize,
     flights: Vec<Option<InFlight>>,
     unused: Vec<usize>,
     ends: BinaryHeap<Reverse<(Nanos, usize)>>,
@@ -37,12 +39,17 @@ pub struct BlockQueue {
 }
 
 impl BlockQueue {
-    /// Puts a scheduler in front of a device.
+    /// Puts a scheduler in front of a device. At most `depth` requests are in flight, and no more than the device takes.
     #[must_use]
-    pub fn new(model: Box<dyn DeviceModel>, scheduler: SchedulerKind) -> Self {
+    pub fn new(
+        model: Box<dyn DeviceModel>,
+        scheduler: Box<dyn Scheduler>,
+        depth: Option<usize>,
+    ) -> Self {
         Self {
+            depth: depth.map_or(model.depth(), |depth| depth.min(model.depth())),
             model,
-            scheduler: scheduler.build(),
+            scheduler,
             flights: Vec::new(),
             unused: Vec::new(),
             ends: BinaryHeap::new(),
@@ -115,18 +122,31 @@ impl BlockQueue {
 
     /// Runs requests, `depth` at a time, on an idle device; returns when the last has ended.
     pub fn run(&mut self, depth: usize, requests: impl IntoIterator<Item = Request>) -> Nanos {
+        let requests = requests.into_iter();
+        self.run_timed(depth, requests.map(|request| (Nanos(0), request)))
+    }
+
+    /// As [`Self::run`], with the earliest time of each request. Times do not decrease.
+    pub fn run_timed(
+        &mut self,
+        depth: usize,
+        requests: impl IntoIterator<Item = (Nanos, Request)>,
+    ) -> Nanos {
         let (mut now, mut ended, mut in_flight) = (Nanos(0), Vec::new(), 0);
-        for (tag, request) in (0..).zip(requests) {
-            while in_flight == depth {
-                now = self.next_time().expect("something is in flight");
+        for (tag, (at, request)) in (0..).zip(requests) {
+            while let Some(next) = self.next_time()
+                && (in_flight == depth || next <= at)
+            {
+                now = now.max(next);
                 self.advance(now, &mut ended);
                 in_flight -= ended.drain(..).count();
             }
+            now = now.max(at);
             self.submit(now, tag, request, 0, true);
             in_flight += 1;
         }
         while let Some(at) = self.next_time() {
-            now = at;
+            now = now.max(at);
             self.advance(now, &mut ended);
         }
         now
@@ -135,7 +155,7 @@ impl BlockQueue {
     /// Gives the device as many requests as it accepts.
     fn dispatch(&mut self, now: Nanos) {
         self.wake = None;
-        while !self.barred && self.ends.len() < self.model.depth() {
+        while !self.barred && self.ends.len() < self.depth {
             let next = match self.barrier.take() {
                 Some(discard) if self.ends.is_empty() => {
                     self.barred = true;

@@ -5,6 +5,7 @@ use super::anticipatory::Anticipatory;
 use super::cfq::Cfq;
 use super::deadline::Deadline;
 use super::noop::Noop;
+use flashvm_core::Nanos;
 use std::fmt;
 use std::str::FromStr;
 
@@ -31,7 +32,7 @@ pub struct SchedulerInfo {
     pub name: &'static str,
     /// What it does, in a line.
     pub help: &'static str,
-    build: fn() -> Box<dyn Scheduler>,
+    build: fn(Nanos) -> Box<dyn Scheduler>,
 }
 
 impl SchedulerKind {
@@ -41,25 +42,25 @@ impl SchedulerKind {
             kind: Self::Noop,
             name: "noop",
             help: "first come, first served, adjacent requests merged",
-            build: || Box::new(Noop::default()),
+            build: |_| Box::new(Noop::default()),
         },
         SchedulerInfo {
             kind: Self::Deadline,
             name: "deadline",
             help: "sweeps in batches, reads before writes",
-            build: || Box::new(Deadline::default()),
+            build: |_| Box::new(Deadline::default()),
         },
         SchedulerInfo {
             kind: Self::Cfq,
             name: "cfq",
             help: "a slice of time for each process, idling for its next read",
-            build: || Box::new(Cfq::default()),
+            build: |idle| Box::new(Cfq::new(idle)),
         },
         SchedulerInfo {
             kind: Self::Anticipatory,
             name: "anticipatory",
             help: "sweeps, idling after a read for one that lies near",
-            build: || Box::new(Anticipatory::default()),
+            build: |idle| Box::new(Anticipatory::new(idle)),
         },
     ];
 
@@ -73,10 +74,10 @@ impl SchedulerKind {
         info.expect("every scheduler is in the list")
     }
 
-    /// A scheduler without requests.
+    /// A scheduler without requests. If it leaves the device idle for a process's next request, then for `idle`.
     #[must_use]
-    pub fn build(self) -> Box<dyn Scheduler> {
-        (self.info().build)()
+    pub fn build(self, idle: Nanos) -> Box<dyn Scheduler> {
+        (self.info().build)(idle)
     }
 }
 

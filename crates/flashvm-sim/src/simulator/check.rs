@@ -2,6 +2,7 @@
 
 use super::Simulator;
 use super::executor::FlightKind;
+use super::program::stays;
 use flashvm_core::pool;
 use flashvm_core::{PAGE_SIZE, PageId, PageState, Place, TRANSIT_PAGES_MAX};
 
@@ -12,6 +13,10 @@ impl Simulator {
         let (memory, engine) = (&self.memory, &self.engine);
         self.unreported
             .retain(|&page| memory.mapped(page).is_none() && engine.page_state(page).is_mapped());
+        for &page in &self.kept {
+            let state = self.engine.page_state(page);
+            assert!(stays(state), "{page:?} is locked, and {state:?}");
+        }
         if self.placement.is_parked() {
             // Memory lags behind the engine's decisions.
             return;

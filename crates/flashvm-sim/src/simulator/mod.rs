@@ -23,7 +23,7 @@ use flashvm_core::{
 };
 pub use space::{KernelFaults, Layout};
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap, HashSet, VecDeque};
 
 /// Events without progress of any access before the run counts as stuck.
 const STEPS_MAX: u32 = 1_000_000;
@@ -81,6 +81,8 @@ pub struct Simulator {
     /// The last stored contents; absent: zeros.
     truth: HashMap<PageId, Version>,
     lost: HashSet<PageId>,
+    /// Locked pages that have been touched since: they stay in RAM.
+    kept: BTreeSet<PageId>,
     pool: Pool,
     faults: Faults,
     queue: BlockQueue,
@@ -155,6 +157,7 @@ impl Simulator {
             unreported: HashSet::new(),
             truth: HashMap::new(),
             lost: HashSet::new(),
+            kept: BTreeSet::new(),
             faults: Faults::default(),
             rng: Rng::new(seed),
             now: Nanos(0),

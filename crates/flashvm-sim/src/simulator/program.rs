@@ -1,8 +1,13 @@
 //! What the program does besides its loads and stores: it drops, moves and advises memory, forks, and gets another
 //! budget.
 
-use super::{Layout, Simulator};
-use flashvm_core::{Advice, Event, PageId, PageState};
+use super::{Layout, Outcome, Simulator};
+use flashvm_core::{Access, Advice, Event, PageId, PageState};
+
+/// Whether a locked page may be in this state.
+pub(super) fn stays(state: PageState) -> bool {
+    state.is_mapped() || state == PageState::Shadowed
+}
 
 impl Simulator {
     /// The program zaps a range.
@@ -24,6 +29,7 @@ impl Simulator {
             {
                 self.memory.zap(page);
                 self.truth.remove(&page);
+                self.kept.remove(&page);
                 self.unreported.insert(page);
             }
         }
@@ -46,6 +52,7 @@ impl Simulator {
         for page in (first.0..first.0 + count).map(PageId) {
             self.truth.remove(&page);
             self.lost.remove(&page);
+            self.kept.remove(&page);
             self.unreported.remove(&page);
             self.memory.zap(page);
             let in_shadow = self.engine.page_state(page).is_in_shadow();
@@ -87,6 +94,9 @@ impl Simulator {
             if self.lost.remove(&from) {
                 self.lost.insert(to);
             }
+            if self.kept.remove(&from) {
+                self.kept.insert(to);
+            }
         }
         self.tell(Event::Relocate { from, to, count });
         self.poll_threads();
@@ -102,8 +112,35 @@ impl Simulator {
         self.poll_threads();
     }
 
-    /// The budget changes.
+    /// The program locks a range, if a quarter of the frames holds it with what is locked already, and touches it.
+    pub fn lock(&mut self, first: PageId, count: u32) {
+        if self.engine.locked_pages_with(first, count) > self.engine.frames_limit() / 4 {
+            return;
+        }
+        self.advise(first, count, Advice::Lock);
+        for page in (0..count).map(|i| first.plus(i)) {
+            let done = self.access(page, Access::Read) == Outcome::Done;
+            // Without a shadow a touch does not stop a page that is leaving: it is kept once it has come back.
+            if done && stays(self.engine.page_state(page)) {
+                self.kept.insert(page);
+            }
+        }
+    }
+
+    /// The program unlocks a range.
+    pub fn unlock(&mut self, first: PageId, count: u32) {
+        self.kept
+            .retain(|page| *page < first || page.0 >= first.0 + count);
+        self.advise(first, count, Advice::Unlock);
+    }
+
+    /// The budget changes. A quarter of it is for locked pages; without room for them all are unlocked.
     pub fn limit(&mut self, frames: u32) {
+        if let Some(locked) = self.engine.locked_range()
+            && self.engine.locked_pages() > frames / 4
+        {
+            self.unlock(locked.first, locked.count);
+        }
         self.frames_excused = self.engine.frames_in_use();
         let shared = match self.rng.below(3) {
             0 => self.rng.below_u32(1 + self.engine.pages_shared()),
@@ -170,6 +207,10 @@ impl Simulator {
         child.recorded.clone_from(&self.recorded);
         self.tell(Event::Forked);
         child.tell(Event::Forked);
+        // A child does not inherit locks.
+        if let Some(locked) = child.engine.locked_range() {
+            child.unlock(locked.first, locked.count);
+        }
         self.poll_threads();
         child
     }

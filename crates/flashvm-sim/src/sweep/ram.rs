@@ -19,6 +19,10 @@ pub enum Observation {
     /// What a live pager observes: references to pages whose reference bit was cleared, and first
     /// stores to clean pages.
     Live,
+    /// What a pager observes that emulates a read and a write bit by access rights (CRAW, VI.B): the first
+    /// reference after the policy cleared a bit, and the first store after that or after a load, to dirty
+    /// pages too. A page that may be written can be read: loads after a store are not observed.
+    Protected,
 }
 
 /// The results.
@@ -32,12 +36,16 @@ pub struct Counts {
     pub page_writes: u64,
     /// Device time of these reads and writes, one after the other.
     pub io_time: Nanos,
+    /// References to pages in RAM that the policy observed; a live pager takes a fault for each.
+    pub observed: u64,
 }
 
 const IN_RAM: u8 = 1;
 const DIRTY: u8 = 1 << 1;
 /// Its reference bit was cleared: a live pager observes the next reference.
 const UNREFERENCED: u8 = 1 << 2;
+/// Under [`Observation::Protected`]: stores are allowed.
+const WRITABLE: u8 = 1 << 3;
 
 /// The frames, their policy and the device.
 pub(super) struct Ram {
@@ -118,13 +126,23 @@ impl Ram {
     pub(super) fn reference(&mut self, page: PageId, access: Access) -> bool {
         let state = self.pages[page.0 as usize];
         let hit = state & IN_RAM != 0;
-        let first_store = access == Access::Write && state & DIRTY == 0;
+        let write = access == Access::Write;
+        let first_store = write && state & DIRTY == 0;
+        let unreferenced = state & UNREFERENCED != 0;
+        let observes = match self.observation {
+            Observation::Full => true,
+            Observation::Live => first_store || unreferenced,
+            Observation::Protected => unreferenced || write && state & WRITABLE == 0,
+        };
         if !hit {
             self.fault(page, access);
-        } else if self.observation == Observation::Full || first_store || state & UNREFERENCED != 0
-        {
+        } else if observes {
+            self.counts.observed += 1;
             self.policy.touched(page, access);
             self.pages[page.0 as usize] &= !UNREFERENCED;
+        }
+        if write {
+            self.pages[page.0 as usize] |= WRITABLE;
         }
         if first_store {
             self.pages[page.0 as usize] |= DIRTY;
@@ -151,7 +169,10 @@ impl Ram {
         loop {
             let proposal = self.policy.propose();
             match proposal.expect("a policy proposes while there are pages in RAM") {
-                Proposal::Unreference(page) => self.pages[page.0 as usize] |= UNREFERENCED,
+                Proposal::Unreference(page) => {
+                    let state = &mut self.pages[page.0 as usize];
+                    *state = (*state | UNREFERENCED) & !WRITABLE;
+                }
                 Proposal::Evict(page) => {
                     let state = std::mem::take(&mut self.pages[page.0 as usize]);
                     assert!(

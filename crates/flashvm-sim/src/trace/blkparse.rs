@@ -41,10 +41,15 @@ impl Line for Blkparse {
             Parsed::Event => self.begun = true,
             Parsed::Queued(queued) => {
                 self.begun = true;
+                let kind = match queued.operation {
+                    Operation::Read => Kind::Read,
+                    Operation::Write => Kind::Write,
+                    Operation::Discard => return Ok(()),
+                };
                 references.push(Reference {
                     address: self.devices.place(queued.device, queued.offset)?,
                     bytes: queued.bytes,
-                    kind: queued.kind,
+                    kind,
                 });
             }
         }
@@ -52,7 +57,7 @@ impl Line for Blkparse {
     }
 }
 
-enum Parsed<'a> {
+pub(crate) enum Parsed<'a> {
     Queued(QueuedLine<'a>),
     /// An event that is no reference: another action, or a request without data.
     Event,
@@ -60,30 +65,46 @@ enum Parsed<'a> {
     Summary,
 }
 
-struct QueuedLine<'a> {
+/// A request as it was queued.
+pub(crate) struct QueuedLine<'a> {
     device: &'a [u8],
-    offset: u64,
-    bytes: u32,
-    kind: Kind,
+    /// Ranges of one command share it.
+    pub(crate) sequence: &'a [u8],
+    /// Seconds, with a fraction.
+    pub(crate) time: &'a [u8],
+    pub(crate) operation: Operation,
+    pub(crate) offset: u64,
+    pub(crate) bytes: u32,
 }
 
-fn parse(line: &[u8]) -> Result<Parsed<'_>, String> {
+/// What a request does.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Operation {
+    Read,
+    Write,
+    Discard,
+}
+
+pub(crate) fn parse(line: &[u8]) -> Result<Parsed<'_>, String> {
     let mut words = words(line);
     let Some(device) = words.next().filter(|word| is_device(word)) else {
         return Ok(Parsed::Summary);
     };
     let cut = || format!("{} is cut short: copy the trace again", quoted(line));
-    // CPU, sequence number, time, process.
-    let action = words.nth(4).ok_or_else(cut)?;
+    let _cpu = words.next().ok_or_else(cut)?;
+    let sequence = words.next().ok_or_else(cut)?;
+    let time = words.next().ok_or_else(cut)?;
+    let _process = words.next().ok_or_else(cut)?;
+    let action = words.next().ok_or_else(cut)?;
     if action != b"Q" {
         return Ok(Parsed::Event);
     }
     let rwbs = words.next().ok_or_else(cut)?;
-    let kind = match rwbs {
+    let operation = match rwbs {
         // A flush before the data (FW, FWS) is still a write; alone it has no sectors.
-        _ if rwbs.contains(&b'D') => return Ok(Parsed::Event),
-        _ if rwbs.contains(&b'W') => Kind::Write,
-        _ if rwbs.contains(&b'R') => Kind::Read,
+        _ if rwbs.contains(&b'D') => Operation::Discard,
+        _ if rwbs.contains(&b'W') => Operation::Write,
+        _ if rwbs.contains(&b'R') => Operation::Read,
         _ => return Ok(Parsed::Event),
     };
     let Some(sector) = words.next() else {
@@ -100,9 +121,11 @@ fn parse(line: &[u8]) -> Result<Parsed<'_>, String> {
         Some((_, 0)) => Ok(Parsed::Event),
         Some((offset, bytes)) => Ok(Parsed::Queued(QueuedLine {
             device,
+            sequence,
+            time,
+            operation,
             offset,
             bytes,
-            kind,
         })),
         None if sector.first() == Some(&b'[') => Ok(Parsed::Event),
         None => {

@@ -11,7 +11,7 @@
 //!   formats;
 //! - `cpu_cache`: filters a program's references by CPU caches.
 
-mod blkparse;
+pub(crate) mod blkparse;
 pub mod cpu_cache;
 mod drcachesim;
 mod error;

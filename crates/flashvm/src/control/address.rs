@@ -13,23 +13,23 @@ use std::str::FromStr;
 pub struct Descriptors {
     /// The control region.
     pub region: RawFd,
-    /// The store. `None`: at a server.
-    pub store: Option<RawFd>,
+    /// The files or devices of the store: none at a server, two in a mirror.
+    pub stores: [Option<RawFd>; 2],
     /// The preloaded object. `None`: programs load it from a named file.
     pub object: Option<RawFd>,
 }
 
-/// The value of [`super::VARIABLE`]: `PID:FDS` or `PID:FDS:FDS`, where `FDS` is `REGION:STORE:OBJECT`, and a `STORE` or
-/// an `OBJECT` of -1 means none.
+/// The value of [`super::VARIABLE`]: `PID:FDS` or `PID:FDS:FDS`, where `FDS` is `REGION:STORE:STORE:OBJECT`, and a
+/// `STORE` or an `OBJECT` of -1 means none.
 ///
 /// ```
 /// use flashvm::control::{RunAddress, Descriptors};
 ///
-/// let address: RunAddress = "4711:5:4:3".parse().unwrap();
+/// let address: RunAddress = "4711:5:4:-1:3".parse().unwrap();
 /// assert_eq!(address.path(address.supervisors.region), "/proc/4711/fd/5");
-/// let inherited = Descriptors { region: 901, store: Some(902), object: None };
+/// let inherited = Descriptors { region: 901, stores: [Some(902), None], object: None };
 /// let next = RunAddress { inherited: Some(inherited), ..address };
-/// assert_eq!(next.to_string(), "4711:5:4:3:901:902:-1");
+/// assert_eq!(next.to_string(), "4711:5:4:-1:3:901:902:-1:-1");
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RunAddress {
@@ -63,8 +63,13 @@ impl RunAddress {
 
 impl fmt::Display for Descriptors {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [store, object] = [self.store, self.object].map(|fd| fd.unwrap_or(-1));
-        write!(f, "{}:{store}:{object}", self.region)
+        let [one, two] = self.stores.map(|fd| fd.unwrap_or(-1));
+        write!(
+            f,
+            "{}:{one}:{two}:{}",
+            self.region,
+            self.object.unwrap_or(-1)
+        )
     }
 }
 
@@ -87,16 +92,17 @@ impl FromStr for RunAddress {
     fn from_str(text: &str) -> Result<Self, NotAnAddress> {
         let wrong = || NotAnAddress(text.to_owned());
         let numbers: Result<Vec<i32>, _> = text.split(':').map(str::parse).collect();
+        let open = |number: i32| Some(number).filter(|&fd| fd >= 0);
         let descriptors = |numbers: &[i32]| Descriptors {
             region: numbers[0],
-            store: Some(numbers[1]).filter(|&fd| fd >= 0),
-            object: Some(numbers[2]).filter(|&fd| fd >= 0),
+            stores: [open(numbers[1]), open(numbers[2])],
+            object: open(numbers[3]),
         };
         match &numbers.map_err(|_| wrong())?[..] {
-            [supervisor, rest @ ..] if matches!(rest.len(), 3 | 6) && *supervisor > 0 => Ok(Self {
+            [supervisor, rest @ ..] if matches!(rest.len(), 4 | 8) && *supervisor > 0 => Ok(Self {
                 supervisor: *supervisor,
-                supervisors: descriptors(&rest[..3]),
-                inherited: (rest.len() == 6).then(|| descriptors(&rest[3..])),
+                supervisors: descriptors(&rest[..4]),
+                inherited: (rest.len() == 8).then(|| descriptors(&rest[4..])),
             }),
             _ => Err(wrong()),
         }
@@ -110,9 +116,9 @@ mod tests {
 
     fn descriptors() -> impl Strategy<Value = Descriptors> {
         let fd = || proptest::option::of(0..4096);
-        (0..4096, fd(), fd()).prop_map(|(region, store, object)| Descriptors {
+        (0..4096, fd(), fd(), fd()).prop_map(|(region, one, two, object)| Descriptors {
             region,
-            store,
+            stores: [one, two],
             object,
         })
     }
@@ -129,7 +135,7 @@ mod tests {
         }
 
         #[test]
-        fn any_text_is_read_or_refused(text in "[-0-9:x ]{0,40}") {
+        fn any_text_is_read_or_refused(text in "[-0-9:x ]{0,60}") {
             let _ = text.parse::<RunAddress>();
         }
     }
@@ -140,9 +146,10 @@ mod tests {
             "",
             "1",
             "1:2:3",
-            "1:2:3:4:5",
-            "0:2:3:4",
-            "a:2:3:4",
+            "1:2:3:4",
+            "1:2:3:4:5:6",
+            "0:2:3:4:5",
+            "a:2:3:4:5",
             "1:2:3:4:5:6:7:8",
         ] {
             assert!(text.parse::<RunAddress>().is_err(), "{text:?}");
@@ -151,11 +158,11 @@ mod tests {
 
     #[test]
     fn the_object_has_a_second_path_where_nobody_sees_what_is_closed() {
-        let address: RunAddress = "7:5:4:3:901:902:903".parse().unwrap();
+        let address: RunAddress = "7:5:4:-1:3:901:902:-1:903".parse().unwrap();
         assert_eq!(address.object_paths(false).unwrap(), "/proc/self/fd/903");
         let paths = address.object_paths(true).unwrap();
         assert_eq!(paths, "/proc/self/fd/903:/proc/7/fd/3");
-        let file: RunAddress = "7:5:4:-1:901:902:-1".parse().unwrap();
+        let file: RunAddress = "7:5:4:-1:-1:901:902:-1:-1".parse().unwrap();
         assert_eq!(file.object_paths(true), None);
     }
 }

@@ -119,6 +119,12 @@ impl Process {
         self.control.budget_frames().saturating_sub(granted)
     }
 
+    /// Frames with memory of this process: its own, and those that it shares.
+    #[must_use]
+    pub fn resident(&self) -> u32 {
+        self.slot().used.load(Ordering::Relaxed) + self.shares()
+    }
+
     /// Frames of the budget granted to this process.
     #[must_use]
     pub fn granted(&self) -> u32 {

@@ -101,8 +101,8 @@ impl Process {
 
     /// Sets the store's file, for which this process allocates disk space on demand. `None`: a server has the store; only
     /// its refusals are counted.
-    pub(crate) fn take_space_from(&self, store: Option<RawFd>) {
-        disk_space::take_from(store, &self.region().header().disk_refusals);
+    pub(crate) fn take_space_from(&self, stores: [Option<RawFd>; 2]) {
+        disk_space::take_from(stores, &self.region().header().disk_refusals);
     }
 
     /// Undoes a [`Self::commit`].

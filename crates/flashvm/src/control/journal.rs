@@ -5,8 +5,8 @@
 //! counts them. A process that is killed between the two steps leaves a gap, which the reader skips.
 //!
 //! A sample is the interrupted thread's registers and the used end of its stack, copied by the kernel: absent pages
-//! end the copy, and never fault. The supervisor unwinds it. At most one sample is taken in [`SAMPLE_EVERY`]; it stands
-//! for all major faults since the one before.
+//! end the copy, and never fault. The supervisor unwinds it. At most one sample of faults is taken in [`SAMPLE_EVERY`]; it
+//! stands for all major faults since the one before. Code that asks for much memory is sampled each time.
 
 use super::layout::StackSlot;
 use super::{Control, PROCESS_SLOTS, Process};
@@ -66,6 +66,8 @@ pub enum Sight {
     FirstStore = 6,
     /// The page's frame was freed: it left, to the pool or to flash.
     Left = 7,
+    /// The first fault on a page that was brought in ahead.
+    Ahead = 8,
 }
 
 impl Sight {
@@ -78,6 +80,7 @@ impl Sight {
             5 => Self::Waited,
             6 => Self::FirstStore,
             7 => Self::Left,
+            8 => Self::Ahead,
             _ => return None,
         })
     }
@@ -109,13 +112,27 @@ pub struct Interrupted {
     pub fp: u64,
 }
 
+/// What a stack was sampled for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sampled {
+    /// Major faults, so many.
+    Faults(u64),
+    /// Memory that the program asked for: its first page, and its pages.
+    Memory {
+        /// The first page.
+        first: PageId,
+        /// Pages, at least one.
+        pages: u32,
+    },
+}
+
 /// A sampled stack.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StackSample {
     /// The process id, as the supervisor sees it.
     pub pid: u32,
-    /// Major faults that this sample stands for.
-    pub faults: u64,
+    /// What it was taken for.
+    pub sampled: Sampled,
     /// Where the thread was.
     pub at: Interrupted,
     /// The stack from `at.sp` on.
@@ -159,22 +176,40 @@ impl Process {
         if now.0 < due || !taken(&head.sample_at) {
             return;
         }
-        let number = head.next.fetch_add(1, Ordering::Relaxed) as usize % SAMPLES;
-        let slot = &self.region().samples()[number];
+        // Without a free place a later sample stands for this fault.
+        if let Some(slot) = self.free_sample() {
+            let faults = head.majors.swap(0, Ordering::Relaxed);
+            self.fill(slot, at, Sampled::Faults(faults));
+        }
+    }
+
+    /// Notes which code asked for memory. If the supervisor has not come to read the samples before, this one is left out.
+    pub(crate) fn sample_memory(&self, at: Interrupted, first: PageId, pages: u32) {
+        if let Some(slot) = self.free_sample() {
+            self.fill(slot, at, Sampled::Memory { first, pages });
+        }
+    }
+
+    /// A sample slot for this thread to fill.
+    fn free_sample(&self) -> Option<&'static StackSlot> {
+        let number = self.region().journal().next.fetch_add(1, Ordering::Relaxed);
+        let slot = &self.region().samples()[number as usize % SAMPLES];
         let claimed =
             slot.state
                 .compare_exchange(FREE, BEING_WRITTEN, Ordering::Acquire, Ordering::Relaxed);
-        if claimed.is_err() {
-            // The supervisor has not come to it yet: a later sample stands for this fault.
-            return;
-        }
-        self.fill(slot, at, head.majors.swap(0, Ordering::Relaxed));
+        claimed.is_ok().then_some(slot)
     }
 
-    fn fill(&self, slot: &StackSlot, at: Interrupted, faults: u64) {
+    fn fill(&self, slot: &StackSlot, at: Interrupted, sampled: Sampled) {
         let pid = self.slot().pid.load(Ordering::Relaxed);
         slot.pid.store(pid, Ordering::Relaxed);
+        let (faults, first, pages) = match sampled {
+            Sampled::Faults(faults) => (faults, 0, 0),
+            Sampled::Memory { first, pages } => (0, first.0, pages),
+        };
         slot.faults.store(faults, Ordering::Relaxed);
+        slot.first.store(first, Ordering::Relaxed);
+        slot.pages.store(pages, Ordering::Relaxed);
         slot.ip.store(at.ip, Ordering::Relaxed);
         slot.sp.store(at.sp, Ordering::Relaxed);
         slot.fp.store(at.fp, Ordering::Relaxed);
@@ -263,7 +298,13 @@ impl JournalReader {
             let stack = slot.stack[..words].iter();
             let sample = StackSample {
                 pid: slot.pid.load(Ordering::Relaxed),
-                faults: slot.faults.load(Ordering::Relaxed),
+                sampled: match slot.pages.load(Ordering::Relaxed) {
+                    0 => Sampled::Faults(slot.faults.load(Ordering::Relaxed)),
+                    pages => Sampled::Memory {
+                        first: PageId(slot.first.load(Ordering::Relaxed)),
+                        pages,
+                    },
+                },
                 at: Interrupted {
                     ip: slot.ip.load(Ordering::Relaxed),
                     sp: slot.sp.load(Ordering::Relaxed),
@@ -367,15 +408,43 @@ mod tests {
         process.sample_stack(Nanos(SAMPLE_EVERY.0 + 1), at);
         let samples = reader.samples();
         assert_eq!(
-            (samples.len(), samples[0].faults, samples[0].pid),
-            (1, 1, 7)
+            (samples.len(), samples[0].sampled, samples[0].pid),
+            (1, Sampled::Faults(1), 7)
         );
         assert_eq!(samples[0].stack[..8], [0x0707_0707_0707_0707; 8]);
         assert_eq!(reader.faults_after_the_last_sample(), 1);
         // Page 0 is nobody's.
         process.sample_stack(Nanos(2 * SAMPLE_EVERY.0), Interrupted { sp: 64, ..at });
         let samples = reader.samples();
-        assert_eq!((samples[0].faults, samples[0].stack.len()), (2, 0));
+        assert_eq!(samples[0].sampled, Sampled::Faults(2));
+        assert!(samples[0].stack.is_empty());
         assert_eq!(reader.samples(), []);
+    }
+
+    #[test]
+    fn who_asked_for_memory_is_sampled_each_time_that_there_is_room() {
+        let process = process();
+        let mut reader = process.control.journal();
+        let at = Interrupted {
+            ip: 1,
+            sp: 64,
+            fp: 2,
+        };
+        for first in 0..SAMPLES as u32 + 5 {
+            process.sample_memory(at, PageId(first), 300);
+        }
+        let samples = reader.samples();
+        assert_eq!(samples.len(), SAMPLES);
+        let first = samples[3].sampled;
+        let (third, pages) = (PageId(3), 300);
+        assert_eq!(
+            first,
+            Sampled::Memory {
+                first: third,
+                pages
+            }
+        );
+        process.sample_memory(at, PageId(9), 1);
+        assert_eq!(reader.samples().len(), 1);
     }
 }

@@ -1,9 +1,9 @@
 //! The layout of the control region, and the only code that turns offsets into references.
 //!
 //! Header page, settings as JSON, process slots, records (counters and command of each process
-//! slot), orders to the device model, the journal of a report, holder counts of clusters and of shared frames, two bitmaps
-//! for each process slot: the clusters that it leases, the shared frames that it holds. The memfd
-//! is sparse: pages that nobody touches take no memory, so the bitmaps of unused process slots are free.
+//! slot), orders to the device model, the journal of a report, the decisions of each process slot, the state of a mirror, holder counts of clusters and of shared frames, two bitmaps
+//! for each process slot: the clusters that it leases, the shared frames that it holds; two bitmaps of stale pages, one
+//! for each side of a mirror. The memfd is sparse: pages that nobody touches take no memory, so the bitmaps of unused process slots are free.
 //!
 //! Safety argument of the module: the file is sealed against shrinking, so no access inside its
 //! size raises SIGBUS; the mapping is never removed, so references are `'static`; and every reference
@@ -12,9 +12,12 @@
 //! and returns copies.
 #![allow(unsafe_code, reason = "maps the shared region; the argument is above")]
 
+use super::decisions::Ring;
 use super::journal::{Head, SAMPLES, SIGHTINGS, STACK_WORDS};
+use super::mirror::MirrorHead;
 use super::record::SlotRecord;
 use super::{Error, PROCESS_SLOTS, os};
+use crate::sys::now;
 use rustix::fd::BorrowedFd;
 use rustix::mm::{MapFlags, ProtFlags};
 use std::mem::offset_of;
@@ -22,7 +25,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"flashvmC");
-const VERSION: u32 = 7;
+const VERSION: u32 = 9;
 
 /// Bytes for the settings.
 const SETTINGS_BYTES: usize = 16 << 10;
@@ -33,7 +36,9 @@ const ORDERS_AT: usize = page_up(RECORDS_AT + PROCESS_SLOTS as usize * size_of::
 const JOURNAL_AT: usize = page_up(ORDERS_AT + ORDERS * size_of::<Order>());
 const SIGHTINGS_AT: usize = page_up(JOURNAL_AT + size_of::<Head>());
 const SAMPLES_AT: usize = page_up(SIGHTINGS_AT + SIGHTINGS * 8);
-const HOLDERS_AT: usize = page_up(SAMPLES_AT + SAMPLES * size_of::<StackSlot>());
+const DECISIONS_AT: usize = page_up(SAMPLES_AT + SAMPLES * size_of::<StackSlot>());
+const MIRROR_AT: usize = page_up(DECISIONS_AT + PROCESS_SLOTS as usize * size_of::<Ring>());
+const HOLDERS_AT: usize = page_up(MIRROR_AT + size_of::<MirrorHead>());
 
 /// Numbers for shared frames beyond 5/4 of the budget.
 const FRAMES_EXTRA: u32 = 4096;
@@ -80,6 +85,10 @@ pub(super) struct Header {
     pub(super) backed: AtomicU32,
     /// How often the disk had no space for more of the store.
     pub(super) disk_refusals: AtomicU32,
+    /// Nonzero: a process follows the order of `--prefetch-pages`.
+    pub(super) followed: AtomicU32,
+    /// When the run began, in nanoseconds.
+    pub(super) began: AtomicU64,
     /// Process id of the supervisor, as the supervisor sees it.
     pub(super) supervisor: AtomicU32,
     /// The supervisor's pid namespace, as an inode.
@@ -136,6 +145,9 @@ pub(super) struct StackSlot {
     pub(super) state: AtomicU32,
     pub(super) pid: AtomicU32,
     pub(super) faults: AtomicU64,
+    /// The memory that was asked for; 0 pages: this is a sample of a fault.
+    pub(super) first: AtomicU32,
+    pub(super) pages: AtomicU32,
     pub(super) ip: AtomicU64,
     pub(super) sp: AtomicU64,
     pub(super) fp: AtomicU64,
@@ -167,8 +179,9 @@ impl RegionSizes {
         budget_frames.checked_mul(2)?.checked_add(FRAMES_EXTRA)?;
         let bitmaps = |words: usize| words.checked_mul(PROCESS_SLOTS as usize * 8);
         bitmaps(sizes.bitmap_words())?.checked_add(sizes.bitmaps_at())?;
-        let frames = bitmaps(sizes.frame_bitmap_words())?;
-        sizes.size = page_up(sizes.frame_bitmaps_at().checked_add(frames)?);
+        bitmaps(sizes.frame_bitmap_words())?.checked_add(sizes.frame_bitmaps_at())?;
+        let stale = sizes.stale_words().checked_mul(2 * 8)?;
+        sizes.size = page_up(sizes.stale_at().checked_add(stale)?);
         Some(sizes)
     }
 
@@ -220,6 +233,15 @@ impl RegionSizes {
     fn frame_bitmaps_at(&self) -> usize {
         page_up(self.bitmaps_at() + PROCESS_SLOTS as usize * self.bitmap_words() * 8)
     }
+
+    fn stale_at(&self) -> usize {
+        page_up(self.frame_bitmaps_at() + PROCESS_SLOTS as usize * self.frame_bitmap_words() * 8)
+    }
+
+    /// Words of one side's bitmap of stale pages.
+    fn stale_words(&self) -> usize {
+        (self.slots() as usize).div_ceil(64)
+    }
 }
 
 /// A part of the control region.
@@ -244,6 +266,10 @@ unsafe impl Atomics for Order {}
 unsafe impl Atomics for Head {}
 // SAFETY: structures of atomic integers.
 unsafe impl Atomics for StackSlot {}
+// SAFETY: structures of atomic integers.
+unsafe impl Atomics for Ring {}
+// SAFETY: structures of atomic integers.
+unsafe impl Atomics for MirrorHead {}
 
 /// The mapped region.
 #[derive(Clone, Copy, Debug)]
@@ -339,6 +365,7 @@ impl Region {
             .clusters_free
             .store(self.sizes.clusters, Ordering::Relaxed);
         header.backed.store(self.sizes.slots(), Ordering::Relaxed);
+        header.began.store(now().0, Ordering::Relaxed);
         header
             .supervisor
             .store(std::process::id(), Ordering::Relaxed);
@@ -393,6 +420,11 @@ impl Region {
         self.slice(SAMPLES_AT, SAMPLES)
     }
 
+    /// The last decisions on one process slot.
+    pub(super) fn decisions(&self, slot: u32) -> &'static Ring {
+        &self.slice(DECISIONS_AT, PROCESS_SLOTS as usize)[slot as usize]
+    }
+
     /// How many process slots hold each cluster.
     pub(super) fn holders(&self) -> &'static [AtomicU32] {
         self.slice(HOLDERS_AT, self.sizes.clusters as usize)
@@ -415,6 +447,18 @@ impl Region {
     pub(super) fn frames_held(&self, slot: u32) -> &'static [AtomicU64] {
         let sizes = &self.sizes;
         self.bitmap(sizes.frame_bitmaps_at(), sizes.frame_bitmap_words(), slot)
+    }
+
+    /// The state of a mirror.
+    pub(super) fn mirror(&self) -> &'static MirrorHead {
+        &self.slice(MIRROR_AT, 1)[0]
+    }
+
+    /// The pages of one side of a mirror, one bit each: whether they are stale.
+    pub(super) fn stale(&self, side: usize) -> &'static [AtomicU64] {
+        assert!(side < 2, "side {side}");
+        let words = self.sizes.stale_words();
+        self.slice(self.sizes.stale_at() + side * words * 8, words)
     }
 
     /// One process slot's bitmap in the array of bitmaps that begins at `at`; each has `words` words.

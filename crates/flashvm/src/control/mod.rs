@@ -11,8 +11,8 @@
 //! forked child calls them before it may call `malloc`.
 //!
 //! - `layout`: the layout of the region;
-//! - `address`: how a program finds it; `settings`: the settings of the run; `nbd`: the server that
-//!   has the store;
+//! - `address`: how a program finds it; `settings`: the settings of the run; `place`: where the store
+//!   is; `nbd`: a server that has it; `mirror`: what the processes know together of a mirror's sides;
 //! - `process`: a process's slot through fork, exec and death;
 //! - `budget`: the frames that a process uses and holds; `shared_frames`: frames that processes share since a fork;
 //! - `commitments`: room for every page, promised before a program gets the page;
@@ -20,6 +20,7 @@
 //!   of shared frames and clusters;
 //! - `record`: counters, command and reasons of a process; `stats`: the counters; `histogram`: latencies;
 //! - `orders`: requests to a device model, which runs in the supervisor;
+//! - `decisions`: the last decisions of a process's pager;
 //! - `journal`: what a report shows of pages and stacks;
 //! - `reference_trace`: the records of `--trace`;
 //! - `reaper`: notices dead processes, and returns what they held;
@@ -29,13 +30,16 @@ mod address;
 mod budget;
 mod clusters;
 mod commitments;
+mod decisions;
 mod histogram;
 mod holders;
 mod journal;
 mod layout;
+mod mirror;
 mod nbd;
 mod observer;
 mod orders;
+mod place;
 mod process;
 mod reaper;
 mod record;
@@ -58,14 +62,21 @@ use std::time::Duration;
 
 pub use address::{Descriptors, NotAnAddress, RunAddress};
 pub use clusters::SharedClusters;
+pub(crate) use decisions::LineText;
+pub use decisions::{DecisionLevel, DecisionLine};
 pub use histogram::{Histogram, LatencyHistogram};
-pub use journal::{Interrupted, JournalReader, Sight, Sighting, StackSample};
+pub use journal::{Interrupted, JournalReader, Sampled, Sight, Sighting, StackSample};
+pub use mirror::{MirrorCounter, MirrorCounters, MirrorState, UNIT_PAGES};
 pub use nbd::{NbdAddress, NbdServer};
 pub use observer::{Observer, ProcessReading, RunReading};
 pub use orders::{Asked, Ticket, Work};
+pub use place::{ServedSide, SidePlace, StorePlace};
 pub use process::{Process, own_pid, own_pid_in, proc_folder};
 pub use reaper::{ProcessRecord, Reaper};
-pub use settings::{ChameleonSettings, HugePages, Inject, Malloc, ModelSettings, RunSettings};
+pub use settings::{
+    ChameleonSettings, FOLLOWED_MAX, Followed, HugePages, Inject, Malloc, ModelSettings,
+    RunSettings, Select,
+};
 pub use shared_frames::SharedFrame;
 pub use stats::{Deliveries, ProcessStats, StatsSnapshot};
 

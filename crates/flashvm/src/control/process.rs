@@ -178,6 +178,7 @@ impl Control {
                 slot.wrote.store(0, Ordering::Relaxed);
                 slot.used.store(0, Ordering::Relaxed);
                 self.region.records()[index as usize].clear();
+                self.region.decisions(index).clear();
                 return Ok(self.process_at(index, next));
             }
             crate::sys::sleep(SLOT_WAIT);
@@ -191,6 +192,12 @@ impl Process {
     #[must_use]
     pub fn clusters(&self) -> SharedClusters {
         SharedClusters::new(*self)
+    }
+
+    /// Whether this process is the first that asks to follow the order of the run.
+    pub(crate) fn is_first_to_follow(&self) -> bool {
+        let followed = &self.region().header().followed;
+        followed.swap(1, Ordering::Relaxed) == 0
     }
 
     /// Notes for the summary that the pager ends this process, and why.

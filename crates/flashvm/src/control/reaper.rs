@@ -6,9 +6,11 @@
 //! land in a cluster with a new owner.
 
 use super::Control;
+use super::decisions::DecisionLine;
 use super::layout::ProcessSlot;
 use super::process::State;
 use super::stats::StatsSnapshot;
+use crate::sys::process_state::ProcessState;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{BorrowedFd, OwnedFd};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
@@ -33,6 +35,8 @@ pub struct ProcessRecord {
     pub ended: Option<String>,
     /// The first system call that the pager refused, and why.
     pub refused: Option<String>,
+    /// The last decisions of its pager, oldest first.
+    pub decisions: Vec<DecisionLine>,
 }
 
 /// The reaper's knowledge of the process on a process slot.
@@ -123,9 +127,22 @@ impl Reaper {
         records
     }
 
-    /// The records that [`Self::look`] has not returned: of live, dying and retired processes.
+    /// The records that [`Self::look`] has not returned: of live, dying and retired processes. Without their decisions,
+    /// which [`Self::remaining`] reads.
     #[must_use]
     pub fn alive(&self) -> Vec<ProcessRecord> {
+        self.records().map(|(_, record)| record).collect()
+    }
+
+    /// The same records, whole.
+    #[must_use]
+    pub fn remaining(&self) -> Vec<ProcessRecord> {
+        self.records()
+            .map(|(index, record)| self.with_decisions(index, record))
+            .collect()
+    }
+
+    fn records(&self) -> impl Iterator<Item = (u32, ProcessRecord)> {
         self.control
             .slots_taken()
             .filter(|(_, slot)| {
@@ -134,8 +151,7 @@ impl Reaper {
                     State::Live | State::Dying | State::Retired
                 )
             })
-            .filter_map(|(index, slot)| self.record(index, slot))
-            .collect()
+            .filter_map(|(index, slot)| Some((index, self.record(index, slot)?)))
     }
 
     /// Descriptors that become readable when a watched process dies.
@@ -157,12 +173,23 @@ impl Reaper {
             stats: record.stats.snapshot(),
             ended: record.ended.read(),
             refused: record.refused.read(),
+            decisions: Vec::new(),
         })
+    }
+
+    fn with_decisions(&self, index: u32, record: ProcessRecord) -> ProcessRecord {
+        let region = self.control.region();
+        let began = region.header().began.load(Ordering::Relaxed);
+        ProcessRecord {
+            decisions: region.decisions(index).read(began),
+            ..record
+        }
     }
 
     /// Takes the record of a retired process slot, and frees the slot.
     fn harvest(&self, index: u32, slot: &ProcessSlot, word: u32) -> Option<ProcessRecord> {
         let record = self.record(index, slot);
+        let record = record.map(|record| self.with_decisions(index, record));
         slot.pid.store(0, Ordering::Relaxed);
         slot.preparer.store(0, Ordering::Relaxed);
         self.control.process_at(index, word).set_state(State::Free);
@@ -200,35 +227,12 @@ impl Watched {
             }
         }
         let alive = ProcessState::of(self.pid).is_some_and(|state| {
-            Some(state.started) == self.started && !(state.zombie && state.threads < 2)
+            Some(state.started) == self.started && !(state.is_zombie() && state.threads < 2)
         });
         if alive {
             // Older kernels report an exit when a thread execs: from now on `/proc` alone decides.
             self.pidfd = None;
         }
         !alive
-    }
-}
-
-/// The fields of `/proc/PID/stat` that identify a process.
-struct ProcessState {
-    zombie: bool,
-    threads: u64,
-    started: u64,
-}
-
-impl ProcessState {
-    fn of(pid: u32) -> Option<Self> {
-        let stat = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
-        // The command, in parentheses, may itself contain spaces and parentheses.
-        let rest = &stat[stat.iter().rposition(|b| *b == b')')? + 1..];
-        let rest = str::from_utf8(rest).ok()?;
-        let mut fields = rest.split_ascii_whitespace();
-        let state = fields.next()?;
-        Some(Self {
-            zombie: matches!(state, "Z" | "X" | "x"),
-            threads: fields.nth(16)?.parse().ok()?,
-            started: fields.nth(1)?.parse().ok()?,
-        })
     }
 }

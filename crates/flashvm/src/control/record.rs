@@ -62,7 +62,7 @@ impl Reason {
 }
 
 /// The first `len` bytes as text. Allocates.
-fn text_of(bytes: &[AtomicU8], len: u32) -> String {
+pub(super) fn text_of(bytes: &[AtomicU8], len: u32) -> String {
     let len = (len as usize).min(bytes.len());
     let bytes: Vec<u8> = bytes[..len]
         .iter()

@@ -4,8 +4,9 @@
 //! and writes them once, as JSON, into the control region.
 
 use super::Error;
+use super::decisions::DecisionLevel;
 use super::layout::RegionSizes;
-use super::nbd::NbdServer;
+use super::place::StorePlace;
 use crate::space::Delivery;
 use flashvm_core::settings::PAGES_MAX;
 use flashvm_core::{EngineConfig, PAGE_SIZE, Preset, Settings};
@@ -20,14 +21,16 @@ pub struct RunSettings {
     pub ram_bytes: u64,
     /// Bytes of the store that may be used.
     pub flash_bytes: u64,
-    /// The server that holds the store; `None`: a file or device.
-    pub server: Option<NbdServer>,
+    /// Where the store is.
+    pub store: StorePlace,
     /// The preset that `engine` began with.
     pub preset: Preset,
     /// Settings of the engine: the preset with the command line's changes.
     pub engine: Settings,
     /// How faults are delivered.
     pub delivery: Delivery,
+    /// Which of the program's memory is managed.
+    pub select: Select,
     /// Where the program's objects come from.
     pub malloc: Malloc,
     /// Where the program gets huge pages.
@@ -46,8 +49,12 @@ pub struct RunSettings {
     pub record: Option<PathBuf>,
     /// The file to which every process appends its observations ([`super::reference_trace`]).
     pub trace: Option<PathBuf>,
+    /// The order of pages that one process of the run follows.
+    pub follow: Option<Followed>,
     /// Keep the journal of a report.
     pub report: bool,
+    /// Which of its decisions the pager keeps for the summary.
+    pub decisions: DecisionLevel,
     /// Behave as on a kernel without `UFFDIO_MOVE`, for tests.
     pub no_move: bool,
     /// Behave as on a kernel without guard regions in shared memory, for tests.
@@ -56,6 +63,30 @@ pub struct RunSettings {
     pub no_uring: bool,
     /// Check all invariants periodically: slow, for tests.
     pub check: bool,
+}
+
+/// Most pages of an order that is followed (`--prefetch-pages`): 12 MiB of the pager's memory.
+pub const FOLLOWED_MAX: usize = 1 << 20;
+
+/// An order in which an earlier run waited for pages. The first process of its program follows it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Followed {
+    /// A file of pages, as numbers of 32 bits in the machine's order of bytes.
+    pub path: PathBuf,
+    /// The program's name, as it is called.
+    pub program: String,
+}
+
+/// Which memory of a program is managed (`--select`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Select {
+    /// All that it asks for, but small mappings, stacks and what other processes share.
+    #[default]
+    All,
+    /// What it asks this library for (`flashvm_map`); all else is the kernel's, outside of the budget.
+    Api,
 }
 
 /// Where the program's objects come from (`--malloc`).
@@ -130,10 +161,11 @@ impl RunSettings {
         Self {
             ram_bytes,
             flash_bytes,
-            server: None,
+            store: StorePlace::Here,
             preset: Preset::default(),
             engine,
             delivery,
+            select: Select::default(),
             malloc: Malloc::default(),
             huge_pages: HugePages::default(),
             write_limit_bytes: None,
@@ -143,7 +175,9 @@ impl RunSettings {
             inject: None,
             record: None,
             trace: None,
+            follow: None,
             report: false,
+            decisions: DecisionLevel::default(),
             no_move: false,
             no_markers: false,
             no_uring: false,

@@ -37,15 +37,21 @@ macro_rules! counters {
                 $(self.$gauge.store(gauges.$gauge, Ordering::Relaxed);)*
             }
 
+            /// The engine's gauges when it last published.
+            #[must_use]
+            pub fn gauges(&self) -> Gauges {
+                Gauges {
+                    $($gauge: self.$gauge.load(Ordering::Relaxed),)*
+                }
+            }
+
             /// An immutable copy. Allocates.
             #[must_use]
             pub fn snapshot(&self) -> StatsSnapshot {
                 StatsSnapshot {
                     $($engine: self.$engine.load(Ordering::Relaxed),)*
                     $($pager: self.$pager.load(Ordering::Relaxed),)*
-                    gauges: Gauges {
-                        $($gauge: self.$gauge.load(Ordering::Relaxed),)*
-                    },
+                    gauges: self.gauges(),
                     deliveries: Deliveries::of_code(self.deliveries.load(Ordering::Relaxed)),
                     latency: self.latency.snapshot(),
                 }
@@ -163,8 +169,6 @@ counters! {
         pool_refused,
         /// Blocks of the pool that were written to flash.
         pool_blocks_out,
-        /// Largest number of frames in use, shared ones included.
-        resident_pages_max,
         /// Pages that could not be read, or whose checksum differed.
         read_errors,
         /// Pages whose write failed and was retried in another slot.
@@ -177,6 +181,8 @@ counters! {
         zapped,
     }
     pager {
+        /// Largest number of frames in use, read buffers and shared frames included.
+        resident_pages_max,
         /// Bytes read from the store.
         bytes_read,
         /// Bytes written to the store.
@@ -224,6 +230,8 @@ counters! {
         forks_refused,
         /// Pages, small ones included, whose contents are lost: a touch raises SIGBUS.
         pages_lost,
+        /// Locked pages that were unlocked because the process's share of the budget became too small for them.
+        locks_lost,
         /// Touches of pages in RAM that had been hidden to save mappings.
         pages_shown_again,
         /// Largest number of mappings of overlays.
@@ -237,6 +245,7 @@ counters! {
         pool_pages_held,
         pool_share_frames,
         read_time_ns,
+        locked_pages,
     }
 }
 

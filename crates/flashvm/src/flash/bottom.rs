@@ -1,16 +1,19 @@
-//! The bottom of the stack: a store of this machine, or one on a server.
+//! The bottom of the stack: a store of this machine, one on a server, or a mirror.
 
 use super::file::FileStore;
+use super::mirror::Mirror;
 use super::nbd::NbdStore;
 use super::store::{Failed, Geometry, Part, Span, Store};
+use crate::control::Process;
 use rustix::io::Errno;
 use std::os::fd::RawFd;
 
-/// One of the two kinds of stores.
+/// One of the kinds of stores.
 #[derive(Debug)]
 pub(crate) enum Bottom {
     File(FileStore),
     Nbd(NbdStore),
+    Mirror(Box<Mirror>),
 }
 
 impl Bottom {
@@ -18,15 +21,25 @@ impl Bottom {
     pub(crate) fn needs_threads(&self) -> bool {
         match self {
             Self::File(file) => file.needs_threads(),
-            Self::Nbd(_) => true,
+            Self::Nbd(_) | Self::Mirror(_) => true,
         }
     }
 
-    /// The descriptor of the file or device; `None` at a server.
-    pub(crate) fn descriptor(&self) -> Option<RawFd> {
+    /// The descriptors of files or devices.
+    pub(crate) fn descriptors(&self) -> [Option<RawFd>; 2] {
         match self {
-            Self::File(file) => Some(file.descriptor()),
-            Self::Nbd(_) => None,
+            Self::File(file) => [Some(file.descriptor()), None],
+            Self::Nbd(_) => [None; 2],
+            Self::Mirror(mirror) => mirror.descriptors(),
+        }
+    }
+
+    /// In a forked child.
+    pub(crate) fn become_child(&mut self, process: Process) {
+        match self {
+            Self::File(_) => {}
+            Self::Nbd(server) => server.become_child(process),
+            Self::Mirror(mirror) => mirror.become_child(process),
         }
     }
 }
@@ -38,6 +51,7 @@ impl Store for Bottom {
         match self {
             Self::File(file) => file.geometry(),
             Self::Nbd(server) => server.geometry(),
+            Self::Mirror(mirror) => mirror.geometry(),
         }
     }
 
@@ -47,6 +61,7 @@ impl Store for Bottom {
             match self {
                 Self::File(file) => file.read(at, to),
                 Self::Nbd(server) => server.read(at, to),
+                Self::Mirror(mirror) => mirror.read(at, to),
             }
         }
     }
@@ -57,6 +72,7 @@ impl Store for Bottom {
             match self {
                 Self::File(file) => file.write(at, parts),
                 Self::Nbd(server) => server.write(at, parts),
+                Self::Mirror(mirror) => mirror.write(at, parts),
             }
         }
     }
@@ -65,6 +81,7 @@ impl Store for Bottom {
         match self {
             Self::File(file) => file.discard(spans),
             Self::Nbd(server) => server.discard(spans),
+            Self::Mirror(mirror) => mirror.discard(spans),
         }
     }
 
@@ -72,6 +89,7 @@ impl Store for Bottom {
         match self {
             Self::File(file) => file.sync(),
             Self::Nbd(server) => server.sync(),
+            Self::Mirror(mirror) => mirror.sync(),
         }
     }
 
@@ -79,7 +97,31 @@ impl Store for Bottom {
         match self {
             Self::File(file) => file.queue(depth, buffers),
             // Threads serve.
-            Self::Nbd(_) => Err(Errno::NOSYS),
+            Self::Nbd(_) | Self::Mirror(_) => Err(Errno::NOSYS),
+        }
+    }
+
+    fn copies(&self) -> usize {
+        match self {
+            Self::Mirror(mirror) => mirror.copies(),
+            Self::File(_) | Self::Nbd(_) => 1,
+        }
+    }
+
+    unsafe fn read_copy(&self, copy: usize, at: u64, to: Part) -> Failed {
+        // SAFETY: the caller guarantees what these calls ask for.
+        unsafe {
+            match self {
+                Self::Mirror(mirror) => mirror.read_copy(copy, at, to),
+                Self::File(_) | Self::Nbd(_) => self.read(at, to),
+            }
+        }
+    }
+
+    fn mend(&self, copy: usize, at: u64, len: usize) {
+        match self {
+            Self::Mirror(mirror) => mirror.mend(copy, at, len),
+            Self::File(_) | Self::Nbd(_) => {}
         }
     }
 }

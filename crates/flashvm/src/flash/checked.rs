@@ -1,7 +1,8 @@
 //! Checksums: flash that returns other bytes than were written is an error, never data.
 //!
 //! A slot's checksum is set before the slot is written and compared whenever it is read. A page that differs or
-//! whose read failed is read again, alone; after [`READ_TRIES`] it is lost. Checksums live in private memory: a
+//! whose read failed is read again, alone; after [`READ_TRIES`] it is lost. From a mirror both copies are read then, and
+//! a copy that is wrong beside a right one is mended. Checksums live in private memory: a
 //! forked child gets a copy, which holds for the slots that both share.
 
 use super::layer::Layer;
@@ -57,6 +58,35 @@ impl<B: Store> Checked<B> {
         let contents = unsafe { map::bytes(page.address, page.len) };
         self.of(at).load(Ordering::Relaxed) == checksum(contents)
     }
+
+    /// Reads all copies of a page, and leaves a right one in `page`, if there is one. Copies that are wrong beside it are
+    /// mended.
+    ///
+    /// # Safety
+    /// As [`Store::read`].
+    unsafe fn read_again(&self, at: u64, page: Part) -> bool {
+        let copies = self.below.copies();
+        let (mut right, mut wrong) = (None, Failed::NONE);
+        for copy in 0..copies {
+            // SAFETY: the caller guarantees for the page what these calls ask for.
+            let good =
+                unsafe { self.below.read_copy(copy, at, page).is_none() && self.verify(at, page) };
+            match good {
+                true => right = Some(copy),
+                false => wrong.add(copy),
+            }
+        }
+        let Some(right) = right else {
+            return false;
+        };
+        for copy in (0..copies).filter(|&copy| wrong.holds(copy)) {
+            self.below.mend(copy, at, page.len);
+        }
+        // A wrong copy that was read later lies there now.
+        // SAFETY: the caller guarantees for the page what these calls ask for.
+        right + 1 == copies
+            || unsafe { self.below.read_copy(right, at, page).is_none() && self.verify(at, page) }
+    }
 }
 
 impl<B: Store> Layer for Checked<B> {
@@ -99,17 +129,12 @@ impl<B: Store> Layer for Checked<B> {
                 address: to.address + index * PAGE_SIZE,
                 len: PAGE_SIZE,
             };
-            let mut arrived = !failed.holds(index);
-            let good = (0..READ_TRIES).any(|attempt| {
-                // SAFETY: a page of `to`. The caller guarantees that `to` is writable and that nobody else uses it
-                // before the read is answered.
-                unsafe {
-                    if attempt > 0 {
-                        arrived = self.below.read(at, page).is_none();
-                    }
-                    arrived && self.verify(at, page)
-                }
-            });
+            // SAFETY: a page of `to`. The caller guarantees that `to` is writable and that nobody else uses it before the
+            // read is answered.
+            let good = unsafe {
+                !failed.holds(index) && self.verify(at, page)
+                    || (1..READ_TRIES).any(|_| self.read_again(at, page))
+            };
             if !good {
                 lost.add(index);
             }

@@ -6,6 +6,7 @@ use super::encrypted::Encrypted;
 use super::file::FileStore;
 use super::injected::Injected;
 use super::memory::MemoryStore;
+use super::mirror::{Mirror, SideStore};
 use super::modelled::Modelled;
 use super::nbd::NbdStore;
 use super::nbd::testing::{Manner, TestServer};
@@ -13,14 +14,15 @@ use super::store::{
     Completion, Failed, Geometry, Part, Request, Span, Store, StoreQueue, Transfer,
 };
 use super::testing::{
-    Pages, encrypted_stack, encrypted_stack_without_ring, file, leak, settings, stack_without_ring,
-    whole_stack,
+    Pages, encrypted_stack, encrypted_stack_without_ring, file, held, leak, mirror_stack, settings,
+    stack_without_ring, whole_stack,
 };
 use super::{Queue, ThreadQueue};
 use crate::control::{Control, Inject, NbdAddress, NbdServer};
 use flashvm_core::{Nanos, PAGE_SIZE};
 use rustix::event::{PollFd, PollFlags, poll};
 use std::collections::BTreeMap;
+use std::os::unix::net::UnixStream;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -285,6 +287,35 @@ fn at_a_server() {
     }
 }
 
+/// A mirror of sides in memory, at servers and in files.
+#[test]
+fn a_mirror() {
+    let (_, process) = held(BYTES);
+    let at = |server: &TestServer| {
+        let served = server.side().server.unwrap();
+        SideStore::Nbd(NbdStore::of_side(served, BYTES, process))
+    };
+    let file = || SideStore::File(file_store(false));
+    let names = || ["A".to_owned(), "B".to_owned()];
+    let servers = [Manner::Simple, Manner::Pieces].map(|manner| TestServer::start(BYTES, manner));
+    let [one, two] = &servers;
+    for (sides, with_threads) in [
+        ([file(), file()], false),
+        ([file(), at(one)], false),
+        ([at(one), at(two)], true),
+    ] {
+        let (control, _) = held(BYTES);
+        let mirror = leak(Mirror::new(sides, names(), BYTES, control.mirror()));
+        conforms(mirror);
+        assert!(mirror.queue(DEPTH, None).is_err(), "threads serve");
+        if with_threads {
+            threads_conform(mirror);
+        }
+        let counters = control.mirror().counters();
+        assert_eq!((counters.sides_lost, counters.mended), (0, 0));
+    }
+}
+
 /// A real server with an export of [`BYTES`] bytes.
 #[test]
 fn at_nbdkit_and_qemu_nbd() {
@@ -309,8 +340,9 @@ fn at_nbdkit_and_qemu_nbd() {
             eprintln!("SKIPPED: a store at {name}, which is not installed");
             continue;
         };
+        // A server binds its socket before it listens: the file is there too early.
         let begun = std::time::Instant::now();
-        while !socket.exists() && begun.elapsed() < Duration::from_secs(20) {
+        while UnixStream::connect(&socket).is_err() && begun.elapsed() < Duration::from_secs(20) {
             std::thread::sleep(Duration::from_millis(5));
         }
         let outcome = catch_unwind(|| {
@@ -360,6 +392,9 @@ fn the_whole_stack_hides_rare_faults() {
         let store = leak(stack(BYTES, Some(inject)));
         conforms(store);
         own_queue_conforms(store);
+    }
+    for encrypt in [false, true] {
+        conforms(leak(mirror_stack(BYTES, Some(inject), encrypt)));
     }
 }
 

@@ -192,6 +192,26 @@ impl<B: Store> Store for Encrypted<B> {
             writes,
         })
     }
+
+    fn copies(&self) -> usize {
+        self.below.copies()
+    }
+
+    unsafe fn read_copy(&self, copy: usize, at: u64, to: Part) -> Failed {
+        self.geometry().admit(at, to.len);
+        // SAFETY: as in `read`.
+        unsafe {
+            let failed = self.below.read_copy(copy, at, to);
+            match &self.sealer {
+                Some(sealer) => sealer.open(at, to, failed),
+                None => failed,
+            }
+        }
+    }
+
+    fn mend(&self, copy: usize, at: u64, len: usize) {
+        self.below.mend(copy, at, len);
+    }
 }
 
 /// Panics if a write leaves the store, is too long, or is not of whole pages.

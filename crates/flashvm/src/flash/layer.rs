@@ -80,6 +80,22 @@ impl<L: Layer> Store for L {
         let below = self.below().queue(depth, buffers)?;
         Ok(LayerQueue { layer: self, below })
     }
+
+    fn copies(&self) -> usize {
+        self.below().copies()
+    }
+
+    unsafe fn read_copy(&self, copy: usize, at: u64, to: Part) -> Failed {
+        // SAFETY: as in `read`.
+        unsafe {
+            let failed = self.below().read_copy(copy, at, to);
+            self.after_read(at, to, failed)
+        }
+    }
+
+    fn mend(&self, copy: usize, at: u64, len: usize) {
+        self.below().mend(copy, at, len);
+    }
 }
 
 /// A queue with one layer around it.

@@ -8,7 +8,7 @@
 //! | `encrypted` | encryption (`--encrypt`), with `cipher`, `key` and `write_buffers` | pages only |
 //! | `injected` | faults that a test asks for | |
 //! | `modelled` | the time of a device model | |
-//! | `bottom` | a `file` or device, or an export of a server (`nbd`) | |
+//! | `bottom` | a `file` or device, an export of a server (`nbd`), or a `mirror` of two of these | |
 //!
 //! Pages use the whole stack ([`FlashStore`]). Small pages enter below `checked` ([`UncheckedStore`]): their engine
 //! keeps checksums in its tables, and repeats a read itself, as its cleaner may have moved the page. They are never
@@ -44,6 +44,7 @@ mod key;
 mod layer;
 #[cfg(test)]
 mod memory;
+pub(crate) mod mirror;
 pub(crate) mod modelled;
 pub(crate) mod nbd;
 mod queue;
@@ -62,13 +63,14 @@ pub(crate) use read_buffers::ReadBuffers;
 pub(crate) use store::{Completion, Part, Request, Span, Store, StoreQueue, Transfer, offset};
 
 use crate::Error;
-use crate::control::{Inject, NbdServer, Process};
+use crate::control::{Inject, NbdServer, Process, SidePlace, StorePlace};
 use bottom::Bottom;
 use checked::Checked;
 use encrypted::Encrypted;
 use file::FileStore;
 use flashvm_core::PAGE_SIZE;
 use injected::Injected;
+use mirror::{Mirror, SideStore};
 use modelled::{ModelClient, Modelled};
 use nbd::NbdStore;
 use std::os::fd::{OwnedFd, RawFd};
@@ -85,6 +87,29 @@ pub(crate) enum Place {
     File(OwnedFd),
     /// An export of a server.
     Nbd(NbdServer, Process),
+    /// Two sides, each with its file if it is here.
+    Mirror([(SidePlace, Option<OwnedFd>); 2], Process),
+}
+
+impl Place {
+    /// The place that a run's settings name. `files` are its files and devices, in the order in which they are named.
+    ///
+    /// # Panics
+    /// There are fewer: the supervisor hands all of them over.
+    pub(crate) fn of(place: &StorePlace, files: Vec<OwnedFd>, process: Process) -> Self {
+        let mut files = files.into_iter();
+        let mut file = || files.next().expect("the supervisor hands the files over");
+        match place {
+            StorePlace::Here => Self::File(file()),
+            StorePlace::Server(server) => Self::Nbd(server.clone(), process),
+            StorePlace::Mirror(sides) => {
+                let [a, b] = sides;
+                let a = (a.clone(), a.server.is_none().then(&mut file));
+                let b = (b.clone(), b.server.is_none().then(&mut file));
+                Self::Mirror([a, b], process)
+            }
+        }
+    }
 }
 
 /// The inputs of a process' stack.
@@ -111,15 +136,36 @@ impl FlashStore {
     /// `fstat` fails, the server does not serve, there is no memory for checksums and tags, or the kernel does not protect the key.
     pub(crate) fn open(setup: Setup) -> Result<Self, Error> {
         let bytes = u64::from(setup.slots) * PAGE_SIZE as u64;
+        let file = |file| {
+            FileStore::new(file, bytes, setup.without_ring)
+                .map_err(Error::memory("the flash store"))
+        };
         let bottom = match setup.place {
-            Place::File(file) => FileStore::new(file, bytes, setup.without_ring)
-                .map(Bottom::File)
-                .map_err(Error::memory("the flash store"))?,
+            Place::File(opened) => Bottom::File(file(opened)?),
             Place::Nbd(server, process) => {
                 let shown = server.to_string();
                 NbdStore::open(server, bytes, process)
                     .map(Bottom::Nbd)
                     .map_err(|trouble| Error::Server(shown, trouble))?
+            }
+            Place::Mirror(sides, process) => {
+                let names = [0, 1].map(|side: usize| sides[side].0.name.clone());
+                let side = |(place, opened): (SidePlace, Option<OwnedFd>)| match opened {
+                    Some(opened) => file(opened).map(SideStore::File),
+                    None => {
+                        let served = place.server.expect("a side is a file or at a server");
+                        let server = NbdStore::of_side(served, bytes, process);
+                        Ok(SideStore::Nbd(server))
+                    }
+                };
+                let [a, b] = sides;
+                let state = process.mirror();
+                Bottom::Mirror(Box::new(Mirror::new(
+                    [side(a)?, side(b)?],
+                    names,
+                    bytes,
+                    state,
+                )))
             }
         };
         let modelled = Modelled::new(bottom, setup.modelled);
@@ -137,9 +183,7 @@ impl FlashStore {
         if let Some(model) = &mut self.below.below.below.model {
             *model = ModelClient::of(process);
         }
-        if let Bottom::Nbd(server) = &mut self.below.below.below.below {
-            server.become_child(process);
-        }
+        self.below.below.below.below.become_child(process);
         Ok(self)
     }
 
@@ -153,8 +197,8 @@ impl FlashStore {
         self.model().is_some() || self.below.below.below.below.needs_threads()
     }
 
-    /// The descriptor of the file or device; `None` at a server.
-    pub(crate) fn descriptor(&self) -> Option<RawFd> {
-        self.below.below.below.below.descriptor()
+    /// The descriptors of files or devices.
+    pub(crate) fn descriptors(&self) -> [Option<RawFd>; 2] {
+        self.below.below.below.below.descriptors()
     }
 }

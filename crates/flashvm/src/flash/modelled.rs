@@ -101,6 +101,20 @@ impl<B: Store> Store for Modelled<B> {
             None => self.below.queue(depth, buffers),
         }
     }
+
+    fn copies(&self) -> usize {
+        self.below.copies()
+    }
+
+    unsafe fn read_copy(&self, copy: usize, at: u64, to: Part) -> Failed {
+        // SAFETY: as in `read`.
+        let read = || unsafe { self.below.read_copy(copy, at, to) };
+        self.timed(Work::Read, at, to.len, read)
+    }
+
+    fn mend(&self, copy: usize, at: u64, len: usize) {
+        self.below.mend(copy, at, len);
+    }
 }
 
 impl ModelClient {

@@ -181,6 +181,23 @@ pub(crate) trait Store: Sync + 'static {
     /// `ENOSYS` if the store has no queue of its own, or the kernel's error. Threads can serve instead
     /// ([`super::Queue`]).
     fn queue(&'static self, depth: u32, buffers: Option<Part>) -> Result<Self::Queue, Errno>;
+
+    /// Copies of each page that the store can read one by one.
+    fn copies(&self) -> usize {
+        1
+    }
+
+    /// [`Store::read`] of one of [`Store::copies`], from 0.
+    ///
+    /// # Safety
+    /// As [`Store::read`].
+    unsafe fn read_copy(&self, _copy: usize, at: u64, to: Part) -> Failed {
+        // SAFETY: the caller guarantees what this call asks for.
+        unsafe { self.read(at, to) }
+    }
+
+    /// Says that a copy of `len` bytes at `at` is wrong, and another one right: it is to be written again.
+    fn mend(&self, _copy: usize, _at: u64, _len: usize) {}
 }
 
 /// Requests in flight. Each comes back once, in any order.

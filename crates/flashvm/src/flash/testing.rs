@@ -3,10 +3,10 @@
 use super::layer::Layer;
 use super::store::{Failed, Part, Store};
 use super::{FlashStore, Place, Setup};
-use crate::control::{Inject, RunSettings};
+use crate::control::{Control, Inject, Process, RunSettings, SidePlace};
 use crate::space::Delivery;
 use crate::sys::map;
-use flashvm_core::{PAGE_SIZE, Preset};
+use flashvm_core::{ClusterSource, PAGE_SIZE, Preset};
 use rustix::fs::OFlags;
 use std::os::fd::OwnedFd;
 use std::sync::Mutex;
@@ -53,8 +53,60 @@ pub(super) fn encrypted_stack_without_ring(bytes: u64, inject: Option<Inject>) -
 }
 
 fn stack(bytes: u64, inject: Option<Inject>, without_ring: bool, encrypt: bool) -> FlashStore {
+    open(
+        Place::File(file(bytes)),
+        bytes,
+        inject,
+        without_ring,
+        encrypt,
+    )
+}
+
+/// A control region for a store of so many bytes, of which a process holds all clusters.
+pub(super) fn held(bytes: u64) -> (Control, Process) {
+    let control = Control::create(&settings(bytes)).unwrap().0;
+    let process = control.register(1, "store").unwrap();
+    let mut clusters = process.clusters();
+    while clusters.lease().is_some() {}
+    (control, process)
+}
+
+/// A side in a file.
+pub(super) fn side_here() -> SidePlace {
+    SidePlace {
+        name: "a file".to_owned(),
+        server: None,
+    }
+}
+
+/// The stack over a mirror of two files, with encryption or without.
+pub(super) fn mirror_stack(bytes: u64, inject: Option<Inject>, encrypt: bool) -> FlashStore {
+    let files = [file(bytes), file(bytes)];
+    mirror_of(files, held(bytes).1, bytes, inject, encrypt)
+}
+
+/// [`mirror_stack`] over these files, for a process.
+pub(super) fn mirror_of(
+    files: [OwnedFd; 2],
+    process: Process,
+    bytes: u64,
+    inject: Option<Inject>,
+    encrypt: bool,
+) -> FlashStore {
+    let sides = files.map(|file| (side_here(), Some(file)));
+    let place = Place::Mirror(sides, process);
+    open(place, bytes, inject, false, encrypt)
+}
+
+fn open(
+    place: Place,
+    bytes: u64,
+    inject: Option<Inject>,
+    without_ring: bool,
+    encrypt: bool,
+) -> FlashStore {
     let setup = Setup {
-        place: Place::File(file(bytes)),
+        place,
         slots: (bytes / PAGE_SIZE as u64) as u32,
         modelled: None,
         without_ring,

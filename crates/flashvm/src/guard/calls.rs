@@ -9,7 +9,7 @@ use super::own_call::{OWN_CALL, Own};
 use super::table::{self, Consumes, Direction, Row};
 use super::transfer::Parts;
 use super::walk;
-use super::{clone, exec, own_path, refusals, signals, thread_pointer, transfer};
+use super::{clone, exec, kill, own_path, refusals, signals, thread_pointer, transfer};
 use crate::PageList;
 use crate::pager::Pins;
 use crate::program::descriptor_kind::{self, Kind};
@@ -108,6 +108,27 @@ unsafe fn change_mapping(number: i64, args: &[usize; 6]) -> isize {
     }
 }
 
+/// Tells a report which code has asked for memory, by a call with this result. `end_before`: the break before it.
+fn tell_memory(
+    context: &Context,
+    number: i64,
+    args: &[usize; 6],
+    result: isize,
+    end_before: usize,
+) {
+    let at = result as usize;
+    // After an error no managed memory begins there.
+    let (start, end) = match number {
+        libc::SYS_mmap => (at, at.saturating_add(args[1])),
+        libc::SYS_mremap | OWN_CALL => (at, at.saturating_add(args[2])),
+        libc::SYS_brk => (end_before, at),
+        _ => return,
+    };
+    if let (Some(pager), Some(by)) = (pager(), signals::interrupted(context)) {
+        pager.note_memory(by, start, end);
+    }
+}
+
 /// # Safety
 /// The program has made this call with these arguments.
 unsafe fn answer(
@@ -125,6 +146,7 @@ unsafe fn answer(
             clone::clone(record, context, number, args)
         }
         libc::SYS_exit => clone::exit(record, a as i32),
+        libc::SYS_kill => kill::kill(args),
         libc::SYS_execve => exec::execve(record, args),
         libc::SYS_execveat => exec::execveat(record, args),
         // SAFETY: the program has made this call, as the caller guarantees, and names a word of its own.
@@ -140,11 +162,23 @@ unsafe fn answer(
         | libc::SYS_mprotect
         | libc::SYS_madvise
         | libc::SYS_brk => {
+            let end_before = mapping::program_break();
             // SAFETY: the program has made this call, as the caller guarantees.
-            unsafe { change_mapping(number, args) }
+            let result = unsafe { change_mapping(number, args) };
+            tell_memory(context, number, args, result, end_before);
+            result
         }
-        libc::SYS_mlock | libc::SYS_mlock2 if mapping::lock_refused(a, b) => failed(Errno::NOMEM),
+        libc::SYS_mlock | libc::SYS_mlock2 | libc::SYS_munlock
+            if let Some(pages) = mapping::managed_pages(a, b) =>
+        {
+            change_lock(number, pages, c)
+        }
         libc::SYS_mlockall => failed(Errno::NOMEM),
+        libc::SYS_munlockall => {
+            mapping::unlock_all();
+            // SAFETY: the program has made this call, as the caller guarantees.
+            unsafe { repeat(record, number, args) }
+        }
         libc::SYS_close if is_pager_descriptor(a as i32) => failed(Errno::BADF),
         libc::SYS_close => {
             descriptor_kind::forget(a as i32);
@@ -160,6 +194,11 @@ unsafe fn answer(
         }
         libc::SYS_close_range if c & libc::CLOSE_RANGE_CLOEXEC as usize == 0 => {
             status(descriptor_kind::close_range(a as u32, b as u32, c as u32))
+        }
+        OWN_CALL if a == Own::Map as usize => {
+            let result = address(mapping::map_for_api(c));
+            tell_memory(context, number, args, result, 0);
+            result
         }
         // SAFETY: only the preloaded object knows this call.
         OWN_CALL => unsafe { own(a, b, c) },
@@ -177,6 +216,16 @@ unsafe fn answer(
             }
         },
     }
+}
+
+/// `mlock`, `mlock2` and `munlock` of managed pages.
+fn change_lock(number: i64, (start, len): (usize, usize), flags: usize) -> isize {
+    if number == libc::SYS_munlock {
+        return status(mapping::unlock(start, len));
+    }
+    let on_fault = number == libc::SYS_mlock2 && flags & libc::MLOCK_ONFAULT as usize != 0;
+    let touch = || make_resident(start, len, false);
+    status(mapping::lock(start, len, (!on_fault).then_some(touch)))
 }
 
 /// `MADV_POPULATE_READ` and `MADV_POPULATE_WRITE`: touches the pages one by one.

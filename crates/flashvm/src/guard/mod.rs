@@ -13,7 +13,7 @@
 //!   transfers that stopped short;
 //! - `clone`: threads and processes; `exec`: programs; `memory`: access to the program's memory
 //!   that may fail;
-//! - `refusals`: calls that this mode refuses;
+//! - `refusals`: calls that this mode refuses; `kill`: signals to the own process;
 //! - `own_call`: requests of the preloaded object to the guard;
 //! - `thread_pointer`, `own_path`: what a carried program sees of the C library that carries it: nothing;
 //! - `aside`: the pager's work for threads of the program, in handler mode.
@@ -32,6 +32,7 @@ mod entry;
 mod exec;
 mod frame;
 mod guard_stack;
+mod kill;
 mod memory;
 mod own_call;
 mod own_path;

@@ -20,4 +20,6 @@ pub enum Own {
     TakePages,
     /// Free the small pages of the list at an address.
     GivePages,
+    /// Map managed memory of a length; the result is its address.
+    Map,
 }

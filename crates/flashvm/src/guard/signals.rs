@@ -147,8 +147,8 @@ extern "C" fn on_segv(signal: i32, info: *mut Info, context: *mut Context) {
     forward(signal, info, context);
 }
 
-/// Where a fault interrupted the program; `None` if it was the guard, on its own stack.
-fn interrupted(context: &Context) -> Option<Interrupted> {
+/// Where a fault or a call interrupted the program; `None` if it was the guard, on its own stack.
+pub(super) fn interrupted(context: &Context) -> Option<Interrupted> {
     let regs = &context.regs;
     let is_ours = guard_stack::at(regs.rsp as usize).is_some();
     (!is_ours).then_some(Interrupted {

@@ -117,6 +117,7 @@ impl<'a> Executor for LiveExecutor<'a> {
     fn tell_lost(&mut self, page: PageId) {
         let lost = &self.pager.stats().pages_lost;
         lost.fetch_add(1, Ordering::Relaxed);
+        tracing::error!(page = page.0, "lost");
         say(&format!(
             "the contents of the page at {:#x} are lost: it could not be read back from flash as it \
              was written (SIGBUS)",

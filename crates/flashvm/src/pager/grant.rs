@@ -55,6 +55,7 @@ pub(super) fn limit_event(Limits { frames, shared }: Limits) -> Event {
 impl Pager {
     /// Follows this process's share of the budget, and tells the engine its limits.
     pub(super) fn look_at_limit(&self, locked: &mut Locked) {
+        self.keep_locks_within_share(locked);
         let (usage, run) = (locked.usage(), &self.process);
         let most = match locked.grant.look(run, &usage) {
             Look::Keep(held) => {

@@ -1,8 +1,11 @@
-//! What the pager tells a report ([`crate::control`]): each fault with its kind, first stores, and pages that leave.
+//! What the pager tells a report ([`crate::control`]): the kind of each fault, and which code had it or asked for memory.
 
 use super::{Locked, Pager};
 use crate::control::{Interrupted, Sight};
-use flashvm_core::{Access, Action, Event, Nanos};
+use flashvm_core::{Nanos, PAGE_SIZE};
+
+/// Less memory is not worth a sample of the code that asks for it.
+const MEMORY_BYTES_MIN: usize = 1 << 20;
 
 /// The engine's counts of faults by kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,6 +14,7 @@ pub(super) struct FaultKinds {
     pool: u64,
     soft: u64,
     zero: u64,
+    ahead: u64,
 }
 
 impl FaultKinds {
@@ -21,15 +25,18 @@ impl FaultKinds {
             pool: counters.faults_pool,
             soft: counters.faults_soft,
             zero: counters.faults_zero,
+            ahead: counters.prefetch_used,
         }
     }
 
     /// The kind of the fault that was handled between two counts.
-    fn kind(self, after: Self) -> Sight {
+    pub(super) fn kind(self, after: Self) -> Sight {
         if after.flash > self.flash {
             Sight::FromFlash
         } else if after.pool > self.pool {
             Sight::FromPool
+        } else if after.soft > self.soft && after.ahead > self.ahead {
+            Sight::Ahead
         } else if after.soft > self.soft {
             Sight::Soft
         } else if after.zero > self.zero {
@@ -41,31 +48,15 @@ impl FaultKinds {
 }
 
 impl Pager {
-    /// Notes what an event, which the engine has just handled, and its actions mean for pages. `before`: the engine's
-    /// counts before it.
-    pub(super) fn keep_journal(
-        &self,
-        locked: &Locked,
-        before: FaultKinds,
-        event: &Event,
-        actions: &[Action],
-    ) {
-        match *event {
-            Event::Fault { page, access, .. } => {
-                let store = access == Access::Write;
-                self.process
-                    .see(before.kind(FaultKinds::of(locked)), store, page, 1);
-            }
-            Event::WriteProtectFault { page } => self.process.see(Sight::FirstStore, true, page, 1),
-            _ => {}
+    /// Notes which code has asked for the memory from `start` to `end`, if it is much.
+    pub(crate) fn note_memory(&self, at: Interrupted, start: usize, end: usize) {
+        let bytes = end.saturating_sub(start);
+        if bytes < MEMORY_BYTES_MIN || !self.settings.report {
+            return;
         }
-        for action in actions {
-            // The shadow also drops its copy of a page that is mapped again.
-            if let Action::Drop { first, count } = *action
-                && !locked.engine.page_state(first).is_mapped()
-            {
-                self.process.see(Sight::Left, false, first, count);
-            }
+        let pages = u32::try_from(bytes / PAGE_SIZE).unwrap_or(u32::MAX);
+        if let Some(first) = self.page_at(start) {
+            self.process.sample_memory(at, first, pages);
         }
     }
 

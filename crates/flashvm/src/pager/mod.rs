@@ -15,7 +15,7 @@
 //! | frames of the budget | `grant`; read buffers `buffers`; compressed pages `pool`, `codec` |
 //! | what the program does to its memory | `managed`, `remap`; changes under way `change` |
 //! | what the heap of small pages asks for | `small` |
-//! | what a report shows | `journal` |
+//! | what onlookers learn | `tell`: `probes`, `decisions`, the `journal` of a report |
 //! | the store | `discard`; the write limit `limit` |
 
 mod actions;
@@ -23,6 +23,7 @@ mod buffers;
 mod change;
 mod cleaner;
 pub mod codec;
+mod decisions;
 mod discard;
 mod fork;
 mod grant;
@@ -30,14 +31,18 @@ mod handler;
 mod inline;
 mod journal;
 mod limit;
+mod lock;
 mod managed;
 mod pin;
 mod pool;
+mod probes;
 mod remap;
 mod share;
 mod small;
 mod start;
+mod statistics;
 mod synchronous;
+mod tell;
 mod workers;
 
 use self::codec::Decoder;
@@ -45,7 +50,7 @@ use self::journal::FaultKinds;
 use self::pool::{Compressor, PoolMemory};
 use self::workers::{By, Crew, Workers};
 use crate::chameleon::Chameleon;
-use crate::control::{Control, Malloc, Process, RunSettings, SharedClusters};
+use crate::control::{Control, Malloc, Process, RunSettings, Select, SharedClusters};
 use crate::flash::demand::DemandQueues;
 use crate::flash::{FlashStore, ReadBuffers};
 use crate::mappings::Mappings;
@@ -59,8 +64,10 @@ use flashvm_core::{Action, Engine, Event, IoId, PAGE_SIZE, PageId, Place, SlotId
 pub use fork::{ForkHooks, set_fork_hooks};
 #[cfg(target_arch = "x86_64")]
 pub(crate) use pin::Pins;
+pub use probes::{PROBES, StaticProbe};
 use rustix_futex_sync::{Condvar, Mutex, MutexGuard};
 pub use start::{Inheritance, start};
+pub use statistics::Statistics;
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
@@ -177,6 +184,12 @@ impl Pager {
         self.delivery
     }
 
+    /// Whether all memory that the program asks for is managed; otherwise only what it asks this library for.
+    #[must_use]
+    pub fn manages_all(&self) -> bool {
+        self.settings.select == Select::All
+    }
+
     /// Where the program's objects come from.
     #[must_use]
     pub fn malloc(&self) -> Malloc {
@@ -250,11 +263,9 @@ impl Pager {
                 .placement
                 .trace
                 .told(now, &event, |page| engine.page_state(page));
-            let before = self.settings.report.then(|| FaultKinds::of(locked));
+            let before = FaultKinds::of(locked);
             locked.engine.handle(now, &event, &mut actions);
-            if let Some(before) = before {
-                self.keep_journal(locked, before, &event, &actions);
-            }
+            self.tell(locked, before, &event, &actions);
             if let Some(model) = self.store.model() {
                 model.freed(std::iter::from_fn(|| locked.engine.pop_freed()));
             }
@@ -320,8 +331,10 @@ impl Pager {
     /// Counts the latency of the faults that an action has resolved.
     fn note_resolved(&self, locked: &mut Locked, action: &Action) {
         let (now, stats) = (now(), self.process.stats());
-        let ends_waits = locked.placement.end_waits(action, |since| {
-            stats.latency.record(now.since(since).0);
+        let ends_waits = locked.placement.end_waits(action, |page, since| {
+            let waited = now.since(since);
+            probes::resolved(self.address(page), waited);
+            stats.latency.record(waited.0);
         });
         if ends_waits && self.delivery.is_in_thread() {
             self.resolved_count.announce();
@@ -362,6 +375,7 @@ impl Pager {
 
     /// Ends the process: the pager cannot go on, and the program must not read wrong data.
     pub(crate) fn die(&self, reason: &str) -> ! {
+        tracing::error!("{reason}");
         self.process.note_end(reason);
         crate::sys::message::say(reason);
         crate::sys::signals::abort()

@@ -5,7 +5,7 @@ use super::codec::Decoder;
 use super::inline::ResolvedCount;
 use super::pool::{Compressor, PoolMemory};
 use super::workers::{Crew, Workers};
-use super::{Freeze, LiveEngine, Locked, PAGER, Pager, SPAN_PAGES, buffers, share};
+use super::{Freeze, LiveEngine, Locked, PAGER, Pager, SPAN_PAGES, buffers, decisions, share};
 use crate::Error;
 use crate::chameleon::Chameleon;
 use crate::control::{Control, HugePages, LIMIT_FRAMES_MIN, Process, RunSettings};
@@ -19,12 +19,13 @@ use crate::sys::mapping_budget::{mappings_allowed, mappings_most};
 use crate::sys::thread;
 use flashvm_core::grant::{Grant, Reserve};
 use flashvm_core::record::RecordingClusters;
-use flashvm_core::{Engine, EngineConfig, PAGE_SIZE};
+use flashvm_core::{Engine, EngineConfig, PAGE_SIZE, PageId};
 use rustix_futex_sync::{Condvar, Mutex};
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
+use tracing::info;
 
 /// Why there is no heap of small pages in handler mode.
 const HANDLER_MODE: &str = "--granularity 512 needs inline mode: leave --fault handler out";
@@ -34,8 +35,8 @@ const HANDLER_MODE: &str = "--granularity 512 needs inline mode: leave --fault h
 pub struct Inheritance {
     /// The shared control region.
     pub control: Control,
-    /// The flash store, open for direct I/O; `None` if the settings name a server.
-    pub store: Option<OwnedFd>,
+    /// The files or devices of the flash store, open for direct I/O, as many as the settings name.
+    pub stores: Vec<OwnedFd>,
     /// The supervisor, as a pidfd: when it dies, so does this process.
     pub supervisor: OwnedFd,
     /// The program, for the summary.
@@ -49,12 +50,15 @@ pub struct Inheritance {
 pub fn start(inheritance: Inheritance) -> Result<&'static Pager, Error> {
     let Inheritance {
         control,
-        store,
+        stores,
         supervisor,
         command,
     } = inheritance;
-    let store = store.map(descriptors::keep).transpose();
-    let store = store.map_err(Error::memory("descriptor"))?;
+    let stores = stores
+        .into_iter()
+        .map(descriptors::keep)
+        .collect::<Result<Vec<_>, _>>();
+    let stores = stores.map_err(Error::memory("descriptor"))?;
     let supervisor = PagerFd::keep(supervisor).map_err(Error::memory("descriptor"))?;
     let mut settings = control.settings()?;
     let proc_folder = crate::control::proc_folder()?;
@@ -99,12 +103,17 @@ pub fn start(inheritance: Inheritance) -> Result<&'static Pager, Error> {
     {
         engine.log_freed();
     }
+    if let Some(followed) = &settings.follow
+        && followed.program == command
+        && process.is_first_to_follow()
+    {
+        engine.follow(order_in(&followed.path).map_err(|source| Error::Order {
+            path: followed.path.clone(),
+            source,
+        })?);
+    }
     let small_frames = settings.chameleon.map_or(0, |_| control.budget_frames());
-    let place = match (store, &settings.server) {
-        (Some(file), None) => Place::File(file),
-        (None, Some(server)) => Place::Nbd(server.clone(), process),
-        _ => unreachable!("the supervisor gives a descriptor or names a server"),
-    };
+    let place = Place::of(&settings.store, stores, process);
     let store = FlashStore::open(Setup {
         place,
         slots: control.store_slots(),
@@ -116,7 +125,7 @@ pub fn start(inheritance: Inheritance) -> Result<&'static Pager, Error> {
     let frames_bytes = u64::from(small_frames) * PAGE_SIZE as u64;
     let file_bytes = file_limit::needed(store.geometry(), frames_bytes).map_err(Error::Settings)?;
     let file_bytes = file_bytes.max(space.file_bytes());
-    process.take_space_from(store.descriptor());
+    process.take_space_from(store.descriptors());
     let chameleon = settings
         .chameleon
         .map(|_| start_heap(&settings, &control, &process, &store, pid))
@@ -158,10 +167,21 @@ pub fn start(inheritance: Inheritance) -> Result<&'static Pager, Error> {
         pool,
     };
     let pager = pager.install();
+    decisions::begin(pager.settings.decisions);
+    info!(mode = ?delivery, slots = pager.control.store_slots(), "the pager starts");
     pager.start_threads().map_err(Error::Threads)?;
     thread::await_begun();
     pager.look_at_limit(&mut pager.lock());
     Ok(pager)
+}
+
+/// The pages of an order.
+fn order_in(path: &Path) -> std::io::Result<Vec<PageId>> {
+    let bytes = std::fs::read(path)?;
+    let pages = bytes.as_chunks().0.iter();
+    Ok(pages
+        .map(|&page| PageId(u32::from_ne_bytes(page)))
+        .collect())
 }
 
 fn start_heap(

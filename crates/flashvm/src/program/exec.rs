@@ -41,8 +41,8 @@ pub struct HandedOn {
     pub address: RunAddress,
     /// The control region.
     pub region: OwnedFd,
-    /// The store, unless it is at a server.
-    pub store: Option<OwnedFd>,
+    /// The files or devices of the store.
+    pub stores: [Option<OwnedFd>; 2],
     /// The preloaded object, unless programs load it from a named file.
     pub object: Option<OwnedFd>,
 }
@@ -53,9 +53,12 @@ pub struct HandedOn {
 /// # Errors
 /// No number is left for a descriptor.
 pub fn remember_run(run: HandedOn, loaded: &CStr, delivery: Delivery) -> rustix::io::Result<()> {
+    let [one, two] = run
+        .stores
+        .map(|fd| fd.map(descriptors::hand_on).transpose());
     let inherited = Descriptors {
         region: descriptors::hand_on(run.region)?,
-        store: run.store.map(descriptors::hand_on).transpose()?,
+        stores: [one?, two?],
         object: run.object.map(descriptors::hand_on).transpose()?,
     };
     let address = RunAddress {

@@ -7,6 +7,7 @@ use flashvm_core::{Advice, PAGE_SIZE};
 use rustix::io::Errno;
 use rustix::mm::{MprotectFlags, ProtFlags};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 /// Anonymous mappings of this size and more are managed.
 const MANAGED_BYTES: usize = 64 << 10;
@@ -21,7 +22,8 @@ const LOW: i32 = libc::MAP_32BIT;
 #[cfg(not(target_arch = "x86_64"))]
 const LOW: i32 = 0;
 
-/// Address space of the program's break: `2 * capacity`, clamped to `BREAK_BYTES_MIN..=BREAK_BYTES_MAX`.
+/// Address space of the program's break: the power of two from `2 * capacity` on, clamped to `BREAK_BYTES_MIN..=BREAK_BYTES_MAX`.
+/// So other mappings lie in the same places, though the capacity varies with the free space of a disk.
 const BREAK_BYTES_MIN: usize = 1 << 30;
 const BREAK_BYTES_MAX: usize = 128 << 30;
 
@@ -75,7 +77,8 @@ pub unsafe fn map(
     let Some(pager) = pager() else {
         return kernel();
     };
-    let ours = flags & libc::MAP_ANONYMOUS != 0 && flags & KERNEL_ONLY == 0;
+    let private = flags & libc::MAP_ANONYMOUS != 0 && flags & KERNEL_ONLY == 0;
+    let ours = private && pager.manages_all();
     let prot_flags = ProtFlags::from_bits_retain(prot as u32);
     let commit = prot & libc::PROT_WRITE != 0 && flags & libc::MAP_NORESERVE == 0;
     let fixed = flags & (libc::MAP_FIXED | libc::MAP_FIXED_NOREPLACE) != 0;
@@ -109,6 +112,18 @@ pub unsafe fn map(
     kernel()
 }
 
+/// Managed memory that the program asks this library for, whatever `--select` says: zeros, to read and write.
+///
+/// # Errors
+/// `ENOMEM` if budget and store together have no room; `EINVAL` for no bytes; `ENOSYS` outside of a run.
+pub fn map_for_api(len: usize) -> Result<usize, Errno> {
+    let pager = pager().ok_or(Errno::NOSYS)?;
+    if len == 0 {
+        return Err(Errno::INVAL);
+    }
+    pager.map(len, ProtFlags::READ | ProtFlags::WRITE, true)
+}
+
 /// The break of the kernel's, which stays where it was when the program began.
 #[must_use]
 pub fn kernels_break() -> u64 {
@@ -121,12 +136,19 @@ pub fn kernels_break() -> u64 {
 /// # Errors
 /// `ENOMEM` if the managed range has no room.
 pub fn reserve_break(pager: &Pager) -> Result<(), Errno> {
-    let bytes = (2 * pager.capacity_bytes()).clamp(BREAK_BYTES_MIN, BREAK_BYTES_MAX);
+    let bytes = (2 * pager.capacity_bytes()).next_power_of_two();
+    let bytes = bytes.clamp(BREAK_BYTES_MIN, BREAK_BYTES_MAX);
     let base = pager.map(bytes, ProtFlags::empty(), false)?;
     BREAK_LIMIT.store(base + bytes, Ordering::Relaxed);
     BREAK.store(base, Ordering::Relaxed);
     BREAK_BASE.store(base, Ordering::Release);
     Ok(())
+}
+
+/// The end of the program's heap, if it is managed memory; else 0.
+#[must_use]
+pub fn program_break() -> usize {
+    BREAK.load(Ordering::Relaxed)
 }
 
 /// Whether the program's own `malloc` has its heap in managed memory.
@@ -301,9 +323,58 @@ pub unsafe fn remap(
     }
 }
 
-/// Locked memory must not be paged, which would defeat the budget: locking fails as if the limit on
-/// locked memory were reached.
+/// The whole pages around a range, if there is managed memory among them: its first address and its length.
 #[must_use]
-pub fn lock_refused(address: usize, len: usize) -> bool {
-    len > 0 && managed(address, len.next_multiple_of(PAGE_SIZE)).is_some()
+pub fn managed_pages(address: usize, len: usize) -> Option<(usize, usize)> {
+    let start = address & !(PAGE_SIZE - 1);
+    let len = address
+        .checked_add(len)?
+        .checked_next_multiple_of(PAGE_SIZE)?
+        - start;
+    (len > 0 && managed(start, len).is_some()).then_some((start, len))
+}
+
+/// Most touches of locked pages, and the pause between two. A touch does nothing for a page whose move out of the region is
+/// still to be made.
+const LOCK_TOUCHES: u32 = 100;
+const LOCK_PAUSE: Duration = Duration::from_millis(1);
+
+/// `mlock` of [`managed_pages`]: they stay in RAM once they have been touched. `touch` does so now, and says whether it
+/// could.
+///
+/// # Errors
+/// `ENOMEM` if they are not all managed and readable, or if the budget has no room for so many locked pages.
+pub fn lock(address: usize, len: usize, touch: Option<impl Fn() -> bool>) -> Result<(), Errno> {
+    let pager = pager().ok_or(Errno::NOSYS)?;
+    pager.lock_memory(address, len)?;
+    let Some(touch) = touch else {
+        return Ok(());
+    };
+    for _ in 0..LOCK_TOUCHES {
+        if !touch() {
+            pager.unlock_memory(address, len)?;
+            return Err(Errno::NOMEM);
+        }
+        if pager.is_in_reach(address, len) {
+            break;
+        }
+        crate::sys::sleep(LOCK_PAUSE);
+    }
+    Ok(())
+}
+
+/// `munlock` of [`managed_pages`].
+///
+/// # Errors
+/// `ENOMEM` if they are not all managed and mapped.
+pub fn unlock(address: usize, len: usize) -> Result<(), Errno> {
+    let pager = pager().ok_or(Errno::NOSYS)?;
+    pager.unlock_memory(address, len)
+}
+
+/// `munlockall`, as far as memory is managed.
+pub fn unlock_all() {
+    if let Some(pager) = pager() {
+        pager.unlock_all_memory();
+    }
 }

@@ -10,7 +10,7 @@ use std::ops::{Deref, DerefMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicI32, Ordering};
 
-const OURS_MAX: usize = 64;
+const OURS_MAX: usize = 96;
 /// Our lowest number, if the limit on open files is at least its usual 1024.
 const FROM: RawFd = 900;
 
@@ -102,7 +102,7 @@ pub(crate) fn keep_for_life(fd: OwnedFd) -> Result<RawFd, Errno> {
 }
 
 /// Descriptors that the programs executed by this process inherit.
-static HANDED_ON: [AtomicI32; 3] = [const { AtomicI32::new(-1) }; 3];
+static HANDED_ON: [AtomicI32; 4] = [const { AtomicI32::new(-1) }; 4];
 
 /// Keeps a descriptor for the programs that this process and its children execute. Returns its number.
 ///
@@ -110,7 +110,7 @@ static HANDED_ON: [AtomicI32; 3] = [const { AtomicI32::new(-1) }; 3];
 /// `EMFILE` if there is no number left.
 ///
 /// # Panics
-/// If there are more than three of these.
+/// If there are more than four of these.
 pub(crate) fn hand_on(fd: OwnedFd) -> Result<RawFd, Errno> {
     let fd = match fd.as_raw_fd() {
         ..FROM => keep(fd)?,

@@ -7,14 +7,14 @@ use std::os::fd::{BorrowedFd, RawFd};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// The store's descriptor, which stays open, even in forked children (none for a store at a server); and the run's
-/// counter for a full disk.
-static STORE: OnceLock<(Option<RawFd>, &'static AtomicU32)> = OnceLock::new();
+/// The store's descriptors, which stay open, even in forked children (none for a store at a server, two for a mirror of
+/// files); and the run's counter for a full disk.
+static STORE: OnceLock<([Option<RawFd>; 2], &'static AtomicU32)> = OnceLock::new();
 
-/// Sets the store in which space is allocated, and the counter.
-pub(crate) fn take_from(store: Option<RawFd>, full: &'static AtomicU32) {
+/// Sets the files in which space is allocated, and the counter.
+pub(crate) fn take_from(stores: [Option<RawFd>; 2], full: &'static AtomicU32) {
     // A second pager in one process would have the same store.
-    let _ = STORE.set((store, full));
+    let _ = STORE.set((stores, full));
 }
 
 /// Free bytes that the store leaves on its disk.
@@ -26,8 +26,16 @@ const LEFT_BYTES: u64 = 16 << 20;
 /// `ENOSPC` if the disk has less than `len + LEFT_BYTES`; the error of `fallocate`; `EBADF` without
 /// a file or device.
 pub(crate) fn take(offset: u64, len: u64) -> Result<(), Errno> {
-    let (store, _) = *STORE.get().ok_or(Errno::BADF)?;
-    let store = store.ok_or(Errno::BADF)?;
+    let (stores, _) = *STORE.get().ok_or(Errno::BADF)?;
+    if stores == [None; 2] {
+        return Err(Errno::BADF);
+    }
+    let mut stores = stores.into_iter().flatten();
+    stores.try_for_each(|store| take_in(store, offset, len))
+}
+
+/// [`take`] in one of the files.
+fn take_in(store: RawFd, offset: u64, len: u64) -> Result<(), Errno> {
     // SAFETY: the store's descriptor stays open as long as the process.
     let free = rustix::fs::fstatfs(unsafe { BorrowedFd::borrow_raw(store) })
         .map(|statfs| statfs.f_bavail.saturating_mul(statfs.f_frsize as u64))?;

@@ -20,6 +20,7 @@ pub(crate) mod map;
 pub(crate) mod mapping_budget;
 pub(crate) mod message;
 pub(crate) mod own;
+pub(crate) mod process_state;
 pub(crate) mod raw;
 pub(crate) mod signals;
 pub(crate) mod thread;

@@ -13,6 +13,21 @@ use gordon::{
     Var, Vector, View,
 };
 use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+/// Opens a heap whose addresses were free for a while. Tests run at once in one process, and each new heap takes one of
+/// 3,072 places: another test's may lie there now.
+pub fn open_once_vacant(open: impl Fn() -> gordon::Result<Heap>) -> gordon::Result<Heap> {
+    let begun = Instant::now();
+    loop {
+        match open() {
+            Err(Error::AddressTaken { .. }) if begun.elapsed() < Duration::from_secs(60) => {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            opened => return opened,
+        }
+    }
+}
 
 /// SplitMix64.
 #[derive(Clone, Debug)]

@@ -36,6 +36,7 @@ A model file has any of these keys (values are the defaults):
   erase-us = 2000.0
   transfer-us = 30.8
   program-failure-ppm = 0
+  open-blocks = 1             # of block-nand: blocks half rewritten at once
   aged = false";
 
 const PROBE_EXAMPLES: &str = "\

@@ -57,8 +57,19 @@ fn read(option: &str, path: &Path) -> Result<Device, Refusal> {
         Some(toml::Value::String(name)) => name.parse().map_err(|e| refuse(format!("{e}")))?,
         Some(other) => return Err(refuse(format!("model = {other}: write a name in quotes"))),
     };
-    if !matches!(model, ModelKind::Nand | ModelKind::RawNand) {
-        let why = format!("model = \"{model}\" has no parts: nand and raw-nand have");
+    let is_open_blocks = |key: &String| key == "open-blocks";
+    let why = match model {
+        ModelKind::BlockNand if table.keys().all(is_open_blocks) => None,
+        ModelKind::BlockNand => Some("block-nand has one part: open-blocks".to_owned()),
+        ModelKind::Nand | ModelKind::RawNand if !table.keys().any(is_open_blocks) => None,
+        ModelKind::Nand | ModelKind::RawNand => {
+            Some("open-blocks is a part of block-nand: write model = \"block-nand\"".to_owned())
+        }
+        _ => Some(format!(
+            "model = \"{model}\" has no parts: nand, raw-nand and block-nand have"
+        )),
+    };
+    if let Some(why) = why {
         return Err(refuse(why));
     }
     let nand = NandOptions::deserialize(table).map_err(|e| refuse(one_line(e.message())))?;

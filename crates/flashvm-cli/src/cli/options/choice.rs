@@ -1,5 +1,6 @@
 //! Values that are one of a few words, as enums.
 
+use flashvm::control::{DecisionLevel, Select};
 use flashvm_core::{ConfigError, PolicyKind, PolicySpec};
 use std::fmt;
 use std::str::FromStr;
@@ -52,6 +53,15 @@ choice! {
 }
 
 choice! {
+    /// Which of the program's memory is managed.
+    WhichMemory is a "selection":
+    /// All.
+    All "all",
+    /// What it asks for by name.
+    Api "api",
+}
+
+choice! {
     /// The program's `malloc`.
     WhoseMalloc is a "malloc":
     /// Its own.
@@ -69,6 +79,47 @@ choice! {
     Madvise "madvise",
     /// Nowhere.
     Never "never",
+}
+
+choice! {
+    /// Which of its decisions a process's pager keeps.
+    WhichDecisions is a "level of decisions":
+    /// Nothing.
+    Off "off",
+    /// What makes programs fail.
+    Error "error",
+    /// And requests that failed.
+    Warn "warn",
+    /// And the life of the process.
+    Info "info",
+    /// And requests to flash.
+    Debug "debug",
+    /// And every fault.
+    Trace "trace",
+}
+
+impl WhichDecisions {
+    /// The level, for the settings.
+    pub(super) fn level(self) -> DecisionLevel {
+        match self {
+            Self::Off => DecisionLevel::Off,
+            Self::Error => DecisionLevel::Error,
+            Self::Warn => DecisionLevel::Warn,
+            Self::Info => DecisionLevel::Info,
+            Self::Debug => DecisionLevel::Debug,
+            Self::Trace => DecisionLevel::Trace,
+        }
+    }
+}
+
+impl WhichMemory {
+    /// The selection, for the settings.
+    pub(super) fn select(self) -> Select {
+        match self {
+            Self::All => Select::All,
+            Self::Api => Select::Api,
+        }
+    }
 }
 
 choice! {

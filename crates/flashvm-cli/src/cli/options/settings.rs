@@ -10,7 +10,7 @@ use crate::cli::machine;
 use crate::cli::memory::of_this_machine;
 use crate::cli::refusal::Refusal;
 use flashvm::Delivery;
-use flashvm::control::{HugePages, Malloc, RunSettings};
+use flashvm::control::{HugePages, Malloc, RunSettings, Select};
 use flashvm_core::chameleon::BLOCK_BYTES;
 use flashvm_core::{PAGE_SIZE, Preset};
 
@@ -52,6 +52,14 @@ pub(crate) fn choose_malloc(
     asked: Option<WhoseMalloc>,
     settings: &RunSettings,
 ) -> Result<Malloc, Refusal> {
+    if settings.select == Select::Api {
+        return match asked {
+            Some(WhoseMalloc::Mimalloc) => Err(Refusal::new(
+                "--select api leaves the program's malloc as it is: leave it or --malloc mimalloc out",
+            )),
+            _ => Ok(Malloc::Own),
+        };
+    }
     let handler = settings.delivery == Delivery::Handler;
     let small = settings.chameleon.is_some();
     match asked {

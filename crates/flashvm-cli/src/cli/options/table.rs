@@ -1,7 +1,9 @@
 //! The options of `flashvm run`. Add one here.
 
 use super::budget::Budget;
-use super::choice::{FaultMode, Granularity, LivePolicy, Peer, WhereHuge, WhoseMalloc};
+use super::choice::{
+    FaultMode, Granularity, LivePolicy, Peer, WhereHuge, WhichDecisions, WhichMemory, WhoseMalloc,
+};
 use super::spec::{Applies, Fallback, Group, Kind, Spec, options};
 use super::value::{Flag, Value};
 use crate::cli::device::ModelName;
@@ -29,12 +31,13 @@ options! {
 
     /// Path or URI of the store.
     flash: PathBuf = "flash" {
-        value: "PATH|URI",
+        value: "PATH|URI|mirror:A,B",
         group: Group::Run,
         help: "The flash store: a folder, an empty file (unlinked at once), or a block device (overwritten; \
                refused while it holds a file system, swap or partitions); or an export of an NBD server (overwritten \
                and refused likewise), as nbd://HOST[:PORT]/EXPORT (encrypted unless HOST is this machine) or \
-               nbd+unix:///EXPORT?socket=PATH",
+               nbd+unix:///EXPORT?socket=PATH; or mirror:A,B, two of these: both are written, the faster one is read, \
+               and the program outlives the loss of one",
         default: Fallback::Words("$TMPDIR, else /var/tmp, else /tmp: the first that is on a disk"),
         example: "/mnt/nvme",
         refused: "/nowhere/at/all",
@@ -105,6 +108,18 @@ options! {
         refused: "magic",
         applies: Applies::Always,
     } supervisor;
+
+    /// Which memory is managed.
+    select: WhichMemory = "select" {
+        value: "all|api",
+        group: Group::Run,
+        help: "Which of the program's memory is paged, within --ram: all; or only what it asks for by name (api): arrays of the \
+               Python package, flashvm_map. The rest then is the kernel's, as without flashvm",
+        default: Fallback::Words("all"),
+        example: "api",
+        refused: "arrays",
+        applies: Applies::WholePages,
+    } sets |which, settings| settings.select = which.select();
 
     /// The program's `malloc`.
     malloc: WhoseMalloc = "malloc" {
@@ -209,6 +224,18 @@ options! {
         applies: Applies::Always,
     } supervisor;
 
+    /// The decisions that are kept.
+    decisions: WhichDecisions = "decisions" {
+        value: "off|error|warn|info|debug|trace",
+        group: Group::Report,
+        help: "Which of the pager's decisions each process keeps, the last 64 of them. They are in --stats, and are shown if \
+               the pager ends the process; if this option is given, also if the program fails",
+        default: Fallback::Words("info"),
+        example: "debug",
+        refused: "all",
+        applies: Applies::Always,
+    } sets |which, settings| settings.decisions = which.level();
+
     /// The file of references.
     trace: PathBuf = "trace" {
         value: "FILE",
@@ -217,6 +244,29 @@ options! {
         default: Fallback::None,
         example: "run.fvt",
         refused: "/nowhere/run.fvt",
+        applies: Applies::Always,
+    } supervisor;
+
+    /// The file of the order of pages.
+    save_pages: PathBuf = "save-pages" {
+        value: "FILE.fvt",
+        group: Group::Report,
+        help: "Write the order in which the program waited for pages, for --prefetch-pages",
+        default: Fallback::None,
+        example: "train.fvt",
+        refused: "/nowhere/train.fvt",
+        applies: Applies::Always,
+    } supervisor;
+
+    /// The order of pages to follow.
+    prefetch_pages: PathBuf = "prefetch-pages" {
+        value: "FILE.fvt",
+        group: Group::Paging,
+        help: "Bring pages in ahead in the order that --save-pages has saved, for programs that run alike every time; both \
+               together renew the file",
+        default: Fallback::None,
+        example: "train.fvt",
+        refused: "/nowhere/train.fvt",
         applies: Applies::Always,
     } supervisor;
 
@@ -343,19 +393,13 @@ options! {
         applies: Applies::Always,
     } sets |discard, settings| settings.engine.discard = *discard;
 
-    /// Longest wait for a congested device.
+    /// Longest waits for a congested device.
     congestion_timeout: Micros = "congestion-timeout" {
         value: "DURATION",
         group: Group::Paging,
-        help: "Time to wait for a congested device",
-        default: Fallback::Preset(|s| {
-            let [allocator, cleaner] =
-                [s.congestion_allocator, s.congestion_cleaner].map(|wait| Micros(wait.0 / 1000));
-            match allocator == cleaner {
-                true => allocator.to_string(),
-                false => format!("{allocator} (the cleaner {cleaner})"),
-            }
-        }),
+        help: "Time that a fault without free RAM waits for a write to end before it reclaims RAM itself; the cleaner's \
+               time too, without --cleaner-timeout",
+        default: Fallback::Preset(|s| Micros(s.congestion_allocator.0 / 1000).to_string()),
         example: "500us",
         refused: "1",
         applies: Applies::Always,
@@ -363,6 +407,19 @@ options! {
         let timeout = Nanos(timeout.0.saturating_mul(1000));
         settings.engine.congestion_allocator = timeout;
         settings.engine.congestion_cleaner = timeout;
+    };
+
+    /// Longest wait of the cleaner for a congested device.
+    cleaner_timeout: Micros = "cleaner-timeout" {
+        value: "DURATION",
+        group: Group::Paging,
+        help: "Time that the cleaner, with its most writes in flight, waits for one to end before it adds another",
+        default: Fallback::Preset(|s| Micros(s.congestion_cleaner.0 / 1000).to_string()),
+        example: "2ms",
+        refused: "1",
+        applies: Applies::Always,
+    } sets |timeout, settings| {
+        settings.engine.congestion_cleaner = Nanos(timeout.0.saturating_mul(1000));
     };
 
     /// Size of an erase block.
@@ -406,7 +463,8 @@ options! {
         value: "DURATION",
         group: Group::Device,
         help: "With a store at a server: a process ends if a request has no answer for so long. Until then lost \
-               connections are made again, and what was not answered is repeated",
+               connections are made again, and what was not answered is repeated. A mirror's side without an answer for so \
+               long is lost; the process ends if it is the last",
         default: Fallback::Words("30s"),
         example: "10s",
         refused: "soon",

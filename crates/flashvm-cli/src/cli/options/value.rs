@@ -1,7 +1,9 @@
 //! The syntax of values, the same on the command line and in the configuration file.
 
 use super::budget::Budget;
-use super::choice::{FaultMode, Granularity, LivePolicy, Peer, WhereHuge, WhoseMalloc};
+use super::choice::{
+    FaultMode, Granularity, LivePolicy, Peer, WhereHuge, WhichDecisions, WhichMemory, WhoseMalloc,
+};
 use crate::cli::device::ModelName;
 use crate::cli::metrics::MetricsAddress;
 use crate::cli::units::{Micros, PerDay, Size, Switch, WholePages};
@@ -186,7 +188,9 @@ written! {
     Compression: ["off", "auto", "lz4", "zstd"];
     Sampling: ["off", "uniform:20", "adaptive:20"];
     FaultMode: FaultMode::ALL.map(|(_, word)| word);
+    WhichMemory: WhichMemory::ALL.map(|(_, word)| word);
     WhoseMalloc: WhoseMalloc::ALL.map(|(_, word)| word);
+    WhichDecisions: WhichDecisions::ALL.map(|(_, word)| word);
     WhereHuge: WhereHuge::ALL.map(|(_, word)| word);
     Granularity: Granularity::ALL.map(|(_, word)| word);
     Peer: ["log-swap", "ssdalloc:25"];

@@ -12,6 +12,7 @@ mod flashvm;
 mod gordon;
 mod index;
 
+use self::flashvm::{RecordArgs, RecordedPrograms};
 use super::refusal::Refusal;
 use super::report::{Report, cannot, write_chart, write_whole};
 use super::write_out;
@@ -23,7 +24,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Changes whenever experiments change: results of another edition are measured again.
-const EDITION: u32 = 1;
+const EDITION: u32 = 3;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -38,15 +39,23 @@ Each experiment writes a CSV file per table, an SVG file per chart and a JSON fi
 index.html, or read index.md. Results in the folder are kept: an interrupted run continues, --again
 repeats all.";
 
+const RECORD_EXAMPLES: &str = "\
+Examples:
+  flashvm reproduce record
+  flashvm reproduce record --scale 1 --out full-size
+  flashvm reproduce flashvm table-4 --traces full-size
+
+It needs ImageMagick, spin and a C compiler, a JDK, and memcached. At a scale of 4 it takes minutes.";
+
 /// The paper.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ReproduceCommand {
     /// FlashVM: Virtual Memory Management on Flash (Saxena and Swift, USENIX ATC 2010)
     #[command(after_help = EXAMPLES)]
-    Flashvm(ReproduceArgs),
+    Flashvm(TracedArgs),
     /// CRAW: Page Replacement for Write References in NAND Flash Based Virtual Memory Systems
     #[command(after_help = EXAMPLES)]
-    Craw(CrawArgs),
+    Craw(TracedArgs),
     /// Chameleon: Better Flash Access via Shape-shifting Virtual Memory Pages (Badam, Pai and Nellans, TRIOS
     /// 2013): live runs, ten minutes
     #[command(after_help = EXAMPLES)]
@@ -54,6 +63,9 @@ pub(crate) enum ReproduceCommand {
     /// Gordon: General-Purpose Persistence Using Flash Memory (Moore, Hicks and Nettles, 1997)
     #[command(after_help = EXAMPLES)]
     Gordon(ReproduceArgs),
+    /// Record the FlashVM paper's programs, for flashvm reproduce flashvm --traces
+    #[command(after_help = RECORD_EXAMPLES)]
+    Record(RecordArgs),
 }
 
 /// The experiments, and the folder of their results.
@@ -76,12 +88,13 @@ pub(crate) struct ReproduceArgs {
     pub(crate) list: bool,
 }
 
-/// `flashvm reproduce craw`.
+/// The experiments of a paper that stand on traces.
 #[derive(Debug, Args)]
-pub(crate) struct CrawArgs {
+pub(crate) struct TracedArgs {
     #[command(flatten)]
     common: ReproduceArgs,
-    /// Traces in place of the built-in ones: all files of a folder but its README.md
+    /// A folder of traces in place of the built-in ones: for craw all its files but README.md, for flashvm those of
+    /// flashvm reproduce record
     #[arg(long, value_name = "FOLDER")]
     traces: Option<PathBuf>,
 }
@@ -115,6 +128,7 @@ pub(crate) struct Experiment {
 /// What experiments share.
 pub(crate) struct Material {
     programs: Programs,
+    recorded: RecordedPrograms,
 }
 
 /// The stored results of an experiment.
@@ -130,7 +144,7 @@ struct Kept {
 /// Runs the command.
 pub(crate) fn reproduce(command: &ReproduceCommand) -> Result<ExitCode, Refusal> {
     match command {
-        ReproduceCommand::Flashvm(args) => run(&flashvm::SUITE, args, None),
+        ReproduceCommand::Flashvm(args) => run(&flashvm::SUITE, &args.common, args.traces.clone()),
         ReproduceCommand::Craw(args) => run(&craw::SUITE, &args.common, args.traces.clone()),
         ReproduceCommand::Chameleon(args) => {
             if !args.list {
@@ -139,6 +153,7 @@ pub(crate) fn reproduce(command: &ReproduceCommand) -> Result<ExitCode, Refusal>
             run(&chameleon::SUITE, args, None)
         }
         ReproduceCommand::Gordon(args) => run(&gordon::SUITE, args, None),
+        ReproduceCommand::Record(args) => flashvm::record(args),
     }
 }
 
@@ -149,14 +164,12 @@ fn run(suite: &Suite, args: &ReproduceArgs, traces: Option<PathBuf>) -> Result<E
     }
     let chosen = choose(suite, args)?;
     let material = Material {
-        programs: Programs::new(traces),
+        programs: Programs::new(traces.clone()),
+        recorded: RecordedPrograms::new(traces),
     };
     let traces = material.programs.folder();
     std::fs::create_dir_all(&args.out).map_err(|e| cannot(&args.out, &e))?;
-    let bar = ProgressBar::new(chosen.len() as u64).with_style(
-        ProgressStyle::with_template("{prefix:24} {msg:44} {bar:20} {pos}/{len}, {elapsed}")
-            .expect("a valid template"),
-    );
+    let bar = progress_of(chosen.len());
     for experiment in &chosen {
         bar.set_prefix(experiment.name);
         bar.set_message("");
@@ -198,6 +211,14 @@ fn run(suite: &Suite, args: &ReproduceArgs, traces: Option<PathBuf>) -> Result<E
     }
     text.push_str(&format!("{}\n", args.out.join("index.html").display()));
     write_out(&text)
+}
+
+/// A bar over so many steps, each with a name and a message.
+fn progress_of(steps: usize) -> ProgressBar {
+    ProgressBar::new(steps as u64).with_style(
+        ProgressStyle::with_template("{prefix:24} {msg:44} {bar:20} {pos}/{len}, {elapsed}")
+            .expect("a valid template"),
+    )
 }
 
 fn choose(suite: &Suite, args: &ReproduceArgs) -> Result<Vec<&'static Experiment>, Refusal> {

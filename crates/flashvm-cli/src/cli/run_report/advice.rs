@@ -1,5 +1,6 @@
 //! `--profile`: what a run's record says, in a few sentences.
 
+use super::allocations::Order;
 use super::record::Record;
 use super::timeline::Point;
 use crate::cli::units::{Size, count};
@@ -34,6 +35,7 @@ pub(super) fn advice(record: &Record) -> Vec<String> {
     let sentences = [
         Some(waiting(record, &end, paged)),
         code(record, share(end.faults_flash, paged)),
+        memory(record),
         order(record, &end),
         wasted(record),
         more_ram(record, &end),
@@ -93,11 +95,19 @@ fn code(record: &Record, from_flash: f64) -> Option<String> {
     }
     let mut functions = Vec::from_iter(functions);
     functions.sort_by_key(|&(name, faults)| (std::cmp::Reverse(faults), name));
+    let line_of = |function: &str| {
+        let lines = stacks.lines.iter();
+        let mut of_function = lines.filter(|(frame, _)| frame.function == function);
+        let line = of_function
+            .next()
+            .and_then(|(frame, _)| frame.line.as_deref());
+        line.map_or(String::new(), |line| format!(" ({line})"))
+    };
     let named = functions
         .iter()
         .map(|&(name, faults)| (name, share(faults, stacks.faults)))
         .take_while(|&(_, share)| share >= FUNCTION)
-        .map(|(name, share)| format!("{} in {name}", percent(share)));
+        .map(|(name, share)| format!("{} in {name}{}", percent(share), line_of(name)));
     let named = Vec::from_iter(named);
     (!named.is_empty()).then(|| {
         format!(
@@ -105,6 +115,36 @@ fn code(record: &Record, from_flash: f64) -> Option<String> {
             named.join(", ")
         )
     })
+}
+
+/// The memory that most of the faults were on.
+fn memory(record: &Record) -> Option<String> {
+    let all = &record.allocations;
+    let one = all.listed.first()?;
+    let part = share(one.faults, all.faults);
+    // Functions of files without names are in brackets.
+    let named = one.by.iter().find(|frame| !frame.function.starts_with('['));
+    let by = named.or(one.by.first())?.text();
+    if part < FUNCTION || all.faults < SAMPLES_MIN {
+        return None;
+    }
+    let size = Size(one.bytes);
+    let what = match one.pieces {
+        1 => format!("in {size} that {by} asked for"),
+        pieces => format!("in memory that {by} asked for, {size} at most in {pieces} pieces"),
+    };
+    let order = match one.order() {
+        Order::Steps(pages) => format!(
+            ", in steps of {} pages: what lies side by side should be used side by side (the other order of the loops, or the \
+             transpose)",
+            count(pages.unsigned_abs())
+        ),
+        order => format!(", {order}"),
+    };
+    Some(format!(
+        "{} of these faults were {what}{order}.",
+        percent(part)
+    ))
 }
 
 fn order(record: &Record, end: &Point) -> Option<String> {
@@ -183,8 +223,16 @@ fn wear(record: &Record, end: &Point) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::run_report::stacks::Stacks;
+    use crate::cli::run_report::allocations::{Allocation, Allocations};
+    use crate::cli::run_report::stacks::{Frame, Stacks};
     use crate::cli::run_report::what_if::WhatIf;
+
+    fn frame(function: &str, line: Option<&str>) -> Frame {
+        Frame {
+            function: function.to_owned(),
+            line: line.map(str::to_owned),
+        }
+    }
 
     fn record() -> Record {
         let mut record = Record::default();
@@ -229,6 +277,22 @@ mod tests {
                 (stack("insert"), 40_000),
                 (stack("free"), 20_000),
             ],
+            lines: vec![
+                (frame("lookup", Some("dict.c:31")), 70_000),
+                (frame("lookup", None), 20_000),
+            ],
+        };
+        record.allocations = Allocations {
+            faults: 200_000,
+            listed: vec![Allocation {
+                by: vec![frame("grow", Some("dict.c:7")), frame("main", None)],
+                bytes: 300 << 20,
+                pieces: 1,
+                faults: 150_000,
+                in_order: 1000,
+                in_steps: 120_000,
+                step: -125,
+            }],
         };
         record.what_if = vec![
             WhatIf {
@@ -246,7 +310,8 @@ mod tests {
         for sentence in [
             "62 % of the time it waited for pages, 12.4 s of 20.0 s: 200,000 faults on pages that were read from flash in 75 % \
              of the cases, and compressed in RAM in the others.",
-            "Of the waits for flash, 60 % in lookup, 27 % in insert (--report shows the stacks).",
+            "Of the waits for flash, 60 % in lookup (dict.c:31), 27 % in insert (--report shows the stacks).",
+            "75 % of these faults were in 300 MiB that grow at dict.c:7 asked for, in steps of 125 pages: what lies side by side",
             "It jumps: only 0 % of the pages",
             "With 1.5 times the RAM, 192 MiB, it would have been spared at least 60 % of these faults",
         ] {
@@ -290,6 +355,7 @@ mod tests {
             samples: 3,
             faults: 150_000,
             stacks: vec![(vec!["main".to_owned()], 150_000)],
+            lines: Vec::new(),
         };
         let text = text(&record);
         assert!(

@@ -1,25 +1,29 @@
 //! `flashvm run --report FILE` and `flashvm report`: a run as one page for people.
 //!
 //! The supervisor watches the run (`Watch`): counters over time (`timeline`), what happened to which pages (`heat`,
-//! `what_if`), stacks of major faults (`stacks`). At the end this is a `record`; `page` and `charts` show it, and
+//! `what_if`), stacks of major faults (`stacks`), who asked for memory that waits (`allocations`), the order in
+//! which pages were waited for (`waited`). At the end this is a `record`; `page` and `charts` show it, and
 //! `advice` says the main points in sentences (`--profile`). Everything
 //! that is kept is bounded, so an hour's report is as small as a second's.
 
 mod advice;
+mod allocations;
 mod charts;
 mod heat;
 mod page;
 mod record;
 mod stacks;
 mod timeline;
+mod waited;
 mod what_if;
 
 use super::outcome::{End, Outcome, Records};
 use super::refusal::Refusal;
 use super::result_file::ResultFile;
 use super::summary::{Names, bytes_read, bytes_written, totals};
+use allocations::AllocationCounter;
 use clap::Args;
-use flashvm::control::{Control, JournalReader, ProcessRecord};
+use flashvm::control::{Control, JournalReader, ProcessRecord, Sampled};
 use flashvm_core::PAGE_SIZE;
 use heat::HeatMap;
 pub(crate) use record::Record;
@@ -30,6 +34,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 use timeline::{Point, Timeline};
+pub(crate) use waited::OrderOfProcess;
+use waited::WaitedPages;
 use what_if::Refaults;
 
 pub(crate) const REPORT_EXAMPLES: &str = "\
@@ -121,17 +127,23 @@ pub(crate) struct Watch {
     heat: HeatMap,
     refaults: Refaults,
     stacks: StackCounter,
+    allocations: AllocationCounter,
+    /// With `--save-pages`.
+    waited: Option<WaitedPages>,
 }
 
 impl Watch {
-    pub(crate) fn new(control: Control) -> Self {
+    /// `saves`: for `--save-pages` as well.
+    pub(crate) fn new(control: Control, saves: bool) -> Self {
         Self {
             control,
+            waited: saves.then(WaitedPages::default),
             journal: control.journal(),
             timeline: Timeline::default(),
             heat: HeatMap::default(),
             refaults: Refaults::new(control.budget_frames().into()),
             stacks: StackCounter::default(),
+            allocations: AllocationCounter::default(),
         }
     }
 
@@ -152,13 +164,23 @@ impl Watch {
 
     fn read_journal(&mut self, elapsed: Duration) {
         let seconds = elapsed.as_secs_f64();
+        for sample in self.journal.samples() {
+            let stack = self.stacks.stack_of(&sample);
+            match sample.sampled {
+                Sampled::Faults(faults) => self.stacks.add(stack, faults),
+                Sampled::Memory { first, pages } => {
+                    self.allocations.ask(sample.pid, stack, first.0, pages);
+                }
+            }
+        }
         self.journal.sightings(|seen| {
             self.heat.add(&seen, seconds);
             self.refaults.add(&seen);
+            self.allocations.add(&seen);
+            if let Some(waited) = &mut self.waited {
+                waited.add(&seen);
+            }
         });
-        for sample in self.journal.samples() {
-            self.stacks.add(&sample);
-        }
     }
 
     fn point(&self, gone: &Records, alive: &[ProcessRecord]) -> Point {
@@ -183,25 +205,26 @@ impl Watch {
         point
     }
 
-    /// The record of the run that has ended.
-    pub(crate) fn finish(
-        mut self,
-        outcome: &Outcome,
-        names: &Names,
-        program: &[OsString],
-    ) -> Record {
+    /// Reads the rest, after the run has ended.
+    pub(crate) fn finish(&mut self, outcome: &Outcome) {
         self.read_journal(outcome.elapsed);
         let point = self.point(&outcome.records, &[]);
         self.timeline.push(outcome.elapsed, point);
-        self.record(outcome, names, program)
     }
 
-    fn record(self, outcome: &Outcome, names: &Names, program: &[OsString]) -> Record {
+    /// The order in which the main process of the ended run waited for pages.
+    pub(crate) fn order(&mut self, outcome: &Outcome) -> Option<OrderOfProcess> {
+        self.waited.take()?.finish(outcome)
+    }
+
+    /// The record of the ended run.
+    pub(crate) fn record(self, outcome: &Outcome, names: &Names, program: &[OsString]) -> Record {
         let sum = totals(outcome, self.control);
         let words = program.iter().map(|word| word.to_string_lossy());
         let command: String = Vec::from_iter(words).join(" ").chars().take(400).collect();
         let latency = &sum.latency;
         let (heat, cold) = self.heat.finish(self.journal.lost());
+        let mut names_of = self.stacks.names();
         Record {
             format: FORMAT,
             about: About {
@@ -243,7 +266,8 @@ impl Watch {
             heat,
             cold,
             what_if: self.refaults.finish(),
-            stacks: self.stacks.finish(),
+            allocations: self.allocations.finish(&mut names_of),
+            stacks: self.stacks.finish(&mut names_of),
         }
     }
 }

@@ -55,6 +55,7 @@ pub(super) fn page(record: &Record) -> Result<String, DrawError> {
     html += &ram(record)?;
     html += &heat(record)?;
     html += &stacks(record);
+    html += &allocations(record);
     html += &cold(record);
     html += &writes(record)?;
     html += &what_if(record);
@@ -363,6 +364,47 @@ fn stacks(record: &Record) -> String {
     section("stacks", "Which code waits for flash", &body)
 }
 
+fn allocations(record: &Record) -> String {
+    let all = &record.allocations;
+    let rows = all.listed.iter().map(|one| {
+        let by = one
+            .by
+            .iter()
+            .map(|frame| format!("<code>{}</code>", escaped(&frame.text())));
+        vec![
+            by.collect::<Vec<_>>().join(", for "),
+            Size(one.bytes).to_string(),
+            count(one.pieces),
+            format!(
+                "{} ({})",
+                count(one.faults),
+                percent(one.faults, all.faults)
+            ),
+            one.order().to_string(),
+        ]
+    });
+    let known: u64 = all.listed.iter().map(|one| one.faults).sum();
+    let mut body = format!(
+        "<p>{} of the faults that waited ({}) were on memory of which at least 1 MiB was asked for at once.</p>\n",
+        count(known),
+        percent(known, all.faults)
+    );
+    if !all.listed.is_empty() {
+        body += &table(
+            "pieces",
+            &[
+                "asked for by",
+                "largest piece",
+                "pieces",
+                "faults",
+                "touched",
+            ],
+            rows,
+        );
+    }
+    section("allocations", "Which memory waits", &body)
+}
+
 fn cold(record: &Record) -> String {
     let cold = &record.cold;
     let mut body = format!(
@@ -539,13 +581,14 @@ mod tests {
                 samples: 5000,
                 faults: 12_497_500,
                 stacks: stacks.collect(),
+                lines: Vec::new(),
             },
             ..Record::default()
         };
         record.about.seconds = 3600.0;
         let page = page(&record).expect("a page");
         assert!((100_000..3 << 20).contains(&page.len()), "{}", page.len());
-        assert_eq!(page.matches("<section").count(), 8);
+        assert_eq!(page.matches("<section").count(), 9);
         assert_eq!(page.matches("<svg").count(), page.matches("</svg>").count());
     }
 }

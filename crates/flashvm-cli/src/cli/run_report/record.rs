@@ -1,5 +1,6 @@
 //! The record of a run: all that its report shows, as one JSON object.
 
+use super::allocations::Allocations;
 use super::heat::{Cold, Heat};
 use super::stacks::Stacks;
 use super::timeline::Point;
@@ -9,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use std::path::Path;
 
 /// The format that this version writes and reads.
-pub(super) const FORMAT: u32 = 1;
+pub(super) const FORMAT: u32 = 2;
 
 /// What was run, and how it ended.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -72,6 +73,7 @@ pub(crate) struct Record {
     pub(crate) cold: Cold,
     pub(crate) what_if: Vec<WhatIf>,
     pub(crate) stacks: Stacks,
+    pub(crate) allocations: Allocations,
 }
 
 /// The format alone: records of any version have it.

@@ -3,10 +3,11 @@
 //! Unwinding uses the tables of the program and its libraries (`.eh_frame`), and frame pointers where there are none.
 //! A sample ends where the copied part of the stack does, or at code without a file.
 
+use crate::cli::object;
+use ::object::{Object as _, ObjectSection as _, ObjectSegment as _};
 use flashvm::control::StackSample;
 use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
 use framehop::{ExplicitModuleSectionInfo, Module, Unwinder as _};
-use object::{Object as _, ObjectSection as _, ObjectSegment as _};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::fs;
@@ -21,6 +22,8 @@ const SECTION_BYTES_MAX: u64 = 32 << 20;
 const PROCESSES_MAX: usize = 64;
 /// Distinct stacks kept at most; the others become one.
 const STACKS_MAX: usize = 5000;
+/// Lines of source kept at most.
+const LINES_MAX: usize = 100;
 /// The frame of stacks beyond [`STACKS_MAX`], and of code without a name.
 const OTHERS: &str = "(others)";
 const UNKNOWN: &str = "(unknown)";
@@ -36,10 +39,34 @@ pub(crate) struct Stacks {
     pub(crate) faults: u64,
     /// Functions, the outermost first, and major faults in them.
     pub(crate) stacks: Vec<(Vec<String>, u64)>,
+    /// The innermost functions with the lines of their source, the most frequent first.
+    pub(crate) lines: Vec<(Frame, u64)>,
+}
+
+/// A function, and where in its source.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Frame {
+    pub(crate) function: String,
+    /// File and line, where debug information tells.
+    pub(crate) line: Option<String>,
+}
+
+impl Frame {
+    /// `f at g.c:31`, or `f`.
+    pub(crate) fn text(&self) -> String {
+        match &self.line {
+            Some(line) => format!("{} at {line}", self.function),
+            None => self.function.clone(),
+        }
+    }
 }
 
 /// A place in a file: the file's index, and the address as the file states it.
-type Place = (usize, u64);
+pub(super) type Place = (usize, u64);
+
+/// The places of a stack, the innermost first; `None`: code without a file.
+pub(super) type Stack = Vec<Option<Place>>;
 
 /// What the unwinder needs of a file.
 struct File {
@@ -59,8 +86,8 @@ impl File {
     /// Reads a file through `open_path`, which may be another way to `path`.
     fn read(path: &Path, open_path: &Path) -> Option<Self> {
         // Reads only the parts that are used: debug information can be large.
-        let data = object::ReadCache::new(fs::File::open(open_path).ok()?);
-        let object = object::File::parse(&data).ok()?;
+        let data = ::object::ReadCache::new(fs::File::open(open_path).ok()?);
+        let object = ::object::File::parse(&data).ok()?;
         let section = |name: &str| {
             let section = object.section_by_name(name);
             let section = section.filter(|section| section.size() <= SECTION_BYTES_MAX);
@@ -72,7 +99,7 @@ impl File {
             Section(found)
         };
         let is_code = |flags| match flags {
-            object::SegmentFlags::Elf { p_flags, .. } => p_flags.contains(object::elf::PF_X),
+            ::object::SegmentFlags::Elf { p_flags, .. } => p_flags.contains(::object::elf::PF_X),
             _ => false,
         };
         let segments = object.segments().filter(|segment| is_code(segment.flags()));
@@ -142,7 +169,8 @@ fn mappings(maps: &str) -> Vec<Mapped> {
         let (range, rights, offset) = (word()?, word()?, word()?);
         let (_device, _inode) = (word()?, word()?);
         let path = rest.trim_start();
-        if !rights.contains('x') || !path.starts_with('/') || path.ends_with(" (deleted)") {
+        let is_gone = path.ends_with(" (deleted)") && path != object::MEMFD_NAME;
+        if !rights.contains('x') || !path.starts_with('/') || is_gone {
             return None;
         }
         let (start, end) = range.split_once('-')?;
@@ -180,24 +208,29 @@ pub(super) struct StackCounter {
     known: HashMap<PathBuf, Option<usize>>,
     processes: HashMap<u32, Code>,
     /// Faults by stack, the innermost place first.
-    stacks: HashMap<Vec<Option<Place>>, u64>,
+    stacks: HashMap<Stack, u64>,
     samples: u64,
     faults: u64,
 }
 
 impl StackCounter {
-    pub(super) fn add(&mut self, sample: &StackSample) {
+    /// Counts faults at a stack.
+    pub(super) fn add(&mut self, stack: Stack, faults: u64) {
+        self.samples += 1;
+        self.faults += faults;
+        let is_full = self.stacks.len() >= STACKS_MAX && !self.stacks.contains_key(&stack);
+        let stack = if is_full { Vec::new() } else { stack };
+        *self.stacks.entry(stack).or_default() += faults;
+    }
+
+    /// Unwinds a sample.
+    pub(super) fn stack_of(&mut self, sample: &StackSample) -> Stack {
         let known = self.processes.get(&sample.pid);
         // Unknown code: the process is new, has loaded a library, or is another program after an `exec`.
         if known.is_none_or(|code| code.place(sample.at.ip).is_none()) {
             self.look_at(sample.pid);
         }
-        let stack = self.unwind(sample);
-        self.samples += 1;
-        self.faults += sample.faults;
-        let is_full = self.stacks.len() >= STACKS_MAX && !self.stacks.contains_key(&stack);
-        let stack = if is_full { Vec::new() } else { stack };
-        *self.stacks.entry(stack).or_default() += sample.faults;
+        self.unwind(sample)
     }
 
     /// Reads the mappings of a process.
@@ -233,9 +266,12 @@ impl StackCounter {
         if let Some(known) = self.known.get(path) {
             return *known;
         }
-        // As the process sees the path: it may be in a container.
-        let its_path = format!("/proc/{pid}/root{}", path.display());
-        let file = File::read(path, Path::new(&its_path));
+        let its_path = match path.to_str() {
+            Some(object::MEMFD_NAME) => object::memfd_of(std::process::id()),
+            // As the process sees the path: it may be in a container.
+            _ => Some(format!("/proc/{pid}/root{}", path.display()).into()),
+        };
+        let file = its_path.and_then(|its_path| File::read(path, &its_path));
         let index = file.map(|file| {
             self.files.push(file);
             self.files.len() - 1
@@ -244,7 +280,7 @@ impl StackCounter {
         index
     }
 
-    fn unwind(&mut self, sample: &StackSample) -> Vec<Option<Place>> {
+    fn unwind(&mut self, sample: &StackSample) -> Stack {
         let at = sample.at;
         let Some(code) = self.processes.get_mut(&sample.pid) else {
             return vec![None];
@@ -275,15 +311,23 @@ impl StackCounter {
         places
     }
 
+    /// For the names of places.
+    pub(super) fn names(&self) -> Names<'_> {
+        Names::new(&self.files)
+    }
+
     /// The stacks with the names of functions.
-    pub(super) fn finish(self) -> Stacks {
-        let mut names = Names::new(&self.files);
+    pub(super) fn finish(&self, names: &mut Names<'_>) -> Stacks {
         let mut stacks: HashMap<Vec<String>, u64> = HashMap::new();
-        for (places, faults) in self.stacks {
+        let mut lines: HashMap<Frame, u64> = HashMap::new();
+        for (places, faults) in &self.stacks {
             let mut stack: Vec<String> = Vec::new();
             for place in places.iter().rev() {
                 match place {
-                    Some(place) => stack.extend(names.of(*place).iter().cloned()),
+                    Some(place) => {
+                        let frames = names.of(*place).iter();
+                        stack.extend(frames.map(|frame| frame.function.clone()));
+                    }
                     None => stack.push(UNKNOWN.to_owned()),
                 }
             }
@@ -293,22 +337,31 @@ impl StackCounter {
                 stack.push(OTHERS.to_owned());
             }
             *stacks.entry(stack).or_default() += faults;
+            if let Some(Some(inner)) = places.first()
+                && let Some(frame) = names.of(*inner).last()
+            {
+                *lines.entry(frame.clone()).or_default() += faults;
+            }
         }
         let mut stacks = Vec::from_iter(stacks);
         stacks.sort();
+        let mut lines = Vec::from_iter(lines);
+        lines.sort_by(|(one, a), (other, b)| (b, one).cmp(&(a, other)));
+        lines.truncate(LINES_MAX);
         Stacks {
             samples: self.samples,
             faults: self.faults,
             stacks,
+            lines,
         }
     }
 }
 
 /// Finds the functions of places.
-struct Names<'f> {
+pub(super) struct Names<'f> {
     files: &'f [File],
     loaders: HashMap<usize, Option<addr2line::Loader>>,
-    found: HashMap<Place, Vec<String>>,
+    found: HashMap<Place, Vec<Frame>>,
 }
 
 impl<'f> Names<'f> {
@@ -320,43 +373,58 @@ impl<'f> Names<'f> {
         }
     }
 
-    /// The function at a place, and those inlined into it, the outermost first.
-    fn of(&mut self, place: Place) -> &[String] {
+    /// The function at a place, and those inlined into it, the outermost first. Our own object has none: its functions stand
+    /// between those of the program and of the C library.
+    pub(super) fn of(&mut self, place: Place) -> &[Frame] {
         let (file, address) = place;
         let path = &self.files[file].path;
+        if path.ends_with(object::NAME) || path == Path::new(object::MEMFD_NAME) {
+            return &[];
+        }
         let loader = self.loaders.entry(file);
         let loader = loader.or_insert_with(|| addr2line::Loader::new(path).ok());
         let found = self.found.entry(place);
         found.or_insert_with(|| {
-            let mut names = loader
+            let mut frames = loader
                 .as_ref()
-                .map_or_else(Vec::new, |l| functions(l, address));
-            if names.is_empty() {
+                .map_or_else(Vec::new, |l| frames(l, address));
+            if frames.is_empty() {
                 let file = path.file_name().unwrap_or_default();
-                names.push(format!("[{}]", file.display()));
+                frames.push(Frame {
+                    function: format!("[{}]", file.display()),
+                    line: None,
+                });
             }
-            names
+            frames
         })
     }
 }
 
-fn functions(loader: &addr2line::Loader, address: u64) -> Vec<String> {
-    let mut names = Vec::new();
+fn frames(loader: &addr2line::Loader, address: u64) -> Vec<Frame> {
+    let mut found = Vec::new();
     if let Ok(mut frames) = loader.find_frames(address) {
         while let Ok(Some(frame)) = frames.next() {
-            let name = frame
-                .function
-                .as_ref()
-                .and_then(|name| name.demangle().ok());
-            names.extend(name.map(|name| name.into_owned()));
+            let name = frame.function.as_ref();
+            let Some(Ok(function)) = name.map(|name| name.demangle()) else {
+                continue;
+            };
+            let line = frame.location.and_then(|at| {
+                let file = at.file?.rsplit('/').next()?;
+                Some(format!("{file}:{}", at.line?))
+            });
+            let function = function.into_owned();
+            found.push(Frame { function, line });
         }
     }
-    names.reverse();
-    if names.is_empty() {
+    found.reverse();
+    if found.is_empty() {
         let symbol = loader.find_symbol(address);
-        names.extend(symbol.map(|name| addr2line::demangle_auto(name.into(), None).into_owned()));
+        found.extend(symbol.map(|name| Frame {
+            function: addr2line::demangle_auto(name.into(), None).into_owned(),
+            line: None,
+        }));
     }
-    names
+    found
 }
 
 #[cfg(test)]
@@ -370,6 +438,7 @@ mod tests {
 555500001000-555500003000 r-xp 00001000 fe:00 12 /usr/bin/a program\n\
 7f0000000000-7f0000001000 r-xp 00000000 00:00 0 \n\
 7f0000001000-7f0000002000 r-xp 00000000 00:01 5 /memfd:x (deleted)\n\
+7f0000003000-7f0000004000 r-xp 00003000 00:01 6 /memfd:libflashvm_preload.so (deleted)\n\
 7ffd00000000-7ffd00002000 r-xp 00000000 00:00 0 [vdso]\n";
         let expected = Mapped {
             start: 0x5555_0000_1000,
@@ -377,7 +446,13 @@ mod tests {
             offset: 0x1000,
             path: "/usr/bin/a program".into(),
         };
-        assert_eq!(mappings(maps), [expected]);
+        let ours = Mapped {
+            start: 0x7f00_0000_3000,
+            end: 0x7f00_0000_4000,
+            offset: 0x3000,
+            path: object::MEMFD_NAME.into(),
+        };
+        assert_eq!(mappings(maps), [expected, ours]);
     }
 
     /// This test's own code: the file, its addresses and the function's name are found.
@@ -387,7 +462,7 @@ mod tests {
         let mut counter = StackCounter::default();
         let sample = StackSample {
             pid: std::process::id(),
-            faults: 3,
+            sampled: flashvm::control::Sampled::Faults(3),
             at: flashvm::control::Interrupted {
                 ip: own,
                 sp: 0,
@@ -395,14 +470,19 @@ mod tests {
             },
             stack: Vec::new(),
         };
-        counter.add(&sample);
-        counter.add(&sample);
-        let stacks = counter.finish();
+        let stack = counter.stack_of(&sample);
+        counter.add(stack.clone(), 3);
+        counter.add(stack, 3);
+        let stacks = counter.finish(&mut counter.names());
         assert_eq!((stacks.samples, stacks.faults), (2, 6));
         let [(stack, 6)] = &stacks.stacks[..] else {
             panic!("{stacks:?}")
         };
         // Functions inlined at that address follow.
         assert_eq!(stack[0], "code_is_found_in_mappings", "{stack:?}");
+        let [(frame, 6)] = &stacks.lines[..] else {
+            panic!("{stacks:?}")
+        };
+        assert_eq!(Some(&frame.function), stack.last());
     }
 }

@@ -1,8 +1,8 @@
 //! Seconds by RAM: seconds = seconds in RAM + misses * price of a miss.
 //!
 //! `misses` is the program's curve ([`MissCurve`]). The price depends on RAM: with less of it, fewer misses find their
-//! page compressed in RAM, and more come in streams that are read ahead. It is a line through the prices that two runs
-//! have measured: over the logarithm of misses where these differ, else over RAM.
+//! page compressed in RAM, and more come in streams that are read ahead. Between the prices that two runs have measured it
+//! is a line: over the logarithm of misses where these differ, else over RAM.
 
 use flashvm_sim::locality::MissCurve;
 
@@ -14,14 +14,22 @@ const RESERVE_SHARE: u64 = 64;
 const FULL: f64 = 0.97;
 /// Software of a miss, as long as no run has measured it: docs/performance.md.
 const SOFTWARE_S: f64 = 15e-6;
-/// Shares of what the program uses at which runs measure the price.
-const PAGED_SHARES: [f64; 2] = [0.75, 0.375];
+/// Shares of what the program uses at which runs measure the price, until it falls off.
+const PAGED_SHARES: [f64; 3] = [0.75, 0.5625, 0.375];
+/// Runs with less RAM at most: what is left after these shares goes where two neighbours differ by this ratio.
+const PAGED_MAX: usize = 5;
+const NEIGHBOURS_DIFFER: f64 = 1.6;
+/// Neighbours this share of what the program uses apart are near enough.
+const NEAR_SHARE: u64 = 10;
 /// Such a run seems to take at most so many times as long as the first.
 const PAGED_SLOWDOWN: f64 = 40.0;
 /// Misses of two runs differ from this ratio on.
 const MISSES_DIFFER: f64 = 1.5;
 /// Steps of RAM that advice looks at.
 const STEPS: u64 = 512;
+/// A run with less RAM is ended after so many times the seconds of the first, and not before `CUT_SECONDS`.
+const CUT: f64 = 12.0;
+const CUT_SECONDS: f64 = 20.0;
 /// Comfortable: at most so many times slower than in RAM.
 const COMFORTABLE: f64 = 1.3;
 /// Falling off: at least so many times slower.
@@ -38,6 +46,8 @@ pub(super) struct Run {
     pub(super) seconds: f64,
     /// Faults that waited for a read from flash.
     pub(super) waits: u64,
+    /// It was ended because it took too long: `seconds` is less than it would have taken.
+    pub(super) is_cut: bool,
 }
 
 /// A run that checks the forecast.
@@ -110,7 +120,7 @@ pub(super) struct Forecast {
     first: Run,
     /// Runs with less RAM.
     paged: Vec<Run>,
-    /// Prices that the paged runs have measured, two at most, or an assumed one.
+    /// Prices that the paged runs have measured, from many frames to few, or an assumed one.
     points: Vec<Point>,
     is_measured: bool,
     /// What a read from another device takes beyond one here.
@@ -159,7 +169,7 @@ pub(super) fn sizes(whole: u64) -> Vec<u64> {
 }
 
 impl Forecast {
-    /// From the observed run alone. `price` is assumed.
+    /// From a run that may have all the RAM that it wants. `price` is assumed.
     pub(super) fn new(curve: &MissCurve, first: Run, price: Price) -> Self {
         let full = first.frames_used as f64 >= FULL * first.frames as f64;
         let whole = match full {
@@ -184,8 +194,10 @@ impl Forecast {
         forecast
     }
 
-    /// Learns prices from runs with less RAM.
-    pub(super) fn learn(&mut self, curve: &MissCurve, paged: Vec<Run>) {
+    /// Learns the price from a run with less RAM.
+    pub(super) fn learn(&mut self, curve: &MissCurve, run: Run) {
+        self.paged.push(run);
+        self.paged.sort_by_key(|run| std::cmp::Reverse(run.frames));
         let point = |run: &Run| {
             let misses = misses(curve, run.frames);
             let more = misses - self.misses_of_first(curve);
@@ -200,12 +212,11 @@ impl Forecast {
             };
             (more > 0.0).then_some(point)
         };
-        let points = Vec::from_iter(paged.iter().filter_map(point));
+        let points = Vec::from_iter(self.paged.iter().filter_map(point));
         if !points.is_empty() {
             self.points = points;
             self.is_measured = true;
         }
-        self.paged = paged;
         self.set_base(curve);
     }
 
@@ -224,12 +235,18 @@ impl Forecast {
 
     /// The price of a miss with so many frames.
     pub(super) fn price(&self, curve: &MissCurve, frames: u64) -> Price {
-        match self.points[..] {
-            [a, b] => {
+        let below = self
+            .points
+            .partition_point(|point| point.frames > frames as f64);
+        match (below.checked_sub(1), self.points.get(below)) {
+            (Some(above), Some(b)) => {
+                let a = self.points[above];
                 let misses = misses(curve, frames).max(1.0);
-                a.price.towards(b.price, a.way(&b, frames as f64, misses))
+                a.price.towards(b.price, a.way(b, frames as f64, misses))
             }
-            _ => self.points[0].price,
+            (None, Some(nearest)) => nearest.price,
+            (Some(nearest), None) => self.points[nearest].price,
+            (None, None) => unreachable!("there is a price, at least an assumed one"),
         }
     }
 
@@ -296,29 +313,73 @@ impl Forecast {
         self.steps.iter().rev().find(slow).map(|step| step.0)
     }
 
-    /// Frames of the runs that measure the price: shares of what the program uses, or more where that would seem to
-    /// take too long. Empty: the program does not page there.
-    pub(super) fn frames_to_page(&self, curve: &MissCurve) -> Vec<u64> {
-        let least = self.frames_at(PAGED_SLOWDOWN).unwrap_or(0).max(FRAMES_MIN);
-        let frames = PAGED_SHARES.map(|share| ((self.whole as f64 * share) as u64).max(least));
-        let pages = |frames: &u64| misses(curve, *frames) > 0.0 && *frames < self.first.frames;
-        let mut frames = Vec::from_iter(frames.into_iter().filter(pages));
-        frames.dedup();
-        frames
+    /// Seconds after which a run with less RAM is ended: it has fallen off.
+    pub(super) fn longest_run_s(&self) -> f64 {
+        (CUT * self.in_ram_s).max(CUT_SECONDS)
     }
 
-    /// Frames of three runs that check the forecast: where the program is slower, and not where a run was made.
+    /// Whether a forecast is only a lower bound: runs with so few frames took too long.
+    pub(super) fn is_bound(&self, frames: u64) -> bool {
+        let mut cut = self.paged.iter().filter(|run| run.is_cut);
+        cut.any(|run| frames <= run.frames)
+    }
+
+    /// Frames of the next run that measures the price. `None`: what is known suffices, or the program does not page.
+    pub(super) fn next_to_page(&self, curve: &MissCurve) -> Option<u64> {
+        let least = self.frames_at(PAGED_SLOWDOWN).unwrap_or(0).max(FRAMES_MIN);
+        let near = self.whole / NEAR_SHARE;
+        let is_new = |frames: &u64| {
+            let pages = misses(curve, *frames) > 0.0 && *frames < self.first.frames;
+            let known = |run: &Run| run.frames.abs_diff(*frames) < near / 2;
+            pages && !self.paged.iter().any(known)
+        };
+        let has_fallen = |run: &Run| self.slowdown(run.seconds) >= FALLEN;
+        if !self.paged.iter().any(has_fallen) {
+            let shares = PAGED_SHARES.iter();
+            let frames = shares.map(|share| ((self.whole as f64 * share) as u64).max(least));
+            if let Some(frames) = frames.clone().find(is_new) {
+                return Some(frames);
+            }
+        }
+        if self.paged.len() >= PAGED_MAX {
+            return None;
+        }
+        let whole = Run {
+            frames: self.whole,
+            seconds: self.in_ram_s,
+            ..self.first
+        };
+        let runs = std::iter::once(&whole).chain(&self.paged);
+        runs.zip(&self.paged)
+            .filter(|(more, less)| {
+                !has_fallen(more) && less.seconds > NEIGHBOURS_DIFFER * more.seconds
+            })
+            .filter(|(more, less)| more.frames.saturating_sub(less.frames) > near)
+            .map(|(more, less)| more.frames.midpoint(less.frames))
+            .find(is_new)
+    }
+
+    /// Frames of three runs that check the forecast, each as far as possible from all other runs: where the program is slower
+    /// and has not fallen off; where there is no such place, where it does not take too long.
     pub(super) fn frames_to_try(&self) -> Vec<u64> {
-        let wanted = [1.3, 2.0, 4.0].map(|slowdown| self.frames_at(slowdown));
-        let shares = [8, 14, 4].map(|parts| Some(self.whole * parts / 16));
+        let mut made = vec![self.whole];
+        made.extend(self.paged.iter().map(|run| run.frames));
         let mut chosen: Vec<u64> = Vec::new();
-        let far = |a: u64, b: u64| a.abs_diff(b) > self.whole / 16;
-        for frames in wanted.into_iter().chain(shares).flatten() {
-            let frames = frames.max(FRAMES_MIN);
-            let new = chosen.iter().all(|&other| far(frames, other));
-            let paged = self.paged.iter().all(|run| far(frames, run.frames));
-            if new && paged && far(frames, self.whole) && chosen.len() < 3 {
-                chosen.push(frames);
+        for slowest in [FALLEN, CUT] {
+            let is_apt = |&&(frames, seconds): &&(u64, f64)| {
+                self.slowdown(seconds) <= slowest && frames < self.whole && !self.is_bound(frames)
+            };
+            let apt = Vec::from_iter(self.steps.iter().filter(is_apt).map(|step| step.0));
+            while chosen.len() < 3 {
+                let distance = |frames: u64| {
+                    let others = made.iter().chain(&chosen);
+                    others.map(|other| other.abs_diff(frames)).min()
+                };
+                let farthest = apt.iter().copied().max_by_key(|&frames| distance(frames));
+                match farthest.filter(|&frames| distance(frames) > Some(self.whole / 50)) {
+                    Some(frames) => chosen.push(frames),
+                    None => break,
+                }
             }
         }
         chosen.sort_unstable();
@@ -396,6 +457,7 @@ mod tests {
             frames_used,
             seconds,
             waits: 0,
+            is_cut: false,
         }
     }
 
@@ -411,15 +473,13 @@ mod tests {
         let mut forecast = Forecast::new(&curve, first, Price::assumed(45e-6));
         let frames = forecast.frames_at(2.0).expect("it pages");
         assert!((95_000..100_000).contains(&frames), "a cycle: {frames}");
-        assert_eq!(forecast.frames_to_page(&curve), [75_000, 37_500]);
+        assert_eq!(forecast.next_to_page(&curve), Some(75_000));
         let paged = |frames, seconds, waits| Run {
             waits,
             ..run(frames, frames, seconds)
         };
-        forecast.learn(
-            &curve,
-            vec![paged(75_000, 20.0, 90_000), paged(25_000, 29.0, 210_000)],
-        );
+        forecast.learn(&curve, paged(25_000, 29.0, 210_000));
+        forecast.learn(&curve, paged(75_000, 20.0, 90_000));
         for (frames, seconds) in [
             (300_000, 2.0),
             (75_000, 20.0),
@@ -475,28 +535,22 @@ mod tests {
     }
 
     #[test]
-    fn runs_that_check_lie_apart() {
+    fn runs_that_check_lie_apart_and_above_the_cliff() {
         let curve = cyclic(100_000, 4);
         let first = run(200_000, 100_000, 2.0);
         let mut forecast = Forecast::new(&curve, first, Price::assumed(45e-6));
-        forecast.learn(
-            &curve,
-            vec![run(75_000, 75_000, 8.0), run(37_500, 37_500, 9.0)],
-        );
+        forecast.learn(&curve, run(75_000, 75_000, 4.0));
+        forecast.learn(&curve, run(37_500, 37_500, 30.0));
         let tries = forecast.frames_to_try();
         assert_eq!(tries.len(), 3, "{tries:?}");
-        assert!(
-            tries
-                .windows(2)
-                .all(|pair| pair[0] > pair[1] + 100_000 / 16),
-            "{tries:?}"
-        );
-        assert!(
-            tries
-                .iter()
-                .all(|frames| frames.abs_diff(75_000) > 100_000 / 16),
-            "{tries:?}"
-        );
+        for (at, frames) in tries.iter().enumerate() {
+            let known = [100_000, 75_000, 37_500].iter().chain(&tries[..at]);
+            assert!(
+                known.clone().all(|other| frames.abs_diff(*other) > 2000),
+                "{tries:?}"
+            );
+            assert!(forecast.seconds(&curve, *frames) <= 8.0, "{tries:?}");
+        }
     }
 
     /// With few frames a run that would take 40 times as long is not made.
@@ -505,7 +559,43 @@ mod tests {
         let curve = cyclic(100_000, 4);
         let first = run(200_000, 100_000, 0.1);
         let forecast = Forecast::new(&curve, first, Price::assumed(45e-6));
-        let frames = forecast.frames_to_page(&curve);
-        assert!(matches!(frames[..], [one] if one > 95_000), "{frames:?}");
+        let frames = forecast.next_to_page(&curve);
+        assert!(frames.is_some_and(|one| one > 95_000), "{frames:?}");
+    }
+
+    /// Runs go down until the program falls off, and then to where two neighbours differ most.
+    #[test]
+    fn a_cliff_is_looked_at_more_closely() {
+        let curve = cyclic(100_000, 4);
+        let first = run(200_000, 100_000, 10.0);
+        let mut forecast = Forecast::new(&curve, first, Price::assumed(45e-6));
+        let cliff = |frames: u64| match frames {
+            60_000.. => 11.0,
+            50_000.. => 20.0,
+            _ => 60.0,
+        };
+        let mut made = Vec::new();
+        while let Some(frames) = forecast.next_to_page(&curve) {
+            made.push(frames);
+            forecast.learn(&curve, run(frames, frames, cliff(frames)));
+        }
+        assert_eq!(made, [75_000, 56_250, 37_500, 65_625, 46_875]);
+        for frames in [70_000, 56_250, 46_875, 37_500] {
+            let off = forecast.seconds(&curve, frames) / cliff(frames);
+            assert!((0.8..1.2).contains(&off), "{frames}: {off}");
+        }
+    }
+
+    #[test]
+    fn a_program_that_falls_off_at_once_is_not_run_with_less() {
+        let curve = cyclic(100_000, 4);
+        let first = run(200_000, 100_000, 10.0);
+        let mut forecast = Forecast::new(&curve, first, Price::assumed(45e-6));
+        let mut made = Vec::new();
+        while let Some(frames) = forecast.next_to_page(&curve) {
+            made.push(frames);
+            forecast.learn(&curve, run(frames, frames, 50.0));
+        }
+        assert_eq!(made, [75_000, 87_500, 93_750], "and none below");
     }
 }

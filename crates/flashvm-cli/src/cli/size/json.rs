@@ -46,6 +46,9 @@ struct Point {
     seconds: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     times_slower: Option<f64>,
+    /// `seconds` is a lower bound: a run with as much RAM or more was ended because it took too long.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    is_bound: Option<bool>,
     /// The price of a miss with so much RAM.
     #[serde(skip_serializing_if = "Option::is_none")]
     miss_us: Option<f64>,
@@ -97,6 +100,7 @@ pub(super) fn object(
             times_slower: forecast
                 .zip(seconds)
                 .map(|(forecast, seconds)| forecast.slowdown(seconds)),
+            is_bound: forecast.map(|forecast| forecast.is_bound(frames)),
             miss_us: forecast.map(|forecast| forecast.price(curve, frames).seconds * 1e6),
             misses_by_policy: by_policy.collect(),
         }

@@ -1,7 +1,7 @@
 //! `flashvm size`: how much RAM a program needs, from its miss curve.
 //!
-//! One run observes a sample of the pages ([`flashvm_core::shards`]) and gives the curve. Two runs with less RAM give
-//! the price of a miss. From both follow the seconds for any RAM.
+//! One run observes a sample of the pages ([`flashvm_core::shards`]) and gives the curve. A second one gives the seconds in RAM, and
+//! up to five with less RAM give the price of a miss. From all follow the seconds for any RAM.
 //!
 //! - `runs`: runs of the program, by `flashvm run`; `touches`: the curve of a trace;
 //! - `forecast`: seconds by RAM, and advice; `text`: the table and the sentence; `json`: the object.
@@ -40,8 +40,9 @@ Examples:
   flashvm size --from train.fvt --compare lru,clock,s3-fifo,opt
   flashvm size --device-model nvme -- ./simulate
 
-The program runs three times, with --once once, with --try three times more. It reads nothing on standard
-input, and what it prints on standard output is dropped; standard error is shown.";
+The program runs twice with all its RAM, and up to five times with less; with --once it runs once, with
+--try three times more. It reads nothing on standard input, and what it prints on standard output is
+dropped; standard error is shown.";
 
 /// A read's time where it cannot be measured, as on a block device.
 const READ_TIME: Duration = Duration::from_micros(80);
@@ -131,16 +132,25 @@ fn run(args: &SizeArgs) -> Result<Found, Refusal> {
     let device = model.map(|model| model.device("--device-model"));
     let device = device.transpose()?;
     let runs = Runs::new(args)?;
-    let first = runs.observed()?;
+    let observed = runs.observed()?;
     let touches = Touches::read(runs.trace(), None)?;
     let here = doctor::read_time(args.flash.as_deref());
     let read_s = here.unwrap_or(READ_TIME).as_secs_f64();
     let curve = touches.curve();
+    let first = match args.once {
+        true => observed,
+        // To be observed takes time.
+        false => Run {
+            seconds: runs.unobserved()?.seconds,
+            ..observed
+        },
+    };
     let mut forecast = Forecast::new(curve, first, Price::assumed(read_s));
     if !args.once {
-        let frames = forecast.frames_to_page(curve);
-        let paged = frames.into_iter().map(|frames| runs.paged(frames));
-        forecast.learn(curve, paged.collect::<Result<_, _>>()?);
+        while let Some(frames) = forecast.next_to_page(curve) {
+            let run = runs.paged(frames, forecast.longest_run_s())?;
+            forecast.learn(curve, run);
+        }
     }
     if let Some(device) = device {
         // A device of the size of the footprint.
@@ -155,7 +165,7 @@ fn run(args: &SizeArgs) -> Result<Found, Refusal> {
         for frames in forecast.frames_to_try() {
             tried.push(Tried {
                 forecast_s: forecast.seconds(curve, frames),
-                run: runs.paged(frames)?,
+                run: runs.paged(frames, f64::INFINITY)?,
             });
         }
     }
@@ -208,7 +218,9 @@ fn chart(found: &Found) -> Chart {
     if found.forecast.is_none() {
         "LRU".clone_into(&mut series[0].name);
     }
-    let runs = found.runs().map(|run| (mib(run.frames), run.seconds));
+    // A run that was cut short took longer: nobody knows how much.
+    let runs = found.runs().filter(|run| !run.is_cut);
+    let runs = runs.map(|run| (mib(run.frames), run.seconds));
     let runs = Vec::from_iter(runs);
     if !runs.is_empty() {
         series.push(Series::paper("measured", runs));

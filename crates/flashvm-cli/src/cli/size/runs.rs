@@ -13,7 +13,7 @@ use serde::Deserialize;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Interval of looks at the child.
 const LOOK: Duration = Duration::from_millis(100);
@@ -81,13 +81,19 @@ impl<'a> Runs<'a> {
     pub(super) fn observed(&self) -> Result<Run, Refusal> {
         let mut command = self.command(self.args.ram);
         command.arg("--shards").arg("--trace").arg(&self.trace);
-        self.run(command, self.args.ram)
+        self.run(command, self.args.ram, f64::INFINITY)
     }
 
-    /// A run with so many frames.
-    pub(super) fn paged(&self, frames: u64) -> Result<Run, Refusal> {
+    /// The same run without observation.
+    pub(super) fn unobserved(&self) -> Result<Run, Refusal> {
+        let command = self.command(self.args.ram);
+        self.run(command, self.args.ram, f64::INFINITY)
+    }
+
+    /// A run with so many frames, which is ended after `most` seconds.
+    pub(super) fn paged(&self, frames: u64, most: f64) -> Result<Run, Refusal> {
         let ram = Some(Size(frames.max(FRAMES_MIN) * PAGE_SIZE as u64));
-        self.run(self.command(ram), ram)
+        self.run(self.command(ram), ram, most)
     }
 
     fn stats(&self) -> PathBuf {
@@ -113,7 +119,7 @@ impl<'a> Runs<'a> {
         command
     }
 
-    fn run(&self, mut command: Command, ram: Option<Size>) -> Result<Run, Refusal> {
+    fn run(&self, mut command: Command, ram: Option<Size>, most: f64) -> Result<Run, Refusal> {
         let name = self.args.program[0].display().to_string();
         let with = ram.map_or(String::new(), |ram| format!(" in {ram} of RAM"));
         command.arg("--").args(&self.args.program);
@@ -123,10 +129,11 @@ impl<'a> Runs<'a> {
         );
         bar.set_message(format!("runs {name}{with}"));
         bar.enable_steady_tick(LOOK);
-        let status = self.wait(command);
+        let ended = self.wait(command, most);
         bar.finish_and_clear();
-        let status = status.map_err(|e| Refusal::new(format!("{}: {e}", self.own.display())))?;
-        if !status.success() {
+        let ended = ended.map_err(|e| Refusal::new(format!("{}: {e}", self.own.display())))?;
+        let (status, is_cut) = ended;
+        if !status.success() && !is_cut {
             return Err(Refusal::new(format!(
                 "{name}{with}: {status}: the time of a run that fails says nothing"
             )));
@@ -139,13 +146,17 @@ impl<'a> Runs<'a> {
             frames_used: stats.totals.resident_pages_max,
             seconds: stats.totals.elapsed_s,
             waits: stats.totals.faults.major + stats.totals.faults.waited,
+            is_cut,
         })
     }
 
-    /// Waits for the child. Signals of the terminal reach it as well; others are passed on.
-    fn wait(&self, mut command: Command) -> io::Result<ExitStatus> {
+    /// Waits for the child, and ends it after `most` seconds: then the second value is true. Signals of the terminal reach it as
+    /// well; others are passed on.
+    fn wait(&self, mut command: Command, most: f64) -> io::Result<(ExitStatus, bool)> {
         self.signals.prepare(&mut command);
         let mut child = command.spawn()?;
+        let begun = Instant::now();
+        let mut is_cut = false;
         let timeout = Timespec {
             tv_sec: 0,
             tv_nsec: LOOK.as_nanos() as _,
@@ -157,7 +168,11 @@ impl<'a> Runs<'a> {
                 }
             }
             if let Some(status) = child.try_wait()? {
-                return Ok(status);
+                return Ok((status, is_cut));
+            }
+            if begun.elapsed().as_secs_f64() > most && !is_cut {
+                is_cut = true;
+                sys::send(Pid::from_child(&child), libc::SIGTERM);
             }
             let mut fds = [PollFd::from_borrowed_fd(self.signals.fd(), PollFlags::IN)];
             // Interrupted or failed: the next look checks everything anyway.

@@ -99,8 +99,9 @@ fn table(found: &Found, sizes: &[u64], compared: &[Compared]) -> String {
         match &found.forecast {
             Some(forecast) => {
                 row.push(count(forecast.misses(curve, frames)));
-                row.push(format!("{value:.2}"));
-                row.push(format!("{:.2}", forecast.slowdown(*value)));
+                let more = if forecast.is_bound(frames) { "> " } else { "" };
+                row.push(format!("{more}{value:.2}"));
+                row.push(format!("{more}{:.2}", forecast.slowdown(*value)));
             }
             None => row.push(count(curve.misses(frames))),
         }
@@ -142,6 +143,13 @@ fn sentence(forecast: &Forecast) -> String {
         } if comfortable == fallen && comfortable <= super::forecast::FRAMES_MIN => {
             format!("It uses {whole}, and runs well in 4 MiB.\n")
         }
+        Advice::Between {
+            comfortable,
+            fallen,
+        } if about(comfortable) == whole => format!(
+            "It needs all of its {whole}: with less it runs more than 1.3 times slower; below {} it falls off: 4 times slower and more.\n",
+            about(fallen)
+        ),
         Advice::Between {
             comfortable,
             fallen,

@@ -1,6 +1,6 @@
 //! What the pager did to the program: calls refused, pages lost, processes ended.
 
-use super::{Names, PAGE, totals};
+use super::{Names, PAGE, one_line, totals};
 use crate::cli::outcome::Outcome;
 use crate::cli::units::{Size, count};
 use flashvm::control::{Control, ProcessRecord, StatsSnapshot};
@@ -19,7 +19,7 @@ const CALLS: &str = "calls";
 /// Processes that get a line of their own under one name; the others are counted.
 const NAMED_MAX: usize = 5;
 
-/// The lines on refused calls, lost pages and ended processes: a name and a text each.
+/// The lines on refused calls, lost pages, lost locks and ended processes: a name and a text each.
 pub(super) fn causes(
     outcome: &Outcome,
     control: Control,
@@ -46,6 +46,15 @@ pub(super) fn causes(
             format!(
                 "{}, which flash did not return as written: touching them raises SIGBUS; see the device's log",
                 number_of(sum.pages_lost, "page")
+            ),
+        ));
+    }
+    if sum.locks_lost > 0 {
+        lines.push((
+            "locks",
+            format!(
+                "{} unlocked (mlock): other processes left too little of the budget: give the run more --ram",
+                number_of(sum.locks_lost, "page")
             ),
         ));
     }
@@ -93,9 +102,4 @@ fn number_of(number: u64, what: &str) -> String {
         (_, "process") => format!("{} processes", count(number)),
         _ => format!("{} {what}s", count(number)),
     }
-}
-
-/// A text of a process record, with spaces for control characters.
-fn one_line(text: &str) -> String {
-    text.replace(|c: char| c.is_control(), " ")
 }

@@ -30,6 +30,7 @@ pub(crate) struct Figures {
     fault_latency_us: FaultLatency,
     discard: Discards,
     pages_shown_again: u64,
+    locks_lost: u64,
     overlays_max: u64,
     refused: Refusals,
     pages_lost: u64,
@@ -173,6 +174,7 @@ pub(crate) fn figures(stats: &StatsSnapshot, preset: Preset, policy: PolicySpec)
             refused: stats.discards_refused,
         },
         pages_shown_again: stats.pages_shown_again,
+        locks_lost: stats.locks_lost,
         overlays_max: stats.overlays_max,
         small_pages: small_pages(stats),
         refused: Refusals {

@@ -3,7 +3,7 @@
 use super::figures::{Figures, figures};
 use super::{Names, totals};
 use crate::cli::outcome::Outcome;
-use flashvm::control::Control;
+use flashvm::control::{Control, MirrorCounters};
 use flashvm_core::Gauges;
 use flashvm_sim::device::Wear;
 use serde::Serialize;
@@ -24,10 +24,19 @@ struct EndedProcess<'a> {
     ended_by_pager: Option<&'a str>,
     /// The first system call that the pager refused, and why.
     refused_call: Option<&'a str>,
+    /// The last decisions of its pager.
+    decisions: Vec<Decision<'a>>,
     /// What the process held at its end.
     gauges: Gauges,
     #[serde(flatten)]
     figures: Figures,
+}
+
+/// A decision of the pager.
+#[derive(Debug, Serialize)]
+struct Decision<'a> {
+    at_s: f64,
+    text: &'a str,
 }
 
 #[derive(Debug, Serialize)]
@@ -35,6 +44,7 @@ struct Totals<'a> {
     processes: u64,
     elapsed_s: f64,
     device_model: Option<DeviceModel<'a>>,
+    mirror: Option<MirrorCounters>,
     #[serde(flatten)]
     figures: Figures,
 }
@@ -65,6 +75,14 @@ pub(crate) fn stats_json(
                 command: &record.command,
                 ended_by_pager: record.ended.as_deref(),
                 refused_call: record.refused.as_deref(),
+                decisions: record
+                    .decisions
+                    .iter()
+                    .map(|line| Decision {
+                        at_s: line.at_ns as f64 / 1e9,
+                        text: &line.text,
+                    })
+                    .collect(),
                 gauges: record.stats.gauges,
                 figures: figures(&record.stats, names.preset, names.policy),
             })
@@ -77,6 +95,7 @@ pub(crate) fn stats_json(
                 write_amplification: outcome.wear.as_ref().map(Wear::write_amplification),
                 wear: outcome.wear.as_ref(),
             }),
+            mirror: names.is_mirror.then(|| control.mirror().counters()),
             figures: figures(&totals(outcome, control), names.preset, names.policy),
         },
     };

@@ -1,18 +1,22 @@
 //! The reports at the end of a run.
 //!
-//! - `text`: lines for people; `causes`: the lines on what the pager did to the program;
+//! - `text`: lines for people; `causes`: the lines on what the pager did to the program; `decisions`: what it
+//!   did last;
 //! - `json`: one object for programs; `figures`: the names in it.
 
 mod causes;
+mod decisions;
 mod figures;
 mod json;
 mod text;
 
 use super::outcome::Outcome;
+use super::units::Size;
 use flashvm::control::{Control, StatsSnapshot};
 use flashvm_core::{PolicySpec, Preset};
 
 pub(crate) use causes::complaints;
+pub(crate) use decisions::decision_lines;
 pub(crate) use figures::{Figures, bytes_read, bytes_written, figures};
 pub(crate) use json::stats_json;
 pub(crate) use text::lines;
@@ -26,12 +30,31 @@ pub(crate) struct Names {
     pub(crate) program: String,
     pub(crate) preset: Preset,
     pub(crate) policy: PolicySpec,
-    /// The server that holds the store, if any.
+    /// The server or mirror that holds the store, if any.
     pub(crate) store: Option<String>,
+    /// Whether it is a mirror.
+    pub(crate) is_mirror: bool,
     /// The device model, if any.
     pub(crate) device: Option<String>,
     /// Where changed small pages go: `log` or `in place`.
     pub(crate) organization: &'static str,
+}
+
+impl Names {
+    /// What describes a run with this much RAM in the provenance of its traces.
+    pub(crate) fn settings(&self, ram_bytes: u64) -> String {
+        format!(
+            "with {} of RAM, preset {}, policy {}",
+            Size(ram_bytes),
+            self.preset,
+            self.policy
+        )
+    }
+}
+
+/// A text of a process record, with spaces for control characters.
+fn one_line(text: &str) -> String {
+    text.replace(|c: char| c.is_control(), " ")
 }
 
 /// Faults on small pages of zeros: all that were neither major nor soft.

@@ -33,6 +33,24 @@ pub(crate) fn lines(outcome: &Outcome, control: Control, names: &Names) -> Strin
     if let Some(store) = &names.store {
         line("store", store.clone());
     }
+    if names.is_mirror {
+        let mirror = control.mirror().counters();
+        let [a, b] = mirror.reads;
+        line(
+            "mirror",
+            format!(
+                "{} and {} reads, {} of both sides, {} failed over; {} pages mended, {} brought up to date; a side lost \
+                 {} times",
+                count(a),
+                count(b),
+                count(mirror.hedged),
+                count(mirror.failed_over),
+                count(mirror.mended),
+                Size(mirror.resynced_bytes),
+                count(mirror.sides_lost)
+            ),
+        );
+    }
     line(
         "faults",
         format!(

@@ -1,6 +1,7 @@
 //! Finds the runs on this machine. The supervisor of a run, `flashvm run`, holds its control region: a memfd that
 //! `/proc/PID/fd` names. Whoever may read that folder may observe the run: the same user, or root.
 
+use flashvm::ProcessState;
 use flashvm::control::{MEMFD_NAME, Observer, RunSettings};
 use rustix::fd::AsFd;
 use rustix::fs::{Mode, OFlags};
@@ -12,22 +13,22 @@ use std::time::Duration;
 
 /// A run, observed.
 #[derive(Debug)]
-pub(super) struct Run {
+pub(crate) struct Run {
     /// Its supervisor.
-    pub(super) pid: u32,
+    pub(crate) pid: u32,
     /// The program, with its arguments.
     pub(super) program: String,
     /// The settings of the run.
     pub(super) settings: RunSettings,
     /// Its control region.
-    pub(super) observer: Observer,
+    pub(crate) observer: Observer,
     /// When the supervisor started, in clock ticks since boot.
     started: u64,
 }
 
 /// Why a process is not observed as a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum NoRun {
+pub(crate) enum NoRun {
     /// There is no such process.
     Gone,
     /// It belongs to somebody else.
@@ -61,7 +62,7 @@ impl fmt::Display for NoRun {
 
 /// The runs that are observed.
 #[derive(Debug, Default)]
-pub(super) struct Runs {
+pub(crate) struct Runs {
     /// By supervisors' process ids.
     runs: BTreeMap<u32, Run>,
     /// Runs that cannot be observed, and why.
@@ -84,7 +85,7 @@ impl Runs {
     }
 
     /// Looks for new runs.
-    pub(super) fn find_new(&mut self) {
+    pub(crate) fn find_new(&mut self) {
         self.refused.clear();
         for pid in candidates() {
             if self.runs.contains_key(&pid) {
@@ -105,6 +106,11 @@ impl Runs {
     /// The observed runs, ordered by supervisors' process ids.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Run> {
         self.runs.values()
+    }
+
+    /// The observed runs.
+    pub(crate) fn into_runs(self) -> impl Iterator<Item = Run> {
+        self.runs.into_values()
     }
 
     /// A line about each run that cannot be observed.
@@ -129,7 +135,7 @@ impl Run {
 }
 
 /// The run that a process id means: the process supervises it, or is in it.
-pub(super) fn run_of(pid: u32) -> Result<Run, NoRun> {
+pub(crate) fn run_of(pid: u32) -> Result<Run, NoRun> {
     let other = match attach(pid) {
         Ok(run) => return Ok(run),
         // A process of a run may be unreadable while its supervisor is not: search the runs too.
@@ -217,17 +223,8 @@ fn is_control_region(target: &str) -> bool {
 
 /// When a process started, in clock ticks since boot; `None` if it has ended.
 fn started(pid: u32) -> Option<u64> {
-    started_in(&std::fs::read(format!("/proc/{pid}/stat")).ok()?)
-}
-
-/// The start time in `/proc/PID/stat`; `None` for a zombie.
-fn started_in(stat: &[u8]) -> Option<u64> {
-    // The command, in parentheses, may itself contain spaces and parentheses.
-    let rest = &stat[stat.iter().rposition(|b| *b == b')')? + 1..];
-    let mut fields = str::from_utf8(rest).ok()?.split_ascii_whitespace();
-    let state = fields.next()?;
-    let started = fields.nth(18)?.parse().ok()?;
-    (!matches!(state, "Z" | "X" | "x")).then_some(started)
+    let state = ProcessState::of(pid)?;
+    (!state.is_zombie()).then_some(state.started)
 }
 
 /// The id of a process in its own PID namespace.
@@ -277,14 +274,6 @@ mod tests {
 
     #[test]
     fn fields_of_proc() {
-        let stat = |state| {
-            format!("17 (a ) b) {state} 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 4242 20\n")
-        };
-        assert_eq!(started_in(stat("S").as_bytes()), Some(4242));
-        assert_eq!(started_in(stat("Z").as_bytes()), None);
-        for broken in ["", "17", "17 (sh)", "17 (sh) S 1 2"] {
-            assert_eq!(started_in(broken.as_bytes()), None, "{broken}");
-        }
         assert_eq!(innermost_pid("Name:\tsh\nNSpid:\t900\t7\n"), Some(7));
         assert_eq!(innermost_pid("Name:\tsh\n"), None);
         let own = std::process::id();

@@ -24,7 +24,7 @@ mod view;
 
 use super::refusal::Refusal;
 use clap::Args;
-use find::{Run, Runs, run_of};
+pub(super) use find::{Run, Runs, run_of};
 use reading::{Reading, RunSnapshot, Snapshot};
 use rows::RowId;
 use std::io::{IsTerminal, Write};
@@ -61,7 +61,7 @@ pub(crate) struct TopArgs {
 }
 
 /// A process id.
-fn parse_pid(text: &str) -> Result<u32, String> {
+pub(super) fn parse_pid(text: &str) -> Result<u32, String> {
     let pid = text
         .parse()
         .ok()

@@ -42,6 +42,7 @@ fn busy(times: u64) -> StatsSnapshot {
             pool_pages_held: 64 * MIB,
             pool_share_frames: 20 * MIB,
             read_time_ns: 85_000,
+            locked_pages: 0,
         },
         ..StatsSnapshot::default()
     }

@@ -1,6 +1,7 @@
 //! CRAW and CRAW-A against a naive model: areas are queues of page numbers, bits are sets, and
 //! every rule is restated from the paper's sections IV.A, IV.B and VI.A.
 
+use super::super::parameters::Parameter;
 use super::super::testing::{Naive, Reference, agree, trace};
 use super::*;
 use proptest::prelude::*;
@@ -20,6 +21,10 @@ struct NaiveArea {
 struct Model {
     frames: usize,
     approximate: bool,
+    /// R's ratio counts this often: 1, or for CRAW-C the root of what an eviction of a dirty page costs in reads.
+    read_weight: f64,
+    /// A parameter with a word other than the default: `bits=set`.
+    reading: &'static str,
     areas: [NaiveArea; 3],
     read_bits: BTreeSet<u32>,
     write_bits: BTreeSet<u32>,
@@ -27,14 +32,20 @@ struct Model {
 }
 
 impl Model {
-    fn new(frames: u32, approximate: bool) -> Self {
+    fn new(frames: u32, approximate: bool, reading: &'static str) -> Self {
         let mut areas: [NaiveArea; 3] = Default::default();
-        for (area, parts) in areas.iter_mut().zip([2.0, 4.0, 4.0]) {
+        let parts = match reading {
+            "start=halves" => [2.0, 4.0, 4.0],
+            _ => [3.0, 3.0, 3.0],
+        };
+        for (area, parts) in areas.iter_mut().zip(parts) {
             area.desired = (f64::from(frames) / parts).max(1.0);
         }
         Self {
             frames: frames as usize,
             approximate,
+            read_weight: 1.0,
+            reading,
             areas,
             read_bits: BTreeSet::new(),
             write_bits: BTreeSet::new(),
@@ -60,8 +71,16 @@ impl Model {
             .iter()
             .map(|a| (a.desired - 1.0).max(0.0))
             .collect();
-        let others: Vec<usize> = (0..3).filter(|&other| other != area).collect();
-        let all = room[others[0]] + room[others[1]];
+        let mut others: Vec<usize> = (0..3).filter(|&other| other != area).collect();
+        if self.reading == "shrink=larger" {
+            let larger = if room[others[0]] > room[others[1]] {
+                0
+            } else {
+                1
+            };
+            others = vec![others[larger]];
+        }
+        let all: f64 = others.iter().map(|&other| room[other]).sum();
         let by = by.min(all);
         if by > 0.0 {
             for &other in &others {
@@ -78,6 +97,15 @@ impl Model {
         while self.areas[0].ghosts.len() as f64 > (frames - self.areas[0].desired).max(0.0) {
             self.areas[0].ghosts.pop_front();
         }
+        if self.reading == "ghosts=each" {
+            for area in [1, 2] {
+                let most = (frames - self.areas[area].desired).max(0.0);
+                while self.areas[area].ghosts.len() as f64 > most {
+                    self.areas[area].ghosts.pop_front();
+                }
+            }
+            return;
+        }
         let write =
             |model: &Self| (frames - model.areas[1].desired - model.areas[2].desired).max(0.0);
         while (self.areas[1].ghosts.len() + self.areas[2].ghosts.len()) as f64 > write(self) {
@@ -90,11 +118,36 @@ impl Model {
         }
     }
 
+    fn growth(&self) -> [f64; 2] {
+        match self.reading {
+            "growth=whole" => [1.0, 1.0 / READ_COST],
+            "growth=both" => [1.0, 1.0 + 1.0 / READ_COST],
+            "growth=equal" => [1.0, 1.0],
+            _ => [READ_COST, 1.0],
+        }
+    }
+
+    /// A fault of one kind that a history of the other kind may remember.
+    fn other_history(&mut self, page: u32, write: bool) {
+        let hit = match write {
+            true => self.remembers(0, page),
+            false => self.remembers(1, page) || self.remembers(2, page),
+        };
+        match self.reading {
+            "other-history=forgotten" if write => self.forget(0, page),
+            "other-history=forgotten" => (1..3).for_each(|area| self.forget(area, page)),
+            "other-history=hit" if hit && write => self.insert_read(page),
+            "other-history=hit" if hit => self.insert_written(page),
+            _ => {}
+        }
+    }
+
     fn insert_read(&mut self, page: u32) {
         if self.remembers(0, page) {
             self.forget(0, page);
-            self.extend(0, READ_COST);
+            self.extend(0, self.growth()[0]);
         }
+        self.areas[0].pages.retain(|&other| other != page);
         self.areas[0].pages.push_back(page);
     }
 
@@ -103,7 +156,7 @@ impl Model {
         for area in [1, 2] {
             if self.remembers(area, page) {
                 self.forget(area, page);
-                self.extend(area, 1.0);
+                self.extend(area, self.growth()[1]);
                 into = 2;
             }
         }
@@ -113,12 +166,13 @@ impl Model {
     fn reclaim(&mut self) -> u32 {
         loop {
             // The largest ratio of current to desired size.
-            let ratio = |a: &NaiveArea| a.pages.len() as f64 / a.desired;
+            let ratio = |area: usize| {
+                let weight = if area == 0 { self.read_weight } else { 1.0 };
+                weight * self.areas[area].pages.len() as f64 / self.areas[area].desired
+            };
             let mut area = None;
             for candidate in 0..3 {
-                let fuller = area.is_none_or(|best: usize| {
-                    ratio(&self.areas[candidate]) >= ratio(&self.areas[best])
-                });
+                let fuller = area.is_none_or(|best: usize| ratio(candidate) >= ratio(best));
                 if !self.areas[candidate].pages.is_empty() && fuller {
                     area = Some(candidate);
                 }
@@ -126,8 +180,16 @@ impl Model {
             let area = area.expect("pages");
             let page = self.areas[area].pages.pop_front().expect("not empty");
             let in_write_area = self.has(1, page) || self.has(2, page);
+            let cleared = self.reading == "other-bit=cleared";
+            if cleared && area == 0 && in_write_area {
+                self.write_bits.remove(&page);
+            }
+            if cleared && area != 0 && self.has(0, page) {
+                self.read_bits.remove(&page);
+            }
             if area == 0 && !in_write_area && self.write_bits.remove(&page) {
                 let known = self.remembers(1, page) || self.remembers(2, page);
+                let known = known && self.reading != "found=w1";
                 self.forget(1, page);
                 self.forget(2, page);
                 self.areas[if known { 2 } else { 1 }].pages.push_back(page);
@@ -142,7 +204,8 @@ impl Model {
                 &mut self.write_bits
             };
             if bits.remove(&page) {
-                let to = if area == 1 { 2 } else { area };
+                let stays = self.reading == "promote=stay";
+                let to = if area == 1 && !stays { 2 } else { area };
                 self.areas[to].pages.push_back(page);
                 continue;
             }
@@ -170,6 +233,12 @@ impl Naive for Model {
         let victim = (self.resident.len() == self.frames).then(|| self.reclaim());
         self.read_bits.remove(&page);
         self.write_bits.remove(&page);
+        self.other_history(page, write);
+        if self.reading == "bits=set" {
+            let (read, written) = (!write || self.approximate, write);
+            self.read_bits.extend(read.then_some(page));
+            self.write_bits.extend(written.then_some(page));
+        }
         if write {
             self.insert_written(page);
         }
@@ -184,17 +253,40 @@ impl Naive for Model {
 proptest! {
     #[test]
     fn craw_matches_the_model(trace in trace(), frames in 1..16_u32) {
-        agree("craw", &mut Model::new(frames, false), frames, &trace);
+        agree("craw", &mut Model::new(frames, false, ""), frames, &trace);
     }
 
     #[test]
     fn craw_a_matches_the_model(trace in trace(), frames in 1..16_u32) {
-        agree("craw-a", &mut Model::new(frames, true), frames, &trace);
+        agree("craw-a", &mut Model::new(frames, true, ""), frames, &trace);
+    }
+
+    #[test]
+    fn craw_c_matches_the_model(trace in trace(), frames in 1..16_u32) {
+        let mut model = Model::new(frames, false, "");
+        model.read_weight = (1.0 + 1.0 / READ_COST).sqrt();
+        agree("craw-c", &mut model, frames, &trace);
+    }
+
+    #[test]
+    fn every_reading_matches_the_model(trace in trace(), frames in 1..16_u32) {
+        for parameter in readings::PARAMETERS {
+            let Parameter::Word { name, words } = parameter else {
+                unreachable!("readings are words");
+            };
+            for word in &words[1..] {
+                let reading: &str = format!("{name}={word}").leak();
+                for (policy, approximate) in [("craw", false), ("craw-a", true)] {
+                    let mut model = Model::new(frames, approximate, reading);
+                    agree(&format!("{policy}({reading})"), &mut model, frames, &trace);
+                }
+            }
+        }
     }
 
     #[test]
     fn there_are_s_ghosts_at_most_and_the_sizes_add_up(trace in trace(), frames in 4..16_u32) {
-        let mut craw = Craw::new(&PolicyContext::of_pages(64), Bits::ReadWrite);
+        let mut craw = Craw::new(&PolicyContext::of_pages(64), Bits::ReadWrite, Victim::Fullest, Readings::new([0; 9]));
         craw.resized(frames);
         let mut resident = BTreeSet::new();
         for (page, write) in trace {
@@ -219,7 +311,12 @@ proptest! {
 }
 
 fn driven(references: &[Reference]) -> Craw {
-    let mut craw = Craw::new(&PolicyContext::of_pages(64), Bits::ReadWrite);
+    let mut craw = Craw::new(
+        &PolicyContext::of_pages(64),
+        Bits::ReadWrite,
+        Victim::Fullest,
+        Readings::new([0; 9]),
+    );
     craw.resized(12);
     for &(page, write) in references {
         craw.inserted(
@@ -228,6 +325,22 @@ fn driven(references: &[Reference]) -> Craw {
         );
     }
     craw
+}
+
+#[test]
+fn areas_tell_their_sizes_and_evictions() {
+    let mut craw = driven(&[(0, false), (1, true), (2, true)]);
+    let told = |craw: &Craw| {
+        craw.areas()
+            .into_iter()
+            .map(|area| (area.name, area.pages, area.evicted))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(told(&craw), [("R", 1, 0), ("W1", 2, 0), ("W2", 0, 0)]);
+    // W1 has the largest ratio: its older page leaves.
+    assert_eq!(craw.propose(), Some(Proposal::Evict(PageId(1))));
+    assert_eq!(told(&craw), [("R", 1, 0), ("W1", 1, 1), ("W2", 0, 0)]);
+    assert!(craw.areas().iter().all(|area| area.desired == 4.0));
 }
 
 /// IV.B: sizes 4, 5, 5 with 3, 4, 5 desired; R has the largest ratio.
@@ -264,6 +377,6 @@ fn a_hit_in_the_ghosts_of_w1_enlarges_it_by_a_page() {
     while craw.propose() != Some(Proposal::Evict(PageId(0))) {}
     craw.inserted(PageId(0), Some(Access::Write));
     assert_eq!(craw.write.place(PageId(0)), W2);
-    // Before, 3 of 12.
-    assert_eq!(craw.desired[1], 4.0);
+    // Before, 4 of 12.
+    assert_eq!(craw.desired[1], 5.0);
 }

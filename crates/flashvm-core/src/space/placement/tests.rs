@@ -408,12 +408,12 @@ fn a_wait_ends_with_the_action_that_resolves_it() {
     assert!(
         !bench
             .placement
-            .end_waits(&shadow, |since| ended.push(since))
+            .end_waits(&shadow, |_, since| ended.push(since))
     );
     assert!(
         bench
             .placement
-            .end_waits(&zero(0, 4), |since| ended.push(since))
+            .end_waits(&zero(0, 4), |_, since| ended.push(since))
     );
     assert_eq!(ended, [Nanos(5)]);
     assert!(!bench.placement.is_awaited(Some(PageId(3))) && bench.placement.is_awaited(None));

@@ -38,6 +38,8 @@ pub struct NandOptions {
     pub transfer_us: f64,
     /// Program operations that fail, in a million; the block is then taken out of use.
     pub program_failure_ppm: u32,
+    /// Blocks of `block-nand` that may be half rewritten at once.
+    pub open_blocks: u32,
     /// Whether the device is written full and overwritten at random before use.
     pub aged: bool,
 }
@@ -63,6 +65,7 @@ impl Default for NandOptions {
             erase_us: 2000.0,
             transfer_us: 30.8,
             program_failure_ppm: 0,
+            open_blocks: 1,
             aged: false,
         }
     }
@@ -111,6 +114,7 @@ impl NandOptions {
             ("channels", self.channels),
             ("queue-depth", self.queue_depth),
             ("endurance", self.endurance),
+            ("open-blocks", self.open_blocks),
         ];
         let times = [
             ("read-us", self.read_us),

@@ -102,7 +102,7 @@ fn space_is_allocated_before_it_is_promised() {
         !process.commit(2000) && taken() == 0,
         "no disk to allocate from"
     );
-    process.take_space_from(Some(file.as_raw_fd()));
+    process.take_space_from([Some(file.as_raw_fd()), None]);
     // The budget needs no disk space.
     assert!(process.commit(1024) && taken() == 0);
     assert!(process.commit(100));

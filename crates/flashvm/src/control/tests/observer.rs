@@ -23,6 +23,7 @@ fn an_observer_sees_what_a_process_counts() {
     let gauges = flashvm_core::Gauges {
         slots_used: 5,
         read_time_ns: 80_000,
+        locked_pages: 3,
         ..flashvm_core::Gauges::default()
     };
     process.stats().publish(&counters, gauges);

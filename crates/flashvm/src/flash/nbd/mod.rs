@@ -2,14 +2,19 @@
 //!
 //! - `wire`: the bytes of the protocol, without I/O; `trouble`: why a server cannot be used, in words;
 //! - `socket`: whole transfers with a deadline; `handshake`: agreeing on an export;
-//! - `connection`: one request and its reply; `store`: a process' connections, lost ones made again;
+//! - `connection`: one request and its reply, which ends with an `answer`; `pool`: a process' connections; `store`:
+//!   requests, repeated when a connection is lost;
+//! - `pending`: requests of a mirror's side, which are not waited for at any price;
 //! - `probe`: what the supervisor looks at before the run begins.
 //!
 //! No crate for NBD fits: a faulting thread makes the requests, and it may not allocate, use thread-local storage, or
 //! call the C library.
 
+mod answer;
 mod connection;
 mod handshake;
+mod pending;
+mod pool;
 mod probe;
 mod socket;
 mod store;
@@ -18,6 +23,8 @@ pub(super) mod testing;
 mod trouble;
 mod wire;
 
+pub(super) use answer::Answer;
+pub(super) use pending::{PendingRead, PendingWrite, SideError};
 pub use probe::{NbdProbe, ProbeError};
 pub(crate) use store::NbdStore;
 pub use trouble::Trouble as NbdTrouble;

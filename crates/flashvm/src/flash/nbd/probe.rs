@@ -1,7 +1,8 @@
 //! Looks at an export before a run begins.
 
 use super::super::store::Part;
-use super::connection::{Answer, Connection};
+use super::answer::Answer;
+use super::connection::Connection;
 use super::trouble::Trouble;
 use super::wire::{Command, Export};
 use crate::control::NbdServer;

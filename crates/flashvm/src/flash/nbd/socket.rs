@@ -26,6 +26,8 @@ const SILENCE: Duration = Duration::from_secs(5);
 const PROBE: Duration = Duration::from_secs(2);
 /// How long to poll before the thread sleeps: longer than a server nearby takes.
 const POLL: Nanos = Nanos(200_000);
+/// A wait that may end early looks so often whether it should.
+const SERVES_EVERY: Nanos = Nanos(50_000_000);
 /// Looks at the socket between two offers to yield the processor.
 const LOOKS: u32 = 16;
 
@@ -33,20 +35,31 @@ const LOOKS: u32 = 16;
 pub(super) const PARTS_MAX: usize = 1 + super::super::store::REQUEST_PAGES_MAX;
 
 /// How a transfer waits for its peer.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Wait {
+#[derive(Clone, Copy)]
+pub(super) struct Wait<'a> {
     /// When it gives up.
     pub(super) until: Nanos,
     /// Whether it polls before it sleeps.
     pub(super) polls: bool,
+    /// Gives up earlier, once this says that the peer does not serve any more.
+    pub(super) serves: Option<&'a dyn Fn() -> bool>,
 }
 
-impl Wait {
+impl<'a> Wait<'a> {
     /// Sleeps until `until` at the latest.
     pub(super) fn asleep(until: Nanos) -> Self {
         Self {
             until,
             polls: false,
+            serves: None,
+        }
+    }
+
+    /// Gives up earlier, once `serves` does not hold.
+    pub(super) fn while_serving(self, serves: &'a dyn Fn() -> bool) -> Self {
+        Self {
+            serves: Some(serves),
+            ..self
         }
     }
 }
@@ -79,7 +92,7 @@ impl Socket {
         match begun {
             Ok(()) => Ok(socket),
             Err(Errno::INPROGRESS) => {
-                socket.ready(PollFlags::OUT, until)?;
+                socket.ready(PollFlags::OUT, Wait::asleep(until))?;
                 sockopt::socket_error(&socket.0)
                     .unwrap_or_else(Err)
                     .map(|()| socket)
@@ -130,7 +143,7 @@ impl Socket {
                         sent -= of_this;
                     }
                 }
-                Err(Errno::AGAIN) => self.ready(PollFlags::OUT, wait.until)?,
+                Err(Errno::AGAIN) => self.ready(PollFlags::OUT, wait)?,
                 Err(Errno::INTR) => {}
                 Err(error) => return Err(Trouble::Transfer(error)),
             }
@@ -177,7 +190,7 @@ impl Socket {
                         sleep = CROWD.yield_to() || now().since(since) >= POLL;
                     }
                     if sleep {
-                        self.ready(PollFlags::IN, wait.until)?;
+                        self.ready(PollFlags::IN, wait)?;
                     }
                 }
                 Err(Errno::INTR) => {}
@@ -200,7 +213,7 @@ impl Socket {
 
     /// Receives bytes and forgets them.
     pub(super) fn skip(&self, mut bytes: u32, wait: Wait) -> Result<(), Trouble> {
-        const STEP: u32 = 64;
+        const STEP: u32 = 512;
         while bytes >= STEP {
             self.receive_array::<{ STEP as usize }>(wait)?;
             bytes -= STEP;
@@ -211,13 +224,33 @@ impl Socket {
         Ok(())
     }
 
-    /// Sleeps until the socket is ready or `until` has come.
-    fn ready(&self, flags: PollFlags, until: Nanos) -> Result<(), Trouble> {
+    /// Whether something has come, or the peer is gone.
+    pub(super) fn is_readable(&self) -> bool {
+        let mut byte = 0_u8;
+        let args = [
+            self.0.as_raw_fd() as usize,
+            &raw mut byte as usize,
+            1,
+            libc::MSG_PEEK as usize,
+            0,
+            0,
+        ];
+        // SAFETY: the kernel stores at most a byte, in a local.
+        let peeked = raw::result(unsafe { raw::syscall(libc::SYS_recvfrom, args) });
+        !matches!(peeked, Err(Errno::AGAIN | Errno::INTR))
+    }
+
+    /// Sleeps until the socket is ready, or the wait is over.
+    fn ready(&self, flags: PollFlags, wait: Wait) -> Result<(), Trouble> {
         loop {
-            let left = until.since(now()).0;
-            if left == 0 {
+            let left = wait.until.since(now()).0;
+            if left == 0 || wait.serves.is_some_and(|serves| !serves()) {
                 return Err(Trouble::NoAnswer);
             }
+            let left = match wait.serves {
+                Some(_) => left.min(SERVES_EVERY.0),
+                None => left,
+            };
             let timeout = Timespec {
                 tv_sec: (left / 1_000_000_000) as i64,
                 tv_nsec: (left % 1_000_000_000) as i64,
@@ -228,6 +261,40 @@ impl Socket {
                 Ok(_) => return Ok(()),
                 Err(error) => return Err(Trouble::Transfer(error)),
             }
+        }
+    }
+}
+
+/// Waits until one of the sockets [`Socket::is_readable`], and returns its index; `None`: none was by `wait.until`.
+pub(super) fn first_readable(sockets: &[&Socket], wait: Wait) -> Option<usize> {
+    let since = now();
+    let mut looks = 0;
+    let mut sleep = !wait.polls;
+    loop {
+        let found = sockets.iter().position(|socket| socket.is_readable());
+        if found.is_some() {
+            return found;
+        }
+        let left = wait.until.since(now()).0;
+        if left == 0 {
+            return None;
+        }
+        sleep |= CROWD.wants_the_processor(since);
+        looks += 1;
+        if !sleep && looks % LOOKS == 0 {
+            sleep = CROWD.yield_to() || now().since(since) >= POLL;
+        }
+        if sleep {
+            let timeout = Timespec {
+                tv_sec: (left / 1_000_000_000) as i64,
+                tv_nsec: (left % 1_000_000_000) as i64,
+            };
+            let fds = |at: usize| PollFd::from_borrowed_fd(sockets[at].0.as_fd(), PollFlags::IN);
+            // An error is an early look.
+            let _ = match sockets.len() {
+                1 => poll(&mut [fds(0)], Some(&timeout)),
+                _ => poll(&mut [fds(0), fds(1)], Some(&timeout)),
+            };
         }
     }
 }

@@ -1,28 +1,26 @@
-//! The store on an NBD server: a few connections, each opened when it is first needed.
+//! The store on an NBD server.
 //!
-//! A request takes a free connection, and the connection carries out no other until its reply is here. When the
-//! connection breaks, the request is repeated on a new one: reads and writes may be carried out twice. If there is no
+//! When a connection breaks, its request is repeated on a new one: reads and writes may be carried out twice. If there is no
 //! reply for [`NbdServer::timeout_ms`], the process ends with the reason, as its pages cannot be had.
 
 use super::super::queue::ThreadQueue;
 use super::super::store::{Failed, Geometry, Part, Span, Store, bytes_of};
-use super::connection::{Answer, Connection};
+use super::answer::Answer;
+use super::connection::Connection;
+use super::pool::Pool;
 use super::trouble::Trouble;
 use super::wire::Command;
-use crate::control::{NbdServer, Process};
+use crate::control::{NbdServer, Process, ServedSide};
 use crate::sys::discard::StoreKind;
-use crate::sys::message::eprint_line;
+use crate::sys::message::{Line, say_plainly};
 use crate::sys::signals::abort;
-use crate::sys::{disk_space, now};
+use crate::sys::{disk_space, now, sleep};
 use flashvm_core::Nanos;
 use rustix::io::Errno;
-use rustix::thread::{Timespec, nanosleep};
-use rustix_futex_sync::{Mutex, MutexGuard};
-use std::fmt::{self, Write as _};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
-/// Most connections of a process: requests in flight.
-const CONNECTIONS_MAX: usize = 16;
 /// Threads of each queue to the store. There are two queues: the other connections are for threads that fault.
 const THREADS: usize = 4;
 /// The smallest unit of requests.
@@ -38,15 +36,11 @@ const DISCARD_MAX: u64 = 1 << 30;
 /// The store of a process on an NBD server.
 #[derive(Debug)]
 pub(crate) struct NbdStore {
-    server: NbdServer,
-    geometry: Geometry,
-    discards: bool,
-    flushes: bool,
+    pub(super) pool: Pool,
+    pub(super) geometry: Geometry,
+    pub(super) discards: bool,
+    pub(super) flushes: bool,
     process: Process,
-    /// Not in the store itself, which a forked child moves over a thread's stack.
-    connections: Box<[Mutex<Option<Connection>>]>,
-    /// The connection to try first; they are taken in turn only while others are busy.
-    busy: AtomicUsize,
     /// The user knows of an outage.
     told: AtomicBool,
 }
@@ -60,53 +54,57 @@ impl NbdStore {
         let until = Nanos(now().0 + server.timeout().0);
         let first = Connection::open(&server, bytes, until)?;
         let export = *first.export();
-        let store = Self {
-            geometry: Geometry {
-                bytes,
-                unit: (export.unit as usize).max(UNIT_MIN),
-                kind: StoreKind::Device,
-                threads: THREADS,
-            },
-            discards: export.trims(),
-            flushes: export.flushes(),
+        let served = ServedSide {
             server,
-            process,
-            connections: unconnected(),
-            busy: AtomicUsize::new(0),
-            told: AtomicBool::new(false),
+            unit: export.unit,
+            trims: export.trims(),
+            flushes: export.flushes(),
         };
-        *store.connections[0].lock() = Some(first);
+        let store = Self::of_side(served, bytes, process);
+        store.pool.put(first);
         Ok(store)
     }
 
-    /// The store of a forked child. The parent's sockets are its own, and [`crate::sys::descriptors::close_inherited`]
-    /// has closed the child's copies by number: their owners are forgotten here.
+    /// A side of a mirror, whose server may be away.
+    pub(crate) fn of_side(served: ServedSide, bytes: u64, process: Process) -> Self {
+        Self {
+            geometry: Geometry {
+                bytes,
+                unit: (served.unit as usize).max(UNIT_MIN),
+                kind: StoreKind::Device,
+                threads: THREADS,
+            },
+            discards: served.trims,
+            flushes: served.flushes,
+            pool: Pool::new(served.server, bytes),
+            process,
+            told: AtomicBool::new(false),
+        }
+    }
+
+    /// The store of a forked child, which makes connections of its own.
     pub(crate) fn become_child(&mut self, process: Process) {
-        std::mem::forget(std::mem::replace(&mut self.connections, unconnected()));
+        self.pool.become_child();
         self.process = process;
         self.told = AtomicBool::new(false);
     }
 
-    /// A free connection, or the next one if all are busy.
-    fn take(&self) -> MutexGuard<'_, Option<Connection>> {
-        let free = self.connections.iter().find_map(Mutex::try_lock);
-        free.unwrap_or_else(|| {
-            let next = self.busy.fetch_add(1, Ordering::Relaxed);
-            self.connections[next % CONNECTIONS_MAX].lock()
-        })
+    /// The server has come back so often: connections that were made before are not used.
+    pub(crate) fn set_generation(&self, generation: u32) {
+        self.pool.set_generation(generation);
     }
 
-    /// Makes a request until the server has answered it. Ends the process if it does not in time.
+    /// Makes a request until the server has answered it. Ends the process if it does not in time, from `begun` on.
     fn carry_out(
         &self,
+        begun: Nanos,
         mut request: impl FnMut(&mut Connection, Nanos) -> Result<Answer, Trouble>,
     ) -> Answer {
-        let mut place = self.take();
-        let begun = now();
-        let until = Nanos(begun.0 + self.server.timeout().0);
+        let mut place = self.pool.take();
+        let until = Nanos(begun.0 + self.pool.server.timeout().0);
         let mut pause = Nanos(0);
         loop {
-            let trouble = match self.attempt(&mut place, until, &mut request) {
+            let trouble = match self.pool.attempt(&mut place, until, &mut request) {
                 Ok(answer) => {
                     if self.told.load(Ordering::Relaxed) && self.told.swap(false, Ordering::Relaxed)
                     {
@@ -116,7 +114,6 @@ impl NbdStore {
                 }
                 Err(trouble) => trouble,
             };
-            *place = None;
             let spent = now().since(begun);
             if now() >= until {
                 self.end(trouble);
@@ -125,29 +122,16 @@ impl NbdStore {
                 let left = until.since(now()).0.div_ceil(1_000_000_000);
                 self.say(&format_args!("{trouble}; waiting for it, {left} s at most"));
             }
-            sleep(Nanos(pause.0.min(until.since(now()).0)));
+            sleep(Duration::from_nanos(pause.0.min(until.since(now()).0)));
             pause = Nanos((2 * pause.0).clamp(PAUSE_MIN.0, PAUSE_MAX.0));
         }
-    }
-
-    fn attempt(
-        &self,
-        place: &mut Option<Connection>,
-        until: Nanos,
-        request: impl FnOnce(&mut Connection, Nanos) -> Result<Answer, Trouble>,
-    ) -> Result<Answer, Trouble> {
-        let connection = match place {
-            Some(connection) => connection,
-            None => place.insert(Connection::open(&self.server, self.geometry.bytes, until)?),
-        };
-        request(connection, until)
     }
 
     fn end(&self, trouble: Trouble) -> ! {
         let line = Line::of(&format_args!(
             "the flash store {} has not answered for {} s: {trouble}",
-            self.server,
-            self.server.timeout().0 as f64 / 1e9
+            self.pool.server,
+            self.pool.server.timeout().0 as f64 / 1e9
         ));
         self.process.note_end(line.text());
         self.say(&format_args!("ends the process: {}", line.text()));
@@ -156,63 +140,7 @@ impl NbdStore {
 
     /// Prints a line about the server.
     fn say(&self, what: &dyn fmt::Display) {
-        let pid = rustix::process::getpid().as_raw_nonzero();
-        let server = &self.server;
-        let line = Line::of(&format_args!("flashvm: process {pid}: {server}: {what}"));
-        eprint_line(line.text());
-    }
-}
-
-fn unconnected() -> Box<[Mutex<Option<Connection>>]> {
-    std::iter::repeat_with(|| Mutex::new(None))
-        .take(CONNECTIONS_MAX)
-        .collect()
-}
-
-fn sleep(time: Nanos) {
-    let _ = nanosleep(&Timespec {
-        tv_sec: (time.0 / 1_000_000_000) as i64,
-        tv_nsec: (time.0 % 1_000_000_000) as i64,
-    });
-}
-
-/// A line of text without memory of the heap: a faulting thread writes it.
-struct Line {
-    bytes: [u8; 512],
-    len: usize,
-}
-
-impl Line {
-    /// The text, cut where it is too long.
-    fn of(what: &dyn fmt::Display) -> Self {
-        let mut line = Self {
-            bytes: [0; 512],
-            len: 0,
-        };
-        // Cut: the error of `write_str`.
-        let _ = write!(line, "{what}");
-        line
-    }
-
-    fn text(&self) -> &str {
-        let bytes = &self.bytes[..self.len];
-        std::str::from_utf8(bytes).expect("`write_str` cuts between characters")
-    }
-}
-
-impl fmt::Write for Line {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        let room = self.bytes.len() - self.len;
-        let taken = (0..=text.len().min(room))
-            .rev()
-            .find(|&end| text.is_char_boundary(end))
-            .expect("the start is a boundary");
-        self.bytes[self.len..self.len + taken].copy_from_slice(&text.as_bytes()[..taken]);
-        self.len += taken;
-        match taken == text.len() {
-            true => Ok(()),
-            false => Err(fmt::Error),
-        }
+        say_plainly(&format_args!("{}: {what}", self.pool.server));
     }
 }
 
@@ -225,37 +153,20 @@ impl Store for NbdStore {
     }
 
     unsafe fn read(&self, at: u64, to: Part) -> Failed {
-        self.geometry.admit(at, to.len);
-        // SAFETY: the caller guarantees that `to` is writable and that nobody else uses it until this function returns.
-        let answer = self.carry_out(|connection, until| unsafe { connection.read(at, to, until) });
-        Failed::unless(answer == Answer::Done, to.len)
+        // SAFETY: the caller guarantees what this call asks for.
+        unsafe { self.read_since(at, to, now()) }
     }
 
     unsafe fn write(&self, at: u64, parts: &[Part]) -> Failed {
-        let len = bytes_of(parts);
-        self.geometry.admit(at, len);
-        let answer = self.carry_out(|connection, until| {
-            // SAFETY: the caller guarantees that the memory of the parts is readable and that nobody changes it until
-            // this function returns.
-            unsafe { connection.write(at, parts, until) }
-        });
-        if let Answer::Failed(error) = answer {
-            disk_space::look_at(-i64::from(error.raw_os_error()));
-        }
-        Failed::unless(answer == Answer::Done, len)
+        // SAFETY: the caller guarantees what this call asks for.
+        unsafe { self.write_since(at, parts, now()) }
     }
 
     fn discard(&self, spans: &[Span]) -> Result<(), Errno> {
         if !self.discards {
             return Err(Errno::OPNOTSUPP);
         }
-        for span in spans {
-            for from in (0..span.len).step_by(DISCARD_MAX as usize) {
-                let len = (span.len - from).min(DISCARD_MAX) as u32;
-                self.command(Command::Trim, span.at + from, len)?;
-            }
-        }
-        Ok(())
+        discards(spans).try_for_each(|(at, len)| self.command(Command::Trim, at, len))
     }
 
     fn sync(&self) -> Result<(), Errno> {
@@ -270,9 +181,52 @@ impl Store for NbdStore {
     }
 }
 
+/// The commands that discard these spans.
+pub(super) fn discards(spans: &[Span]) -> impl Iterator<Item = (u64, u32)> {
+    spans.iter().flat_map(|span| {
+        (0..span.len)
+            .step_by(DISCARD_MAX as usize)
+            .map(|from| (span.at + from, (span.len - from).min(DISCARD_MAX) as u32))
+    })
+}
+
 impl NbdStore {
+    /// [`Store::read`], which has waited since `since`.
+    ///
+    /// # Safety
+    /// As [`Store::read`].
+    pub(crate) unsafe fn read_since(&self, at: u64, to: Part, since: Nanos) -> Failed {
+        self.geometry.admit(at, to.len);
+        let answer = self.carry_out(since, |connection, until| {
+            // SAFETY: the caller guarantees that `to` is writable and that nobody else uses it until this function
+            // returns.
+            unsafe { connection.read(at, to, until) }
+        });
+        Failed::unless(answer == Answer::Done, to.len)
+    }
+
+    /// [`Store::write`], which has waited since `since`.
+    ///
+    /// # Safety
+    /// As [`Store::write`].
+    pub(crate) unsafe fn write_since(&self, at: u64, parts: &[Part], since: Nanos) -> Failed {
+        let len = bytes_of(parts);
+        self.geometry.admit(at, len);
+        let answer = self.carry_out(since, |connection, until| {
+            // SAFETY: the caller guarantees that the memory of the parts is readable and that nobody changes it until
+            // this function returns.
+            unsafe { connection.write(at, parts, until) }
+        });
+        if let Answer::Failed(error) = answer {
+            disk_space::look_at(-i64::from(error.raw_os_error()));
+        }
+        Failed::unless(answer == Answer::Done, len)
+    }
+
     fn command(&self, command: Command, at: u64, len: u32) -> Result<(), Errno> {
-        match self.carry_out(|connection, until| connection.command(command, at, len, until)) {
+        match self.carry_out(now(), |connection, until| {
+            connection.command(command, at, len, until)
+        }) {
             Answer::Done => Ok(()),
             Answer::Failed(error) => Err(error),
         }
@@ -377,14 +331,5 @@ mod tests {
         let store = open(&plain);
         assert_eq!(store.sync(), Err(Errno::OPNOTSUPP));
         assert_eq!(store.discard(&[]), Err(Errno::OPNOTSUPP));
-    }
-
-    #[test]
-    fn a_line_is_cut_between_characters() {
-        let long = "ä".repeat(400);
-        assert_eq!(Line::of(&long).text(), "ä".repeat(256));
-        let odd = format!("x{long}");
-        assert_eq!(Line::of(&odd).text(), format!("x{}", "ä".repeat(255)));
-        assert_eq!(Line::of(&"short").text(), "short");
     }
 }

@@ -1,11 +1,12 @@
 //! An NBD server for tests, with the manners and the mishaps that they ask for. It is written from the protocol's
 //! document, and shares no code with the client.
 
-use crate::control::{NbdAddress, NbdServer};
+use crate::control::{NbdAddress, NbdServer, ServedSide, SidePlace};
 use std::collections::VecDeque;
 use std::io::{Read, Result, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 /// How a server answers reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +40,12 @@ pub(in crate::flash) enum Mishap {
     Shutdown,
     /// The error EIO: no mishap of the connection.
     Error,
+    /// The reply comes after [`LATE`].
+    Late,
 }
+
+/// Much longer than a reply takes.
+pub(in crate::flash) const LATE: Duration = Duration::from_millis(300);
 
 /// A server on a Unix socket; its threads live as long as the process.
 pub(in crate::flash) struct TestServer {
@@ -98,6 +104,29 @@ impl TestServer {
     /// The next reads go wrong like this.
     pub(in crate::flash) fn spoil(&self, mishaps: impl IntoIterator<Item = Mishap>) {
         self.state.mishaps.lock().unwrap().extend(mishaps);
+    }
+
+    /// What it holds.
+    pub(in crate::flash) fn bytes(&self) -> Vec<u8> {
+        self.state.bytes.lock().unwrap().clone()
+    }
+
+    /// Forgets all that it holds.
+    pub(in crate::flash) fn forget(&self) {
+        self.state.bytes.lock().unwrap().fill(0);
+    }
+
+    /// A side of a mirror there.
+    pub(in crate::flash) fn side(&self) -> SidePlace {
+        SidePlace {
+            name: self.server.to_string(),
+            server: Some(ServedSide {
+                server: self.server.clone(),
+                unit: 512,
+                trims: true,
+                flushes: true,
+            }),
+        }
     }
 
     /// Connections that were made.
@@ -187,6 +216,7 @@ impl State {
                     };
                     match mishap {
                         None | Some(Mishap::Error | Mishap::Shutdown) => {}
+                        Some(Mishap::Late) => std::thread::sleep(LATE),
                         Some(Mishap::Magic) => reply[0] ^= 1,
                         Some(Mishap::Cookie) => reply[15] ^= 0x80,
                         Some(Mishap::Beyond) if structured => reply[25] ^= 0x10,

@@ -196,13 +196,15 @@ impl Export {
         self.has(1 << 1)
     }
 
-    /// Whether it knows [`Command::Flush`].
-    pub(super) fn flushes(&self) -> bool {
+    /// Whether it takes flushes.
+    #[must_use]
+    pub fn flushes(&self) -> bool {
         self.has(1 << 2)
     }
 
-    /// Whether it knows [`Command::Trim`].
-    pub(super) fn trims(&self) -> bool {
+    /// Whether it takes discards.
+    #[must_use]
+    pub fn trims(&self) -> bool {
         self.has(1 << 5)
     }
 

@@ -374,7 +374,7 @@ impl Pager {
         let pager = self.become_child(Inherited::Region(Some(region)), process_slot?, None)?;
         pager.start_threads().map_err(Error::Threads)?;
         // `lock` waits until the child's handler has taken over.
-        drop(pager.lock());
+        pager.unlock_all(&mut pager.lock());
         Ok(())
     }
 }

@@ -100,7 +100,10 @@ impl Pager {
         let mut locked = pager.locked.lock();
         // The child's threads start once the C library works again. Until then the child may fork.
         locked.crew = Crew::Absent;
-        pager.resume(locked, |locked| pager.protect_all(locked));
+        pager.resume(locked, |locked| {
+            pager.unlock_all(locked);
+            pager.protect_all(locked);
+        });
         Ok(())
     }
 }

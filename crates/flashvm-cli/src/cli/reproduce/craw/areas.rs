@@ -29,12 +29,12 @@ pub(super) fn figure_15(material: &Material, bar: &ProgressBar) -> Result<Report
         };
         let mut areas: Vec<(&str, Vec<(f64, f64)>)> = Vec::new();
         let figures = observe(&program.references, job, &device(), |_, policy| {
-            for (at, (name, pages)) in policy.desired_sizes().into_iter().enumerate() {
+            for (at, area) in policy.areas().into_iter().enumerate() {
                 if at == areas.len() {
-                    areas.push((name, Vec::new()));
+                    areas.push((area.name, Vec::new()));
                 }
                 let fault = areas[at].1.len() as f64;
-                areas[at].1.push((fault, pages));
+                areas[at].1.push((fault, area.desired));
             }
         });
         let figures = figures.map_err(|e| refusal(&e))?;

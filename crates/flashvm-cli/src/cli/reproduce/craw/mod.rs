@@ -2,11 +2,16 @@
 //! them.
 //!
 //! - `programs`: the traces, measured and swept once for all experiments;
-//! - `references`: Table 2 and Figures 2 to 5; `io`: Figures 12 to 14 and 17; `areas`: Figure 15.
+//! - `references`: Table 2 and Figures 2 to 5; `io`: Figures 12 to 14 and 17; `areas`: Figure 15;
+//! - `readings`: what the paper's text leaves open; `mended`: large memories, and CRAW-C; `devices`: flash that maps
+//!   pages or blocks, and live sight.
 
 mod areas;
+mod devices;
 mod io;
+mod mended;
 mod programs;
+mod readings;
 mod references;
 
 pub(super) use programs::Programs;
@@ -74,6 +79,36 @@ beside the measurements.",
             name: "figure-17",
             title: "Figure 17: CRAW and CRAW-A",
             run: io::figure_17,
+        },
+        Experiment {
+            name: "frequency",
+            title: "Frequency and recency of writes, with and without runs",
+            run: references::frequency,
+        },
+        Experiment {
+            name: "readings",
+            title: "Readings of the paper's text",
+            run: readings::table,
+        },
+        Experiment {
+            name: "large-memory",
+            title: "Large memories: who evicts what",
+            run: mended::causes,
+        },
+        Experiment {
+            name: "craw-c",
+            title: "CRAW-C: the cost of a victim counts",
+            run: mended::table,
+        },
+        Experiment {
+            name: "devices",
+            title: "Page-mapped and block-mapped flash",
+            run: devices::ranks,
+        },
+        Experiment {
+            name: "sight",
+            title: "Live sight",
+            run: devices::sight,
         },
     ],
     programs: &[],

@@ -182,32 +182,59 @@ fn program(
 }
 
 fn run(program: &TracedProgram) -> Result<Swept, Refusal> {
-    let footprint = program.references.pages();
-    let sizes = PERCENTS.map(|percent| (percent, (footprint * percent).div_ceil(100)));
-    let jobs = sizes.iter().flat_map(|&(_, frames)| {
-        POLICIES.map(|policy| Job {
-            policy: spec(policy),
-            frames,
-            observation: Observation::Full,
-        })
+    let policies = POLICIES.map(spec);
+    let all = sweep_of(program, &policies, &PERCENTS, &device(), Observation::Full)?;
+    let sizes = PERCENTS.iter().zip(all);
+    let sizes = sizes.map(|(&percent, counts)| SweptSize {
+        percent,
+        frames: frames(program, percent),
+        counts,
     });
-    let jobs: Vec<_> = jobs.collect();
+    Ok(sizes.collect())
+}
+
+/// A policy's I/O time over CLOCK's, by size.
+pub(super) fn ratios(sizes: &[Vec<Counts>], policy: usize) -> Vec<f64> {
+    let ratio = |counts: &Vec<Counts>| counts[policy].io_time.0 as f64 / counts[0].io_time.0 as f64;
+    sizes.iter().map(ratio).collect()
+}
+
+/// The mean of some figures.
+pub(super) fn mean(figures: &[f64]) -> f64 {
+    figures.iter().sum::<f64>() / figures.len() as f64
+}
+
+/// Frames of a size of memory in percent of the footprint.
+pub(super) fn frames(program: &TracedProgram, percent: u32) -> u32 {
+    (program.references.pages() * percent).div_ceil(100)
+}
+
+/// A program's figures: by size of memory, in the order of the policies.
+pub(super) fn sweep_of(
+    program: &TracedProgram,
+    policies: &[PolicySpec],
+    percents: &[u32],
+    device: &Device,
+    observation: Observation,
+) -> Result<Vec<Vec<Counts>>, Refusal> {
+    let sizes: Vec<_> = percents
+        .iter()
+        .map(|&percent| frames(program, percent))
+        .collect();
+    let jobs = Job::all(policies, &sizes, observation);
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let figures = sweep(
         &program.references,
         &jobs,
-        &device(),
+        device,
         threads,
         &Watch::default(),
     );
     let figures = figures.map_err(|e| refusal(&e))?;
-    let sizes = sizes.iter().zip(figures.chunks(POLICIES.len()));
-    let sizes = sizes.map(|(&(percent, frames), figures)| SweptSize {
-        percent,
-        frames,
-        counts: figures.iter().map(|figures| figures.counts).collect(),
-    });
-    Ok(sizes.collect())
+    let by_size = figures.chunks(policies.len());
+    Ok(by_size
+        .map(|figures| figures.iter().map(|figures| figures.counts).collect())
+        .collect())
 }
 
 /// The paper's flash.

@@ -1,36 +1,37 @@
 //! Figure 7, and the savings of unmanaged flash (4.4).
 
-use super::runs::{SCALE, flashvm, replay, seconds};
+use super::programs::Name;
+use super::recorded::{Recorded, RecordedPrograms};
+use super::runs::{flashvm, replay, seconds};
+use crate::cli::refusal::Refusal;
 use crate::cli::report::{Axis, Chart, Report, Series, Table};
 use flashvm_core::{Discard, DiscardKind, Nanos, Sampling, Settings};
 use flashvm_sim::replay::Figures;
-use flashvm_sim::{Device, ModelKind, WorkloadKind};
+use flashvm_sim::{Device, ModelKind};
 use indicatif::ProgressBar;
 
 /// Consecutive runs of a program: each leaves garbage for the next.
 const RUNS: u32 = 4;
 
-fn run(kind: WorkloadKind, device: &Device, discard: DiscardKind) -> Figures {
+fn run(program: &Recorded, device: &Device, discard: DiscardKind) -> Figures {
     let settings = Settings {
         discard: Discard::new(discard),
         sampling: Sampling::Off,
         ..flashvm()
     };
     // Half of the memory makes much garbage.
-    let (pages, frames) = (kind.pages(SCALE), kind.frames(SCALE) / 2);
-    let program = kind.runs(RUNS, SCALE);
+    let (pages, frames) = (program.trace.pages(), program.frames() / 2);
+    let program = program.trace.runs(RUNS);
     replay(pages, frames, device, settings)
         .program(Nanos(0), program)
         .run()
 }
 
-pub(super) fn figure_7(bar: &ProgressBar) -> Report {
+pub(super) fn figure_7(programs: &RecordedPrograms, bar: &ProgressBar) -> Result<Report, Refusal> {
     let device = Device::new(ModelKind::OczVertex);
-    let programs = [
-        WorkloadKind::ImageMagick,
-        WorkloadKind::SpecJbb,
-        WorkloadKind::MemcachedStore,
-    ];
+    let chosen =
+        [Name::ImageMagick, Name::SpecJbb, Name::MemcachedStore].map(|name| programs.get(name));
+    let chosen: Vec<_> = chosen.into_iter().collect::<Result<_, _>>()?;
     let systems = [
         (DiscardKind::Off, "1"),
         (DiscardKind::Native, "12"),
@@ -50,12 +51,12 @@ pub(super) fn figure_7(bar: &ProgressBar) -> Report {
     ]);
     let names = systems.map(|(discard, _)| discard.info().name);
     let mut series = Vec::from(names.map(|name| Series::new(name, Vec::new())));
-    for (place, kind) in programs.into_iter().enumerate() {
+    for (place, program) in chosen.iter().enumerate() {
         let mut off = None;
         for ((discard, paper), series) in systems.into_iter().zip(&mut series) {
-            let name = kind.info().name;
+            let name = program.info.title;
             bar.set_message(format!("{name}, {}", discard.info().name));
-            let figures = run(kind, &device, discard);
+            let figures = run(program, &device, discard);
             let time = seconds(figures.elapsed);
             let off = *off.get_or_insert(time);
             series.points.push((place as f64, time));
@@ -77,11 +78,13 @@ pub(super) fn figure_7(bar: &ProgressBar) -> Report {
     let chart = Chart {
         name: String::new(),
         title: "Time by discard strategy, OCZ-Vertex".to_owned(),
-        x: Axis::places(&programs.map(|kind| kind.info().name)),
+        x: Axis::places(&Vec::from_iter(
+            chosen.iter().map(|program| program.info.title),
+        )),
         y: Axis::logarithmic("seconds"),
         series,
     };
-    Report {
+    Ok(Report {
         tables: vec![table],
         charts: vec![chart],
         notes: vec![
@@ -90,16 +93,16 @@ pub(super) fn figure_7(bar: &ProgressBar) -> Report {
              paper replays block traces; the fourth bar of its figure, merged with adaptive dummy discards, is \
              auto here."
                 .to_owned(),
-            "Native discards cost 55 ms per freed 128 KiB. The ratio to off depends on a program's other waits: \
-             SpecJBB and memcached mostly wait for random reads."
+            "Native discards cost 55 ms per freed 128 KiB. The ratio to off depends on how much a program \
+             frees in its time."
                 .to_owned(),
             "SpecJBB replaces the paper's Spin, which frees hardly any cluster with zero sharing on."
                 .to_owned(),
         ],
-    }
+    })
 }
 
-pub(super) fn raw_flash(bar: &ProgressBar) -> Report {
+pub(super) fn raw_flash(programs: &RecordedPrograms, bar: &ProgressBar) -> Result<Report, Refusal> {
     let mut table = Table::new(&[
         "flash",
         "discards",
@@ -110,6 +113,7 @@ pub(super) fn raw_flash(bar: &ProgressBar) -> Report {
         "erases, mean",
         "erases, most",
     ]);
+    let program = programs.get(Name::SpecJbb)?;
     for (model, discard) in [
         (ModelKind::Nand, DiscardKind::Off),
         (ModelKind::Nand, DiscardKind::Native),
@@ -121,7 +125,7 @@ pub(super) fn raw_flash(bar: &ProgressBar) -> Report {
         bar.set_message(format!("{model}, discards {name}"));
         let mut device = Device::new(model);
         device.nand.aged = true;
-        let figures = run(WorkloadKind::SpecJbb, &device, discard);
+        let figures = run(program, &device, discard);
         let wear = figures.wear.expect("flash has some");
         table.row([
             model.to_string(),
@@ -134,7 +138,7 @@ pub(super) fn raw_flash(bar: &ProgressBar) -> Report {
             wear.erase_max.to_string(),
         ]);
     }
-    Report {
+    Ok(Report {
         tables: vec![table],
         charts: Vec::new(),
         notes: vec![
@@ -143,5 +147,5 @@ pub(super) fn raw_flash(bar: &ProgressBar) -> Report {
              those of the aging."
                 .to_owned(),
         ],
-    }
+    })
 }

@@ -1,28 +1,50 @@
-//! The experiments of the FlashVM paper. The engine is the live one; the devices and the programs are models
-//! and time is virtual, so every figure is the same on every machine. `programs` runs real programs live.
+//! The experiments of the FlashVM paper. The engine is the live one, the devices are models and time is virtual, so every
+//! figure is the same on every machine.
+//!
+//! - `programs`: the paper's programs, and their runs on device models (`live`); `record`: their traces, made anew;
+//!   `recorded`: the traces;
+//! - `devices`, `scaling`, `tuning`, `prefetch`, `wear`, `garbage`, `value`: the experiments, on `runs` of the traces.
 
+mod amplification;
+mod causes;
+mod congestion;
 mod devices;
+mod figure_1;
 mod garbage;
+mod garbage_replay;
 mod prefetch;
 mod programs;
+mod record;
+mod recorded;
 mod runs;
+mod sampling;
 mod scaling;
 mod tuning;
 mod value;
 mod wear;
 
+pub(super) use record::{RecordArgs, record};
+pub(super) use recorded::RecordedPrograms;
+
 use super::{Experiment, Suite};
+use programs::{Name, live};
 
 pub(super) const SUITE: Suite = Suite {
     title: "FlashVM's tables and figures",
     introduction: "Saxena and Swift, *FlashVM: Virtual Memory Management on Flash*, USENIX ATC 2010. Made by \
 `flashvm reproduce flashvm`.\n\nEvery figure comes from the live engine, replayed in virtual time against models \
-of the paper's devices. The devices are fitted to the paper's Table 2 and Figure 4; all other figures are \
-results. The programs are models too, as the paper does not give their inputs: each has its program's structure \
-and the paper's ratio of footprint to memory. Memory is a sixteenth of the paper's unless noted. Compare ratios, \
-not seconds.\n\nAt the end, real programs run live on the same device models for Table 4: these figures vary \
+of the paper's devices, which are fitted to the paper's Table 2, Figure 4 and Figure 5(a); all other figures are results. The \
+programs are real: ImageMagick, spin, a JVM with 16 warehouses and memcached, with the paper's inputs divided by a scale of 4 \
+(memcached: 16). `flashvm reproduce record` has run them in a quarter of their memory and kept each fault, whether its page held \
+zeros, and how long they computed in between (`traces/flashvm`); `--scale 1` records the paper's sizes, for `--traces`. Compare \
+ratios, not seconds: memory is divided by the scale, and the processor is today's.\n\nAt the end, real programs run live on the same device models for Table 4: these figures vary \
 with the run and the machine.",
     experiments: &[
+        Experiment {
+            name: "figure-1",
+            title: "Figure 1: time by memory",
+            run: |material, bar| figure_1::figure_1(&material.recorded, bar),
+        },
         Experiment {
             name: "table-2",
             title: "Table 2: device characteristics",
@@ -41,7 +63,7 @@ with the run and the machine.",
         Experiment {
             name: "figure-5b",
             title: "Figure 5(b): paging throughput",
-            run: |_, bar| Ok(scaling::figure_5b(bar)),
+            run: |material, bar| scaling::figure_5b(&material.recorded, bar),
         },
         Experiment {
             name: "figure-5c",
@@ -51,74 +73,89 @@ with the run and the machine.",
         Experiment {
             name: "figure-6a",
             title: "Figure 6(a): page pre-cleaning",
-            run: |_, bar| Ok(tuning::figure_6a(bar)),
+            run: |material, bar| tuning::figure_6a(&material.recorded, bar),
         },
         Experiment {
             name: "figure-6b",
             title: "Figure 6(b): page clustering",
-            run: |_, bar| Ok(tuning::figure_6b(bar)),
+            run: |material, bar| tuning::figure_6b(&material.recorded, bar),
         },
         Experiment {
             name: "figure-6c",
             title: "Figure 6(c): disk scheduling",
-            run: |_, bar| Ok(tuning::figure_6c(bar)),
+            run: |material, bar| tuning::figure_6c(&material.recorded, bar),
         },
         Experiment {
             name: "table-3",
             title: "Table 3: VM prefetching",
-            run: |_, bar| Ok(prefetch::table_3(bar)),
+            run: |material, bar| prefetch::table_3(&material.recorded, bar),
         },
         Experiment {
             name: "sampling",
             title: "5.3.2: page sampling",
-            run: |_, bar| Ok(wear::sampling(bar)),
+            run: |material, bar| sampling::sampling(&material.recorded, bar),
+        },
+        Experiment {
+            name: "congestion",
+            title: "5.3.1: congestion control",
+            run: |material, bar| congestion::congestion(&material.recorded, bar),
         },
         Experiment {
             name: "sharing",
             title: "5.3.2: page sharing",
-            run: |_, bar| Ok(wear::sharing(bar)),
+            run: |material, bar| wear::sharing(&material.recorded, bar),
         },
         Experiment {
             name: "figure-7",
             title: "Figure 7: garbage collection performance",
-            run: |_, bar| Ok(garbage::figure_7(bar)),
+            run: |material, bar| garbage::figure_7(&material.recorded, bar),
+        },
+        Experiment {
+            name: "figure-7-replayed",
+            title: "Figure 7, as block traces on an aged drive",
+            run: |material, bar| garbage_replay::garbage(&material.recorded, bar),
         },
         Experiment {
             name: "raw-flash",
             title: "4.4: unmanaged flash",
-            run: |_, bar| Ok(garbage::raw_flash(bar)),
+            run: |material, bar| garbage::raw_flash(&material.recorded, bar),
+        },
+        Experiment {
+            name: "amplification",
+            title: "4.2: write amplification",
+            run: |material, bar| amplification::amplification(&material.recorded, bar),
         },
         Experiment {
             name: "table-4",
             title: "Table 4: cost/benefit analysis",
-            run: |_, bar| Ok(value::table_4(bar)),
+            run: |material, bar| value::table_4(&material.recorded, bar),
         },
     ],
     programs: &[
         Experiment {
             name: "program-imagemagick",
             title: "Table 4, live: ImageMagick",
-            run: |_, bar| Ok(programs::imagemagick(bar)),
+            run: |_, bar| Ok(live::table_4(Name::ImageMagick, bar)),
         },
         Experiment {
             name: "program-spin",
             title: "Table 4, live: spin",
-            run: |_, bar| Ok(programs::spin(bar)),
+            run: |_, bar| Ok(live::table_4(Name::Spin, bar)),
         },
         Experiment {
             name: "program-jvm",
             title: "Table 4, live: a JVM with 16 warehouses",
-            run: |_, bar| Ok(programs::jvm(bar)),
+            run: |_, bar| Ok(live::table_4(Name::SpecJbb, bar)),
         },
         Experiment {
             name: "program-memcached-store",
             title: "Table 4, live: memcached, store",
-            run: |_, bar| Ok(programs::memcached_store(bar)),
+            run: |_, bar| Ok(live::table_4(Name::MemcachedStore, bar)),
         },
         Experiment {
             name: "program-memcached-lookup",
             title: "Table 4, live: memcached, lookup",
-            run: |_, bar| Ok(programs::memcached_lookup(bar)),
+            run: |_, bar| Ok(live::table_4(Name::MemcachedLookup, bar)),
         },
     ],
 };

@@ -1,11 +1,9 @@
 //! Runs of a program on a device.
 
+use super::recorded::Recorded;
 use flashvm_core::{EngineConfig, Nanos, Preset, Settings};
 use flashvm_sim::replay::Figures;
-use flashvm_sim::{Device, Replay, WorkloadKind};
-
-/// Memory and footprints are the paper's divided by this.
-pub(super) const SCALE: u32 = 16;
+use flashvm_sim::{Device, Replay, Step};
 
 /// The paper's system.
 pub(super) fn flashvm() -> Settings {
@@ -14,29 +12,42 @@ pub(super) fn flashvm() -> Settings {
 
 /// A run of one program, with `frames` of memory.
 pub(super) fn alone(
-    kind: WorkloadKind,
+    program: &Recorded,
     frames: u32,
     device: &Device,
     settings: Settings,
 ) -> Figures {
-    side_by_side(kind, 1, frames, device, settings)
+    side_by_side(program, 1, frames, device, settings)
+}
+
+/// As [`alone`], with each step of the program changed.
+pub(super) fn alone_with(
+    program: &Recorded,
+    frames: u32,
+    device: &Device,
+    settings: Settings,
+    change: impl Fn(Step) -> Step + 'static,
+) -> Figures {
+    let steps = program.trace.steps(0).map(change);
+    replay(program.trace.pages(), frames, device, settings)
+        .program(Nanos(0), Box::new(steps))
+        .run()
 }
 
 /// Runs of the same program side by side in the same memory, with staggered starts.
 pub(super) fn side_by_side(
-    kind: WorkloadKind,
+    program: &Recorded,
     instances: u32,
     frames: u32,
     device: &Device,
     settings: Settings,
 ) -> Figures {
     const APART: u64 = 20_000_000;
-    let pages = kind.pages(SCALE);
+    let pages = program.trace.pages();
     let mut replay = replay(pages * instances, frames, device, settings);
     for i in 0..instances {
         let begin = Nanos(u64::from(i) * APART);
-        let program = kind.program(i * pages, SCALE, u64::from(i) + 1);
-        replay = replay.program(begin, program);
+        replay = replay.program(begin, program.trace.steps(i * pages));
     }
     replay.run()
 }
@@ -71,4 +82,9 @@ pub(super) fn percent(part: f64, whole: f64) -> String {
 /// The decrease from `before` to `now`, in percent.
 pub(super) fn less(now: f64, before: f64) -> String {
     format!("{:.1} %", (1.0 - now / before) * 100.0)
+}
+
+/// How far `ours` is from `paper`, both in percent.
+pub(super) fn points(ours: f64, paper: f64) -> String {
+    format!("{:+.1} points", ours - paper)
 }

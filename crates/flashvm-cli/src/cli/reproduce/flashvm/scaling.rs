@@ -1,13 +1,16 @@
 //! Figures 5(b) and 5(c): several programs in one memory.
 
-use super::runs::{SCALE, flashvm, replay, seconds, side_by_side};
+use super::programs::Name;
+use super::recorded::RecordedPrograms;
+use super::runs::{flashvm, replay, seconds, side_by_side};
+use crate::cli::refusal::Refusal;
 use crate::cli::report::{Axis, Chart, Report, Series, Table};
 use flashvm_core::{Engine, LocalClusters, Nanos, PageId, PageState, Preset};
 use flashvm_sim::replay::Program;
-use flashvm_sim::{Device, ModelKind, Step, Touch, WorkloadKind};
+use flashvm_sim::{Device, ModelKind, Step, Touch};
 use indicatif::ProgressBar;
 
-pub(super) fn figure_5b(bar: &ProgressBar) -> Report {
+pub(super) fn figure_5b(programs: &RecordedPrograms, bar: &ProgressBar) -> Result<Report, Refusal> {
     let models = [
         ModelKind::Seagate7200,
         ModelKind::IbmSsd,
@@ -20,15 +23,15 @@ pub(super) fn figure_5b(bar: &ProgressBar) -> Report {
         "intel-x25m faults/s",
     ]);
     let mut series = Vec::from(models.map(|m| Series::new(m.info().name, Vec::new())));
-    let frames = 1024 * 256 / SCALE;
+    let program = programs.get(Name::ImageMagick)?;
+    let frames = 1024 * 256 / program.scale();
     let mut runs = Vec::new();
     for instances in [1, 2, 3, 4, 5, 6, 8] {
         let mut row = vec![instances.to_string()];
         for (model, series) in models.into_iter().zip(&mut series) {
             bar.set_message(format!("{instances} instances on {model}"));
             let device = Device::new(model);
-            let kind = WorkloadKind::ImageMagick;
-            let figures = side_by_side(kind, instances, frames, &device, flashvm());
+            let figures = side_by_side(program, instances, frames, &device, flashvm());
             let major = figures.counters.faults_major + figures.counters.faults_waited;
             let rate = major as f64 / seconds(figures.elapsed);
             series.points.push((f64::from(instances), rate));
@@ -44,18 +47,18 @@ pub(super) fn figure_5b(bar: &ProgressBar) -> Report {
     }
     let chart = Chart {
         name: String::new(),
-        title: "Instances of ImageMagick in 1 GB / 16".to_owned(),
+        title: format!("Instances of ImageMagick in 1 GB / {}", program.scale()),
         x: Axis::linear("instances"),
         y: Axis::logarithmic("page faults served a second"),
         series,
     };
-    Report {
+    Ok(Report {
         tables: vec![table],
         charts: vec![chart],
         notes: vec![
             "Paper: disk and IBM SSD degrade from three instances on; the Intel SSD rises to 3,000 faults/s at \
-             five instances and drops beyond, where writes approach its bandwidth. One instance of the model \
-             fits into the 1 GB."
+             five instances and drops beyond, where writes approach its bandwidth. One instance of this \
+             ImageMagick nearly fits into the 1 GB."
                 .to_owned(),
             format!(
                 "Mean number of consecutive requests in one direction, one instance: {}. Paper (5.2.1): 138 to \
@@ -64,7 +67,7 @@ pub(super) fn figure_5b(bar: &ProgressBar) -> Report {
                 runs.join("; ")
             ),
         ],
-    }
+    })
 }
 
 const MIB: u32 = 256;

@@ -1,23 +1,23 @@
 //! memcached: a client stores objects through its socket, or looks them up at random, and is timed.
 
-use super::{Failure, Program, command, find};
+use super::{Failure, Prepared, Program, command, find};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-const ITEMS: u32 = 48 << 10;
+/// The paper's pairs, stored and looked up.
+const ITEMS: u32 = 1_000_000;
 const VALUE_BYTES: usize = 1000;
 /// Requests in flight.
 const BATCH: u32 = 64;
-const LOOKUPS: u32 = 6000;
 /// Longest start of the server.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The timed part.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Load {
+enum Load {
     Store,
     Lookup,
 }
@@ -26,31 +26,37 @@ pub(super) struct Memcached {
     server: PathBuf,
     socket: PathBuf,
     load: Load,
+    items: u32,
 }
 
-pub(super) fn prepare(folder: &Path, load: Load) -> Result<Memcached, Failure> {
+pub(super) fn store(folder: &Path, scale: u32) -> Prepared {
+    prepare(folder, scale, Load::Store)
+}
+
+pub(super) fn lookup(folder: &Path, scale: u32) -> Prepared {
+    prepare(folder, scale, Load::Lookup)
+}
+
+fn prepare(folder: &Path, scale: u32, load: Load) -> Prepared {
     let server = find("memcached", "memcached")?;
     let socket = folder.join("socket");
-    Ok(Memcached {
+    Ok(Box::new(Memcached {
         server,
         socket,
         load,
-    })
+        items: ITEMS / scale,
+    }))
 }
 
 impl Program for Memcached {
     fn what(&self) -> String {
-        let items = format!("{ITEMS} items of {VALUE_BYTES} bytes are stored");
+        let items = format!("{} pairs of {VALUE_BYTES} bytes are stored", self.items);
         match self.load {
             Load::Store => format!("{items}."),
             Load::Lookup => {
-                format!("{items}, then {LOOKUPS} are looked up at random: this is timed.")
+                format!("{items}, then as many are looked up at random: this is timed.")
             }
         }
-    }
-
-    fn ram(&self) -> &'static str {
-        "24M"
     }
 
     fn run(&self, prefix: &[String]) -> Result<Duration, Failure> {
@@ -81,6 +87,7 @@ impl Memcached {
         let mut client = Client {
             lines: BufReader::new(link.try_clone().map_err(|e| e.to_string())?),
             link,
+            items: self.items,
         };
         let mut started = Instant::now();
         client.store().map_err(|e| format!("memcached: {e}"))?;
@@ -109,6 +116,7 @@ impl Memcached {
 struct Client {
     link: UnixStream,
     lines: BufReader<UnixStream>,
+    items: u32,
 }
 
 /// The contents of an item.
@@ -125,8 +133,8 @@ impl Client {
     }
 
     fn store(&mut self) -> std::io::Result<()> {
-        for first in (0..ITEMS).step_by(BATCH as usize) {
-            let batch = first..(first + BATCH).min(ITEMS);
+        for first in (0..self.items).step_by(BATCH as usize) {
+            let batch = first..(first + BATCH).min(self.items);
             let mut request = Vec::new();
             for item in batch.clone() {
                 request.extend(format!("set k{item} 0 0 {VALUE_BYTES}\r\n").bytes());
@@ -146,10 +154,10 @@ impl Client {
 
     fn look_up(&mut self) -> std::io::Result<()> {
         let mut state = 1_u32;
-        for _ in 0..LOOKUPS {
+        for _ in 0..self.items {
             // Numerical Recipes' generator: the upper bits decide.
             state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-            let item = ((u64::from(state) * u64::from(ITEMS)) >> 32) as u32;
+            let item = ((u64::from(state) * u64::from(self.items)) >> 32) as u32;
             self.link.write_all(format!("get k{item}\r\n").as_bytes())?;
             let head = self.line()?;
             let mut found = vec![0; VALUE_BYTES + "\r\nEND\r\n".len()];
