@@ -1,13 +1,13 @@
 //! The file of a program trace:
 //!
 //! ```text
-//! file = "FLASHVMP" version:u32 length:u32 origin zstd(steps:u64 step*)
+//! file = "FLASHVMP" version:u32 zstd(length:u32 origin steps:u64 step*)
 //! step = varint(zigzag(page - page before) << 2 | touch) varint(work in us)
 //! ```
 //!
 //! Numbers are little-endian; the origin is a JSON object of `length` bytes, at most 64 KiB; touch is 0 for a
 //! load, 1 for a store, 2 for a store of zeros, 3 for a zap. The zstd frame has a checksum, and `steps` says how
-//! many there are: truncation and damage are detected.
+//! many there are: truncation and damage are detected, in the origin too.
 
 use super::{Origin, ProgramTrace};
 use crate::replay::{Step, Touch};
@@ -15,7 +15,7 @@ use flashvm_core::{Nanos, PageId};
 use std::io::{self, Read, Write};
 
 const MAGIC: &[u8; 8] = b"FLASHVMP";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 const ORIGIN_BYTES_MAX: u32 = 64 * 1024;
 const LEVEL: i32 = 9;
 /// The unit of work. What is left over is added to the next step.
@@ -60,10 +60,10 @@ impl ProgramTrace {
         let origin = serde_json::to_vec(&self.origin)?;
         out.write_all(MAGIC)?;
         out.write_all(&VERSION.to_le_bytes())?;
-        out.write_all(&(origin.len() as u32).to_le_bytes())?;
-        out.write_all(&origin)?;
         let mut out = zstd::stream::write::Encoder::new(out, LEVEL)?;
         out.include_checksum(true)?;
+        out.write_all(&(origin.len() as u32).to_le_bytes())?;
+        out.write_all(&origin)?;
         out.write_all(&(self.steps.len() as u64).to_le_bytes())?;
         let (mut before, mut left_ns, mut bytes) = (0_i64, 0, Vec::new());
         for step in &*self.steps {
@@ -97,6 +97,7 @@ impl ProgramTrace {
         if version != VERSION {
             return Err(Damage::Version(version));
         }
+        let mut input = io::BufReader::new(zstd::stream::read::Decoder::new(input)?);
         let length = read_u32(&mut input)?;
         if length > ORIGIN_BYTES_MAX {
             return Err(Damage::Head("its origin is too long"));
@@ -105,7 +106,6 @@ impl ProgramTrace {
         input.read_exact(&mut origin)?;
         let origin: Origin =
             serde_json::from_slice(&origin).map_err(|_| Damage::Head("its origin is damaged"))?;
-        let mut input = io::BufReader::new(zstd::stream::read::Decoder::new(input)?);
         let mut count = [0; 8];
         input.read_exact(&mut count)?;
         let count = u64::from_le_bytes(count);
