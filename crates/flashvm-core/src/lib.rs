@@ -90,6 +90,6 @@ pub use policy::{PolicyKind, PolicySpec};
 pub use prefetch::PrefetcherKind;
 pub use sampling::Sampling;
 pub use settings::{
-    Codec, Compression, ConfigError, CongestionWait, EngineConfig, Preset, Settings,
+    Codec, Compression, ConfigError, CongestionWait, EngineConfig, FirstStore, Preset, Settings,
 };
 pub use write_limit::WriteLimit;

@@ -37,6 +37,9 @@ pub struct Settings {
     pub cluster_pages: u32,
     /// Slots in an erase block: a power of two.
     pub erase_block_pages: u32,
+    /// How a store to a clean page is noticed.
+    #[serde(default)]
+    pub first_store: FirstStore,
     /// Whether pages of zeros are detected and not written.
     pub zero_sharing: bool,
     /// How often the search for victims skips dirty pages.
@@ -66,6 +69,51 @@ pub struct Settings {
     /// Whether a sample of the pages is observed at each touch ([`crate::shards`]). Needs a shadow.
     #[serde(default)]
     pub shards: bool,
+}
+
+/// How a store to a clean page is noticed: `fault`, `compare` or `auto`.
+///
+/// Policies that tell clean pages from dirty ones ([`Policy::ignores_stores`](crate::policy::Policy::ignores_stores))
+/// and address spaces without a shadow always have faults; those that cannot stop stores always compare
+/// ([`EngineConfig::protects`]).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum FirstStore {
+    /// By a fault: a clean page is write-protected.
+    #[default]
+    Fault,
+    /// When the page leaves, by comparing it with the checksum of its slot.
+    Compare,
+    /// By what costs less for the pages that have left.
+    Auto,
+}
+
+impl FirstStore {
+    /// All ways with their names.
+    pub const ALL: [(Self, &'static str); 3] = [
+        (Self::Fault, "fault"),
+        (Self::Compare, "compare"),
+        (Self::Auto, "auto"),
+    ];
+}
+
+impl fmt::Display for FirstStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = Self::ALL.iter().find(|(way, _)| way == self);
+        f.write_str(name.expect("every way has a name").1)
+    }
+}
+
+impl FromStr for FirstStore {
+    type Err = UnknownName;
+
+    fn from_str(name: &str) -> Result<Self, UnknownName> {
+        let found = Self::ALL.iter().find(|(_, n)| *n == name);
+        found.map(|(way, _)| *way).ok_or_else(|| {
+            let names = Self::ALL.iter().map(|(_, n)| *n);
+            UnknownName::new("way to notice a first store", name, names)
+        })
+    }
 }
 
 /// What ends a wait besides its timeout.
@@ -208,6 +256,7 @@ impl Preset {
             preclean: 32,
             cluster_pages: 256,
             erase_block_pages: 32,
+            first_store: FirstStore::Fault,
             zero_sharing: false,
             sampling: Sampling::Off,
             sampling_readings: Readings::default(),
@@ -241,6 +290,7 @@ impl Preset {
                 stride: 2,
                 preclean: 64,
                 cluster_pages: 256,
+                first_store: FirstStore::Auto,
                 zero_sharing: true,
                 congestion_allocator: Nanos(1_000_000),
                 congestion_cleaner: Nanos(1_000_000),
@@ -286,8 +336,8 @@ pub struct EngineConfig {
     /// write-protect faults.
     pub shadow: bool,
     /// Whether the executor can stop stores to a page in the region (write-protection). Without it a
-    /// page counts as stored to as soon as the program may touch it, and a fork copies all pages
-    /// instead of sharing their frames.
+    /// page counts as stored to as soon as the program may touch it ([`FirstStore::Compare`]), and a fork copies all
+    /// pages instead of sharing their frames.
     pub protects: bool,
     /// The settings.
     pub settings: Settings,

@@ -6,8 +6,8 @@
 
 use flashvm_core::record::{Difference, Recording, replay};
 use flashvm_core::{
-    Access, Advice, Compression, Discard, DiscardKind, EngineConfig, Nanos, PageId, PolicyKind,
-    PrefetcherKind, Preset, Sampling,
+    Access, Advice, Compression, Discard, DiscardKind, EngineConfig, FirstStore, Nanos, PageId,
+    PolicyKind, PrefetcherKind, Preset, Sampling,
 };
 use flashvm_sim::{
     Device, Faults, KernelFaults, Layout, ModelKind, Outcome, Rng, SchedulerKind, Simulator,
@@ -51,8 +51,9 @@ fn config(rng: &mut Rng) -> EngineConfig {
     // A quarter of the spaces has no shadow; of those with one, a quarter cannot protect.
     let shadow = rng.below(4) != 0;
     let protects = !shadow || rng.below(4) != 0;
-    // No number of its own: the seeds above name these configurations.
+    // No numbers of their own: the seeds above name these configurations.
     settings.shards = shadow && pages.is_multiple_of(4);
+    settings.first_store = FirstStore::ALL[(pages % 3) as usize].0;
     if rng.below(3) == 0 {
         // Several blocks of the pool in RAM, and sometimes little room on flash.
         settings.cluster_pages = 16 << rng.below(3);
@@ -347,44 +348,54 @@ fn run_family(seed: u64) {
 /// Nearly every frame and every slot is taken, and most pages in RAM are dirty: each policy still finds the clean ones.
 #[test]
 fn a_full_store_serves_every_policy() {
-    const FRAMES: u32 = 128;
-    const SLOTS: u32 = 512;
     let live = PolicyKind::ALL
         .iter()
         .filter(|info| !info.kind.is_offline());
     for info in live {
-        let mut settings = Preset::Modern.settings();
-        settings.policy = info.kind.into();
-        settings.compress = Compression::Off;
-        settings.cluster_pages = 32;
-        // A small reserve: the search for clean pages then ends at the last page of memory, and has to begin anew.
-        settings.reserve_min = 1;
-        let config = EngineConfig {
-            pages: FRAMES + SLOTS - 16,
-            slots: SLOTS,
-            frames: FRAMES,
-            shadow: true,
-            protects: true,
-            settings,
-        };
-        let pages = config.pages;
-        let mut sim = Simulator::new(config, Device::default(), 1)
-            .expect("a valid configuration")
-            .checked();
-        let mut walk = Walk {
-            at: 0,
-            stride: 1,
-            left: 0,
-        };
-        let mut rng = Rng::new(1);
-        for page in 0..pages {
-            let outcome = sim.access(PageId(page), Access::Write);
-            assert_eq!(outcome, Outcome::Done, "{}: page {page}", info.name);
-        }
-        for _ in 0..4 * pages {
-            let outcome = sim.access(walk.next(&mut rng, pages), Access::Read);
-            assert_eq!(outcome, Outcome::Done, "{}", info.name);
-        }
+        serve_from_a_full_store(info.kind, FirstStore::Auto, true, info.name);
+    }
+    let policy = PolicyKind::SegmentedFifo;
+    for (way, name) in FirstStore::ALL {
+        serve_from_a_full_store(policy, way, true, name);
+    }
+    serve_from_a_full_store(policy, FirstStore::Auto, false, "stores cannot be stopped");
+}
+
+fn serve_from_a_full_store(policy: PolicyKind, way: FirstStore, protects: bool, named: &str) {
+    const FRAMES: u32 = 128;
+    const SLOTS: u32 = 512;
+    let mut settings = Preset::Modern.settings();
+    settings.policy = policy.into();
+    settings.first_store = way;
+    settings.compress = Compression::Off;
+    settings.cluster_pages = 32;
+    // A small reserve: the search for clean pages then ends at the last page of memory, and has to begin anew.
+    settings.reserve_min = 1;
+    let config = EngineConfig {
+        pages: FRAMES + SLOTS - 16,
+        slots: SLOTS,
+        frames: FRAMES,
+        shadow: true,
+        protects,
+        settings,
+    };
+    let pages = config.pages;
+    let mut sim = Simulator::new(config, Device::default(), 1)
+        .expect("a valid configuration")
+        .checked();
+    let mut walk = Walk {
+        at: 0,
+        stride: 1,
+        left: 0,
+    };
+    let mut rng = Rng::new(1);
+    for page in 0..pages {
+        let outcome = sim.access(PageId(page), Access::Write);
+        assert_eq!(outcome, Outcome::Done, "{named}: page {page}");
+    }
+    for _ in 0..4 * pages {
+        let outcome = sim.access(walk.next(&mut rng, pages), Access::Read);
+        assert_eq!(outcome, Outcome::Done, "{named}");
     }
 }
 

@@ -8,12 +8,15 @@
 //! flashvm-workload sort OBJECTS SORTED                       quicksort of a scattered part (4.3)
 //! flashvm-workload graph SCALE EDGES SEARCHES                depth-first searches (4.4)
 //! flashvm-workload bloom PAGES INSERTIONS                    insertions into a bloom filter (4.5)
+//! flashvm-workload trace FILE                                the references of a trace, on pages of 4 KiB
 //! ```
 //!
 //! Each prints lines `NAME NUMBER UNIT`; `graph` adds a line that starts with `#`. The first three check what they
 //! read.
 
+use flashvm_sim::trace::{Kind, TraceError, open};
 use std::ops::{Deref, DerefMut};
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Instant;
 
@@ -318,11 +321,99 @@ fn bloom(pages: usize, insertions: usize) {
     say("insertion", us, "us");
 }
 
+/// Touches the pages of a trace in its order. All that this program itself works with lies outside of its heap, so that
+/// a pager sees the trace's pages alone.
+fn trace(path: &Path) -> Result<(), TraceError> {
+    let each = |f: &mut dyn FnMut(u64, bool)| {
+        let mut trace = open(path, None)?;
+        let granularity = trace.granularity();
+        loop {
+            let batch = trace.batch()?;
+            if batch.is_empty() {
+                return Ok::<_, TraceError>(());
+            }
+            for &reference in batch {
+                for page in granularity.pages(reference) {
+                    f(page, reference.kind == Kind::Write);
+                }
+            }
+        }
+    };
+    let mut len = 0;
+    each(&mut |_, _| len += 1)?;
+    let (mut touched, mut stores, mut pages) =
+        (Column::new(len), Column::new(len), Column::new(len));
+    let mut at = 0;
+    each(&mut |page, store| {
+        (touched[at], stores[at], pages[at]) = (page as usize, store.into(), page as usize);
+        at += 1;
+    })?;
+    pages.sort_unstable();
+    let mut footprint = 0;
+    for at in 0..len {
+        if at == 0 || pages[at] != pages[footprint - 1] {
+            pages[footprint] = pages[at];
+            footprint += 1;
+        }
+    }
+    let mut memory = Memory::new(footprint);
+    let start = Instant::now();
+    for (&page, &store) in touched.iter().zip(stores.iter()) {
+        let number = pages[..footprint].binary_search(&page);
+        memory.touch(number.expect("a page of the trace"), store != 0);
+    }
+    say("trace", start.elapsed().as_secs_f64(), "s");
+    println!("# {len} references to {footprint} pages");
+    Ok(())
+}
+
+/// Private pages.
+struct Memory {
+    words: &'static mut [u64],
+}
+
+impl Memory {
+    const WORDS: usize = 4096 / size_of::<u64>();
+
+    fn new(pages: usize) -> Self {
+        let prot = rustix::mm::ProtFlags::READ | rustix::mm::ProtFlags::WRITE;
+        // SAFETY: the kernel chose a free place, so mmap replaced no memory. The mapping has `pages` pages, zeroed, is never
+        // unmapped, and known to no other code.
+        #[allow(unsafe_code, reason = "pages outside the heap")]
+        let words = unsafe {
+            let flags = rustix::mm::MapFlags::PRIVATE;
+            let at =
+                rustix::mm::mmap_anonymous(std::ptr::null_mut(), pages.max(1) * 4096, prot, flags)
+                    .expect("address space for the pages of a trace");
+            std::slice::from_raw_parts_mut(at.cast(), pages * Self::WORDS)
+        };
+        Self { words }
+    }
+
+    /// A load of a page, or a load and a store.
+    fn touch(&mut self, page: usize, store: bool) {
+        let words = &mut self.words[page * Self::WORDS..][..Self::WORDS];
+        if store {
+            words[0] = words[0].wrapping_add(1);
+        }
+        std::hint::black_box(words[0]);
+    }
+}
+
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let (name, numbers) = arguments
         .split_first()
         .map_or(("", &[][..]), |(n, r)| (n.as_str(), r));
+    if let ("trace", [file]) = (name, numbers) {
+        return match trace(Path::new(file)) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                eprintln!("flashvm-workload: {error}");
+                ExitCode::from(2)
+            }
+        };
+    }
     let numbers: Option<Vec<usize>> = numbers.iter().map(|text| text.parse().ok()).collect();
     match (name, numbers.as_deref()) {
         ("random", Some(&[objects, reads, operations])) => random(objects, reads, operations),
@@ -331,7 +422,7 @@ fn main() -> ExitCode {
         ("graph", Some(&[scale, edges, searches])) => graph(scale as u32, edges, searches),
         ("bloom", Some(&[pages, insertions])) => bloom(pages, insertions),
         _ => {
-            eprintln!("usage: flashvm-workload random|hot|sort|graph|bloom NUMBERS");
+            eprintln!("usage: flashvm-workload random|hot|sort|graph|bloom NUMBERS, or trace FILE");
             return ExitCode::from(2);
         }
     }

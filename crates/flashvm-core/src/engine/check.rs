@@ -149,7 +149,7 @@ impl<C: ClusterSource> Engine<C> {
         let placed = self.table.has_place(page);
         let to_compare = self.slot_to_compare(page);
         assert!(
-            !dirty || !placed || (!self.protects && to_compare.is_some()),
+            !dirty || !placed || (self.may_compare() && to_compare.is_some()),
             "{page:?} is dirty and has a place"
         );
         assert!(

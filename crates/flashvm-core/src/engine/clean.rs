@@ -24,8 +24,7 @@ impl<C: ClusterSource> Engine<C> {
         self.flush_pool(actions);
         self.return_sparse(actions);
         if self.swap.is_full() {
-            self.spare_condemned();
-            return;
+            self.spare_homeless();
         }
         while self.condemned.len() > 0 {
             let whole = self.condemned.len() >= self.whole_batch();
@@ -81,22 +80,31 @@ impl<C: ClusterSource> Engine<C> {
         }
     }
 
-    /// Without a slot no page can be cleaned: returns the pages to the policy, so that it proposes
-    /// clean ones.
-    fn spare_condemned(&mut self) {
-        while let Some(page) = self.condemned.pop(&self.table) {
-            self.spare(page);
+    /// The store is full. Returns the pages that have to be written to the policy, so that it proposes clean ones; those
+    /// that are compared may be clean.
+    fn spare_homeless(&mut self) {
+        for _ in 0..self.condemned.len() {
+            let Some(page) = self.condemned.pop(&self.table) else {
+                break;
+            };
+            if self.is_homeless(page) {
+                self.spare(page);
+            } else {
+                self.condemned.push(page, &self.table);
+            }
         }
+    }
+
+    /// Whether a page has to be written, and the store has no slot for it.
+    pub(super) fn is_homeless(&self, page: PageId) -> bool {
+        let written = self.table.has(page, Flag::Dirty) && self.slot_to_compare(page).is_none();
+        written && self.swap.is_full()
     }
 
     fn spare(&mut self, page: PageId) {
         if !self.table.has(page, Flag::Dirty) {
             self.stand_by(page);
             return;
-        }
-        if self.slot_to_compare(page).is_some() {
-            // The store is full: the slot is for a page that has to leave.
-            self.free_slot(page);
         }
         self.set_state(page, PageState::Shadowed);
         self.policy.touched(page, Access::Read);
@@ -118,7 +126,7 @@ impl<C: ClusterSource> Engine<C> {
         }
         // Neighbours in the address space become neighbours on flash.
         batch.sort_unstable();
-        if self.settings.zero_sharing || compress || !self.protects {
+        if self.settings.zero_sharing || compress || self.may_compare() {
             for piece in batch.chunks(RUN_PAGES_MAX as usize) {
                 let io = self.ios.begin_scan(piece, compress);
                 let count = self.request_begun(piece);
@@ -236,20 +244,6 @@ impl<C: ClusterSource> Engine<C> {
         to_write.clear();
         self.batch = to_write;
         self.serve_or_relieve(actions);
-    }
-
-    /// A page that was to be compared with its slot is clean, or its slot is free.
-    fn compared(&mut self, page: PageId, same: bool) {
-        if self.slot_to_compare(page).is_none() {
-            return;
-        }
-        if same {
-            self.table.clear(page, Flag::Dirty);
-            self.policy.cleaned(page);
-            self.counters.pages_unchanged += 1;
-        } else {
-            self.free_slot(page);
-        }
     }
 
     /// A request has ended on a page that was mapped or zapped during it: drops the shadow copy.

@@ -208,7 +208,7 @@ impl<C: ClusterSource> Engine<C> {
         self.set_state(page, PageState::Mapped);
         self.policy.touched(page, access);
         let clean = !self.table.has(page, Flag::Dirty);
-        if clean && !self.may_store(access) {
+        if clean && !self.may_store(page, access) {
             // A move would make the page writable, and the engine would no longer know that it is clean.
             self.table.set(page, Flag::Protected);
             actions.push(Action::RestoreCopy {
@@ -241,7 +241,7 @@ impl<C: ClusterSource> Engine<C> {
         // Stores matter if the page has a clean copy: one that is being written, or one from before a scan.
         let clean = !self.table.has(page, Flag::Dirty);
         let writing = self.table.state(page) == PageState::Writing;
-        let protect = (writing || clean) && !self.may_store(access);
+        let protect = (writing || clean) && !self.may_store(page, access);
         self.use_prefetched(page);
         self.table.put(page, Flag::Protected, protect);
         self.set_state(page, PageState::Overtaken);
@@ -327,6 +327,7 @@ impl<C: ClusterSource> Engine<C> {
             }
         }
         self.use_prefetched(page);
+        self.note_first_store(page, true);
         self.make_dirty(page);
         if let Some(prefetcher) = &mut self.prefetcher {
             prefetcher.stored(page);
@@ -341,12 +342,6 @@ impl<C: ClusterSource> Engine<C> {
         }
     }
 
-    /// Whether a page that the program gets for this access counts as stored to: the access is a store, or nothing
-    /// stops later ones.
-    pub(super) fn may_store(&self, access: Access) -> bool {
-        access == Access::Write || !self.protects
-    }
-
     /// Counts the first use of a prefetched page. Returns whether this was the first use.
     pub(super) fn use_prefetched(&mut self, page: PageId) -> bool {
         let first_use = self.table.take(page, Flag::Prefetched);
@@ -355,21 +350,6 @@ impl<C: ClusterSource> Engine<C> {
             self.prove(page);
         }
         first_use
-    }
-
-    /// Marks a page as dirty that the program gets for this access. Where it only loads and nothing stops later stores,
-    /// the page keeps its slot: when it leaves, a comparison tells whether it has changed.
-    pub(super) fn count_as_stored(&mut self, page: PageId, access: Access) {
-        let slot = self.table.slot(page);
-        if access == Access::Write || slot.is_none_or(|slot| self.swap.is_zero(slot)) {
-            return self.make_dirty(page);
-        }
-        self.table.set(page, Flag::WasDirtied);
-        self.table.set(page, Flag::Dirty);
-        self.table.clear(page, Flag::Incompressible);
-        if !self.table.has(page, Flag::Probation) {
-            self.policy.dirtied(page);
-        }
     }
 
     /// Marks a page as dirty: its contents in RAM are newer than its slot, which is freed.

@@ -17,6 +17,7 @@ mod compress;
 mod congestion;
 mod discard;
 mod fault;
+mod first_store;
 mod huge;
 mod lock;
 mod observe;
@@ -39,9 +40,10 @@ use crate::pool::{Handle, Pool, Share, Trial};
 use crate::prefetch::{Candidate, Prefetcher};
 use crate::queue::PageQueue;
 use crate::sampling::Sampler;
-use crate::settings::{ConfigError, EngineConfig, Settings};
+use crate::settings::{ConfigError, EngineConfig, FirstStore, Settings};
 use crate::shards::Shards;
 use crate::swap::SwapMap;
+use first_store::FirstStores;
 pub use lock::lock_share;
 use packed::PackedRead;
 pub use share::TRANSIT_PAGES_MAX;
@@ -64,6 +66,7 @@ pub struct Engine<C> {
     settings: Settings,
     shadow: bool,
     protects: bool,
+    first_stores: FirstStores,
     limit: u32,
     table: PageTable,
     swap: SwapMap,
@@ -175,6 +178,13 @@ impl<C: ClusterSource> Engine<C> {
         let discards = discard::Discards::new(settings.discard.build(slots));
         let mut swap = SwapMap::new(slots, settings.cluster_pages);
         swap.keep_emptied(discards.are_sent());
+        let context = PolicyContext::of_pages(pages);
+        let policy = settings.policy.build(&context, frames);
+        let first_store = if shadow && policy.ignores_stores() {
+            settings.first_store
+        } else {
+            FirstStore::Fault
+        };
         Ok(Self {
             shadow,
             protects,
@@ -185,9 +195,8 @@ impl<C: ClusterSource> Engine<C> {
             share: Share::new(frames),
             trial: Trial::default(),
             clusters,
-            policy: settings
-                .policy
-                .build(&PolicyContext::of_pages(pages), frames),
+            policy,
+            first_stores: FirstStores::new(first_store),
             prefetcher: settings
                 .prefetcher
                 .build(settings.readahead, settings.stride),
@@ -425,8 +434,8 @@ impl<C: ClusterSource> Engine<C> {
         self.table.slot(page)
     }
 
-    /// The slot that a scanned page is to be compared with: a page with a slot that may have been stored to since,
-    /// because nothing stops stores ([`EngineConfig::protects`]).
+    /// The slot that a scanned page is to be compared with: a page with a slot that may have been stored to since
+    /// without a fault ([`FirstStore`]).
     #[must_use]
     pub fn slot_to_compare(&self, page: PageId) -> Option<SlotId> {
         self.table

@@ -197,7 +197,7 @@ impl<C: ClusterSource> Engine<C> {
         self.table.reset_flags(page);
         self.set_state(page, PageState::Mapped);
         self.policy.inserted(page, by);
-        if self.may_store(access) {
+        if self.may_store(page, access) {
             self.make_dirty(page);
         } else {
             self.table.set(page, Flag::Protected);
@@ -346,7 +346,7 @@ impl<C: ClusterSource> Engine<C> {
         if !self.table.has(page, Flag::Probation) {
             self.policy.inserted(page, demanded.then_some(access));
         }
-        let protect = !self.may_store(access);
+        let protect = !self.may_store(page, access);
         if protect {
             self.table.set(page, Flag::Protected);
         } else {

@@ -82,6 +82,7 @@ impl<C: ClusterSource> Engine<C> {
             self.counters.evicted_dirty += 1;
         } else {
             self.counters.evicted_clean += 1;
+            self.note_first_store(page, false);
         }
         if self.table.has(page, Flag::Prefetched) {
             self.counters.prefetch_wasted += 1;
@@ -244,16 +245,18 @@ impl<C: ClusterSource> Engine<C> {
             self.clean_hand = page.0 + 1;
             let state = self.table.state(page);
             let ordered = matches!(state, PageState::Mapped | PageState::Shadowed);
-            let kept = [Flag::Dirty, Flag::Probation, Flag::Locked]
+            let kept = [Flag::Probation, Flag::Locked]
                 .into_iter()
                 .any(|flag| self.table.has(page, flag));
-            if !ordered || kept {
+            if !ordered || kept || self.is_homeless(page) {
                 continue;
             }
             self.policy.removed(page);
             match self.condemn(page, actions) {
                 Condemned::Leaves => evicted += 1,
-                Condemned::Stays | Condemned::Locked => unreachable!("it is clean and not locked"),
+                Condemned::Stays | Condemned::Locked => {
+                    unreachable!("it has a place and is not locked")
+                }
                 Condemned::NoFrame => self.policy.inserted(page, None),
             }
         }
@@ -287,8 +290,7 @@ impl<C: ClusterSource> Engine<C> {
     /// order.
     pub(super) fn condemn(&mut self, page: PageId, actions: &mut Vec<Action>) -> Condemned {
         let state = self.table.state(page);
-        let homeless = self.table.has(page, Flag::Dirty) && self.swap.is_full();
-        if state == PageState::Overtaken || homeless {
+        if state == PageState::Overtaken || self.is_homeless(page) {
             self.policy.touched(page, Access::Read);
             return Condemned::Stays;
         }

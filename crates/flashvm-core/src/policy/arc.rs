@@ -76,6 +76,10 @@ impl Policy for Arc {
         }
     }
 
+    fn ignores_stores(&self) -> bool {
+        true
+    }
+
     fn propose(&mut self) -> Option<Proposal> {
         let once = f64::from(self.adaptive.lists.len(T1));
         let over =

@@ -68,6 +68,10 @@ impl Policy for Car {
         }
     }
 
+    fn ignores_stores(&self) -> bool {
+        true
+    }
+
     fn propose(&mut self) -> Option<Proposal> {
         let of_t1 = f64::from(self.adaptive.lists.len(T1)) >= self.adaptive.target.max(1.0);
         let (clock, history) = match of_t1 || self.adaptive.lists.len(T2) == 0 {

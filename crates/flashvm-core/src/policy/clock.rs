@@ -70,6 +70,10 @@ impl Policy for Clock {
         }
     }
 
+    fn ignores_stores(&self) -> bool {
+        true
+    }
+
     fn propose(&mut self) -> Option<Proposal> {
         let page = self.lists.tail(RING)?;
         if self.lists.take(page, Bit::Referenced) {

@@ -48,6 +48,10 @@ impl Policy for Fifo {
         }
     }
 
+    fn ignores_stores(&self) -> bool {
+        true
+    }
+
     fn propose(&mut self) -> Option<Proposal> {
         self.lists.pop(QUEUE).map(Proposal::Evict)
     }

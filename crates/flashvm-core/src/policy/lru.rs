@@ -45,6 +45,10 @@ impl Policy for Lru {
         }
     }
 
+    fn ignores_stores(&self) -> bool {
+        true
+    }
+
     fn propose(&mut self) -> Option<Proposal> {
         self.lists.pop(STACK).map(Proposal::Evict)
     }

@@ -167,6 +167,11 @@ pub trait Policy: Send {
     /// progress: there is a finite number of `Unreference` between two `Evict`.
     fn propose(&mut self) -> Option<Proposal>;
 
+    /// Whether loads and stores are alike to this policy, and clean pages and dirty ones.
+    fn ignores_stores(&self) -> bool {
+        false
+    }
+
     /// Whether the proposed page is evicted together with the next one.
     fn leaves_with_next(&self) -> bool {
         false

@@ -175,6 +175,12 @@ impl PolicySpec {
         policy
     }
 
+    /// Whether loads and stores are alike to this policy ([`Policy::ignores_stores`]).
+    #[must_use]
+    pub fn ignores_stores(&self) -> bool {
+        self.build(&PolicyContext::of_pages(4), 4).ignores_stores()
+    }
+
     /// Parses policies separated by commas.
     ///
     /// # Errors

@@ -95,6 +95,10 @@ impl Policy for S3Fifo {
         }
     }
 
+    fn ignores_stores(&self) -> bool {
+        true
+    }
+
     fn propose(&mut self) -> Option<Proposal> {
         let of_small = self.lists.len(SMALL) >= self.small || self.lists.len(MAIN) == 0;
         let page = self.lists.tail(if of_small { SMALL } else { MAIN })?;

@@ -64,6 +64,10 @@ impl Policy for Sieve {
         }
     }
 
+    fn ignores_stores(&self) -> bool {
+        true
+    }
+
     fn propose(&mut self) -> Option<Proposal> {
         let page = self.hand.or(self.lists.tail(QUEUE))?;
         self.hand = self.lists.towards_head(page);

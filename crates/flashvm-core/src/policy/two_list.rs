@@ -60,6 +60,10 @@ impl Policy for TwoList {
         }
     }
 
+    fn ignores_stores(&self) -> bool {
+        true
+    }
+
     fn propose(&mut self) -> Option<Proposal> {
         if self.inactive_is_short()
             && let Some(page) = self.lists.tail(ACTIVE)

@@ -94,20 +94,17 @@ impl Pager {
         if let Some(compressor) = &mut compressor {
             compressor.staged.clear();
         }
-        let slots: Vec<_> = if self.space.protects() {
-            Vec::new()
-        } else {
-            let locked = self.lock();
-            pages
-                .iter()
-                .map(|&page| locked.engine.slot_to_compare(page))
-                .collect()
-        };
+        let locked = self.lock();
+        let slots = pages
+            .iter()
+            .map(|&page| locked.engine.slot_to_compare(page));
+        let slots: Vec<_> = slots.collect();
+        drop(locked);
         let (mut zero, mut same) = (0_u64, 0_u64);
         let mut sizes = Sizes::default();
         let mut copy = PageBuffer::new();
         for (index, &page) in pages.iter().enumerate() {
-            let slot = slots.get(index).copied().flatten();
+            let slot = slots[index];
             if self.space.has_shadow() && compressor.is_none() && slot.is_none() {
                 // SAFETY: this scan is not answered yet: the page stays in the shadow.
                 let is_zero = unsafe { self.space.is_zero(page) };

@@ -12,7 +12,7 @@ use crate::cli::refusal::Refusal;
 use flashvm::Delivery;
 use flashvm::control::{HugePages, Malloc, RunSettings, Select};
 use flashvm_core::chameleon::BLOCK_BYTES;
-use flashvm_core::{PAGE_SIZE, Preset};
+use flashvm_core::{FirstStore, PAGE_SIZE, Preset};
 
 /// The settings of a run. The delivery, and without `--flash-size` the store's size, are placeholders that pass the
 /// checks: `run` sets them later.
@@ -72,6 +72,26 @@ pub(crate) fn choose_malloc(
             "--malloc own keeps small objects on pages of 4 KiB: leave it or --granularity 512 out",
         )),
         None | Some(WhoseMalloc::Own) => Ok(Malloc::Own),
+    }
+}
+
+/// How first stores are noticed: as asked, or as the preset has it. A trace or a report without the option has every
+/// one of them.
+pub(crate) fn choose_first_store(
+    asked: Option<FirstStore>,
+    settings: &RunSettings,
+) -> Result<FirstStore, Refusal> {
+    let policy = settings.engine.policy;
+    match asked {
+        Some(FirstStore::Compare) if !policy.ignores_stores() => Err(Refusal::new(format!(
+            "--first-store compare: the policy {policy} tells clean pages from dirty ones: leave the option out, or name \
+             another --policy"
+        ))),
+        Some(FirstStore::Compare) if settings.no_move => Err(Refusal::new(
+            "--first-store compare needs moved pages: leave it or --no-move out",
+        )),
+        None if settings.report || settings.trace.is_some() => Ok(FirstStore::Fault),
+        _ => Ok(settings.engine.first_store),
     }
 }
 

@@ -10,7 +10,9 @@ use crate::cli::device::ModelName;
 use crate::cli::metrics::MetricsAddress;
 use crate::cli::units::{Micros, PerDay, Size, Switch, WholePages};
 use flashvm::control::{Inject, RunSettings};
-use flashvm_core::{Compression, Discard, Nanos, PrefetcherKind, Preset, Sampling, Settings};
+use flashvm_core::{
+    Compression, Discard, FirstStore, Nanos, PrefetcherKind, Preset, Sampling, Settings,
+};
 use std::path::PathBuf;
 
 options! {
@@ -357,6 +359,18 @@ options! {
         refused: "maybe",
         applies: Applies::Always,
     } sets |switch, settings| settings.engine.zero_sharing = switch.0;
+
+    /// How first stores are noticed.
+    first_store: FirstStore = "first-store" {
+        value: "fault|compare|auto",
+        group: Group::Paging,
+        help: "Notice a store to a clean page by a fault, or by comparing the page with a checksum when it leaves; auto: \
+               by what costs less for this program. Policies that tell clean pages from dirty ones, reports and traces have faults",
+        default: Fallback::Preset(|s| s.first_store.to_string()),
+        example: "compare",
+        refused: "store",
+        applies: Applies::WholePages,
+    } sets |way, settings| settings.engine.first_store = *way;
 
     /// Compression of pages.
     compress: Compression = "compress" {

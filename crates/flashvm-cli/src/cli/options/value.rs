@@ -11,7 +11,9 @@ use clap::builder::{OsStringValueParser, PossibleValue, TypedValueParser};
 use clap::error::Error;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use flashvm::control::Inject;
-use flashvm_core::{Compression, Discard, DiscardKind, PrefetcherKind, Preset, Sampling};
+use flashvm_core::{
+    Compression, Discard, DiscardKind, FirstStore, PrefetcherKind, Preset, Sampling,
+};
 use flashvm_sim::ModelKind;
 use std::ffi::OsStr;
 use std::marker::PhantomData;
@@ -185,6 +187,7 @@ written! {
     LivePolicy: Vec::from_iter(LivePolicy::names());
     PrefetcherKind: Vec::from_iter(PrefetcherKind::ALL.iter().map(|info| info.name));
     Discard: Vec::from_iter(DiscardKind::ALL.iter().map(|info| info.name));
+    FirstStore: FirstStore::ALL.map(|(_, word)| word);
     Compression: ["off", "auto", "lz4", "zstd"];
     Sampling: ["off", "uniform:20", "adaptive:20"];
     FaultMode: FaultMode::ALL.map(|(_, word)| word);

@@ -1,0 +1,148 @@
+//! How the engine learns that a clean page was stored to: by a fault, or by comparison.
+//!
+//! Either the first store to a clean page faults, or the page counts as stored to from its first load on, keeps its
+//! slot, and is compared with the slot's checksum when it leaves. A fault costs a page that is stored to; a comparison
+//! costs one that is not. So [`FirstStore::Auto`] compares while more than one loaded page in
+//! `COMPARISONS_PER_FAULT` is stored to before it leaves: both ways tell.
+
+use super::Engine;
+use crate::clusters::ClusterSource;
+use crate::event::Access;
+use crate::ids::PageId;
+use crate::page::Flag;
+use crate::settings::FirstStore;
+
+/// Pages that are compared in the time of a first-store fault: 6 us, and 0.5 us (`docs/performance.md`).
+const COMPARISONS_PER_FAULT: u32 = 12;
+/// Outcomes that are remembered: beyond, both counts are halved.
+const MEMORY: u32 = 4096;
+
+/// What became of loaded pages: a fading count.
+#[derive(Clone, Debug)]
+pub(super) struct FirstStores {
+    way: FirstStore,
+    stored: u32,
+    only_loaded: u32,
+}
+
+impl FirstStores {
+    pub(super) fn new(way: FirstStore) -> Self {
+        Self {
+            way,
+            stored: 0,
+            only_loaded: 0,
+        }
+    }
+
+    /// A page that the program had loaded from was stored to, or left without that.
+    fn note(&mut self, stored: bool) {
+        if stored {
+            self.stored += 1;
+        } else {
+            self.only_loaded += 1;
+        }
+        if self.stored + self.only_loaded > MEMORY {
+            self.stored /= 2;
+            self.only_loaded /= 2;
+        }
+    }
+
+    /// Whether pages are compared from now on.
+    fn compare(&self) -> bool {
+        match self.way {
+            FirstStore::Fault => false,
+            FirstStore::Compare => true,
+            FirstStore::Auto => self.stored * COMPARISONS_PER_FAULT >= self.only_loaded,
+        }
+    }
+}
+
+impl<C: ClusterSource> Engine<C> {
+    /// Whether a page that the program gets for this access counts as stored to: the access is a store, nothing stops
+    /// later ones, or comparing the page costs less.
+    pub(super) fn may_store(&self, page: PageId, access: Access) -> bool {
+        let compare = self.first_stores.compare() && self.has_slot(page);
+        access == Access::Write || !self.protects || compare
+    }
+
+    /// Whether some pages are compared.
+    pub(super) fn may_compare(&self) -> bool {
+        !self.protects || self.first_stores.way != FirstStore::Fault
+    }
+
+    /// Whether the page was written to a slot: one with a checksum, as zeros and compressed pages have none.
+    fn has_slot(&self, page: PageId) -> bool {
+        let slot = self.table.slot(page);
+        slot.is_some_and(|slot| !self.swap.is_zero(slot))
+    }
+
+    /// Notes whether a loaded page with a slot was stored to.
+    pub(super) fn note_first_store(&mut self, page: PageId, stored: bool) {
+        if self.has_slot(page) && !self.table.has(page, Flag::Prefetched) {
+            self.first_stores.note(stored);
+        }
+    }
+
+    /// Marks a page as dirty that the program gets for this access. Where it only loads, the page keeps its slot: when
+    /// it leaves, a comparison tells whether it has changed.
+    pub(super) fn count_as_stored(&mut self, page: PageId, access: Access) {
+        if access == Access::Write || !self.has_slot(page) {
+            return self.make_dirty(page);
+        }
+        self.table.set(page, Flag::Dirty);
+        self.table.clear(page, Flag::Incompressible);
+        if !self.table.has(page, Flag::Probation) {
+            self.policy.dirtied(page);
+        }
+    }
+
+    /// A page that was to be compared with its slot is clean, or its slot is free.
+    pub(super) fn compared(&mut self, page: PageId, same: bool) {
+        if self.slot_to_compare(page).is_none() {
+            return;
+        }
+        if same {
+            self.table.clear(page, Flag::Dirty);
+            self.policy.cleaned(page);
+            self.counters.pages_unchanged += 1;
+        } else {
+            self.note_first_store(page, true);
+            self.table.set(page, Flag::WasDirtied);
+            self.free_slot(page);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whether pages are compared after outcomes in turn: `stored` pages were stored to, `loaded` only loaded from.
+    fn compares_after(stored: u32, loaded: u32, turns: u32) -> bool {
+        let mut stores = FirstStores::new(FirstStore::Auto);
+        for _ in 0..turns {
+            (0..stored).for_each(|_| stores.note(true));
+            (0..loaded).for_each(|_| stores.note(false));
+        }
+        stores.compare()
+    }
+
+    #[test]
+    fn the_cheaper_way_is_taken() {
+        assert!(compares_after(0, 0, 0), "nothing is known");
+        assert!(!compares_after(0, 1, 20));
+        assert!(!compares_after(1, 20, 100));
+        assert!(compares_after(1, 8, 1000));
+        assert!(compares_after(1, 0, 5000));
+    }
+
+    #[test]
+    fn a_change_is_noticed() {
+        let mut stores = FirstStores::new(FirstStore::Auto);
+        (0..100_000).for_each(|_| stores.note(true));
+        (0..20_000).for_each(|_| stores.note(false));
+        assert!(!stores.compare());
+        (0..20_000).for_each(|_| stores.note(true));
+        assert!(stores.compare());
+    }
+}
