@@ -8,7 +8,7 @@ pub const BLOCK_BYTES: usize = 64 << 10;
 pub const BLOCK_SLOTS: u32 = (BLOCK_BYTES / PAGE_SIZE) as u32;
 /// Objects begin at multiples of this, in bytes.
 pub(super) const GRAIN: u32 = 16;
-/// Least bytes that an object takes: [`BLOCK_BYTES`] / 64 objects have indices of [`INDEX_BITS`] bits.
+/// Least bytes that an object takes: [`BLOCK_BYTES`] / 64 objects have indices of 10 bits.
 pub const OBJECT_MIN: u32 = 64;
 const INDEX_BITS: u32 = 10;
 /// The other bits of a handle name the block: at most 4 Mi blocks, 256 GiB.

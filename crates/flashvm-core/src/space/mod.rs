@@ -12,7 +12,7 @@
 //! - Only the pager, with the engine locked, puts pages into region or shadow and removes them. The
 //!   program can only zap pages, and every zap is reported or counts as zeros.
 //! - So a second copy of a page, or a copy where the engine has none, is a bug of the pager or the
-//!   kernel. [`Placement`] never guesses which copy is right: it calls [`AddressSpace::fail`].
+//!   kernel. [`Placement`] never guesses which copy is right: it calls [`Executor::fail`].
 
 mod address_space;
 mod changes;

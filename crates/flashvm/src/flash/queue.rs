@@ -32,7 +32,7 @@ impl<S: Store> Queue<S> {
     }
 }
 
-/// Threads that take requests from a list, as many as [`super::Geometry::threads`]. They never end: a queue lives as
+/// Threads that take requests from a list, as many as [`super::store::Geometry::threads`]. They never end: a queue lives as
 /// long as its process.
 pub(crate) struct ThreadQueue<S: 'static> {
     shared: Arc<Shared<S>>,

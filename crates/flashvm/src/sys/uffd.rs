@@ -357,10 +357,10 @@ pub fn probe() -> Result<Features, Errno> {
     Ok(Features(handshake(&open_raw(false)?, 0)?))
 }
 
-/// Like [`probe`], for a descriptor that reports faults in user mode only.
+/// Like [`probe()`], for a descriptor that reports faults in user mode only.
 ///
 /// # Errors
-/// As [`probe`].
+/// As [`probe()`].
 pub fn probe_user_mode() -> Result<Features, Errno> {
     Ok(Features(handshake(&open_raw(true)?, 0)?))
 }
