@@ -6,6 +6,7 @@
 //! wrong values, never wrong memory: it can be implemented without `unsafe`.
 
 use crate::brand::Brand;
+use crate::types::{Describer, Shape, TypeNumber};
 use std::marker::PhantomData;
 
 /// A type whose values can be stored in a [`Heap`](crate::Heap): derive it.
@@ -35,6 +36,9 @@ pub trait Persist<'t>: Copy {
     /// Whether the first pointer of a value is never null, so that a null one can mean `None`.
     const NEVER_NULL: bool = false;
 
+    /// Adds the type, and all that it can reach, to a description; returns its number there. A heap stores that of its
+    /// root. An implementation by hand describes the type that it stores in its place: `u64::describe(types)`.
+    fn describe(types: &mut Describer) -> TypeNumber;
     /// Reads a value.
     fn load(from: &mut Load<'t, '_>) -> Self;
     /// Writes this value.
@@ -190,6 +194,10 @@ macro_rules! numbers {
             const BYTES: usize = size_of::<Self>();
             const SCHEMA: u64 = schema_of(stringify!($type));
 
+            fn describe(types: &mut Describer) -> TypeNumber {
+                types.plain::<Self>(stringify!($type))
+            }
+
             #[inline(always)]
             fn load(from: &mut Load<'t, '_>) -> Self {
                 Self::from_le_bytes(from.bytes())
@@ -212,6 +220,10 @@ macro_rules! through {
             const POINTERS: usize = 0;
             const BYTES: usize = size_of::<$other>();
             const SCHEMA: u64 = schema_of(stringify!($type));
+
+            fn describe(types: &mut Describer) -> TypeNumber {
+                types.plain::<Self>(stringify!($type))
+            }
 
             #[inline(always)]
             fn load(from: &mut Load<'t, '_>) -> Self {
@@ -238,6 +250,10 @@ impl<'t, T: Persist<'t>> Persist<'t> for Option<T> {
     const POINTERS: usize = T::POINTERS;
     const BYTES: usize = T::BYTES + if T::NEVER_NULL { 0 } else { 1 };
     const SCHEMA: u64 = mix_schema(schema_of("Option"), T::SCHEMA);
+
+    fn describe(types: &mut Describer) -> TypeNumber {
+        types.add::<Self>(|types| Shape::Option(T::describe(types)))
+    }
 
     #[inline(always)]
     fn load(from: &mut Load<'t, '_>) -> Self {
@@ -268,6 +284,10 @@ impl<'t, T: Persist<'t>, const N: usize> Persist<'t> for [T; N] {
     const BYTES: usize = T::BYTES * N;
     const SCHEMA: u64 = mix_schema(mix_schema(schema_of("array"), N as u64), T::SCHEMA);
 
+    fn describe(types: &mut Describer) -> TypeNumber {
+        types.add::<Self>(|types| Shape::Fixed(T::describe(types), N as u64))
+    }
+
     #[inline(always)]
     fn load(from: &mut Load<'t, '_>) -> Self {
         std::array::from_fn(|_| T::load(from))
@@ -293,6 +313,10 @@ macro_rules! tuples {
                 schema
             };
 
+            fn describe(types: &mut Describer) -> TypeNumber {
+                types.add::<Self>(|types| Shape::Tuple(vec![$($name::describe(types)),*]))
+            }
+
             #[inline(always)]
             fn load(from: &mut Load<'t, '_>) -> Self {
                 ($($name::load(from),)*)
@@ -313,6 +337,10 @@ impl<'t> Persist<'t> for () {
     const POINTERS: usize = 0;
     const BYTES: usize = 0;
     const SCHEMA: u64 = schema_of("()");
+
+    fn describe(types: &mut Describer) -> TypeNumber {
+        types.add::<Self>(|_| Shape::Unit)
+    }
 
     #[inline(always)]
     fn load(_: &mut Load<'t, '_>) -> Self {}

@@ -43,6 +43,18 @@ impl FileMedium {
     /// The path exists as a file, or as a device with data; it is in use, or cannot be
     /// written.
     pub fn create(path: &Path, length: u64, progress: &mut dyn FnMut(u64)) -> Result<Self> {
+        Self::create_filled(path, length, &mut |medium| {
+            let filled = medium.fill(length, progress);
+            filled.map_err(|error| Error::io(format!("making {}", path.display()), error))
+        })
+    }
+
+    /// The same, filled by `fill`, which makes all of it stable.
+    pub(crate) fn create_filled(
+        path: &Path,
+        length: u64,
+        fill: &mut dyn FnMut(&Self) -> Result<()>,
+    ) -> Result<Self> {
         let failed = |error: io::Error| Error::io(format!("making {}", path.display()), error);
         let kind = std::fs::symlink_metadata(path).map(|_| std::fs::metadata(path));
         let device = matches!(&kind, Ok(Ok(m)) if m.file_type().is_block_device());
@@ -56,7 +68,7 @@ impl FileMedium {
                 });
             }
             medium.refuse_data(path)?;
-            medium.fill(length, progress).map_err(failed)?;
+            fill(&medium)?;
             return Ok(medium);
         }
         if kind.is_ok() {
@@ -88,10 +100,7 @@ impl FileMedium {
             Err(errno) => return Err(failed(errno.into())),
         };
         lock(&medium.0, path)?;
-        let made = medium
-            .reserve(length)
-            .and_then(|()| medium.fill(length, progress));
-        let named = made.and_then(|()| {
+        let name = || -> io::Result<()> {
             if has_name {
                 return Ok(());
             }
@@ -99,12 +108,16 @@ impl FileMedium {
             rustix::fs::linkat(CWD, itself, CWD, path, AtFlags::SYMLINK_FOLLOW)?;
             // Makes the name stable as well.
             File::open(folder)?.sync_all()
-        });
+        };
+        let made = medium.reserve(length).map_err(failed);
+        let named = made
+            .and_then(|()| fill(&medium))
+            .and_then(|()| name().map_err(failed));
         if named.is_err() && has_name {
             // The partial file is useless, and the returned error says why.
             let _ = std::fs::remove_file(path);
         }
-        named.map_err(failed)?;
+        named?;
         Ok(medium)
     }
 
@@ -145,6 +158,14 @@ impl FileMedium {
             progress(at);
         }
         self.0.sync_all()
+    }
+
+    /// Opens a file or block device to read it, whoever has it.
+    pub(crate) fn open_to_read(path: &Path) -> Result<Self> {
+        let opened = File::open(path);
+        opened
+            .map(Self)
+            .map_err(|error| Error::io(format!("opening {}", path.display()), error))
     }
 
     /// Opens a file or block device and locks it against others.
@@ -251,7 +272,8 @@ impl MemoryMedium {
         Ok(medium)
     }
 
-    fn sized(length: u64) -> Result<Self> {
+    /// `length` bytes, all zero.
+    pub(crate) fn sized(length: u64) -> Result<Self> {
         let file = rustix::fs::memfd_create("gordon-bank", MemfdFlags::CLOEXEC)
             .map(File::from)
             .map_err(|errno| Error::io("memory for a bank", errno))?;

@@ -27,6 +27,7 @@ use crate::brand::Brand;
 use crate::object::Header;
 use crate::persist::{Load, Persist, Store, mix_schema, raw_words, schema_of};
 use crate::region::WORD;
+use crate::types::{Describer, Reference, TypeNumber};
 use std::marker::PhantomData;
 use std::num::NonZeroU64;
 
@@ -206,6 +207,10 @@ macro_rules! pointers {
                 schema
             };
             const NEVER_NULL: bool = true;
+
+            fn describe(types: &mut Describer) -> TypeNumber {
+                types.reference::<Self>(|_types| Reference::$name $(($param::describe(_types)))?)
+            }
 
             #[inline(always)]
             fn load(from: &mut Load<'t, '_>) -> Self {
