@@ -39,12 +39,18 @@ impl Shared {
                 synced.and_then(|()| state.slice())
             }
             Collector::Stop => {
-                state.start_cycle_if_due();
-                if state.cycle.is_some() {
-                    state.run_cycle()
-                } else {
-                    Ok(())
-                }
+                // What a backup copies stays until a commit after it.
+                let freed = |state: &mut State| match state.is_freeing() {
+                    true => state.give_back(true).map_err(|error| state.fail(error)),
+                    false => Ok(()),
+                };
+                freed(state).and_then(|()| {
+                    state.start_cycle_if_due();
+                    if state.cycle.is_some() {
+                        state.run_to_flip()?;
+                    }
+                    freed(state)
+                })
             }
         };
         match worked {
