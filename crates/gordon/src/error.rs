@@ -79,6 +79,18 @@ pub enum Error {
         /// Most bytes.
         most: u64,
     },
+    /// The heap cannot have this size.
+    #[error(
+        "this heap can have {found} to {most} bytes, not {asked}: for more, make a new one and copy the data"
+    )]
+    Growth {
+        /// Bytes of its segments.
+        found: u64,
+        /// Bytes asked for.
+        asked: u64,
+        /// Most bytes.
+        most: u64,
+    },
     /// Segments of this size cannot be.
     #[error("segments of {found} bytes: choose a power of two from {least} to {most}")]
     SegmentSize {

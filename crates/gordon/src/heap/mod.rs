@@ -12,6 +12,7 @@ mod cycle;
 mod data_segment;
 mod durable;
 mod export;
+mod grow;
 mod handles;
 mod layout;
 mod log;
