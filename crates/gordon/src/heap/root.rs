@@ -260,3 +260,136 @@ impl State {
         matches!(self.root_object(), Root::Typed { .. }) && self.compare_root::<P>().is_ok()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::flash::Model;
+    use crate::heap::{Heap, Options};
+    use crate::{Text, Var};
+
+    fn heap() -> Heap {
+        Heap::emulated(Model::intel(1).fast(), 16, Options::default()).expect("a heap")
+    }
+
+    /// Sets the root as earlier versions did.
+    fn set_untyped<'t, P: Pointer<'t>>(tx: &Tx<'t>, target: P) {
+        let root = tx.state.borrow().root();
+        tx.mutate(root, ROOT_POINTER - 1, &[target.address(), P::SCHEMA], 1);
+    }
+
+    #[test]
+    fn a_heap_of_an_earlier_version_gets_types() {
+        let heap = heap();
+        heap.update(|tx| {
+            set_untyped(tx, tx.var((5_u64, tx.text("five"))));
+            Ok(())
+        })
+        .expect("a commit");
+        type Now<'t> = Var<'t, (u64, Text<'t>)>;
+        heap.view(|view| {
+            assert_eq!(view.root::<Now<'_>>()?.expect("set").read().0, 5);
+            let error = view
+                .root::<Var<'_, u64>>()
+                .map(|_| ())
+                .expect_err("another");
+            assert!(
+                error.to_string().contains("does not know its types"),
+                "{error}"
+            );
+            assert!(view.types()?.is_none());
+            for error in [
+                view.export(&mut std::io::sink()).expect_err("no types"),
+                view.export_root(&mut std::io::sink())
+                    .expect_err("no types"),
+                view.statistics().map(|_| ()).expect_err("no types"),
+            ] {
+                assert!(matches!(error, Error::NoTypes), "{error}");
+            }
+            Ok(())
+        })
+        .expect("a view");
+        heap.report().expect("good");
+        let other = heap.update(|tx| tx.migrate::<Var<'_, u64>>());
+        assert!(matches!(other, Err(Error::RootType(_))));
+        assert!(heap.update(|tx| tx.migrate::<Now<'_>>()).expect("types"));
+        assert!(
+            !heap
+                .update(|tx| tx.migrate::<Now<'_>>())
+                .expect("they are there")
+        );
+        heap.collect().expect("a collection");
+        heap.view(|view| {
+            assert_eq!(&*view.root::<Now<'_>>()?.expect("set").read().1, "five");
+            assert_eq!(view.types()?, Some(Catalogue::of::<Now<'_>>()));
+            view.export(&mut std::io::sink())
+        })
+        .expect("a view");
+        heap.report().expect("good");
+    }
+
+    /// A root that the same program sets again and again costs one word of the log.
+    #[test]
+    fn the_types_are_stored_once() {
+        let heap = heap();
+        let set = |number: u64| {
+            heap.update(|tx| {
+                tx.set_root(tx.alloc(number));
+                Ok(())
+            })
+            .expect("a commit");
+            heap.counters().immutable_bytes
+        };
+        let first = set(1);
+        let second = set(2);
+        let third = set(3);
+        assert_eq!((second - first, third - second), (16, 16), "a number each");
+        assert!(first > 16);
+    }
+
+    #[test]
+    fn a_damaged_typed_root_is_found() {
+        let damage: [(&str, &dyn Fn(&Tx<'_>, u64)); 5] = [
+            ("lacks", &|tx, at| tx.mutate(at, 0, &[0], 1)),
+            ("lacks", &|tx, at| tx.mutate(at, 1, &[0], 1)),
+            ("no string", &|tx, at| {
+                tx.mutate(at, 1, &[tx.bytes(&[1]).address()], 1)
+            }),
+            ("the heap's types", &|tx, at| {
+                tx.mutate(at, 1, &[tx.text("types").address()], 1)
+            }),
+            ("not of its types", &|tx, at| tx.mutate(at, 2, &[7], 0)),
+        ];
+        for (what, damage) in damage {
+            let heap = heap();
+            heap.update(|tx| {
+                tx.set_root(tx.alloc(1_u64));
+                Ok(())
+            })
+            .expect("a commit");
+            heap.update(|tx| {
+                let Root::Typed { at, .. } = tx.state.borrow().root_object() else {
+                    panic!("a typed root");
+                };
+                damage(tx, at);
+                Ok(())
+            })
+            .expect("a commit");
+            let error = heap.report().expect_err("damage").to_string();
+            assert!(error.contains(what), "{error} does not say {what}");
+        }
+        let heap = heap();
+        heap.update(|tx| {
+            let root = tx.state.borrow().root();
+            tx.mutate(root, ROOT_POINTER - 1, &[tx.var(1_u64).address(), TYPED], 1);
+            Ok(())
+        })
+        .expect("a commit");
+        assert!(
+            heap.report()
+                .expect_err("damage")
+                .to_string()
+                .contains("another object")
+        );
+    }
+}

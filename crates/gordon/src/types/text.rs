@@ -185,6 +185,30 @@ mod tests {
         assert_eq!(Catalogue::decode(&text).as_ref(), Ok(&types), "{text}");
     }
 
+    proptest::proptest! {
+        /// Any edit of a catalogue is refused, or gives one that can be shown and stored.
+        #[test]
+        fn edited_ones_are_refused_or_whole(edits in proptest::collection::vec((0..2000_usize, proptest::char::any(), 0..3_u8), 1..6)) {
+            type Root<'t> = Ref<'t, (Map<'t, u32, Text<'t>>, Var<'t, Vector<'t, Option<[u8; 2]>>>)>;
+            let mut text: Vec<char> = Catalogue::of::<Root<'_>>().encode().chars().collect();
+            for (at, with, how) in edits {
+                let at = at % text.len();
+                // Digits lead to other types.
+                let with = if how == 2 { char::from(b'0' + (with as u32 % 10) as u8) } else { with };
+                if how == 1 {
+                    text.remove(at);
+                } else {
+                    text[at] = with;
+                }
+            }
+            let text: String = text.into_iter().collect();
+            if let Ok(types) = Catalogue::decode(&text) {
+                types.to_string();
+                assert_eq!(Catalogue::decode(&types.encode()).as_ref(), Ok(&types));
+            }
+        }
+    }
+
     /// Whatever is not a catalogue is refused: no panic, and no endless name or size.
     #[test]
     fn damaged_ones_are_refused() {
