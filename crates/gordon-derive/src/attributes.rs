@@ -65,7 +65,7 @@ impl Attributes {
                 };
                 quote!({
                     let value: #of = #value;
-                    ::core::option::Option::Some(::gordon::derive::Fill::of(&value))
+                    ::core::option::Option::Some(::gordon::derive::fill_of(&value))
                 })
             }
         }

@@ -194,8 +194,8 @@ fn describe(
         ..
     } = Attributes::read(&input.attrs, on)?;
     let head = quote! {
-        ::core::module_path!(),
-        #name,
+        ::gordon::derive::key_of::<Self>(),
+        [::core::module_path!(), #name],
         [&[#(#was),*], &[#(#dropped),*]]
     };
     let parameters = quote! {
@@ -210,7 +210,7 @@ fn describe(
             });
             let variants: Vec<_> = variants.collect::<Result<_, Error>>()?;
             quote! {
-                types.enumeration::<Self>(#head, #untagged, #parameters, |types| {
+                types.enumeration(#head, #untagged, #parameters, |types| {
                     let _ = &types;
                     ::std::vec![#(#variants),*]
                 })
@@ -219,7 +219,7 @@ fn describe(
         Data::Struct(data) => {
             let fields = fields(&data.fields)?;
             quote! {
-                types.structure::<Self>(#head, #parameters, |types| {
+                types.structure(#head, #parameters, |types| {
                     let _ = &types;
                     #fields
                 })

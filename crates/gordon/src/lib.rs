@@ -44,6 +44,6 @@ pub use vector::Vector;
 /// For derived code.
 #[doc(hidden)]
 pub mod derive {
-    pub use crate::persist::{larger, mix_schema, schema_of, unknown_variant};
-    pub use crate::types::{Field, Fill, Variant};
+    pub use crate::persist::{fill_of, key_of, larger, mix_schema, schema_of, unknown_variant};
+    pub use crate::types::{Field, Fill, Key, Variant};
 }

@@ -6,7 +6,8 @@
 //! wrong values, never wrong memory: it can be implemented without `unsafe`.
 
 use crate::brand::Brand;
-use crate::types::{Describer, Shape, TypeNumber};
+use crate::types::{Catalogue, Describer, Fill, Key, Shape, TypeNumber};
+use std::any::type_name;
 use std::marker::PhantomData;
 
 /// A type whose values can be stored in a [`Heap`](crate::Heap): derive it.
@@ -171,6 +172,47 @@ pub const fn mix_schema(outer: u64, inner: u64) -> u64 {
     (outer.rotate_left(17) ^ inner).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
+/// What tells `T` from all other types of the program.
+#[must_use]
+pub fn key_of<'t, T: Persist<'t>>() -> Key {
+    (T::SCHEMA, type_name::<T>())
+}
+
+/// The bytes of `value`, for fields that are missing in stored objects.
+///
+/// # Panics
+/// It has references.
+pub fn fill_of<'t, T: Persist<'t>>(value: &T) -> Fill {
+    let mut pointers = vec![0; T::POINTERS];
+    let mut raw = vec![0; T::BYTES];
+    value.store(&mut Store {
+        pointers: &mut pointers,
+        raw: &mut raw,
+        brand: PhantomData,
+    });
+    assert!(
+        pointers.iter().all(|pointer| *pointer == 0),
+        "a default of {} has references into a heap",
+        type_name::<T>()
+    );
+    Fill(raw)
+}
+
+impl Catalogue {
+    /// The type `P` and all that it can reach.
+    ///
+    /// # Panics
+    /// A value has more than 2^24 parts, such as fields and elements.
+    #[must_use]
+    pub fn of<'t, P: Persist<'t>>() -> Self {
+        let mut types = Describer::default();
+        P::describe(&mut types);
+        types
+            .finish()
+            .unwrap_or_else(|why| panic!("{}: {why}", type_name::<P>()))
+    }
+}
+
 /// The larger of two sizes.
 #[must_use]
 pub const fn larger(a: usize, b: usize) -> usize {
@@ -195,7 +237,7 @@ macro_rules! numbers {
             const SCHEMA: u64 = schema_of(stringify!($type));
 
             fn describe(types: &mut Describer) -> TypeNumber {
-                types.plain::<Self>(stringify!($type))
+                types.plain(key_of::<Self>(), stringify!($type))
             }
 
             #[inline(always)]
@@ -222,7 +264,7 @@ macro_rules! through {
             const SCHEMA: u64 = schema_of(stringify!($type));
 
             fn describe(types: &mut Describer) -> TypeNumber {
-                types.plain::<Self>(stringify!($type))
+                types.plain(key_of::<Self>(), stringify!($type))
             }
 
             #[inline(always)]
@@ -252,7 +294,7 @@ impl<'t, T: Persist<'t>> Persist<'t> for Option<T> {
     const SCHEMA: u64 = mix_schema(schema_of("Option"), T::SCHEMA);
 
     fn describe(types: &mut Describer) -> TypeNumber {
-        types.add::<Self>(|types| Shape::Option(T::describe(types)))
+        types.add(key_of::<Self>(), |types| Shape::Option(T::describe(types)))
     }
 
     #[inline(always)]
@@ -285,7 +327,9 @@ impl<'t, T: Persist<'t>, const N: usize> Persist<'t> for [T; N] {
     const SCHEMA: u64 = mix_schema(mix_schema(schema_of("array"), N as u64), T::SCHEMA);
 
     fn describe(types: &mut Describer) -> TypeNumber {
-        types.add::<Self>(|types| Shape::Fixed(T::describe(types), N as u64))
+        types.add(key_of::<Self>(), |types| {
+            Shape::Fixed(T::describe(types), N as u64)
+        })
     }
 
     #[inline(always)]
@@ -314,7 +358,7 @@ macro_rules! tuples {
             };
 
             fn describe(types: &mut Describer) -> TypeNumber {
-                types.add::<Self>(|types| Shape::Tuple(vec![$($name::describe(types)),*]))
+                types.add(key_of::<Self>(), |types| Shape::Tuple(vec![$($name::describe(types)),*]))
             }
 
             #[inline(always)]
@@ -339,7 +383,7 @@ impl<'t> Persist<'t> for () {
     const SCHEMA: u64 = schema_of("()");
 
     fn describe(types: &mut Describer) -> TypeNumber {
-        types.add::<Self>(|_| Shape::Unit)
+        types.add(key_of::<Self>(), |_| Shape::Unit)
     }
 
     #[inline(always)]

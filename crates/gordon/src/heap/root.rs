@@ -349,7 +349,8 @@ mod tests {
 
     #[test]
     fn a_damaged_typed_root_is_found() {
-        let damage: [(&str, &dyn Fn(&Tx<'_>, u64)); 5] = [
+        type Damage = dyn Fn(&Tx<'_>, u64);
+        let damage: [(&str, &Damage); 5] = [
             ("lacks", &|tx, at| tx.mutate(at, 0, &[0], 1)),
             ("lacks", &|tx, at| tx.mutate(at, 1, &[0], 1)),
             ("no string", &|tx, at| {

@@ -25,7 +25,7 @@ mod contents;
 
 use crate::brand::Brand;
 use crate::object::Header;
-use crate::persist::{Load, Persist, Store, mix_schema, raw_words, schema_of};
+use crate::persist::{Load, Persist, Store, key_of, mix_schema, raw_words, schema_of};
 use crate::region::WORD;
 use crate::types::{Describer, Reference, TypeNumber};
 use std::marker::PhantomData;
@@ -209,7 +209,7 @@ macro_rules! pointers {
             const NEVER_NULL: bool = true;
 
             fn describe(types: &mut Describer) -> TypeNumber {
-                types.reference::<Self>(|_types| Reference::$name $(($param::describe(_types)))?)
+                types.reference(key_of::<Self>(), |_types| Reference::$name $(($param::describe(_types)))?)
             }
 
             #[inline(always)]

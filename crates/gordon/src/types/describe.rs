@@ -1,17 +1,16 @@
 //! Descriptions in the making, by derived code and by the implementations of this crate.
 
 use super::{Catalogue, PLAIN, Reference, Shape, Type, TypeNumber};
-use crate::persist::{Persist, Store};
-use std::any::type_name;
 use std::collections::HashMap;
-use std::marker::PhantomData;
+
+/// The schema of a type, and its name in the program: two definitions with the same text may stand in two modules.
+pub type Key = (u64, &'static str);
 
 /// Collects the types that one type can reach: see [`Persist::describe`].
 #[derive(Debug, Default)]
 pub struct Describer {
     types: Vec<Type>,
-    /// By schema and name in the program: two definitions with the same text may stand in two modules.
-    seen: HashMap<(u64, &'static str), TypeNumber>,
+    seen: HashMap<Key, TypeNumber>,
 }
 
 /// The name of a struct or an enum.
@@ -121,35 +120,9 @@ impl Variant {
     }
 }
 
-impl Fill {
-    /// The bytes of `value`.
-    ///
-    /// # Panics
-    /// It has references.
-    pub fn of<'t, T: Persist<'t>>(value: &T) -> Self {
-        let mut pointers = vec![0; T::POINTERS];
-        let mut raw = vec![0; T::BYTES];
-        value.store(&mut Store {
-            pointers: &mut pointers,
-            raw: &mut raw,
-            brand: PhantomData,
-        });
-        assert!(
-            pointers.iter().all(|pointer| *pointer == 0),
-            "a default of {} has references into a heap",
-            type_name::<T>()
-        );
-        Self(raw)
-    }
-}
-
 impl Describer {
-    /// Adds `T`, unless it is there; `shape` describes its parts.
-    pub(crate) fn add<'t, T: Persist<'t>>(
-        &mut self,
-        shape: impl FnOnce(&mut Self) -> Shape,
-    ) -> TypeNumber {
-        let key = (T::SCHEMA, type_name::<T>());
+    /// Adds a type, unless it is there; `shape` describes its parts.
+    pub(crate) fn add(&mut self, key: Key, shape: impl FnOnce(&mut Self) -> Shape) -> TypeNumber {
         if let Some(&number) = self.seen.get(&key) {
             return number;
         }
@@ -157,37 +130,43 @@ impl Describer {
         self.seen.insert(key, number);
         // Its number comes before those of its parts, which may lead back to it.
         self.types.push(Type {
-            schema: T::SCHEMA,
+            schema: key.0,
             shape: Shape::Unit,
         });
         self.types[number.0].shape = shape(self);
         number
     }
 
-    pub(crate) fn plain<'t, T: Persist<'t>>(&mut self, name: &str) -> TypeNumber {
+    pub(crate) fn plain(&mut self, key: Key, name: &str) -> TypeNumber {
         let found = PLAIN.iter().find(|(known, _)| *known == name);
         let plain = found.expect("a plain type").1;
-        self.add::<T>(|_| Shape::Plain(plain))
+        self.add(key, |_| Shape::Plain(plain))
     }
 
-    pub(crate) fn reference<'t, T: Persist<'t>>(
+    pub(crate) fn reference(
         &mut self,
+        key: Key,
         reference: impl FnOnce(&mut Self) -> Reference,
     ) -> TypeNumber {
-        self.add::<T>(|types| Shape::Reference(reference(types)))
+        self.add(key, |types| Shape::Reference(reference(types)))
+    }
+
+    /// The types, of which the first is that of the root; `Err` has what is wrong.
+    pub(crate) fn finish(self) -> Result<Catalogue, String> {
+        Catalogue::new(self.types)
     }
 
     /// Adds a struct.
     #[doc(hidden)]
-    pub fn structure<'t, T: Persist<'t>>(
+    pub fn structure(
         &mut self,
-        module: &str,
-        name: &str,
+        key: Key,
+        [module, name]: [&str; 2],
         [was, dropped]: [&[&str]; 2],
         parameters: impl FnOnce(&mut Self) -> Vec<TypeNumber>,
         fields: impl FnOnce(&mut Self) -> Vec<Field>,
     ) -> TypeNumber {
-        self.add::<T>(|types| {
+        self.add(key, |types| {
             let mut name = Name::new(module, name, parameters(types));
             (name.was, name.dropped) = (all(was), all(dropped));
             Shape::Struct(name, fields(types))
@@ -196,16 +175,16 @@ impl Describer {
 
     /// Adds an enum.
     #[doc(hidden)]
-    pub fn enumeration<'t, T: Persist<'t>>(
+    pub fn enumeration(
         &mut self,
-        module: &str,
-        name: &str,
+        key: Key,
+        [module, name]: [&str; 2],
         [was, dropped]: [&[&str]; 2],
         untagged: bool,
         parameters: impl FnOnce(&mut Self) -> Vec<TypeNumber>,
         variants: impl FnOnce(&mut Self) -> Vec<Variant>,
     ) -> TypeNumber {
-        self.add::<T>(|types| {
+        self.add(key, |types| {
             let mut name = Name::new(module, name, parameters(types));
             (name.was, name.dropped) = (all(was), all(dropped));
             Shape::Enum {
@@ -214,18 +193,5 @@ impl Describer {
                 variants: variants(types),
             }
         })
-    }
-}
-
-impl Catalogue {
-    /// The type `P` and all that it can reach.
-    ///
-    /// # Panics
-    /// A value has more than 2^24 parts, such as fields and elements.
-    #[must_use]
-    pub fn of<'t, P: Persist<'t>>() -> Self {
-        let mut types = Describer::default();
-        P::describe(&mut types);
-        Self::new(types.types).unwrap_or_else(|why| panic!("{}: {why}", type_name::<P>()))
     }
 }

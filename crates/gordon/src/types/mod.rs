@@ -12,7 +12,7 @@ mod value;
 
 pub use describe::Describer;
 pub(crate) use describe::Name;
-pub use describe::{Field, Fill, Variant};
+pub use describe::{Field, Fill, Key, Variant};
 pub(crate) use difference::{Comparison, Pair, fields_of, variants_of};
 pub(crate) use value::{Number, Parts, Value};
 
