@@ -44,7 +44,7 @@ fn refusal(path: &Path, error: &Error) -> Refusal {
 /// The refusal for a heap that cannot be made at `path`.
 fn new_file_refusal(path: &Path, error: &Error) -> Refusal {
     match error {
-        Error::Io { source, .. } if source.kind() == std::io::ErrorKind::AlreadyExists => {
+        Error::Io { source, .. } if source.kind() == ErrorKind::AlreadyExists => {
             Refusal::new(format!(
                 "{} exists: remove it first, or choose another name",
                 path.display()
