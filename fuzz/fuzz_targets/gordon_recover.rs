@@ -48,5 +48,10 @@ fuzz_target!(|edits: &[u8]| {
     if let Ok(heap) = Heap::open_on(medium, Options::default()) {
         heap.report().expect("an opened heap is undamaged");
         let _ = heap.view(|view| Ok(view.root::<Var<'_, (u64, gordon::Bytes<'_>)>>()?.map(Var::read).is_some()));
+        // What the types say may be false, but not what they are: an error at most.
+        let _ = heap.view(|view| Ok(view.types()?.map(|types| types.to_string())));
+        let _ = heap.view(|view| view.export(&mut std::io::sink()));
+        let _ = heap.view(|view| view.statistics().map(|_| ()));
+        let _ = heap.update(|tx| tx.migrate::<Var<'_, (u64, gordon::Bytes<'_>)>>());
     }
 });

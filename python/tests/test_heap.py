@@ -1,5 +1,6 @@
 """`flashvm.heap` against plain dicts and lists, and against `kill -9`."""
 
+import json
 import multiprocessing
 import os
 import random
@@ -304,3 +305,82 @@ def test_a_heap_is_used_under_flashvm(path):
         """
     done = flashvm.run([sys.executable, "-c", textwrap.dedent(code), path], ram="64M")
     assert done.returncode == 0
+
+
+def exported(value):
+    """What the export of a value is."""
+    if isinstance(value, float) and value in (float("inf"), float("-inf")):
+        return "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, bool) or value is None:
+        return value
+    if isinstance(value, int) and not -(1 << 63) <= value < 1 << 63:
+        return str(value)
+    if isinstance(value, bytes):
+        return {"$bytes": value.hex()}
+    if isinstance(value, list):
+        return [exported(item) for item in value]
+    if isinstance(value, dict):
+        if all(isinstance(key, str) for key in value):
+            return {key: exported(item) for key, item in value.items()}
+        in_order = sorted(value, key=lambda key: ([int, str, bytes].index(type(key)), key))
+        return [[exported(key), exported(value[key])] for key in in_order]
+    return value
+
+
+def test_a_heap_is_exported(path, command):
+    with flashvm.heap.open(path, size="8M") as heap:
+        with heap.commit() as root:
+            root.update(VALUES, many=list(range(2000)), names={f"n{number:04}": number for number in range(500)})
+            root["array"] = numpy.arange(4, dtype="<f8").reshape(2, 2)
+            root["again"] = root["list"]
+        # An open heap is exported as of its last commit.
+        tree = json.loads(subprocess.run([command, "heap", "export", "--root", path], check=True, capture_output=True).stdout)
+    array = tree.pop("array")
+    assert (array["kind"], json.loads(array["shape"])) == ("<f8", [2, 2])
+    assert numpy.frombuffer(bytes.fromhex(array["data"]["$bytes"])).tolist() == [0, 1, 2, 3]
+    assert tree.pop("again") == tree["list"]
+    assert tree.pop("many") == list(range(2000))
+    assert tree.pop("names") == {f"n{number:04}": number for number in range(500)}
+    assert tree == exported(VALUES)
+    lines = subprocess.run([command, "heap", "export", path], check=True, capture_output=True, text=True).stdout
+    lines = [json.loads(line) for line in lines.splitlines()]
+    assert [line["id"] for line in lines] == list(range(len(lines)))
+    assert lines[0]["type"] == "Var<Map<Key, Value>>"
+    info = json.loads(subprocess.run([command, "heap", "info", "--json", path], check=True, capture_output=True).stdout)
+    assert sum(kind["objects"] for kind in info["types"]) == len(lines)
+
+
+def test_a_circle_is_exported_by_lines_alone(path, command):
+    with flashvm.heap.open(path, size="1M") as heap, heap.commit() as root:
+        root["list"] = []
+        root["list"].append(root["list"])
+    refused = subprocess.run([command, "heap", "export", "--root", path], capture_output=True, text=True)
+    assert refused.returncode == 2 and "contains itself" in refused.stderr and not refused.stdout
+    lines = subprocess.run([command, "heap", "export", path], check=True, capture_output=True, text=True).stdout
+    assert len(lines.splitlines()) >= 4
+
+
+def test_backups_and_growth(path, tmp_path):
+    copy = tmp_path / "copy.heap"
+    with flashvm.heap.open(path, size="1M") as heap:
+        with heap.commit() as root:
+            root["number"] = 1
+        with heap.commit() as root:
+            root["number"] = 2
+            heap.backup(copy)
+        with pytest.raises(FileExistsError):
+            heap.backup(copy)
+        with pytest.raises(MemoryError), heap.commit() as root:
+            root["bytes"] = bytes(1 << 20)
+        with pytest.raises(ValueError, match="this heap can have 1048576 to 78184448 bytes"):
+            heap.grow("512K")
+        with pytest.raises(ValueError, match="size="):
+            heap.grow("much")
+        assert heap.grow("8M") == 8 << 20
+        with heap.commit() as root:
+            root["bytes"] = bytes(1 << 20)
+        assert heap.root["number"] == 2
+    with flashvm.heap.open(copy) as heap:
+        assert dict(heap.root) == {"number": 1}, "changes that were not committed are not in it"
+    with flashvm.heap.open(path) as heap:
+        assert len(heap.root["bytes"]) == 1 << 20

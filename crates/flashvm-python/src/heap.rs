@@ -23,6 +23,8 @@ impl Heap {
                 None => gordon::Heap::open(&path, Options::default())?,
             };
             heap.update(|tx| {
+                // Of an earlier version of the package, perhaps.
+                tx.migrate::<Dict<'_>>()?;
                 if tx.root::<Dict<'_>>()?.is_none() {
                     let empty: Dict<'_> = tx.var(Map::new());
                     tx.set_root(empty);
@@ -59,6 +61,16 @@ impl Heap {
     fn used_bytes(&self, py: Python<'_>) -> PyResult<u64> {
         let report = self.0.with(py, gordon::Heap::report)?;
         Ok(report.immutable_bytes + report.mutable_bytes)
+    }
+
+    /// Copies the heap as of its last commit to a new file.
+    fn backup(&self, py: Python<'_>, path: PathBuf) -> PyResult<()> {
+        self.0.with(py, |heap| heap.backup(&path))
+    }
+
+    /// Makes the file larger; returns the bytes that the heap has then.
+    fn grow(&self, py: Python<'_>, size: u64) -> PyResult<u64> {
+        self.0.with(py, |heap| heap.grow(size))
     }
 
     /// Ends the use of the file. Uncommitted changes are lost.

@@ -69,9 +69,10 @@ pub(crate) fn exception(py: Python<'_>, error: &Error) -> PyErr {
             None => PyOSError::new_err(text),
         },
         Error::Full { .. } | Error::WornOut { .. } => PyMemoryError::new_err(text),
-        Error::TooSmall { .. } | Error::TooLarge { .. } | Error::SegmentSize { .. } => {
-            PyValueError::new_err(text)
-        }
+        Error::TooSmall { .. }
+        | Error::TooLarge { .. }
+        | Error::SegmentSize { .. }
+        | Error::Growth { .. } => PyValueError::new_err(text),
         _ => own_error(py, text),
     }
 }

@@ -18,6 +18,7 @@ pub(crate) type Dict<'t> = Var<'t, Map<'t, Key<'t>, Value<'t>>>;
 
 /// A key, in the order in which a dict has its keys.
 #[derive(Clone, Copy, Persist, PartialEq, Eq, PartialOrd, Ord)]
+#[persist(untagged)]
 pub(crate) enum Key<'t> {
     Number(i64),
     Text(Text<'t>),
@@ -26,6 +27,7 @@ pub(crate) enum Key<'t> {
 
 /// A value.
 #[derive(Clone, Copy, Persist)]
+#[persist(untagged)]
 pub(crate) enum Value<'t> {
     None,
     Bool(bool),

@@ -4,6 +4,9 @@
 //! by the fields of the variant in the space of the largest one. The schema is a hash of the
 //! definition's text and of the type parameters' schemas.
 
+mod attributes;
+
+use attributes::{Attributes, On};
 use proc_macro2::{Span, TokenStream};
 use quote::{format_ident, quote};
 use syn::spanned::Spanned;
@@ -13,7 +16,18 @@ use syn::{Data, DeriveInput, Error, Field, Fields, GenericParam, Lifetime, Type}
 ///
 /// The type must be `Copy`. If it holds references, its one lifetime parameter is that of the
 /// update or view in which it is read.
-#[proc_macro_derive(Persist)]
+///
+/// A changed definition is another type: `Tx::migrate` converts a heap to it. Attributes say how, where names alone do not:
+///
+/// | attribute | on | means |
+/// | --- | --- | --- |
+/// | `#[persist(was = "Old")]` | type, variant, field | its name in earlier definitions |
+/// | `#[persist(default)]`, `#[persist(default = 5)]` | field | its value in objects that were stored without it |
+/// | `#[persist(dropped = "field")]` | type | an earlier field whose values may be lost |
+/// | `#[persist(untagged)]` | enum | exported trees have its values without the names of variants |
+///
+/// They change neither what is stored nor the type: once all heaps are migrated they can go.
+#[proc_macro_derive(Persist, attributes(persist))]
 pub fn persist(input: proc_macro::TokenStream) -> proc_macro::TokenStream {
     let input = syn::parse_macro_input!(input as DeriveInput);
     derive(&input)
@@ -100,12 +114,17 @@ fn derive(input: &DeriveInput) -> Result<TokenStream, Error> {
         load,
         store,
     } = body;
+    let describe = describe(input, &lifetime, &parameters)?;
     Ok(quote! {
         impl #impl_generics ::gordon::Persist<#lifetime> for #name #type_generics #where_clause {
             type At<'gordon_at> = #at;
             const POINTERS: usize = #pointers;
             const BYTES: usize = #bytes;
             const SCHEMA: u64 = #schema;
+
+            fn describe(types: &mut ::gordon::Describer) -> ::gordon::TypeNumber {
+                #describe
+            }
 
             #[inline(always)]
             fn load(from: &mut ::gordon::Load<#lifetime, '_>) -> Self {
@@ -134,6 +153,80 @@ fn schema_text(input: &DeriveInput) -> String {
         Data::Union(_) => {}
     }
     quote!(#bare).to_string()
+}
+
+/// The body of `describe`.
+fn describe(
+    input: &DeriveInput,
+    lifetime: &Lifetime,
+    parameters: &[syn::Ident],
+) -> Result<TokenStream, Error> {
+    let name = input.ident.to_string();
+    let fields = |fields: &Fields| {
+        let described = fields.iter().enumerate().map(|(index, field)| {
+            let attributes = Attributes::read(&field.attrs, On::Field)?;
+            let name = match &field.ident {
+                Some(name) => name.to_string(),
+                None => index.to_string(),
+            };
+            let (was, of) = (&attributes.was, &field.ty);
+            let fill = attributes.fill(of);
+            Ok(quote! {
+                ::gordon::derive::Field::new(
+                    #name,
+                    &[#(#was),*],
+                    #fill,
+                    <#of as ::gordon::Persist<#lifetime>>::describe(types),
+                )
+            })
+        });
+        let described: Vec<_> = described.collect::<Result<_, Error>>()?;
+        Ok::<_, Error>(quote!(::std::vec![#(#described),*]))
+    };
+    let on = match &input.data {
+        Data::Enum(_) => On::Enum,
+        Data::Struct(_) | Data::Union(_) => On::Struct,
+    };
+    let Attributes {
+        was,
+        dropped,
+        untagged,
+        ..
+    } = Attributes::read(&input.attrs, on)?;
+    let head = quote! {
+        ::gordon::derive::key_of::<Self>(),
+        [::core::module_path!(), #name],
+        [&[#(#was),*], &[#(#dropped),*]]
+    };
+    let parameters = quote! {
+        |_types| ::std::vec![#(<#parameters as ::gordon::Persist<#lifetime>>::describe(_types)),*]
+    };
+    Ok(match &input.data {
+        Data::Enum(data) => {
+            let variants = data.variants.iter().map(|variant| {
+                let was = Attributes::read(&variant.attrs, On::Variant)?.was;
+                let (name, fields) = (variant.ident.to_string(), fields(&variant.fields)?);
+                Ok(quote!(::gordon::derive::Variant::new(#name, &[#(#was),*], #fields)))
+            });
+            let variants: Vec<_> = variants.collect::<Result<_, Error>>()?;
+            quote! {
+                types.enumeration(#head, #untagged, #parameters, |types| {
+                    let _ = &types;
+                    ::std::vec![#(#variants),*]
+                })
+            }
+        }
+        Data::Struct(data) => {
+            let fields = fields(&data.fields)?;
+            quote! {
+                types.structure(#head, #parameters, |types| {
+                    let _ = &types;
+                    #fields
+                })
+            }
+        }
+        Data::Union(_) => quote!(),
+    })
 }
 
 struct Body {

@@ -79,6 +79,18 @@ pub enum Error {
         /// Most bytes.
         most: u64,
     },
+    /// The heap cannot have this size.
+    #[error(
+        "this heap can have {found} to {most} bytes, not {asked}: for more, make a new one and copy the data"
+    )]
+    Growth {
+        /// Bytes of its segments.
+        found: u64,
+        /// Bytes asked for.
+        asked: u64,
+        /// Most bytes.
+        most: u64,
+    },
     /// Segments of this size cannot be.
     #[error("segments of {found} bytes: choose a power of two from {least} to {most}")]
     SegmentSize {
@@ -135,11 +147,26 @@ pub enum Error {
     /// An address that is part of a buffer already.
     #[error("address {0:#x} is in an allocated flash buffer: free it first")]
     Overlap(u64),
-    /// The root refers to a value of another type.
+    /// The root refers to a value of another type: what differs.
+    #[error("the root is a value of another type: {0}")]
+    RootType(String),
+    /// A root of another type cannot be converted: what is missing.
+    #[error("the heap cannot be migrated: {0}")]
+    Migration(String),
+    /// The heap has no root.
+    #[error("the heap has no root: nothing was stored in it")]
+    NoRoot,
+    /// The root was set by an earlier version, which stored no types.
     #[error(
-        "the root is a value of another type: open the heap with the definitions that wrote it"
+        "the heap does not know its types, as an earlier version has set its root: let its program call `Tx::migrate` or `Tx::set_root` once"
     )]
-    RootType,
+    NoTypes,
+    /// The root cannot be written as one nested value.
+    #[error("the root is no tree: {0}: export it without --root, an object a line")]
+    NotATree(String),
+    /// Something that this kind of heap cannot do.
+    #[error("{0}")]
+    Unsupported(&'static str),
     /// A commit, abort or update inside another one of the same thread.
     #[error("{0} inside an update or a view of the same heap: finish that first")]
     Nested(&'static str),

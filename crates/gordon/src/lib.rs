@@ -24,6 +24,7 @@ mod object;
 mod persist;
 mod pointer;
 mod region;
+mod types;
 mod vector;
 mod window;
 
@@ -31,16 +32,18 @@ pub use error::{Error, Result};
 pub use gordon_derive::Persist;
 pub use heap::sidney;
 pub use heap::{
-    Bandwidths, Census, Collector, Counters, Handle, Heap, Limits, Options, Report, Tx, View,
-    bandwidths,
+    Bandwidths, Census, Collector, Counters, Handle, Heap, Limits, Options, Report, Statistics, Tx,
+    TypeStatistics, View, bandwidths,
 };
 pub use map::Map;
 pub use persist::{Load, Persist, Store};
 pub use pointer::{Array, ByteArray, Bytes, Pointer, Ref, Slice, Text, Var};
+pub use types::{Catalogue, Describer, TypeNumber};
 pub use vector::Vector;
 
 /// For derived code.
 #[doc(hidden)]
 pub mod derive {
-    pub use crate::persist::{larger, mix_schema, schema_of, unknown_variant};
+    pub use crate::persist::{fill_of, key_of, larger, mix_schema, schema_of, unknown_variant};
+    pub use crate::types::{Field, Fill, Key, Variant};
 }

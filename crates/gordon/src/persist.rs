@@ -6,6 +6,8 @@
 //! wrong values, never wrong memory: it can be implemented without `unsafe`.
 
 use crate::brand::Brand;
+use crate::types::{Catalogue, Describer, Fill, Key, Shape, TypeNumber};
+use std::any::type_name;
 use std::marker::PhantomData;
 
 /// A type whose values can be stored in a [`Heap`](crate::Heap): derive it.
@@ -35,6 +37,9 @@ pub trait Persist<'t>: Copy {
     /// Whether the first pointer of a value is never null, so that a null one can mean `None`.
     const NEVER_NULL: bool = false;
 
+    /// Adds the type, and all that it can reach, to a description; returns its number there. A heap stores that of its
+    /// root. An implementation by hand describes the type that it stores in its place: `u64::describe(types)`.
+    fn describe(types: &mut Describer) -> TypeNumber;
     /// Reads a value.
     fn load(from: &mut Load<'t, '_>) -> Self;
     /// Writes this value.
@@ -167,6 +172,47 @@ pub const fn mix_schema(outer: u64, inner: u64) -> u64 {
     (outer.rotate_left(17) ^ inner).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
+/// What tells `T` from all other types of the program.
+#[must_use]
+pub fn key_of<'t, T: Persist<'t>>() -> Key {
+    (T::SCHEMA, type_name::<T>())
+}
+
+/// The bytes of `value`, for fields that are missing in stored objects.
+///
+/// # Panics
+/// It has references.
+pub fn fill_of<'t, T: Persist<'t>>(value: &T) -> Fill {
+    let mut pointers = vec![0; T::POINTERS];
+    let mut raw = vec![0; T::BYTES];
+    value.store(&mut Store {
+        pointers: &mut pointers,
+        raw: &mut raw,
+        brand: PhantomData,
+    });
+    assert!(
+        pointers.iter().all(|pointer| *pointer == 0),
+        "a default of {} has references into a heap",
+        type_name::<T>()
+    );
+    Fill(raw)
+}
+
+impl Catalogue {
+    /// The type `P` and all that it can reach.
+    ///
+    /// # Panics
+    /// A value has more than 2^24 parts, such as fields and elements.
+    #[must_use]
+    pub fn of<'t, P: Persist<'t>>() -> Self {
+        let mut types = Describer::default();
+        P::describe(&mut types);
+        types
+            .finish()
+            .unwrap_or_else(|why| panic!("{}: {why}", type_name::<P>()))
+    }
+}
+
 /// The larger of two sizes.
 #[must_use]
 pub const fn larger(a: usize, b: usize) -> usize {
@@ -190,6 +236,10 @@ macro_rules! numbers {
             const BYTES: usize = size_of::<Self>();
             const SCHEMA: u64 = schema_of(stringify!($type));
 
+            fn describe(types: &mut Describer) -> TypeNumber {
+                types.plain(key_of::<Self>(), stringify!($type))
+            }
+
             #[inline(always)]
             fn load(from: &mut Load<'t, '_>) -> Self {
                 Self::from_le_bytes(from.bytes())
@@ -212,6 +262,10 @@ macro_rules! through {
             const POINTERS: usize = 0;
             const BYTES: usize = size_of::<$other>();
             const SCHEMA: u64 = schema_of(stringify!($type));
+
+            fn describe(types: &mut Describer) -> TypeNumber {
+                types.plain(key_of::<Self>(), stringify!($type))
+            }
 
             #[inline(always)]
             fn load(from: &mut Load<'t, '_>) -> Self {
@@ -238,6 +292,10 @@ impl<'t, T: Persist<'t>> Persist<'t> for Option<T> {
     const POINTERS: usize = T::POINTERS;
     const BYTES: usize = T::BYTES + if T::NEVER_NULL { 0 } else { 1 };
     const SCHEMA: u64 = mix_schema(schema_of("Option"), T::SCHEMA);
+
+    fn describe(types: &mut Describer) -> TypeNumber {
+        types.add(key_of::<Self>(), |types| Shape::Option(T::describe(types)))
+    }
 
     #[inline(always)]
     fn load(from: &mut Load<'t, '_>) -> Self {
@@ -268,6 +326,12 @@ impl<'t, T: Persist<'t>, const N: usize> Persist<'t> for [T; N] {
     const BYTES: usize = T::BYTES * N;
     const SCHEMA: u64 = mix_schema(mix_schema(schema_of("array"), N as u64), T::SCHEMA);
 
+    fn describe(types: &mut Describer) -> TypeNumber {
+        types.add(key_of::<Self>(), |types| {
+            Shape::Fixed(T::describe(types), N as u64)
+        })
+    }
+
     #[inline(always)]
     fn load(from: &mut Load<'t, '_>) -> Self {
         std::array::from_fn(|_| T::load(from))
@@ -293,6 +357,10 @@ macro_rules! tuples {
                 schema
             };
 
+            fn describe(types: &mut Describer) -> TypeNumber {
+                types.add(key_of::<Self>(), |types| Shape::Tuple(vec![$($name::describe(types)),*]))
+            }
+
             #[inline(always)]
             fn load(from: &mut Load<'t, '_>) -> Self {
                 ($($name::load(from),)*)
@@ -313,6 +381,10 @@ impl<'t> Persist<'t> for () {
     const POINTERS: usize = 0;
     const BYTES: usize = 0;
     const SCHEMA: u64 = schema_of("()");
+
+    fn describe(types: &mut Describer) -> TypeNumber {
+        types.add(key_of::<Self>(), |_| Shape::Unit)
+    }
 
     #[inline(always)]
     fn load(_: &mut Load<'t, '_>) -> Self {}

@@ -45,7 +45,7 @@ def open(path: str | os.PathLike[str], size: str | int | None = None) -> Heap:
         The file, or a block device.
     size : str or int, optional
         If there is no such file, one of about this size is made, such as ``"64M"``: all that the heap will hold, and room for
-        what changes. The size of a heap that exists stays as it is.
+        what changes. The size of a heap that exists stays as it is, until `Heap.grow`.
 
     Returns
     -------
@@ -127,6 +127,33 @@ class Heap:
         """Bytes that are in use, with what nobody refers to any more and the next collection frees."""
         self._check()
         return self._native.used_bytes()
+
+    def backup(self, path: str | os.PathLike[str]) -> None:
+        """Copy the heap as of its last commit to a new file, which is a heap too. Other threads may commit meanwhile.
+
+        Raises
+        ------
+        OSError
+            If the file exists or cannot be written: nothing is left of it.
+        """
+        self._check()
+        self._native.backup(os.fspath(path))
+
+    def grow(self, size: str | int) -> int:
+        """Make the file larger, up to about `size`, such as ``"256M"``; return the bytes that the heap has then.
+
+        A heap grows to 1 GiB, a larger one to the next power of two; one that was made with up to 16 MiB grows to 74 MiB, with up
+        to 32 MiB to 319 MiB.
+
+        Raises
+        ------
+        OSError
+            If the file system has no room, or the heap is on a block device.
+        ValueError
+            If the heap is larger, or cannot have that size.
+        """
+        self._check()
+        return self._native.grow(_bytes(size))
 
     def close(self) -> None:
         """End the use of the file; twice is once. Its dicts and lists cannot be used any more."""

@@ -90,6 +90,15 @@ pub(crate) enum HeapCommand {
     /// Check every object, pointer and checksum; the exit code is 1 if something is damaged
     #[command(after_help = HEAP_CHECK_EXAMPLES)]
     Check(HeapPathArgs),
+    /// Write a heap as JSON: a line for every object, or with --root one nested value
+    #[command(after_help = HEAP_EXPORT_EXAMPLES)]
+    Export(HeapExportArgs),
+    /// Copy a heap as of its last commit, also while a program has it open
+    #[command(after_help = HEAP_BACKUP_EXAMPLES)]
+    Backup(HeapBackupArgs),
+    /// Make a heap's file larger
+    #[command(after_help = HEAP_GROW_EXAMPLES)]
+    Grow(HeapGrowArgs),
     /// Collect a heap's persistent space
     #[command(after_help = HEAP_COLLECT_EXAMPLES)]
     Collect(HeapPathArgs),
@@ -118,6 +127,39 @@ pub(crate) struct HeapPathArgs {
     /// Write one JSON object
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// `flashvm heap export`.
+#[derive(Debug, Args)]
+pub(crate) struct HeapExportArgs {
+    /// The heap; it may be open in another process
+    #[arg(value_name = "PATH")]
+    pub(crate) path: PathBuf,
+    /// Write the root's value as one nested value, with maps as objects and vectors as lists
+    #[arg(long)]
+    pub(crate) root: bool,
+}
+
+/// `flashvm heap backup`.
+#[derive(Debug, Args)]
+pub(crate) struct HeapBackupArgs {
+    /// The heap; it may be open in another process
+    #[arg(value_name = "PATH")]
+    pub(crate) path: PathBuf,
+    /// The file to create, or an empty block device
+    #[arg(value_name = "COPY")]
+    pub(crate) copy: PathBuf,
+}
+
+/// `flashvm heap grow`.
+#[derive(Debug, Args)]
+pub(crate) struct HeapGrowArgs {
+    /// The heap
+    #[arg(value_name = "PATH")]
+    pub(crate) path: PathBuf,
+    /// Its new size: up to 1G, for a larger heap up to the next power of two; made with up to 16M up to 74M, with up to 32M up to 319M
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) size: Size,
 }
 
 /// `flashvm heap bench`.
@@ -162,7 +204,20 @@ Examples:
 
 const HEAP_CHECK_EXAMPLES: &str = "\
 Example:
-  flashvm heap check notes.heap && cp notes.heap backup.heap";
+  flashvm heap check notes.heap && flashvm heap backup notes.heap notes.backup";
+
+const HEAP_EXPORT_EXAMPLES: &str = "\
+Examples:
+  flashvm heap export notes.heap | grep '\"type\":\"Ref<Note>\"'
+  flashvm heap export --root notes.heap > notes.json";
+
+const HEAP_GROW_EXAMPLES: &str = "\
+Example:
+  flashvm heap grow notes.heap --size 256M";
+
+const HEAP_BACKUP_EXAMPLES: &str = "\
+Example:
+  flashvm heap backup notes.heap notes.backup";
 
 const HEAP_COLLECT_EXAMPLES: &str = "\
 Example:

@@ -1,13 +1,15 @@
 //! `flashvm heap`: creates, inspects and maintains persistent heaps.
 
+mod copies;
+
 use super::args::{HeapBenchArgs, HeapCommand, HeapInitArgs, HeapPathArgs};
 use super::refusal::Refusal;
 use super::units::{Size, count};
 use super::write_out;
 use gordon::flash::{FileMedium, SegmentState};
-use gordon::{Collector, Error, Heap, Options, Report, Var};
+use gordon::{Collector, Error, Heap, Options, Report, Statistics, TypeStatistics, Var, View};
 use serde::Serialize;
-use std::io::IsTerminal;
+use std::io::{ErrorKind, IsTerminal};
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -22,6 +24,9 @@ pub(crate) fn heap(command: &HeapCommand) -> Result<ExitCode, Refusal> {
         HeapCommand::Init(args) => init(args),
         HeapCommand::Info(args) => info(args),
         HeapCommand::Check(args) => check(args),
+        HeapCommand::Export(args) => copies::export(args),
+        HeapCommand::Backup(args) => copies::backup(args),
+        HeapCommand::Grow(args) => copies::grow(args),
         HeapCommand::Collect(args) => collect(args),
         HeapCommand::Bench(args) => bench(args),
     }
@@ -34,6 +39,19 @@ fn refusal(path: &Path, error: &Error) -> Refusal {
         Error::Io { .. } | Error::Locked(_) | Error::Occupied(_) => error.to_string(),
         error => format!("{}: {error}", path.display()),
     })
+}
+
+/// The refusal for a heap that cannot be made at `path`.
+fn new_file_refusal(path: &Path, error: &Error) -> Refusal {
+    match error {
+        Error::Io { source, .. } if source.kind() == ErrorKind::AlreadyExists => {
+            Refusal::new(format!(
+                "{} exists: remove it first, or choose another name",
+                path.display()
+            ))
+        }
+        error => refusal(path, error),
+    }
 }
 
 fn init(args: &HeapInitArgs) -> Result<ExitCode, Refusal> {
@@ -50,15 +68,7 @@ fn init(args: &HeapInitArgs) -> Result<ExitCode, Refusal> {
     if terminal {
         eprint!("\r\x1b[K");
     }
-    let heap = made.map_err(|error| match error {
-        Error::Io { source, .. } if source.kind() == std::io::ErrorKind::AlreadyExists => {
-            Refusal::new(format!(
-                "{} exists: remove it first, or choose another name",
-                args.path.display()
-            ))
-        }
-        error => refusal(&args.path, &error),
-    })?;
+    let heap = made.map_err(|error| new_file_refusal(&args.path, &error))?;
     let key = heap.key();
     heap.close().map_err(|error| refusal(&args.path, &error))?;
     write_out(&format!(
@@ -67,8 +77,34 @@ fn init(args: &HeapInitArgs) -> Result<ExitCode, Refusal> {
     ))
 }
 
-fn inspect(path: &Path) -> Result<Report, Error> {
-    Heap::inspect(Arc::new(FileMedium::open(path)?), None)
+/// Reads a heap: in its place, or on a copy in memory if another process has it or it may only be read.
+fn read<R>(path: &Path, read: impl FnOnce(&View<'_>) -> Result<R, Error>) -> Result<R, Error> {
+    let is_read_only = |source: &std::io::Error| {
+        matches!(
+            source.kind(),
+            ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem
+        )
+    };
+    match FileMedium::open(path) {
+        Ok(medium) => Heap::inspect_with(Arc::new(medium), None, read),
+        Err(Error::Locked(_)) => Heap::read_shared(path, None, read),
+        Err(Error::Io { source, .. }) if is_read_only(&source) => {
+            Heap::read_shared(path, None, read)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// The figures of a heap, and those by type if it knows its types.
+fn inspect(path: &Path) -> Result<(Report, Option<Statistics>), Error> {
+    read(path, |view| {
+        let statistics = match view.statistics() {
+            Ok(statistics) => Some(statistics),
+            Err(Error::NoRoot | Error::NoTypes) => None,
+            Err(error) => return Err(error),
+        };
+        Ok((view.report()?, statistics))
+    })
 }
 
 #[derive(Debug, Serialize)]
@@ -94,10 +130,21 @@ struct Info {
     mutable_objects: u64,
     pointers: u64,
     log_bytes: u64,
+    /// Reachable objects by type; `None`: the heap does not know its types.
+    types: Option<Vec<InfoType>>,
+    own_bytes: Option<u64>,
+    garbage_bytes: Option<u64>,
+}
+
+#[derive(Debug, Serialize)]
+struct InfoType {
+    name: String,
+    objects: u64,
+    bytes: u64,
 }
 
 impl Info {
-    fn new(path: &Path, report: &Report) -> Self {
+    fn new(path: &Path, report: &Report, statistics: Option<&Statistics>) -> Self {
         let segments = |f: fn(&SegmentState) -> bool| {
             report
                 .segments
@@ -128,7 +175,44 @@ impl Info {
             mutable_objects: report.census.mutable_objects,
             pointers: report.census.pointers,
             log_bytes: report.log_bytes,
+            types: statistics.map(|statistics| {
+                let one = |of: &TypeStatistics| InfoType {
+                    name: of.name.clone(),
+                    objects: of.objects,
+                    bytes: of.bytes,
+                };
+                statistics.types.iter().map(one).collect()
+            }),
+            own_bytes: statistics.map(|statistics| statistics.own_bytes),
+            garbage_bytes: statistics.map(|statistics| statistics.garbage_bytes),
         }
+    }
+
+    /// What is reachable, by type.
+    fn types_text(&self) -> String {
+        let (Some(types), Some(garbage), Some(own)) =
+            (&self.types, self.garbage_bytes, self.own_bytes)
+        else {
+            return match self.has_root {
+                true => "  types      not known: an earlier version has set the root\n".to_owned(),
+                false => String::new(),
+            };
+        };
+        let line = |name: &str, objects: &str, bytes: u64| {
+            format!(
+                "    {objects:>12}  {:>9}  {name}\n",
+                Size(bytes).to_string()
+            )
+        };
+        let types = types
+            .iter()
+            .map(|of| line(&of.name, &count(of.objects), of.bytes));
+        let rest = [
+            line("root and types of the heap", "", own),
+            line("garbage", "", garbage),
+        ];
+        let head = "  by type         objects      bytes\n".to_owned();
+        std::iter::once(head).chain(types).chain(rest).collect()
     }
 
     fn text(&self) -> String {
@@ -143,7 +227,7 @@ impl Info {
   immutable  {} in {} objects, garbage included
   mutable    {} in {} objects, garbage included
   log        {}
-",
+{}",
             self.path,
             self.format,
             self.key,
@@ -162,6 +246,7 @@ impl Info {
             Size(self.mutable_bytes),
             count(self.mutable_objects),
             Size(self.log_bytes),
+            self.types_text(),
         )
     }
 }
@@ -171,8 +256,9 @@ fn json(value: &impl Serialize) -> String {
 }
 
 fn info(args: &HeapPathArgs) -> Result<ExitCode, Refusal> {
-    let report = inspect(&args.path).map_err(|error| refusal(&args.path, &error))?;
-    let info = Info::new(&args.path, &report);
+    let inspected = inspect(&args.path).map_err(|error| refusal(&args.path, &error));
+    let (report, statistics) = inspected?;
+    let info = Info::new(&args.path, &report, statistics.as_ref());
     write_out(&if args.json { json(&info) } else { info.text() })
 }
 
@@ -187,7 +273,7 @@ fn check(args: &HeapPathArgs) -> Result<ExitCode, Refusal> {
     }
     let path = args.path.display().to_string();
     let checked = match inspect(&args.path) {
-        Ok(report) => Checked {
+        Ok((report, _)) => Checked {
             path,
             good: true,
             damage: None,
@@ -233,21 +319,25 @@ fn open(path: &Path) -> Result<Heap, Refusal> {
 fn collect(args: &HeapPathArgs) -> Result<ExitCode, Refusal> {
     let refused = |error: Error| refusal(&args.path, &error);
     let heap = open(&args.path)?;
-    let before = heap.report().map_err(refused)?;
+    let report = || {
+        let statistics = heap.view(|view| view.statistics()).ok();
+        heap.report().map(|report| (report, statistics))
+    };
+    let (before, by_type) = report().map_err(refused)?;
     heap.collect().map_err(refused)?;
-    let after = heap.report().map_err(refused)?;
+    let (after, by_type_after) = report().map_err(refused)?;
     heap.close().map_err(refused)?;
     #[derive(Serialize)]
     struct Collected {
         before: Info,
         after: Info,
     }
-    let info = |report| Info::new(&args.path, report);
+    let info = |report, by_type: &Option<_>| Info::new(&args.path, report, by_type.as_ref());
     let bytes = |report: &Report| Size(report.immutable_bytes + report.mutable_bytes);
     write_out(&if args.json {
         json(&Collected {
-            before: info(&before),
-            after: info(&after),
+            before: info(&before, &by_type),
+            after: info(&after, &by_type_after),
         })
     } else {
         format!(

@@ -151,6 +151,32 @@ impl Identity {
         (PAGE + 2 * self.slot_bytes()).next_multiple_of(self.segment_bytes.min(1 << 20))
     }
 
+    /// The same bank with another number of segments.
+    pub(super) fn with_segments(self, segments: u64) -> Self {
+        Self { segments, ..self }
+    }
+
+    /// Most segments that the bank can grow to: its tables must fit before the first segment, and addresses must stay as they
+    /// are.
+    #[must_use]
+    pub fn most_segments(&self) -> u64 {
+        let is_possible = |segments: &u64| {
+            let grown = self.with_segments(*segments);
+            grown.first_segment() == self.first_segment() && grown.area_shift() == self.area_shift()
+        };
+        // Both are monotonic.
+        let (mut most, mut step) = (self.segments, MAX_SEGMENTS);
+        while step > 0 {
+            let next = most + step;
+            if next <= MAX_SEGMENTS && is_possible(&next) {
+                most = next;
+            } else {
+                step /= 2;
+            }
+        }
+        most
+    }
+
     /// Offset of a segment on the medium.
     pub(crate) fn offset(&self, segment: usize) -> u64 {
         self.first_segment() + segment as u64 * self.segment_bytes

@@ -1,4 +1,4 @@
-//! The storage below a bank: a file, a block device, or memory. Five operations, so that a test can
+//! The storage below a bank: a file, a block device, or memory. Few operations, so that a test can
 //! substitute a double that fails, records, or cuts the power.
 
 use crate::error::{Error, Result};
@@ -27,8 +27,31 @@ pub trait Medium: Send + Sync {
         self.sync()
     }
 
+    /// Makes it at least `to` bytes long, and the bytes from `from` on erased ones; stable when this returns.
+    ///
+    /// # Errors
+    /// This medium does not grow, or there is no room.
+    fn extend(&self, from: u64, to: u64) -> io::Result<()> {
+        let _ = (from, to);
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
     /// The descriptor to map.
     fn descriptor(&self) -> BorrowedFd<'_>;
+}
+
+/// Writes ones, as erased flash has, to a part of a file.
+fn erase(file: &File, from: u64, to: u64, progress: &mut dyn FnMut(u64)) -> io::Result<()> {
+    const CHUNK: u64 = 1 << 20;
+    let erased = vec![0xFF; CHUNK.min(to.saturating_sub(from)) as usize];
+    let mut at = from;
+    while at < to {
+        let part = CHUNK.min(to - at);
+        file.write_all_at(&erased[..part as usize], at)?;
+        at += part;
+        progress(at);
+    }
+    Ok(())
 }
 
 /// A file or block device: stable with `fdatasync`.
@@ -43,6 +66,18 @@ impl FileMedium {
     /// The path exists as a file, or as a device with data; it is in use, or cannot be
     /// written.
     pub fn create(path: &Path, length: u64, progress: &mut dyn FnMut(u64)) -> Result<Self> {
+        Self::create_filled(path, length, &mut |medium| {
+            let filled = medium.fill(length, progress);
+            filled.map_err(|error| Error::io(format!("making {}", path.display()), error))
+        })
+    }
+
+    /// The same, filled by `fill`, which makes all of it stable.
+    pub(crate) fn create_filled(
+        path: &Path,
+        length: u64,
+        fill: &mut dyn FnMut(&Self) -> Result<()>,
+    ) -> Result<Self> {
         let failed = |error: io::Error| Error::io(format!("making {}", path.display()), error);
         let kind = std::fs::symlink_metadata(path).map(|_| std::fs::metadata(path));
         let device = matches!(&kind, Ok(Ok(m)) if m.file_type().is_block_device());
@@ -56,7 +91,7 @@ impl FileMedium {
                 });
             }
             medium.refuse_data(path)?;
-            medium.fill(length, progress).map_err(failed)?;
+            fill(&medium)?;
             return Ok(medium);
         }
         if kind.is_ok() {
@@ -88,10 +123,7 @@ impl FileMedium {
             Err(errno) => return Err(failed(errno.into())),
         };
         lock(&medium.0, path)?;
-        let made = medium
-            .reserve(length)
-            .and_then(|()| medium.fill(length, progress));
-        let named = made.and_then(|()| {
+        let name = || -> io::Result<()> {
             if has_name {
                 return Ok(());
             }
@@ -99,12 +131,16 @@ impl FileMedium {
             rustix::fs::linkat(CWD, itself, CWD, path, AtFlags::SYMLINK_FOLLOW)?;
             // Makes the name stable as well.
             File::open(folder)?.sync_all()
-        });
+        };
+        let made = medium.reserve(length).map_err(failed);
+        let named = made
+            .and_then(|()| fill(&medium))
+            .and_then(|()| name().map_err(failed));
         if named.is_err() && has_name {
             // The partial file is useless, and the returned error says why.
             let _ = std::fs::remove_file(path);
         }
-        named.map_err(failed)?;
+        named?;
         Ok(medium)
     }
 
@@ -129,22 +165,25 @@ impl FileMedium {
 
     fn reserve(&self, length: u64) -> io::Result<()> {
         match rustix::fs::fallocate(&self.0, FallocateFlags::empty(), 0, length) {
-            Err(Errno::OPNOTSUPP) => Ok(rustix::fs::ftruncate(&self.0, length)?),
+            Err(Errno::OPNOTSUPP) if self.length()? < length => {
+                Ok(rustix::fs::ftruncate(&self.0, length)?)
+            }
+            Err(Errno::OPNOTSUPP) => Ok(()),
             reserved => Ok(reserved?),
         }
     }
 
     fn fill(&self, length: u64, progress: &mut dyn FnMut(u64)) -> io::Result<()> {
-        const CHUNK: u64 = 1 << 20;
-        let erased = vec![0xFF; CHUNK as usize];
-        let mut at = 0;
-        while at < length {
-            let part = CHUNK.min(length - at);
-            self.0.write_all_at(&erased[..part as usize], at)?;
-            at += part;
-            progress(at);
-        }
+        erase(&self.0, 0, length, progress)?;
         self.0.sync_all()
+    }
+
+    /// Opens a file or block device to read it, whoever has it.
+    pub(crate) fn open_to_read(path: &Path) -> Result<Self> {
+        let opened = File::open(path);
+        opened
+            .map(Self)
+            .map_err(|error| Error::io(format!("opening {}", path.display()), error))
     }
 
     /// Opens a file or block device and locks it against others.
@@ -211,6 +250,16 @@ impl Medium for FileMedium {
         Ok(())
     }
 
+    /// A device is as long as it is, and what lies behind a heap on it is not the heap's.
+    fn extend(&self, from: u64, to: u64) -> io::Result<()> {
+        if !self.0.metadata()?.is_file() {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
+        self.reserve(to)?;
+        erase(&self.0, from, to, &mut |_| {})?;
+        self.0.sync_all()
+    }
+
     fn descriptor(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
@@ -227,15 +276,8 @@ impl MemoryMedium {
     /// There is not enough memory.
     pub fn new(length: u64) -> Result<Self> {
         let medium = Self::sized(length)?;
-        let erased = vec![0xFF; 1 << 16];
-        let mut at = 0;
-        while at < length {
-            let part = (length - at).min(erased.len() as u64);
-            medium
-                .write(at, &erased[..part as usize])
-                .map_err(|error| Error::io("memory for a bank", error))?;
-            at += part;
-        }
+        erase(&medium.0, 0, length, &mut |_| {})
+            .map_err(|error| Error::io("memory for a bank", error))?;
         Ok(medium)
     }
 
@@ -251,7 +293,8 @@ impl MemoryMedium {
         Ok(medium)
     }
 
-    fn sized(length: u64) -> Result<Self> {
+    /// `length` bytes, all zero.
+    pub(crate) fn sized(length: u64) -> Result<Self> {
         let file = rustix::fs::memfd_create("gordon-bank", MemfdFlags::CLOEXEC)
             .map(File::from)
             .map_err(|errno| Error::io("memory for a bank", errno))?;
@@ -278,6 +321,11 @@ impl Medium for MemoryMedium {
         Ok(())
     }
 
+    fn extend(&self, from: u64, to: u64) -> io::Result<()> {
+        self.0.set_len(self.length()?.max(to))?;
+        erase(&self.0, from, to, &mut |_| {})
+    }
+
     fn descriptor(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
@@ -302,6 +350,10 @@ impl<M: Medium + ?Sized> Medium for std::sync::Arc<M> {
 
     fn write_stable(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         (**self).write_stable(offset, bytes)
+    }
+
+    fn extend(&self, from: u64, to: u64) -> io::Result<()> {
+        (**self).extend(from, to)
     }
 
     fn descriptor(&self) -> BorrowedFd<'_> {

@@ -20,6 +20,7 @@ pub(crate) use identity::{MAX_SEGMENT, MIN_SEGMENT, PAGE};
 pub use interface::Flash;
 pub use medium::{FileMedium, Medium, MemoryMedium};
 pub use model::{BLOCK, BLOCKS, Erase, Model};
+pub(crate) use table::Table;
 pub use table::{Segment, SegmentState};
 
 use crate::error::Result;

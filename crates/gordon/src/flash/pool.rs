@@ -22,6 +22,29 @@ impl Bank {
         Ok(())
     }
 
+    /// Makes the medium long enough for `segments` segments. The bank is as before.
+    pub(crate) fn extend(&self, segments: u64) -> Result<()> {
+        let (from, to) = (
+            self.identity.length(),
+            self.identity.with_segments(segments).length(),
+        );
+        self.medium.extend(from, to).map_err(|error| {
+            let what = format!("growing the bank from {from} to {to} bytes");
+            Error::io(what, error)
+        })
+    }
+
+    /// Takes the new segments of an extended medium; stable when this returns. Until its identity is written the bank is as
+    /// it was.
+    pub(crate) fn grow(&mut self, segments: u64) -> Result<()> {
+        let grown = self.identity.with_segments(segments);
+        self.table.grow(&self.identity, &grown, &*self.medium)?;
+        grown.write(&*self.medium)?;
+        self.identity = grown;
+        self.written.resize(segments as usize, 0);
+        self.sync()
+    }
+
     /// Takes the least worn erased segment for `address`; waits for an erase if there is none.
     pub(super) fn take_erased(&mut self, address: u64, continues: bool) -> Result<usize> {
         loop {

@@ -93,6 +93,25 @@ impl Table {
         write().map_err(|error| Error::io("writing the segment table", error))
     }
 
+    /// Adds erased segments, and stores the table for a bank of `grown`, whose slots are longer: the newest table of `old`
+    /// stays intact, in the slot that begins where it did. The new one counts once the identity is that of `grown`.
+    pub(crate) fn grow(
+        &mut self,
+        old: &Identity,
+        grown: &Identity,
+        medium: &dyn Medium,
+    ) -> Result<()> {
+        if !self.sequence.is_multiple_of(2) {
+            self.store(old, medium)?;
+        }
+        let fresh = Segment {
+            state: SegmentState::Erased,
+            erases: 0,
+        };
+        self.segments.resize(grown.segments as usize, fresh);
+        self.store(grown, medium)
+    }
+
     /// The newest intact slot.
     pub(crate) fn load(identity: &Identity, medium: &dyn Medium) -> Result<Self> {
         let mut best: Option<Self> = None;

@@ -18,7 +18,7 @@ impl Shared {
         let worked = match self.collector {
             Collector::Beside => {
                 state.start_cycle_if_due();
-                let work = state.cycle.is_some() || state.leftover.is_some();
+                let work = state.cycle.is_some() || state.is_freeing();
                 if work || state.unsynced_bytes > UNSYNCED {
                     self.signal(Wake::Work);
                 }
@@ -39,12 +39,18 @@ impl Shared {
                 synced.and_then(|()| state.slice())
             }
             Collector::Stop => {
-                state.start_cycle_if_due();
-                if state.cycle.is_some() {
-                    state.run_cycle()
-                } else {
-                    Ok(())
-                }
+                // What a backup copies stays until a commit after it.
+                let freed = |state: &mut State| match state.is_freeing() {
+                    true => state.give_back(true).map_err(|error| state.fail(error)),
+                    false => Ok(()),
+                };
+                freed(state).and_then(|()| {
+                    state.start_cycle_if_due();
+                    if state.cycle.is_some() {
+                        state.run_to_flip()?;
+                    }
+                    freed(state)
+                })
             }
         };
         match worked {
@@ -74,7 +80,7 @@ pub(super) fn collect_beside(shared: &Shared) {
         let mut locked = AbortOnPanic(shared.write(), Doing::Work);
         let begun = Instant::now();
         let state = &mut *locked.0;
-        let worked = if state.leftover.is_some() {
+        let worked = if state.is_freeing() {
             state.give_back(false)
         } else {
             match state.step(SLICE) {
@@ -89,7 +95,7 @@ pub(super) fn collect_beside(shared: &Shared) {
         }
         // A flip waits for an empty store list; the commit that empties it wakes this thread.
         let waits = state.cycle.is_none() || !state.store_list.is_empty();
-        let idle = waits && state.leftover.is_none();
+        let idle = waits && !state.is_freeing();
         let sync = !idle || std::mem::take(&mut state.unsynced_bytes) > 0;
         let (medium, durable) = (Arc::clone(state.bank.medium()), Arc::clone(&state.durable));
         let held = begun.elapsed().as_nanos() as u64;

@@ -260,19 +260,24 @@ impl State {
             self.bank.erase(&mut self.region, other.next, segments)?;
             self.mini = other;
         }
-        let mini = Mini {
-            sequence: self.sequence,
-            stable: self.durable.stable(),
-            log_end: self.log.next,
-            immutable_end: self.immutable.next,
-            mutable_end: self.mutable.next,
-            record_hash: self.log_hash,
-        };
+        let mini = self.mini_entry(self.sequence, self.durable.stable());
         let words = mini.encode(self.bank.identity().key);
         self.bank
             .write(self.mini.next, bytemuck::cast_slice(&words))?;
         self.mini.next += MINI_BYTES;
         Ok(())
+    }
+
+    /// The entry that names the current ends as the state `sequence`.
+    pub(crate) fn mini_entry(&self, sequence: u64, stable: u64) -> Mini {
+        Mini {
+            sequence,
+            stable,
+            log_end: self.log.next,
+            immutable_end: self.immutable.next,
+            mutable_end: self.mutable.next,
+            record_hash: self.log_hash,
+        }
     }
 
     /// Maps segments up to the new ends of the spaces, and reserves enough for a collection.

@@ -5,16 +5,21 @@
 //! happens outside of it, so commits of several threads share a sync.
 
 mod alloc;
+mod backup;
 mod collector;
 mod commit;
 mod cycle;
 mod data_segment;
 mod durable;
+mod export;
+mod grow;
 mod handles;
 mod layout;
 mod log;
+mod migrate;
 mod options;
 mod recover;
+mod root;
 mod shared;
 pub mod sidney;
 mod state;
@@ -22,6 +27,7 @@ mod store_list;
 mod transitory;
 mod tx;
 mod verify;
+mod walk;
 mod write;
 
 pub use handles::Handle;
@@ -30,6 +36,7 @@ pub use options::{Collector, Limits, Options, Report};
 pub use state::Counters;
 pub use tx::{Tx, View};
 pub use verify::Census;
+pub use walk::{Statistics, TypeStatistics};
 
 use crate::error::{Error, Result};
 use crate::flash::{Bank, BankCounters, FileMedium, Holds, Identity, Medium, MemoryMedium, Model};
@@ -164,14 +171,12 @@ impl Heap {
         Self::start(state, options)
     }
 
-    /// Checks every object, pointer and checksum of the heap on a medium. Writes nothing, except
-    /// data of a commit that was interrupted before it reached its place.
+    /// Checks every object, pointer and checksum of the heap on a medium: [`Heap::inspect_with`] with [`View::report`].
     ///
     /// # Errors
     /// As for [`Heap::open`].
     pub fn inspect(medium: Arc<dyn Medium>, key: Option<u64>) -> Result<Report> {
-        let bank = Bank::open(medium, Holds::Heap, None)?;
-        State::recover(bank, None, key, Limits::default())?.report()
+        Self::inspect_with(medium, key, |view| view.report())
     }
 
     fn start(state: State, options: Options) -> Result<Self> {

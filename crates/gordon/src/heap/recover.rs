@@ -13,6 +13,7 @@ use super::handles::HandleTable;
 use super::log::{
     Entry, Extent, MINI_BYTES, Mini, Read, Record, RecordFront, entries, next_record,
 };
+use super::root::KnownRoot;
 use super::state::{Counters, Space, State};
 use super::store_list::StoreList;
 use super::{Limits, ROOT, verify};
@@ -93,6 +94,9 @@ impl State {
             cycle: None,
             leftover: None,
             counters: Counters::default(),
+            backups: 0,
+            freed: 0,
+            known_root: KnownRoot::default(),
             limits,
             bank,
             data_segment,

@@ -11,6 +11,7 @@ use super::data_segment::DataSegment;
 use super::durable::Durable;
 use super::handles::HandleTable;
 use super::log::Extent;
+use super::root::KnownRoot;
 use super::store_list::{Span, StoreList};
 use crate::error::{Error, Result};
 use crate::flash::Bank;
@@ -111,6 +112,11 @@ pub(crate) struct State {
     /// The remains of the last collection.
     pub(crate) leftover: Option<Leftover>,
     pub(crate) counters: Counters,
+    /// Backups under way: what a collection replaces stays until they end, unless a commit needs the room.
+    pub(crate) backups: u32,
+    /// Frees of segments of a half.
+    pub(crate) freed: u64,
+    pub(crate) known_root: KnownRoot,
     /// Last, because all other fields refer to addresses in it.
     pub(crate) region: Region,
 }
@@ -160,6 +166,7 @@ impl State {
             self.store_list.undo(&mut self.region);
             self.note_dirty();
             self.store_list.clear();
+            self.known_root.forget();
             self.counters.aborts += 1;
         }
     }
@@ -228,6 +235,7 @@ impl State {
 
     /// Frees at most `count` segments of `area`, from its end.
     pub(crate) fn release_last(&mut self, area: Area, count: u64) -> Result<()> {
+        self.freed += 1;
         let (start, segment) = (self.region.start(area), self.segment());
         let mapped = (self.region.end(area) - start) / segment;
         let keep = mapped.saturating_sub(count) * segment;

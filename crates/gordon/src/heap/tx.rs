@@ -1,14 +1,11 @@
 //! The program's interface inside an update or a view: [`Tx`] and [`View`].
 
-use super::ROOT_POINTER;
 use super::handles::{Handle, HandleTable};
 use super::state::State;
 use crate::brand::Brand;
-use crate::error::{Error, Result};
 use crate::object::Header;
 use crate::persist::Persist;
-use crate::pointer::{Addressed, Pointer, with_words};
-use crate::region::WORD;
+use crate::pointer::{Addressed, Pointer};
 use std::cell::RefCell;
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -16,26 +13,15 @@ use std::sync::Arc;
 /// A heap that is being read: see [`Heap::view`](crate::Heap::view).
 #[derive(Debug)]
 pub struct View<'t> {
-    state: &'t State,
+    pub(super) state: &'t State,
     brand: PhantomData<Brand<'t>>,
 }
 
 /// A heap that is being changed: see [`Heap::update`](crate::Heap::update).
 #[derive(Debug)]
 pub struct Tx<'t> {
-    state: RefCell<&'t mut State>,
+    pub(super) state: RefCell<&'t mut State>,
     brand: PhantomData<Brand<'t>>,
-}
-
-fn root<'t, P: Pointer<'t>>(state: &State) -> Result<Option<P>> {
-    let pointer = state.region.load(state.root() + ROOT_POINTER * WORD);
-    if pointer == 0 {
-        return Ok(None);
-    }
-    if state.region.load(state.root() + (ROOT_POINTER + 1) * WORD) != P::SCHEMA {
-        return Err(Error::RootType);
-    }
-    Ok(Some(P::at_address(pointer)))
 }
 
 fn get<'t, P>(handles: &Arc<HandleTable>, handle: &Handle<P>) -> P::At<'t>
@@ -53,14 +39,6 @@ impl<'t> View<'t> {
             state,
             brand: PhantomData,
         }
-    }
-
-    /// The persistent root, if it has been set.
-    ///
-    /// # Errors
-    /// It is a value of another type.
-    pub fn root<P: Pointer<'t>>(&self) -> Result<Option<P>> {
-        root(self.state)
     }
 
     /// The target of a handle.
@@ -82,23 +60,6 @@ impl<'t> Tx<'t> {
             state: RefCell::new(state),
             brand: PhantomData,
         }
-    }
-
-    /// The persistent root, if it has been set: everything reachable from it survives.
-    ///
-    /// # Errors
-    /// It is a value of another type.
-    pub fn root<P: Pointer<'t>>(&self) -> Result<Option<P>> {
-        root(&self.state.borrow())
-    }
-
-    /// Makes `target` the persistent root. An ordinary change: stable after the next commit, and
-    /// undone by an abort.
-    pub fn set_root<P: Pointer<'t>>(&self, target: P) {
-        let root = self.state.borrow().root();
-        with_words(&(target, P::SCHEMA), |words| {
-            self.mutate(root, ROOT_POINTER - 1, words, 1);
-        });
     }
 
     /// The target of a handle.

@@ -1,5 +1,5 @@
 //! Verification: every object of persistent space has a valid header and ends where the next
-//! begins, every pointer is the address of an object, every string is UTF-8. Done at every open,
+//! begins, every pointer is the address of an object, every string is UTF-8, the root has the types that it says. Done at every open,
 //! since later reads in place are not checked.
 
 use super::ROOT;
@@ -96,6 +96,7 @@ pub(crate) fn verify(heap: &State) -> Result<Census> {
         Ok(())
     })?;
     census.pointers = pointers;
+    heap.check_root()?;
     Ok(census)
 }
 

@@ -25,8 +25,9 @@ mod contents;
 
 use crate::brand::Brand;
 use crate::object::Header;
-use crate::persist::{Load, Persist, Store, mix_schema, raw_words, schema_of};
+use crate::persist::{Load, Persist, Store, key_of, mix_schema, raw_words, schema_of};
 use crate::region::WORD;
+use crate::types::{Describer, Reference, TypeNumber};
 use std::marker::PhantomData;
 use std::num::NonZeroU64;
 
@@ -206,6 +207,10 @@ macro_rules! pointers {
                 schema
             };
             const NEVER_NULL: bool = true;
+
+            fn describe(types: &mut Describer) -> TypeNumber {
+                types.reference(key_of::<Self>(), |_types| Reference::$name $(($param::describe(_types)))?)
+            }
 
             #[inline(always)]
             fn load(from: &mut Load<'t, '_>) -> Self {

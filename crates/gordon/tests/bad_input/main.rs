@@ -167,8 +167,14 @@ fn a_root_of_another_type() {
     })
     .expect("a commit");
     heap.view(|view| {
-        assert!(matches!(view.root::<Var<'_, u32>>(), Err(Error::RootType)));
-        assert!(matches!(view.root::<Ref<'_, u64>>(), Err(Error::RootType)));
+        assert!(matches!(
+            view.root::<Var<'_, u32>>(),
+            Err(Error::RootType(_))
+        ));
+        assert!(matches!(
+            view.root::<Ref<'_, u64>>(),
+            Err(Error::RootType(_))
+        ));
         assert_eq!(view.root::<Var<'_, u64>>()?.expect("set").read(), 5);
         Ok(())
     })

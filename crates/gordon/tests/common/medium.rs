@@ -103,6 +103,13 @@ impl Medium for Recorder {
         self.memory.write(offset, bytes)
     }
 
+    /// The memory is long enough from the beginning.
+    fn extend(&self, from: u64, to: u64) -> io::Result<()> {
+        assert!(to <= self.length()?, "memory for the growth");
+        self.write(from, &vec![0xFF; (to - from) as usize])?;
+        self.sync()
+    }
+
     fn descriptor(&self) -> BorrowedFd<'_> {
         self.memory.descriptor()
     }

@@ -172,6 +172,16 @@ pub fn found(tx: &Tx<'_>) {
 }
 
 impl Plain {
+    /// Keys of the map.
+    pub fn keys(&self) -> usize {
+        self.map.len()
+    }
+
+    /// Nodes of the graph.
+    pub fn nodes(&self) -> usize {
+        self.nodes.len()
+    }
+
     /// Applies a change here and to the heap.
     pub fn apply(&mut self, tx: &Tx<'_>, change: &Change) {
         let world = tx

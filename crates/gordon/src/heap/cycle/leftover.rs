@@ -44,8 +44,16 @@ impl Leftover {
 }
 
 impl State {
-    /// Frees a part of the remains of the last collection, or all of them.
+    /// Whether remains may be freed now: a backup may be copying them.
+    pub(crate) fn is_freeing(&self) -> bool {
+        self.leftover.is_some() && self.backups == 0
+    }
+
+    /// Frees a part of the remains of the last collection, unless a backup copies them, or all of them.
     pub(crate) fn give_back(&mut self, all: bool) -> Result<()> {
+        if !all && !self.is_freeing() {
+            return Ok(());
+        }
         while let Some(mut left) = self.leftover.take() {
             if self.give_back_from(&mut left, all)? {
                 self.leftover = Some(left);

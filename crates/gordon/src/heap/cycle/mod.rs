@@ -213,9 +213,14 @@ impl State {
 
     /// Runs the cycle to its end, flips, and frees all remains.
     pub(crate) fn run_cycle(&mut self) -> Result<()> {
-        while !self.step(u64::MAX)? {}
-        self.flip()?;
+        self.run_to_flip()?;
         self.give_back(true).map_err(|error| self.fail(error))
+    }
+
+    /// Runs the cycle to its end, and flips.
+    pub(crate) fn run_to_flip(&mut self) -> Result<()> {
+        while !self.step(u64::MAX)? {}
+        self.flip()
     }
 
     /// Switches the heap to the copies. The store list is empty, or undone.
