@@ -45,6 +45,7 @@ fuzz_target!(|input: &[u8]| {
         address: NbdAddress::Unix(path.clone()),
         export: String::new(),
         timeout_ms: 10_000,
+        tls: None,
     };
     std::thread::scope(|scope| {
         scope.spawn(|| {

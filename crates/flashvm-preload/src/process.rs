@@ -4,7 +4,7 @@ use crate::c_library::{next, set_errno, status};
 use crate::internal;
 use crate::small;
 use crate::state::{READY, STARTING, for_pager, guard_call, guarded, pager};
-use flashvm::control::{Control, Descriptors, NotAnAddress, RunAddress};
+use flashvm::control::{Control, Descriptors, NotAnAddress, RunAddress, STORES_MAX};
 use flashvm::guard::Own;
 use flashvm::program::descriptor_kind;
 use flashvm::program::exec::HandedOn;
@@ -84,13 +84,13 @@ fn open(address: RunAddress) -> Result<HandedOn, String> {
         })
     };
     let theirs = address.supervisors;
-    let store = |fd: Option<RawFd>| {
-        fd.map(|fd| open(fd, OFlags::RDWR | OFlags::DIRECT))
-            .transpose()
-    };
+    let mut stores = [const { None }; STORES_MAX];
+    for (place, store) in stores.iter_mut().zip(theirs.stores.into_iter().flatten()) {
+        *place = Some(open(store, OFlags::RDWR | OFlags::DIRECT)?);
+    }
     Ok(HandedOn {
         region: open(theirs.region, OFlags::RDWR)?,
-        stores: [store(theirs.stores[0])?, store(theirs.stores[1])?],
+        stores,
         object: theirs
             .object
             .map(|fd| open(fd, OFlags::RDONLY))

@@ -42,7 +42,11 @@ mod sys;
 pub use chameleon::{PageList, RUN_PAGES};
 pub use flash::io_submit_is_allowed;
 pub use flash::mirror::{MirrorAttendant, MirrorAttending};
-pub use flash::nbd::{NbdExport, NbdProbe, NbdTrouble, ProbeError};
+pub use flash::nbd::{
+    NBD_GREETING, NbdExport, NbdProbe, NbdTrouble, ProbeError, abort_handshake, start_tls,
+};
+pub use flash::stripe::{UNIT as STRIPE_UNIT, each_of as each_of_stripe, striped};
+pub use flash::tier::{CHUNK as TIER_CHUNK, TierMover, TierMoving, tiered};
 pub use guard::on_guard_stack;
 pub use pager::codec;
 pub use pager::{

@@ -1,10 +1,12 @@
 //! A flash store on an NBD server: its URI, and the checks before the program starts.
 //!
 //! The URIs are those of `doc/uri.md` of NetworkBlockDevice/nbd: `nbd://HOST[:PORT]/EXPORT` and
-//! `nbd+unix:///EXPORT?socket=PATH`.
+//! `nbd+unix:///EXPORT?socket=PATH`; with TLS (`tls`) `nbds://` and `nbds+unix://`, with `tls-certificates=DIR` and
+//! `tls-hostname=NAME` as in libnbd.
 
 use super::refusal::Refusal;
 use super::store::{self, HEAD_BYTES, Page};
+use super::tls::{Certificates, Relay, Target, TryError};
 use super::units::{Micros, Size};
 use flashvm::control::{NbdAddress, NbdServer};
 use flashvm::{NbdProbe, NbdTrouble, ProbeError};
@@ -17,7 +19,7 @@ const PORT: u16 = 10809;
 /// Longest export name of the protocol, in bytes.
 const EXPORT_BYTES_MAX: usize = 4096;
 /// How long a process waits for an answer, unless `--flash-timeout` says otherwise.
-const TIMEOUT: Micros = Micros(30_000_000);
+pub(super) const TIMEOUT: Micros = Micros(30_000_000);
 const TIMEOUT_MIN: Micros = Micros(1_000_000);
 /// How long the checks before the program wait for an answer.
 const PATIENCE_MS: u64 = 5_000;
@@ -50,6 +52,14 @@ impl ServerStore {
 struct Uri {
     place: UriPlace,
     export: String,
+    tls: Option<UriTls>,
+}
+
+/// What a URI says of TLS.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct UriTls {
+    certificates: Option<PathBuf>,
+    host: Option<String>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -82,8 +92,12 @@ pub(super) fn open(
     }
     let uri = Uri::parse(text).map_err(&refused)?;
     let addresses = uri.place.addresses().map_err(&refused)?;
-    let (server, mut probe) = connect(&addresses, &uri.export)
-        .map_err(|trouble| refused(format!("{trouble}{}", remedy(trouble))))?;
+    let (server, mut probe) = connect(&addresses, &uri).map_err(|error| {
+        refused(match error {
+            TryError::Nbd(trouble) => format!("{trouble}{}", remedy(trouble)),
+            TryError::Tls(line) => line,
+        })
+    })?;
     let server = NbdServer {
         timeout_ms: timeout.0 / 1000,
         ..server
@@ -115,20 +129,38 @@ pub(super) fn open(
 }
 
 /// Connects to the first address at which the export is served.
-fn connect(addresses: &[NbdAddress], export: &str) -> Result<(NbdServer, NbdProbe), NbdTrouble> {
-    let mut last = NbdTrouble::NoAnswer;
+fn connect(addresses: &[NbdAddress], uri: &Uri) -> Result<(NbdServer, NbdProbe), TryError> {
+    let mut last = TryError::Nbd(NbdTrouble::NoAnswer);
     for address in addresses {
-        let server = NbdServer {
-            address: address.clone(),
-            export: export.to_owned(),
-            timeout_ms: PATIENCE_MS,
-        };
-        match NbdProbe::connect(&server) {
-            Ok(probe) => return Ok((server, probe)),
-            Err(trouble) => last = trouble,
+        match connect_to(address, uri) {
+            Ok(found) => return Ok(found),
+            Err(error) => last = error,
         }
     }
     Err(last)
+}
+
+fn connect_to(address: &NbdAddress, uri: &Uri) -> Result<(NbdServer, NbdProbe), TryError> {
+    let relay = match &uri.tls {
+        None => None,
+        Some(tls) => {
+            let certificates = Certificates::find(tls.certificates.as_deref());
+            let host = tls.host.as_deref().unwrap_or(uri.place.host());
+            let target = certificates.and_then(|own| Target::new(address.clone(), host, own));
+            let target = target.map_err(TryError::Tls)?;
+            target.try_out()?;
+            let relay = Relay::start(target);
+            Some(relay.map_err(|e| TryError::Tls(format!("no socket for TLS ({e})")))?)
+        }
+    };
+    let server = NbdServer {
+        address: address.clone(),
+        export: uri.export.clone(),
+        timeout_ms: PATIENCE_MS,
+        tls: relay.map(|relay| relay.name),
+    };
+    let probe = NbdProbe::connect(&server).map_err(TryError::Nbd)?;
+    Ok((server, probe))
 }
 
 /// What the user can do, where the trouble does not say it.
@@ -139,6 +171,8 @@ fn remedy(trouble: NbdTrouble) -> &'static str {
             ": see what the server says, or name another"
         }
         NbdTrouble::NotNbd => ": name the port of one",
+        NbdTrouble::NoTls => ": write nbd:// or nbd+unix://, or have it serve with TLS",
+        NbdTrouble::Refused(5) => "",
         NbdTrouble::Oldstyle | NbdTrouble::Protocol(_) | NbdTrouble::Shutdown => {
             ": take another server"
         }
@@ -163,28 +197,81 @@ impl Uri {
                 export.len()
             ));
         }
-        let place = match scheme {
-            "nbd" if query.is_empty() => UriPlace::tcp(authority)?,
-            "nbd" => return Err(format!("?{query} is for nbd+unix://: leave it out")),
-            "nbd+unix" if !authority.is_empty() => {
-                return Err(format!(
-                    "{authority} is no part of it: write nbd+unix:///EXPORT?socket=PATH"
-                ));
-            }
-            "nbd+unix" => UriPlace::unix(query)?,
-            "nbds" | "nbds+unix" => {
-                return Err(
-                    "TLS is not spoken: name the near end of a tunnel (ssh -L, stunnel) with nbd:// or nbd+unix://"
-                        .to_owned(),
-                );
-            }
+        let (is_tls, is_unix) = match scheme {
+            "nbd" => (false, false),
+            "nbds" => (true, false),
+            "nbd+unix" => (false, true),
+            "nbds+unix" => (true, true),
             _ => {
                 return Err(
                     "write nbd://HOST[:PORT]/EXPORT or nbd+unix:///EXPORT?socket=PATH".to_owned(),
                 );
             }
         };
-        Ok(Self { place, export })
+        let query = Query::parse(query)?;
+        let tls = UriTls {
+            certificates: query.certificates,
+            host: query.host,
+        };
+        if !is_tls && tls != UriTls::default() {
+            return Err(format!(
+                "certificates are for TLS: write {scheme} with an s, as in nbds://, or leave them out"
+            ));
+        }
+        let place = match (is_unix, query.socket) {
+            (false, None) => UriPlace::tcp(authority)?,
+            (false, Some(_)) => {
+                return Err("?socket= is for nbd+unix:// and nbds+unix://: leave it out".to_owned());
+            }
+            (true, _) if !authority.is_empty() => {
+                return Err(format!(
+                    "{authority} is no part of it: write {scheme}:///EXPORT?socket=PATH"
+                ));
+            }
+            (true, None) => {
+                return Err(format!(
+                    "no socket is named: write {scheme}:///EXPORT?socket=PATH"
+                ));
+            }
+            (true, Some(path)) => UriPlace::Unix(path),
+        };
+        Ok(Self {
+            place,
+            export,
+            tls: is_tls.then_some(tls),
+        })
+    }
+}
+
+/// What follows the `?` of a URI.
+#[derive(Default)]
+struct Query {
+    socket: Option<PathBuf>,
+    certificates: Option<PathBuf>,
+    host: Option<String>,
+}
+
+impl Query {
+    fn parse(text: &str) -> Result<Self, String> {
+        let mut query = Self::default();
+        for pair in text.split('&').filter(|pair| !pair.is_empty()) {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            let value = decoded(name, value)?;
+            if value.is_empty() {
+                return Err(format!("{name} has no value: write {name}=VALUE"));
+            }
+            match name {
+                "socket" => query.socket = Some(value.into()),
+                "tls-certificates" => query.certificates = Some(value.into()),
+                "tls-hostname" => query.host = Some(value),
+                _ => {
+                    return Err(format!(
+                        "?{name} is not known: socket, tls-certificates and tls-hostname are"
+                    ));
+                }
+            }
+        }
+        Ok(query)
     }
 }
 
@@ -224,14 +311,12 @@ impl UriPlace {
         Ok(Self::Tcp(host.to_owned(), port))
     }
 
-    fn unix(query: &str) -> Result<Self, String> {
-        let path = query
-            .split('&')
-            .find_map(|pair| pair.strip_prefix("socket="));
-        let path = path
-            .filter(|path| !path.is_empty())
-            .ok_or("no socket is named: write nbd+unix:///EXPORT?socket=PATH".to_owned())?;
-        Ok(Self::Unix(PathBuf::from(decoded("the socket", path)?)))
+    /// The host that a certificate has to be for.
+    fn host(&self) -> &str {
+        match self {
+            Self::Tcp(host, _) => host,
+            Self::Unix(_) => "localhost",
+        }
     }
 
     /// Where to look for the server, in this order.
@@ -260,6 +345,7 @@ mod tests {
         Ok(Uri {
             place: UriPlace::Tcp(host.to_owned(), port),
             export: export.to_owned(),
+            tls: None,
         })
     }
 
@@ -277,6 +363,18 @@ mod tests {
         let unix = Uri::parse("nbd+unix:///ex?socket=/tmp/a%3Fb").unwrap();
         assert_eq!(unix.export, "ex");
         assert_eq!(unix.place, UriPlace::Unix("/tmp/a?b".into()));
+        assert_eq!(unix.tls, None);
+        let tls = Uri::parse("nbds+unix:///ex?tls-certificates=/a%26b&socket=/c").unwrap();
+        assert_eq!(tls.place, UriPlace::Unix("/c".into()));
+        let certificates = Some("/a&b".into());
+        let wanted = UriTls {
+            certificates,
+            host: None,
+        };
+        assert_eq!((tls.tls, tls.place.host()), (Some(wanted), "localhost"));
+        let tls = Uri::parse("nbds://host:7/ex?tls-hostname=other").unwrap();
+        assert_eq!(tls.tls.unwrap().host.as_deref(), Some("other"));
+        assert_eq!(tls.place, UriPlace::Tcp("host".to_owned(), 7));
     }
 
     #[test]
@@ -296,7 +394,10 @@ mod tests {
             "nbd+unix:///x",
             "nbd+unix:///x?socket=",
             "nbd+unix://host/x?socket=/y",
-            "nbds://host/x",
+            "nbd://host/x?tls-hostname=y",
+            "nbds://host/x?tls-certificates=",
+            "nbds://host/x?tls-verify-peer=false",
+            "nbds+unix:///x",
             "nbd+vsock://3/x",
             &long,
         ] {

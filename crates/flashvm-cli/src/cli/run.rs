@@ -19,12 +19,13 @@ use super::result_file::ResultFile;
 use super::run_report::{ReportFile, Watch, profile_lines};
 use super::run_store::RunStore;
 use super::saved_pages::{PagesToFollow, SavedPages};
-use super::summary::{self, Names};
+use super::summary::{self, Names, Several};
 use super::supervise::{Attendants, supervise};
-use super::{doctor, machine, sys};
+use super::units::Size;
+use super::{doctor, machine, sys, tls};
 use flashvm::control::{
-    ChameleonSettings, Control, Descriptors, Malloc, RunAddress, RunSettings, Select, StorePlace,
-    VARIABLE,
+    ChameleonSettings, Control, Descriptors, Malloc, RunAddress, RunSettings, Select, SidePlace,
+    StorePlace, VARIABLE,
 };
 use flashvm::program::exec::LINKER;
 use flashvm::program::{Loading, Refused, refuse_carried};
@@ -123,7 +124,7 @@ pub(crate) fn run(args: Box<RunArgs>) -> Result<ExitCode, Refusal> {
         .ok_or_else(|| Refusal::new("no program"))?;
     let mut names = Names {
         store: None,
-        is_mirror: false,
+        several: None,
         program: name.display().to_string(),
         preset: settings.preset,
         policy: settings.engine.policy,
@@ -174,7 +175,7 @@ pub(crate) fn run(args: Box<RunArgs>) -> Result<ExitCode, Refusal> {
     settings.store = store.place();
     settings.encrypt |= must_encrypt(&settings)?;
     names.store = place_in_words(&settings);
-    names.is_mirror = matches!(settings.store, StorePlace::Mirror(_));
+    names.several = Several::of(&settings.store);
     if settings.chameleon.is_some() && matches!(store, RunStore::Mirror(_)) {
         return Err(Refusal::new(format!(
             "--flash {}: small pages cannot be mirrored, as their checksums do not tell which side is wrong: leave \
@@ -202,6 +203,7 @@ pub(crate) fn run(args: Box<RunArgs>) -> Result<ExitCode, Refusal> {
     let (control, control_fd) =
         Control::create(&settings).map_err(|e| Refusal::new(e.to_string()))?;
     control.set_backed(store.backed());
+    tls::allow(control);
 
     let address = RunAddress {
         supervisor: std::process::id() as i32,
@@ -227,9 +229,17 @@ pub(crate) fn run(args: Box<RunArgs>) -> Result<ExitCode, Refusal> {
     let device = model.map(|model| model.attend(control)).transpose()?;
     let mirror = match &store {
         RunStore::Mirror(mirror) => Some(mirror.attend(control)?),
-        RunStore::Single(_) => None,
+        _ => None,
     };
-    let attendants = Attendants { device, mirror };
+    let tier = match &store {
+        RunStore::Tier(tier) => Some(tier.attend(control)?),
+        _ => None,
+    };
+    let attendants = Attendants {
+        device,
+        mirror,
+        tier,
+    };
     let progress = options.progress.is_some_and(|flag| flag.0);
     let progress = progress.then(|| Progress::new(control));
     let mut watch = settings
@@ -332,13 +342,33 @@ fn must_encrypt(settings: &RunSettings) -> Result<bool, Refusal> {
     Ok(leaves.is_some())
 }
 
-/// A server or a mirror, for the summary.
+/// The names of sides, with words between them.
+fn names_of(sides: &[SidePlace]) -> String {
+    let (last, others) = sides.split_last().expect("sides");
+    let others: Vec<_> = others.iter().map(|side| side.name.as_str()).collect();
+    format!("{} and {}", others.join(", "), last.name)
+}
+
+/// A server, or sides, for the summary.
 fn place_in_words(settings: &RunSettings) -> Option<String> {
     let how = if settings.encrypt { ", encrypted" } else { "" };
     match &settings.store {
         StorePlace::Here => None,
         StorePlace::Server(server) => Some(format!("{server}{how}")),
-        StorePlace::Mirror([a, b]) => Some(format!("mirror of {} and {}{how}", a.name, b.name)),
+        StorePlace::Mirror(sides) => Some(match &sides[..] {
+            [_, _] => format!("mirror of {}{how}", names_of(sides)),
+            [both @ .., spare] => {
+                format!("mirror of {}, spare {}{how}", names_of(both), spare.name)
+            }
+            [] => unreachable!("a mirror has sides"),
+        }),
+        StorePlace::Stripe(sides) => Some(format!("stripe over {}{how}", names_of(sides))),
+        StorePlace::Tier { sides, first_bytes } => Some(format!(
+            "tier of {} on {}, the rest on {}{how}",
+            Size(*first_bytes),
+            sides[0].name,
+            sides[1].name
+        )),
     }
 }
 

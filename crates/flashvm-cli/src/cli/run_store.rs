@@ -1,23 +1,25 @@
-//! The store of a run: a store at one place, or a `mirror` of two.
+//! The store of a run: a store at one place, or of several sides: a `mirror`, a `stripe` or a `tier`.
 
 use super::mirror::{self, MirrorStore};
 use super::nbd;
 use super::options::RunOptions;
 use super::refusal::Refusal;
+use super::sides;
 use super::single_store::SingleStore;
 use super::store;
-use flashvm::control::StorePlace;
+use super::stripe::{self, StripeStore};
+use super::tier::{self, TierStore};
+use flashvm::control::{STORES_MAX, StorePlace};
 use rustix::fd::RawFd;
-use rustix::io::Errno;
 use std::path::Path;
-
-const SECTOR_BYTES: usize = 512;
 
 /// An open store.
 #[derive(Debug)]
 pub(crate) enum RunStore {
     Single(SingleStore),
     Mirror(MirrorStore),
+    Stripe(StripeStore),
+    Tier(TierStore),
 }
 
 impl RunStore {
@@ -28,8 +30,14 @@ impl RunStore {
             let server = nbd::open(uri, ram, size, timeout)?;
             return Ok(Self::Single(SingleStore::Server(server)));
         }
-        if let Some(sides) = mirror::sides(flash) {
-            return mirror::open(sides, ram, options).map(Self::Mirror);
+        if let Some(text) = sides::after(flash, mirror::SCHEME) {
+            return mirror::open(text, ram, options).map(Self::Mirror);
+        }
+        if let Some(text) = sides::after(flash, stripe::SCHEME) {
+            return stripe::open(text, ram, options).map(Self::Stripe);
+        }
+        if let Some(text) = sides::after(flash, tier::SCHEME) {
+            return tier::open(text, ram, options).map(Self::Tier);
         }
         if let Some(timeout) = timeout {
             return Err(Refusal::new(format!(
@@ -49,6 +57,8 @@ impl RunStore {
         match self {
             Self::Single(store) => store.bytes(),
             Self::Mirror(mirror) => mirror.bytes,
+            Self::Stripe(stripe) => stripe.bytes,
+            Self::Tier(tier) => tier.bytes,
         }
     }
 
@@ -57,6 +67,9 @@ impl RunStore {
         match self {
             Self::Single(store) => store.backed(),
             Self::Mirror(mirror) => mirror.backed(),
+            Self::Stripe(stripe) => stripe.backed(),
+            // All is allocated.
+            Self::Tier(tier) => tier.bytes,
         }
     }
 
@@ -65,28 +78,33 @@ impl RunStore {
         match self {
             Self::Single(store) => store.try_discard(),
             Self::Mirror(mirror) => mirror.try_discard(),
+            Self::Stripe(stripe) => stripe.try_discard(),
+            Self::Tier(tier) => tier.try_discard(),
         }
     }
 
     /// Whether it can read 512 bytes.
     pub(crate) fn reads_sectors(&self) -> bool {
         match self {
-            Self::Single(SingleStore::File(store)) => {
-                // Not on the stack: there rustc 1.95 leaves the function's first instructions out (eval/frames.sh).
-                let mut page = store::Page::zeros();
-                rustix::io::pread(&store.fd, &mut page.0[..SECTOR_BYTES], 0) != Err(Errno::INVAL)
-            }
-            Self::Single(SingleStore::Server(store)) => store.unit as usize <= SECTOR_BYTES,
+            Self::Single(store) => store.reads_sectors(),
             // Small pages, which ask for this, cannot be mirrored.
             Self::Mirror(_) => false,
+            Self::Stripe(stripe) => stripe.reads_sectors(),
+            Self::Tier(tier) => tier.reads_sectors(),
         }
     }
 
     /// The descriptors of files or devices.
-    pub(crate) fn descriptors(&self) -> [Option<RawFd>; 2] {
+    pub(crate) fn descriptors(&self) -> [Option<RawFd>; STORES_MAX] {
         match self {
-            Self::Single(store) => [store.descriptor(), None],
+            Self::Single(store) => {
+                let mut descriptors = [None; STORES_MAX];
+                descriptors[0] = store.descriptor();
+                descriptors
+            }
             Self::Mirror(mirror) => mirror.descriptors(),
+            Self::Stripe(stripe) => stripe.descriptors(),
+            Self::Tier(tier) => tier.descriptors(),
         }
     }
 
@@ -96,6 +114,11 @@ impl RunStore {
             Self::Single(SingleStore::File(_)) => StorePlace::Here,
             Self::Single(SingleStore::Server(store)) => StorePlace::Server(store.server.clone()),
             Self::Mirror(mirror) => StorePlace::Mirror(mirror.places()),
+            Self::Stripe(stripe) => StorePlace::Stripe(stripe.places()),
+            Self::Tier(tier) => {
+                let (sides, first_bytes) = tier.places();
+                StorePlace::Tier { sides, first_bytes }
+            }
         }
     }
 }

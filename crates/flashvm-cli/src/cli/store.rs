@@ -290,6 +290,17 @@ fn sized(fd: OwnedFd, path: &Path, (bytes, backed): (u64, u64)) -> Result<Store,
     }
 }
 
+/// Gives a store file another size, all of which is allocated where the file system can.
+pub(super) fn allocate(store: &mut Store, bytes: u64) -> Result<(), Errno> {
+    match rustix::fs::fallocate(&store.fd, FallocateFlags::empty(), 0, bytes) {
+        Ok(()) | Err(Errno::OPNOTSUPP) => {}
+        Err(e) => return Err(e),
+    }
+    rustix::fs::ftruncate(&store.fd, bytes)?;
+    (store.bytes, store.backed) = (bytes, bytes);
+    Ok(())
+}
+
 /// Tries direct I/O: writes a page of zeros at the start.
 fn direct(fd: &OwnedFd, path: &Path) -> Result<(), Refusal> {
     let page = Page::zeros();

@@ -13,7 +13,7 @@ use super::progress::Progress;
 use super::run_report::Watch;
 use super::sys::{self, Received, Signals};
 use flashvm::control::{Control, Reaper};
-use flashvm::{MirrorAttendant, ProcessState};
+use flashvm::{MirrorAttendant, ProcessState, TierMover};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, WaitOptions};
 use std::process::Command;
@@ -26,6 +26,7 @@ const LOOK: Duration = Duration::from_millis(250);
 pub(crate) struct Attendants {
     pub(crate) device: Option<Attendant>,
     pub(crate) mirror: Option<MirrorAttendant>,
+    pub(crate) tier: Option<TierMover>,
 }
 
 /// Starts `command` and waits until all processes of the run have ended.
@@ -45,6 +46,7 @@ pub(crate) fn supervise(
     signals.prepare(&mut command);
     let device = attendants.device.map(Attendant::begin).transpose()?;
     let mirror = attendants.mirror.map(MirrorAttendant::begin).transpose()?;
+    let tier = attendants.tier.map(TierMover::begin).transpose()?;
     metrics.as_mut().map_or(Ok(()), Metrics::begin)?;
     let started = Instant::now();
     let child = command.spawn()?;
@@ -89,6 +91,9 @@ pub(crate) fn supervise(
     }
     if let Some(mirror) = mirror {
         mirror.end();
+    }
+    if let Some(tier) = tier {
+        tier.end();
     }
     Ok(Outcome {
         end: end.unwrap_or(End::Exited(1)),

@@ -88,23 +88,33 @@ print(sum(data[::4096]))
 ";
 
 /// Runs that program, and `meanwhile` while it waits.
-fn filled(
+pub(crate) fn filled(
     test: &str,
-    kit: &mut Kit,
+    flash: &str,
     options: &[&str],
-    meanwhile: impl FnOnce(&mut Kit),
+    meanwhile: impl FnOnce(),
+) -> super::Outcome {
+    told(test, flash, options, FILLS_AND_READS, meanwhile)
+}
+
+/// Runs a program that creates the file `ready` and waits for the file `go`, and `meanwhile` while it waits.
+pub(crate) fn told(
+    test: &str,
+    flash: &str,
+    options: &[&str],
+    script: &str,
+    meanwhile: impl FnOnce(),
 ) -> super::Outcome {
     let folder = Folder::new();
     let path = folder.path().display().to_string();
-    let uri = kit.uri();
     scope(|scope| {
-        let program = ["python3", "-c", FILLS_AND_READS, &path];
-        let run = scope.spawn(move || run(test, &uri, options, &program));
+        let program = ["python3", "-c", script, &path];
+        let run = scope.spawn(move || run(test, flash, options, &program));
         let ready = folder.path().join("ready");
         children::wait_until("memory is full", LIMIT, || {
             ready.exists() || run.is_finished()
         });
-        meanwhile(kit);
+        meanwhile();
         fs::write(folder.path().join("go"), "").expect("a file");
         run.join().expect("the run")
     })
@@ -117,7 +127,8 @@ fn a_server_that_stays_away_ends_the_program_with_a_reason() {
         return;
     }
     let mut kit = Kit::start(&["memory", EXPORT]);
-    let outcome = filled(test, &mut kit, &["--flash-timeout", "1s"], Kit::kill);
+    let uri = kit.uri();
+    let outcome = filled(test, &uri, &["--flash-timeout", "1s"], || kit.kill());
     assert_eq!(
         outcome.shell_code(),
         128 + libc::SIGABRT,
@@ -136,7 +147,8 @@ fn a_server_that_comes_back_empty_is_found_out() {
         return;
     }
     let mut kit = Kit::start(&["memory", EXPORT]);
-    let outcome = filled(test, &mut kit, &[], |kit| {
+    let uri = kit.uri();
+    let outcome = filled(test, &uri, &[], || {
         kit.kill();
         kit.restart();
     });

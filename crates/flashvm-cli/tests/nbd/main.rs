@@ -1,4 +1,4 @@
-//! Runs with their store at real NBD servers, nbdkit and qemu-nbd: torture, failures of the server, mirrors, refusals.
+//! Runs with their store at real NBD servers, nbdkit and qemu-nbd: torture, failures of the server, TLS, mirrors, stripes, tiers, refusals.
 
 #[path = "../torture/compiled.rs"]
 mod compiled;
@@ -6,8 +6,11 @@ mod failures;
 mod mirror;
 mod refusals;
 mod servers;
+mod stripe;
 #[path = "../support/mod.rs"]
 mod support;
+mod tier;
+mod tls;
 
 use compiled::compiled;
 use servers::{Kit, Qemu};

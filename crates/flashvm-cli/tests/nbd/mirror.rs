@@ -1,6 +1,6 @@
 //! Mirrors (`--flash mirror:A,B`): sides that are killed, come back, are slow, silent, wrong, or both gone.
 
-use super::servers::Kit;
+use super::servers::{Kit, numbers};
 use super::support::{Folder, children};
 use super::{EXPORT, LIMIT, Outcome, compiled, ready, run, torture};
 use std::fs::{self, File};
@@ -18,10 +18,8 @@ fn mirror(a: &str, b: &str) -> String {
 
 /// The reads that each side answered.
 fn reads(outcome: &Outcome) -> [u64; 2] {
-    let (_, after) = outcome.stats.split_once("\"reads\":[").expect("a mirror");
-    let (numbers, _) = after.split_once(']').expect("two numbers");
-    let (a, b) = numbers.split_once(',').expect("two numbers");
-    [a, b].map(|number| number.parse().expect("a number"))
+    let (_, mirror) = outcome.stats.split_once("\"mirror\":{").expect("a mirror");
+    numbers(mirror, "reads").try_into().expect("two numbers")
 }
 
 /// The longest fault, in seconds.
@@ -284,5 +282,40 @@ fn a_shell_sorts_with_sides_here() {
         assert_eq!(outcome.stat("sides_lost"), 0, "{}", outcome.stderr);
         let left = fs::read_dir(here.path()).expect("the folder");
         assert_eq!(left.count(), 0, "left behind");
+    }
+}
+
+/// A side is killed for good, the spare takes its place; then the other side is killed, too.
+#[test]
+fn a_spare_takes_the_place_of_a_side_that_stays_away() {
+    let test = "a_spare_takes_the_place_of_a_side_that_stays_away";
+    if !ready(test, &["python3", "nbdkit"]) {
+        return;
+    }
+    for lost in 0..2 {
+        let mut kits = [
+            Kit::start(&["memory", EXPORT]),
+            Kit::start(&["memory", EXPORT]),
+        ];
+        let spare = Kit::with_file(256 << 20);
+        let flash = format!(
+            "{},spare={}",
+            mirror(&kits[0].uri(), &kits[1].uri()),
+            spare.uri()
+        );
+        let outcome = reading(test, &flash, &["--flash-timeout", "1s"], || {
+            kits[lost].kill();
+            wait_until_full(&spare.data());
+            kits[1 - lost].kill();
+        });
+        let outcome = reads_right(test, outcome);
+        let told = format!("stays away: {} takes its place", spare.uri());
+        assert!(outcome.stderr.contains(&told), "{}", outcome.stderr);
+        assert!(
+            outcome.stderr.contains("is up to date again"),
+            "{}",
+            outcome.stderr
+        );
+        assert_eq!(outcome.stat("sides_lost"), 2, "{}", outcome.stats);
     }
 }

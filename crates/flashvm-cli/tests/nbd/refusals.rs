@@ -39,7 +39,10 @@ fn addresses_without_a_server() {
             "nbd+unix:///x?socket=/nowhere".to_owned(),
             "no such socket: start the server",
         ),
-        ("nbds://localhost/x".to_owned(), "TLS is not spoken"),
+        (
+            format!("nbds://{closed}/x"),
+            "connection refused: start the server",
+        ),
         ("nbd+ssh://localhost/x".to_owned(), "write nbd://HOST"),
         ("nbd://localhost:0/x".to_owned(), "'0' is no port"),
     ] {
@@ -154,10 +157,20 @@ fn mirrors_without_two_good_sides() {
     for (sides, options, reason) in [
         (path.clone(), &[][..], "a mirror has two sides"),
         (format!("{path},{kit},{kit}"), &[], "a mirror has two sides"),
+        (
+            format!("{path},{kit},spare={kit}"),
+            &[],
+            "two sides are the same",
+        ),
+        (
+            format!("{file_path},{kit},spare={small}"),
+            &[],
+            "1 MiB is less than twice the budget",
+        ),
         (format!("{path},"), &[], "a side is empty"),
         (format!("mirror:{path},{kit}"), &[], "no side of another"),
-        (format!("{path},{path}/."), &[], "both sides are the same"),
-        (format!("{kit},{kit}"), &[], "both sides are the same"),
+        (format!("{path},{path}/."), &[], "two sides are the same"),
+        (format!("{kit},{kit}"), &[], "two sides are the same"),
         (
             format!("{file_path},/nowhere/at/all"),
             &[],
@@ -182,7 +195,7 @@ fn mirrors_without_two_good_sides() {
         (
             format!("{file_path},{path}"),
             &["--flash-timeout", "10s"],
-            "both sides are here: leave it out",
+            "all sides are here: leave it out",
         ),
         (
             format!("{path},{kit}"),
@@ -200,5 +213,97 @@ fn mirrors_without_two_good_sides() {
             .expect("the folder")
             .collect();
         assert_eq!(left.len(), 1, "{sides}: {left:?}");
+    }
+}
+
+#[test]
+fn stripes_without_good_sides() {
+    if !ready("stripes_without_good_sides", &["nbdkit"]) {
+        return;
+    }
+    let kit = Kit::start(&["memory", EXPORT]);
+    let small = Kit::start(&["memory", "4M"]);
+    let here = Folder::new();
+    let path = here.path().display().to_string();
+    let (kit, small) = (kit.uri(), small.uri());
+    for (sides, options, reason) in [
+        (path.clone(), &[][..], "a stripe has 2 to 8 sides"),
+        (["/x"; 9].join(","), &[], "a stripe has 2 to 8 sides"),
+        (format!("{path},"), &[], "a side is empty"),
+        (
+            format!("{path},mirror:{kit}"),
+            &[],
+            "a mirror is no side of another store",
+        ),
+        (
+            format!("{kit},{path},{path}/."),
+            &[],
+            "two sides are the same",
+        ),
+        (
+            format!("{kit},{small}"),
+            &[],
+            "there is room for 8 MiB on all sides together, less than twice the budget of 8 MiB",
+        ),
+        (
+            format!("{path},/nowhere/at/all"),
+            &[],
+            "no such folder, file or device",
+        ),
+        (
+            format!("{kit},nbd+unix:///x?socket=/nowhere"),
+            &[],
+            "no such socket: start the server",
+        ),
+        (
+            format!("{kit},{path}"),
+            &["--flash-size", "900T"],
+            "too large",
+        ),
+    ] {
+        refused(&format!("stripe:{sides}"), options, reason);
+        let left = std::fs::read_dir(here.path()).expect("the folder");
+        assert_eq!(left.count(), 0, "{sides}");
+    }
+}
+
+#[test]
+fn tiers_without_two_good_sides() {
+    if !ready("tiers_without_two_good_sides", &["nbdkit"]) {
+        return;
+    }
+    let kit = Kit::start(&["memory", EXPORT]);
+    let small = Kit::start(&["memory", "4M"]);
+    let here = Folder::new();
+    let path = here.path().display().to_string();
+    let (kit, small) = (kit.uri(), small.uri());
+    for (sides, options, reason) in [
+        (path.clone(), &[][..], "a tier has two sides"),
+        (format!("{path},{kit},{kit}"), &[], "a tier has two sides"),
+        (
+            format!("{path},stripe:{kit}"),
+            &[],
+            "a stripe is no side of another store",
+        ),
+        (format!("{kit},{kit}"), &[], "two sides are the same"),
+        (
+            format!("{path},{small}"),
+            &["--flash-size", "4M"],
+            "there is room for 4 MiB and 4 MiB, less than twice the budget of 8 MiB together",
+        ),
+        (
+            format!("{path},/nowhere/at/all"),
+            &[],
+            "no such folder, file or device",
+        ),
+        (
+            format!("{path},{kit}"),
+            &["--flash-size", "900T"],
+            "too large",
+        ),
+    ] {
+        refused(&format!("tier:{sides}"), options, reason);
+        let left = std::fs::read_dir(here.path()).expect("the folder");
+        assert_eq!(left.count(), 0, "{sides}");
     }
 }

@@ -11,6 +11,21 @@ use std::time::Duration;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// The array of numbers with this name, the first in a text of JSON.
+pub(crate) fn numbers(json: &str, name: &str) -> Vec<u64> {
+    let (_, after) = json.split_once(&format!("\"{name}\":[")).expect(name);
+    let (list, _) = after.split_once(']').expect("an end");
+    let number = |text: &str| text.parse().expect("a number");
+    list.split(',').map(number).collect()
+}
+
+/// Waits until a server listens.
+pub(crate) fn wait_for_tcp(address: SocketAddr) {
+    children::wait_until("the server listens", PATIENCE, || {
+        TcpStream::connect(address).is_ok()
+    });
+}
+
 fn spawn(command: &mut Command) -> Child {
     let command = command.stdout(Stdio::null()).stderr(Stdio::null());
     command.spawn().expect("the server starts")
@@ -131,9 +146,7 @@ impl Qemu {
             .args(options)
             .arg(&image);
         let child = spawn(&mut command);
-        children::wait_until("qemu-nbd listens", PATIENCE, || {
-            TcpStream::connect(address).is_ok()
-        });
+        wait_for_tcp(address);
         Self {
             child,
             folder,

@@ -8,28 +8,33 @@ use std::fmt;
 use std::os::fd::RawFd;
 use std::str::FromStr;
 
+pub use crate::sys::STORES_MAX;
+
+/// The files or devices of a store, in the order in which it names them: none at a server.
+pub type Stores<T> = [Option<T>; STORES_MAX];
+
 /// The descriptors of a run, by their numbers in some process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Descriptors {
     /// The control region.
     pub region: RawFd,
-    /// The files or devices of the store: none at a server, two in a mirror.
-    pub stores: [Option<RawFd>; 2],
+    /// The files or devices of the store.
+    pub stores: Stores<RawFd>,
     /// The preloaded object. `None`: programs load it from a named file.
     pub object: Option<RawFd>,
 }
 
-/// The value of [`super::VARIABLE`]: `PID:FDS` or `PID:FDS:FDS`, where `FDS` is `REGION:STORE:STORE:OBJECT`, and a
-/// `STORE` or an `OBJECT` of -1 means none.
+/// The value of [`super::VARIABLE`]: `PID:FDS` or `PID:FDS:FDS`, where `FDS` is `REGION:STORES:OBJECT`. `STORES` are
+/// numbers with commas between them; -1 means none.
 ///
 /// ```
 /// use flashvm::control::{RunAddress, Descriptors};
 ///
-/// let address: RunAddress = "4711:5:4:-1:3".parse().unwrap();
+/// let address: RunAddress = "4711:5:4,6:3".parse().unwrap();
 /// assert_eq!(address.path(address.supervisors.region), "/proc/4711/fd/5");
-/// let inherited = Descriptors { region: 901, stores: [Some(902), None], object: None };
+/// let inherited = Descriptors { region: 901, stores: [None; 8], object: None };
 /// let next = RunAddress { inherited: Some(inherited), ..address };
-/// assert_eq!(next.to_string(), "4711:5:4:-1:3:901:902:-1:-1");
+/// assert_eq!(next.to_string(), "4711:5:4,6:3:901:-1:-1");
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RunAddress {
@@ -63,13 +68,17 @@ impl RunAddress {
 
 impl fmt::Display for Descriptors {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [one, two] = self.stores.map(|fd| fd.unwrap_or(-1));
-        write!(
-            f,
-            "{}:{one}:{two}:{}",
-            self.region,
-            self.object.unwrap_or(-1)
-        )
+        write!(f, "{}:", self.region)?;
+        match self.stores {
+            [None, ..] => f.write_str("-1")?,
+            stores => {
+                for (at, store) in stores.into_iter().flatten().enumerate() {
+                    let comma = if at == 0 { "" } else { "," };
+                    write!(f, "{comma}{store}")?;
+                }
+            }
+        }
+        write!(f, ":{}", self.object.unwrap_or(-1))
     }
 }
 
@@ -91,22 +100,44 @@ impl FromStr for RunAddress {
 
     fn from_str(text: &str) -> Result<Self, NotAnAddress> {
         let wrong = || NotAnAddress(text.to_owned());
-        let numbers: Result<Vec<i32>, _> = text.split(':').map(str::parse).collect();
-        let open = |number: i32| Some(number).filter(|&fd| fd >= 0);
-        let descriptors = |numbers: &[i32]| Descriptors {
-            region: numbers[0],
-            stores: [open(numbers[1]), open(numbers[2])],
-            object: open(numbers[3]),
+        let descriptors = |fields: &[&str]| {
+            Some(Descriptors {
+                region: open(fields[0])??,
+                stores: stores(fields[1])?,
+                object: open(fields[2])?,
+            })
         };
-        match &numbers.map_err(|_| wrong())?[..] {
-            [supervisor, rest @ ..] if matches!(rest.len(), 4 | 8) && *supervisor > 0 => Ok(Self {
-                supervisor: *supervisor,
-                supervisors: descriptors(&rest[..4]),
-                inherited: (rest.len() == 8).then(|| descriptors(&rest[4..])),
+        let read = || match &text.split(':').collect::<Vec<_>>()[..] {
+            [supervisor, rest @ ..] if matches!(rest.len(), 3 | 6) => Some(Self {
+                supervisor: supervisor.parse().ok().filter(|&pid: &i32| pid > 0)?,
+                supervisors: descriptors(&rest[..3])?,
+                inherited: match rest.len() {
+                    3 => None,
+                    _ => Some(descriptors(&rest[3..])?),
+                },
             }),
-            _ => Err(wrong()),
-        }
+            _ => None,
+        };
+        read().ok_or_else(wrong)
     }
+}
+
+/// A descriptor, or none; `None`: no number.
+fn open(text: &str) -> Option<Option<RawFd>> {
+    let number: RawFd = text.parse().ok()?;
+    Some(Some(number).filter(|&fd| fd >= 0))
+}
+
+/// Descriptors with commas between them.
+fn stores(text: &str) -> Option<Stores<RawFd>> {
+    let mut stores = [None; STORES_MAX];
+    if text == "-1" {
+        return Some(stores);
+    }
+    for (at, number) in text.split(',').enumerate() {
+        *stores.get_mut(at)? = Some(open(number)??);
+    }
+    Some(stores)
 }
 
 #[cfg(test)]
@@ -115,11 +146,18 @@ mod tests {
     use proptest::prelude::*;
 
     fn descriptors() -> impl Strategy<Value = Descriptors> {
-        let fd = || proptest::option::of(0..4096);
-        (0..4096, fd(), fd(), fd()).prop_map(|(region, one, two, object)| Descriptors {
-            region,
-            stores: [one, two],
-            object,
+        let stores = proptest::collection::vec(0..4096, 0..=STORES_MAX);
+        let object = proptest::option::of(0..4096);
+        (0..4096, stores, object).prop_map(|(region, list, object)| {
+            let mut stores = [None; STORES_MAX];
+            for (place, fd) in stores.iter_mut().zip(list) {
+                *place = Some(fd);
+            }
+            Descriptors {
+                region,
+                stores,
+                object,
+            }
         })
     }
 
@@ -135,7 +173,7 @@ mod tests {
         }
 
         #[test]
-        fn any_text_is_read_or_refused(text in "[-0-9:x ]{0,60}") {
+        fn any_text_is_read_or_refused(text in "[-0-9:,x ]{0,60}") {
             let _ = text.parse::<RunAddress>();
         }
     }
@@ -146,10 +184,13 @@ mod tests {
             "",
             "1",
             "1:2:3",
-            "1:2:3:4",
-            "1:2:3:4:5:6",
-            "0:2:3:4:5",
-            "a:2:3:4:5",
+            "1:2:3:4:5",
+            "0:2:3:4",
+            "a:2:3:4",
+            "1:-1:3:4",
+            "1:2:3,:4",
+            "1:2:3,-1:4",
+            "1:2:1,2,3,4,5,6,7,8,9:4",
             "1:2:3:4:5:6:7:8",
         ] {
             assert!(text.parse::<RunAddress>().is_err(), "{text:?}");
@@ -158,11 +199,11 @@ mod tests {
 
     #[test]
     fn the_object_has_a_second_path_where_nobody_sees_what_is_closed() {
-        let address: RunAddress = "7:5:4:-1:3:901:902:-1:903".parse().unwrap();
+        let address: RunAddress = "7:5:4:3:901:902:903".parse().unwrap();
         assert_eq!(address.object_paths(false).unwrap(), "/proc/self/fd/903");
         let paths = address.object_paths(true).unwrap();
         assert_eq!(paths, "/proc/self/fd/903:/proc/7/fd/3");
-        let file: RunAddress = "7:5:4:-1:-1:901:902:-1:-1".parse().unwrap();
+        let file: RunAddress = "7:5:4:-1:901:902:-1".parse().unwrap();
         assert_eq!(file.object_paths(true), None);
     }
 }

@@ -5,7 +5,6 @@ use super::process::{Process, State};
 use crate::sys::disk_space;
 use flashvm_core::PAGE_SIZE;
 use rustix::process::{Pid, test_kill_process};
-use std::os::fd::RawFd;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -99,10 +98,10 @@ impl Process {
         backed >= slots
     }
 
-    /// Sets the store's file, for which this process allocates disk space on demand. `None`: a server has the store; only
-    /// its refusals are counted.
-    pub(crate) fn take_space_from(&self, stores: [Option<RawFd>; 2]) {
-        disk_space::take_from(stores, &self.region().header().disk_refusals);
+    /// Sets the store's files, for which this process allocates disk space on demand. None: servers have the store; only
+    /// their refusals are counted.
+    pub(crate) fn take_space_from(&self, space: disk_space::Space) {
+        disk_space::take_from(space, &self.region().header().disk_refusals);
     }
 
     /// Undoes a [`Self::commit`].

@@ -1,9 +1,9 @@
 //! The layout of the control region, and the only code that turns offsets into references.
 //!
 //! Header page, settings as JSON, process slots, records (counters and command of each process
-//! slot), orders to the device model, the journal of a report, the decisions of each process slot, the state of a mirror, holder counts of clusters and of shared frames, two bitmaps
+//! slot), orders to the device model, the journal of a report, the decisions of each process slot, the state of a mirror, of other sides and of a tier, holder counts of clusters and of shared frames, two bitmaps
 //! for each process slot: the clusters that it leases, the shared frames that it holds; two bitmaps of stale pages, one
-//! for each side of a mirror. The memfd is sparse: pages that nobody touches take no memory, so the bitmaps of unused process slots are free.
+//! for each side of a mirror; places, warmth and owners of a tier. The memfd is sparse: pages that nobody touches take no memory, so the bitmaps of unused process slots are free.
 //!
 //! Safety argument of the module: the file is sealed against shrinking, so no access inside its
 //! size raises SIGBUS; the mapping is never removed, so references are `'static`; and every reference
@@ -16,6 +16,8 @@ use super::decisions::Ring;
 use super::journal::{Head, SAMPLES, SIGHTINGS, STACK_WORDS};
 use super::mirror::MirrorHead;
 use super::record::SlotRecord;
+use super::sides::SidesHead;
+use super::tier::{CHUNK_PAGES, SPARE_CHUNKS, TierHead, Writing};
 use super::{Error, PROCESS_SLOTS, os};
 use crate::sys::now;
 use rustix::fd::BorrowedFd;
@@ -25,7 +27,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"flashvmC");
-const VERSION: u32 = 9;
+const VERSION: u32 = 10;
 
 /// Bytes for the settings.
 const SETTINGS_BYTES: usize = 16 << 10;
@@ -38,7 +40,10 @@ const SIGHTINGS_AT: usize = page_up(JOURNAL_AT + size_of::<Head>());
 const SAMPLES_AT: usize = page_up(SIGHTINGS_AT + SIGHTINGS * 8);
 const DECISIONS_AT: usize = page_up(SAMPLES_AT + SAMPLES * size_of::<StackSlot>());
 const MIRROR_AT: usize = page_up(DECISIONS_AT + PROCESS_SLOTS as usize * size_of::<Ring>());
-const HOLDERS_AT: usize = page_up(MIRROR_AT + size_of::<MirrorHead>());
+const SIDES_AT: usize = page_up(MIRROR_AT + size_of::<MirrorHead>());
+const TIER_AT: usize = page_up(SIDES_AT + size_of::<SidesHead>());
+const WRITING_AT: usize = page_up(TIER_AT + size_of::<TierHead>());
+const HOLDERS_AT: usize = page_up(WRITING_AT + PROCESS_SLOTS as usize * size_of::<Writing>());
 
 /// Numbers for shared frames beyond 5/4 of the budget.
 const FRAMES_EXTRA: u32 = 4096;
@@ -181,7 +186,12 @@ impl RegionSizes {
         bitmaps(sizes.bitmap_words())?.checked_add(sizes.bitmaps_at())?;
         bitmaps(sizes.frame_bitmap_words())?.checked_add(sizes.frame_bitmaps_at())?;
         let stale = sizes.stale_words().checked_mul(2 * 8)?;
-        sizes.size = page_up(sizes.stale_at().checked_add(stale)?);
+        sizes.stale_at().checked_add(stale)?;
+        // A word, a warmth, and an owner of a place.
+        let of_chunks = (sizes.chunks() + SPARE_CHUNKS as usize).checked_mul(8 + 4 + 4)?;
+        sizes.chunks_at().checked_add(of_chunks)?;
+        sizes.size =
+            page_up(sizes.chunk_owners_at() + (sizes.chunks() + SPARE_CHUNKS as usize) * 4);
         Some(sizes)
     }
 
@@ -242,6 +252,23 @@ impl RegionSizes {
     fn stale_words(&self) -> usize {
         (self.slots() as usize).div_ceil(64)
     }
+
+    /// Chunks of a tier.
+    fn chunks(&self) -> usize {
+        (self.slots() as usize).div_ceil(CHUNK_PAGES as usize)
+    }
+
+    fn chunks_at(&self) -> usize {
+        page_up(self.stale_at() + self.stale_words() * 2 * 8)
+    }
+
+    fn warmth_at(&self) -> usize {
+        self.chunks_at() + self.chunks() * 8
+    }
+
+    fn chunk_owners_at(&self) -> usize {
+        self.warmth_at() + self.chunks() * 4
+    }
 }
 
 /// A part of the control region.
@@ -270,6 +297,12 @@ unsafe impl Atomics for StackSlot {}
 unsafe impl Atomics for Ring {}
 // SAFETY: structures of atomic integers.
 unsafe impl Atomics for MirrorHead {}
+// SAFETY: structures of atomic integers.
+unsafe impl Atomics for SidesHead {}
+// SAFETY: structures of atomic integers.
+unsafe impl Atomics for TierHead {}
+// SAFETY: structures of atomic integers.
+unsafe impl Atomics for Writing {}
 
 /// The mapped region.
 #[derive(Clone, Copy, Debug)]
@@ -452,6 +485,37 @@ impl Region {
     /// The state of a mirror.
     pub(super) fn mirror(&self) -> &'static MirrorHead {
         &self.slice(MIRROR_AT, 1)[0]
+    }
+
+    /// The state of the sides of a stripe or a tier.
+    pub(super) fn sides(&self) -> &'static SidesHead {
+        &self.slice(SIDES_AT, 1)[0]
+    }
+
+    /// The state of a tier.
+    pub(super) fn tier(&self) -> &'static TierHead {
+        &self.slice(TIER_AT, 1)[0]
+    }
+
+    /// What the processes are writing in a tier.
+    pub(super) fn writing(&self) -> &'static [Writing] {
+        self.slice(WRITING_AT, PROCESS_SLOTS as usize)
+    }
+
+    /// The chunks of a tier: where each is.
+    pub(super) fn chunks(&self) -> &'static [AtomicU64] {
+        self.slice(self.sizes.chunks_at(), self.sizes.chunks())
+    }
+
+    /// How warm each chunk of a tier is.
+    pub(super) fn warmth(&self) -> &'static [AtomicU32] {
+        self.slice(self.sizes.warmth_at(), self.sizes.chunks())
+    }
+
+    /// The chunk that each place of a tier is for.
+    pub(super) fn chunk_owners(&self) -> &'static [AtomicU32] {
+        let places = self.sizes.chunks() + SPARE_CHUNKS as usize;
+        self.slice(self.sizes.chunk_owners_at(), places)
     }
 
     /// The pages of one side of a mirror, one bit each: whether they are stale.

@@ -24,6 +24,8 @@ const COPIES: usize = 1024;
 #[repr(C, align(128))]
 pub(super) struct MirrorHead {
     health: AtomicU64,
+    /// 0: the spare is not in use; else 1 + the index of the side whose place it has taken.
+    spare: AtomicU32,
     /// Changes whenever a page becomes stale.
     marks: AtomicU32,
     averages: [AtomicU64; 2],
@@ -112,6 +114,18 @@ impl MirrorState {
         let word = &self.head().health;
         word.compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst)
             .is_ok()
+    }
+
+    /// The index of the side whose place the spare has taken.
+    #[must_use]
+    pub fn spared(&self) -> Option<usize> {
+        let side = self.head().spare.load(Ordering::SeqCst);
+        side.checked_sub(1).map(|side| side as usize)
+    }
+
+    /// Puts the spare in the place of a side that is lost: before the side returns. Only the supervisor does.
+    pub fn use_spare(&self, side: usize) {
+        self.head().spare.store(1 + side as u32, Ordering::SeqCst);
     }
 
     /// The average latencies of small reads, in nanoseconds; 0: not known.

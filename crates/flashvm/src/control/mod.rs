@@ -13,6 +13,7 @@
 //! - `layout`: the layout of the region;
 //! - `address`: how a program finds it; `settings`: the settings of the run; `place`: where the store
 //!   is; `nbd`: a server that has it; `mirror`: what the processes know together of a mirror's sides;
+//!   `sides`: of those of a stripe or a tier; `tier`: where the chunks of a tier are;
 //! - `process`: a process's slot through fork, exec and death;
 //! - `budget`: the frames that a process uses and holds; `shared_frames`: frames that processes share since a fork;
 //! - `commitments`: room for every page, promised before a program gets the page;
@@ -46,7 +47,9 @@ mod record;
 pub mod reference_trace;
 mod settings;
 mod shared_frames;
+mod sides;
 mod stats;
+mod tier;
 
 #[cfg(test)]
 mod tests;
@@ -60,7 +63,7 @@ use rustix::thread::{Timespec, futex};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-pub use address::{Descriptors, NotAnAddress, RunAddress};
+pub use address::{Descriptors, NotAnAddress, RunAddress, STORES_MAX, Stores};
 pub use clusters::SharedClusters;
 pub(crate) use decisions::LineText;
 pub use decisions::{DecisionLevel, DecisionLine};
@@ -78,7 +81,11 @@ pub use settings::{
     RunSettings, Select,
 };
 pub use shared_frames::SharedFrame;
+pub use sides::{SideCounters, SidesState};
 pub use stats::{Deliveries, ProcessStats, StatsSnapshot};
+pub use tier::{
+    CHUNK_PAGES, ChunkWord, SPARE_CHUNKS, TierCounter, TierCounters, TierState, WritingChunk,
+};
 
 /// The environment variable through which a program finds its run: a [`RunAddress`].
 pub const VARIABLE: &str = "FLASHVM_CONTROL";

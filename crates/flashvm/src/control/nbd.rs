@@ -16,6 +16,8 @@ pub struct NbdServer {
     pub export: String,
     /// A process ends if a request has no answer for this long, in milliseconds.
     pub timeout_ms: u64,
+    /// Over TLS: the abstract socket at which the supervisor speaks TLS for the processes.
+    pub tls: Option<String>,
 }
 
 /// Where an NBD server listens.
@@ -50,10 +52,11 @@ impl NbdAddress {
 impl fmt::Display for NbdServer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let export = &self.export;
+        let scheme = if self.tls.is_some() { "nbds" } else { "nbd" };
         match &self.address {
-            NbdAddress::Tcp(address) => write!(f, "nbd://{address}/{export}"),
+            NbdAddress::Tcp(address) => write!(f, "{scheme}://{address}/{export}"),
             NbdAddress::Unix(path) => {
-                write!(f, "nbd+unix:///{export}?socket={}", path.display())
+                write!(f, "{scheme}+unix:///{export}?socket={}", path.display())
             }
         }
     }

@@ -12,11 +12,20 @@ pub enum StorePlace {
     Here,
     /// In an export of a server.
     Server(NbdServer),
-    /// On two sides: both are written, one is read.
-    Mirror([SidePlace; 2]),
+    /// On two sides: both are written, one is read. A third place, if there is one, is the spare.
+    Mirror(Vec<SidePlace>),
+    /// On several sides, a part of it on each.
+    Stripe(Vec<SidePlace>),
+    /// On two sides, a part of it on each, which moves.
+    Tier {
+        /// The side for what is in use, and the side for the rest.
+        sides: [SidePlace; 2],
+        /// Bytes of the first side: whole chunks.
+        first_bytes: u64,
+    },
 }
 
-/// Where one side of a mirror is.
+/// Where one side of a store is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SidePlace {
@@ -41,26 +50,31 @@ pub struct ServedSide {
 }
 
 impl StorePlace {
+    /// The sides of a store that has several.
+    #[must_use]
+    pub fn sides(&self) -> &[SidePlace] {
+        match self {
+            Self::Here | Self::Server(_) => &[],
+            Self::Mirror(sides) | Self::Stripe(sides) => sides,
+            Self::Tier { sides, .. } => sides,
+        }
+    }
+
     /// How many files or devices of this machine hold it.
     #[must_use]
     pub fn files(&self) -> usize {
-        match self {
-            Self::Here => 1,
-            Self::Server(_) => 0,
-            Self::Mirror(sides) => sides.iter().filter(|side| side.server.is_none()).count(),
-        }
+        let of_sides = self.sides().iter().filter(|side| side.server.is_none());
+        usize::from(*self == Self::Here) + of_sides.count()
     }
 
     /// The servers that hold it, or a side of it.
     pub fn servers(&self) -> impl Iterator<Item = &NbdServer> {
-        let (one, sides) = match self {
-            Self::Here => (None, &[][..]),
-            Self::Server(server) => (Some(server), &[][..]),
-            Self::Mirror(sides) => (None, &sides[..]),
+        let one = match self {
+            Self::Server(server) => Some(server),
+            _ => None,
         };
-        let of_sides = sides
-            .iter()
-            .filter_map(|side| side.server.as_ref().map(|served| &served.server));
-        one.into_iter().chain(of_sides)
+        let of_sides = self.sides().iter();
+        let of_sides = of_sides.filter_map(|side| side.server.as_ref());
+        one.into_iter().chain(of_sides.map(|side| &side.server))
     }
 }

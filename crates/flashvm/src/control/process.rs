@@ -130,6 +130,15 @@ impl Control {
         Ok(process)
     }
 
+    /// Whether a live process of the run has this id, as the supervisor sees it.
+    #[must_use]
+    pub fn has_process(&self, pid: u32) -> bool {
+        self.slots_taken().any(|(_, slot)| {
+            State::of(slot.state.load(Ordering::Acquire)) == State::Live
+                && slot.pid.load(Ordering::Acquire) == pid
+        })
+    }
+
     /// The process slots that have ever been taken.
     pub(super) fn slots_taken(&self) -> impl Iterator<Item = (u32, &'static ProcessSlot)> {
         let high = self
@@ -179,6 +188,7 @@ impl Control {
                 slot.used.store(0, Ordering::Relaxed);
                 self.region.records()[index as usize].clear();
                 self.region.decisions(index).clear();
+                self.region.writing()[index as usize].clear();
                 return Ok(self.process_at(index, next));
             }
             crate::sys::sleep(SLOT_WAIT);

@@ -1,12 +1,14 @@
-//! The bottom of the stack: a store of this machine, one on a server, or a mirror.
+//! The bottom of the stack: a store of this machine, one on a server, or one of several sides.
 
 use super::file::FileStore;
 use super::mirror::Mirror;
 use super::nbd::NbdStore;
 use super::store::{Failed, Geometry, Part, Span, Store};
-use crate::control::Process;
+use super::stripe::Stripe;
+use super::tier::Tier;
+use crate::control::{Process, STORES_MAX};
+use crate::sys::disk_space::Space;
 use rustix::io::Errno;
-use std::os::fd::RawFd;
 
 /// One of the kinds of stores.
 #[derive(Debug)]
@@ -14,6 +16,8 @@ pub(crate) enum Bottom {
     File(FileStore),
     Nbd(NbdStore),
     Mirror(Box<Mirror>),
+    Stripe(Box<Stripe>),
+    Tier(Box<Tier>),
 }
 
 impl Bottom {
@@ -21,16 +25,22 @@ impl Bottom {
     pub(crate) fn needs_threads(&self) -> bool {
         match self {
             Self::File(file) => file.needs_threads(),
-            Self::Nbd(_) | Self::Mirror(_) => true,
+            Self::Nbd(_) | Self::Mirror(_) | Self::Stripe(_) | Self::Tier(_) => true,
         }
     }
 
-    /// The descriptors of files or devices.
-    pub(crate) fn descriptors(&self) -> [Option<RawFd>; 2] {
+    /// Where its space on disks is.
+    pub(crate) fn space(&self) -> Space {
         match self {
-            Self::File(file) => [Some(file.descriptor()), None],
-            Self::Nbd(_) => [None; 2],
-            Self::Mirror(mirror) => mirror.descriptors(),
+            Self::File(file) => {
+                let mut files = [None; STORES_MAX];
+                files[0] = Some(file.descriptor());
+                Space::whole(files)
+            }
+            Self::Nbd(_) => Space::whole([None; STORES_MAX]),
+            Self::Mirror(mirror) => Space::whole(mirror.descriptors()),
+            Self::Stripe(stripe) => stripe.space(),
+            Self::Tier(tier) => tier.space(),
         }
     }
 
@@ -40,6 +50,8 @@ impl Bottom {
             Self::File(_) => {}
             Self::Nbd(server) => server.become_child(process),
             Self::Mirror(mirror) => mirror.become_child(process),
+            Self::Stripe(stripe) => stripe.become_child(process),
+            Self::Tier(tier) => tier.become_child(process),
         }
     }
 }
@@ -52,6 +64,8 @@ impl Store for Bottom {
             Self::File(file) => file.geometry(),
             Self::Nbd(server) => server.geometry(),
             Self::Mirror(mirror) => mirror.geometry(),
+            Self::Stripe(stripe) => stripe.geometry(),
+            Self::Tier(tier) => tier.geometry(),
         }
     }
 
@@ -62,6 +76,8 @@ impl Store for Bottom {
                 Self::File(file) => file.read(at, to),
                 Self::Nbd(server) => server.read(at, to),
                 Self::Mirror(mirror) => mirror.read(at, to),
+                Self::Stripe(stripe) => stripe.read(at, to),
+                Self::Tier(tier) => tier.read(at, to),
             }
         }
     }
@@ -73,6 +89,8 @@ impl Store for Bottom {
                 Self::File(file) => file.write(at, parts),
                 Self::Nbd(server) => server.write(at, parts),
                 Self::Mirror(mirror) => mirror.write(at, parts),
+                Self::Stripe(stripe) => stripe.write(at, parts),
+                Self::Tier(tier) => tier.write(at, parts),
             }
         }
     }
@@ -82,6 +100,8 @@ impl Store for Bottom {
             Self::File(file) => file.discard(spans),
             Self::Nbd(server) => server.discard(spans),
             Self::Mirror(mirror) => mirror.discard(spans),
+            Self::Stripe(stripe) => stripe.discard(spans),
+            Self::Tier(tier) => tier.discard(spans),
         }
     }
 
@@ -90,6 +110,8 @@ impl Store for Bottom {
             Self::File(file) => file.sync(),
             Self::Nbd(server) => server.sync(),
             Self::Mirror(mirror) => mirror.sync(),
+            Self::Stripe(stripe) => stripe.sync(),
+            Self::Tier(tier) => tier.sync(),
         }
     }
 
@@ -97,14 +119,14 @@ impl Store for Bottom {
         match self {
             Self::File(file) => file.queue(depth, buffers),
             // Threads serve.
-            Self::Nbd(_) | Self::Mirror(_) => Err(Errno::NOSYS),
+            Self::Nbd(_) | Self::Mirror(_) | Self::Stripe(_) | Self::Tier(_) => Err(Errno::NOSYS),
         }
     }
 
     fn copies(&self) -> usize {
         match self {
             Self::Mirror(mirror) => mirror.copies(),
-            Self::File(_) | Self::Nbd(_) => 1,
+            _ => 1,
         }
     }
 
@@ -113,15 +135,14 @@ impl Store for Bottom {
         unsafe {
             match self {
                 Self::Mirror(mirror) => mirror.read_copy(copy, at, to),
-                Self::File(_) | Self::Nbd(_) => self.read(at, to),
+                _ => self.read(at, to),
             }
         }
     }
 
     fn mend(&self, copy: usize, at: u64, len: usize) {
-        match self {
-            Self::Mirror(mirror) => mirror.mend(copy, at, len),
-            Self::File(_) | Self::Nbd(_) => {}
+        if let Self::Mirror(mirror) = self {
+            mirror.mend(copy, at, len);
         }
     }
 }

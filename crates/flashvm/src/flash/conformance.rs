@@ -6,16 +6,19 @@ use super::encrypted::Encrypted;
 use super::file::FileStore;
 use super::injected::Injected;
 use super::memory::MemoryStore;
-use super::mirror::{Mirror, SideStore};
+use super::mirror::Mirror;
 use super::modelled::Modelled;
-use super::nbd::NbdStore;
 use super::nbd::testing::{Manner, TestServer};
+use super::nbd::{CONNECTIONS_MAX, NbdStore};
+use super::side::SideStore;
+use super::sides::Sides;
 use super::store::{
     Completion, Failed, Geometry, Part, Request, Span, Store, StoreQueue, Transfer,
 };
+use super::stripe::Stripe;
 use super::testing::{
-    Pages, encrypted_stack, encrypted_stack_without_ring, file, held, leak, mirror_stack, settings,
-    stack_without_ring, whole_stack,
+    Pages, SilentSide, encrypted_stack, encrypted_stack_without_ring, file, held, leak,
+    mirror_stack, settings, stack_without_ring, whole_stack,
 };
 use super::{Queue, ThreadQueue};
 use crate::control::{Control, Inject, NbdAddress, NbdServer};
@@ -293,7 +296,7 @@ fn a_mirror() {
     let (_, process) = held(BYTES);
     let at = |server: &TestServer| {
         let served = server.side().server.unwrap();
-        SideStore::Nbd(NbdStore::of_side(served, BYTES, process))
+        SideStore::Nbd(NbdStore::of_side(served, BYTES, process, CONNECTIONS_MAX))
     };
     let file = || SideStore::File(file_store(false));
     let names = || ["A".to_owned(), "B".to_owned()];
@@ -314,6 +317,27 @@ fn a_mirror() {
         let counters = control.mirror().counters();
         assert_eq!((counters.sides_lost, counters.mended), (0, 0));
     }
+}
+
+/// Stripes of sides in memory, at servers and in files.
+#[test]
+fn a_stripe() {
+    let (_, process) = held(BYTES);
+    let state = process.sides();
+    let names = |sides: Vec<SideStore>| {
+        let names = (0..).map(|side: u32| side.to_string());
+        names.zip(sides).collect::<Vec<_>>()
+    };
+    let server = TestServer::start(BYTES, Manner::Pieces);
+    let served = server.side().server.unwrap();
+    let at_server = SideStore::Nbd(NbdStore::of_side(served, BYTES, process, CONNECTIONS_MAX));
+    let file = || SideStore::File(file_store(false));
+    let mixed = Sides::new(names(vec![file(), at_server, file()]), state);
+    conforms(leak(Stripe::new(mixed, BYTES)));
+    let memory = (0..2).map(|side| (side.to_string(), SilentSide::new(BYTES)));
+    let store = leak(Stripe::new(Sides::new(memory.collect(), state), BYTES));
+    conforms(store);
+    assert!(store.queue(DEPTH, None).is_err(), "threads serve");
 }
 
 /// A real server with an export of [`BYTES`] bytes.
@@ -350,6 +374,7 @@ fn at_nbdkit_and_qemu_nbd() {
                 address: NbdAddress::Unix(socket),
                 export: String::new(),
                 timeout_ms: 20_000,
+                tls: None,
             });
             conforms(store);
         });

@@ -8,7 +8,7 @@
 //! | `encrypted` | encryption (`--encrypt`), with `cipher`, `key` and `write_buffers` | pages only |
 //! | `injected` | faults that a test asks for | |
 //! | `modelled` | the time of a device model | |
-//! | `bottom` | a `file` or device, an export of a server (`nbd`), or a `mirror` of two of these | |
+//! | `bottom` | a `file` or device, an export of a server (`nbd`), or several of these: a `mirror`, a `stripe`, a `tier` | |
 //!
 //! Pages use the whole stack ([`FlashStore`]). Small pages enter below `checked` ([`UncheckedStore`]): their engine
 //! keeps checksums in its tables, and repeats a read itself, as its cleaner may have moved the page. They are never
@@ -20,6 +20,8 @@
 //!
 //! - `ring`: requests in flight by io_uring; `aio`, `aio_context`: by asynchronous I/O; `either`: a queue of one of two
 //!   kinds; `queue`: a store's own queue, or threads;
+//! - `side`: a side of a store of several; `sides`, `outage`: sides that the run can go on without;
+//!   `link`: a side as the supervisor reaches it;
 //! - `file_limit`: the limit on file sizes (`ulimit -f`);
 //! - `demand`: the read that a faulting thread waits for;
 //! - `read_buffers`: the memory that queued reads of pages go to;
@@ -42,17 +44,23 @@ pub(crate) mod file_limit;
 mod injected;
 mod key;
 mod layer;
+mod link;
 #[cfg(test)]
 mod memory;
 pub(crate) mod mirror;
 pub(crate) mod modelled;
 pub(crate) mod nbd;
+mod outage;
 mod queue;
 mod read_buffers;
 mod ring;
+mod side;
+mod sides;
 mod store;
+pub(crate) mod stripe;
 #[cfg(test)]
 mod testing;
+pub(crate) mod tier;
 mod write_buffers;
 
 pub use aio_context::is_allowed as io_submit_is_allowed;
@@ -64,16 +72,21 @@ pub(crate) use store::{Completion, Part, Request, Span, Store, StoreQueue, Trans
 
 use crate::Error;
 use crate::control::{Inject, NbdServer, Process, SidePlace, StorePlace};
+use crate::sys::disk_space::Space;
 use bottom::Bottom;
 use checked::Checked;
 use encrypted::Encrypted;
 use file::FileStore;
 use flashvm_core::PAGE_SIZE;
 use injected::Injected;
-use mirror::{Mirror, SideStore};
+use mirror::Mirror;
 use modelled::{ModelClient, Modelled};
 use nbd::NbdStore;
-use std::os::fd::{OwnedFd, RawFd};
+use side::SideStore;
+use sides::Sides;
+use std::os::fd::OwnedFd;
+use stripe::Stripe;
+use tier::Tier;
 
 /// The stack without checksums, for small pages.
 pub(crate) type UncheckedStore = Encrypted<Injected<Modelled<Bottom>>>;
@@ -87,8 +100,12 @@ pub(crate) enum Place {
     File(OwnedFd),
     /// An export of a server.
     Nbd(NbdServer, Process),
-    /// Two sides, each with its file if it is here.
-    Mirror([(SidePlace, Option<OwnedFd>); 2], Process),
+    /// Two sides, each with its file if it is here, and the spare, if there is one.
+    Mirror(Vec<(SidePlace, Option<OwnedFd>)>, Process),
+    /// Several sides, likewise.
+    Stripe(Vec<(SidePlace, Option<OwnedFd>)>, Process),
+    /// Two sides, likewise, and the bytes that the first may hold.
+    Tier([(SidePlace, Option<OwnedFd>); 2], u64, Process),
 }
 
 impl Place {
@@ -99,15 +116,17 @@ impl Place {
     pub(crate) fn of(place: &StorePlace, files: Vec<OwnedFd>, process: Process) -> Self {
         let mut files = files.into_iter();
         let mut file = || files.next().expect("the supervisor hands the files over");
+        let mut side = |place: &SidePlace| (place.clone(), place.server.is_none().then(&mut file));
         match place {
             StorePlace::Here => Self::File(file()),
             StorePlace::Server(server) => Self::Nbd(server.clone(), process),
-            StorePlace::Mirror(sides) => {
+            StorePlace::Mirror(sides) => Self::Mirror(sides.iter().map(side).collect(), process),
+            StorePlace::Tier { sides, first_bytes } => {
                 let [a, b] = sides;
-                let a = (a.clone(), a.server.is_none().then(&mut file));
-                let b = (b.clone(), b.server.is_none().then(&mut file));
-                Self::Mirror([a, b], process)
+                let a = side(a);
+                Self::Tier([a, side(b)], *first_bytes, process)
             }
+            StorePlace::Stripe(sides) => Self::Stripe(sides.iter().map(side).collect(), process),
         }
     }
 }
@@ -136,36 +155,65 @@ impl FlashStore {
     /// `fstat` fails, the server does not serve, there is no memory for checksums and tags, or the kernel does not protect the key.
     pub(crate) fn open(setup: Setup) -> Result<Self, Error> {
         let bytes = u64::from(setup.slots) * PAGE_SIZE as u64;
-        let file = |file| {
+        let file = |file, bytes| {
             FileStore::new(file, bytes, setup.without_ring)
                 .map_err(Error::memory("the flash store"))
         };
+        let side = |(place, opened): (SidePlace, Option<OwnedFd>), process, bytes, connections| {
+            match opened {
+                Some(opened) => file(opened, bytes).map(SideStore::File),
+                None => {
+                    let served = place.server.expect("a side is a file or at a server");
+                    let server = NbdStore::of_side(served, bytes, process, connections);
+                    Ok(SideStore::Nbd(server))
+                }
+            }
+        };
         let bottom = match setup.place {
-            Place::File(opened) => Bottom::File(file(opened)?),
+            Place::File(opened) => Bottom::File(file(opened, bytes)?),
             Place::Nbd(server, process) => {
                 let shown = server.to_string();
                 NbdStore::open(server, bytes, process)
                     .map(Bottom::Nbd)
                     .map_err(|trouble| Error::Server(shown, trouble))?
             }
-            Place::Mirror(sides, process) => {
-                let names = [0, 1].map(|side: usize| sides[side].0.name.clone());
-                let side = |(place, opened): (SidePlace, Option<OwnedFd>)| match opened {
-                    Some(opened) => file(opened).map(SideStore::File),
-                    None => {
-                        let served = place.server.expect("a side is a file or at a server");
-                        let server = NbdStore::of_side(served, bytes, process);
-                        Ok(SideStore::Nbd(server))
-                    }
+            Place::Mirror(places, process) => {
+                let connections = nbd::connections(places.len());
+                let open = |place: (SidePlace, Option<OwnedFd>)| {
+                    let name = place.0.name.clone();
+                    side(place, process, bytes, connections).map(|side| (side, name))
                 };
-                let [a, b] = sides;
-                let state = process.mirror();
-                Bottom::Mirror(Box::new(Mirror::new(
-                    [side(a)?, side(b)?],
-                    names,
-                    bytes,
-                    state,
-                )))
+                let opened: Result<Vec<_>, Error> = places.into_iter().map(open).collect();
+                let mut opened = opened?.into_iter();
+                let mut next = || opened.next().expect("a mirror has two sides");
+                let [(a, name_of_a), (b, name_of_b)] = [next(), next()];
+                let names = [name_of_a, name_of_b];
+                let mirror = Mirror::new([a, b], names, bytes, process.mirror());
+                Bottom::Mirror(Box::new(mirror.with_spare(opened.next())))
+            }
+            Place::Stripe(places, process) => {
+                let (each, connections) = (
+                    stripe::each_of(bytes, places.len()),
+                    nbd::connections(places.len()),
+                );
+                let open = |place: (SidePlace, Option<OwnedFd>)| {
+                    let name = place.0.name.clone();
+                    Ok((name, side(place, process, each, connections)?))
+                };
+                let sides: Result<Vec<_>, Error> = places.into_iter().map(open).collect();
+                let sides = Sides::new(sides?, process.sides());
+                Bottom::Stripe(Box::new(Stripe::new(sides, bytes)))
+            }
+            Place::Tier([a, b], first_bytes, process) => {
+                let each = tier::bytes_of_sides(first_bytes, process.tier());
+                let open = |place: (SidePlace, Option<OwnedFd>), bytes| {
+                    let name = place.0.name.clone();
+                    side(place, process, bytes, nbd::CONNECTIONS_MAX).map(|side| (name, side))
+                };
+                let sides = vec![open(a, each[0])?, open(b, each[1])?];
+                let sides = Sides::new(sides, process.sides());
+                let tier = Tier::new(sides, first_bytes, bytes, process.tier());
+                Bottom::Tier(Box::new(tier))
             }
         };
         let modelled = Modelled::new(bottom, setup.modelled);
@@ -197,8 +245,8 @@ impl FlashStore {
         self.model().is_some() || self.below.below.below.below.needs_threads()
     }
 
-    /// The descriptors of files or devices.
-    pub(crate) fn descriptors(&self) -> [Option<RawFd>; 2] {
-        self.below.below.below.below.descriptors()
+    /// Where its space on disks is.
+    pub(crate) fn space(&self) -> Space {
+        self.below.below.below.below.space()
     }
 }

@@ -1,15 +1,19 @@
 //! Helpers of the stores' tests: pages with contents, and a layer that spoils reads as scripted.
 
 use super::layer::Layer;
-use super::store::{Failed, Part, Store};
+use super::memory::MemoryStore;
+use super::nbd::{NbdTrouble, PendingRead, PendingWrite, SideError};
+use super::side::{Begun, Half};
+use super::store::{Failed, Geometry, Part, Span, Store};
 use super::{FlashStore, Place, Setup};
 use crate::control::{Control, Inject, Process, RunSettings, SidePlace};
 use crate::space::Delivery;
 use crate::sys::map;
-use flashvm_core::{ClusterSource, PAGE_SIZE, Preset};
+use flashvm_core::{ClusterSource, Nanos, PAGE_SIZE, Preset};
 use rustix::fs::OFlags;
 use std::os::fd::OwnedFd;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 /// Queues need stores that live for ever.
 pub(super) fn leak<S>(store: S) -> &'static S {
@@ -93,7 +97,7 @@ pub(super) fn mirror_of(
     inject: Option<Inject>,
     encrypt: bool,
 ) -> FlashStore {
-    let sides = files.map(|file| (side_here(), Some(file)));
+    let sides = files.map(|file| (side_here(), Some(file))).into();
     let place = Place::Mirror(sides, process);
     open(place, bytes, inject, false, encrypt)
 }
@@ -198,5 +202,97 @@ impl<B: Store> Layer for Scripted<B> {
                 failed
             }
         }
+    }
+}
+
+/// A side in memory that answers, or is silent.
+pub(super) struct SilentSide {
+    pub(super) store: MemoryStore,
+    pub(super) is_silent: AtomicBool,
+    /// Requests that it was asked.
+    pub(super) asked: AtomicU32,
+}
+
+impl SilentSide {
+    pub(super) fn new(bytes: u64) -> Self {
+        Self {
+            store: MemoryStore::new(bytes),
+            is_silent: AtomicBool::new(false),
+            asked: AtomicU32::new(0),
+        }
+    }
+
+    fn answers(&self) -> Result<(), NbdTrouble> {
+        self.asked.fetch_add(1, Ordering::Relaxed);
+        match self.is_silent.load(Ordering::Relaxed) {
+            true => Err(NbdTrouble::NoAnswer),
+            false => Ok(()),
+        }
+    }
+}
+
+impl Half for SilentSide {
+    fn geometry(&self) -> Geometry {
+        self.store.geometry()
+    }
+
+    unsafe fn begin_read(&self, _: u64, _: Part, _: Nanos, _: bool) -> Begun<PendingRead<'_>> {
+        unreachable!("mirrors do")
+    }
+
+    unsafe fn read_patiently(&self, at: u64, to: Part, _: Nanos) -> Failed {
+        self.answers().expect("the process ends");
+        // SAFETY: the caller guarantees what this call asks for.
+        unsafe { self.store.read(at, to) }
+    }
+
+    unsafe fn begin_write(
+        &self,
+        _: u64,
+        _: &[Part],
+        _: Nanos,
+        _: &dyn Fn() -> bool,
+    ) -> Begun<PendingWrite<'_>> {
+        unreachable!("mirrors do")
+    }
+
+    unsafe fn write_patiently(&self, at: u64, parts: &[Part], _: Nanos) -> Failed {
+        self.answers().expect("the process ends");
+        // SAFETY: the caller guarantees what this call asks for.
+        unsafe { self.store.write(at, parts) }
+    }
+
+    unsafe fn read_until(
+        &self,
+        at: u64,
+        to: Part,
+        _: Nanos,
+        _: Nanos,
+    ) -> Result<Failed, NbdTrouble> {
+        self.answers()?;
+        // SAFETY: the caller guarantees what this call asks for.
+        Ok(unsafe { self.store.read(at, to) })
+    }
+
+    unsafe fn write_until(
+        &self,
+        at: u64,
+        parts: &[Part],
+        _: Nanos,
+        _: Nanos,
+    ) -> Result<Failed, NbdTrouble> {
+        self.answers()?;
+        // SAFETY: the caller guarantees what this call asks for.
+        Ok(unsafe { self.store.write(at, parts) })
+    }
+
+    fn discard(&self, spans: &[Span]) -> Result<(), SideError> {
+        self.answers().map_err(SideError::Lost)?;
+        self.store.discard(spans).map_err(SideError::Answered)
+    }
+
+    fn sync(&self) -> Result<(), SideError> {
+        self.answers().map_err(SideError::Lost)?;
+        self.store.sync().map_err(SideError::Answered)
     }
 }

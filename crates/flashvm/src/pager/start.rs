@@ -125,7 +125,7 @@ pub fn start(inheritance: Inheritance) -> Result<&'static Pager, Error> {
     let frames_bytes = u64::from(small_frames) * PAGE_SIZE as u64;
     let file_bytes = file_limit::needed(store.geometry(), frames_bytes).map_err(Error::Settings)?;
     let file_bytes = file_bytes.max(space.file_bytes());
-    process.take_space_from(store.descriptors());
+    process.take_space_from(store.space());
     let chameleon = settings
         .chameleon
         .map(|_| start_heap(&settings, &control, &process, &store, pid))

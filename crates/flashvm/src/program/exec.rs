@@ -5,7 +5,7 @@
 //! by the object, which glibc's dynamic linker runs like a program.
 
 use super::executable::{Loading, Refused, check, refuse_carried};
-use crate::control::{Descriptors, RunAddress};
+use crate::control::{Descriptors, RunAddress, STORES_MAX, Stores};
 use crate::space::Delivery;
 use crate::sys::descriptors;
 use crate::sys::message::eprint_line;
@@ -42,7 +42,7 @@ pub struct HandedOn {
     /// The control region.
     pub region: OwnedFd,
     /// The files or devices of the store.
-    pub stores: [Option<OwnedFd>; 2],
+    pub stores: Stores<OwnedFd>,
     /// The preloaded object, unless programs load it from a named file.
     pub object: Option<OwnedFd>,
 }
@@ -53,12 +53,13 @@ pub struct HandedOn {
 /// # Errors
 /// No number is left for a descriptor.
 pub fn remember_run(run: HandedOn, loaded: &CStr, delivery: Delivery) -> rustix::io::Result<()> {
-    let [one, two] = run
-        .stores
-        .map(|fd| fd.map(descriptors::hand_on).transpose());
+    let mut stores = [None; STORES_MAX];
+    for (place, store) in stores.iter_mut().zip(run.stores) {
+        *place = store.map(descriptors::hand_on).transpose()?;
+    }
     let inherited = Descriptors {
         region: descriptors::hand_on(run.region)?,
-        stores: [one?, two?],
+        stores,
         object: run.object.map(descriptors::hand_on).transpose()?,
     };
     let address = RunAddress {

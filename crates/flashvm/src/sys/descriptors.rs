@@ -4,6 +4,7 @@
 //! and expect the lowest free numbers. So ours have high numbers, and the preloaded wrappers of
 //! `close` and its family ask [`is_ours`].
 
+use super::disk_space::STORES_MAX;
 use super::raw;
 use rustix::io::Errno;
 use std::ops::{Deref, DerefMut};
@@ -102,7 +103,10 @@ pub(crate) fn keep_for_life(fd: OwnedFd) -> Result<RawFd, Errno> {
 }
 
 /// Descriptors that the programs executed by this process inherit.
-static HANDED_ON: [AtomicI32; 4] = [const { AtomicI32::new(-1) }; 4];
+static HANDED_ON: [AtomicI32; HANDED_ON_MAX] = [const { AtomicI32::new(-1) }; HANDED_ON_MAX];
+
+/// The control region, the store's files, and the preloaded object.
+const HANDED_ON_MAX: usize = STORES_MAX + 2;
 
 /// Keeps a descriptor for the programs that this process and its children execute. Returns its number.
 ///
@@ -110,7 +114,7 @@ static HANDED_ON: [AtomicI32; 4] = [const { AtomicI32::new(-1) }; 4];
 /// `EMFILE` if there is no number left.
 ///
 /// # Panics
-/// If there are more than four of these.
+/// If there are more than [`HANDED_ON_MAX`] of these.
 pub(crate) fn hand_on(fd: OwnedFd) -> Result<RawFd, Errno> {
     let fd = match fd.as_raw_fd() {
         ..FROM => keep(fd)?,

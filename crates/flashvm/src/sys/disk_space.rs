@@ -7,14 +7,38 @@ use std::os::fd::{BorrowedFd, RawFd};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// The store's descriptors, which stay open, even in forked children (none for a store at a server, two for a mirror of
-/// files); and the run's counter for a full disk.
-static STORE: OnceLock<([Option<RawFd>; 2], &'static AtomicU32)> = OnceLock::new();
+/// Most sides of a store, and so most files or devices.
+pub const STORES_MAX: usize = 8;
 
-/// Sets the files in which space is allocated, and the counter.
-pub(crate) fn take_from(stores: [Option<RawFd>; 2], full: &'static AtomicU32) {
+/// Where the space of a store is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Space {
+    /// Files and devices, which stay open, even in forked children: none for a store at a server.
+    pub(crate) stores: [Option<RawFd>; STORES_MAX],
+    /// The range of each of them that holds these bytes of the store, from an offset on.
+    pub(crate) share: fn(offset: u64, len: u64, sides: usize) -> (u64, u64),
+    /// Sides of the store, for `share`.
+    pub(crate) sides: usize,
+}
+
+impl Space {
+    /// Each file has all bytes of the store, at the same places.
+    pub(crate) fn whole(stores: [Option<RawFd>; STORES_MAX]) -> Self {
+        Self {
+            stores,
+            share: |offset, len, _| (offset, len),
+            sides: 1,
+        }
+    }
+}
+
+/// Where space is allocated, and the run's counter for a full disk.
+static STORE: OnceLock<(Space, &'static AtomicU32)> = OnceLock::new();
+
+/// Sets where space is allocated, and the counter.
+pub(crate) fn take_from(space: Space, full: &'static AtomicU32) {
     // A second pager in one process would have the same store.
-    let _ = STORE.set((stores, full));
+    let _ = STORE.set((space, full));
 }
 
 /// Free bytes that the store leaves on its disk.
@@ -26,11 +50,12 @@ const LEFT_BYTES: u64 = 16 << 20;
 /// `ENOSPC` if the disk has less than `len + LEFT_BYTES`; the error of `fallocate`; `EBADF` without
 /// a file or device.
 pub(crate) fn take(offset: u64, len: u64) -> Result<(), Errno> {
-    let (stores, _) = *STORE.get().ok_or(Errno::BADF)?;
-    if stores == [None; 2] {
+    let (space, _) = *STORE.get().ok_or(Errno::BADF)?;
+    if space.stores == [None; STORES_MAX] {
         return Err(Errno::BADF);
     }
-    let mut stores = stores.into_iter().flatten();
+    let (offset, len) = (space.share)(offset, len, space.sides);
+    let mut stores = space.stores.into_iter().flatten();
     stores.try_for_each(|store| take_in(store, offset, len))
 }
 

@@ -27,6 +27,7 @@ pub(crate) mod thread;
 pub(crate) mod uffd;
 
 pub use descriptors::is_ours;
+pub use disk_space::STORES_MAX;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::time::Timespec;

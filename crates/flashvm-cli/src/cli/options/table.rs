@@ -33,13 +33,15 @@ options! {
 
     /// Path or URI of the store.
     flash: PathBuf = "flash" {
-        value: "PATH|URI|mirror:A,B",
+        value: "PATH|URI|mirror:A,B|...",
         group: Group::Run,
         help: "The flash store: a folder, an empty file (unlinked at once), or a block device (overwritten; \
                refused while it holds a file system, swap or partitions); or an export of an NBD server (overwritten \
                and refused likewise), as nbd://HOST[:PORT]/EXPORT (encrypted unless HOST is this machine) or \
-               nbd+unix:///EXPORT?socket=PATH; or mirror:A,B, two of these: both are written, the faster one is read, \
-               and the program outlives the loss of one",
+               nbd+unix:///EXPORT?socket=PATH, with TLS as nbds:// or nbds+unix://; or several of these: \
+               mirror:A,B[,spare=C] (both are written, the faster one is read, and the program outlives the loss of one), \
+               stripe:A,B[,C...] (a part on each, all used at once), tier:LOCAL,REMOTE (what is in use on LOCAL, the \
+               rest on REMOTE)",
         default: Fallback::Words("$TMPDIR, else /var/tmp, else /tmp: the first that is on a disk"),
         example: "/mnt/nvme",
         refused: "/nowhere/at/all",
@@ -50,7 +52,8 @@ options! {
     flash_size: Size = "flash-size" {
         value: "SIZE",
         group: Group::Run,
-        help: "Largest size of the store on flash. A given size is allocated at once, the default on use",
+        help: "Largest size of the store on flash; of a tier's first side. A given size is allocated at once, the default \
+               on use",
         default: Fallback::Words(
             "all of a device or export; in a file system max(80 % of free, min(8 x ram, 95 % of free))",
         ),

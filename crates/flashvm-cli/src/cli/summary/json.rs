@@ -1,9 +1,9 @@
 //! The statistics of a run: one JSON object in the file of `--stats`.
 
 use super::figures::{Figures, figures};
-use super::{Names, totals};
+use super::{Names, Several, totals};
 use crate::cli::outcome::Outcome;
-use flashvm::control::{Control, MirrorCounters};
+use flashvm::control::{Control, MirrorCounters, SideCounters, TierCounters};
 use flashvm_core::Gauges;
 use flashvm_sim::device::Wear;
 use serde::Serialize;
@@ -45,8 +45,19 @@ struct Totals<'a> {
     elapsed_s: f64,
     device_model: Option<DeviceModel<'a>>,
     mirror: Option<MirrorCounters>,
+    stripe: Option<SideCounters>,
+    tier: Option<Tier>,
     #[serde(flatten)]
     figures: Figures,
+}
+
+/// What a tier did.
+#[derive(Debug, Serialize)]
+struct Tier {
+    #[serde(flatten)]
+    sides: SideCounters,
+    #[serde(flatten)]
+    moved: TierCounters,
 }
 
 /// The device model, and its wear if it has any.
@@ -95,7 +106,15 @@ pub(crate) fn stats_json(
                 write_amplification: outcome.wear.as_ref().map(Wear::write_amplification),
                 wear: outcome.wear.as_ref(),
             }),
-            mirror: names.is_mirror.then(|| control.mirror().counters()),
+            mirror: (names.several == Some(Several::Mirror)).then(|| control.mirror().counters()),
+            stripe: match names.several {
+                Some(Several::Stripe(sides)) => Some(control.sides().counters(sides)),
+                _ => None,
+            },
+            tier: (names.several == Some(Several::Tier)).then(|| Tier {
+                sides: control.sides().counters(2),
+                moved: control.tier().counters(),
+            }),
             figures: figures(&totals(outcome, control), names.preset, names.policy),
         },
     };

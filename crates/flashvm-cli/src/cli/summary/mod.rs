@@ -12,7 +12,7 @@ mod text;
 
 use super::outcome::Outcome;
 use super::units::Size;
-use flashvm::control::{Control, StatsSnapshot};
+use flashvm::control::{Control, StatsSnapshot, StorePlace};
 use flashvm_core::{PolicySpec, Preset};
 
 pub(crate) use causes::complaints;
@@ -30,14 +30,35 @@ pub(crate) struct Names {
     pub(crate) program: String,
     pub(crate) preset: Preset,
     pub(crate) policy: PolicySpec,
-    /// The server or mirror that holds the store, if any.
+    /// The server that holds the store, or its sides, if there are any.
     pub(crate) store: Option<String>,
-    /// Whether it is a mirror.
-    pub(crate) is_mirror: bool,
+    /// Its kind, if it has several sides.
+    pub(crate) several: Option<Several>,
     /// The device model, if any.
     pub(crate) device: Option<String>,
     /// Where changed small pages go: `log` or `in place`.
     pub(crate) organization: &'static str,
+}
+
+/// A store of several sides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Several {
+    Mirror,
+    /// A stripe over so many sides.
+    Stripe(usize),
+    Tier,
+}
+
+impl Several {
+    /// The kind of a store.
+    pub(crate) fn of(store: &StorePlace) -> Option<Self> {
+        match store {
+            StorePlace::Here | StorePlace::Server(_) => None,
+            StorePlace::Mirror(_) => Some(Self::Mirror),
+            StorePlace::Stripe(sides) => Some(Self::Stripe(sides.len())),
+            StorePlace::Tier { .. } => Some(Self::Tier),
+        }
+    }
 }
 
 impl Names {

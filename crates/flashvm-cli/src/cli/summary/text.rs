@@ -1,7 +1,7 @@
 //! The summary at the end of a run: a line per subject, on standard error.
 
 use super::causes::causes;
-use super::{Names, PAGE, svmp_zero_faults, totals, write_amplification};
+use super::{Names, PAGE, Several, svmp_zero_faults, totals, write_amplification};
 use crate::cli::outcome::{End, Outcome};
 use crate::cli::units::{Size, count, latency};
 use flashvm::control::Control;
@@ -33,7 +33,7 @@ pub(crate) fn lines(outcome: &Outcome, control: Control, names: &Names) -> Strin
     if let Some(store) = &names.store {
         line("store", store.clone());
     }
-    if names.is_mirror {
+    if names.several == Some(Several::Mirror) {
         let mirror = control.mirror().counters();
         let [a, b] = mirror.reads;
         line(
@@ -48,6 +48,40 @@ pub(crate) fn lines(outcome: &Outcome, control: Control, names: &Names) -> Strin
                 count(mirror.mended),
                 Size(mirror.resynced_bytes),
                 count(mirror.sides_lost)
+            ),
+        );
+    }
+    if let Some(Several::Stripe(sides)) = names.several {
+        let counters = control.sides().counters(sides);
+        let all = |counts: &[u64]| {
+            counts
+                .iter()
+                .map(|&n| count(n))
+                .collect::<Vec<_>>()
+                .join(", ")
+        };
+        line(
+            "stripe",
+            format!(
+                "reads by side: {}; writes: {}; a side given up {} times",
+                all(&counters.reads),
+                all(&counters.writes),
+                count(counters.given_up)
+            ),
+        );
+    }
+    if names.several == Some(Several::Tier) {
+        let (sides, moved) = (control.sides().counters(2), control.tier().counters());
+        let both = |counts: &[u64]| format!("{} and {}", count(counts[0]), count(counts[1]));
+        line(
+            "tier",
+            format!(
+                "{} reads, {} writes; {} moved away, {} moved back; a side given up {} times",
+                both(&sides.reads),
+                both(&sides.writes),
+                Size(moved.demoted_bytes),
+                Size(moved.promoted_bytes),
+                count(sides.given_up)
             ),
         );
     }

@@ -3,6 +3,8 @@
 use super::*;
 use crate::control::budget::FIRST_FRAMES_WAIT_MAX;
 use crate::control::layout::ProcessSlot;
+use crate::sys::STORES_MAX;
+use crate::sys::disk_space::Space;
 use rustix::process::PidfdFlags;
 
 #[test]
@@ -102,7 +104,9 @@ fn space_is_allocated_before_it_is_promised() {
         !process.commit(2000) && taken() == 0,
         "no disk to allocate from"
     );
-    process.take_space_from([Some(file.as_raw_fd()), None]);
+    let mut files = [None; STORES_MAX];
+    files[0] = Some(file.as_raw_fd());
+    process.take_space_from(Space::whole(files));
     // The budget needs no disk space.
     assert!(process.commit(1024) && taken() == 0);
     assert!(process.commit(100));

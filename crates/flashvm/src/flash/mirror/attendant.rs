@@ -5,24 +5,20 @@
 //! wrong. Processes go on meanwhile: a copy begins with clearing the page's bit, and a write that overlaps it sets the bit
 //! again ([`crate::control::MirrorState`]).
 
-use super::super::nbd::NbdProbe;
+use super::super::link::Link;
 use super::health::{Health, Phase, Side};
-use crate::control::{Control, MirrorCounter, MirrorState, NbdServer, SidePlace, UNIT_PAGES};
+use crate::control::{Control, MirrorCounter, MirrorState, SidePlace, UNIT_PAGES};
 use crate::sys::message::say_of_run;
 use flashvm_core::PAGE_SIZE;
-use std::fs::File;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Pause between two looks.
 const IDLE: Duration = Duration::from_millis(50);
-/// How long a lost side may take to answer, in milliseconds. The end of the run waits for that, too.
-const KNOCK_MS: u64 = 500;
 /// Copies that may fail in one pass.
 const FAILURES_MAX: u32 = 16;
 /// Looks after which pages are copied again that could not be.
@@ -32,61 +28,14 @@ const LOOKS_PER_RETRY: u32 = 10;
 #[repr(align(4096))]
 struct Unit([u8; UNIT_PAGES as usize * PAGE_SIZE]);
 
-/// A side as the supervisor reaches it.
-enum Link {
-    File(File),
-    Server(NbdServer, Option<Box<NbdProbe>>),
-}
-
-impl Link {
-    /// Connects, if it is at a server and there is no connection. The export still has to have `bytes` bytes.
-    fn connect(&mut self, bytes: u64) -> bool {
-        match self {
-            Self::File(_) => true,
-            Self::Server(_, Some(_)) => true,
-            Self::Server(server, place) => {
-                let server = NbdServer {
-                    timeout_ms: KNOCK_MS,
-                    ..server.clone()
-                };
-                *place = NbdProbe::connect(&server)
-                    .ok()
-                    .filter(|probe| probe.export().bytes >= bytes)
-                    .map(Box::new);
-                place.is_some()
-            }
-        }
-    }
-
-    /// Forgets a connection that may be old.
-    fn disconnect(&mut self) {
-        if let Self::Server(_, place) = self {
-            *place = None;
-        }
-    }
-
-    fn read(&mut self, at: u64, to: &mut [u8]) -> bool {
-        match self {
-            Self::File(file) => file.read_exact_at(to, at).is_ok(),
-            Self::Server(_, None) => false,
-            Self::Server(_, Some(probe)) => probe.read(at, to).is_ok(),
-        }
-    }
-
-    fn write(&mut self, at: u64, from: &[u8]) -> bool {
-        match self {
-            Self::File(file) => file.write_all_at(from, at).is_ok(),
-            Self::Server(_, None) => false,
-            Self::Server(_, Some(probe)) => probe.write(at, from).is_ok(),
-        }
-    }
-}
-
 /// The thread, before it begins.
 pub struct MirrorAttendant {
     state: MirrorState,
     names: [String; 2],
     links: [Link; 2],
+    spare: Option<Spare>,
+    /// When the side that is lost was first seen so.
+    lost_since: Option<Instant>,
     bytes: u64,
     buffer: Box<Unit>,
     /// [`MirrorState::marks`] when the last pass began that left nothing to copy.
@@ -94,6 +43,14 @@ pub struct MirrorAttendant {
     looks: u32,
     /// Pages that were copied since the side returned.
     copied: u64,
+}
+
+/// A spare that is not in use yet.
+struct Spare {
+    name: String,
+    link: Link,
+    /// How long a side has to stay away.
+    after: Duration,
 }
 
 /// The thread, while it runs.
@@ -131,23 +88,30 @@ impl MirrorAttendant {
     #[must_use]
     pub fn new(control: Control, sides: [(SidePlace, Option<OwnedFd>); 2]) -> Self {
         let names = [0, 1].map(|side: usize| sides[side].0.name.clone());
-        let links = sides.map(|(place, file)| match (file, place.server) {
-            (Some(file), _) => Link::File(file.into()),
-            (None, server) => {
-                let served = server.expect("a side is a file or at a server");
-                Link::Server(served.server, None)
-            }
-        });
+        let links = sides.map(|(place, file)| Link::of(place, file));
         Self {
             state: control.mirror(),
             names,
             links,
+            spare: None,
+            lost_since: None,
             bytes: u64::from(control.store_slots()) * PAGE_SIZE as u64,
             buffer: Box::new(Unit([0; UNIT_PAGES as usize * PAGE_SIZE])),
             marks: Some(control.mirror().marks()),
             looks: 0,
             copied: 0,
         }
+    }
+
+    /// With a spare for a side that stays away for `after`.
+    #[must_use]
+    pub fn with_spare(self, spare: Option<(SidePlace, Option<OwnedFd>)>, after: Duration) -> Self {
+        let spare = spare.map(|(place, file)| Spare {
+            name: place.name.clone(),
+            link: Link::of(place, file),
+            after,
+        });
+        Self { spare, ..self }
     }
 
     /// Starts the thread. It inherits the blocked signals of the calling one.
@@ -170,8 +134,12 @@ impl MirrorAttendant {
 
     /// Does what there is to do.
     pub(super) fn look(&mut self, over: &AtomicBool) {
-        if let Some((side, Phase::Lost)) = self.health().out() {
-            self.knock(side);
+        match self.health().out() {
+            Some((side, Phase::Lost)) => {
+                self.replace(side);
+                self.knock(side);
+            }
+            _ => self.lost_since = None,
         }
         self.looks = self.looks.wrapping_add(1);
         let marks = self.state.marks();
@@ -199,6 +167,26 @@ impl MirrorAttendant {
     fn change(&self, change: impl Fn(Health) -> Option<Health>) -> bool {
         let word = self.state.health();
         change(Health::of(word)).is_some_and(|next| self.state.change_health(word, next.word()))
+    }
+
+    /// Puts the spare in the place of a lost side, if it has stayed away for long and the spare can be reached.
+    fn replace(&mut self, side: Side) {
+        let since = *self.lost_since.get_or_insert_with(Instant::now);
+        let is_due = |spare: &mut Spare| since.elapsed() >= spare.after;
+        let bytes = self.bytes;
+        let Some(mut spare) = self.spare.take_if(|spare| is_due(spare)) else {
+            return;
+        };
+        if !spare.link.connect(bytes) {
+            self.spare = Some(spare);
+            return;
+        }
+        let name = std::mem::replace(&mut self.names[side.index()], spare.name);
+        self.links[side.index()] = spare.link;
+        // Before the side returns: processes that see it serve see the spare.
+        self.state.use_spare(side.index());
+        let spare = &self.names[side.index()];
+        say_of_run(&format!("{name} stays away: {spare} takes its place"));
     }
 
     /// Tries to reach a lost side.

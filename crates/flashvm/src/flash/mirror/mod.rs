@@ -3,8 +3,9 @@
 //!
 //! - `health`: which sides serve; `choice`: which one is read, and how long before the other is asked too. They decide,
 //!   and do nothing;
-//! - `side`: a side; `read`, `write`: requests;
-//! - `attendant`: the supervisor's thread, which brings a side up to date that has returned, or lacks pages.
+//! - `read`, `write`: requests to its sides (`super::side`);
+//! - `attendant`: the supervisor's thread, which brings a side up to date that has returned, or lacks pages,
+//!   and puts the spare in the place of one that stays away.
 //!
 //! What one process knows of the sides all know: [`crate::control::MirrorState`]. A page is *stale* on a side that lacks
 //! its newest contents; it is read from the other one. Checksums are above ([`super::Checked`]): it reads both copies of
@@ -12,29 +13,27 @@
 //!
 //! A request waits for the last side as for a store without a mirror. It does not wait for a side that is lost, by a
 //! broken connection or by no answer in time. Such a side may have lost all that it had, so when it returns, all pages of
-//! the run are stale there.
+//! the run are stale there. A spare that takes its place returns in the same way.
 
 mod attendant;
 mod choice;
 mod health;
 mod read;
-mod side;
 #[cfg(test)]
 mod tests;
 mod write;
 
 pub use attendant::{MirrorAttendant, MirrorAttending};
-pub(super) use side::SideStore;
 
 use super::nbd::{NbdTrouble, SideError};
+use super::side::{Half, SideStore};
 use super::store::{Failed, Geometry, Part, Span, Store};
-use crate::control::{MirrorCounter, MirrorState, Process};
+use crate::control::{MirrorCounter, MirrorState, Process, STORES_MAX};
 use crate::sys::discard::StoreKind;
 use crate::sys::message::say_plainly;
 use flashvm_core::PAGE_SIZE;
 use health::{Health, Side};
 use rustix::io::Errno;
-use side::Half;
 use std::fmt;
 use std::ops::Range;
 use std::os::fd::RawFd;
@@ -44,6 +43,8 @@ use std::os::fd::RawFd;
 pub(crate) struct Mirror<H = SideStore> {
     sides: [H; 2],
     names: [String; 2],
+    /// Takes the place of a side that stays away.
+    spare: Option<(H, String)>,
     state: MirrorState,
     geometry: Geometry,
     /// Tells the user.
@@ -67,14 +68,41 @@ impl<H: Half> Mirror<H> {
         Self {
             sides,
             names,
+            spare: None,
             state,
             geometry,
             says: say_plainly,
         }
     }
 
+    /// This mirror with a spare, which has the same geometry as the sides.
+    pub(super) fn with_spare(self, spare: Option<(H, String)>) -> Self {
+        let unit = spare.as_ref().map_or(0, |(spare, _)| spare.geometry().unit);
+        let geometry = Geometry {
+            unit: self.geometry.unit.max(unit),
+            ..self.geometry
+        };
+        Self {
+            spare,
+            geometry,
+            ..self
+        }
+    }
+
+    /// The spare, if it has taken the place of this side.
+    fn spare_of(&self, side: Side) -> Option<&(H, String)> {
+        let spare = self.spare.as_ref()?;
+        (self.state.spared() == Some(side.index())).then_some(spare)
+    }
+
     fn side(&self, side: Side) -> &H {
-        &self.sides[side.index()]
+        let spare = self.spare_of(side);
+        spare.map_or(&self.sides[side.index()], |(store, _)| store)
+    }
+
+    fn name(&self, side: Side) -> &str {
+        let spare = self.spare_of(side);
+        spare.map_or(&self.names[side.index()], |(_, name)| name)
     }
 
     /// Which sides serve now. Tells them how often they have returned.
@@ -95,7 +123,7 @@ impl<H: Half> Mirror<H> {
             };
             if self.state.change_health(word, lost.word()) {
                 self.state.count(MirrorCounter::Lost, 1);
-                let [name, other] = [side, side.other()].map(|side| &self.names[side.index()]);
+                let [name, other] = [side, side.other()].map(|side| self.name(side));
                 (self.says)(&format_args!(
                     "{name}: {trouble}; the run goes on with {other}"
                 ));
@@ -133,14 +161,18 @@ impl<H: Half> Mirror<H> {
 impl Mirror {
     /// In a forked child.
     pub(super) fn become_child(&mut self, process: Process) {
-        for side in &mut self.sides {
+        let spare = self.spare.iter_mut().map(|(store, _)| store);
+        for side in self.sides.iter_mut().chain(spare) {
             side.become_child(process);
         }
     }
 
     /// The descriptors of the sides that are files or devices.
-    pub(super) fn descriptors(&self) -> [Option<RawFd>; 2] {
-        [0, 1].map(|side: usize| self.sides[side].descriptor())
+    pub(super) fn descriptors(&self) -> [Option<RawFd>; STORES_MAX] {
+        let spare = self.spare.iter().map(|(store, _)| store);
+        let stores = self.sides.iter().chain(spare);
+        let mut files = stores.filter_map(SideStore::descriptor);
+        [(); STORES_MAX].map(|()| files.next())
     }
 }
 

@@ -4,10 +4,10 @@
 //! stays in its connection, and is thrown away there.
 
 use super::super::nbd::{NbdTrouble, PendingRead};
+use super::super::side::{Begun, Half, Outcome};
 use super::super::store::{Failed, Part};
 use super::choice::{self, SMALL_PAGES, TRY_EVERY, TRY_ONE_OF};
 use super::health::{Health, Side};
-use super::side::{Begun, Half, Outcome};
 use super::{Mirror, pages_of};
 use crate::control::MirrorCounter;
 use crate::sys::{now, sleep};

@@ -4,9 +4,9 @@
 //! which the supervisor copied while the write was on its way, as the copy may have ended last.
 
 use super::super::nbd::{NbdTrouble, PendingWrite};
+use super::super::side::{Begun, Half, Outcome};
 use super::super::store::{Failed, Part, bytes_of};
 use super::health::{Health, Side};
-use super::side::{Begun, Half, Outcome};
 use super::{Mirror, pages_of};
 use crate::sys::now;
 use flashvm_core::{Nanos, PAGE_SIZE};

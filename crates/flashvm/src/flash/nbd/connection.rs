@@ -65,7 +65,7 @@ struct Owed {
 impl Connection {
     /// Connects, and checks that the export can be a store of `bytes` bytes.
     pub(super) fn open(server: &NbdServer, bytes: u64, until: Nanos) -> Result<Self, Trouble> {
-        let socket = Socket::connect(&server.address, until)?;
+        let socket = Socket::connect(server, until)?;
         let agreed = agree(&socket, &server.export, Wait::asleep(until))?;
         check(&agreed.export, bytes)?;
         Ok(Self {

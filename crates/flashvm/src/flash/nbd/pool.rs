@@ -9,8 +9,15 @@ use flashvm_core::Nanos;
 use rustix_futex_sync::{Mutex, MutexGuard};
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
-/// Most connections of a process: requests in flight.
-const CONNECTIONS_MAX: usize = 16;
+/// Most connections of a process to one server: requests in flight.
+pub(in crate::flash) const CONNECTIONS_MAX: usize = 16;
+/// Most connections of a process to the servers of a stripe: a process has few descriptors of its own.
+const CONNECTIONS_OF_ALL: usize = 32;
+
+/// The connections to each of so many servers.
+pub(in crate::flash) fn connections(servers: usize) -> usize {
+    (CONNECTIONS_OF_ALL / servers.max(1)).clamp(1, CONNECTIONS_MAX)
+}
 
 /// The place of a connection, held by the request that uses it.
 pub(super) type Place<'a> = MutexGuard<'a, Option<Connection>>;
@@ -40,12 +47,12 @@ pub(super) struct Pool {
 }
 
 impl Pool {
-    pub(super) fn new(server: NbdServer, bytes: u64) -> Self {
+    pub(super) fn new(server: NbdServer, bytes: u64, connections: usize) -> Self {
         Self {
             server,
             bytes,
             generation: AtomicU32::new(0),
-            connections: unconnected(),
+            connections: unconnected(connections),
             busy: AtomicUsize::new(0),
         }
     }
@@ -58,7 +65,8 @@ impl Pool {
     /// In a forked child. The parent's sockets are its own, and [`crate::sys::descriptors::close_inherited`] has closed the
     /// child's copies by number: their owners are forgotten here.
     pub(super) fn become_child(&mut self) {
-        std::mem::forget(std::mem::replace(&mut self.connections, unconnected()));
+        let none = unconnected(self.connections.len());
+        std::mem::forget(std::mem::replace(&mut self.connections, none));
     }
 
     /// The server has come back so often: connections that were made before are not used.
@@ -99,7 +107,7 @@ impl Pool {
             None if taker == (Taker::Reads { may_wait: false }) => return None,
             None => {
                 let next = self.busy.fetch_add(1, Ordering::Relaxed);
-                self.connections[next % CONNECTIONS_MAX].lock()
+                self.connections[next % self.connections.len()].lock()
             }
         };
         let generation = self.generation.load(Ordering::Relaxed);
@@ -142,8 +150,8 @@ impl Pool {
     }
 }
 
-fn unconnected() -> Box<[Mutex<Option<Connection>>]> {
+fn unconnected(connections: usize) -> Box<[Mutex<Option<Connection>>]> {
     std::iter::repeat_with(|| Mutex::new(None))
-        .take(CONNECTIONS_MAX)
+        .take(connections)
         .collect()
 }

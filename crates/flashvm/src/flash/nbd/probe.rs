@@ -144,6 +144,7 @@ mod tests {
             address: NbdAddress::Unix(path),
             export: String::new(),
             timeout_ms: 20_000,
+            tls: None,
         };
         std::thread::scope(|scope| {
             scope.spawn(|| {

@@ -8,7 +8,7 @@
 
 use super::super::store::Part;
 use super::trouble::Trouble;
-use crate::control::NbdAddress;
+use crate::control::{NbdAddress, NbdServer};
 use crate::sys::crowd::CROWD;
 use crate::sys::descriptors::PagerFd;
 use crate::sys::{now, raw};
@@ -69,23 +69,25 @@ impl<'a> Wait<'a> {
 pub(super) struct Socket(PagerFd);
 
 impl Socket {
-    /// Connects to a server.
-    pub(super) fn connect(address: &NbdAddress, until: Nanos) -> Result<Self, Trouble> {
-        let family = match address {
-            NbdAddress::Tcp(address) if address.is_ipv4() => AddressFamily::INET,
-            NbdAddress::Tcp(_) => AddressFamily::INET6,
-            NbdAddress::Unix(_) => AddressFamily::UNIX,
+    /// Connects to a server, or to what speaks TLS with it.
+    pub(super) fn connect(server: &NbdServer, until: Nanos) -> Result<Self, Trouble> {
+        let family = match (&server.tls, &server.address) {
+            (Some(_), _) | (None, NbdAddress::Unix(_)) => AddressFamily::UNIX,
+            (None, NbdAddress::Tcp(address)) if address.is_ipv4() => AddressFamily::INET,
+            (None, NbdAddress::Tcp(_)) => AddressFamily::INET6,
         };
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let socket =
             socket_with(family, SocketType::STREAM, flags, None).map_err(Trouble::Connect)?;
-        let begun = match address {
-            NbdAddress::Tcp(address) => {
+        let unix = |address: Result<SocketAddrUnix, Errno>| {
+            address.and_then(|address| connect(&socket, &address))
+        };
+        let begun = match (&server.tls, &server.address) {
+            (Some(relay), _) => unix(SocketAddrUnix::new_abstract_name(relay.as_bytes())),
+            (None, NbdAddress::Unix(path)) => unix(SocketAddrUnix::new(path)),
+            (None, NbdAddress::Tcp(address)) => {
                 tune(&socket).map_err(Trouble::Connect)?;
                 connect(&socket, address)
-            }
-            NbdAddress::Unix(path) => {
-                SocketAddrUnix::new(path).and_then(|address| connect(&socket, &address))
             }
         };
         let socket = Self(PagerFd::keep(socket).map_err(Trouble::Connect)?);

@@ -7,7 +7,7 @@ use super::super::queue::ThreadQueue;
 use super::super::store::{Failed, Geometry, Part, Span, Store, bytes_of};
 use super::answer::Answer;
 use super::connection::Connection;
-use super::pool::Pool;
+use super::pool::{CONNECTIONS_MAX, Pool};
 use super::trouble::Trouble;
 use super::wire::Command;
 use crate::control::{NbdServer, Process, ServedSide};
@@ -60,13 +60,18 @@ impl NbdStore {
             trims: export.trims(),
             flushes: export.flushes(),
         };
-        let store = Self::of_side(served, bytes, process);
+        let store = Self::of_side(served, bytes, process, CONNECTIONS_MAX);
         store.pool.put(first);
         Ok(store)
     }
 
-    /// A side of a mirror, whose server may be away.
-    pub(crate) fn of_side(served: ServedSide, bytes: u64, process: Process) -> Self {
+    /// A side of a store of several, whose server may be away.
+    pub(crate) fn of_side(
+        served: ServedSide,
+        bytes: u64,
+        process: Process,
+        connections: usize,
+    ) -> Self {
         Self {
             geometry: Geometry {
                 bytes,
@@ -76,7 +81,7 @@ impl NbdStore {
             },
             discards: served.trims,
             flushes: served.flushes,
-            pool: Pool::new(served.server, bytes),
+            pool: Pool::new(served.server, bytes, connections),
             process,
             told: AtomicBool::new(false),
         }
@@ -98,10 +103,21 @@ impl NbdStore {
     fn carry_out(
         &self,
         begun: Nanos,
-        mut request: impl FnMut(&mut Connection, Nanos) -> Result<Answer, Trouble>,
+        request: impl FnMut(&mut Connection, Nanos) -> Result<Answer, Trouble>,
     ) -> Answer {
-        let mut place = self.pool.take();
         let until = Nanos(begun.0 + self.pool.server.timeout().0);
+        self.repeat(begun, until, request)
+            .unwrap_or_else(|trouble| self.end(trouble))
+    }
+
+    /// Makes a request until the server has answered it, or until `until`.
+    fn repeat(
+        &self,
+        begun: Nanos,
+        until: Nanos,
+        mut request: impl FnMut(&mut Connection, Nanos) -> Result<Answer, Trouble>,
+    ) -> Result<Answer, Trouble> {
+        let mut place = self.pool.take();
         let mut pause = Nanos(0);
         loop {
             let trouble = match self.pool.attempt(&mut place, until, &mut request) {
@@ -110,13 +126,13 @@ impl NbdStore {
                     {
                         self.say(&"answers again");
                     }
-                    return answer;
+                    return Ok(answer);
                 }
                 Err(trouble) => trouble,
             };
             let spent = now().since(begun);
             if now() >= until {
-                self.end(trouble);
+                return Err(trouble);
             }
             if spent >= OUTAGE_TOLD && !self.told.swap(true, Ordering::Relaxed) {
                 let left = until.since(now()).0.div_ceil(1_000_000_000);
@@ -196,13 +212,29 @@ impl NbdStore {
     /// # Safety
     /// As [`Store::read`].
     pub(crate) unsafe fn read_since(&self, at: u64, to: Part, since: Nanos) -> Failed {
+        let until = Nanos(since.0 + self.pool.server.timeout().0);
+        // SAFETY: the caller guarantees what this call asks for.
+        unsafe { self.read_until(at, to, since, until) }.unwrap_or_else(|trouble| self.end(trouble))
+    }
+
+    /// [`Store::read`], which has waited since `since` and gives up at `until`.
+    ///
+    /// # Safety
+    /// As [`Store::read`].
+    pub(crate) unsafe fn read_until(
+        &self,
+        at: u64,
+        to: Part,
+        since: Nanos,
+        until: Nanos,
+    ) -> Result<Failed, Trouble> {
         self.geometry.admit(at, to.len);
-        let answer = self.carry_out(since, |connection, until| {
+        let answer = self.repeat(since, until, |connection, until| {
             // SAFETY: the caller guarantees that `to` is writable and that nobody else uses it until this function
             // returns.
             unsafe { connection.read(at, to, until) }
-        });
-        Failed::unless(answer == Answer::Done, to.len)
+        })?;
+        Ok(Failed::unless(answer == Answer::Done, to.len))
     }
 
     /// [`Store::write`], which has waited since `since`.
@@ -210,17 +242,34 @@ impl NbdStore {
     /// # Safety
     /// As [`Store::write`].
     pub(crate) unsafe fn write_since(&self, at: u64, parts: &[Part], since: Nanos) -> Failed {
+        let until = Nanos(since.0 + self.pool.server.timeout().0);
+        // SAFETY: the caller guarantees what this call asks for.
+        unsafe { self.write_until(at, parts, since, until) }
+            .unwrap_or_else(|trouble| self.end(trouble))
+    }
+
+    /// [`Store::write`], which has waited since `since` and gives up at `until`.
+    ///
+    /// # Safety
+    /// As [`Store::write`].
+    pub(crate) unsafe fn write_until(
+        &self,
+        at: u64,
+        parts: &[Part],
+        since: Nanos,
+        until: Nanos,
+    ) -> Result<Failed, Trouble> {
         let len = bytes_of(parts);
         self.geometry.admit(at, len);
-        let answer = self.carry_out(since, |connection, until| {
+        let answer = self.repeat(since, until, |connection, until| {
             // SAFETY: the caller guarantees that the memory of the parts is readable and that nobody changes it until
             // this function returns.
             unsafe { connection.write(at, parts, until) }
-        });
+        })?;
         if let Answer::Failed(error) = answer {
             disk_space::look_at(-i64::from(error.raw_os_error()));
         }
-        Failed::unless(answer == Answer::Done, len)
+        Ok(Failed::unless(answer == Answer::Done, len))
     }
 
     fn command(&self, command: Command, at: u64, len: u32) -> Result<(), Errno> {

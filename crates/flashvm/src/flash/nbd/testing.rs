@@ -95,6 +95,7 @@ impl TestServer {
                 address: NbdAddress::Unix(path),
                 export: "export".to_owned(),
                 timeout_ms: 20_000,
+                tls: None,
             },
             state,
             _folder: folder,

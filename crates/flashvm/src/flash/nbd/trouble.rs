@@ -34,6 +34,8 @@ pub enum Trouble {
     Small(u64),
     /// The server is shutting down.
     Shutdown,
+    /// The server does not speak TLS.
+    NoTls,
 }
 
 impl fmt::Display for Trouble {
@@ -65,6 +67,7 @@ impl fmt::Display for Trouble {
             ),
             Self::Small(bytes) => write!(f, "the export has only {bytes} bytes by now"),
             Self::Shutdown => f.write_str("the server is shutting down"),
+            Self::NoTls => f.write_str("the server does not speak TLS"),
         }
     }
 }
@@ -74,7 +77,7 @@ fn refusal(error: u32) -> &'static str {
     match error {
         1 => "the server does not know NBD_OPT_GO: too old",
         2 => "the server's policy refuses this client",
-        5 => "the server demands TLS, which flashvm does not speak",
+        5 => "the server demands TLS: write nbds:// or nbds+unix://",
         6 => "the server has no such export",
         7 => "the server is shutting down",
         8 => "the server demands other block sizes",

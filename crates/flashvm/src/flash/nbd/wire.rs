@@ -23,6 +23,8 @@ const NO_ZEROES: u16 = 2;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(super) enum HandshakeOption {
+    Abort = 2,
+    StartTls = 5,
     Go = 7,
     StructuredReply = 8,
 }

@@ -33,7 +33,7 @@ impl Pager {
     /// Closes the parent's descriptors, except `kept` and those that parent and child share.
     pub(super) fn close_inherited(&mut self, kept: impl Iterator<Item = RawFd>) {
         let mut shared = vec![self.supervisor.as_raw_fd(), self.proc_folder.as_raw_fd()];
-        shared.extend(self.store.descriptors().into_iter().flatten());
+        shared.extend(self.store.space().stores.into_iter().flatten());
         let locked = self.locked.get_mut();
         shared.extend(locked.tracer.as_ref().map(|tracer| tracer.file()));
         shared.extend(locked.recorder.as_ref().map(|recorder| recorder.file()));

@@ -2,11 +2,11 @@
 
 use super::super::super::file::FileStore;
 use super::super::super::nbd::NbdTrouble;
+use super::super::super::side::SideStore;
 use super::super::super::store::Store;
 use super::super::super::testing::{Pages, file, held, mirror_of, side_here};
 use super::super::attendant::MirrorAttendant;
 use super::super::health::{Health, Side};
-use super::super::side::SideStore;
 use super::{BYTES, PAGE, read, silent, write};
 use flashvm_core::PAGE_SIZE;
 use std::collections::BTreeMap;

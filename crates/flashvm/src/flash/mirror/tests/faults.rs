@@ -3,11 +3,11 @@
 use super::super::super::checked::Checked;
 use super::super::super::memory::MemoryStore;
 use super::super::super::nbd::{NbdTrouble, PendingRead, PendingWrite, SideError};
+use super::super::super::side::{Begun, Half, Outcome};
 use super::super::super::store::{Failed, Geometry, Part, Span, Store, bytes_of};
 use super::super::super::testing::{Pages, held};
 use super::super::Mirror;
 use super::super::health::{Health, Phase, Side};
-use super::super::side::{Begun, Half, Outcome};
 use super::{BYTES, PAGE, PAGES, read, silent, write};
 use crate::control::MirrorState;
 use flashvm_core::Nanos;

@@ -5,9 +5,9 @@ mod copies;
 mod faults;
 mod servers;
 
+use super::super::side::Half;
 use super::super::store::Store;
 use super::super::testing::Pages;
-use super::side::Half;
 use super::{Mirror, pages_of};
 use crate::control::MirrorState;
 use flashvm_core::PAGE_SIZE;

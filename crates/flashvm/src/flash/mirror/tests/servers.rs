@@ -1,13 +1,13 @@
 //! Sides at servers that are late, break, and return.
 
 use super::super::super::nbd::testing::{LATE, Manner, Mishap, TestServer};
-use super::super::super::nbd::{NbdStore, NbdTrouble};
+use super::super::super::nbd::{CONNECTIONS_MAX, NbdStore, NbdTrouble};
+use super::super::super::side::SideStore;
 use super::super::super::store::Store;
 use super::super::super::testing::{Pages, held};
 use super::super::Mirror;
 use super::super::attendant::MirrorAttendant;
 use super::super::health::{Health, Phase, Side};
-use super::super::side::SideStore;
 use super::{BYTES, PAGE, read, silent, write};
 use crate::control::{Control, Process};
 use flashvm_core::PAGE_SIZE;
@@ -20,7 +20,7 @@ fn at_servers(process: Process) -> ([TestServer; 2], Mirror) {
     let servers = [Manner::Whole, Manner::Simple].map(|manner| TestServer::start(BYTES, manner));
     let side = |server: &TestServer| {
         let served = server.side().server.unwrap();
-        SideStore::Nbd(NbdStore::of_side(served, BYTES, process))
+        SideStore::Nbd(NbdStore::of_side(served, BYTES, process, CONNECTIONS_MAX))
     };
     let sides = [side(&servers[0]), side(&servers[1])];
     (servers, silent(sides, process.mirror()))
@@ -152,7 +152,7 @@ fn a_side_is_not_lost_twice_by_one_loss() {
     let state = process.mirror();
     let side = |server: &TestServer| {
         let served = server.side().server.unwrap();
-        SideStore::Nbd(NbdStore::of_side(served, BYTES, process))
+        SideStore::Nbd(NbdStore::of_side(served, BYTES, process, CONNECTIONS_MAX))
     };
     let second = silent(servers.each_ref().map(side), state);
     let from = Pages::new(64, 1);

@@ -1,8 +1,8 @@
-//! One side of a mirror: a file or device, or an export of a server.
+//! One side of a mirror, a stripe or a tier: a file or device, or an export of a server.
 
-use super::super::file::FileStore;
-use super::super::nbd::{Answer, NbdStore, NbdTrouble, PendingRead, PendingWrite, SideError};
-use super::super::store::{Failed, Geometry, Part, Span, Store};
+use super::file::FileStore;
+use super::nbd::{Answer, NbdStore, NbdTrouble, PendingRead, PendingWrite, SideError};
+use super::store::{Failed, Geometry, Part, Span, Store};
 use crate::control::Process;
 use flashvm_core::Nanos;
 use std::os::fd::RawFd;
@@ -19,7 +19,7 @@ pub(crate) enum Outcome {
 }
 
 impl Outcome {
-    pub(super) fn of(answer: Result<Answer, NbdTrouble>) -> Self {
+    pub(in crate::flash) fn of(answer: Result<Answer, NbdTrouble>) -> Self {
         match answer {
             Ok(Answer::Done) => Self::Done,
             Ok(Answer::Failed(_)) => Self::Failed,
@@ -45,8 +45,8 @@ pub(crate) enum Begun<P> {
     Busy,
 }
 
-/// What a mirror asks of a side. Only the `patiently` ones wait for a server that is gone, and end the process if it
-/// stays away.
+/// What a store of several sides asks of one. Those of a mirror do not wait for a server that is gone; `until` and
+/// `patiently` do, and the latter end the process if it stays away.
 pub(crate) trait Half: Sync + 'static {
     fn geometry(&self) -> Geometry;
 
@@ -94,6 +94,36 @@ pub(crate) trait Half: Sync + 'static {
     /// As [`Store::write`].
     unsafe fn write_patiently(&self, at: u64, parts: &[Part], since: Nanos) -> Failed;
 
+    /// [`Store::read`], in time from `since` to `until`.
+    ///
+    /// # Safety
+    /// As [`Store::read`].
+    unsafe fn read_until(
+        &self,
+        at: u64,
+        to: Part,
+        since: Nanos,
+        _until: Nanos,
+    ) -> Result<Failed, NbdTrouble> {
+        // SAFETY: the caller guarantees for `to` what this call asks for.
+        Ok(unsafe { self.read_patiently(at, to, since) })
+    }
+
+    /// [`Store::write`], in time from `since` to `until`.
+    ///
+    /// # Safety
+    /// As [`Store::write`].
+    unsafe fn write_until(
+        &self,
+        at: u64,
+        parts: &[Part],
+        since: Nanos,
+        _until: Nanos,
+    ) -> Result<Failed, NbdTrouble> {
+        // SAFETY: the caller guarantees for the parts what this call asks for.
+        Ok(unsafe { self.write_patiently(at, parts, since) })
+    }
+
     /// [`Store::discard`], once.
     fn discard(&self, spans: &[Span]) -> Result<(), SideError>;
 
@@ -110,7 +140,7 @@ pub(crate) enum SideStore {
 
 impl SideStore {
     /// In a forked child.
-    pub(super) fn become_child(&mut self, process: Process) {
+    pub(in crate::flash) fn become_child(&mut self, process: Process) {
         match self {
             Self::File(_) => {}
             Self::Nbd(server) => server.become_child(process),
@@ -118,7 +148,7 @@ impl SideStore {
     }
 
     /// The descriptor of a file or device.
-    pub(super) fn descriptor(&self) -> Option<RawFd> {
+    pub(in crate::flash) fn descriptor(&self) -> Option<RawFd> {
         match self {
             Self::File(file) => Some(file.descriptor()),
             Self::Nbd(_) => None,
@@ -200,6 +230,38 @@ impl Half for SideStore {
             match self {
                 Self::File(file) => file.write(at, parts),
                 Self::Nbd(server) => server.write_since(at, parts, since),
+            }
+        }
+    }
+
+    unsafe fn read_until(
+        &self,
+        at: u64,
+        to: Part,
+        since: Nanos,
+        until: Nanos,
+    ) -> Result<Failed, NbdTrouble> {
+        // SAFETY: the caller guarantees for `to` what these calls ask for.
+        unsafe {
+            match self {
+                Self::File(file) => Ok(file.read(at, to)),
+                Self::Nbd(server) => server.read_until(at, to, since, until),
+            }
+        }
+    }
+
+    unsafe fn write_until(
+        &self,
+        at: u64,
+        parts: &[Part],
+        since: Nanos,
+        until: Nanos,
+    ) -> Result<Failed, NbdTrouble> {
+        // SAFETY: the caller guarantees for the parts what these calls ask for.
+        unsafe {
+            match self {
+                Self::File(file) => Ok(file.write(at, parts)),
+                Self::Nbd(server) => server.write_until(at, parts, since, until),
             }
         }
     }
