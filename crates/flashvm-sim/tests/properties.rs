@@ -51,8 +51,11 @@ fn config(rng: &mut Rng) -> EngineConfig {
     // A quarter of the spaces has no shadow; of those with one, a quarter cannot protect.
     let shadow = rng.below(4) != 0;
     let protects = !shadow || rng.below(4) != 0;
-    // No number of its own: the seeds above name these configurations.
+    // No numbers of their own: the seeds above name these configurations.
     settings.shards = shadow && pages.is_multiple_of(4);
+    if settings.preclean != preset.settings().preclean {
+        settings.write_run = pages % 3 * settings.preclean;
+    }
     if rng.below(3) == 0 {
         // Several blocks of the pool in RAM, and sometimes little room on flash.
         settings.cluster_pages = 16 << rng.below(3);
