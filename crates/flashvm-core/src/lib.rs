@@ -35,6 +35,7 @@
 //! | paper | here |
 //! | --- | --- |
 //! | page pre-cleaning (4.1.1) | `engine::clean`, [`Settings::preclean`] |
+//! | runs of writes (5.2.1) | `engine::clean`, [`Settings::write_run`] |
 //! | clustering, erase blocks (4.1.1) | `swap`, [`Settings::cluster_pages`] |
 //! | page scanning, fine throttling (4.1.2) | `engine::reclaim`, `engine::congestion` |
 //! | prefetching over free and bad slots (4.1.3) | `prefetch::contiguous` |

@@ -30,6 +30,9 @@ pub enum ClusterAnswer {
 pub struct Step {
     /// When the event was handled.
     pub now: Nanos,
+    /// The thread that reported it, by the kernel's number; 0: unknown.
+    #[serde(default)]
+    pub thread: u32,
     /// The event.
     pub event: Event,
     /// The answers of the cluster source.

@@ -2,7 +2,7 @@
 
 use crate::device::nand::{GeometryError, NandOptions};
 use crate::device::{DeviceModel, ModelKind, ModelOptions};
-use crate::scheduler::{BlockQueue, IDLE, SchedulerKind};
+use crate::scheduler::{BlockQueue, DeadlineTuning, IDLE, SchedulerKind};
 use flashvm_core::Nanos;
 
 /// The device of a simulation.
@@ -14,6 +14,8 @@ pub struct Device {
     pub scheduler: SchedulerKind,
     /// How long the scheduler leaves the device idle for a process's next request, if it does so at all.
     pub idle: Nanos,
+    /// What can be tuned in the deadline scheduler.
+    pub deadline: DeadlineTuning,
     /// Most requests in flight; `None`: as many as the device takes.
     pub depth: Option<usize>,
     /// Time that the paper's SSDs take between a read and a write; `None`: what fits Figure 5(a).
@@ -30,6 +32,7 @@ impl Device {
             model,
             scheduler: SchedulerKind::Noop,
             idle: IDLE,
+            deadline: DeadlineTuning::default(),
             depth: None,
             turnaround: None,
             nand: NandOptions::default(),
@@ -41,7 +44,7 @@ impl Device {
     /// # Errors
     /// If there can be no such device.
     pub fn build(&self, pages: u32, seed: u64) -> Result<BlockQueue, GeometryError> {
-        let scheduler = self.scheduler.build(self.idle);
+        let scheduler = self.scheduler.build(self.idle, self.deadline);
         Ok(BlockQueue::new(
             self.bare(pages, seed)?,
             scheduler,

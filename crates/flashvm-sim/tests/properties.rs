@@ -54,6 +54,9 @@ fn config(rng: &mut Rng) -> EngineConfig {
     // No numbers of their own: the seeds above name these configurations.
     settings.shards = shadow && pages.is_multiple_of(4);
     settings.first_store = FirstStore::ALL[(pages % 3) as usize].0;
+    if settings.preclean != preset.settings().preclean {
+        settings.write_run = pages % 3 * settings.preclean;
+    }
     if rng.below(3) == 0 {
         // Several blocks of the pool in RAM, and sometimes little room on flash.
         settings.cluster_pages = 16 << rng.below(3);

@@ -18,19 +18,15 @@ use crate::settings::CongestionWait;
 const LEISURE_SHARE: u32 = 16;
 
 impl<C: ClusterSource> Engine<C> {
-    /// Cleans whole batches while requests may be issued; a partial batch only if nothing else is
-    /// being cleaned, a fault waits, or the program asked for the pages to be written.
+    /// Cleans whole runs while requests may be issued; a partial run only if nothing else is being cleaned and none comes
+    /// to it, a fault waits, or the program asked for the pages to be written.
     pub(super) fn start_cleaning(&mut self, actions: &mut Vec<Action>) {
         self.flush_pool(actions);
         self.return_sparse(actions);
         if self.swap.is_full() {
             self.spare_homeless();
         }
-        while self.condemned.len() > 0 {
-            let whole = self.condemned.len() >= self.whole_batch();
-            if !whole && self.cleaning_requests > 0 && !self.starved && !self.flush {
-                break;
-            }
+        while self.condemned.len() > 0 && self.is_run_due() {
             if self.cleaning_requests >= self.requests_allowed() {
                 if self.cleaning_requests >= self.settings.write_requests_max {
                     let at = self.now.plus(self.settings.congestion_cleaner);
@@ -38,19 +34,45 @@ impl<C: ClusterSource> Engine<C> {
                 }
                 break;
             }
-            self.clean_batch(actions);
+            self.clean_run(actions);
             if self.swap.is_full() {
                 break;
             }
         }
     }
 
-    /// Dirty pages that make a batch: a whole erase block while writes have to be saved.
-    fn whole_batch(&self) -> u32 {
+    fn is_run_due(&self) -> bool {
+        if self.condemned.len() >= self.whole_run() || self.starved || self.flush {
+            return true;
+        }
+        self.cleaning_requests == 0
+            && (!self.collects_runs() || self.headed_for() >= self.mark_high())
+    }
+
+    /// Whether several batches are collected before the cleaner writes.
+    pub(super) fn collects_runs(&self) -> bool {
+        self.settings.write_run > self.settings.preclean
+    }
+
+    /// Dirty pages that make a run: a whole erase block while writes have to be saved.
+    fn whole_run(&self) -> u32 {
+        let run = self.settings.preclean.max(self.settings.write_run);
         if self.write_limit_used < WRITES_SAVED_FROM {
-            self.settings.preclean
+            run
         } else {
-            self.settings.preclean.max(self.settings.erase_block_pages)
+            run.max(self.settings.erase_block_pages)
+        }
+    }
+
+    /// Cleans a run of condemned pages, so that writes follow writes: a flash drive loses time between reads and writes
+    /// (FlashVM, 5.2.1).
+    pub(super) fn clean_run(&mut self, actions: &mut Vec<Action>) {
+        let run = self.settings.preclean.max(self.settings.write_run);
+        for _ in 0..run.div_ceil(self.settings.preclean) {
+            if self.condemned.len() == 0 || self.swap.is_full() {
+                break;
+            }
+            self.clean_batch(actions);
         }
     }
 

@@ -134,6 +134,15 @@ impl<C: ClusterSource> Engine<C> {
             self.reclaim_batch(short.min(self.settings.preclean), actions);
             fruitful |= self.batch_progressed() || !self.fresh.is_empty();
         }
+        if !fruitful
+            && self.cleaning_requests == 0
+            && self.condemned.len() > 0
+            && !self.swap.is_full()
+        {
+            // No page comes to the run any more.
+            self.clean_run(actions);
+            fruitful = true;
+        }
         self.flush &= self.condemned.len() > 0 || !self.fresh.is_empty();
         self.fruitless = !fruitful;
         if !self.pending.is_empty() && !self.allocator_naps() {
@@ -443,9 +452,17 @@ impl<C: ClusterSource> Engine<C> {
         } else if free >= self.free_target() {
             self.freeing = false;
         }
-        if self.available() < self.mark_low() {
+        // A run of writes is not continued page by page while it is under way: what it frees counts as available.
+        let (ahead, is_written) = match self.collects_runs() {
+            true => (
+                self.headed_for(),
+                self.condemned.len() == 0 && self.fresh.is_empty(),
+            ),
+            false => (self.available(), true),
+        };
+        if ahead < self.mark_low() {
             self.reclaiming = true;
-        } else if self.available() >= self.mark_high() {
+        } else if ahead >= self.mark_high() && is_written {
             self.reclaiming = false;
             self.propose_refused_again();
         }

@@ -11,6 +11,7 @@ use crate::settings::Preset;
 mod congestion;
 mod huge;
 mod pinned;
+mod runs;
 
 const SLOTS: u32 = 64;
 

@@ -50,7 +50,7 @@ impl PrefetcherKind {
             kind: Self::Native,
             name: "native",
             help: "the aligned window around the target, ended by free or bad slots (Linux 2.6.28)",
-            build: |readahead, _| Some(Box::new(Native::new(readahead))),
+            build: |readahead, stride| Some(Box::new(Native::new(readahead, stride))),
         },
         PrefetcherInfo {
             kind: Self::Contiguous,
@@ -76,8 +76,8 @@ impl PrefetcherKind {
         info.expect("every prefetcher is in the list")
     }
 
-    /// A prefetcher that reads up to `readahead` pages around a fault, and with [`PrefetcherKind::Contiguous`] up to
-    /// `stride` stride pages; `None` for [`PrefetcherKind::Off`].
+    /// A prefetcher that reads up to `readahead` pages around a fault, and with [`PrefetcherKind::Native`] and
+    /// [`PrefetcherKind::Contiguous`] up to `stride` stride pages; `None` for [`PrefetcherKind::Off`].
     #[must_use]
     pub fn build(self, readahead: u32, stride: u32) -> Option<Box<dyn Prefetcher>> {
         (self.info().build)(readahead, stride)

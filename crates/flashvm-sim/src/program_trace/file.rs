@@ -2,12 +2,13 @@
 //!
 //! ```text
 //! file = "FLASHVMP" version:u32 zstd(length:u32 origin steps:u64 step*)
-//! step = varint(zigzag(page - page before) << 2 | touch) varint(work in us)
+//! step = varint(zigzag(page - page before) << 3 | other << 2 | touch) [varint(thread)] varint(work in us)
 //! ```
 //!
 //! Numbers are little-endian; the origin is a JSON object of `length` bytes, at most 64 KiB; touch is 0 for a
-//! load, 1 for a store, 2 for a store of zeros, 3 for a zap. The zstd frame has a checksum, and `steps` says how
-//! many there are: truncation and damage are detected, in the origin too.
+//! load, 1 for a store, 2 for a store of zeros, 3 for a zap; `other` is 1 where the thread is another than that of the step
+//! before (the first: than 0), and its number follows. The zstd frame has a checksum, and `steps` says how many there are:
+//! truncation and damage are detected, in the origin too.
 
 use super::{Origin, ProgramTrace};
 use crate::replay::{Step, Touch};
@@ -15,7 +16,7 @@ use flashvm_core::{Nanos, PageId};
 use std::io::{self, Read, Write};
 
 const MAGIC: &[u8; 8] = b"FLASHVMP";
-const VERSION: u32 = 2;
+const VERSION: u32 = 1;
 const ORIGIN_BYTES_MAX: u32 = 64 * 1024;
 const LEVEL: i32 = 9;
 /// The unit of work. What is left over is added to the next step.
@@ -23,6 +24,8 @@ const UNIT_NS: u64 = 1000;
 const TOUCHES: [Touch; 4] = [Touch::Read, Touch::Write, Touch::Clear, Touch::Zap];
 /// More steps are refused: a trace is held in memory.
 const STEPS_MAX: u64 = 1 << 26;
+/// Threads of a trace.
+const THREADS_MAX: u16 = 4096;
 
 /// Why a file is no program trace.
 #[derive(Debug, thiserror::Error)]
@@ -66,11 +69,20 @@ impl ProgramTrace {
         out.write_all(&origin)?;
         out.write_all(&(self.steps.len() as u64).to_le_bytes())?;
         let (mut before, mut left_ns, mut bytes) = (0_i64, 0, Vec::new());
-        for step in &*self.steps {
+        let mut running = 0;
+        for (step, &thread) in self.steps.iter().zip(&*self.threads) {
             let delta = i64::from(step.page.0) - before;
             before = i64::from(step.page.0);
             let zigzag = (delta << 1 ^ delta >> 63) as u64;
-            push_varint(&mut bytes, zigzag << 2 | step.touch as u64);
+            let other = thread != running;
+            push_varint(
+                &mut bytes,
+                zigzag << 3 | u64::from(other) << 2 | step.touch as u64,
+            );
+            if other {
+                push_varint(&mut bytes, thread.into());
+                running = thread;
+            }
             left_ns += step.work.0;
             push_varint(&mut bytes, left_ns / UNIT_NS);
             left_ns %= UNIT_NS;
@@ -113,26 +125,33 @@ impl ProgramTrace {
             return Err(Damage::Head("it has too many steps"));
         }
         let mut steps = Vec::new();
-        let mut page = 0_i64;
+        let (mut page, mut thread) = (0_i64, 0);
         for step in 0..count {
             let bad = |why| Damage::Step { step, why };
             let coded = read_varint(&mut input)?.ok_or(bad("a number is too long"))?;
-            let zigzag = coded >> 2;
+            let zigzag = coded >> 3;
+            if coded & 4 != 0 {
+                let other = read_varint(&mut input)?.and_then(|other| u16::try_from(other).ok());
+                thread = other
+                    .filter(|&other| other < THREADS_MAX)
+                    .ok_or(bad("there is no such thread"))?;
+            }
             let delta = (zigzag >> 1) as i64 ^ -((zigzag & 1) as i64);
             page = page.saturating_add(delta);
             let number = u32::try_from(page).ok().filter(|&number| number < u32::MAX);
             let work = read_varint(&mut input)?.ok_or(bad("a number is too long"))?;
             let work = work.checked_mul(UNIT_NS).ok_or(bad("it works too long"))?;
-            steps.push(Step {
+            let step = Step {
                 page: PageId(number.ok_or(bad("there is no such page"))?),
                 touch: TOUCHES[(coded & 3) as usize],
                 work: Nanos(work),
-            });
+            };
+            steps.push((thread, step));
         }
         if input.read(&mut [0])? != 0 {
             return Err(Damage::Head("something follows its last step"));
         }
-        Ok(Self::new(steps, origin))
+        Ok(Self::of_threads(steps, origin))
     }
 }
 
@@ -186,23 +205,31 @@ mod tests {
             })
     }
 
-    fn file_of(steps: Vec<Step>) -> Vec<u8> {
+    fn file_of(steps: Vec<(u16, Step)>) -> Vec<u8> {
         let mut file = Vec::new();
-        let trace = ProgramTrace::new(steps, Origin::default());
+        let trace = ProgramTrace::of_threads(steps, Origin::default());
         trace.write(&mut file).unwrap();
         file
     }
 
+    fn any_steps(count: std::ops::Range<usize>) -> impl Strategy<Value = Vec<(u16, Step)>> {
+        proptest::collection::vec((0..THREADS_MAX, any_step()), count)
+    }
+
     proptest! {
         #[test]
-        fn steps_come_back(steps in proptest::collection::vec(any_step(), 0..50)) {
+        fn steps_come_back(steps in any_steps(0..50)) {
             let again = ProgramTrace::read(&file_of(steps.clone())[..]).unwrap();
-            prop_assert_eq!(again, ProgramTrace::new(steps, Origin::default()));
+            for thread in 0..again.threads() {
+                let own = steps.iter().filter(|(of, _)| *of == thread).map(|(_, step)| *step);
+                prop_assert_eq!(Vec::from_iter(again.of_thread(thread)), Vec::from_iter(own));
+            }
+            prop_assert_eq!(again, ProgramTrace::of_threads(steps, Origin::default()));
         }
 
         #[test]
         fn a_file_cut_short_or_changed_is_an_error_or_the_same(
-            steps in proptest::collection::vec(any_step(), 1..20), at in any::<prop::sample::Index>(), flip in 1_u8..
+            steps in any_steps(1..20), at in any::<prop::sample::Index>(), flip in 1_u8..
         ) {
             let whole = file_of(steps);
             let at = at.index(whole.len());

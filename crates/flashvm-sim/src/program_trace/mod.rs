@@ -8,7 +8,7 @@ mod file;
 mod observer;
 
 pub use file::Damage;
-pub use observer::{ObserveError, observe};
+pub use observer::{ObserveError, Threads, observe};
 
 use crate::replay::{Program, Step, Touch};
 use flashvm_core::{Nanos, PageId};
@@ -46,17 +46,27 @@ pub struct Origin {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProgramTrace {
     steps: Arc<[Step]>,
+    /// The thread of each step, from 0.
+    threads: Arc<[u16]>,
     pages: u32,
     origin: Origin,
 }
 
 impl ProgramTrace {
-    /// A trace of these steps. Their pages are numbered from 0.
+    /// A trace of these steps of one thread. Their pages are numbered from 0.
     #[must_use]
     pub fn new(steps: Vec<Step>, origin: Origin) -> Self {
+        Self::of_threads(steps.into_iter().map(|step| (0, step)), origin)
+    }
+
+    /// A trace of these steps, each with its thread, numbered from 0.
+    #[must_use]
+    pub fn of_threads(steps: impl IntoIterator<Item = (u16, Step)>, origin: Origin) -> Self {
+        let (threads, steps): (Vec<_>, Vec<_>) = steps.into_iter().unzip();
         let pages = steps.iter().map(|step| step.page.0 + 1).max().unwrap_or(0);
         Self {
             steps: steps.into(),
+            threads: threads.into(),
             pages,
             origin,
         }
@@ -68,7 +78,13 @@ impl ProgramTrace {
         self.pages
     }
 
-    /// Time that it computes.
+    /// Its threads.
+    #[must_use]
+    pub fn threads(&self) -> u16 {
+        self.threads.iter().max().map_or(1, |last| last + 1)
+    }
+
+    /// Time that it computes, all threads together.
     #[must_use]
     pub fn work(&self) -> Nanos {
         Nanos(self.steps.iter().map(|step| step.work.0).sum())
@@ -80,7 +96,15 @@ impl ProgramTrace {
         &self.origin
     }
 
-    /// The steps, on pages from `base` on.
+    /// The steps of one thread.
+    #[must_use]
+    pub fn of_thread(&self, thread: u16) -> Program<'static> {
+        let (steps, threads) = (Arc::clone(&self.steps), Arc::clone(&self.threads));
+        let own = (0..steps.len()).filter(move |&at| threads[at] == thread);
+        Box::new(own.map(move |at| steps[at]))
+    }
+
+    /// The steps of all threads in the order of the recording, as those of one, on pages from `base` on.
     #[must_use]
     pub fn steps(&self, base: u32) -> Program<'static> {
         let steps = Arc::clone(&self.steps);

@@ -25,12 +25,26 @@ pub enum ObserveError {
     Differs(#[from] Difference),
 }
 
-/// The steps of the program whose engine was recorded (`flashvm run --record`), as JSON lines. The program computed for
-/// `work` in all, as its run without a pager shows; the times between its faults are scaled to that.
+/// Whose steps they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Threads {
+    /// Those of one thread, whichever made them: the program goes on when the last of its threads that faulted can.
+    Merged,
+    /// Each thread's own.
+    Apart,
+}
+
+/// The steps of the program whose engine was recorded (`flashvm run --record`), as JSON lines, each with its thread. The
+/// program computed for `work`, as its run without a pager shows; the times between its faults are scaled to that, for each
+/// thread.
 ///
 /// # Errors
 /// See [`ObserveError`].
-pub fn observe(lines: impl BufRead, work: Nanos) -> Result<Vec<Step>, ObserveError> {
+pub fn observe(
+    lines: impl BufRead,
+    work: Nanos,
+    threads: Threads,
+) -> Result<Vec<(u16, Step)>, ObserveError> {
     let mut lines = (1..).zip(lines.lines());
     let parse = |line, source| ObserveError::Line { line, source };
     let config: EngineConfig = match lines.next() {
@@ -40,7 +54,10 @@ pub fn observe(lines: impl BufRead, work: Nanos) -> Result<Vec<Step>, ObserveErr
     let mut follower = Follower::new(config)?;
     let mut observer = Observer::default();
     for (line, text) in lines {
-        let step: Recorded = serde_json::from_str(&text?).map_err(|e| parse(line, e))?;
+        let mut step: Recorded = serde_json::from_str(&text?).map_err(|e| parse(line, e))?;
+        if threads == Threads::Merged {
+            step.thread = 0;
+        }
         if let Event::Scanned { io, zero, same, .. } = step.event {
             observer.scanned(follower.io_pages(io), zero, same);
         }
@@ -59,16 +76,27 @@ struct Page {
     last: usize,
 }
 
+/// A thread of the program.
+#[derive(Debug, Default)]
+struct Thread {
+    /// From 0, in the order of their first faults.
+    number: u16,
+    /// Its last step.
+    last: Option<usize>,
+    /// The page that it waits for.
+    awaited: Option<PageId>,
+    /// When it could go on.
+    resumed: Option<Nanos>,
+}
+
 #[derive(Debug, Default)]
 struct Observer {
-    steps: Vec<Step>,
+    steps: Vec<(u16, Step)>,
     /// By page of managed memory.
     pages: BTreeMap<u32, Page>,
     numbers: u32,
-    /// The page that a thread waits for.
-    awaited: Option<PageId>,
-    /// When the program could go on.
-    resumed: Option<Nanos>,
+    /// By the kernel's numbers.
+    threads: BTreeMap<u32, Thread>,
 }
 
 impl Observer {
@@ -79,17 +107,14 @@ impl Observer {
                     Access::Read => Touch::Read,
                     Access::Write => Touch::Write,
                 };
-                self.touch(step.now, page, touch);
+                self.touch(step, page, touch);
             }
-            Event::WriteProtectFault { page } => self.touch(step.now, page, Touch::Write),
+            Event::WriteProtectFault { page } => self.touch(step, page, Touch::Write),
             Event::Zap { first, count } => {
                 let range = first.0..first.0.saturating_add(count);
-                for page in self.pages.range(range) {
-                    self.steps.push(Step {
-                        page: page.1.number,
-                        touch: Touch::Zap,
-                        work: Nanos(0),
-                    });
+                let pages = self.pages.range(range).map(|(_, page)| page.number);
+                for page in Vec::from_iter(pages) {
+                    self.push(step.thread, page, Touch::Zap);
                 }
             }
             Event::Relocate { from, to, count } => {
@@ -102,20 +127,37 @@ impl Observer {
             }
             _ => {}
         }
-        let awaited = self.awaited;
-        let resolved = |action| awaited.is_some_and(|page| resolves(action, page));
-        if step.actions.iter().any(resolved) {
-            self.awaited = None;
-            self.resumed = Some(step.now);
+        for thread in self.threads.values_mut() {
+            let awaited = thread.awaited;
+            let resolved = |action| awaited.is_some_and(|page| resolves(action, page));
+            if step.actions.iter().any(resolved) {
+                (thread.awaited, thread.resumed) = (None, Some(step.now));
+            }
         }
     }
 
-    fn touch(&mut self, now: Nanos, page: PageId, touch: Touch) {
-        // The program has computed since its last page came.
-        if let (Some(resumed), Some(last)) = (self.resumed, self.steps.last_mut()) {
-            last.work = Nanos(last.work.0 + now.0.saturating_sub(resumed.0));
+    /// Adds a step of a thread.
+    fn push(&mut self, thread: u32, page: PageId, touch: Touch) -> &mut Thread {
+        let threads = self.threads.len() as u16;
+        let thread = self.threads.entry(thread).or_insert_with(|| Thread {
+            number: threads,
+            ..Thread::default()
+        });
+        thread.last = Some(self.steps.len());
+        let work = Nanos(0);
+        self.steps.push((thread.number, Step { page, touch, work }));
+        thread
+    }
+
+    fn touch(&mut self, step: &Recorded, page: PageId, touch: Touch) {
+        let now = step.now;
+        // The thread has computed since its last page came.
+        if let Some(thread) = self.threads.get(&step.thread)
+            && let (Some(resumed), Some(last)) = (thread.resumed, thread.last)
+        {
+            let work = &mut self.steps[last].1.work;
+            *work = Nanos(work.0 + now.0.saturating_sub(resumed.0));
         }
-        (self.awaited, self.resumed) = (Some(page), Some(now));
         let known = self.pages.entry(page.0).or_insert_with(|| {
             self.numbers += 1;
             Page {
@@ -124,11 +166,9 @@ impl Observer {
             }
         });
         known.last = self.steps.len();
-        self.steps.push(Step {
-            page: known.number,
-            touch,
-            work: Nanos(0),
-        });
+        let number = known.number;
+        let thread = self.push(step.thread, number, touch);
+        (thread.awaited, thread.resumed) = (Some(page), Some(now));
     }
 
     /// Pages leave: now it shows what the last touch of each has left. `zero`, `same`: a bit for each page.
@@ -137,7 +177,7 @@ impl Observer {
             let Some(known) = self.pages.get(&page.0) else {
                 continue;
             };
-            let touch = &mut self.steps[known.last].touch;
+            let touch = &mut self.steps[known.last].1.touch;
             let is_zero = zero >> bit & 1 == 1;
             *touch = match *touch {
                 Touch::Write if is_zero => Touch::Clear,
@@ -148,10 +188,11 @@ impl Observer {
         }
     }
 
-    fn finish(mut self, work: Nanos) -> Vec<Step> {
-        let between: u64 = self.steps.iter().map(|step| step.work.0).sum();
-        let factor = work.0 as f64 / between.max(1) as f64;
-        for step in &mut self.steps {
+    fn finish(mut self, work: Nanos) -> Vec<(u16, Step)> {
+        let work = work.0 as f64 * self.threads.len() as f64;
+        let between: u64 = self.steps.iter().map(|(_, step)| step.work.0).sum();
+        let factor = work / between.max(1) as f64;
+        for (_, step) in &mut self.steps {
             step.work = Nanos((step.work.0 as f64 * factor) as u64);
         }
         self.steps
@@ -166,6 +207,7 @@ mod tests {
     fn recorded(now: u64, event: Event, actions: Vec<Action>) -> Recorded {
         Recorded {
             now: Nanos(now),
+            thread: 0,
             event,
             clusters: Vec::new(),
             actions,
@@ -188,12 +230,9 @@ mod tests {
         recorded(now, event, vec![zero])
     }
 
-    fn step(page: u32, touch: Touch, work: u64) -> Step {
-        Step {
-            page: PageId(page),
-            touch,
-            work: Nanos(work),
-        }
+    fn step(page: u32, touch: Touch, work: u64) -> (u16, Step) {
+        let (page, work) = (PageId(page), Nanos(work));
+        (0, Step { page, touch, work })
     }
 
     #[test]
@@ -223,6 +262,23 @@ mod tests {
     }
 
     #[test]
+    fn threads_compute_beside_each_other() {
+        let mut observer = Observer::default();
+        for (now, thread, page) in [(0, 70, 1), (100, 80, 2), (300, 70, 3), (400, 80, 1)] {
+            let thread = Recorded {
+                thread,
+                ..fault(now, page, Access::Write)
+            };
+            observer.see(&thread);
+        }
+        let steps = observer.finish(Nanos(300));
+        let expected = [(0, 0, 300), (1, 1, 300), (0, 2, 0), (1, 0, 0)];
+        let expected =
+            expected.map(|(thread, page, work)| (thread, step(page, Touch::Write, work).1));
+        assert_eq!(steps, expected);
+    }
+
+    #[test]
     fn contents_show_when_pages_leave() {
         let mut observer = Observer::default();
         for page in [7, 5, 3, 1] {
@@ -234,7 +290,10 @@ mod tests {
             observer.see(&fault(100, page, access));
         }
         observer.scanned(&[PageId(7), PageId(5), PageId(3), PageId(9)], 0b001, 0b000);
-        let touches = observer.finish(Nanos(0)).into_iter().map(|step| step.touch);
+        let touches = observer
+            .finish(Nanos(0))
+            .into_iter()
+            .map(|(_, step)| step.touch);
         let expected = [Touch::Clear, Touch::Write, Touch::Write, Touch::Write];
         assert_eq!(Vec::from_iter(touches), expected);
     }
@@ -259,8 +318,8 @@ mod tests {
         observer.see(&fault(0, 90, Access::Read));
         observer.see(&fault(0, 11, Access::Read));
         let steps = observer.finish(Nanos(0));
-        let pages = Vec::from_iter(steps.iter().map(|step| step.page.0));
+        let pages = Vec::from_iter(steps.iter().map(|(_, step)| step.page.0));
         assert_eq!(pages, [0, 1, 2, 0, 1, 3]);
-        assert_eq!(steps[3].touch, Touch::Zap);
+        assert_eq!(steps[3].1.touch, Touch::Zap);
     }
 }

@@ -412,14 +412,14 @@ impl<'a> Replay<'a> {
                     count,
                     demand,
                 } => {
-                    self.runs.note(false);
+                    self.runs.note(false, count);
                     let first = slot.0;
                     let request = Request::Read(Range { first, count });
                     let tag = u64::from(io.0) << 2 | READ;
                     self.submit(tag, request, process, demand);
                 }
                 Action::Write { io, slot, count } => {
-                    self.runs.note(true);
+                    self.runs.note(true, count);
                     let first = slot.0;
                     let request = Request::Write(Range { first, count });
                     let tag = u64::from(io.0) << 2 | WRITE;

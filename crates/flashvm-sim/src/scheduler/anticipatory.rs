@@ -1,7 +1,7 @@
 //! `anticipatory`: sweeps upwards. After a read that a thread waited for, it leaves the device idle
 //! for a moment, as the same process may soon read nearby (Iyer and Druschel 2001).
 
-use super::{Next, Queued, Scheduler, add_by_direction, take_upward};
+use super::{Merges, Next, Queued, Scheduler, add_by_direction, take_upward};
 use flashvm_core::Nanos;
 use std::collections::VecDeque;
 
@@ -32,7 +32,7 @@ impl Anticipatory {
 
 impl Scheduler for Anticipatory {
     fn add(&mut self, request: Queued) {
-        add_by_direction(&mut self.reads, &mut self.writes, request);
+        add_by_direction(&mut self.reads, &mut self.writes, request, Merges::Both);
     }
 
     fn next(&mut self, now: Nanos) -> Next {

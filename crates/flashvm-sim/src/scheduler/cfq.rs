@@ -2,7 +2,7 @@
 //! a moment when the process has no request. Requests that no thread waits for have a turn of their
 //! own.
 
-use super::{Next, Queued, Scheduler, merge, take_upward};
+use super::{Merges, Next, Queued, Scheduler, merge, take_upward};
 use flashvm_core::Nanos;
 use std::collections::VecDeque;
 
@@ -83,7 +83,7 @@ impl Scheduler for Cfq {
             self.waiting.len() - 1
         });
         let queue = &mut self.waiting[at].1;
-        if !merge(queue.iter_mut(), &request) {
+        if !merge(queue.iter_mut(), &request, Merges::Both) {
             queue.push_back(request);
         }
     }

@@ -1,19 +1,39 @@
 //! `deadline`: sweeps upwards in batches, reads before writes, with a limit on every wait.
 
-use super::{Next, Queued, Scheduler, add_by_direction, take_upward};
+use super::{Merges, Next, Queued, Scheduler, add_by_direction, take_upward};
 use flashvm_core::Nanos;
 use std::collections::VecDeque;
 
-/// Linux's longest waits: 500 ms for a read, 5 s for a write.
-const READ_EXPIRE: Nanos = Nanos(500_000_000);
-const WRITE_EXPIRE: Nanos = Nanos(5_000_000_000);
-/// Requests in a batch, all of one direction.
-const BATCH: u32 = 16;
-/// Batches of reads that may overtake waiting writes.
-const WRITES_STARVED: u32 = 2;
+/// What can be tuned, with Linux's names and defaults (`/sys/block/*/queue/iosched`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeadlineTuning {
+    /// Longest wait of a read: then it comes before the sweep.
+    pub read_expire: Nanos,
+    /// Longest wait of a write.
+    pub write_expire: Nanos,
+    /// Requests in a batch, all of one direction; at least 1.
+    pub fifo_batch: u32,
+    /// Batches of reads that may overtake waiting writes.
+    pub writes_starved: u32,
+    /// Whether a request is merged into one that it precedes.
+    pub front_merges: bool,
+}
+
+impl Default for DeadlineTuning {
+    fn default() -> Self {
+        Self {
+            read_expire: Nanos(500_000_000),
+            write_expire: Nanos(5_000_000_000),
+            fifo_batch: 16,
+            writes_starved: 2,
+            front_merges: true,
+        }
+    }
+}
 
 #[derive(Default)]
 pub(super) struct Deadline {
+    tuning: DeadlineTuning,
     reads: VecDeque<Queued>,
     writes: VecDeque<Queued>,
     writing: bool,
@@ -23,21 +43,32 @@ pub(super) struct Deadline {
 }
 
 impl Deadline {
+    pub(super) fn new(tuning: DeadlineTuning) -> Self {
+        Self {
+            tuning,
+            ..Self::default()
+        }
+    }
+
     fn begin_batch(&mut self) {
-        let write =
-            !self.writes.is_empty() && (self.reads.is_empty() || self.starved >= WRITES_STARVED);
+        let write = !self.writes.is_empty()
+            && (self.reads.is_empty() || self.starved >= self.tuning.writes_starved);
         self.starved = match (write, self.writes.is_empty()) {
             (true, _) | (_, true) => 0,
             (false, false) => self.starved + 1,
         };
         self.writing = write;
-        self.left = BATCH;
+        self.left = self.tuning.fifo_batch.max(1);
     }
 }
 
 impl Scheduler for Deadline {
     fn add(&mut self, request: Queued) {
-        add_by_direction(&mut self.reads, &mut self.writes, request);
+        let merges = match self.tuning.front_merges {
+            true => Merges::Both,
+            false => Merges::Back,
+        };
+        add_by_direction(&mut self.reads, &mut self.writes, request, merges);
     }
 
     fn next(&mut self, now: Nanos) -> Next {
@@ -53,9 +84,9 @@ impl Scheduler for Deadline {
         }
         self.left -= 1;
         let (waiting, expire) = if self.writing {
-            (&mut self.writes, WRITE_EXPIRE)
+            (&mut self.writes, self.tuning.write_expire)
         } else {
-            (&mut self.reads, READ_EXPIRE)
+            (&mut self.reads, self.tuning.read_expire)
         };
         let late = waiting
             .front()

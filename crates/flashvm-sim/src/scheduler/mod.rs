@@ -12,6 +12,7 @@ mod noop;
 mod queue;
 mod registry;
 
+pub use deadline::DeadlineTuning;
 pub use queue::{BlockQueue, Ended};
 pub use registry::{SchedulerInfo, SchedulerKind, UnknownScheduler};
 
@@ -66,8 +67,17 @@ pub trait Scheduler: Send {
     }
 }
 
+/// Where a request may be merged into one that waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Merges {
+    /// Behind it.
+    Back,
+    /// Behind or before it.
+    Both,
+}
+
 /// Merges a request into an adjacent one of the same direction; returns whether there was one.
-fn merge<'a>(waiting: impl Iterator<Item = &'a mut Queued>, new: &Queued) -> bool {
+fn merge<'a>(waiting: impl Iterator<Item = &'a mut Queued>, new: &Queued, merges: Merges) -> bool {
     for old in waiting {
         let (range, with) = match (&mut old.request, &new.request) {
             (Request::Read(range), Request::Read(with))
@@ -79,7 +89,7 @@ fn merge<'a>(waiting: impl Iterator<Item = &'a mut Queued>, new: &Queued) -> boo
         }
         if range.end() == with.first {
             range.count += with.count;
-        } else if with.end() == range.first {
+        } else if with.end() == range.first && merges == Merges::Both {
             *range = Range {
                 first: with.first,
                 count: range.count + with.count,
@@ -96,12 +106,17 @@ fn merge<'a>(waiting: impl Iterator<Item = &'a mut Queued>, new: &Queued) -> boo
 }
 
 /// Adds a request to those of its direction, or merges it into one of them.
-fn add_by_direction(reads: &mut VecDeque<Queued>, writes: &mut VecDeque<Queued>, request: Queued) {
+fn add_by_direction(
+    reads: &mut VecDeque<Queued>,
+    writes: &mut VecDeque<Queued>,
+    request: Queued,
+    merges: Merges,
+) {
     let waiting = match request.request {
         Request::Read(_) => reads,
         Request::Write(_) | Request::Discard(_) => writes,
     };
-    if !merge(waiting.iter_mut(), &request) {
+    if !merge(waiting.iter_mut(), &request, merges) {
         waiting.push_back(request);
     }
 }

@@ -1,6 +1,6 @@
 //! `noop`: merges adjacent requests; otherwise first come, first served.
 
-use super::{Next, Queued, Scheduler, merge};
+use super::{Merges, Next, Queued, Scheduler, merge};
 use flashvm_core::Nanos;
 use std::collections::VecDeque;
 
@@ -11,7 +11,7 @@ pub(super) struct Noop {
 
 impl Scheduler for Noop {
     fn add(&mut self, request: Queued) {
-        if !merge(self.waiting.iter_mut(), &request) {
+        if !merge(self.waiting.iter_mut(), &request, Merges::Both) {
             self.waiting.push_back(request);
         }
     }

@@ -3,7 +3,7 @@
 use super::Scheduler;
 use super::anticipatory::Anticipatory;
 use super::cfq::Cfq;
-use super::deadline::Deadline;
+use super::deadline::{Deadline, DeadlineTuning};
 use super::noop::Noop;
 use flashvm_core::Nanos;
 use std::fmt;
@@ -32,7 +32,7 @@ pub struct SchedulerInfo {
     pub name: &'static str,
     /// What it does, in a line.
     pub help: &'static str,
-    build: fn(Nanos) -> Box<dyn Scheduler>,
+    build: fn(Nanos, DeadlineTuning) -> Box<dyn Scheduler>,
 }
 
 impl SchedulerKind {
@@ -42,25 +42,25 @@ impl SchedulerKind {
             kind: Self::Noop,
             name: "noop",
             help: "first come, first served, adjacent requests merged",
-            build: |_| Box::new(Noop::default()),
+            build: |_, _| Box::new(Noop::default()),
         },
         SchedulerInfo {
             kind: Self::Deadline,
             name: "deadline",
             help: "sweeps in batches, reads before writes",
-            build: |_| Box::new(Deadline::default()),
+            build: |_, tuning| Box::new(Deadline::new(tuning)),
         },
         SchedulerInfo {
             kind: Self::Cfq,
             name: "cfq",
             help: "a slice of time for each process, idling for its next read",
-            build: |idle| Box::new(Cfq::new(idle)),
+            build: |idle, _| Box::new(Cfq::new(idle)),
         },
         SchedulerInfo {
             kind: Self::Anticipatory,
             name: "anticipatory",
             help: "sweeps, idling after a read for one that lies near",
-            build: |idle| Box::new(Anticipatory::new(idle)),
+            build: |idle, _| Box::new(Anticipatory::new(idle)),
         },
     ];
 
@@ -74,10 +74,11 @@ impl SchedulerKind {
         info.expect("every scheduler is in the list")
     }
 
-    /// A scheduler without requests. If it leaves the device idle for a process's next request, then for `idle`.
+    /// A scheduler without requests. If it leaves the device idle for a process's next request, then for `idle`;
+    /// `tuning` is for [`Self::Deadline`].
     #[must_use]
-    pub fn build(self, idle: Nanos) -> Box<dyn Scheduler> {
-        (self.info().build)(idle)
+    pub fn build(self, idle: Nanos, tuning: DeadlineTuning) -> Box<dyn Scheduler> {
+        (self.info().build)(idle, tuning)
     }
 }
 

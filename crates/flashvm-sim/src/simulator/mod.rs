@@ -481,6 +481,7 @@ impl Simulator {
             if let Some(steps) = &mut self.recorded {
                 steps.push(Step {
                     now: self.now,
+                    thread: 0,
                     event,
                     clusters,
                     actions: actions.clone(),

@@ -88,8 +88,10 @@ impl Recorder {
         actions: &[Action],
         clusters: Vec<ClusterAnswer>,
     ) -> Result<(), Error> {
+        let thread = rustix::thread::gettid().as_raw_nonzero().get();
         self.append(&Step {
             now,
+            thread: thread.unsigned_abs(),
             event: event.clone(),
             clusters,
             actions: actions.to_vec(),

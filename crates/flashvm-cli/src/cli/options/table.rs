@@ -341,6 +341,18 @@ options! {
         applies: Applies::Always,
     } sets |pages, settings| settings.engine.preclean = *pages;
 
+    /// Pages in a run of the cleaner's writes.
+    write_run: u32 = "write-run" {
+        value: "N",
+        group: Group::Paging,
+        help: "Pages to collect before the cleaner writes them, batch after batch, so that reads and writes take turns less \
+               often; up to --preclean: each batch is written at once",
+        default: Fallback::Preset(|s| s.write_run.to_string()),
+        example: "256",
+        refused: "9000",
+        applies: Applies::Always,
+    } sets |pages, settings| settings.engine.write_run = *pages;
+
     /// Size of a cluster.
     cluster: WholePages = "cluster" {
         value: "SIZE",

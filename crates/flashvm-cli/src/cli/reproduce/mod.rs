@@ -24,7 +24,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Changes whenever experiments change: results of another edition are measured again.
-const EDITION: u32 = 3;
+const EDITION: u32 = 4;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -52,7 +52,7 @@ It needs ImageMagick, spin and a C compiler, a JDK, and memcached. At a scale of
 pub(crate) enum ReproduceCommand {
     /// FlashVM: Virtual Memory Management on Flash (Saxena and Swift, USENIX ATC 2010)
     #[command(after_help = EXAMPLES)]
-    Flashvm(TracedArgs),
+    Flashvm(FlashvmArgs),
     /// CRAW: Page Replacement for Write References in NAND Flash Based Virtual Memory Systems
     #[command(after_help = EXAMPLES)]
     Craw(TracedArgs),
@@ -99,6 +99,16 @@ pub(crate) struct TracedArgs {
     traces: Option<PathBuf>,
 }
 
+/// The experiments of the FlashVM paper.
+#[derive(Debug, Args)]
+pub(crate) struct FlashvmArgs {
+    #[command(flatten)]
+    traced: TracedArgs,
+    /// Fewer and smaller live runs, for rough figures
+    #[arg(long)]
+    quick: bool,
+}
+
 /// The experiments of a paper.
 pub(crate) struct Suite {
     /// The title of the page.
@@ -129,58 +139,80 @@ pub(crate) struct Experiment {
 pub(crate) struct Material {
     programs: Programs,
     recorded: RecordedPrograms,
+    /// Few and small live runs will do.
+    is_quick: bool,
 }
 
 /// The stored results of an experiment.
 #[derive(Serialize, Deserialize)]
 struct Kept {
     edition: u32,
+    #[serde(flatten)]
+    inputs: Inputs,
+    report: Report,
+}
+
+/// What results depend on besides the edition: others are measured again.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Inputs {
     /// The folder of traces, if one was named.
     #[serde(default)]
     traces: Option<PathBuf>,
-    report: Report,
+    #[serde(default)]
+    is_quick: bool,
 }
 
 /// Runs the command.
 pub(crate) fn reproduce(command: &ReproduceCommand) -> Result<ExitCode, Refusal> {
     match command {
-        ReproduceCommand::Flashvm(args) => run(&flashvm::SUITE, &args.common, args.traces.clone()),
-        ReproduceCommand::Craw(args) => run(&craw::SUITE, &args.common, args.traces.clone()),
+        ReproduceCommand::Flashvm(FlashvmArgs { traced, quick }) => {
+            run(&flashvm::SUITE, &traced.common, traced.inputs(*quick))
+        }
+        ReproduceCommand::Craw(args) => run(&craw::SUITE, &args.common, args.inputs(false)),
         ReproduceCommand::Chameleon(args) => {
             if !args.list {
                 chameleon::check()?;
             }
-            run(&chameleon::SUITE, args, None)
+            run(&chameleon::SUITE, args, Inputs::default())
         }
-        ReproduceCommand::Gordon(args) => run(&gordon::SUITE, args, None),
+        ReproduceCommand::Gordon(args) => run(&gordon::SUITE, args, Inputs::default()),
         ReproduceCommand::Record(args) => flashvm::record(args),
     }
 }
 
-fn run(suite: &Suite, args: &ReproduceArgs, traces: Option<PathBuf>) -> Result<ExitCode, Refusal> {
+impl TracedArgs {
+    fn inputs(&self, is_quick: bool) -> Inputs {
+        Inputs {
+            traces: self.traces.clone(),
+            is_quick,
+        }
+    }
+}
+
+fn run(suite: &Suite, args: &ReproduceArgs, inputs: Inputs) -> Result<ExitCode, Refusal> {
     if args.list {
         let lines = suite.all().map(|e| format!("{:<26}{}\n", e.name, e.title));
         return write_out(&lines.collect::<String>());
     }
     let chosen = choose(suite, args)?;
     let material = Material {
-        programs: Programs::new(traces.clone()),
-        recorded: RecordedPrograms::new(traces),
+        programs: Programs::new(inputs.traces.clone()),
+        recorded: RecordedPrograms::new(inputs.traces.clone()),
+        is_quick: inputs.is_quick,
     };
-    let traces = material.programs.folder();
     std::fs::create_dir_all(&args.out).map_err(|e| cannot(&args.out, &e))?;
     let bar = progress_of(chosen.len());
     for experiment in &chosen {
         bar.set_prefix(experiment.name);
         bar.set_message("");
         let file = args.out.join(format!("{}.json", experiment.name));
-        if args.again || kept(&file, traces).is_none() {
+        if args.again || kept(&file, &inputs).is_none() {
             let report = (experiment.run)(&material, &bar)?;
             write_report(&args.out, experiment, &report)?;
             // Written last, so that a kept experiment is complete.
             let kept = Kept {
                 edition: EDITION,
-                traces: traces.map(Path::to_owned),
+                inputs: inputs.clone(),
                 report,
             };
             let json = serde_json::to_vec_pretty(&kept).expect("numbers and texts");
@@ -191,7 +223,7 @@ fn run(suite: &Suite, args: &ReproduceArgs, traces: Option<PathBuf>) -> Result<E
     bar.finish_and_clear();
     // The page has all kept results, of earlier runs too.
     let all = suite.all().filter_map(|experiment| {
-        let kept = kept(&args.out.join(format!("{}.json", experiment.name)), traces)?;
+        let kept = kept(&args.out.join(format!("{}.json", experiment.name)), &inputs)?;
         Some((experiment, kept.report))
     });
     let all: Vec<_> = all.collect();
@@ -240,9 +272,9 @@ fn choose(suite: &Suite, args: &ReproduceArgs) -> Result<Vec<&'static Experiment
     args.names.iter().map(find).collect()
 }
 
-fn kept(file: &Path, traces: Option<&Path>) -> Option<Kept> {
+fn kept(file: &Path, inputs: &Inputs) -> Option<Kept> {
     let kept: Kept = serde_json::from_slice(&std::fs::read(file).ok()?).ok()?;
-    (kept.edition == EDITION && kept.traces.as_deref() == traces).then_some(kept)
+    (kept.edition == EDITION && kept.inputs == *inputs).then_some(kept)
 }
 
 fn write_report(out: &Path, experiment: &Experiment, report: &Report) -> Result<(), Refusal> {

@@ -35,7 +35,7 @@ pub(super) fn congestion(
         "instances",
         "allocator, cleaner",
         "s",
-        "reads, writes in a row",
+        "pages read, written in a row",
         "faster",
         "paper",
         "difference",
@@ -88,7 +88,7 @@ pub(super) fn congestion(
         notes: vec![
             "FlashVM on the Intel SSD in Table 4's memory, with other timeouts alone (`--congestion-timeout`, `--cleaner-timeout`); \
              instances side by side stand for the paper's threads, because the recorded program has one. \"In a row\": mean number of \
-             consecutive requests in one direction."
+             consecutive pages in one direction; a request of Linux's swap has one page."
                 .to_owned(),
             "A wait \"for up to 20-100 milliseconds or until a write completes\" (4.1.2) ends with the write, after 2 ms on this drive: \
              then the timeouts save nothing. So the paper's gains mean waits that nothing else ends: \"the system idles even when there is \
@@ -97,7 +97,8 @@ pub(super) fn congestion(
                 .to_owned(),
             "What is missing of the 17 % are turnarounds: a cleaner that sleeps less mixes its writes with reads, and each change of direction \
              costs this drive the 0.75 ms that fit Figure 5(a). Without them both timeouts save 15 %. The paper's FlashVM loses less by \
-             them: its runs are of 138 to 230 requests (5.2.1), ours of 7 reads and one write."
+             them: its runs are of 138 to 230 requests of a page each (5.2.1), ours of some 20 pages. \
+             With runs of writes (`--write-run`) less is lost: see each mechanism alone, below."
                 .to_owned(),
             "With four instances the allocator's timeout saves 1 %, and with the cleaner's 5 % are lost. Two causes, varied alone and together: \
              turnarounds, and read-ahead, for which a busier cleaner makes room, but which four programs in this memory evict unused. Without \

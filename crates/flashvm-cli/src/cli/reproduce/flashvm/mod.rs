@@ -5,13 +5,16 @@
 //!   `recorded`: the traces;
 //! - `devices`, `scaling`, `tuning`, `prefetch`, `wear`, `garbage`, `value`: the experiments, on `runs` of the traces.
 
+mod ablation;
 mod amplification;
 mod causes;
 mod congestion;
+mod deadline;
 mod devices;
 mod figure_1;
 mod garbage;
 mod garbage_replay;
+mod mechanisms;
 mod prefetch;
 mod programs;
 mod record;
@@ -27,7 +30,6 @@ pub(super) use record::{RecordArgs, record};
 pub(super) use recorded::RecordedPrograms;
 
 use super::{Experiment, Suite};
-use programs::{Name, live};
 
 pub(super) const SUITE: Suite = Suite {
     title: "FlashVM's tables and figures",
@@ -130,32 +132,22 @@ with the run and the machine.",
             title: "Table 4: cost/benefit analysis",
             run: |material, bar| value::table_4(&material.recorded, bar),
         },
+        Experiment {
+            name: "ablation",
+            title: "Each mechanism alone",
+            run: |material, bar| ablation::ablation(&material.recorded, bar),
+        },
     ],
     programs: &[
         Experiment {
-            name: "program-imagemagick",
-            title: "Table 4, live: ImageMagick",
-            run: |_, bar| Ok(live::table_4(Name::ImageMagick, bar)),
+            name: "table-4-live",
+            title: "Table 4, live",
+            run: |material, bar| Ok(programs::value::table_4(material.is_quick, bar)),
         },
         Experiment {
-            name: "program-spin",
-            title: "Table 4, live: spin",
-            run: |_, bar| Ok(live::table_4(Name::Spin, bar)),
-        },
-        Experiment {
-            name: "program-jvm",
-            title: "Table 4, live: a JVM with 16 warehouses",
-            run: |_, bar| Ok(live::table_4(Name::SpecJbb, bar)),
-        },
-        Experiment {
-            name: "program-memcached-store",
-            title: "Table 4, live: memcached, store",
-            run: |_, bar| Ok(live::table_4(Name::MemcachedStore, bar)),
-        },
-        Experiment {
-            name: "program-memcached-lookup",
-            title: "Table 4, live: memcached, lookup",
-            run: |_, bar| Ok(live::table_4(Name::MemcachedLookup, bar)),
+            name: "ablation-live",
+            title: "Each mechanism alone, live",
+            run: |material, bar| Ok(programs::ablation::ablation(material.is_quick, bar)),
         },
     ],
 };

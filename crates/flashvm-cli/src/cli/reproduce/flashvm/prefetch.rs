@@ -24,18 +24,22 @@ pub(super) fn table_3(programs: &RecordedPrograms, bar: &ProgressBar) -> Result<
     let program = programs.get(Name::ImageMagick)?;
     let papers = ["15 %, 14 %", "17 %, 11 %", "21 %, 7 %", "35 %, 6 %"];
     for (readahead, paper) in [2, 4, 8, 16].into_iter().zip(papers) {
-        let [native, stride] =
-            [PrefetcherKind::Native, PrefetcherKind::Contiguous].map(|prefetcher| {
-                bar.set_message(format!("read-ahead {readahead}, {prefetcher}"));
-                let settings = Settings {
-                    prefetcher,
-                    readahead,
-                    ..flashvm()
-                };
-                let figures = alone(program, program.frames(), &device, settings);
-                let faults = figures.counters.faults_major + figures.counters.faults_waited;
-                (faults as f64, seconds(figures.elapsed))
-            });
+        let systems = [
+            (PrefetcherKind::Native, 0),
+            (PrefetcherKind::Contiguous, flashvm().stride),
+        ];
+        let [native, stride] = systems.map(|(prefetcher, stride)| {
+            bar.set_message(format!("read-ahead {readahead}, {prefetcher}"));
+            let settings = Settings {
+                prefetcher,
+                readahead,
+                stride,
+                ..flashvm()
+            };
+            let figures = alone(program, program.frames(), &device, settings);
+            let faults = figures.counters.faults_major + figures.counters.faults_waited;
+            (faults as f64, seconds(figures.elapsed))
+        });
         table.row([
             readahead.to_string(),
             format!("{:.0}", native.0),

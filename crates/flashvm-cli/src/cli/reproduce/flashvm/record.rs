@@ -1,7 +1,7 @@
 //! `flashvm reproduce record`: runs the programs of the evaluation live, in little memory, and keeps what they did to their
 //! pages as traces.
 
-use super::programs::{ALL, Failure, Info, Program, flashvm, text};
+use super::programs::{ALL, Failure, Info, Program, THREADED, flashvm, text};
 use super::recorded::ENDING;
 use crate::cli::refusal::Refusal;
 use crate::cli::report::write_whole;
@@ -11,7 +11,7 @@ use crate::cli::write_out;
 use clap::Args;
 use flashvm_core::Nanos;
 use flashvm_sim::ProgramTrace;
-use flashvm_sim::program_trace::{Origin, observe};
+use flashvm_sim::program_trace::{Origin, Threads, observe};
 use indicatif::ProgressBar;
 use std::fs::File;
 use std::io::BufReader;
@@ -44,11 +44,12 @@ pub(crate) fn record(args: &RecordArgs) -> Result<ExitCode, Refusal> {
             args.scale
         )));
     }
-    let known = Vec::from_iter(ALL.iter().map(|info| info.file)).join(", ");
+    let all = || ALL.iter().chain([&THREADED]);
+    let known = Vec::from_iter(all().map(|info| info.file)).join(", ");
     if let Some(name) = args
         .names
         .iter()
-        .find(|name| !ALL.iter().any(|info| info.file == **name))
+        .find(|name| !all().any(|info| info.file == **name))
     {
         return Err(Refusal::new(format!(
             "unknown program '{name}': known are {known}"
@@ -58,8 +59,7 @@ pub(crate) fn record(args: &RecordArgs) -> Result<ExitCode, Refusal> {
         Refusal::new(format!("{}: {why}", path.display()))
     };
     std::fs::create_dir_all(&args.out).map_err(|e| failed(&args.out, &e))?;
-    let chosen = ALL
-        .iter()
+    let chosen = all()
         .filter(|info| args.names.is_empty() || args.names.iter().any(|name| name == info.file));
     let chosen = Vec::from_iter(chosen);
     let bar = progress_of(chosen.len());
@@ -95,7 +95,7 @@ fn traced(info: &Info, scale: u32, bar: &ProgressBar) -> Result<ProgramTrace, Fa
     let ram_bytes = u64::from(info.frames(scale) / RAM_SHARE) << 12;
     let steps = folder.path().join("steps");
     // Every fault is the program's own: nothing is brought in ahead, and nothing waits compressed.
-    let prefix = flashvm(&[
+    let prefix = flashvm::<&str>(&[
         "--ram",
         &format!("{}K", ram_bytes >> 10),
         "--flash-size",
@@ -112,14 +112,18 @@ fn traced(info: &Info, scale: u32, bar: &ProgressBar) -> Result<ProgramTrace, Fa
     let recording = longest(folder.path())?;
     let file = File::open(&recording).map_err(|e| e.to_string())?;
     let work = Nanos(work.as_nanos() as u64);
-    let steps = observe(BufReader::new(file), work).map_err(|e| e.to_string())?;
+    let threads = match info.name == THREADED.name {
+        true => Threads::Apart,
+        false => Threads::Merged,
+    };
+    let steps = observe(BufReader::new(file), work, threads).map_err(|e| e.to_string())?;
     let origin = Origin {
         program: info.title.to_owned(),
         what: program.what(),
         scale,
         ram_bytes,
     };
-    Ok(ProgramTrace::new(steps, origin))
+    Ok(ProgramTrace::of_threads(steps, origin))
 }
 
 /// The time of a whole run, with what is not timed in Table 4.

@@ -38,7 +38,7 @@ pub(super) fn figure_5b(programs: &RecordedPrograms, bar: &ProgressBar) -> Resul
             row.push(format!("{rate:.0}"));
             if instances == 1 {
                 runs.push(format!(
-                    "{model}: {:.0} reads, {:.0} writes",
+                    "{model}: {:.0} read, {:.0} written",
                     figures.read_run, figures.write_run
                 ));
             }
@@ -61,8 +61,8 @@ pub(super) fn figure_5b(programs: &RecordedPrograms, bar: &ProgressBar) -> Resul
              ImageMagick nearly fits into the 1 GB."
                 .to_owned(),
             format!(
-                "Mean number of consecutive requests in one direction, one instance: {}. Paper (5.2.1): 138 to \
-                 169 reads and 170 to 230 writes. The engine writes back as soon as a batch is whole, so its \
+                "Mean number of consecutive pages in one direction, one instance: {}. Paper (5.2.1): 138 to \
+                 169 requests to read and 170 to 230 to write, of a page each. The engine writes back as soon as a batch is whole, so its \
                  runs are shorter.",
                 runs.join("; ")
             ),

@@ -1,6 +1,6 @@
 //! ImageMagick: enlarges a picture by 500 %, as in the paper, which does not give the picture's size.
 
-use super::{Failure, Prepared, Program, command, find, finish};
+use super::{FOR_EVER, Failure, Prepared, Program, command, find, finish_within};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -43,18 +43,23 @@ pub(super) fn prepare(folder: &Path, scale: u32) -> Prepared {
         "8",
         "in.ppm",
     ];
-    program.convert(&[], &words.map(OsString::from))?;
+    program.convert(&[], &words.map(OsString::from), FOR_EVER)?;
     Ok(Box::new(program))
 }
 
 impl ImageMagick {
-    fn convert(&self, prefix: &[String], words: &[OsString]) -> Result<Duration, Failure> {
+    fn convert(
+        &self,
+        prefix: &[String],
+        words: &[OsString],
+        within: Duration,
+    ) -> Result<Option<Duration>, Failure> {
         let mut command = command(prefix, &self.convert, words);
         command
             .current_dir(&self.folder)
             .env("MAGICK_CONFIGURE_PATH", &self.folder)
             .env("OMP_NUM_THREADS", "2");
-        finish(&mut command)
+        finish_within(&mut command, within)
     }
 }
 
@@ -63,8 +68,8 @@ impl Program for ImageMagick {
         format!("A picture of {} is enlarged by 500 %.", self.size)
     }
 
-    fn run(&self, prefix: &[String]) -> Result<Duration, Failure> {
+    fn run_within(&self, prefix: &[String], within: Duration) -> Result<Option<Duration>, Failure> {
         let words = ["in.ppm", "-resize", "500%", "ppm:/dev/null"];
-        self.convert(prefix, &words.map(OsString::from))
+        self.convert(prefix, &words.map(OsString::from), within)
     }
 }

@@ -1,6 +1,6 @@
 //! A JVM workload after SPECjbb's: orders of 16 warehouses, a thread each.
 
-use super::{Failure, Prepared, Program, command, find, finish};
+use super::{Failure, Prepared, Program, command, find, finish, finish_within};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -37,7 +37,7 @@ impl Program for Jvm {
         format!("16 warehouses handle {orders} orders each, in a heap of {heap} MiB.")
     }
 
-    fn run(&self, prefix: &[String]) -> Result<Duration, Failure> {
+    fn run_within(&self, prefix: &[String], within: Duration) -> Result<Option<Duration>, Failure> {
         let (heap, orders) = (format!("-Xmx{}m", self.heap_mib), self.orders.to_string());
         let words = [
             &*heap,
@@ -46,6 +46,9 @@ impl Program for Jvm {
             "Warehouses",
             &orders,
         ];
-        finish(command(prefix, &self.java, &words).current_dir(&self.folder))
+        finish_within(
+            command(prefix, &self.java, &words).current_dir(&self.folder),
+            within,
+        )
     }
 }

@@ -27,17 +27,24 @@ pub(super) struct Memcached {
     socket: PathBuf,
     load: Load,
     items: u32,
+    /// Clients that look up, and threads of the server; it has two at least.
+    clients: u32,
 }
 
 pub(super) fn store(folder: &Path, scale: u32) -> Prepared {
-    prepare(folder, scale, Load::Store)
+    prepare(folder, scale, Load::Store, 1)
 }
 
 pub(super) fn lookup(folder: &Path, scale: u32) -> Prepared {
-    prepare(folder, scale, Load::Lookup)
+    prepare(folder, scale, Load::Lookup, 1)
 }
 
-fn prepare(folder: &Path, scale: u32, load: Load) -> Prepared {
+/// With four clients.
+pub(super) fn threads(folder: &Path, scale: u32) -> Prepared {
+    prepare(folder, scale, Load::Lookup, 4)
+}
+
+fn prepare(folder: &Path, scale: u32, load: Load, clients: u32) -> Prepared {
     let server = find("memcached", "memcached")?;
     let socket = folder.join("socket");
     Ok(Box::new(Memcached {
@@ -45,6 +52,7 @@ fn prepare(folder: &Path, scale: u32, load: Load) -> Prepared {
         socket,
         load,
         items: ITEMS / scale,
+        clients,
     }))
 }
 
@@ -54,18 +62,23 @@ impl Program for Memcached {
         match self.load {
             Load::Store => format!("{items}."),
             Load::Lookup => {
-                format!("{items}, then as many are looked up at random: this is timed.")
+                let by = match self.clients {
+                    1 => String::new(),
+                    clients => format!(" by {clients} clients, with as many threads"),
+                };
+                format!("{items}, then as many are looked up at random{by}: this is timed.")
             }
         }
     }
 
-    fn run(&self, prefix: &[String]) -> Result<Duration, Failure> {
+    fn run_within(&self, prefix: &[String], within: Duration) -> Result<Option<Duration>, Failure> {
         let socket = self.socket.to_string_lossy();
-        let words = ["-u", "root", "-m", "1024", "-t", "2", "-s", &socket];
+        let threads = self.clients.max(2).to_string();
+        let words = ["-u", "root", "-m", "1024", "-t", &threads, "-s", &socket];
         let mut command = command(prefix, &self.server, &words);
         let server = command.stderr(Stdio::null()).spawn();
         let mut server = server.map_err(|e| format!("memcached: {e}"))?;
-        let took = self.talk(&mut server);
+        let took = self.talk(&mut server, within);
         // A service manager sends this signal; `flashvm run` passes it on.
         let _ = rustix::process::kill_process(
             rustix::process::Pid::from_child(&server),
@@ -82,20 +95,46 @@ impl Program for Memcached {
 }
 
 impl Memcached {
-    fn talk(&self, server: &mut Child) -> Result<Duration, Failure> {
+    /// The time of the load, or `None` once it has taken longer than `within`.
+    fn talk(&self, server: &mut Child, within: Duration) -> Result<Option<Duration>, Failure> {
+        let failed = |e| format!("memcached: {e}");
+        let mut client = self.client(server)?;
+        let mut started = Instant::now();
+        let goes_on = |started: Instant| started.elapsed() <= within;
+        match self.load {
+            Load::Store => client.store(&|| goes_on(started)).map_err(failed)?,
+            Load::Lookup => {
+                client.store(&|| true).map_err(failed)?;
+                let others = (1..self.clients).map(|_| self.client(server));
+                let others: Vec<_> = others.collect::<Result<_, _>>()?;
+                started = Instant::now();
+                let count = self.items / self.clients;
+                let looked_up: std::io::Result<()> = std::thread::scope(|scope| {
+                    let all = std::iter::once(client).chain(others).zip(1..);
+                    let all = all.map(|(mut client, seed)| {
+                        scope.spawn(move || client.look_up(seed, count, &|| goes_on(started)))
+                    });
+                    let all = Vec::from_iter(all);
+                    let ends = all
+                        .into_iter()
+                        .map(|one| one.join().expect("it does not panic"));
+                    ends.collect()
+                });
+                looked_up.map_err(failed)?;
+            }
+        }
+        let took = started.elapsed();
+        Ok((took <= within).then_some(took))
+    }
+
+    fn client(&self, server: &mut Child) -> Result<Client, Failure> {
         let link = self.connect(server)?;
-        let mut client = Client {
-            lines: BufReader::new(link.try_clone().map_err(|e| e.to_string())?),
+        let lines = link.try_clone().map_err(|e| e.to_string())?;
+        Ok(Client {
+            lines: BufReader::new(lines),
             link,
             items: self.items,
-        };
-        let mut started = Instant::now();
-        client.store().map_err(|e| format!("memcached: {e}"))?;
-        if self.load == Load::Lookup {
-            started = Instant::now();
-            client.look_up().map_err(|e| format!("memcached: {e}"))?;
-        }
-        Ok(started.elapsed())
+        })
     }
 
     fn connect(&self, server: &mut Child) -> Result<UnixStream, Failure> {
@@ -132,8 +171,11 @@ impl Client {
         Ok(line)
     }
 
-    fn store(&mut self) -> std::io::Result<()> {
+    fn store(&mut self, goes_on: &dyn Fn() -> bool) -> std::io::Result<()> {
         for first in (0..self.items).step_by(BATCH as usize) {
+            if !goes_on() {
+                break;
+            }
             let batch = first..(first + BATCH).min(self.items);
             let mut request = Vec::new();
             for item in batch.clone() {
@@ -152,9 +194,17 @@ impl Client {
         Ok(())
     }
 
-    fn look_up(&mut self) -> std::io::Result<()> {
-        let mut state = 1_u32;
-        for _ in 0..self.items {
+    fn look_up(
+        &mut self,
+        seed: u32,
+        count: u32,
+        goes_on: &dyn Fn() -> bool,
+    ) -> std::io::Result<()> {
+        let mut state = seed;
+        for _ in 0..count {
+            if !goes_on() {
+                break;
+            }
             // Numerical Recipes' generator: the upper bits decide.
             state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
             let item = ((u64::from(state) * u64::from(self.items)) >> 32) as u32;

@@ -1,6 +1,6 @@
 //! spin: a model checker that stores every state of a system.
 
-use super::{Failure, Prepared, Program, command, find, finish};
+use super::{Failure, Prepared, Program, command, find, finish, finish_within};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -53,12 +53,15 @@ impl Program for Spin {
         )
     }
 
-    fn run(&self, prefix: &[String]) -> Result<Duration, Failure> {
+    fn run_within(&self, prefix: &[String], within: Duration) -> Result<Option<Duration>, Failure> {
         let folder = self.pan.parent().unwrap_or(Path::new("."));
         let words = [
             format!("-m{}", self.depth),
             format!("-w{}", self.table_bits),
         ];
-        finish(command(prefix, &self.pan, &words).current_dir(folder))
+        finish_within(
+            command(prefix, &self.pan, &words).current_dir(folder),
+            within,
+        )
     }
 }

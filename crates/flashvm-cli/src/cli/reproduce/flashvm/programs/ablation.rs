@@ -1,0 +1,68 @@
+//! Ablation: each mechanism of the paper alone, live, with the real programs on the models of the paper's drives. The
+//! systems take turns within each round, so that what else the machine does disturbs all alike.
+
+use super::super::ablation::{Ablation, Run};
+use super::super::mechanisms::{System, options, systems};
+use super::live::{Live, median};
+use super::{ALL, Failure, Info};
+use crate::cli::report::Report;
+use indicatif::ProgressBar;
+
+/// The paper's sizes are divided by this.
+const SCALE: u32 = 32;
+/// Runs of each system: the medians are shown.
+const ROUNDS: usize = 3;
+/// Table 4's memory, and a smaller one, in permille of it.
+const MEMORIES: [u32; 2] = [1000, 500];
+
+pub(in super::super) fn ablation(is_quick: bool, bar: &ProgressBar) -> Report {
+    let systems = systems();
+    let rounds = if is_quick { 1 } else { ROUNDS };
+    let memories = if is_quick { &MEMORIES[..1] } else { &MEMORIES };
+    let mut ablation = Ablation::new();
+    let mut notes = vec![format!(
+        "Live, the medians of {rounds} runs; the systems take turns. The paper's inputs and Table 4's memory are divided by {SCALE}. Seconds \
+         vary with what else the machine does: compare the counts."
+    )];
+    for info in &ALL {
+        for &memory in memories {
+            match program(info, memory, rounds, &systems, bar) {
+                Ok((mb, runs)) => ablation.add(info.title, mb, &systems, &runs),
+                Err(why) => notes.push(format!(
+                    "Not measured: {why}. Fix that and measure again with --again."
+                )),
+            }
+        }
+    }
+    ablation.report(notes)
+}
+
+fn program(
+    info: &Info,
+    memory: u32,
+    rounds: usize,
+    systems: &[System],
+    bar: &ProgressBar,
+) -> Result<(f64, Vec<Run>), Failure> {
+    let live = Live::prepare(info, SCALE)?;
+    let ram_kib = u64::from(info.frames(SCALE) * memory / 1000) * 4;
+    let mut runs = vec![Vec::new(); systems.len()];
+    for round in 1..=rounds {
+        for (system, runs) in systems.iter().zip(&mut runs) {
+            bar.set_message(format!(
+                "{}, {}, {round} of {rounds}",
+                info.title, system.name
+            ));
+            let model = system.model.to_string();
+            runs.push(live.run(ram_kib, &model, &options(&system.settings))?);
+        }
+    }
+    let figure = |runs: &[Run], of: fn(&Run) -> u64| median(runs.iter().map(of).collect());
+    let medians = runs.iter().map(|runs| Run {
+        seconds: median(runs.iter().map(|run| run.seconds).collect()),
+        faults: figure(runs, |run| run.faults),
+        pages_in: figure(runs, |run| run.pages_in),
+        pages_out: figure(runs, |run| run.pages_out),
+    });
+    Ok((ram_kib as f64 / 1024.0, medians.collect()))
+}
