@@ -159,7 +159,7 @@ fn a_reader_that_has_gone_away_is_no_failure() {
         folder.path(),
         &["heap", "init", "h", "--size", "1M"],
     ));
-    drop(notes(&folder.path().join("notes"), 100));
+    drop(notes(&folder.path().join("notes"), 50));
     for args in [
         &["heap", "init", "other", "--size", "1M"][..],
         &["heap", "info", "h"],

@@ -15,7 +15,7 @@ use crate::types::{Catalogue, Field, Number, Parts, Reference, Shape, TypeNumber
 use std::collections::HashSet;
 use std::io::{self, Write};
 
-/// Most levels of a nested value: parsers have limits too.
+/// Most levels of a nested value: parsers have limits too. An option, and the target of a reference, count as one each.
 const DEEPEST: usize = 250;
 
 /// What stands for a reference.
