@@ -452,8 +452,9 @@ impl<C: ClusterSource> Engine<C> {
         } else if free >= self.free_target() {
             self.freeing = false;
         }
-        // A run of writes is not continued page by page while it is under way: what it frees counts as available.
-        let (ahead, is_written) = match self.collects_runs() {
+        // A run of writes is not continued page by page while it is under way: what it frees counts as available, unless
+        // the limit was lowered.
+        let (ahead, is_written) = match self.collects_runs() && self.charged() <= self.limit {
             true => (
                 self.headed_for(),
                 self.condemned.len() == 0 && self.fresh.is_empty(),
