@@ -120,9 +120,9 @@ fn torture_behind_tls_at_nbdkit() {
 
 /// Programs that execute others, over TCP, at qemu-nbd; the host's name is the certificate's.
 #[test]
-fn a_shell_sorts_behind_tls_at_qemu_nbd() {
-    let test = "a_shell_sorts_behind_tls_at_qemu_nbd";
-    if !can(test, "qemu-nbd") || !has_program(test, "sort") {
+fn torture_behind_tls_at_qemu_nbd() {
+    let test = "torture_behind_tls_at_qemu_nbd";
+    if !can(test, "qemu-nbd") || !has_program(test, "cc") {
         return;
     }
     let pki = Pki::new();
@@ -146,8 +146,7 @@ fn a_shell_sorts_behind_tls_at_qemu_nbd() {
         "nbds://localhost:{}/store?tls-certificates={client}",
         address.port()
     );
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/sort.sh");
-    let outcome = run(test, &uri, &[], &["sh", script, "200000"]);
+    let outcome = torture(test, &uri, &[], "rewrite", "1");
     let plain = format!("nbd://{address}/store");
     refused(&plain, "the server demands TLS: write nbds://");
     let other = uri.replace("localhost:", "127.0.0.2:");
@@ -155,8 +154,7 @@ fn a_shell_sorts_behind_tls_at_qemu_nbd() {
     child.kill().expect("a child of ours");
     child.wait().expect("a child of ours");
     let outcome = outcome.expect_success(test);
-    assert!(outcome.stdout.contains("sorted and checked: 200000 lines"));
-    assert!(outcome.stat("pages_in") > 1000, "{}", outcome.stderr);
+    assert!(outcome.stat("pages_in") > 100, "{}", outcome.stderr);
     assert_eq!(missing.status.code(), Some(2), "{}", missing.stderr);
 }
 
@@ -196,7 +194,7 @@ fn wrong_certificates_are_refused_in_one_line() {
         (no_folder, "ca-cert.pem: No such file or directory"),
         (
             with("broken", &pki.path("extension")),
-            "name a folder with PEM files",
+            "no certificate of an authority: name a folder with another ca-cert.pem",
         ),
         (
             good.replace("nbds+unix", "nbd+unix"),
