@@ -69,10 +69,13 @@ impl<C: ClusterSource> Engine<C> {
     pub(super) fn clean_run(&mut self, actions: &mut Vec<Action>) {
         let run = self.settings.preclean.max(self.settings.write_run);
         for _ in 0..run.div_ceil(self.settings.preclean) {
-            if self.condemned.len() == 0 || self.swap.is_full() {
+            if self.condemned.len() == 0 {
                 break;
             }
             self.clean_batch(actions);
+            if self.swap.is_full() {
+                break;
+            }
         }
     }
 
