@@ -12,7 +12,8 @@ use crate::ids::PageId;
 use crate::page::Flag;
 use crate::settings::FirstStore;
 
-/// Pages that are compared in the time of a first-store fault: 6 us, and 0.5 us (`docs/performance.md`).
+/// Pages that are compared in the time of a first-store fault. The fault takes 6 us (`docs/performance.md`); half a
+/// microsecond for a comparison is an assumption, not measured.
 const COMPARISONS_PER_FAULT: u32 = 12;
 /// Outcomes that are remembered: beyond, both counts are halved.
 const MEMORY: u32 = 4096;
