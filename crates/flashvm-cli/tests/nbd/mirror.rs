@@ -1,5 +1,6 @@
 //! Mirrors (`--flash mirror:A,B`): sides that are killed, come back, are slow, silent, wrong, or both gone.
 
+use super::failures::told;
 use super::servers::{Kit, numbers};
 use super::support::{Folder, children};
 use super::{EXPORT, LIMIT, Outcome, compiled, ready, run, torture};
@@ -48,19 +49,7 @@ print('all bytes are right')
 
 /// Runs that program, and `meanwhile` while it reads.
 fn reading(test: &str, flash: &str, options: &[&str], meanwhile: impl FnOnce()) -> Outcome {
-    let folder = Folder::new();
-    let path = folder.path().display().to_string();
-    scope(|scope| {
-        let program = ["python3", "-c", READS_AGAIN, &path];
-        let run = scope.spawn(move || run(test, flash, options, &program));
-        let ready = folder.path().join("ready");
-        children::wait_until("memory is full", LIMIT, || {
-            ready.exists() || run.is_finished()
-        });
-        meanwhile();
-        fs::write(folder.path().join("go"), "").expect("a file");
-        run.join().expect("the run")
-    })
+    told(test, flash, options, READS_AGAIN, meanwhile)
 }
 
 fn reads_right(test: &str, outcome: Outcome) -> Outcome {

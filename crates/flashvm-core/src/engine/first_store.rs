@@ -62,8 +62,8 @@ impl<C: ClusterSource> Engine<C> {
     /// Whether a page that the program gets for this access counts as stored to: the access is a store, nothing stops
     /// later ones, or comparing the page costs less.
     pub(super) fn may_store(&self, page: PageId, access: Access) -> bool {
-        let compare = self.first_stores.compare() && self.has_slot(page);
-        access == Access::Write || !self.protects || compare
+        let unseen = access == Access::Write || !self.protects;
+        unseen || (self.first_stores.compare() && self.has_slot(page))
     }
 
     /// Whether some pages are compared.
