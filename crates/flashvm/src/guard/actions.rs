@@ -39,6 +39,29 @@ struct SignalAction {
     words: [AtomicU64; 4],
 }
 
+impl SignalAction {
+    /// Waits until no other thread changes it; then this one does.
+    fn begin_change(&self) {
+        loop {
+            let version = self.version.load(Ordering::Relaxed);
+            let begun = self.version.compare_exchange(
+                version & !1,
+                version | 1,
+                Ordering::Acquire,
+                Ordering::Relaxed,
+            );
+            if begun.is_ok() {
+                return;
+            }
+            sched_yield();
+        }
+    }
+
+    fn end_change(&self) {
+        self.version.fetch_add(1, Ordering::Release);
+    }
+}
+
 impl Actions {
     const fn new() -> Self {
         Self {
@@ -76,23 +99,21 @@ impl Actions {
 
     pub(super) fn set(&self, signal: i32, new: &KernelAction) {
         let action = self.action(signal);
-        let version = loop {
-            let version = action.version.load(Ordering::Relaxed);
-            if version.is_multiple_of(2)
-                && action
-                    .version
-                    .compare_exchange(version, version + 1, Ordering::Acquire, Ordering::Relaxed)
-                    .is_ok()
-            {
-                break version;
-            }
-            sched_yield();
-        };
+        action.begin_change();
         let words = [new.handler, new.flags, new.restorer, new.mask];
         for (word, value) in action.words.iter().zip(words) {
             word.store(value, Ordering::Release);
         }
-        action.version.store(version + 2, Ordering::Release);
+        action.end_change();
+    }
+
+    /// Keeps all actions as they are while `fork` makes a child: its copy of an action that another thread changes would
+    /// stay half changed. Returns in the child, too.
+    pub(super) fn keep<T>(&self, fork: impl FnOnce() -> T) -> T {
+        self.signals.iter().for_each(SignalAction::begin_change);
+        let result = fork();
+        self.signals.iter().for_each(SignalAction::end_change);
+        result
     }
 
     /// Copies all actions from another table.
@@ -141,5 +162,50 @@ impl Deref for Table {
             Self::Process => &ACTIONS,
             Self::Child(actions) => actions,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicBool;
+
+    const SIGNAL: i32 = 10;
+
+    fn all(word: u64) -> KernelAction {
+        KernelAction {
+            handler: word,
+            flags: word,
+            restorer: word,
+            mask: word,
+        }
+    }
+
+    /// What a fork would copy while another thread changes an action: never half of a change.
+    #[test]
+    fn a_kept_action_is_whole() {
+        let (actions, stop) = (Actions::new(), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut word = 1;
+                while !stop.load(Ordering::Relaxed) {
+                    actions.set(SIGNAL, &all(word));
+                    word += 1;
+                }
+            });
+            let copy = || {
+                actions.keep(|| {
+                    let words = &actions.action(SIGNAL).words;
+                    [0, 1, 2, 3].map(|i: usize| words[i].load(Ordering::Relaxed))
+                })
+            };
+            let torn = (0..10_000)
+                .map(|_| copy())
+                .find(|copy| *copy != [copy[0]; 4]);
+            stop.store(true, Ordering::Relaxed);
+            assert_eq!(torn, None);
+        });
+        let last = actions.get(SIGNAL);
+        assert_eq!(last, all(last.handler));
     }
 }

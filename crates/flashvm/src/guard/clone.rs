@@ -188,8 +188,12 @@ fn fork(
     let mut room = [0; ARGS_WORDS];
     let (number, args) = request.call(number, None, &mut room);
     let there = parent_words_there(request);
-    // SAFETY: the child continues here, with copies of all memory and of this thread alone.
-    let result = pager.fork_inline(|| unsafe { raw::syscall(number, args) });
+    let actions = record.actions.clone();
+    let result = pager.fork_inline(|| {
+        // SAFETY: the child continues here, with copies of all memory and of this thread alone.
+        actions.keep(|| unsafe { raw::syscall(number, args) })
+    });
+    drop(actions);
     if result == 0 {
         // The pins belong to the parent's pager, which does not exist in the child.
         std::mem::forget(there);

@@ -68,6 +68,16 @@ impl Mappings {
         }
     }
 
+    /// The mappings of a forked child. Another thread of the parent may have held a lock at the fork: it is not in the
+    /// child to unlock it. Mappings do not change during a fork, so it only read them.
+    pub(crate) fn for_child(self) -> Self {
+        Self {
+            huge: self.huge,
+            places: Mutex::new(self.places.into_inner()),
+            committed: Mutex::new(self.committed.into_inner()),
+        }
+    }
+
     /// Makes `count` free pages a managed mapping, aligned for huge pages if it has room for one. `None` if no run of free pages is long enough.
     pub(crate) fn take(&self, count: u32) -> Option<PageId> {
         let align = if count >= HUGE_PAGES {

@@ -168,6 +168,17 @@ fn a_refused_promise_leaves_nothing() {
     assert_eq!(given_back, 16);
 }
 
+/// A lock that another thread held at the fork does not stop the child.
+#[test]
+fn a_child_does_not_wait_for_a_thread_it_does_not_have() {
+    let mappings = Mappings::new(PAGES, false);
+    let first = mappings.take(64).expect("room");
+    std::mem::forget((mappings.places.lock(), mappings.committed.lock()));
+    let child = mappings.for_child();
+    assert!(child.places.try_lock().is_some() && child.committed.try_lock().is_some());
+    assert_eq!(child.managed(), vec![(first, 64)]);
+}
+
 /// Managed pages become foreign and managed again.
 #[test]
 fn a_page_changes_hands() {

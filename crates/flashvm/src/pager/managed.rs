@@ -180,6 +180,7 @@ impl Pager {
     /// # Errors
     /// `EINVAL` if the range is not managed memory.
     pub fn want_huge(&self, address: usize, len: usize, wanted: bool) -> Result<bool, Errno> {
+        let _change = self.begin_change([None, None]);
         let (first, count) = self.range(address, len)?;
         let some = self.settings.huge_pages != HugePages::Never;
         if some {

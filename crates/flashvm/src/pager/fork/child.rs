@@ -69,6 +69,7 @@ impl Pager {
             store: self.store.for_child(process)?,
             process,
             chameleon: chameleon.transpose()?,
+            mappings: self.mappings.for_child(),
             locked: Mutex::new(locked),
             changed: Condvar::new(),
             demand: DemandQueues::new(self.control.budget_frames()),

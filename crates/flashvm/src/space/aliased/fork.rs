@@ -11,6 +11,7 @@ use crate::sys::map;
 use crate::sys::own::OwnMemory;
 use flashvm_core::{PAGE_SIZE, PageId, Run};
 use rustix::io::Errno;
+use rustix_futex_sync::Mutex;
 use std::os::fd::{AsRawFd as _, RawFd};
 
 /// The child's memory.
@@ -80,11 +81,14 @@ impl Aliased {
         })
     }
 
-    /// The address space of a forked child, in which the parent's descriptors have been closed by number.
+    /// The address space of a forked child, in which the parent's descriptors have been closed by number. Locks are made
+    /// anew: a thread that the child does not have may have held them to read.
     pub(crate) fn for_child(self, memory: ForkedMemory) -> Result<Self, Error> {
         std::mem::forget((self.file, self.own));
         let child = Self {
             file: memory.file,
+            rights: Mutex::new(self.rights.into_inner()),
+            shown: self.shown.map(|shown| Mutex::new(shown.into_inner())),
             own: OwnMemory::open().map_err(Error::memory("/proc"))?,
             ..self
         };

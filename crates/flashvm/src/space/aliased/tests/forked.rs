@@ -58,7 +58,16 @@ fn check_child(space: &Aliased) {
 fn child(space: Aliased, memory: ForkedMemory, parent_is_ready: &OwnedFd) -> i32 {
     let checked = catch_unwind(AssertUnwindSafe(|| {
         assert_eq!(rustix::io::read(parent_is_ready, &mut [0; 1]), Ok(1));
-        check_child(&space.for_child(memory).unwrap());
+        // Another thread of the parent read them at the fork.
+        std::mem::forget(space.rights.lock());
+        std::mem::forget(space.shown.as_ref().map(Mutex::lock));
+        let space = space.for_child(memory).unwrap();
+        let shown = space.shown.as_ref();
+        assert!(
+            space.rights.try_lock().is_some()
+                && shown.is_none_or(|shown| shown.try_lock().is_some())
+        );
+        check_child(&space);
     }));
     let Err(why) = checked else {
         return 0;
