@@ -1,8 +1,9 @@
 /* Times random reads of 4 KiB by a polling NBD client that does nothing else: the floor for a page-in from a server.
  *
- * usage: nbdread EXPORT_MIB READS SOCKET_PATH|PORT
+ * usage: nbdread EXPORT_MIB READS SOCKET_PATH|HOST:PORT
  *
- * One connection, one request at a time, simple replies, the export with the empty name; PORT is one of 127.0.0.1.
+ * One connection, one request at a time, simple replies, the export with the empty name; HOST is an address, as in
+ * 127.0.0.1:10809.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -60,9 +61,16 @@ static void reach(const char *where)
 		if (connect(fd, (void *)&at, sizeof at))
 			fail(where);
 	} else {
-		struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons(atoi(where))};
+		const char *port = strchr(where, ':');
+		struct sockaddr_in at = {.sin_family = AF_INET};
+		char host[64] = "";
 		int yes = 1;
-		at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+		if (!port || port - where >= (long)sizeof host)
+			fail(where);
+		memcpy(host, where, port - where);
+		at.sin_port = htons(atoi(port + 1));
+		if (!inet_aton(host, &at.sin_addr))
+			fail(where);
 		fd = socket(AF_INET, SOCK_STREAM, 0);
 		if (connect(fd, (void *)&at, sizeof at))
 			fail(where);
@@ -99,7 +107,7 @@ static int by_value(const void *a, const void *b)
 int main(int argc, char **argv)
 {
 	if (argc != 4) {
-		fprintf(stderr, "usage: nbdread EXPORT_MIB READS SOCKET_PATH|PORT\n");
+		fprintf(stderr, "usage: nbdread EXPORT_MIB READS SOCKET_PATH|HOST:PORT\n");
 		return 2;
 	}
 	uint64_t pages = strtoull(argv[1], NULL, 10) << 8, state = 88172645463325252;

@@ -1,9 +1,11 @@
-//! Runs with their store at real NBD servers, nbdkit and qemu-nbd: torture, failures of the server, TLS, mirrors, stripes, tiers, refusals.
+//! Runs with their store at real NBD servers, nbdkit and qemu-nbd: torture, failures of the server and of the network,
+//! TLS, mirrors, stripes, tiers, refusals.
 
 #[path = "../torture/compiled.rs"]
 mod compiled;
 mod failures;
 mod mirror;
+mod namespaces;
 mod refusals;
 mod servers;
 mod stripe;
