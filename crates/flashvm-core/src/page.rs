@@ -172,6 +172,8 @@ pub(crate) enum Flag {
     Incompressible = 1 << 11,
     /// Locked by the program: not to leave RAM.
     Locked = 1 << 12,
+    /// Being read; a store is expected, but will be known by comparison alone: the page keeps its slot.
+    StoreExpected = 1 << 13,
 }
 
 const CHUNK_SHIFT: u32 = 10;

@@ -297,6 +297,7 @@ impl Preset {
                 stride: 2,
                 preclean: 64,
                 cluster_pages: 256,
+                first_store: FirstStore::Auto,
                 zero_sharing: true,
                 congestion_allocator: Nanos(1_000_000),
                 congestion_cleaner: Nanos(1_000_000),

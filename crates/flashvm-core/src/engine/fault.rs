@@ -172,7 +172,7 @@ impl<C: ClusterSource> Engine<C> {
             && let Some(prefetcher) = &mut self.prefetcher
             && prefetcher.expects_store(page)
         {
-            self.table.set(page, Flag::ToStore);
+            self.table.set(page, self.flag_of_expected_store());
         }
         Outcome::Served
     }
@@ -184,6 +184,7 @@ impl<C: ClusterSource> Engine<C> {
             // The fault overrides the prefetcher's expectation.
             self.table.clear(page, Flag::ToShadow);
             self.table.clear(page, Flag::ToStore);
+            self.table.clear(page, Flag::StoreExpected);
             self.table.set(page, Flag::Demanded);
         }
         if access == Access::Write {

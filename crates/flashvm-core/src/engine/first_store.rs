@@ -66,6 +66,15 @@ impl<C: ClusterSource> Engine<C> {
         unseen || (self.first_stores.compare() && self.has_slot(page))
     }
 
+    /// What marks a page that is being read, and for which the prefetcher expects a store. Where pages are compared, the
+    /// page does not lose its slot to an expectation.
+    pub(super) fn flag_of_expected_store(&self) -> Flag {
+        match self.first_stores.way {
+            FirstStore::Fault => Flag::ToStore,
+            FirstStore::Compare | FirstStore::Auto => Flag::StoreExpected,
+        }
+    }
+
     /// Whether some pages are compared.
     pub(super) fn may_compare(&self) -> bool {
         !self.protects || self.first_stores.way != FirstStore::Fault

@@ -182,7 +182,9 @@ impl<C: ClusterSource> Engine<C> {
         self.mark_prefetched(page, kind);
         let to_shadow = place == Place::Shadow && self.shadow;
         self.table.put(page, Flag::ToShadow, to_shadow);
-        self.table.put(page, Flag::ToStore, store && !to_shadow);
+        if store && !to_shadow {
+            self.table.set(page, self.flag_of_expected_store());
+        }
     }
 
     /// Marks a page with a frame as being read.
@@ -313,6 +315,7 @@ impl<C: ClusterSource> Engine<C> {
         }
         let demanded = self.table.take(page, Flag::Demanded);
         let write = self.table.take(page, Flag::ToStore);
+        let store_expected = self.table.take(page, Flag::StoreExpected);
         let to_shadow = self.table.take(page, Flag::ToShadow);
         if failed {
             self.counters.read_errors += 1;
@@ -346,7 +349,7 @@ impl<C: ClusterSource> Engine<C> {
         if !self.table.has(page, Flag::Probation) {
             self.policy.inserted(page, demanded.then_some(access));
         }
-        let protect = !self.may_store(page, access);
+        let protect = !store_expected && !self.may_store(page, access);
         if protect {
             self.table.set(page, Flag::Protected);
         } else {
