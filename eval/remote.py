@@ -85,6 +85,8 @@ class Swap:
         self.fuse = subprocess.Popen(["nbdfuse", self.file, uri], stdout=subprocess.DEVNULL)
         size = 0
         while size == 0:
+            if self.fuse.poll() is not None:
+                sys.exit(f"remote.py: nbdfuse ended with {self.fuse.returncode}")
             time.sleep(0.05)
             size = self.file.stat().st_size
         self.device = run("losetup", "--find", "--show", "--direct-io=on", self.file, capture_output=True).stdout.strip()
