@@ -8,8 +8,8 @@ use super::metrics::{Metrics, Targets};
 use super::modelled::Modelled;
 use super::object::Object;
 use super::options::{
-    FaultMode, budget_warning, check_delivery, check_first_store, choose_huge_pages, choose_malloc,
-    look_at_sectors, settings,
+    FaultMode, budget_warning, check_delivery, choose_first_store, choose_huge_pages,
+    choose_malloc, look_at_sectors, settings,
 };
 use super::outcome::End;
 use super::progress::Progress;
@@ -150,7 +150,7 @@ pub(crate) fn run(args: Box<RunArgs>) -> Result<ExitCode, Refusal> {
         let line = "--shards needs moved pages, to see loads: leave it or --no-move out";
         return Err(Refusal::new(line));
     }
-    check_first_store(options.first_store, &settings)?;
+    settings.engine.first_store = choose_first_store(options.first_store, &settings)?;
     options.record.as_deref().map(check_record).transpose()?;
     if settings.follow.is_some() && options.record.is_some() {
         let line =

@@ -48,32 +48,47 @@ fn a_server_that_is_killed_and_started_again_loses_nothing() {
     if !ready(test, &["cc", "nbdkit"]) {
         return;
     }
-    // Before the clock runs.
-    compiled("torture");
     let mut kit = Kit::with_file(256 << 20);
     let uri = kit.uri();
+    // The second time long enough for the program to be told.
+    let outcome = torture_with_outages(test, &uri, [100, 1300], |gone| match gone {
+        true => kit.kill(),
+        false => kit.restart(),
+    });
+    let told = outcome
+        .stderr
+        .contains("connection refused; waiting for it");
+    assert!(
+        told && outcome.stderr.contains("answers again"),
+        "{}",
+        outcome.stderr
+    );
+}
+
+/// Runs a part of the torture program, and calls `away(true)` and `away(false)` twice: its server goes for so many milliseconds, and
+/// comes back.
+pub(crate) fn torture_with_outages(
+    test: &str,
+    uri: &str,
+    milliseconds: [u64; 2],
+    mut away: impl FnMut(bool),
+) -> super::Outcome {
+    // Before the clock runs.
+    compiled("torture");
     scope(|scope| {
-        let run = scope.spawn(|| torture(test, &uri, &[], "rewrite", "3"));
-        let mut kills = 0;
-        while kills < 2 && !run.is_finished() {
+        let run = scope.spawn(|| torture(test, uri, &[], "rewrite", "3"));
+        let mut outages = 0;
+        while outages < 2 && !run.is_finished() {
             sleep(Duration::from_millis(600));
-            kit.kill();
-            // The second time long enough for the program to be told.
-            sleep(Duration::from_millis(if kills == 0 { 100 } else { 1300 }));
-            kit.restart();
-            kills += u32::from(!run.is_finished());
+            away(true);
+            sleep(Duration::from_millis(milliseconds[outages]));
+            away(false);
+            outages += usize::from(!run.is_finished());
         }
         let outcome = run.join().expect("the run");
-        assert_eq!(kills, 2, "kills while the program ran");
-        let told = outcome
-            .stderr
-            .contains("connection refused; waiting for it");
-        assert!(
-            told && outcome.stderr.contains("answers again"),
-            "{}",
-            outcome.stderr
-        );
-    });
+        assert_eq!(outages, 2, "outages while the program ran");
+        outcome
+    })
 }
 
 /// A program that fills memory, creates the file `ready`, waits for the file `go`, and reads its memory.

@@ -1,15 +1,13 @@
 //! A server on another network: its own namespace, reached over a pair of virtual interfaces.
 
-use super::failures::filled;
+use super::failures::{filled, torture_with_outages};
 use super::servers::wait_for_tcp;
 use super::support::children::{self, Bounded as _};
 use super::support::{has_program, say};
-use super::{EXPORT, compiled, ready, torture};
+use super::{EXPORT, ready, torture};
 use std::net::SocketAddr;
 use std::process::{Child, Stdio};
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::thread::{scope, sleep};
-use std::time::Duration;
 
 const PORT: u16 = 10_809;
 
@@ -119,22 +117,9 @@ fn a_link_that_is_cut_for_a_moment_loses_nothing() {
     let Some(far) = Far::start(test, &["memory", EXPORT]) else {
         return;
     };
-    // Before the clock runs.
-    compiled("torture");
-    let uri = far.uri();
-    scope(|scope| {
-        let run = scope.spawn(|| torture(test, &uri, &[], "rewrite", "3"));
-        let mut cuts = 0;
-        while cuts < 2 && !run.is_finished() {
-            sleep(Duration::from_millis(600));
-            far.link("down");
-            // Packets are sent again after 0.2 s, 0.4 s, 0.8 s, ...
-            sleep(Duration::from_millis(if cuts == 0 { 100 } else { 1500 }));
-            far.link("up");
-            cuts += u32::from(!run.is_finished());
-        }
-        run.join().expect("the run");
-        assert_eq!(cuts, 2, "cuts while the program ran");
+    // Packets are sent again after 0.2 s, 0.4 s, 0.8 s, ...
+    torture_with_outages(test, &far.uri(), [100, 1500], |cut| {
+        far.link(if cut { "down" } else { "up" });
     });
 }
 

@@ -75,11 +75,12 @@ pub(crate) fn choose_malloc(
     }
 }
 
-/// Refuses comparison where it is not possible.
-pub(crate) fn check_first_store(
+/// How first stores are noticed: as asked, or as the preset has it. A trace or a report without the option has every
+/// one of them.
+pub(crate) fn choose_first_store(
     asked: Option<FirstStore>,
     settings: &RunSettings,
-) -> Result<(), Refusal> {
+) -> Result<FirstStore, Refusal> {
     let policy = settings.engine.policy;
     match asked {
         Some(FirstStore::Compare) if !policy.ignores_stores() => Err(Refusal::new(format!(
@@ -89,7 +90,8 @@ pub(crate) fn check_first_store(
         Some(FirstStore::Compare) if settings.no_move => Err(Refusal::new(
             "--first-store compare needs moved pages: leave it or --no-move out",
         )),
-        _ => Ok(()),
+        None if settings.report || settings.trace.is_some() => Ok(FirstStore::Fault),
+        _ => Ok(settings.engine.first_store),
     }
 }
 

@@ -380,7 +380,7 @@ options! {
         value: "fault|compare|auto",
         group: Group::Paging,
         help: "Notice a store to a clean page by a fault, or by comparing the page with a checksum when it leaves; auto: \
-               by what costs less for this program. Policies that tell clean pages from dirty ones have faults",
+               by what costs less for this program. Policies that tell clean pages from dirty ones, reports and traces have faults",
         default: Fallback::Preset(|s| s.first_store.to_string()),
         example: "compare",
         refused: "store",
