@@ -8,7 +8,7 @@ mod common;
 
 use common::medium::{Op, Part, Recorder, image};
 use common::{Change, Plain, Rng, found, open_once_vacant, small_options};
-use gordon::flash::{Medium, MemoryMedium};
+use gordon::flash::{Medium, MemoryMedium, Model};
 use gordon::{Collector, Heap, Options, sidney};
 use std::cell::Cell;
 use std::sync::Arc;
@@ -19,13 +19,20 @@ const SEGMENT: u64 = 64 << 10;
 #[derive(Clone, Copy)]
 enum How {
     Gordon(Collector),
+    /// On flash that ANDs.
+    Emulated(Collector),
     Sidney,
 }
+
+/// Flash whose segments have the size of the others.
+const FLASH: Model = Model::intel(1);
 
 /// The tested system.
 #[derive(Clone, Copy, PartialEq)]
 enum System {
     Gordon,
+    /// On flash that ANDs.
+    Emulated,
     /// With a log of this many bytes, and a data segment behind it.
     Sidney {
         log: u64,
@@ -33,9 +40,18 @@ enum System {
 }
 
 impl System {
+    fn options(self, collector: Collector) -> Options {
+        Options {
+            model: (self == Self::Emulated).then_some(FLASH),
+            ..small_options(collector)
+        }
+    }
+
     fn open(self, medium: &Arc<Recorder>, options: Options) -> gordon::Result<Heap> {
         open_once_vacant(|| match self {
-            Self::Gordon => Heap::open_on(Arc::clone(medium) as Arc<dyn Medium>, options),
+            Self::Gordon | Self::Emulated => {
+                Heap::open_on(Arc::clone(medium) as Arc<dyn Medium>, options)
+            }
             Self::Sidney { log } => {
                 let end = medium.length().expect("a length");
                 let part = |range| {
@@ -118,6 +134,13 @@ fn run(seed: u64, commits: usize, changes: usize, how: How) -> Run {
             let (heap, recorder) = recorded(limits(collector));
             (heap, recorder, System::Gordon)
         }
+        How::Emulated(collector) => {
+            let (heap, recorder) = recorded(Options {
+                model: Some(FLASH),
+                ..limits(collector)
+            });
+            (heap, recorder, System::Emulated)
+        }
         How::Sidney => recorded_sidney(limits(Collector::Stop)),
     };
     recorder.ops.lock().expect("ops").clear();
@@ -193,7 +216,7 @@ impl Run {
     fn cut(&self, seed: u64, cut: usize, rng: &mut Rng) {
         let image = image(&self.base, &self.ops, cut, rng);
         let medium = Recorder::new(MemoryMedium::from_bytes(&image).expect("memory"));
-        let options = small_options(Collector::AtCommit);
+        let options = self.system.options(Collector::AtCommit);
         let heap = self
             .system
             .open(&medium, options)
@@ -261,8 +284,8 @@ fn cut_everywhere(seed: u64, run: &Run) -> usize {
     run.ops.len() + 1
 }
 
-#[test]
-fn every_write_and_sync_of_short_runs() {
+/// Cuts the power before every operation of short runs, with either collector.
+fn cut_short_runs(how: impl Fn(Collector) -> How) {
     let mut cuts = 0;
     for seed in seeds() {
         let collector = if seed % 2 == 0 {
@@ -270,9 +293,19 @@ fn every_write_and_sync_of_short_runs() {
         } else {
             Collector::Stop
         };
-        cuts += cut_everywhere(seed, &run(seed, 60, 24, How::Gordon(collector)));
+        cuts += cut_everywhere(seed, &run(seed, 60, 24, how(collector)));
     }
     println!("{cuts} cuts");
+}
+
+#[test]
+fn every_write_and_sync_of_short_runs() {
+    cut_short_runs(How::Gordon);
+}
+
+#[test]
+fn every_write_and_sync_on_flash_that_ands() {
+    cut_short_runs(How::Emulated);
 }
 
 #[test]

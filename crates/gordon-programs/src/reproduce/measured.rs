@@ -1,23 +1,70 @@
 //! The measured systems, and the cost of a run on one of them.
 
 use gordon::flash::{BLOCKS, BankCounters, Model};
-use gordon::{Collector, Heap, Limits, Options, Result, sidney};
-use std::time::{Duration, Instant};
+use gordon::{Collector, Counters, Heap, Limits, Options, Result, sidney};
+use rustix::time::{ClockId, clock_gettime};
+use std::time::Duration;
+
+/// Time that the processor has spent on this thread: all of a heap's work is done by the thread that commits.
+fn processor_time() -> Duration {
+    let spent = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(spent.tv_sec.unsigned_abs(), spent.tv_nsec as u32)
+}
+
+/// How many times as long as here the program's own work takes: 1 for today's processor.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Slowdown(pub(super) f64);
+
+impl Slowdown {
+    pub(super) const NONE: Self = Self(1.0);
+
+    /// Its name in a table.
+    pub(super) fn name(self) -> String {
+        if self == Self::NONE {
+            "today's".to_owned()
+        } else {
+            format!("{:.0} times slower", self.0)
+        }
+    }
+}
 
 /// The cost of a run.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Run {
     pub(super) operations: u64,
-    wall: Duration,
+    processor: Duration,
+    slowdown: Slowdown,
     pub(super) bank: BankCounters,
-    /// Longest operation in modelled time.
-    pub(super) longest_ns: u64,
+    /// What commits wrote, and collections, since the heap was made.
+    pub(super) heap: Counters,
+    /// Longest operation: time of the bank and of the processor.
+    pub(super) longest_ns: f64,
+    /// The same, of all operations that completed a collection.
+    collecting_ns: f64,
     pub(super) segment: u64,
 }
 
 impl Run {
     fn seconds(&self) -> f64 {
-        self.wall.as_secs_f64() + self.bank.modelled_ns as f64 / 1e9
+        self.processor.as_secs_f64() * self.slowdown.0 + self.bank.modelled_ns as f64 / 1e9
+    }
+
+    /// The processor's time of an operation, in ns, on today's.
+    pub(super) fn processor_ns(&self) -> f64 {
+        self.processor.as_nanos() as f64 / self.operations as f64
+    }
+
+    /// Mean time of an operation that completed a collection.
+    pub(super) fn collection_ns(&self) -> f64 {
+        self.collecting_ns / self.heap.persistent as f64
+    }
+
+    /// Bytes that commits and collections wrote, for an operation: immutable data of commits, log records of commits,
+    /// the rest (entries of the mini-log; copies and logs of collections).
+    pub(super) fn bytes_by_part(&self) -> [f64; 3] {
+        let (immutable, log) = (self.heap.immutable_bytes, self.heap.log_bytes);
+        let rest = self.bank.bytes_written.saturating_sub(immutable + log);
+        [immutable, log, rest].map(|bytes| bytes as f64 / self.operations as f64)
     }
 
     pub(super) fn per_second(&self) -> f64 {
@@ -49,8 +96,10 @@ fn since(now: BankCounters, before: BankCounters) -> BankCounters {
 /// The measured system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum System {
-    /// On a bank of one row of chips.
+    /// On a bank of one row of chips; commits run slices of collections.
     Gordon(Model),
+    /// The same; as in the paper the commit that reaches a limit runs the whole collection.
+    Stopping(Model),
     /// With its log on such a bank, or on a disk of that size, and its data segment in a file
     /// system.
     Sidney(Model),
@@ -64,20 +113,22 @@ const FILE_SYSTEM: u64 = 2_000_000;
 impl System {
     fn model(self) -> Model {
         match self {
-            Self::Gordon(model) | Self::Sidney(model) => model,
+            Self::Gordon(model) | Self::Stopping(model) | Self::Sidney(model) => model,
         }
     }
 
     fn heap(self, limits: Limits) -> Result<Heap> {
+        let emulated = |model, collector| {
+            let options = Options {
+                limits,
+                collector,
+                ..Options::default()
+            };
+            Heap::emulated(model, BLOCKS, options)
+        };
         match self {
-            Self::Gordon(model) => {
-                let options = Options {
-                    limits,
-                    collector: Collector::AtCommit,
-                    ..Options::default()
-                };
-                Heap::emulated(model, BLOCKS, options)
-            }
+            Self::Gordon(model) => emulated(model, Collector::AtCommit),
+            Self::Stopping(model) => emulated(model, Collector::Stop),
             Self::Sidney(log) => {
                 sidney::emulated(log, Model::disk(log.ways, FILE_SYSTEM), BLOCKS, limits)
             }
@@ -89,6 +140,7 @@ impl System {
 pub(super) fn run(
     system: System,
     limits: Limits,
+    slowdown: Slowdown,
     count: u64,
     prepare: impl FnOnce(&Heap) -> Result<()>,
     mut operation: impl FnMut(&Heap, u64) -> Result<()>,
@@ -96,20 +148,31 @@ pub(super) fn run(
     let heap = system.heap(limits)?;
     prepare(&heap)?;
     let before = heap.bank_counters();
-    let begun = Instant::now();
-    let mut longest_ns = 0;
-    let mut now = before.modelled_ns;
+    let begun = processor_time();
+    let (mut longest_ns, mut collecting_ns) = (0.0_f64, 0.0);
+    let mut collections = heap.counters().persistent;
+    let (mut modelled, mut spent) = (before.modelled_ns, begun);
     for number in 0..count {
         operation(&heap, number)?;
-        let then = heap.bank_counters().modelled_ns;
-        longest_ns = longest_ns.max(then - now);
-        now = then;
+        let (modelled_then, spent_then) = (heap.bank_counters().modelled_ns, processor_time());
+        let processor = (spent_then - spent).as_nanos() as f64 * slowdown.0;
+        let took = (modelled_then - modelled) as f64 + processor;
+        longest_ns = longest_ns.max(took);
+        let collections_then = heap.counters().persistent;
+        if collections_then > collections {
+            collecting_ns += took;
+        }
+        collections = collections_then;
+        (modelled, spent) = (modelled_then, spent_then);
     }
     Ok(Run {
         operations: count,
-        wall: begun.elapsed(),
+        processor: spent - begun,
+        slowdown,
         bank: since(heap.bank_counters(), before),
+        heap: heap.counters(),
         longest_ns,
+        collecting_ns,
         segment: system.model().segment_bytes(),
     })
 }

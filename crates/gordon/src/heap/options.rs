@@ -20,6 +20,9 @@ pub struct Limits {
     /// ([`Collector::AtCommit`]), and eight times the bytes that it has written itself. Default: 1
     /// MiB; on an emulated bank a slice ends within 5 ms, unless the bank is nearly full.
     pub slice_bytes: Option<u64>,
+    /// Whether limits are rounded up to segment boundaries, so that every segment is full when it is erased. Otherwise, as
+    /// in the paper (section 6.3, footnote 2), a limit is the number of new bytes, wherever they end. Default: true.
+    pub whole_segments: bool,
 }
 
 impl Default for Limits {
@@ -30,6 +33,7 @@ impl Default for Limits {
             persistent_bytes: None,
             log_bytes: None,
             slice_bytes: None,
+            whole_segments: true,
         }
     }
 }

@@ -362,12 +362,17 @@ pub fn small_limits() -> Limits {
         persistent_bytes: Some(48 << 10),
         log_bytes: Some(48 << 10),
         slice_bytes: Some(1 << 10),
+        whole_segments: true,
     }
 }
 
 pub fn small_options(collector: Collector) -> Options {
     Options {
-        limits: small_limits(),
+        limits: Limits {
+            // As in the paper, or not.
+            whole_segments: collector != Collector::Stop,
+            ..small_limits()
+        },
         collector,
         ..Options::default()
     }

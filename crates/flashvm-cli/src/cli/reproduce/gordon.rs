@@ -7,9 +7,9 @@ use gordon_programs::reproduce::{Name, reproduce};
 pub(super) const SUITE: Suite = Suite {
     title: "Gordon's tables and figures",
     introduction: "Moore, Hicks and Nettles, *General-Purpose Persistence Using Flash Memory*, 1997. Made by \
-`flashvm reproduce gordon`.\n\nTime is the modelled time of a bank with the paper's timing (its Table 3) and the \
-real time that the program took: the flash is the paper's and the processor is today's. Where the paper was \
-bound by its processor the figures here are better, where it was bound by flash they compare.",
+`flashvm reproduce gordon`.\n\nTime = modelled time of a bank with the paper's timing (its Table 3) + processor time \
+of the program, on today's processor or on one as slow as the paper's: so much slower that debit-credit on flash that \
+takes no time is as fast as in the paper.",
     experiments: &[
         Experiment {
             name: "table-3",
@@ -22,6 +22,11 @@ bound by its processor the figures here are better, where it was bound by flash 
             run: |_, _| Ok(measure(Name::Table4)),
         },
         Experiment {
+            name: "pauses",
+            title: "Section 8.1: pauses of the editor",
+            run: |_, _| Ok(measure(Name::Pauses)),
+        },
+        Experiment {
             name: "table-5",
             title: "Table 5: erase efficiency by heap size",
             run: |_, _| Ok(measure(Name::Table5)),
@@ -30,6 +35,11 @@ bound by its processor the figures here are better, where it was bound by flash 
             name: "table-6",
             title: "Table 6: erase bandwidth and lifetime of the groundstation",
             run: |_, _| Ok(measure(Name::Table6)),
+        },
+        Experiment {
+            name: "lifetimes",
+            title: "Sections 8.1 and 8.2: lifetimes",
+            run: |_, _| Ok(measure(Name::Lifetimes)),
         },
         Experiment {
             name: "figure-4",
@@ -52,7 +62,7 @@ fn measure(name: Name) -> Report {
     if !results.lines.is_empty() {
         let lines = results.lines.into_iter();
         let mut series: Vec<_> = lines
-            .map(|(name, points)| Series::new(name, points))
+            .map(|(name, points)| Series::new(&name, points))
             .collect();
         series.push(Series::paper("the paper's flash", vec![PAPER_TPS]));
         report.charts.push(Chart {

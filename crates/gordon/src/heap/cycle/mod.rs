@@ -63,25 +63,33 @@ impl State {
         let live = used(&self.immutable, self.collected_end);
         let tight = self.bank.available() < self.reserve(self.immutable.next) + 2;
 
-        // Limits fall on segment boundaries, so that every segment is full when it is erased. A
-        // collection begins a few commits early, in order to end before the next segment begins.
+        // A collection begins a few commits early, in order to end before the next segment begins.
         let lead = 8 * self.committed_bytes;
         let is_due = |space: &Space, limit: u64| {
-            space.used(&self.region) + lead >= limit.max(1).next_multiple_of(segment)
+            let boundary = limit.max(1).checked_next_multiple_of(segment);
+            let limit = match self.limits.whole_segments {
+                true => boundary.unwrap_or(u64::MAX),
+                false => limit,
+            };
+            space.used(&self.region) + lead >= limit
         };
         let limit = self
             .limits
             .persistent_bytes
             .unwrap_or((live + self.collected_mutable).max(self.capacity() / 8));
         let new = self.immutable.next.saturating_sub(self.collected_end) + new_mutable;
-        let collect = (new_mutable < new && is_due(&self.immutable, live + limit))
+        let collect = (new_mutable < new && is_due(&self.immutable, live.saturating_add(limit)))
             || new_mutable >= limit
             || (tight && new >= segment.max(live / 4));
 
         let limit = self.limits.log_bytes.unwrap_or(self.capacity() / 16);
         // At least half of the log is new before it is compacted.
         let compacted = used(&self.log, self.compacted_end);
-        let truncate = is_due(&self.log, limit.max(2 * compacted))
+        let limit = match self.limits.whole_segments {
+            true => limit.max(2 * compacted),
+            false => compacted.saturating_add(limit.max(compacted)),
+        };
+        let truncate = is_due(&self.log, limit)
             || (tight && self.log.next - self.compacted_end >= segment.max(mutable));
 
         if collect {
