@@ -18,7 +18,7 @@ pub(super) const SUITE: Suite = Suite {
 a hundredth to a thousandth of the paper's, so that all runs take minutes; `--ram` bounds only the heap. \
 *Log-Swap* and *SSDAlloc* are modes of the same code, as in the paper: Log-Swap has pages of 4 KiB only; \
 SSDAlloc maps a quarter of RAM (its page buffer, a frame per object) and uses the rest as a cache of objects. \
-*FlashVM* is `--granularity 4096`, with prefetching. Ratios are times over Chameleon's.",
+*FlashVM* is `--granularity 4096 --compress off`, with prefetching. Ratios are times over Chameleon's.",
     experiments: &[
         Experiment {
             name: "figure-5",
@@ -39,6 +39,11 @@ SSDAlloc maps a quarter of RAM (its page buffer, a frame per object) and uses th
             name: "figure-7",
             title: "Figure 7: quicksort as RAM varies",
             run: |_, bar| Ok(figures::figure_7(bar)),
+        },
+        Experiment {
+            name: "hot-set",
+            title: "RAM for a hot set of scattered objects",
+            run: |_, bar| Ok(figures::hot_set(bar)),
         },
         Experiment {
             name: "figure-8",

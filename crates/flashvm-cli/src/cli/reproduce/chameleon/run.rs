@@ -37,12 +37,13 @@ impl System {
         }
     }
 
-    fn options(self) -> [&'static str; 2] {
+    fn options(self) -> &'static [&'static str] {
         match self {
-            Self::Chameleon => ["--granularity", "512"],
-            Self::SsdAlloc => ["--peer", "ssdalloc:25"],
-            Self::LogSwap => ["--peer", "log-swap"],
-            Self::FlashVm => ["--granularity", "4096"],
+            Self::Chameleon => &["--granularity", "512"],
+            Self::SsdAlloc => &["--peer", "ssdalloc:25"],
+            Self::LogSwap => &["--peer", "log-swap"],
+            // The others compress nothing.
+            Self::FlashVm => &["--granularity", "4096", "--compress", "off"],
         }
     }
 }
