@@ -365,7 +365,12 @@ mod tests {
     /// Each collection erases the segments that it has emptied: one of immutable space would be nearly empty.
     #[test]
     fn a_heap_of_mutable_objects_erases_its_log_alone() {
-        let heap = heap();
+        // A thread of its own would begin collections whenever it gets to run.
+        let options = Options {
+            collector: crate::Collector::AtCommit,
+            ..Options::default()
+        };
+        let heap = Heap::emulated(Model::intel(1).fast(), 16, options).expect("a heap");
         for number in 0..20_000 {
             heap.update(|tx| {
                 match tx.root::<crate::ByteArray<'_>>()? {
@@ -379,7 +384,7 @@ mod tests {
         let bank = heap.bank_counters();
         let erased = bank.erases * Model::intel(1).segment_bytes();
         assert!(
-            bank.erases > 20 && bank.erased_bytes_written * 10 > erased * 9,
+            bank.erases > 20 && bank.erased_bytes_written * 10 > erased * 8,
             "{bank:?}"
         );
     }
