@@ -18,9 +18,7 @@ const SEGMENT: u64 = 64 << 10;
 /// The kind of test.
 #[derive(Clone, Copy)]
 enum How {
-    Gordon(Collector),
-    /// On flash that ANDs.
-    Emulated(Collector),
+    Gordon(System, Collector),
     Sidney,
 }
 
@@ -121,8 +119,7 @@ fn recorded_sidney(options: Options) -> (Heap, Arc<Recorder>, System) {
 fn run(seed: u64, commits: usize, changes: usize, how: How) -> Run {
     let mut rng = Rng(seed);
     let in_place = seed % 4 >= 2;
-    let limits = |collector| {
-        let mut options = small_options(collector);
+    let limits = |mut options: Options| {
         if in_place {
             // The log is full before persistent space is.
             options.limits.persistent_bytes = Some(400 << 10);
@@ -130,18 +127,11 @@ fn run(seed: u64, commits: usize, changes: usize, how: How) -> Run {
         options
     };
     let (heap, recorder, system) = match how {
-        How::Gordon(collector) => {
-            let (heap, recorder) = recorded(limits(collector));
-            (heap, recorder, System::Gordon)
+        How::Gordon(system, collector) => {
+            let (heap, recorder) = recorded(limits(system.options(collector)));
+            (heap, recorder, system)
         }
-        How::Emulated(collector) => {
-            let (heap, recorder) = recorded(Options {
-                model: Some(FLASH),
-                ..limits(collector)
-            });
-            (heap, recorder, System::Emulated)
-        }
-        How::Sidney => recorded_sidney(limits(Collector::Stop)),
+        How::Sidney => recorded_sidney(limits(small_options(Collector::Stop))),
     };
     recorder.ops.lock().expect("ops").clear();
     let base = contents(&*recorder);
@@ -285,7 +275,7 @@ fn cut_everywhere(seed: u64, run: &Run) -> usize {
 }
 
 /// Cuts the power before every operation of short runs, with either collector.
-fn cut_short_runs(how: impl Fn(Collector) -> How) {
+fn cut_short_runs(system: System) {
     let mut cuts = 0;
     for seed in seeds() {
         let collector = if seed % 2 == 0 {
@@ -293,19 +283,19 @@ fn cut_short_runs(how: impl Fn(Collector) -> How) {
         } else {
             Collector::Stop
         };
-        cuts += cut_everywhere(seed, &run(seed, 60, 24, how(collector)));
+        cuts += cut_everywhere(seed, &run(seed, 60, 24, How::Gordon(system, collector)));
     }
     println!("{cuts} cuts");
 }
 
 #[test]
 fn every_write_and_sync_of_short_runs() {
-    cut_short_runs(How::Gordon);
+    cut_short_runs(System::Gordon);
 }
 
 #[test]
 fn every_write_and_sync_on_flash_that_ands() {
-    cut_short_runs(How::Emulated);
+    cut_short_runs(System::Emulated);
 }
 
 #[test]
@@ -333,7 +323,12 @@ fn samples_of_long_runs_of_sidney() {
 fn samples_of_long_runs() {
     // Long enough for the mini-log to change halves: 1024 entries fit into one.
     for seed in 101..103 {
-        let run = run(seed, 2000, 8, How::Gordon(Collector::AtCommit));
+        let run = run(
+            seed,
+            2000,
+            8,
+            How::Gordon(System::Gordon, Collector::AtCommit),
+        );
         let mut rng = Rng(seed);
         for _ in 0..400 {
             let cut = rng.below(run.ops.len() + 1);

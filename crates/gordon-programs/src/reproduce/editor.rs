@@ -20,7 +20,7 @@ pub(super) fn edit(system: System, limits: Limits, slowdown: Slowdown, keys: usi
 }
 
 /// A system of Table 4: its name, itself, its limits, and the paper's latency in ms and keys a second.
-type Column = (&'static str, System, Limits, &'static str, u32);
+type Entry = (&'static str, System, Limits, &'static str, u32);
 
 pub(super) fn table4(keys: fn(u64) -> usize, processors: &[Slowdown]) -> Result<Results> {
     let gordon = |ways, erase| System::Gordon(Model::intel(ways).with_erase(erase));
@@ -43,7 +43,7 @@ pub(super) fn table4(keys: fn(u64) -> usize, processors: &[Slowdown]) -> Result<
         let sidney = |erase| System::Sidney(Model::intel(ways).with_erase(erase));
         let disk = System::Sidney(Model::disk(ways, RAW_DISK));
         let flash_row = |name, erase| (name, sidney(erase), plain, flash_latency, flash_rate);
-        let columns: [Column; 7] = [
+        let entries: [Entry; 7] = [
             (waiting, gordon(ways, Erase::Waiting), plain, latency, rate),
             (beside, gordon(ways, SUSPEND), plain, latency, rate),
             (free, gordon(ways, Erase::Free), plain, latency, rate),
@@ -56,7 +56,7 @@ pub(super) fn table4(keys: fn(u64) -> usize, processors: &[Slowdown]) -> Result<
             ("Sidney, log on disk", disk, plain, disk_latency, disk_rate),
         ];
         for &slowdown in processors {
-            for (name, system, limits, latency, rate) in columns {
+            for (name, system, limits, latency, rate) in entries {
                 let run = edit(system, limits, slowdown, keys(ways))?;
                 let mut row = vec![
                     ways.to_string(),
@@ -151,7 +151,7 @@ pub(super) fn pauses(ways: &[u64], processors: &[Slowdown]) -> Result<Results> {
                     collector.to_owned(),
                     flash.to_owned(),
                     slowdown.name(),
-                    run.heap.persistent.to_string(),
+                    run.collections.to_string(),
                     paper.to_owned(),
                     mean,
                     format!("{:.4}", run.longest_ns / 1e9),

@@ -63,9 +63,9 @@ pub(super) fn table5(packets: u64) -> Result<Results> {
             "limit, segments",
             "paper",
             "limit counts new bytes",
-            "erases",
+            "erases, new bytes",
             "limit on a boundary",
-            "erases ",
+            "erases, boundary",
         ],
         rows,
         lines: Vec::new(),
@@ -127,46 +127,27 @@ pub(super) fn lifetimes(packets: u64) -> Result<Results> {
     let station = Model::intel(4).with_erase(Erase::Free);
     let small = relay(station, Limits::default(), slow, 100, 10 * packets)?;
     let large = relay(station, Limits::default(), slow, PACKET, packets)?;
-    // Erased for each operation, at this many operations a second.
-    let at = |model, run: &Run, rate: f64| {
-        let kib = run.bank.erases as f64 * run.segment as f64 / 1024.0 / run.operations as f64;
-        days(model, kib * rate) / 365.25
-    };
-    let years = |days: f64| format!("{days:.1}");
+    let at_once = "editor, 8 ways, as fast as it goes";
+    let as_typed = "editor, 8 ways, at the paper's 408 keys a second";
+    let by_hand = "editor, 8 ways, 20 keys a second";
+    let of_1000 = "groundstation, 4 ways, 15 packets of 1000 bytes a second";
+    let of_100 = "groundstation, 4 ways, 15 packets of 100 bytes a second";
+    // What it is, the paper's years, and the operations a second of a run.
     let rows = [
-        (
-            "editor, 8 ways, as fast as it goes",
-            "1.1",
-            days(chips, typing.erased_kib_per_s()) / 365.25,
-        ),
-        (
-            "editor, 8 ways, at the paper's 408 keys a second",
-            "1.1",
-            at(chips, &typing, 408.0),
-        ),
-        (
-            "editor, 8 ways, 20 keys a second",
-            "20",
-            at(chips, &typing, 20.0),
-        ),
-        (
-            "groundstation, 4 ways, 15 packets of 1000 bytes a second",
-            "-",
-            at(station, &large, 15.0),
-        ),
-        (
-            "groundstation, 4 ways, 15 packets of 100 bytes a second",
-            "more than 80",
-            at(station, &small, 15.0),
-        ),
+        (at_once, "1.1", chips, &typing, typing.per_second()),
+        (as_typed, "1.1", chips, &typing, 408.0),
+        (by_hand, "20", chips, &typing, 20.0),
+        (of_1000, "-", station, &large, 15.0),
+        (of_100, "more than 80", station, &small, 15.0),
     ];
+    let row = |(what, paper, model, run, rate): (&str, &str, Model, &Run, f64)| {
+        let years = days(model, run.erased_kib() * rate) / 365.25;
+        vec![what.to_owned(), paper.to_owned(), format!("{years:.1}")]
+    };
     Ok(Results {
         title: "Sections 8.1 and 8.2: lifetimes, with erases in the background",
         columns: vec!["what", "years, paper", "years"],
-        rows: rows
-            .into_iter()
-            .map(|(what, paper, time)| vec![what.to_owned(), paper.to_owned(), years(time)])
-            .collect(),
+        rows: rows.into_iter().map(row).collect(),
         lines: Vec::new(),
     })
 }

@@ -1,7 +1,7 @@
 //! The measured systems, and the cost of a run on one of them.
 
 use gordon::flash::{BLOCKS, BankCounters, Model};
-use gordon::{Collector, Counters, Heap, Limits, Options, Result, sidney};
+use gordon::{Collector, Heap, Limits, Options, Result, sidney};
 use rustix::time::{ClockId, clock_gettime};
 use std::time::Duration;
 
@@ -35,11 +35,14 @@ pub(super) struct Run {
     processor: Duration,
     slowdown: Slowdown,
     pub(super) bank: BankCounters,
-    /// What commits wrote, and collections, since the heap was made.
-    pub(super) heap: Counters,
+    /// Completed collections of persistent space.
+    pub(super) collections: u64,
+    /// Bytes that commits wrote: immutable data, log records.
+    immutable_bytes: u64,
+    log_bytes: u64,
     /// Longest operation: time of the bank and of the processor.
     pub(super) longest_ns: f64,
-    /// The same, of all operations that completed a collection.
+    /// The same, summed over the operations that completed a collection.
     collecting_ns: f64,
     pub(super) segment: u64,
 }
@@ -56,15 +59,16 @@ impl Run {
 
     /// Mean time of an operation that completed a collection.
     pub(super) fn collection_ns(&self) -> f64 {
-        self.collecting_ns / self.heap.persistent as f64
+        self.collecting_ns / self.collections as f64
     }
 
-    /// Bytes that commits and collections wrote, for an operation: immutable data of commits, log records of commits,
-    /// the rest (entries of the mini-log; copies and logs of collections).
+    /// Bytes written in an operation: immutable data of commits, their log records, the rest (the mini-log; copies and logs
+    /// of collections).
     pub(super) fn bytes_by_part(&self) -> [f64; 3] {
-        let (immutable, log) = (self.heap.immutable_bytes, self.heap.log_bytes);
-        let rest = self.bank.bytes_written.saturating_sub(immutable + log);
-        [immutable, log, rest].map(|bytes| bytes as f64 / self.operations as f64)
+        let commits = self.immutable_bytes + self.log_bytes;
+        let rest = self.bank.bytes_written - commits;
+        [self.immutable_bytes, self.log_bytes, rest]
+            .map(|bytes| bytes as f64 / self.operations as f64)
     }
 
     pub(super) fn per_second(&self) -> f64 {
@@ -76,9 +80,14 @@ impl Run {
         self.seconds() * 1e3 / self.operations as f64
     }
 
+    /// KiB of segments that an operation erases.
+    pub(super) fn erased_kib(&self) -> f64 {
+        (self.bank.erases * self.segment) as f64 / 1024.0 / self.operations as f64
+    }
+
     /// KiB of segments that were erased, a second.
     pub(super) fn erased_kib_per_s(&self) -> f64 {
-        (self.bank.erases * self.segment) as f64 / 1024.0 / self.seconds()
+        self.erased_kib() * self.per_second()
     }
 }
 
@@ -147,10 +156,10 @@ pub(super) fn run(
 ) -> Result<Run> {
     let heap = system.heap(limits)?;
     prepare(&heap)?;
-    let before = heap.bank_counters();
+    let (before, heap_before) = (heap.bank_counters(), heap.counters());
     let begun = processor_time();
     let (mut longest_ns, mut collecting_ns) = (0.0_f64, 0.0);
-    let mut collections = heap.counters().persistent;
+    let mut collections = heap_before.persistent;
     let (mut modelled, mut spent) = (before.modelled_ns, begun);
     for number in 0..count {
         operation(&heap, number)?;
@@ -165,12 +174,15 @@ pub(super) fn run(
         collections = collections_then;
         (modelled, spent) = (modelled_then, spent_then);
     }
+    let heap_after = heap.counters();
     Ok(Run {
         operations: count,
         processor: spent - begun,
         slowdown,
         bank: since(heap.bank_counters(), before),
-        heap: heap.counters(),
+        collections: heap_after.persistent - heap_before.persistent,
+        immutable_bytes: heap_after.immutable_bytes - heap_before.immutable_bytes,
+        log_bytes: heap_after.log_bytes - heap_before.log_bytes,
         longest_ns,
         collecting_ns,
         segment: system.model().segment_bytes(),

@@ -2,8 +2,7 @@
 //!
 //! Time = modelled time of the bank + slowdown * processor time of the program. So the bank is the paper's. With a slowdown
 //! of 1 the processor is today's: where the paper was bound by its processor these figures are better, where it was bound by
-//! flash they compare. The other slowdown
-//! (`debit_credit`) is the one with which one figure of the paper comes out: all others test it.
+//! flash they compare. The other slowdown (`debit_credit`) makes one figure of the paper come out; all others test it.
 
 mod debit_credit;
 mod editor;

@@ -1,7 +1,8 @@
 //! The measurements of each figure, with the paper's values.
 
-use super::run::{Measured, System, measure};
+use super::run::{Measured, System, measure, measure_and_build};
 use crate::cli::report::{Axis, Chart, Report, Series, Table};
+use flashvm::{mappings_allowed, mappings_most};
 use indicatif::ProgressBar;
 
 /// Objects of 0.5 KiB: 96 MiB, a hundredth of the paper's 10 GB.
@@ -40,26 +41,18 @@ fn new_table(figure: &str) -> Table {
     ])
 }
 
-/// `built`: what building the program's data took alone, which is left out of the counts.
-fn add_rows(
-    table: &mut Table,
-    setting: &str,
-    measured: &[Measured],
-    built: &[Measured],
-    paper: Paper,
-) {
+fn add_rows(table: &mut Table, setting: &str, measured: &[Measured], paper: Paper) {
     for (at, (system, one)) in System::ALL.iter().zip(measured).enumerate() {
-        let since = |path: &[&str]| (one.stat(path) - built[at].stat(path)).max(0.0);
         table.row([
             setting.to_owned(),
             system.name().to_owned(),
             format!("{:.3}", one.value),
             ratio(one.value / measured[0].value),
             paper[at].map_or("-".to_owned(), ratio),
-            format!("{:.0}", since(&["faults", "major"])),
-            format!("{:.0}", since(&["faults", "soft"])),
-            mib(since(&["bytes_read"])),
-            mib(since(&["bytes_written"])),
+            format!("{:.0}", one.since_build(&["faults", "major"])),
+            format!("{:.0}", one.since_build(&["faults", "soft"])),
+            mib(one.since_build(&["bytes_read"])),
+            mib(one.since_build(&["bytes_written"])),
             format!("{:.0}", one.stat(&["overlays_max"])),
         ]);
     }
@@ -105,12 +98,8 @@ fn compare(
     let mut table = new_table(figure.1);
     let mut measured = Vec::new();
     for &(setting, ram, words, paper) in settings {
-        let all = measure(bar, &System::ALL, ram, words, figure.0, rounds);
-        // The last word is the number of operations.
-        let (_, build) = words.split_last().expect("a program");
-        let build: Vec<&str> = build.iter().copied().chain(["1"]).collect();
-        let built = measure(bar, &System::ALL, ram, &build, figure.0, 1);
-        add_rows(&mut table, setting, &all, &built, paper);
+        let all = measure_and_build(bar, ram, words, figure.0, rounds);
+        add_rows(&mut table, setting, &all, paper);
         measured.push((setting, all, paper));
     }
     Report {
@@ -173,17 +162,13 @@ pub(super) fn write_volume(bar: &ProgressBar) -> Report {
     let random = ["random", OBJECTS, "10"];
     let bloom = ["bloom", "131072"];
     for (name, words, operations) in [
-        ("random 10:90", &random[..], 60_000),
+        ("random 10:90", &random[..], 60_000_u32),
         ("bloom", &bloom[..], 10_000),
     ] {
-        let runs = |operations: u32| {
-            let operations = operations.to_string();
-            let words: Vec<&str> = words.iter().copied().chain([operations.as_str()]).collect();
-            measure(bar, &System::ALL, OUT_OF_CORE, &words, "access", 1)
-        };
-        let (base, all) = (runs(1), runs(operations));
-        let written =
-            |at: usize| all[at].stat(&["bytes_written"]) - base[at].stat(&["bytes_written"]);
+        let count = operations.to_string();
+        let words = [words, &[&count]].concat();
+        let all = measure_and_build(bar, OUT_OF_CORE, &words, "access", 1);
+        let written = |at: usize| all[at].since_build(&["bytes_written"]);
         let paper = [1.0, 1.0, 8.0, f64::NAN];
         for (at, system) in System::ALL.iter().enumerate() {
             table.row([
@@ -314,8 +299,7 @@ pub(super) fn hot_set(bar: &ProgressBar) -> Report {
         }
         lines.push(Series::new(&format!("{hot_mib} MiB hot"), line));
     }
-    let allowed = std::fs::read_to_string("/proc/sys/vm/max_map_count");
-    let allowed: Option<u32> = allowed.ok().and_then(|text| text.trim().parse().ok());
+    let allowed = mappings_allowed();
     Report {
         tables: vec![table],
         charts: vec![Chart {
@@ -325,15 +309,10 @@ pub(super) fn hot_set(bar: &ProgressBar) -> Report {
             y: Axis::logarithmic("us an access"),
             series: lines,
         }],
-        notes: allowed
-            .map(|allowed| {
-                format!(
-                    "vm.max_map_count = {allowed}: {:.0} MiB of scattered objects can be mapped.",
-                    f64::from(allowed) * 7.0 / 8.0 / 2048.0
-                )
-            })
-            .into_iter()
-            .collect(),
+        notes: vec![format!(
+            "vm.max_map_count = {allowed}: {:.0} MiB of scattered objects can be mapped.",
+            f64::from(mappings_most(allowed)) / 2048.0
+        )],
     }
 }
 

@@ -42,7 +42,7 @@ impl System {
             Self::Chameleon => &["--granularity", "512"],
             Self::SsdAlloc => &["--peer", "ssdalloc:25"],
             Self::LogSwap => &["--peer", "log-swap"],
-            // The others compress nothing.
+            // Small pages are not compressed either.
             Self::FlashVm => &["--granularity", "4096", "--compress", "off"],
         }
     }
@@ -55,15 +55,27 @@ pub(super) struct Measured {
     pub(super) value: f64,
     /// The statistics of the last round.
     stats: Value,
+    /// Those of a run that builds the program's data, if there was one.
+    built: Value,
 }
 
 impl Measured {
     /// A figure in the statistics' totals, by its path.
     pub(super) fn stat(&self, path: &[&str]) -> f64 {
-        let totals = &self.stats["totals"];
-        let value = path.iter().fold(totals, |value, key| &value[*key]);
-        value.as_f64().unwrap_or(0.0)
+        total(&self.stats, path)
     }
+
+    /// The same without what building the program's data took.
+    pub(super) fn since_build(&self, path: &[&str]) -> f64 {
+        (self.stat(path) - total(&self.built, path)).max(0.0)
+    }
+}
+
+fn total(stats: &Value, path: &[&str]) -> f64 {
+    let value = path
+        .iter()
+        .fold(&stats["totals"], |value, key| &value[*key]);
+    value.as_f64().unwrap_or(0.0)
 }
 
 fn workload() -> Option<PathBuf> {
@@ -118,6 +130,24 @@ pub(super) fn measure(
     for (measured, mut values) in measured.iter_mut().zip(values) {
         values.sort_by(f64::total_cmp);
         measured.value = values[values.len() / 2];
+    }
+    measured
+}
+
+/// Runs a program under all systems in turn, `rounds` times, and once with one operation: the last word is their number.
+pub(super) fn measure_and_build(
+    bar: &ProgressBar,
+    ram: &str,
+    words: &[&str],
+    figure: &str,
+    rounds: usize,
+) -> Vec<Measured> {
+    let mut measured = measure(bar, &System::ALL, ram, words, figure, rounds);
+    let (_, build) = words.split_last().expect("a program");
+    let build = [build, &["1"]].concat();
+    let built = measure(bar, &System::ALL, ram, &build, figure, 1);
+    for (measured, built) in measured.iter_mut().zip(built) {
+        measured.built = built.stats;
     }
     measured
 }
