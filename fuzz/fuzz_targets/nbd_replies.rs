@@ -2,8 +2,8 @@
 //! when the server does.
 #![no_main]
 
-use flashvm::NbdProbe;
-use flashvm::control::{NbdAddress, NbdServer};
+use flashvm_live::NbdProbe;
+use flashvm_live::control::{NbdAddress, NbdServer};
 use libfuzzer_sys::fuzz_target;
 use std::io::Write as _;
 use std::os::unix::net::UnixListener;

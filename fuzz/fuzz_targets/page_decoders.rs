@@ -1,8 +1,8 @@
 //! Damaged compressed pages: each decoder refuses them or gives a page, writes to no byte beside the page, and is as good as
-//! new afterwards. `cargo test` runs the same with bounded mutations (`crates/flashvm/src/pager/codec.rs`).
+//! new afterwards. `cargo test` runs the same with bounded mutations (`crates/flashvm-live/src/pager/codec.rs`).
 #![no_main]
 
-use flashvm::codec::{Decoder, Encoder, ROOM};
+use flashvm_live::codec::{Decoder, Encoder, ROOM};
 use flashvm_core::{Codec, PAGE_SIZE};
 use libfuzzer_sys::fuzz_target;
 use std::cell::RefCell;

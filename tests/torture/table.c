@@ -1,4 +1,4 @@
-/* table: every row of the table of system calls (crates/flashvm/src/guard/table.rs), called with
+/* table: every row of the table of system calls (crates/flashvm-live/src/guard/table.rs), called with
  * each of its objects in turn absent, clean, and across a page border; see table_ways.c.
  *
  * A row that needs privilege or a feature that the kernel lacks may fail, in the same way for every

@@ -14,7 +14,7 @@ use crate::mapping::{mmap, mremap};
 use crate::next::{self, next};
 use crate::small;
 use crate::state::{for_pager, guard_call, guarded, pager};
-use flashvm::guard::{Own, aside};
+use flashvm_live::guard::{Own, aside};
 use flashvm_malloc::Allocator;
 use libmimalloc_sys as mi;
 use rustix::io::Errno;
@@ -70,7 +70,7 @@ const PURGE_DELAY: mi::mi_option_t = 15;
 
 /// Gives mimalloc its first arena. All arenas together may have 2 * (budget + store) of address
 /// space, so that gaps between objects do not matter.
-pub(crate) fn start(pager: &'static flashvm::Pager) -> Result<(), String> {
+pub(crate) fn start(pager: &'static flashvm_live::Pager) -> Result<(), String> {
     let base = pager
         .map(ARENAS_BYTES, ProtFlags::READ | ProtFlags::WRITE, false)
         .map_err(|error| format!("no address space for the heap: {error}"))?;
@@ -135,7 +135,7 @@ unsafe extern "C" fn commit(
         unsafe { *is_zero = false };
     }
     let start = start as usize;
-    let pager = flashvm::pager().expect("the pager runs before its allocator");
+    let pager = flashvm_live::pager().expect("the pager runs before its allocator");
     // SAFETY: the caller guarantees that a decommit drops no object; a commit drops nothing.
     let result = unsafe {
         match (on, guarded()) {
@@ -174,7 +174,7 @@ fn owner(object: *mut c_void) -> Owner {
         Owner::Small(allocator)
     } else if internal::owns(address) {
         Owner::Internal
-    } else if flashvm::pager().is_some_and(|pager| pager.manages(address, 1)) {
+    } else if flashvm_live::pager().is_some_and(|pager| pager.manages(address, 1)) {
         Owner::Mapping
     } else {
         Owner::Next
@@ -266,7 +266,7 @@ fn retry(bytes: usize, allocate: &dyn Fn() -> *mut c_void) -> *mut c_void {
             return object;
         }
         if COMMITS_REFUSED.load(Ordering::Relaxed) != refused {
-            flashvm::count_refused_allocation();
+            flashvm_live::count_refused_allocation();
             break;
         }
         let given = ARENAS_GIVEN.load(Ordering::Relaxed);
@@ -326,7 +326,7 @@ unsafe fn free_mapping(object: *mut c_void) {
         })
     });
     if unmapped.is_err() {
-        flashvm::end(&format!("free(): {object:p} is not an allocated object"));
+        flashvm_live::end(&format!("free(): {object:p} is not an allocated object"));
     }
 }
 

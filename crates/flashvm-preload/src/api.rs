@@ -5,9 +5,9 @@
 use crate::c_library::set_errno;
 use crate::mapping::{mremap, munmap};
 use crate::state::{for_pager, guard_answer, guarded, pager};
-use flashvm::guard::{Own, aside};
-use flashvm::program::mapping;
 use flashvm_core::PAGE_SIZE;
+use flashvm_live::guard::{Own, aside};
+use flashvm_live::program::mapping;
 use rustix::io::Errno;
 use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
@@ -49,7 +49,7 @@ unsafe extern "C" fn flashvm_unmap(at: *mut c_void, len: usize) -> c_int {
     unsafe { munmap(at, len) }
 }
 
-/// Writes the first `size` bytes of this process's [`flashvm::Statistics`] to `out`, and zeros beyond those that this version
+/// Writes the first `size` bytes of this process's [`flashvm_live::Statistics`] to `out`, and zeros beyond those that this version
 /// knows. 0, or -1 and `errno`: `ENOSYS` where no pager runs.
 ///
 /// # Safety

@@ -4,10 +4,10 @@
 //! instruction. From there on the guard is the only way from the program to the kernel.
 
 use crate::process::carried_program;
-use flashvm::program::exec::CARRIED_AFTER;
-use flashvm::program::mapping::kernels_break;
-use flashvm::program::{Image, Segment};
 use flashvm_core::PAGE_SIZE;
+use flashvm_live::program::exec::CARRIED_AFTER;
+use flashvm_live::program::mapping::kernels_break;
+use flashvm_live::program::{Image, Segment};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 use std::ffi::{CString, OsStr, c_char, c_int, c_void};
@@ -177,7 +177,7 @@ unsafe fn load(stack: *mut usize) -> Result<(*mut usize, usize), String> {
     };
     // The program may execute itself from another folder.
     let whole = std::fs::canonicalize(&program).map_or(program, Into::into);
-    flashvm::guard::carry(text(&whole)?, file.into()).map_err(|error| {
+    flashvm_live::guard::carry(text(&whole)?, file.into()).map_err(|error| {
         format!(
             "a program that is not for glibc cannot run here ({error}): it needs Linux 5.9 and a processor with \
              FSGSBASE"

@@ -1,12 +1,12 @@
-//! `execve` and its family: see [`flashvm::program::exec`]. In inline mode the guard catches the
+//! `execve` and its family: see [`flashvm_live::program::exec`]. In inline mode the guard catches the
 //! system call. In handler mode the variadic functions of the family use the process's own
 //! environment and pass through the C library unchecked; the object preloaded into the new program
 //! then checks.
 
 use crate::c_library::{next, set_errno};
 use crate::state::{for_pager, guarded};
-use flashvm::program::exec::{loading, with_run};
-use flashvm::program::locate;
+use flashvm_live::program::exec::{loading, with_run};
+use flashvm_live::program::locate;
 use rustix::io::Errno;
 use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;

@@ -109,8 +109,8 @@ impl Internal {
     fn with<T>(&self, work: impl FnOnce(&mut Dlmalloc<Range>) -> T) -> T {
         // No handler may allocate while its thread holds the lock. The pager's threads have all
         // signals blocked anyway; handlers that interrupt the guard do not allocate.
-        let inside = flashvm::on_pager_stack() || flashvm::on_guard_stack();
-        let _uninterrupted = (!inside).then(flashvm::Uninterrupted::begin);
+        let inside = flashvm_live::on_pager_stack() || flashvm_live::on_guard_stack();
+        let _uninterrupted = (!inside).then(flashvm_live::Uninterrupted::begin);
         self.0.with(|heap| work(&mut heap.0))
     }
 }

@@ -48,16 +48,16 @@ static CONSTRUCTOR: extern "C" fn() = constructor;
 
 /// Runs before the program's `main`. Outside of a run it does nothing.
 extern "C" fn constructor() {
-    let Some(control) = std::env::var_os(flashvm::control::VARIABLE) else {
+    let Some(control) = std::env::var_os(flashvm_live::control::VARIABLE) else {
         return;
     };
     // A pager that panics has lost track of the program's pages: the process must end with it. The usual report would
     // look up symbols in memory that may be managed; if the thread holds the pager's lock, it would wait for itself.
     std::panic::set_hook(Box::new(|panic| {
         let reason = format!("the pager {panic}");
-        flashvm::note_end(&reason);
-        flashvm::say(&reason);
-        flashvm::abort()
+        flashvm_live::note_end(&reason);
+        flashvm_live::say(&reason);
+        flashvm_live::abort()
     }));
     STARTING.store(true, Ordering::Relaxed);
     let started = process::join(&control).and_then(start);
@@ -69,20 +69,20 @@ extern "C" fn constructor() {
 
 /// Starts the pager, makes the program's memory managed, and guards this thread.
 fn start(joined: process::Joined) -> Result<(), String> {
-    let pager = flashvm::start(joined.inheritance).map_err(|error| error.to_string())?;
-    flashvm::guard::reserve_stacks()
+    let pager = flashvm_live::start(joined.inheritance).map_err(|error| error.to_string())?;
+    flashvm_live::guard::reserve_stacks()
         .map_err(|error| format!("no address space for stacks: {error}"))?;
     let in_thread = pager.delivery().is_in_thread();
     let refused = |error| format!("the guard does not work here ({error}): use --fault handler");
     if in_thread {
-        flashvm::guard::resolve_faults().map_err(refused)?;
+        flashvm_live::guard::resolve_faults().map_err(refused)?;
     }
     // A carried program has a `malloc` of its own, which this object cannot replace.
     let carried = process::carried_program().is_some();
-    let own = carried || pager.malloc() == flashvm::control::Malloc::Own;
+    let own = carried || pager.malloc() == flashvm_live::control::Malloc::Own;
     next::start(own)?;
     if own && pager.manages_all() {
-        flashvm::program::mapping::reserve_break(pager)
+        flashvm_live::program::mapping::reserve_break(pager)
             .map_err(|error| format!("no address space for the heap: {error}"))?;
     } else if !own {
         allocator::start(pager)?;
@@ -93,14 +93,14 @@ fn start(joined: process::Joined) -> Result<(), String> {
         small::start(base, bytes, pager.budget_bytes(), settings)?;
     }
     let loaded = c_library::own_path();
-    flashvm::program::exec::remember_run(joined.handed_on, loaded, pager.delivery())
+    flashvm_live::program::exec::remember_run(joined.handed_on, loaded, pager.delivery())
         .map_err(|error| format!("no descriptors for programs that this one executes: {error}"))?;
     process::watch_forks();
     GUARDED.store(in_thread, Ordering::Relaxed);
     READY.store(true, Ordering::Release);
     STARTING.store(false, Ordering::Relaxed);
     if in_thread {
-        flashvm::guard::catch_calls().map_err(refused)?;
+        flashvm_live::guard::catch_calls().map_err(refused)?;
     }
     Ok(())
 }

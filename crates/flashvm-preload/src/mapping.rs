@@ -3,8 +3,8 @@
 
 use crate::c_library::{keeping_errno, set_errno, status};
 use crate::state::{for_pager, guarded};
-use flashvm::guard::aside;
-use flashvm::program::mapping;
+use flashvm_live::guard::aside;
+use flashvm_live::program::mapping;
 use rustix::io::Errno;
 use std::ffi::{c_int, c_long, c_void};
 

@@ -4,11 +4,11 @@ use crate::c_library::{next, set_errno, status};
 use crate::internal;
 use crate::small;
 use crate::state::{READY, STARTING, for_pager, guard_call, guarded, pager};
-use flashvm::control::{Control, Descriptors, NotAnAddress, RunAddress, STORES_MAX};
-use flashvm::guard::Own;
-use flashvm::program::descriptor_kind;
-use flashvm::program::exec::HandedOn;
-use flashvm::{Inheritance, Pager};
+use flashvm_live::control::{Control, Descriptors, NotAnAddress, RunAddress, STORES_MAX};
+use flashvm_live::guard::Own;
+use flashvm_live::program::descriptor_kind;
+use flashvm_live::program::exec::HandedOn;
+use flashvm_live::{Inheritance, Pager};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::ffi::{OsStr, c_int, c_long, c_uint};
@@ -21,7 +21,7 @@ const STACK_BYTES: usize = 32 << 10;
 
 /// The program that this process carries.
 pub(crate) fn carried_program() -> Option<std::ffi::OsString> {
-    flashvm::program::exec::carried_program(crate::c_library::own_path())
+    flashvm_live::program::exec::carried_program(crate::c_library::own_path())
 }
 
 /// The name of this program, for messages.
@@ -118,7 +118,7 @@ fn take(address: RunAddress, inherited: Descriptors) -> Option<HandedOn> {
 
 /// Registers handlers with the C library for every fork.
 pub(crate) fn watch_forks() {
-    flashvm::set_fork_hooks(flashvm::ForkHooks {
+    flashvm_live::set_fork_hooks(flashvm_live::ForkHooks {
         before: internal::lock_for_fork,
         // SAFETY: the pager calls `before` first, in the thread that forks; this thread or its copy
         // runs `after`.
@@ -177,7 +177,7 @@ extern "C" fn in_child() {
         // The C library works again: the pager can start its threads.
         // SAFETY: `StartThreads` takes no address.
         if let Err(error) = unsafe { guard_call(Own::StartThreads, 0, 0) } {
-            flashvm::end(&format!(
+            flashvm_live::end(&format!(
                 "a forked child cannot have its pager's threads: {error}"
             ));
         }
@@ -193,7 +193,7 @@ extern "C" fn in_child() {
 /// Fails early if budget and store cannot hold a copy of the process.
 #[unsafe(no_mangle)]
 extern "C" fn fork() -> c_int {
-    if !for_pager() && !guarded() && !flashvm::guard::aside(|| pager().can_fork()) {
+    if !for_pager() && !guarded() && !flashvm_live::guard::aside(|| pager().can_fork()) {
         set_errno(Errno::NOMEM);
         return -1;
     }
@@ -203,7 +203,7 @@ extern "C" fn fork() -> c_int {
 
 #[unsafe(no_mangle)]
 extern "C" fn close(fd: c_int) -> c_int {
-    if flashvm::is_pager_descriptor(fd) {
+    if flashvm_live::is_pager_descriptor(fd) {
         set_errno(Errno::BADF);
         return -1;
     }
@@ -241,7 +241,7 @@ fn raw_close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
 
 /// Whether the number belongs to a descriptor of the pager, which the program must not replace. Sets `errno`.
 fn taken(new: c_int) -> bool {
-    let taken = flashvm::is_pager_descriptor(new);
+    let taken = flashvm_live::is_pager_descriptor(new);
     if taken {
         set_errno(Errno::BUSY);
     }

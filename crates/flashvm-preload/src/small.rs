@@ -5,15 +5,15 @@
 //! memory.
 
 use crate::state::guard_call;
-use flashvm::PageList;
-use flashvm::control::ChameleonSettings;
-use flashvm::guard::Own;
+use flashvm_live::PageList;
+use flashvm_live::control::ChameleonSettings;
+use flashvm_live::guard::Own;
 use flashvm_malloc::{Allocator, Heap, NotAnObject, PageSource, RUN_PAGES, Run};
 use std::ffi::c_void;
 use std::sync::OnceLock;
 
 const _: () = assert!(
-    RUN_PAGES == flashvm::RUN_PAGES as usize,
+    RUN_PAGES == flashvm_live::RUN_PAGES as usize,
     "a list holds a run"
 );
 
@@ -51,7 +51,7 @@ unsafe impl PageSource for PagerPages {
         // SAFETY: the list is this function's own, and outside of managed memory; the caller guarantees that nobody uses
         // the pages.
         if let Err(error) = unsafe { guard_call(Own::GivePages, address, 0) } {
-            flashvm::end(&format!("small pages cannot be freed: {error}"));
+            flashvm_live::end(&format!("small pages cannot be freed: {error}"));
         }
     }
 }
@@ -97,7 +97,7 @@ pub(crate) fn checked<T>(result: Result<T, NotAnObject>) -> T {
 
 #[cold]
 fn no_object(wrong: &NotAnObject) -> ! {
-    flashvm::end(&format!("free(): {wrong}"))
+    flashvm_live::end(&format!("free(): {wrong}"))
 }
 
 /// Before a fork: holds all locks, so that the child's copy is consistent.

@@ -1,7 +1,7 @@
 //! The checks with which every wrapper begins: whether the pager runs, whether a request is the
 //! program's or the pager's, whether the guard catches system calls.
 
-use flashvm::guard::{OWN_CALL, Own};
+use flashvm_live::guard::{OWN_CALL, Own};
 use rustix::io::Errno;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -17,8 +17,8 @@ pub(crate) static GUARDED: AtomicBool = AtomicBool::new(false);
 pub(crate) fn for_pager() -> bool {
     !READY.load(Ordering::Relaxed)
         || STARTING.load(Ordering::Relaxed)
-        || flashvm::on_pager_stack()
-        || flashvm::on_guard_stack()
+        || flashvm_live::on_pager_stack()
+        || flashvm_live::on_guard_stack()
 }
 
 /// Whether the program's system calls are caught (inline mode).
@@ -32,7 +32,7 @@ pub(crate) fn guarded() -> bool {
 ///
 /// # Safety
 /// Nobody uses the range whose contents [`Own::Decommit`] or [`Own::Free`] drops. For
-/// [`Own::TakePages`] and [`Own::GivePages`], `address` is that of a [`flashvm::PageList`] of the
+/// [`Own::TakePages`] and [`Own::GivePages`], `address` is that of a [`flashvm_live::PageList`] of the
 /// caller, in memory that is not managed; nobody uses the pages that are given.
 pub(crate) unsafe fn guard_answer(what: Own, address: usize, len: usize) -> Result<usize, Errno> {
     let what = what as usize;
@@ -56,6 +56,6 @@ pub(crate) unsafe fn guard_call(what: Own, address: usize, len: usize) -> Result
 }
 
 /// The pager; there is one whenever [`for_pager`] is false.
-pub(crate) fn pager() -> &'static flashvm::Pager {
-    flashvm::pager().expect("a ready process has a pager")
+pub(crate) fn pager() -> &'static flashvm_live::Pager {
+    flashvm_live::pager().expect("a ready process has a pager")
 }

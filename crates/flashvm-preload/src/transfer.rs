@@ -4,8 +4,8 @@
 
 use crate::c_library::{keeping_errno, next, set_errno};
 use crate::state::guarded;
-use flashvm::guard::Sent;
-use flashvm::program::descriptor_kind::{Kind, kind};
+use flashvm_live::guard::Sent;
+use flashvm_live::program::descriptor_kind::{Kind, kind};
 use rustix::io::Errno;
 use std::ffi::{CStr, c_int, c_long, c_void};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -56,7 +56,7 @@ fn cancellable<R>(make: impl FnOnce() -> R) -> R {
 #[inline]
 unsafe fn call(number: c_long, args: [usize; 6]) -> isize {
     // SAFETY: the caller guarantees the arguments.
-    cancellable(|| unsafe { flashvm::raw_call(number, args) })
+    cancellable(|| unsafe { flashvm_live::raw_call(number, args) })
 }
 
 /// Makes a system call that sends from this object's text.
@@ -66,7 +66,7 @@ unsafe fn call(number: c_long, args: [usize; 6]) -> isize {
 #[inline]
 unsafe fn send_call(number: c_long, [fd, a, b, c, ..]: [usize; 6]) -> Sent {
     // SAFETY: the caller guarantees the arguments.
-    cancellable(|| unsafe { flashvm::guard::send(number, [fd, a, b, c]) })
+    cancellable(|| unsafe { flashvm_live::guard::send(number, [fd, a, b, c]) })
 }
 
 /// Makes a system call through the guard, which brings absent memory in. Returns -1 with `errno` for an error.
@@ -92,7 +92,7 @@ fn answer(result: isize) -> isize {
 
 #[inline]
 fn is_managed(address: usize, len: usize) -> bool {
-    flashvm::pager().is_some_and(|pager| pager.manages(address, len))
+    flashvm_live::pager().is_some_and(|pager| pager.manages(address, len))
 }
 
 /// The direction of a transfer, which decides what happens if the transfer meets absent memory.

@@ -7,8 +7,8 @@ use super::sides::{self, Demand, Sides};
 use super::single_store::SingleStore;
 use super::store::RAM_MULTIPLE_MIN;
 use super::units::Size;
-use flashvm::control::{STORES_MAX, SidePlace};
-use flashvm::{MirrorAttendant, control::Control};
+use flashvm_live::control::{STORES_MAX, SidePlace};
+use flashvm_live::{MirrorAttendant, control::Control};
 use rustix::fd::RawFd;
 use std::time::Duration;
 

@@ -2,8 +2,8 @@
 
 use super::device::ModelName;
 use super::refusal::Refusal;
-use flashvm::control::{Asked, Control, ModelSettings, Work};
 use flashvm_core::Nanos;
+use flashvm_live::control::{Asked, Control, ModelSettings, Work};
 use flashvm_sim::Device;
 use flashvm_sim::device::{Discards, InOrder, Range, Request, Wear};
 use std::collections::HashMap;

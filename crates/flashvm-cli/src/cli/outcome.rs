@@ -1,6 +1,6 @@
 //! The result of a run: how the program ended, and the records of all processes.
 
-use flashvm::control::{ProcessRecord, StatsSnapshot};
+use flashvm_live::control::{ProcessRecord, StatsSnapshot};
 use flashvm_sim::device::Wear;
 use std::time::Duration;
 

@@ -6,7 +6,7 @@ use super::refusal::Refusal;
 use super::top::{Run, Runs, parse_pid, run_of};
 use super::write_out;
 use clap::Args;
-use flashvm::PROBES;
+use flashvm_live::PROBES;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 

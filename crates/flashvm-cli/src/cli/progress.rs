@@ -3,7 +3,7 @@
 use super::outcome::Records;
 use super::summary::{bytes_read, bytes_written};
 use super::units::{Size, count};
-use flashvm::control::{Control, ProcessRecord};
+use flashvm_live::control::{Control, ProcessRecord};
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
 

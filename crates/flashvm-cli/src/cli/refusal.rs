@@ -1,6 +1,6 @@
 //! Refusals: one line that names the value and the remedy, and an exit code.
 
-use flashvm::program::Refused;
+use flashvm_live::program::Refused;
 use std::fmt;
 
 /// The environment variable that names a file for the line, besides standard error: for programs that start this

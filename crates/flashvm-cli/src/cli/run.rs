@@ -23,13 +23,13 @@ use super::summary::{self, Names, Several};
 use super::supervise::{Attendants, supervise};
 use super::units::Size;
 use super::{doctor, machine, sys, tls};
-use flashvm::control::{
+use flashvm_core::{Discard, DiscardKind};
+use flashvm_live::control::{
     ChameleonSettings, Control, Descriptors, Malloc, RunAddress, RunSettings, Select, SidePlace,
     StorePlace, VARIABLE,
 };
-use flashvm::program::exec::LINKER;
-use flashvm::program::{Loading, Refused, refuse_carried};
-use flashvm_core::{Discard, DiscardKind};
+use flashvm_live::program::exec::LINKER;
+use flashvm_live::program::{Loading, Refused, refuse_carried};
 use rustix::fd::AsRawFd;
 use std::ffi::OsStr;
 use std::os::unix::process::CommandExt;
@@ -157,7 +157,7 @@ pub(crate) fn run(args: Box<RunArgs>) -> Result<ExitCode, Refusal> {
             "--record does not record what --prefetch-pages brings in: leave one of them out";
         return Err(Refusal::new(line));
     }
-    let (path, loading) = flashvm::program::find(name)?;
+    let (path, loading) = flashvm_live::program::find(name)?;
     let fault = options.fault.unwrap_or(FaultMode::Auto);
     settings.delivery = doctor::choose_delivery(fault, settings.no_move)?;
     check_delivery(&settings)?;

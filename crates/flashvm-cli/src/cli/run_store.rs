@@ -9,7 +9,7 @@ use super::single_store::SingleStore;
 use super::store;
 use super::stripe::{self, StripeStore};
 use super::tier::{self, TierStore};
-use flashvm::control::{STORES_MAX, StorePlace};
+use flashvm_live::control::{STORES_MAX, StorePlace};
 use rustix::fd::RawFd;
 use std::path::Path;
 

@@ -9,7 +9,7 @@ use super::run_report::OrderOfProcess;
 use super::shared_file::{path_of, sealed};
 use super::trace::Output;
 use super::units::{Size, count};
-use flashvm::control::{FOLLOWED_MAX, Followed};
+use flashvm_live::control::{FOLLOWED_MAX, Followed};
 use flashvm_sim::trace::{Format, Granularity, Kind, Provenance, Reference, open};
 use rustix::fd::OwnedFd;
 use std::path::Path;

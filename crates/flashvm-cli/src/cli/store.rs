@@ -5,7 +5,7 @@ use super::environment::Environment;
 use super::machine::{file_system_name, free_bytes, in_ram};
 use super::refusal::Refusal;
 use super::units::Size;
-use flashvm::StoreKind;
+use flashvm_live::StoreKind;
 use rustix::fd::OwnedFd;
 use rustix::fs::{FallocateFlags, FileType, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;

@@ -6,8 +6,8 @@ use super::sides::{self, Demand, Sides};
 use super::single_store::SingleStore;
 use super::store::RAM_MULTIPLE_MIN;
 use super::units::Size;
-use flashvm::control::{STORES_MAX, SidePlace};
-use flashvm::{STRIPE_UNIT, each_of_stripe, striped};
+use flashvm_live::control::{STORES_MAX, SidePlace};
+use flashvm_live::{STRIPE_UNIT, each_of_stripe, striped};
 use rustix::fd::RawFd;
 
 /// What a `--flash` begins with that is a stripe.

@@ -6,8 +6,8 @@ use super::sides::{self, Demand, Sides};
 use super::single_store::SingleStore;
 use super::store::{self, RAM_MULTIPLE_MIN};
 use super::units::Size;
-use flashvm::control::{STORES_MAX, SidePlace};
-use flashvm::{StoreKind, TIER_CHUNK, TierMover, control::Control, tiered};
+use flashvm_live::control::{STORES_MAX, SidePlace};
+use flashvm_live::{StoreKind, TIER_CHUNK, TierMover, control::Control, tiered};
 use rustix::fd::RawFd;
 
 /// What a `--flash` begins with that is a tier.

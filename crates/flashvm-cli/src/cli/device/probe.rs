@@ -8,7 +8,7 @@ use crate::cli::refusal::Refusal;
 use crate::cli::store::{self, Page};
 use crate::cli::units::Size;
 use crate::cli::write_out;
-use flashvm::StoreKind;
+use flashvm_live::StoreKind;
 use flashvm_sim::Rng;
 use indicatif::{ProgressBar, ProgressStyle};
 use rustix::fd::OwnedFd;

@@ -83,7 +83,7 @@ fn io_uring(lacks: Option<&(String, String)>) -> Check {
 
 /// How protect mode hides pages here.
 fn guard_regions(place: &Environment) -> Check {
-    match flashvm::probe_guard_regions() {
+    match flashvm_live::probe_guard_regions() {
         Ok(()) => good("guard regions", "work"),
         Err(error) => bad(
             "guard regions",
@@ -122,8 +122,8 @@ fn small_pages(place: &Environment, in_thread: bool) -> Check {
             "--granularity 512 needs it: see above",
         );
     }
-    let allowed = flashvm::mappings_allowed();
-    let most = flashvm::mappings_most(allowed);
+    let allowed = flashvm_live::mappings_allowed();
+    let most = flashvm_live::mappings_most(allowed);
     let value = format!(
         "{most} of {allowed} mappings: this many scattered pages of 512 bytes need no fault; neighbours \
          count as one"

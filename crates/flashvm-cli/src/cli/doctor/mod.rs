@@ -21,7 +21,7 @@ use crate::cli::machine;
 use crate::cli::refusal::Refusal;
 use crate::cli::write_out;
 use advice::{Advice, Facts, WayHere};
-use flashvm::{Features, probe_user_mode, probe_userfaultfd};
+use flashvm_live::{Features, probe_user_mode, probe_userfaultfd};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -157,7 +157,7 @@ fn report(path: Option<&Path>) -> DoctorReport {
         ways,
         moves: features.is_ok_and(|features| features.has(Features::MOVE))
             || working.first().is_some_and(|way| way.hides_pages()),
-        io_submit: flashvm::io_submit_is_allowed(),
+        io_submit: flashvm_live::io_submit_is_allowed(),
         io_uring_remedy: io_uring.as_ref().map(|(_, remedy)| remedy.clone()),
         lacks: machine::check_page_bytes()
             .and_then(|()| machine::check_proc(&place))

@@ -3,7 +3,7 @@
 use super::{BUILD, Check, Verdict, bad, good, privilege};
 use crate::cli::environment::{Environment, Need};
 use crate::cli::machine;
-use flashvm::Features;
+use flashvm_live::Features;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::path::Path;

@@ -8,7 +8,7 @@ use crate::cli::environment::{Environment, Need};
 use crate::cli::machine;
 use crate::cli::options::FaultMode;
 use crate::cli::refusal::Refusal;
-use flashvm::{Delivery, Features, guard, probe_user_mode, probe_userfaultfd};
+use flashvm_live::{Delivery, Features, guard, probe_user_mode, probe_userfaultfd};
 use rustix::io::Errno;
 use std::env::consts::ARCH;
 

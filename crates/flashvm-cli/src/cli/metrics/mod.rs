@@ -14,7 +14,7 @@ use super::outcome::Records;
 use super::refusal::Refusal;
 use super::result_file::ResultFile;
 use super::summary::Names;
-use flashvm::control::{Control, ProcessRecord};
+use flashvm_live::control::{Control, ProcessRecord};
 use server::Server;
 use std::path::Path;
 use std::sync::{Arc, Mutex};

@@ -2,8 +2,8 @@
 
 use crate::cli::outcome::Records;
 use crate::cli::summary::{bytes_read, bytes_written};
-use flashvm::control::{Control, ProcessRecord, StatsSnapshot};
 use flashvm_core::PAGE_SIZE;
+use flashvm_live::control::{Control, ProcessRecord, StatsSnapshot};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet, text::encode};
 use prometheus_client::metrics::MetricType;
@@ -287,7 +287,7 @@ fn latency(to: &mut DescriptorEncoder<'_>, sum: &StatsSnapshot) -> fmt::Result {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use flashvm::control::Histogram;
+    use flashvm_live::control::Histogram;
 
     fn reading(sum: StatsSnapshot) -> Reading {
         Reading {

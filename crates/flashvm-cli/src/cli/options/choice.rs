@@ -1,7 +1,7 @@
 //! Values that are one of a few words, as enums.
 
-use flashvm::control::{DecisionLevel, Select};
 use flashvm_core::{ConfigError, PolicyKind, PolicySpec};
+use flashvm_live::control::{DecisionLevel, Select};
 use std::fmt;
 use std::str::FromStr;
 

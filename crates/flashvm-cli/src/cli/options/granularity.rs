@@ -4,10 +4,10 @@ use super::choice::Peer;
 use super::table::RunOptions;
 use crate::cli::refusal::Refusal;
 use crate::cli::units::Size;
-use flashvm::Delivery;
-use flashvm::control::{ChameleonSettings, RunSettings};
 use flashvm_core::PAGE_SIZE;
 use flashvm_core::chameleon::{BLOCK_BYTES, SIZES};
+use flashvm_live::Delivery;
+use flashvm_live::control::{ChameleonSettings, RunSettings};
 use std::path::Path;
 
 /// Largest RAM of a heap of small pages: its table has 24 bits for the number of a frame of 4 KiB.

@@ -9,10 +9,10 @@ use crate::cli::environment::Environment;
 use crate::cli::machine;
 use crate::cli::memory::of_this_machine;
 use crate::cli::refusal::Refusal;
-use flashvm::Delivery;
-use flashvm::control::{HugePages, Malloc, RunSettings, Select};
 use flashvm_core::chameleon::BLOCK_BYTES;
 use flashvm_core::{FirstStore, PAGE_SIZE, Preset};
+use flashvm_live::Delivery;
+use flashvm_live::control::{HugePages, Malloc, RunSettings, Select};
 
 /// The settings of a run. The delivery, and without `--flash-size` the store's size, are placeholders that pass the
 /// checks: `run` sets them later.

@@ -9,10 +9,10 @@ use super::value::{Flag, Value};
 use crate::cli::device::ModelName;
 use crate::cli::metrics::MetricsAddress;
 use crate::cli::units::{Micros, PerDay, Size, Switch, WholePages};
-use flashvm::control::{Inject, RunSettings};
 use flashvm_core::{
     Compression, Discard, FirstStore, Nanos, PrefetcherKind, Preset, Sampling, Settings,
 };
+use flashvm_live::control::{Inject, RunSettings};
 use std::path::PathBuf;
 
 options! {

@@ -10,9 +10,9 @@ use crate::cli::args::{Command, command, parse};
 use crate::cli::documents::{all_completions, page};
 use crate::cli::execute;
 use clap::Args as _;
-use flashvm::Delivery;
-use flashvm::control::{Control, RunSettings};
 use flashvm_core::Preset;
+use flashvm_live::Delivery;
+use flashvm_live::control::{Control, RunSettings};
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 

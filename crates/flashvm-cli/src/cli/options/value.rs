@@ -10,10 +10,10 @@ use crate::cli::units::{Micros, PerDay, Size, Switch, WholePages};
 use clap::builder::{OsStringValueParser, PossibleValue, TypedValueParser};
 use clap::error::Error;
 use clap::{Arg, ArgAction, ArgMatches, Command};
-use flashvm::control::Inject;
 use flashvm_core::{
     Compression, Discard, DiscardKind, FirstStore, PrefetcherKind, Preset, Sampling,
 };
+use flashvm_live::control::Inject;
 use flashvm_sim::ModelKind;
 use std::ffi::OsStr;
 use std::marker::PhantomData;

@@ -4,9 +4,9 @@
 //! objects lie in the heap, which nobody asked for at once.
 
 use super::stacks::{Frame, Names, Stack};
-use flashvm::ProcessState;
-use flashvm::control::{Sight, Sighting};
 use flashvm_core::PAGE_SIZE;
+use flashvm_live::ProcessState;
+use flashvm_live::control::{Sight, Sighting};
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};

@@ -1,8 +1,8 @@
 //! Heat: what happened to which addresses when, in a bounded number of cells. When there are too many rows or columns,
 //! two become one. And cold ranges: what left RAM and was not needed since.
 
-use flashvm::control::{Sight, Sighting};
 use flashvm_core::PAGE_SIZE;
+use flashvm_live::control::{Sight, Sighting};
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 

@@ -5,7 +5,7 @@
 
 use crate::cli::object;
 use ::object::{Object as _, ObjectSection as _, ObjectSegment as _};
-use flashvm::control::StackSample;
+use flashvm_live::control::StackSample;
 use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
 use framehop::{ExplicitModuleSectionInfo, Module, Unwinder as _};
 use serde::{Deserialize, Serialize};
@@ -462,8 +462,8 @@ mod tests {
         let mut counter = StackCounter::default();
         let sample = StackSample {
             pid: std::process::id(),
-            sampled: flashvm::control::Sampled::Faults(3),
-            at: flashvm::control::Interrupted {
+            sampled: flashvm_live::control::Sampled::Faults(3),
+            at: flashvm_live::control::Interrupted {
                 ip: own,
                 sp: 0,
                 fp: 0,

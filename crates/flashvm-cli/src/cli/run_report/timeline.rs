@@ -1,6 +1,6 @@
 //! Counters over time, at a bounded number of points: when there are too many, every second one stays.
 
-use flashvm::control::StatsSnapshot;
+use flashvm_live::control::StatsSnapshot;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 

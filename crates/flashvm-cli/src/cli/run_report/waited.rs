@@ -1,8 +1,8 @@
 //! The order in which each process waited for pages from flash or the pool (`--save-pages`).
 
 use crate::cli::outcome::Outcome;
-use flashvm::control::{FOLLOWED_MAX, Sight, Sighting};
 use flashvm_core::PageId;
+use flashvm_live::control::{FOLLOWED_MAX, Sight, Sighting};
 use rustc_hash::FxHashMap;
 
 /// The order of a process.

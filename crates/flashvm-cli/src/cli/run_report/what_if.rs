@@ -4,7 +4,7 @@
 //! eviction is in order of arrival (the refault distance of Linux's `workingset.c`). Pages are sampled by their hash
 //! once there are many: a sampled page stands for others, at each of its faults.
 
-use flashvm::control::{Sight, Sighting};
+use flashvm_live::control::{Sight, Sighting};
 use rustc_hash::{FxBuildHasher, FxHashMap};
 use serde::{Deserialize, Serialize};
 use std::hash::BuildHasher;

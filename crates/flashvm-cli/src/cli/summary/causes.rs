@@ -3,7 +3,7 @@
 use super::{Names, PAGE, one_line, totals};
 use crate::cli::outcome::Outcome;
 use crate::cli::units::{Size, count};
-use flashvm::control::{Control, ProcessRecord, StatsSnapshot};
+use flashvm_live::control::{Control, ProcessRecord, StatsSnapshot};
 
 /// The lines that `--quiet` still shows when a program fails: all causes but refused system calls.
 pub(crate) fn complaints(outcome: &Outcome, control: Control, names: &Names) -> String {

@@ -1,8 +1,8 @@
 //! The figures of a process under their JSON names, the same in `--stats` and `flashvm top --json`.
 
 use super::{PAGE, svmp_zero_faults, write_amplification};
-use flashvm::control::{Deliveries, Histogram, StatsSnapshot};
 use flashvm_core::{PolicySpec, Preset};
+use flashvm_live::control::{Deliveries, Histogram, StatsSnapshot};
 use serde::Serialize;
 
 /// The figures of one process, or their sums.

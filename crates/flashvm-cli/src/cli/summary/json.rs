@@ -3,8 +3,8 @@
 use super::figures::{Figures, figures};
 use super::{Names, Several, totals};
 use crate::cli::outcome::Outcome;
-use flashvm::control::{Control, MirrorCounters, SideCounters, TierCounters};
 use flashvm_core::Gauges;
+use flashvm_live::control::{Control, MirrorCounters, SideCounters, TierCounters};
 use flashvm_sim::device::Wear;
 use serde::Serialize;
 

@@ -12,8 +12,8 @@ mod text;
 
 use super::outcome::Outcome;
 use super::units::Size;
-use flashvm::control::{Control, StatsSnapshot, StorePlace};
 use flashvm_core::{PolicySpec, Preset};
+use flashvm_live::control::{Control, StatsSnapshot, StorePlace};
 
 pub(crate) use causes::complaints;
 pub(crate) use decisions::decision_lines;

@@ -4,7 +4,7 @@ use super::causes::causes;
 use super::{Names, PAGE, Several, svmp_zero_faults, totals, write_amplification};
 use crate::cli::outcome::{End, Outcome};
 use crate::cli::units::{Size, count, latency};
-use flashvm::control::Control;
+use flashvm_live::control::Control;
 
 /// The summary of a run, for standard error.
 pub(crate) fn lines(outcome: &Outcome, control: Control, names: &Names) -> String {

@@ -3,8 +3,8 @@
 //! Processes of the run and of its user are served. Nothing is left behind: an abstract socket ends with its process.
 
 use super::stream::{Target, TlsStream};
-use flashvm::control::Control;
-use flashvm::{NBD_GREETING, Uninterrupted};
+use flashvm_live::control::Control;
+use flashvm_live::{NBD_GREETING, Uninterrupted};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::sockopt::socket_peercred;
 use std::io::{Error, ErrorKind, Read, Result, Write};

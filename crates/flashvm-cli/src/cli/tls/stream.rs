@@ -1,8 +1,8 @@
 //! A connection to a server, up to TLS, and its failures in words.
 
 use super::certificates::Certificates;
-use flashvm::control::NbdAddress;
-use flashvm::{NbdTrouble, abort_handshake, start_tls};
+use flashvm_live::control::NbdAddress;
+use flashvm_live::{NbdTrouble, abort_handshake, start_tls};
 use rustix::net::sockopt;
 use rustls::pki_types::ServerName;
 use rustls::{CertificateError, ClientConfig, ClientConnection, Stream};

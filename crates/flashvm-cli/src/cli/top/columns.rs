@@ -168,7 +168,7 @@ pub(super) fn name_first(command: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use flashvm::control::StatsSnapshot;
+    use flashvm_live::control::StatsSnapshot;
 
     fn entry(pid: u32, command: &str, faults_total: u64) -> Entry {
         Entry {

@@ -4,7 +4,7 @@ use super::columns::prefetch_accuracy;
 use super::reading::{Entry, Reading, RunEntry};
 use crate::cli::summary::{PAGE, bytes_read, bytes_written, svmp_zero_faults};
 use crate::cli::units::{Size, count, latency};
-use flashvm::control::StatsSnapshot;
+use flashvm_live::control::StatsSnapshot;
 use std::time::Duration;
 
 /// A line: its name and its text.

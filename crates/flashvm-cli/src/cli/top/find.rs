@@ -1,8 +1,8 @@
 //! Finds the runs on this machine. The supervisor of a run, `flashvm run`, holds its control region: a memfd that
 //! `/proc/PID/fd` names. Whoever may read that folder may observe the run: the same user, or root.
 
-use flashvm::ProcessState;
-use flashvm::control::{MEMFD_NAME, Observer, RunSettings};
+use flashvm_live::ProcessState;
+use flashvm_live::control::{MEMFD_NAME, Observer, RunSettings};
 use rustix::fd::AsFd;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;

@@ -1,7 +1,7 @@
 //! Turns two snapshots of the runs into a reading: the present amounts, and what happened between the snapshots.
 
-use flashvm::control::{ProcessReading, RunReading, StatsSnapshot};
 use flashvm_core::{Gauges, PolicySpec, Preset};
+use flashvm_live::control::{ProcessReading, RunReading, StatsSnapshot};
 use std::time::Duration;
 
 /// The runs at one time.

@@ -1,8 +1,8 @@
 //! A reading for tests: a run with two processes that compresses, and a quiet one.
 
 use super::reading::{Reading, RunSnapshot, Snapshot};
-use flashvm::control::{ProcessReading, RunReading, StatsSnapshot};
 use flashvm_core::{Gauges, Preset};
+use flashvm_live::control::{ProcessReading, RunReading, StatsSnapshot};
 use std::time::Duration;
 
 /// Pages in a MiB.

@@ -14,7 +14,7 @@ use crate::cli::refusal::Refusal;
 use crate::cli::supervise::{go_on, reap};
 use crate::cli::sys::{self, Signals};
 use crate::cli::units::{Size, count};
-use flashvm::program::{Refused, locate};
+use flashvm_live::program::{Refused, locate};
 use flashvm_sim::trace::{Granularity, Kind, LackeyLine, Provenance, Reference, SPACE_BITS};
 use indicatif::{ProgressBar, ProgressStyle};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};

@@ -8,7 +8,7 @@
 //! for a read, a round or a fork gets [`Action::Await`], and [`Engine::take_announcement`] says
 //! when all waiting threads have to look again.
 //!
-//! There are two executors. The live one (`flashvm::chameleon`) locks the engine, calls the kernel and lets
+//! There are two executors. The live one (`flashvm_live::chameleon`) locks the engine, calls the kernel and lets
 //! threads sleep. The simulated one (`flashvm_sim::chameleon`) interleaves tasks by a seed, injects faults
 //! and compares every page with a naive model. [`super::record`] replays what either has recorded.
 //!

@@ -2,7 +2,7 @@
 
 use super::run::{Measured, System, measure, measure_and_build};
 use crate::cli::report::{Axis, Chart, Report, Series, Table};
-use flashvm::{mappings_allowed, mappings_most};
+use flashvm_live::{mappings_allowed, mappings_most};
 use indicatif::ProgressBar;
 
 /// Objects of 0.5 KiB: 96 MiB, a hundredth of the paper's 10 GB.

@@ -238,7 +238,7 @@ fn ends_within(child: &Child, within: Duration) -> rustix::io::Result<bool> {
 
 /// The path of a program.
 fn find(name: &str, package: &str) -> Result<PathBuf, Failure> {
-    flashvm::program::find(OsStr::new(name))
+    flashvm_live::program::find(OsStr::new(name))
         .map(|(path, _)| path)
         .map_err(|_| format!("{name} is missing: install {package}"))
 }

@@ -1,6 +1,6 @@
 //! Ways to read and write the flash store: calls that wait, threads, Linux' asynchronous I/O, io_uring.
 //!
-//! `cargo bench -p flashvm --bench flash_io` measures a file in `/var/tmp`; `FLASHVM_BENCH_FOLDER` names another folder,
+//! `cargo bench -p flashvm-live --bench flash_io` measures a file in `/var/tmp`; `FLASHVM_BENCH_FOLDER` names another folder,
 //! `FLASHVM_BENCH_ROUNDS` another number of rounds. In each round all ways of a job take turns, so that a slow minute of
 //! the disk hits all of them; figures are medians of the rounds. Processor time is that of the process, with all its threads; the
 //! host's and other processes' are not in it. Words on the command line select jobs whose name contains one of them.

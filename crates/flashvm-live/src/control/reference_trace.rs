@@ -43,7 +43,7 @@ impl Observed {
     /// The record's bytes in the file.
     ///
     /// ```
-    /// use flashvm::control::reference_trace::{Observed, Observation};
+    /// use flashvm_live::control::reference_trace::{Observed, Observation};
     /// use flashvm_core::PageId;
     /// let record = Observed { pid: 7, observation: Observation::Store(PageId(42)) };
     /// assert_eq!(Observed::from_bytes(&record.to_bytes()), Some(record));

@@ -28,7 +28,7 @@ pub struct Descriptors {
 /// numbers with commas between them; -1 means none.
 ///
 /// ```
-/// use flashvm::control::{RunAddress, Descriptors};
+/// use flashvm_live::control::{RunAddress, Descriptors};
 ///
 /// let address: RunAddress = "4711:5:4,6:3".parse().unwrap();
 /// assert_eq!(address.path(address.supervisors.region), "/proc/4711/fd/5");
