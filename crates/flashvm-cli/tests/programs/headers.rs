@@ -1,4 +1,7 @@
-//! Programs in C and C++ that use the headers of `include`, under `flashvm run`.
+//! Programs in C and C++ that use the headers of `include`, under `flashvm run`, and in Rust with the crate
+//! `flashvm`.
+
+mod library;
 
 use crate::support::{self, Folder, can_page, flashvm_run, has_program, run_bounded};
 use crate::{LIMIT, example};
