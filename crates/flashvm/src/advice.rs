@@ -62,8 +62,12 @@ fn range(address: usize, bytes: usize, advice: Advice) -> Option<(usize, usize)>
 /// # assert!(matches!(sample(), Ok(()) | Err(Error::NotARun)));
 /// ```
 pub fn advise<T>(memory: &[T], advice: Advice) -> Result<()> {
+    advise_on(memory.as_ptr() as usize, size_of_val(memory), advice)
+}
+
+/// As [`advise`], by address: the kernel and the pager refuse what is no memory.
+pub(crate) fn advise_on(address: usize, bytes: usize, advice: Advice) -> Result<()> {
     functions()?;
-    let (address, bytes) = (memory.as_ptr() as usize, size_of_val(memory));
     let Some((first, bytes)) = range(address, bytes, advice) else {
         return Ok(());
     };

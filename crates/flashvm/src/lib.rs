@@ -50,6 +50,8 @@
 mod advice;
 mod allocator;
 mod arena;
+#[cfg(feature = "capi")]
+mod capi;
 mod error;
 mod flash_vec;
 mod mapping;

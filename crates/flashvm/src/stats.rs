@@ -7,11 +7,11 @@ use std::io;
 
 /// Counters of this process since it started, and amounts at this moment; `struct flashvm_stats` of `flashvm.h`. Later versions
 /// add fields.
-///
-/// ```
-/// let zeros = flashvm::Stats::default();
-/// assert_eq!(zeros.faults, 0);
-/// ```
+// The header in C, which is written from these comments, has no example.
+#[cfg_attr(
+    doc,
+    doc = "```\nlet zeros = flashvm::Stats::default();\nassert_eq!(zeros.faults, 0);\n```"
+)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 #[non_exhaustive]
