@@ -73,7 +73,7 @@ pub use preloaded::is_run;
 pub use run::{Finished, Run, command};
 pub use stats::{Stats, stats};
 
-/// The samples of the document.
+/// The samples of the document compile here; a live test runs the first one.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/rust.md")]
 struct Document;

@@ -101,7 +101,7 @@ fn the_sample_of_the_document() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let read = |name: &str| std::fs::read_to_string(root.join(name)).expect(name);
     let document = read("docs/rust.md");
-    let (_, sample) = document.split_once("```rust\n").expect("a sample");
+    let (_, sample) = document.split_once("```rust,no_run\n").expect("a sample");
     let (sample, _) = sample.split_once("```").expect("its end");
     assert!(include_str!("sample.rs").ends_with(&format!("\n\n{sample}")));
     if let Some(outcome) = passes("sample::prints", &["--ram", "64M", "--select", "api"]) {
