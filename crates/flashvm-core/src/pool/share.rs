@@ -70,12 +70,16 @@ impl Share {
         share
     }
 
-    /// The limit has changed.
+    /// The limit has changed: the share keeps its part of it. A process begins with a small limit, which grows as the run
+    /// grants it more.
     pub(crate) fn resized(&mut self, limit: u32) {
+        let part = u64::from(self.frames) * u64::from(limit) / u64::from(self.limit.max(1));
+        self.frames = if self.decided == 0 { limit / START } else { part as u32 };
         self.limit = limit;
         self.step = (limit / STEPS).max(1);
         self.most = limit - limit / PLAIN_LEAST;
-        self.frames = self.frames.clamp(self.step, self.most.max(self.step));
+        let least = (limit / STEPS_MAX).max(1);
+        self.frames = self.frames.clamp(least, self.most.max(least));
     }
 
     /// Frames that the pool may take.
@@ -206,6 +210,23 @@ mod tests {
         assert!(!grown(8000, ALL));
         assert!(!grown(100, ALL / 16));
         assert!(!grown(100, 0));
+    }
+
+    /// A process begins with few frames, and the run grants it more as it grows.
+    #[test]
+    fn the_share_keeps_its_part_of_the_limit() {
+        let mut share = Share::new(32);
+        share.resized(1600);
+        assert_eq!(share.frames(), 1600 / START);
+        for _ in 0..1000 {
+            share.miss(150, READ);
+            share.evicted(1000, share.frames());
+        }
+        let grown = share.frames();
+        share.resized(800);
+        assert_eq!(share.frames(), grown / 2);
+        share.resized(1600);
+        assert!(grown - share.frames() < 2);
     }
 
     /// Pages that do not shrink are read again soon after they left: the pool makes room for them.
