@@ -74,7 +74,11 @@ impl Share {
     /// grants it more.
     pub(crate) fn resized(&mut self, limit: u32) {
         let part = u64::from(self.frames) * u64::from(limit) / u64::from(self.limit.max(1));
-        self.frames = if self.decided == 0 { limit / START } else { part as u32 };
+        self.frames = if self.decided == 0 {
+            limit / START
+        } else {
+            part as u32
+        };
         self.limit = limit;
         self.step = (limit / STEPS).max(1);
         self.most = limit - limit / PLAIN_LEAST;
