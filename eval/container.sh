@@ -106,11 +106,11 @@ paged() {
 	summary "$name"
 }
 
-# The summary of the run in $out.err: its mode, and that it paged.
+# The summary of the run in $out.err: its mode, and that it paged: to flash or, compressed, within RAM.
 summary() {
 	grep -qF '(protect mode' "$out.err" || failed "$1: not in protect mode: $(tail -n 20 "$out.err")"
-	grep -E '^  out  ' "$out.err" | grep -qvE '^  out +0 pages' || failed "$1: nothing was paged out: $(tail -n 20 "$out.err")"
-	echo "$1: $(grep -oE 'exit code .* mode,' "$out.err" | tr -d '(,'), $(sed -n 's/^  \(out\) *\([^;]*\).*/\1 \2/p' "$out.err")"
+	grep -qE '^  (out|pool) +[1-9]' "$out.err" || failed "$1: nothing was paged out: $(tail -n 20 "$out.err")"
+	echo "$1: $(grep -oE 'exit code .* mode,' "$out.err" | tr -d '(,'), $(sed -n 's/^  \(out\|pool\) *\([^;]*\).*/\1 \2/p' "$out.err" | paste -sd,)"
 }
 
 # All that a user of the container does: $1 is the user.
