@@ -1,5 +1,11 @@
 """The book: `pip install -r docs/requirements.txt`, then `sphinx-build -W docs target/book`."""
 
+from pygments.lexers import RustLexer
+from sphinx.highlighting import lexers
+
+# Samples that rustdoc compiles and does not run have this name.
+lexers["rust,no_run"] = RustLexer()
+
 project = "FlashVM"
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 exclude_patterns = ["requirements.txt"]

@@ -15,7 +15,7 @@ PAGES = 4096
 
 
 def majors_of_one_of_two(cold):
-    """Waits for flash, while an array is summed that was or was not the one advised to be cold."""
+    """Waits for flash, while an array is summed that was or was not the one advised to be cold. Compressed, both would fit into RAM."""
     code = f"""
         import numpy, flashvm
         one, two = (numpy.arange({PAGES} * 512) for _ in range(2))
@@ -23,7 +23,7 @@ def majors_of_one_of_two(cold):
         more = numpy.ones({PAGES} * 512 * 5 // 2)
         assert int(one.sum()) == {PAGES * 512 * (PAGES * 512 - 1) // 2}
         """
-    done = flashvm.run([sys.executable, "-c", textwrap.dedent(code)], ram="72M", prefetcher="off")
+    done = flashvm.run([sys.executable, "-c", textwrap.dedent(code)], ram="72M", prefetcher="off", compress="off")
     assert done.returncode == 0
     return done.totals["faults"]["major"]
 
