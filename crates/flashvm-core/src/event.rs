@@ -74,7 +74,7 @@ pub enum Event {
         io: IoId,
         /// Bit `i` set: page `i` of the request holds only zero bytes.
         zero: u64,
-        /// Bit `i` set: page `i` holds what is in its slot ([`crate::Engine::slot_to_compare`]).
+        /// Bit `i` set: page `i` holds what is in its slot or was when it was compressed ([`crate::Engine::compared_with`]).
         #[serde(default)]
         same: u64,
         /// Compressed lengths; the executor keeps the compressed bytes until the actions of this event are done.
@@ -219,6 +219,15 @@ pub enum Packed {
         /// Length in bytes.
         bytes: u32,
     },
+}
+
+/// The copy of a page that tells whether the page has changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ComparedWith {
+    /// A slot, whose checksum the executor has.
+    Slot(SlotId),
+    /// An object in the pool's RAM.
+    Object(Object),
 }
 
 /// One of the two places of a page in RAM.

@@ -82,7 +82,7 @@ pub use clusters::{ClusterSource, LocalClusters};
 pub use counters::Counters;
 pub use discard::{Discard, DiscardKind};
 pub use engine::{Engine, TRANSIT_PAGES_MAX, lock_share};
-pub use event::{Access, Action, Advice, Event, Packed, Place, Sizes};
+pub use event::{Access, Action, Advice, ComparedWith, Event, Packed, Place, Sizes};
 pub use gauges::Gauges;
 pub use ids::{ClusterId, HUGE_PAGES, IoId, Nanos, PAGE_SIZE, PageId, RUN_PAGES_MAX, Run, SlotId};
 pub use names::UnknownName;

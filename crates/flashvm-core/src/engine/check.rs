@@ -5,6 +5,7 @@
 
 use super::Engine;
 use crate::clusters::ClusterSource;
+use crate::event::ComparedWith;
 use crate::ids::PageId;
 use crate::io::IoKind;
 use crate::page::{Flag, PageState};
@@ -147,15 +148,22 @@ impl<C: ClusterSource> Engine<C> {
     fn check_contents(&self, page: PageId, state: PageState) {
         let dirty = self.table.has(page, Flag::Dirty);
         let placed = self.table.has_place(page);
-        let to_compare = self.slot_to_compare(page);
+        let to_compare = self.compared_with(page);
         assert!(
             !dirty || !placed || (self.may_compare() && to_compare.is_some()),
             "{page:?} is dirty and has a place"
         );
-        assert!(
-            to_compare.is_none_or(|slot| !self.swap.is_zero(slot)),
-            "{page:?} cannot be compared with a slot of zeros"
-        );
+        match to_compare {
+            Some(ComparedWith::Slot(slot)) => assert!(
+                !self.swap.is_zero(slot),
+                "{page:?} cannot be compared with a slot of zeros"
+            ),
+            Some(ComparedWith::Object(_)) => assert!(
+                self.has_object(page),
+                "{page:?} cannot be compared with an object that leaves"
+            ),
+            None => {}
+        }
         match state {
             PageState::Absent | PageState::Doomed | PageState::Poisoned => {
                 assert!(!dirty && !placed, "{page:?} is {state:?} but has contents");

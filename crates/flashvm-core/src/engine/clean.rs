@@ -122,7 +122,7 @@ impl<C: ClusterSource> Engine<C> {
 
     /// Whether a page has to be written, and the store has no slot for it.
     pub(super) fn is_homeless(&self, page: PageId) -> bool {
-        let written = self.table.has(page, Flag::Dirty) && self.slot_to_compare(page).is_none();
+        let written = self.table.has(page, Flag::Dirty) && self.compared_with(page).is_none();
         written && self.swap.is_full()
     }
 
@@ -239,15 +239,20 @@ impl<C: ClusterSource> Engine<C> {
         let mut to_write = std::mem::take(&mut self.batch);
         for (index, &page) in io.pages().iter().enumerate() {
             let is_zero = zero >> index & 1 != 0;
+            let is_same = same >> index & 1 != 0;
             if self.table.state(page) == PageState::Scanning {
-                self.compared(page, same >> index & 1 != 0);
+                self.compared(page, is_same);
             }
             let clean = !self.table.has(page, Flag::Dirty);
             match self.table.state(page) {
-                PageState::Scanning if clean && (is_zero || !self.pack(page, id, index, sizes)) => {
+                PageState::Scanning if clean && (is_zero || self.has_object(page)) => {
                     self.stand_by(page);
                 }
-                PageState::Scanning if clean => {}
+                PageState::Scanning if clean => {
+                    if !self.pack(page, id, index, sizes) {
+                        self.stand_by(page);
+                    }
+                }
                 PageState::Scanning if is_zero && self.settings.zero_sharing => {
                     // A full store has no slot for it; a page without a slot reads as zeros.
                     let slot = self.swap.allocate(page, true, &mut self.clusters);
@@ -257,7 +262,8 @@ impl<C: ClusterSource> Engine<C> {
                     self.counters.zero_pages_skipped += 1;
                     self.stand_by(page);
                 }
-                PageState::Scanning if self.pack(page, id, index, sizes) => {}
+                // A page that is the same as an object that has been given up since was not compressed.
+                PageState::Scanning if !is_same && self.pack(page, id, index, sizes) => {}
                 PageState::Scanning => to_write.push(page),
                 _ => self.release_copy(page),
             }

@@ -58,6 +58,7 @@ impl<C: ClusterSource> Engine<C> {
             && !self.table.slot(page).is_some_and(zero)
             && !self.table.has(page, Flag::Prefetched)
             && !self.table.has(page, Flag::Shared)
+            && !self.has_object(page)
             && !self.table.has(page, Flag::Incompressible)
     }
 
@@ -238,9 +239,14 @@ impl<C: ClusterSource> Engine<C> {
 
     /// Sends the oldest blocks to flash while the pool has more than its share.
     pub(super) fn flush_pool(&mut self, actions: &mut Vec<Action>) {
-        while self.wants_flush()
-            && let Some(block) = self.pool.oldest()
-        {
+        while self.wants_flush() {
+            let next = self.pool.next_to_leave();
+            if next.is_some_and(|block| self.forget_kept(block)) {
+                continue;
+            }
+            let Some(block) = self.pool.oldest() else {
+                return;
+            };
             let Some(slot) = self.swap.allocate_run(BLOCK_SLOTS, &mut self.clusters) else {
                 self.pool.return_oldest(block);
                 self.pool_stuck = true;

@@ -7,7 +7,7 @@
 
 use super::Engine;
 use crate::clusters::ClusterSource;
-use crate::event::Access;
+use crate::event::{Access, ComparedWith};
 use crate::ids::PageId;
 use crate::page::Flag;
 use crate::settings::FirstStore;
@@ -63,7 +63,7 @@ impl<C: ClusterSource> Engine<C> {
     /// later ones, or comparing the page costs less.
     pub(super) fn may_store(&self, page: PageId, access: Access) -> bool {
         let unseen = access == Access::Write || !self.protects;
-        unseen || (self.first_stores.compare() && self.has_slot(page))
+        unseen || self.has_object(page) || (self.first_stores.compare() && self.has_slot(page))
     }
 
     /// What marks a page that is being read, and for which the prefetcher expects a store. Where pages are compared, the
@@ -93,10 +93,10 @@ impl<C: ClusterSource> Engine<C> {
         }
     }
 
-    /// Marks a page as dirty that the program gets for this access. Where it only loads, the page keeps its slot: when
-    /// it leaves, a comparison tells whether it has changed.
+    /// Marks a page as dirty that the program gets for this access. Where it only loads, the page keeps its slot or its
+    /// object: when it leaves, a comparison tells whether it has changed.
     pub(super) fn count_as_stored(&mut self, page: PageId, access: Access) {
-        if access == Access::Write || !self.has_slot(page) {
+        if access == Access::Write || !(self.has_slot(page) || self.has_object(page)) {
             return self.make_dirty(page);
         }
         self.table.set(page, Flag::Dirty);
@@ -106,10 +106,12 @@ impl<C: ClusterSource> Engine<C> {
         }
     }
 
-    /// A page that was to be compared with its slot is clean, or its slot is free.
+    /// A page that was to be compared with its slot or object is clean, or the copy is given up.
     pub(super) fn compared(&mut self, page: PageId, same: bool) {
-        if self.slot_to_compare(page).is_none() {
-            return;
+        match self.compared_with(page) {
+            None => return,
+            Some(ComparedWith::Slot(_)) => {}
+            Some(ComparedWith::Object(_)) => self.note_kept(same),
         }
         if same {
             self.table.clear(page, Flag::Dirty);

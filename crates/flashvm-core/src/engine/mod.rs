@@ -19,6 +19,7 @@ mod discard;
 mod fault;
 mod first_store;
 mod huge;
+mod kept;
 mod lock;
 mod observe;
 mod packed;
@@ -44,6 +45,7 @@ use crate::settings::{ConfigError, EngineConfig, FirstStore, Settings};
 use crate::shards::Shards;
 use crate::swap::SwapMap;
 use first_store::FirstStores;
+use kept::KeptObjects;
 pub use lock::lock_share;
 use packed::PackedRead;
 pub use share::TRANSIT_PAGES_MAX;
@@ -67,6 +69,7 @@ pub struct Engine<C> {
     shadow: bool,
     protects: bool,
     first_stores: FirstStores,
+    kept: KeptObjects,
     limit: u32,
     table: PageTable,
     swap: SwapMap,
@@ -197,6 +200,7 @@ impl<C: ClusterSource> Engine<C> {
             clusters,
             policy,
             first_stores: FirstStores::new(first_store),
+            kept: KeptObjects::default(),
             prefetcher: settings
                 .prefetcher
                 .build(settings.readahead, settings.stride),
@@ -432,15 +436,6 @@ impl<C: ClusterSource> Engine<C> {
     #[must_use]
     pub fn slot_of(&self, page: PageId) -> Option<SlotId> {
         self.table.slot(page)
-    }
-
-    /// The slot that a scanned page is to be compared with: a page with a slot that may have been stored to since
-    /// without a fault ([`FirstStore`]).
-    #[must_use]
-    pub fn slot_to_compare(&self, page: PageId) -> Option<SlotId> {
-        self.table
-            .slot(page)
-            .filter(|_| self.table.has(page, Flag::Dirty))
     }
 
     /// Whether a used slot has only its zero flag, and nothing was written to it.

@@ -1,6 +1,6 @@
 //! The way back of compressed pages, from the pool or from its blocks on flash.
 //!
-//! An object in RAM is decompressed without I/O and removed; its page is then dirty. An object on flash is read with
+//! An object in RAM is decompressed without I/O. Its page is then dirty, and the object is removed or kept (`kept`). An object on flash is read with
 //! the slots that it lies in, together with objects beside it. A page that was read keeps its object until it is stored
 //! to, as it would keep a slot. But while the pool has room, the page gives its object up at once: it is dirty, and
 //! when it is evicted it goes to the pool, not back to flash.
@@ -48,7 +48,7 @@ impl<C: ClusterSource> Engine<C> {
             self.share.hit(self.table.left(page), tail, self.read_time);
             self.table.reset_flags(page);
             self.policy.inserted(page, Some(access));
-            self.inflate(page, handle, actions);
+            self.inflate(page, handle, access, actions);
             self.propose_ahead(page, access, Whereabouts::Pool, false);
             self.bring_in_candidates(None, actions);
             return;
@@ -78,14 +78,18 @@ impl<C: ClusterSource> Engine<C> {
         if !kind.on_probation() {
             self.policy.inserted(page, None);
         }
-        self.inflate(page, handle, actions);
+        self.inflate(page, handle, Access::Read, actions);
     }
 
-    /// Takes a page out of the pool. It is dirty then: this is its only copy.
-    fn inflate(&mut self, page: PageId, handle: Handle, actions: &mut Vec<Action>) {
+    /// Takes a page out of the pool. It counts as stored to. A page that is only loaded may keep its object.
+    fn inflate(&mut self, page: PageId, handle: Handle, access: Access, actions: &mut Vec<Action>) {
         let object = self.pool.object(handle);
         self.set_state(page, PageState::Mapped);
-        self.make_dirty(page);
+        if access == Access::Read && self.keeps_object(handle) {
+            self.count_as_stored(page, access);
+        } else {
+            self.make_dirty(page);
+        }
         actions.push(Action::Inflate {
             page,
             from: Packed::Pool(object),

@@ -10,6 +10,7 @@ use crate::settings::Preset;
 
 mod congestion;
 mod huge;
+mod kept;
 mod pinned;
 mod runs;
 

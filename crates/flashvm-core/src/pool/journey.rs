@@ -39,6 +39,11 @@ impl Pool {
         (ticket - oldest) * i64::from(self.frames) < i64::from(frames) * all
     }
 
+    /// The block that [`Self::oldest`] would return.
+    pub(crate) fn next_to_leave(&self) -> Option<BlockId> {
+        self.order.front().copied().or(self.open)
+    }
+
     /// Takes the oldest block out of the order; the open block comes last.
     pub(crate) fn oldest(&mut self) -> Option<BlockId> {
         self.order.pop_front().or_else(|| self.open.take())

@@ -7,11 +7,13 @@
 
 use super::codec::{Encoder, ROOM};
 use super::{Locked, Pager};
-use crate::flash::offset;
+use crate::flash::{checksum, offset};
 use crate::space::{Backend, PageBuffer, is_zero};
 use crate::sys::map;
 use flashvm_core::pool::{BLOCK_BYTES, BlockId, OBJECT_MAX, Object};
-use flashvm_core::{Action, Codec, Event, IoId, PAGE_SIZE, PageId, RUN_PAGES_MAX, Sizes};
+use flashvm_core::{
+    Action, Codec, ComparedWith, Event, IoId, PAGE_SIZE, PageId, RUN_PAGES_MAX, Sizes, SlotId,
+};
 use rustix::io::Errno;
 
 /// Address space for the blocks.
@@ -48,6 +50,17 @@ impl PoolMemory {
     }
 }
 
+/// Bytes of the checksum that follows the compressed form of a page in its object.
+const SUM_BYTES: usize = size_of::<u64>();
+
+/// The copy of a page that a scan compares it with.
+#[derive(Clone, Copy)]
+enum Known {
+    Slot(SlotId),
+    /// The length of its object, and the checksum in it.
+    Object(u16, u64),
+}
+
 /// Compresses the pages of one scan, and keeps the results until the engine has placed them.
 pub(super) struct Compressor {
     encoder: Encoder,
@@ -65,22 +78,32 @@ impl Compressor {
         })
     }
 
-    /// Compresses a page; returns its length in bytes, or 0 if it does not shrink enough.
+    /// Makes the object of a page: its compressed form and its checksum. Returns its length in bytes, or 0 if the page does
+    /// not shrink enough.
     fn compress(&mut self, index: usize, page: &[u8; PAGE_SIZE]) -> u16 {
         let start = self.staged.len();
         self.starts[index] = start;
         self.staged.resize(start + ROOM, 0);
         let room = self.staged[start..].first_chunk_mut();
         let done = self.encoder.compress(page, room.expect("just made"));
-        let bytes = done.filter(|&bytes| bytes <= OBJECT_MAX as usize);
-        let bytes = bytes.unwrap_or(0);
-        self.staged.truncate(start + bytes);
-        u16::try_from(bytes).expect("at most OBJECT_MAX")
+        let bytes = done.filter(|&bytes| bytes + SUM_BYTES <= OBJECT_MAX as usize);
+        self.staged.truncate(start + bytes.unwrap_or(0));
+        if bytes.is_some() {
+            self.staged.extend(checksum(page).to_ne_bytes());
+        }
+        u16::try_from(self.staged.len() - start).expect("at most OBJECT_MAX")
     }
 
     fn bytes(&self, index: u32, len: u32) -> &[u8] {
         &self.staged[self.starts[index as usize]..][..len as usize]
     }
+}
+
+/// The compressed form in an object, and its checksum.
+fn parts(object: &[u8]) -> (&[u8], &[u8; SUM_BYTES]) {
+    object
+        .split_last_chunk()
+        .expect("an object ends with a checksum")
 }
 
 impl Pager {
@@ -95,17 +118,15 @@ impl Pager {
             compressor.staged.clear();
         }
         let locked = self.lock();
-        let slots = pages
-            .iter()
-            .map(|&page| locked.engine.slot_to_compare(page));
-        let slots: Vec<_> = slots.collect();
+        let copies = pages.iter().map(|&page| self.copy_of(&locked, page));
+        let copies: Vec<_> = copies.collect();
         drop(locked);
         let (mut zero, mut same) = (0_u64, 0_u64);
         let mut sizes = Sizes::default();
         let mut copy = PageBuffer::new();
         for (index, &page) in pages.iter().enumerate() {
-            let slot = slots[index];
-            if self.space.has_shadow() && compressor.is_none() && slot.is_none() {
+            let known = copies[index];
+            if self.space.has_shadow() && compressor.is_none() && known.is_none() {
                 // SAFETY: this scan is not answered yet: the page stays in the shadow.
                 let is_zero = unsafe { self.space.is_zero(page) };
                 zero |= u64::from(is_zero) << index;
@@ -115,10 +136,16 @@ impl Pager {
             if !unsafe { self.copy_leaving(page, &mut copy) } {
                 continue;
             }
-            let is_same = slot.is_some_and(|slot| self.store.holds(offset(slot), &copy.0));
+            let is_same = match known {
+                Some(Known::Slot(slot)) => self.store.holds(offset(slot), &copy.0),
+                Some(Known::Object(_, sum)) => sum == checksum(&copy.0),
+                None => false,
+            };
             same |= u64::from(is_same) << index;
             if is_zero(&copy.0) {
                 zero |= 1 << index;
+            } else if is_same && let Some(Known::Object(bytes, _)) = known {
+                sizes.set(index, bytes);
             } else if let Some(compressor) = &mut compressor {
                 sizes.set(index, compressor.compress(index, &copy.0));
             }
@@ -137,6 +164,22 @@ impl Pager {
         if let Some(home) = &mut home {
             **home = locked.scanned.take().map(|(_, compressor)| compressor);
         }
+    }
+
+    /// What a page of a scan is compared with.
+    fn copy_of(&self, locked: &Locked, page: PageId) -> Option<Known> {
+        Some(match locked.engine.compared_with(page)? {
+            ComparedWith::Slot(slot) => Known::Slot(slot),
+            ComparedWith::Object(object) => {
+                let pool = self.pool.expect("a pool, as --compress is on");
+                // SAFETY: `object` has checked that the object lies in the pool. Stores to objects need the engine, which is
+                // locked.
+                let whole = unsafe { map::bytes(pool.object(object), object.bytes as usize) };
+                let (_, sum) = parts(whole);
+                let bytes = u16::try_from(object.bytes).expect("at most OBJECT_MAX");
+                Known::Object(bytes, u64::from_ne_bytes(*sum))
+            }
+        })
     }
 
     /// Carries out an action on the pool's memory.
@@ -181,8 +224,9 @@ impl Pager {
         self.inflate(packed, to);
     }
 
-    /// Decompresses a page.
-    pub(super) fn inflate(&self, packed: &[u8], to: &mut PageBuffer) {
+    /// Decompresses the page of an object.
+    pub(super) fn inflate(&self, object: &[u8], to: &mut PageBuffer) {
+        let (packed, _) = parts(object);
         let mut decoder = self.decoder.lock();
         let decoder = decoder.as_mut().expect("a pool, as --compress is on");
         if !decoder.decompress(packed, &mut to.0) {

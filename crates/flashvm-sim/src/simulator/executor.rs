@@ -9,7 +9,9 @@ use crate::store::StoreClusters;
 use flashvm_core::pool::{BLOCK_SLOTS, BlockId};
 use flashvm_core::record::{ClusterAnswer, RecordingClusters};
 use flashvm_core::space::{ActionContext, Placement};
-use flashvm_core::{Action, Engine, Event, IoId, Nanos, PageId, Place, Sizes, SlotId};
+use flashvm_core::{
+    Action, ComparedWith, Engine, Event, IoId, Nanos, PageId, Place, Sizes, SlotId,
+};
 use std::cmp::Reverse;
 use std::collections::VecDeque;
 
@@ -361,13 +363,16 @@ impl Simulator {
             .collect()
     }
 
-    /// Which pages hold the version that is in their slots.
+    /// Which pages hold the version that is in their slots, or compressed in the pool.
     fn compare(&self, pages: &[PageId], seen: &[Option<Version>]) -> u64 {
         let mut same = 0_u64;
         for (i, (&page, &version)) in pages.iter().zip(seen).enumerate() {
-            let slot = self.engine.slot_to_compare(page);
-            let is_same =
-                slot.is_some_and(|slot| version.is_some() && self.store.slot(slot) == version);
+            let copy = match self.engine.compared_with(page) {
+                Some(ComparedWith::Slot(slot)) => self.store.slot(slot),
+                Some(ComparedWith::Object(object)) => Some(self.pool.get(object)),
+                None => None,
+            };
+            let is_same = version.is_some() && copy == version;
             same |= u64::from(is_same) << i;
         }
         same
