@@ -86,3 +86,29 @@ fn clean_pages_that_fit_compressed_are_not_read_again() {
     println!("of pages that were only read: {off} reads without the pool, {lz4} with it");
     assert!(lz4 * 5 < off * 3, "{lz4} of {off}");
 }
+
+/// Pages that keep their compressed form in the pool are compared when they leave: what was stored to them meanwhile is
+/// there.
+#[test]
+fn what_is_stored_to_a_page_that_keeps_its_object_is_there() {
+    for seed in 0..4 {
+        let pages = FRAMES + FRAMES / 2;
+        let mut sim = filled(pages, Compression::Lz4);
+        let mut rng = Rng::new(seed);
+        for _ in 0..40_000 {
+            let page = rng.below_u32(pages);
+            let [before, after] = touch(&mut sim, Access::Read, std::iter::once(page));
+            // Of the pages that come from the pool, one in three is stored to.
+            if after.faults_pool > before.faults_pool && rng.below(3) == 0 {
+                touch(&mut sim, Access::Write, std::iter::once(page));
+            }
+        }
+        let counters = sim.engine().counters();
+        println!(
+            "{} pages left unchanged, {} were compressed",
+            counters.pages_unchanged, counters.pool_pages
+        );
+        assert!(counters.pages_unchanged > 1000);
+        sim.exit();
+    }
+}
