@@ -90,7 +90,11 @@ pub(crate) fn compressed(version: Version) -> u16 {
         0
     } else {
         // Every second one is short enough to be kept while its page is in RAM.
-        let longest = if hash / 3 % 2 == 0 { 490 } else { 3100 };
+        let longest = if (hash / 3).is_multiple_of(2) {
+            490
+        } else {
+            3100
+        };
         20 + (hash / 6 % longest) as u16
     }
 }

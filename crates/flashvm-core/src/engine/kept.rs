@@ -2,8 +2,8 @@
 //!
 //! A page of the pool that the program only loads keeps its object, and counts as stored to. When it leaves, a
 //! comparison with the checksum in the object tells whether it has changed. If not, it gives up its frame and need not
-//! be compressed again, which takes twenty times as long as the comparison. The object takes room meanwhile, so only
-//! small ones are kept, only while pages come back unchanged, and none once its block has to leave for flash.
+//! be compressed again. The object takes room meanwhile, so only small ones are kept, only while pages come back
+//! unchanged, and none once its block has to leave for flash.
 
 use super::Engine;
 use crate::clusters::ClusterSource;
