@@ -74,8 +74,7 @@ pub enum Event {
         io: IoId,
         /// Bit `i` set: page `i` of the request holds only zero bytes.
         zero: u64,
-        /// Bit `i` set: page `i` holds what is in its slot or was when it was compressed ([`crate::Engine::compared_with`]).
-        #[serde(default)]
+        /// Bit `i` set: page `i` has the contents of its slot or object ([`crate::Engine::compared_with`]).
         same: u64,
         /// Compressed lengths; the executor keeps the compressed bytes until the actions of this event are done.
         sizes: Sizes,

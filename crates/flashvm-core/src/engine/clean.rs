@@ -245,14 +245,15 @@ impl<C: ClusterSource> Engine<C> {
             }
             let clean = !self.table.has(page, Flag::Dirty);
             match self.table.state(page) {
-                PageState::Scanning if clean && (is_zero || self.has_object(page)) => {
+                PageState::Scanning
+                    if clean
+                        && (is_zero
+                            || self.has_object(page)
+                            || !self.pack(page, id, index, sizes)) =>
+                {
                     self.stand_by(page);
                 }
-                PageState::Scanning if clean => {
-                    if !self.pack(page, id, index, sizes) {
-                        self.stand_by(page);
-                    }
-                }
+                PageState::Scanning if clean => {}
                 PageState::Scanning if is_zero && self.settings.zero_sharing => {
                     // A full store has no slot for it; a page without a slot reads as zeros.
                     let slot = self.swap.allocate(page, true, &mut self.clusters);
@@ -262,7 +263,7 @@ impl<C: ClusterSource> Engine<C> {
                     self.counters.zero_pages_skipped += 1;
                     self.stand_by(page);
                 }
-                // A page that is the same as an object that has been given up since was not compressed.
+                // The scan has not compressed a page that was the same as its object; the object may be gone since.
                 PageState::Scanning if !is_same && self.pack(page, id, index, sizes) => {}
                 PageState::Scanning => to_write.push(page),
                 _ => self.release_copy(page),

@@ -15,36 +15,42 @@ use crate::settings::FirstStore;
 /// Pages that are compared in the time of a first-store fault. The fault takes 6 us (`docs/performance.md`); half a
 /// microsecond for a comparison is an assumption, not measured.
 const COMPARISONS_PER_FAULT: u32 = 12;
-/// Outcomes that are remembered: beyond, both counts are halved.
+/// Outcomes that are remembered.
 const MEMORY: u32 = 4096;
 
-/// What became of loaded pages: a fading count.
+/// How many pages have changed, and how many have not: both counts are halved when there are more than `MEMORY`.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Outcomes<const MEMORY: u32> {
+    pub(super) changed: u32,
+    pub(super) unchanged: u32,
+}
+
+impl<const MEMORY: u32> Outcomes<MEMORY> {
+    pub(super) fn note(&mut self, changed: bool) {
+        if changed {
+            self.changed += 1;
+        } else {
+            self.unchanged += 1;
+        }
+        if self.changed + self.unchanged > MEMORY {
+            self.changed /= 2;
+            self.unchanged /= 2;
+        }
+    }
+}
+
+/// What became of loaded pages: they were stored to, or left without that.
 #[derive(Clone, Debug)]
 pub(super) struct FirstStores {
     way: FirstStore,
-    stored: u32,
-    only_loaded: u32,
+    outcomes: Outcomes<MEMORY>,
 }
 
 impl FirstStores {
     pub(super) fn new(way: FirstStore) -> Self {
         Self {
             way,
-            stored: 0,
-            only_loaded: 0,
-        }
-    }
-
-    /// A page that the program had loaded from was stored to, or left without that.
-    fn note(&mut self, stored: bool) {
-        if stored {
-            self.stored += 1;
-        } else {
-            self.only_loaded += 1;
-        }
-        if self.stored + self.only_loaded > MEMORY {
-            self.stored /= 2;
-            self.only_loaded /= 2;
+            outcomes: Outcomes::default(),
         }
     }
 
@@ -53,7 +59,9 @@ impl FirstStores {
         match self.way {
             FirstStore::Fault => false,
             FirstStore::Compare => true,
-            FirstStore::Auto => self.stored * COMPARISONS_PER_FAULT >= self.only_loaded,
+            FirstStore::Auto => {
+                self.outcomes.changed * COMPARISONS_PER_FAULT >= self.outcomes.unchanged
+            }
         }
     }
 }
@@ -89,7 +97,7 @@ impl<C: ClusterSource> Engine<C> {
     /// Notes whether a loaded page with a slot was stored to.
     pub(super) fn note_first_store(&mut self, page: PageId, stored: bool) {
         if self.has_slot(page) && !self.table.has(page, Flag::Prefetched) {
-            self.first_stores.note(stored);
+            self.first_stores.outcomes.note(stored);
         }
     }
 
@@ -111,7 +119,7 @@ impl<C: ClusterSource> Engine<C> {
         match self.compared_with(page) {
             None => return,
             Some(ComparedWith::Slot(_)) => {}
-            Some(ComparedWith::Object(_)) => self.note_kept(same),
+            Some(ComparedWith::Object(_)) => self.kept.outcomes.note(!same),
         }
         if same {
             self.table.clear(page, Flag::Dirty);
@@ -133,8 +141,8 @@ mod tests {
     fn compares_after(stored: u32, loaded: u32, turns: u32) -> bool {
         let mut stores = FirstStores::new(FirstStore::Auto);
         for _ in 0..turns {
-            (0..stored).for_each(|_| stores.note(true));
-            (0..loaded).for_each(|_| stores.note(false));
+            (0..stored).for_each(|_| stores.outcomes.note(true));
+            (0..loaded).for_each(|_| stores.outcomes.note(false));
         }
         stores.compare()
     }
@@ -151,10 +159,10 @@ mod tests {
     #[test]
     fn a_change_is_noticed() {
         let mut stores = FirstStores::new(FirstStore::Auto);
-        (0..100_000).for_each(|_| stores.note(true));
-        (0..20_000).for_each(|_| stores.note(false));
+        (0..100_000).for_each(|_| stores.outcomes.note(true));
+        (0..20_000).for_each(|_| stores.outcomes.note(false));
         assert!(!stores.compare());
-        (0..20_000).for_each(|_| stores.note(true));
+        (0..20_000).for_each(|_| stores.outcomes.note(true));
         assert!(stores.compare());
     }
 }

@@ -6,6 +6,7 @@
 //! unchanged, and none once its block has to leave for flash.
 
 use super::Engine;
+use super::first_store::Outcomes;
 use crate::clusters::ClusterSource;
 use crate::event::ComparedWith;
 use crate::ids::PageId;
@@ -18,34 +19,21 @@ const BYTES_MAX: u32 = 512;
 const CHANGED_MAX: u32 = 3;
 /// Where keeping does not pay, one page in so many keeps its object all the same: to find out.
 const TRY: u32 = 16;
-/// Outcomes that are remembered: beyond, both counts are halved.
+/// Outcomes that are remembered.
 const MEMORY: u32 = 1024;
 
-/// What became of pages that kept their object: a fading count.
+/// What became of pages that kept their object.
 #[derive(Clone, Debug, Default)]
 pub(super) struct KeptObjects {
-    unchanged: u32,
-    changed: u32,
+    pub(super) outcomes: Outcomes<MEMORY>,
     turn: u32,
 }
 
 impl KeptObjects {
-    fn note(&mut self, unchanged: bool) {
-        if unchanged {
-            self.unchanged += 1;
-        } else {
-            self.changed += 1;
-        }
-        if self.unchanged + self.changed > MEMORY {
-            self.unchanged /= 2;
-            self.changed /= 2;
-        }
-    }
-
     /// Whether the next page keeps its object.
     fn keep(&mut self) -> bool {
         self.turn = (self.turn + 1) % TRY;
-        self.turn == 0 || self.changed <= self.unchanged.saturating_mul(CHANGED_MAX)
+        self.turn == 0 || self.outcomes.changed <= self.outcomes.unchanged * CHANGED_MAX
     }
 }
 
@@ -77,13 +65,8 @@ impl<C: ClusterSource> Engine<C> {
         handle.is_some_and(|handle| self.pool.home(handle.block()) == Home::Ram)
     }
 
-    /// A page was compared with its object.
-    pub(super) fn note_kept(&mut self, unchanged: bool) {
-        self.kept.note(unchanged);
-    }
-
-    /// Gives up the kept objects of a block that has to leave: their pages are in RAM, and may have changed. Returns whether
-    /// there was any. The block may have been emptied.
+    /// Gives up the kept objects of a block that has to leave: their pages are in RAM, and may have changed. Returns
+    /// whether there was any. The block may be empty then.
     pub(super) fn forget_kept(&mut self, block: BlockId) -> bool {
         let mut kept = std::mem::take(&mut self.packed);
         let may_differ = |&(_, page): &(Handle, PageId)| self.table.has(page, Flag::Dirty);
@@ -108,8 +91,8 @@ mod tests {
     fn kept_after(unchanged: u32, changed: u32) -> usize {
         let mut kept = KeptObjects::default();
         for _ in 0..500 {
-            (0..unchanged).for_each(|_| kept.note(true));
-            (0..changed).for_each(|_| kept.note(false));
+            (0..unchanged).for_each(|_| kept.outcomes.note(false));
+            (0..changed).for_each(|_| kept.outcomes.note(true));
         }
         (0..1000).filter(|_| kept.keep()).count()
     }

@@ -1,9 +1,9 @@
 //! The way back of compressed pages, from the pool or from its blocks on flash.
 //!
-//! An object in RAM is decompressed without I/O. Its page is then dirty, and the object is removed or kept (`kept`). An object on flash is read with
-//! the slots that it lies in, together with objects beside it. A page that was read keeps its object until it is stored
-//! to, as it would keep a slot. But while the pool has room, the page gives its object up at once: it is dirty, and
-//! when it is evicted it goes to the pool, not back to flash.
+//! An object in RAM is decompressed without I/O. Its page is then dirty, and the object is removed or kept (`kept`). An
+//! object on flash is read with the slots that it lies in, together with objects beside it. A page that was read keeps
+//! its object until it is stored to, as it would keep a slot. But while the pool has room, the page gives its object up
+//! at once: it is dirty, and when it is evicted it goes to the pool, not back to flash.
 
 use super::Engine;
 use crate::clusters::ClusterSource;

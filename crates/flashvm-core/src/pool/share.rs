@@ -16,7 +16,7 @@ use crate::ids::Nanos;
 
 /// Time of a fault on a compressed page in RAM, including its compression: assumed, not measured.
 const POOL_FAULT: Nanos = Nanos(10_000);
-/// The share starts with `limit / START`, and stays between one step and `limit - limit / PLAIN_LEAST`. A step is
+/// The share starts with `limit / START`, and stays between `limit / STEPS_MAX` and `limit - limit / PLAIN_LEAST`. A step is
 /// `pool / POOL_STEPS`, clamped to `limit / STEPS_MAX..=limit / STEPS`.
 const START: u32 = 3;
 const STEPS: u32 = 16;
@@ -55,7 +55,7 @@ impl Share {
     pub(crate) fn new(limit: u32) -> Self {
         let mut share = Self {
             limit,
-            frames: limit / START,
+            frames: 0,
             step: 0,
             most: 0,
             plain: 0,
