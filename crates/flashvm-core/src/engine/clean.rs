@@ -248,7 +248,7 @@ impl<C: ClusterSource> Engine<C> {
                 PageState::Scanning
                     if clean
                         && (is_zero
-                            || self.has_object(page)
+                            || self.renew_object(page)
                             || !self.pack(page, id, index, sizes)) =>
                 {
                     self.stand_by(page);

@@ -136,7 +136,7 @@ impl<C: ClusterSource> Engine<C> {
         }
     }
 
-    fn admits(&mut self, bytes: u32) -> bool {
+    pub(super) fn admits(&mut self, bytes: u32) -> bool {
         let most = self.share.frames() + self.share.frames() / SLACK;
         self.compresses()
             && (1..=OBJECT_MAX).contains(&bytes)

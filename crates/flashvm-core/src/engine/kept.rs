@@ -8,7 +8,7 @@
 use super::Engine;
 use super::first_store::Outcomes;
 use crate::clusters::ClusterSource;
-use crate::event::ComparedWith;
+use crate::event::{Action, ComparedWith};
 use crate::ids::PageId;
 use crate::page::Flag;
 use crate::pool::{BlockId, Handle, Home};
@@ -63,6 +63,24 @@ impl<C: ClusterSource> Engine<C> {
     pub(super) fn has_object(&self, page: PageId) -> bool {
         let handle = self.table.handle(page);
         handle.is_some_and(|handle| self.pool.home(handle.block()) == Home::Ram)
+    }
+
+    /// A page leaves that has an object in RAM: the object becomes the youngest of the pool, as if the page were
+    /// compressed again. Returns whether the page has one.
+    pub(super) fn renew_object(&mut self, page: PageId) -> bool {
+        if !self.has_object(page) {
+            return false;
+        }
+        let old = self.table.handle(page).expect("it has an object");
+        let from = self.pool.object(old);
+        if self.admits(from.bytes) {
+            let new = self.pool.insert(page, from.bytes);
+            let to = self.pool.object(new);
+            self.keeps.push(Action::Repack { from, to });
+            self.table.set_handle(page, Some(new));
+            self.remove_object(old);
+        }
+        true
     }
 
     /// Gives up the kept objects of a block that has to leave: their pages are in RAM, and may have changed. Returns

@@ -11,8 +11,8 @@ pub enum Contents<'a, K> {
     Zeros,
     /// A page of the address space, which is there. A run takes as many pages, from this one on.
     Page(Place, PageId),
-    /// Compressed contents of one page.
-    Packed(Packed),
+    /// Compressed contents: those of the run's pages, and perhaps of more behind them.
+    Packed(&'a [Packed]),
     /// Pages of a read that has just ended, from this index on.
     Read(IoId, u32),
     /// What [`Executor::keep`] or [`Executor::inflate`] kept, from this page on.

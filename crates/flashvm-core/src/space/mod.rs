@@ -25,7 +25,7 @@ pub use address_space::AddressSpace;
 pub use changes::{Changes, Range};
 pub use executor::{Contents, Executor};
 pub use pins::PinnedRanges;
-pub use placement::{ActionContext, Pages, Placement};
+pub use placement::{ActionContext, INFLATE_PAGES_MAX, Pages, Placement};
 pub use trace::{HistoryEntry, Trace};
 
 /// The extent of a call: pages done from the start of its run, and why it stopped.

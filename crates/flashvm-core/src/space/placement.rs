@@ -10,8 +10,10 @@ mod leave;
 mod parked;
 #[cfg(test)]
 mod tests;
+mod together;
 
 use self::parked::{Parked, pages, rest_of};
+pub use self::together::INFLATE_PAGES_MAX;
 use super::{AddressSpace, Changes, Contents, Done, Executor, PinnedRanges, Stop, Trace};
 use crate::clusters::ClusterSource;
 use crate::engine::Engine;
@@ -19,11 +21,10 @@ use crate::event::{Action, Event, Place};
 use crate::ids::{Nanos, PageId, Run};
 use crate::page::PageState;
 use std::collections::{HashSet, VecDeque};
+use std::slice;
 
 /// Tries of a move that the kernel postpones, before it is parked or refused.
 const MOVE_TRIES: u32 = 8;
-/// Most runs dropped with one call.
-const DROP_RUNS_MAX: usize = 64;
 
 /// The engine's knowledge of pages.
 pub trait Pages {
@@ -195,35 +196,6 @@ impl<K> Placement<K> {
         }
     }
 
-    /// Carries out the drops at the start of a list of actions, together. Returns their number: 0
-    /// if the first action is no drop, or has to wait for a parked one.
-    pub fn drop_first<X, E>(
-        &mut self,
-        context: &mut ActionContext<'_, X, E>,
-        actions: &[Action],
-    ) -> usize
-    where
-        X: Executor<Kept = K>,
-        E: Pages,
-    {
-        if self.is_parked() {
-            return 0;
-        }
-        let mut runs = [Run::default(); DROP_RUNS_MAX];
-        let mut taken = 0;
-        for (run, action) in runs.iter_mut().zip(actions) {
-            let Action::Drop { first, count } = *action else {
-                break;
-            };
-            *run = Run::new(first, count);
-            taken += 1;
-        }
-        if taken > 0 {
-            self.drop_runs(context, &runs[..taken]);
-        }
-        taken
-    }
-
     fn drop_runs<X, E>(&mut self, context: &mut ActionContext<'_, X, E>, runs: &[Run])
     where
         X: Executor<Kept = K>,
@@ -343,7 +315,7 @@ impl<K> Placement<K> {
             } => {
                 let from = |_| match kept {
                     Some(kept) => Contents::Kept(kept, 0),
-                    None => Contents::Packed(from),
+                    None => Contents::Packed(slice::from_ref(&from)),
                 };
                 (self.place(context, place, page, 1, protect, from) == 0).then_some(*action)
             }

@@ -7,12 +7,13 @@
 
 use super::share::Shares;
 use super::{LiveEngine, Locked, Pager, Read};
-use crate::space::{Backend, PageBuffer, Source, Space};
+use crate::space::{Backend, Source, Space};
 use crate::sys::map;
 use crate::sys::message::say;
 use flashvm_core::space::{ActionContext, Contents, Done, Executor, Placement};
 use flashvm_core::{Action, IoId, PAGE_SIZE, Packed, PageId, Place, Run};
 use std::collections::HashMap;
+use std::iter;
 use std::sync::atomic::Ordering;
 
 /// The executor, for the time of one action.
@@ -30,14 +31,12 @@ pub(super) type LiveHost<'a, 's> = ActionContext<'a, LiveExecutor<'s>, LiveEngin
 pub(super) type LivePlacement = Placement<Vec<u8>>;
 
 impl LiveExecutor<'_> {
-    fn inflate_into(&self, from: &Packed, page: &mut PageBuffer) {
+    /// The compressed bytes of a page.
+    fn packed(&self, from: &Packed) -> &[u8] {
         match *from {
             // SAFETY: actions are carried out with the engine locked.
-            Packed::Pool(object) => unsafe { self.pager.inflate_object(object, page) },
-            Packed::Read { io, skip, bytes } => {
-                let packed = self.contents(io, skip as usize, bytes as usize);
-                self.pager.inflate(packed, page);
-            }
+            Packed::Pool(object) => unsafe { self.pager.object(object) },
+            Packed::Read { io, skip, bytes } => self.contents(io, skip as usize, bytes as usize),
         }
     }
 
@@ -75,15 +74,16 @@ impl<'a> Executor for LiveExecutor<'a> {
         from: &Contents<'_, Vec<u8>>,
         protect: bool,
     ) -> Done {
-        let mut page;
+        let mut inflater;
         let source = match *from {
             Contents::Zeros => Source::Zeros,
             Contents::Page(from, first) => Source::Page(from, first),
             Contents::Read(io, index) => Source::Bytes(self.pages(io, index, run.count)),
-            Contents::Packed(ref from) => {
-                page = PageBuffer::new();
-                self.inflate_into(from, &mut page);
-                Source::Bytes(&page.0)
+            Contents::Packed(from) => {
+                inflater = self.pager.inflater();
+                let objects = from.iter().take(run.count as usize);
+                let pages = inflater.inflate(objects.map(|from| self.packed(from)));
+                Source::Bytes(pages.unwrap_or_else(|error| self.pager.die(&error)))
             }
             Contents::Kept(bytes, index) => {
                 Source::Bytes(&bytes[index as usize * PAGE_SIZE..][..run.bytes()])
@@ -101,9 +101,9 @@ impl<'a> Executor for LiveExecutor<'a> {
     }
 
     fn inflate(&self, from: &Packed) -> Vec<u8> {
-        let mut page = PageBuffer::new();
-        self.inflate_into(from, &mut page);
-        page.0.to_vec()
+        let mut inflater = self.pager.inflater();
+        let page = inflater.inflate(iter::once(self.packed(from)));
+        page.unwrap_or_else(|error| self.pager.die(&error)).to_vec()
     }
 
     fn part(kept: &Vec<u8>, index: u32, count: u32) -> Vec<u8> {

@@ -45,9 +45,8 @@ mod synchronous;
 mod tell;
 mod workers;
 
-use self::codec::Decoder;
 use self::journal::FaultKinds;
-use self::pool::{Compressor, PoolMemory};
+use self::pool::{Compressor, Inflater, PoolMemory};
 use self::workers::{By, Crew, Workers};
 use crate::chameleon::Chameleon;
 use crate::control::{Control, Malloc, Process, RunSettings, Select, SharedClusters};
@@ -111,7 +110,7 @@ pub struct Pager {
     pool: Option<PoolMemory>,
     /// `None` while a scan uses it: from the first page until the scan's actions are carried out.
     compressor: Mutex<Option<Box<Compressor>>>,
-    decoder: Mutex<Option<Decoder>>,
+    inflater: Option<Mutex<Inflater>>,
 }
 
 /// The state that only one thread at a time uses.
@@ -284,10 +283,14 @@ impl Pager {
             }
             let mut rest = &actions[..];
             while let Some((action, behind)) = rest.split_first() {
-                let dropped =
-                    self.with_space(locked, |placement, host| placement.drop_first(host, rest));
-                if dropped > 0 {
-                    rest = &rest[dropped..];
+                let together = self.with_space(locked, |placement, host| {
+                    placement.carry_out_first(host, rest)
+                });
+                if together > 0 {
+                    let (done, behind) = rest.split_at(together);
+                    done.iter()
+                        .for_each(|action| self.note_resolved(locked, action));
+                    rest = behind;
                     continue;
                 }
                 rest = behind;

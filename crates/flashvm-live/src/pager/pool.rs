@@ -5,16 +5,18 @@
 //! without the engine locked: a scan compresses into a buffer of its own, and the device writes a block to flash or
 //! reads one back. Nothing else changes the bytes of a block before such a request has ended.
 
-use super::codec::{Encoder, ROOM};
+use super::codec::{Decoder, Encoder, ROOM};
 use super::{Locked, Pager};
 use crate::flash::{checksum, offset};
 use crate::space::{Backend, PageBuffer, is_zero};
 use crate::sys::map;
 use flashvm_core::pool::{BLOCK_BYTES, BlockId, OBJECT_MAX, Object};
+use flashvm_core::space::INFLATE_PAGES_MAX;
 use flashvm_core::{
     Action, Codec, ComparedWith, Event, IoId, PAGE_SIZE, PageId, RUN_PAGES_MAX, Sizes, SlotId,
 };
 use rustix::io::Errno;
+use rustix_futex_sync::MutexGuard;
 
 /// Address space for the blocks.
 #[derive(Clone, Copy, Debug)]
@@ -96,6 +98,43 @@ impl Compressor {
 
     fn bytes(&self, index: u32, len: u32) -> &[u8] {
         &self.staged[self.starts[index as usize]..][..len as usize]
+    }
+}
+
+/// Decompresses pages that adjoin, into a buffer of its own.
+pub(super) struct Inflater {
+    decoder: Decoder,
+    pages: Box<[u8]>,
+}
+
+impl Inflater {
+    pub(super) fn new(codec: Codec) -> Self {
+        Self {
+            decoder: Decoder::new(codec),
+            pages: vec![0; INFLATE_PAGES_MAX as usize * PAGE_SIZE].into(),
+        }
+    }
+
+    /// Decompresses the pages of objects, at most `INFLATE_PAGES_MAX`.
+    ///
+    /// # Errors
+    /// An object is no compressed page. The text says so.
+    pub(super) fn inflate<'a>(
+        &mut self,
+        objects: impl Iterator<Item = &'a [u8]>,
+    ) -> Result<&[u8], String> {
+        let mut count = 0;
+        for (object, page) in objects.zip(self.pages.as_chunks_mut().0) {
+            let (packed, _) = parts(object);
+            if !self.decoder.decompress(packed, page) {
+                let bytes = packed.len();
+                return Err(format!(
+                    "a compressed page of {bytes} bytes cannot be decompressed"
+                ));
+            }
+            count += 1;
+        }
+        Ok(&self.pages[..count * PAGE_SIZE])
     }
 }
 
@@ -213,27 +252,21 @@ impl Pager {
         }
     }
 
-    /// Decompresses a page out of the pool.
+    /// The bytes of an object of the pool.
     ///
     /// # Safety
-    /// The engine is locked or frozen: without it nobody stores to an object of the pool.
-    pub(super) unsafe fn inflate_object(&self, object: Object, to: &mut PageBuffer) {
+    /// The engine stays locked or frozen while the bytes are borrowed: without it nobody stores to an object of the pool.
+    pub(super) unsafe fn object(&self, object: Object) -> &[u8] {
         let pool = self.pool.expect("a pool, as --compress is on");
         // SAFETY: `object` has checked that the object lies in the pool. Nobody stores to it, as the caller guarantees.
-        let packed = unsafe { map::bytes(pool.object(object), object.bytes as usize) };
-        self.inflate(packed, to);
+        unsafe { map::bytes(pool.object(object), object.bytes as usize) }
     }
 
-    /// Decompresses the page of an object.
-    pub(super) fn inflate(&self, object: &[u8], to: &mut PageBuffer) {
-        let (packed, _) = parts(object);
-        let mut decoder = self.decoder.lock();
-        let decoder = decoder.as_mut().expect("a pool, as --compress is on");
-        if !decoder.decompress(packed, &mut to.0) {
-            self.die(&format!(
-                "a compressed page of {} bytes cannot be decompressed",
-                packed.len()
-            ));
-        }
+    /// What decompresses pages. It is used with the engine locked, or frozen for a fork: nobody waits for it.
+    pub(super) fn inflater(&self) -> MutexGuard<'_, Inflater> {
+        self.inflater
+            .as_ref()
+            .expect("a pool, as --compress is on")
+            .lock()
     }
 }

@@ -1,9 +1,8 @@
 //! Makes the pager of a process that starts, and the parts of it that a forked child needs as well.
 
 use super::actions::LivePlacement;
-use super::codec::Decoder;
 use super::inline::ResolvedCount;
-use super::pool::{Compressor, PoolMemory};
+use super::pool::{Compressor, Inflater, PoolMemory};
 use super::workers::{Crew, Workers};
 use super::{Freeze, LiveEngine, Locked, PAGER, Pager, SPAN_PAGES, buffers, decisions, share};
 use crate::Error;
@@ -151,7 +150,7 @@ pub fn start(inheritance: Inheritance) -> Result<&'static Pager, Error> {
         workers: Workers::new().map_err(Error::memory("eventfd"))?,
         pressure_at_start: control.pressure(),
         compressor: Mutex::new(codec.map(Compressor::new)),
-        decoder: Mutex::new(codec.map(Decoder::new)),
+        inflater: codec.map(|codec| Mutex::new(Inflater::new(codec))),
         locked: Mutex::new(Locked::new(engine, grant, recorder, tracer)),
         mappings: Mappings::new(SPAN_PAGES, settings.huge_pages == HugePages::Always),
         space,

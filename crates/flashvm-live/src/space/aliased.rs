@@ -252,6 +252,16 @@ impl Aliased {
         }
     }
 
+    /// Makes pages of zeros and enters them into the page table, as stores to them follow. (Pages with contents are
+    /// loaded from: the first load enters up to 16, for less.) A single page is entered by the access that is about to be
+    /// repeated.
+    fn enter(&self, run: Run) {
+        if run.count > 1 {
+            // SAFETY: as for `hide`.
+            unsafe { hide::enter(self.region(run), run.bytes()) };
+        }
+    }
+
     /// Frees the contents of pages that are in neither place.
     fn punch(&self, run: Run) {
         // SAFETY: the pages are hidden in the region, and not in the shadow: nobody refers to their contents.
@@ -420,7 +430,11 @@ impl Backend for Aliased {
             from => from,
         };
         let placed = self.fill(part, from).and_then(|()| match place {
-            Place::Region => self.show(part),
+            Place::Region => self.show(part).inspect(|()| {
+                if matches!(from, Source::Zeros) {
+                    self.enter(part);
+                }
+            }),
             // A fork looks for contents in open chunks alone.
             Place::Shadow => self.open_chunks(part),
         });

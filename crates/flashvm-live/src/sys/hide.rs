@@ -46,6 +46,16 @@ pub(crate) unsafe fn show(start: usize, len: usize) -> Result<(), Errno> {
     unsafe { advise(start, len, REMOVE) }
 }
 
+/// Enters pages that are shown into the page table, to be read and written, for less than their first touches cost.
+/// It may stop early (a kernel before Linux 5.14, a mapping that is read only): then a touch enters the page.
+///
+/// # Safety
+/// As for [`hide`].
+pub(crate) unsafe fn enter(start: usize, len: usize) {
+    // SAFETY: the caller guarantees what `advise` demands.
+    let _ = unsafe { advise(start, len, libc::MADV_POPULATE_WRITE as usize) };
+}
+
 /// Maps a part of a file over a range, inaccessible, and kept out of core dumps.
 ///
 /// # Safety

@@ -137,11 +137,11 @@ impl Simulator {
     pub(super) fn perform(&mut self, actions: &[Action], events: &mut VecDeque<Event>) {
         let mut rest = actions;
         while let Some((&action, behind)) = rest.split_first() {
-            let dropped = self.with_space(events, |placement, context| {
-                placement.drop_first(context, rest)
+            let together = self.with_space(events, |placement, context| {
+                placement.carry_out_first(context, rest)
             });
-            if dropped > 0 {
-                rest = &rest[dropped..];
+            if together > 0 {
+                rest = &rest[together..];
                 continue;
             }
             rest = behind;

@@ -281,7 +281,7 @@ impl Executor for ModelSpace<'_> {
                 Contents::Page(Place::Region, _) => {
                     unreachable!("simulated programs move their memory by `Simulator::relocate`")
                 }
-                Contents::Packed(ref from) => self.unpack(from),
+                Contents::Packed(from) => self.unpack(&from[done as usize]),
                 Contents::Kept(kept, at) => kept[(at + done) as usize],
                 Contents::Read(io, index) => self.read_page(io, index + done),
             };

@@ -106,8 +106,11 @@ fn an_unchanged_page_is_not_compressed_again() {
         let mut rig = loaded(protects);
         let copy = rig.engine.compared_with(PageId(0));
         assert!(matches!(copy, Some(ComparedWith::Object(_))), "{copy:?}");
+        let before = rig.engine.packed_at(PageId(0));
         assert!(!push_out(&mut rig, true));
         assert_eq!(rig.engine.counters().pages_unchanged, 1);
+        // It leaves the pool after what left RAM before it.
+        assert_ne!(rig.engine.packed_at(PageId(0)), before);
     }
 }
 

@@ -73,7 +73,7 @@ impl Executor for FakeSpace {
                 Contents::Page(from, first) => self.pages(from)[&(first.0 + done)],
                 Contents::Read(io, index) => self.reads[&io][(index + done) as usize],
                 // The page's byte is its compressed length: contents that differ from page to page.
-                Contents::Packed(from) => unpacked(from),
+                Contents::Packed(from) => unpacked(from[done as usize]),
                 Contents::Kept(bytes, index) => bytes[(index + done) as usize],
             };
             if !self.may() {
@@ -347,15 +347,64 @@ fn drops_wait_for_what_is_parked() {
         count: 1,
     };
     bench.carry_out(restore);
-    let dropped = bench.with(|placement, context| placement.drop_first(context, &[drop]));
+    let dropped = bench.with(|placement, context| placement.carry_out_first(context, &[drop]));
     assert_eq!(dropped, 0);
     assert_eq!(bench.space.shadow.get(&9), Some(&3));
     assert!(bench.retry(1));
     assert_eq!(bench.region(), [(9, 3)]);
     assert_eq!(
-        bench.with(|placement, context| placement.drop_first(context, &[drop, restore])),
+        bench.with(|placement, context| placement.carry_out_first(context, &[drop, restore])),
         1
     );
+}
+
+/// A page whose one byte is the length of its object.
+fn inflate(page: u32, byte: u8) -> Action {
+    Action::Inflate {
+        page: PageId(page),
+        from: Packed::Read {
+            io: IO,
+            skip: 0,
+            bytes: byte.into(),
+        },
+        place: Place::Region,
+        protect: false,
+    }
+}
+
+#[test]
+fn neighbours_are_decompressed_together() {
+    let mut actions = vec![inflate(5, 20), inflate(6, 21), inflate(7, 22)];
+    actions.extend([inflate(9, 23), zero(10, 1)]);
+    for allowed in 0..=3 {
+        let mut bench = Bench::new(allowed);
+        let first = |bench: &mut Bench, actions: &[Action]| {
+            bench.with(|placement, context| placement.carry_out_first(context, actions))
+        };
+        assert_eq!(first(&mut bench, &actions), 3);
+        let there = [(5, 20), (6, 21), (7, 22)];
+        assert_eq!(bench.region(), there[..allowed as usize]);
+        if allowed < 3 {
+            assert_eq!(
+                first(&mut bench, &actions[3..]),
+                0,
+                "others wait their turn"
+            );
+            assert!(bench.retry(8));
+            assert_eq!(bench.region(), there);
+        }
+        bench.space.allowed = 8;
+        assert_eq!(first(&mut bench, &actions[3..]), 1);
+        assert_eq!(first(&mut bench, &actions[4..]), 0);
+    }
+}
+
+#[test]
+fn no_more_is_decompressed_together_than_the_buffer_holds() {
+    let actions: Vec<_> = (0..40).map(|page| inflate(page, page as u8)).collect();
+    let mut bench = Bench::new(40);
+    let done = bench.with(|placement, context| placement.carry_out_first(context, &actions));
+    assert_eq!(done, INFLATE_PAGES_MAX as usize);
 }
 
 #[test]

@@ -4,9 +4,8 @@ use crate::Error;
 use crate::chameleon::ForkedFrames;
 use crate::control::Process;
 use crate::flash::demand::DemandQueues;
-use crate::pager::codec::Decoder;
 use crate::pager::inline::ResolvedCount;
-use crate::pager::pool::Compressor;
+use crate::pager::pool::{Compressor, Inflater};
 use crate::pager::workers::Workers;
 use crate::pager::{Locked, Pager};
 use crate::space::Inherited;
@@ -76,7 +75,7 @@ impl Pager {
             resolved_count: ResolvedCount::default(),
             workers: Workers::new().map_err(Error::memory("eventfd"))?,
             compressor: Mutex::new(codec.map(Compressor::new)),
-            decoder: Mutex::new(codec.map(Decoder::new)),
+            inflater: codec.map(|codec| Mutex::new(Inflater::new(codec))),
             ..self
         };
         Ok(child.install())

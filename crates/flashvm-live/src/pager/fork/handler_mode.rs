@@ -20,6 +20,7 @@ use flashvm_core::{PAGE_SIZE, PageId, PageState, Place, SlotId};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::mm::ProtFlags;
 use rustix_futex_sync::MutexGuard;
+use std::iter;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -222,7 +223,7 @@ impl Pager {
         match place {
             pool::PackedAt::Pool(object) => {
                 // SAFETY: the engine is frozen until the fork has ended.
-                unsafe { self.inflate_object(object, buffer) };
+                self.unpack(unsafe { self.object(object) }, buffer);
                 true
             }
             pool::PackedAt::Flash(slot, object) => {
@@ -237,10 +238,17 @@ impl Pager {
                 }
                 let skip = object.offset as usize % PAGE_SIZE;
                 let packed = &slots.0.as_flattened()[skip..][..object.bytes as usize];
-                self.inflate(packed, buffer);
+                self.unpack(packed, buffer);
                 true
             }
         }
+    }
+
+    fn unpack(&self, object: &[u8], buffer: &mut PageBuffer) {
+        let mut inflater = self.inflater();
+        let page = inflater.inflate(iter::once(object));
+        let page = page.unwrap_or_else(|error| self.die(&error));
+        buffer.0.copy_from_slice(page);
     }
 
     fn read_for_fork(&self, slot: SlotId, page: &mut [u8; PAGE_SIZE]) -> bool {
@@ -369,7 +377,7 @@ impl Pager {
         std::mem::forget(fork.parent_end.take());
         let process_slot =
             std::mem::replace(&mut fork.process_slot, Err(crate::control::Error::Stale));
-        self.close_inherited(std::iter::once(kept));
+        self.close_inherited(iter::once(kept));
         let region = Uffd::from_fork(region).map_err(Error::Userfaultfd)?;
         let pager = self.become_child(Inherited::Region(Some(region)), process_slot?, None)?;
         pager.start_threads().map_err(Error::Threads)?;
