@@ -67,6 +67,7 @@ impl Pager {
         let mut stuck = (0, 0);
         loop {
             self.workers.cleaner.begin_look();
+            self.space.defer_drops(true);
             if let Some(writes) = &mut writes {
                 writes.io.reap(&mut completions);
             }
@@ -106,11 +107,15 @@ impl Pager {
             }
             let deadline = locked.engine.deadline();
             drop(locked);
+            self.space.finish_drops();
 
             busy |= !work.is_empty();
             for (action, pages) in work.drain(..) {
                 match action {
-                    Action::Scan { io, compress, .. } => self.scan(io, &pages, compress),
+                    Action::Scan { io, compress, .. } => {
+                        self.scan(io, &pages, compress);
+                        self.space.finish_drops();
+                    }
                     Action::WriteBlock { io, slot, block } => {
                         let writes = writes.get_or_insert_with(|| self.writes(self.open_io(None)));
                         self.write_block(writes, io, slot, block);
@@ -131,6 +136,8 @@ impl Pager {
                 writes.io.submit();
             }
             if !busy {
+                self.space.defer_drops(false);
+                self.space.finish_drops();
                 self.rest(writes.as_ref(), deadline.is_some());
             }
         }

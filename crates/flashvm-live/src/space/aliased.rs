@@ -10,7 +10,7 @@
 //! - A page is there in the region if its bit in `in_region` is set, and in the shadow if that in `in_shadow` is. It may
 //!   be both only while a request works on its contents: then both are the same page, not two copies as with
 //!   userfaultfd. A store to it counts: the engine knows that nothing stops it (`EngineConfig::protects`).
-//! - A page that is in neither place has no contents in the file.
+//! - A page that is in neither place has no contents in the file, or will soon have none ([`dropped`]).
 //! - The region is mapped to the file by chunks, each when a page of it is first touched: until then a mapping of the
 //!   program costs nothing. In an open chunk every page is hidden that is not in the region. Only open chunks have
 //!   contents.
@@ -35,17 +35,22 @@ use rustix_futex_sync::Mutex;
 
 mod by_rights;
 mod changes;
+mod dropped;
 mod fork;
 mod shown;
 #[cfg(test)]
 mod tests;
 
+use dropped::Dropped;
 use shown::Shown;
 
 pub(crate) use fork::ForkedMemory;
 
 /// Pages of a chunk: those of one page table.
 const CHUNK_PAGES: u32 = 512;
+
+/// Shortest run of zeros that is entered into the page table at once.
+const ENTER_MIN: u32 = 64;
 
 /// The address space of this process, without userfaultfd.
 #[derive(Debug)]
@@ -58,6 +63,7 @@ pub(crate) struct Aliased {
     /// Chunks of the region that are mapped to the file.
     open: Bits,
     own: OwnMemory,
+    dropped: Mutex<Dropped>,
     /// What the program can touch, where access rights hide pages. `None`: guard markers do.
     shown: Option<Mutex<Shown>>,
 }
@@ -122,6 +128,7 @@ impl Aliased {
         Ok(Self {
             shown,
             rights: Mutex::default(),
+            dropped: Mutex::default(),
             in_region: bits(pages)?,
             in_shadow: bits(pages)?,
             open: bits(pages.div_ceil(CHUNK_PAGES))?,
@@ -252,11 +259,11 @@ impl Aliased {
         }
     }
 
-    /// Makes pages of zeros and enters them into the page table, as stores to them follow. (Pages with contents are
-    /// loaded from: the first load enters up to 16, for less.) A single page is entered by the access that is about to be
-    /// repeated.
+    /// Makes a long run of zeros and enters it into the page table, as stores to it follow. A run is long while frames
+    /// are plenty; later the engine's lock is too dear. (Pages with contents are loaded from: the first load enters up
+    /// to 16, for less.)
     fn enter(&self, run: Run) {
-        if run.count > 1 {
+        if run.count >= ENTER_MIN {
             // SAFETY: as for `hide`.
             unsafe { hide::enter(self.region(run), run.bytes()) };
         }
@@ -429,6 +436,7 @@ impl Backend for Aliased {
             Source::Bytes(bytes) => Source::Bytes(&bytes[..part.bytes()]),
             from => from,
         };
+        self.await_drops(part);
         let placed = self.fill(part, from).and_then(|()| match place {
             Place::Region => self.show(part).inspect(|()| {
                 if matches!(from, Source::Zeros) {

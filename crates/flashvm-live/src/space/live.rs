@@ -219,6 +219,20 @@ impl Space {
         self.aliased().map_or(Ok(()), |space| space.reveal(page))
     }
 
+    /// Whether dropped pages may be freed by the next [`Self::finish_drops`], without the engine locked.
+    pub(crate) fn defer_drops(&self, may_wait: bool) {
+        if let Self::Aliased(space) = self {
+            space.defer_drops(may_wait);
+        }
+    }
+
+    /// Frees the pages that were dropped meanwhile.
+    pub(crate) fn finish_drops(&self) {
+        if let Self::Aliased(space) = self {
+            space.finish_drops();
+        }
+    }
+
     /// A system call works on the pages of a run, or (`on` is false) no longer does. Of those in the region, none is
     /// withdrawn meanwhile.
     pub(crate) fn pin(&self, run: Run, on: bool) {

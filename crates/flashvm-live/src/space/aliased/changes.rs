@@ -26,7 +26,10 @@ impl Aliased {
         };
         self.bits(place).put(part, false);
         for gone in runs(part.pages().filter(|page| !other.get(page.0))) {
-            self.punch(gone);
+            match place {
+                Place::Region => self.punch(gone),
+                Place::Shadow => self.free(gone),
+            }
         }
     }
 

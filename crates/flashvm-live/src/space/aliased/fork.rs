@@ -89,6 +89,7 @@ impl Aliased {
             file: memory.file,
             rights: Mutex::new(self.rights.into_inner()),
             shown: self.shown.map(|shown| Mutex::new(shown.into_inner())),
+            dropped: Mutex::default(),
             own: OwnMemory::open().map_err(Error::memory("/proc"))?,
             ..self
         };

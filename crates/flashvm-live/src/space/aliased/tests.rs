@@ -5,6 +5,7 @@ use super::*;
 use crate::space::tests::program::{exclude_forks, load, page, run, store};
 use crate::sys::message::eprint_line;
 
+mod deferred;
 mod forked;
 mod model;
 mod steps;

@@ -5,6 +5,8 @@ use super::*;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use rustix::fd::BorrowedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 /// Pages have contents only within a few pages from here on: around the ends of both chunks.
 const STARTS: [u32; 3] = [0, CHUNK_PAGES - 10, PAGES - 16];
@@ -272,11 +274,24 @@ fn check(space: &Aliased, model: &Model) {
     }
 }
 
+/// Tells a thread at the end of a scope, or of a test that fails, to end.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 fn check_steps(way: Way) {
     let mut runner = TestRunner::new(Config::with_cases(CASES));
-    // What is unmapped at first; steps.
-    let cases = (any_run(), prop::collection::vec(step(), 1..60));
-    let passed = runner.run(&cases, |(unmapped, steps)| {
+    // What is unmapped at first; steps; whether another thread carries out the drops.
+    let cases = (
+        any_run(),
+        prop::collection::vec(step(), 1..60),
+        any::<bool>(),
+    );
+    let passed = runner.run(&cases, |(unmapped, steps, deferred)| {
         let Some(space) = way.open("steps_of_pager_and_program_like_a_model") else {
             return Ok(());
         };
@@ -288,10 +303,21 @@ fn check_steps(way: Way) {
         ];
         // Addresses stay reserved: at the end there is nothing left in them.
         let end = [Step::ProgramUnmaps(all), Step::Zap(Place::Shadow, all)];
-        for step in start.into_iter().chain(steps).chain(end) {
-            apply(&space, &mut model, step);
-            check(&space, &model);
-        }
+        space.defer_drops(deferred);
+        let through = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !through.load(Ordering::Relaxed) {
+                    std::thread::sleep(Duration::from_millis(1));
+                    space.finish_drops();
+                }
+            });
+            let _end = Ends(&through);
+            for step in start.into_iter().chain(steps).chain(end) {
+                apply(&space, &mut model, step);
+                check(&space, &model);
+            }
+        });
         Ok(())
     });
     passed.unwrap_or_else(|failed| panic!("{way:?}: {failed}\n{runner}"));

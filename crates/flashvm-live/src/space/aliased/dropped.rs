@@ -1,0 +1,103 @@
+//! Dropped pages whose contents the file still has: the kernel frees them without the engine locked.
+//!
+//! Freeing a page takes the kernel some microseconds, and most pages are dropped by the cleaner. So while the cleaner
+//! works ([`Aliased::defer_drops`]), drops are only noted, and it carries them out once it has given up the engine. A page
+//! that comes back before that, or meanwhile, waits until its old contents are gone.
+
+use super::Aliased;
+use flashvm_core::Run;
+use rustix::thread::sched_yield;
+
+/// Most pages noted: they take RAM beyond the budget.
+const PAGES_MAX: u32 = 64;
+
+/// The drops that are noted.
+#[derive(Debug)]
+pub(super) struct Dropped {
+    /// Whether drops may be noted: somebody will carry them out soon.
+    may_wait: bool,
+    runs: Vec<Run>,
+    pages: u32,
+    /// The run that is being freed.
+    busy: Option<Run>,
+}
+
+fn overlap(one: Run, other: Run) -> bool {
+    one.first < other.end() && other.first < one.end()
+}
+
+impl Default for Dropped {
+    fn default() -> Self {
+        Self {
+            may_wait: false,
+            runs: Vec::with_capacity(PAGES_MAX as usize),
+            pages: 0,
+            busy: None,
+        }
+    }
+}
+
+impl Dropped {
+    /// Notes a run. `false`: it has to be freed at once.
+    fn note(&mut self, run: Run) -> bool {
+        let may = self.may_wait && self.pages + run.count <= PAGES_MAX;
+        if may {
+            self.pages += run.count;
+            self.runs.push(run);
+        }
+        may
+    }
+
+    /// The next run to be freed. `None`: there is none, or another thread is at it.
+    fn next(&mut self) -> Option<Run> {
+        if self.busy.is_some() {
+            return None;
+        }
+        let next = self.runs.pop()?;
+        self.pages -= next.count;
+        self.busy = Some(next);
+        self.busy
+    }
+
+    /// Whether pages of a run are not freed yet.
+    pub(super) fn has(&self, run: Run) -> bool {
+        let mut all = self.runs.iter().chain(&self.busy);
+        all.any(|&other| overlap(run, other))
+    }
+}
+
+impl Aliased {
+    /// Whether drops may be noted from here on. The caller then calls [`Self::finish_drops`], and forbids it before it
+    /// sleeps.
+    pub(crate) fn defer_drops(&self, may_wait: bool) {
+        self.dropped.lock().may_wait = may_wait;
+    }
+
+    /// Carries out the drops that are noted, unless another thread is at it.
+    pub(crate) fn finish_drops(&self) {
+        loop {
+            let next = self.dropped.lock().next();
+            let Some(run) = next else {
+                return;
+            };
+            self.punch(run);
+            self.dropped.lock().busy = None;
+        }
+    }
+
+    /// Pages are in neither place any more: frees their contents, now or soon.
+    pub(super) fn free(&self, run: Run) {
+        let noted = self.dropped.lock().note(run);
+        if !noted {
+            self.punch(run);
+        }
+    }
+
+    /// Pages are about to get contents: waits until the old ones are gone.
+    pub(super) fn await_drops(&self, run: Run) {
+        while self.dropped.lock().has(run) {
+            self.finish_drops();
+            sched_yield();
+        }
+    }
+}
