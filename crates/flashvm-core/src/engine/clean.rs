@@ -245,15 +245,13 @@ impl<C: ClusterSource> Engine<C> {
             }
             let clean = !self.table.has(page, Flag::Dirty);
             match self.table.state(page) {
-                PageState::Scanning
-                    if clean
-                        && (is_zero
-                            || self.renew_object(page)
-                            || !self.pack(page, id, index, sizes)) =>
-                {
-                    self.stand_by(page);
+                PageState::Scanning if clean => {
+                    let packed =
+                        !is_zero && !self.renew_object(page) && self.pack(page, id, index, sizes);
+                    if !packed {
+                        self.stand_by(page);
+                    }
                 }
-                PageState::Scanning if clean => {}
                 PageState::Scanning if is_zero && self.settings.zero_sharing => {
                     // A full store has no slot for it; a page without a slot reads as zeros.
                     let slot = self.swap.allocate(page, true, &mut self.clusters);

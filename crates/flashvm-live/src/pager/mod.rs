@@ -333,9 +333,9 @@ impl Pager {
 
     /// Counts the latency of the faults that an action has resolved.
     fn note_resolved(&self, locked: &mut Locked, action: &Action) {
-        let (now, stats) = (now(), self.process.stats());
+        let stats = self.process.stats();
         let ends_waits = locked.placement.end_waits(action, |page, since| {
-            let waited = now.since(since);
+            let waited = now().since(since);
             probes::resolved(self.address(page), waited);
             stats.latency.record(waited.0);
         });

@@ -49,8 +49,8 @@ pub(crate) use fork::ForkedMemory;
 /// Pages of a chunk: those of one page table.
 const CHUNK_PAGES: u32 = 512;
 
-/// Shortest run of zeros that is entered into the page table at once.
-const ENTER_MIN: u32 = 64;
+/// Shortest run of zeros that is put into the page table at once.
+const POPULATE_MIN: u32 = 64;
 
 /// The address space of this process, without userfaultfd.
 #[derive(Debug)]
@@ -259,13 +259,13 @@ impl Aliased {
         }
     }
 
-    /// Makes a long run of zeros and enters it into the page table, as stores to it follow. A run is long while frames
-    /// are plenty; later the engine's lock is too dear. (Pages with contents are loaded from: the first load enters up
-    /// to 16, for less.)
-    fn enter(&self, run: Run) {
-        if run.count >= ENTER_MIN {
+    /// Makes a long run of zeros with one call, as stores to it follow. Runs are long while frames are plentiful; with
+    /// short ones the engine would be locked for too long. (Of pages with contents, the first load puts up to 16 into the
+    /// page table, for less.)
+    fn populate(&self, run: Run) {
+        if run.count >= POPULATE_MIN {
             // SAFETY: as for `hide`.
-            unsafe { hide::enter(self.region(run), run.bytes()) };
+            unsafe { hide::populate(self.region(run), run.bytes()) };
         }
     }
 
@@ -440,7 +440,7 @@ impl Backend for Aliased {
         let placed = self.fill(part, from).and_then(|()| match place {
             Place::Region => self.show(part).inspect(|()| {
                 if matches!(from, Source::Zeros) {
-                    self.enter(part);
+                    self.populate(part);
                 }
             }),
             // A fork looks for contents in open chunks alone.

@@ -46,12 +46,12 @@ pub(crate) unsafe fn show(start: usize, len: usize) -> Result<(), Errno> {
     unsafe { advise(start, len, REMOVE) }
 }
 
-/// Enters pages that are shown into the page table, to be read and written, for less than their first touches cost.
-/// It may stop early (a kernel before Linux 5.14, a mapping that is read only): then a touch enters the page.
+/// Puts pages that are shown into the page table, writable, for less than their first touches cost. It may stop early (a
+/// kernel before Linux 5.14, a mapping that is read only): then a touch does that for its page.
 ///
 /// # Safety
 /// As for [`hide`].
-pub(crate) unsafe fn enter(start: usize, len: usize) {
+pub(crate) unsafe fn populate(start: usize, len: usize) {
     // SAFETY: the caller guarantees what `advise` demands.
     let _ = unsafe { advise(start, len, libc::MADV_POPULATE_WRITE as usize) };
 }

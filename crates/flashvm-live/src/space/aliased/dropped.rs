@@ -8,7 +8,7 @@ use super::Aliased;
 use flashvm_core::Run;
 use rustix::thread::sched_yield;
 
-/// Most pages noted: they take RAM beyond the budget.
+/// Most pages that wait to be freed: they take RAM beyond the budget.
 const PAGES_MAX: u32 = 64;
 
 /// The drops that are noted.
@@ -17,7 +17,6 @@ pub(super) struct Dropped {
     /// Whether drops may be noted: somebody will carry them out soon.
     may_wait: bool,
     runs: Vec<Run>,
-    pages: u32,
     /// The run that is being freed.
     busy: Option<Run>,
 }
@@ -31,7 +30,6 @@ impl Default for Dropped {
         Self {
             may_wait: false,
             runs: Vec::with_capacity(PAGES_MAX as usize),
-            pages: 0,
             busy: None,
         }
     }
@@ -40,9 +38,9 @@ impl Default for Dropped {
 impl Dropped {
     /// Notes a run. `false`: it has to be freed at once.
     fn note(&mut self, run: Run) -> bool {
-        let may = self.may_wait && self.pages + run.count <= PAGES_MAX;
+        let waiting: u32 = self.all().map(|run| run.count).sum();
+        let may = self.may_wait && waiting + run.count <= PAGES_MAX;
         if may {
-            self.pages += run.count;
             self.runs.push(run);
         }
         may
@@ -53,22 +51,24 @@ impl Dropped {
         if self.busy.is_some() {
             return None;
         }
-        let next = self.runs.pop()?;
-        self.pages -= next.count;
-        self.busy = Some(next);
+        self.busy = self.runs.pop();
         self.busy
+    }
+
+    /// What is not freed yet.
+    fn all(&self) -> impl Iterator<Item = Run> {
+        self.runs.iter().chain(&self.busy).copied()
     }
 
     /// Whether pages of a run are not freed yet.
     pub(super) fn has(&self, run: Run) -> bool {
-        let mut all = self.runs.iter().chain(&self.busy);
-        all.any(|&other| overlap(run, other))
+        self.all().any(|other| overlap(run, other))
     }
 }
 
 impl Aliased {
-    /// Whether drops may be noted from here on. The caller then calls [`Self::finish_drops`], and forbids it before it
-    /// sleeps.
+    /// Whether drops may be noted from here on. Who allows it calls [`Self::finish_drops`] later; before it sleeps, it
+    /// forbids notes and calls that once more.
     pub(crate) fn defer_drops(&self, may_wait: bool) {
         self.dropped.lock().may_wait = may_wait;
     }
