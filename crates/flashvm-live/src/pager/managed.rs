@@ -175,7 +175,7 @@ impl Pager {
     }
 
     /// Notes whether the program wants huge pages in a range (`MADV_HUGEPAGE`, `MADV_NOHUGEPAGE`). Only whole ones count.
-    /// Returns whether this run has any.
+    /// Returns whether the kernel has to hear of it: in this run it fills huge pages.
     ///
     /// # Errors
     /// `EINVAL` if the range is not managed memory.
@@ -186,7 +186,7 @@ impl Pager {
         if some {
             self.mappings.want_huge(first, count, wanted);
         }
-        Ok(some)
+        Ok(some && self.space.aliased().is_none())
     }
 
     /// Whether a fault may fill a huge page.

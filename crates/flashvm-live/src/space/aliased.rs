@@ -11,9 +11,9 @@
 //!   be both only while a request works on its contents: then both are the same page, not two copies as with
 //!   userfaultfd. A store to it counts: the engine knows that nothing stops it (`EngineConfig::protects`).
 //! - A page that is in neither place has no contents in the file, or will soon have none ([`dropped`]).
-//! - The region is mapped to the file by chunks, each when a page of it is first touched: until then a mapping of the
-//!   program costs nothing. In an open chunk every page is hidden that is not in the region. Only open chunks have
-//!   contents.
+//! - The region is opened by chunks, each when a page of it is first touched: until then a mapping of the program costs
+//!   nothing. In an open chunk every page is hidden that is not in the region. Only open chunks have contents.
+//! - The pages of a program that fits in RAM are not the file's, but private memory ([`private`]).
 //! - The file is mapped in the region alone. A load through another mapping maps up to 16 pages around it
 //!   (fault-around). A page that is mapped so while its contents are dropped loses its guard marker in the region (Linux
 //!   6.18): a touch then reads zeros, without a fault. `eval/markers.c` shows it.
@@ -28,7 +28,7 @@ use crate::sys::descriptors::PagerFd;
 use crate::sys::own::{self, OwnMemory};
 use crate::sys::{hide, map};
 use flashvm_core::space::{AddressSpace, Done, Mapping, Stop};
-use flashvm_core::{PAGE_SIZE, PageId, Place, Run};
+use flashvm_core::{HUGE_PAGES, PAGE_SIZE, PageId, Place, Run};
 use rustix::io::Errno;
 use rustix::mm::{MprotectFlags, ProtFlags};
 use rustix_futex_sync::Mutex;
@@ -37,11 +37,13 @@ mod by_rights;
 mod changes;
 mod dropped;
 mod fork;
+mod private;
 mod shown;
 #[cfg(test)]
 mod tests;
 
 use dropped::Dropped;
+use private::Private;
 use shown::Shown;
 
 pub(crate) use fork::ForkedMemory;
@@ -49,7 +51,7 @@ pub(crate) use fork::ForkedMemory;
 /// Pages of a chunk: those of one page table.
 const CHUNK_PAGES: u32 = 512;
 
-/// Shortest run of zeros that is put into the page table at once.
+/// Shortest run of zeros that is put into the page table at once. Runs are long while frames are plentiful.
 const POPULATE_MIN: u32 = 64;
 
 /// The address space of this process, without userfaultfd.
@@ -60,10 +62,11 @@ pub(crate) struct Aliased {
     rights: Mutex<Rights>,
     in_region: Bits,
     in_shadow: Bits,
-    /// Chunks of the region that are mapped to the file.
+    /// Chunks of the region whose pages can be shown.
     open: Bits,
     own: OwnMemory,
     dropped: Mutex<Dropped>,
+    private: Mutex<Private>,
     /// What the program can touch, where access rights hide pages. `None`: guard markers do.
     shown: Option<Mutex<Shown>>,
 }
@@ -125,10 +128,15 @@ impl Aliased {
             .map(|mappings| Shown::new(pages, mappings).map(Mutex::new))
             .transpose()
             .map_err(Error::memory("bits of pages"))?;
+        // Part of a huge page would stay in RAM for as long as the rest of it.
+        range
+            .reserve_anew(range.all())
+            .map_err(Error::memory("address space"))?;
         Ok(Self {
             shown,
             rights: Mutex::default(),
             dropped: Mutex::default(),
+            private: Mutex::new(Private::new(pages).map_err(Error::memory("bits of pages"))?),
             in_region: bits(pages)?,
             in_shadow: bits(pages)?,
             open: bits(pages.div_ceil(CHUNK_PAGES))?,
@@ -179,6 +187,16 @@ impl Aliased {
         })
     }
 
+    /// A system call works on these pages: shown ones stay shown, and private ones private. Or no longer.
+    pub(crate) fn pin(&self, run: Run, on: bool) {
+        match (&self.shown, on) {
+            (Some(shown), true) => shown.lock().pin(run),
+            (Some(shown), false) => shown.lock().unpin(run),
+            (None, true) => self.private.lock().pin(run),
+            (None, false) => self.private.lock().unpin(run),
+        }
+    }
+
     fn offset(&self, page: PageId) -> u64 {
         page.0 as u64 * PAGE_SIZE as u64
     }
@@ -216,28 +234,53 @@ impl Aliased {
         open.map(move |chunk| part_in(run, chunk))
     }
 
-    /// Maps what the program has mapped of a chunk to the file.
+    /// Maps fresh pages in what the program has mapped of a chunk.
     fn map_chunk(&self, rights: &Rights, chunk: u32) -> Result<(), Errno> {
         let mut parts = rights.within(part_in(self.range.all(), chunk));
         parts.try_for_each(|(part, prot)| self.map_part(part, prot))
     }
 
-    /// Maps a part of the region to the file, all pages hidden, with the program's rights.
+    /// Maps fresh pages, all hidden, in a part of the region to which nobody has rights.
     fn map_part(&self, part: Run, prot: ProtFlags) -> Result<(), Errno> {
-        let (at, offset) = (self.region(part), self.offset(part.first));
-        // SAFETY: `region` has checked the part: it lies in the region, to which no Rust code refers.
-        unsafe { hide::map_inaccessible(&self.file, at, part.bytes(), offset)? };
+        let is_private = self.shown.is_none() && !self.private.lock().is_over();
+        // Private memory reserves the addresses already.
+        if !is_private {
+            self.map_file(part)?;
+        }
         if self.shown.is_some() {
             // Each page gets the program's rights when it is shown.
             return Ok(());
         }
-        // SAFETY: as above.
-        unsafe { hide::hide(at, part.bytes())? };
+        self.give_rights(part, prot, [part])?;
+        if is_private {
+            self.private.lock().insert(part);
+        }
+        Ok(())
+    }
+
+    /// Maps a part of the region to the file, without rights.
+    fn map_file(&self, part: Run) -> Result<(), Errno> {
+        let (at, offset) = (self.region(part), self.offset(part.first));
+        // SAFETY: `region` has checked the part: it lies in the region, to which no Rust code refers.
+        unsafe { hide::map_inaccessible(&self.file, at, part.bytes(), offset) }
+    }
+
+    /// Gives the program its rights to a part to which nobody has any, once markers hide these pages of it.
+    fn give_rights(
+        &self,
+        part: Run,
+        prot: ProtFlags,
+        hidden: impl IntoIterator<Item = Run>,
+    ) -> Result<(), Errno> {
+        for run in hidden {
+            // SAFETY: `region` has checked the run: it lies in the region, to which no Rust code refers.
+            unsafe { hide::hide(self.region(run), run.bytes())? };
+        }
         let prot = MprotectFlags::from_bits_retain(prot.bits());
         self.range.set_protection(part, prot)
     }
 
-    /// Hides pages that the program has mapped.
+    /// Hides pages that the program has mapped. What private ones have is lost.
     fn hide(&self, run: Run) -> Result<(), Errno> {
         match &self.shown {
             Some(shown) => self.hide_by_rights(&self.rights.lock(), &mut shown.lock(), run),
@@ -259,9 +302,8 @@ impl Aliased {
         }
     }
 
-    /// Makes a long run of zeros with one call, as stores to it follow. Runs are long while frames are plentiful; with
-    /// short ones the engine would be locked for too long. (Of pages with contents, the first load puts up to 16 into the
-    /// page table, for less.)
+    /// Puts a long run of zeros into the page table with one call, as stores to it follow. With short ones the engine would
+    /// be locked for too long. (Of pages with contents, the first load puts up to 16 into the page table, for less.)
     fn populate(&self, run: Run) {
         if run.count >= POPULATE_MIN {
             // SAFETY: as for `hide`.
@@ -277,6 +319,7 @@ impl Aliased {
         punched.expect("a memfd gives up its contents");
     }
 
+    /// Reads a page of the file.
     fn read(&self, page: PageId, into: &mut PageBuffer) -> Result<(), Errno> {
         match rustix::io::pread(&*self.file, &mut into.0[..], self.offset(page))? {
             PAGE_SIZE => Ok(()),
@@ -291,6 +334,25 @@ impl Aliased {
         unsafe { map::write_all(&self.file, self.offset(run.first), from, len) }
     }
 
+    /// Shows absent pages, private ones and pages of the file: without contents both read as zeros.
+    fn place_zeros(&self, run: Run) -> Result<(), Errno> {
+        self.show(run)?;
+        self.populate(run);
+        Ok(())
+    }
+
+    /// Puts contents into the file, and shows them in the region.
+    fn place(&self, place: Place, run: Run, from: Source<'_>) -> Result<(), Errno> {
+        // A fork looks for contents in open chunks alone.
+        self.open_chunks(run)?;
+        self.settle(run)?;
+        self.fill(run, from)?;
+        match place {
+            Place::Region => self.show(run),
+            Place::Shadow => Ok(()),
+        }
+    }
+
     fn fill(&self, run: Run, from: Source<'_>) -> Result<(), Errno> {
         match from {
             // Without contents a page reads as zeros.
@@ -299,6 +361,7 @@ impl Aliased {
             // The contents are there already.
             Source::Page(_, first) if first == run.first => Ok(()),
             Source::Page(_, first) => {
+                self.settle(Run::new(first, run.count))?;
                 let mut page = PageBuffer::new();
                 (0..run.count).try_for_each(|index| {
                     self.read(first.plus(index), &mut page)?;
@@ -348,10 +411,10 @@ impl AddressSpace for &Aliased {
             let exists = self.bits(to).get(run.first.0);
             return Done::stopped(0, if exists { Stop::Exists } else { Stop::Missing });
         }
-        let changed = match to {
+        let changed = self.settle(part).and_then(|()| match to {
             Place::Region => self.show(part),
             Place::Shadow => self.hide(part),
-        };
+        });
         if let Err(error) = changed {
             return Done::stopped(0, stop(error));
         }
@@ -365,9 +428,14 @@ impl AddressSpace for &Aliased {
         Done::stopped(0, Stop::Invalid)
     }
 
-    /// Its pages are those of a file: the kernel has no huge pages for it.
-    fn zero_huge(&mut self, _: PageId) -> Done {
-        Done::stopped(0, Stop::Invalid)
+    /// So many pages with few calls. The kernel's are small: a huge one could not be hidden in part.
+    fn zero_huge(&mut self, first: PageId) -> Done {
+        self.copy(
+            Place::Region,
+            Run::new(first, HUGE_PAGES),
+            Source::Zeros,
+            false,
+        )
     }
 
     fn protect(&mut self, _: Run, _: bool) -> Result<(), Stop> {
@@ -437,15 +505,10 @@ impl Backend for Aliased {
             from => from,
         };
         self.await_drops(part);
-        let placed = self.fill(part, from).and_then(|()| match place {
-            Place::Region => self.show(part).inspect(|()| {
-                if matches!(from, Source::Zeros) {
-                    self.populate(part);
-                }
-            }),
-            // A fork looks for contents in open chunks alone.
-            Place::Shadow => self.open_chunks(part),
-        });
+        let placed = match (place, from) {
+            (Place::Region, Source::Zeros) => self.place_zeros(part),
+            _ => self.place(place, part, from),
+        };
         if let Err(error) = placed {
             return Done::stopped(0, stop(error));
         }

@@ -28,6 +28,7 @@ mod delivery;
 mod live;
 mod range;
 mod rights;
+mod run_set;
 mod userfaultfd;
 
 pub(crate) use aliased::{Aliased, ForkedMemory, Touch};

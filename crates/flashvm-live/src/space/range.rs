@@ -95,6 +95,15 @@ impl ManagedRange {
         unsafe { map::map_fixed(start, run.bytes(), prot) }
     }
 
+    /// Puts inaccessible memory, which will have small pages, over a run of the region, whatever is there.
+    pub(super) fn reserve_anew(&self, run: Run) -> Result<(), Errno> {
+        self.map_anew(run, ProtFlags::empty())?;
+        let start = self.start(Place::Region, run).get();
+        map::keep_from_dumps(start, run.bytes());
+        map::keep_small(start, run.bytes());
+        Ok(())
+    }
+
     /// Maps memory for the whole shadow.
     pub(super) fn map_shadow(&self, prot: ProtFlags) -> Result<(), Errno> {
         let start = self.start(Place::Shadow, self.all()).get();

@@ -80,6 +80,12 @@ pub(crate) fn keep_from_dumps(start: usize, len: usize) {
     let _ = unsafe { rustix::mm::madvise(start as *mut _, len, Advice::LinuxDontDump) };
 }
 
+/// Has the kernel fill a range with small pages alone.
+pub(crate) fn keep_small(start: usize, len: usize) {
+    // SAFETY: only a flag of the mapping changes. A kernel that refuses has no huge pages.
+    let _ = unsafe { rustix::mm::madvise(start as *mut _, len, Advice::LinuxNoHugepage) };
+}
+
 /// Keeps a range out of core dumps, whatever that takes: it holds a secret.
 ///
 /// # Errors

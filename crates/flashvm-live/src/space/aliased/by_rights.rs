@@ -33,18 +33,6 @@ impl Aliased {
         self.show_by_rights(&self.rights.lock(), &mut shown.lock(), Run::one(page))
     }
 
-    /// A system call works on these pages, which stay shown once they are; or no longer.
-    pub(crate) fn pin(&self, run: Run, on: bool) {
-        if let Some(shown) = &self.shown {
-            let mut shown = shown.lock();
-            if on {
-                shown.pin(run);
-            } else {
-                shown.unpin(run);
-            }
-        }
-    }
-
     /// Takes all rights to the shown pages of a run, which the program has mapped as a whole.
     pub(super) fn hide_by_rights(
         &self,

@@ -1,8 +1,8 @@
 //! What the program does to its mappings.
 
-use super::{Aliased, chunks, part_in};
+use super::{Aliased, Rights, chunks, part_in};
 use crate::space::runs;
-use flashvm_core::{Place, Run};
+use flashvm_core::{PageId, Place, Run};
 use rustix::io::Errno;
 use rustix::mm::{MprotectFlags, ProtFlags};
 
@@ -25,7 +25,10 @@ impl Aliased {
             Place::Shadow => &self.in_region,
         };
         self.bits(place).put(part, false);
-        for gone in runs(part.pages().filter(|page| !other.get(page.0))) {
+        // Private pages of the region have no contents in the file.
+        let has_none = |page| place == Place::Region && self.is_private(page);
+        let is_gone = |page: &PageId| !other.get(page.0) && !has_none(*page);
+        for gone in runs(part.pages().filter(is_gone)) {
             match place {
                 Place::Region => self.punch(gone),
                 Place::Shadow => self.free(gone),
@@ -48,31 +51,39 @@ impl Aliased {
 
     /// The program maps fresh memory over a run; or it unmaps the run, without `prot`.
     pub(crate) fn map_anew(&self, run: Run, prot: Option<ProtFlags>) -> Result<(), Errno> {
-        self.drop_pages(run);
         let mut rights = self.rights.lock();
-        // Whatever was there; what is touched later is mapped to the file then.
-        self.range.map_anew(run, ProtFlags::empty())?;
-        rights.set(run, prot);
+        if let Err(error) = self.range.reserve_anew(run) {
+            drop(rights);
+            self.drop_pages(run);
+            return Err(error);
+        }
+        self.replaced(&mut rights, run);
         let Some(prot) = prot else {
             return Ok(());
         };
+        rights.set(run, Some(prot));
         self.open_parts(run)
             .try_for_each(|part| self.map_part(part, prot))
             .inspect_err(|_| {
-                // What has no mapping to the file must not count as mapped.
-                rights.set(run, None);
-                let _ = self.range.map_anew(run, ProtFlags::empty());
+                // What cannot be shown must not count as mapped.
+                let _ = self.range.reserve_anew(run);
+                self.replaced(&mut rights, run);
             })
     }
 
     /// The kernel has mapped other memory over a run.
     pub(crate) fn give_up(&self, run: Run) {
+        self.replaced(&mut self.rights.lock(), run);
+    }
+
+    /// Other memory has taken the place of the program's in a run.
+    fn replaced(&self, rights: &mut Rights, run: Run) {
         for part in self.open_parts(run) {
             for gone in runs(self.in_region.pages(part)) {
                 self.forget(Place::Region, gone);
             }
+            self.private.lock().remove(part);
         }
-        let mut rights = self.rights.lock();
         if let Some(shown) = &self.shown {
             shown.lock().hide(run);
         }

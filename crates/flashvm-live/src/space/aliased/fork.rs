@@ -11,6 +11,7 @@ use crate::sys::map;
 use crate::sys::own::OwnMemory;
 use flashvm_core::{PAGE_SIZE, PageId, Run};
 use rustix::io::Errno;
+use rustix::mm::MprotectFlags;
 use rustix_futex_sync::Mutex;
 use std::os::fd::{AsRawFd as _, RawFd};
 
@@ -46,7 +47,7 @@ impl Aliased {
         for &part in &parts {
             let is_pinned = |page: &PageId| pinned.binary_search(page).is_ok();
             for run in runs(part.pages().filter(|page| !is_pinned(page))) {
-                self.hide(run)?;
+                self.stop_stores(run)?;
             }
         }
         let bytes = self.range.all().bytes();
@@ -57,11 +58,24 @@ impl Aliased {
         Ok(ForkedMemory { file })
     }
 
+    /// Hides the pages of a run. Private ones would lose their contents: they can be loaded from.
+    fn stop_stores(&self, run: Run) -> Result<(), Errno> {
+        let in_file = runs(run.pages().filter(|page| !self.is_private(*page)));
+        in_file.into_iter().try_for_each(|run| self.hide(run))?;
+        let mut private = self.private_parts(run).into_iter();
+        private.try_for_each(|part| self.range.set_protection(part, MprotectFlags::READ))
+    }
+
     /// Copies the contents of the pages of a part to another file.
     fn copy_part(&self, part: Run, file: &PagerFd) -> Result<(), Errno> {
-        let has_contents = |page: &PageId| self.in_region.get(page.0) || self.in_shadow.get(page.0);
+        for private in self.private_parts(part) {
+            self.copy_private(private, file)?;
+        }
+        let in_file = |page: &PageId| {
+            self.in_shadow.get(page.0) || self.in_region.get(page.0) && !self.is_private(*page)
+        };
         let mut contents = PageBuffer::new();
-        part.pages().filter(has_contents).try_for_each(|page| {
+        part.pages().filter(in_file).try_for_each(|page| {
             self.read(page, &mut contents)?;
             let from = contents.0.as_ptr() as usize;
             // SAFETY: the page is borrowed.
@@ -73,6 +87,11 @@ impl Aliased {
     pub(crate) fn resume(&self) -> Result<(), Errno> {
         let mut parts = self.mapped_parts().into_iter();
         parts.try_for_each(|part| {
+            for private in self.private_parts(part) {
+                let rights = self.rights.lock();
+                let mut parts = rights.within(private);
+                parts.try_for_each(|(part, prot)| self.give_rights(part, prot, []))?;
+            }
             let mut runs = runs(self.in_region.pages(part));
             runs.try_for_each(|run| match &self.shown {
                 Some(shown) if !shown.lock().has_room() => Ok(()),
@@ -90,6 +109,7 @@ impl Aliased {
             rights: Mutex::new(self.rights.into_inner()),
             shown: self.shown.map(|shown| Mutex::new(shown.into_inner())),
             dropped: Mutex::default(),
+            private: Mutex::new(self.private.into_inner()),
             own: OwnMemory::open().map_err(Error::memory("/proc"))?,
             ..self
         };
@@ -104,10 +124,15 @@ impl Aliased {
 
     /// Maps the open chunks to the file, and shows the pages of the region.
     fn map_all(&self) -> Result<(), Errno> {
-        let rights = self.rights.lock();
-        self.all_open()
-            .try_for_each(|chunk| self.map_chunk(&rights, chunk))?;
-        drop(rights);
+        self.forget_private();
+        for part in self.mapped_parts() {
+            self.map_file(part)?;
+            if self.shown.is_none() {
+                let rights = self.rights.lock();
+                let mut parts = rights.within(part);
+                parts.try_for_each(|(part, prot)| self.give_rights(part, prot, [part]))?;
+            }
+        }
         self.resume()
     }
 }

@@ -8,7 +8,7 @@
 //! Runs are many only if pages are touched in no order and most of their neighbours are on flash: then accesses that wait
 //! for flash outnumber those to withdrawn pages.
 
-use crate::space::bits::Bits;
+use crate::space::run_set::RunSet;
 use crate::space::runs;
 use flashvm_core::space::PinnedRanges;
 use flashvm_core::{PageId, Run};
@@ -24,9 +24,7 @@ const MANY: i32 = 8;
 /// The pages that the program can touch.
 #[derive(Debug)]
 pub(super) struct Shown {
-    pages: Bits,
-    /// Runs of shown pages.
-    runs: u32,
+    pages: RunSet,
     /// Most runs.
     most: u32,
     /// Pages of the region.
@@ -43,8 +41,7 @@ impl Shown {
     /// No page of `all` is shown. `mappings`: how many the pages may take.
     pub(super) fn new(all: u32, mappings: u32) -> Result<Self, Errno> {
         Ok(Self {
-            pages: Bits::new(all)?,
-            runs: 0,
+            pages: RunSet::new(all)?,
             most: (mappings / 2).max(1),
             all,
             units: (u32::MAX, 0),
@@ -54,21 +51,17 @@ impl Shown {
     }
 
     pub(super) fn get(&self, page: PageId) -> bool {
-        self.pages.get(page.0)
+        self.pages.has(page)
     }
 
     /// Runs of shown pages.
     pub(super) fn runs(&self) -> u32 {
-        self.runs
+        self.pages.runs()
     }
 
     /// The first shown pages of a run that adjoin.
     pub(super) fn first(&self, run: Run) -> Option<Run> {
-        runs(self.pages.pages(run)).next()
-    }
-
-    fn first_hidden(&self, run: Run) -> Option<Run> {
-        runs(run.pages().filter(|page| !self.get(*page))).next()
+        self.pages.first(run)
     }
 
     /// From the first to the last shown page of a run. `None`: it has none.
@@ -76,45 +69,24 @@ impl Shown {
         let first = self.pages.pages(run).next()?;
         let last = (first.0..run.end().0)
             .rev()
-            .find(|&page| self.pages.get(page))?;
+            .find(|&page| self.get(PageId(page)))?;
         Some(Run::new(first, last - first.0 + 1))
     }
 
     /// A run of which the first and the last page are shown, extended to the ends of their runs. `None`: a pinned page
     /// is among those added.
     pub(super) fn whole(&self, span: Run) -> Option<Run> {
-        let (mut first, mut end) = (span.first.0, span.end().0);
-        while first > 0 && self.pages.get(first - 1) {
-            first -= 1;
-        }
-        while end < self.all && self.pages.get(end) {
-            end += 1;
-        }
+        let whole = self.pages.extended(span);
+        let (first, end) = (whole.first.0, whole.end().0);
         let before = self.pins.free_before(PageId(first), span.first.0 - first);
         let behind = self.pins.free_before(span.end(), end - span.end().0);
         let all_free = before + behind == end - first - span.count;
-        all_free.then(|| Run::new(PageId(first), end - first))
-    }
-
-    /// Whether a page beside others is shown; none lies before the first and behind the last.
-    fn is_shown(&self, page: Option<u32>) -> bool {
-        page.is_some_and(|page| page < self.all && self.pages.get(page))
-    }
-
-    /// Shown neighbours of a run: 0 to 2.
-    fn neighbours(&self, run: Run) -> u32 {
-        let before = self.is_shown(run.first.0.checked_sub(1));
-        u32::from(before) + u32::from(self.is_shown(Some(run.end().0)))
+        all_free.then_some(whole)
     }
 
     /// Notes that the pages of a run are shown.
     pub(super) fn show(&mut self, run: Run) {
-        let mut rest = run;
-        while let Some(part) = self.first_hidden(rest) {
-            self.runs = self.runs + 1 - self.neighbours(part);
-            self.pages.put(part, true);
-            rest = Run::new(part.end(), run.end().0 - part.end().0);
-        }
+        self.pages.insert(run);
         if run.count > 0 {
             let (first, end) = (run.first.0 / UNIT_PAGES, run.end().0.div_ceil(UNIT_PAGES));
             self.units = (self.units.0.min(first), self.units.1.max(end));
@@ -123,27 +95,22 @@ impl Shown {
 
     /// Notes that the pages of a run are hidden.
     pub(super) fn hide(&mut self, run: Run) {
-        let mut rest = run;
-        while let Some(part) = self.first(rest) {
-            self.runs = self.runs + self.neighbours(part) - 1;
-            self.pages.put(part, false);
-            rest = Run::new(part.end(), run.end().0 - part.end().0);
-        }
+        self.pages.remove(run);
     }
 
     /// Whether there are as many runs as there may be.
     pub(super) fn is_full(&self) -> bool {
-        self.runs >= self.most
+        self.runs() >= self.most
     }
 
     /// Whether a batch of runs has room, so that nothing has to be withdrawn.
     pub(super) fn has_room(&self) -> bool {
-        self.runs + BATCH <= self.most.max(BATCH)
+        self.runs() + BATCH <= self.most.max(BATCH)
     }
 
     /// The kernel allows fewer mappings than assumed: the program has many of its own.
     pub(super) fn allow_fewer(&mut self) {
-        self.most = self.runs.saturating_sub(2 * BATCH).max(1);
+        self.most = self.runs().saturating_sub(2 * BATCH).max(1);
     }
 
     fn unit(&self, unit: u32) -> Run {
@@ -157,7 +124,7 @@ impl Shown {
         if parts == 0 {
             return 0;
         }
-        let goes_on = |inside: u32, outside| self.pages.get(inside) && self.is_shown(outside);
+        let goes_on = |inside, outside| self.get(PageId(inside)) && self.pages.has_beside(outside);
         let first = goes_on(unit.first.0, unit.first.0.checked_sub(1));
         let last = goes_on(unit.end().0 - 1, Some(unit.end().0));
         parts - i32::from(first) - i32::from(last)

@@ -7,6 +7,7 @@ use crate::sys::message::eprint_line;
 
 mod deferred;
 mod forked;
+mod fresh;
 mod model;
 mod steps;
 

@@ -8,6 +8,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 const PINNED: u32 = 3;
 const IN_REGION: [u32; 5] = [0, 1, PINNED, CHUNK_PAGES - 1, CHUNK_PAGES];
 const IN_SHADOW: [u32; 2] = [7, PAGES - 1];
+/// These of the region have never left it.
+const FRESH: [u32; 3] = [1, PINNED, CHUNK_PAGES - 1];
 /// The program has no right to store to it.
 const CONSTANT: u32 = CHUNK_PAGES;
 /// Neither the parent nor the child has touched it.
@@ -21,7 +23,12 @@ fn byte(page: u32) -> u8 {
 fn fill(space: &Aliased) {
     space.map_anew(space.range.all(), Some(LOAD_STORE)).unwrap();
     for at in IN_REGION {
-        space.put(Place::Region, at, byte(at));
+        if FRESH.contains(&at) {
+            let zeros = space.copy(Place::Region, run(at, 1), Source::Zeros, false);
+            assert!(zeros == Done::all(1) && space.store(at, byte(at)));
+        } else {
+            space.put(Place::Region, at, byte(at));
+        }
     }
     for at in IN_SHADOW {
         space.put(Place::Shadow, at, byte(at));
@@ -116,7 +123,7 @@ fn fork(space: Aliased) {
     let memory = space.prepare_fork(&[PageId(PINNED)]).unwrap();
     for at in IN_REGION {
         let is_pinned = at == PINNED;
-        assert_eq!(load(space.at(at)).is_some(), is_pinned, "page {at}");
+        assert_eq!(store(space.at(at), byte(at)), is_pinned, "page {at}");
     }
     let (wait, ready) = rustix::pipe::pipe().unwrap();
     // SAFETY: the C library's `fork` leaves its own locks, those of its allocator among them, usable in the child, and the

@@ -101,7 +101,9 @@ impl Page {
             return assert!(!self.in_region && !self.in_shadow);
         }
         let contents = space.contents(page);
-        let is_there = self.in_region || self.in_shadow;
+        // Loads have seen what is in private memory. The file has nothing of it.
+        let is_private = space.is_private(PageId(page));
+        let is_there = self.in_shadow || self.in_region && !is_private;
         let (first, rest) = if is_there { self.bytes } else { (0, 0) };
         assert_eq!(contents[0], first, "contents of page {page}");
         assert!(contents[1..] == [rest; PAGE_SIZE - 1], "page {page}");
