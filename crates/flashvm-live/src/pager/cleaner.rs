@@ -9,7 +9,7 @@ use super::{Freeze, Locked, Pager};
 use crate::flash::{
     Completion, FlashStore, Part, Queue, Request, StoreQueue, ThreadQueue, Transfer, offset,
 };
-use crate::space::{Backend as _, PageBuffer};
+use crate::space::Backend as _;
 use crate::sys::map;
 use crate::sys::now;
 use flashvm_core::pool::{BLOCK_BYTES, BlockId};
@@ -203,13 +203,15 @@ impl Pager {
                     .free
                     .pop()
                     .expect("one buffer for each write in flight");
-                for (index, &page) in pages.iter().enumerate() {
-                    let at = buffer + index * PAGE_SIZE;
-                    // SAFETY: `pop` has given the buffer to this write alone. It has room for `RUN_PAGES_MAX` pages,
-                    // the most that a write has, and is page-aligned.
-                    let copy = unsafe { &mut *(at as *mut PageBuffer) };
+                // SAFETY: `pop` has given the buffer to this write alone. It has room for `RUN_PAGES_MAX` pages, the most
+                // that a write has.
+                let mut room = unsafe { map::bytes_mut(buffer, pages.len() * PAGE_SIZE) };
+                let mut rest = &pages[..];
+                while !rest.is_empty() {
                     // SAFETY: this write is not answered yet.
-                    unsafe { self.copy_leaving(page, copy) };
+                    let (count, _) = unsafe { self.copy_leaving(rest, room) };
+                    rest = &rest[count as usize..];
+                    room = &mut room[count as usize * PAGE_SIZE..];
                 }
                 parts.push(Part {
                     address: buffer,

@@ -8,7 +8,7 @@
 use super::codec::{Decoder, Encoder, ROOM};
 use super::{Locked, Pager};
 use crate::flash::{checksum, offset};
-use crate::space::{Backend, PageBuffer, is_zero};
+use crate::space::{Backend, is_zero};
 use crate::sys::map;
 use flashvm_core::pool::{BLOCK_BYTES, BlockId, OBJECT_MAX, Object};
 use flashvm_core::space::INFLATE_PAGES_MAX;
@@ -69,14 +69,18 @@ pub(super) struct Compressor {
     staged: Vec<u8>,
     /// Where the compressed bytes of each page begin, by the page's index in the scan.
     starts: [usize; RUN_PAGES_MAX as usize],
+    /// Room for the pages that are copied together.
+    copies: Box<[u8]>,
 }
 
 impl Compressor {
-    pub(super) fn new(codec: Codec) -> Box<Self> {
+    /// `together`: how many pages of a scan are copied together.
+    pub(super) fn new(codec: Codec, together: usize) -> Box<Self> {
         Box::new(Self {
             encoder: Encoder::new(codec),
             staged: Vec::new(),
             starts: [0; RUN_PAGES_MAX as usize],
+            copies: vec![0; together * PAGE_SIZE].into(),
         })
     }
 
@@ -153,41 +157,50 @@ impl Pager {
         let mut compressor = home
             .as_mut()
             .map(|home| home.take().expect("it is back after each scan"));
+        // Without a compressor page by page, as most pages are looked at in place.
+        let mut copies = vec![0; PAGE_SIZE].into();
         if let Some(compressor) = &mut compressor {
             compressor.staged.clear();
+            std::mem::swap(&mut compressor.copies, &mut copies);
         }
         let locked = self.lock();
-        let copies = pages.iter().map(|&page| self.copy_of(&locked, page));
-        let copies: Vec<_> = copies.collect();
+        let known = pages.iter().map(|&page| self.copy_of(&locked, page));
+        let known: Vec<_> = known.collect();
         drop(locked);
         let (mut zero, mut same) = (0_u64, 0_u64);
         let mut sizes = Sizes::default();
-        let mut copy = PageBuffer::new();
-        for (index, &page) in pages.iter().enumerate() {
-            let known = copies[index];
-            if self.space.has_shadow() && compressor.is_none() && known.is_none() {
+        let mut at = 0;
+        while at < pages.len() {
+            if self.space.has_shadow() && compressor.is_none() && known[at].is_none() {
                 // SAFETY: this scan is not answered yet: the page stays in the shadow.
-                let is_zero = unsafe { self.space.is_zero(page) };
-                zero |= u64::from(is_zero) << index;
+                let is_zero = unsafe { self.space.is_zero(pages[at]) };
+                zero |= u64::from(is_zero) << at;
+                at += 1;
                 continue;
             }
             // SAFETY: this scan is not answered yet.
-            if !unsafe { self.copy_leaving(page, &mut copy) } {
-                continue;
+            let (count, copied) = unsafe { self.copy_leaving(&pages[at..], &mut copies) };
+            let indices = at..at + count as usize;
+            at = indices.end;
+            for (index, copy) in indices.zip(copies.as_chunks().0).filter(|_| copied) {
+                let known = known[index];
+                let is_same = match known {
+                    Some(Known::Slot(slot)) => self.store.holds(offset(slot), copy),
+                    Some(Known::Object(_, sum)) => sum == checksum(copy),
+                    None => false,
+                };
+                same |= u64::from(is_same) << index;
+                if is_zero(copy) {
+                    zero |= 1 << index;
+                } else if is_same && let Some(Known::Object(bytes, _)) = known {
+                    sizes.set(index, bytes);
+                } else if let Some(compressor) = &mut compressor {
+                    sizes.set(index, compressor.compress(index, copy));
+                }
             }
-            let is_same = match known {
-                Some(Known::Slot(slot)) => self.store.holds(offset(slot), &copy.0),
-                Some(Known::Object(_, sum)) => sum == checksum(&copy.0),
-                None => false,
-            };
-            same |= u64::from(is_same) << index;
-            if is_zero(&copy.0) {
-                zero |= 1 << index;
-            } else if is_same && let Some(Known::Object(bytes, _)) = known {
-                sizes.set(index, bytes);
-            } else if let Some(compressor) = &mut compressor {
-                sizes.set(index, compressor.compress(index, &copy.0));
-            }
+        }
+        if let Some(compressor) = &mut compressor {
+            std::mem::swap(&mut compressor.copies, &mut copies);
         }
         let mut locked = self.lock();
         locked.scanned = compressor.map(|compressor| (io, compressor));

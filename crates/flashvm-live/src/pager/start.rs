@@ -3,6 +3,7 @@
 use super::actions::LivePlacement;
 use super::inline::ResolvedCount;
 use super::pool::{Compressor, Inflater, PoolMemory};
+use super::synchronous::copied_together;
 use super::workers::{Crew, Workers};
 use super::{Freeze, LiveEngine, Locked, PAGER, Pager, SPAN_PAGES, buffers, decisions, share};
 use crate::Error;
@@ -149,7 +150,7 @@ pub fn start(inheritance: Inheritance) -> Result<&'static Pager, Error> {
         changed: Condvar::new(),
         workers: Workers::new().map_err(Error::memory("eventfd"))?,
         pressure_at_start: control.pressure(),
-        compressor: Mutex::new(codec.map(Compressor::new)),
+        compressor: Mutex::new(codec.map(|codec| Compressor::new(codec, copied_together(&space)))),
         inflater: codec.map(|codec| Mutex::new(Inflater::new(codec))),
         locked: Mutex::new(Locked::new(engine, grant, recorder, tracer)),
         mappings: Mappings::new(SPAN_PAGES, settings.huge_pages == HugePages::Always),

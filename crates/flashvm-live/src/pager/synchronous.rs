@@ -4,13 +4,23 @@
 use super::{Locked, Pager, Read};
 use crate::flash::modelled::wait_until;
 use crate::flash::{Part, Store, offset};
-use crate::space::{Backend, PageBuffer};
+use crate::space::{Backend, PageBuffer, Space, runs};
 use flashvm_core::pool::{BLOCK_BYTES, BlockId};
 use flashvm_core::{Action, Event, IoId, PAGE_SIZE, PageId, PageState, SlotId};
 use rustix_futex_sync::MutexGuard;
 
 /// Requests that a fault executes before it checks whether it still waits.
 const REQUESTS: u32 = 4;
+/// Most pages of [`copied_together`].
+const TOGETHER_MAX: usize = 16;
+
+/// How many pages that adjoin are copied together on their way out: several, where each copy is a system call.
+pub(super) fn copied_together(space: &Space) -> usize {
+    match space.has_shadow() && !space.writes_in_place() {
+        true => TOGETHER_MAX,
+        false => 1,
+    }
+}
 
 impl Pager {
     /// Reclaims, and executes queued requests: all of them if the pager's threads are not up, else [`REQUESTS`].
@@ -124,31 +134,39 @@ impl Pager {
         unsafe { self.store.write(offset(slot), &[part]) }.bits()
     }
 
-    /// Copies a page on its way out. Returns false if the program has zapped it: then the engine ignores the result of the
-    /// request on it.
+    /// Copies the first pages, those that adjoin but at most [`copied_together`], on their way out. Returns how many, and
+    /// whether they have been copied: not if the program has zapped one; then the engine ignores the result of the request
+    /// on it.
     ///
-    /// Without a shadow the page is copied from the region, where the program can change it, with the engine locked, so that
+    /// Without a shadow a page is copied from the region, where the program can change it, with the engine locked, so that
     /// nobody zaps the page during the copy: to read an absent page of an unregistered range, the kernel maps a page that
     /// the engine does not know of.
     ///
     /// # Safety
-    /// A request on the page is not answered yet: until then the page stays where it is. If it is written in place
-    /// ([`Backend::writes_in_place`]), nobody stores to it.
-    pub(super) unsafe fn copy_leaving(&self, page: PageId, into: &mut PageBuffer) -> bool {
+    /// A request on the pages is not answered yet: until then they stay where they are. If they are written in place
+    /// ([`Backend::writes_in_place`]), nobody stores to them.
+    ///
+    /// # Panics
+    /// Without pages.
+    pub(super) unsafe fn copy_leaving(&self, pages: &[PageId], into: &mut [u8]) -> (u32, bool) {
+        let most = copied_together(&self.space).min(into.len() / PAGE_SIZE);
+        let run = runs(pages.iter().copied().take(most))
+            .next()
+            .expect("pages");
         let locked = (!self.space.has_shadow()).then(|| self.lock());
         if locked
             .as_ref()
-            .is_some_and(|locked| locked.engine.page_state(page) == PageState::Doomed)
+            .is_some_and(|locked| locked.engine.page_state(run.first) == PageState::Doomed)
         {
-            return false;
+            return (1, false);
         }
         // SAFETY: the caller guarantees what `copy_out` demands.
-        let copied = unsafe { self.space.copy_out(page, into) };
+        let copied = unsafe { self.space.copy_out(run, &mut into[..run.bytes()]) };
         copied.unwrap_or_else(|stop| {
-            let at = self.address(page);
+            let at = self.address(run.first);
             self.die(&format!("the page at {at:#x} cannot be read: {stop:?}"))
         });
-        true
+        (run.count, true)
     }
 
     /// Writes pages. Returns a bit mask of those that failed.
@@ -158,7 +176,7 @@ impl Pager {
         (0..).zip(pages).fold(0, |failed, (index, &page)| {
             let slot = slot.plus(index);
             // SAFETY: this write is not answered yet.
-            unsafe { self.copy_leaving(page, &mut copy) };
+            unsafe { self.copy_leaving(&[page], &mut copy.0) };
             let page = Part {
                 address: copy.0.as_ptr() as usize,
                 len: PAGE_SIZE,

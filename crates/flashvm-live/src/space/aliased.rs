@@ -319,10 +319,10 @@ impl Aliased {
         punched.expect("a memfd gives up its contents");
     }
 
-    /// Reads a page of the file.
-    fn read(&self, page: PageId, into: &mut PageBuffer) -> Result<(), Errno> {
-        match rustix::io::pread(&*self.file, &mut into.0[..], self.offset(page))? {
-            PAGE_SIZE => Ok(()),
+    /// Reads pages of the file.
+    fn read(&self, run: Run, into: &mut [u8]) -> Result<(), Errno> {
+        match rustix::io::pread(&*self.file, into, self.offset(run.first))? {
+            bytes if bytes == run.bytes() => Ok(()),
             _ => Err(Errno::IO),
         }
     }
@@ -364,7 +364,7 @@ impl Aliased {
                 self.settle(Run::new(first, run.count))?;
                 let mut page = PageBuffer::new();
                 (0..run.count).try_for_each(|index| {
-                    self.read(first.plus(index), &mut page)?;
+                    self.read(Run::one(first.plus(index)), &mut page.0)?;
                     self.write(Run::one(run.first.plus(index)), &page.0)
                 })
             }
@@ -521,13 +521,13 @@ impl Backend for Aliased {
         false
     }
 
-    unsafe fn copy_out(&self, page: PageId, into: &mut PageBuffer) -> Result<(), Stop> {
-        self.read(page, into).map_err(stop)
+    unsafe fn copy_out(&self, run: Run, into: &mut [u8]) -> Result<(), Stop> {
+        self.read(run, into).map_err(stop)
     }
 
     unsafe fn is_zero(&self, page: PageId) -> bool {
         let mut copy = PageBuffer::new();
         // A page that cannot be read is written, which fails with a message.
-        self.read(page, &mut copy).is_ok() && is_zero(&copy.0)
+        self.read(Run::one(page), &mut copy.0).is_ok() && is_zero(&copy.0)
     }
 }

@@ -1,6 +1,5 @@
 //! The operations on the contents of pages: the contract of each backend.
 
-use super::PageBuffer;
 use flashvm_core::space::{AddressSpace, Done, Stop};
 use flashvm_core::{PageId, Place, Run};
 
@@ -30,17 +29,17 @@ where
     /// copies them first.
     fn writes_in_place(&self) -> bool;
 
-    /// Copies out a page that is on its way to flash: from the shadow, or without a shadow from the region.
+    /// Copies out pages that are on their way to flash: from the shadow, or without a shadow from the region.
     ///
-    /// *Before:* the page is there. Without a shadow the engine is locked, so that nobody zaps the page before the call
+    /// *Before:* the pages are there, and `into` is as long as the run. Without a shadow the engine is locked, so that nobody zaps a page before the call
     /// returns: reading an absent page could map one that the engine does not know of.
     ///
     /// # Errors
-    /// The page cannot be read.
+    /// A page cannot be read.
     ///
     /// # Safety
-    /// In the shadow the page stays until the call returns. If it is written in place, nobody stores to it.
-    unsafe fn copy_out(&self, page: PageId, into: &mut PageBuffer) -> Result<(), Stop>;
+    /// In the shadow the pages stay until the call returns. If they are written in place, nobody stores to them.
+    unsafe fn copy_out(&self, run: Run, into: &mut [u8]) -> Result<(), Stop>;
 
     /// Whether a page in the shadow has only zeros. Not without a shadow.
     ///

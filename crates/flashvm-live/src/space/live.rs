@@ -1,8 +1,7 @@
 //! The address space of this process, by whichever backend the run has chosen.
 
 use super::{
-    Aliased, Backend, Delivery, ForkedMemory, ManagedRange, PageBuffer, Source, Touch, Use,
-    Userfaultfd,
+    Aliased, Backend, Delivery, ForkedMemory, ManagedRange, Source, Touch, Use, Userfaultfd,
 };
 use crate::Error;
 use crate::sys::hide;
@@ -16,6 +15,7 @@ use std::os::fd::RawFd;
 
 /// The address space.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "a process has one")]
 pub(crate) enum Space {
     /// By userfaultfd.
     Userfaultfd(Userfaultfd),
@@ -324,9 +324,9 @@ impl Backend for Space {
         either!(self, space => space.writes_in_place())
     }
 
-    unsafe fn copy_out(&self, page: PageId, into: &mut PageBuffer) -> Result<(), Stop> {
+    unsafe fn copy_out(&self, run: Run, into: &mut [u8]) -> Result<(), Stop> {
         // SAFETY: the caller guarantees what the backend demands.
-        either!(self, space => unsafe { space.copy_out(page, into) })
+        either!(self, space => unsafe { space.copy_out(run, into) })
     }
 
     unsafe fn is_zero(&self, page: PageId) -> bool {

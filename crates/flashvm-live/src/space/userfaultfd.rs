@@ -5,7 +5,7 @@
 //! the pager may drop pages there with the engine locked. Without `UFFDIO_MOVE`, or with `--no-move`, there
 //! is no shadow.
 
-use super::{Backend, Delivery, ManagedRange, PageBuffer, Source, stop};
+use super::{Backend, Delivery, ManagedRange, Source, stop};
 use crate::Error;
 use crate::sys::map;
 use crate::sys::own::{self, OwnMemory};
@@ -359,17 +359,22 @@ impl Backend for Userfaultfd {
         self.has_shadow()
     }
 
-    unsafe fn copy_out(&self, page: PageId, into: &mut PageBuffer) -> Result<(), Stop> {
-        if !self.has_shadow() {
-            let at = self.range.start(Place::Region, Run::one(page)).get();
-            return self.own.read(at, &mut into.0).map_err(stop);
-        }
-        // SAFETY: the page stays in the shadow and nobody stores to it, as the caller guarantees. `into` is borrowed
-        // exclusively, and no part of the shadow.
-        unsafe {
-            std::ptr::copy_nonoverlapping(self.shadow_page(page), into.0.as_mut_ptr(), PAGE_SIZE)
+    unsafe fn copy_out(&self, run: Run, into: &mut [u8]) -> Result<(), Stop> {
+        let (into, []) = into.as_chunks_mut::<PAGE_SIZE>() else {
+            return Err(Stop::Invalid);
         };
-        Ok(())
+        (run.pages().zip(into)).try_for_each(|(page, into)| {
+            if !self.has_shadow() {
+                let at = self.range.start(Place::Region, Run::one(page)).get();
+                return self.own.read(at, into).map_err(stop);
+            }
+            // SAFETY: the page stays in the shadow and nobody stores to it, as the caller guarantees. `into` is borrowed
+            // exclusively, and no part of the shadow.
+            unsafe {
+                std::ptr::copy_nonoverlapping(self.shadow_page(page), into.as_mut_ptr(), PAGE_SIZE)
+            };
+            Ok(())
+        })
     }
 
     unsafe fn is_zero(&self, page: PageId) -> bool {

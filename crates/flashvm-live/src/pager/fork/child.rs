@@ -6,6 +6,7 @@ use crate::control::Process;
 use crate::flash::demand::DemandQueues;
 use crate::pager::inline::ResolvedCount;
 use crate::pager::pool::{Compressor, Inflater};
+use crate::pager::synchronous::copied_together;
 use crate::pager::workers::Workers;
 use crate::pager::{Locked, Pager};
 use crate::space::Inherited;
@@ -62,6 +63,8 @@ impl Pager {
         locked.become_child(process, pid)?;
         // Before any other thread can take frames for this process.
         process.await_first_frames(&self.supervisor);
+        let together = copied_together(&space);
+        let compressor = Mutex::new(codec.map(|codec| Compressor::new(codec, together)));
         let child = Self {
             pressure_at_start: self.control.pressure(),
             space,
@@ -74,7 +77,7 @@ impl Pager {
             demand: DemandQueues::new(self.control.budget_frames()),
             resolved_count: ResolvedCount::default(),
             workers: Workers::new().map_err(Error::memory("eventfd"))?,
-            compressor: Mutex::new(codec.map(Compressor::new)),
+            compressor,
             inflater: codec.map(|codec| Mutex::new(Inflater::new(codec))),
             ..self
         };

@@ -76,7 +76,7 @@ impl Aliased {
         };
         let mut contents = PageBuffer::new();
         part.pages().filter(in_file).try_for_each(|page| {
-            self.read(page, &mut contents)?;
+            self.read(Run::one(page), &mut contents.0)?;
             let from = contents.0.as_ptr() as usize;
             // SAFETY: the page is borrowed.
             unsafe { map::write_all(file, self.offset(page), from, PAGE_SIZE) }

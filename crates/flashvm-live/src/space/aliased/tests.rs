@@ -74,7 +74,7 @@ impl Aliased {
     /// The contents in the file.
     fn contents(&self, page: u32) -> [u8; PAGE_SIZE] {
         let mut contents = PageBuffer::new();
-        self.read(PageId(page), &mut contents).unwrap();
+        self.read(run(page, 1), &mut contents.0).unwrap();
         contents.0
     }
 }

@@ -141,7 +141,7 @@ fn a_page_is_copied_out_of_where_it_waits() {
         space.0.set_rights(run(5, 1), nothing).unwrap();
         let mut copy = PageBuffer::new();
         // SAFETY: no other thread uses the space, so the page stays where it is, unchanged.
-        unsafe { space.0.copy_out(PageId(5), &mut copy) }.unwrap();
+        unsafe { space.0.copy_out(run(5, 1), &mut copy.0) }.unwrap();
         assert!(copy.0 == contents);
     });
 }

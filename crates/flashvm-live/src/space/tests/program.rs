@@ -135,7 +135,7 @@ impl Program {
         }
         let mut copy = PageBuffer::new();
         // SAFETY: no other thread uses the space, so the page stays in the shadow, unchanged.
-        unsafe { self.0.copy_out(PageId(page), &mut copy) }.unwrap();
+        unsafe { self.0.copy_out(run(page, 1), &mut copy.0) }.unwrap();
         Some(copy.0[0])
     }
 
