@@ -10,11 +10,14 @@ use super::{LiveEngine, Locked, Pager, Read};
 use crate::space::{Backend, Source, Space};
 use crate::sys::map;
 use crate::sys::message::say;
-use flashvm_core::space::{ActionContext, Contents, Done, Executor, Placement};
+use flashvm_core::space::{ActionContext, Contents, Done, Executor, Placement, Stop};
 use flashvm_core::{Action, IoId, PAGE_SIZE, Packed, PageId, Place, Run};
 use std::collections::HashMap;
 use std::iter;
 use std::sync::atomic::Ordering;
+
+const NO_MEMORY: &str = "a page cannot be placed: the kernel has no memory, or allows this process no more mappings: raise \
+                         vm.max_map_count";
 
 /// The executor, for the time of one action.
 pub(super) struct LiveExecutor<'a> {
@@ -89,7 +92,11 @@ impl<'a> Executor for LiveExecutor<'a> {
                 Source::Bytes(&bytes[index as usize * PAGE_SIZE..][..run.bytes()])
             }
         };
-        self.memory.copy(place, run, source, protect)
+        let done = self.memory.copy(place, run, source, protect);
+        if done.stop == Some(Stop::Failed(libc::ENOMEM)) {
+            self.pager.die(NO_MEMORY);
+        }
+        done
     }
 
     fn leave_frames(&mut self, run: Run) {

@@ -128,10 +128,12 @@ impl Aliased {
             .map(|mappings| Shown::new(pages, mappings).map(Mutex::new))
             .transpose()
             .map_err(Error::memory("bits of pages"))?;
-        // Part of a huge page would stay in RAM for as long as the rest of it.
-        range
-            .reserve_anew(range.all())
-            .map_err(Error::memory("address space"))?;
+        if shown.is_none() {
+            // Part of a huge page would stay in RAM for as long as the rest of it.
+            range
+                .reserve_anew(range.all())
+                .map_err(Error::memory("address space"))?;
+        }
         Ok(Self {
             shown,
             rights: Mutex::default(),
