@@ -89,6 +89,14 @@ impl Private {
         Some(Run::new(PageId(page - before), before + rest))
     }
 
+    /// The whole run around a unit. `None`: a page beside the unit is pinned.
+    fn whole(&self, unit: Run) -> Option<Run> {
+        let whole = self.pages.extended(unit);
+        let is_free =
+            |page: &PageId| (unit.first..unit.end()).contains(page) || !self.pins.holds(*page);
+        whole.pages().all(|page| is_free(&page)).then_some(whole)
+    }
+
     /// A system call works on these pages until [`Self::unpin`].
     pub(super) fn pin(&mut self, run: Run) {
         self.pins.pin((run.first, run.count));
@@ -120,8 +128,12 @@ impl Aliased {
             let Some(unit) = unit else {
                 return Ok(());
             };
-            self.settle_unit(unit)?;
-            rest = Run::new(unit.end(), run.end().0.saturating_sub(unit.end().0));
+            let settled = match self.settle_unit(unit) {
+                // The kernel would have to split a mapping. A whole run needs no split.
+                Err(Errno::NOMEM) => self.settle_whole(unit)?,
+                result => result.map(|()| unit)?,
+            };
+            rest = Run::new(settled.end(), run.end().0.saturating_sub(settled.end().0));
         }
     }
 
@@ -129,15 +141,15 @@ impl Aliased {
         self.private.lock().is_over = true;
         let rights = self.rights.lock();
         for (part, prot) in rights.within(unit) {
-            self.range.set_protection(part, MprotectFlags::READ)?;
-            let copied = self
-                .copy_private(part, &self.file)
+            let copied = (self.range.set_protection(part, MprotectFlags::READ))
+                .and_then(|()| self.copy_private(part, &self.file))
                 .and_then(|()| self.map_file(part));
             if let Err(error) = copied {
                 for run in runs(self.in_region.pages(part)) {
                     self.punch(run);
                 }
-                self.give_rights(part, prot, [])?;
+                // What has changed takes no further mapping.
+                let _ = self.give_rights(part, prot, []);
                 return Err(error);
             }
             let absent = runs(part.pages().filter(|page| !self.in_region.get(page.0)));
@@ -147,6 +159,31 @@ impl Aliased {
             self.private.lock().remove(part);
         }
         Ok(())
+    }
+
+    /// Makes pages of the file of the whole run of private pages around a unit. Returns it.
+    ///
+    /// # Errors
+    /// `ENOMEM`: a page beside the unit is pinned, or not even this can be done.
+    fn settle_whole(&self, unit: Run) -> Result<Run, Errno> {
+        let whole = self.private.lock().whole(unit).ok_or(Errno::NOMEM)?;
+        let rights = self.rights.lock();
+        for (part, prot) in rights.within(whole) {
+            self.range.set_protection(part, MprotectFlags::READ)?;
+            // RAM has no room for a second copy of all: each unit is hidden, and so freed, once it is copied.
+            for first in (part.first.0..part.end().0).step_by(UNIT_PAGES as usize) {
+                let unit = Run::new(PageId(first), UNIT_PAGES.min(part.end().0 - first));
+                (self.copy_private(unit, &self.file))
+                    .and_then(|()| self.hide(unit))
+                    .expect("the file has room for as much as is freed");
+            }
+            let absent = runs(part.pages().filter(|page| !self.in_region.get(page.0)));
+            (self.map_file(part))
+                .and_then(|()| self.give_rights(part, prot, absent))
+                .expect("a mapping is replaced as a whole");
+            self.private.lock().remove(part);
+        }
+        Ok(whole)
     }
 
     /// Copies the contents of private pages to a file. Nobody may store to them.
