@@ -44,3 +44,23 @@ fn no_mapping_is_left() {
         outcome.stderr
     );
 }
+
+/// Pages of private memory leave by whole runs if the program has taken all mappings.
+#[test]
+fn private_pages_leave_without_a_mapping() {
+    const TEST: &str = "private_pages_leave_without_a_mapping";
+    let options = ["--ram", "16M", "--flash-size", "1G", "--fault", "protect"];
+    if !ready(TEST) || support::is_run_elsewhere(TEST, &options) {
+        return;
+    }
+    let program = compiled("mappings").display().to_string();
+    let outcome = flashvm_run(TEST, &options, &[&*program, "32", "2", "20000"], LIMIT);
+    outcome.expect_success(TEST);
+    let outcome = flashvm_run(TEST, &options, &[&*program, "32", "0", "20000"], LIMIT);
+    assert!(!outcome.status.success());
+    assert!(
+        outcome.stderr.contains("raise vm.max_map_count"),
+        "{}",
+        outcome.stderr
+    );
+}
