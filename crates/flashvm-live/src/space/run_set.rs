@@ -2,6 +2,7 @@
 
 use super::bits::Bits;
 use super::runs;
+use flashvm_core::space::PinnedRanges;
 use flashvm_core::{PageId, Run};
 use rustix::io::Errno;
 
@@ -59,7 +60,7 @@ impl RunSet {
     }
 
     /// A run whose first and last pages are in it, extended to the ends of their runs.
-    pub(super) fn extended(&self, run: Run) -> Run {
+    fn extended(&self, run: Run) -> Run {
         let (mut first, mut end) = (run.first.0, run.end().0);
         while self.has_beside(first.checked_sub(1)) {
             first -= 1;
@@ -68,6 +69,15 @@ impl RunSet {
             end += 1;
         }
         Run::new(PageId(first), end - first)
+    }
+
+    /// The same. `None`: a pinned page is among those added.
+    pub(super) fn whole(&self, run: Run, pins: &PinnedRanges) -> Option<Run> {
+        let whole = self.extended(run);
+        let (before, behind) = (run.first.0 - whole.first.0, whole.end().0 - run.end().0);
+        let is_free = pins.free_before(whole.first, before) == before
+            && pins.free_before(run.end(), behind) == behind;
+        is_free.then_some(whole)
     }
 
     pub(super) fn insert(&mut self, run: Run) {

@@ -19,7 +19,7 @@ use crate::sys::map;
 use flashvm_core::space::PinnedRanges;
 use flashvm_core::{PageId, Run};
 use rustix::io::Errno;
-use rustix::mm::MprotectFlags;
+use rustix::mm::{MprotectFlags, ProtFlags};
 use std::os::fd::OwnedFd;
 
 /// Pages that settle together.
@@ -91,10 +91,7 @@ impl Private {
 
     /// The whole run around a unit. `None`: a page beside the unit is pinned.
     fn whole(&self, unit: Run) -> Option<Run> {
-        let whole = self.pages.extended(unit);
-        let is_free =
-            |page: &PageId| (unit.first..unit.end()).contains(page) || !self.pins.holds(*page);
-        whole.pages().all(|page| is_free(&page)).then_some(whole)
+        self.pages.whole(unit, &self.pins)
     }
 
     /// A system call works on these pages until [`Self::unpin`].
@@ -152,11 +149,7 @@ impl Aliased {
                 let _ = self.give_rights(part, prot, []);
                 return Err(error);
             }
-            let absent = runs(part.pages().filter(|page| !self.in_region.get(page.0)));
-            // Nobody can touch the pages any more, and they cannot be private again.
-            self.give_rights(part, prot, absent)
-                .expect("a mapping of the file changes as a whole");
-            self.private.lock().remove(part);
+            self.show_settled(part, prot);
         }
         Ok(())
     }
@@ -169,7 +162,10 @@ impl Aliased {
         let whole = self.private.lock().whole(unit).ok_or(Errno::NOMEM)?;
         let rights = self.rights.lock();
         for (part, prot) in rights.within(whole) {
-            self.range.set_protection(part, MprotectFlags::READ)?;
+            (self.range.set_protection(part, MprotectFlags::READ)).inspect_err(|_| {
+                // What has changed takes no further mapping.
+                let _ = self.give_rights(part, prot, []);
+            })?;
             // RAM has no room for a second copy of all: each unit is hidden, and so freed, once it is copied.
             for first in (part.first.0..part.end().0).step_by(UNIT_PAGES as usize) {
                 let unit = Run::new(PageId(first), UNIT_PAGES.min(part.end().0 - first));
@@ -177,13 +173,20 @@ impl Aliased {
                     .and_then(|()| self.hide(unit))
                     .expect("the file has room for as much as is freed");
             }
-            let absent = runs(part.pages().filter(|page| !self.in_region.get(page.0)));
-            (self.map_file(part))
-                .and_then(|()| self.give_rights(part, prot, absent))
+            self.map_file(part)
                 .expect("a mapping is replaced as a whole");
-            self.private.lock().remove(part);
+            self.show_settled(part, prot);
         }
         Ok(whole)
+    }
+
+    /// Shows pages that were private and are mapped to the file.
+    fn show_settled(&self, part: Run, prot: ProtFlags) {
+        let absent = runs(part.pages().filter(|page| !self.in_region.get(page.0)));
+        // Nobody can touch the pages any more, and they cannot be private again.
+        self.give_rights(part, prot, absent)
+            .expect("a mapping of the file changes as a whole");
+        self.private.lock().remove(part);
     }
 
     /// Copies the contents of private pages to a file. Nobody may store to them.

@@ -76,12 +76,7 @@ impl Shown {
     /// A run of which the first and the last page are shown, extended to the ends of their runs. `None`: a pinned page
     /// is among those added.
     pub(super) fn whole(&self, span: Run) -> Option<Run> {
-        let whole = self.pages.extended(span);
-        let (first, end) = (whole.first.0, whole.end().0);
-        let before = self.pins.free_before(PageId(first), span.first.0 - first);
-        let behind = self.pins.free_before(span.end(), end - span.end().0);
-        let all_free = before + behind == end - first - span.count;
-        all_free.then_some(whole)
+        self.pages.whole(span, &self.pins)
     }
 
     /// Notes that the pages of a run are shown.
