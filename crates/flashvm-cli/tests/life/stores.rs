@@ -74,6 +74,9 @@ fn a_device_is_a_store() {
             "--stats",
             "/dev/stdout",
             "--quiet",
+            // What the compressed store takes does not reach the device.
+            "--compress",
+            "off",
             "--discard",
             discard,
             "--flash",

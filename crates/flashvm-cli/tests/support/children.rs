@@ -2,6 +2,7 @@
 //! background job), and every wait for them is bounded.
 
 use std::ffi::OsStr;
+use std::fs;
 use std::io::{BufRead as _, BufReader, Read};
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
@@ -68,11 +69,58 @@ pub(crate) fn wait_for(what: &str, child: &mut Child, limit: Duration) -> ExitSt
             return status;
         }
         if begun.elapsed() > limit {
+            let tree = tree(child.id());
             let killed = child.kill();
-            panic!("waited for {limit:?} in vain: the end of {what} (killed: {killed:?})");
+            panic!("waited for {limit:?} in vain: the end of {what} (killed: {killed:?})\n{tree}");
         }
         std::thread::sleep(STEP);
     }
+}
+
+/// What each thread of a process and of its descendants is doing: its state and signal masks, the kernel function that
+/// it sleeps in, its system call with arguments.
+fn tree(root: u32) -> String {
+    let mut tree = vec![root.to_string()];
+    let mut text = String::new();
+    while let Some(process) = tree.pop() {
+        let is_child = |other: &String| field(&format!("/proc/{other}/status"), "PPid") == process;
+        tree.extend(entries("/proc").into_iter().filter(is_child));
+        for task in entries(&format!("/proc/{process}/task")) {
+            let at = |file: &str| format!("/proc/{process}/task/{task}/{file}");
+            let signals = ["SigPnd", "ShdPnd", "SigBlk"];
+            let [own, shared, blocked] = signals.map(|name| field(&at("status"), name));
+            let [name, state] = ["Name", "State"].map(|name| field(&at("status"), name));
+            let [function, call] = ["wchan", "syscall"].map(|file| read(&at(file)));
+            text += &format!(
+                "{process}/{task} {name}: {state} in {function}, call {call}, signals pending {own} and {shared}, \
+                 blocked {blocked}\n"
+            );
+        }
+    }
+    text
+}
+
+/// The text of a file, trimmed; empty if it cannot be read.
+fn read(path: &str) -> String {
+    let text = fs::read_to_string(path).unwrap_or_default();
+    text.trim().to_owned()
+}
+
+/// The value of a line `name: value` of a file; empty if it has none.
+fn field(path: &str, name: &str) -> String {
+    let text = read(path);
+    let fields = text.lines().filter_map(|line| line.split_once(':'));
+    let mut values = fields.filter(|field| field.0 == name).map(|field| field.1);
+    values.next().unwrap_or_default().trim().to_owned()
+}
+
+/// The names of what is in a folder.
+fn entries(folder: &str) -> Vec<String> {
+    let Ok(entries) = fs::read_dir(folder) else {
+        return Vec::new();
+    };
+    let names = entries.flatten().map(|entry| entry.file_name());
+    names.filter_map(|name| name.into_string().ok()).collect()
 }
 
 /// Runs of a [`command`] with a bound on their time.
