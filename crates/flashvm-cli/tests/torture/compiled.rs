@@ -43,6 +43,7 @@ pub(super) fn compiled(name: &str) -> PathBuf {
         "crowd" => ("cc", &["crowd.c"]),
         "idle" => ("cc", &["idle.c"]),
         "interrupt" => ("cc", &["interrupt.c"]),
+        "late" => ("cc", &["late.c"]),
         "moved_in" => ("cc", &["moved_in.c"]),
         "namespace" => ("cc", &["namespace.c"]),
         "mappings" => ("cc", &["mappings.c"]),

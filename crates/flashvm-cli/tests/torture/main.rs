@@ -6,6 +6,7 @@
 
 mod compiled;
 mod encrypted;
+mod interrupts;
 mod mappings;
 mod replay;
 mod report;
@@ -476,17 +477,6 @@ fn a_lost_page_ends_the_program() {
         outcome.stderr
     );
     assert!(outcome.stat("pages_lost") > 0, "{TEST}: {}", outcome.stats);
-}
-
-/// A sleeping main thread gets the signals that another thread sends to the process, as without flashvm.
-#[test]
-fn interrupts_reach_the_main_thread() {
-    const TEST: &str = "interrupts_reach_the_main_thread";
-    if !ready(TEST) {
-        return;
-    }
-    let program = compiled("interrupt").display().to_string();
-    flashvm_run(TEST, &BUDGET, &[&program], LIMIT).expect_success(TEST);
 }
 
 /// While the program does not fault, neither its pager nor the supervisor uses the CPU.

@@ -121,6 +121,27 @@ std::arch::global_asm!(
     "mov eax, 15",
     "syscall",
     "ud2",
+    // The end of a caught call: continues as the frame of its handler says, unless a signal is pending, which comes first.
+    // Handlers of calls run with the program's signals, so one may arrive at any instruction before the kernel has taken
+    // the frame. (address of its context, pending)
+    ".hidden flashvm_guard_leave, flashvm_guard_leave_start, flashvm_guard_leave_end, flashvm_guard_leave_interrupted",
+    ".globl flashvm_guard_leave, flashvm_guard_leave_start, flashvm_guard_leave_end, flashvm_guard_leave_interrupted",
+    "flashvm_guard_leave:",
+    "mov rsp, rdi",
+    "flashvm_guard_leave_start:",
+    "cmp dword ptr [rsi], 0",
+    "jne flashvm_guard_leave_interrupted",
+    "mov eax, 15",
+    "syscall",
+    "flashvm_guard_leave_end:",
+    "ud2",
+    "flashvm_guard_leave_interrupted:",
+    "mov rbx, rsp",
+    "mov rdi, rsp",
+    "and rsp, -16",
+    "call {deliver_arrived}",
+    "mov rdi, rbx",
+    "jmp flashvm_guard_resume",
     // The end of a thread, which must not use its guard stack from the first step on. (status, word
     // that says that the guard stack is taken)
     ".hidden flashvm_guard_exit",
@@ -133,6 +154,7 @@ std::arch::global_asm!(
     ".popsection",
     ".purgem flashvm_guard_load_arguments",
     begin = sym super::clone::begin,
+    deliver_arrived = sym super::signals::deliver_arrived,
 );
 
 unsafe extern "C" {
@@ -163,6 +185,10 @@ unsafe extern "C" {
         argument: *mut c_void,
     );
     pub(super) fn flashvm_guard_resume(context: *const Context) -> !;
+    pub(super) fn flashvm_guard_leave(context: *const Context, pending: *const i32) -> !;
+    fn flashvm_guard_leave_start();
+    fn flashvm_guard_leave_end();
+    fn flashvm_guard_leave_interrupted();
     pub(super) fn flashvm_guard_exit(status: i32, taken: *const std::sync::atomic::AtomicU32) -> !;
 }
 
@@ -220,14 +246,13 @@ fn between(at: u64, start: Label, end: Label) -> bool {
     (address(start)..address(end)).contains(&at)
 }
 
-/// A signal arrived: prevents a call that has not begun.
+/// A signal arrived: prevents a call that has not begun, and the end of the handler of a call.
 pub(super) fn interrupt(context: &mut Context) {
-    if between(
-        context.regs.rip,
-        flashvm_guard_call_start,
-        flashvm_guard_call_end,
-    ) {
+    let rip = context.regs.rip;
+    if between(rip, flashvm_guard_call_start, flashvm_guard_call_end) {
         context.regs.rip = address(flashvm_guard_call_interrupted);
+    } else if between(rip, flashvm_guard_leave_start, flashvm_guard_leave_end) {
+        context.regs.rip = address(flashvm_guard_leave_interrupted);
     }
 }
 

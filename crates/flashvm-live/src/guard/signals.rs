@@ -328,37 +328,53 @@ fn overflow() {
     raise(libc::SIGSEGV);
 }
 
-/// A system call of the program.
+/// A system call of the program, or a SIGSYS that is none.
 extern "C" fn on_sys(signal: i32, info: *mut Info, context: *mut Context) {
+    if let Some(arrived) = on_call(signal, info, context) {
+        // SAFETY: the kernel has put this context into the frame of this handler, which interrupted the program.
+        // Nothing of the handler is used any more.
+        unsafe { entry::flashvm_guard_leave(context, arrived.word()) }
+    }
+}
+
+/// The work of [`on_sys`]. Returns where a signal of this thread waits, if the handler has interrupted the program.
+fn on_call(signal: i32, info: *mut Info, context: *mut Context) -> Option<&'static Arrived> {
     let _stay = Stay::begin();
     // SAFETY: this handler passes on what the kernel passed to it, once.
     let (info, context) = unsafe { delivered(info, context) };
+    let is_guards = guard_stack::at(context.regs.rsp as usize).is_some();
+    let record = ThreadRecord::current();
+    let arrived = record.map(|record| Arrived::at(record as usize));
     if info.code != DISPATCHED {
-        return forward(signal, info, context);
-    }
-    let Some(record) = ThreadRecord::current() else {
-        // One of the pager's threads, in `catching_calls`.
+        forward(signal, info, context);
+    } else if let Some(record) = record.filter(|_| !is_guards) {
+        // SAFETY: this thread's own record; a handler that interrupts this one leaves it alone.
+        let record = unsafe { &mut *record };
+        // SAFETY: the call that this handler has caught is one of the program's: the others are dealt with below.
+        unsafe { calls::caught(record, context) };
+    } else {
+        // One of the guard's own, through the C library, or of the pager's threads, in `catching_calls`.
         let number = context.regs.rax as i64;
         // SAFETY: the call that this handler has caught is one of the pager's.
         unsafe { calls::nested(context) };
-        let result = context.regs.rax as isize;
-        context.regs.rax = super::without_refusal(number, result) as u64;
-        return;
-    };
-    if guard_stack::at(context.regs.rsp as usize).is_some() {
-        // The guard itself, through the C library.
-        // SAFETY: the call that this handler has caught is one of the guard's own.
-        unsafe { calls::nested(context) };
-        return;
+        if record.is_none() {
+            let result = context.regs.rax as isize;
+            context.regs.rax = super::without_refusal(number, result) as u64;
+        }
     }
-    let arrived = Arrived::at(record as usize);
-    // SAFETY: this thread's own record; a handler that interrupts this one leaves it alone.
-    let record = unsafe { &mut *record };
-    // SAFETY: the call that this handler has caught is one of the program's: the others have been dealt with.
-    unsafe { calls::caught(record, context) };
-    // All signals are blocked if one is pending, and stay so until this handler returns.
-    // SAFETY: so nobody stores there; it lies on this thread's guard stack.
-    if let Some((signal, info)) = unsafe { arrived.take() } {
+    arrived.filter(|_| !is_guards)
+}
+
+/// Makes a thread that leaves the guard continue in the program's handler of the signal that waits for it.
+pub(super) extern "C" fn deliver_arrived(context: *mut Context) {
+    let _stay = Stay::begin();
+    let record = ThreadRecord::current().expect("a guard stack");
+    // SAFETY: all signals are blocked while one waits, and stay so until the kernel has taken this context. So nobody
+    // stores to what has arrived, which lies on this thread's guard stack.
+    let arrived = unsafe { Arrived::at(record as usize).take() };
+    if let Some((signal, info)) = arrived {
+        // SAFETY: this thread's own record, and the frame of its handler, which has ended.
+        let (record, context) = unsafe { (&mut *record, &mut *context) };
         deliver(record, signal, &info, context);
     }
 }
