@@ -59,7 +59,7 @@ fn pins_hold(test: &str, all_options: &[&[&str]]) {
     let (_folder, program) = built(&["cc"], &checking("pin.c"));
     for options in all_options {
         let options = [&["--ram", "8M"], *options].concat();
-        let found = flashvm_run(test, &options, &[&program, "24"], LIMIT);
+        let found = flashvm_run(test, &options, &[&program, "12"], LIMIT);
         let found = found.expect_success(test);
         assert_eq!(found.stdout, "pin: ok\n", "{options:?}");
     }
