@@ -57,7 +57,7 @@ pub(crate) enum ReproduceCommand {
     #[command(after_help = EXAMPLES)]
     Craw(TracedArgs),
     /// Chameleon: Better Flash Access via Shape-shifting Virtual Memory Pages (Badam, Pai and Nellans, TRIOS
-    /// 2013): live runs, ten minutes
+    /// 2013): live runs, twenty minutes
     #[command(after_help = EXAMPLES)]
     Chameleon(ReproduceArgs),
     /// Gordon: General-Purpose Persistence Using Flash Memory (Moore, Hicks and Nettles, 1997)
