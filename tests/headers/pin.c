@@ -1,6 +1,6 @@
 /* Pinned memory: no fault on it while other memory is paged; its limits; what ends a pin.
  *
- * usage: pin MEGABYTES        (of other memory, several times the budget)
+ * usage: pin MEGABYTES        (of other memory: more than the budget has beside the pins)
  */
 #define _GNU_SOURCE
 #include <flashvm.h>

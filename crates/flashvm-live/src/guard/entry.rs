@@ -122,8 +122,8 @@ std::arch::global_asm!(
     "syscall",
     "ud2",
     // The end of a caught call: continues as the frame of its handler says, unless a signal is pending, which comes first.
-    // Handlers of calls run with the program's signals, so one may arrive at any instruction before the kernel has taken
-    // the frame. (address of its context, pending)
+    // The handler of a caught call runs with the program's signal mask, so a signal may arrive at any instruction before
+    // the kernel has taken the frame. (address of its context, pending)
     ".hidden flashvm_guard_leave, flashvm_guard_leave_start, flashvm_guard_leave_end, flashvm_guard_leave_interrupted",
     ".globl flashvm_guard_leave, flashvm_guard_leave_start, flashvm_guard_leave_end, flashvm_guard_leave_interrupted",
     "flashvm_guard_leave:",
@@ -246,7 +246,7 @@ fn between(at: u64, start: Label, end: Label) -> bool {
     (address(start)..address(end)).contains(&at)
 }
 
-/// A signal arrived: prevents a call that has not begun, and the end of the handler of a call.
+/// A signal arrived: a call that has not begun returns [`RESTART`], and the end of a caught call delivers the signal first.
 pub(super) fn interrupt(context: &mut Context) {
     let rip = context.regs.rip;
     if between(rip, flashvm_guard_call_start, flashvm_guard_call_end) {

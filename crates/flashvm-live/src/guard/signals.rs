@@ -328,7 +328,7 @@ fn overflow() {
     raise(libc::SIGSEGV);
 }
 
-/// A system call of the program, or a SIGSYS that is none.
+/// SIGSYS: a caught system call, or a signal that a process has sent.
 extern "C" fn on_sys(signal: i32, info: *mut Info, context: *mut Context) {
     if let Some(arrived) = on_call(signal, info, context) {
         // SAFETY: the kernel has put this context into the frame of this handler, which interrupted the program.
@@ -353,7 +353,7 @@ fn on_call(signal: i32, info: *mut Info, context: *mut Context) -> Option<&'stat
         // SAFETY: the call that this handler has caught is one of the program's: the others are dealt with below.
         unsafe { calls::caught(record, context) };
     } else {
-        // One of the guard's own, through the C library, or of the pager's threads, in `catching_calls`.
+        // A call of the guard itself, through the C library, or of one of the pager's threads, in `catching_calls`.
         let number = context.regs.rax as i64;
         // SAFETY: the call that this handler has caught is one of the pager's.
         unsafe { calls::nested(context) };
