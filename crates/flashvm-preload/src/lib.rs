@@ -8,7 +8,7 @@
 //! - `small`: small objects on small pages (`--granularity 512`), by `flashvm-malloc`;
 //! - `internal`: the pager's own allocator, never managed memory;
 //! - `mapping`: `mmap` and its family; `api`: managed memory by name;
-//! - `transfer`: the most frequent system calls, past the guard;
+//! - `transfer`: the most frequent system calls, past the guard; `detour`: those that the C library makes for itself;
 //! - `process`: joining the run, fork, and descriptors;
 //! - `exec`: child programs;
 //! - `carry`: programs that the dynamic linker does not start, such as static ones;
@@ -28,6 +28,8 @@ mod c_library;
 // For inline and protect mode only.
 #[cfg(target_arch = "x86_64")]
 mod carry;
+#[cfg(target_arch = "x86_64")]
+mod detour;
 mod exec;
 mod internal;
 mod mapping;
@@ -69,6 +71,10 @@ extern "C" fn constructor() {
 
 /// Starts the pager, makes the program's memory managed, and guards this thread.
 fn start(joined: process::Joined) -> Result<(), String> {
+    #[cfg(target_arch = "x86_64")]
+    if joined.is_in_thread()? {
+        transfer::start();
+    }
     let pager = flashvm_live::start(joined.inheritance).map_err(|error| error.to_string())?;
     flashvm_live::guard::reserve_stacks()
         .map_err(|error| format!("no address space for stacks: {error}"))?;

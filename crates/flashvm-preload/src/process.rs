@@ -39,6 +39,17 @@ pub(crate) struct Joined {
     pub(crate) handed_on: HandedOn,
 }
 
+impl Joined {
+    /// Whether a faulting thread of this run resolves its fault itself.
+    pub(crate) fn is_in_thread(&self) -> Result<bool, String> {
+        let settings = self.inheritance.control.settings();
+        Ok(settings
+            .map_err(|error| error.to_string())?
+            .delivery
+            .is_in_thread())
+    }
+}
+
 /// Joins the run: by inherited descriptors, or by the supervisor's.
 pub(crate) fn join(address: &OsStr) -> Result<Joined, String> {
     let text = address.to_string_lossy();

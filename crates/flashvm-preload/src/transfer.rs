@@ -1,16 +1,32 @@
-//! The most frequent system calls. In inline mode they go to the kernel from here, past the guard,
-//! which would cost two microseconds. A call that fails because memory is not in RAM, or that cannot
+//! The most frequent system calls. In inline and protect mode they go to the kernel from here, past the guard,
+//! which would cost one to two microseconds. A call that fails because memory is not in RAM, or that cannot
 //! be repeated, goes through the guard. In handler mode the C library makes them.
 
 use crate::c_library::{keeping_errno, next, set_errno};
-use crate::state::guarded;
+use crate::detour::detour;
 use flashvm_live::guard::Sent;
 use flashvm_live::program::descriptor_kind::{Kind, kind};
 use rustix::io::Errno;
 use std::ffi::{CStr, c_int, c_long, c_void};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 const EFAULT: isize = -(libc::EFAULT as isize);
+
+/// Whether the calls go to the kernel from here.
+static FROM_HERE: AtomicBool = AtomicBool::new(false);
+
+/// From now on the calls go to the kernel from here, also those that the C library makes for itself. Called before the
+/// pager has threads.
+pub(crate) fn start() {
+    FROM_HERE.store(true, Ordering::Relaxed);
+    if is_single_threaded() {
+        // SAFETY: no other thread runs. Both functions here do what the C library's do, and call them only in handler mode.
+        unsafe {
+            detour(c"read", read as *const () as usize);
+            detour(c"write", write as *const () as usize);
+        }
+    }
+}
 
 // The address of the C library's flag, or null: glibc has it since 2.32. A weak reference keeps the object loadable before.
 std::arch::global_asm!(
@@ -31,16 +47,21 @@ unsafe extern "C" {
 
 const ASYNCHRONOUS: c_int = 1;
 
+/// Whether the C library says that there is one thread.
+#[inline]
+fn is_single_threaded() -> bool {
+    // SAFETY: the dynamic linker has put the flag's address into the pointer, or null, and the C library keeps the flag.
+    unsafe { flashvm_single_threaded.as_ref() }.is_some_and(|&flag| flag != 0)
+}
+
 /// Makes a call as a cancellation point, as in the C library.
 #[inline]
 fn cancellable<R>(make: impl FnOnce() -> R) -> R {
-    // SAFETY: the dynamic linker has put the flag's address into the pointer, or null, and the C library keeps the flag. A
-    // cancellation between the two changes of the type leaves nothing to undo.
+    if is_single_threaded() {
+        return make();
+    }
+    // SAFETY: a cancellation between the two changes of the type leaves nothing to undo.
     unsafe {
-        let flag = flashvm_single_threaded;
-        if !flag.is_null() && *flag != 0 {
-            return make();
-        }
         let mut before = 0;
         pthread_setcanceltype(ASYNCHRONOUS, &raw mut before);
         let result = make();
@@ -238,12 +259,12 @@ fn real(cache: &AtomicUsize, name: &CStr) -> usize {
     known
 }
 
-/// Defines a symbol: past the guard in inline mode, otherwise the C library's.
+/// Defines a symbol: past the guard, or the C library's in handler mode.
 macro_rules! symbol {
     ($name:ident, $real:literal, ($($arg:ident: $kind:ty),*) -> $result:ty, $inline:expr) => {
         #[unsafe(no_mangle)]
         unsafe extern "C-unwind" fn $name($($arg: $kind),*) -> $result {
-            if guarded() {
+            if FROM_HERE.load(Ordering::Relaxed) {
                 // SAFETY: the caller of this symbol guarantees what the call of its name demands.
                 return unsafe { $inline } as $result;
             }

@@ -47,6 +47,7 @@ pub(super) fn compiled(name: &str) -> PathBuf {
         "moved_in" => ("cc", &["moved_in.c"]),
         "namespace" => ("cc", &["namespace.c"]),
         "mappings" => ("cc", &["mappings.c"]),
+        "streams" => ("cc", &["streams.c"]),
         other => panic!("no torture program {other}"),
     };
     let status = support::children::command(compiler)

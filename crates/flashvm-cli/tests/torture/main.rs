@@ -10,6 +10,7 @@ mod interrupts;
 mod mappings;
 mod replay;
 mod report;
+mod streams;
 #[path = "../support/mod.rs"]
 mod support;
 
