@@ -1,7 +1,9 @@
-//! fork: the child gets a file of its own with copies of all pages, since the kernel shares mapped files.
+//! fork: the child gets a file of its own with copies of the file's pages, since the kernel shares mapped files. Private
+//! pages it shares with the parent as in any fork, until one of them stores.
 //!
-//! The copies are of one moment: before the first is made, every page is hidden that no system call has pinned, and
-//! threads that touch one wait until the fork is over.
+//! The copies are of one moment: before the first is made, every page of the file is hidden that no system call has pinned,
+//! and threads that touch one wait until the fork is over. The kernel takes the private pages later: a thread may have stored
+//! to them since, but has not touched the file's.
 
 use super::{Aliased, new_file, part_in};
 use crate::Error;
@@ -11,7 +13,6 @@ use crate::sys::map;
 use crate::sys::own::OwnMemory;
 use flashvm_core::{PAGE_SIZE, PageId, Run};
 use rustix::io::Errno;
-use rustix::mm::MprotectFlags;
 use rustix_futex_sync::Mutex;
 use std::os::fd::{AsRawFd as _, RawFd};
 
@@ -38,16 +39,19 @@ impl Aliased {
         parts.collect()
     }
 
-    /// Before a fork, with the engine frozen: hides all pages except those in `pinned` (sorted), and copies the contents.
+    /// Before a fork, with the engine frozen: hides the pages of the file except those in `pinned` (sorted), and copies their
+    /// contents.
     ///
     /// # Errors
     /// The kernel's error if it has no file or no memory for the copy. Pages are shown again by [`Self::resume`].
     pub(crate) fn prepare_fork(&self, pinned: &[PageId]) -> Result<ForkedMemory, Errno> {
         let parts = self.mapped_parts();
-        for &part in &parts {
-            let is_pinned = |page: &PageId| pinned.binary_search(page).is_ok();
-            for run in runs(part.pages().filter(|page| !is_pinned(page))) {
-                self.stop_stores(run)?;
+        for part in &parts {
+            for of_file in self.parts_of_file(*part) {
+                let is_pinned = |page: &PageId| pinned.binary_search(page).is_ok();
+                for run in runs(of_file.pages().filter(|page| !is_pinned(page))) {
+                    self.hide(run)?;
+                }
             }
         }
         let bytes = self.range.all().bytes();
@@ -58,19 +62,8 @@ impl Aliased {
         Ok(ForkedMemory { file })
     }
 
-    /// Hides the pages of a run. Private ones would lose their contents: they can be loaded from.
-    fn stop_stores(&self, run: Run) -> Result<(), Errno> {
-        let in_file = runs(run.pages().filter(|page| !self.is_private(*page)));
-        in_file.into_iter().try_for_each(|run| self.hide(run))?;
-        let mut private = self.private_parts(run).into_iter();
-        private.try_for_each(|part| self.range.set_protection(part, MprotectFlags::READ))
-    }
-
-    /// Copies the contents of the pages of a part to another file.
+    /// Copies the contents of a part that are in the file to another one.
     fn copy_part(&self, part: Run, file: &PagerFd) -> Result<(), Errno> {
-        for private in self.private_parts(part) {
-            self.copy_private(private, file)?;
-        }
         let in_file = |page: &PageId| {
             self.in_shadow.get(page.0) || self.in_region.get(page.0) && !self.is_private(*page)
         };
@@ -83,21 +76,18 @@ impl Aliased {
         })
     }
 
-    /// After a fork, or one that failed: shows the pages of the region again, as many as mappings suffice for.
+    /// After a fork, or one that failed: shows the pages of the file in the region again, as many as mappings suffice for.
     pub(crate) fn resume(&self) -> Result<(), Errno> {
-        let mut parts = self.mapped_parts().into_iter();
-        parts.try_for_each(|part| {
-            for private in self.private_parts(part) {
-                let rights = self.rights.lock();
-                let mut parts = rights.within(private);
-                parts.try_for_each(|(part, prot)| self.give_rights(part, prot, []))?;
+        for part in self.mapped_parts() {
+            for of_file in self.parts_of_file(part) {
+                let mut runs = runs(self.in_region.pages(of_file));
+                runs.try_for_each(|run| match &self.shown {
+                    Some(shown) if !shown.lock().has_room() => Ok(()),
+                    _ => self.show(run),
+                })?;
             }
-            let mut runs = runs(self.in_region.pages(part));
-            runs.try_for_each(|run| match &self.shown {
-                Some(shown) if !shown.lock().has_room() => Ok(()),
-                _ => self.show(run),
-            })
-        })
+        }
+        Ok(())
     }
 
     /// The address space of a forked child, in which the parent's descriptors have been closed by number. Locks are made
@@ -122,15 +112,18 @@ impl Aliased {
         Ok(child)
     }
 
-    /// Maps the open chunks to the file, and shows the pages of the region.
+    /// Maps the open chunks to the file, except private pages, and shows the pages of the region.
     fn map_all(&self) -> Result<(), Errno> {
-        self.forget_private();
+        // No thread is in a system call.
+        self.private.lock().forget_pins();
         for part in self.mapped_parts() {
-            self.map_file(part)?;
-            if self.shown.is_none() {
-                let rights = self.rights.lock();
-                let mut parts = rights.within(part);
-                parts.try_for_each(|(part, prot)| self.give_rights(part, prot, [part]))?;
+            for of_file in self.parts_of_file(part) {
+                self.map_file(of_file)?;
+                if self.shown.is_none() {
+                    let rights = self.rights.lock();
+                    let mut parts = rights.within(of_file);
+                    parts.try_for_each(|(part, prot)| self.give_rights(part, prot, [part]))?;
+                }
             }
         }
         self.resume()

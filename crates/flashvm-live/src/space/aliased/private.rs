@@ -9,10 +9,11 @@
 //!
 //! - A private page is in the region, and has no contents in the file; or a guard marker hides it, which has thrown away
 //!   its contents. Where access rights hide pages, none is private.
+//! - A forked child has the private pages of its parent, whose contents the kernel shares until either stores.
 //! - A fresh page may still be in the shadow, from the time before the program mapped it anew, until the engine drops it.
 //! - While a page settles, it can be loaded from. A store waits: [`Aliased::judge`] needs the lock of `rights`.
 
-use super::{Aliased, CHUNK_PAGES, part_in};
+use super::{Aliased, CHUNK_PAGES};
 use crate::space::run_set::RunSet;
 use crate::space::runs;
 use crate::sys::map;
@@ -102,6 +103,11 @@ impl Private {
     pub(super) fn unpin(&mut self, run: Run) {
         self.pins.unpin((run.first, run.count));
     }
+
+    /// No system call works on any page.
+    pub(super) fn forget_pins(&mut self) {
+        self.pins.clear();
+    }
 }
 
 impl Aliased {
@@ -112,6 +118,22 @@ impl Aliased {
     /// The parts of a run that are private, in order.
     pub(super) fn private_parts(&self, run: Run) -> Vec<Run> {
         runs(self.private.lock().pages.pages(run)).collect()
+    }
+
+    /// The other parts of a run, in order.
+    pub(super) fn parts_of_file(&self, run: Run) -> Vec<Run> {
+        let mut parts = Vec::new();
+        let mut from = run.first;
+        for private in self.private_parts(run) {
+            if from < private.first {
+                parts.push(Run::new(from, private.first.0 - from.0));
+            }
+            from = private.end();
+        }
+        if from < run.end() {
+            parts.push(Run::new(from, run.end().0 - from.0));
+        }
+        parts
     }
 
     /// Makes pages of the file of the private pages of a run, with the same contents.
@@ -196,14 +218,5 @@ impl Aliased {
             // SAFETY: the pages are mapped in the region, which stays reserved.
             unsafe { map::write_all(file, self.offset(run.first), at, len) }
         })
-    }
-
-    /// In a forked child, of which the file gets all pages: none is private, and no thread is in a system call.
-    pub(super) fn forget_private(&self) {
-        let mut private = self.private.lock();
-        for chunk in self.all_open() {
-            private.remove(part_in(self.range.all(), chunk));
-        }
-        private.pins.clear();
     }
 }

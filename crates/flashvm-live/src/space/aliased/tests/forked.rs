@@ -122,8 +122,8 @@ fn fork(space: Aliased) {
     let _turn = exclude_forks();
     let memory = space.prepare_fork(&[PageId(PINNED)]).unwrap();
     for at in IN_REGION {
-        let is_pinned = at == PINNED;
-        assert_eq!(store(space.at(at), byte(at)), is_pinned, "page {at}");
+        let stays = at == PINNED || space.is_private(PageId(at));
+        assert_eq!(store(space.at(at), byte(at)), stays, "page {at}");
     }
     let (wait, ready) = rustix::pipe::pipe().unwrap();
     // SAFETY: the C library's `fork` leaves its own locks, those of its allocator among them, usable in the child, and the
