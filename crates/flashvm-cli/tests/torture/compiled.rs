@@ -48,6 +48,7 @@ pub(super) fn compiled(name: &str) -> PathBuf {
         "namespace" => ("cc", &["namespace.c"]),
         "mappings" => ("cc", &["mappings.c"]),
         "streams" => ("cc", &["streams.c"]),
+        "alone" => ("cc", &["alone.c"]),
         other => panic!("no torture program {other}"),
     };
     let status = support::children::command(compiler)

@@ -4,13 +4,13 @@
 //! Short by default. `FLASHVM_TORTURE_SECONDS=N` gives every part N seconds and more data,
 //! `FLASHVM_TORTURE_SEED=N` repeats a run; `eval/torture.sh` makes a campaign of both.
 
+mod c_library;
 mod compiled;
 mod encrypted;
 mod interrupts;
 mod mappings;
 mod replay;
 mod report;
-mod streams;
 #[path = "../support/mod.rs"]
 mod support;
 

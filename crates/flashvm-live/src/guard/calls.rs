@@ -15,6 +15,7 @@ use crate::pager::Pins;
 use crate::program::descriptor_kind::{self, Kind};
 use crate::program::mapping;
 use crate::sys::raw::{self, failed};
+use crate::sys::unseen;
 use crate::{is_pager_descriptor, pager};
 use flashvm_core::PAGE_SIZE;
 use rustix::io::Errno;
@@ -50,21 +51,13 @@ unsafe fn make(context: &Context) -> isize {
     unsafe { raw::syscall(context.regs.rax as i64, arguments(context)) }
 }
 
-/// A call that the guard, or one of the pager's threads, makes through the C library.
+/// A call that the guard makes through the C library.
 ///
 /// # Safety
 /// The context is that of such a call, which has just been caught.
 pub(super) unsafe fn nested(context: &mut Context) {
-    let number = context.regs.rax as i64;
-    let result = match number {
-        libc::SYS_clone | libc::SYS_clone3 => {
-            // SAFETY: the pager has made this call, as the caller guarantees.
-            unsafe { clone::own_thread(number, &arguments(context), context) }
-        }
-        // SAFETY: the pager has made this call through the C library, which answers for its arguments.
-        _ => unsafe { make(context) },
-    };
-    context.regs.rax = result as u64;
+    // SAFETY: the guard has made this call through the C library, which answers for its arguments.
+    context.regs.rax = unsafe { make(context) } as u64;
 }
 
 /// A call of the program.
@@ -194,6 +187,16 @@ unsafe fn answer(
         }
         libc::SYS_close_range if c & libc::CLOSE_RANGE_CLOEXEC as usize == 0 => {
             status(descriptor_kind::close_range(a as u32, b as u32, c as u32))
+        }
+        _ if unseen::changes_user(number) => {
+            // A list of groups stays in RAM until all have read it.
+            let _pins = bring_in_patiently(number, args);
+            // SAFETY: the program has made this call, as the caller guarantees.
+            let result = unsafe { repeat(record, number, args) };
+            if result == 0 {
+                unseen::follow(number, args);
+            }
+            result
         }
         OWN_CALL if a == Own::Map as usize => {
             let result = address(mapping::map_for_api(c));

@@ -7,7 +7,7 @@
 
 use super::actions::Table;
 use super::entry::{self, flashvm_guard_clone, flashvm_guard_exit, flashvm_guard_resume};
-use super::frame::{AltStack, Context, Frame, Info, STATE_ALIGN, state_bytes};
+use super::frame::{Context, Frame, Info, STATE_ALIGN, state_bytes};
 use super::guard_stack::{self, Arrived, ThreadRecord};
 use super::signals;
 use super::{arm_thread, memory, thread_pointer};
@@ -34,7 +34,6 @@ const ARGS_WORDS: usize = 11;
 pub(crate) struct ChildStart {
     /// The context with which the child continues.
     context: *const Context,
-    guarded: bool,
     flags: u64,
     child_tid: usize,
 }
@@ -285,7 +284,6 @@ fn thread(
         let (landing, placed) = place(stack.sp + stack.size, &state);
         let start = ChildStart {
             context: placed,
-            guarded: true,
             flags,
             child_tid: request.words[2] as usize,
         };
@@ -369,55 +367,13 @@ unsafe fn place(top: u64, context: &Context) -> (u64, *const Context) {
     }
 }
 
-/// A thread of the pager, made through the C library from within the guard. Its system calls are
-/// not caught.
-///
-/// # Safety
-/// The pager has made this call through the C library, and `context` is the caught one.
-pub(super) unsafe fn own_thread(number: i64, args: &[usize; 6], context: &Context) -> isize {
-    let request = match CloneCall::read(number, args) {
-        Ok(request) => request,
-        Err(error) => return failed(error),
-    };
-    let stack = request.stack();
-    if stack == 0 || request.flags() & CLONE_VM == 0 {
-        // SAFETY: the C library has made this call, as the caller guarantees, and answers for its arguments.
-        return unsafe { raw::syscall(number, *args) };
-    }
-    // SAFETY: the C library gives the new thread its stack, which is one of the pager's. The frame
-    // lies below the data that it has put there, and the record below the frame. The thread begins
-    // below its record and uses both before it continues at `stack`.
-    unsafe {
-        let mut state = *context;
-        state.stack = AltStack::NONE;
-        state.regs.rax = 0;
-        state.regs.rsp = stack;
-        let (landing, placed) = place(stack - 128, &state);
-        let record = (landing - size_of::<ThreadRecord>() as u64 - 64) & !63;
-        let child = record as *mut ThreadRecord;
-        let start = ChildStart {
-            context: placed,
-            guarded: false,
-            flags: request.flags(),
-            child_tid: request.words[2] as usize,
-        };
-        child.write(ThreadRecord::new(start, Table::Process));
-        let mut room = [0; ARGS_WORDS];
-        // The kernel uses the top only.
-        let (number, args) = request.call(number, Some((record - 4096, 4096 - 64)), &mut room);
-        flashvm_guard_clone(number, &args, child.cast())
-    }
-}
-
 /// The start of a child, with all signals blocked.
 pub(super) unsafe extern "C" fn begin(record: *mut c_void) -> ! {
     let record = record.cast::<ThreadRecord>();
     // SAFETY: the parent has filled in the record for this thread alone.
     let start = unsafe { (*record).start };
-    if start.guarded
-        // SAFETY: the parent has taken this guard stack for this thread, which gives it back as it ends.
-        && let Err(error) = unsafe { arm_thread(record) }
-    {
+    // SAFETY: the parent has taken this guard stack for this thread, which gives it back as it ends.
+    if let Err(error) = unsafe { arm_thread(record) } {
         crate::program::end(&format!(
             "system calls of a new thread cannot be caught: {error}"
         ));
@@ -427,10 +383,8 @@ pub(super) unsafe extern "C" fn begin(record: *mut c_void) -> ! {
         // SAFETY: the word that the program has named for this thread's id.
         unsafe { memory::write(start.child_tid, &tid) };
     }
-    if start.guarded {
-        // SAFETY: this thread's own record; what follows is not the C library's.
-        unsafe { (*record).pointers.leave() };
-    }
+    // SAFETY: this thread's own record; what follows is not the C library's.
+    unsafe { (*record).pointers.leave() };
     // SAFETY: the context is part of a whole frame, made by `place`. The kernel makes it this thread's
     // state; its mask is the program's.
     unsafe { flashvm_guard_resume(start.context) }
@@ -476,7 +430,6 @@ pub(super) fn exit(record: &mut ThreadRecord, status: i32) -> isize {
 pub(super) unsafe fn first(record: *mut ThreadRecord) {
     let start = ChildStart {
         context: std::ptr::null(),
-        guarded: true,
         flags: 0,
         child_tid: 0,
     };

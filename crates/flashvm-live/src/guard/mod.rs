@@ -55,7 +55,7 @@ use guard_stack::ThreadRecord;
 use rustix::io::Errno;
 use std::ffi::CString;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicPtr, Ordering};
 
 /// Whether this command has a guard: Linux has Syscall User Dispatch on its processor.
 pub const EXISTS: bool = true;
@@ -101,7 +101,6 @@ pub fn catch_calls() -> Result<(), Errno> {
     let text = pager().and_then(|pager| pager.mapping_at(here));
     let Mapping { start, end, .. } = text.ok_or(Errno::NOENT)?;
     let _ = TEXT.set((start, end - start));
-    crate::sys::thread::guard_creation(making_threads);
     dispatch()
 }
 
@@ -161,63 +160,6 @@ fn dispatch() -> Result<(), Errno> {
         )
     };
     raw::result(result).map(|_| ())
-}
-
-/// Runs `work`, in which a thread of the pager creates others through the C library. They begin with the signals of
-/// faults unblocked, like threads that the guard creates. The C library would block these signals until it has read the
-/// program's locale.
-fn making_threads(work: &mut dyn FnMut()) {
-    MAKERS.fetch_add(1, Ordering::Relaxed);
-    catching_calls(work);
-    MAKERS.fetch_sub(1, Ordering::Relaxed);
-}
-
-/// Threads in [`making_threads`].
-static MAKERS: AtomicU32 = AtomicU32::new(0);
-
-/// Runs `work` of a thread of the pager, and catches the system calls that it makes through the C library.
-fn catching_calls(work: &mut dyn FnMut()) {
-    let caught = dispatch().is_ok();
-    work();
-    if caught {
-        // SAFETY: `prctl` switches dispatch off for this thread, and takes numbers only.
-        unsafe {
-            raw::syscall(
-                libc::SYS_prctl,
-                [PR_SET_SYSCALL_USER_DISPATCH, 0, 0, 0, 0, 0],
-            )
-        };
-    }
-}
-
-/// Runs, in a thread of the pager, the C library's handler that changes the user or groups of its thread.
-///
-/// Each thread has rights of its own, and the C library ends the process if threads get different results (`setxid`).
-/// The program may keep a capability over the change of its user, by a call for its own thread alone. Then the kernel
-/// grants the program a change that it refuses to the pager's threads. Their refusal counts as success: they keep their
-/// group, and have no capability.
-fn changing_user(handler: &mut dyn FnMut()) {
-    // The calls of a thread that creates threads are caught already. `MAKERS` does not tell which thread that is.
-    if MAKERS.load(Ordering::Relaxed) > 0 {
-        return handler();
-    }
-    catching_calls(handler);
-}
-
-/// A result of the call `number` of a thread of the pager: see [`changing_user`].
-fn without_refusal(number: i64, result: isize) -> isize {
-    let changes_user = matches!(
-        number,
-        libc::SYS_setuid
-            | libc::SYS_setgid
-            | libc::SYS_setreuid
-            | libc::SYS_setregid
-            | libc::SYS_setresuid
-            | libc::SYS_setresgid
-            | libc::SYS_setgroups
-    );
-    let refused = result == -(libc::EPERM as isize);
-    if changes_user && refused { 0 } else { result }
 }
 
 /// Whether this kernel can dispatch a process's system calls to it.

@@ -20,6 +20,7 @@ use crate::control::Interrupted;
 use crate::space::Use;
 use crate::sys::raw::{self, SignalMask, set_signal_mask};
 use crate::sys::signals::{SYNCHRONOUS, bit};
+use crate::sys::unseen;
 use crate::{Resolution, pager};
 use flashvm_core::Access;
 use rustix::io::Errno;
@@ -80,6 +81,8 @@ pub(super) fn install() -> Result<(), Errno> {
     let nested = libc::SA_NODEFER as u64;
     kernel_action(libc::SIGBUS, Some(&ours(on_bus, nested, all)))?;
     kernel_action(libc::SIGSEGV, Some(&ours(on_segv, nested, all)))?;
+    let restart = libc::SA_RESTART as u64;
+    kernel_action(unseen::SIGNAL, Some(&ours(on_signal, restart, all)))?;
     // With the program's own mask: the caught call is made inside.
     kernel_action(libc::SIGSYS, Some(&ours(on_sys, nested, 0)))?;
     Ok(())
@@ -218,13 +221,8 @@ fn receive(signal: i32, info: &Info, context: &mut Context) {
         deliver(record, signal, info, context);
         return;
     }
-    // One of the pager's threads. The C library's `setuid` signals all threads, these included, and waits until each
-    // has changed its user.
-    let action = ACTIONS.get(signal);
-    if action.is_handler() {
-        // SAFETY: a handler installed for this signal, called as the kernel would.
-        let handler: Handler = unsafe { std::mem::transmute(action.handler as usize) };
-        super::changing_user(&mut || handler(signal, std::ptr::from_ref(info).cast_mut(), context));
+    if signal == unseen::SIGNAL {
+        unseen::obey();
     }
 }
 
@@ -353,14 +351,9 @@ fn on_call(signal: i32, info: *mut Info, context: *mut Context) -> Option<&'stat
         // SAFETY: the call that this handler has caught is one of the program's: the others are dealt with below.
         unsafe { calls::caught(record, context) };
     } else {
-        // A call of the guard itself, through the C library, or of one of the pager's threads, in `catching_calls`.
-        let number = context.regs.rax as i64;
-        // SAFETY: the call that this handler has caught is one of the pager's.
+        // A call of the guard itself, through the C library.
+        // SAFETY: the call that this handler has caught is one of the guard's.
         unsafe { calls::nested(context) };
-        if record.is_none() {
-            let result = context.regs.rax as isize;
-            context.regs.rax = super::without_refusal(number, result) as u64;
-        }
     }
     arrived.filter(|_| !is_guards)
 }
@@ -414,7 +407,7 @@ fn set_action(record: &ThreadRecord, signal: i32, action: &KernelAction) -> Resu
     if bit(signal) & SYNCHRONOUS != 0 {
         return Ok(());
     }
-    let new = if action.is_handler() {
+    let new = if action.is_handler() || signal == unseen::SIGNAL {
         ours(on_signal, action.flags & FOR_KERNEL, !SYNCHRONOUS)
     } else {
         *action

@@ -8,30 +8,19 @@
 use super::guard_stack::ThreadRecord;
 use super::memory;
 use crate::sys::raw::failed;
+use crate::sys::thread_storage::Storage;
 use rustix::io::Errno;
 use std::arch::asm;
-use std::ffi::{c_int, c_void};
 use std::sync::OnceLock;
 
 const ARCH_SET_FS: usize = 0x1002;
 const ARCH_GET_FS: usize = 0x1003;
 /// `HWCAP2_FSGSBASE`: programs may set `fs` themselves.
 const CAN_SET: u64 = 2;
-/// Alignment of a thread pointer of the C library's.
-const ALIGN: usize = 64;
-/// Offset from a thread pointer to the C library's pointer to the same place.
-const SELF_AT: usize = 16;
 /// Lowest address that is none of a program's: `fs` takes no other.
 const USER_END: usize = 0x7fff_ffff_f000;
 
-/// The thread-local storage of the C library's first thread, as it was when the program began.
-struct Template {
-    bytes: Box<[u8]>,
-    /// Offset to the place that the thread pointer names.
-    pointer_at: usize,
-}
-
-static TEMPLATE: OnceLock<Template> = OnceLock::new();
+static TEMPLATE: OnceLock<Storage> = OnceLock::new();
 
 /// The thread pointers of a guarded thread of a carried program. Both are 0 for other programs.
 #[derive(Clone, Copy, Default)]
@@ -70,53 +59,14 @@ pub(super) fn begin(record: &mut ThreadRecord) -> Result<(), Errno> {
     if unsafe { libc::getauxval(libc::AT_HWCAP2) } & CAN_SET == 0 {
         return Err(Errno::NOTSUP);
     }
-    // SAFETY: the name is a string. It is the C library's number for debuggers: the size of its descriptor of a thread.
-    let above = unsafe {
-        let size = libc::dlsym(libc::RTLD_DEFAULT, c"_thread_db_sizeof_pthread".as_ptr());
-        size.cast::<u32>().as_ref()
-    };
-    let above = *above.ok_or(Errno::NOTSUP)? as usize;
-    let below = bytes_below().next_multiple_of(ALIGN);
-    let pointer = get();
-    // SAFETY: the C library has `above` bytes at the thread pointer and `below` bytes below it, both of this thread's. No
-    // other code of this thread changes them meanwhile.
-    let bytes =
-        unsafe { std::slice::from_raw_parts((pointer - below) as *const u8, below + above) };
-    let _ = TEMPLATE.set(Template {
-        bytes: bytes.into(),
-        pointer_at: below,
-    });
-    record.pointers.ours = pointer;
+    let _ = TEMPLATE.set(Storage::of_this_thread()?);
+    record.pointers.ours = get();
     Ok(())
-}
-
-/// Upper bound of the bytes of thread-local storage below a thread pointer: for each object its size, and its alignment
-/// once. The C library keeps more than this for objects that are loaded later.
-fn bytes_below() -> usize {
-    unsafe extern "C" fn add(info: *mut libc::dl_phdr_info, _: usize, bytes: *mut c_void) -> c_int {
-        // SAFETY: the C library passes an object that lives over this call, and `bytes_below` its sum.
-        unsafe {
-            let (info, bytes) = (&*info, &mut *bytes.cast::<usize>());
-            for index in 0..usize::from(info.dlpi_phnum) {
-                let header = &*info.dlpi_phdr.add(index);
-                if header.p_type == libc::PT_TLS {
-                    *bytes += (header.p_memsz + header.p_align) as usize;
-                }
-            }
-        }
-        0
-    }
-    let mut bytes = 0_usize;
-    // SAFETY: `add` is called with the sum, which lives over the call.
-    unsafe { libc::dl_iterate_phdr(Some(add), (&raw mut bytes).cast()) };
-    bytes
 }
 
 /// Bytes that the storage of a thread takes on its guard stack; 0 unless the program is a carried one.
 pub(super) fn room() -> usize {
-    TEMPLATE
-        .get()
-        .map_or(0, |template| template.bytes.len() + ALIGN)
+    TEMPLATE.get().map_or(0, Storage::room)
 }
 
 /// Whether the program is a carried one.
@@ -133,15 +83,8 @@ pub(super) unsafe fn for_thread(start: usize, programs: usize) -> Pointers {
     let Some(template) = TEMPLATE.get() else {
         return Pointers::default();
     };
-    let ours = (start + template.pointer_at).next_multiple_of(ALIGN);
-    // SAFETY: `ALIGN` more bytes than the template has are the caller's to give. The C library's descriptor of a thread
-    // begins with its own address, which is also `SELF_AT` bytes further.
-    unsafe {
-        let to = (ours - template.pointer_at) as *mut u8;
-        std::ptr::copy_nonoverlapping(template.bytes.as_ptr(), to, template.bytes.len());
-        (ours as *mut usize).write(ours);
-        ((ours + SELF_AT) as *mut usize).write(ours);
-    }
+    // SAFETY: the caller guarantees the room.
+    let ours = unsafe { template.copy_to(start) };
     Pointers { ours, programs }
 }
 

@@ -11,7 +11,6 @@ use crate::flash::{
     Completion, FlashStore, Part, Queue, Request, StoreQueue, ThreadQueue, Transfer, offset,
 };
 use crate::sys::now;
-use crate::sys::thread::making_threads;
 use crate::sys::uffd::Message;
 use flashvm_core::{Access, Action, Event, IoId, Nanos, PAGE_SIZE};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -250,7 +249,7 @@ impl Pager {
 
     /// Opens a queue of requests to the store, with `buffers` registered for reads. Call it with nothing locked.
     pub(super) fn open_io(&'static self, buffers: Option<Part>) -> Queue<FlashStore> {
-        making_threads(|| Queue::open(&self.store, buffers))
+        Queue::open(&self.store, buffers)
             .unwrap_or_else(|e| self.die(&format!("no queue to the store: {e}")))
     }
 

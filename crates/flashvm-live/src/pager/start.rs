@@ -169,6 +169,10 @@ pub fn start(inheritance: Inheritance) -> Result<&'static Pager, Error> {
     let pager = pager.install();
     decisions::begin(pager.settings.decisions);
     info!(mode = ?delivery, slots = pager.control.store_slots(), "the pager starts");
+    #[cfg(target_arch = "x86_64")]
+    if delivery.is_in_thread() {
+        crate::sys::unseen::begin().map_err(Error::Threads)?;
+    }
     pager.start_threads().map_err(Error::Threads)?;
     thread::await_begun();
     pager.look_at_limit(&mut pager.lock());

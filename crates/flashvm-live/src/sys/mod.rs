@@ -24,7 +24,11 @@ pub(crate) mod process_state;
 pub(crate) mod raw;
 pub(crate) mod signals;
 pub(crate) mod thread;
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod thread_storage;
 pub(crate) mod uffd;
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod unseen;
 
 pub use descriptors::is_ours;
 pub use disk_space::STORES_MAX;

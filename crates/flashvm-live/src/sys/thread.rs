@@ -9,12 +9,11 @@ use super::map;
 use super::raw::{SignalMask, set_signal_mask};
 use super::signals::SYNCHRONOUS;
 use rustix::io::Errno;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 const STACK_BYTES: usize = 256 << 10;
 /// At most four threads, and those of two queues of threads. An untouched stack takes no RAM.
-const STACKS: usize = 40;
+pub(crate) const STACKS: usize = 40;
 /// Tries to create a thread, and the pause between two tries.
 const CREATE_TRIES: u32 = 1000;
 const CREATE_WAIT: std::time::Duration = std::time::Duration::from_millis(1);
@@ -37,11 +36,18 @@ pub fn on_pager_stack() -> bool {
     base != 0 && here.wrapping_sub(base) < STACKS * STACK_BYTES
 }
 
+/// Which of the stacks begins at `address`.
+pub(crate) fn number_of(address: usize) -> usize {
+    (address - STACKS_BASE.load(Ordering::Relaxed)) / STACK_BYTES
+}
+
 /// Forgets all threads: after a fork none of them exists in the child.
 pub(crate) fn forget_all() {
     for flag in TAKEN.iter().chain(&BEGUN) {
         flag.store(false, Ordering::Relaxed);
     }
+    #[cfg(target_arch = "x86_64")]
+    super::unseen::forget_all();
 }
 
 /// Waits until all threads have begun. The C library's first steps in a thread read the program's
@@ -55,33 +61,14 @@ pub(crate) fn await_begun() {
     }
 }
 
-/// The guard's function for work that creates threads; unset without the guard. See
-/// [`making_threads`].
-static GUARDED: OnceLock<fn(&mut dyn FnMut())> = OnceLock::new();
-
-/// From here on `guard` runs the work of [`making_threads`].
-pub(crate) fn guard_creation(guard: fn(&mut dyn FnMut())) {
-    let _ = GUARDED.set(guard);
-}
-
-/// Runs `work`, in which a thread of the pager creates others through the C library. The guard, if
-/// there is one, has to see them begin.
-pub(crate) fn making_threads<T>(work: impl FnOnce() -> T) -> T {
-    let Some(guarded) = GUARDED.get() else {
-        return work();
-    };
-    let (mut work, mut result) = (Some(work), None);
-    guarded(&mut || result = work.take().map(|work| work()));
-    result.expect("the guard has run it")
-}
-
 struct ThreadStart {
     run: Box<dyn FnOnce() + Send>,
     stack: usize,
 }
 
-/// Starts a thread of the pager. Must be called where the C library's allocations are not managed
-/// (while the pager starts, or from another of its threads).
+/// Starts a thread of the pager: unknown to the C library where the guard catches the program's calls
+/// ([`super::unseen`]). Must be called where the C library's allocations are not managed (while the pager starts, or from
+/// another of its threads).
 pub(crate) fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), Errno> {
     if STACKS_BASE.load(Ordering::Relaxed) == 0 {
         let base = map::own(STACKS * STACK_BYTES)?;
@@ -91,43 +78,57 @@ pub(crate) fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<(
         .find(|&i| !TAKEN[i].swap(true, Ordering::Relaxed))
         .ok_or(Errno::NOBUFS)?;
     let address = STACKS_BASE.load(Ordering::Relaxed) + stack * STACK_BYTES;
-    let start = Box::into_raw(Box::new(ThreadStart {
-        run: Box::new(run),
-        stack,
-    }));
     let mut name_bytes = [0u8; 16];
     let len = name.len().min(15);
     name_bytes[..len].copy_from_slice(&name.as_bytes()[..len]);
+    let start = Box::new(ThreadStart {
+        run: Box::new(run),
+        stack,
+    });
+    let mask = set_signal_mask(!(SYNCHRONOUS | C_LIBRARY));
+    let made = create(address, name_bytes, start);
+    set_signal_mask(mask);
+    made.inspect_err(|_| TAKEN[stack].store(false, Ordering::Relaxed))
+}
 
-    // SAFETY: the attribute object is initialised before use; the stack is ours and given to no
-    // other thread; signals are blocked over the creation so that the new thread inherits that, and
-    // the caller's mask is restored; `enter` takes `start` over on success only.
+/// Creates a thread on the stack at `address`, which has the caller's mask of signals. A temporary shortage passes: other
+/// processes of the run are just ending.
+fn create(address: usize, name: [u8; 16], start: Box<ThreadStart>) -> Result<(), Errno> {
+    let argument = Box::into_raw(start);
+    let mut made = Err(Errno::AGAIN);
+    for _ in 0..CREATE_TRIES {
+        made = try_create(address, &name, argument);
+        if made != Err(Errno::AGAIN) {
+            break;
+        }
+        super::sleep(CREATE_WAIT);
+    }
+    made.inspect_err(|_| {
+        // SAFETY: there is no thread, which would own it.
+        drop(unsafe { Box::from_raw(argument) });
+    })
+}
+
+fn try_create(address: usize, name: &[u8; 16], start: *mut ThreadStart) -> Result<(), Errno> {
+    #[cfg(target_arch = "x86_64")]
+    if super::unseen::is_on() {
+        // SAFETY: the stack is ours and given to no other thread; `enter` takes `start` over on success only.
+        return unsafe { super::unseen::spawn((address, STACK_BYTES), *name, enter, start.cast()) };
+    }
+    // SAFETY: the attribute object is initialised before use; the stack is ours and given to no other thread; `enter` takes
+    // `start` over on success only.
     unsafe {
         let mut attr = std::mem::MaybeUninit::<libc::pthread_attr_t>::uninit();
         libc::pthread_attr_init(attr.as_mut_ptr());
         libc::pthread_attr_setstack(attr.as_mut_ptr(), address as *mut _, STACK_BYTES);
         libc::pthread_attr_setdetachstate(attr.as_mut_ptr(), libc::PTHREAD_CREATE_DETACHED);
-        let mask = set_signal_mask(!(SYNCHRONOUS | C_LIBRARY));
         let mut thread = std::mem::MaybeUninit::<libc::pthread_t>::uninit();
-        let mut create =
-            || libc::pthread_create(thread.as_mut_ptr(), attr.as_ptr(), enter, start.cast());
-        let mut code = create();
-        // A temporary shortage: other processes of the run are just ending.
-        for _ in 0..CREATE_TRIES {
-            if code != libc::EAGAIN {
-                break;
-            }
-            super::sleep(CREATE_WAIT);
-            code = create();
-        }
-        set_signal_mask(mask);
+        let code = libc::pthread_create(thread.as_mut_ptr(), attr.as_ptr(), enter, start.cast());
         libc::pthread_attr_destroy(attr.as_mut_ptr());
         if code != 0 {
-            drop(Box::from_raw(start));
-            TAKEN[stack].store(false, Ordering::Relaxed);
             return Err(Errno::from_raw_os_error(code));
         }
-        libc::pthread_setname_np(thread.assume_init(), name_bytes.as_ptr().cast());
+        libc::pthread_setname_np(thread.assume_init(), name.as_ptr().cast());
     }
     Ok(())
 }
