@@ -6,16 +6,15 @@ use crate::{LIMIT, ready};
 
 /// Runs a program of `tests/torture` with little RAM; `None` if this machine cannot, or another run of the tests does.
 fn run(test: &str, fault: &str, program: &[&str]) -> Option<Outcome> {
+    // Handler mode has no small pages.
+    let pages = (fault == "handler").then_some(["--granularity", "4096"]);
+    let options = ["--ram", "8M", "--flash-size", "1G", "--compress", "off"];
     let options = [
-        "--ram",
-        "8M",
-        "--flash-size",
-        "1G",
-        "--compress",
-        "off",
-        "--fault",
-        fault,
-    ];
+        &options[..],
+        &["--fault", fault],
+        pages.as_slice().as_flattened(),
+    ]
+    .concat();
     if is_run_elsewhere(test, &options) || !ready(test) {
         return None;
     }

@@ -9,6 +9,7 @@ use super::guard_stack::ThreadRecord;
 use super::memory;
 use crate::sys::raw::failed;
 use crate::sys::thread_storage::Storage;
+use crate::sys::unseen;
 use rustix::io::Errno;
 use std::arch::asm;
 use std::sync::OnceLock;
@@ -20,7 +21,8 @@ const CAN_SET: u64 = 2;
 /// Lowest address that is none of a program's: `fs` takes no other.
 const USER_END: usize = 0x7fff_ffff_f000;
 
-static TEMPLATE: OnceLock<Storage> = OnceLock::new();
+/// The storage that the threads of a carried program get copies of; unset for other programs.
+static STORAGE: OnceLock<&Storage> = OnceLock::new();
 
 /// The thread pointers of a guarded thread of a carried program. Both are 0 for other programs.
 #[derive(Clone, Copy, Default)]
@@ -59,20 +61,20 @@ pub(super) fn begin(record: &mut ThreadRecord) -> Result<(), Errno> {
     if unsafe { libc::getauxval(libc::AT_HWCAP2) } & CAN_SET == 0 {
         return Err(Errno::NOTSUP);
     }
-    let _ = TEMPLATE.set(Storage::of_this_thread()?);
+    let _ = STORAGE.set(unseen::storage().ok_or(Errno::NOTSUP)?);
     record.pointers.ours = get();
     Ok(())
 }
 
 /// Bytes that the storage of a thread takes on its guard stack; 0 unless the program is a carried one.
 pub(super) fn room() -> usize {
-    TEMPLATE.get().map_or(0, Storage::room)
+    STORAGE.get().map_or(0, |storage| storage.room())
 }
 
 /// Whether the program is a carried one.
 #[inline]
 pub(super) fn is_foreign() -> bool {
-    TEMPLATE.get().is_some()
+    STORAGE.get().is_some()
 }
 
 /// Makes thread pointers for a new thread, whose own is `programs`. Ours leads to a copy in `room` bytes at `start`.
@@ -80,11 +82,11 @@ pub(super) fn is_foreign() -> bool {
 /// # Safety
 /// [`room`] bytes at `start` are nobody else's until the thread ends.
 pub(super) unsafe fn for_thread(start: usize, programs: usize) -> Pointers {
-    let Some(template) = TEMPLATE.get() else {
+    let Some(storage) = STORAGE.get() else {
         return Pointers::default();
     };
     // SAFETY: the caller guarantees the room.
-    let ours = unsafe { template.copy_to(start) };
+    let ours = unsafe { storage.copy_to(start) };
     Pointers { ours, programs }
 }
 

@@ -111,7 +111,7 @@ fn create(address: usize, name: [u8; 16], start: Box<ThreadStart>) -> Result<(),
 
 fn try_create(address: usize, name: &[u8; 16], start: *mut ThreadStart) -> Result<(), Errno> {
     #[cfg(target_arch = "x86_64")]
-    if super::unseen::is_on() {
+    if super::unseen::storage().is_some() {
         // SAFETY: the stack is ours and given to no other thread; `enter` takes `start` over on success only.
         return unsafe { super::unseen::spawn((address, STACK_BYTES), *name, enter, start.cast()) };
     }

@@ -1,6 +1,6 @@
 //! Thread-local storage for threads that our C library has not made: copies of its first thread's.
 //!
-//! It depends on four things in the C library (glibc): the descriptor of a thread begins at the thread pointer, with that
+//! What it needs to know of the C library (glibc): the descriptor of a thread begins at the thread pointer, with that
 //! address, that of the vector of blocks, and its own address again; debuggers are told the descriptor's size and where
 //! in it the thread's id lies.
 

@@ -75,9 +75,9 @@ pub(crate) fn begin() -> Result<(), Errno> {
     Ok(())
 }
 
-/// Whether the pager's threads are unknown to the C library.
-pub(crate) fn is_on() -> bool {
-    STORAGE.get().is_some()
+/// The storage of which the threads have copies. `None`: the C library knows the pager's threads.
+pub(crate) fn storage() -> Option<&'static Storage> {
+    STORAGE.get()
 }
 
 /// Forgets all threads: after a fork none of them exists in the child.
