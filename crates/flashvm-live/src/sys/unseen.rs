@@ -80,10 +80,23 @@ pub(crate) fn storage() -> Option<&'static Storage> {
     STORAGE.get()
 }
 
-/// Forgets all threads: after a fork none of them exists in the child.
+/// The process whose threads they are.
+static PROCESS: AtomicI32 = AtomicI32::new(0);
+
+fn own_process() -> i32 {
+    rustix::process::getpid().as_raw_nonzero().get()
+}
+
+/// Forgets all threads: after a fork none of them exists in the child, nor a thread of the parent that was in
+/// [`follow`].
 pub(crate) fn forget_all() {
     for id in &IDS {
         id.store(0, Ordering::Relaxed);
+    }
+    CHANGE.left.store(0, Ordering::Relaxed);
+    if CHANGING.is_locked() {
+        // SAFETY: the thread that has locked it does not exist in this process.
+        unsafe { CHANGING.force_unlock() };
     }
 }
 
@@ -93,7 +106,6 @@ struct Start {
     name: [u8; 16],
     run: extern "C" fn(*mut c_void) -> *mut c_void,
     argument: *mut c_void,
-    stack: usize,
 }
 
 /// Starts a thread on the stack `(start, bytes)`. It begins with the caller's mask of signals.
@@ -115,8 +127,9 @@ pub(crate) unsafe fn spawn(
         name,
         run,
         argument,
-        stack: number,
     }));
+    // A change of user comes before the thread, which then begins as the new one, or finds its id.
+    let _turn = CHANGING.lock();
     // SAFETY: the stack and this part of the room are the new thread's alone, and so is `start`, if it begins.
     let made = unsafe {
         let room = ROOM.load(Ordering::Relaxed) + number * storage.room();
@@ -125,18 +138,24 @@ pub(crate) unsafe fn spawn(
             raw::result(made)
         })
     };
-    made.map(drop).inspect_err(|_| {
-        // SAFETY: no thread has begun, which would own it.
-        drop(unsafe { Box::from_raw(start) });
-    })
+    match made {
+        Ok(id) => {
+            PROCESS.store(own_process(), Ordering::Relaxed);
+            IDS[number].store(id as i32, Ordering::Release);
+            Ok(())
+        }
+        Err(error) => {
+            // SAFETY: no thread has begun, which would own it.
+            drop(unsafe { Box::from_raw(start) });
+            Err(error)
+        }
+    }
 }
 
 unsafe extern "C" fn enter(start: *mut Start) -> ! {
     STORAGE.get().expect("this thread's").begin();
     // SAFETY: `spawn` made this box and gave it to this thread alone.
     let start = unsafe { Box::from_raw(start) };
-    let id = rustix::thread::gettid().as_raw_nonzero().get();
-    IDS[start.stack].store(id, Ordering::Release);
     // SAFETY: the kernel reads the name, which ends with a zero.
     unsafe {
         let name = start.name.as_ptr() as usize;
@@ -179,18 +198,22 @@ pub(crate) fn changes_user(number: i64) -> bool {
 /// Makes the pager's threads repeat a call for which [`changes_user`]. One that may not keeps its user and groups: the program
 /// may have kept a capability over the change of its user, by a call for its own thread alone.
 pub(crate) fn follow(number: i64, args: &[usize; 6]) {
+    let process = own_process();
+    // A child that has the memory of its parent until it executes another program, but not its threads.
+    if process != PROCESS.load(Ordering::Relaxed) {
+        return;
+    }
     let _turn = CHANGING.lock();
     CHANGE.number.store(number as usize, Ordering::Relaxed);
     for (place, &argument) in CHANGE.args.iter().zip(args) {
         place.store(argument, Ordering::Relaxed);
     }
-    let process = rustix::process::getpid().as_raw_nonzero().get() as usize;
     for id in IDS.iter().map(|id| id.load(Ordering::Acquire)) {
         if id == 0 {
             continue;
         }
         CHANGE.left.fetch_add(1, Ordering::Release);
-        let args = [process, id as usize, SIGNAL as usize, 0, 0, 0];
+        let args = [process as usize, id as usize, SIGNAL as usize, 0, 0, 0];
         // SAFETY: the call takes numbers.
         if unsafe { raw::syscall(libc::SYS_tgkill, args) } != 0 {
             CHANGE.left.fetch_sub(1, Ordering::Release);
