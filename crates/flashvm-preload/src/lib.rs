@@ -72,7 +72,7 @@ extern "C" fn constructor() {
 /// Starts the pager, makes the program's memory managed, and guards this thread.
 fn start(joined: process::Joined) -> Result<(), String> {
     #[cfg(target_arch = "x86_64")]
-    if joined.is_in_thread()? {
+    if joined.inheritance.settings.delivery.is_in_thread() {
         transfer::start();
     }
     let pager = flashvm_live::start(joined.inheritance).map_err(|error| error.to_string())?;

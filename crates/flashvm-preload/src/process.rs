@@ -39,17 +39,6 @@ pub(crate) struct Joined {
     pub(crate) handed_on: HandedOn,
 }
 
-impl Joined {
-    /// Whether a faulting thread of this run resolves its fault itself.
-    pub(crate) fn is_in_thread(&self) -> Result<bool, String> {
-        let settings = self.inheritance.control.settings();
-        Ok(settings
-            .map_err(|error| error.to_string())?
-            .delivery
-            .is_in_thread())
-    }
-}
-
 /// Joins the run: by inherited descriptors, or by the supervisor's.
 pub(crate) fn join(address: &OsStr) -> Result<Joined, String> {
     let text = address.to_string_lossy();
@@ -64,6 +53,7 @@ pub(crate) fn join(address: &OsStr) -> Result<Joined, String> {
     control
         .check_pid_namespace()
         .map_err(|error| error.to_string())?;
+    let settings = control.settings().map_err(|error| error.to_string())?;
     let supervisor = address.supervisor;
     let pid = rustix::process::Pid::from_raw(supervisor).ok_or("no supervisor")?;
     let pidfd = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty())
@@ -75,6 +65,7 @@ pub(crate) fn join(address: &OsStr) -> Result<Joined, String> {
     Ok(Joined {
         inheritance: Inheritance {
             control,
+            settings,
             stores,
             supervisor: pidfd,
             command: command(),

@@ -35,6 +35,8 @@ const HANDLER_MODE: &str = "--granularity 512 needs inline mode: leave --fault h
 pub struct Inheritance {
     /// The shared control region.
     pub control: Control,
+    /// The settings of the run, from the region.
+    pub settings: RunSettings,
     /// The files or devices of the flash store, open for direct I/O, as many as the settings name.
     pub stores: Vec<OwnedFd>,
     /// The supervisor, as a pidfd: when it dies, so does this process.
@@ -50,6 +52,7 @@ pub struct Inheritance {
 pub fn start(inheritance: Inheritance) -> Result<&'static Pager, Error> {
     let Inheritance {
         control,
+        mut settings,
         stores,
         supervisor,
         command,
@@ -60,7 +63,6 @@ pub fn start(inheritance: Inheritance) -> Result<&'static Pager, Error> {
         .collect::<Result<Vec<_>, _>>();
     let stores = stores.map_err(Error::memory("descriptor"))?;
     let supervisor = PagerFd::keep(supervisor).map_err(Error::memory("descriptor"))?;
-    let mut settings = control.settings()?;
     let proc_folder = crate::control::proc_folder()?;
     let proc_folder = PagerFd::keep(proc_folder).map_err(Error::memory("descriptor"))?;
     let pid = crate::control::own_pid_in(&proc_folder)?;

@@ -51,12 +51,8 @@ impl Storage {
     pub(crate) fn of_this_thread() -> Result<Self, Errno> {
         let [above] = number(c"_thread_db_sizeof_pthread")?;
         let [_, _, id_at] = number(c"_thread_db_pthread_tid")?;
-        let pointer: usize;
-        // SAFETY: the C library has the thread pointer itself there.
-        unsafe {
-            std::arch::asm!("mov {}, fs:[0]", out(reg) pointer, options(nostack, readonly, preserves_flags));
-        }
-        let found = Found::by(here as *const () as usize);
+        let pointer = thread_pointer();
+        let found = Found::in_this_process();
         let below = found.bytes.next_multiple_of(ALIGN);
         let start = pointer - below;
         // SAFETY: the C library has `above` bytes at the thread pointer and `below` bytes below it, both of this thread's. No
@@ -82,7 +78,7 @@ impl Storage {
         self.bytes.len() + ALIGN
     }
 
-    /// Makes a copy in [`Self::room`] bytes at `start`, which shares the blocks that are not in it. Returns the thread
+    /// Makes a copy in [`Self::room`] bytes at `start`. Its vector of blocks is still the first thread's. Returns the thread
     /// pointer that leads to it.
     ///
     /// # Safety
@@ -99,8 +95,8 @@ impl Storage {
         pointer
     }
 
-    /// The same, for a thread with blocks of its own, in which this object's variables have their first values. It
-    /// tells the C library its id (`begin`).
+    /// Makes a copy with blocks of its own, in which this object's variables have their first values. The thread calls
+    /// [`Self::begin`] first.
     ///
     /// # Errors
     /// `ENOMEM`: no memory for the vector of blocks.
@@ -134,24 +130,27 @@ impl Storage {
         }
     }
 
-    /// The first step of a thread with such a copy.
+    /// Puts the calling thread's id into its copy.
     pub(crate) fn begin(&self) {
         let id = rustix::thread::gettid().as_raw_nonzero().get();
-        let pointer: usize;
         // SAFETY: the calling thread's own descriptor, in which the C library keeps the id at this place.
-        unsafe {
-            std::arch::asm!("mov {}, fs:[0]", out(reg) pointer, options(nostack, readonly, preserves_flags));
-            ((pointer + self.id_at) as *mut i32).write(id);
-        }
+        unsafe { ((thread_pointer() + self.id_at) as *mut i32).write(id) };
     }
 }
 
-fn here() {}
+/// The calling thread's. Its descriptor begins with it.
+fn thread_pointer() -> usize {
+    let pointer: usize;
+    // SAFETY: reads the descriptor.
+    unsafe {
+        std::arch::asm!("mov {}, fs:[0]", out(reg) pointer, options(nostack, readonly, preserves_flags));
+    }
+    pointer
+}
 
 /// What the objects of this process say of their thread-local storage.
+#[derive(Default)]
 struct Found {
-    /// An address of this object.
-    here: usize,
     /// Upper bound of the bytes below a thread pointer: for each object its size, and its alignment once. The C library keeps
     /// more than this for objects that are loaded later.
     bytes: usize,
@@ -160,12 +159,8 @@ struct Found {
 }
 
 impl Found {
-    fn by(here: usize) -> Self {
-        let mut found = Self {
-            here,
-            bytes: 0,
-            own: None,
-        };
+    fn in_this_process() -> Self {
+        let mut found = Self::default();
         // SAFETY: `add` is called with `found`, which lives over the call.
         unsafe { libc::dl_iterate_phdr(Some(add), (&raw mut found).cast()) };
         found
@@ -173,7 +168,7 @@ impl Found {
 }
 
 unsafe extern "C" fn add(info: *mut libc::dl_phdr_info, _: usize, found: *mut c_void) -> c_int {
-    // SAFETY: the C library passes an object that lives over this call, and `Found::by` its structure.
+    // SAFETY: the C library passes an object that lives over this call, and `Found::in_this_process` its structure.
     let (info, found) = unsafe { (&*info, &mut *found.cast::<Found>()) };
     // SAFETY: the object's headers, as many as it says.
     let headers =
@@ -182,7 +177,7 @@ unsafe extern "C" fn add(info: *mut libc::dl_phdr_info, _: usize, found: *mut c_
     let is_own = headers.iter().any(|header| {
         let start = base + header.p_vaddr as usize;
         header.p_type == libc::PT_LOAD
-            && (start..start + header.p_memsz as usize).contains(&found.here)
+            && (start..start + header.p_memsz as usize).contains(&(add as *const () as usize))
     });
     for header in headers {
         if header.p_type != libc::PT_TLS {

@@ -29,7 +29,7 @@ impl ForkedMemory {
 }
 
 impl Aliased {
-    /// Runs of the region that are mapped to the file, one chunk at a time.
+    /// Runs of the region that the program has mapped, one chunk at a time.
     fn mapped_parts(&self) -> Vec<Run> {
         let rights = self.rights.lock();
         let parts = self.all_open().flat_map(|chunk| {
@@ -39,26 +39,27 @@ impl Aliased {
         parts.collect()
     }
 
+    /// The parts of them that are mapped to the file.
+    fn parts_in_file(&self) -> Vec<Run> {
+        let parts = self.mapped_parts().into_iter();
+        parts.flat_map(|part| self.parts_of_file(part)).collect()
+    }
+
     /// Before a fork, with the engine frozen: hides the pages of the file except those in `pinned` (sorted), and copies their
     /// contents.
     ///
     /// # Errors
     /// The kernel's error if it has no file or no memory for the copy. Pages are shown again by [`Self::resume`].
     pub(crate) fn prepare_fork(&self, pinned: &[PageId]) -> Result<ForkedMemory, Errno> {
-        let parts = self.mapped_parts();
-        for part in &parts {
-            for of_file in self.parts_of_file(*part) {
-                let is_pinned = |page: &PageId| pinned.binary_search(page).is_ok();
-                for run in runs(of_file.pages().filter(|page| !is_pinned(page))) {
-                    self.hide(run)?;
-                }
+        let is_pinned = |page: &PageId| pinned.binary_search(page).is_ok();
+        for part in self.parts_in_file() {
+            for run in runs(part.pages().filter(|page| !is_pinned(page))) {
+                self.hide(run)?;
             }
         }
         let bytes = self.range.all().bytes();
         let file = new_file(bytes)?;
-        parts
-            .iter()
-            .try_for_each(|&part| self.copy_part(part, &file))?;
+        (self.mapped_parts().into_iter()).try_for_each(|part| self.copy_part(part, &file))?;
         Ok(ForkedMemory { file })
     }
 
@@ -78,16 +79,13 @@ impl Aliased {
 
     /// After a fork, or one that failed: shows the pages of the file in the region again, as many as mappings suffice for.
     pub(crate) fn resume(&self) -> Result<(), Errno> {
-        for part in self.mapped_parts() {
-            for of_file in self.parts_of_file(part) {
-                let mut runs = runs(self.in_region.pages(of_file));
-                runs.try_for_each(|run| match &self.shown {
-                    Some(shown) if !shown.lock().has_room() => Ok(()),
-                    _ => self.show(run),
-                })?;
-            }
-        }
-        Ok(())
+        self.parts_in_file().into_iter().try_for_each(|part| {
+            let mut runs = runs(self.in_region.pages(part));
+            runs.try_for_each(|run| match &self.shown {
+                Some(shown) if !shown.lock().has_room() => Ok(()),
+                _ => self.show(run),
+            })
+        })
     }
 
     /// The address space of a forked child, in which the parent's descriptors have been closed by number. Locks are made
@@ -116,14 +114,12 @@ impl Aliased {
     fn map_all(&self) -> Result<(), Errno> {
         // No thread is in a system call.
         self.private.lock().forget_pins();
-        for part in self.mapped_parts() {
-            for of_file in self.parts_of_file(part) {
-                self.map_file(of_file)?;
-                if self.shown.is_none() {
-                    let rights = self.rights.lock();
-                    let mut parts = rights.within(of_file);
-                    parts.try_for_each(|(part, prot)| self.give_rights(part, prot, [part]))?;
-                }
+        for part in self.parts_in_file() {
+            self.map_file(part)?;
+            if self.shown.is_none() {
+                let rights = self.rights.lock();
+                let mut parts = rights.within(part);
+                parts.try_for_each(|(part, prot)| self.give_rights(part, prot, [part]))?;
             }
         }
         self.resume()
