@@ -4,6 +4,7 @@ use super::servers::Kit;
 use super::support::{Folder, children};
 use super::{EXPORT, LIMIT, compiled, ready, run, torture};
 use std::fs;
+use std::path::Path;
 use std::thread::{scope, sleep};
 use std::time::Duration;
 
@@ -109,16 +110,17 @@ pub(crate) fn filled(
     options: &[&str],
     meanwhile: impl FnOnce(),
 ) -> super::Outcome {
-    told(test, flash, options, FILLS_AND_READS, meanwhile)
+    told(test, flash, options, FILLS_AND_READS, |_| meanwhile())
 }
 
-/// Runs a program that creates the file `ready` and waits for the file `go`, and `meanwhile` while it waits.
+/// Runs a program that creates the file `ready` and waits for the file `go`, and `meanwhile` while it waits, with their
+/// folder.
 pub(crate) fn told(
     test: &str,
     flash: &str,
     options: &[&str],
     script: &str,
-    meanwhile: impl FnOnce(),
+    meanwhile: impl FnOnce(&Path),
 ) -> super::Outcome {
     let folder = Folder::new();
     let path = folder.path().display().to_string();
@@ -129,7 +131,7 @@ pub(crate) fn told(
         children::wait_until("memory is full", LIMIT, || {
             ready.exists() || run.is_finished()
         });
-        meanwhile();
+        meanwhile(folder.path());
         fs::write(folder.path().join("go"), "").expect("a file");
         run.join().expect("the run")
     })

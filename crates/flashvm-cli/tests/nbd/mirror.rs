@@ -34,7 +34,8 @@ fn longest(outcome: &Outcome) -> f64 {
     number.parse::<f64>().expect("a number") / 1e6
 }
 
-/// A program that fills memory, creates the file `ready`, reads its memory until there is a file `go`, and once more.
+/// A program that fills memory, creates the file `ready`, reads its memory until there is a file `go`, and once more. It
+/// creates `rebuilt` once the run has said that a side is up to date.
 const READS_AGAIN: &str = "
 import os, sys, hashlib
 folder = sys.argv[1]
@@ -43,12 +44,14 @@ right = hashlib.sha1(data).hexdigest()
 open(folder + '/ready', 'w').close()
 while not os.path.exists(folder + '/go'):
     assert hashlib.sha1(data).hexdigest() == right
+    if 'is up to date again' in open('/proc/self/fd/2').read():
+        open(folder + '/rebuilt', 'w').close()
 assert hashlib.sha1(data).hexdigest() == right
 print('all bytes are right')
 ";
 
 /// Runs that program, and `meanwhile` while it reads.
-fn reading(test: &str, flash: &str, options: &[&str], meanwhile: impl FnOnce()) -> Outcome {
+fn reading(test: &str, flash: &str, options: &[&str], meanwhile: impl FnOnce(&Path)) -> Outcome {
     told(test, flash, options, READS_AGAIN, meanwhile)
 }
 
@@ -88,23 +91,10 @@ fn torture_outlives_a_side_that_is_killed() {
     }
 }
 
-/// Waits until a file that was empty has bytes in many places, and in no more for a while.
-fn wait_until_full(file: &Path) {
-    let file = File::open(file).expect("the file");
-    let is_filled = |at: &u64| {
-        let mut bytes = [0; 64];
-        file.read_exact_at(&mut bytes, *at).expect("a read");
-        bytes != [0; 64]
-    };
-    let filled = || (0..48 << 20).step_by(64 << 10).filter(is_filled).count();
-    let mut last = (0, Instant::now());
-    children::wait_until("the side is rebuilt", LIMIT / 2, || {
-        let now = filled();
-        if now != last.0 {
-            last = (now, Instant::now());
-        }
-        now >= 100 && last.1.elapsed() > Duration::from_millis(700)
-    });
+/// Waits until the program of [`reading`] hears that a side is up to date.
+fn wait_until_rebuilt(folder: &Path) {
+    let rebuilt = folder.join("rebuilt");
+    children::wait_until("the side is rebuilt", LIMIT / 2, || rebuilt.exists());
 }
 
 /// One side is killed and comes back empty; then the other is killed, for good.
@@ -117,12 +107,12 @@ fn a_side_that_comes_back_empty_is_rebuilt_and_serves_alone() {
     let mut a = Kit::with_file(256 << 20);
     let mut b = Kit::start(&["memory", EXPORT]);
     let flash = mirror(&a.uri(), &b.uri());
-    let outcome = reading(test, &flash, &[], || {
+    let outcome = reading(test, &flash, &[], |folder| {
         a.kill();
         let data = File::create(a.data()).expect("the file, without its bytes");
         data.set_len(256 << 20).expect("the file");
         a.restart();
-        wait_until_full(&a.data());
+        wait_until_rebuilt(folder);
         b.kill();
         // The program reads all its memory from the other side.
         sleep(Duration::from_secs(1));
@@ -151,7 +141,7 @@ fn a_slow_side_is_left_to_itself() {
             true => mirror(&slow.uri(), &fast.uri()),
             false => mirror(&fast.uri(), &slow.uri()),
         };
-        let outcome = reading(test, &flash, &[], || sleep(Duration::from_secs(2)));
+        let outcome = reading(test, &flash, &[], |_| sleep(Duration::from_secs(2)));
         let outcome = reads_right(test, outcome);
         let [a, b] = reads(&outcome);
         let (slow, fast) = if slow_is_first { (a, b) } else { (b, a) };
@@ -203,7 +193,7 @@ fn wrong_bytes_of_a_side_are_mended() {
     // Reads go to the other side.
     let right = Kit::start(&["--filter=delay", "memory", EXPORT, "rdelay=2ms"]);
     let flash = mirror(&wrong.uri(), &right.uri());
-    let outcome = reading(test, &flash, &[], || {
+    let outcome = reading(test, &flash, &[], |_| {
         let data = File::options()
             .write(true)
             .open(wrong.data())
@@ -230,7 +220,7 @@ fn both_sides_gone_end_the_program_with_a_reason() {
     ];
     let flash = mirror(&kits[0].uri(), &kits[1].uri());
     let mut begun = None;
-    let outcome = reading(test, &flash, &["--flash-timeout", "2s"], || {
+    let outcome = reading(test, &flash, &["--flash-timeout", "2s"], |_| {
         kits.iter_mut().for_each(Kit::kill);
         begun = Some(Instant::now());
     });
@@ -292,9 +282,9 @@ fn a_spare_takes_the_place_of_a_side_that_stays_away() {
             mirror(&kits[0].uri(), &kits[1].uri()),
             spare.uri()
         );
-        let outcome = reading(test, &flash, &["--flash-timeout", "1s"], || {
+        let outcome = reading(test, &flash, &["--flash-timeout", "1s"], |folder| {
             kits[lost].kill();
-            wait_until_full(&spare.data());
+            wait_until_rebuilt(folder);
             kits[1 - lost].kill();
         });
         let outcome = reads_right(test, outcome);

@@ -141,7 +141,7 @@ print('all bytes are right')
     }
     let (here, mut kit) = (Folder::new(), Kit::start(&["memory", EXPORT]));
     let options = ["--flash-size", "128M", "--flash-timeout", "1s"];
-    let outcome = told(test, &tier(&here, &kit), &options, READS, || kit.kill());
+    let outcome = told(test, &tier(&here, &kit), &options, READS, |_| kit.kill());
     let outcome = outcome.expect_success(test);
     assert_eq!(outcome.stdout, "all bytes are right\n");
     assert_eq!(outcome.stat("pages_lost"), 0, "{}", outcome.stats);

@@ -302,7 +302,7 @@ for name in names:
     let kit = pki.kit(&["memory", EXPORT]);
     let uri = pki.uri(&kit, "client");
     let mut heard = String::new();
-    let outcome = told(test, &uri, &[], CHANGES_ITS_USER, || {
+    let outcome = told(test, &uri, &[], CHANGES_ITS_USER, |_| {
         let mut python = children::command("python3");
         let asked = python.args(["-c", ASKS]).output_in_time();
         heard = String::from_utf8_lossy(&asked.expect("python3 starts").stdout).into_owned();
