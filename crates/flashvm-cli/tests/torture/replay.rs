@@ -82,6 +82,9 @@ fn forked_children_replay() {
             "fork",
             "--mib",
             "6",
+            // With more, the parent goes on while each child copies its recording, which becomes the longer.
+            "--threads",
+            "1",
             "--seconds",
             "0.3",
             "--seed",
