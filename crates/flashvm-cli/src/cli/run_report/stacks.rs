@@ -478,8 +478,9 @@ mod tests {
         let [(stack, 6)] = &stacks.stacks[..] else {
             panic!("{stacks:?}")
         };
-        // Functions inlined at that address follow.
-        assert_eq!(stack[0], "code_is_found_in_mappings", "{stack:?}");
+        // Functions inlined at that address follow. The name has its path where the symbol table alone has it.
+        let name = stack[0].rsplit("::").next();
+        assert_eq!(name, Some("code_is_found_in_mappings"), "{stack:?}");
         let [(frame, 6)] = &stacks.lines[..] else {
             panic!("{stacks:?}")
         };
