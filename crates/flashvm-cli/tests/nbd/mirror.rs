@@ -276,7 +276,7 @@ fn a_spare_takes_the_place_of_a_side_that_stays_away() {
             Kit::start(&["memory", EXPORT]),
             Kit::start(&["memory", EXPORT]),
         ];
-        let spare = Kit::with_file(256 << 20);
+        let spare = Kit::start(&["memory", EXPORT]);
         let flash = format!(
             "{},spare={}",
             mirror(&kits[0].uri(), &kits[1].uri()),

@@ -82,7 +82,7 @@ fn forked_children_replay() {
             "fork",
             "--mib",
             "6",
-            // With more, the parent goes on while each child copies its recording, which becomes the longer.
+            // Three threads record up to 1.3 GB: they go on paging while each child copies the recording.
             "--threads",
             "1",
             "--seconds",
