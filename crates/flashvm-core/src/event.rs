@@ -314,7 +314,7 @@ pub enum Action {
         page: PageId,
     },
     /// Copy a page from the shadow into the region and wake. The shadow keeps its copy until a
-    /// `Drop`: a scan or a write of it is in flight, or the `Drop` follows at once.
+    /// `Drop`: a scan or a write of it is in flight, or the copy is stale ([`crate::Engine::stale_copies`]).
     RestoreCopy {
         /// The page.
         page: PageId,

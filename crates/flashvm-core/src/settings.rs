@@ -346,6 +346,10 @@ pub struct EngineConfig {
     /// page counts as stored to as soon as the program may touch it ([`FirstStore::Compare`]), and a fork copies all
     /// pages instead of sharing their frames.
     pub protects: bool,
+    /// Whether a soft fault copies its page back into the region, and leaves a copy in the shadow, to be dropped with
+    /// others. Otherwise it moves the page. Needs a shadow.
+    #[serde(default)]
+    pub copies_back: bool,
     /// The settings.
     pub settings: Settings,
 }

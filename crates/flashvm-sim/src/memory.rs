@@ -118,10 +118,10 @@ impl Memory {
         mapped.version = version;
     }
 
-    /// Maps a page that is nowhere in RAM into the region.
-    pub fn map(&mut self, page: PageId, version: Version, protected: bool) {
+    /// Maps a page that is nowhere in RAM into the region. `stale`: a copy of it may be in the shadow, to be dropped.
+    pub fn map(&mut self, page: PageId, version: Version, protected: bool, stale: bool) {
         assert!(
-            !self.shadow.contains_key(&page),
+            stale || !self.shadow.contains_key(&page),
             "{page:?} is in the shadow"
         );
         assert!(!self.is_poisoned(page), "{page:?} is poisoned");

@@ -17,6 +17,7 @@ fn filled(pages: u32, compress: Compression) -> Simulator {
         frames: FRAMES,
         shadow: true,
         protects: true,
+        copies_back: false,
         settings,
     };
     let mut sim = Simulator::new(config, Device::default(), 1).expect("a valid configuration");

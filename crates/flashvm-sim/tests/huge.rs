@@ -16,6 +16,7 @@ fn run(seed: u64, kernel: KernelFaults, mapping_pages: u32) -> u64 {
         frames: FRAMES,
         shadow: true,
         protects: true,
+        copies_back: false,
         settings: Preset::Modern.settings(),
     };
     let faults = Faults {

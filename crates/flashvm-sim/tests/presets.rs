@@ -39,6 +39,7 @@ fn simulator(settings: Settings) -> Simulator {
         frames: FRAMES,
         shadow: true,
         protects: true,
+        copies_back: false,
         settings,
     };
     Simulator::new(config, Device::default(), 1).expect("a valid configuration")

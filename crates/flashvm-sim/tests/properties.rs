@@ -52,6 +52,7 @@ fn config(rng: &mut Rng) -> EngineConfig {
     let shadow = rng.below(4) != 0;
     let protects = !shadow || rng.below(4) != 0;
     // No numbers of their own: the seeds above name these configurations.
+    let copies_back = shadow && protects && pages % 3 != 0;
     settings.shards = shadow && pages.is_multiple_of(4);
     settings.first_store = FirstStore::ALL[(pages % 3) as usize].0;
     if settings.preclean != preset.settings().preclean {
@@ -73,6 +74,7 @@ fn config(rng: &mut Rng) -> EngineConfig {
             frames,
             shadow,
             protects,
+            copies_back,
             settings,
         };
     }
@@ -82,6 +84,7 @@ fn config(rng: &mut Rng) -> EngineConfig {
         frames: 4 + rng.below_u32(40),
         shadow,
         protects,
+        copies_back,
         settings,
     }
 }
@@ -380,6 +383,7 @@ fn serve_from_a_full_store(policy: PolicyKind, way: FirstStore, protects: bool, 
         frames: FRAMES,
         shadow: true,
         protects,
+        copies_back: protects,
         settings,
     };
     let pages = config.pages;

@@ -47,6 +47,7 @@ fn replay_in(program: &ProgramTrace, frames: u32, device: &Device, settings: Set
         frames,
         shadow: true,
         protects: true,
+        copies_back: false,
         settings,
     };
     let replay = Replay::new(config, device).expect("valid");
@@ -231,6 +232,7 @@ fn speed() {
             frames: FRAMES,
             shadow: true,
             protects: true,
+            copies_back: false,
             settings: Preset::Flashvm.settings(),
         };
         let replay = Replay::new(config, &Device::new(ModelKind::Nand)).expect("valid");

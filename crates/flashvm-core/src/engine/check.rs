@@ -92,7 +92,15 @@ impl<C: ClusterSource> Engine<C> {
         let packed = self.pool.blocks_on_flash() * BLOCK_SLOTS;
         let used = self.swap.slots_used() - packed;
         assert_eq!(slots.len(), used as usize, "slots lost");
-        assert_eq!(frames, self.frames, "frames miscounted");
+        for &page in &self.stale {
+            let state = self.table.state(page);
+            assert!(
+                state == PageState::Mapped,
+                "{page:?} is {state:?} and has a stale copy"
+            );
+        }
+        let stale = self.stale.len() as u32;
+        assert_eq!(frames + stale, self.frames, "frames miscounted");
         assert_eq!(shared, self.shared, "shared pages miscounted");
         assert_eq!(
             leaving, self.shared_leaving,

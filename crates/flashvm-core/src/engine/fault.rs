@@ -209,23 +209,22 @@ impl<C: ClusterSource> Engine<C> {
         self.set_state(page, PageState::Mapped);
         self.policy.touched(page, access);
         let clean = !self.table.has(page, Flag::Dirty);
-        if clean && !self.may_store(page, access) {
-            // A move would make the page writable, and the engine would no longer know that it is clean.
-            self.table.set(page, Flag::Protected);
-            actions.push(Action::RestoreCopy {
-                page,
-                protect: true,
-            });
+        // A move would make the page writable, and the engine would no longer know that it is clean.
+        let protect = clean && !self.may_store(page, access);
+        self.table.put(page, Flag::Protected, protect);
+        if self.leaves_copy(page, actions) {
+            actions.push(Action::RestoreCopy { page, protect });
+        } else if protect {
+            actions.push(Action::RestoreCopy { page, protect });
             actions.push(Action::Drop {
                 first: page,
                 count: 1,
             });
         } else {
-            self.table.clear(page, Flag::Protected);
             actions.push(Action::Restore { page });
-            if clean {
-                self.count_as_stored(page, access);
-            }
+        }
+        if clean && !protect {
+            self.count_as_stored(page, access);
         }
         if hit {
             self.propose_ahead(page, access, Whereabouts::Resident, true);

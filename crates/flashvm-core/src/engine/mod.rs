@@ -28,6 +28,7 @@ mod probation;
 mod range;
 mod reclaim;
 mod share;
+mod stale;
 
 use crate::clusters::ClusterSource;
 use crate::counters::Counters;
@@ -68,6 +69,7 @@ pub struct Engine<C> {
     settings: Settings,
     shadow: bool,
     protects: bool,
+    copies_back: bool,
     first_stores: FirstStores,
     kept: KeptObjects,
     limit: u32,
@@ -101,6 +103,8 @@ pub struct Engine<C> {
     condemned: PageQueue,
     /// Pages on probation; see `probation`.
     probation: PageQueue,
+    /// Pages with stale copies in the shadow; see `stale`.
+    stale: Vec<PageId>,
     /// Pages that the last event began to evict; they proceed with the next event, when all refused moves
     /// are known.
     fresh: Vec<PageId>,
@@ -175,6 +179,7 @@ impl<C: ClusterSource> Engine<C> {
             frames,
             shadow,
             protects,
+            copies_back,
             settings,
         } = config;
         let run = RUN_PAGES_MAX as usize;
@@ -191,6 +196,7 @@ impl<C: ClusterSource> Engine<C> {
         Ok(Self {
             shadow,
             protects,
+            copies_back,
             limit: frames,
             table: PageTable::new(pages),
             swap,
@@ -230,6 +236,7 @@ impl<C: ClusterSource> Engine<C> {
                 |table, page| table.has(page, Flag::Probation),
                 QUEUE_RESERVE,
             ),
+            stale: Vec::with_capacity(stale::STALE_MAX as usize),
             fresh: Vec::with_capacity(QUEUE_RESERVE),
             batch_moved: 0,
             locks: lock::Locks::default(),
@@ -312,7 +319,10 @@ impl<C: ClusterSource> Engine<C> {
             Event::WriteLimit { used } => self.set_write_limit(used),
             Event::Reclaim => self.reclaim(actions),
             Event::Drain { on } => self.drain(on, actions),
-            Event::Forked => self.forked(),
+            Event::Forked => {
+                self.drop_stale(actions);
+                self.forked();
+            }
             Event::Owned { first, count } => self.owned(first, count),
             Event::Tick => self.tick(actions),
         }

@@ -26,6 +26,7 @@ impl<C: ClusterSource> Engine<C> {
             self.zap_page(page, actions);
             at = page.0 + 1;
         }
+        self.collect_stale();
         self.emit_drops(actions);
         self.serve_or_relieve(actions);
     }

@@ -51,6 +51,9 @@ impl<C: ClusterSource> Engine<C> {
     /// Accounts for one more frame; drops standby pages if necessary.
     pub(super) fn take_frame(&mut self, actions: &mut Vec<Action>) -> bool {
         if self.charged() >= self.limit {
+            self.drop_stale(actions);
+        }
+        if self.charged() >= self.limit {
             let batch = (self.limit / DROP_SHARE).clamp(1, DROP_BATCH);
             self.drop_standby(self.charged() + 1 - self.limit, batch, actions);
             if self.charged() >= self.limit {
@@ -320,6 +323,9 @@ impl<C: ClusterSource> Engine<C> {
 
     /// Moves the collected pages into the shadow; one action covers adjacent pages.
     pub(super) fn emit_moves(&mut self, actions: &mut Vec<Action>) {
+        if !self.moves.is_empty() {
+            self.drop_stale(actions);
+        }
         self.moves.sort_unstable();
         self.batch_moved += u32::try_from(self.moves.len()).expect("a count of pages");
         for_runs(&self.moves, u32::MAX, |first, count| {
@@ -395,6 +401,9 @@ impl<C: ClusterSource> Engine<C> {
 
     /// After the limit was lowered: frees frames as soon as pages stand by.
     pub(super) fn keep_limit(&mut self, actions: &mut Vec<Action>) {
+        if self.charged() > self.limit {
+            self.drop_stale(actions);
+        }
         if self.charged() > self.limit && self.standby.len() > 0 {
             self.drop_standby(self.charged() - self.limit, 0, actions);
         }

@@ -13,6 +13,7 @@ mod huge;
 mod kept;
 mod pinned;
 mod runs;
+mod stale;
 
 const SLOTS: u32 = 64;
 
@@ -40,6 +41,7 @@ fn rig(frames: u32, settings: Settings, shadow: bool) -> Rig {
         frames,
         shadow,
         protects: true,
+        copies_back: false,
         settings,
     };
     let clusters = LocalClusters::new(SLOTS / config.settings.cluster_pages);

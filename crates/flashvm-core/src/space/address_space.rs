@@ -10,7 +10,7 @@ use crate::ids::{PageId, Run};
 ///
 /// - A page is *there* in the region or in the shadow if it has contents in that place. It is never
 ///   there in both, except between an [`Executor::copy`](super::Executor::copy) from the shadow and the [`Self::zap`] of
-///   its source.
+///   its source, which may come much later ([`Pages::is_stale`](super::Pages::is_stale)).
 /// - A touch of a page that is not there, or a store to a protected page, becomes a fault, which the pager
 ///   resolves. Only these operations, copies, and the program's changes of its own mappings, make a page come, go,
 ///   or change its protection.

@@ -32,6 +32,8 @@ pub trait Pages {
     fn state(&self, page: PageId) -> PageState;
     /// Whether the next store to this mapped page will be reported.
     fn is_protected(&self, page: PageId) -> bool;
+    /// Whether this mapped page has a stale copy in the shadow.
+    fn is_stale(&self, page: PageId) -> bool;
 }
 
 impl<C: ClusterSource> Pages for Engine<C> {
@@ -41,6 +43,10 @@ impl<C: ClusterSource> Pages for Engine<C> {
 
     fn is_protected(&self, page: PageId) -> bool {
         Self::is_protected(self, page)
+    }
+
+    fn is_stale(&self, page: PageId) -> bool {
+        Self::is_stale(self, page)
     }
 }
 
@@ -239,6 +245,7 @@ impl<K> Placement<K> {
         }
         let elsewhere = !self.is_parked_on(page, 1)
             && context.space().has_shadow()
+            && !context.engine.is_stale(page)
             && context.space().holds(Place::Shadow, page);
         if elsewhere && !context.space().holds(Place::Region, page) {
             // Zeros instead of its copy in the shadow would lose data.

@@ -196,6 +196,7 @@ impl RunSettings {
             frames: pages("the budget", self.ram_bytes)?,
             shadow: true,
             protects: true,
+            copies_back: false,
             settings: self.engine.clone(),
         };
         config.check().map_err(|e| e.to_string())

@@ -151,6 +151,11 @@ impl Space {
         self.aliased().is_none()
     }
 
+    /// Whether a page that returns from the shadow is copied rather than moved: a move interrupts the other processors.
+    pub(crate) fn copies_back(&self) -> bool {
+        matches!(self, Self::Userfaultfd(space) if space.has_shadow())
+    }
+
     /// Whether the kernel refuses to take a page away from its own work on it (direct I/O, say).
     pub(crate) fn keeps_pinned_pages(&self) -> bool {
         matches!(self, Self::Userfaultfd(space) if space.has_shadow())

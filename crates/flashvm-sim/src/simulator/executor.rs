@@ -65,6 +65,7 @@ impl Simulator {
             layout: self.layout,
             has_shadow: self.config.shadow,
             protects: self.config.protects,
+            stale: self.engine.stale_copies(),
             just_read: self.just_read.as_ref(),
             pool: &self.pool,
             store: &self.store,

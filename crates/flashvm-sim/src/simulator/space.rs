@@ -65,6 +65,8 @@ pub(super) struct ModelSpace<'a> {
     pub(super) layout: Layout,
     pub(super) has_shadow: bool,
     pub(super) protects: bool,
+    /// Pages with stale copies in the shadow.
+    pub(super) stale: &'a [PageId],
     /// The read that has just ended, and its data.
     pub(super) just_read: Option<&'a (IoId, Vec<Option<Version>>)>,
     pub(super) pool: &'a Pool,
@@ -287,7 +289,10 @@ impl Executor for ModelSpace<'_> {
             };
             match (place, from) {
                 (Place::Region, Contents::Page(..)) => self.memory.restore_copy(page, protect),
-                (Place::Region, _) => self.memory.map(page, version, protect),
+                (Place::Region, _) => {
+                    let stale = self.stale.contains(&page);
+                    self.memory.map(page, version, protect, stale);
+                }
                 (Place::Shadow, _) => self.memory.map_shadow(page, version),
             }
             if place == Place::Region {

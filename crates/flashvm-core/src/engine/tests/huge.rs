@@ -13,6 +13,7 @@ fn roomy(frames: u32) -> Rig {
         frames,
         shadow: true,
         protects: true,
+        copies_back: false,
         settings: Preset::Modern.settings(),
     };
     let clusters = LocalClusters::new(config.slots / config.settings.cluster_pages);

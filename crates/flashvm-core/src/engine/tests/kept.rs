@@ -24,6 +24,7 @@ fn compressing(protects: bool, first_store: FirstStore) -> Rig {
         frames: 256,
         shadow: true,
         protects,
+        copies_back: false,
         settings,
     };
     let clusters = LocalClusters::new(pages / 64);

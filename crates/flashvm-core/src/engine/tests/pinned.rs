@@ -107,6 +107,7 @@ fn the_pool_yields_its_frames_when_all_other_pages_are_pinned() {
         frames,
         shadow: true,
         protects: true,
+        copies_back: false,
         settings,
     };
     let clusters = LocalClusters::new(pages / 64);

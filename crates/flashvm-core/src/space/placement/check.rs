@@ -30,7 +30,7 @@ impl<K> Placement<K> {
             let shadow = has_shadow && context.space().holds(Place::Shadow, page);
             let right = match state {
                 // The page may have been dropped in a way that is not reported.
-                PageState::Mapped => !shadow,
+                PageState::Mapped => !shadow || context.engine.is_stale(page),
                 PageState::Overtaken => region && shadow == has_shadow,
                 state if state.is_in_shadow() => shadow == has_shadow && region != has_shadow,
                 PageState::Stored | PageState::Reading => !region && !shadow,

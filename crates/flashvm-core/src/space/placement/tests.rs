@@ -17,15 +17,20 @@ struct FakeSpace {
     woken: Vec<(u32, u32)>,
 }
 
-struct Unknown;
+/// All pages are mapped; those from this one on have stale copies.
+struct StaleFrom(u32);
 
-impl Pages for Unknown {
+impl Pages for StaleFrom {
     fn state(&self, _: PageId) -> PageState {
         PageState::Mapped
     }
 
     fn is_protected(&self, _: PageId) -> bool {
         false
+    }
+
+    fn is_stale(&self, page: PageId) -> bool {
+        page.0 >= self.0
     }
 }
 
@@ -223,11 +228,11 @@ impl Bench {
 
     fn with<T>(
         &mut self,
-        work: impl FnOnce(&mut Placement<Vec<u8>>, &mut ActionContext<'_, FakeSpace, Unknown>) -> T,
+        work: impl FnOnce(&mut Placement<Vec<u8>>, &mut ActionContext<'_, FakeSpace, StaleFrom>) -> T,
     ) -> T {
         let mut context = ActionContext {
             executor: &mut self.space,
-            engine: &Unknown,
+            engine: &StaleFrom(50),
             events: &mut self.events,
         };
         work(&mut self.placement, &mut context)
@@ -466,4 +471,22 @@ fn a_wait_ends_with_the_action_that_resolves_it() {
     );
     assert_eq!(ended, [Nanos(5)]);
     assert!(!bench.placement.is_awaited(Some(PageId(3))) && bench.placement.is_awaited(None));
+}
+
+/// A program may zap a mapped page before its stale copy is dropped.
+#[test]
+fn a_stale_copy_is_no_contradiction() {
+    let mut bench = Bench::new(8);
+    bench.space.shadow.insert(60, 3);
+    let mapped = bench.with(|placement, context| placement.resolve_spurious(context, PageId(60)));
+    assert!(mapped);
+    assert_eq!(bench.region(), [(60, 0)]);
+}
+
+#[test]
+#[should_panic(expected = "was touched, and is in the shadow alone")]
+fn a_mapped_page_that_is_in_the_shadow_alone_is_one() {
+    let mut bench = Bench::new(8);
+    bench.space.shadow.insert(40, 3);
+    bench.with(|placement, context| placement.resolve_spurious(context, PageId(40)));
 }

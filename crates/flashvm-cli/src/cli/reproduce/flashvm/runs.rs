@@ -65,6 +65,7 @@ pub(super) fn replay<'a>(
         frames,
         shadow: true,
         protects: true,
+        copies_back: false,
         settings,
     };
     Replay::new(config, device).expect("every experiment's sizes are possible")
