@@ -52,7 +52,7 @@ fn config(rng: &mut Rng) -> EngineConfig {
     let shadow = rng.below(4) != 0;
     let protects = !shadow || rng.below(4) != 0;
     // No numbers of their own: the seeds above name these configurations.
-    let copies_back = shadow && protects && pages % 3 != 0;
+    let copies_back = shadow && protects && !pages.is_multiple_of(3);
     settings.shards = shadow && pages.is_multiple_of(4);
     settings.first_store = FirstStore::ALL[(pages % 3) as usize].0;
     if settings.preclean != preset.settings().preclean {
