@@ -38,10 +38,14 @@ class Cgroup:
         atexit.register(self.remove)
 
     def limit(self, limit_bytes):
-        if self.version == 1:
-            (self.path / "memory.limit_in_bytes").write_text(str(limit_bytes))
-        else:
-            (self.path / "memory.max").write_text(str(limit_bytes))
+        """Sets the limit. Raises OSError if more is in use, and the kernel could not evict it."""
+        self.limit_bytes = limit_bytes
+        name = "memory.limit_in_bytes" if self.version == 1 else "memory.max"
+        (self.path / name).write_text(str(limit_bytes))
+
+    def used_bytes(self):
+        name = "memory.usage_in_bytes" if self.version == 1 else "memory.current"
+        return int((self.path / name).read_text())
 
     def spare(self):
         """From now on the OOM killer (version 1) spares programs. It ends them although swap is free, when 16 reclaims in
@@ -50,7 +54,6 @@ class Cgroup:
         if self.version != 1:
             return
         control, limit = self.path / "memory.oom_control", self.path / "memory.limit_in_bytes"
-        limit_bytes = int(limit.read_text())
         control.write_text("1")
         done, waits = threading.Event(), [0]
 
@@ -59,7 +62,7 @@ class Cgroup:
                 if "under_oom 1" not in control.read_text():
                     continue
                 waits[0] += 1
-                for size in (limit_bytes + MIB, limit_bytes):
+                for size in (self.limit_bytes + MIB, self.limit_bytes):
                     try:
                         limit.write_text(str(size))
                     except OSError:
@@ -109,6 +112,40 @@ class Cgroup:
         print(f"could not remove {self.path}", file=sys.stderr)
 
 
+class Balance(threading.Thread):
+    """Holds what a cgroup uses and a pool outside of it (a `Zswap` or `Zram`) to one budget: every 10 ms
+    limit = budget - pool. The pool gets no more pages once it has `peer.MOST` of the budget."""
+
+    LEAST_LIMIT = 1 / 8  # of the budget
+
+    def __init__(self, cgroup, peer, budget_bytes):
+        super().__init__(daemon=True)
+        self.cgroup, self.peer, self.budget = cgroup, peer, budget_bytes
+        self.pool_most, self.looks, self.over, self.done = 0, 0, 0, threading.Event()
+
+    def run(self):
+        applied = self.budget
+        while not self.done.wait(0.01):
+            pool = self.peer.pool_bytes()
+            self.pool_most = max(self.pool_most, pool)
+            self.looks += 1
+            self.over += self.cgroup.used_bytes() + pool > 1.05 * self.budget
+            self.peer.accept(pool < self.peer.MOST * self.budget)
+            limit = max(self.budget - pool, int(self.budget * self.LEAST_LIMIT)) // MIB * MIB
+            if limit != applied:
+                try:
+                    self.cgroup.limit(limit)
+                    applied = limit
+                except OSError:
+                    pass  # too much is in use: the next look tries again
+
+    def stop(self):
+        """Ends it. Returns the share of the time in which cgroup and pool together took more than 1.05 budgets."""
+        self.done.set()
+        self.join()
+        return self.over / max(self.looks, 1)
+
+
 class SwapFile:
     """A swap file with the highest priority, removed at exit."""
 
@@ -130,24 +167,35 @@ class SwapFile:
 
 
 class Zswap:
-    """Compressed memory in front of a swap file."""
+    """Compressed memory in front of a swap file, in at most `MOST` of the budget (`Balance`). Without readahead: with
+    it, the kernel decompresses 8 pages for each fault."""
 
-    PARAMETERS = Path("/sys/module/zswap/parameters")
+    MOST = 0.5
+    # A version 2 cgroup counts the pool itself.
+    COUNTED = True
+    PARAMETERS, READAHEAD = Path("/sys/module/zswap/parameters"), Path("/proc/sys/vm/page-cluster")
 
     def __init__(self, folder, mib):
         if not self.PARAMETERS.exists():
             raise Refused("this kernel has no zswap")
-        wanted = {"max_pool_percent": "40", "shrinker_enabled": "Y", "enabled": "Y"}
-        wanted = {name: value for name, value in wanted.items() if (self.PARAMETERS / name).exists()}
-        self.before = {name: (self.PARAMETERS / name).read_text().strip() for name in wanted}
+        wanted = {self.PARAMETERS / "max_pool_percent": "90", self.PARAMETERS / "shrinker_enabled": "Y", self.READAHEAD: "0",
+                  self.PARAMETERS / "enabled": "Y"}
+        wanted = {path: value for path, value in wanted.items() if path.exists()}
+        self.before = {path: path.read_text().strip() for path in wanted}
         atexit.register(self.restore)
-        for name, value in wanted.items():
-            (self.PARAMETERS / name).write_text(value)
-        self.file = SwapFile(folder, mib)
+        for path, value in wanted.items():
+            path.write_text(value)
+        self.file, self.accepts = SwapFile(folder, mib), True
+
+    def accept(self, more):
+        """Whether the pool gets more pages; the others go to the swap file."""
+        if more != self.accepts:
+            self.accepts = more
+            (self.PARAMETERS / "enabled").write_text("Y" if more else "N")
 
     def restore(self):
-        for name, value in reversed(self.before.items()):
-            (self.PARAMETERS / name).write_text(value)
+        for path, value in reversed(self.before.items()):
+            path.write_text(value)
 
     def remove(self):
         self.file.remove()
@@ -159,8 +207,10 @@ class Zswap:
 
 
 class Zram:
-    """A compressed block device in RAM as swap."""
+    """A compressed block device in RAM as swap: it has to hold all that does not fit."""
 
+    MOST = 1
+    COUNTED = False
     DEVICE, SYS = Path("/dev/zram0"), Path("/sys/block/zram0")
 
     def __init__(self, folder, mib):
@@ -184,6 +234,9 @@ class Zram:
             subprocess.run(["swapoff", self.DEVICE], check=False, stderr=subprocess.DEVNULL)
             (self.SYS / "reset").write_text("1")
             self.active = False
+
+    def accept(self, more):
+        """It has no other place for pages."""
 
     def pool_bytes(self):
         return int((self.SYS / "mm_stat").read_text().split()[2])
