@@ -203,8 +203,8 @@ impl Memory {
         self.poisoned.remove(&page);
     }
 
-    /// The program moves a page. The shadow must not hold `to`.
-    pub fn relocate(&mut self, from: PageId, to: PageId) {
+    /// The program moves a page. The shadow must not hold `to`. A `stale` copy stays in the shadow, to be dropped.
+    pub fn relocate(&mut self, from: PageId, to: PageId, stale: bool) {
         assert!(!self.shadow.contains_key(&to), "{to:?} is in the way");
         self.zap(to);
         // The kernel copies a shared page instead of moving it.
@@ -215,7 +215,7 @@ impl Memory {
         if let Some((mapped, frame)) = self.region.remove(&from) {
             self.region.insert(to, (mapped, moved(frame)));
         }
-        if let Some((version, frame)) = self.shadow.remove(&from) {
+        if !stale && let Some((version, frame)) = self.shadow.remove(&from) {
             self.shadow.insert(to, (version, moved(frame)));
         }
         if self.poisoned.remove(&from).is_some() {

@@ -105,6 +105,7 @@ impl<C: ClusterSource> Engine<C> {
         count: u32,
         actions: &mut Vec<Action>,
     ) {
+        self.drop_stale(actions);
         self.propose_refused_again();
         let end = self.range_end(from, count);
         self.unpark(from, end, actions);

@@ -127,8 +127,9 @@ impl<C: ClusterSource> Engine<C> {
         let before = progress(self);
         self.start_cleaning(actions);
         let mut fruitful = before != progress(self);
-        if self.expel_ahead(FREE_BATCH, actions) > 0 {
-            fruitful = true;
+        let excess = self.probation_excess();
+        if excess > 0 {
+            fruitful |= self.expel(excess.min(FREE_BATCH), actions) > 0;
             self.emit_moves(actions);
         }
         let short = self.mark_high().saturating_sub(self.headed_for());

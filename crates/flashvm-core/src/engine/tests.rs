@@ -12,7 +12,6 @@ mod congestion;
 mod huge;
 mod kept;
 mod pinned;
-mod probation;
 mod runs;
 mod stale;
 

@@ -84,7 +84,7 @@ impl Simulator {
         self.frames_excused = self.frames_excused.max(excused);
         for i in 0..count {
             let (from, to) = (from.plus(i), to.plus(i));
-            self.memory.relocate(from, to);
+            self.memory.relocate(from, to, self.engine.is_stale(from));
             if self.unreported.remove(&from) {
                 self.unreported.insert(to);
             }

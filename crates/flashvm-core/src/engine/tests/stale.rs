@@ -93,7 +93,12 @@ fn they_go_when_the_program_changes_its_mappings_and_at_a_fork() {
         first: PageId(100),
         count: 1,
     };
-    for event in [zapped, Event::Forked] {
+    let moved = Event::Relocate {
+        from: PageId(0),
+        to: PageId(300),
+        count: 4,
+    };
+    for event in [zapped, moved, Event::Forked] {
         let mut rig = leaving(200);
         rig.fault(1, Read);
         assert_eq!(rig.tell(event), [drop_of(1)]);
