@@ -116,7 +116,8 @@ class Balance(threading.Thread):
     """Holds what a cgroup uses and a pool outside of it (a `Zswap` or `Zram`) to one budget: every 10 ms
     limit = budget - pool. The pool gets no more pages once it has `peer.MOST` of the budget."""
 
-    LEAST_LIMIT = 1 / 8  # of the budget
+    # Of the budget.
+    LEAST_LIMIT, OVER = 1 / 8, 1.05
 
     def __init__(self, cgroup, peer, budget_bytes):
         super().__init__(daemon=True)
@@ -129,7 +130,7 @@ class Balance(threading.Thread):
             pool = self.peer.pool_bytes()
             self.pool_most = max(self.pool_most, pool)
             self.looks += 1
-            self.over += self.cgroup.used_bytes() + pool > 1.05 * self.budget
+            self.over += self.cgroup.used_bytes() + pool > self.OVER * self.budget
             self.peer.accept(pool < self.peer.MOST * self.budget)
             limit = max(self.budget - pool, int(self.budget * self.LEAST_LIMIT)) // MIB * MIB
             if limit != applied:
@@ -140,7 +141,7 @@ class Balance(threading.Thread):
                     pass  # too much is in use: the next look tries again
 
     def stop(self):
-        """Ends it. Returns the share of the time in which cgroup and pool together took more than 1.05 budgets."""
+        """Ends it. Returns the share of the time in which cgroup and pool together took more than `OVER` budgets."""
         self.done.set()
         self.join()
         return self.over / max(self.looks, 1)

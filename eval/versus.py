@@ -5,9 +5,9 @@ usage (as root): eval/versus.py [--only sqlite,gcc] [--modes flashvm,swap,zswap,
                                 [--option=--policy=car] [--json FILE] [--table FILE] [--svg FILE]
 
 The modes take turns within a round. The kernel's side is a memory cgroup whose limit is flashvm's budget. Where
-the cgroup does not count the pool of zswap or zram (version 1), a thread holds limit + pool = budget; zswap's pool gets
-at most half of the budget, and a run that is over it for more than a twentieth of the time does not count. A run counts only if the program prints the same as without a limit. The OOM
-killer of a version 1 cgroup ends programs although swap is free: here they wait instead, and get up to 1 MiB more.
+the cgroup does not count the pool of zswap or zram (version 1), a thread holds limit + pool = budget; zswap's pool
+gets at most half of the budget. A run counts only if it takes more than 1.05 budgets for at most a twentieth of its
+time, and the program prints the same as without a limit. The OOM killer of a version 1 cgroup ends programs although swap is free: here they wait instead, and get up to 1 MiB more.
 Pages in and out are flashvm's statistics, or pswpin and pswpout of the whole machine: run
 nothing else meanwhile. Time is wall time; CPU is that of the program's processes, flashvm included.
 
@@ -227,8 +227,8 @@ def main():
                         parser.error(str(reason))
                     results[name][mode].append(result)
                     word = "right" if bench.right(name, result) else f"FAILED: {result.get('why', 'wrong output')}"
-                    print(f"{name:11} {number + 1} {mode:8} {result['seconds'] or 0:8.2f} s, in {result.get('pages_in', 0):>9,}, "
-                          f"out {result.get('pages_out', 0):>9,}  {word}", flush=True)
+                    print(f"{name:11} {number + 1} {mode:8} {result['seconds']:8.2f} s, in {result['pages_in']:>9,}, "
+                          f"out {result['pages_out']:>9,}  {word}", flush=True)
         text = table(bench, results, modes)
         print(text)
         if arguments.table:

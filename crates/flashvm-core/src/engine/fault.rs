@@ -212,16 +212,16 @@ impl<C: ClusterSource> Engine<C> {
         // A move would make the page writable, and the engine would no longer know that it is clean.
         let protect = clean && !self.may_store(page, access);
         self.table.put(page, Flag::Protected, protect);
-        if self.leaves_copy(page, actions) {
-            actions.push(Action::RestoreCopy { page, protect });
-        } else if protect {
-            actions.push(Action::RestoreCopy { page, protect });
+        let dropped_later = self.leaves_copy(page, actions);
+        actions.push(match dropped_later || protect {
+            true => Action::RestoreCopy { page, protect },
+            false => Action::Restore { page },
+        });
+        if protect && !dropped_later {
             actions.push(Action::Drop {
                 first: page,
                 count: 1,
             });
-        } else {
-            actions.push(Action::Restore { page });
         }
         if clean && !protect {
             self.count_as_stored(page, access);

@@ -319,10 +319,7 @@ impl<C: ClusterSource> Engine<C> {
             Event::WriteLimit { used } => self.set_write_limit(used),
             Event::Reclaim => self.reclaim(actions),
             Event::Drain { on } => self.drain(on, actions),
-            Event::Forked => {
-                self.drop_stale(actions);
-                self.forked();
-            }
+            Event::Forked => self.forked(actions),
             Event::Owned { first, count } => self.owned(first, count),
             Event::Tick => self.tick(actions),
         }

@@ -36,7 +36,8 @@ impl<C: ClusterSource> Engine<C> {
     }
 
     /// The process forked. No request is in flight.
-    pub(super) fn forked(&mut self) {
+    pub(super) fn forked(&mut self, actions: &mut Vec<Action>) {
+        self.drop_stale(actions);
         self.propose_refused_again();
         self.draining = false;
         self.swap.seal(&mut self.clusters);

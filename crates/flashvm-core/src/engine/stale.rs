@@ -16,7 +16,7 @@ const STALE_SHARE: u32 = 128;
 pub(super) const STALE_MAX: u32 = 64;
 
 impl<C: ClusterSource> Engine<C> {
-    /// Whether a page in the shadow has a mapped copy that the program uses.
+    /// Whether this mapped page has a stale copy in the shadow.
     #[must_use]
     pub fn is_stale(&self, page: PageId) -> bool {
         self.stale.contains(&page)

@@ -215,7 +215,7 @@ impl Pager {
     /// Whether pages stay where they are while the kernel works on them after a call has returned.
     #[cfg(target_arch = "x86_64")]
     pub(crate) fn keeps_pinned_pages(&self) -> bool {
-        self.space.keeps_pinned_pages()
+        self.space.moves_pages()
     }
 
     /// Whether the kernel tells the handler what the program does to its mappings.

@@ -88,7 +88,7 @@ pub fn start(inheritance: Inheritance) -> Result<&'static Pager, Error> {
         frames: LIMIT_FRAMES_MIN,
         shadow: space.has_shadow(),
         protects: space.protects(),
-        copies_back: space.copies_back(),
+        copies_back: space.moves_pages(),
         settings: settings.engine.clone(),
     };
     let record = settings.record.as_deref();

@@ -151,13 +151,9 @@ impl Space {
         self.aliased().is_none()
     }
 
-    /// Whether a page that returns from the shadow is copied rather than moved: a move interrupts the other processors.
-    pub(crate) fn copies_back(&self) -> bool {
-        matches!(self, Self::Userfaultfd(space) if space.has_shadow())
-    }
-
-    /// Whether the kernel refuses to take a page away from its own work on it (direct I/O, say).
-    pub(crate) fn keeps_pinned_pages(&self) -> bool {
+    /// Whether pages are moved into the shadow (`UFFDIO_MOVE`). The kernel refuses to move a page that it works on (direct
+    /// I/O, say), and a move interrupts the other processors.
+    pub(crate) fn moves_pages(&self) -> bool {
         matches!(self, Self::Userfaultfd(space) if space.has_shadow())
     }
 
