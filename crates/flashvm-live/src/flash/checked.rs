@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use xxhash_rust::xxh3::xxh3_64;
 
 /// Reads of a page before it counts as lost.
-const READ_TRIES: u32 = 3;
+pub(super) const READ_TRIES: u32 = 3;
 
 /// A store that verifies the pages it reads.
 #[derive(Debug)]

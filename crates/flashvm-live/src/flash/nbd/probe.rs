@@ -1,5 +1,6 @@
 //! Looks at an export before a run begins.
 
+use super::super::checked::READ_TRIES as TRIES;
 use super::super::store::Part;
 use super::answer::Answer;
 use super::connection::Connection;
@@ -39,7 +40,7 @@ impl NbdProbe {
     /// Reads bytes at `at`.
     ///
     /// # Errors
-    /// The server refuses, or the connection is lost.
+    /// The server refuses [`TRIES`] times, or the connection is lost.
     pub fn read(&mut self, at: u64, to: &mut [u8]) -> Result<(), ProbeError> {
         let part = Part {
             address: to.as_mut_ptr() as usize,
@@ -47,13 +48,13 @@ impl NbdProbe {
         };
         let until = until(&self.server);
         // SAFETY: `part` is `to`, borrowed exclusively over the call.
-        done(unsafe { self.connection.read(at, part, until) })
+        tried(|| unsafe { self.connection.read(at, part, until) })
     }
 
     /// Writes bytes to `at`.
     ///
     /// # Errors
-    /// The server refuses, or the connection is lost.
+    /// The server refuses [`TRIES`] times, or the connection is lost.
     pub fn write(&mut self, at: u64, from: &[u8]) -> Result<(), ProbeError> {
         let part = Part {
             address: from.as_ptr() as usize,
@@ -61,7 +62,7 @@ impl NbdProbe {
         };
         let until = until(&self.server);
         // SAFETY: `part` is `from`, borrowed over the call.
-        done(unsafe { self.connection.write(at, &[part], until) })
+        tried(|| unsafe { self.connection.write(at, &[part], until) })
     }
 
     /// Discards bytes.
@@ -96,6 +97,17 @@ fn done(answer: Result<Answer, Trouble>) -> Result<(), ProbeError> {
     }
 }
 
+/// Makes a request until the server serves it, as often as a store reads a page: [`TRIES`] times.
+fn tried(mut request: impl FnMut() -> Result<Answer, Trouble>) -> Result<(), ProbeError> {
+    let mut tries = 1;
+    loop {
+        match done(request()) {
+            Err(ProbeError::Server(_)) if tries < TRIES => tries += 1,
+            result => return result,
+        }
+    }
+}
+
 fn until(server: &NbdServer) -> Nanos {
     Nanos(now().0 + server.timeout().0)
 }
@@ -111,8 +123,12 @@ mod tests {
     const PAGE: usize = 4096;
     const BESIDE: u8 = 0xa5;
 
-    /// What a good server says: structured replies, an export of 1 MiB, and a page in two chunks, the last a hole.
+    /// What a good server says: structured replies, an export of 1 MiB, and a page.
     fn good() -> Vec<u8> {
+        [greeting(), page(1)].concat()
+    }
+
+    fn greeting() -> Vec<u8> {
         let mut bytes = b"NBDMAGICIHAVEOPT\x00\x03".to_vec();
         let mut reply = |option: u32, kind: u32, contents: &[u8]| {
             bytes.extend(0x0003_e889_0455_65a9_u64.to_be_bytes());
@@ -124,14 +140,22 @@ mod tests {
         reply(8, 1, b"");
         reply(7, 3, b"\x00\x00\x00\x00\x00\x00\x00\x10\x00\x00\x01\x01");
         reply(7, 1, b"");
-        let mut chunk = |is_last: u8, kind: u8, contents: &[u8]| {
-            bytes.extend([0x66, 0x8e, 0x33, 0xef, 0, is_last, 0, kind]);
-            bytes.extend(1_u64.to_be_bytes());
-            bytes.extend((contents.len() as u32).to_be_bytes());
-            bytes.extend(contents);
-        };
-        chunk(0, 1, &[&[0; 8][..], &[7; PAGE / 2]].concat());
-        chunk(1, 2, b"\x00\x00\x00\x00\x00\x00\x08\x00\x00\x00\x08\x00");
+        bytes
+    }
+
+    /// The answer to a read of a page, in two chunks, the last a hole.
+    fn page(cookie: u64) -> Vec<u8> {
+        let data = chunk(cookie, 0, 1, &[&[0; 8][..], &[7; PAGE / 2]].concat());
+        let hole = b"\x00\x00\x00\x00\x00\x00\x08\x00\x00\x00\x08\x00";
+        [data, chunk(cookie, 1, 2, hole)].concat()
+    }
+
+    fn chunk(cookie: u64, is_last: u8, kind: u16, contents: &[u8]) -> Vec<u8> {
+        let mut bytes = vec![0x66, 0x8e, 0x33, 0xef, 0, is_last];
+        bytes.extend(kind.to_be_bytes());
+        bytes.extend(cookie.to_be_bytes());
+        bytes.extend((contents.len() as u32).to_be_bytes());
+        bytes.extend(contents);
         bytes
     }
 
@@ -168,6 +192,14 @@ mod tests {
     fn a_good_server_is_understood() {
         let page = [[7; PAGE / 2], [0; PAGE / 2]].concat();
         assert!(heard(&good()) == Some(page));
+    }
+
+    #[test]
+    fn a_read_that_fails_is_tried_again() {
+        // EIO, and no text.
+        let error = chunk(1, 1, 0x8001, b"\x00\x00\x00\x05\x00\x00");
+        let says = [greeting(), error, page(2)].concat();
+        assert!(heard(&says) == Some([[7; PAGE / 2], [0; PAGE / 2]].concat()));
     }
 
     proptest! {
