@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """An array larger than RAM, worked on by numpy: managed arrays beside a program that is paged whole, and numpy.memmap.
 
-usage (as root): eval/arrays.py [--mib 1024] [--ram 256] [--rounds 3] [--only rows,columns] [--json FILE]
+usage (as root): eval/arrays.py [--mib 1024] [--ram 256] [--rounds 3] [--only rows,columns] [--patience 120] [--json FILE]
 
 Each way runs every part in a fresh process, in turn:
   arrays   flashvm run --ram RAM --select api, the array by flashvm.empty
@@ -9,12 +9,14 @@ Each way runs every part in a fresh process, in turn:
   memmap   numpy.memmap of a file beside the flash store, in a memory cgroup with a limit of RAM + 64 MiB: the page
            cache counts there
 
-The array has numbers that do not repeat, so nothing compresses well. Seconds of the part alone, medians.
+The array has numbers that do not repeat, so nothing compresses well. Seconds of the part alone, medians. A part that takes
+longer than --patience with its array filled is ended, and counts as that long.
 """
 
 import argparse
 import json
 import os
+import signal
 import statistics
 import subprocess
 import sys
@@ -54,6 +56,7 @@ else:
     a = numpy.empty(shape, dtype="f4")
 for row in range(0, shape[0], 256):
     a[row:row + 256] = rng.random((min(256, shape[0] - row), COLUMNS), dtype="f4")
+print("filled", flush=True)
 start = time.perf_counter()
 eval(part)
 print(time.perf_counter() - start)
@@ -68,10 +71,18 @@ def seconds(way, part, options, cgroup, folder):
         select = "api" if way == "arrays" else "all"
         words = [ROOT / "target/release/flashvm", "run", "--quiet", "--ram", f"{ram}M", "--flash", folder,
                  "--select", select, "--", *words]
-    done = subprocess.run(words, stdout=subprocess.PIPE, text=True, timeout=1200, check=True,
-                          preexec_fn=cgroup.join if way == "memmap" else None)
+    running = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, preexec_fn=cgroup.join if way == "memmap" else None)
+    if running.stdout.readline() != "filled\n":
+        sys.exit(f"arrays.py: {part}, {way}: the program ended with {running.wait()} before its array was filled")
+    try:
+        taken = float(running.communicate(timeout=options.patience)[0])
+    except subprocess.TimeoutExpired:
+        # To flashvm it is a request to end the program.
+        running.send_signal(signal.SIGTERM)
+        running.communicate()
+        taken = options.patience
     (folder / "array").unlink(missing_ok=True)
-    return float(done.stdout)
+    return taken
 
 
 def main():
@@ -80,6 +91,7 @@ def main():
     parser.add_argument("--ram", type=int, default=256, help="its RAM")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", default=",".join(PARTS), help="parts, separated by commas")
+    parser.add_argument("--patience", type=float, default=120, help="seconds after which a part is ended")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     parts = options.only.split(",")
@@ -105,8 +117,11 @@ def main():
     print("| part | arrays, s | whole program, s | memmap, s | whole / arrays | memmap / arrays |")
     print("| --- | ---: | ---: | ---: | ---: | ---: |")
     for part, by_way in found.items():
-        arrays, whole, memmap = (statistics.median(by_way[way]) for way in ways)
-        print(f"| {part} | {arrays:.2f} | {whole:.2f} | {memmap:.2f} | {whole / arrays:.2f} | {memmap / arrays:.2f} |")
+        medians = [statistics.median(by_way[way]) for way in ways]
+        more = ["> " if seconds >= options.patience else "" for seconds in medians]
+        taken = [f"{than}{seconds:.2f}" for than, seconds in zip(more, medians)]
+        ratios = [f"{than}{seconds / medians[0]:.2f}" for than, seconds in zip(more[1:], medians[1:])]
+        print(f"| {part} | {' | '.join(taken + ratios)} |")
     if options.json:
         options.json.write_text(json.dumps(found))
 

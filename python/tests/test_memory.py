@@ -41,6 +41,20 @@ def test_without_arrays_nothing_is_paged():
     assert done.totals["resident_pages_max"] == 0
 
 
+def test_arrow_computes_on_an_array_in_place():
+    done = run(
+        """
+        import pyarrow, pyarrow.compute
+        array = flashvm.full(8 << 20, 3, dtype="i8")   # 64 MiB
+        column = pyarrow.array(array)
+        assert pyarrow.total_allocated_bytes() == 0
+        del array
+        assert pyarrow.compute.sum(column).as_py() == 3 << 23
+        """
+    )
+    assert done.totals["bytes_written"] > 40 << 20
+
+
 def test_an_array_is_freed_with_its_last_view():
     run(
         """
