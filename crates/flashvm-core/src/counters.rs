@@ -53,7 +53,7 @@ pub struct Counters {
     pub evicted_clean: u64,
     /// Frames freed from pages with a store since they came in.
     pub evicted_dirty: u64,
-    /// Pages brought in ahead of a fault, from flash or from the pool.
+    /// Pages brought in ahead of a fault, from flash or from the pool, or kept when they were about to leave.
     pub prefetch_issued: u64,
     /// Of these, pages of the pool: no I/O.
     pub prefetch_pool: u64,

@@ -80,7 +80,7 @@ impl PageState {
                 )
             }
             Writing => matches!(to, Standby | Condemned | Overtaken | Doomed),
-            Standby => matches!(to, Mapped | Stored | Absent),
+            Standby => matches!(to, Mapped | Shadowed | Stored | Absent),
             Overtaken => matches!(to, Mapped | Doomed),
             Doomed => matches!(to, Absent),
         }
@@ -184,7 +184,7 @@ pub(crate) struct PageTable {
     flags: Vec<u16>,
     /// Slot + 1, or, with [`Flag::Packed`], the pool's handle; 0 is none.
     slots: Vec<u32>,
-    /// When the page left RAM, by the clock of the pool's share. Only with `--compress`.
+    /// When the page left RAM, or came in on probation, by the clock of evictions. Only with `--compress`.
     left: Vec<u16>,
     /// Pages that are not absent, by chunk of `1 << CHUNK_SHIFT` pages.
     present: Vec<u16>,
@@ -281,7 +281,7 @@ impl PageTable {
         self.flags[page.0 as usize] &= kept;
     }
 
-    /// When the page left RAM, by the clock of the pool's share.
+    /// When the page left RAM, or came in on probation, by the clock of evictions.
     pub(crate) fn left(&self, page: PageId) -> u16 {
         self.left[page.0 as usize]
     }

@@ -64,12 +64,13 @@ impl<C: ClusterSource> Engine<C> {
 
     /// A page leaves its frame: notes when, and moves the pool's share if it is time.
     pub(super) fn note_leaving(&mut self, page: PageId) {
+        self.table.set_left(page, self.share.clock());
+        self.share.count_eviction();
         if !self.settings.compress.is_on() {
             return;
         }
-        self.table.set_left(page, self.share.clock());
         let before = self.share.frames();
-        self.share.evicted(self.pool.objects(), self.pool.frames());
+        self.share.decide(self.pool.objects(), self.pool.frames());
         if before != self.share.frames() {
             self.resize_policy();
         }

@@ -18,6 +18,8 @@ struct EngineView<'a> {
     table: &'a PageTable,
     swap: &'a SwapMap,
     pool: &'a Pool,
+    /// Pages may stay that are about to leave.
+    keeps: bool,
     room: u32,
     at_ease: bool,
 }
@@ -37,6 +39,7 @@ impl View for EngineView<'_> {
                 (None, Some(slot)) if self.swap.is_zero(slot) => Whereabouts::Zero,
                 (None, slot) => Whereabouts::Flash(slot.expect("stored pages have a place")),
             },
+            state if self.keeps && may_stay(self.table, page, state) => Whereabouts::Leaving,
             _ => Whereabouts::Resident,
         }
     }
@@ -52,6 +55,16 @@ impl View for EngineView<'_> {
     fn at_ease(&self) -> bool {
         self.at_ease
     }
+}
+
+/// Whether a page in the shadow is about to leave, with no request on it in flight, and may stay.
+fn may_stay(table: &PageTable, page: PageId, state: PageState) -> bool {
+    let leaves = match state {
+        PageState::Condemned | PageState::Standby => true,
+        PageState::Shadowed => !table.has(page, Flag::Probation) && !table.has(page, Flag::Locked),
+        _ => false,
+    };
+    leaves && !table.has(page, Flag::Shared)
 }
 
 /// Where a page that was read goes, and whether it is write-protected there (in the region only).
@@ -85,6 +98,7 @@ impl<C: ClusterSource> Engine<C> {
             table: &self.table,
             swap: &self.swap,
             pool: &self.pool,
+            keeps: self.shadow,
             room,
             at_ease,
         };
@@ -119,6 +133,10 @@ impl<C: ClusterSource> Engine<C> {
         actions: &mut Vec<Action>,
     ) {
         let mut candidates = std::mem::take(&mut self.candidates);
+        // First of all, so that no other candidate takes their frames.
+        for candidate in &candidates {
+            self.keep(candidate);
+        }
         for Candidate {
             page,
             place,
@@ -167,6 +185,27 @@ impl<C: ClusterSource> Engine<C> {
         self.emit_zeros(actions);
         self.emit_reads(demanded, actions);
         self.emit_packed_reads(demanded, actions);
+    }
+
+    /// Keeps a page of a stream that is about to leave: its next use is near.
+    pub(super) fn keep(&mut self, &Candidate { page, kind, .. }: &Candidate) {
+        if kind != Kind::Stream || page.0 >= self.table.pages() || !self.shadow {
+            return;
+        }
+        let state = self.table.state(page);
+        if !may_stay(&self.table, page, state) {
+            return;
+        }
+        match state {
+            PageState::Condemned => self.condemned.forget(),
+            PageState::Standby => self.standby.forget(),
+            _ => self.policy.removed(page),
+        }
+        if state != PageState::Shadowed {
+            self.set_state(page, PageState::Shadowed);
+        }
+        self.counters.prefetch_issued += u64::from(!self.table.has(page, Flag::Prefetched));
+        self.mark_prefetched(page, kind);
     }
 
     /// Marks a page that a prefetcher proposed.

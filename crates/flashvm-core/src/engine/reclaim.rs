@@ -127,9 +127,8 @@ impl<C: ClusterSource> Engine<C> {
         let before = progress(self);
         self.start_cleaning(actions);
         let mut fruitful = before != progress(self);
-        let excess = self.probation_excess();
-        if excess > 0 {
-            fruitful |= self.expel(excess.min(FREE_BATCH), actions) > 0;
+        if self.expel_ahead(FREE_BATCH, actions) > 0 {
+            fruitful = true;
             self.emit_moves(actions);
         }
         let short = self.mark_high().saturating_sub(self.headed_for());

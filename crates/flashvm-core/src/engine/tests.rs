@@ -12,6 +12,7 @@ mod congestion;
 mod huge;
 mod kept;
 mod pinned;
+mod probation;
 mod runs;
 mod stale;
 

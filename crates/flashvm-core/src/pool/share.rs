@@ -104,6 +104,11 @@ impl Share {
         (self.evictions / u64::from(self.tick)) as u16
     }
 
+    /// Evictions in ticks of the clock.
+    pub(crate) fn ticks(&self, evictions: u32) -> u16 {
+        (evictions / self.tick).min(u16::MAX.into()) as u16
+    }
+
     /// Whether a page that left then left at most a step of evictions ago. The clock returns to its start after
     /// `64 * limit` evictions: a page that left that long ago may look young.
     fn is_young(&self, left: u16) -> bool {
@@ -147,9 +152,13 @@ impl Share {
         u64::from(self.step) * self.ratio16 / 16
     }
 
-    /// A page left RAM. The pool has `objects` pages in `frames` frames. Decides at the end of an epoch.
-    pub(crate) fn evicted(&mut self, objects: u32, frames: u32) {
+    /// A page left RAM.
+    pub(crate) fn count_eviction(&mut self) {
         self.evictions += 1;
+    }
+
+    /// Decides at the end of an epoch. The pool has `objects` pages in `frames` frames.
+    pub(crate) fn decide(&mut self, objects: u32, frames: u32) {
         if self.evictions - self.decided < u64::from(self.step) * EPOCH {
             return;
         }
@@ -181,19 +190,25 @@ mod tests {
     const READ: Nanos = Nanos(80_000);
     const ALL: u32 = Trial::SHRINK_ALL;
 
+    fn evict(share: &mut Share, objects: u32, frames: u32) {
+        share.count_eviction();
+        share.decide(objects, frames);
+    }
+
     #[test]
     fn the_share_follows_the_dearer_side() {
         let mut share = Share::new(1600);
         let start = share.frames();
         for _ in 0..1000 {
             share.miss(150, READ);
-            share.evicted(1000, share.frames());
+            let frames = share.frames();
+            evict(&mut share, 1000, frames);
         }
         assert!(share.frames() > start);
         assert!(share.frames() <= 1400);
         for _ in 0..10_000 {
             share.hit(share.clock(), false, READ);
-            share.evicted(100, 50);
+            evict(&mut share, 100, 50);
         }
         // The smallest step.
         assert_eq!(share.frames(), 1600 / STEPS_MAX);
@@ -207,7 +222,8 @@ mod tests {
             for _ in 0..1000 {
                 share.miss_plain(share.clock().wrapping_sub(1000), pages, shrinks, READ);
                 share.hit(share.clock(), false, READ);
-                share.evicted(2 * share.frames(), share.frames());
+                let frames = share.frames();
+                evict(&mut share, 2 * frames, frames);
             }
             share.frames() > start
         };
@@ -227,7 +243,8 @@ mod tests {
         assert_eq!(share.frames(), 1600 / START);
         for _ in 0..1000 {
             share.miss(150, READ);
-            share.evicted(1000, share.frames());
+            let frames = share.frames();
+            evict(&mut share, 1000, frames);
         }
         let grown = share.frames();
         share.resized(800);
@@ -245,7 +262,7 @@ mod tests {
             let young = n % 100 == 0;
             let left = share.clock().wrapping_sub(if young { 0 } else { 10_000 });
             share.hit(left, false, READ);
-            share.evicted(1000, start);
+            evict(&mut share, 1000, start);
         }
         assert_eq!(share.frames(), start);
     }
@@ -256,7 +273,8 @@ mod tests {
         let mut share = Share::new(1600);
         for _ in 0..100_000 {
             share.miss_plain(share.clock(), 5000, 0, READ);
-            share.evicted(2 * share.frames(), share.frames());
+            let frames = share.frames();
+            evict(&mut share, 2 * frames, frames);
         }
         assert_eq!(share.frames(), 1600 / STEPS_MAX);
     }
@@ -268,7 +286,7 @@ mod tests {
         for _ in 0..1000 {
             share.miss(100_000, READ);
             share.hit(share.clock().wrapping_sub(10_000), true, READ);
-            share.evicted(100, 50);
+            evict(&mut share, 100, 50);
         }
         assert_eq!(share.frames(), start);
     }
@@ -280,7 +298,7 @@ mod tests {
         let start = share.frames();
         for n in 0..10_000 {
             share.hit(share.clock(), n % 4 == 0, READ);
-            share.evicted(1000, start);
+            evict(&mut share, 1000, start);
         }
         assert_eq!(share.frames(), start);
     }

@@ -153,7 +153,7 @@ counters! {
         evicted_clean,
         /// Frames freed from pages with a store since they came in.
         evicted_dirty,
-        /// Pages brought in ahead of a fault.
+        /// Pages brought in ahead of a fault, or kept when they were about to leave.
         prefetch_issued,
         /// Prefetched pages that came from the pool.
         prefetch_pool,

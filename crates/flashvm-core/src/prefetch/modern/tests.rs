@@ -102,6 +102,42 @@ fn pages_that_are_here_already_do_not_end_a_stream() {
     assert!(waits <= 6, "{waits} waits");
 }
 
+/// The pages before the stream are the oldest of a loop larger than RAM.
+#[test]
+fn a_stream_asks_for_pages_that_are_about_to_leave() {
+    let mut view = FakeView::identity(4000);
+    for page in (0..4000).filter(|page| page % 3 == 0) {
+        view.set(page, Whereabouts::Leaving);
+    }
+    let mut modern = Modern::new(256);
+    let (mut asked, mut waits) = (Vec::new(), 0);
+    let mut here = HashMap::new();
+    for page in 0..4000 {
+        let mut demand = flash_fault(page);
+        match here.insert(page, Place::Region) {
+            Some(Place::Region) => continue,
+            Some(Place::Shadow) => demand.hit = true,
+            None => waits += 1,
+        }
+        let mut out = Vec::new();
+        modern.demand(&demand, &view, &mut out);
+        for candidate in out {
+            let at = candidate.page.0;
+            assert!(
+                at % 3 != 0 || candidate.place == Place::Shadow,
+                "its use is seen"
+            );
+            here.insert(at, candidate.place);
+            view.set(at, Whereabouts::Resident);
+            asked.push(at);
+        }
+    }
+    assert!(waits <= 3, "{waits} waits");
+    asked.sort_unstable();
+    asked.dedup();
+    assert!(asked.len() > 3990, "{} pages", asked.len());
+}
+
 #[test]
 fn a_stream_over_pages_half_of_which_are_here_is_followed_page_by_page() {
     let n = 20_000;

@@ -43,7 +43,13 @@ fn longest(stream: &Stream, window_max: u32) -> u32 {
 }
 
 pub(super) fn is_resident(view: &dyn View, page: i64) -> bool {
-    u32::try_from(page).is_ok_and(|page| view.page(PageId(page)) == Whereabouts::Resident)
+    let in_ram = |page| {
+        matches!(
+            view.page(page),
+            Whereabouts::Resident | Whereabouts::Leaving
+        )
+    };
+    u32::try_from(page).is_ok_and(|page| in_ram(PageId(page)))
 }
 
 /// Whether a stream can have reached a page without another fault: all pages from its first
@@ -107,11 +113,11 @@ pub(super) fn issue(
                 absent += 1;
                 None
             }
-            Whereabouts::Flash(_) => {
+            from @ (Whereabouts::Flash(_) | Whereabouts::Leaving) => {
                 if issued >= marker_at {
                     stream.marker.get_or_insert(stream.next);
                 }
-                if !stream.trusted {
+                if !stream.trusted || from == Whereabouts::Leaving {
                     Some(Place::Shadow)
                 } else if issued % spacing < stream.gap {
                     if issued % spacing == 0 {
