@@ -16,6 +16,9 @@ use std::sync::Arc;
 /// Most pages: a reference's number shares its four bytes with a bit for writes.
 const PAGES_MAX: u32 = 1 << 30;
 
+/// References that are numbered together.
+const CHUNK: usize = 1024;
+
 /// All references of a trace, in order.
 #[derive(Debug)]
 pub struct References {
@@ -64,24 +67,21 @@ impl References {
         granularity: Granularity,
         trace: impl IntoIterator<Item = Result<Reference, E>>,
     ) -> Result<Self, SweepError> {
-        let mut numbering = Numbering::default();
-        let mut packed = Spool::new(ram_bytes_max);
+        let mut reading = Reading {
+            granularity,
+            numbering: Numbering::default(),
+            packed: Spool::new(ram_bytes_max),
+        };
+        let mut chunk = Vec::with_capacity(CHUNK);
         for reference in trace {
-            let reference = reference.map_err(Into::into)?;
-            let write = u32::from(reference.kind == Kind::Write);
-            for address in granularity.pages(reference) {
-                let page = numbering.number(address)?;
-                numbering.pages[page as usize].written |= write != 0;
-                packed.push(page << 1 | write).map_err(SweepError::Spool)?;
+            chunk.push(reference.map_err(Into::into)?);
+            if chunk.len() == CHUNK {
+                reading.take(&chunk)?;
+                chunk.clear();
             }
         }
-        packed.finish().map_err(SweepError::Spool)?;
-        let written = numbering.pages.iter().filter(|page| page.written).count();
-        Ok(Self {
-            packed,
-            places: numbering.pages.iter().map(|page| page.place).collect(),
-            written: u32::try_from(written).expect("no more than there are pages"),
-        })
+        reading.take(&chunk)?;
+        reading.end()
     }
 
     /// Number of references.
@@ -143,6 +143,41 @@ impl References {
 struct Page {
     place: u32,
     written: bool,
+}
+
+/// References so far. Not generic: it is compiled here, with optimisation, whatever the caller's crate is compiled with.
+struct Reading {
+    granularity: Granularity,
+    numbering: Numbering,
+    packed: Spool<u32>,
+}
+
+impl Reading {
+    #[inline(never)]
+    fn take(&mut self, chunk: &[Reference]) -> Result<(), SweepError> {
+        for &reference in chunk {
+            let write = u32::from(reference.kind == Kind::Write);
+            for address in self.granularity.pages(reference) {
+                let page = self.numbering.number(address)?;
+                self.numbering.pages[page as usize].written |= write != 0;
+                self.packed
+                    .push(page << 1 | write)
+                    .map_err(SweepError::Spool)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn end(mut self) -> Result<References, SweepError> {
+        self.packed.finish().map_err(SweepError::Spool)?;
+        let pages = &self.numbering.pages;
+        let written = pages.iter().filter(|page| page.written).count();
+        Ok(References {
+            packed: self.packed,
+            places: pages.iter().map(|page| page.place).collect(),
+            written: u32::try_from(written).expect("no more than there are pages"),
+        })
+    }
 }
 
 /// Gives pages their numbers and places.
