@@ -184,7 +184,7 @@ pub(crate) struct PageTable {
     flags: Vec<u16>,
     /// Slot + 1, or, with [`Flag::Packed`], the pool's handle; 0 is none.
     slots: Vec<u32>,
-    /// When the page left RAM, or came in on probation, by the clock of evictions. Only with `--compress`.
+    /// When the page left RAM, or came in on probation, by the clock of evictions.
     left: Vec<u16>,
     /// Pages that are not absent, by chunk of `1 << CHUNK_SHIFT` pages.
     present: Vec<u16>,

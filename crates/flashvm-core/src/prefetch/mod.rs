@@ -1,8 +1,8 @@
 //! Prefetching: selects pages to bring in with the page that a thread waits for.
 //!
 //! A prefetcher proposes candidates, best first. The engine takes the candidates that are not
-//! resident, as long as there are frames, and joins those with contiguous slots into single reads. Pages of a stream that are
-//! about to leave stay.
+//! resident, as long as there are frames, and joins those with contiguous slots into single reads.
+//! Pages of a stream that are about to leave stay.
 
 use crate::event::{Access, Place};
 use crate::ids::{PageId, SlotId};
@@ -131,7 +131,8 @@ pub struct Passed {
 /// A prefetcher.
 pub trait Prefetcher: Send {
     /// Appends candidates for this demand to `out`, best first. Candidates that are resident or
-    /// outside are skipped by the engine; those that are `Absent` or `Zero` are zero-filled, and those of a stream that are `Leaving` stay.
+    /// outside are skipped by the engine; those that are `Absent` or `Zero` are zero-filled, and those of a stream that
+    /// are `Leaving` stay.
     fn demand(&mut self, demand: &Demand, view: &dyn View, out: &mut Vec<Candidate>);
 
     /// The pages that the stream of the last `demand` is now known to have passed.

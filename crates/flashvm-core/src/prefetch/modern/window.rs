@@ -6,6 +6,7 @@
 //! that wait in the shadow, so that their use is seen. The first use seen at or after the window's *marker* requests
 //! the next window, while the program still has part of this one before it (as Linux does with
 //! `PG_readahead`).
+//! Pages of a window that are in the shadow, about to leave, are asked for as well: they stay there, and their use is seen.
 //! A stream through absent pages maps zeros ahead and needs no marker: the page after the window
 //! faults anyway. Nor does a stream through compressed pages in RAM: its windows are short, and the fault on the page
 //! after each costs no read.
