@@ -3,8 +3,10 @@
 use super::{Locked, Pager};
 use crate::flash::ReadBuffers;
 
-/// Read buffers of a process, in words of 64 pages: budget / `SHARE` / 64, clamped to 1..=`WORDS_MAX`.
-const SHARE: u32 = 32;
+/// Read buffers of a process: budget / `SHARE`, but at least min(budget / `SHARE_MAX`, 2 words of 64 pages), in
+/// 1..=`WORDS_MAX` words. More would be taken from programs that do not stream (`docs/performance.md`).
+const SHARE: u32 = 128;
+const SHARE_MAX: u32 = 32;
 const WORDS_MAX: u32 = 64;
 
 impl Pager {
@@ -26,7 +28,10 @@ impl Pager {
 
 /// Words of read buffers of one process, in a run with `budget_frames` frames.
 fn words_of(budget_frames: u32) -> u32 {
-    (budget_frames / SHARE / ReadBuffers::RUN).clamp(1, WORDS_MAX)
+    let words = |share| budget_frames / share / ReadBuffers::RUN;
+    words(SHARE)
+        .max(words(SHARE_MAX).min(2))
+        .clamp(1, WORDS_MAX)
 }
 
 /// Pages of read buffers of one process, in a run with `budget_frames` frames.
