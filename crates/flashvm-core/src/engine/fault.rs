@@ -201,11 +201,7 @@ impl<C: ClusterSource> Engine<C> {
     fn soft_fault(&mut self, page: PageId, access: Access, actions: &mut Vec<Action>) {
         self.counters.faults_soft += 1;
         let hit = self.use_prefetched(page);
-        match self.table.state(page) {
-            PageState::Condemned => self.condemned.forget(),
-            PageState::Standby => self.standby.forget(),
-            _ => {}
-        }
+        self.stop_leaving(page);
         self.set_state(page, PageState::Mapped);
         self.policy.touched(page, access);
         let clean = !self.table.has(page, Flag::Dirty);
@@ -302,11 +298,7 @@ impl<C: ClusterSource> Engine<C> {
                 self.policy.touched(page, Access::Write);
             }
             PageState::Shadowed | PageState::Condemned | PageState::Standby if !self.shadow => {
-                match state {
-                    PageState::Condemned => self.condemned.forget(),
-                    PageState::Standby => self.standby.forget(),
-                    _ => {}
-                }
+                self.stop_leaving(page);
                 self.counters.faults_soft += 1;
                 self.table.clear(page, Flag::Protected);
                 self.set_state(page, PageState::Mapped);

@@ -196,12 +196,10 @@ impl<C: ClusterSource> Engine<C> {
         if !may_stay(&self.table, page, state) {
             return;
         }
-        match state {
-            PageState::Condemned => self.condemned.forget(),
-            PageState::Standby => self.standby.forget(),
-            _ => self.policy.removed(page),
-        }
-        if state != PageState::Shadowed {
+        if state == PageState::Shadowed {
+            self.policy.removed(page);
+        } else {
+            self.stop_leaving(page);
             self.set_state(page, PageState::Shadowed);
         }
         self.counters.prefetch_issued += u64::from(!self.table.has(page, Flag::Prefetched));

@@ -386,6 +386,15 @@ impl<C: ClusterSource> Engine<C> {
         self.standby.push(page, &self.table);
     }
 
+    /// A page stays: it leaves the queue of condemned pages, or of those on standby. The caller changes its state.
+    pub(super) fn stop_leaving(&mut self, page: PageId) {
+        match self.table.state(page) {
+            PageState::Condemned => self.condemned.forget(),
+            PageState::Standby => self.standby.forget(),
+            _ => {}
+        }
+    }
+
     pub(super) fn set_limit(&mut self, frames: u32, shared: u32, actions: &mut Vec<Action>) {
         let resized = frames != self.limit;
         self.limit = frames;

@@ -3,10 +3,11 @@
 use super::{Locked, Pager};
 use crate::flash::ReadBuffers;
 
-/// Read buffers of a process: budget / `SHARE`, but at least min(budget / `SHARE_MAX`, 2 words of 64 pages), in
-/// 1..=`WORDS_MAX` words. More would be taken from programs that do not stream (`docs/performance.md`).
+/// Read buffers of a process: budget / `SHARE`, but at least min(budget / `SHARE_OF_SMALL`, `WORDS_OF_SMALL`), in
+/// 1..=`WORDS_MAX` words of 64 pages. Programs that do not stream need the frames (`docs/performance.md`).
 const SHARE: u32 = 128;
-const SHARE_MAX: u32 = 32;
+const SHARE_OF_SMALL: u32 = 32;
+const WORDS_OF_SMALL: u32 = 2;
 const WORDS_MAX: u32 = 64;
 
 impl Pager {
@@ -30,7 +31,7 @@ impl Pager {
 fn words_of(budget_frames: u32) -> u32 {
     let words = |share| budget_frames / share / ReadBuffers::RUN;
     words(SHARE)
-        .max(words(SHARE_MAX).min(2))
+        .max(words(SHARE_OF_SMALL).min(WORDS_OF_SMALL))
         .clamp(1, WORDS_MAX)
 }
 

@@ -143,6 +143,11 @@ mod tests {
         bytes
     }
 
+    /// The contents of a page in [`page`].
+    fn contents() -> Vec<u8> {
+        [[7; PAGE / 2], [0; PAGE / 2]].concat()
+    }
+
     /// The answer to a read of a page, in two chunks, the last a hole.
     fn page(cookie: u64) -> Vec<u8> {
         let data = chunk(cookie, 0, 1, &[&[0; 8][..], &[7; PAGE / 2]].concat());
@@ -190,8 +195,7 @@ mod tests {
 
     #[test]
     fn a_good_server_is_understood() {
-        let page = [[7; PAGE / 2], [0; PAGE / 2]].concat();
-        assert!(heard(&good()) == Some(page));
+        assert!(heard(&good()) == Some(contents()));
     }
 
     #[test]
@@ -199,7 +203,7 @@ mod tests {
         // EIO, and no text.
         let error = chunk(1, 1, 0x8001, b"\x00\x00\x00\x05\x00\x00");
         let says = [greeting(), error, page(2)].concat();
-        assert!(heard(&says) == Some([[7; PAGE / 2], [0; PAGE / 2]].concat()));
+        assert!(heard(&says) == Some(contents()));
     }
 
     proptest! {
