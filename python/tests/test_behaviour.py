@@ -22,7 +22,8 @@ def trace():
     return Trace(numpy.random.default_rng(1).integers(0, 50_000, 3_000_000))
 
 
-def test_other_threads_run_meanwhile(trace):
+def longest_pause(trace):
+    """Runs a sweep in another thread. The longest pause of this thread meanwhile, as a share of the sweep's time."""
     begun, done = threading.Event(), threading.Event()
     took = []
 
@@ -41,8 +42,12 @@ def test_other_threads_run_meanwhile(trace):
         now = time.perf_counter()
         longest, last = max(longest, now - last), now
     thread.join()
-    # A sweep that kept the interpreter's lock would be one long pause here.
-    assert longest < took[0] / 2
+    return longest / took[0]
+
+
+def test_other_threads_run_meanwhile(trace):
+    # A sweep that kept the interpreter's lock would be one long pause each time. A busy machine makes one now and then.
+    assert any(longest_pause(trace) < 0.5 for _ in range(3))
 
 
 class Alarm(Exception):

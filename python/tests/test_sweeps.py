@@ -70,9 +70,7 @@ def test_a_ray_worker_is_killed_and_all_results_come(traces, expected):
         for result in sweep_ray.sweep(traces, POLICIES, FRAMES):
             results.append(result)
             if len(results) == 3:
-                workers = [pid for pid, name in children() if name.startswith("ray::simulate")]
-                assert workers
-                os.kill(workers[0], signal.SIGKILL)
+                kill_a_worker_at_work()
         with pytest.raises(ray.exceptions.WorkerCrashedError):
             ray.get(die.remote())
     finally:
@@ -80,12 +78,17 @@ def test_a_ray_worker_is_killed_and_all_results_come(traces, expected):
     assert sorted(map(key, results)) == expected
 
 
-def children():
-    """Process ids and names of all descendants."""
-    lines = subprocess.run(["ps", "-eo", "pid=,args="], capture_output=True, text=True, check=True).stdout.splitlines()
-    for line in lines:
-        pid, _, name = line.strip().partition(" ")
-        yield int(pid), name.strip()
+def kill_a_worker_at_work():
+    """Kills a Ray worker that runs a task. Between two tasks, a worker has another name."""
+    until = time.monotonic() + 60
+    while time.monotonic() < until:
+        lines = subprocess.run(["ps", "-eo", "pid=,args="], capture_output=True, text=True, check=True).stdout.splitlines()
+        for line in lines:
+            pid, _, name = line.strip().partition(" ")
+            if name.strip().startswith("ray::simulate"):
+                os.kill(int(pid), signal.SIGKILL)
+                return
+    raise AssertionError("no worker was at work for a minute")
 
 
 def test_shards_of_a_sweep_together_are_the_whole(command):
