@@ -5,6 +5,7 @@ usage (as root): eval/arrays.py [--mib 1024] [--ram 256] [--rounds 3] [--only ro
 
 Each way runs every part in a fresh process, in turn:
   arrays   flashvm run --ram RAM --select api, the array by flashvm.empty
+  started  the same by flashvm.start(RAM) in a process that runs already: handler mode
   whole    flashvm run --ram RAM (+ 64 MiB for the interpreter), the array by numpy
   memmap   numpy.memmap of a file beside the flash store, in a memory cgroup with a limit of RAM + 64 MiB: the page
            cache counts there
@@ -46,9 +47,11 @@ way, mib, part, path = sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4]
 COLUMNS = {columns}
 shape = (mib * 262144 // COLUMNS, COLUMNS)
 rng = numpy.random.default_rng(1)
-if way == "arrays":
+if way in ("arrays", "started"):
     sys.path.insert(0, {package!r})
     import flashvm
+    if way == "started":
+        flashvm.start(f"{{sys.argv[5]}}M", flash=sys.argv[6])
     a = flashvm.empty(shape, dtype="f4")
 elif way == "memmap":
     a = numpy.memmap(path, dtype="f4", mode="w+", shape=shape)
@@ -65,13 +68,15 @@ print(time.perf_counter() - start)
 
 def seconds(way, part, options, cgroup, folder):
     program = PROGRAM.format(columns=COLUMNS, package=str(ROOT / "python/src"))
-    words = [sys.executable, "-c", program, way, str(options.mib), PARTS[part], str(folder / "array")]
-    if way != "memmap":
+    words = [sys.executable, "-c", program, way, str(options.mib), PARTS[part], str(folder / "array"), str(options.ram), str(folder)]
+    if way in ("arrays", "whole"):
         ram = options.ram + (0 if way == "arrays" else INTERPRETER_MIB)
         select = "api" if way == "arrays" else "all"
         words = [ROOT / "target/release/flashvm", "run", "--quiet", "--ram", f"{ram}M", "--flash", folder,
                  "--select", select, "--", *words]
-    running = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, preexec_fn=cgroup.join if way == "memmap" else None)
+    environment = {**os.environ, "FLASHVM": str(ROOT / "target/release/flashvm")}
+    running = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=environment,
+                               preexec_fn=cgroup.join if way == "memmap" else None)
     if running.stdout.readline() != "filled\n":
         sys.exit(f"arrays.py: {part}, {way}: the program ended with {running.wait()} before its array was filled")
     try:
@@ -105,7 +110,7 @@ def main():
     except peers.Refused as why:
         sys.exit(f"arrays.py: {why}")
     cgroup.limit((options.ram + INTERPRETER_MIB) * peers.MIB)
-    ways = ("arrays", "whole", "memmap")
+    ways = ("arrays", "started", "whole", "memmap")
     found = {part: {way: [] for way in ways} for part in parts}
     with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
         for number in range(options.rounds):
@@ -114,8 +119,8 @@ def main():
                     taken = seconds(way, part, options, cgroup, Path(folder))
                     found[part][way].append(taken)
                     print(f"round {number + 1}, {part}, {way}: {taken:.2f} s", file=sys.stderr, flush=True)
-    print("| part | arrays, s | whole program, s | memmap, s | whole / arrays | memmap / arrays |")
-    print("| --- | ---: | ---: | ---: | ---: | ---: |")
+    print("| part | arrays, s | started, s | whole program, s | memmap, s | started / arrays | whole / arrays | memmap / arrays |")
+    print("| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |")
     for part, by_way in found.items():
         medians = [statistics.median(by_way[way]) for way in ways]
         more = ["> " if seconds >= options.patience else "" for seconds in medians]

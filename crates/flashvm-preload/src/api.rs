@@ -1,9 +1,9 @@
 //! What a program asks for by name: managed memory (`flashvm_map`, `flashvm_unmap`), its statistics (`flashvm_stats`), and
-//! an allocator for numpy's arrays (NEP 49). A program finds these symbols only inside a run; `include/flashvm.h` looks them
+//! an allocator for numpy's arrays (NEP 49). A program finds these symbols only inside a run, or in the object by which it has joined one; `include/flashvm.h` looks them
 //! up. With `--select api` nothing else is managed.
 
 use crate::c_library::set_errno;
-use crate::mapping::{mremap, munmap};
+use crate::mapping::{remap, unmap};
 use crate::state::{for_pager, guard_answer, guarded, pager};
 use flashvm_core::PAGE_SIZE;
 use flashvm_live::guard::{Own, aside};
@@ -46,7 +46,7 @@ extern "C" fn flashvm_map(len: usize) -> *mut c_void {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn flashvm_unmap(at: *mut c_void, len: usize) -> c_int {
     // SAFETY: the caller gives up the range.
-    unsafe { munmap(at, len) }
+    unsafe { unmap(at, len) }
 }
 
 /// Writes the first `size` bytes of this process's [`flashvm_live::Statistics`] to `out`, and zeros beyond those that this version
@@ -142,7 +142,7 @@ unsafe extern "C" fn flashvm_array_realloc(
     if let Some(bytes) = bytes {
         // SAFETY: the mapping that `allocate` made, from its start on; the caller gives it up if it moves.
         let start = unsafe {
-            mremap(
+            remap(
                 data.byte_sub(HEADER_BYTES),
                 mapped,
                 bytes,
@@ -184,7 +184,7 @@ unsafe extern "C" fn flashvm_array_free(_context: *mut c_void, data: *mut c_void
         match mapped {
             0 => libc::free(start),
             bytes => {
-                munmap(start, bytes);
+                unmap(start, bytes);
             }
         }
     }

@@ -1,7 +1,8 @@
 //! The object that `flashvm run` preloads into a program: its memory calls go to the pager.
 //!
 //! It replaces library symbols: an unmodified, dynamically linked program finds these first. A
-//! constructor starts the pager before the program's own code runs.
+//! constructor starts the pager before the program's own code runs. A process that runs already loads the object and calls
+//! `flashvm_join`: it keeps its own symbols, and finds these by name.
 //!
 //! - `allocator`: `malloc` and its family, by mimalloc over managed memory;
 //! - `next`: the `malloc` that the program has without this object (`--malloc own`);
@@ -42,6 +43,9 @@ mod state;
 mod transfer;
 
 use state::{GUARDED, READY, STARTING};
+use std::ffi::{CStr, CString, OsStr, c_char};
+use std::os::unix::ffi::OsStrExt;
+use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
 
 #[used]
@@ -53,20 +57,66 @@ extern "C" fn constructor() {
     let Some(control) = std::env::var_os(flashvm_live::control::VARIABLE) else {
         return;
     };
-    // A pager that panics has lost track of the program's pages: the process must end with it. The usual report would
-    // look up symbols in memory that may be managed; if the thread holds the pager's lock, it would wait for itself.
-    std::panic::set_hook(Box::new(|panic| {
-        let reason = format!("the pager {panic}");
-        flashvm_live::note_end(&reason);
-        flashvm_live::say(&reason);
-        flashvm_live::abort()
-    }));
+    end_with_panics();
     STARTING.store(true, Ordering::Relaxed);
     let started = process::join(&control).and_then(start);
     if let Err(reason) = started {
         eprintln!("flashvm: {}: {reason}", process::command());
         std::process::exit(2);
     }
+}
+
+/// A pager that panics has lost track of the program's pages: the process must end with it. The usual report would
+/// look up symbols in memory that may be managed; if the thread holds the pager's lock, it would wait for itself.
+fn end_with_panics() {
+    std::panic::set_hook(Box::new(|panic| {
+        let reason = format!("the pager {panic}");
+        flashvm_live::note_end(&reason);
+        flashvm_live::say(&reason);
+        flashvm_live::abort()
+    }));
+}
+
+/// Why [`flashvm_join`] did not give this process a pager.
+static NOT_JOINED: OnceLock<CString> = OnceLock::new();
+
+/// Gives a process that runs already a pager: it joins the run at `address`, the second line of `flashvm serve`. Null, or
+/// a text that says why not; then no later call helps. Memory is managed that is asked for by name ([`api`]).
+///
+/// # Safety
+/// `address` is a string.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn flashvm_join(address: *const c_char) -> *const c_char {
+    // SAFETY: the caller guarantees a string.
+    let address = unsafe { CStr::from_ptr(address) };
+    let address = OsStr::from_bytes(address.to_bytes());
+    let joined = if STARTING.swap(true, Ordering::Relaxed) || READY.load(Ordering::Relaxed) {
+        Err("this process has a pager already".to_owned())
+    } else {
+        end_with_panics();
+        process::join(address).and_then(start_for_api)
+    };
+    let Err(reason) = joined else {
+        return std::ptr::null();
+    };
+    let reason = CString::new(reason).unwrap_or_default();
+    NOT_JOINED.get_or_init(|| reason).as_ptr()
+}
+
+/// Starts the pager of a process that runs already.
+fn start_for_api(joined: process::Joined) -> Result<(), String> {
+    // The program's objects come from the `malloc` that it has.
+    next::start(true)?;
+    let pager = flashvm_live::start(joined.inheritance).map_err(|error| error.to_string())?;
+    if pager.delivery().is_in_thread() || pager.manages_all() {
+        return Err("this run is not made by flashvm serve".to_owned());
+    }
+    flashvm_live::guard::reserve_stacks()
+        .map_err(|error| format!("no address space for stacks: {error}"))?;
+    process::watch_forks();
+    READY.store(true, Ordering::Release);
+    STARTING.store(false, Ordering::Relaxed);
+    Ok(())
 }
 
 /// Starts the pager, makes the program's memory managed, and guards this thread.

@@ -60,7 +60,17 @@ unsafe extern "C" fn mmap64(
 }
 
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn munmap(at: *mut c_void, len: usize) -> c_int {
+unsafe extern "C" fn munmap(at: *mut c_void, len: usize) -> c_int {
+    // SAFETY: the caller guarantees the same.
+    unsafe { unmap(at, len) }
+}
+
+/// `munmap` by this object. A process that joins a run keeps the C library's function of that name, and so does this object
+/// there.
+///
+/// # Safety
+/// Nobody uses the range any more.
+pub(crate) unsafe fn unmap(at: *mut c_void, len: usize) -> c_int {
     if passes() {
         // SAFETY: the caller gives up the range. The guard catches what is managed.
         return unsafe { libc::syscall(libc::SYS_munmap, at, len) as c_int };
@@ -113,6 +123,21 @@ unsafe extern "C" fn posix_madvise(at: *mut c_void, len: usize, advice: c_int) -
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn mremap(
+    at: *mut c_void,
+    len: usize,
+    new_len: usize,
+    flags: c_int,
+    to: *mut c_void,
+) -> *mut c_void {
+    // SAFETY: the caller guarantees the same.
+    unsafe { remap(at, len, new_len, flags, to) }
+}
+
+/// `mremap` by this object, as [`unmap`].
+///
+/// # Safety
+/// Nobody uses the old range any more if the memory moves, nor the new one with `MREMAP_FIXED`.
+pub(crate) unsafe fn remap(
     at: *mut c_void,
     len: usize,
     new_len: usize,

@@ -1,7 +1,7 @@
 """More memory than RAM for Python programs, and page replacement on traces.
 
 `run` starts a program with its memory on flash, within a budget of RAM; ``python -m flashvm run --ram 2G script.py``
-does so from a shell. Inside a run `empty`, `zeros`, `full` and `from_file` make arrays in managed memory, `memory` lets numpy
+does so from a shell. Inside a run, or after `start` in a process that runs already, `empty`, `zeros`, `full` and `from_file` make arrays in managed memory, `memory` lets numpy
 make them there, `advise` tells the pager what an array is for, `stats` and `watch` say what paging costs; in IPython ``%load_ext flashvm``
 has ``%%flashvm`` say so for a cell. `heap` keeps dicts, lists and arrays in a file, which outlive the program. `sim` runs
 replacement policies over traces of memory references.
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from ._memory import zeros as zeros
     from ._run import Run as Run
     from ._run import run as run
+    from ._start import start as start
 
     __version__: str
 
@@ -49,12 +50,13 @@ __all__ = [
     "memory",
     "run",
     "sim",
+    "start",
     "stats",
     "watch",
     "zeros",
 ]
 
-_HOMES = {"Run": "._run", "run": "._run", "command": "._command"}
+_HOMES = {"Run": "._run", "run": "._run", "command": "._command", "start": "._start"}
 _HOMES |= dict.fromkeys(["load_ipython_extension", "unload_ipython_extension"], "._magic")
 _HOMES |= dict.fromkeys(["advise", "stats", "watch"], "._inside")
 _HOMES |= dict.fromkeys(["empty", "from_file", "full", "memory", "zeros"], "._memory")

@@ -1,10 +1,9 @@
-"""What a program tells the pager from inside a run."""
+"""What a program tells its pager."""
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
-import functools
 import mmap
 import os
 import threading
@@ -14,24 +13,59 @@ from typing import Any, Literal
 
 from ._errors import Error
 
-_NO_RUN = "this process does not run under flashvm: start it with python -m flashvm run --ram SIZE script.py"
-#: The numbers of ``madvise``, and the functions for pins. The object that the command preloads replaces the C library's functions.
+_NO_RUN = (
+    "this process does not run under flashvm: start it with python -m flashvm run --ram SIZE script.py, or call "
+    "flashvm.start(SIZE) first, which needs CAP_SYS_PTRACE"
+)
+#: The numbers of ``madvise``, and the functions for pins: those of the object with the pager, not the C library's.
 _MADVISE = {"willneed": 3, "cold": 20, "pageout": 21}
 _PINS = {"pin": "mlock", "unpin": "munlock"}
 
 
-@functools.cache
-def preloaded(hint: str = "") -> ctypes.CDLL:
-    """The object that the command preloads, with the functions of ``include/flashvm.h``."""
-    library = ctypes.CDLL(None, use_errno=True)
+#: The object with the pager, once it is known.
+_library: ctypes.CDLL | None = None
+
+
+def pager(hint: str = "") -> ctypes.CDLL:
+    """The object with the functions of ``include/flashvm.h``: the command preloads it, or `start` has loaded it.
+
+    Raises
+    ------
+    Error
+        If this process has no pager; the text says how it gets one, and ``hint`` after it.
+    """
+    if _library is None:
+        try:
+            use(ctypes.CDLL(None, use_errno=True))
+        except AttributeError:
+            raise no_run(hint) from None
+    assert _library is not None
+    return _library
+
+
+def has_pager() -> bool:
+    """Whether this process has a pager."""
     try:
-        library.flashvm_map.restype = ctypes.c_void_p
-    except AttributeError:
-        raise no_run(hint) from None
+        pager()
+    except Error:
+        return False
+    return True
+
+
+def use(library: ctypes.CDLL) -> None:
+    """Make this the object with the pager.
+
+    Raises
+    ------
+    AttributeError
+        If it has no pager.
+    """
+    global _library
+    library.flashvm_map.restype = ctypes.c_void_p
     library.flashvm_map.argtypes = [ctypes.c_size_t]
     library.flashvm_unmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
     library.flashvm_stats.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
-    return library
+    _library = library
 
 
 def no_run(hint: str = "") -> Error:
@@ -63,7 +97,7 @@ class _Stats(ctypes.Structure):
 
 
 def stats() -> dict[str, int]:
-    """See what paging costs this process, from inside a run.
+    """See what paging costs this process.
 
     It takes microseconds, and changes nothing.
 
@@ -79,7 +113,7 @@ def stats() -> dict[str, int]:
     Raises
     ------
     Error
-        If this process does not run under ``flashvm run``.
+        If this process has no pager; the text says how it gets one.
 
     Examples
     --------
@@ -89,7 +123,7 @@ def stats() -> dict[str, int]:
         table.sum(axis=0)
         print(flashvm.stats()["major"] - before, "faults from flash")
     """
-    library, now = preloaded(), _Stats()
+    library, now = pager(), _Stats()
     if library.flashvm_stats(ctypes.byref(now), ctypes.sizeof(now)) != 0:
         raise no_run()
     return {name: getattr(now, name) for name, _ in _Stats._fields_}
@@ -110,7 +144,7 @@ def watch(callback: Callable[[dict[str, int]], object], every: float = 1.0) -> I
     Raises
     ------
     Error
-        If this process does not run under ``flashvm run``.
+        If this process has no pager; the text says how it gets one.
     ValueError
         If ``every`` is no time.
 
@@ -146,7 +180,7 @@ def watch(callback: Callable[[dict[str, int]], object], every: float = 1.0) -> I
 
 
 def advise(array: Any, advice: Literal["willneed", "cold", "pageout", "pin", "unpin"]) -> int:
-    """Tell the pager how a program will use an array, from inside a run.
+    """Tell the pager how a program will use an array.
 
     Parameters
     ----------
@@ -166,7 +200,7 @@ def advise(array: Any, advice: Literal["willneed", "cold", "pageout", "pin", "un
     Raises
     ------
     Error
-        If this process does not run under ``flashvm run``.
+        If this process has no pager; the text says how it gets one.
     ValueError
         If a value is bad; the text names it and the remedy.
     MemoryError
@@ -183,7 +217,7 @@ def advise(array: Any, advice: Literal["willneed", "cold", "pageout", "pin", "un
     if advice not in _MADVISE and advice not in _PINS:
         raise ValueError(f"advice={advice!r}: write one of {', '.join(map(repr, [*_MADVISE, *_PINS]))}")
     address, length = _place(array)
-    library = preloaded()
+    library = pager()
     page = mmap.PAGESIZE
     end = address + length
     if advice not in ("cold", "pageout"):

@@ -1,4 +1,4 @@
-"""Arrays in managed memory, from inside a run."""
+"""Arrays in managed memory."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from errno import ENOSYS
 from typing import TYPE_CHECKING, Any
 
-from ._inside import no_run, preloaded
+from ._inside import no_run, pager
+from ._start import ensure
 
 if TYPE_CHECKING:
     import numpy
@@ -30,7 +31,7 @@ class _Mapping:
     __slots__ = ("__weakref__", "_address", "_size")
 
     def __init__(self, size: int) -> None:
-        library = preloaded(_HINT)
+        library = pager(_HINT)
         length = -(-size // _PAGE) * _PAGE
         address = library.flashvm_map(length)
         if not address:
@@ -50,7 +51,7 @@ class _Mapping:
 
 
 def empty(shape: Shape, dtype: DTypeLike = float, order: str = "C") -> numpy.ndarray:
-    """Make an array in managed memory, which is paged to flash, from inside a run. Its contents are zeros.
+    """Make an array in managed memory, which is paged to flash. Its contents are zeros.
 
     Parameters
     ----------
@@ -69,7 +70,7 @@ def empty(shape: Shape, dtype: DTypeLike = float, order: str = "C") -> numpy.nda
     Raises
     ------
     Error
-        If this process does not run under ``flashvm run``; the text names the command.
+        If this process has no pager; the text says how it gets one.
     MemoryError
         If budget and store together have no room.
     ValueError
@@ -197,7 +198,7 @@ _CAPSULE = b"mem_handler"
 def _capsule() -> Any:
     global _handler
     if _handler is None:
-        library = preloaded(_HINT)
+        library = pager(_HINT)
         address = {
             name: ctypes.cast(getattr(library, f"flashvm_array_{name}"), ctypes.c_void_p).value
             for name in ("malloc", "calloc", "realloc", "free")
@@ -224,16 +225,22 @@ def _set_handler(capsule: Any) -> Any:
 
 
 @contextlib.contextmanager
-def memory() -> Iterator[None]:
-    """Put the arrays that numpy makes inside of ``with`` into managed memory, temporaries too, from inside a run.
+def memory(ram: str | int | None = None) -> Iterator[None]:
+    """Put the arrays that numpy makes inside of ``with`` into managed memory, temporaries too.
 
     Arrays of 64 KiB and more are managed; smaller ones come from ``malloc``. They outlive the ``with``, and are freed as
     always. As numpy's own handlers, it holds in this thread (or asynchronous task) alone. It nests.
 
+    Parameters
+    ----------
+    ram : str or int, optional
+        Give this process a pager with this budget first, if it has none: ``start(ram)``.
+
     Raises
     ------
     Error
-        If this process does not run under ``flashvm run``; the text names the command.
+        If this process has no pager, and ``ram`` is left out; the text says how it gets one. If it has one, and ``ram`` is not what
+        `start` was called with.
 
     Examples
     --------
@@ -243,6 +250,8 @@ def memory() -> Iterator[None]:
             table = numpy.ones((1_000_000, 512))
             table *= 2
     """
+    if ram is not None:
+        ensure(ram)
     before = _set_handler(_capsule())
     try:
         yield

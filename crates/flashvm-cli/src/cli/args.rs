@@ -36,6 +36,9 @@ pub(crate) enum Command {
     /// Run a program with its memory on flash, within a budget of RAM
     #[command(after_help = RUN_EXAMPLES, override_usage = "flashvm run [OPTIONS] -- PROGRAM [ARGS]...")]
     Run(Box<RunArgs>),
+    /// Give a process that runs already memory on flash: for libraries
+    #[command(after_help = SERVE_EXAMPLES)]
+    Serve(Box<ServeArgs>),
     /// Show what runs are doing: memory, faults, latencies, I/O
     #[command(after_help = TOP_EXAMPLES)]
     Top(TopArgs),
@@ -193,6 +196,14 @@ A configuration file has the same names as keys:
   flash = \"/mnt/nvme\"
   zero-sharing = \"on\"";
 
+const SERVE_EXAMPLES: &str = "\
+Libraries start it: in Python, flashvm.start(\"2G\") does. It writes two lines to standard output, the
+object that a process loads and the address that it gives to flashvm_join, and goes into the
+background. It ends when standard input has ended and no process of the run is left.
+
+Example:
+  sleep 60 | flashvm serve --ram 64M";
+
 const HEAP_INIT_EXAMPLES: &str = "\
 Example:
   flashvm heap init notes.heap --size 64M";
@@ -243,6 +254,13 @@ pub(crate) struct RunArgs {
     /// The program to run, and its arguments
     #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM")]
     pub(crate) program: Vec<OsString>,
+}
+
+/// `flashvm serve`.
+#[derive(Debug, Args)]
+pub(crate) struct ServeArgs {
+    #[command(flatten)]
+    pub(crate) options: RunOptions,
 }
 
 /// `flashvm doctor`.

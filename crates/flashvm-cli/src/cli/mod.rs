@@ -3,7 +3,7 @@
 //! - `args`: the commands; `options`: the table of a run's options; `units`: sizes, durations, switches;
 //! - `machine`, `memory`: checks before a run starts; `run_store`: its store, which is a `store` of this machine, at a
 //!   server (`nbd`), or a `mirror` of two of these; `environment`: containers and services, and remedies there;
-//! - `run`, `supervise`, `sys`: the run; `object`: the preloaded object; `modelled`: the device model;
+//! - `run`, `supervise`, `sys`: the run; `serve`, `door`: a run for processes that run already; `object`: the preloaded object; `modelled`: the device model;
 //!   `reference_trace`: the trace; `saved_pages`: the order of pages that is saved and followed;
 //! - `outcome`: the result of a run; `summary`, `progress`: reports of it; `run_report`: a page of it; `top`: what runs are doing, seen
 //!   from outside; `probes`: for tracers; `metrics`: its counters for Prometheus; `result_file`: files written at
@@ -20,6 +20,7 @@ mod cgroups;
 mod device;
 mod doctor;
 mod documents;
+mod door;
 mod environment;
 mod heap;
 mod machine;
@@ -42,6 +43,7 @@ mod run;
 mod run_report;
 mod run_store;
 mod saved_pages;
+mod serve;
 mod shard;
 mod shared_file;
 mod sides;
@@ -75,6 +77,7 @@ fn execute(args: impl IntoIterator<Item = OsString>) -> Result<ExitCode, Refusal
     match parse(args)? {
         None => Ok(ExitCode::SUCCESS),
         Some(Command::Run(args)) => run::run(args),
+        Some(Command::Serve(args)) => serve::serve(args),
         Some(Command::Top(args)) => top::top(&args),
         Some(Command::Probes(args)) => probes::probes(&args),
         Some(Command::Report(args)) => run_report::report(&args),

@@ -1,14 +1,15 @@
-//! `flashvm run`: makes all checks, then assembles a run of a nameless store, a control region, a program that finds
-//! both through `/proc`, and a supervisor.
+//! `flashvm run` and `flashvm serve`: makes all checks, then assembles a run of a nameless store, a control region, a
+//! program that finds both through `/proc`, and a supervisor. For `serve` the program is one that runs already.
 
 use super::args::RunArgs;
+use super::door::{self, Door};
 use super::environment::Environment;
 use super::memory::of_this_machine;
 use super::metrics::{Metrics, Targets};
 use super::modelled::Modelled;
 use super::object::Object;
 use super::options::{
-    FaultMode, budget_warning, check_delivery, choose_first_store, choose_huge_pages,
+    FaultMode, RunOptions, budget_warning, check_delivery, choose_first_store, choose_huge_pages,
     choose_malloc, look_at_sectors, settings,
 };
 use super::outcome::End;
@@ -20,7 +21,8 @@ use super::run_report::{ReportFile, Watch, profile_lines};
 use super::run_store::RunStore;
 use super::saved_pages::{PagesToFollow, SavedPages};
 use super::summary::{self, Names, Several};
-use super::supervise::{Attendants, supervise};
+use super::supervise::{Attendants, Start, supervise};
+use super::sys::Ready;
 use super::units::Size;
 use super::{doctor, machine, sys, tls};
 use flashvm_core::{Discard, DiscardKind};
@@ -31,7 +33,7 @@ use flashvm_live::control::{
 use flashvm_live::program::exec::LINKER;
 use flashvm_live::program::{Loading, Refused, refuse_carried};
 use rustix::fd::AsRawFd;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, ExitCode};
@@ -82,10 +84,30 @@ fn start_of(path: &Path, name: &OsStr, loading: Loading, object: &Object) -> Com
 
 /// Runs a program; the exit code is the program's.
 pub(crate) fn run(args: Box<RunArgs>) -> Result<ExitCode, Refusal> {
+    begin(args.options, Subject::Program(args.program))
+}
+
+/// What a run is for.
+pub(crate) enum Subject {
+    /// A program to start, and its arguments.
+    Program(Vec<OsString>),
+    /// Processes that run already, and join; `starter` is the name of the one that has asked for the run.
+    Joining { starter: OsString, ready: Ready },
+}
+
+/// Makes a run, and stays until its end.
+pub(crate) fn begin(options: RunOptions, subject: Subject) -> Result<ExitCode, Refusal> {
     let place = Environment::here();
     machine::check_page_bytes()?;
     machine::check_proc(&place)?;
-    let options = args.options.with_file()?;
+    let mut options = options.with_file()?;
+    let (words, ready) = match subject {
+        Subject::Program(words) => (words, None),
+        Subject::Joining { starter, ready } => {
+            options = door::options_of(options)?;
+            (vec![starter], Some(ready))
+        }
+    };
     // Check names and numbers before anything that depends on the machine.
     let mut settings = settings(&options)?;
     let quiet = options.quiet.is_some_and(|flag| flag.0);
@@ -118,8 +140,7 @@ pub(crate) fn run(args: Box<RunArgs>) -> Result<ExitCode, Refusal> {
         options.metrics_insecure.is_some_and(|flag| flag.0),
         options.metrics_file.as_deref(),
     )?;
-    let (name, program_args) = args
-        .program
+    let (name, program_args) = words
         .split_first()
         .ok_or_else(|| Refusal::new("no program"))?;
     let mut names = Names {
@@ -138,7 +159,7 @@ pub(crate) fn run(args: Box<RunArgs>) -> Result<ExitCode, Refusal> {
         },
     };
     let trace = options.trace.as_deref();
-    let trace = trace.map(|path| ReferenceTrace::create(path, &args.program, &settings, &names));
+    let trace = trace.map(|path| ReferenceTrace::create(path, &words, &settings, &names));
     let trace = trace.transpose()?;
     settings.trace = trace.as_ref().map(ReferenceTrace::open_path);
     if settings.engine.shards && settings.trace.is_none() {
@@ -157,14 +178,21 @@ pub(crate) fn run(args: Box<RunArgs>) -> Result<ExitCode, Refusal> {
             "--record does not record what --prefetch-pages brings in: leave one of them out";
         return Err(Refusal::new(line));
     }
-    let (path, loading) = flashvm_live::program::find(name)?;
+    let found = match &ready {
+        None => Some(flashvm_live::program::find(name)?),
+        Some(_) => None,
+    };
     let fault = options.fault.unwrap_or(FaultMode::Auto);
-    settings.delivery = doctor::choose_delivery(fault, settings.no_move)?;
+    settings.delivery =
+        doctor::choose_delivery(fault, settings.no_move).map_err(|why| match found {
+            Some(_) => why,
+            None => door::forbidden(why),
+        })?;
     check_delivery(&settings)?;
     settings.malloc = choose_malloc(options.malloc, &settings)?;
     settings.huge_pages = choose_huge_pages(options.huge_pages, &settings)?;
-    if loading == Loading::Carried {
-        check_carried(&path, &settings)?;
+    if let Some((path, Loading::Carried)) = &found {
+        check_carried(path, &settings)?;
     }
     let flash = match &options.flash {
         Some(path) => path.clone(),
@@ -214,11 +242,17 @@ pub(crate) fn run(args: Box<RunArgs>) -> Result<ExitCode, Refusal> {
         },
         inherited: None,
     };
-    let mut command = start_of(&path, name, loading, &object);
-    command
-        .args(program_args)
-        .env_remove(refusal::FILE_VARIABLE)
-        .env(VARIABLE, address.to_string());
+    let start = if let Some((path, loading)) = &found {
+        let mut command = start_of(path, name, *loading, &object);
+        command
+            .args(program_args)
+            .env_remove(refusal::FILE_VARIABLE)
+            .env(VARIABLE, address.to_string());
+        Start::Program(command)
+    } else {
+        let ready = ready.expect("a subject is a program or joins");
+        Start::Joining(Door::new(object.path(), &address, ready))
+    };
     if let Some(place) = metrics
         .as_ref()
         .and_then(Targets::served_at)
@@ -247,7 +281,7 @@ pub(crate) fn run(args: Box<RunArgs>) -> Result<ExitCode, Refusal> {
         .then(|| Watch::new(control, saved.is_some()));
     let metrics = metrics.map(|targets| Metrics::new(control, targets, &names));
     let outcome = supervise(
-        command,
+        start,
         control,
         attendants,
         progress,
@@ -257,7 +291,7 @@ pub(crate) fn run(args: Box<RunArgs>) -> Result<ExitCode, Refusal> {
     .map_err(|e| {
         Refusal::from(Refused::NotExecutable(format!(
             "{}: cannot be started: {e}",
-            path.display()
+            name.display()
         )))
     })?;
 
@@ -293,7 +327,7 @@ pub(crate) fn run(args: Box<RunArgs>) -> Result<ExitCode, Refusal> {
             }
         }
         if profile || report.is_some() {
-            let record = watch.record(&outcome, &names, &args.program);
+            let record = watch.record(&outcome, &names, &words);
             if profile {
                 eprint!("{}", profile_lines(&record));
             }

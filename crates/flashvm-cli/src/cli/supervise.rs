@@ -6,6 +6,7 @@
 //! Processes that outlive the program keep their memory: the supervisor, and with it the store and the control region,
 //! lives until the last of them ends.
 
+use super::door::{Door, OpenDoor};
 use super::metrics::Metrics;
 use super::modelled::{Attendant, Attending};
 use super::outcome::{End, Outcome, Records};
@@ -29,12 +30,20 @@ pub(crate) struct Attendants {
     pub(crate) tier: Option<TierMover>,
 }
 
-/// Starts `command` and waits until all processes of the run have ended.
+/// How processes come into a run.
+pub(crate) enum Start {
+    /// The supervisor starts the first one.
+    Program(Command),
+    /// They run already, and join.
+    Joining(Door),
+}
+
+/// Starts the program, or lets processes join, and waits until all processes of the run have ended.
 ///
 /// # Errors
 /// The program could not be started.
 pub(crate) fn supervise(
-    mut command: Command,
+    mut start: Start,
     control: Control,
     attendants: Attendants,
     mut progress: Option<Progress>,
@@ -43,14 +52,18 @@ pub(crate) fn supervise(
 ) -> std::io::Result<Outcome> {
     let signals = Signals::take(&sys::SUPERVISED)?;
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
-    signals.prepare(&mut command);
+    if let Start::Program(command) = &mut start {
+        signals.prepare(command);
+    }
     let device = attendants.device.map(Attendant::begin).transpose()?;
     let mirror = attendants.mirror.map(MirrorAttendant::begin).transpose()?;
     let tier = attendants.tier.map(TierMover::begin).transpose()?;
     metrics.as_mut().map_or(Ok(()), Metrics::begin)?;
     let started = Instant::now();
-    let child = command.spawn()?;
-    let program = Pid::from_child(&child);
+    let (program, mut door) = match start {
+        Start::Program(mut command) => (Some(Pid::from_child(&command.spawn()?)), None),
+        Start::Joining(door) => (None, Some(door.open()?)),
+    };
 
     let mut reaper = Reaper::new(control);
     let mut records = Records::default();
@@ -58,9 +71,13 @@ pub(crate) fn supervise(
     let mut looked: Option<Instant> = None;
     loop {
         while let Some(received) = signals.next() {
-            pass_on(received, program, end.is_none(), &reaper);
+            pass_on(received, program.filter(|_| end.is_none()), &reaper);
         }
-        if !reap(program, &mut end) {
+        let is_over = match program {
+            Some(program) => !reap(program, &mut end),
+            None => door.is_none() && reaper.alive().is_empty(),
+        };
+        if is_over {
             break;
         }
         let now = Instant::now();
@@ -80,7 +97,13 @@ pub(crate) fn supervise(
         }
         // The journal of a report is full soon.
         let every = if watch.is_some() { LOOK / 10 } else { LOOK };
-        wait(&signals, &reaper, every);
+        wait(&signals, &reaper, door.as_ref(), every);
+        if door.as_ref().is_some_and(OpenDoor::is_closed) {
+            // Whoever has joined before is seen by this look.
+            records.extend(reaper.look(Instant::now()));
+            door = None;
+            end = Some(End::Exited(0));
+        }
     }
     records.extend(reaper.remaining());
     if let Some(progress) = &mut progress {
@@ -104,9 +127,10 @@ pub(crate) fn supervise(
 }
 
 /// Sleeps until a signal, the end of a process, or the next look.
-fn wait(signals: &Signals, reaper: &Reaper, every: Duration) {
+fn wait(signals: &Signals, reaper: &Reaper, door: Option<&OpenDoor>, every: Duration) {
     let signal_fd = signals.fd();
     let mut fds = vec![PollFd::from_borrowed_fd(signal_fd, PollFlags::IN)];
+    fds.extend(door.map(|door| PollFd::from_borrowed_fd(door.fd(), PollFlags::IN)));
     fds.extend(
         reaper
             .pidfds()
@@ -120,15 +144,15 @@ fn wait(signals: &Signals, reaper: &Reaper, every: Duration) {
     let _ = poll(&mut fds, Some(&timeout));
 }
 
-/// Passes on a signal that was sent to the supervisor alone.
-fn pass_on(received: Received, program: Pid, running: bool, reaper: &Reaper) {
-    match received.number {
-        libc::SIGCHLD => {}
-        libc::SIGCONT => go_on(program, running),
+/// Passes on a signal that was sent to the supervisor alone. `program` is one that runs.
+fn pass_on(received: Received, program: Option<Pid>, reaper: &Reaper) {
+    match (received.number, program) {
+        (libc::SIGCHLD, _) | (libc::SIGCONT, None) => {}
+        (libc::SIGCONT, Some(program)) => go_on(program, true),
         _ if received.from_terminal => {}
-        signal if running => sys::send(program, signal),
-        // The program has ended: signal the processes that it left behind.
-        signal => {
+        (signal, Some(program)) => sys::send(program, signal),
+        // The program has ended, or there is none: signal the processes that are left.
+        (signal, None) => {
             for record in reaper.alive() {
                 if let Some(pid) = i32::try_from(record.pid).ok().and_then(Pid::from_raw) {
                     sys::send(pid, signal);

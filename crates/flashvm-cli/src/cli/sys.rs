@@ -1,16 +1,16 @@
 //! What no safe interface offers the supervisor: signals as a descriptor, a child with the original signal
-//! mask, ending by a given signal, the bytes of the carried object.
+//! mask, going into the background, ending by a given signal, the bytes of the carried object.
 //!
 //! Safety argument of the module: only the main thread changes a signal mask. [`Signals::take`] runs before the
 //! device model's thread starts, which inherits the mask, and [`end_by`] after that thread has ended. The closure
-//! between fork and exec only makes system calls. The object's bytes are part of the command and never change.
+//! between fork and exec only makes system calls. [`go_into_background`] runs while there is one thread. The object's bytes are part of the command and never change.
 #![allow(
     unsafe_code,
     reason = "the only home of unsafe code in the command; the argument is above"
 )]
 
 use rustix::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
-use rustix::process::{Pid, Signal};
+use rustix::process::{Pid, Signal, WaitOptions};
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::unix::process::CommandExt;
@@ -121,6 +121,48 @@ impl Signals {
         // SAFETY: the closure only makes system calls (prctl, getppid, sigprocmask) and errors from error codes: it
         // neither allocates nor locks, so another thread at the time of the fork does no harm.
         unsafe { command.pre_exec(before_exec) };
+    }
+}
+
+/// Where [`go_into_background`] returns.
+pub(crate) enum Background {
+    /// In the process that stays.
+    Here(Ready),
+    /// In the one that was started, when the other is ready or has ended: the exit code of this one.
+    There(u8),
+}
+
+/// Tells the process that was started that it can end.
+pub(crate) struct Ready(OwnedFd);
+
+impl Ready {
+    pub(crate) fn tell(self) -> io::Result<()> {
+        rustix::io::write(&self.0, &[0])?;
+        Ok(())
+    }
+}
+
+/// Goes on in a child, in a session of its own. Call it before any thread is started.
+pub(crate) fn go_into_background() -> io::Result<Background> {
+    let (theirs, ours) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+    // SAFETY: this process has one thread, so its copy has everything that the program's code needs.
+    let child = unsafe { libc::fork() };
+    match Pid::from_raw(child) {
+        _ if child < 0 => Err(io::Error::last_os_error()),
+        None => {
+            rustix::process::setsid()?;
+            Ok(Background::Here(Ready(ours)))
+        }
+        Some(child) => {
+            drop(ours);
+            let told = rustix::io::retry_on_intr(|| rustix::io::read(&theirs, &mut [0_u8; 1]))?;
+            if told == 1 {
+                return Ok(Background::There(0));
+            }
+            let ended = rustix::process::waitpid(Some(child), WaitOptions::empty())?;
+            let code = ended.and_then(|(_, status)| status.exit_status());
+            Ok(Background::There(code.map_or(1, |code| code as u8)))
+        }
     }
 }
 

@@ -25,7 +25,7 @@ mod tests;
 mod value;
 
 pub(crate) use budget::{Budget, warning as budget_warning};
-pub(crate) use choice::FaultMode;
+pub(crate) use choice::{FaultMode, WhichMemory};
 pub(crate) use granularity::{check_delivery, look_at_sectors};
 pub(crate) use settings::{choose_first_store, choose_huge_pages, choose_malloc, settings};
 pub(crate) use table::RunOptions;
