@@ -3,6 +3,7 @@
 
 usage (as root): eval/versus.py [--only sqlite,gcc] [--modes flashvm,swap,zswap,zram] [--rounds 3] [--size full]
                                 [--option=--policy=car] [--json FILE] [--table FILE] [--svg FILE]
+                 eval/versus.py --ram 96M [--modes ...] [--rounds 3] -- PROGRAM [ARGS]...
 
 The modes take turns within a round. The kernel's side is a memory cgroup whose limit is flashvm's budget. Where
 the cgroup does not count the pool of zswap or zram (version 1), a thread holds limit + pool = budget; zswap's pool
@@ -14,12 +15,14 @@ nothing else meanwhile. Time is wall time; CPU is that of the program's processe
 examples:
   sudo eval/versus.py --only sqlite --rounds 1
   sudo eval/versus.py --rounds 3 --json versus.json --table versus.md --svg docs/versus.svg
+  sudo eval/versus.py --ram 96M --modes flashvm,swap -- perl -ne '$lines{$_}++; END { print scalar(%lines), "\\n" }' words.txt
 """
 
 import argparse
 import hashlib
 import json
 import os
+import re
 import resource
 import shutil
 import signal
@@ -51,11 +54,36 @@ def swapped():
     return int(counts["pswpin"]), int(counts["pswpout"])
 
 
+class Given:
+    """A program of the user's, which runs in this folder."""
+
+    size, env, flash_size, folder = "given", {}, f"{SWAP_MIB}M", Path.cwd()
+
+    def __init__(self, words, ram_mib):
+        self.words, self.ram_mib = words, {self.size: ram_mib}
+        self.name = Path(words[0]).name
+
+    def command(self, number):
+        return self.words
+
+
+def mebibytes(text):
+    """A size as `flashvm run --ram` takes it."""
+    found = re.fullmatch(r"([0-9]+)([MG])", text)
+    if not found or int(found[1]) == 0:
+        raise argparse.ArgumentTypeError(f"'{text}' is no size: write 96M or 1G")
+    return int(found[1]) * {"M": 1, "G": 1024}[found[2]]
+
+
 class Bench:
     def __init__(self, arguments, folder):
         self.arguments, self.folder = arguments, folder
         self.shelf = programs.Shelf(folder)
         self.expected = {}
+
+    def program(self, name):
+        """The program of this name: one of ours, or the user's."""
+        return self.arguments.given or self.shelf.program(name, self.arguments.size)
 
     def attempt(self, program, words, peer=None, budget=None, stats=None):
         """Runs a command; returns its figures."""
@@ -70,7 +98,7 @@ class Bench:
             balance.start()
         before, start, cpu = swapped(), time.monotonic(), resource.getrusage(resource.RUSAGE_CHILDREN)
         child = subprocess.Popen(
-            [str(word) for word in words], cwd=work, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            [str(word) for word in words], cwd=program.folder if isinstance(program, Given) else work, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
             stderr=subprocess.PIPE, env=programs.environment(program, work), start_new_session=True,
             preexec_fn=group.join if group else None)
         try:
@@ -140,7 +168,7 @@ def table(bench, results, modes):
     lines = ["| program | RAM | " + " | ".join(f"{mode}, s | in | out" for mode in modes) + " |",
              "| --- | --- | " + " | ".join("---: | ---: | ---:" for _ in modes) + " |"]
     for name, runs in results.items():
-        program = bench.shelf.program(name, bench.arguments.size)
+        program = bench.program(name)
         cells = [shown(median(bench, name, runs[mode], key)) for mode in modes for key in ("seconds", "pages_in", "pages_out")]
         lines.append(f"| {name} | {program.ram_mib[program.size]}M | " + " | ".join(cells) + " |")
     for mode in modes:
@@ -194,12 +222,24 @@ def main():
     parser.add_argument("--timeout", type=float, default=300, help="seconds of a run (%(default)g)")
     parser.add_argument("--option", action="append", default=[], help="an option of flashvm run")
     parser.add_argument("--folder", type=Path, default=Path("/var/tmp"), help="for inputs, swap file and store (%(default)s)")
+    parser.add_argument("--ram", type=mebibytes, help="of the program after --")
     parser.add_argument("--json", type=Path, help="all runs")
     parser.add_argument("--table", type=Path, help="the table of medians, in Markdown")
     parser.add_argument("--svg", type=Path, help="the medians as bars")
-    arguments = parser.parse_args()
-    modes, names = arguments.modes.split(","), arguments.only.split(",")
-    for kind, given, known in (("mode", modes, MODES), ("program", names, PROGRAMS)):
+    line, words = sys.argv[1:], []
+    if "--" in line:
+        at = line.index("--")
+        line, words = line[:at], line[at + 1:]
+    arguments = parser.parse_args(line)
+    modes, names, known_programs = arguments.modes.split(","), arguments.only.split(","), PROGRAMS
+    if bool(words) != bool(arguments.ram):
+        parser.error("--ram and a program belong together: write --ram 96M -- PROGRAM [ARGS]...")
+    arguments.given = Given(words, arguments.ram) if words else None
+    if words:
+        if shutil.which(words[0]) is None:
+            parser.error(f"'{words[0]}': no such program")
+        names = known_programs = [arguments.given.name]
+    for kind, given, known in (("mode", modes, MODES), ("program", names, known_programs)):
         for name in given:
             if name not in known:
                 parser.error(f"unknown {kind} '{name}': known are {', '.join(known)}")
@@ -213,8 +253,11 @@ def main():
         bench, results = Bench(arguments, Path(folder)), {}
         for name in names:
             try:
-                program = bench.shelf.program(name, arguments.size)
-                bench.expected[name] = bench.attempt(program, program.command(1))["output"]
+                program = bench.program(name)
+                bare = bench.attempt(program, program.command(1))
+                bench.expected[name] = bare["output"]
+                if arguments.given:
+                    print(f"{name:11}   free     {bare['seconds']:8.2f} s", flush=True)
             except programs.Missing as reason:
                 print(f"{name}: left out: {reason}")
                 continue
