@@ -106,6 +106,8 @@ def test_a_with_starts_it_once():
                 array = numpy.ones(8 << 20)
                 array *= 3
         assert array.sum() == 3 * (8 << 20) and flashvm.advise(array, "pageout") > 60 << 20
+        assert flashvm.advise(array[: 1 << 19], "pin") >= 4 << 20
+        assert flashvm.stats()["locked_bytes"] >= 4 << 20
         del array
         for again in lambda: flashvm.start("24M"), lambda: flashvm.memory("25M").__enter__():
             try:
@@ -117,6 +119,38 @@ def test_a_with_starts_it_once():
     first, second = out.splitlines()
     assert first == "this process has a pager already: leave flashvm.start out"
     assert second == f"ram='25M': this process has a pager with a budget of {24 << 20} bytes already: leave it out"
+
+
+def test_a_subinterpreter_has_the_same_pager(tmp_path):
+    name = "_xxsubinterpreters" if sys.version_info < (3, 13) else "_interpreters"
+    pytest.importorskip(name)
+    inner = tmp_path / "inner.py"
+    inner.write_text(
+        textwrap.dedent(
+            """
+            from flashvm import Error, start, stats
+            assert stats()["budget_bytes"] == 24 << 20
+            try:
+                start("24M")
+            except Error as error:
+                print(error, flush=True)
+            """
+        )
+    )
+    out = said(
+        f"""
+        import {name} as interpreters
+        import sys, flashvm
+        flashvm.start("24M")
+        one = interpreters.create()
+        text = f"import sys; sys.path[:] = {{sys.path!r}}; exec(open(sys.argv[1]).read())".replace("sys.argv[1]", repr(sys.argv[1]))
+        failed = interpreters.run_string(one, text)
+        assert failed is None, failed
+        assert flashvm.stats()["budget_bytes"] == 24 << 20
+        """,
+        inner,
+    )
+    assert out == "this process has a pager already: leave flashvm.start out\n"
 
 
 def test_an_array_grows_and_is_freed():

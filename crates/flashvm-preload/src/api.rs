@@ -1,9 +1,9 @@
 //! What a program asks for by name: managed memory (`flashvm_map`, `flashvm_unmap`), its statistics (`flashvm_stats`), and
-//! an allocator for numpy's arrays (NEP 49). A program finds these symbols only inside a run, or in the object by which it has joined one; `include/flashvm.h` looks them
-//! up. With `--select api` nothing else is managed.
+//! an allocator for numpy's arrays (NEP 49). A program finds these symbols only inside a run, or in the object by which it
+//! has joined one; `include/flashvm.h` looks them up. With `--select api` nothing else is managed.
 
 use crate::c_library::set_errno;
-use crate::mapping::{remap, unmap};
+use crate::mapping::{advise, pin, remap, unmap, unpin};
 use crate::state::{for_pager, guard_answer, guarded, pager};
 use flashvm_core::PAGE_SIZE;
 use flashvm_live::guard::{Own, aside};
@@ -47,6 +47,28 @@ extern "C" fn flashvm_map(len: usize) -> *mut c_void {
 unsafe extern "C" fn flashvm_unmap(at: *mut c_void, len: usize) -> c_int {
     // SAFETY: the caller gives up the range.
     unsafe { unmap(at, len) }
+}
+
+/// `madvise` of this object: a process that has joined a run has the C library's under that name.
+///
+/// # Safety
+/// The range is the caller's, who gives up contents that the advice drops.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn flashvm_pages_advise(at: *mut c_void, len: usize, what: c_int) -> c_int {
+    // SAFETY: the caller guarantees the same.
+    unsafe { advise(at, len, what) }
+}
+
+/// `mlock` of this object, as [`flashvm_pages_advise`].
+#[unsafe(no_mangle)]
+extern "C" fn flashvm_pages_pin(at: *const c_void, len: usize) -> c_int {
+    pin(at, len)
+}
+
+/// `munlock` of this object, as [`flashvm_pages_advise`].
+#[unsafe(no_mangle)]
+extern "C" fn flashvm_pages_unpin(at: *const c_void, len: usize) -> c_int {
+    unpin(at, len)
 }
 
 /// Writes the first `size` bytes of this process's [`flashvm_live::Statistics`] to `out`, and zeros beyond those that this version

@@ -46,7 +46,7 @@ use state::{GUARDED, READY, STARTING};
 use std::ffi::{CStr, CString, OsStr, c_char};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::OnceLock;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 #[used]
 #[unsafe(link_section = ".init_array")]
@@ -77,6 +77,8 @@ fn end_with_panics() {
     }));
 }
 
+/// [`flashvm_join`] has been called.
+static ASKED: AtomicBool = AtomicBool::new(false);
 /// Why [`flashvm_join`] did not give this process a pager.
 static NOT_JOINED: OnceLock<CString> = OnceLock::new();
 
@@ -90,10 +92,11 @@ unsafe extern "C" fn flashvm_join(address: *const c_char) -> *const c_char {
     // SAFETY: the caller guarantees a string.
     let address = unsafe { CStr::from_ptr(address) };
     let address = OsStr::from_bytes(address.to_bytes());
-    let joined = if STARTING.swap(true, Ordering::Relaxed) || READY.load(Ordering::Relaxed) {
+    let joined = if READY.load(Ordering::Relaxed) || ASKED.swap(true, Ordering::Relaxed) {
         Err("this process has a pager already".to_owned())
     } else {
         end_with_panics();
+        STARTING.store(true, Ordering::Relaxed);
         process::join(address).and_then(start_for_api)
     };
     let Err(reason) = joined else {

@@ -95,6 +95,15 @@ unsafe extern "C" fn mprotect(at: *mut c_void, len: usize, prot: c_int) -> c_int
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn madvise(at: *mut c_void, len: usize, advice: c_int) -> c_int {
+    // SAFETY: the caller guarantees the same.
+    unsafe { advise(at, len, advice) }
+}
+
+/// `madvise` by this object, as [`unmap`].
+///
+/// # Safety
+/// The range is the caller's, who gives up contents that the advice drops.
+pub(crate) unsafe fn advise(at: *mut c_void, len: usize, advice: c_int) -> c_int {
     if passes() {
         // SAFETY: the caller gives up contents that the advice drops. The guard catches what is managed.
         return unsafe { libc::syscall(libc::SYS_madvise, at, len, advice) as c_int };
@@ -177,6 +186,11 @@ fn lock(at: *const c_void, len: usize, flags: c_int) -> Option<c_int> {
 
 #[unsafe(no_mangle)]
 extern "C" fn mlock(at: *const c_void, len: usize) -> c_int {
+    pin(at, len)
+}
+
+/// `mlock` by this object, as [`unmap`].
+pub(crate) fn pin(at: *const c_void, len: usize) -> c_int {
     lock(at, len, 0).unwrap_or_else(|| {
         // SAFETY: `mlock` pins pages and changes no contents; the kernel checks the range. The guard catches what is managed.
         unsafe { libc::syscall(libc::SYS_mlock, at, len) as c_int }
@@ -193,6 +207,11 @@ extern "C" fn mlock2(at: *const c_void, len: usize, flags: c_int) -> c_int {
 
 #[unsafe(no_mangle)]
 extern "C" fn munlock(at: *const c_void, len: usize) -> c_int {
+    unpin(at, len)
+}
+
+/// `munlock` by this object, as [`unmap`].
+pub(crate) fn unpin(at: *const c_void, len: usize) -> c_int {
     if !passes()
         && let Some((start, len)) = mapping::managed_pages(at as usize, len)
     {

@@ -17,9 +17,9 @@ _NO_RUN = (
     "this process does not run under flashvm: start it with python -m flashvm run --ram SIZE script.py, or call "
     "flashvm.start(SIZE) first, which needs CAP_SYS_PTRACE"
 )
-#: The numbers of ``madvise``, and the functions for pins: those of the object with the pager, not the C library's.
+#: The numbers of ``madvise``, and the functions for pins.
 _MADVISE = {"willneed": 3, "cold": 20, "pageout": 21}
-_PINS = {"pin": "mlock", "unpin": "munlock"}
+_PINS = {"pin": "flashvm_pages_pin", "unpin": "flashvm_pages_unpin"}
 
 
 #: The object with the pager, once it is known.
@@ -230,7 +230,7 @@ def advise(array: Any, advice: Literal["willneed", "cold", "pageout", "pin", "un
     if advice in _PINS:
         status = getattr(library, _PINS[advice])(*place)
     else:
-        status = library.madvise(*place, _MADVISE[advice])
+        status = library.flashvm_pages_advise(*place, _MADVISE[advice])
     if status != 0:
         errno = ctypes.get_errno()
         if advice == "pin" and errno == ENOMEM:

@@ -78,7 +78,8 @@ def start(ram: str | int | None = None, **options: str | int | float | bool | os
         # The door stays open until this process and its forked children have ended: then the run ends.
         place, address, door = _serve(arguments({"ram": ram, "quiet": True, **options}))
         try:
-            library = ctypes.CDLL(place, use_errno=True)
+            # Global, so that subinterpreters find the pager, too. The C library's functions stay before its own.
+            library = ctypes.CDLL(place, ctypes.RTLD_GLOBAL, use_errno=True)
             library.flashvm_join.restype = ctypes.c_char_p
             library.flashvm_join.argtypes = [ctypes.c_char_p]
             refused = library.flashvm_join(address.encode())

@@ -3,7 +3,8 @@
 //!
 //! Safety argument of the module: only the main thread changes a signal mask. [`Signals::take`] runs before the
 //! device model's thread starts, which inherits the mask, and [`end_by`] after that thread has ended. The closure
-//! between fork and exec only makes system calls. [`go_into_background`] runs while there is one thread. The object's bytes are part of the command and never change.
+//! between fork and exec only makes system calls. [`go_into_background`] runs while there is one thread. The object's
+//! bytes are part of the command and never change.
 #![allow(
     unsafe_code,
     reason = "the only home of unsafe code in the command; the argument is above"
